@@ -3,15 +3,19 @@ rest of the program is imported."""
 
 from __future__ import annotations
 
+import signal
 import sys
-
-from pubstorm import output
-from pubstorm.host import signals
-from pubstorm.host.spawn_errors import lack_of, report_lacks
 
 
 def main() -> None:
     """Runs the command line of this process."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Until the signals are caught, Control-C ends the process without a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from pubstorm import output
+    from pubstorm.host import signals
+    from pubstorm.host.spawn_errors import report_lacks
+
     signals.catch()
     output.guard()
     report_lacks()
@@ -22,12 +26,16 @@ def main() -> None:
 
 
 def _code() -> int:
+    from pubstorm import output
+    from pubstorm.host.signals import INTERRUPTED
+    from pubstorm.host.spawn_errors import lack_of
+
     try:
         from pubstorm.cli import main as command_line
 
         return command_line()
     except KeyboardInterrupt:
-        return signals.INTERRUPTED
+        return INTERRUPTED
     except Exception as error:
         if (lack := lack_of(error)) is None:
             raise

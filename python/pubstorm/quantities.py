@@ -122,7 +122,7 @@ def rate_per_s(value: object) -> float:
         seconds = Decimal(DURATION_FACTORS[per[3]]) / DURATION_FACTORS["s"]
         number = _decimal(per[1], value, RATE) * COUNT_FACTORS[per[2] or ""] / seconds
     else:
-        plain = isinstance(value, (int, float)) and not isinstance(value, bool)
+        plain = isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
         raise UnfitError(value, RATE.allowed, f"write {value}/s" if plain else None)
     return float(_bounded(number, value, RATE))
 

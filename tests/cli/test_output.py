@@ -178,3 +178,20 @@ def test_shortages_of_the_host_are_distinguished_from_other_errors(
         lack = lack_of(each)
         assert (lack is None) == (words is None)
         assert lack is None or str(words) in lack[0]
+
+
+def test_an_interrupt_before_the_signals_are_caught_leaves_no_traceback() -> None:
+    program = """
+import importlib.abc, os, signal, sys
+class Interrupting(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "pubstorm.output":
+            os.kill(os.getpid(), signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupting())
+from pubstorm.__main__ import main
+main()
+"""
+    command = [sys.executable, "-c", program]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (found.returncode, found.stderr) == (-signal.SIGINT, "")

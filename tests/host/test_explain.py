@@ -34,6 +34,8 @@ def test_a_missing_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
             """echo '{"kind": "failure", "message": "no such plan", "hint": "h"}'; exit 1""",
             "engine: no such plan",
         ),
+        # Control-C in a terminal reaches all processes of its group, which the engine must not be.
+        ("test $(ps -o pgid= -p $$) = $$ && echo alone >&2; exit 2", "exit code 2: alone"),
     ],
 )
 def test_a_failing_engine_is_quoted(

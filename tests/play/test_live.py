@@ -93,6 +93,28 @@ def test_a_log_has_a_line_for_each_interval_and_for_each_stage(
     ]
 
 
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [
+        (30, ["connected"]),
+        (60, ["connected", "sent/s", "received/s"]),
+        (80, ["connected", "sent/s", "received/s", "missing"]),
+        (90, ["connected", "sent/s", "acked/s", "received/s", "missing"]),
+    ],
+)
+def test_a_narrow_terminal_leaves_out_columns_and_no_names(width: int, columns: list[str]) -> None:
+    file = StringIO()
+    live = TerminalLive(Console(file=file, force_terminal=True, width=width, color_system=None))
+    live.begin("quickstart", Path("run"))
+    live.show(UNDER_WAY)
+    live.end()
+    lines = [line.strip("│ \r") for line in file.getvalue().splitlines()]
+    header = next(line for line in lines if line.startswith("population"))
+    assert header.split() == ["population", *columns]
+    for name in ("device", "backend"):
+        assert any(line.startswith(f"{name} ") for line in lines), name
+
+
 def test_the_terminal_shows_stage_populations_and_errors() -> None:
     file = StringIO()
     console = Console(file=file, force_terminal=True, width=100, color_system=None)

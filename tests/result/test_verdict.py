@@ -383,6 +383,18 @@ def test_a_load_that_was_not_carried_fails_the_run(
     assert verdict.evidence == (() if evidence is None else (evidence,))
 
 
+def test_phases_that_say_nothing_share_a_line(measured: MeasuredMaker) -> None:
+    short = [
+        phase(PhaseStatus.UNKNOWN, name=name, evidence=(f"{name} is too short",))
+        for name in ("publish", "1.1 × publisher")
+    ]
+    verdict = evaluated(measured(phases=(*short, phase(PhaseStatus.HELD))))
+    assert verdict.evidence == (
+        "2 phases say nothing about the target (publish, 1.1 × publisher); of the first: "
+        "publish is too short",
+    )
+
+
 def test_a_collapse_under_a_saturated_generator_is_not_the_brokers(
     measured: MeasuredMaker,
 ) -> None:

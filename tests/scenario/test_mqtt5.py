@@ -177,6 +177,14 @@ def test_an_authentication_has_what_its_method_needs(
     assert text in found[0]
 
 
+def test_a_password_needs_a_username_before_mqtt_5() -> None:
+    """[MQTT-3.1.2-22]"""
+    (problem,) = problems("password: a")
+    assert "device.password: found password without username with version 3.1.1" in problem
+    for allowed in (("version: 5", "password: a"), ("password: a", "username: b")):
+        parse_scenario(scenario_text(*allowed), "s.yaml")
+
+
 def test_an_authentication_is_in_the_plan_and_its_data_not_in_stored_plans() -> None:
     plan = plan_of("version: 5", "authentication: {method: TICKET, data: 'key-{n}'}")
     assert authentication_of(plan) == Authentication(method="TICKET", data="key-{n}")

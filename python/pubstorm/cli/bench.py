@@ -3,10 +3,11 @@ value of it, so that a line grows into a scenario."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -14,10 +15,11 @@ import click
 from pubstorm.cli.asked import SET
 from pubstorm.cli.outcome import Output, output_options
 from pubstorm.cli.run import play
-from pubstorm.errors import UsageError
+from pubstorm.errors import ScenarioError, UsageError
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.output import say
 from pubstorm.scenario.load import written_again
+from pubstorm.scenario.secrets import redacted_override
 
 RATE_MAX = {"rate": "1M/s", "total_rate": "10M/s"}
 """Largest rate that a search tries, of a publisher and of all of them."""
@@ -25,6 +27,8 @@ CONDITION = re.compile(r"\s*([\w./]+)\s*(>=?)\s*(\S.*?)\s*")
 
 TLS_FILES = {"tls_ca": "ca", "tls_cert": "certificate", "tls_key": "key"}
 """Options with files, by the key of a population's `tls`."""
+OPTIONS = {"as_fast": "--max", "length": "--for"}
+"""Options that have another name in Python."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,49 +98,83 @@ def bench(
     Kinds: conn only connects; pub publishes; sub subscribes and counts; pairs, fan-in and fan-out
     publish and receive. The exit codes are those of `pubstorm run`. --print writes the scenario.
     """
-    asked = Invocation(f"bench-{kind}", (*options_of(kind, given), *overrides), target)
-    if prints:
-        say(written_again(asked.load()))
-        return 0
-    with output.shown() as live:
-        played = play(asked, output.folder, None, live)
+    _check_tls(target, given)
+    options = options_of(kind, given)
+    asked = Invocation(f"bench-{kind}", (*options, *overrides), target)
+    with _named_by_options(options, target):
+        if prints:
+            say(written_again(asked.load()))
+            return 0
+        with output.shown() as live:
+            played = play(asked, output.folder, None, live)
     return output.conclude(played)
 
 
-def options_of(kind: str, given: dict[str, object]) -> Iterator[str]:
-    """Yields an override for each option that is given. Raises UsageError for one that the kind
-    does not have."""
+def options_of(kind: str, given: dict[str, object]) -> dict[str, str]:
+    """Returns the overrides for the options that are given, and the option of each. Raises
+    UsageError for one that the kind does not have."""
     load = KINDS[kind]
     options = {name: value for name, value in given.items() if value not in (None, False)}
     _check(kind, load, options)
+    return {
+        override: _option(name)
+        for name in options
+        for override in _overrides(kind, load, name, options)
+    }
+
+
+def _overrides(kind: str, load: Bench, name: str, options: dict[str, object]) -> Iterator[str]:
+    """Yields the overrides that an option stands for."""
     publications, subscriptions = "publications.0", "subscriptions.0"
-    flow = f"populations.publisher.{publications}"
-    for name, value in options.items():
-        match name:
-            case "clients":
-                yield from (f"populations.{each}.clients={value}" for each in load.many)
-            case "rate":
-                yield f"{flow}.rate={value}"
-            case "as_fast":
-                yield f"{flow}.rate=max"
-            case "total_rate":
-                yield from (f"{flow}.rate=null", f"{flow}.total_rate={value}")
-            case "size":
-                yield f"{flow}.size={value}"
-            case "qos":
-                for each, part in (("publisher", publications), ("subscriber", subscriptions)):
-                    if each in load.populations:
-                        yield f"populations.{each}.{part}.qos={value}"
-            case "topic":
-                yield from _topics(kind, load, str(value))
-            case "length":
-                yield f"stages.1.{load.verb}={value}"
-            case "ramp":
-                yield f"stages.0.connect.rate={value}"
-            case "until":
-                yield from _search(kind, flow, str(value), options)
-    for each in load.populations:
-        yield from _connection(f"populations.{each}", options)
+    flow, value = f"populations.publisher.{publications}", options[name]
+    match name:
+        case "clients":
+            yield from (f"populations.{each}.clients={value}" for each in load.many)
+        case "rate":
+            yield f"{flow}.rate={value}"
+        case "as_fast":
+            yield f"{flow}.rate=max"
+        case "total_rate":
+            yield from (f"{flow}.rate=null", f"{flow}.total_rate={value}")
+        case "size":
+            yield f"{flow}.size={value}"
+        case "qos":
+            for each, part in (("publisher", publications), ("subscriber", subscriptions)):
+                if each in load.populations:
+                    yield f"populations.{each}.{part}.qos={value}"
+        case "topic":
+            yield from _topics(kind, load, str(value))
+        case "length":
+            yield f"stages.1.{load.verb}={value}"
+        case "ramp":
+            yield f"stages.0.connect.rate={value}"
+        case "until":
+            yield from _search(kind, flow, str(value), options)
+        case _:
+            setting = _connection(name, value)
+            yield from (f"populations.{each}.{setting}" for each in load.populations)
+
+
+@contextlib.contextmanager
+def _named_by_options(options: Mapping[str, str], target: str | None) -> Iterator[None]:
+    """Names what is wrong with a scenario by the options that are given, not by its paths."""
+    places = {f"--set {redacted_override(each)}": option for each, option in options.items()}
+    places[f"--target {target}"] = "TARGET"
+    try:
+        yield
+    except ScenarioError as error:
+        named = (
+            replace(
+                each,
+                place=places[each.place],
+                path="",
+                hint=each.hint or "pubstorm bench --help",
+            )
+            if each.place in places
+            else each
+            for each in error.problems
+        )
+        raise ScenarioError(list(dict.fromkeys(named))) from None
 
 
 def _check(kind: str, load: Bench, options: dict[str, object]) -> None:
@@ -161,8 +199,25 @@ def _check(kind: str, load: Bench, options: dict[str, object]) -> None:
         raise UsageError("found --until and --max, allowed is one of them", "give --rate to begin")
 
 
+def _check_tls(target: str | None, given: dict[str, object]) -> None:
+    name = next((name for name in (*TLS_FILES, "tls_insecure") if given.get(name)), None)
+    if name is None:
+        return
+    if target is None:
+        raise UsageError(
+            f"found {_option(name)} without TARGET; the embedded broker has no TLS",
+            "add the address of a broker: mqtts://HOST",
+        )
+    scheme, separator, rest = target.partition("://")
+    if separator and scheme in ("mqtt", "ws"):
+        raise UsageError(
+            f"found {_option(name)} with {target}, allowed with mqtts:// and wss://",
+            f"write {scheme}s://{rest}",
+        )
+
+
 def _option(name: str) -> str:
-    return "--max" if name == "as_fast" else f"--{name.replace('_', '-')}"
+    return OPTIONS.get(name, f"--{name.replace('_', '-')}")
 
 
 def _topics(kind: str, load: Bench, topic: str) -> Iterator[str]:
@@ -175,17 +230,17 @@ def _topics(kind: str, load: Bench, topic: str) -> Iterator[str]:
         yield f"populations.subscriber.subscriptions.0.topic={json.dumps('/'.join(levels))}"
 
 
-def _connection(path: str, options: dict[str, object]) -> Iterator[str]:
-    if "v5" in options:
-        yield f"{path}.version=5"
-    for name in ("username", "password"):
-        if name in options:
-            yield f"{path}.{name}={json.dumps(str(options[name]))}"
-    for name, key in TLS_FILES.items():
-        if name in options:
-            yield f"{path}.tls.{key}={json.dumps(str(Path(str(options[name])).absolute()))}"
-    if "tls_insecure" in options:
-        yield f"{path}.tls.verify=false"
+def _connection(name: str, value: object) -> str:
+    """Returns the setting of a population for an option of connections."""
+    match name:
+        case "v5":
+            return "version=5"
+        case "tls_insecure":
+            return "tls.verify=false"
+        case _ if name in TLS_FILES:
+            return f"tls.{TLS_FILES[name]}={json.dumps(str(Path(str(value)).absolute()))}"
+        case _:
+            return f"{name}={json.dumps(str(value))}"
 
 
 def _search(kind: str, flow: str, condition: str, options: dict[str, object]) -> Sequence[str]:

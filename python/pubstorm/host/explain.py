@@ -37,6 +37,7 @@ def _explain(plan: str) -> OfferedLoad:
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,
+            process_group=0,  # Control-C is for this process, which ends the engine
         )
     except subprocess.TimeoutExpired:
         raise BinaryError(f"{path} --explain: no answer within {TIMEOUT_S} s") from None

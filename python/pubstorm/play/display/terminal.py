@@ -4,23 +4,31 @@ generator's own load, drawn in place."""
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.live import Live as RichLive
+from rich.measure import Measurement
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pubstorm.play.display import Live, Summary, left_text
+from pubstorm.play.display import Live, PopulationSummary, Summary, left_text
 from pubstorm.quantities import count_text, duration_text, rate_text, share_text, span_text
 
 BAR_WIDTH = 40
 BUSY_WARNING = 0.7
 """Busy share from which the figure is shown as a warning."""
 
+
+COLUMNS = ("connected", "sent/s", "acked/s", "received/s", "missing")
+BY_USE = ("connected", "received/s", "sent/s", "missing", "acked/s")
+"""The columns of numbers, the last of which a narrow terminal leaves out first."""
+WIDEST = 1000
 
 KEYS = (("p", "pause"), ("+ -", "rate by 10 %"), ("s", "end the stage"), ("q", "end the run"))
 """Keys with their effects."""
@@ -87,7 +95,7 @@ def drawn(name: str, summary: Summary, after_s: float = 0.0) -> RenderableType:
     parts: list[RenderableType] = [
         _stage(summary),
         Text(),
-        _populations(summary),
+        _Populations(summary),
         Text(),
         _figures(summary),
     ]
@@ -127,23 +135,46 @@ def _stage(summary: Summary) -> RenderableType:
     return grid
 
 
-def _populations(summary: Summary) -> RenderableType:
+@dataclass(frozen=True, slots=True)
+class _Populations:
+    """The table of populations, with the columns that fit."""
+
+    summary: Summary
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        unbounded = options.update(max_width=WIDEST)
+        for fit in range(len(BY_USE), 0, -1):
+            table = _populations(self.summary, BY_USE[:fit])
+            if Measurement.get(console, unbounded, table).maximum <= options.max_width:
+                break
+        yield table
+
+
+def _populations(summary: Summary, shown: Sequence[str]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="dim", pad_edge=False)
-    table.add_column("population")
-    for name in ("connected", "sent/s", "acked/s", "received/s", "missing"):
+    table.add_column("population", no_wrap=True)
+    columns = [name for name in COLUMNS if name in shown]
+    for name in columns:
         table.add_column(name, justify="right", no_wrap=True, min_width=10)
     for population in summary.populations:
-        all_there = population.connected >= population.clients
-        connected = f"{count_text(population.connected)} / {count_text(population.clients)}"
-        table.add_row(
-            Text(population.name),
-            Text(connected, style="green" if all_there else "yellow"),
-            rate_text(population.sent_per_s),
-            rate_text(population.acked_per_s),
-            rate_text(population.received_per_s),
-            Text(count_text(population.missing), style="red" if population.missing else ""),
-        )
+        cells = _cells(population)
+        table.add_row(Text(population.name), *(cells[name] for name in columns))
     return table
+
+
+def _cells(population: PopulationSummary) -> dict[str, RenderableType]:
+    all_there = population.connected >= population.clients
+    connected = f"{count_text(population.connected)} / {count_text(population.clients)}"
+    missing = count_text(population.missing)
+    return {
+        "connected": Text(connected, style="green" if all_there else "yellow"),
+        "sent/s": rate_text(population.sent_per_s),
+        "acked/s": rate_text(population.acked_per_s),
+        "received/s": rate_text(population.received_per_s),
+        "missing": Text(missing, style="red" if population.missing else ""),
+    }
 
 
 def _figures(summary: Summary) -> Text:

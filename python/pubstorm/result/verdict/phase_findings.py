@@ -13,7 +13,17 @@ from pubstorm.result.verdict.findings import Finding, starved, under_test
 
 def _phases(measured: Measured) -> Iterable[Finding]:
     faults = {(fault.stage, fault.name) for fault in measured.faults}
+    unknown = [phase for phase in measured.phases if _is_unknown(phase)]
+    if len(unknown) > 1:
+        # A user who presses keys makes phases, of which one line is enough.
+        names = ", ".join(phase.name for phase in unknown)
+        facts = "; ".join(unknown[0].evidence)
+        yield Finding(
+            f"{len(unknown)} phases say nothing about the target ({names}); of the first: {facts}"
+        )
     for number, phase in enumerate(measured.phases):
+        if len(unknown) > 1 and _is_unknown(phase):
+            continue
         if phase.status in _WORDS:
             facts = f": {'; '.join(phase.evidence)}" if phase.evidence else ""
             text = (
@@ -31,6 +41,10 @@ def _phases(measured: Measured) -> Iterable[Finding]:
             else:
                 limited_by = under_test(measured) if broke else LimitedBy.NONE
                 yield Finding(text, limited_by, failed=lasted)
+
+
+def _is_unknown(phase: Phase) -> bool:
+    return phase.status is PhaseStatus.UNKNOWN and not phase.starved and bool(phase.evidence)
 
 
 def _made_up_for(later: Iterable[Phase], phase: Phase) -> bool:

@@ -86,6 +86,10 @@ def _check_ending(
 
 def _check_version(within: Path, population: MqttClients) -> Iterator[Finding]:
     yield from _check_keys(within, population, CONNECT, population.version)
+    if population.password is not None and population.username is None:
+        message = f"found password without username with version {population.version}"
+        hint = "write username, or version: 5"
+        yield (*within, "password"), f"{message}, needed are both", hint
     for path, part in _parts(population):
         keys = KEYS[type(part)]
         yield from _check_keys((*within, *path), part, keys, population.version)

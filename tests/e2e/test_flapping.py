@@ -14,7 +14,7 @@ from tests.e2e.answering import answering
 Play = Callable[..., tuple[int, dict[str, Any]]]
 
 SCENARIO = """
-topology: {brokers: {main: {kind: BROKER}}}
+topology: {brokers: {main: {BROKER}}}
 fleet: {agents: 2}
 validity: {lateness_p99: 1min, busy: 100%}
 populations:
@@ -46,10 +46,19 @@ monitors: {host: false}
 FILTERS = 2
 
 
-@pytest.mark.parametrize("broker", ["embedded", "mosquitto"])
+TCP = ("kind: embedded", "kind: mosquitto")
+TLS = ("kind: mosquitto, tls: server",)
+WEBSOCKET = tuple(f"{words}, transport: websocket" for words in (*TCP, *TLS))
+CLEAN, PERSISTENT = "session: clean", "session: persistent"
+
+
 @pytest.mark.parametrize(
-    ("version", "session"),
-    [("3.1.1", "session: clean"), ("5", "session: clean"), ("5", "session: persistent")],
+    ("broker", "version", "session"),
+    [
+        *((broker, version, CLEAN) for version in ("3.1.1", "5") for broker in TCP + TLS),
+        *((broker, version, CLEAN) for version in ("3.1.1", "5") for broker in WEBSOCKET),
+        *((broker, "5", PERSISTENT) for broker in TCP),
+    ],
 )
 def test_flapping_clients_miss_messages_and_the_others_are_exact(
     run: Play, broker: str, version: str, session: str
@@ -57,6 +66,9 @@ def test_flapping_clients_miss_messages_and_the_others_are_exact(
     text = SCENARIO.replace("BROKER", broker).replace("VERSION", version)
     code, result = run(text.replace("SESSION", session))
     assert (code, result["verdict"]["status"]) == (0, "pass"), result["verdict"]
+    target = result["targets"][0]
+    assert target.startswith(("ws://", "wss://")) == ("websocket" in broker)
+    assert target.startswith(("mqtts://", "wss://")) == ("tls" in broker)
     flapper = result["populations"]["flapper"]
     assert flapper["expected_total"] == flapper["received_total"] > 0
     assert flapper["lost_total"] == 0

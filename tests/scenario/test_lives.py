@@ -47,7 +47,7 @@ def test_a_plan_in_words_names_the_victims() -> None:
     ("keys", "path", "found"),
     [
         ({"idle": ", takes_over: devices"}, "idle.takes_over", "found the unknown population"),
-        ({"idle": ", takes_over: idle"}, "idle.takes_over", "found the unknown population"),
+        ({"idle": ", takes_over: idle"}, "idle.takes_over", "found idle itself"),
         ({"idle": ", takes_over: device"}, "idle.takes_over", "which thief takes over too"),
         ({"idle": ", takes_over: thief"}, "idle.takes_over", "which takes over device itself"),
         ({"thief": ", client_id: 'x-{n}'"}, "thief.client_id", "found client_id with takes_over"),

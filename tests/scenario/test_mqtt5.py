@@ -299,3 +299,20 @@ def test_clients_that_vanish_may_have_two_connections() -> None:
     population = plan_of("end: vanish", "keep_alive: 10s", WILL % "retain: false").populations[0]
     assert population.connections_max == 2 * population.clients
     assert population.will_wait_ns == 15 * 10**9
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "publications: [{topic: t, rate: 1/s, user_properties: {pubstorm: x}}]",
+        "will: {topic: t, user_properties: {pubstorm: x}}",
+    ],
+)
+def test_the_name_of_the_stamp_is_no_user_property(line: str) -> None:
+    (problem,) = problems("version: 5", line)
+    assert "user_properties.pubstorm: found the name of the stamp" in problem
+
+
+def test_a_method_of_authentication_has_a_name() -> None:
+    (problem,) = problems("version: 5", "authentication: {method: '', data: x}")
+    assert "authentication.method: found '', allowed is text of at least one character" in problem

@@ -65,14 +65,6 @@ impl Stream {
         }
     }
 
-    /// Returns `true` if a read of `count` bytes into a buffer of `size` has emptied the socket.
-    pub const fn is_empty_after(&self, count: usize, size: usize) -> bool {
-        match self {
-            Self::Direct(channel) => channel.is_empty_after(count, size),
-            Self::WebSocket(_) => false,
-        }
-    }
-
     /// Writes as many bytes as possible. After [`Halt::Later`] the next write must begin with the
     /// same bytes.
     #[inline]

@@ -104,8 +104,8 @@ fn it_answers_over_websocket_too_and_forwards_to_both_kinds_of_peers() {
     let (mut session, mut keys) = (Session::<false>::default(), Keys::new(1));
     let mut send = |packets: &[u8]| {
         let mut frame = Vec::new();
-        session.frame(packets, &mut keys, &mut frame);
-        assert_eq!(session.note_written(frame.len()), packets.len());
+        let written = session.frame(packets, &mut keys, &mut frame);
+        assert_eq!(session.note_written(written, frame.len()), packets.len());
         frame
     };
     // Two packets in one frame, and one packet in two frames.

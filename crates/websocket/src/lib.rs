@@ -10,8 +10,8 @@
 //!
 //! let (mut client, mut server) = (Session::<false>::default(), Session::<true>::default());
 //! let (mut keys, mut wire) = (Keys::new(1), Vec::new());
-//! client.frame(b"CONNECT", &mut keys, &mut wire);
-//! assert_eq!((wire.len(), client.note_written(wire.len())), (2 + 4 + 7, 7));
+//! let frame = client.frame(b"CONNECT", &mut keys, &mut wire);
+//! assert_eq!((wire.len(), client.note_written(frame, wire.len())), (2 + 4 + 7, 7));
 //!
 //! let received = server.receive(&mut wire, &mut keys);
 //! assert_eq!(&wire[..received.payload], b"CONNECT");
@@ -26,5 +26,5 @@ pub mod upgrade;
 pub use frame::FrameError;
 pub use keys::Keys;
 pub use reader::{Piece, Reader};
-pub use session::{End, FRAME_MAX, Received, Session};
+pub use session::{End, FRAME_MAX, Outgoing, Received, Session};
 pub use upgrade::UpgradeError;

@@ -18,21 +18,29 @@ const PROTOCOL_ERROR: u16 = 1002;
 #[derive(Debug, Default)]
 pub struct Session<const SERVER: bool> {
     reader: Reader<SERVER>,
-    /// Bytes of the payload of a frame that have not gone.
-    left: u32,
-    /// Masking key for the first of them.
-    key: [u8; 4],
-    /// Bytes of its header that have not gone.
-    header_left: u8,
-    /// A close frame has gone, or waits.
-    is_closed: bool,
     /// `None` almost always.
     aside: Option<Box<Aside>>,
 }
 
-/// State of a connection whose peer has sent control frames.
+/// A frame of data to send, or the rest of one.
+#[derive(Clone, Copy, Debug, Default)]
+#[must_use]
+pub struct Outgoing {
+    /// Bytes of the payload that have not gone.
+    left: u32,
+    /// Masking key for the first of them.
+    key: [u8; 4],
+    /// Bytes of the header that have not gone.
+    header_left: u8,
+}
+
+/// State of a connection whose peer has sent control frames, or that has sent a frame in part.
 #[derive(Debug, Default)]
 struct Aside {
+    /// The frame of data that has gone in part.
+    frame: Outgoing,
+    /// A close frame has gone, or waits.
+    is_closed: bool,
     /// The front of the payload of a control frame.
     control: Vec<u8>,
     /// Control frames to send, the first of which may have gone in part.
@@ -102,33 +110,40 @@ impl<const SERVER: bool> Session<SERVER> {
     }
 
     /// Appends the next frame of `payload`, or the rest of a frame that has gone in part: then the
-    /// payload begins with the same bytes as the rest of the frame. [`Self::replies`] go first.
+    /// payload begins with the same bytes as the rest of the frame. [`Self::replies`] go first, and
+    /// [`Self::note_written`] follows.
     #[inline]
-    pub fn frame(&mut self, payload: &[u8], keys: &mut Keys, out: &mut Vec<u8>) {
-        if !self.is_in_frame() {
-            self.left = payload.len().min(FRAME_MAX) as u32;
-            self.key = if SERVER { [0; 4] } else { keys.mask() };
-            self.header_left = self.header().len() as u8;
-        }
-        if self.header_left > 0 {
-            let header = self.header();
-            out.extend_from_slice(&header[header.len() - usize::from(self.header_left)..]);
+    pub fn frame(&self, payload: &[u8], keys: &mut Keys, out: &mut Vec<u8>) -> Outgoing {
+        let frame = match &self.aside {
+            Some(aside) if aside.frame.has_rest() => aside.frame,
+            _ => Outgoing::new::<SERVER>(payload, keys),
+        };
+        if frame.header_left > 0 {
+            let header = frame.header::<SERVER>();
+            out.extend_from_slice(&header[header.len() - usize::from(frame.header_left)..]);
         }
         let start = out.len();
-        out.extend_from_slice(&payload[..payload.len().min(self.left as usize)]);
+        out.extend_from_slice(&payload[..payload.len().min(frame.left as usize)]);
         if !SERVER {
-            mask(&mut out[start..], self.key);
+            mask(&mut out[start..], frame.key);
         }
+        frame
     }
 
     /// Notes that bytes of the frame have gone. Returns the number of bytes of payload among them.
     #[inline]
-    pub fn note_written(&mut self, count: usize) -> usize {
-        let header = count.min(usize::from(self.header_left));
-        self.header_left -= header as u8;
+    pub fn note_written(&mut self, frame: Outgoing, count: usize) -> usize {
+        let header = count.min(usize::from(frame.header_left));
         let payload = count - header;
-        self.left -= payload as u32;
-        self.key = rotated(self.key, payload);
+        let rest = Outgoing {
+            left: frame.left - payload as u32,
+            key: rotated(frame.key, payload),
+            header_left: frame.header_left - header as u8,
+        };
+        if rest.has_rest() || self.aside.is_some() {
+            self.aside().frame = rest;
+            self.forget();
+        }
         payload
     }
 
@@ -137,7 +152,7 @@ impl<const SERVER: bool> Session<SERVER> {
     #[inline]
     pub fn replies(&self) -> &[u8] {
         match &self.aside {
-            Some(aside) if !self.is_in_frame() => &aside.replies,
+            Some(aside) if !aside.frame.has_rest() => &aside.replies,
             _ => &[],
         }
     }
@@ -151,7 +166,7 @@ impl<const SERVER: bool> Session<SERVER> {
     /// Ends the connection behind everything that was sent, with the code of the peer if the peer
     /// has closed it. No frame of data may follow [6455, 5.5.1].
     pub fn close(&mut self, keys: &mut Keys) {
-        if std::mem::replace(&mut self.is_closed, true) {
+        if std::mem::replace(&mut self.aside().is_closed, true) {
             return;
         }
         let code = match self.end() {
@@ -161,17 +176,6 @@ impl<const SERVER: bool> Session<SERVER> {
         };
         let payload = code.map(u16::to_be_bytes);
         self.reply(Opcode::Close, payload.as_ref().map_or(&[], |code| &code[..]), keys);
-    }
-
-    #[inline]
-    const fn is_in_frame(&self) -> bool {
-        self.left > 0 || self.header_left > 0
-    }
-
-    /// Header of the frame. Its key and length change only once the header has gone.
-    #[inline]
-    fn header(&self) -> Header {
-        Header::new(Opcode::Binary, self.left, (!SERVER).then_some(self.key))
     }
 
     fn control(&mut self, opcode: Opcode, received: &mut Received, keys: &mut Keys) {
@@ -210,11 +214,34 @@ impl<const SERVER: bool> Session<SERVER> {
     fn forget(&mut self) {
         if let Some(aside) = &self.aside
             && aside.end.is_none()
+            && !aside.frame.has_rest()
+            && !aside.is_closed
             && aside.control.is_empty()
             && aside.replies.is_empty()
         {
             self.aside = None;
         }
+    }
+}
+
+impl Outgoing {
+    #[inline]
+    fn new<const SERVER: bool>(payload: &[u8], keys: &mut Keys) -> Self {
+        let key = if SERVER { [0; 4] } else { keys.mask() };
+        let mut frame = Self { left: payload.len().min(FRAME_MAX) as u32, key, header_left: 0 };
+        frame.header_left = frame.header::<SERVER>().len() as u8;
+        frame
+    }
+
+    #[inline]
+    const fn has_rest(&self) -> bool {
+        self.left > 0 || self.header_left > 0
+    }
+
+    /// Header of the frame. Its key and length change only once the header has gone.
+    #[inline]
+    fn header<const SERVER: bool>(&self) -> Header {
+        Header::new(Opcode::Binary, self.left, (!SERVER).then_some(self.key))
     }
 }
 

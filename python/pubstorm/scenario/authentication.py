@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pubstorm.scenario.base import Part
-from pubstorm.scenario.fields import ClientText, Text
+from pubstorm.scenario.fields import ClientText, SomeText
 
 
 class Authentication(Part):
     """Enhanced authentication of MQTT 5."""
 
-    method: Text
+    method: SomeText
     """Name of the method. `SCRAM-SHA-256` uses `username` and `password` of the population, which
     are then not sent. Other methods need `data`."""
     data: ClientText | None = None

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, get_args
 
 from pydantic import (
@@ -66,6 +66,13 @@ def host_label(value: object) -> str:
     if isinstance(value, str) and _HOST_LABEL.fullmatch(value):
         return value
     raise UnfitError(value, "are letters, digits, _, - and ., at most 63: a label or an address")
+
+
+def some_text(value: object) -> str:
+    """Text that is not empty."""
+    if value == "":
+        raise UnfitError(value, "is text of at least one character")
+    return text(value)
 
 
 def client_text(value: object) -> str:
@@ -130,7 +137,16 @@ def topic_filter(value: object) -> str:
             raise UnfitError(value, "are wildcards that fill a whole level, as in a/+/b/#")
         if literal == "#" and place != len(levels) - 1:
             raise UnfitError(value, "is # in the last level only")
+    if source.startswith("$share/") and not _is_shared(levels):
+        hint = "GROUP is a level without wildcards [MQTT5-4.8.2-1]"
+        raise UnfitError(value, "is $share/GROUP/FILTER", hint)
     return source
+
+
+def _is_shared(levels: Sequence[Sequence[object]]) -> bool:
+    """Returns True if a group and a filter follow the first level."""
+    _, group, *rest = ["".join(map(str, level)) for level in levels]
+    return group not in {"", "+"} and rest not in ([], [""])
 
 
 def qos(value: object) -> int:
@@ -348,6 +364,7 @@ PositiveDurationOrNever = Annotated[
 Name = Annotated[str, BeforeValidator(name), _json("name")]
 HostLabel = Annotated[str, BeforeValidator(host_label), _json("host label")]
 Text = Annotated[str, BeforeValidator(text), _json("text")]
+SomeText = Annotated[str, BeforeValidator(some_text), _json("text")]
 ClientText = Annotated[str, BeforeValidator(client_text), _json("template")]
 FlowTopic = Annotated[str, BeforeValidator(flow_topic), _json("topic template")]
 Topic = Annotated[str, BeforeValidator(topic), _json("topic template")]

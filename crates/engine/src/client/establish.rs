@@ -5,7 +5,8 @@ use plan::Reason;
 use super::{Client, Phase, identity_of, receive};
 use crate::context::Context;
 use crate::protocol::Identity;
-use crate::transport::tcp::{Route, Socket};
+use crate::transport::channel::Wire;
+use crate::transport::tcp::Route;
 use crate::transport::tls::Who;
 use crate::transport::{Channel, Halt, Stream, WebSocket};
 
@@ -26,7 +27,7 @@ impl Client {
         self.acks_period = receive::acks_period(context.now_ns).wrapping_sub(1);
         self.deadline_ns = context.now_ns + population.connect_timeout_ns;
         match context.host.open(&self.route(context), self.index) {
-            Ok(socket) => self.stream = Some(Stream::Direct(Channel::Plain(socket))),
+            Ok(socket) => self.stream = Some(Stream::Direct(Channel::new(socket))),
             Err(reason) => self.lost(context, reason),
         }
     }
@@ -58,14 +59,14 @@ impl Client {
 
     fn secure(&mut self, context: &mut Context) -> Result<(), Halt> {
         self.stream = match self.stream.take() {
-            Some(Stream::Direct(Channel::Plain(socket))) => Some(self.wrap(context, socket)?),
+            Some(Stream::Direct(Channel::Plain(wire))) => Some(self.wrap(context, wire)?),
             stream => stream,
         };
         self.stream.as_mut().map_or(Ok(()), |stream| stream.handshake(&mut context.framing))
     }
 
     /// Puts a connected socket under TLS and WebSocket, as the target says.
-    fn wrap(&self, context: &mut Context, socket: Socket) -> Result<Stream, Halt> {
+    fn wrap(&self, context: &mut Context, wire: Wire) -> Result<Stream, Halt> {
         let (index, target) = (self.population(), self.target(context));
         let Context { setup, framing, .. } = context;
         let (at, Identity { population, n }) =
@@ -73,10 +74,10 @@ impl Client {
         let channel = match setup.populations[index].tls.as_ref().filter(|_| at.tls) {
             Some(tls) => {
                 let ssl = tls.begin(Who { local: self.local, n, target });
-                let secured = ssl.and_then(|ssl| Channel::secure(socket, ssl).ok());
+                let secured = ssl.and_then(|ssl| Channel::secure(wire, ssl).ok());
                 secured.ok_or(Halt::Lost(Reason::TlsFailed))?
             }
-            None => Channel::Plain(socket),
+            None => Channel::Plain(wire),
         };
         Ok(match &at.websocket {
             Some(path) => {

@@ -62,13 +62,8 @@ impl Client {
             context.now_ns = context.host.now_ns();
             match read {
                 Ok(count) => {
-                    // A short read has emptied the socket; only its end may still be waiting.
-                    let emptied = stream.is_empty_after(count, buffer.len()) && !self.ended;
                     if count > 0 {
                         self.handle_bytes(context, &buffer[..count]);
-                    }
-                    if emptied {
-                        break;
                     }
                     budget = budget.saturating_sub(count.max(READ_BYTES_MIN));
                     if budget == 0 {

@@ -32,7 +32,7 @@ const _: () = assert!(size_of::<Secured>() <= 24 && size_of::<Wire>() <= 8);
 /// A connection of bytes.
 pub enum Channel {
     /// TCP alone.
-    Plain(Socket),
+    Plain(Wire),
     /// Under TLS.
     Tls(Box<Secured>),
 }
@@ -53,9 +53,8 @@ pub enum Halt {
     Lost(Reason),
 }
 
-/// The socket under TLS. After a short read, the next read answers WouldBlock without a system
-/// call.
-struct Wire {
+/// A socket. After a short read, the next read answers WouldBlock without a system call.
+pub struct Wire {
     socket: Socket,
     empty: bool,
     /// The broker has closed its side: only reading on finds it.
@@ -63,10 +62,15 @@ struct Wire {
 }
 
 impl Channel {
+    /// TCP alone over a socket that connects.
+    pub const fn new(socket: Socket) -> Self {
+        Self::Plain(Wire { socket, empty: false, ended: false })
+    }
+
     /// Puts a connected socket under TLS; nothing is sent yet.
-    pub fn secure(socket: Socket, mut ssl: Ssl) -> Result<Self, ErrorStack> {
+    pub fn secure(wire: Wire, mut ssl: Ssl) -> Result<Self, ErrorStack> {
         ssl.set_connect_state();
-        let stream = SslStream::new(ssl, Wire { socket, empty: false, ended: false })?;
+        let stream = SslStream::new(ssl, wire)?;
         Ok(Self::Tls(Box::new(Secured { stream, reads_when_writable: false })))
     }
 
@@ -87,19 +91,17 @@ impl Channel {
 
     /// Notes that the socket has bytes again. `ended`: the peer has closed its side.
     pub fn wake(&mut self, ended: bool) {
-        if let Self::Tls(tls) = self {
-            let wire = tls.stream.get_mut();
-            wire.empty = false;
-            wire.ended |= ended;
-        }
+        let wire = self.wire_mut();
+        wire.empty = false;
+        wire.ended |= ended;
     }
 
     /// Reads bytes that have arrived. `connecting`: the peer has not accepted the client yet.
     #[inline]
     pub fn read(&mut self, buffer: &mut [u8], connecting: bool) -> Result<usize, Halt> {
         match self {
-            Self::Plain(socket) => loop {
-                match socket.read(buffer) {
+            Self::Plain(wire) => loop {
+                match wire.read(buffer) {
                     Ok(0) => return Err(lost(&ErrorKind::UnexpectedEof.into(), connecting)),
                     Ok(count) => return Ok(count),
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -111,18 +113,13 @@ impl Channel {
         }
     }
 
-    /// Returns `true` if a read of `count` bytes into a buffer of `size` has emptied the socket.
-    pub const fn is_empty_after(&self, count: usize, size: usize) -> bool {
-        matches!(self, Self::Plain(_)) && count < size
-    }
-
     /// Writes as many bytes as possible. After [`Halt::Later`] the next write must begin with the
     /// same bytes.
     #[inline]
     pub fn write(&mut self, bytes: &[u8], connecting: bool) -> Result<usize, Halt> {
         match self {
-            Self::Plain(socket) => loop {
-                match socket.write(bytes) {
+            Self::Plain(wire) => loop {
+                match wire.write(bytes) {
                     Ok(count) => return Ok(count),
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Err(error)
@@ -155,32 +152,37 @@ impl Channel {
 
     /// Makes the close of the socket a reset: the kernel discards what it has not sent.
     pub fn reset_on_close(&self) {
-        match self {
-            Self::Plain(socket) => socket.reset_on_close(),
-            Self::Tls(tls) => tls.stream.get_ref().socket.reset_on_close(),
-        }
+        self.wire().socket.reset_on_close();
     }
 
     /// The socket under the connection.
     pub fn socket_mut(&mut self) -> &mut Socket {
-        match self {
-            Self::Plain(socket) => socket,
-            Self::Tls(tls) => &mut tls.stream.get_mut().socket,
-        }
+        &mut self.wire_mut().socket
     }
 
     /// Lets the kernel delay its acknowledgements from now on.
     pub fn delay_acks(&self) {
-        match self {
-            Self::Plain(socket) => socket.delay_acks(),
-            Self::Tls(tls) => tls.stream.get_ref().socket.delay_acks(),
-        }
+        self.wire().socket.delay_acks();
     }
 
     /// Sends close_notify, if there is room.
     pub fn finish(&mut self) {
         if let Self::Tls(tls) = self {
             let _ = tls.stream.shutdown();
+        }
+    }
+
+    fn wire(&self) -> &Wire {
+        match self {
+            Self::Plain(wire) => wire,
+            Self::Tls(tls) => tls.stream.get_ref(),
+        }
+    }
+
+    fn wire_mut(&mut self) -> &mut Wire {
+        match self {
+            Self::Plain(wire) => wire,
+            Self::Tls(tls) => tls.stream.get_mut(),
         }
     }
 }
@@ -207,6 +209,7 @@ impl Secured {
 }
 
 impl Read for Wire {
+    #[inline]
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.empty {
             return Err(ErrorKind::WouldBlock.into());
@@ -218,6 +221,7 @@ impl Read for Wire {
 }
 
 impl Write for Wire {
+    #[inline]
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.socket.write(bytes)
     }

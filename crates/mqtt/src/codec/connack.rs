@@ -26,7 +26,9 @@ impl<'a> ConnAck<'a> {
         write_packet(PacketType::ConnAck, out, |out| {
             let flags = u8::from(self.session_present && version != Version::V31);
             out.extend_from_slice(&[flags, self.code]);
-            self.properties.write(version, out)
+            // MQTT 5 has no such code: only a server of an older version writes it.
+            let is_older = self.code == UNACCEPTABLE_VERSION;
+            if is_older { Ok(()) } else { self.properties.write(version, out) }
         })
     }
 
@@ -98,9 +100,8 @@ mod tests {
 
     #[test]
     fn an_older_server_refuses_the_version_in_its_own_format() {
-        let found = decode(Version::V5, &[0x20, 2, 0, 1]);
         let packet = Packet::ConnAck(ConnAck { code: 1, ..ConnAck::default() });
-        assert_eq!(found, Ok(Decoded::Packet { packet, len: 4 }));
+        assert_packet_5(&[0x20, 2, 0, 1], packet);
         let packet = PacketType::ConnAck;
         assert_rejected_5(&[0x20, 2, 0, 2], DecodeError::BadReasonCode { packet, code: 2 });
         assert_rejected_5(&[0x20, 3, 0, 1, 0], DecodeError::BadReasonCode { packet, code: 1 });

@@ -25,7 +25,9 @@ def check_lives(scenario: Scenario) -> Iterator[Finding]:
         path: Path = ("populations", name, "takes_over")
         others = [other for other in clients if other != name]
         victim = clients.get(taker.takes_over) if taker.takes_over in others else None
-        if victim is None:
+        if taker.takes_over == name:
+            yield path, f"found {name} itself, allowed is another population", None
+        elif victim is None:
             yield path, *unknown("population", taker.takes_over, others)
         elif taker.takes_over in taken:
             first = taken[taker.takes_over]

@@ -34,6 +34,8 @@ PUBLICATION = (
     "request",
 )
 WILL = ("delay", *(key for key in PUBLICATION if key != "topic_alias"))
+STAMP = "pubstorm"
+"""User property that has the stamp of a message whose payload has none."""
 NO_END = U32_MAX * SECOND_NS
 """Session expiry of a session without end."""
 
@@ -51,6 +53,7 @@ def check_mqtt5(scenario: Scenario) -> Iterator[Finding]:
             yield (*within, "session_expiry"), message, "leave it out: then the session has no end"
         yield from _check_authentication(within, population)
         yield from _check_formats(within, population)
+        yield from _check_stamp_name(within, population)
         for path, part in _endings(population):
             yield from _check_ending((*within, *path), part, population)
         for path, subscriptions in _subscriptions(population):
@@ -130,6 +133,14 @@ def _check_formats(within: Path, population: MqttClients) -> Iterator[Finding]:
             message = "found text without payload, allowed is bytes: data of a size is no UTF-8"
             hint = "write payload: TEXT in the publication, with {stamp} in it for latencies"
             yield (*within, *path, "payload_format"), message, hint
+
+
+def _check_stamp_name(within: Path, population: MqttClients) -> Iterator[Finding]:
+    """Yields user properties with the name of the stamp: receivers read them as stamps."""
+    for path, part in _parts(population):
+        if isinstance(part, (MqttPublication, Will)) and STAMP in part.user_properties:
+            message = "found the name of the stamp, allowed is any other name"
+            yield (*within, *path, "user_properties", STAMP), message, None
 
 
 def _check_no_local(path: Path, subscriptions: Sequence[MqttSubscription]) -> Iterator[Finding]:

@@ -91,6 +91,21 @@ def test_a_comparison_shows_both_sides_over_time(document: Document) -> None:
         assert "load" in labels, "the stage is named"
 
 
+def test_an_interval_that_says_nothing_hides_no_difference(compared: Comparison) -> None:
+    """Two runs of a side can have an interval to 10^11 %."""
+    first, *others = (each for each in compared.figures if each.relative)
+    wide = first.model_copy(update={"difference": 0.1, "low": -1.0, "high": 1e9})
+    found = compared.model_copy(update={"figures": (wide, *others)})
+    plot = comparison_document(found, Path("none")).plots[0].plots[0]
+    low, high = plot.figure["layout"]["xaxis"]["range"]
+    largest = max(abs(each.difference or 0) for each in found.figures if each.relative)
+    assert low == -100 and high < 1000
+    assert high == pytest.approx(100 * max(1.0, 1.5 * largest))
+    assert "cut off" in plot.caption
+    usual = comparison_document(compared, Path("none")).plots[0].plots[0]
+    assert "range" not in usual.figure["layout"]["xaxis"] and not usual.caption
+
+
 def test_sides_differ_without_colours(document: Document) -> None:
     for key in ("percentiles", *(measure.key for measure in MEASURES)):
         lines = [line(plots(document)[key], name)["line"] for name in ("baseline", "candidate")]

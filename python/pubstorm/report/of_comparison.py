@@ -49,6 +49,10 @@ from pubstorm.result.comparison import (
 GREY = "#7f8894"
 MARKS = {"better": ("#2b9a66", "circle"), "worse": ("#d24f57", "x")}
 """Colour and symbol of outcomes."""
+AXIS_MIN = 1.0
+"""Shares up to this size always fit on the axis of differences."""
+AXIS_ROOM = 1.5
+"""The axis reaches to the largest difference, times this factor."""
 OTHER_MARK = (GREY, "circle-open")
 HOW = (
     "A point is the difference of the means, a line its interval. A line that crosses zero shows "
@@ -211,8 +215,17 @@ def _differences(found: Comparison) -> Plot | None:
         "zerolinecolor": GREY,
         "zeroline": True,
     }
+    caption, most = "", _axis_end(shown)
+    if any(max(-(each.low or 0), each.high or 0) > most for each in shown):
+        x["range"] = [-100 * min(most, 1.0), 100 * most]
+        caption = "Intervals beyond the axis are cut off: the table has them."
     y: dict[str, Any] = {"type": "category", "autorange": "reversed", "automargin": True}
-    return Plot("differences", "Differences", "", figure(traces, x, y))
+    return Plot("differences", "Differences", caption, figure(traces, x, y))
+
+
+def _axis_end(shown: Sequence[ComparedFigure]) -> float:
+    """Returns the longest end of an axis that still shows the differences, as a share."""
+    return max(AXIS_MIN, *(AXIS_ROOM * abs(each.difference or 0) for each in shown))
 
 
 def _percentiles(found: Comparison, played: dict[str, Played]) -> Plot | None:

@@ -151,6 +151,9 @@ def test_an_interrupted_comparison_keeps_what_it_measured(tmp_path: Path) -> Non
         (["a", "b", "--fail-if", "latency.p99 bad"], "worse|lower|higher by SHARE"),
         (["a", "b", "--figure", "latency"], "latency.p99"),
         (["nothing", "s.yaml", "--repeat", "2"], "nothing"),
+        (["s.yaml", "s.yaml", "--repeat", "2", "--figure", "bakend.lost"], "did you mean backend"),
+        (["s.yaml", "s.yaml", "--repeat", "2", "--figure", "latency.p99@pub"], "publish"),
+        (["s.yaml", "s.yaml", "--repeat", "2", "--fail-if", "x.lost higher by 1%"], "of the base"),
         (["capacity", "capacity", "--repeat", "2"], "has a sweep or a search"),
     ],
 )

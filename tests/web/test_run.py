@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.ports import free_port
-from tests.web.serving import Served, serving
+from tests.web.serving import Served, serving, until
 
 SCENARIO = """
 topology: {brokers: {main: {kind: embedded}}}
@@ -44,6 +44,13 @@ def moved(served: Served) -> Any:
         if kind == "news" and content["now"]["state"] == "running" and content["values"]:
             return content
     raise AssertionError("the stream ended")
+
+
+def measured_s(run: Path) -> float:
+    """The time of a run that its snapshots cover, in seconds after its start."""
+    started_ns = json.loads((run / "start.json").read_text())["started_ns"]
+    whole, _, _ = (run / "snapshots.jsonl").read_text().rpartition("\n")
+    return float(json.loads(whole.splitlines()[-1])["to_ns"] - started_ns) / 1e9
 
 
 @pytest.mark.slow("a run in two terminals")
@@ -118,8 +125,11 @@ def test_a_run_whose_controller_was_killed_is_shown_as_far_as_it_came(tmp_path: 
     with serving(*run, cwd=tmp_path) as served:
         moved(served)
         assert json.loads(served.ask("control", {"words": "rate 2 device"}).text)["accepted"]
-        texts = (event["text"] for _, _, each in served.events() for event in each["events"])
-        assert next(text for text in texts if "×" in text) == "2 × device"
+        events = (event for _, _, each in served.events() for event in each["events"])
+        change = next(event for event in events if "×" in event["text"])
+        assert change["text"] == "2 × device"
+        # A phase in which nothing was measured is none.
+        until(lambda: measured_s(tmp_path / "run") > change["at"])
         os.kill(served.process.pid, signal.SIGKILL)
         served.process.wait()
     with serving("view", "run", f"--listen=127.0.0.1:{free_port()}", cwd=tmp_path) as viewed:

@@ -7,12 +7,13 @@ import asyncio
 import contextlib
 import difflib
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from pubstorm.errors import PubstormError, StoredRunError, UsageError
+from pubstorm.errors import PubstormError, ScenarioError, StoredRunError, UsageError
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.experiment.journal import now
 from pubstorm.experiment.outlook import run_s
@@ -43,7 +44,7 @@ from pubstorm.result.comparison import (
     unfit,
 )
 from pubstorm.result.figures import Expression, Found, evaluate
-from pubstorm.scenario import Scenario
+from pubstorm.scenario import Scenario, parse_scenario
 
 FOLDER = "runs"
 """Folder of the runs, in that of the comparison."""
@@ -60,9 +61,27 @@ class Question:
     """Figures that are compared; empty: the default ones."""
     conditions: Sequence[Condition] = ()
 
+    @property
+    def asked(self) -> tuple[Expression, ...]:
+        """The figures that are named."""
+        return (*self.figures, *(each.figure for each in self.conditions))
+
+    def check_scenario(self, side: str, scenario: Scenario) -> None:
+        """Raises UsageError for a figure that the runs of a scenario cannot have."""
+        source = scenario.source
+        for figure in self.asked:
+            column = f"table={json.dumps({str(figure): str(figure)})}"
+            overrides = (*source.overrides, column)
+            try:
+                parse_scenario(source.text, source.file, overrides, source.target)
+            except ScenarioError as error:
+                problem = error.problems[0]
+                message = f"{figure} is no figure of the {side}: {problem.message}"
+                raise UsageError(message, problem.hint) from None
+
     def check(self, results: Sequence[Result]) -> None:
         """Raises UsageError for a figure that no run has."""
-        for figure in (*self.figures, *(each.figure for each in self.conditions)):
+        for figure in self.asked:
             if not any(isinstance(evaluate(result, figure), Found) for result in results):
                 raise UsageError(
                     f"found no {figure} in the runs of either side",
@@ -125,6 +144,7 @@ def play_comparison(
                 "take one of its steps, for example with --set sweep=null",
                 exit_code=2,
             )
+        question.check_scenario(side.name, side.scenario)
     engine_path()
     path = out or new_path(RUNS, "comparison", datetime.now().astimezone())
     directory = RunDirectory.create(path, FOLDER)

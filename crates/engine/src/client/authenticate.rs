@@ -4,6 +4,7 @@ use plan::Reason;
 
 use super::{Client, identity_of};
 use crate::context::Context;
+use crate::expectations::Death;
 use crate::protocol::{Login, nonce};
 use crate::setup::Setup;
 
@@ -48,6 +49,9 @@ impl Client {
         if self.login(&context.setup).is_some()
             && let Err(cause) = context.exchanges.verify(self.index, proof)
         {
+            // The broker has accepted the client, and publishes its will.
+            self.settle_will(context);
+            self.expect_will(context, Death::Chosen);
             return self.lost(context, cause);
         }
         self.subscribe(context, resumed, dropped);

@@ -266,10 +266,8 @@ impl Client {
     }
 
     /// The peer has accepted the client: subscribes, unless the peer has kept the subscriptions.
-    /// `dropped` messages in flight are given up, because the peer has not kept the session.
-    fn subscribe(&mut self, context: &mut Context, resumed: bool, dropped: u64) {
+    fn subscribe(&mut self, context: &mut Context, resumed: bool) {
         self.accepted(context);
-        self.abandon(context, dropped);
         // Only a session that was ready in this run has this run's filters for certain.
         let is_known = resumed && self.free_since_ns > 0 && !self.may_have_unsubscribed(context);
         if is_known {

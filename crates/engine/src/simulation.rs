@@ -38,11 +38,26 @@ pub use host::{Host, Socket};
 const SEEDS: u64 = 2_000;
 /// Seeds that once failed, each with the number of [`cases::LATER`] draws that its case had then.
 /// Deliveries in a disconnect stage were expected twice; and a population was expected to receive
-/// what a group of the same name, made with a variable, got. With the others the checks were wrong:
+/// what a group of the same name, made with a variable, got. The will of a client that the broker
+/// accepted without proof was not expected (243532), and its messages in flight were not given up
+/// (252331, 284576). With the others the checks were wrong:
 /// about drains that end before slow readers; about a will without CONNACK; about messages for
 /// members of a group that had vanished; and about groups of clients that share their sessions.
-const FOUND: [(u64, usize); 8] =
-    [(20149, 0), (45876, 0), (4693, 0), (10850, 0), (16868, 0), (19535, 0), (10430, 1), (13089, 1)];
+const FOUND: [(u64, usize); 13] = [
+    (20149, 0),
+    (45876, 0),
+    (4693, 0),
+    (10850, 0),
+    (16868, 0),
+    (19535, 0),
+    (10430, 1),
+    (13089, 1),
+    (243532, 2),
+    (244598, 2),
+    (276360, 2),
+    (252331, 2),
+    (284576, 2),
+];
 /// Every kind of trouble that so many seeds surely reach.
 const TROUBLE: [&str; 24] = [
     "descriptors ran out",

@@ -1,7 +1,7 @@
-//! The load that a plan offers, for preflight and for people: messages sent, expected deliveries and
-//! requests of flapping clients a second, phase by phase, and topics or filters that lead nowhere.
-//! Exact for each message, by the fan-out; a mean over sampled messages where a publication has many
-//! topics.
+//! The load that a plan offers, for preflight and for people: messages sent, expected deliveries
+//! and requests of flapping clients a second, phase by phase, and topics or filters that lead
+//! nowhere. Exact for each message, by the fan-out; a mean over sampled messages where a
+//! publication has many topics.
 
 mod flaps;
 mod unmatched;

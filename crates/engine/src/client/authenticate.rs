@@ -4,6 +4,7 @@ use plan::Reason;
 
 use super::{Client, identity_of};
 use crate::context::Context;
+use crate::expectations::Death;
 use crate::protocol::{Login, nonce};
 use crate::setup::Setup;
 
@@ -38,18 +39,23 @@ impl Client {
         }
     }
 
-    /// Continues after the broker has accepted the client, if the broker has proved itself.
+    /// Continues after the broker has accepted the client, if the broker has proved itself. In any
+    /// case `dropped` messages in flight are given up, because the broker has not kept the session.
     pub(super) fn connected(
         &mut self,
         context: &mut Context,
         (resumed, dropped): (bool, u64),
         proof: &[u8],
     ) {
+        self.abandon(context, dropped);
         if self.login(&context.setup).is_some()
             && let Err(cause) = context.exchanges.verify(self.index, proof)
         {
+            // The broker has accepted the client, and publishes its will.
+            self.settle_will(context);
+            self.expect_will(context, Death::Chosen);
             return self.lost(context, cause);
         }
-        self.subscribe(context, resumed, dropped);
+        self.subscribe(context, resumed);
     }
 }

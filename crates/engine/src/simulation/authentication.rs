@@ -9,14 +9,16 @@ use openssl::pkcs5::pbkdf2_hmac;
 use openssl::pkey::PKey;
 use openssl::sha::sha256;
 use openssl::sign::Signer;
-use plan::{Authentication, MqttVersion, Outcomes, Population, Protocol, Reason, SCRAM_SHA_256};
+use plan::{
+    Authentication, MqttVersion, Outcomes, Population, Protocol, Reason, SCRAM_SHA_256, Will,
+};
 use testkit::{Answer, Authenticate, Broker, Rng, Script};
 
 use super::cases::Case;
 use super::checks::{Totals, check as check_all, population_of};
 use super::course::Run;
 use super::peer::Peer;
-use super::plans::template;
+use super::plans::{subscription, template};
 use super::scenes::case;
 use super::texts::speaking;
 use super::weather::{Climate, S, Weather};
@@ -260,9 +262,12 @@ pub fn check(run: &Run, totals: &Totals) {
     }
 }
 
+/// A broker's answers.
+type Answers = fn(&[Vec<u8>]) -> Answer;
+
 /// Three clients with a password for a second, and a broker with these answers. Returns how many
 /// clients the broker accepted, and the outcomes.
-fn played(password: &str, answer: fn(&[Vec<u8>]) -> Answer) -> (u64, Outcomes) {
+fn played(password: &str, answer: Answers) -> (u64, Outcomes) {
     let mut population = speaking(MqttVersion::V5, "device", 3);
     authenticate(&mut population, "u{n}", password);
     population.reconnect = None;
@@ -287,6 +292,34 @@ fn a_client_with_another_password_is_refused() {
 }
 
 #[test]
+fn the_will_of_a_client_whose_broker_proves_nothing_is_expected() {
+    let mut device = speaking(MqttVersion::V5, "device", 3);
+    authenticate(&mut device, "u{n}", "secret of u{n}");
+    device.reconnect = None;
+    if let Protocol::Mqtt(mqtt) = &mut device.protocol {
+        mqtt.will = Some(Box::new(Will {
+            topic: template("will/0/{n}"),
+            payload: template("gone"),
+            qos: 1,
+            retain: false,
+            properties: Vec::new(),
+        }));
+    }
+    let mut watcher = speaking(MqttVersion::V5, "watcher", 1);
+    watcher.subscriptions = vec![subscription("will/#", 1)];
+    let mut case = case(vec![device, watcher], S, Weather::fair());
+    // The watcher connects before the devices.
+    case.plan.stages.insert(0, case.plan.stages[0].clone());
+    case.plan.stages[0].populations = vec![1];
+    let authenticate = Box::new(|_: &[Vec<u8>]| Answer::Accept(Vec::new()));
+    let script = Script { authenticate, ..Script::reliable() };
+    let totals = check_all(&Run::play(case, 1, 1, Peer::new(Broker::new(script))));
+    assert_eq!(totals.outcomes[0], [(Reason::ServerUnproved, 3)].into());
+    let flow = totals.flow(0, 1);
+    assert_eq!((flow.wills_expected_total, flow.wills_received_total), (3, 3));
+}
+
+#[test]
 fn every_error_of_a_broker_in_an_authentication_has_its_reason() {
     use Reason::{AuthenticationInvalid, ConnectTimeout, NotAuthorized, ServerUnproved};
     /// Errs in the second step.
@@ -296,7 +329,7 @@ fn every_error_of_a_broker_in_an_authentication_has_its_reason() {
     fn early<const ERROR: usize>(steps: &[Vec<u8>]) -> Answer {
         wrong(steps).swap_remove(ERROR)
     }
-    let brokers: [[fn(&[Vec<u8>]) -> Answer; 2]; 6] = [
+    let brokers: [[Answers; 2]; 6] = [
         [early::<0>, late::<0>],
         [early::<1>, late::<1>],
         [early::<2>, late::<2>],

@@ -7,7 +7,7 @@ use plan::{Plan, Population};
 use testkit::{Broker, Rng, Script};
 
 use super::cases::Case;
-use super::checks::{Totals, messages, population_of, publishers, topic_of, written};
+use super::checks::{Totals, deaths, messages, population_of, publishers, topic_of, written};
 use super::course::Run;
 use super::peer::Peer;
 use super::plans::{self, publication, subscription, template};
@@ -137,7 +137,6 @@ pub fn check(run: &Run, totals: &Totals) {
     if members.is_empty() || !members.iter().all(is_exact) {
         return;
     }
-    let dies = |p: usize| plan.populations[p].end != plan::End::Disconnect;
     for from in 0..plan.populations.len() {
         let flows = members.iter().map(|&to| totals.flow(from, to));
         let (expected, received) = flows.fold((0, 0), |(expected, received), flow| {
@@ -156,8 +155,7 @@ pub fn check(run: &Run, totals: &Totals) {
         let least: i64 = own.filter(|m| is_expected(&m.topic)).map(|m| m.count).sum();
         let counters = &totals.counters[from];
         let unwritten = counters.sent_total as i64 - written(run)[from] as i64;
-        let died = if dies(from) { counters.connected_total } else { 0 };
-        let wills = 2 * (counters.disconnected_total + died) as i64;
+        let wills = 2 * deaths(run, totals, from);
         let most = least + unwritten + wills;
         let what = format!("from {from} to the group: {expected} expected, {received} received");
         assert!((least..=most).contains(&expected), "{what}, {least} to {most}");

@@ -80,11 +80,11 @@ impl Turn {
             let own = subscriptions.filter(|s| identifier.is_none_or(|own| own == s.identifier));
             own.flat_map(|s| (0..s.filter.variants()).map(move |v| s.filter.text(n, v))).collect()
         };
-        let all = texts(None);
-        let written = |out: &mut Vec<u8>| {
-            encode_unsubscribe(version, (1, Properties::NONE), all.iter().map(|t| &**t), out)
-        };
-        self.note(written, |answer| Packet::UnsubAck(answer), version, all.len());
+        let (all, mut out) = (texts(None), Vec::new());
+        let filters = all.iter().map(|text| &**text);
+        // No client sends a request that no packet can hold: nothing is written then.
+        encode_unsubscribe(version, (1, Properties::NONE), filters, &mut out).unwrap_or_default();
+        self.note(&out, version, &Packet::UnsubAck(answer(&vec![0; all.len()])));
         for identifier in identifiers {
             let mut properties = PropertyList::new();
             if let Some(number) = identifier {
@@ -93,30 +93,26 @@ impl Turn {
                 properties.push(Property::SubscriptionIdentifier, value).unwrap_or_default();
             }
             let own = texts(Some(identifier));
-            let written = |out: &mut Vec<u8>| {
-                let filters = own.iter().map(|t| (&**t, SubscriptionOptions::default()));
-                encode_subscribe(version, (1, properties.properties()), filters, out)
-            };
-            self.note(written, |answer| Packet::SubAck(answer), version, own.len());
+            let filters = own.iter().map(|text| (&**text, SubscriptionOptions::default()));
+            out.clear();
+            encode_subscribe(version, (1, properties.properties()), filters, &mut out)
+                .unwrap_or_default();
+            self.note(&out, version, &Packet::SubAck(answer(&vec![0; own.len()])));
         }
     }
 
-    /// Notes a request, and its answer with a code for each filter.
-    fn note(
-        &mut self,
-        request: impl Fn(&mut Vec<u8>) -> Result<(), mqtt::EncodeError>,
-        answer: impl for<'a> Fn(SubAck<'a>) -> Packet<'a>,
-        version: Version,
-        filters: usize,
-    ) {
-        let (mut sent, mut received) = (Vec::new(), Vec::new());
-        let codes = vec![0; filters];
-        let answer = answer(SubAck { packet_id: 1, codes: &codes, ..SubAck::default() });
-        // No client sends a request that no packet can hold.
-        if request(&mut sent).is_ok() && answer.encode(version, &mut received).is_ok() {
+    /// Notes a request and its answer.
+    fn note(&mut self, request: &[u8], version: Version, answer: &Packet<'_>) {
+        let mut received = Vec::new();
+        if !request.is_empty() && answer.encode(version, &mut received).is_ok() {
             self.requests += 1;
-            self.sent_bytes += sent.len() as u64;
+            self.sent_bytes += request.len() as u64;
             self.received_bytes += received.len() as u64;
         }
     }
+}
+
+/// An answer with these codes.
+fn answer(codes: &[u8]) -> SubAck<'_> {
+    SubAck { packet_id: 1, codes, ..SubAck::default() }
 }

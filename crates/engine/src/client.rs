@@ -47,7 +47,8 @@ pub struct Client {
     /// Instant of the next scheduled message, in nanoseconds; `u64::MAX` if there is none or if it
     /// is blocked.
     next_due_ns: u64,
-    /// Instant from which only the engine can delay messages, in nanoseconds.
+    /// Instant from which only the engine can delay messages, in nanoseconds; 0 until the client was
+    /// ready in the session that the peer has.
     free_since_ns: u64,
     index: u32,
     local: u32,
@@ -268,7 +269,7 @@ impl Client {
     /// The peer has accepted the client: subscribes, unless the peer has kept the subscriptions.
     fn subscribe(&mut self, context: &mut Context, resumed: bool) {
         self.accepted(context);
-        // Only a session that was ready in this run has this run's filters for certain.
+        // Only a session in which the client was ready has this run's filters for certain.
         let is_known = resumed && self.free_since_ns > 0 && !self.may_have_unsubscribed(context);
         if is_known {
             return self.ready(context);

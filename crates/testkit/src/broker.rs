@@ -164,6 +164,12 @@ impl Broker {
         &self.accepted
     }
 
+    /// Number of filters in the session of a client; `None` if there is no session.
+    #[must_use]
+    pub fn filters(&self, client_id: &str) -> Option<usize> {
+        self.clients.get(client_id).map(|client| client.subscriptions.len())
+    }
+
     /// Number of QoS 1 and 2 messages that a client has not fully acknowledged, queued messages
     /// included.
     #[must_use]

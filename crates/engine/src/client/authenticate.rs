@@ -48,6 +48,10 @@ impl Client {
         proof: &[u8],
     ) {
         self.abandon(context, dropped);
+        if !resumed {
+            // The new session has no filters until the client is ready.
+            self.free_since_ns = 0;
+        }
         if self.login(&context.setup).is_some()
             && let Err(cause) = context.exchanges.verify(self.index, proof)
         {

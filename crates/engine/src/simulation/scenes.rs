@@ -1,7 +1,7 @@
 //! Scenes with one fault each, in virtual time: cases that seeds reach too rarely or cannot
 //! distinguish.
 
-use plan::{Action, Command, Plan, Population, Reason};
+use plan::{Action, Command, Plan, Population, Protocol, Reason};
 use testkit::{Broker, Script};
 
 use super::agents::Agents;
@@ -83,6 +83,23 @@ fn a_flood_of_one_peer_does_not_hold_the_loop_up() {
     assert_eq!(totals.outcomes[0].get(&Reason::ProtocolError), None);
     let most = run.network().read_most;
     assert!(most <= 2 * (256 + 64) * 1024, "{most} bytes in one turn of two clients");
+}
+
+#[test]
+fn a_client_subscribes_again_after_the_broker_has_lost_its_session() {
+    let mut readers = plans::population("reader", 100);
+    if let Protocol::Mqtt(mqtt) = &mut readers.protocol {
+        mqtt.clean_session = false;
+    }
+    readers.subscriptions = vec![subscription("t", 0)];
+    // Some connections end between the CONNACK of a new session and its SUBACK.
+    let reset = Fault::Hang { per_cent: 50, manner: Manner::Reset };
+    let mut faults = vec![(2 * S, Fault::Restart { down_ns: 0, forgets: true })];
+    faults.extend((1..100).map(|ms| (2 * S + ms * MS, reset)));
+    let run = played(vec![readers], 10 * S, Weather { faults, ..Weather::fair() });
+    let broker = &run.network().peer.broker;
+    let without = (0..100).filter(|n| broker.filters(&format!("reader-{n}")) != Some(1)).count();
+    assert_eq!(without, 0, "readers without their filter");
 }
 
 #[test]

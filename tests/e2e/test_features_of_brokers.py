@@ -61,7 +61,7 @@ def published() -> dict[str, dict[str, str]]:
     }
 
 
-@pytest.mark.slow("17 steps are played, one after the other")
+@pytest.mark.slow("20 steps are played, one after the other")
 @pytest.mark.parametrize("broker", published())
 def test_a_broker_has_the_features_of_the_guide(
     start: RunMaker, tmp_path: Path, broker: str

@@ -104,6 +104,15 @@ def test_a_web_server_is_named_by_its_answer(
     assert_no_client(code, result, reason, words)
 
 
+def test_a_port_of_websocket_is_named_as_no_port_of_mqtt(
+    run: Play, tmp_path: Path, mosquitto: MosquittoMaker
+) -> None:
+    port = free_port()
+    mosquitto(**{"listener ": f"{port} 127.0.0.1", "protocol": "websockets"})
+    code, result = run(scenario(tmp_path, f"target: mqtt://127.0.0.1:{port}"))
+    assert_no_client(code, result, "protocol_error", "ws:// or wss://")
+
+
 def assert_no_client(code: int, result: dict[str, Any], reason: str, words: str) -> None:
     verdict = result["verdict"]
     assert code != 0

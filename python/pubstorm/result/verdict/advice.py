@@ -14,6 +14,10 @@ ADVICE: Mapping[Reason, str] = {
     Reason.BAD_PROTOCOL_VERSION: (
         "the broker does not speak this version of MQTT: set version of the population to another"
     ),
+    Reason.PROTOCOL_ERROR: (
+        "the target sent bytes that the protocol of the clients does not allow: look whether this "
+        "port speaks that protocol; ports of WebSocket take ws:// or wss://"
+    ),
     Reason.AUTHENTICATION_INVALID: (
         "the broker's AUTH is not a step of the method of the clients: compare authentication in "
         "the population with the broker's settings"

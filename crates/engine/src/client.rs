@@ -48,7 +48,7 @@ pub struct Client {
     /// is blocked.
     next_due_ns: u64,
     /// Instant from which only the engine can delay messages, in nanoseconds; 0 until the client was
-    /// ready in the session that the peer has.
+    /// ready in the session of the peer.
     free_since_ns: u64,
     index: u32,
     local: u32,

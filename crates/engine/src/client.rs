@@ -47,8 +47,8 @@ pub struct Client {
     /// Instant of the next scheduled message, in nanoseconds; `u64::MAX` if there is none or if it
     /// is blocked.
     next_due_ns: u64,
-    /// Instant from which only the engine can delay messages, in nanoseconds; 0 until the client was
-    /// ready in the session of the peer.
+    /// Instant from which only the engine can delay messages, in nanoseconds; 0 until the client
+    /// was ready in the session of the peer.
     free_since_ns: u64,
     index: u32,
     local: u32,

@@ -1,13 +1,14 @@
 //! Fuzzes WebSocket with any bytes, from the request and the answer of HTTP to frames. Nothing
 //! panics, a session answers with well-formed frames only, and no split of the bytes changes what
-//! is read. Run with `cargo +nightly fuzz run websocket`.
+//! is read. The other side reads exactly what a session sends, in pieces of any size. Run with
+//! `cargo +nightly fuzz run websocket`.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use websocket::{
     End, Keys, Reader, Session,
-    upgrade::{self, Key},
+    upgrade::{self, Key, Request},
 };
 
 fuzz_target!(|input: (u8, &[u8])| {
@@ -15,12 +16,15 @@ fuzz_target!(|input: (u8, &[u8])| {
     let piece = usize::from(split) + 1;
     assert_eq!(read::<false>(bytes, bytes.len().max(1)), read::<false>(bytes, piece));
     assert_eq!(read::<true>(bytes, bytes.len().max(1)), read::<true>(bytes, piece));
+    exchange::<false, true>(bytes, piece);
+    exchange::<true, false>(bytes, piece);
     let found = upgrade::read_answer(bytes, &Key::new([0; 16]));
     assert!(found.is_err() || found.is_ok_and(|len| len.is_none_or(|len| len <= bytes.len())));
     let mut answer = Vec::new();
     if let Ok(Some(len)) = upgrade::answer(bytes, &mut answer) {
         assert!(len <= bytes.len() && answer.ends_with(b"\r\n\r\n"));
     }
+    answer_behind(bytes);
 });
 
 /// Payload, counts and end of a session that receives `bytes` in pieces.
@@ -42,6 +46,38 @@ fn read<const SERVER: bool>(bytes: &[u8], piece: usize) -> (Vec<u8>, u32, u32, O
         session.note_replied(replies.len());
     }
     (payload, pings, pongs, session.end())
+}
+
+/// Sends `bytes` through a socket that takes `piece` bytes at once.
+fn exchange<const FROM: bool, const TO: bool>(bytes: &[u8], piece: usize) {
+    let (mut from, mut to) = (Session::<FROM>::default(), Session::<TO>::default());
+    let (mut keys, mut out) = (Keys::new(1), Vec::new());
+    let (mut gone, mut read) = (0, Vec::new());
+    while gone < bytes.len() {
+        out.clear();
+        let frame = from.frame(&bytes[gone..], &mut keys, &mut out);
+        out.truncate(piece);
+        gone += from.note_written(frame, out.len());
+        let received = to.receive(&mut out, &mut keys);
+        read.extend_from_slice(&out[..received.payload]);
+    }
+    assert_eq!((&read[..], to.end(), to.replies().len()), (bytes, None, 0));
+}
+
+/// Reads the answer to a request of a client, with `bytes` behind the answer and as a header.
+fn answer_behind(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes).replace(|letter: char| letter.is_control(), "");
+    let (mut up, mut down) = (Vec::new(), Vec::new());
+    let key = Key::new([0; 16]);
+    Request { host: "h", path: "/", headers: &[("x", text)] }.write(&key, &mut up);
+    up.extend_from_slice(bytes);
+    // A head is at most 16 KiB long.
+    if let Ok(len) = upgrade::answer(&up, &mut down) {
+        assert_eq!(len, Some(up.len() - bytes.len()));
+        let len = down.len();
+        down.extend_from_slice(bytes);
+        assert_eq!(upgrade::read_answer(&down, &key), Ok(Some(len)));
+    }
 }
 
 fn assert_well_formed<const MASKED: bool>(reader: &mut Reader<MASKED>, mut replies: &mut [u8]) {

@@ -48,7 +48,7 @@ def assert_decoded(recording: Recording, results: list[dict[str, Any]]) -> None:
 def test_each_packet_of_mqtt_5_is_decoded(start: RunMaker, tmp_path: Path) -> None:
     port = free_port()
     settings = (
-        f"topology.brokers.broker.port={port}",
+        f"topology.brokers.broker={{kind: mosquitto, port: {port}}}",
         "populations.device.publications.0.rate=10/s",
         "stages.1.publish=1s",
     )

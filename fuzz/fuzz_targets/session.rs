@@ -1,7 +1,7 @@
 //! Fuzzes a session that has messages and requests in flight with any bytes from a server, in every
-//! version of MQTT, with and without AUTH; the first byte chooses. The session never panics, answers
-//! with well-formed packets only, and never has more in flight than published. No split of the bytes
-//! changes its events or its answers. Run with `cargo +nightly fuzz run session`.
+//! version of MQTT, with and without AUTH; the first byte chooses. The session never panics,
+//! answers with well-formed packets only, and never has more in flight than published. No split of
+//! the bytes changes its events or its answers. Run with `cargo +nightly fuzz run session`.
 
 #![no_main]
 

@@ -15,6 +15,7 @@ COPY requirements.txt ./
 RUN python3 -m venv /tools \
     && /tools/bin/pip install --no-cache-dir --require-hashes -r requirements.txt
 COPY Cargo.toml Cargo.lock pyproject.toml hatch_build.py README.md LICENSE ./
+COPY .cargo .cargo
 COPY crates crates
 COPY contract contract
 COPY scenarios scenarios

@@ -125,7 +125,7 @@ def test_the_verdict_stands_first_in_a_stored_result(measured: MeasuredMaker) ->
     ("content", "message"),
     [
         (None, "cannot read"),
-        (b"", "is not a result of this version"),
+        (b"", "is broken: Invalid JSON"),
         (b"{}", "is not a result of this version"),
         (b"\xff\xfe", "is not text"),
     ],

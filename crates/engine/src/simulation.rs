@@ -40,9 +40,9 @@ const SEEDS: u64 = 2_000;
 /// Deliveries in a disconnect stage were expected twice; and a population was expected to receive
 /// what a group of the same name, made with a variable, got. The will of a client that the broker
 /// accepted without proof was not expected (243532), and its messages in flight were not given up
-/// (252331, 284576). With the others the checks were wrong:
-/// about drains that end before slow readers; about a will without CONNACK; about messages for
-/// members of a group that had vanished; and about groups of clients that share their sessions.
+/// (252331, 284576). With the others the checks were wrong: about drains that end before slow
+/// readers; about a will without CONNACK; about messages for members of a group that had vanished;
+/// and about groups of clients that share their sessions.
 const FOUND: [(u64, usize); 13] = [
     (20149, 0),
     (45876, 0),

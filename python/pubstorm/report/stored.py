@@ -58,8 +58,8 @@ class StoredRun:
 
 
 def holds(folder: Path, file: str) -> bool:
-    """Returns True if a folder has a file. Of a folder that cannot be read it has none: what reads
-    the file afterwards says why."""
+    """Returns True if a folder has a file. Returns False for a folder that cannot be read: the
+    caller that reads the folder raises the reason."""
     try:
         return (folder / file).exists()
     except OSError:

@@ -404,10 +404,7 @@ const fn is_refusal(code: u8) -> bool {
 
 /// Step of the broker in an authentication; empty if there is none.
 fn step(properties: Properties<'_>) -> &[u8] {
-    match properties.find(Property::AuthenticationData) {
-        Some(Value::Binary(data)) => data,
-        _ => &[],
-    }
+    properties.binary(Property::AuthenticationData).unwrap_or_default()
 }
 
 fn cause(reason: Reason, properties: Properties<'_>) -> Cause<'_> {

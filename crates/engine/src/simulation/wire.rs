@@ -118,7 +118,8 @@ impl Wire {
                 | Packet::Auth(Reasoned { properties, .. }) => {
                     if properties.text(Property::AuthenticationMethod).is_some() {
                         let exchange = self.exchanges.entry((connection, client)).or_default();
-                        exchange.write(step_of(*properties));
+                        let data = properties.binary(Property::AuthenticationData);
+                        exchange.write(data.unwrap_or_default());
                     }
                 }
                 Packet::Subscribe(subscribe) => {
@@ -209,15 +210,7 @@ impl Way {
 /// Notes a step of the broker.
 fn note(exchange: Option<&mut Exchange>, code: Option<u8>, properties: Properties<'_>) {
     if let Some(exchange) = exchange {
-        exchange.read(code, step_of(properties));
-    }
-}
-
-/// Data of a step of an authentication.
-fn step_of<'a>(properties: Properties<'a>) -> &'a [u8] {
-    match properties.find(Property::AuthenticationData) {
-        Some(Value::Binary(data)) => data,
-        _ => &[],
+        exchange.read(code, properties.binary(Property::AuthenticationData).unwrap_or_default());
     }
 }
 

@@ -226,6 +226,15 @@ impl<'a> Properties<'a> {
         }
     }
 
+    /// Value of the first such property, if it is binary data.
+    #[must_use]
+    pub fn binary(&self, property: Property) -> Option<&'a [u8]> {
+        match self.find(property) {
+            Some(Value::Binary(data)) => Some(data),
+            _ => None,
+        }
+    }
+
     /// Returns true if the packet has no properties.
     #[must_use]
     #[inline]

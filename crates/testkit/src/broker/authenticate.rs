@@ -77,8 +77,5 @@ fn step(method: &str, data: &[u8]) -> PropertyList {
 
 /// The data of a step of the client.
 fn data_of(properties: Properties<'_>) -> Vec<u8> {
-    match properties.find(Property::AuthenticationData) {
-        Some(Value::Binary(data)) => data.to_vec(),
-        _ => Vec::new(),
-    }
+    properties.binary(Property::AuthenticationData).unwrap_or_default().to_vec()
 }

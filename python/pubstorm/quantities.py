@@ -325,13 +325,14 @@ def _unit_hint(
 
 def _duration_hint(value: object) -> str | None:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return f"write {value}s"
+        return f"write {value}s or {value}ms"
     found = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
     if found is None:
         return None
-    return {"m": f"write {found[1]}min or {found[1]}ms", "": f"write {found[1]}s"}.get(
-        found[2], f"write {found[1]}s" if found[2].lower() in {"sec", "secs", "seconds"} else None
-    )
+    number, unit = found[1], found[2].lower()
+    if unit in {"sec", "secs", "seconds"}:
+        return f"write {number}s"
+    return {"": f"write {number}s or {number}ms", "m": f"write {number}min or {number}ms"}.get(unit)
 
 
 def _three_digits(value: float) -> str:

@@ -171,6 +171,21 @@ def test_what_cannot_be_played_is_an_error(line: str, message: str) -> None:
     assert message in raised.value.message
 
 
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("pub -t a --interval_of_msgs=5", "write --interval_of_msg"),
+        ("conn -Z", "the options are --cacertfile, --certfile, --ciphers, "),
+        ("conn --fast", "-c, -d, -h, -i, -k, -l, -n, -p, -u, -x"),
+        ("conn stray", "the options are"),
+    ],
+)
+def test_an_unknown_option_is_answered_with_the_known_ones(line: str, hint: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        imported(line)
+    assert hint in str(raised.value.hint)
+
+
 def test_the_command_line_is_one_word_or_several() -> None:
     runner = CliRunner()
     one = runner.invoke(import_, ["emqtt-bench", "emqtt_bench pub -t a/%i -q 1"])

@@ -8,6 +8,7 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 import click
 
@@ -175,7 +176,11 @@ def _option(word: str, action: str) -> tuple[str, str | None]:
     else:
         name, found = SHORTS.get(word[1:2], "") if word.startswith("-") else "", word[2:] or None
     if name not in OPTIONS:
-        raise UsageError(f"found {word}, which is no option of emqtt_bench {action}")
+        known = [each for each, option in OPTIONS.items() if action in option.of]
+        close = get_close_matches(name, known, n=1, cutoff=0.8)
+        every = ", ".join(sorted(map(_shown, known)))
+        hint = f"write --{close[0]}" if close else f"the options are {every}"
+        raise UsageError(f"found {word}, which is no option of emqtt_bench {action}", hint)
     if action not in OPTIONS[name].of:
         allowed = " and ".join(OPTIONS[name].of)
         raise UsageError(f"found {_shown(name)} with {action}, allowed with {allowed}")

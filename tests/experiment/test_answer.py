@@ -173,7 +173,7 @@ thresholds: [device.skipped == 0]
     ("vary", "ends", "words"),
     [
         ("publications.0.total_rate", "from: 10/s, to: 1M/s", "{} messages/s in all"),
-        ("publications.0.rate", "from: 1/s, to: 1k/s", "{} messages/s of each client of device"),
+        ("publications.0.rate", "from: 1/s, to: 1k/s", "{} messages/s from each client of device"),
         ("publications.0.size", "from: 10B, to: 1kB", "messages of {} of device"),
         ("clients", "from: 10, to: 1k", "{} clients"),
         ("keep_alive", "from: 10s, to: 60s", "keep_alive {}"),

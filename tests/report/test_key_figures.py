@@ -27,6 +27,21 @@ def test_every_figure_says_over_what_it_is(result: Result) -> None:
     assert all(value and note for value, note in found.values())
 
 
+def test_few_messages_and_connections_have_no_rate(result: Result) -> None:
+    few = {"sent_total": 9, "acked_total": 1, "received_total": 0, "expected_total": 0}
+    populations = {name: each.model_copy(update=few) for name, each in result.populations.items()}
+    one = {"device-0": populations["device-0"]}
+    stages = tuple(
+        stage.model_copy(update={"connects_per_s": 66.7, "populations": one})
+        for stage in result.stages
+    )
+    changes = {"populations": one, "stages": stages}
+    found = {each.name: each for each in key_figures(result.model_copy(update=changes))}
+    assert (found["messages sent"].value, found["messages sent"].note) == ("9", "in all")
+    assert found["messages acked"].value == "1"
+    assert "peak dispatch rate" not in found
+
+
 def test_the_peak_dispatch_rate_names_the_peak_of_each_qos(result: Result) -> None:
     peak = Peak(value=30_000, at_s=9)
     by_qos = {"0": Peak(value=26_000, at_s=9), "1": Peak(value=4_000, at_s=8)}

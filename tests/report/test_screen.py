@@ -13,7 +13,7 @@ from rich.console import Console
 
 from pubstorm.report import document_of
 from pubstorm.report.conclusion import conclusion_of
-from pubstorm.report.document import Document
+from pubstorm.report.document import Document, KeyFigure
 from pubstorm.report.text import SCREEN_LINES, SCREEN_ROWS, render_screen
 from pubstorm.result import Result, SearchResult, Series
 from tests.report.example_run import Shape, write_run
@@ -23,9 +23,11 @@ from tests.report.example_series import write_series
 SCHEMA = Path(__file__).parents[2] / "contract" / "conclusion.schema.json"
 
 
-def screen(document: Document) -> list[str]:
+def screen(document: Document, width: int = 120) -> list[str]:
     stream = io.StringIO()
-    render_screen(document, Console(file=stream, width=120))
+    render_screen(
+        document, Console(file=stream, width=width, force_terminal=True, color_system=None)
+    )
     text = stream.getvalue().replace("\u202f", " ")
     return [line.strip(" │") for line in text.splitlines()]
 
@@ -81,6 +83,16 @@ def test_a_short_series_shows_its_steps_and_a_long_one_does_not(series: Series) 
     lines = screen(replace(document, tables=(long,)))
     assert first.title not in lines
     assert any(line.startswith("steps passed") for line in lines)
+
+
+@pytest.mark.parametrize("width", [140, 80, 40])
+def test_key_figures_wrap_and_are_not_cut(series: Series, width: int) -> None:
+    value = "clients 4000, broker.kind mosquitto, QoS 1, without TLS, messages of 5kB"
+    figure = KeyFigure("busiest thread of the publisher", value, "of one core, mean under load")
+    lines = screen(replace(document_of(series), tables=(), key_figures=(figure,)), width)
+    shown = " ".join(lines).split()
+    assert {*figure.name.split(), *figure.value.split(), *figure.note.split()} <= {*shown}
+    assert "…" not in "".join(lines)
 
 
 def test_the_screen_of_a_search_is_its_answer() -> None:

@@ -43,6 +43,11 @@ SILENT = {"connected_total": 0, "connected_max": 0, "ready_max": 0}
             "The broker held 101 clients; p99 9.96 ms.",
         ),
         (
+            {"device": {"sent_total": 1, "rates": Rates(sent_per_s=1.22), "ready_max": 1}},
+            (),
+            "The broker carried 1 message from 1 client; nothing was lost; p99 9.96 ms.",
+        ),
+        (
             LOSSY,
             ("backend.lost == 0",),
             "Failed: 1\u202f000 of 1\u202f000 deliveries to backend were lost, at 100 messages/s "

@@ -209,7 +209,12 @@ def test_a_good_run_passes_without_a_limit(measured: MeasuredMaker) -> None:
         (
             {"device": {"ready_max": 98}},
             ("pass", "none"),
-            "device: never ready: 2 of 100 clients; what was meant for them counts as lost",
+            "device: never ready: 2 of 100 clients",
+        ),
+        (
+            {"backend": {"ready_max": 0, "lost_total": 9, "received_total": 991}},
+            ("pass", "none"),
+            "backend: never ready: 1 of 1 client; what was meant for them counts as lost",
         ),
         (
             {"events": (Event(at_s=3.25, kind="agent", text="agent 1 (pid 7) was killed"),)},

@@ -126,7 +126,7 @@ def _basis(best: Estimate | None) -> str:
     """Returns the number of repeats behind an answer, in words; empty if there is none."""
     if best is None:
         return ""
-    return f", mean of {best.repeats} repeats" if best.repeats > 1 else ", measured once"
+    return f", mean of {best.repeats} repeats" if best.repeats > 1 else ", found once"
 
 
 def _played(steps: Sequence[SeriesStep]) -> list[SeriesStep]:

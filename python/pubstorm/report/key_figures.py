@@ -17,7 +17,10 @@ from pubstorm.quantities import (
 from pubstorm.report.document import KeyFigure
 from pubstorm.report.summary import disconnect_cpu
 from pubstorm.report.watched import broker_sources
-from pubstorm.result import Latency, Result, StageResult, Status, Watched
+from pubstorm.result import RATED_MIN, Latency, Result, StageResult, Status, Watched
+
+RATED_MIN_S = 0.1
+"""Shortest time, in seconds, over which a rate of connections is shown."""
 
 
 def key_figures(result: Result) -> list[KeyFigure]:
@@ -66,12 +69,15 @@ def _passing(result: Result) -> Iterator[KeyFigure]:
     if came:
         took_s = sum(stage.duration_s for stage in came)
         count = sum(p.connected_total for stage in came for p in stage.populations.values())
-        note = f"{count_text(count)} connections in {span_text(took_s)}, {_stages_text(came)}"
-        yield KeyFigure("connect rate", f"{rate_text(count / took_s)} /s", note)
+        if count >= RATED_MIN and took_s >= RATED_MIN_S:
+            note = f"{count_text(count)} connections in {span_text(took_s)}, {_stages_text(came)}"
+            yield KeyFigure("connect rate", f"{rate_text(count / took_s)} /s", note)
     went = [pair for pair in pairwise(result.stages) if pair[1].disconnects_per_s]
     if went:
         took_s = sum(stage.duration_s for _, stage in went)
         count = sum(before.connected - stage.connected for before, stage in went)
+        if count < RATED_MIN or took_s < RATED_MIN_S:
+            return
         note = f"{count_text(count)} clients in {span_text(took_s)}"
         cpu = disconnect_cpu(result)
         if cpu is not None:
@@ -103,22 +109,28 @@ def _load(result: Result) -> Iterator[KeyFigure]:
         total = sum(getattr(p, total_name) for p in populations)
         rate = sum(getattr(p.rates, f"{name}_per_s") for p in populations)
         if total:
-            note = f"{count_text(total)} in all; rate while steady"
-            yield KeyFigure(f"messages {name}", f"{rate_text(rate)} /s", note, (f"{name}_per_s",))
+            yield _messages(name, total, rate)
     expected = sum(p.expected_total for p in populations)
     received = sum(p.received_total for p in populations)
     if expected or received:
         rate = sum(p.rates.received_per_s for p in populations)
-        note = f"{count_text(received)} in all; rate while steady"
-        yield KeyFigure("messages received", f"{rate_text(rate)} /s", note, ("received_per_s",))
+        yield _messages("received", received, rate)
         peak = result.peaks.received_per_s
-        if peak.at_s is not None:
+        if peak.at_s is not None and received >= RATED_MIN:
             note = f"largest rate of an interval, at {span_text(peak.at_s)}"
             by_qos = result.peaks.received_by_qos
             if len(by_qos) > 1:
                 parts = (f"{_qos_text(q)} {rate_text(each.value)} /s" for q, each in by_qos.items())
                 note += f"; {', '.join(parts)} at most"
             yield KeyFigure("peak dispatch rate", f"{rate_text(peak.value)} /s", note)
+
+
+def _messages(name: str, total: int, per_s: float) -> KeyFigure:
+    """Returns the rate of messages, or their number if they are too few for a rate."""
+    if 0 < total < RATED_MIN:
+        return KeyFigure(f"messages {name}", count_text(total), "in all")
+    note = f"{count_text(total)} in all; rate while steady"
+    return KeyFigure(f"messages {name}", f"{rate_text(per_s)} /s", note, (f"{name}_per_s",))
 
 
 def _qos_text(qos: str) -> str:

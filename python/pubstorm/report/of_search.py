@@ -137,7 +137,7 @@ def _estimate_text(search: SearchResult, estimate: Estimate) -> str:
     if estimate.bound == "none" and estimate.repeats > 1:
         return f"{estimate.text} (the lower value passed again, a larger one failed)"
     if estimate.repeats < 2:
-        return f"{estimate.text} (measured once)"
+        return f"{estimate.text} (found once)"
     confidence = share_text(search.confidence)
     return f"{estimate.text} (mean of {estimate.repeats} repeats, {confidence} confidence)"
 

@@ -172,9 +172,9 @@ def _conclude(document: Document, console: Console, of: int | None = None) -> No
 
 def _figures(figures: Sequence[KeyFigure]) -> RichTable:
     grid = RichTable.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(justify="right", no_wrap=True)
-    grid.add_column(style="dim")
+    grid.add_column(style="dim", overflow="fold")
+    grid.add_column(justify="right", overflow="fold")
+    grid.add_column(style="dim", overflow="fold")
     for each in figures:
         style = "bold" if each.status is None else STYLES[each.status]
         grid.add_row(Text(each.name), Text(each.value, style=style), Text(each.note))

@@ -16,6 +16,7 @@ from pubstorm.result.machinery import (
     ServiceResult,
 )
 from pubstorm.result.measures import (
+    RATED_MIN,
     ClientLoss,
     GroupShare,
     HistogramPair,
@@ -73,6 +74,7 @@ from pubstorm.result.summary import (
 )
 
 __all__ = [
+    "RATED_MIN",
     "AgentResult",
     "Bound",
     "BridgeResult",

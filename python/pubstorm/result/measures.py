@@ -10,6 +10,9 @@ from pydantic import Field
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.value import Value
 
+RATED_MIN = 10
+"""Fewest messages or clients whose rate is shown: the rate of fewer would mislead."""
+
 NO_OTHERS: Mapping[str, float] = MappingProxyType({})
 """No percentiles beyond those that are always kept."""
 

@@ -52,7 +52,7 @@ def question_of(scenario: Scenario) -> str:
         case ["populations", name, "publications", _, "total_rate"]:
             return "{} messages/s in all" if publications == 1 else f"{{}} messages/s of {name}"
         case ["populations", name, "publications", _, "rate"]:
-            return f"{{}} messages/s of each client of {name}"
+            return f"{{}} messages/s from each client of {name}"
         case ["populations", name, "publications", _, "size"]:
             return f"messages of {{}} of {name}"
         case path:

@@ -72,6 +72,6 @@ class Need:
 
 def amount_text(number: int, unit: str) -> str:
     """An amount of a need's unit, such as `12 MiB`."""
-    if unit == "bytes":
-        return f"{number / 2**20:,.0f} MiB"
-    return f"{number:,}" if number < 2**40 else "unlimited"
+    if number >= (2**60 if unit == "bytes" else 2**40):
+        return "unlimited"
+    return f"{number / 2**20:,.0f} MiB" if unit == "bytes" else f"{number:,}"

@@ -255,9 +255,9 @@ def _unready(measured: Measured) -> Iterable[Finding]:
     for name, population in measured.populations.items():
         asked, missing = population.asked, population.never_ready
         if missing > 0 and population.connect_attempts_total > 0:
+            lost = "; what was meant for them counts as lost" if population.lost_total else ""
             yield Finding(
-                f"{name}: never ready: {count_text(missing)} of "
-                f"{counted(asked, 'client')}; what was meant for them counts as lost"
+                f"{name}: never ready: {count_text(missing)} of {counted(asked, 'client')}{lost}"
             )
 
 

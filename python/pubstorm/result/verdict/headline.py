@@ -6,7 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pubstorm.quantities import count_text, counted, duration_text, rate_text
-from pubstorm.result import Latency, LimitedBy, Measured, PopulationResult, Status, ThresholdOutcome
+from pubstorm.result import (
+    RATED_MIN,
+    Latency,
+    LimitedBy,
+    Measured,
+    PopulationResult,
+    Status,
+    ThresholdOutcome,
+)
 from pubstorm.result.figures.thresholds import Threshold
 from pubstorm.result.verdict.findings import Finding, under_test
 
@@ -65,13 +73,16 @@ def _carrier(measured: Measured) -> str:
 
 
 def _load(measured: Measured, word: str) -> str:
-    """The messages a second and the clients that sent them; nothing if none was sent."""
+    """The messages a second, or a few messages, and the clients that sent them; nothing if none was
+    sent."""
     per_s = _sent_per_s(measured)
     if not per_s:
         return ""
     senders = sum(p.ready_max for p in measured.populations.values() if p.sent_total)
+    sent = sum(p.sent_total for p in measured.populations.values())
+    load = f"{rate_text(per_s)} messages/s" if sent >= RATED_MIN else counted(sent, "message")
     before = f", {word}" if word else ""
-    return f"{before} {rate_text(per_s)} messages/s from {counted(senders, 'client')}"
+    return f"{before} {load} from {counted(senders, 'client')}"
 
 
 def _missed(measured: Measured, threshold: Threshold, outcome: ThresholdOutcome) -> str:

@@ -98,14 +98,15 @@ def test_a_run_clears_the_messages_that_it_kept_and_no_others(
     assert kept(broker) == {"up/x", "up/11", "elsewhere"}
 
 
+@pytest.mark.parametrize("version", ["", "version: 5", "version: 5\n    session_expiry: 1h"])
 def test_persistent_sessions_are_found_and_those_of_the_run_are_ended(
-    run: Play, mosquitto: MosquittoMaker
+    run: Play, mosquitto: MosquittoMaker, version: str
 ) -> None:
     broker = mosquitto()
     own = ("-c", "-i", "device-3", "-q", "1", "-E")
     client("mosquitto_sub", broker, *own, "-t", "old/topic")
     client("mosquitto_pub", broker, "-q", "1", "-t", "old/topic", "-m", "queued")
-    code, result = run(load(broker, device="session: persistent"))
+    code, result = run(load(broker, device=f"session: persistent\n    {version}"))
     assert code == 0
     assert ("before", "sessions", 1) in stale_state(result)
     assert ("after", "sessions", 10) in stale_state(result)

@@ -7,6 +7,7 @@ import asyncio
 from pathlib import Path
 
 from pubstorm.contract.plan import ConnectAction, DisconnectAction, Plan, Stage
+from pubstorm.contract.protocol import Mqtt
 from pubstorm.errors import PubstormError
 from pubstorm.fleet import SnapshotReceived
 from pubstorm.play.solo import play_alone
@@ -49,9 +50,8 @@ def _ending_plan(plan: Plan) -> Plan:
     """All clients with persistent sessions, each connected once with a clean one."""
     quiet = {"subscriptions": (), "publications": (), "reconnect": None}
     quiet |= {"lifetime": None, "flapping": None}
-    clean = {"clean_session": True, "will": None}
     populations = tuple(
-        population.model_copy(update={**quiet, "protocol": mqtt.model_copy(update=clean)})
+        population.model_copy(update={**quiet, "protocol": _clean(mqtt)})
         for population in plan.populations
         if (mqtt := population.mqtt) is not None and not mqtt.clean_session
     )
@@ -65,3 +65,11 @@ def _ending_plan(plan: Plan) -> Plan:
         Stage(name="disconnect", action=leave, populations=everybody),
     )
     return plan.model_copy(update={"populations": populations, "stages": stages})
+
+
+def _clean(mqtt: Mqtt) -> Mqtt:
+    """Returns the options of clients whose session ends with their connection: in MQTT 5, a session
+    without an expiry interval does [MQTT-3.1.2.11.2]."""
+    properties = tuple(each for each in mqtt.properties if each.name != "session_expiry_interval")
+    clean = {"clean_session": True, "will": None, "properties": properties}
+    return mqtt.model_copy(update=clean)

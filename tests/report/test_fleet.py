@@ -83,6 +83,19 @@ def test_memory_over_the_steps_stands_below_the_table_of_a_series(tmp_path: Path
     assert "Memory by connections" not in Page(page(series_document(bare, tmp_path))).text
 
 
+@pytest.mark.parametrize(("r_squared", "is_shown"), [(0.52, False), (0.95, True)])
+def test_memory_that_follows_no_line_is_marked_and_no_key_figure(
+    tmp_path: Path, r_squared: float, is_shown: bool
+) -> None:
+    line = MemoryModel(
+        subject="engines", base_bytes=6e6, bytes_per_connection=717, r_squared=r_squared, points=9
+    )
+    document = series_document(write_series(tmp_path, memory=(line,)), tmp_path)
+    assert ("memory per connection" in {each.name for each in document.key_figures}) is is_shown
+    assert ("engines: rough figures" in Page(page(document)).text) is not is_shown
+    assert ("engines: rough figures" in markdown(document)) is not is_shown
+
+
 def test_the_steady_part_is_the_last_of_several_publish_stages(result: Result) -> None:
     def of(mean: float) -> Statistics:
         return Statistics(count=1, mean=mean, max=mean)

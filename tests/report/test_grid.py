@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
-from pubstorm.report.series_plots import grid_of
-from pubstorm.result import SeriesStep
+import pytest
+
+from pubstorm.report.series_plots import grid_of, overview
+from pubstorm.result import Result, SeriesStep
+from tests.report.example_run import Shape, write_run
 
 CLIENTS, QOS = "populations.device.clients", "populations.device.publications.0.qos"
 RATE = "populations.device.publications.0.rate"
@@ -67,3 +71,14 @@ def test_each_variant_has_a_line() -> None:
         step(2, "slow", clients="1000", rate="1/s"),
     ]
     assert lines(steps) == {"fast": ["base 1", "base 2"], "slow": ["base 1", "base 2"]}
+
+
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_heat_maps_speak_of_repeats_only_if_there_are_some(tmp_path: Path, repeats: int) -> None:
+    played = list(product(("1", "2", "3"), "012")) * repeats
+    steps = [step(n, clients=c, qos=q) for n, (c, q) in enumerate(played, 1)]
+    run = write_run(tmp_path, Shape(duration_s=20))
+    results: list[Result | None] = [run for _ in steps]
+    maps = [plot for plot in overview(steps, results) if plot.key.startswith("heat-")]
+    assert len(maps) == 2
+    assert {"repeats" in plot.caption for plot in maps} == {repeats > 1}

@@ -8,7 +8,16 @@ import pytest
 
 from pubstorm.report.key_figures import key_figures
 from pubstorm.report.watched import broker_sources
-from pubstorm.result import Headroom, Peak, Peaks, Result, Status, ThresholdOutcome
+from pubstorm.result import (
+    Headroom,
+    Peak,
+    Peaks,
+    PublisherResult,
+    Rates,
+    Result,
+    Status,
+    ThresholdOutcome,
+)
 from pubstorm.result.figures.thresholds import parse_threshold
 from tests.report.example_run import Shape, write_run
 
@@ -40,6 +49,27 @@ def test_few_messages_and_connections_have_no_rate(result: Result) -> None:
     assert (found["messages sent"].value, found["messages sent"].note) == ("9", "in all")
     assert found["messages acked"].value == "1"
     assert "peak dispatch rate" not in found
+
+
+def test_messages_outside_of_the_load_have_no_rate(result: Result) -> None:
+    wills = {"sent_total": 0, "acked_total": 0, "received_total": 200, "rates": Rates()}
+    watcher = result.populations["backend"].model_copy(update=wills)
+    changes = {"populations": {"watcher": watcher}, "peaks": Peaks()}
+    found = {each.name: each for each in key_figures(result.model_copy(update=changes))}
+    assert (found["messages received"].value, found["messages received"].note) == ("200", "in all")
+
+
+def test_publishers_under_test_are_no_clients(result: Result) -> None:
+    publisher = PublisherResult(
+        name="feed",
+        population="device-0",
+        kind="libzmq",
+        pid=1,
+        address="127.0.0.1:5556",
+        high_water_mark=1000,
+    )
+    found = {f.name: f for f in key_figures(result.model_copy(update={"publishers": (publisher,)}))}
+    assert found["clients connected"].note == "of 1 planned"
 
 
 def test_the_peak_dispatch_rate_names_the_peak_of_each_qos(result: Result) -> None:

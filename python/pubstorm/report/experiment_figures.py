@@ -88,7 +88,7 @@ def _of_series(series: Series) -> Iterator[KeyFigure]:
         assert answer.best is not None, "only answers that have one are compared"
         yield KeyFigure("largest that passes", answer.best.text, f"found by {step.name}")
     for model in series.memory[:2]:
-        if model.bytes_per_connection is not None:
+        if model.bytes_per_connection is not None and not model.is_rough:
             value = bytes_text(model.bytes_per_connection)
             note = f"of {model.subject}, a line through {counted(model.points, 'step')}"
             yield KeyFigure("memory per connection", value, note)

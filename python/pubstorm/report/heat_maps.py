@@ -11,9 +11,8 @@ SIDE_MIN = 3
 """Values of each variable from which a heat map says more than lines."""
 SCALE = ((0, "rgba(47,131,201,0.05)"), (1, "rgba(47,131,201,0.6)"))
 """One hue, so that cells differ for colour-blind people, and text is readable on both grounds."""
-CAPTION = (
-    "A cell for each pair of values; a stronger colour is more. Of repeats the largest is shown."
-)
+CAPTION = "A cell for each pair of values; a stronger colour is more."
+OF_REPEATS = " Of repeats the largest is shown."
 
 
 def heat_map(

@@ -54,7 +54,8 @@ def _evaluated(figure: KeyFigure, met: Mapping[str, Status]) -> KeyFigure:
 
 
 def _present(result: Result) -> Iterator[KeyFigure]:
-    populations = result.populations.values()
+    published = _published(result)
+    populations = [p for name, p in result.populations.items() if name not in published]
     clients = sum(p.clients for p in populations)
     connected = result.peaks.connected or sum(p.connected_max for p in populations)
     status = Status.FAIL if any(p.never_ready for p in populations) else None
@@ -126,8 +127,9 @@ def _load(result: Result) -> Iterator[KeyFigure]:
 
 
 def _messages(name: str, total: int, per_s: float) -> KeyFigure:
-    """Returns the rate of messages, or their number if they are too few for a rate."""
-    if 0 < total < RATED_MIN:
+    """Returns the rate of messages, or their number if they are too few for a rate or were sent
+    outside of the load."""
+    if total and (total < RATED_MIN or not per_s):
         return KeyFigure(f"messages {name}", count_text(total), "in all")
     note = f"{count_text(total)} in all; rate while steady"
     return KeyFigure(f"messages {name}", f"{rate_text(per_s)} /s", note, (f"{name}_per_s",))

@@ -10,7 +10,7 @@ from typing import Any
 
 from pubstorm.errors import StoredRunError
 from pubstorm.report.courses import Course, course
-from pubstorm.report.heat_maps import CAPTION, heat_map
+from pubstorm.report.heat_maps import CAPTION, OF_REPEATS, heat_map
 from pubstorm.report.plot import (
     GRID,
     HOVER,
@@ -263,11 +263,13 @@ def overview(steps: Sequence[SeriesStep], results: Sequence[Result | None]) -> l
 
 
 def _heat_maps(played: Sequence[Played]) -> Iterator[Plot]:
-    """Yields the heat maps of a grid of two variables that is played once."""
+    """Yields the heat maps of a grid of two variables."""
     grid = grid_of([step for step, _ in played])
     if grid.path is None or len(grid.others) != 1 or any(s.variant for s, _ in played):
         return
     across, down = grid.path, grid.others[0]
+    pairs = {(step.values[across], step.values[down]) for step, _ in played}
+    caption = CAPTION + OF_REPEATS if len(pairs) < len(played) else CAPTION
     for key, title, unit, read in HEATED:
         cells: dict[tuple[str, str], float] = {}
         for step, result in played:
@@ -275,7 +277,7 @@ def _heat_maps(played: Sequence[Played]) -> Iterator[Plot]:
             if value is not None:
                 place = (step.values[across], step.values[down])
                 cells[place] = max(rounded(value), cells.get(place, 0))
-        plot = heat_map(Plot(key, title, CAPTION, {}), (_name(across), _name(down)), unit, cells)
+        plot = heat_map(Plot(key, title, caption, {}), (_name(across), _name(down)), unit, cells)
         if plot is not None:
             yield plot
 

@@ -115,8 +115,11 @@ def memory_table(models: Sequence[MemoryModel], points: str) -> Table:
     rows = [_memory_cells(model) for model in models if model.problem is None]
     sizes = columns("bytes", "base", "per connection", "a million need")
     heads = (*columns("word", "memory of"), *sizes, *columns("count", "R²", points))
-    missing = [f"{m.subject}: {m.problem}." for m in models if m.problem is not None]
-    return Table("Memory by connections", heads, rows, " ".join(missing))
+    notes = [f"{m.subject}: {m.problem}." for m in models if m.problem is not None]
+    rough = ", ".join(m.subject for m in models if m.is_rough)
+    if rough:
+        notes.append(f"{rough}: rough figures, since memory does not follow a line (R² below 0.9).")
+    return Table("Memory by connections", heads, rows, " ".join(notes))
 
 
 def balance(result: Result) -> Table:

@@ -11,6 +11,8 @@ from pubstorm.contract.snapshot import Outcome
 from pubstorm.contract.value import Value
 
 MILLION = 1_000_000
+R_SQUARED_GOOD = 0.9
+"""Share of the scatter from which memory follows a line."""
 SamplerKind = Literal["connect", "subscribe", "unsubscribe", "pub", "sub"]
 
 
@@ -97,6 +99,11 @@ class MemoryModel(Value):
     """Why no line was fitted; null: one was."""
     steady: MemoryPoint | None = None
     """Means over the last load, or the last hold stage; null: there was neither."""
+
+    @property
+    def is_rough(self) -> bool:
+        """True if the line leaves more than a tenth of the scatter."""
+        return self.r_squared is not None and self.r_squared < R_SQUARED_GOOD
 
     @property
     def bytes_of_million(self) -> float | None:

@@ -229,6 +229,12 @@ net.netfilter.nf_conntrack_max=4096, or no filter that tracks connections)
     )
 
 
+def test_check_prints_the_longest_time_in_whole_seconds(shell: Shell) -> None:
+    few = ("populations.device.clients=51", "stages=[connect: {rate: 200/s}]")
+    outcome = shell("check", "good.yaml", "--set", few[0], "--set", few[1])
+    assert "30s after the last start, or at most after 96s\n" in outcome.stdout
+
+
 def test_check_ends_with_3_where_the_host_has_too_little(shell: Shell) -> None:
     outcome = shell("check", "good.yaml", "--set", "populations.device.clients=100M")
     assert outcome.code == 3

@@ -20,6 +20,7 @@ from pubstorm.host.preflight import (
     script,
 )
 from pubstorm.host.preflight.brokers import Kinds
+from pubstorm.host.preflight.need import amount_text
 from pubstorm.plan import compile_plan, planned_targets
 from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.descriptors import UNLIMITED
@@ -307,6 +308,11 @@ stages: [connect: {{parallelism: 1}}, publish: 1s]
     )
     found = {need.what: need.needed for need in needs(plan, HOST, agents=6, brokers=ONE)}
     assert found["memory of TCP sockets, about"] == pytest.approx(ends * 4096, rel=0.01)
+
+
+def test_memory_without_a_limit_is_unlimited() -> None:
+    assert amount_text(12 << 20, "bytes") == "12 MiB"
+    assert {amount_text(UNLIMITED, unit) for unit in ("bytes", "")} == {"unlimited"}
 
 
 def test_this_machine_can_be_read() -> None:

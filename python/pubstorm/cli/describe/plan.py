@@ -29,6 +29,7 @@ from pubstorm.plan import planned_targets
 from pubstorm.play.barriers import DRAINS_MAX, connect_bound_ns, schedule_ns
 from pubstorm.quantities import (
     MILLISECOND_NS,
+    SECOND_NS,
     write_bits_per_s,
     write_bytes,
     write_duration,
@@ -451,9 +452,10 @@ def _action(plan: Plan, stage: Stage) -> str:
             words += f", {parallelism} at once" if parallelism is not None else ""
             wait = write_duration(timeout_ns)
             longest_ns = schedule_ns(clients, rate_per_s) + connect_bound_ns(clients, timeout_ns)
+            longest = write_duration(-(-longest_ns // SECOND_NS) * SECOND_NS)
             return (
                 f"{words}; ends when all are subscribed, {wait} after the last start, or at "
-                f"most after {write_duration(longest_ns)}"
+                f"most after {longest}"
             )
         case DisconnectAction(rate_per_s=rate_per_s):
             return "all at once" if rate_per_s is None else write_rate(rate_per_s)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pubstorm.report.series_plots import grid_of, overview
-from pubstorm.result import Result, SeriesStep
+from pubstorm.result import Result, SeriesStep, Status
 from tests.report.example_run import Shape, write_run
 
 CLIENTS, QOS = "populations.device.clients", "populations.device.publications.0.qos"
@@ -82,3 +82,17 @@ def test_heat_maps_speak_of_repeats_only_if_there_are_some(tmp_path: Path, repea
     maps = [plot for plot in overview(steps, results) if plot.key.startswith("heat-")]
     assert len(maps) == 2
     assert {"repeats" in plot.caption for plot in maps} == {repeats > 1}
+
+
+def test_a_heat_map_has_no_cell_for_an_invalid_step(tmp_path: Path) -> None:
+    played = list(product(("1", "2", "3"), "012"))
+    steps = [step(n, clients=c, qos=q) for n, (c, q) in enumerate(played, 1)]
+    steps[0] = steps[0].model_copy(update={"status": Status.INVALID})
+    run = write_run(tmp_path, Shape(duration_s=20))
+    results: list[Result | None] = [run for _ in steps]
+    for plot in overview(steps, results)[:2]:
+        (trace,) = plot.figure["data"]
+        assert (trace["x"], trace["y"]) == (["1", "2", "3"], ["0", "1", "2"])
+        holes = [place for row in trace["z"] for place, cell in enumerate(row) if cell is None]
+        assert holes == [0]
+        assert plot.caption.endswith("Steps that are invalid have no cell.")

@@ -14,7 +14,7 @@ from rich.console import Console
 from pubstorm.report import document_of
 from pubstorm.report.conclusion import conclusion_of
 from pubstorm.report.document import Document, KeyFigure
-from pubstorm.report.text import SCREEN_LINES, SCREEN_ROWS, render_screen
+from pubstorm.report.text import SCREEN_LINES, SCREEN_ROWS, render, render_screen
 from pubstorm.result import Result, SearchResult, Series
 from tests.report.example_run import Shape, write_run
 from tests.report.example_search import search_of
@@ -93,6 +93,18 @@ def test_key_figures_wrap_and_are_not_cut(series: Series, width: int) -> None:
     shown = " ".join(lines).split()
     assert {*figure.name.split(), *figure.value.split(), *figure.note.split()} <= {*shown}
     assert "…" not in "".join(lines)
+
+
+def test_no_table_of_a_run_is_cut_in_a_narrow_terminal(result: Result) -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, width=80, force_terminal=True, color_system=None)
+    document = replace(document_of(result), facts=(), items=(), verdict=None)
+    render(document, console)
+    text = stream.getvalue()
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 80
+    for table in document.tables:
+        assert all(column.name in text for column in table.columns if column.right), table.title
 
 
 def test_the_screen_of_a_search_is_its_answer() -> None:

@@ -39,7 +39,7 @@ def run(asked: Invocation, output: Output, resume: Path | None, no_report: bool)
     key figures and folder. A scenario with a sweep is played as a series, step after step, one with
     a search until the answer is found. Ends with 0 where it passes, 1 where a threshold fails, 2 on
     a wrong scenario, 3 where the run is invalid, 130 when interrupted; a series ends with the
-    highest of its steps, a search with 0 where there is an answer, 1 where no value holds, 3 where
+    highest of its steps, a search with 0 where there is an answer, 1 where no value passes, 3 where
     nothing could be counted. Where a result cannot be stored, it ends with 3.
     """
     asked = replace(asked, reports=not no_report)

@@ -91,8 +91,6 @@ class Table:
     """Part of the page that each row links to; empty for none."""
     part: Part = "details"
     """Section of the page that has the table."""
-    in_parts: bool = False
-    """True if a table wider than the terminal is drawn in parts; False if its words are wrapped."""
 
     @property
     def texts(self) -> tuple[tuple[str, ...], ...]:

@@ -13,13 +13,14 @@ SCALE = ((0, "rgba(47,131,201,0.05)"), (1, "rgba(47,131,201,0.6)"))
 """One hue, so that cells differ for colour-blind people, and text is readable on both grounds."""
 CAPTION = "A cell for each pair of values; a stronger colour is more."
 OF_REPEATS = " Of repeats the largest is shown."
+INVALID = " Steps that are invalid have no cell."
 
 
 def heat_map(
-    plot: Plot, axes: tuple[str, str], unit: str, cells: Mapping[tuple[str, str], float]
+    plot: Plot, axes: tuple[str, str], unit: str, cells: Mapping[tuple[str, str], float | None]
 ) -> Plot | None:
-    """Returns a heat map of values by their places on both axes, with the names of the axes. None
-    if a side is too short."""
+    """Returns a heat map of values by their places on both axes, with the names of the axes; an
+    absent value is a hole. None if a side is too short."""
     across = list(dict.fromkeys(x for x, _ in cells))
     down = list(dict.fromkeys(y for _, y in cells))
     if min(len(across), len(down)) < SIDE_MIN:

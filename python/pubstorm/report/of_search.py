@@ -156,7 +156,7 @@ def _tables(search: SearchResult) -> Iterator[Table]:
         )
         rows = [(_value(search, trial), *trial.cells) for trial in played]
         heads = (*columns("count", "value"), *heads)
-        yield Table("The scenario's own table", heads, rows, in_parts=True)
+        yield Table("The scenario's own table", heads, rows)
 
 
 def trials_table(search: SearchResult) -> Table:
@@ -170,7 +170,7 @@ def trials_table(search: SearchResult) -> Table:
     )
     rows = [tuple(_cells(search, trial)) for trial in search.trials]
     links = tuple(str(trial.number) for trial in search.trials)
-    return Table("Trials", heads, rows, links=links, in_parts=True).without_empty()
+    return Table("Trials", heads, rows, links=links).without_empty()
 
 
 def _cells(search: SearchResult, trial: Trial) -> Iterator[Value]:

@@ -101,7 +101,7 @@ def steps_table(series: Series) -> Table:
         for place, name in enumerate(series.columns)
         for head in columns(_unit([step.cells[place] for step in series.steps]), name)
     )
-    return Table("Steps", heads, rows, links=tuple(links), in_parts=True)
+    return Table("Steps", heads, rows, links=tuple(links))
 
 
 def _own_table(table: SeriesTable) -> Table:
@@ -111,7 +111,7 @@ def _own_table(table: SeriesTable) -> Table:
         for place, name in enumerate(table.columns)
         for head in columns(_unit([row[place] for row in table.rows]), name)
     )
-    return Table(table.title, heads, table.rows, in_parts=True)
+    return Table(table.title, heads, table.rows)
 
 
 def _unit(cells: Sequence[Cell]) -> Unit:

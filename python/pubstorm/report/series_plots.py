@@ -10,7 +10,7 @@ from typing import Any
 
 from pubstorm.errors import StoredRunError
 from pubstorm.report.courses import Course, course
-from pubstorm.report.heat_maps import CAPTION, OF_REPEATS, heat_map
+from pubstorm.report.heat_maps import CAPTION, INVALID, OF_REPEATS, heat_map
 from pubstorm.report.plot import (
     GRID,
     HOVER,
@@ -268,15 +268,17 @@ def _heat_maps(played: Sequence[Played]) -> Iterator[Plot]:
     if grid.path is None or len(grid.others) != 1 or any(s.variant for s, _ in played):
         return
     across, down = grid.path, grid.others[0]
-    pairs = {(step.values[across], step.values[down]) for step, _ in played}
+    pairs = dict.fromkeys((step.values[across], step.values[down]) for step, _ in played)
+    valid = [pair for pair in played if pair[0].status is not Status.INVALID]
     caption = CAPTION + OF_REPEATS if len(pairs) < len(played) else CAPTION
+    caption += INVALID if len(valid) < len(played) else ""
     for key, title, unit, read in HEATED:
-        cells: dict[tuple[str, str], float] = {}
-        for step, result in played:
+        cells: dict[tuple[str, str], float | None] = dict(pairs)
+        for step, result in valid:
             value = read(result) if result else None
             if value is not None:
                 place = (step.values[across], step.values[down])
-                cells[place] = max(rounded(value), cells.get(place, 0))
+                cells[place] = max(rounded(value), cells[place] or 0)
         plot = heat_map(Plot(key, title, caption, {}), (_name(across), _name(down)), unit, cells)
         if plot is not None:
             yield plot

@@ -347,7 +347,7 @@ def phases(result: Result) -> Table:
         *columns("share", *(f"{name} CPU" for name in processors)),
         *columns("word", "status"),
     )
-    table = Table("Phases", heads, rows, in_parts=True).without_empty("dropped")
+    table = Table("Phases", heads, rows).without_empty("dropped")
     return table.with_bounds([phase.latency_us.bound_us for phase in result.phases])
 
 

@@ -23,6 +23,8 @@ SCREEN_LINES = 8
 """Thresholds, and facts of the evidence, on one screen."""
 COLUMN_GAP = 3
 """Characters between two columns."""
+WORDS_MIN = 24
+"""Width to which a column of words is wrapped before a table is drawn in parts."""
 STYLES = {Status.PASS: "bold green", Status.FAIL: "bold red", Status.INVALID: "bold yellow"}
 MARK_STYLES = {"passed": "green", "failed": "bold red", "undecided": "bold yellow"}
 BORDERS = {Status.PASS: "green", Status.FAIL: "red", Status.INVALID: "yellow"}
@@ -77,26 +79,17 @@ def _wide_enough(console: Console) -> Console:
 
 
 def _draw(table: Table, console: Console) -> None:
-    if not table.in_parts:
-        console.print(_drawn(table, Text(table.notes) if table.notes else None))
-        return
     console.print(Text(table.title, style="bold"), soft_wrap=True)
     for number, part in enumerate(parts_of(table, console.width)):
         if number:
             console.print()
-        console.print(_drawn(replace(part, title=""), None))
+        console.print(_drawn(part))
     if table.notes:
-        console.print(Text(table.notes, style="dim"), soft_wrap=True)
+        console.print(Text(table.notes, style="dim"))
 
 
-def _drawn(table: Table, caption: Text | None) -> RichTable:
+def _drawn(table: Table) -> RichTable:
     rich = RichTable(
-        title=table.title,
-        title_justify="left",
-        title_style="bold",
-        caption=caption,
-        caption_justify="left",
-        caption_style="dim",
         box=box.SIMPLE_HEAD,
         show_edge=False,
         header_style="dim",
@@ -113,12 +106,13 @@ def _drawn(table: Table, caption: Text | None) -> RichTable:
 
 
 def parts_of(table: Table, width: int) -> list[Table]:
-    """Returns a table as tables that fit into a width. Each part begins with the first column; a
-    column too wide for any part stands alone with the first."""
+    """Returns a table as tables that fit into a width, perhaps with words wrapped. Each part begins
+    with the first column; a column too wide for any part stands alone with the first."""
     texts = table.texts
     widths = [
-        max(len(column.name), *(len(row[place]) for row in texts)) + COLUMN_GAP
+        COLUMN_GAP + (widest if column.right else min(widest, WORDS_MIN))
         for place, column in enumerate(table.columns)
+        for widest in [max([len(column.name), *(len(row[place]) for row in texts)])]
     ]
     parts: list[list[int]] = [[]]
     for place in range(1, len(widths)):

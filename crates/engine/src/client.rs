@@ -22,6 +22,8 @@ use crate::transport::{Halt, Stream};
 pub use leave::LEAVE_NS;
 pub use leave::Then;
 pub use publish::Progress;
+#[cfg(test)]
+pub use respond::UNSENT_MAX;
 use unsent::Unsent;
 
 /// Memory of an idle client in user space: socket, or box of its TLS, 16, session 24, publications

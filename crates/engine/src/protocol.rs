@@ -446,6 +446,13 @@ impl Session {
         }
     }
 
+    /// Notes that a client with the same identifier may have continued the session.
+    pub fn shared(&mut self) {
+        if let Self::Mqtt(session) = self {
+            session.forget_received();
+        }
+    }
+
     /// Notes the end of the connection. Returns the number of messages in flight that are dropped.
     pub fn lost(&mut self, population: &Population) -> usize {
         match self {

@@ -260,6 +260,14 @@ impl<T: Copy> Session<T> {
         self.windows.take().map_or(0, |windows| windows.sent.len())
     }
 
+    /// Forgets which QoS 2 messages of the server are not released: another client that has
+    /// continued the session may have released them, and an old id would hide a new message.
+    pub fn forget_received(&mut self) {
+        if let Some(windows) = &mut self.windows {
+            windows.received.clear();
+        }
+    }
+
     /// Sends messages in flight again, in the order of publishing `[MQTT-4.4.0-1]`,
     /// `[MQTT-4.6.0-1]`. Call this function once after [`Event::Connected`] on a persistent
     /// session, before publishing. Returns the number of messages sent again.

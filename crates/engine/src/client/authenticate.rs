@@ -52,6 +52,9 @@ impl Client {
             // The new session has no filters until the client is ready.
             self.free_since_ns = 0;
         }
+        if context.setup.populations[self.population()].rival.is_some() {
+            self.session.shared();
+        }
         if self.login(&context.setup).is_some()
             && let Err(cause) = context.exchanges.verify(self.index, proof)
         {

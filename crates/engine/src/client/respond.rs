@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::protocol::{Answer, Buffers, Message, Published, Response, Token};
 
 /// Bytes that may wait for the socket at most when a client answers. Further answers are not sent.
-const UNSENT_MAX: usize = 1024 * 1024;
+pub const UNSENT_MAX: usize = 1024 * 1024;
 
 impl Client {
     /// Answers a message, if it asks for an answer and the population answers.

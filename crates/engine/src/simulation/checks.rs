@@ -9,7 +9,7 @@ use plan::{
     Population, Reason, Shard, Snapshot, Tempo,
 };
 
-use crate::client::LEAVE_NS;
+use crate::client::{self, LEAVE_NS};
 
 use super::course::Run;
 use super::groups::{self, Sharing};
@@ -489,13 +489,20 @@ fn the_wire_agrees(run: &Run, totals: &Totals) {
     }
 }
 
-/// Most bytes that a client of these plans has unsent when it leaves.
+/// Most bytes that a client of these plans has unsent when it leaves, without answers.
 const UNSENT_MAX: u64 = 10_000;
 
-/// Bytes that a client gets through the smallest room in the time that its DISCONNECT has.
+/// Most bytes that a client of a population has unsent when it leaves.
+fn unsent_max(population: &Population) -> u64 {
+    let answers = population.responds.map_or(0, |_| client::UNSENT_MAX as u64);
+    UNSENT_MAX + answers
+}
+
+/// Bytes that a client gets through the smallest room in the time that its DISCONNECT has: a room
+/// for each round trip, if the broker reads as often.
 fn sent_while_leaving(weather: &Weather) -> u64 {
-    let round_trips = LEAVE_NS / (2 * weather.latency_max_ns).max(1);
-    weather.room.0 as u64 * round_trips
+    let turn_ns = (2 * weather.latency_max_ns).max(weather.gulp_ns).max(1);
+    weather.room.0 as u64 * (LEAVE_NS / turn_ns)
 }
 
 /// If nothing goes wrong, every client connects and leaves in good order, every stage ends and
@@ -538,7 +545,7 @@ fn nothing_goes_wrong(run: &Run, totals: &Totals) {
         }
         if matches!(population.end, End::Abort | End::Vanish) || run.case.is_contested(p) {
             // Unsent messages are dropped with the connection.
-        } else if sent_while_leaving(&run.case.weather) < UNSENT_MAX {
+        } else if sent_while_leaving(&run.case.weather) < unsent_max(population) {
             timeouts += of(Reason::DisconnectTimeout);
         } else {
             assert_eq!(counters.unsent_dropped_total, 0);

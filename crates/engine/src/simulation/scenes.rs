@@ -6,7 +6,7 @@ use testkit::{Broker, Script};
 
 use super::agents::Agents;
 use super::cases::Case;
-use super::checks::Totals;
+use super::checks::{self, Totals};
 use super::course::{Run, START_NS};
 use super::network::Network;
 use super::peer::{Manner, Peer};
@@ -100,6 +100,24 @@ fn a_client_subscribes_again_after_the_broker_has_lost_its_session() {
     let broker = &run.network().peer.broker;
     let without = (0..100).filter(|n| broker.filters(&format!("reader-{n}")) != Some(1)).count();
     assert_eq!(without, 0, "readers without their filter");
+}
+
+#[test]
+fn clients_that_share_a_session_receive_each_message_that_they_read() {
+    let mut publisher = plans::population("publisher", 1);
+    publisher.publications = vec![publication("t", 2, 5 * MS)];
+    let mut device = plans::population("device", 6);
+    device.subscriptions = vec![subscription("t", 2)];
+    if let Protocol::Mqtt(mqtt) = &mut device.protocol {
+        mqtt.clean_session = false;
+    }
+    let thief = Population { name: "thief".into(), takes_over: Some(1), ..device.clone() };
+    // Connections end between PUBLISH and PUBREL, which the other client gets.
+    let case = case(vec![publisher, device, thief], 10 * S, Weather::fair());
+    let case = Case { agents: 2, climate: Climate::Fair, ..case };
+    let run = Run::play(case, 1, 2, Peer::new(Broker::new(Script::reliable())));
+    let totals = checks::check(&run);
+    assert!(totals.counters[1].disconnected_total > 100, "{:?}", totals.counters[1]);
 }
 
 #[test]

@@ -283,6 +283,18 @@ fn a_server_that_lost_its_session_may_use_old_packet_ids_for_new_messages() {
 }
 
 #[test]
+fn a_session_that_another_client_has_continued_may_use_old_packet_ids_for_new_messages() {
+    let mut session = connected(&PERSISTENT);
+    let publish = Packet::Publish(message(QoS::ExactlyOnce, 1));
+    handle(&mut session, publish);
+    session.connection_lost(true);
+    reconnect(&mut session, &PERSISTENT, true);
+    session.forget_received();
+    assert!(matches!(handle(&mut session, publish).0, Event::Delivered(_)));
+    assert_eq!(handle(&mut session, publish).0, Event::Redelivered);
+}
+
+#[test]
 fn packet_ids_wrap_around_and_skip_ids_in_flight() {
     let mut session = connected(&CLEAN);
     session.publish(QoS::AtLeastOnce, 1).unwrap();

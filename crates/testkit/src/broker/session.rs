@@ -106,8 +106,10 @@ impl ClientState {
         }
     }
 
-    /// Sends all messages in flight again after a reconnect, in order `[MQTT-4.4.0-1]`.
-    pub(super) fn resend(&self, out: &mut Vec<u8>) {
+    /// Sends all messages in flight again after a reconnect, in order `[MQTT-4.4.0-1]`. As with the
+    /// embedded broker, the identifiers of new messages begin at the first free one again.
+    pub(super) fn resend(&mut self, out: &mut Vec<u8>) {
+        self.last_packet_id = 0;
         for InFlight { packet_id, message, released } in &self.in_flight {
             if *released {
                 write(&Packet::PubRel(Ack::of(*packet_id)), self.version, out);

@@ -10,10 +10,12 @@ import socket
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -24,7 +26,11 @@ BUFFER_MIB = "64"
 FIELDS = ("tcp.stream", "tcp.dstport", "mqtt.msgtype", "mqtt.clientid")
 ON_WEBSOCKET = 'DissectorTable.get("ws.protocol"):add("mqtt", Dissector.get("mqtt"))'
 """Lua for versions of tshark that look for MQTT on TCP only."""
-MALFORMED = '_ws.malformed or _ws.expert.group == "Malformed" or _ws.expert.group == "Protocol"'
+MALFORMED = (
+    'tcp and (_ws.malformed or _ws.expert.group == "Malformed" or _ws.expert.group == "Protocol")'
+)
+"""The mark is a packet of UDP, in which tshark may see any protocol."""
+PUBLISH = "3"
 
 
 @dataclass
@@ -73,13 +79,46 @@ class Traffic:
     received: Counter[str] = field(default_factory=Counter)
 
 
+def assert_decoded(
+    recording: Recording,
+    results: list[dict[str, Any]],
+    others: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Holds that the dissector finds the packets that runs have counted. `others` has populations
+    whose client identifiers do not begin with their name, by the first letters of these."""
+    assert recording.malformed() == []
+    of_clients = recording.packets()
+    owners = {client: owner(client, others) for client in of_clients}
+    for name in results[0]["populations"]:
+        traffic = [each for client, each in of_clients.items() if owners[client] == name]
+        counts = [result["populations"][name] for result in results]
+        sent = sum(each.sent.total() for each in traffic)
+        received = sum(each.received.total() for each in traffic)
+        assert sent == sum(count["packets_sent_total"] for count in counts)
+        assert received == sum(count["packets_received_total"] for count in counts)
+        published = sum(each.sent[PUBLISH] for each in traffic)
+        assert published == sum(count["sent_total"] for count in counts)
+        assert sent > 0
+
+
+def owner(client: str, others: Mapping[str, str]) -> str:
+    """Returns the population of a client identifier."""
+    found = (name for start, name in others.items() if start and client.startswith(start))
+    return next(found, others.get(client, client.partition("-")[0]))
+
+
+def not_recordable() -> str | None:
+    """Returns the reason why no traffic can be recorded here; None if it can."""
+    if shutil.which("tshark") is None or shutil.which("dumpcap") is None:
+        return "tshark is not installed (scripts/install-test-tools)"
+    return None if os.geteuid() == 0 else "recording packets needs root"
+
+
 @contextmanager
 def recorded(port: int, folder: Path, decode_as: str = "mqtt") -> Iterator[Recording]:
     """Records all packets from and to a port of loopback, while the context is open."""
-    if shutil.which("tshark") is None or shutil.which("dumpcap") is None:
-        pytest.skip("tshark is not installed (scripts/install-test-tools)")
-    if os.geteuid() != 0:
-        pytest.skip("recording packets needs root")
+    if reason := not_recordable():
+        pytest.skip(reason)
     file, log = folder / f"port-{port}.pcapng", folder / f"port-{port}.log"
     command = ["dumpcap", "-q", "-i", "lo", "-f", f"port {port}", "-B", BUFFER_MIB, "-w", str(file)]
     with log.open("wb") as output:

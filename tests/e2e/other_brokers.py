@@ -17,7 +17,7 @@ import pytest
 
 from tests.ports import free_port, free_ports
 
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 180.0
 POLL_S = 0.01
 ARTEMIS = Path("/opt/apache-artemis-2.44.0")
 EJABBERD = """
@@ -27,8 +27,12 @@ auth_method: [anonymous]
 anonymous_protocol: login_anon
 allow_multiple_connections: true
 listen:
-  - {{ip: 127.0.0.1, port: {tcp}, module: mod_mqtt}}
-  - {{ip: 127.0.0.1, port: {ws}, module: ejabberd_http, request_handlers: {{/mqtt: mod_mqtt}}}}
+  - {{ip: 127.0.0.1, port: {tcp}, module: mod_mqtt, backlog: 128}}
+  - ip: 127.0.0.1
+    port: {ws}
+    module: ejabberd_http
+    backlog: 128
+    request_handlers: {{/mqtt: mod_mqtt}}
 modules:
   mod_mqtt: {{}}
 """
@@ -36,6 +40,7 @@ ARTEMIS_BROKER = """
 <configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
   <persistence-enabled>false</persistence-enabled>
   <security-enabled>false</security-enabled>
+  <mqtt-session-scan-interval>500</mqtt-session-scan-interval>
   <acceptors><acceptor name="mqtt">tcp://127.0.0.1:{port}?protocols=MQTT</acceptor></acceptors>
 </core></configuration>
 """

@@ -1,5 +1,6 @@
 """`mqtt5-features` on four brokers, each with both transports, and the part of it that MQTT 3.1.1
-has. The table in docs/how-to/mqtt5.md is what the runs have to measure."""
+has. The table in docs/how-to/mqtt5.md is what the runs have to measure. Wireshark's dissector
+decodes the packets of one of these runs."""
 
 from __future__ import annotations
 
@@ -7,18 +8,22 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from pubstorm.scenario.shipped import find_scenario
 from tests.e2e.conftest import Run, RunMaker
+from tests.e2e.dissector import assert_decoded, not_recordable, recorded
 from tests.e2e.other_brokers import artemis, ejabberd
+from tests.ports import free_port
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "mqtt5.md"
 HEADING = "| feature | "
 POPULATIONS = ("device", "observer", "late")
 FEATURES = yaml.safe_load(find_scenario("mqtt5-features").read_text())["sweep"]["steps"]
+KEPT = next(step for step in FEATURES if step["step"] == "session that is kept")
 OLD = {f"populations.{name}.version": "3.1.1" for name in POPULATIONS}
 OLD_FEATURES = [
     {"step": "MQTT 3.1.1", **OLD},
@@ -26,25 +31,27 @@ OLD_FEATURES = [
         "step": "MQTT 3.1.1: retained messages",
         **OLD,
         "populations.device.publications.0.retain": True,
+        "stages.3": {"hold": "500ms"},
         "thresholds": ["late.retained == 20"],
     },
     {
         "step": "MQTT 3.1.1: session that is kept",
         **OLD,
         "populations.observer.session": "persistent",
+        "stages": KEPT["stages"],
+        "thresholds": ["observer.received == 400", "lost == 0"],
     },
 ]
-SETTINGS = (
-    f"sweep.steps={json.dumps(OLD_FEATURES + FEATURES)}",
-    "populations.device.publications.0.rate=10/s",
-    "stages.1.publish=1s",
-    "stages.3.hold=500ms",
-)
+STEPS = f"sweep.steps={json.dumps(OLD_FEATURES + FEATURES)}"
+RECORDED = ("mosquitto", "tcp")
+"""Broker and transport of the run whose packets the dissector decodes."""
 OF_EJABBERD = (
     *(f"populations.{name}.{key}=x" for name in POPULATIONS for key in ("username", "password")),
     # It ends each connection with a shared subscription.
-    "stages.0.connect.timeout=10s",
+    "populations.observer.reconnect=never",
 )
+OF_NO_NAME = {"": "observer", "auto-": "observer"}
+"""First letters of identifiers that are empty, or chosen by mosquitto, with their population."""
 OTHERS = {"ejabberd": (ejabberd, OF_EJABBERD), "Artemis": (artemis, ())}
 """Brokers that the test starts, and settings for them."""
 
@@ -61,40 +68,46 @@ def published() -> dict[str, dict[str, str]]:
     }
 
 
-@pytest.mark.slow("20 steps are played, one after the other")
+@pytest.mark.slow("25 steps are played, one after the other")
 @pytest.mark.parametrize("broker", published())
 def test_a_broker_has_the_features_of_the_guide(
     start: RunMaker, tmp_path: Path, broker: str
 ) -> None:
     """The runs of both transports play side by side, each on a broker of its own."""
     name = broker.split()[0]
-    with ExitStack() as servers:
-        runs = {}
+    runs, recordings = {}, {}
+    with ExitStack() as stack:
         for transport in ("tcp", "websocket"):
             folder = tmp_path / transport
             folder.mkdir()
-            settings = servers.enter_context(at(name, transport, folder))
-            words = [word for each in SETTINGS for word in ("--set", each)]
+            port = free_port()
+            settings = stack.enter_context(at(name, transport, folder, port))
+            if (name, transport) == RECORDED and not not_recordable():
+                recordings[transport] = stack.enter_context(recorded(port, folder))
             path = find_scenario("mqtt5-features")
-            runs[transport] = start(path, *settings, *words)
+            runs[transport] = start(path, *settings, "--set", STEPS)
         for run in runs.values():
             run.finish()
     expected = published()[broker]
     assert {transport: measured(run) for transport, run in runs.items()} == dict.fromkeys(
         runs, expected
     )
+    for transport, recording in recordings.items():
+        results = results_of(runs[transport])
+        assert len(results) == len(expected)
+        assert_decoded(recording, results, OF_NO_NAME)
 
 
 @contextmanager
-def at(name: str, transport: str, folder: Path) -> Iterator[list[str]]:
-    """Starts a broker, unless the run does; yields arguments for `pubstorm run`."""
+def at(name: str, transport: str, folder: Path, port: int) -> Iterator[list[str]]:
+    """Starts a broker, unless the run starts one at `port`; yields arguments for `pubstorm run`."""
     if name in OTHERS:
         serve, settings = OTHERS[name]
         with serve(folder) as targets:
             words = [word for each in settings for word in ("--set", each)]
             yield ["--target", targets[transport], *words]
     else:
-        place = f"{{kind: {name}, transport: {transport}}}"
+        place = f"{{kind: {name}, transport: {transport}, port: {port}}}"
         yield ["--set", f"topology.brokers.broker={place}"]
 
 
@@ -102,3 +115,8 @@ def measured(run: Run) -> dict[str, str]:
     """Returns the verdict of each feature."""
     series = json.loads((run.directory / "series.json").read_text())
     return {step["label"]: step["status"] for step in series["steps"]}
+
+
+def results_of(run: Run) -> list[dict[str, Any]]:
+    """Returns the results of all steps."""
+    return [json.loads(path.read_text()) for path in run.directory.glob("steps/*/result.json")]

@@ -8,6 +8,8 @@ import pytest
 from pubstorm.contract.plan import Plan
 from pubstorm.plan import compile_plan, planned_targets
 from pubstorm.play import clean_start
+from pubstorm.play.clean_start.look import sessions_on
+from pubstorm.play.clean_start.observer import Deadline
 from pubstorm.play.clean_start.topics import keeps_messages, looked_at, own_topics
 from pubstorm.result import StaleState
 from pubstorm.scenario import parse_scenario
@@ -17,10 +19,10 @@ WHERE = {"target": "b", "when": "after", "total": 1, "text": ""}
 STAMP = TAG.to_bytes(4, "little") + bytes(96)
 
 
-def plan_of(population: str) -> Plan:
+def plan_of(population: str, clients: int = 3) -> Plan:
     text = f"""\
 target: mqtt://127.0.0.1
-populations: {{c: {{clients: 3, first: 7, {population}}}}}
+populations: {{c: {{clients: {clients}, first: 7, {population}}}}}
 stages: [connect]
 """
     scenario = parse_scenario(text, "s.yaml")
@@ -99,3 +101,8 @@ def test_sessions_that_are_left_are_ended_once_more(
     removed = asyncio.run(clean.after(Path("engine"), Path("log")))
     assert [each.what for each in removed] == found
     assert len(ended) == 2
+
+
+def test_sessions_of_identifiers_that_the_broker_chooses_are_not_looked_for() -> None:
+    plan = plan_of('version: 5, session: persistent, client_id: ""', clients=1)
+    assert list(sessions_on(plan, 0, Deadline(1.0))) == []

@@ -64,3 +64,33 @@ def test_a_closed_loop_that_the_receive_maximum_holds_is_not_said_to_fill_the_so
 
 def publishing(run: Measured) -> list[StageResult]:
     return [stage for stage in run.stages if stage.kind == "publish"]
+
+
+@pytest.mark.parametrize("outcome", ["connect_closed", "connect_reset"])
+@pytest.mark.parametrize(
+    ("version", "connect_bytes", "words"),
+    [
+        ("mqtt-3.1.1", 100, []),
+        ("mqtt-3.1.1", 60_000, ["max_packet_size"]),
+        ("mqtt-5", 100, ["RabbitMQ"]),
+        ("mqtt-5", 60_000, ["RabbitMQ", "max_packet_size"]),
+    ],
+)
+def test_a_broker_that_answers_no_connect_has_advice(
+    measured: MeasuredMaker, outcome: str, version: str, connect_bytes: int, words: list[str]
+) -> None:
+    refused = {
+        "version": version,
+        "connect_attempts_total": 30,
+        "connect_failed_total": 30,
+        "connected_total": 0,
+        "outcomes": {outcome: 30},
+        "bytes_sent_total": 30 * connect_bytes,
+    }
+    found = [e for e in evaluated(measured(device=refused)).evidence if "without CONNACK" in e]
+    assert all(line.startswith("device: the broker ends 30 connections") for line in found)
+    assert [any(word in line for line in found) for word in words] == [True] * len(words)
+    assert len(found) == len(words)
+    some = {**refused, "connected_total": 1}
+    evidence = evaluated(measured(device=some)).evidence
+    assert not [line for line in evidence if "without CONNACK" in line]

@@ -6,7 +6,7 @@ mod cause;
 mod mqtt;
 mod zmtp;
 
-use ::mqtt::{Properties, PropertyList};
+use ::mqtt::{Properties, Property, PropertyList};
 use agent::publication::{self, PublicationSetup};
 use plan::{Population, Protocol, Publication, Reason, Responds, Stamp};
 
@@ -62,6 +62,8 @@ pub enum Event<'a> {
         resumed: bool,
         /// Messages in flight that are dropped, because the peer has not kept the session.
         dropped: u64,
+        /// `true` if the peer replaces the keep-alive of the client.
+        sets_keep_alive: bool,
         /// Last message of the peer's authentication; empty if there is none.
         proof: &'a [u8],
     },
@@ -526,6 +528,11 @@ impl<'a> Message<'a> {
             Self::Mqtt(publish) => publish.properties,
             Self::Zmtp(_) => Properties::NONE,
         }
+    }
+
+    /// Time for which the message has left to be delivered, in seconds; `None` if it has no end.
+    pub fn expiry_s(&self) -> Option<u32> {
+        self.properties().number(Property::MessageExpiryInterval)
     }
 
     /// The response that the message asks for; `None` if it asks for none.

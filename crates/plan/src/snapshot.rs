@@ -83,6 +83,13 @@ counters! {
         /// Messages received with the RETAIN flag of their publisher, which are in the ledger.
         #[serde(default)]
         retained_as_published_total,
+        /// Messages received by clients that were offline, whose Message Expiry Interval the broker
+        /// has reduced.
+        #[serde(default)]
+        expiry_reduced_total,
+        /// Connections in which the broker replaces the keep-alive of the client.
+        #[serde(default)]
+        server_keep_alives_total,
         /// Messages received without a stamp of this run.
         foreign_total,
         /// Pings of WebSocket that were received, each answered with a pong.

@@ -11,7 +11,10 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use mqtt::{ConnAck, DecodeError, Decoded, Packet, PacketType, PropertyList, QoS, Version, decode};
+use mqtt::{
+    ConnAck, DecodeError, Decoded, Packet, PacketType, Property, PropertyList, QoS, Value, Version,
+    decode,
+};
 
 use authenticate::Exchange;
 use session::{ClientState, write};
@@ -40,6 +43,22 @@ pub struct Message {
     pub retain: bool,
     /// Properties of MQTT 5 that receivers get too.
     pub properties: PropertyList,
+}
+
+impl Message {
+    /// Leaves the message at most this time until it expires `[MQTT5-3.3.2-6]`.
+    fn reduce_expiry(&mut self, left_ns: u64) {
+        let left_s = (left_ns / 1_000_000_000).min(u32::MAX.into()) as u32;
+        let mut reduced = PropertyList::new();
+        for (property, value) in self.properties.properties().iter() {
+            let value = match (property, value) {
+                (Property::MessageExpiryInterval, Value::Number(s)) => Value::Number(s.min(left_s)),
+                (_, value) => value,
+            };
+            reduced.push(property, value).expect("the message has this property");
+        }
+        self.properties = reduced;
+    }
 }
 
 /// Violation by a client. The broker closes the link.

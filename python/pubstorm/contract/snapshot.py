@@ -73,6 +73,11 @@ class Counters(Value):
     """Retained messages received, which are outside the ledger."""
     retained_as_published_total: U64 = 0
     """Messages received with the RETAIN flag of their publisher, which are in the ledger."""
+    expiry_reduced_total: U64 = 0
+    """Messages received by clients that were offline, whose Message Expiry Interval the broker has
+    reduced."""
+    server_keep_alives_total: U64 = 0
+    """Connections in which the broker replaces the keep-alive of the client."""
     foreign_total: U64 = 0
     """Messages received that no client of this run stamped."""
     websocket_pings_total: U64 = 0

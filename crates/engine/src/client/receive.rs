@@ -173,7 +173,8 @@ impl Client {
                     next = step;
                 }
                 Event::Acknowledged(token) => can_publish |= self.acknowledged(context, &token),
-                Event::Connected { resumed, dropped, proof } => {
+                Event::Connected { resumed, dropped, sets_keep_alive, proof } => {
+                    tally.counters.server_keep_alives_total += u64::from(sets_keep_alive);
                     self.connected(context, (resumed, dropped), proof);
                 }
                 Event::Challenged(challenge) => self.challenged(context, challenge),
@@ -254,7 +255,9 @@ impl Client {
             return;
         }
         match (absence, delivery) {
-            (Some(Absence::Now { is_expired }), _) => {
+            (Some(Absence::Now { is_expired, expiry_s }), _) => {
+                let is_reduced = message.expiry_s().is_some_and(|left_s| left_s < expiry_s);
+                tally.populations[to].counters.expiry_reduced_total += u64::from(is_reduced);
                 let counters = &mut tally.flow(from, to).counters;
                 counters.expired_total -= 1;
                 counters.expired_received_total += i64::from(is_expired);

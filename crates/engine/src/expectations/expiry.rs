@@ -42,6 +42,8 @@ pub enum Absence {
     Now {
         /// `true` if the expiry of the message was over before its receiver returned.
         is_expired: bool,
+        /// Message expiry as published, in seconds.
+        expiry_s: u32,
     },
     /// The receiver was offline in some other stage. This message is expected, and a gap in front
     /// of it is no loss.
@@ -137,7 +139,7 @@ impl Expiry {
         }
         let over_ns = stamp.actual_ns.saturating_add(expiry_ns + ROUNDING_NS);
         let is_expired = stage.is_some_and(|stage| over_ns < stage.returned_ns[to]);
-        Absence::Now { is_expired }
+        Absence::Now { is_expired, expiry_s: (expiry_ns / SECOND_NS) as u32 }
     }
 }
 

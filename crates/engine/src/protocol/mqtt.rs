@@ -123,6 +123,7 @@ pub fn handle<'a>(
         mqtt::Event::Connected { session_present, dropped, properties } => Event::Connected {
             resumed: session_present,
             dropped: dropped as u64,
+            sets_keep_alive: properties.number(Property::ServerKeepAlive).is_some(),
             proof: step(properties),
         },
         mqtt::Event::Challenged(properties) => Event::Challenged(step(properties)),

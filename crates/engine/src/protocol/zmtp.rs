@@ -53,7 +53,9 @@ fn neutral<'a>(
     match event {
         zmtp::Event::Message(message) => Event::Delivered(Message::Zmtp(message)),
         zmtp::Event::Incomplete => Event::Incomplete,
-        zmtp::Event::Connected => Event::Connected { resumed: false, dropped: 0, proof: &[] },
+        zmtp::Event::Connected => {
+            Event::Connected { resumed: false, dropped: 0, sets_keep_alive: false, proof: &[] }
+        }
         // The publisher has taken in all prefixes.
         zmtp::Event::Pong => {
             Event::Subscribed { granted: 0, refused: Refusals::NONE, is_last: true }

@@ -51,13 +51,14 @@ fn populations(expiry_s: u32) -> Vec<Population> {
 }
 
 /// Publishes for 2 s while the receivers are online, and for 4 s while all but `staying` of them
-/// are offline. They return after `wait_ns`, and the device publishes for 1 s more.
+/// are offline. They return after `wait_ns`, and the device publishes for 1 s more. Returns also
+/// the number of messages whose expiry the broker has reduced.
 fn played(
     (expiry_s, wait_ns): (u32, u64),
     staying: u32,
     script: Script,
     agents: u32,
-) -> FlowCounters {
+) -> (FlowCounters, u64) {
     let connect = |clients: Option<Vec<u32>>| Action::Connect {
         rate_per_s: None,
         parallelism: None,
@@ -85,15 +86,16 @@ fn played(
     let mut case = Case::playing(plan, Climate::Storm, Weather::fair());
     case.agents = agents;
     let run = Run::play(case, 1, agents, Peer::new(Broker::new(script)));
-    let flow = Totals::of(&run).flow(0, 1);
+    let totals = Totals::of(&run);
+    let flow = totals.flow(0, 1);
     assert_eq!(flow.expected_total, flow.received_total, "nothing is lost");
-    flow
+    (flow, totals.counters[1].expiry_reduced_total)
 }
 
 #[test]
 fn what_expires_while_its_receiver_is_offline_is_not_lost() {
     for (staying, agents) in [(0, 1), (0, 2), (1, 1), (1, 2)] {
-        let flow = played((2, 0), staying, Script::reliable(), agents);
+        let (flow, _) = played((2, 0), staying, Script::reliable(), agents);
         let offline = i64::from(RECEIVERS - staying);
         let kept = flow.received_total - i64::from(RECEIVERS) * 30 - i64::from(staying) * 40;
         assert_eq!(flow.expired_total, offline * 40 - kept, "{flow:?}");
@@ -105,23 +107,25 @@ fn what_expires_while_its_receiver_is_offline_is_not_lost() {
 
 #[test]
 fn a_message_that_has_time_left_arrives_and_is_expected_as_received() {
-    let flow = played((60, 0), 0, Script::reliable(), 1);
+    let (flow, reduced) = played((60, S), 0, Script::reliable(), 1);
     let all = i64::from(RECEIVERS) * 70;
     assert_eq!((flow.received_total, flow.expired_total), (all, 0));
+    assert_eq!(reduced, u64::from(RECEIVERS) * 40, "all messages that waited, and no other");
 }
 
 #[test]
 fn a_broker_that_delivers_what_has_expired_is_seen() {
     let script = Script { ignores_expiry: true, ..Script::reliable() };
-    let flow = played((1, 2 * S), 0, script, 1);
+    let (flow, reduced) = played((1, 2 * S), 0, script, 1);
     assert_eq!((flow.received_total, flow.expired_total), (i64::from(RECEIVERS) * 70, 0));
     assert_eq!(flow.expired_received_total, i64::from(RECEIVERS) * 40);
+    assert_eq!(reduced, 0);
 }
 
 #[test]
 fn a_gap_of_expired_messages_is_no_loss() {
     for staying in [0, 2] {
-        let flow = played((1, 2 * S), staying, Script::reliable(), 1);
+        let (flow, _) = played((1, 2 * S), staying, Script::reliable(), 1);
         assert_eq!(flow.expired_total, i64::from(RECEIVERS - staying) * 40);
         assert_eq!((flow.expired_received_total, flow.missing_total), (0, 0));
     }

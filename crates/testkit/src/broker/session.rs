@@ -96,10 +96,11 @@ impl ClientState {
 
     pub(super) fn fill_window(&mut self, limits: Limits, out: &mut Vec<u8>) {
         while self.link.is_some() && self.in_flight.len() < limits.window {
-            let Some(Queued { message, expires_ns }) = self.queue.pop_front() else { return };
+            let Some(Queued { mut message, expires_ns }) = self.queue.pop_front() else { return };
             if expires_ns <= limits.now_ns {
                 continue; // [MQTT5-3.3.2-5]
             }
+            message.reduce_expiry(expires_ns - limits.now_ns);
             let packet_id = self.free_packet_id();
             write_message(&message, self.version, (packet_id, false), out);
             self.in_flight.push(InFlight { packet_id, message, released: false });

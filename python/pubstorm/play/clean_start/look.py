@@ -94,10 +94,11 @@ def sessions_on(
     plan: Plan, target: int, deadline: Deadline
 ) -> Iterator[tuple[Population, int, int]]:
     """For each population with persistent sessions: how many of a sample of its clients have one,
-    and how many were asked. A session that the question made is ended again."""
+    and how many were asked. A session that the question made is ended again. Identifiers that the
+    broker chooses are unknown here, and so are their sessions."""
     for index, population in enumerate(plan.populations):
         clients = clients_at(plan, index, target)
-        if not population.keeps_session or not clients:
+        if not population.keeps_session or not population.client_id or not clients:
             continue
         step = max(1, len(clients) // SESSIONS_SAMPLED)
         present = asked = 0

@@ -263,6 +263,8 @@ COUNTERS: Mapping[str, tuple[tuple[str, ...], frozenset[SpanKind]]] = {
     "expired_received": (("received_total",), _STAGES),
     "retained": ((), frozenset()),
     "retained_as_published": ((), frozenset()),
+    "expiry_reduced": ((), frozenset()),
+    "server_keep_alives": ((), frozenset()),
     "foreign": ((), frozenset()),
     "packets_sent": ((), frozenset()),
     "packets_received": ((), frozenset()),

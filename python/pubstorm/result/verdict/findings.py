@@ -9,7 +9,14 @@ from dataclasses import dataclass
 
 from pubstorm.contract.explanation import ExplanationSum
 from pubstorm.contract.snapshot import STARVED_SHARE, Answer, Explanation, Reason
-from pubstorm.quantities import count_text, counted, duration_text, share_text, span_text
+from pubstorm.quantities import (
+    bytes_text,
+    count_text,
+    counted,
+    duration_text,
+    share_text,
+    span_text,
+)
 from pubstorm.result import (
     FleetResult,
     FlowResult,
@@ -48,6 +55,10 @@ ENDED_EACH = 3
 """Connections of each client, in the mean, that a broker must have ended."""
 SHORT_S = 15.0
 """Mean time between two connections of a client up to which they count as short."""
+ENDED_UNANSWERED = (Reason.CONNECT_CLOSED, Reason.CONNECT_RESET)
+"""Ends of connections by the peer before CONNACK."""
+LARGE_CONNECT_BYTES = 1000
+"""Bytes of a CONNECT from which its size may be the cause: few have more without a large will."""
 OTHERWISE = (Reason.KEEP_ALIVE_TIMEOUT, Reason.PROTOCOL_ERROR, Reason.SOCKET_ERROR)
 """Ends of connections that the broker did not ask for."""
 
@@ -339,6 +350,26 @@ def _advice(measured: Measured) -> Iterable[Finding]:
     for reason, advice in ADVICE.items():
         if outcomes[reason]:
             yield Finding(f"{reason} ({count_text(outcomes[reason])} ×): {advice}")
+    for name, population in measured.populations.items():
+        ended = sum(population.outcomes.get(reason, 0) for reason in ENDED_UNANSWERED)
+        if ended and not population.connected_total:
+            begin = f"{name}: the broker ends {counted(ended, 'connection')} without CONNACK; "
+            yield from (Finding(begin + text) for text in _unanswered_connects(population))
+
+
+def _unanswered_connects(population: PopulationResult) -> Iterable[str]:
+    """Properties of a CONNECT for which some brokers end a connection without an answer."""
+    if population.version == "mqtt-5":
+        yield (
+            "a broker that does not speak MQTT 5 does so, such as RabbitMQ before 3.13: set "
+            "version of the population to 3.1.1"
+        )
+    sent = population.bytes_sent_total / max(1, population.connect_attempts_total)
+    if sent >= LARGE_CONNECT_BYTES:
+        yield (
+            f"clients sent {bytes_text(sent)} each: look whether the broker's limit of packets, "
+            "such as max_packet_size of mosquitto, allows a CONNECT with this will"
+        )
 
 
 def _explanations(measured: Measured) -> Iterable[Finding]:

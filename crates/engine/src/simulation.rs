@@ -40,12 +40,11 @@ const SEEDS: u64 = 2_000;
 /// Deliveries in a disconnect stage were expected twice; and a population was expected to receive
 /// what a group of the same name, made with a variable, got. The will of a client that the broker
 /// accepted without proof was not expected (243532), and its messages in flight were not given up
-/// (252331, 284576). New messages of QoS 2 had the packet identifiers of older ones, which another
-/// client of the session had released, and did not count as received (298285). With the others the
-/// checks were wrong: about drains that end before slow readers; about a will without CONNACK;
-/// about messages for members of a group that had vanished; about groups of clients that share
-/// their sessions; and about answers that wait for room while a client leaves.
-const FOUND: [(u64, usize); 15] = [
+/// (252331, 284576). With the others the checks were wrong: about drains that end before slow
+/// readers; about a will without CONNACK; about messages for members of a group that had vanished;
+/// about groups of clients that share their sessions; and about answers that wait for room while a
+/// client leaves.
+const FOUND: [(u64, usize); 14] = [
     (20149, 0),
     (45876, 0),
     (4693, 0),
@@ -59,7 +58,6 @@ const FOUND: [(u64, usize); 15] = [
     (276360, 2),
     (252331, 2),
     (284576, 2),
-    (298285, 2),
     (312966, 2),
 ];
 /// Every kind of trouble that so many seeds surely reach.

@@ -118,7 +118,9 @@ class SiteContract:
         ) -> list[FleetEvent]:
             made = commands(fake_engine, agents, *options)
             limit = timeouts or self.timeouts
-            return asyncio.run(self._play(tmp_path, made, plan_named(name), script, limit))
+            playing = self._play(tmp_path, made, plan_named(name), script, limit)
+            # A site that hangs fails at the line that waits.
+            return asyncio.run(asyncio.wait_for(playing, 4 * DEADLINE_S))
 
         return play
 

@@ -15,6 +15,7 @@ from pubstorm.quantities import (
 from pubstorm.report.document import Table, Value, columns
 from pubstorm.report.watched import broker_sources
 from pubstorm.result import (
+    R_SQUARED_GOOD,
     MemoryModel,
     Result,
     Sampler,
@@ -118,7 +119,8 @@ def memory_table(models: Sequence[MemoryModel], points: str) -> Table:
     notes = [f"{m.subject}: {m.problem}." for m in models if m.problem is not None]
     rough = ", ".join(m.subject for m in models if m.is_rough)
     if rough:
-        notes.append(f"{rough}: rough figures, since memory does not follow a line (R² below 0.9).")
+        limit = f"R² below {R_SQUARED_GOOD}"
+        notes.append(f"{rough}: rough figures, since memory does not follow a line ({limit}).")
     return Table("Memory by connections", heads, rows, " ".join(notes))
 
 

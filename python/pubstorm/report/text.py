@@ -109,11 +109,10 @@ def parts_of(table: Table, width: int) -> list[Table]:
     """Returns a table as tables that fit into a width, perhaps with words wrapped. Each part begins
     with the first column; a column too wide for any part stands alone with the first."""
     texts = table.texts
-    widths = [
-        COLUMN_GAP + (widest if column.right else min(widest, WORDS_MIN))
-        for place, column in enumerate(table.columns)
-        for widest in [max([len(column.name), *(len(row[place]) for row in texts)])]
-    ]
+    widths = []
+    for place, column in enumerate(table.columns):
+        widest = max(len(column.name), *(len(row[place]) for row in texts), 0)
+        widths.append(COLUMN_GAP + (widest if column.right else min(widest, WORDS_MIN)))
     parts: list[list[int]] = [[]]
     for place in range(1, len(widths)):
         if parts[-1] and sum(widths[n] for n in (0, *parts[-1], place)) > width:

@@ -63,6 +63,7 @@ from pubstorm.result.populations import (
 from pubstorm.result.search import Experiment, SearchAnswer, SearchResult, Trial, TrialPhase
 from pubstorm.result.series import Figure, Series, SeriesCell, SeriesStep, SeriesTable
 from pubstorm.result.summary import (
+    R_SQUARED_GOOD,
     MemoryModel,
     MemoryPoint,
     Peak,
@@ -75,6 +76,7 @@ from pubstorm.result.summary import (
 
 __all__ = [
     "RATED_MIN",
+    "R_SQUARED_GOOD",
     "AgentResult",
     "Bound",
     "BridgeResult",

@@ -368,7 +368,7 @@ def _unanswered_connects(population: PopulationResult) -> Iterable[str]:
     if sent >= LARGE_CONNECT_BYTES:
         yield (
             f"clients sent {bytes_text(sent)} each: look whether the broker's limit of packets, "
-            "such as max_packet_size of mosquitto, allows a CONNECT with this will"
+            "such as max_packet_size of mosquitto, allows a CONNECT of this size"
         )
 
 

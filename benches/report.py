@@ -9,7 +9,7 @@ from pathlib import Path
 from pubstorm.quantities import bytes_text
 from pubstorm.report.files import run_files
 from pubstorm.report.stored import load_run
-from tests.report.example_run import Shape, write_run
+from tests.kit.example_run import Shape, write_run
 
 HOUR = Shape(duration_s=3600, populations=5, other_series=100)
 CPU_MAX_S = 5.0

@@ -14,15 +14,18 @@ from typing import TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import ports
+from tests.kit import ports
 
-pytest_plugins = ["tests.fleet.agents", "tests.result.measured"]
+pytest_plugins = ["tests.kit.agents", "tests.kit.measured", "tests.kit.runs", "tests.kit.stored"]
 
 settings.register_profile(
     "pubstorm", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("pubstorm")
 os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir(), "pubstorm-tests-have-none"))
+# The gate builds the programs for its tests; without them, tests take those of `make build`.
+if (GATE := Path(__file__).parents[1] / "target" / "ci").is_dir():
+    os.environ.setdefault("PUBSTORM_PROGRAMS", str(GATE))
 # Where no bytecode is kept, each of some hundred processes compiles all modules for itself.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Under nohup or behind a `&`, programs of the tests would ignore what they are to handle.

@@ -1,5 +1,5 @@
 """Paths of the Rust programs: named by the environment, packed into the wheel, or built in the
-checkout."""
+checkout. `PUBSTORM_PROGRAMS` names a folder of all four."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ def _find(name: str, variable: str) -> Path:
         raise BinaryError(
             f"{variable} names '{named}', which is no program", f"unset {variable}, or correct it"
         )
-    for folder in (PACKAGED, CHECKOUT):
-        if _runs(folder / name):
-            return folder / name
+    folder = os.environ.get("PUBSTORM_PROGRAMS")
+    for place in (*([Path(folder)] if folder else []), PACKAGED, CHECKOUT):
+        if _runs(place / name):
+            return place / name
     raise BinaryError(
         f"{name} is not built", f"run: make build   (or set {variable} to the program)"
     )

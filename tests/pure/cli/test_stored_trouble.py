@@ -1,0 +1,190 @@
+"""Folders of runs that are broken, cut off, closed to the user or named twice: compare, history
+and export say so, and count nothing wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pubstorm import cli
+from pubstorm.report import load_result
+from pubstorm.result import Status
+from pubstorm.result.samples import read_samples
+from tests.kit.example_run import Shape, write_run
+
+pytestmark = pytest.mark.xdist_group("stored-trouble")
+
+WITHOUT_RIGHTS = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search")
+"""Takes from root the right to read everything."""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with runs `a` and `b`, which both pass."""
+    folder = tmp_path_factory.mktemp("stored")
+    for name in ("a", "b"):
+        (folder / name).mkdir()
+        write_run(folder / name, Shape(duration_s=20))
+        result = load_result(folder / name)
+        verdict = result.verdict.model_copy(update={"status": Status.PASS})
+        passed = result.model_copy(update={"verdict": verdict})
+        (folder / name / "result.json").write_text(passed.to_json())
+    return folder
+
+
+def failed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert cli.main(words) == 2
+    return capsys.readouterr().err
+
+
+def as_a_person(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command: Sequence[str] = (sys.executable, "-m", "pubstorm", *words)
+    if os.geteuid() == 0:
+        command = (*WITHOUT_RIGHTS, *command)
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("compare", "closed", "closed"), "cannot read closed/result.json: Permission denied"),
+        (("compare", "closed/run", "x"), "cannot read closed/run/result.json: Permission denied"),
+        (("history", "closed"), "'closed' is not readable"),
+        (("history", "closed/run"), "cannot read closed/run/result.json: Permission denied"),
+        (("export", "closed/run", "--to", "csv"), "cannot read closed/run/result.json: Perm"),
+        (("view", "closed/run"), "cannot read closed/run: Permission denied"),
+    ],
+)
+def test_a_closed_folder_is_an_error(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o000)
+    done = as_a_person(tmp_path, *words)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_closed_folder_among_others_is_named(runs: Path) -> None:
+    closed = runs / "closed"
+    closed.mkdir(mode=0o000)
+    done = as_a_person(runs, "history", ".", "--figure", "received_per_s")
+    closed.rmdir()
+    assert done.returncode == 0, done.stderr
+    assert "cannot read closed/result.json: Permission denied" in " ".join(done.stdout.split())
+
+
+def test_a_name_that_no_file_can_have_is_an_error(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    longest = "n" * 300
+    assert "File name too long" in failed(capsys, "compare", str(runs / "a"), longest)
+    assert "File name too long" in failed(capsys, "export", longest, "--to", "csv")
+    assert "n" * 300 in failed(capsys, "history", longest)
+
+
+def test_a_result_that_was_cut_off_is_called_so(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (runs / "a" / "result.json").read_text()
+    (tmp_path / "result.json").write_text(text[: len(text) // 2])
+    found = failed(capsys, "export", str(tmp_path), "--to", "csv")
+    assert f"{tmp_path / 'result.json'} is broken: Invalid JSON: EOF" in found
+    assert ": :" not in found and "another version" not in found
+
+
+def test_a_value_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "samples.csv"
+    whole = "at_s,source,metric,value,held\n1.0,host,cpu,0.25,\n2.0,host,cpu,0.5"
+    file.write_text(whole)
+    assert [*read_samples(file)["host", "cpu"].values] == [0.25]
+    file.write_text(f"{whole},")
+    assert [*read_samples(file)["host", "cpu"].values] == [0.25, 0.5]
+
+
+def test_samples_without_populations_are_a_warning(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "result.json").write_bytes((runs / "a" / "result.json").read_bytes())
+    (tmp_path / "samples.csv").write_text("at_s,source,metric,value,held\n1.0,host,cpu,0.25,\n")
+    assert cli.main(["export", str(tmp_path), "--to", "csv"]) == 0
+    warning = "warning: there is no table intervals: samples.csv has no sample of a population\n"
+    assert capsys.readouterr().err == warning
+
+
+def test_a_run_counts_once(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same run twice would look like two runs without spread."""
+    a, b = str(runs / "a"), str(runs / "b")
+    twice = failed(capsys, "compare", "--baseline", a, b, f"{a}/../a", "--candidate", b)
+    assert "a is named twice" in twice
+    assert "b is named twice" in failed(capsys, "compare", "--baseline", a, b, "--candidate", b)
+    assert "a is named twice" in failed(capsys, "compare", a, a)
+
+
+def test_a_figure_that_no_run_has_is_an_error(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = str(runs / "a"), str(runs / "b")
+    condition = "missing.latency.p99 worse by 5%"
+    found = failed(capsys, "compare", a, b, "--fail-if", condition)
+    assert "error: found no missing.latency.p99 in the runs of either side" in found
+    assert "found no cache.cpu" in failed(capsys, "compare", a, b, "--figure", "cache.cpu")
+
+
+def test_conditions_that_are_open_are_not_called_invalid(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("compare", str(runs / "a"), str(runs / "b"), "--fail-if", "received_per_s worse by 5%")
+    assert cli.main(words) == 3
+    printed = capsys.readouterr().out
+    assert "NOT DECIDED" in printed and "INVALID" not in printed
+
+
+def test_a_run_without_a_result_yet_is_called_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "scenario.yaml").write_text("")
+    assert "the run is active, or was killed" in failed(
+        capsys, "export", str(tmp_path), "--to", "csv"
+    )
+
+
+def test_output_that_is_lost_is_a_failure(runs: Path) -> None:
+    """The shell's `> FILE` on a full disk."""
+    for words in (
+        ("export", "a", "--to", "csv", "--table", "samples", "--out", "-"),
+        ("history", "a", "--figure", "received_per_s", "--json"),
+    ):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "pubstorm", *words],
+                cwd=runs,
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=120,
+                check=False,
+            )
+        assert done.returncode == 2
+        assert done.stderr == "warning: standard output is not complete: No space left on device\n"
+
+
+def test_what_is_not_stored_has_no_run_directory(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["compare", str(runs / "a"), str(runs / "b")]) == 0
+    assert "run directory" not in capsys.readouterr().out
+    assert cli.main(["history", str(runs), "--figure", "received_per_s"]) == 0
+    assert "run directory" not in capsys.readouterr().out
+
+
+def test_the_page_of_a_history_needs_a_folder(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = failed(capsys, "history", str(runs), "--html", "missing/page.html")
+    assert "cannot write missing/page.html: No such file or directory" in found

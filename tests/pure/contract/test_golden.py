@@ -1,0 +1,165 @@
+"""Python's side of `contract/golden`; Rust's is `crates/plan/tests/golden.rs`,
+and that of the proxy `crates/proxy/src/command.rs`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from pubstorm.contract.attachment import clients_at, target_of
+from pubstorm.contract.commands import AGENT_LINE, COMMAND, ReferenceHello
+from pubstorm.contract.histogram import Histogram, bucket_index, bucket_upper_ns
+from pubstorm.contract.offered_load import OfferedLoad
+from pubstorm.contract.plan import Attachment, Plan
+from pubstorm.contract.rows import RowFile, Table
+from pubstorm.contract.snapshot import Snapshot
+from pubstorm.contract.template import MessageFacts, Template, TemplateError
+from pubstorm.host.explain import offered_load
+from pubstorm.host.preflight import largest_share
+from pubstorm.topology.bridges.links import LINKS_ANSWER, LINKS_COMMAND
+
+GOLDEN = Path(__file__).parents[3] / "contract" / "golden"
+
+
+def golden(file: str) -> Any:
+    return json.loads((GOLDEN / file).read_text())
+
+
+def test_durations_lie_in_the_agreed_buckets() -> None:
+    for case in golden("histogram.json")["buckets"]:
+        assert bucket_index(case["ns"]) == case["index"], case
+        assert bucket_upper_ns(case["index"]) == case["upper_ns"], case
+
+
+def test_histograms_are_stored_summed_and_read_as_agreed() -> None:
+    agreed, total = golden("histogram.json"), Histogram()
+    for case in agreed["histograms"]:
+        histogram = Histogram.of(case["durations_ns"])
+        assert histogram.model_dump(mode="json") == case["stored"]
+        assert Histogram.model_validate_json(json.dumps(case["stored"])) == histogram
+        for quantile, ns in case["quantiles"]:
+            assert histogram.quantile_ns(quantile) == ns, (quantile, case)
+        total = total.plus(histogram)
+    assert total.model_dump(mode="json") == agreed["sum"]
+
+
+def test_the_largest_share_is_that_of_the_first_shard() -> None:
+    plan = Plan.model_validate_json((GOLDEN / "plan.json").read_text())
+    for case in golden("shard.json")["cases"]:
+        population = plan.populations[0].model_copy(update={"clients": case["total"]})
+        alone = plan.model_copy(update={"populations": (population,)})
+        assert largest_share(alone, case["count"]) == len(case["clients"][0]), case
+
+
+def test_the_load_of_the_agreed_plan_is_the_agreed_load() -> None:
+    plan = Plan.model_validate_json((GOLDEN / "plan.json").read_text())
+    # Its file of rows is on no machine, and no template needs a value of it.
+    rowless = tuple(each.model_copy(update={"rows": None}) for each in plan.populations)
+    plan = plan.model_copy(update={"populations": rowless})
+    load = OfferedLoad.model_validate(golden("offered_load.json"))
+    assert offered_load(plan) == load
+    assert load.model_dump(mode="json") == golden("offered_load.json")
+
+
+def test_clients_are_at_the_agreed_targets() -> None:
+    plan = Plan.model_validate_json((GOLDEN / "plan.json").read_text())
+    for case in golden("attachment.json")["cases"]:
+        at, clients = Attachment.model_validate(case["at"]), len(case["targets"])
+        like = plan.populations[0].model_copy(update={"at": at, "clients": clients})
+        populations = (like,) * (case["population"] + 1)
+        some = plan.model_copy(update={"seed": case["seed"], "populations": populations})
+        index = case["population"]
+        assert [target_of(some, index, c) for c in range(clients)] == case["targets"], case
+        for target in range(at.first + at.count + 1):
+            expected = [c for c, where in enumerate(case["targets"]) if where == target]
+            assert list(clients_at(some, index, target)) == expected, case
+
+
+def test_templates_are_rendered_and_refused_as_agreed() -> None:
+    agreed = golden("template.json")
+    for case in agreed["rendered"]:
+        assert Template.parse(case["template"]).text(case["n"], case["variant"]) == case["text"]
+    for source in agreed["refused"]:
+        with pytest.raises(TemplateError):
+            Template.parse(source)
+    checks = {
+        "client_texts_refused": Template.check_client,
+        "topics_refused": Template.check_topic,
+        "filters_refused": Template.levels,
+    }
+    for key, check in checks.items():
+        for source in agreed[key]:
+            template = Template.parse(source)
+            with pytest.raises(TemplateError):
+                check(template)
+
+
+def test_rows_are_rendered_as_agreed() -> None:
+    for file in golden("template.json")["rows"]:
+        values = tuple((value,) for value in file["values"])
+        table = Table(RowFile((file["column"],), values), file["rows"]["first"])
+        for case in file["rendered"]:
+            assert Template.parse(case["template"], table).text(case["n"]) == case["text"], case
+
+
+def test_payloads_are_rendered_as_agreed() -> None:
+    for case in golden("template.json")["messages"]:
+        stream = MessageFacts.stream(case["seed"], case["publication"])
+        facts = MessageFacts(
+            number=case["number"],
+            topic_variants=case["topic_variants"],
+            chance=stream.of(case["client"]).of(case["number"]),
+            time_ms=case["time_ms"],
+            stamp=bytes.fromhex(case["stamp"]),
+        )
+        text = Template.parse(case["template"]).message_text(case["n"], case["variant"], facts)
+        assert text == case["text"], case
+
+
+def test_a_plan_with_everything_is_read_and_written_unchanged() -> None:
+    agreed = golden("plan.json")
+    plan = Plan.model_validate_json(json.dumps(agreed))
+    assert json.loads(plan.to_line()) == agreed
+
+
+def test_a_snapshot_is_read_and_written_unchanged() -> None:
+    agreed = golden("snapshot.json")
+    snapshot = Snapshot.model_validate_json(json.dumps(agreed))
+    assert json.loads(snapshot.model_dump_json()) == agreed
+
+
+def test_commands_are_read_written_and_refused_as_agreed() -> None:
+    agreed = golden("control.json")
+    for line in agreed["commands"]:
+        command = COMMAND.validate_json(json.dumps(line))
+        assert json.loads(command.model_dump_json()) == line
+    for line in agreed["commands_refused"]:
+        with pytest.raises(ValidationError):
+            COMMAND.validate_json(json.dumps(line))
+
+
+def test_agent_lines_are_read_as_agreed() -> None:
+    for line in golden("control.json")["agent_lines"]:
+        said = AGENT_LINE.validate_json(json.dumps(line))
+        assert json.loads(said.model_dump_json()) == line
+
+
+def test_the_line_of_the_reference_clock_is_read_as_agreed() -> None:
+    for line in golden("control.json")["reference_lines"]:
+        said = ReferenceHello.model_validate_json(json.dumps(line))
+        assert json.loads(said.model_dump_json()) == line
+
+
+def test_lines_to_and_from_the_proxy_are_read_written_and_refused_as_agreed() -> None:
+    agreed = golden("proxy.json")
+    for adapter, lines in ((LINKS_COMMAND, "commands"), (LINKS_ANSWER, "answers")):
+        for line in agreed[lines]:
+            read = adapter.validate_json(json.dumps(line))
+            assert json.loads(read.model_dump_json()) == line
+    for line in agreed["commands_refused"]:
+        with pytest.raises(ValidationError):
+            LINKS_COMMAND.validate_json(json.dumps(line))

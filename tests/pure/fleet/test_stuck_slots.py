@@ -1,0 +1,296 @@
+"""Places that answer nothing any more, in virtual time: every wait of the fleet ends, and each
+agent has exactly one last event."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pubstorm.contract.commands import Bye, EnterStage
+from pubstorm.errors import FleetError
+from pubstorm.fleet import Ended, Fleet, FleetEvent, SlotLostError, Timeouts
+from tests.kit import made
+from tests.kit.virtual import run_virtually
+
+SHORT = Timeouts(silence_s=60, beat_s=0.05, lost_s=0.4, hello_s=0.4, answer_s=0.2, replace_s=0.4)
+NO_BEATS = Timeouts(silence_s=60, hello_s=0.4, answer_s=0.2)
+MUTE = ("line", "wait", "kill")
+
+
+class Place:
+    """A place whose agent says hello; from then on calls named in `stuck` never return."""
+
+    host = "10.0.0.9"
+    agents = 1
+
+    def __init__(self, *stuck: str, agent: int = 0, agents: int = 1) -> None:
+        self.stuck = set(stuck)
+        self.agents = agents
+        self.name = f"agent {agent} on {self.host}"
+        self.sent: list[str] = []
+        self.lines: asyncio.Queue[bytes | SlotLostError] = asyncio.Queue()
+        self.is_spawned = False
+        hello = made.hello(agent, agents, clients=(1,))
+        self.lines.put_nowait(hello.model_dump_json().encode())
+
+    async def spawn(self) -> None:
+        await self.answer("spawn")
+        self.is_spawned = True
+
+    async def send(self, line: str) -> None:
+        await self.answer("send")
+        self.sent.append(line)
+
+    async def line(self) -> bytes:
+        if "line" in self.stuck and self.lines.empty():
+            await self.answer("line")
+        line = await self.lines.get()
+        if isinstance(line, SlotLostError):
+            raise line
+        return line
+
+    async def wait(self) -> int:
+        await self.answer("wait")
+        return -9
+
+    def kill(self) -> None:
+        if "kill" not in self.stuck:
+            self.lines.put_nowait(b"")
+
+    def last_words(self) -> str:
+        return ""
+
+    async def answer(self, call: str) -> None:
+        while call in self.stuck:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                if "cancel" not in self.stuck:
+                    raise
+                self.stuck.discard("cancel")
+
+
+def play(
+    places: list[Place],
+    script: Callable[[Fleet, asyncio.Queue[FleetEvent]], Awaitable[None]],
+    timeouts: Timeouts = SHORT,
+    replace: Callable[[int], Awaitable[Place]] | None = None,
+) -> list[FleetEvent]:
+    """Brings a fleet up there and closes it; every event that came."""
+
+    async def run() -> list[FleetEvent]:
+        events: asyncio.Queue[FleetEvent] = asyncio.Queue()
+        seen: list[FleetEvent] = []
+
+        def emit(event: FleetEvent) -> None:
+            seen.append(event)
+            events.put_nowait(event)
+
+        fleet = Fleet(places, emit, timeouts, replace)
+        try:
+            await fleet.up("plan\n")
+            await script(fleet, events)
+        finally:
+            await fleet.close()
+        await asyncio.sleep(0.1)
+        assert not fleet.alive
+        return seen
+
+    return run_virtually(run())
+
+
+async def nothing(_fleet: Fleet, _events: asyncio.Queue[FleetEvent]) -> None:
+    """A run that is over at once."""
+
+
+async def ending(_fleet: Fleet, events: asyncio.Queue[FleetEvent]) -> None:
+    """A run that waits for the first event."""
+    await events.get()
+
+
+def only(events: list[FleetEvent]) -> Ended:
+    (ended,) = events
+    assert isinstance(ended, Ended)
+    return ended
+
+
+def test_a_spawn_that_hangs_is_an_error() -> None:
+    with pytest.raises(FleetError, match=r"agent 0 on 10\.0\.0\.9 could not be started within 0"):
+        play([Place("spawn")], nothing)
+
+
+def test_a_place_that_is_lost_while_it_starts_says_so() -> None:
+    class Lost(Place):
+        async def spawn(self) -> None:
+            raise SlotLostError("host 10.0.0.9 died", "look at it")
+
+    with pytest.raises(SlotLostError, match=r"host 10\.0\.0\.9 died"):
+        play([Lost()], nothing)
+
+
+@pytest.mark.parametrize("stuck", [(), ("line",), ("line", "send", "wait", "kill")])
+def test_an_agent_that_does_not_answer_is_lost_once(stuck: tuple[str, ...]) -> None:
+    ended = only(play([Place(*stuck)], ending, SHORT))
+    assert (ended.how, ended.text) == (
+        "lost",
+        "agent 0 on 10.0.0.9 has not answered for 0.4 s",
+    )
+
+
+def test_a_place_that_is_lost_is_the_last_event_of_its_agent() -> None:
+    place = Place("wait", "kill")
+
+    async def script(_fleet: Fleet, events: asyncio.Queue[FleetEvent]) -> None:
+        place.lines.put_nowait(SlotLostError("host 10.0.0.9 died"))
+        place.lines.put_nowait(b"")
+        await events.get()
+
+    ended = only(play([place], script))
+    assert ended.how == "lost"
+    assert ended.text == "agent 0 on 10.0.0.9 was lost: host 10.0.0.9 died"
+
+
+def test_one_that_ends_and_is_lost_at_once_ends_once() -> None:
+    place = Place("wait")
+
+    async def script(_fleet: Fleet, events: asyncio.Queue[FleetEvent]) -> None:
+        place.lines.put_nowait(b"")
+        place.lines.put_nowait(SlotLostError("host 10.0.0.9 died"))
+        await events.get()
+
+    ended = only(play([place], script))
+    assert (ended.how, "did not exit for 0.2 s" in ended.text) == ("silent", True)
+
+
+@pytest.mark.parametrize(
+    "stuck",
+    [
+        ("line", "wait", "kill"),
+        ("line", "wait", "kill", "send"),
+        ("line", "wait", "kill", "cancel"),
+    ],
+)
+def test_closing_ends_where_nothing_answers(stuck: tuple[str, ...]) -> None:
+    ended = only(play([Place(*stuck)], nothing, NO_BEATS))
+    assert ended.text.startswith("agent 0 on 10.0.0.9 was given up")
+
+
+def test_a_command_reaches_the_others_and_does_not_wait_for_ever() -> None:
+    places = [Place(agent=0, agents=2), Place(agent=1, agents=2)]
+
+    async def script(fleet: Fleet, _events: asyncio.Queue[FleetEvent]) -> None:
+        places[1].stuck = {"send", "line"}
+        await fleet.command(EnterStage(index=0, at_ns=7))
+        assert '"at_ns":7' in places[0].sent[-1]
+
+    events = play(places, script, NO_BEATS)
+    assert len(places[1].sent) == 1
+    assert len(events) == 2
+
+
+def test_a_search_for_another_place_has_an_end() -> None:
+    async def search(_agent: int) -> Place:
+        return await asyncio.Future()
+
+    async def script(fleet: Fleet, events: asyncio.Queue[FleetEvent]) -> None:
+        await events.get()
+        with pytest.raises(FleetError, match=r"no other place for agent 0 within 0\.4 s"):
+            await fleet.replace(0)
+
+    only(play([Place()], script, SHORT, search))
+
+
+def test_a_fleet_without_other_places_says_so() -> None:
+    async def script(fleet: Fleet, events: asyncio.Queue[FleetEvent]) -> None:
+        await events.get()
+        with pytest.raises(FleetError, match="no other place for agent 0"):
+            await fleet.replace(0)
+
+    only(play([Place()], script))
+
+
+def test_closing_while_another_place_starts_leaves_nothing_there() -> None:
+    second = Place("spawn")
+
+    async def other(_agent: int) -> Place:
+        return second
+
+    async def script(fleet: Fleet, events: asyncio.Queue[FleetEvent]) -> None:
+        await events.get()
+        replacing = asyncio.create_task(fleet.replace(0))
+        while fleet.hosts[0] != "10.0.0.10":
+            await asyncio.sleep(0.01)
+        await fleet.close()
+        with pytest.raises(FleetError, match=r"was given up|could not be started"):
+            await replacing
+
+    second.host = "10.0.0.10"
+    only(play([Place()], script, SHORT, other))
+    assert not second.is_spawned
+
+
+def test_killing_all_while_one_is_replaced_ends_all() -> None:
+    second = Place()
+
+    async def other(_agent: int) -> Place:
+        return second
+
+    async def script(fleet: Fleet, events: asyncio.Queue[FleetEvent]) -> None:
+        await events.get()
+        await fleet.replace(0)
+        fleet.kill()
+        fleet.kill()
+        await events.get()
+
+    events = play([Place()], script, SHORT, other)
+    ended = [(event.how, event.incarnation) for event in events if isinstance(event, Ended)]
+    assert ended == [("lost", 0), ("exited", 1)]
+
+
+def test_a_replacement_that_is_no_longer_awaited_is_ended() -> None:
+    second = Place("spawn")
+
+    async def other(_agent: int) -> Place:
+        return second
+
+    async def script(fleet: Fleet, events: asyncio.Queue[FleetEvent]) -> None:
+        await events.get()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(fleet.replace(0), 0.1)
+        second.stuck.clear()
+
+    only(play([Place()], script, SHORT, other))
+
+
+BYE = Bye(snapshots=0).model_dump_json().encode()
+HAPPENINGS: dict[str, Callable[[Place, Fleet], None]] = {
+    "ends": lambda place, _: place.lines.put_nowait(b""),
+    "is lost": lambda place, _: place.lines.put_nowait(SlotLostError("host 10.0.0.9 died")),
+    "says bye": lambda place, _: place.lines.put_nowait(BYE),
+    "talks nonsense": lambda place, _: place.lines.put_nowait(b"{}"),
+    "answers": lambda place, _: place.lines.put_nowait(b'{"kind": "beat"}'),
+    "is killed": lambda _, fleet: fleet.kill(),
+    "gets stuck": lambda place, _: place.stuck.update(MUTE),
+}
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([*HAPPENINGS]), st.sampled_from([0, 0.001, 0.01])), max_size=6
+    )
+)
+@settings(deadline=None, max_examples=300)
+def test_whatever_comes_together_there_is_one_last_event(run_log: list[tuple[str, float]]) -> None:
+    place = Place()
+
+    async def script(fleet: Fleet, _events: asyncio.Queue[FleetEvent]) -> None:
+        for name, after_s in run_log:
+            HAPPENINGS[name](place, fleet)
+            await asyncio.sleep(after_s)
+
+    ended = only(play([place], script, Timeouts(beat_s=0.005, lost_s=0.02, answer_s=0.02)))
+    assert ended.agent == 0

@@ -1,0 +1,157 @@
+"""Boundaries of ARCHITECTURE.md that `make lint` does not hold: libraries, and crates of Rust."""
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PACKAGE = ROOT / "python" / "pubstorm"
+FOREIGN = {
+    "click": {
+        "cli.bench",
+        "cli",
+        "cli.asked",
+        "cli.broker",
+        "cli.calibrate",
+        "cli.change",
+        "cli.compare",
+        "cli.check",
+        "cli.completion",
+        "cli.down",
+        "cli.export",
+        "cli.exporting",
+        "cli.history",
+        "cli.imports",
+        "cli.init",
+        "cli.monitor",
+        "cli.outcome",
+        "cli.report",
+        "cli.run",
+        "cli.scenarios",
+        "cli.seed",
+        "cli.serving",
+        "cli.view",
+        "cli.keys",
+    },
+    "cryptography": {"host.keys.authority", "host.keys.certificates"},
+    "hdrh": {"report.hdr_log"},
+    "jinja2": {"report.page"},
+    "plotly": {"report.page"},
+    "pandas": {"api.frames", "api.stored"},
+    "pyarrow": {"report.export"},
+    "paho": {"topology.observer"},
+    "google": {"exports.families"},
+    "opentelemetry": {"exports.otlp"},
+    "prometheus_client": {"exports.prometheus", "measure.monitors.prometheus"},
+    "psutil": {
+        "host.environment",
+        "host.memory",
+        "measure.monitors.process",
+        "measure.monitors.profiling",
+        "measure.monitors.remote.server",
+        "host.preflight.host",
+        "topology.ports",
+    },
+    "redis": {"topology.identities.store"},
+    "ray": {
+        "fleet.ray.cluster",
+        "fleet.ray.hosts",
+        "fleet.ray.runner",
+        "fleet.ray.site",
+        "fleet.ray.slot",
+        "fleet.ray.words",
+    },
+    "yaml": {"scenario.document", "scenario.secrets"},
+    "starlette": {"web.guard", "web.server"},
+    "uvicorn": {"web.server"},
+    "rich": {
+        "cli.run",
+        "report.console",
+        "play.display",
+        "play.display.terminal",
+        "report",
+        "report.search",
+        "report.series",
+        "report.text",
+    },
+    "zmq": {
+        "fleet.curve",
+        "fleet.zmq_agent.__main__",
+        "fleet.zmq_agent.publisher",
+        "fleet.zmq_agent.sockets",
+        "fleet.zmq_agent.stages",
+        "fleet.zmq_agent.subscribers",
+    },
+}
+PURE_CRATES = ("plan", "mqtt", "websocket", "zmtp")
+EVENT_LOOP = {"mio"}
+EVENT_LOOP_USERS = {"agent", "engine", "proxy", "sink", "zmq"}
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        yield name.removesuffix(".__init__"), ast.parse(path.read_text())
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            assert node.level == 0, "imports are absolute"
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+MODULES = dict(modules())
+
+
+@pytest.mark.parametrize("library", FOREIGN)
+def test_a_library_is_known_in_its_place_only(library: str) -> None:
+    users = {
+        name
+        for name, tree in MODULES.items()
+        if any(module.split(".")[0] == library for module in imported(tree))
+    }
+    assert users <= FOREIGN[library]
+
+
+def test_only_command_line_and_display_print() -> None:
+    for name, tree in MODULES.items():
+        calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+        prints = [f for f in calls if isinstance(f, ast.Name) and f.id == "print"]
+        assert not prints or name.startswith(("cli", "play.display")), name
+
+
+def manifests() -> dict[str, dict[str, object]]:
+    paths = ROOT.glob("crates/*/Cargo.toml")
+    return {path.parent.name: tomllib.loads(path.read_text()) for path in paths}
+
+
+def test_pure_crates_depend_on_no_socket() -> None:
+    for name in PURE_CRATES:
+        dependencies = manifests()[name].get("dependencies", {})
+        assert isinstance(dependencies, dict)
+        assert not set(dependencies) & {"mio", "nix", "rustix", "libc", "tokio", "log"}, name
+
+
+def test_pure_crates_forbid_clocks_sockets_and_files() -> None:
+    for name in PURE_CRATES:
+        rules = tomllib.loads((ROOT / "crates" / name / "clippy.toml").read_text())
+        assert "disallowed-types" in rules or "disallowed-methods" in rules, name
+
+
+def test_only_agents_and_proxy_know_the_event_loop() -> None:
+    for name, manifest in manifests().items():
+        dependencies = manifest.get("dependencies", {})
+        assert isinstance(dependencies, dict)
+        assert name in EVENT_LOOP_USERS or not set(dependencies) & EVENT_LOOP, name
+
+
+def test_the_test_kit_is_for_tests() -> None:
+    for name, manifest in manifests().items():
+        assert "testkit" not in manifest.get("dependencies", {}), name  # type: ignore[operator]

@@ -1,0 +1,135 @@
+"""Readings in short, over the whole run and over named spans of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pubstorm.measure.recorder import keep
+from pubstorm.measure.tracks import Span, group_of, statistics, watched
+from pubstorm.play.kept import kept_tracks
+from pubstorm.result import Statistics
+from pubstorm.result.samples import HEADER, SAMPLES_FILE, Sample, Tracks, csv_lines, growth
+from tests.pure.measure import test_load_samples
+
+
+def readings(*values: float, source: str = "broker-0", metric: str = "cpu") -> Tracks:
+    kept: Tracks = {}
+    keep(kept, (Sample(float(n), source, metric, value) for n, value in enumerate(values)))
+    return kept
+
+
+def test_each_figure_is_reported_over_the_run_the_load_and_each_span() -> None:
+    spans = (Span("connect", 0, 0.9), Span("publish", 1, 3), Span("leave", 3.5, 3.9))
+    (found,) = watched(readings(1, 5, 3, 4, 0.5), spans, (Span("", 1, 2.5),))
+    assert (found.source, found.group, found.metric) == ("broker-0", "broker", "cpu")
+    whole, load = found.whole, found.load
+    assert (whole.count, whole.first, whole.last) == (5, 1, 0.5)
+    assert (whole.min, whole.mean, whole.max) == (0.5, 2.7, 5)
+    assert (load.count, load.first, load.last, load.min, load.mean) == (2, 5, 3, 3, 4)
+    assert found.spans["connect"].mean == 1
+    publish = found.spans["publish"]
+    assert (publish.count, publish.first, publish.last, publish.max) == (3, 5, 4, 5)
+    assert found.spans["leave"] == Statistics()
+
+
+def test_spans_of_one_name_are_taken_together() -> None:
+    spans = (Span("publish", 0, 1), Span("publish", 3, 4))
+    (found,) = watched(readings(1, 2, 100, 3, 4), spans, ())
+    publish = found.spans["publish"]
+    assert (publish.count, publish.first, publish.last, publish.mean) == (4, 1, 4, 2.5)
+    assert publish.rate_per_s == 1, "what grew between them belongs to neither"
+
+
+def test_a_count_that_falls_began_anew() -> None:
+    (found,) = watched(readings(10, 16, 2, 5), (), ())
+    assert found.whole.rate_per_s == pytest.approx((6 + 2 + 3) / 3, rel=1e-5)
+    (single,) = watched(readings(7), (), ())
+    assert single.whole.rate_per_s is None, "one reading says nothing about growth"
+
+
+def reported(interval_s: int, phase_s: float, duration_s: int, rate_per_s: float) -> Tracks:
+    """A counter that grows evenly, read each second, of which the broker reports less often."""
+    kept: Tracks = {}
+    known = None
+    for second in range(duration_s):
+        last_s = phase_s + interval_s * ((second - phase_s) // interval_s)
+        news = last_s != known and last_s >= 0
+        at_s = last_s if news else float(second)
+        value = rate_per_s * max(last_s, 0)
+        keep(kept, [Sample(at_s, "broker-0", "$SYS/messages/sent", value, held=not news)])
+        known = last_s
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("interval_s", "load_s"), [(1, 8), (2, 8), (1, 60), (2, 60), (5, 60), (11, 60), (11, 24)]
+)
+@pytest.mark.parametrize("phase_s", [0.0, 0.48, 0.99])
+def test_a_rate_is_growth_between_distinct_readings(
+    interval_s: int, load_s: int, phase_s: float
+) -> None:
+    kept = reported(interval_s, phase_s, 80, 62_255)
+    (found,) = watched(kept, (), (Span("", 3, 3 + load_s),))
+    assert found.load.rate_per_s == pytest.approx(62_255, rel=1e-5)
+    assert found.load.count >= load_s, "what is repeated counts for the other statistics"
+
+
+def test_a_rate_of_a_time_with_one_report_is_none() -> None:
+    (found,) = watched(reported(11, 0.5, 40, 100), (), (Span("", 10, 16),))
+    assert (found.load.count, found.load.rate_per_s) == (7, None)
+
+
+def test_readings_of_one_instant_lose_no_growth() -> None:
+    grown = growth([0.0, 1.0, 1.0, 2.0], [0.0, 5.0, 8.0, 10.0])
+    assert [(each.from_s, each.to_s, each.amount) for each in grown] == [(0, 1, 8), (1, 2, 2)]
+    assert grown[0].within(0.5, 3) == 4
+    assert grown[0].within(1, 3) == 0
+
+
+def test_without_load_the_whole_run_stands_for_it() -> None:
+    (found,) = watched(readings(1, 2), (), ())
+    assert found.load == found.whole
+
+
+def test_figures_come_in_the_order_of_their_names() -> None:
+    kept = readings(1, source="host")
+    keep(kept, [Sample(0, "broker-1", "rss_bytes", 1), Sample(0, "broker-1", "cpu", 1)])
+    found = [(each.source, each.metric) for each in watched(kept, (), ())]
+    assert found == [("broker-1", "cpu"), ("broker-1", "rss_bytes"), ("host", "cpu")]
+
+
+@pytest.mark.parametrize(
+    ("source", "group"),
+    [("broker-0", "broker"), ("main-eu-12", "main-eu"), ("host", "host"), ("box-a", "box-a")],
+)
+def test_a_group_is_a_source_without_its_number(source: str, group: str) -> None:
+    assert group_of(source) == group
+
+
+def test_nothing_read_is_all_zeros() -> None:
+    assert statistics([]) == Statistics()
+
+
+def test_a_run_whose_controller_was_killed_keeps_the_samples_of_its_monitors(
+    tmp_path: Path,
+) -> None:
+    samples = [
+        Sample(1.0, "host", "cpu", 0.5),
+        Sample(1.0, "broker-0", "$SYS/messages/dropped", 7),
+        Sample(1.0, "agent-0", "rss_bytes", 9),
+        Sample(1.0, "device", "sent_per_s", 100),
+        Sample(1.0, "device", "latency_p50_us", 3),
+    ]
+    file = tmp_path / SAMPLES_FILE
+    file.write_text(",".join(HEADER) + "\n" + "".join(csv_lines(samples)))
+    plan = test_load_samples.plan()
+    found = dict(kept_tracks(file, plan).keys())
+    assert found == {
+        "host": "cpu",
+        "broker-0": "$SYS/messages/dropped",
+        "agent-0": "rss_bytes",
+        "device": "sent_per_s",
+    }
+    assert kept_tracks(tmp_path / "missing.csv", plan) == {}

@@ -1,0 +1,135 @@
+"""Faults are played at their instants, beside the stage, and repaired before it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from pubstorm.contract.plan import HoldAction, Plan, PublishAction
+from pubstorm.plan.faults import PlannedFault
+from pubstorm.play.stages import Interrupt, RunEvent
+from tests.kit.agents import PlanMaker
+from tests.kit.virtual import Played, Script
+from tests.kit.virtual import play as play_virtually
+
+MS_NS = 10**6
+
+
+def fault(
+    stage: int, after_ms: int, lasts_ms: int | None, name: str = "kill cloud"
+) -> PlannedFault:
+    return PlannedFault(
+        stage=stage,
+        name=name,
+        kind="kill",
+        after_ns=after_ms * MS_NS,
+        lasts_ns=None if lasts_ms is None else lasts_ms * MS_NS,
+        group="cloud",
+        numbers=(0,),
+    )
+
+
+class Breaker:
+    """Breaks nothing, and notes what it was asked for."""
+
+    def __init__(self, problems: Sequence[str] = (), repair_s: float = 0.0) -> None:
+        self.asked: list[str] = []
+        self._problems = tuple(problems)
+        self._repair_s = repair_s
+
+    async def begin(self, fault: PlannedFault) -> tuple[str, ...]:
+        self.asked.append(f"begin {fault.name}")
+        return ()
+
+    async def repair(self, fault: PlannedFault) -> tuple[str, ...]:
+        self.asked.append(f"repair {fault.name}")
+        await asyncio.sleep(self._repair_s)
+        return self._problems
+
+
+def near(instant_ns: int) -> Any:
+    """An instant, give or take a microsecond."""
+    return pytest.approx(instant_ns, rel=0, abs=1000)
+
+
+def play(
+    plan: Plan, breaker: Breaker, *faults: PlannedFault, first: tuple[RunEvent, ...] = ()
+) -> Played:
+    return play_virtually(plan, Script(faults=faults, breaker=breaker, first=first))
+
+
+@pytest.mark.parametrize("action", [PublishAction, HoldAction])
+def test_a_fault_begins_and_is_repaired_at_its_instants(
+    plan_named: PlanMaker, action: type[PublishAction | HoldAction]
+) -> None:
+    breaker = Breaker()
+    plan = plan_named("well", action(duration_ns=400 * MS_NS))
+    faults = [fault(0, 200, 100, "late"), fault(0, 50, 100, "early"), fault(1, 0, 1, "never")]
+    run_log = play(plan, breaker, *faults).run_log
+    assert breaker.asked == ["begin early", "repair early", "begin late", "repair late"]
+    (span,) = run_log.spans
+    early, late = run_log.faults
+    for applied in (early, late):
+        planned = applied.planned
+        assert planned.lasts_ns is not None
+        assert applied.began_ns == near(span.from_ns + planned.after_ns)
+        assert applied.repaired_ns == near(applied.began_ns + planned.lasts_ns)
+    assert [event.kind for event in run_log.events] == ["fault"] * 4
+    assert [event.text for event in run_log.events] == [
+        "early: kill cloud",
+        "early: 1 broker is up again",
+        "late: kill cloud",
+        "late: 1 broker is up again",
+    ]
+
+
+def test_the_end_of_a_stage_waits_for_a_repair(plan_named: PlanMaker) -> None:
+    plan = plan_named("well", PublishAction(duration_ns=100 * MS_NS))
+    played = play(plan, Breaker(repair_s=600), fault(0, 10, 10))
+    (span,), (applied,) = played.run_log.spans, played.run_log.faults
+    assert applied.repaired_ns is not None
+    assert applied.repaired_ns == near(span.from_ns + 600_020 * MS_NS)
+    assert span.load_until_ns < applied.repaired_ns <= span.to_ns
+
+
+def test_a_run_does_not_wait_for_what_lasts_for_ever(plan_named: PlanMaker) -> None:
+    breaker = Breaker()
+    plan = plan_named("well", PublishAction(duration_ns=100 * MS_NS))
+    run_log = play(plan, breaker, fault(0, 10, None)).run_log
+    assert breaker.asked == ["begin kill cloud"]
+    assert [applied.repaired_ns for applied in run_log.faults] == [None]
+    assert not run_log.ended_early
+
+
+def test_what_cannot_be_repaired_is_an_event_and_ends_nothing(plan_named: PlanMaker) -> None:
+    plan = plan_named("well", PublishAction(duration_ns=100 * MS_NS), HoldAction(duration_ns=1))
+    breaker = Breaker(problems=["broker cloud-0 did not come up"])
+    run_log = play(plan, breaker, fault(0, 10, 10)).run_log
+    (applied,) = run_log.faults
+    assert applied.repaired_ns is None
+    assert applied.problems == ["broker cloud-0 did not come up"]
+    assert run_log.events[-1].text == "kill cloud: broker cloud-0 did not come up"
+    assert len(run_log.spans) == 2
+
+
+def test_many_problems_are_reported_in_short(plan_named: PlanMaker) -> None:
+    plan = plan_named("well", PublishAction(duration_ns=100 * MS_NS))
+    breaker = Breaker(problems=[f"broker cloud-{n} is gone" for n in range(9)])
+    run_log = play(plan, breaker, fault(0, 10, 10)).run_log
+    assert [event.text for event in run_log.events[-2:]] == [
+        "kill cloud: broker cloud-4 is gone",
+        "kill cloud: 4 problems more",
+    ]
+
+
+def test_an_interrupt_leaves_no_fault_to_begin(plan_named: PlanMaker) -> None:
+    breaker = Breaker()
+    plan = plan_named("well", PublishAction(duration_ns=3600 * 10**9))
+    interrupt = (Interrupt("SIGINT"),)
+    played = play(plan, breaker, fault(0, 60_000, 10), first=interrupt)
+    assert played.run_log.interrupted
+    assert breaker.asked == []
+    assert played.run_log.faults == []

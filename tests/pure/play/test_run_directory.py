@@ -1,0 +1,147 @@
+"""Files of a run directory, and errors while they are written."""
+
+from __future__ import annotations
+
+import errno
+from datetime import datetime
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from rich.console import Console
+
+from pubstorm.errors import StoredRunError
+from pubstorm.play.directory import RESERVE_BYTES, RunDirectory, new_path
+from pubstorm.report import load_result, render_directory
+from pubstorm.result import Result
+from pubstorm.result.samples import Sample, Track, read_samples
+from pubstorm.result.verdict import evaluate_run
+from tests.kit.measured import MeasuredMaker
+
+NOON = datetime(2026, 11, 21, 12, 0, 0)
+
+
+def test_the_path_contains_time_and_name_and_is_new(tmp_path: Path) -> None:
+    first = new_path(tmp_path, "my run/1", NOON)
+    assert first.name == "20261121-120000-my-run-1"
+    first.mkdir()
+    assert new_path(tmp_path, "my run/1", NOON).name == "20261121-120000-my-run-1-2"
+
+
+def test_a_folder_that_holds_something_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "precious").touch()
+    with pytest.raises(StoredRunError, match="is not empty"):
+        RunDirectory.create(tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_with_a_hint(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoredRunError, match="cannot make the run directory") as caught:
+        RunDirectory.create(tmp_path / "file" / "run")
+    assert caught.value.hint == "choose another place with --out"
+
+
+def test_snapshots_are_appended_as_they_come(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path / "run")
+    directory.append_snapshot(b"one\n")
+    directory.append_snapshot(b"two\n")
+    assert (directory.path / "snapshots.jsonl").read_bytes() == b"one\ntwo\n"
+    directory.close()
+    directory.close()
+
+
+def test_a_file_is_replaced_as_a_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = RunDirectory.create(tmp_path / "run")
+    directory.release()
+    assert directory.write("result.json", "old") is None
+
+    def refuse(_descriptor: int) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", refuse)
+    assert directory.write("result.json", "new and longer") == "No space left on device"
+    assert (directory.path / "result.json").read_text() == "old"
+    assert sorted(path.name for path in directory.path.iterdir()) == ["logs", "result.json"]
+    assert directory.failure is not None
+    assert directory.failure.endswith("result.json: No space left on device")
+
+
+def test_a_folder_that_is_gone_is_named_as_that(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path / "run")
+    directory.path.rename(tmp_path / "renamed")
+    assert directory.write("result.json", "") == "the folder of the run was removed or renamed"
+
+
+def test_after_a_failure_no_snapshot_is_written_half(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path / "run")
+    (directory.path / "snapshots.jsonl").mkdir()
+    directory.append_snapshot(b"one\n")
+    first = directory.failure
+    directory.append_snapshot(b"two\n")
+    assert first is not None
+    assert directory.failure == first
+
+
+def test_samples_are_appended_under_one_header(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path / "run")
+    directory.append_samples([])
+    assert not (directory.path / "samples.csv").exists()
+    directory.append_samples([Sample(0.5, "broker-0", "cpu", 0.25)])
+    held = Sample(2, "host", "cpu", 0, held=True)
+    directory.append_samples([Sample(1, "redis", 'up{a="b,c"}', 1), held])
+    directory.close()
+    lines = (directory.path / "samples.csv").read_text().splitlines()
+    assert lines[:2] == ["at_s,source,metric,value,held", "0.500,broker-0,cpu,0.25,"]
+    tracks = read_samples(directory.path / "samples.csv")
+    assert tracks["redis", 'up{a="b,c"}'] == Track([1.0], [1.0])
+    assert tracks["host", "cpu"] == Track([2.0], [0.0], held={0})
+    assert list(tracks) == [("broker-0", "cpu"), ("redis", 'up{a="b,c"}'), ("host", "cpu")]
+
+
+def test_after_a_failure_no_sample_is_written(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path / "run")
+    (directory.path / "samples.csv").mkdir()
+    directory.append_samples([Sample(0.5, "broker-0", "cpu", 0.25)])
+    assert str(directory.failure).endswith("samples.csv: Is a directory")
+    directory.append_snapshot(b"one\n")
+    assert not (directory.path / "snapshots.jsonl").exists()
+
+
+def test_a_stored_result_is_read_back_unchanged(tmp_path: Path, measured: MeasuredMaker) -> None:
+    result = Result.of(measured(), evaluate_run(measured(), []))
+    (tmp_path / "result.json").write_text(result.to_json())
+    assert load_result(tmp_path) == result
+
+
+def test_the_verdict_stands_first_in_a_stored_result(measured: MeasuredMaker) -> None:
+    text = Result.of(measured(), evaluate_run(measured(), [])).to_json()
+    assert text.startswith('{\n  "verdict": {\n    "headline": "')
+    assert text.splitlines()[3:5] == ['    "status": "pass",', '    "limited_by": "none",']
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot read"),
+        (b"", "is broken: Invalid JSON"),
+        (b"{}", "is not a result of this version"),
+        (b"\xff\xfe", "is not text"),
+    ],
+)
+def test_a_folder_without_a_result_is_an_error(
+    content: bytes | None, message: str, tmp_path: Path
+) -> None:
+    if content is not None:
+        (tmp_path / "result.json").write_bytes(content)
+    with pytest.raises(StoredRunError, match=message):
+        render_directory(tmp_path, Console(quiet=True))
+
+
+def test_room_for_the_result_is_kept_until_it_is_needed(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path / "run")
+    kept = sum(path.stat().st_size for path in directory.path.iterdir() if path.is_file())
+    assert kept >= RESERVE_BYTES
+    directory.release()
+    assert [path.name for path in directory.path.iterdir()] == ["logs"]

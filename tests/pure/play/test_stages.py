@@ -1,0 +1,287 @@
+"""The stages of a run and its end, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pubstorm.contract.plan import (
+    AddClients,
+    Change,
+    ChangeRate,
+    ConnectAction,
+    DisconnectAction,
+    HoldAction,
+    Plan,
+    PublishAction,
+    RemoveClients,
+)
+from pubstorm.errors import UsageError
+from pubstorm.fleet import Timeouts
+from pubstorm.host.memory import MemoryLow
+from pubstorm.play.display import Live, Summary
+from pubstorm.play.stages import Controller, Interrupt
+from pubstorm.topology import BrokerDied
+from tests.kit.agents import PlanMaker
+from tests.kit.made import SECOND_NS
+from tests.kit.virtual import Behaviour, Played, Script, play, run_virtually
+
+CONNECT = ConnectAction(rate_per_s=None, parallelism=None, timeout_ns=10**8)
+PUBLISH = PublishAction(duration_ns=10**7)
+HOLD = HoldAction(duration_ns=10**7)
+LEAVE = DisconnectAction(rate_per_s=None)
+
+
+def test_every_stage_is_played_in_order(plan_named: PlanMaker) -> None:
+    played = play(plan_named("well", CONNECT, PUBLISH, HOLD, LEAVE), Script(agents=2))
+    run_log = played.run_log
+    assert [span.index for span in run_log.spans] == [0, 1, 2, 3]
+    assert all(span.settled for span in run_log.spans)
+    assert all(a.to_ns <= b.from_ns for a, b in zip(run_log.spans, run_log.spans[1:], strict=False))
+    assert run_log.endings == {0: "bye", 1: "bye"}
+    assert run_log.events == []
+    assert not run_log.ended_early
+    assert {agent.stages == [0, 1, 2, 3] for agent in played.agents.values()} == {True}
+    assert played.run.recorder.totals.agents[1].snapshots == len(played.received) / 2
+
+
+def test_a_connect_stage_begins_sooner_than_one_with_messages(plan_named: PlanMaker) -> None:
+    timeouts = Timeouts(start_delay_s=2)
+    played = play(plan_named("well", CONNECT, PUBLISH), Script(timeouts=timeouts))
+    assert played.entered == [(0, timeouts.connect_delay_ns), (1, timeouts.start_delay_ns)]
+
+
+def test_a_lost_agent_ends_the_run_and_is_named(plan_named: PlanMaker) -> None:
+    script = Script(agents=2, kills=[(0, 1)])
+    run_log = play(plan_named("well", CONNECT, PUBLISH), script).run_log
+    assert run_log.ended_early
+    assert [event.kind for event in run_log.events] == ["agent"]
+    assert run_log.events[0].text == "agent 1 was killed by signal 9: it played 5 of 10 clients"
+    assert run_log.endings[0] == "bye"
+
+
+def test_nothing_connected_ends_the_run(plan_named: PlanMaker) -> None:
+    refused = Behaviour(settles=False, failed=10)
+    connect = CONNECT.model_copy(update={"timeout_ns": 60 * SECOND_NS})
+    played = play(plan_named("refused", connect, PUBLISH), Script(behaviour=refused))
+    assert played.run_log.ended_early
+    (event,) = played.run_log.events
+    ended = "no client is connected after 3 s of failing attempts: the run ends here"
+    assert (event.kind, event.text) == ("target", ended)
+    assert len(played.run_log.spans) == 1
+
+
+def test_a_barrier_that_does_not_fill_is_passed_after_its_timeout(plan_named: PlanMaker) -> None:
+    script = Script(behaviour=Behaviour(settles=False))
+    run_log = play(plan_named("well", CONNECT, HoldAction(duration_ns=0)), script).run_log
+    assert [span.settled for span in run_log.spans] == [False, False]
+    assert [event.kind for event in run_log.events] == ["stage", "stage"]
+    assert not run_log.ended_early
+
+
+OFTEN_S = 0.01
+STAGE_ENDED = "stage connect ended before every agent was done"
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "says", "stage", "lasts_s"),
+    [
+        # Attempts or new clients may hold up a connect stage for 3 timeouts and 0.1 s a client.
+        (Behaviour(OFTEN_S, OFTEN_S, settles=False, ready=lambda n: n % 2), STAGE_ENDED, 0, 0.1),
+        (Behaviour(OFTEN_S, OFTEN_S, settles=False, ready=lambda n: n), STAGE_ENDED, 0, 1.3),
+        # Duplicates are no progress, deliveries hold up a stage for 20 times its drain.
+        (Behaviour(OFTEN_S, OFTEN_S, flow="duplicate_total"), None, 1, 1.0),
+        (
+            Behaviour(OFTEN_S, OFTEN_S, flow="received_total"),
+            "stage publish ended: messages still came after 20.0 s, 20 times its drain",
+            1,
+            20.0,
+        ),
+    ],
+)
+def test_a_stage_ends_whatever_moves_in_it(
+    plan_named: PlanMaker, behaviour: Behaviour, says: str | None, stage: int, lasts_s: float
+) -> None:
+    changes = {"snapshot_interval_ns": 10**7, "drain_ns": SECOND_NS}
+    plan = plan_named("well", CONNECT, PUBLISH).model_copy(update=changes)
+    run_log = play(plan, Script(behaviour=behaviour)).run_log
+    assert [span.index for span in run_log.spans] == [0, 1]
+    assert [event.text for event in run_log.events][:1] == [says] * bool(says)
+    span = run_log.spans[stage]
+    assert (span.to_ns - span.load_until_ns) / SECOND_NS == pytest.approx(lasts_s, abs=0.05)
+    assert not run_log.ended_early
+
+
+def test_an_interrupt_ends_the_run_and_keeps_it(plan_named: PlanMaker) -> None:
+    played = play(plan_named("well", CONNECT, PUBLISH), Script(first=(Interrupt("SIGINT"),)))
+    run_log = played.run_log
+    assert run_log.interrupted
+    assert run_log.ended_early
+    assert run_log.endings == {0: "bye"}
+    assert [event.text for event in run_log.events] == ["interrupted by SIGINT"]
+
+
+def test_memory_that_runs_out_ends_the_run_in_words(plan_named: PlanMaker) -> None:
+    low = MemoryLow("memory runs out")
+    played = play(plan_named("well", CONNECT, PUBLISH), Script(first=(low,)))
+    run_log = played.run_log
+    assert run_log.ended_early
+    assert not run_log.interrupted
+    assert run_log.endings == {0: "bye"}
+    assert [(e.kind, e.text) for e in run_log.events] == [
+        ("memory", "memory runs out; 0 clients are connected")
+    ]
+
+
+def test_a_broker_that_dies_is_reported_and_ends_nothing(plan_named: PlanMaker) -> None:
+    died = BrokerDied("main-0", "broker main-0 (pid 1) was killed by signal 9")
+    played = play(plan_named("well", CONNECT, PUBLISH), Script(first=(died,)))
+    assert [(e.kind, e.text) for e in played.run_log.events] == [("broker", died.text)]
+    assert not played.run_log.ended_early
+
+
+def test_planned_changes_are_noted_when_they_take_effect(plan_named: PlanMaker) -> None:
+    played = play(plan_named("well", CONNECT, CHANGING))
+    run_log = played.run_log
+    assert [(e.kind, e.text) for e in run_log.events] == [("change", "fewer"), ("change", "faster")]
+    start_ns = run_log.spans[1].from_ns
+    assert [(c.stage, c.at_ns - start_ns, c.name) for c in run_log.changes] == [
+        (1, 10**7, "fewer"),
+        (1, 3 * 10**7, "faster"),
+    ]
+    at_s = [round((c.at_ns - run_log.started_ns) / 10**9, 3) for c in run_log.changes]
+    assert [event.at_s for event in run_log.events] == at_s
+
+
+class Asking(Live):
+    """Asks for changes as soon as the run has noted that a planned one took effect."""
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+        self.answers: list[str] = []
+        self.asked: asyncio.Task[None] | None = None
+        self.controller: Controller | None = None
+
+    def note(self, text: str) -> None:
+        """Asks after the planned change."""
+        if text == "fewer":
+            self.asked = asyncio.get_running_loop().create_task(self.ask())
+
+    async def ask(self) -> None:
+        assert self.controller is not None
+        for words in self.words:
+            try:
+                self.answers.append(await self.controller.change(words))
+            except UsageError as error:
+                self.answers.append(error.message)
+
+
+def play_asking(plan: Plan, agents: int, live: Asking) -> Played:
+    async def run() -> Played:
+        played = Played(plan, Script(agents=agents, live=live))
+        live.controller = played.controller
+        return await played.play()
+
+    return run_virtually(run())
+
+
+def test_a_change_by_control_reaches_every_agent_and_is_noted(plan_named: PlanMaker) -> None:
+    live = Asking("add 3 device", "remove 2 device over 100ms")
+    played = play_asking(plan_named("well", CONNECT, LONG), 2, live)
+    assert [answer.split(" at ")[0] for answer in live.answers] == ["+3 device", "-2 device"]
+    changed = [change.action for change in played.run_log.changes]
+    assert changed == [
+        RemoveClients(clients=4, over_ns=0),
+        AddClients(clients=3, over_ns=0),
+        RemoveClients(clients=2, over_ns=10**8),
+    ]
+    assert [event.text for event in played.run_log.events] == ["fewer", "+3 device", "-2 device"]
+    for agent in played.agents.values():
+        asked = [each["action"] for each in agent.commands if each["command"] == "change"]
+        assert [action["clients"] for action in asked] == [3, 2]
+
+
+def test_a_change_that_cannot_be_is_refused_with_the_reason(plan_named: PlanMaker) -> None:
+    live = Asking("add 5 device", "remove 7 device", "add 1 late", "add 1 device over 1min", "no")
+    played = play_asking(plan_named("well", CONNECT, LONG), 1, live)
+    assert live.answers[:3] == [
+        "not so many clients: 6 of 10 clients of device are active",
+        "not so many clients: 6 of 10 clients of device are active",
+        "found population late, allowed are device in this stage",
+    ]
+    assert "too short for the change" in live.answers[3]
+    assert live.answers[4] == "found 'no', which is no change"
+    assert [event.text for event in played.run_log.events] == ["fewer"]
+
+
+def test_a_change_outside_a_publish_stage_is_refused(plan_named: PlanMaker) -> None:
+    async def run() -> None:
+        played = await Played(plan_named("well", CONNECT, PUBLISH), Script()).play()
+        with pytest.raises(UsageError, match="no publish stage is on"):
+            await played.controller.change("rate 2 device")
+
+    run_virtually(run())
+
+
+def fewer(after_ns: int) -> Change:
+    action = RemoveClients(clients=4, over_ns=0)
+    return Change(name="fewer", after_ns=after_ns, population=0, action=action)
+
+
+FASTER = Change(name="faster", after_ns=3 * 10**7, population=0, action=ChangeRate(factor=2))
+CHANGING = PublishAction(duration_ns=5 * 10**7, changes=(fewer(10**7), FASTER))
+LONG = PublishAction(duration_ns=10**9, changes=(fewer(0),))
+
+
+class Ending(Live):
+    """Ends each stage as soon as it is shown for the second time."""
+
+    def __init__(self) -> None:
+        self.controller: Controller | None = None
+        self.shown: list[str] = []
+        self.refusals: list[str] = []
+
+    def show(self, summary: Summary) -> None:
+        """Ends the stage."""
+        self.shown.append(summary.stage)
+        if self.shown.count(summary.stage) == 2 and self.controller is not None:
+            try:
+                self.controller.end_stage()
+            except UsageError as error:
+                self.refusals.append(error.message)
+
+
+def test_a_user_ends_stages_before_their_time(plan_named: PlanMaker) -> None:
+    live, long_ns = Ending(), 600 * SECOND_NS
+    publish, hold = PublishAction(duration_ns=long_ns), HoldAction(duration_ns=long_ns)
+
+    async def steered() -> Played:
+        played = Played(plan_named("well", CONNECT, publish, hold, LEAVE), Script(live=live))
+        live.controller = played.controller
+        return await played.play()
+
+    played = run_virtually(steered())
+    spans = played.run_log.spans
+    assert [span.index for span in spans] == [0, 1, 2, 3]
+    assert all(span.to_ns - span.from_ns < 60 * SECOND_NS for span in spans)
+    assert spans[1].load_until_ns - spans[1].from_ns < 60 * SECOND_NS
+    texts = [event.text for event in played.run_log.events]
+    assert [text.rpartition(" is ended")[2] for text in texts] == [" by the user"] * 2
+    (agent,) = played.agents.values()
+    assert "close" in [command["command"] for command in agent.commands]
+    assert not played.run_log.ended_early
+
+
+def test_a_stage_that_waits_for_its_clients_is_not_ended(plan_named: PlanMaker) -> None:
+    live = Ending()
+    stuck = Behaviour(settles=False)
+
+    async def steered() -> Played:
+        script = Script(live=live, behaviour=stuck)
+        played = Played(plan_named("well", CONNECT, LEAVE), script)
+        live.controller = played.controller
+        return await played.play()
+
+    run_virtually(steered())
+    assert [text.partition(" ends ")[2] for text in live.refusals] == ["once its clients have left"]

@@ -1,0 +1,233 @@
+"""Clocks of several hosts in reports: the bound beside delivery times, a table of the clocks, and
+undecidable conditions. Reports of runs on one clock show none of these."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from pubstorm.report import document_of
+from pubstorm.report.files import run_files
+from pubstorm.report.junit import junit
+from pubstorm.report.key_figures import key_figures
+from pubstorm.report.markdown import markdown
+from pubstorm.report.of_search import trials_table
+from pubstorm.report.of_series import steps_table
+from pubstorm.report.stored import load_run
+from pubstorm.report.tables import clocks, detail_tables, facts, flows, latencies, phases
+from pubstorm.report.text import render
+from pubstorm.result import (
+    Cell,
+    ClockResult,
+    LatencyPair,
+    LimitedBy,
+    Result,
+    Sampler,
+    SearchResult,
+    Status,
+    ThresholdOutcome,
+    Trial,
+    Verdict,
+)
+from tests.kit.example_run import Shape, write_run
+from tests.kit.example_series import write_series
+from tests.kit.reading import Page
+
+BOUND_US = 42.5
+UNDECIDED = ThresholdOutcome(
+    expression="backend.latency.p99 < 4ms",
+    found=4000,
+    unit="us",
+    bound=BOUND_US,
+    passed=False,
+    undecided=True,
+    text="found 4.00 ms ± 42.5 µs: the clocks are too inexact to decide",
+)
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Result:
+    return write_run(tmp_path / "local", Shape(duration_s=20))
+
+
+@pytest.fixture
+def spread(tmp_path: Path, local: Result) -> Result:
+    """The same run with its engine on another host."""
+    return write_run(tmp_path / "spread", Shape(duration_s=20), **spread_parts(local))
+
+
+def spread_parts(local: Result) -> dict[str, Any]:
+    bound: dict[str, Any] = {"bound_us": BOUND_US}
+    backend = local.populations["backend"]
+    pair = LatencyPair(
+        intended=backend.latency_us.intended.model_copy(update=bound),
+        actual=backend.latency_us.actual.model_copy(update=bound),
+    )
+    (agent, *_) = local.fleet.agents
+    clock = ClockResult(
+        offset_us=-3.6e9,
+        drift_ppm=12.5,
+        bound_us=BOUND_US,
+        round_trip_us=81,
+        exchanges_total=320,
+    )
+    remote = agent.model_copy(update={"host": "10.0.0.3", "clock": clock})
+    return {
+        "populations": {
+            **local.populations,
+            "backend": backend.model_copy(update={"latency_us": pair}),
+        },
+        "flows": tuple(flow.model_copy(update={"latency_us": pair}) for flow in local.flows * 2),
+        "phases": tuple(p.model_copy(update={"latency_us": pair.intended}) for p in local.phases),
+        "samplers": (
+            Sampler(subject="device-0", kind="connect", count=1, of=1, mean_us=5, max_us=9),
+            Sampler(subject="backend", kind="sub", count=1, of=1, mean_us=5, max_us=9, **bound),
+        ),
+        "fleet": local.fleet.model_copy(update={"agents": (remote,), "clock_bound_us": BOUND_US}),
+        "verdict": Verdict(
+            status=Status.INVALID,
+            limited_by=LimitedBy.GENERATOR,
+            evidence=(f"{UNDECIDED.expression}: {UNDECIDED.text}",),
+            thresholds=(UNDECIDED,),
+        ),
+    }
+
+
+def printed(result: Result) -> str:
+    file = StringIO()
+    render(document_of(result), Console(file=file, width=160))
+    return file.getvalue()
+
+
+def test_a_run_on_one_clock_says_nothing_of_clocks(local: Result) -> None:
+    page = Page(run_files(load_run(Path(local.run_directory)))["report.html"]()).text
+    for text in (printed(local), markdown(document_of(local)), page, junit(document_of(local))):
+        assert "±" not in text
+        assert "Clocks" not in text
+
+
+def test_delivery_times_have_the_bound_beside_them(spread: Result) -> None:
+    last = {row[1]: row[-1] for row in latencies(spread).texts}
+    assert last == {"ack": "–", "delivery": "42.5 µs"}
+    for table in (latencies(spread), flows(spread), phases(spread)):
+        assert table.columns[-1].name == "±"
+        assert table.texts[-1][-1] == "42.5 µs"
+        assert table.notes.startswith("±: the times are off by this much at most")
+
+
+def test_every_report_shows_it(spread: Result) -> None:
+    page = Page(run_files(load_run(Path(spread.run_directory)))["report.html"]()).text
+    for text in (printed(spread), markdown(document_of(spread)), page):
+        assert "delivery times between hosts are off by 42.5 µs at most" in text
+    samplers = page[page.index("Tables: Samplers") : page.index("Latency over time")]
+    assert "device-0 connect 5.00 µs 9.00 µs – 1 1 100 % – backend sub" in samplers
+    assert "5.00 µs 9.00 µs – 1 1 100 % 42.5 µs" in samplers
+
+
+def test_key_figures_have_it(spread: Result) -> None:
+    values = {figure.name: figure.value for figure in key_figures(spread)}
+    assert values["delivery p99"].endswith(" ± 42.5 µs")
+    assert "±" not in values["acknowledgement p99"]
+
+
+def test_the_clocks_have_a_table(spread: Result) -> None:
+    (row,) = clocks(spread).texts
+    assert row == (
+        "0",
+        "10.0.0.3",
+        "-3\u202f600 s",
+        "+12.500 ppm",
+        "81.0 µs",
+        "± 42.5 µs",
+        "320",
+    )
+    assert clocks(spread) in detail_tables(spread)
+    page = Page(run_files(load_run(Path(spread.run_directory)))["report.html"]()).text
+    assert "+12.500 ppm" in page
+    assert "+12.500 ppm" in markdown(document_of(spread))
+
+
+def test_of_many_clocks_the_least_sure_are_shown(spread: Result) -> None:
+    (agent,) = spread.fleet.agents
+    assert agent.clock is not None
+    many = tuple(
+        agent.model_copy(
+            update={"agent": n, "clock": agent.clock.model_copy(update={"bound_us": float(n)})}
+        )
+        for n in range(20)
+    )
+    fleet = spread.fleet.model_copy(update={"agents": many})
+    table = clocks(spread.model_copy(update={"fleet": fleet}))
+    assert [row[0] for row in table.texts] == [str(n) for n in range(12, 20)]
+    assert table.notes.startswith("Shown are the 8 least sure of 20.")
+
+
+def test_on_one_host_the_clocks_have_no_column_of_hosts(spread: Result) -> None:
+    (agent,) = spread.fleet.agents
+    agents = (agent.model_copy(update={"host": ""}),)
+    fleet = spread.fleet.model_copy(update={"agents": agents})
+    names = [c.name for c in clocks(spread.model_copy(update={"fleet": fleet})).columns]
+    assert names[:2] == ["agent", "offset"]
+
+
+def test_facts_name_the_bound_only_where_there_is_one(spread: Result, local: Result) -> None:
+    assert "clocks" in {fact.name: fact.value for fact in facts(spread)}
+    assert "clocks" not in {fact.name: fact.value for fact in facts(local)}
+
+
+def test_an_undecidable_condition_has_a_mark_of_its_own(spread: Result) -> None:
+    assert f"? {UNDECIDED.expression}" in printed(spread)
+    assert f"- ? `{UNDECIDED.expression}`: {UNDECIDED.text}" in markdown(document_of(spread))
+    page = run_files(load_run(Path(spread.run_directory)))["report.html"]()
+    assert '<li class="invalid">' in page
+    assert '<span class="hidden">undecided</span>' in page
+
+
+def test_in_ci_it_is_skipped_and_the_run_is_what_failed(spread: Result) -> None:
+    text = junit(document_of(spread))
+    assert 'tests="3" failures="1" errors="0" skipped="1"' in text
+    assert f'<skipped message="{UNDECIDED.text}"' in text
+    assert f'<failure message="{UNDECIDED.expression.replace("<", "&lt;")}: ' in text
+
+
+def test_a_trial_of_a_search_shows_it_in_short(spread: Result) -> None:
+    trial = Trial(
+        number=1,
+        value=1,
+        written="1",
+        folder="1",
+        phase="grow",
+        status=Status.INVALID,
+        counted=False,
+        thresholds=(UNDECIDED,),
+    )
+    search = SearchResult(
+        name="search",
+        scenario="search",
+        run_directory=spread.run_directory,
+        started=spread.started,
+        ended=spread.ended,
+        vary="populations.device.clients",
+        unit="",
+        thresholds=(UNDECIDED.expression,),
+        trials=(trial,),
+    )
+    assert "4.00 ms ± 42.5 µs ?" in trials_table(search).texts[0]
+
+
+def late(milliseconds: int) -> Cell:
+    return Cell(value=1000 * milliseconds, unit="us", bound=42.5)
+
+
+def test_figures_with_a_bound_are_numbers_in_the_table_of_a_series(tmp_path: Path) -> None:
+    series = write_series(tmp_path)
+    steps = tuple(
+        step.model_copy(update={"cells": (late(n),), "label": "same", "number": n})
+        for n, step in enumerate(series.steps, 1)
+    )
+    table = steps_table(series.model_copy(update={"columns": ("p99",), "steps": steps}))
+    assert table.columns[0].right

@@ -1,0 +1,133 @@
+"""The tables of many engines: one row for each way they ended, and the busiest one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pubstorm.report.tables import agents, every_agent, failures, phases
+from pubstorm.report.watched import ENGINES_MAX, processes
+from pubstorm.result import FailureResult, Result, Statistics, Watched
+from tests.kit.example_run import Shape, write_run
+
+
+@pytest.fixture
+def result(tmp_path: Path) -> Result:
+    return write_run(tmp_path, Shape(duration_s=20))
+
+
+def with_engines(result: Result, number: int) -> Result:
+    """The same run with so many engines like its first, each busier than the one before."""
+    first = result.fleet.agents[0]
+    engines = [first.model_copy(update={"agent": n, "busy_share": n / 100}) for n in range(number)]
+    tracks = [each for each in result.monitors if each.source == "agent-0"]
+    others = [each for each in result.monitors if each.group != "agent"]
+    watched = [
+        each.model_copy(
+            update={
+                "source": f"agent-{n}",
+                "load": each.load.model_copy(update={"mean": each.load.mean * (1 + n)}),
+            }
+        )
+        for n in range(number)
+        for each in tracks
+    ]
+    fleet = result.fleet.model_copy(update={"agents": tuple(engines)})
+    return result.model_copy(update={"fleet": fleet, "monitors": (*watched, *others)})
+
+
+def test_a_few_engines_have_a_row_each(result: Result) -> None:
+    few = with_engines(result, ENGINES_MAX)
+    assert [row[0] for row in agents(few).texts] == [str(n) for n in range(ENGINES_MAX)]
+    shown = [row[0] for row in processes(few).texts]
+    assert [f"agent-{n}" for n in range(ENGINES_MAX)] == [n for n in shown if "agent" in n]
+
+
+def test_many_engines_are_one_row_and_the_busiest_is_shown(result: Result) -> None:
+    first = result.fleet.agents[0]
+    many = with_engines(result, 51)
+    [row] = agents(many).texts
+    assert row[0] == "51 agents"
+    assert row[-4:-2] == ("50 %", f"{51 * first.cpu_s:.1f} s")
+    assert row[-1] == first.ending
+    shown = [row[0] for row in processes(many).texts]
+    assert [name for name in shown if "agent" in name] == ["agent-50, busiest of 51"]
+
+
+def test_every_agent_shows_what_it_sent_and_received(result: Result) -> None:
+    few = with_engines(result, 2)
+    own = {"sent_total": 1200, "acked_total": 1190, "expected_total": 2400, "received_total": 2390}
+    engines = [
+        few.fleet.agents[0].model_copy(update=own),
+        few.fleet.agents[1].model_copy(update={**own, "sent_total": 800, "abandoned_total": 10}),
+    ]
+    few = few.model_copy(update={"fleet": few.fleet.model_copy(update={"agents": tuple(engines)})})
+    table = agents(few)
+    names = [column.name for column in table.columns]
+    assert names[1:7] == ["clients", "sent", "acked", "given up", "expected", "received"]
+    assert [row[2:7] for row in table.rows] == [
+        (1200, 1190, None, 2400, 2390),
+        (800, 1190, 10, 2400, 2390),
+    ]
+    assert "loss shows only in the sums" in table.notes
+    assert every_agent(few) is None
+    many = every_agent(with_engines(result, 51))
+    assert many is not None and [row[0] for row in many.texts] == [str(n) for n in range(51)]
+
+
+def test_an_engine_that_ended_otherwise_is_a_row_of_its_own(result: Result) -> None:
+    many = with_engines(result, 51)
+    lost = many.fleet.agents[7].model_copy(update={"ending": "agent 7 was killed by signal 9"})
+    engines = (*many.fleet.agents[:7], lost, *many.fleet.agents[8:])
+    fleet = many.fleet.model_copy(update={"agents": engines})
+    rows = agents(many.model_copy(update={"fleet": fleet})).texts
+    assert [(row[0], row[-1]) for row in rows] == [
+        ("50 agents", many.fleet.agents[0].ending),
+        ("1 agent", "agent 7 was killed by signal 9"),
+    ]
+
+
+def test_engines_on_several_hosts_name_theirs_and_failures_have_a_table(result: Result) -> None:
+    assert [column.name for column in agents(result).columns][:2] == ["agent", "clients"]
+    assert failures(result).texts == ()
+    few = with_engines(result, 2)
+    there = few.fleet.agents[1].model_copy(update={"host": "10.77.0.3"})
+    lost = FailureResult(agent=1, at_s=12.3, clients=33, text="agent 1 was killed by signal 9")
+    back = lost.model_copy(update={"replaced_on": "", "rejoined_after_s": 4.2})
+    parts = {"agents": (few.fleet.agents[0], there), "failures": (lost, back)}
+    far = few.model_copy(update={"fleet": few.fleet.model_copy(update=parts)})
+    assert [column.name for column in agents(far).columns][:3] == ["agent", "host", "clients"]
+    assert [row[1] for row in agents(far).texts] == ["this host", "10.77.0.3"]
+    assert failures(far).texts == (
+        ("1", "12.3 s", "33", "–", "–", "agent 1 was killed by signal 9"),
+        ("1", "12.3 s", "33", "4.20 s", "this host", "agent 1 was killed by signal 9"),
+    )
+
+
+def test_phases_show_the_processor_time_of_brokers_and_of_the_host(result: Result) -> None:
+    names = [phase.name for phase in result.phases]
+
+    def watched(source: str, step: float) -> Watched:
+        spans = {name: Statistics(count=5, mean=step * n) for n, name in enumerate(names, 1)}
+        empty = Statistics()
+        return Watched(
+            source=source, group=source, metric="cpu", whole=empty, load=empty, spans=spans
+        )
+
+    def cpu(*found: Watched) -> dict[str, list[object]]:
+        table = phases(result.model_copy(update={"monitors": found}))
+        places = {c.name: n for n, c in enumerate(table.columns) if c.name.endswith("CPU")}
+        return {name: [row[place] for row in table.rows] for name, place in places.items()}
+
+    broker = result.brokers[0].name
+    steps = [n * 0.1 for n in range(1, len(names) + 1)]
+    assert cpu(watched(broker, 0.1), watched("host", 0.2)) == {
+        f"{broker} CPU": pytest.approx(steps),
+        "host CPU": pytest.approx([2 * step for step in steps]),
+    }
+    started = [broker, "x-1", "x-2"]
+    every = [result.brokers[0].model_copy(update={"name": name}) for name in started]
+    result = result.model_copy(update={"brokers": tuple(every)})
+    many = cpu(*(watched(name, 0.1 * n) for n, name in enumerate(started, 1)))
+    assert many == {"busiest of 3 CPU": pytest.approx([3 * step for step in steps])}

@@ -1,0 +1,146 @@
+"""The figures that a run is remembered by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pubstorm.report.key_figures import key_figures
+from pubstorm.report.watched import broker_sources
+from pubstorm.result import (
+    Headroom,
+    Peak,
+    Peaks,
+    PublisherResult,
+    Rates,
+    Result,
+    Status,
+    ThresholdOutcome,
+)
+from pubstorm.result.figures.thresholds import parse_threshold
+from tests.kit.example_run import Shape, write_run
+
+
+@pytest.fixture
+def result(tmp_path: Path) -> Result:
+    return write_run(tmp_path, Shape(duration_s=20, carries=False))
+
+
+def test_every_figure_says_over_what_it_is(result: Result) -> None:
+    found = {figure.name: (figure.value, figure.note) for figure in key_figures(result)}
+    assert found["clients connected"] == ("3\u202f001", "of 3\u202f001 planned")
+    assert found["messages lost"] == ("412", "2.06 % of 20\u202f000 expected deliveries")
+    assert found["CPU of broker-0"][1].startswith("of one core, mean under load; most ")
+    assert found["generator late p99"] == ("140 µs", "limit 10.0 ms")
+    assert all(value and note for value, note in found.values())
+
+
+def test_few_messages_and_connections_have_no_rate(result: Result) -> None:
+    few = {"sent_total": 9, "acked_total": 1, "received_total": 0, "expected_total": 0}
+    populations = {name: each.model_copy(update=few) for name, each in result.populations.items()}
+    one = {"device-0": populations["device-0"]}
+    stages = tuple(
+        stage.model_copy(update={"connects_per_s": 66.7, "populations": one})
+        for stage in result.stages
+    )
+    changes = {"populations": one, "stages": stages}
+    found = {each.name: each for each in key_figures(result.model_copy(update=changes))}
+    assert (found["messages sent"].value, found["messages sent"].note) == ("9", "in all")
+    assert found["messages acked"].value == "1"
+    assert "peak dispatch rate" not in found
+
+
+def test_messages_outside_of_the_load_have_no_rate(result: Result) -> None:
+    wills = {"sent_total": 0, "acked_total": 0, "received_total": 200, "rates": Rates()}
+    watcher = result.populations["backend"].model_copy(update=wills)
+    changes = {"populations": {"watcher": watcher}, "peaks": Peaks()}
+    found = {each.name: each for each in key_figures(result.model_copy(update=changes))}
+    assert (found["messages received"].value, found["messages received"].note) == ("200", "in all")
+
+
+def test_publishers_under_test_are_no_clients(result: Result) -> None:
+    publisher = PublisherResult(
+        name="feed",
+        population="device-0",
+        kind="libzmq",
+        pid=1,
+        address="127.0.0.1:5556",
+        high_water_mark=1000,
+    )
+    found = {f.name: f for f in key_figures(result.model_copy(update={"publishers": (publisher,)}))}
+    assert found["clients connected"].note == "of 1 planned"
+
+
+def test_the_peak_dispatch_rate_names_the_peak_of_each_qos(result: Result) -> None:
+    peak = Peak(value=30_000, at_s=9)
+    by_qos = {"0": Peak(value=26_000, at_s=9), "1": Peak(value=4_000, at_s=8)}
+
+    def note(found: dict[str, Peak]) -> str:
+        peaks = Peaks(received_per_s=peak, received_by_qos=found)
+        figures = key_figures(result.model_copy(update={"peaks": peaks}))
+        return next(each.note for each in figures if each.name == "peak dispatch rate")
+
+    parts = "; QoS 0 26\u202f000 /s, QoS 1 4\u202f000 /s at most"
+    assert note(by_qos) == f"largest rate of an interval, at 9.0 s{parts}"
+    assert note({"0": peak}) == "largest rate of an interval, at 9.0 s"
+
+
+def outcome(expression: str, *, passed: bool) -> ThresholdOutcome:
+    metric = parse_threshold(expression).expression.metric
+    return ThresholdOutcome(
+        expression=expression, metric=metric, found=1, passed=passed, text="found 1"
+    )
+
+
+def test_what_is_bad_comes_first_and_says_so(result: Result) -> None:
+    thresholds = (
+        outcome("device-0.ack_latency.p99 < 1s", passed=True),
+        outcome("backend.latency.p99 < 1ms", passed=False),
+        outcome("backend.latency.max < 1h", passed=True),
+    )
+    verdict = result.verdict.model_copy(update={"status": Status.FAIL, "thresholds": thresholds})
+    figures = key_figures(result.model_copy(update={"verdict": verdict}))
+    assert [(each.name, each.status) for each in figures[:2]] == [
+        ("messages lost", Status.FAIL),
+        ("delivery p99", Status.FAIL),
+    ]
+    names = [each.name for each in figures]
+    assert names.index("messages sent") < names.index("generator busy")
+    passed = next(each for each in figures if each.name == "acknowledgement p99")
+    assert passed.status is Status.PASS
+    assert {each.status for each in figures[2:] if each != passed} == {None}
+
+
+def test_a_generator_that_is_late_is_marked(result: Result) -> None:
+    late = result.fleet.lateness_us.model_copy(update={"p99": 10_001.0})
+    fleet = result.fleet.model_copy(update={"lateness_us": late})
+    found = {f.name: f.status for f in key_figures(result.model_copy(update={"fleet": fleet}))}
+    assert found["generator late p99"] is Status.INVALID
+    assert found["generator busy"] is None
+
+
+def test_what_was_not_measured_is_left_out(result: Result) -> None:
+    bare = result.model_copy(update={"populations": {}, "monitors": (), "brokers": ()})
+    assert [figure.name for figure in key_figures(bare)] == [
+        "clients connected",
+        "generator late p99",
+        "generator busy",
+    ]
+
+
+def test_headroom_is_shown_where_the_host_was_calibrated(result: Result) -> None:
+    headroom = Headroom(rate=0.42, clients=0.1, calibrated="2026-11-20T10:00:00+00:00")
+    last = key_figures(result.model_copy(update={"headroom": headroom}))[-1]
+    assert (last.name, last.value) == ("generator used", "42 %")
+
+
+def test_a_broker_that_the_run_did_not_start_counts_where_it_is_watched(result: Result) -> None:
+    assert broker_sources(result) == {"broker-0"}
+    none_started = result.model_copy(update={"brokers": ()})
+    assert broker_sources(none_started) == {"broker-0", "boxes", "redis"}
+
+
+def test_brokers_that_are_watched_together_count_where_there_are_no_others(result: Result) -> None:
+    boxes = tuple(broker for broker in result.brokers if broker.group == "boxes")
+    assert broker_sources(result.model_copy(update={"brokers": boxes})) == {"boxes"}

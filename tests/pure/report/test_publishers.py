@@ -1,0 +1,90 @@
+"""Publishers of ZeroMQ and their subscribers in a report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import plotly.graph_objects
+import pytest
+
+from pubstorm.play.directory import RunDirectory
+from pubstorm.report import document_of, load_result, write_reports
+from pubstorm.report.key_figures import key_figures
+from pubstorm.report.markdown import markdown
+from pubstorm.report.publishers import publishers, subscribers
+from pubstorm.report.tables import facts
+from pubstorm.report.watched import processes
+from tests.kit.example_publisher import write_publisher_run
+from tests.kit.example_run import Shape, write_run
+from tests.kit.reading import Page
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("publisher")
+    write_publisher_run(path)
+    assert list(write_reports(path, RunDirectory(path).write)) == []
+    return path
+
+
+def test_a_publisher_has_a_row_with_what_it_sent_and_needed(folder: Path) -> None:
+    table = publishers(load_result(folder))
+    (row,) = table.texts
+    cells = dict(zip((column.name for column in table.columns), row, strict=True))
+    assert (cells["publisher"], cells["what"]) == ("feed", "libzmq 4.3.5")
+    assert (cells["HWM"], cells["late p99"]) == ("1\u202f000", "90.0 µs")
+    assert (cells["CPU"], cells["thread"], cells["mem max"]) == (
+        "94 %",
+        "71 %",
+        "12.4 MB",
+    )
+
+
+def test_subscribers_show_what_each_of_them_received(folder: Path) -> None:
+    table = subscribers(load_result(folder))
+    rows = [tuple(cell.replace("\u202f", " ") for cell in row) for row in table.texts]
+    assert [row[0] for row in rows] == ["subscriber", "subscriber/rest", "subscriber/slow"]
+    assert rows[1][2:6] == ("90", "991", "89 200", "0.90 %")
+    assert rows[2][-1] == "500/s at most"
+    assert rows[2][5] == "48 %"
+
+
+def test_a_run_of_mqtt_says_nothing_of_publishers(tmp_path: Path) -> None:
+    result = write_run(tmp_path, Shape(duration_s=20))
+    assert publishers(result).texts == () == subscribers(result).texts
+    names = [figure.name for figure in key_figures(result)]
+    assert "received by each subscriber" not in names
+    assert "Subscribers" not in markdown(document_of(result))
+
+
+def test_key_figures_are_those_of_a_publisher(folder: Path) -> None:
+    result = load_result(folder)
+    found = {figure.name: figure.value.replace("\u202f", " ") for figure in key_figures(result)}
+    assert found["received by each subscriber"] == "942 /s"
+    assert found["CPU of feed"] == "94 %"
+    assert found["busiest thread of feed"] == "71 %"
+    assert "generator late p99" not in found
+    assert facts(result)[0].value == "zmq://127.0.0.1:40001 (libzmq 4.3.5)"
+    assert processes(result).title == "Publishers, host and agents under load"
+
+
+def test_the_page_shows_what_each_received_over_time(folder: Path) -> None:
+    page = Page((folder / "report.html").read_text(encoding="utf-8"))
+    names = [trace["name"] for trace in page.figures["each"]["data"]]
+    assert names == [
+        "feed sent",
+        "subscriber received by each",
+        "subscriber/rest received by each",
+        "subscriber/slow received by each",
+    ]
+    assert max(page.figures["each"]["data"][3]["y"]) == 500
+    assert "feed busiest thread" in [t["name"] for t in page.figures["process-cpu"]["data"]]
+    assert "feed all" in [trace["name"] for trace in page.figures["process-cpu"]["data"]]
+    for key, figure in page.figures.items():
+        assert plotly.graph_objects.Figure(data=figure["data"], layout=figure["layout"]).data, key
+
+
+def test_drops_on_purpose_are_distinguished(folder: Path) -> None:
+    evidence = load_result(folder).verdict.evidence
+    assert any("feed dropped 0.90 % of the deliveries to subscriber/rest" in e for e in evidence)
+    assert any("read slowly on purpose" in e for e in evidence)

@@ -1,0 +1,303 @@
+"""Pages at the end of a run: whole pages, as they are rendered."""
+
+from __future__ import annotations
+
+import os
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from pubstorm.quantities import (
+    bytes_text,
+    count_text,
+    counted,
+    duration_text,
+    rate_text,
+    share_text,
+    span_text,
+)
+from pubstorm.report import document_of
+from pubstorm.report.key_figures import key_figures
+from pubstorm.report.markdown import markdown
+from pubstorm.report.summary import success_text
+from pubstorm.report.tables import deliveries, flows
+from pubstorm.report.text import render
+from pubstorm.result import (
+    Event,
+    Latency,
+    Phase,
+    PhaseStatus,
+    Result,
+    Statistics,
+    Watched,
+)
+from pubstorm.result.figures.table import cells
+from pubstorm.result.figures.thresholds import parse_threshold
+from pubstorm.result.problems import problems
+from pubstorm.result.verdict import evaluate_run
+from tests.kit.example_fleet import fleet_parts, fleet_stages
+from tests.kit.measured import MeasuredMaker
+
+PAGES = Path(__file__).parent / "pages"
+
+
+def page(result: Result, width: int = 100) -> str:
+    console = Console(width=width, file=StringIO(), color_system=None, force_terminal=True)
+    render(document_of(result), console)
+    assert isinstance(console.file, StringIO)
+    lines = console.file.getvalue().splitlines()
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def check(name: str, text: str) -> None:
+    """Compares with the stored page; PUBSTORM_UPDATE=1 stores it anew."""
+    stored = PAGES / name
+    if os.environ.get("PUBSTORM_UPDATE") == "1":
+        stored.write_text(text)
+    assert text == stored.read_text()
+
+
+@pytest.fixture
+def passed(measured: MeasuredMaker) -> Result:
+    run = measured()
+    return Result.of(run, evaluate_run(run, [parse_threshold("backend.lost == 0")]))
+
+
+@pytest.fixture
+def failed(measured: MeasuredMaker) -> Result:
+    other = measured().flows[0].model_copy(update={"to": "device", "source": "backend"})
+    lossy = measured(flow={"received_total": 990, "lost_total": 10}).flows[0]
+    run = measured(
+        device={
+            "connect_attempts_total": 112,
+            "connect_failed_total": 12,
+            "disconnected_total": 4,
+            "outcomes": {"closed_by_broker": 4, "connect_refused": 12},
+        },
+        backend={"received_total": 990, "lost_total": 10},
+        flows=(lossy, other),
+        events=(Event(at_s=3.0, kind="broker", text="broker main-0 (pid 7) was killed"),),
+    )
+    run = run.model_copy(update={"problems": problems(run.populations, 0)})
+    lines = ("backend.lost == 0", "backend.latency.p99 < 1ms", "device.connected >= 100")
+    return Result.of(run, evaluate_run(run, [parse_threshold(line) for line in lines]))
+
+
+def test_deliveries_in_flight_have_a_column_only_after_an_early_end(
+    measured: MeasuredMaker, passed: Result
+) -> None:
+    cut = {"received_total": 960, "lost_total": 10}
+    run = measured(
+        backend={**cut, "to_come_total": 30},
+        flow={**cut, "in_flight_total": 30},
+        events=(Event(at_s=3.0, kind="interrupt", text="it was interrupted"),),
+    )
+    other = run.flows[0].model_copy(update={"source": "backend", "in_flight_total": 0})
+    run = run.model_copy(update={"flows": (*run.flows, other)})
+    result = Result.of(run, evaluate_run(run, []))
+    for table, rows in ((deliveries(result), ["–", "30"]), (flows(result), ["30", "0"])):
+        names = [column.name for column in table.columns]
+        at = names.index("in flight")
+        assert names[at - 1] == "lost"
+        assert [row[at] for row in table.texts] == rows
+        assert {len(row) for row in table.texts} == {len(names)}
+    assert "in flight" not in [column.name for column in deliveries(passed).columns]
+
+
+@pytest.fixture
+def perturbed(measured: MeasuredMaker) -> Result:
+    """Phases, monitors and a table of the scenario's own."""
+
+    def phase(name: str, status: PhaseStatus, start_s: float, **changes: Any) -> Phase:
+        values: dict[str, Any] = {
+            "stage": "steady",
+            "name": name,
+            "start_s": start_s,
+            "duration_s": 60,
+            "clients": 3000,
+            "due_per_s": 500.5,
+            "sent_per_s": 500.4,
+            "acked_per_s": 500.2,
+            "received_per_s": 1000.5,
+            "queue_growth_per_s": 0.04,
+            "latency_us": Latency(count=9, p99=12_300),
+            "status": status,
+        }
+        return Phase(**{**values, **changes})
+
+    collapse = {
+        "collapsed_at_s": 132.5,
+        "clients": 4000,
+        "due_per_s": 667,
+        "acked_per_s": 520,
+        "queue_growth_per_s": 147,
+        "dropped_total": 1234,
+        "evidence": ("520/s of 667/s due were acknowledged (78 %)",),
+    }
+
+    def seen(source: str, metric: str, mean: float) -> Watched:
+        load = Statistics(count=9, mean=mean, max=1.2 * mean)
+        group = source.removesuffix("-0")
+        return Watched(source=source, group=group, metric=metric, whole=load, load=load)
+
+    run = measured(
+        phases=(
+            phase("steady", PhaseStatus.HELD, 5.2),
+            phase("+1000", PhaseStatus.COLLAPSED, 125, **collapse),
+            phase("-1000", PhaseStatus.NEVER_RECOVERED, 185, queue_growth_per_s=-80),
+            phase("-500", PhaseStatus.RECOVERED, 245, recovered_after_s=14.2, received_per_s=0),
+        ),
+        monitors=(
+            seen("broker-0", "cpu", 0.71),
+            seen("broker-0", "rss_bytes", 295e6),
+            seen("host", "cpu", 0.655),
+            seen("host", "memory_used_bytes", 1.5e9),
+            seen("agent-0", "cpu", 0.2),
+            seen("redis", "cpu", 0.02),
+        ),
+    )
+    result = Result.of(run, evaluate_run(run, []))
+    columns = {"clients": "clients", "broker CPU": "broker-0.cpu", "p99": "ack_latency.p99"}
+    return result.model_copy(update={"table": cells(columns, result)})
+
+
+@pytest.fixture
+def fleet(measured: MeasuredMaker) -> Result:
+    still = {"stalled_total": 3, "stalled": 1}
+    run = measured(**fleet_parts(), device=still, stages=fleet_stages(measured()))
+    return Result.of(run, evaluate_run(run, []))
+
+
+def test_a_fleet_on_the_terminal(fleet: Result) -> None:
+    check("fleet.txt", page(fleet))
+    assert max(map(len, page(fleet).splitlines())) <= 100
+
+
+def test_a_fleet_in_markdown(fleet: Result) -> None:
+    check("fleet.md", markdown(document_of(fleet)))
+
+
+def test_the_key_figures_of_a_fleet(fleet: Result) -> None:
+    found = {figure.name: (figure.value, figure.note) for figure in key_figures(fleet)}
+    assert found["clients connected"][0] == "100\u202f000"
+    assert found["connect rate"] == (
+        "9\u202f877 /s",
+        "99\u202f753 connections in 10.1 s, 1 stage",
+    )
+    assert found["disconnect rate"] == (
+        "24\u202f999 /s",
+        "99\u202f996 clients in 4.0 s; CPU of the broker 12 %, under load 5 %",
+    )
+    assert found["peak dispatch rate"][0] == "4\u202f012 /s"
+
+
+@pytest.mark.parametrize(
+    ("count", "of", "text"),
+    [
+        (0, 10, "0 %"),
+        (10, 10, "100 %"),
+        (1, 3, "33.3 %"),
+        (1_999_959, 2_000_000, "99.997 %"),
+        (1_999_999, 2_000_000, "99.99995 %"),
+        (0, 0, "–"),
+    ],
+)
+def test_a_success_is_whole_only_where_nothing_is_missing(count: int, of: int, text: str) -> None:
+    assert success_text(count, of) == text
+
+
+def test_the_texts_of_a_broker_have_a_table(measured: MeasuredMaker) -> None:
+    texts = {"quota | of *all*": 3, None: 2}
+    explanations = [
+        {"outcome": "not_authorized", "property": "reason_string", "text": text, "count": count}
+        for text, count in texts.items()
+    ]
+    run = measured(device={"explanations": explanations})
+    document = document_of(Result.of(run, evaluate_run(run, [])))
+    found = next(t for t in document.tables if t.title == "Reason strings and server references")
+    start = ("device", "not authorized", "reason string")
+    assert found.texts == ((*start, '"quota | of *all*"', "3"), (*start, "other texts", "2"))
+    assert "quota \\| of \\*all\\*" in markdown(document)
+
+
+def test_phases_monitors_and_the_own_table_on_the_terminal(perturbed: Result) -> None:
+    check("perturbed.txt", page(perturbed))
+    for width in (80, 100):
+        assert max(map(len, page(perturbed, width).splitlines())) <= width
+
+
+def test_phases_monitors_and_the_own_table_in_markdown(perturbed: Result) -> None:
+    check("perturbed.md", markdown(document_of(perturbed)))
+
+
+def test_a_run_that_passed_on_the_terminal(passed: Result) -> None:
+    check("passed.txt", page(passed))
+
+
+def test_a_run_that_failed_on_the_terminal(failed: Result) -> None:
+    check("failed.txt", page(failed))
+
+
+def test_a_run_that_failed_in_markdown(failed: Result) -> None:
+    check("failed.md", markdown(document_of(failed)))
+
+
+def test_a_page_fits_its_width_but_for_paths(failed: Result) -> None:
+    for width in (80, 100):
+        assert max(map(len, page(failed, width).splitlines())) <= width
+
+
+def test_a_page_in_a_file_is_as_wide_as_it_should_be(failed: Result) -> None:
+    console = Console(width=80, file=StringIO())
+    render(document_of(failed), console)
+    assert isinstance(console.file, StringIO)
+    assert "device           100             100               12" in console.file.getvalue()
+
+
+def test_text_of_users_is_no_markup(measured: MeasuredMaker) -> None:
+    population = measured().populations["device"]
+    run = measured(populations={"[red]x[/red]|y": population}, name="[bold]*z*")
+    result = Result.of(run, evaluate_run(run, []))
+    assert "[red]x[/red]|y" in page(result)
+    assert "[bold]*z*" in page(result)
+    assert "| [red]x[/red]\\|y |" in markdown(document_of(result))
+
+
+def test_a_run_of_nothing_has_a_page(measured: MeasuredMaker) -> None:
+    run = measured(populations={}, flows=(), stages=())
+    result = Result.of(run, evaluate_run(run, []))
+    assert "PASS" in page(result)
+    assert "PASS" in markdown(document_of(result))
+
+
+@pytest.mark.parametrize(
+    ("duration_us", "text"),
+    [
+        (0, "0 µs"),
+        (0.042, "0.04 µs"),
+        (0.5, "0.50 µs"),
+        (9.999, "10.0 µs"),
+        (950, "950 µs"),
+        (999.7, "1.00 ms"),
+        (12_345, "12.3 ms"),
+        (999_600, "1.00 s"),
+        (5_010_000, "5.01 s"),
+        (3_600_000_000, "3\u202f600 s"),
+        (-1500, "-1.50 ms"),
+    ],
+)
+def test_durations_have_the_unit_that_fits(duration_us: float, text: str) -> None:
+    assert duration_text(duration_us) == text
+
+
+def test_numbers_are_written_for_people() -> None:
+    assert count_text(1234567) == "1\u202f234\u202f567"
+    assert counted(1, "client") == "1 client"
+    assert counted(0, "delivery", "deliveries") == "0 deliveries"
+    assert [rate_text(r) for r in (0, 0.166, 12.5, 1000)] == ["0", "0.17", "12.5", "1\u202f000"]
+    assert [share_text(s) for s in (0, 0.58, 0.983, 1)] == ["0 %", "58 %", "98.3 %", "100 %"]
+    assert [bytes_text(b) for b in (0, 999, 3_500_000)] == ["0 B", "999 B", "3.50 MB"]
+    assert [span_text(s) for s in (0, 59.94, 245, 3723)] == ["0.0 s", "59.9 s", "4:05", "1:02:03"]

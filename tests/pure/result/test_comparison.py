@@ -1,0 +1,248 @@
+"""Comparisons of runs: what they call different, what they can show, and what they withhold."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pubstorm.contract.histogram import Histogram
+from pubstorm.quantities import UnfitError
+from pubstorm.result import (
+    HistogramPair,
+    LatencyPair,
+    Measured,
+    Phase,
+    PhaseStatus,
+    Rates,
+    Status,
+)
+from pubstorm.result.comparison import Comparison, Group, compare, default_figures, parse_condition
+from pubstorm.result.figures import parse_expression
+from pubstorm.result.interval import POWER, Difference, difference
+from tests.kit.measured import ENVIRONMENT, MeasuredMaker, backend, device, latency
+
+COMPARISONS = 200
+LEVEL = 0.05
+
+
+def run(good: Measured, random_: random.Random, slower: float = 1.0) -> Measured:
+    """A simulated run: its latencies, rates and connect times vary from run to run."""
+    of_run = slower * random_.lognormvariate(0, 0.028)
+    found = latency().model_copy(
+        update={"p50": 50 * of_run, "p99": 200 * of_run * random_.lognormvariate(0, 0.1)}
+    )
+    receiver = backend(
+        latency_us=LatencyPair(intended=found, actual=found),
+        rates=Rates(received_per_s=random_.gauss(1000, 5)),
+        lost_total=random_.choice((0, 0, 0, 1)),
+        connect_time_us=latency(100, p99=random_.lognormvariate(6, 0.1)),
+    )
+    sender = device(connect_time_us=latency(100, p99=random_.lognormvariate(6, 0.1)))
+    return good.model_copy(update={"populations": {"device": sender, "backend": receiver}})
+
+
+def compared(
+    baseline: Sequence[Measured], candidate: Sequence[Measured], *conditions: str
+) -> Comparison:
+    """The comparison of two groups in their default figures."""
+    groups = [
+        Group(name, results, [f"{name}/{n}" for n in range(len(results))])
+        for name, results in (("baseline", baseline), ("candidate", candidate))
+    ]
+    figures = default_figures((*baseline, *candidate))
+    return compare(groups[0], groups[1], figures, [parse_condition(c) for c in conditions], "")
+
+
+def outcome(comparison: Comparison, figure: str) -> str:
+    return next(each.outcome for each in comparison.figures if each.figure == figure)
+
+
+@pytest.mark.parametrize("repeats", [3, 5])
+def test_equal_runs_are_rarely_called_different(measured: MeasuredMaker, repeats: int) -> None:
+    good, random_, called = measured(), random.Random(repeats), 0
+    for _ in range(COMPARISONS):
+        one, other = ([run(good, random_) for _ in range(repeats)] for _ in range(2))
+        found = compared(one, other)
+        assert len(found.figures) == 6, "all figures are compared"
+        called += any(each.outcome in {"better", "worse"} for each in found.figures)
+    assert called <= LEVEL * COMPARISONS
+
+
+def test_a_planted_slowdown_of_5_percent_is_found(measured: MeasuredMaker) -> None:
+    good, random_ = measured(), random.Random(7)
+    figure = parse_expression("latency.p50")
+    found = []
+    for _ in range(COMPARISONS):
+        one, other = (
+            Group(str(slower), [run(good, random_, slower) for _ in range(8)], [])
+            for slower in (1.0, 1.05)
+        )
+        found.append(compare(one, other, [figure], [], "").figures[0])
+    stated = sorted(each.smallest or 0 for each in found)[COMPARISONS // 2]
+    assert stated < 0.05, "8 runs that vary so much show 5 %"
+    assert sum(each.outcome == "worse" for each in found) / COMPARISONS >= POWER
+    assert not any(each.outcome == "better" for each in found)
+
+
+@pytest.mark.parametrize("repeats", [4, 6, 10])
+def test_the_smallest_difference_is_found_as_often_as_stated(repeats: int) -> None:
+    """The stated size comes from the spread that was found, which varies itself, so the probability
+    is 80 % only about."""
+    random_ = random.Random(repeats)
+
+    def found(by: float) -> Difference:
+        one, other = ([random_.gauss(mean) for _ in range(repeats)] for mean in (0.0, by))
+        return difference(one, other, 1 - LEVEL)
+
+    smallest = sorted(found(0.0).smallest for _ in range(1000))[500]
+    assert sum(found(smallest).low > 0 for _ in range(1000)) / 1000 == pytest.approx(POWER, abs=0.1)
+    assert sum(found(0.0).is_shown for _ in range(1000)) / 1000 <= LEVEL + 0.015
+
+
+def test_a_difference_needs_two_runs_of_each_side(measured: MeasuredMaker) -> None:
+    random_ = random.Random(1)
+    runs = [run(measured(), random_) for _ in range(3)]
+    found = compared(runs[:1], runs[1:], "latency.p99 worse by 5%")
+    assert {each.outcome for each in found.figures} == {"not known"}
+    assert {each.difference for each in found.figures} == {None}
+    assert found.status is Status.INVALID, "nothing was shown, so nothing passes"
+    assert "2 runs of each side" in found.text
+
+
+def test_runs_that_are_all_equal_are_equal(measured: MeasuredMaker) -> None:
+    found = compared([measured()] * 3, [measured()] * 3, "loss worse by 1%")
+    assert {each.outcome for each in found.figures} == {"equal"}
+    assert found.status is Status.PASS
+
+
+def test_one_bucket_of_a_histogram_is_no_difference(measured: MeasuredMaker) -> None:
+    """Percentiles are rounded to buckets: runs on two sides of an edge may be as good as equal."""
+    one, other = ([measured(backend={"latency_us": _at(ns)})] * 3 for ns in (100_000, 100_700))
+    assert outcome(compared(one, other), "latency.p50") == "no difference detectable"
+
+
+def _at(duration_ns: int) -> object:
+    histogram = Histogram.of([duration_ns] * 10)
+    return HistogramPair(intended=histogram, actual=histogram).latency_us()
+
+
+def test_loss_that_appears_is_worse_than_none(measured: MeasuredMaker) -> None:
+    lossy = [measured(backend={"lost_total": lost}) for lost in (10, 12, 11)]
+    found = compared([measured()] * 3, lossy, "loss worse by 50%")
+    assert outcome(found, "loss") == "worse"
+    assert found.status is Status.FAIL
+
+
+def test_more_throughput_and_less_latency_are_better(measured: MeasuredMaker) -> None:
+    random_ = random.Random(2)
+    slow = [run(measured(), random_, 2.0) for _ in range(4)]
+    fast = [run(measured(), random_) for _ in range(4)]
+    assert outcome(compared(slow, fast), "latency.p99") == "better"
+    assert outcome(compared(fast, slow), "latency.p99") == "worse"
+    fewer = [
+        r.model_copy(
+            update={"populations": {"backend": backend(rates=Rates(received_per_s=900 + n))}}
+        )
+        for n, r in enumerate(fast)
+    ]
+    assert outcome(compared(fast, fewer), "received_per_s") == "worse"
+
+
+@pytest.mark.parametrize(
+    ("factor", "condition", "status"),
+    [
+        (2.0, "latency.p99 worse by 50%", Status.FAIL),
+        (2.0, "latency.p99 higher by 50%", Status.FAIL),
+        (2.0, "latency.p99 lower by 5%", Status.PASS),
+        (1.0, "latency.p99 worse by 50%", Status.PASS),
+        (1.0, "latency.p99 worse by 1%", Status.INVALID),
+        (2.0, "latency.p99 worse by 150%", Status.INVALID),
+    ],
+)
+def test_a_condition_is_decided_by_the_interval(
+    measured: MeasuredMaker, factor: float, condition: str, status: Status
+) -> None:
+    random_ = random.Random(9)
+    one, other = ([run(measured(), random_, by) for _ in range(4)] for by in (1.0, factor))
+    found = compared(one, other, condition)
+    assert found.status is status, found.conditions
+    if status is Status.INVALID:
+        assert "more runs narrow the interval" in found.conditions[0].text
+
+
+def test_a_longer_recovery_is_worse(measured: MeasuredMaker) -> None:
+    phase = Phase(
+        stage="load",
+        name="kill cloud",
+        start_s=20,
+        duration_s=30,
+        clients=1,
+        due_per_s=1,
+        sent_per_s=1,
+        acked_per_s=1,
+        received_per_s=1,
+        queue_growth_per_s=0,
+        status=PhaseStatus.COLLAPSED,
+        collapsed_at_s=20,
+    )
+    one, other = (
+        [
+            measured(phases=(phase.model_copy(update={"recovered_after_s": slow + n / 10}),))
+            for n in range(4)
+        ]
+        for slow in (3, 6)
+    )
+    condition = "recovery@kill cloud worse by 10%"
+    found = compared(one, other, condition)
+    assert outcome(found, "recovery@kill cloud") == "worse"
+    assert found.status is Status.FAIL
+
+
+def test_what_else_differs_is_named(measured: MeasuredMaker) -> None:
+    other = measured(environment=ENVIRONMENT.model_copy(update={"host": "other", "cores": 4}))
+    found = compared([measured()] * 2, [other] * 2)
+    assert found.unlike == ("host: box and other", "cores: 2 and 4")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "latency.p99",
+        "latency.p99 worse",
+        "latency worse by 5%",
+        "latency.p99 worse by much",
+        "clients worse by 5%",
+        "latency.p99 slower by 5%",
+        "latency.p99 worse by 5",
+        "latency.p99 worse by -5%",
+        "latency.p99 worse by 1e-400%%",
+        "",
+    ],
+)
+def test_a_wrong_condition_says_what_is_allowed(source: str) -> None:
+    with pytest.raises(UnfitError, match="allowed"):
+        parse_condition(source)
+
+
+@given(
+    st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=8),
+    st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=8),
+)
+def test_the_difference_mirrors(first: list[float], second: list[float]) -> None:
+    there, back = difference(first, second, 0.95), difference(second, first, 0.95)
+    assert there == Difference(-back.value, -back.high, -back.low, back.smallest)
+    assert there.low <= there.value <= there.high
+
+
+def test_the_interval_is_that_of_welch() -> None:
+    """The data are `sleep` of R, and the interval is that of `t.test(extra ~ group)`. R has 17.776
+    degrees of freedom, which are rounded down to 17 here."""
+    first = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
+    second = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
+    found = difference(first, second, 0.95)
+    assert found.value == pytest.approx(1.58)
+    assert (found.low, found.high) == pytest.approx((-0.2054832, 3.3654832), abs=0.01)

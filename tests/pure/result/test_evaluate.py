@@ -1,0 +1,330 @@
+"""Values of metric expressions in a stored result, or the reason for none."""
+
+from __future__ import annotations
+
+import pytest
+
+from pubstorm.contract.histogram import Histogram
+from pubstorm.result import (
+    HistogramPair,
+    Latency,
+    LatencyPair,
+    Measured,
+    MonitorProblem,
+    Phase,
+    PhasePopulation,
+    PhaseStatus,
+    Rates,
+    Result,
+    Statistics,
+    Watched,
+)
+from pubstorm.result.figures import Found, Missing, evaluate, parse_expression
+from pubstorm.result.figures.metric import percentiles_in
+from pubstorm.result.figures.table import cells
+from pubstorm.result.figures.thresholds import parse_threshold
+from pubstorm.result.verdict import evaluate_run
+from tests.kit.example_fleet import fleet_parts, fleet_stages
+from tests.kit.measured import MeasuredMaker
+
+
+def watched(
+    source: str, metric: str, *values: float, spans: dict[str, float] | None = None
+) -> Watched:
+    def of(*readings: float) -> Statistics:
+        return Statistics(
+            count=len(readings),
+            first=readings[0],
+            last=readings[-1],
+            min=min(readings),
+            mean=sum(readings) / len(readings),
+            max=max(readings),
+            rate_per_s=(readings[-1] - readings[0]) / max(len(readings) - 1, 1),
+        )
+
+    return Watched(
+        source=source,
+        group=source.rpartition("-")[0] or source,
+        metric=metric,
+        whole=of(0, *values),
+        load=of(*values) if values else Statistics(),
+        spans={name: of(value) for name, value in (spans or {}).items()},
+    )
+
+
+@pytest.fixture
+def run(measured: MeasuredMaker) -> Measured:
+    phase = Phase(
+        stage="publish",
+        name="+500 device",
+        start_s=5,
+        duration_s=5,
+        clients=600,
+        due_per_s=600,
+        sent_per_s=600,
+        acked_per_s=590,
+        received_per_s=0,
+        queue_growth_per_s=0,
+        populations={
+            "device": PhasePopulation(acked_per_s=590, ack_latency_us=Latency(count=9, p99=77))
+        },
+        status=PhaseStatus.HELD,
+    )
+    return measured(
+        backend={"rates": {"acked_per_s": 5, "received_per_s": 100}, "lost_total": 3},
+        phases=(phase,),
+        monitors=(
+            watched("broker-0", "cpu", 0.5, 0.7, spans={"publish": 0.8}),
+            watched("broker-1", "cpu", 0.9, 0.1),
+            watched("broker-0", "rss_bytes", 5e6, 7e6),
+            watched("broker-0", "$SYS/messages/dropped", 10, 30),
+            watched("broker-0", "$SYS/bytes/sent", 1e6, 3e6),
+            watched("backend", "received_per_s", 110, 90),
+            watched("device", "received_per_s", 1, 2),
+            watched("uplink", "connected", 1000, 997),
+            watched("host", "cpu", 0.4),
+            watched("host", "net_sent_bytes_per_s", 2e6),
+            watched("idle", "cpu"),
+            watched("node", 'up{job="a"}', 1),
+        ),
+        monitor_problems=(
+            MonitorProblem(source="redis", at_s=1, text="connection refused"),
+            MonitorProblem(source="edge-0", at_s=1, text="not of this machine"),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("expression", "value", "text"),
+    [
+        ("device.sent", 1000, "1\u202f000"),
+        ("sent_total", 1000, "1\u202f000"),
+        ("lost", 3, "3"),
+        ("acked_per_s", 105, "105/s"),
+        ("device.acked_per_s", 100, "100/s"),
+        ("latency.p99", 9961.471, "9.96 ms"),
+        ("ack_latency.p99", 200, "200 µs"),
+        ("device.ack_latency.actual.p99", 150, "150 µs"),
+        ("clients", 101, "101"),
+        ("device.sent@publish", 1000, "1\u202f000"),
+        ("acked_per_s@publish", 100, "100/s"),
+        ("device.acked_per_s@+500 device", 590, "590/s"),
+        ("device.ack_latency.p99@+500 device", 77, "77.0 µs"),
+        ("broker-0.cpu", 0.6, "60 %"),
+        ("broker-0.cpu.max", 0.7, "70 %"),
+        ("broker.cpu", 0.6, "60 %"),
+        ("broker.cpu.max", 0.9, "90 %"),
+        ("broker.cpu@publish", 0.8, "80 %"),
+        ("broker.rss", 6e6, "6.00 MB"),
+        ("broker.rss_bytes.last", 7e6, "7.00 MB"),
+        ("broker.$SYS/messages/dropped.increase", 20, "20"),
+        ("broker.$SYS/messages/dropped.first", 10, "10"),
+        ("host.net_sent", 2e6, "2.00 MB/s"),
+        ('node.up{job="a"}.min', 1, "1"),
+        ("broker.$SYS/messages/dropped.rate", 20, "20.0/s"),
+        ("broker.$SYS/bytes/sent.rate", 2e6, "2.00 MB/s"),
+        ("backend.received_per_s.last", 90, "90.0/s"),
+        ("received_per_s.last", 92, "92.0/s"),
+        ("uplink.connected.min", 997, "997"),
+    ],
+)
+def test_an_expression_has_its_value(
+    run: Measured, expression: str, value: float, text: str
+) -> None:
+    found = evaluate(run, parse_expression(expression))
+    assert isinstance(found, Found), found
+    assert found.value == pytest.approx(value)
+    assert str(found) == text
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("device.latency.p99", "nothing was measured"),
+        ("idle.cpu", "nothing was measured"),
+        ("broker.cpu@connect", "nothing was measured"),
+        ("backend.acked_per_s@+500 device", "nothing was measured"),
+        ("device.ack_latency.actual.p99@+500 device", "nothing was measured"),
+        ("device.lost@later", "later was not played"),
+        ("redis.cpu", "redis is not watched: connection refused"),
+        ("edge.cpu", "edge is not watched: not of this machine"),
+        ("other.cpu", "other is not watched"),
+        ("broker.threads", "broker shows no threads"),
+        ("device.cpu", "populations have no metric cpu"),
+    ],
+)
+def test_an_expression_without_a_value_says_why(
+    run: Measured, expression: str, reason: str
+) -> None:
+    assert evaluate(run, parse_expression(expression)) == Missing(reason)
+
+
+@pytest.mark.parametrize(
+    ("steady_s", "metric", "found"),
+    [
+        (90, "1min.last", "which comes within 1 % of a load after 4:36, and the load lasted 1:30"),
+        (275, "1min.last@publish", "and the load lasted 4:35"),
+        (276, "1min.last", "5016"),
+        (300, "1min.last@publish", "5016"),
+        (300, "5min.last", "after 23:00, and the load lasted 5:00"),
+    ],
+)
+def test_a_moving_average_has_no_value_before_it_has_settled(
+    measured: MeasuredMaker, steady_s: float, metric: str, found: str
+) -> None:
+    readings = Statistics(count=5, last=5016)
+    watched = tuple(
+        Watched(
+            source="broker-0",
+            group="broker",
+            metric=f"$SYS/load/messages/received/{minutes}min",
+            whole=readings,
+            load=readings,
+            spans={"publish": readings},
+        )
+        for minutes in (1, 5)
+    )
+    connect, publish = measured().stages
+    stages = (connect, publish.model_copy(update={"steady_s": steady_s}))
+    run = measured(monitors=watched, stages=stages, phases=())
+    value = evaluate(run, parse_expression(f"broker.$SYS/load/messages/received/{metric}"))
+    assert found in (value.reason if isinstance(value, Missing) else f"{value.value:.0f}")
+    assert not isinstance(value, Missing) or value.word == "not settled"
+
+
+def test_a_stage_has_the_latencies_of_its_own(measured: MeasuredMaker) -> None:
+    stages = measured().stages
+    pair = LatencyPair(intended=Latency(count=1, p99=5), actual=Latency(count=1, p99=4))
+    load = stages[1].populations["device"].model_copy(update={"ack_latency_us": pair})
+    played = (stages[0], stages[1].model_copy(update={"populations": {"device": load}}))
+    run = measured(stages=played)
+    for clock, value in (("", 5), (".intended", 5), (".actual", 4)):
+        expression = parse_expression(f"device.ack_latency{clock}.p99@publish")
+        assert evaluate(run, expression) == Found(value, "us")
+
+
+def test_a_threshold_over_a_monitor_is_evaluated_in_words(run: Measured) -> None:
+    lines = ("broker.cpu < 80%", "broker.cpu.max < 0.8", "redis.cpu < 80%", "lost == 3")
+    verdict = evaluate_run(run, [parse_threshold(line) for line in lines])
+    assert [(t.passed, t.text) for t in verdict.thresholds] == [
+        (True, "found 60 %"),
+        (False, "found 90 %"),
+        (False, "redis is not watched: connection refused"),
+        (True, "found 3"),
+    ]
+
+
+def test_a_row_of_the_own_table_is_filled_from_the_result(run: Measured) -> None:
+    result = Result.of(run, evaluate_run(run, []))
+    columns = {
+        "CPU": "broker.cpu",
+        "lost": "lost",
+        "result": "verdict",
+        "why": "evidence",
+        "limit": "limited_by",
+        "took": "duration",
+        "how": "command",
+        "none": "redis.cpu",
+        "step": "step",
+        "words": "note",
+        "clients": "populations.device.clients",
+        "where": "target",
+    }
+    found = cells(columns, result)
+    assert (found["CPU"].value, found["CPU"].unit) == (0.6, "share")
+    assert (found["took"].value, found["took"].unit) == (10.9, "s")
+    assert {heading: cell.text for heading, cell in found.items()} == {
+        "CPU": "60 %",
+        "lost": "3",
+        "result": "pass",
+        "why": "–",
+        "limit": "none",
+        "took": "10.9 s",
+        "how": "–",
+        "none": "–",
+    }
+
+
+@pytest.mark.parametrize(
+    ("expression", "found"),
+    [
+        ("node-0.bytes_per_connection", "9.87 kB"),
+        ("node.bytes_per_connection", "9.87 kB"),
+        ("host.bytes_per_connection", "host: memory did not grow with connections"),
+        ("redis.bytes_per_connection", "redis is not watched"),
+        ("balance", "124 %"),
+        ("node.balance", "124 %"),
+        ("boxes.balance", "no name has several targets that clients were connected to"),
+        ("connects_per_s", "9\u202f876/s"),
+        ("connects_per_s@connect", "9\u202f876/s"),
+        ("disconnects_per_s@disconnect", "24\u202f999/s"),
+        ("connected_after@publish", "99\u202f996"),
+        ("peak_qos0_per_s", "26\u202f000/s"),
+        ("peak_qos1_per_s", "nothing came with QoS 1"),
+        ("took@disconnect", "4.0 s"),
+        ("took@nowhere", "nowhere was not played"),
+        ("received_per_s.max", "4\u202f012/s"),
+        ("device.stalled", "3"),
+    ],
+)
+def test_metrics_of_a_run_as_a_whole(measured: MeasuredMaker, expression: str, found: str) -> None:
+    still = {"stalled_total": 3, "stalled": 1}
+    run = measured(**fleet_parts(), device=still, stages=fleet_stages(measured()))
+    value = evaluate(run, parse_expression(expression))
+    assert (value.reason if isinstance(value, Missing) else str(value)) == found
+
+
+def test_a_run_without_connect_stages_has_no_rate_of_connecting(measured: MeasuredMaker) -> None:
+    found = evaluate(measured(stages=()), parse_expression("connects_per_s"))
+    assert found == Missing("no connect stage was played")
+
+
+def test_any_percentile_that_the_scenario_names_has_its_value(measured: MeasuredMaker) -> None:
+    histogram = Histogram.of(range(1_000_000, 101_000_000, 1_000_000))
+    shares = percentiles_in("device.latency.p95, p75: latency.p75, x.ack_latency.p99.99")
+    pair = HistogramPair(intended=histogram, actual=histogram)
+    run = measured(
+        device={
+            "ack_latency_us": pair.latency_us(shares=shares),
+            "connect_time_us": Latency.of(histogram, shares=shares),
+        }
+    )
+    for name, expected in (("p75", 75), ("p95", 95), ("p99.99", 100)):
+        for metric in ("ack_latency", "ack_latency.actual", "connect_time"):
+            found = evaluate(run, parse_expression(f"device.{metric}.{name}"))
+            assert isinstance(found, Found)
+            assert found.value == pytest.approx(1000 * expected, rel=1 / 64)
+    stored = Measured.model_validate_json(run.model_dump_json())
+    assert evaluate(stored, parse_expression("device.ack_latency.p95")) == evaluate(
+        run, parse_expression("device.ack_latency.p95")
+    )
+    assert isinstance(evaluate(run, parse_expression("device.ack_latency.p42")), Missing)
+
+
+def test_a_population_whose_messages_have_qos_0_has_no_acknowledgements(
+    measured: MeasuredMaker,
+) -> None:
+    silent = {"acknowledged": False, "acked_total": 0, "rates": Rates(sent_per_s=100)}
+    run = measured(device=silent, backend={"acknowledged": False})
+    for asked in (
+        "device.acked",
+        "device.acked_per_s",
+        "device.acked_per_s.max",
+        "acked_per_s",
+        "acked_per_s@publish",
+    ):
+        found = evaluate(run, parse_expression(asked))
+        assert isinstance(found, Missing), asked
+        assert found.reason == "messages of QoS 0 are not acknowledged"
+    result = Result.of(run, evaluate_run(run, []))
+    shown = cells({"acked/s": "acked_per_s", "sent/s": "device.sent_per_s"}, result)
+    assert [cell.text for cell in shown.values()] == ["–", "100/s"]
+
+
+def test_a_population_that_is_never_answered_has_no_messages_acknowledged(
+    measured: MeasuredMaker,
+) -> None:
+    run = measured(device={"acked_total": 0, "rates": Rates(sent_per_s=100)})
+    found = evaluate(run, parse_expression("device.acked_per_s"))
+    assert isinstance(found, Found)
+    assert found.value == 0

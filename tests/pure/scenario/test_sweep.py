@@ -1,0 +1,208 @@
+"""The steps of a sweep: which there are, what they are called, and what is wrong with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pubstorm.experiment.invocation import Invocation
+from pubstorm.scenario import Scenario, Sweep
+from pubstorm.scenario.rewrite import parse_override
+from pubstorm.scenario.sweep import written
+from tests.pure.scenario import varied
+from tests.pure.scenario.varied import CLIENTS, RATE, labels
+
+THRESHOLDS = "thresholds: [device.lost == 0]"
+
+
+def load(sweep: str, *overrides: str) -> Scenario:
+    return varied.load(THRESHOLDS, f"sweep: {sweep}", overrides=overrides)
+
+
+def problems(sweep: str, *overrides: str) -> list[str]:
+    return varied.problems(THRESHOLDS, f"sweep: {sweep}", overrides=overrides)
+
+
+def test_one_path_makes_a_step_for_each_value() -> None:
+    scenario = load("{vary: {populations.device.clients: [5, 2k]}}")
+    steps = [step.scenario for step in scenario.steps]
+    assert [step.populations["device"].clients for step in steps] == [5, 2000]
+    assert [step.sweep for step in steps] == [None, None]
+    assert scenario.populations["device"].clients == 10
+
+
+def test_several_paths_make_a_grid_whose_last_path_varies_fastest() -> None:
+    assert labels(vary={CLIENTS: [1, 2], RATE: ["1/s", "1/6 Hz"]}) == [
+        "clients 1, rate 1/s",
+        "clients 1, rate 1/6 Hz",
+        "clients 2, rate 1/s",
+        "clients 2, rate 1/6 Hz",
+    ]
+
+
+def test_steps_are_taken_one_by_one() -> None:
+    steps = [{CLIENTS: 300, "stages.0.connect.parallelism": 100}, {}]
+    assert labels(steps=steps) == ["clients 300, parallelism 100", "as written"]
+    named = [{"step": "a few", CLIENTS: 300}, {CLIENTS: 2000}]
+    assert labels(steps=named) == ["a few", "clients 2000"]
+
+
+def test_a_label_has_as_many_words_as_distinguish_its_path() -> None:
+    paths = {"populations.device.clients": [1], "populations.backend.clients": [2]}
+    assert labels(vary=paths) == ["device clients 1, backend clients 2"]
+
+
+def test_a_number_is_no_name_of_a_value() -> None:
+    assert labels(vary={"thresholds.0": ["device.lost < 3"]}) == ["thresholds 0 device.lost < 3"]
+
+
+def test_a_long_value_is_cut_in_a_label() -> None:
+    (label,) = labels(vary={"topology.brokers.broker.binary": ["/opt/" + "b" * 60]})
+    assert label == "binary /opt/" + "b" * 34 + "…"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (500, "500"),
+        ("10k", "10k"),
+        ("1/6 Hz", "1/6 Hz"),
+        ("500", '"500"'),
+        ("true", '"true"'),
+        (" x", '" x"'),
+        ("a: b", '"a: b"'),
+        ("", '""'),
+        (None, "null"),
+        ({"mean": "500B"}, '{"mean": "500B"}'),
+        (["é"], '["é"]'),
+    ],
+)
+def test_a_value_is_written_so_that_it_reads_back_the_same(value: object, text: str) -> None:
+    assert written(value) == text
+    assert parse_override(f"a={text}").value == value
+
+
+@pytest.mark.parametrize(
+    ("sweep", "is_ladder"),
+    [
+        ({"vary": {"a": [1]}}, False),
+        ({"variants": {"fast": {"a": 1}}}, False),
+        ({"vary": {CLIENTS: [500, "1k", 2000]}}, True),
+        ({"vary": {CLIENTS: [500, 300]}}, False),
+        ({"vary": {CLIENTS: [500, 500]}}, False),
+        ({"vary": {"target": ["mqtt://a", "mqtt://b"]}}, False),
+        ({"vary": {CLIENTS: [1, 2], RATE: ["1/s", "2/s"]}}, False),
+        ({"steps": [{CLIENTS: 1, RATE: "1/6 Hz"}, {CLIENTS: 2, RATE: "1/s"}]}, True),
+        ({"steps": [{CLIENTS: 2, RATE: "1/s"}, {CLIENTS: 2, RATE: "2/s"}]}, True),
+        ({"steps": [{}, {CLIENTS: 2}]}, False),
+    ],
+)
+def test_a_ladder_is_a_series_whose_load_only_grows(sweep: dict[str, Any], is_ladder: bool) -> None:
+    assert Sweep.model_validate(sweep).is_ladder is is_ladder
+
+
+def test_every_step_is_checked_and_each_problem_names_the_value_that_brought_it() -> None:
+    text = f"""
+  vary:
+    {CLIENTS}: [10, 10 apples]
+    {RATE}: [1/s, fast]
+    populations.devise.clients: [1]
+"""
+    assert problems(text) == [
+        f"s.yaml:9: sweep.vary.{CLIENTS}.1: found '10 apples', allowed is a count such as 1000, "
+        "10k or 1.5M [None]",
+        f"s.yaml:10: sweep.vary.{RATE}.1: found 'fast', allowed is a rate such as 10/s, 30/min or "
+        '1/6 Hz, or "max" [None]',
+        "s.yaml:11: sweep.vary.populations.devise.clients.0: 1: found 'devise', allowed are the "
+        "names device [did you mean device?]",
+    ]
+
+
+def test_what_only_some_steps_get_wrong_together_is_a_problem_of_the_step() -> None:
+    found = problems("{vary: {populations: [{other: {clients: 1}}]}}")
+    assert len(found) == 1
+    assert "thresholds.0: found the unknown population 'device'" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("sweep", "problem"),
+    [
+        ("{repeat: 2}", "sweep: found neither vary nor steps, needed is one of them"),
+        (
+            "{vary: {seed: [1]}, steps: [{seed: 2}]}",
+            "sweep: found vary and steps, needed is one of them",
+        ),
+        (
+            "{vary: {seed: 5}}",
+            "found 5, allowed for seed is a list of one or more values [write [5]]",
+        ),
+        (
+            "{vary: {seed: []}}",
+            "found a list of 0, allowed for seed is a list of one or more values",
+        ),
+        ("{vary: {sweep.repeat: [1, 2]}}", "found 'sweep.repeat', allowed are the other keys"),
+        ("{vary: {seed: [1]}, notes: {seed 2: x}}", "[did you mean 'seed 1'?]"),
+        ("{vary: {seed: [1]}, stop_when: [broken]}", "found 'broken', allowed is"),
+        ("{vary: {seed: [1]}, stop_when: [devise.lost > 0]}", "unknown population 'devise'"),
+        ("{vary: {seed: [1, 2]}, repeat: 501}", "found 1002 steps with repeats, allowed are 1000"),
+        (
+            "{steps: [{step: a, seed: 1}, {step: a, seed: 2}]}",
+            "found 'a', allowed is a name for each step that no other one has",
+        ),
+        ("{steps: [{step: 5}]}", "found 5, allowed is text"),
+        (
+            "{vary: {topology.brokers.broker.count: [1, 2]}, broker: same}",
+            "sweep.broker: found 'same' for steps with different brokers, allowed is 'fresh'",
+        ),
+    ],
+)
+def test_a_wrong_sweep_says_what_is_allowed(sweep: str, problem: str) -> None:
+    found = problems(sweep)
+    assert len(found) == 1
+    assert problem in found[0]
+
+
+@pytest.mark.parametrize(
+    ("override", "count"),
+    [
+        ("sweep.vary={populations.device.clients: [1, 2]}", 2),
+        ("sweep={steps: [{seed: 2}], repeat: 2}", 1),
+        ("sweep.repeat=3", 3),
+        ("sweep=null", 0),
+    ],
+)
+def test_the_command_line_changes_the_sweep_itself(override: str, count: int) -> None:
+    assert len(load("{vary: {seed: [1, 2, 3]}}", override).steps) == count
+
+
+def test_a_problem_of_a_sweep_from_the_command_line_names_its_setting() -> None:
+    override = "sweep={vary: {populations.device.clients: [no]}}"
+    (found,) = problems("{}", override)
+    assert found.startswith(f"--set {override}: sweep")
+
+
+def test_a_step_outranks_a_setting_of_the_command_line() -> None:
+    scenario = load("{vary: {populations.device.clients: [7]}}", "populations.device.clients=99")
+    assert scenario.steps[0].scenario.populations["device"].clients == 7
+
+
+def test_a_step_remembers_what_it_was_made_with() -> None:
+    scenario = load("{vary: {populations.device.clients: [7]}}", "seed=2")
+    noted = scenario.steps[0].scenario.source_text.splitlines()[-3:]
+    assert noted == [
+        "# with --set seed=2",
+        "# with --set sweep=null",
+        "# with --set populations.device.clients=7",
+    ]
+
+
+def test_the_command_of_a_step_plays_it_alone() -> None:
+    asked = Invocation("s.yaml", ("seed=2", "sweep.repeat=2"), "mqtt://h")
+    assert (
+        asked.command() == "pubstorm run s.yaml --target mqtt://h --set seed=2 --set sweep.repeat=2"
+    )
+    command = asked.step_command("sweep=null", ["a.rate=1/6 Hz"])
+    assert command == (
+        "pubstorm run s.yaml --target mqtt://h --set seed=2 --set sweep=null --set 'a.rate=1/6 Hz'"
+    )

@@ -1,0 +1,197 @@
+"""The guard of the page: names, origins, token and TLS, on a real server."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kit.example_run import write_run
+from tests.kit.ports import free_port
+from tests.kit.serving import Served, serving
+from tests.pure.web.test_view import failure
+
+TOKEN = "0123456789abcdef"
+WORDS = {"words": "stop"}
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("stored")
+    write_run(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("keys")
+    command = [sys.executable, "-m", "pubstorm", "keys", "ca", str(folder), "--name", "localhost"]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plain(stored: Path) -> Iterator[Served]:
+    with serving("view", str(stored), f"--listen=127.0.0.1:{free_port()}") as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def guarded(stored: Path, keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    file = tmp_path_factory.mktemp("token") / "token"
+    file.write_text(f"{TOKEN}\n")
+    tls = ["--cert", str(keys / "server.crt"), "--key", str(keys / "server.key")]
+    listen = f"--listen=0.0.0.0:{free_port()}"
+    with serving("view", str(stored), listen, "--token-file", str(file), *tls) as served:
+        yield Served(served.url.replace("0.0.0.0", "127.0.0.1"), served.process)
+
+
+@pytest.mark.parametrize("name", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""])
+def test_a_strange_name_is_refused(name: str, plain: Served) -> None:
+    for path in ("", "events", "live.js"):
+        answer = plain.ask(path, headers={"Host": name})
+        assert answer.status == 421
+        assert "allowed are 127.0.0.1:" in answer.text
+
+
+@pytest.mark.parametrize("name", ["localhost", "LOCALHOST", "127.0.0.1"])
+def test_the_names_of_loopback_are_answered(name: str, plain: Served) -> None:
+    port = plain.host.rpartition(":")[2]
+    assert plain.ask(headers={"Host": f"{name}:{port}"}).status == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "https://HOST"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Content-Type": "text/plain"},
+        {"Content-Type": "application/x-www-form-urlencoded"},
+    ],
+    ids=str,
+)
+def test_a_request_of_another_site_is_refused(headers: dict[str, str], plain: Served) -> None:
+    sent = {name: value.replace("HOST", plain.host) for name, value in headers.items()}
+    answer = plain.ask("control", WORDS, sent)
+    assert (answer.status, answer.text) == (403, "allowed are requests of this page only\n")
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"Origin": "http://HOST"}, {"Sec-Fetch-Site": "same-origin"}]
+)
+def test_a_request_of_the_page_is_answered(headers: dict[str, str], plain: Served) -> None:
+    sent = {name: value.replace("HOST", plain.host) for name, value in headers.items()}
+    assert plain.ask("control", WORDS, sent).status == 200
+
+
+@pytest.mark.parametrize("path", ["events", "control", "report.html", "live.js", "chart.js", "x"])
+def test_nothing_opens_without_the_token(path: str, guarded: Served) -> None:
+    body = WORDS if path == "control" else None
+    for headers in (
+        {},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": f"Basic {TOKEN}"},
+        {"Cookie": f"pubstorm-{guarded.host.rpartition(':')[2]}={TOKEN}"},
+        {"Cookie": "\x7f=;"},
+    ):
+        answer = guarded.ask(path, body, headers)
+        assert (answer.status, answer.text) == (401, "the page needs its token\n")
+
+
+def test_a_person_gives_the_token_once(guarded: Served) -> None:
+    asked = guarded.ask()
+    assert (asked.status, "Token of the page" in asked.text) == (401, True)
+    assert guarded.ask("login.js").status == 200
+    wrong = guarded.ask("login", {"token": "wrong"})
+    assert (wrong.status, wrong.text) == (403, "this is not the token of the page\n")
+    answer = guarded.ask("login", {"token": TOKEN})
+    assert answer.status == 200
+    cookie, *rules = answer.headers["set-cookie"].split("; ")
+    assert {rule.lower() for rule in rules} == {"httponly", "path=/", "samesite=strict", "secure"}
+    assert TOKEN not in cookie
+    assert guarded.ask(headers={"Cookie": cookie}).status == 200
+    assert guarded.ask("control", WORDS, {"Cookie": cookie}).status == 200
+    foreign = {"Cookie": cookie, "Origin": "https://evil.example"}
+    assert guarded.ask("control", WORDS, foreign).status == 403
+
+
+def test_a_program_sends_the_token_with_each_request(guarded: Served) -> None:
+    answer = guarded.ask(headers={"Authorization": f"Bearer {TOKEN}"})
+    assert answer.status == 200
+
+
+@pytest.mark.parametrize("body", [None, [], {"token": 5}, {"token": "é"}, {"token": "x" * 10_000}])
+def test_no_broken_login_opens(body: object, guarded: Served) -> None:
+    headers = {"Content-Type": "application/json"}
+    assert guarded.ask("login", {} if body is None else body, headers).status == 403
+
+
+def test_an_open_address_needs_tls(stored: Path) -> None:
+    code, text = failure("view", str(stored), "--listen", "0.0.0.0:8780")
+    assert (code, text) == (
+        2,
+        "error: found --listen 0.0.0.0:8780 without --cert and --key, allowed for addresses of "
+        "this machine only\n"
+        "  hint: pubstorm keys ca makes a certificate, openssl rand -hex 32 a token\n",
+    )
+    code, text = failure("run", "quickstart", "--web=0.0.0.0:8780")
+    assert (code, "without --web-cert and --web-key" in text) == (2, True)
+
+
+def test_an_open_address_without_a_token_gets_one(stored: Path, keys: Path) -> None:
+    tls = ["--cert", str(keys / "server.crt"), "--key", str(keys / "server.key")]
+    with serving("view", str(stored), f"--listen=0.0.0.0:{free_port()}", *tls) as served:
+        found = re.fullmatch(r"https://0\.0\.0\.0:\d+/#token=([\w-]{20,})", served.url)
+        assert found is not None
+        local = Served(served.url.partition("#")[0].replace("0.0.0.0", "127.0.0.1"), served.process)
+        assert local.ask().status == 401
+        assert local.ask(headers={"Authorization": f"Bearer {found[1]}"}).status == 200
+
+
+def test_the_token_may_be_a_variable(stored: Path) -> None:
+    listen = f"--listen=127.0.0.1:{free_port()}"
+    with serving("view", str(stored), listen, PUBSTORM_WEB_TOKEN=TOKEN) as served:
+        assert TOKEN not in served.url
+        assert served.ask().status == 401
+        assert served.ask(headers={"Authorization": f"Bearer {TOKEN}"}).status == 200
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--listen", "here"], "found --listen here, allowed is HOST:PORT"),
+        (["--listen", "127.0.0.1:99999"], "found --listen 127.0.0.1:99999, allowed is HOST:PORT"),
+        (["--token-file", "none"], "none cannot be read: No such file or directory"),
+        (["--cert", "none"], "found one of --cert and --key, needed are both"),
+    ],
+)
+def test_wrong_options_are_errors(options: list[str], message: str, stored: Path) -> None:
+    code, text = failure("view", str(stored), *options)
+    assert (code, text.splitlines()[0]) == (2, f"error: {message}")
+
+
+def test_a_scenario_behind_web_is_explained() -> None:
+    code, text = failure("run", "--web", "quickstart")
+    assert (code, text) == (
+        2,
+        "error: found --web quickstart, allowed is HOST:PORT\n"
+        "  hint: for example --web=127.0.0.1:8780; --web behind SCENARIO stands for this address\n",
+    )
+
+
+def test_a_taken_port_is_an_error_before_anything_starts(plain: Served, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    code, text = failure("run", "quickstart", f"--web={plain.host}", "--out", str(out))
+    assert (code, text) == (
+        2,
+        f"error: cannot listen on {plain.host}: Address already in use\n"
+        "  hint: end the program that listens there, or give another port\n",
+    )
+    assert not out.exists()

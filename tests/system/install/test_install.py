@@ -1,0 +1,215 @@
+"""The sdist and the wheel: complete, small, and enough for a first run in an empty environment. The
+programs are those that are built already, because a build of their own takes minutes."""
+
+from __future__ import annotations
+
+import email
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pubstorm.host.binaries import broker_path, engine_path, proxy_path, zmq_path
+from tests.kit.runs import brokers_in
+from tests.kit.starved import passes
+
+ROOT = Path(__file__).parents[3]
+WHEEL_BYTES_MAX = 15_000_000
+PLATFORM = "manylinux_2_17_x86_64"
+BUILDS = "it builds and installs packages"
+pytestmark = [pytest.mark.xdist_group("install")]
+
+
+@dataclass(frozen=True)
+class Built:
+    """The packages, and the sdist as it is unpacked."""
+
+    source: Path
+    wheel: Path
+
+
+def call(*words: str | Path, cwd: Path, **environment: str) -> str:
+    """Runs a command. Returns its output."""
+    done = subprocess.run(
+        [*map(str, words)],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """An sdist, and a wheel from that sdist with the programs that are built, stripped."""
+    pytest.importorskip("hatchling", reason="hatchling is not installed")
+    folder = tmp_path_factory.mktemp("packages")
+    call(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", folder, cwd=ROOT)
+    (sdist,) = folder.glob("*.tar.gz")
+    call("tar", "-xf", sdist, cwd=folder)
+    source = folder / sdist.name.removesuffix(".tar.gz")
+    programs = folder / "programs"
+    programs.mkdir()
+    for program in (engine_path(), broker_path(), proxy_path(), zmq_path()):
+        call("strip", "-o", programs / program.name, program, cwd=folder)
+    options = ("build", "-t", "wheel", "-d", folder)
+    environment = {"PUBSTORM_PROGRAMS": str(programs), "PUBSTORM_PLATFORM": PLATFORM}
+    call(sys.executable, "-m", "hatchling", *options, cwd=source, **environment)
+    (wheel,) = folder.glob("*.whl")
+    return Built(source, wheel)
+
+
+@pytest.mark.slow(BUILDS)
+def test_the_sdist_has_all_that_a_build_needs(built: Built) -> None:
+    for folder in ("crates", "contract", "scenarios", "python"):
+        wanted = {
+            path.relative_to(ROOT)
+            for path in (ROOT / folder).rglob("*")
+            if path.is_file() and "__pycache__" not in path.parts
+        }
+        there = {path.relative_to(built.source) for path in (built.source / folder).rglob("*")}
+        assert wanted <= there
+    command = ("cargo", "metadata", "--locked", "--offline", "--no-deps", "--format-version", "1")
+    members = json.loads(call(*command, cwd=built.source).splitlines()[-1])["packages"]
+    assert {f"pubstorm-{name}" for name in ("engine", "broker", "proxy", "zmq")} <= {
+        member["name"] for member in members
+    }
+    assert not [path for path in built.source.iterdir() if path.name in {"target", ".venv", "runs"}]
+
+
+@pytest.mark.slow(BUILDS)
+def test_the_wheel_is_small_and_complete(built: Built) -> None:
+    assert built.wheel.name.endswith(f"-py3-none-{PLATFORM}.whl")
+    assert built.wheel.stat().st_size <= WHEEL_BYTES_MAX
+    with zipfile.ZipFile(built.wheel) as archive:
+        infos = {info.filename: info for info in archive.infolist()}
+        (path,) = (name for name in infos if name.endswith(".dist-info/METADATA"))
+        metadata = email.message_from_bytes(archive.read(path))
+    for program in ("engine", "broker", "proxy", "zmq"):
+        assert infos[f"pubstorm/bin/pubstorm-{program}"].external_attr >> 16 & 0o111
+    ready = {f"pubstorm/scenarios/{path.name}" for path in (ROOT / "scenarios").iterdir()}
+    assert ready <= {*infos}
+    assert "pubstorm/py.typed" in infos
+    assert not [name for name in infos if name.startswith(("tests", "crates"))]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {*metadata.get_all("Provides-Extra", [])} == {*project["optional-dependencies"]}
+
+
+def test_every_extra_is_locked_and_can_thus_be_installed() -> None:
+    """A lock resolves its extras together with the dependencies."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    locked = {
+        line.split()[0].lower()
+        for file in ROOT.glob("requirements*.txt")
+        for line in file.read_text().splitlines()
+        if "==" in line
+    }
+    extras = project["optional-dependencies"]
+    wanted = {each for extra in extras.values() for each in extra} | {*project["dependencies"]}
+    assert {each.lower() for each in wanted} <= locked
+
+
+def test_the_folder_of_the_programs_must_have_them_all(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling", reason="hatchling is not installed")
+    words = ("-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path))
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=ROOT,
+        env={**os.environ, "PUBSTORM_PROGRAMS": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert f"{tmp_path}/pubstorm-engine is missing: build pubstorm-engine first" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def bin_folder(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an environment with nothing but the wheel and what it needs."""
+    return installed(built, tmp_path_factory.mktemp("environment"))
+
+
+def installed(built: Built, folder: Path) -> Path:
+    """Installs the wheel into a new environment below a folder; returns its programs."""
+    environment = folder / "venv"
+    call(sys.executable, "-m", "venv", environment, cwd=environment.parent)
+    pip: Sequence[str | Path] = (environment / "bin" / "pip", "install", "--quiet")
+    call(*pip, "--only-binary", ":all:", built.wheel, cwd=environment.parent)
+    return environment / "bin"
+
+
+@pytest.mark.slow(BUILDS)
+def test_a_first_run_needs_nothing_but_the_wheel(bin_folder: Path, tmp_path: Path) -> None:
+    alone = {"PATH": os.defpath, "HOME": str(tmp_path), "LANG": "C.UTF-8"}
+    own_ports = {name: value for name, value in os.environ.items() if name.startswith("PUBSTORM_P")}
+    words = ("run", "quickstart", "--no-report", "--out", "run")
+    any_speed = ("--set", "validity.lateness_p99=1min", "--set", "validity.busy=100%")
+    done = subprocess.run(
+        [bin_folder / "pubstorm", *words, *any_speed],
+        cwd=tmp_path,
+        env={**alone, **own_ports},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert passes(done.returncode, result), result["verdict"]
+    assert result["populations"]["backend"]["received_total"] > 0
+
+
+@pytest.mark.slow(BUILDS)
+def test_a_new_user_gets_a_verdict_about_a_broker_with_one_line(
+    built: Built, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The times are printed and not asserted: an aim is a verdict within 60 s."""
+    start_s = time.monotonic()
+    pubstorm = installed(built, tmp_path) / "pubstorm"
+    install_s = time.monotonic() - start_s
+    with brokers_in(tmp_path) as mosquitto:
+        broker = mosquitto()
+        line = ("bench", "pub", broker.url, "--for", "5s", "--out", "run")
+        start_s = time.monotonic()
+        done = subprocess.run(
+            [pubstorm, *line, "--set", "validity.lateness_p99=1min", "--set", "validity.busy=100%"],
+            cwd=tmp_path,
+            env={"PATH": os.defpath, "HOME": str(tmp_path), "LANG": "C.UTF-8"},
+            capture_output=True,
+            text=True,
+            timeout=500,
+            check=False,
+        )
+        verdict_s = time.monotonic() - start_s
+    with capsys.disabled():
+        print(f"\n{install_s:.1f} s to install, {verdict_s:.1f} s from the line to the verdict")
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert passes(done.returncode, result), done.stderr
+    assert result["verdict"]["status"].upper() in done.stdout
+    assert result["populations"]["publisher"]["sent_total"] > 0
+
+
+@pytest.mark.slow(BUILDS)
+def test_the_installed_programs_are_those_of_the_wheel(bin_folder: Path, tmp_path: Path) -> None:
+    find = "from pubstorm.host.binaries import *; print(engine_path(), zmq_path())"
+    found = call(bin_folder / "python", "-c", find, cwd=tmp_path).split()
+    assert all(Path(path).is_relative_to(bin_folder.parent) for path in found)
+    for path in found:
+        assert "Usage" in call(path, "--help", cwd=tmp_path)
+    assert shutil.which("pubstorm", path=str(bin_folder))

@@ -1,0 +1,126 @@
+"""Things to watch, for the tests of this folder: brokers and processes of the tests' own, and how
+to wait for a reading."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pubstorm.contract.target import Target
+from pubstorm.measure.monitors import Monitor, MonitorError
+from pubstorm.topology.adapters.mosquitto import configuration, find_mosquitto
+from tests.kit.ports import free_port
+
+DEADLINE_S = 30.0
+Readings = dict[str, float]
+
+
+@pytest.fixture
+def mosquitto(tmp_path: Path) -> Iterator[Callable[..., Target]]:
+    """Starts brokers with settings; they are gone after the test."""
+    binary = find_mosquitto()
+    if binary is None:
+        pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(**settings: object) -> Target:
+        port = free_port()
+        config = tmp_path / f"mosquitto-{port}.conf"
+        config.write_text(configuration(settings, f"{port} 127.0.0.1", tmp_path))
+        process = subprocess.Popen([binary, "-c", str(config)], stderr=subprocess.DEVNULL)
+        started.append(process)
+        wait_until(lambda: process.poll() is not None or answers(port))
+        assert process.poll() is None, config.read_text()
+        return Target(host="127.0.0.1", port=port)
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def child() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+    """Starts Python programs, each given as text, which say a line when they are ready; they are
+    gone after the test, with what they started."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(program: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def read_until() -> Callable[..., Readings]:
+    """Reads a monitor until it has yielded some metrics. Returns the latest value of each."""
+
+    def read(monitor: Monitor, *metrics: str) -> Readings:
+        found: Readings = {}
+
+        def complete() -> bool:
+            found.update({reading.metric: reading.value for reading in monitor.read()})
+            return found.keys() >= {*metrics}
+
+        wait_until(complete)
+        return found
+
+    return read
+
+
+@pytest.fixture
+def problem_of() -> Callable[[Monitor], str]:
+    """Reads a monitor until it has a problem; its words."""
+
+    def read(monitor: Monitor) -> str:
+        found: list[str] = []
+
+        def failed() -> bool:
+            try:
+                list(monitor.read())
+            except MonitorError as error:
+                found.append(str(error))
+            return bool(found)
+
+        wait_until(failed)
+        return found[0]
+
+    return read
+
+
+@pytest.fixture
+def eventually() -> Callable[[Callable[[], bool]], None]:
+    """Waits until something holds, and fails where it never does."""
+    return wait_until
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline_s, "it never came to hold"
+
+
+def answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True

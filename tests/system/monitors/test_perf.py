@@ -1,0 +1,173 @@
+"""Profiles: what perf prints, real recordings, and every reason why there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pubstorm.contract.plan import HoldAction, Plan, PublishAction, Stage
+from pubstorm.measure.monitors.perf import Perf, PerfError, explained, parse_script
+from pubstorm.measure.monitors.profiling import Profiler, ProfileSpec
+from pubstorm.result import ProfileResult
+from pubstorm.scenario.monitors import Process
+from tests.kit import made
+from tests.kit.made import SECOND_NS
+
+ChildMaker = Callable[[str], subprocess.Popen[str]]
+BUSY = "print('ready', flush=True)\nwhile True: pass"
+SCRIPT = """\
+mosquitto
+\tffffffff8110a2b4 finish_task_switch.isra.0 ([kernel.kallsyms])
+\tffffffff81c7a5d4 schedule ([kernel.kallsyms])
+\t    7f4d455329c0 __GI___libc_write (/usr/lib/x86_64-linux-gnu/libc.so.6)
+\t    7f4d45c56240 [unknown] ([unknown])
+
+mosquitto
+\t    5603a2b41f00 [unknown] (/usr/sbin/mosquitto (deleted))
+
+some worker
+\t    5603a2b41f00 Ring<a;b>::push(int, char) const (/opt/broker)
+
+mosquitto
+\tffffffff8110a2b4 finish_task_switch.isra.0 ([kernel.kallsyms])
+\tffffffff81c7a5d4 schedule ([kernel.kallsyms])
+\t    7f4d455329c0 __GI___libc_write (/usr/lib/x86_64-linux-gnu/libc.so.6)
+\t    7f4d45c56240 [unknown] ([unknown])
+"""
+
+
+def plan(*actions: PublishAction | HoldAction) -> Plan:
+    return made.plan(stages=tuple(Stage(name=a.kind, action=a, populations=()) for a in actions))
+
+
+def profiled(folder: Path, pid: int, *stages: int, after_ns: int = 0) -> ProfileResult:
+    """The profile of stage 1 of two, of which some are entered. On a busy machine perf takes a
+    second until it samples."""
+    played = plan(HoldAction(duration_ns=SECOND_NS), PublishAction(duration_ns=3 * SECOND_NS))
+    spec = ProfileSpec(
+        broker="broker-0",
+        process=Process(pid=pid),
+        stage=1,
+        after_ns=after_ns,
+        duration_ns=10 * SECOND_NS,
+        frequency=199,
+    )
+
+    async def run() -> ProfileResult:
+        profiler = Profiler(spec, played, Perf(folder / "profile", spec.frequency, ()))
+        await profiler.prepare()
+        for stage in stages:
+            profiler.enter_stage(stage, time.monotonic_ns())
+        recording = profiler._recording
+        if recording is not None:
+            await recording
+        return await profiler.finish()
+
+    return asyncio.run(run())
+
+
+def test_samples_are_counted_by_function_and_by_stack() -> None:
+    profile = parse_script(SCRIPT.splitlines())
+    assert profile.samples_total == 4
+    assert [(s.share, s.command, s.module, s.symbol) for s in profile.symbols()] == [
+        (0.5, "mosquitto", "[kernel.kallsyms]", "finish_task_switch.isra.0"),
+        (0.25, "mosquitto", "/usr/sbin/mosquitto (deleted)", "[mosquitto (deleted)]"),
+        (0.25, "some worker", "/opt/broker", "Ring<a;b>::push(int, char) const"),
+    ]
+    assert profile.folded().splitlines() == [
+        "mosquitto;[mosquitto (deleted)] 1",
+        "mosquitto;[unknown];__GI___libc_write;schedule;finish_task_switch.isra.0 2",
+        "some worker;Ring<a:b>::push(int, char) const 1",
+    ]
+
+
+def test_nothing_recorded_is_an_empty_profile() -> None:
+    profile = parse_script([])
+    assert (profile.samples_total, profile.symbols(), profile.folded()) == (0, (), "")
+
+
+@pytest.mark.parametrize(
+    ("words", "explanation"),
+    [
+        ("Consider adjusting /proc/sys/kernel/perf_event_paranoid", "kernel.perf_event_paranoid"),
+        ("Permission denied", "run as root"),
+        ("Couldn't create thread/CPU maps: No such process", "had ended before"),
+        ("Something new", "perf recorded nothing: Something new"),
+        ("", "it said nothing"),
+    ],
+)
+def test_an_empty_perf_recording_is_reported_with_the_fix(words: str, explanation: str) -> None:
+    assert explanation in explained(words)
+
+
+def test_a_missing_perf_is_reported_with_the_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = profiled(tmp_path, 1, 0, 1)
+    assert found.status == "missing"
+    assert "perf is not installed: apt-get install linux-perf" in found.text
+    assert (found.samples_total, found.symbols, found.folded_file) == (0, (), None)
+
+
+def test_a_process_is_profiled_until_the_load_of_its_stage_ends(
+    child: ChildMaker, tmp_path: Path
+) -> None:
+    needs_perf()
+    found = profiled(tmp_path, child(BUSY).pid, 0, 1)
+    if "not allowed" in found.text:
+        pytest.skip(found.text)
+    assert found.status == "recorded", found.text
+    assert (found.broker, found.stage) == ("broker-0", "publish")
+    assert found.samples_total > 0
+    assert 0 < sum(symbol.share for symbol in found.symbols) <= 1.001
+    folded = (tmp_path / str(found.folded_file)).read_text().splitlines()
+    assert sum(int(line.rpartition(" ")[2]) for line in folded) == found.samples_total
+    assert (tmp_path / "profile" / "perf.data").exists()
+
+
+def test_a_process_that_is_gone_is_reported(tmp_path: Path) -> None:
+    needs_perf()
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    found = profiled(tmp_path, gone.pid, 0, 1)
+    assert found.status == "missing"
+    assert f"no process {gone.pid}" in found.text
+
+
+def test_a_stage_that_is_not_reached_or_too_short_is_reported(tmp_path: Path) -> None:
+    needs_perf()
+    assert profiled(tmp_path, 1, 0).text == "the run ended before stage publish"
+    found = profiled(tmp_path, 1, 0, 1, after_ns=4 * SECOND_NS)
+    assert "the stage was over before the profile was to begin" in found.text
+
+
+def test_a_broken_perf_ends_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "perf"
+    program.write_text("#!/bin/sh\necho out of luck >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    found = profiled(tmp_path, 1, 0, 1)
+    assert (found.status, found.text) == ("missing", "perf recorded nothing: out of luck")
+
+
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
+    needs_perf()
+    (tmp_path / "file").touch()
+
+    async def prepare() -> None:
+        await Perf(tmp_path / "file" / "profile", 99, ()).prepare()
+
+    with pytest.raises(PerfError, match=r"cannot write .*profile: Not a directory"):
+        asyncio.run(prepare())
+
+
+def needs_perf() -> None:
+    if shutil.which("perf") is None:
+        pytest.skip("perf is not installed (apt-get install linux-perf)")

@@ -1,0 +1,134 @@
+"""Subscribers of pyzmq as a process, before a real PUB socket; a run uses them for CURVE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import zmq
+
+from pubstorm.contract.flows import FixedPayload
+from pubstorm.contract.plan import DisconnectAction, Plan, PublishAction, Stage
+from pubstorm.contract.protocol import Zmtp
+from pubstorm.fleet.curve import CurveKeys
+from pubstorm.fleet.zmq_agent.messages import STAMP
+from tests.system.publishers.conftest import (
+    CONNECT,
+    AgentMaker,
+    feed,
+    plan,
+    publication,
+    subscriber,
+)
+
+SUBSCRIBER = 1
+LONG = PublishAction(duration_ns=10**12)
+ACTIONS = (CONNECT, LONG, DisconnectAction(rate_per_s=None))
+Context = zmq.Context[zmq.Socket[bytes]]
+
+
+@pytest.fixture
+def context() -> Iterator[Context]:
+    with zmq.Context() as made:
+        yield made
+
+
+def server(context: Context, plan: Plan) -> zmq.Socket[bytes]:
+    """A socket like PUB that also receives each subscription."""
+    made = context.socket(zmq.XPUB)
+    made.setsockopt(zmq.LINGER, 0)
+    made.setsockopt(zmq.XPUB_VERBOSE, 1)
+    made.setsockopt(zmq.RCVTIMEO, 20_000)
+    made.bind(f"tcp://{plan.targets[0]}")
+    return made
+
+
+def stamped(place: int) -> bytes:
+    return STAMP.pack(77, place, 0, 1, 2)
+
+
+def test_each_client_has_what_is_sent_and_knows_what_is_missing(
+    agent: AgentMaker, context: Context
+) -> None:
+    played = plan(feed(), subscriber(clients=3), actions=ACTIONS)
+    pub = server(context, played)
+    clients = agent(played, SUBSCRIBER)
+    assert clients.hello().clients == (0, 3)
+    clients.enter(0)
+    clients.settle(0)
+    assert [pub.recv() for _ in range(3)] == [b"\x01"] * 3
+    clients.enter(1)
+    for place in (0, 1, 5, 4, 4):
+        pub.send(stamped(place))
+    pub.send(b"of no one")
+
+    def flow() -> tuple[int, ...]:
+        counters = clients.totals.whole().flow(0, SUBSCRIBER).counters
+        names = ("received", "missing", "reordered", "duplicate")
+        return tuple(counters[f"{name}_total"] for name in names)
+
+    clients.until(lambda _: clients.count("foreign_total", SUBSCRIBER) == 3)
+    assert flow() == (12, 6, 3, 3)
+    assert clients.totals.whole().flow(0, SUBSCRIBER).latency_intended.value().count == 15
+    clients.enter(2)
+    assert clients.settle(2).populations[SUBSCRIBER].gauges.connected == 0
+    assert clients.count("connected_total", SUBSCRIBER) == 3
+    assert clients.stop() == 0
+    pub.close()
+
+
+def test_payloads_without_room_for_a_stamp_are_counted(agent: AgentMaker, context: Context) -> None:
+    played = plan(
+        feed(publication(topic="a/{0..1}", payload=FixedPayload(bytes=8))),
+        subscriber(),
+        actions=ACTIONS,
+    )
+    pub = server(context, played)
+    clients = agent(played, SUBSCRIBER)
+    clients.hello()
+    clients.enter(0)
+    pub.recv()
+    for topic in (b"a/0", b"a/1", b"a/2"):
+        pub.send_multipart([topic, b"short"])
+    clients.until(lambda _: clients.count("foreign_total", SUBSCRIBER) == 1)
+    assert clients.totals.whole().flow(0, SUBSCRIBER).counters["received_total"] == 2
+    pub.close()
+
+
+def test_connect_stages_of_equal_size_are_distinguished(
+    agent: AgentMaker, context: Context
+) -> None:
+    both = (subscriber(clients=2), subscriber(clients=2))
+    played = plan(feed(), *both, actions=(CONNECT, CONNECT))
+    one = CONNECT.model_copy(update={"clients": (1,)})
+    stages = (
+        Stage(name=name, action=one, populations=(index,))
+        for index, name in ((1, "first"), (2, "second"))
+    )
+    played = played.model_copy(update={"stages": tuple(stages)})
+    pub = server(context, played)
+    clients = agent(played, 2)
+    clients.hello()
+    clients.enter(0)
+    assert clients.settle(0).populations[2].gauges.ready == 0
+    clients.enter(1)
+    assert clients.settle(1).populations[2].gauges.ready == 1
+    pub.close()
+
+
+@pytest.mark.parametrize("are_strangers", [False, True])
+def test_curve_lets_in_those_with_keys_of_the_run(agent: AgentMaker, are_strangers: bool) -> None:
+    curve = Zmtp(player="pyzmq", high_water_mark=10, security="curve")
+    played = plan(feed(protocol=curve), subscriber(protocol=curve, reconnect=None), actions=ACTIONS)
+    keys = CurveKeys(played)
+    guests = dict(keys.environment(SUBSCRIBER))
+    if are_strangers:
+        others = CurveKeys(played).environment(SUBSCRIBER)
+        guests = {name: guests[name] if "SERVER" in name else others[name] for name in guests}
+    publisher = agent(played, 0, **keys.environment(0))
+    publisher.hello()
+    clients = agent(played, SUBSCRIBER, **guests)
+    clients.hello()
+    clients.enter(0)
+    ready = clients.settle(0).populations[SUBSCRIBER].gauges.ready
+    assert ready == int(not are_strangers)

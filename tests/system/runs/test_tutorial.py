@@ -1,0 +1,51 @@
+"""Plays the tutorial as a reader does: writes its files, runs its commands, compares the output."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kit.runs import ANY_SPEED, DATA_ONLY
+
+PAGE = (Path(__file__).parents[3] / "docs/tutorial/first-scenario.md").read_text(encoding="utf-8")
+FILES = dict(re.findall(r"^```yaml\n# (\S+)\n(.*?)^```", PAGE, re.M | re.S))
+COMMANDS = re.findall(r"^```console\n\$ pubstorm ([^\n]+)\n(.*?)^```", PAGE, re.M | re.S)
+NUMBER = re.compile(r"[+±≥]?\d[\d\u202f,.:-]*(?: ?(?:ns|µs|ms|s|min|%|[kMGKT]?i?B)\b(?:/s)?|%)?")
+FRAME = re.compile(r"[│╭╮╰╯─━]+")
+LEFT_OUT = "..."
+
+
+def seen(line: str) -> str:
+    """Returns a line of output without what differs between two runs: numbers, their units, widths,
+    and the component that set the limit, which on a busy machine is the host."""
+    line = re.sub(r"(; )?limited by .*|\b(?:none|host|broker)\s*$", "", FRAME.sub(" ", line))
+    return " ".join(NUMBER.sub("#", line).split()).rstrip(".")
+
+
+def test_the_tutorial_has_steps() -> None:
+    assert len(FILES) == 4
+    assert len(COMMANDS) == 6
+
+
+@pytest.mark.parametrize(("command", "shown"), COMMANDS, ids=[each[0] for each in COMMANDS])
+def test_each_command_prints_what_the_tutorial_shows(
+    tmp_path: Path, command: str, shown: str
+) -> None:
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    words = shlex.split(command)
+    words += [*ANY_SPEED, *DATA_ONLY] if words[0] == "run" else []
+    program = [sys.executable, "-m", "pubstorm", *words]
+    played = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=180)
+    assert played.returncode == (1 if "misspelt" in command else 0), played.stderr
+    printed, position = " ".join(map(seen, played.stdout.splitlines())), 0
+    # A run that the host limited says that instead.
+    is_busy = re.search("the host's processors were busy|the hypervisor gave", played.stdout)
+    for line in shown.splitlines():
+        if is_busy and "the generator kept up" in line:
+            continue
+        position = printed.find(seen(line), position) if line != LEFT_OUT else position
+        assert position >= 0, f"not printed: {line}\n{played.stdout}"

@@ -1,0 +1,201 @@
+"""Redis beside the brokers of a run: up before them, filled, watched, and gone after them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from pubstorm.contract.plan import Plan
+from pubstorm.errors import TopologyError, UsageError
+from pubstorm.plan import provisional_plan
+from pubstorm.scenario import Scenario, parse_scenario
+from pubstorm.topology import BrokerDied, BrokerEvent, Topology
+from pubstorm.topology.services import redis as redis_service
+from pubstorm.topology.services.redis import configuration, find_redis
+from pubstorm.topology.started import STARTED_FILE, read_record
+from tests.kit.ports import free_port
+
+SCENARIO = """\
+topology:
+  services: {{users: {service}}}
+  brokers: {{main: mosquitto}}
+populations:
+  device: {{clients: 20, username: "d{{n}}", password: "p{{n}}", subscriptions: ["a/{{n}}"]}}
+  mobile: {{clients: 10, username: "m{{n}}", password: "p{{n}}", subscriptions: ["a/{{n}}"]}}
+stages: [connect]
+"""
+Events = asyncio.Queue[BrokerEvent]
+Work = Callable[[Topology, Events], Awaitable[None]]
+
+
+@pytest.fixture(autouse=True)
+def redis_path() -> str:
+    path = find_redis()
+    if path is None:
+        pytest.skip("redis-server is not installed (scripts/install-test-tools)")
+    return path
+
+
+def loaded(service: str) -> Scenario:
+    return parse_scenario(SCENARIO.format(service=service), "s.yaml")
+
+
+def with_service(service: str, folder: Path, work: Work) -> list[int]:
+    """Works while a service and a broker are up; the ids of their processes, which are gone."""
+    scenario = loaded(service)
+    pids: list[int] = []
+
+    async def run() -> None:
+        events: Events = asyncio.Queue()
+        topology = Topology(scenario.topology, folder, events.put_nowait)
+        topology.services.prepare(provisional_plan(scenario))
+        try:
+            await topology.start()
+            pids.extend(each.pid for each in topology.service_results())
+            await work(topology, events)
+        finally:
+            await topology.stop()
+            await topology.stop()
+
+    asyncio.run(run())
+    assert pids and not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    return pids
+
+
+async def nothing(topology: Topology, events: Events) -> None:
+    """Only the start and the end."""
+
+
+def client(topology: Topology) -> Redis:
+    return Redis.from_url(topology.services.url("users"), decode_responses=True)
+
+
+def test_it_is_up_with_its_users_and_keeps_no_copy(tmp_path: Path) -> None:
+    async def work(topology: Topology, events: Events) -> None:
+        [result] = topology.service_results()
+        assert (result.name, result.kind, result.died) == ("users", "redis", False)
+        assert result.version and result.seeded_rows == 60
+        found = client(topology)
+        assert found.hgetall("mqtt_user:d19") == {"password": "p19"}
+        assert found.hgetall("mqtt_acl:m9") == {"a/9": "3"}
+        assert found.dbsize() == 60
+        assert found.config_get("save") == {"save": ""}
+        assert events.empty()
+
+    [pid] = with_service("{kind: redis, seed: true}", tmp_path, work)
+    assert [s.name for s in read_record(tmp_path / STARTED_FILE) if s.pid == pid] == ["users"]
+    assert sorted(path.name for path in (tmp_path / "users").iterdir()) == [
+        "redis.conf",
+        "service.log",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("service", "keys"),
+    [
+        ("redis", 0),
+        ("{kind: redis, seed: false}", 0),
+        ("{kind: redis, seed: [mobile]}", 20),
+        ('{kind: redis, seed: true, settings: {requirepass: "p@s:s/1"}}', 60),
+    ],
+)
+def test_who_is_written_is_said_by_the_scenario(tmp_path: Path, service: str, keys: int) -> None:
+    async def work(topology: Topology, _: Events) -> None:
+        assert client(topology).dbsize() == keys
+
+    with_service(service, tmp_path, work)
+
+
+def test_one_that_dies_is_reported_and_not_started_again(tmp_path: Path) -> None:
+    async def work(topology: Topology, events: Events) -> None:
+        pid = topology.service_results()[0].pid
+        os.kill(pid, signal.SIGKILL)
+        event = await events.get()
+        assert isinstance(event, BrokerDied)
+        assert event.text == f"service users (pid {pid}) was killed by signal 9"
+        assert topology.service_results()[0].died
+
+    with_service("redis", tmp_path, work)
+
+
+@pytest.mark.parametrize(
+    ("service", "message", "hint"),
+    [
+        ("{kind: redis, settings: {no-such-word: 1}}", "service users", "no-such-word"),
+        ("{kind: redis, binary: /bin/false}", "service users .* exited with code 1", ""),
+        ("{kind: redis, seed: true, settings: {maxmemory: 1}}", "service users: .* is full", "max"),
+    ],
+)
+def test_one_that_does_not_come_up_is_quoted(
+    tmp_path: Path, service: str, message: str, hint: str
+) -> None:
+    with pytest.raises(TopologyError, match=message) as caught:
+        with_service(service, tmp_path, nothing)
+    assert hint in str(caught.value.hint)
+
+
+def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
+    port = free_port()
+
+    async def again(*_: object) -> None:
+        with pytest.raises(TopologyError, match=f"port {port} of service users is taken by redis"):
+            await asyncio.to_thread(with_service, service, tmp_path / "again", nothing)
+
+    service = f"{{kind: redis, port: {port}}}"
+    with_service(service, tmp_path / "first", again)
+
+
+def test_a_missing_redis_is_an_error_with_the_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_service, "find_redis", lambda _: None)
+    with pytest.raises(TopologyError, match="redis-server is not installed") as caught:
+        with_service("redis", tmp_path, nothing)
+    assert caught.value.exit_code == 2
+    assert "apt-get install redis-server" in str(caught.value.hint)
+
+
+def test_runs_that_share_a_service_write_the_users_of_all(tmp_path: Path) -> None:
+    scenario = loaded("{kind: redis, seed: true}")
+    more = scenario.populations["device"].model_copy(update={"clients": 50})
+    larger = scenario.model_copy(update={"populations": {**scenario.populations, "device": more}})
+    plans: list[Plan] = [provisional_plan(scenario), provisional_plan(larger)]
+
+    async def run() -> int:
+        topology = Topology(scenario.topology, tmp_path, lambda _: None)
+        topology.services.prepare(*plans)
+        topology.services.prepare(plans[0])
+        try:
+            await topology.start()
+            return int(client(topology).dbsize())
+        finally:
+            await topology.stop()
+
+    assert asyncio.run(run()) == 2 * 60
+
+
+def test_who_is_not_written_may_have_another_password(tmp_path: Path) -> None:
+    text = SCENARIO.replace('"m{{n}}", password: "p{{n}}"', '"d{{n}}", password: "guess"')
+    services = ("{kind: redis, seed: [device]}", "{kind: redis, seed: true}")
+    for service, is_taken in zip(services, (True, False), strict=True):
+        scenario = parse_scenario(text.format(service=service), "s.yaml")
+        topology = Topology(scenario.topology, tmp_path, lambda _: None)
+        if is_taken:
+            topology.services.prepare(provisional_plan(scenario))
+        else:
+            with pytest.raises(UsageError, match="found two passwords"):
+                topology.services.prepare(provisional_plan(scenario))
+
+
+def test_settings_of_the_user_win_but_for_address_and_port() -> None:
+    settings = {"save": "60 1", "port": 1, "maxmemory": "1gb", "rename-command": ["A B", "C D"]}
+    lines = configuration(settings, {"port": 7}).splitlines()
+    assert {"save 60 1", "port 7", "maxmemory 1gb", "appendonly no"} <= {*lines}
+    assert lines.count("rename-command A B") == lines.count("rename-command C D") == 1
+    assert sum(line.startswith("port") for line in lines) == 1

@@ -1,0 +1,122 @@
+"""`mqtt5-features` on four brokers, each with both transports, and the part of it that MQTT 3.1.1
+has. The table in docs/how-to/mqtt5.md is what the runs have to measure. Wireshark's dissector
+decodes the packets of one of these runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pubstorm.scenario.shipped import find_scenario
+from tests.kit.ports import free_port
+from tests.kit.runs import Run, RunMaker
+from tests.system.runs.dissector import assert_decoded, not_recordable, recorded
+from tests.world.brokers.other_brokers import artemis, ejabberd
+
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "mqtt5.md"
+HEADING = "| feature | "
+POPULATIONS = ("device", "observer", "late")
+FEATURES = yaml.safe_load(find_scenario("mqtt5-features").read_text())["sweep"]["steps"]
+KEPT = next(step for step in FEATURES if step["step"] == "session that is kept")
+OLD = {f"populations.{name}.version": "3.1.1" for name in POPULATIONS}
+OLD_FEATURES = [
+    {"step": "MQTT 3.1.1", **OLD},
+    {
+        "step": "MQTT 3.1.1: retained messages",
+        **OLD,
+        "populations.device.publications.0.retain": True,
+        "stages.3": {"hold": "500ms"},
+        "thresholds": ["late.retained == 20"],
+    },
+    {
+        "step": "MQTT 3.1.1: session that is kept",
+        **OLD,
+        "populations.observer.session": "persistent",
+        "stages": KEPT["stages"],
+        "thresholds": ["observer.received == 400", "lost == 0"],
+    },
+]
+STEPS = f"sweep.steps={json.dumps(OLD_FEATURES + FEATURES)}"
+RECORDED = ("mosquitto", "tcp")
+"""Broker and transport of the run whose packets the dissector decodes."""
+OF_EJABBERD = (
+    *(f"populations.{name}.{key}=x" for name in POPULATIONS for key in ("username", "password")),
+    # It ends each connection with a shared subscription.
+    "populations.observer.reconnect=never",
+)
+OF_NO_NAME = {"": "observer", "auto-": "observer"}
+"""First letters of identifiers that are empty, or chosen by mosquitto, with their population."""
+OTHERS = {"ejabberd": (ejabberd, OF_EJABBERD), "Artemis": (artemis, ())}
+"""Brokers that the test starts, and settings for them."""
+
+
+def published() -> dict[str, dict[str, str]]:
+    """Returns the table of the guide: broker, feature, and pass or fail."""
+    _, _, after = PAGE.read_text().partition(HEADING)
+    lines = (HEADING + after).split("\n\n")[0].splitlines()
+    heading, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {
+        broker: {row[0]: row[column] for row in rows}
+        for column, broker in enumerate(heading)
+        if column > 0
+    }
+
+
+@pytest.mark.slow("25 steps are played, one after the other")
+@pytest.mark.parametrize("broker", published())
+def test_a_broker_has_the_features_of_the_guide(
+    start: RunMaker, tmp_path: Path, broker: str
+) -> None:
+    """The runs of both transports play side by side, each on a broker of its own."""
+    name = broker.split()[0]
+    runs, recordings = {}, {}
+    with ExitStack() as stack:
+        for transport in ("tcp", "websocket"):
+            folder = tmp_path / transport
+            folder.mkdir()
+            port = free_port()
+            settings = stack.enter_context(at(name, transport, folder, port))
+            if (name, transport) == RECORDED and not not_recordable():
+                recordings[transport] = stack.enter_context(recorded(port, folder))
+            path = find_scenario("mqtt5-features")
+            runs[transport] = start(path, *settings, "--set", STEPS)
+        for run in runs.values():
+            run.finish()
+    expected = published()[broker]
+    assert {transport: measured(run) for transport, run in runs.items()} == dict.fromkeys(
+        runs, expected
+    )
+    for transport, recording in recordings.items():
+        results = results_of(runs[transport])
+        assert len(results) == len(expected)
+        assert_decoded(recording, results, OF_NO_NAME)
+
+
+@contextmanager
+def at(name: str, transport: str, folder: Path, port: int) -> Iterator[list[str]]:
+    """Starts a broker, unless the run starts one at `port`; yields arguments for `pubstorm run`."""
+    if name in OTHERS:
+        serve, settings = OTHERS[name]
+        with serve(folder) as targets:
+            words = [word for each in settings for word in ("--set", each)]
+            yield ["--target", targets[transport], *words]
+    else:
+        place = f"{{kind: {name}, transport: {transport}, port: {port}}}"
+        yield ["--set", f"topology.brokers.broker={place}"]
+
+
+def measured(run: Run) -> dict[str, str]:
+    """Returns the verdict of each feature."""
+    series = json.loads((run.directory / "series.json").read_text())
+    return {step["label"]: step["status"] for step in series["steps"]}
+
+
+def results_of(run: Run) -> list[dict[str, Any]]:
+    """Returns the results of all steps."""
+    return [json.loads(path.read_text()) for path in run.directory.glob("steps/*/result.json")]

@@ -1,0 +1,27 @@
+"""The pretended cluster itself: its nodes exist, under TLS and with a token, and nothing that
+another session has left is in its way."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from tests.world.ray.cluster import NAMESPACES, PREFIX, Cluster, delete_leftovers
+
+pytestmark = pytest.mark.xdist_group("heavy")
+
+
+def test_every_host_is_a_node(cluster: Cluster) -> None:
+    cluster.wait_for(cluster.hosts)
+
+
+def test_what_a_killed_session_has_left_is_deleted_and_no_other(cluster: Cluster) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    left = f"{PREFIX}-{gone.pid}-1"
+    subprocess.run(["ip", "netns", "add", left], check=True)
+    delete_leftovers()
+    names = {path.name for path in NAMESPACES.iterdir()}
+    assert left not in names
+    assert {host.name for host in cluster.hosts} <= names

@@ -42,6 +42,7 @@ Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow(reason): takes more than 10 s, for this reason")
+    config.addinivalue_line("markers", "concerns(path, ...): paths whose change asks for it")
     if config.pluginmanager.get_plugin("xdist") is None:
         config.addinivalue_line("markers", "xdist_group(name): runs one at a time with its group")
 

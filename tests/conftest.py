@@ -14,7 +14,7 @@ from typing import TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.kit import ports
+from tests.kit import ports, spent, world
 
 pytest_plugins = ["tests.kit.agents", "tests.kit.measured", "tests.kit.runs", "tests.kit.stored"]
 
@@ -40,7 +40,23 @@ MISSING = re.compile("install-test-tools|not installed|not built|is missing")
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--spent", type=Path, help="store what each test spends in this file")
+    parser.addoption(
+        "--world-of-changes",
+        type=float,
+        metavar="MINUTES",
+        help="of tests/world, play what concerns the changes since it passed whole, up to a length",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if path := config.getoption("--spent"):
+        recorder = spent.Recorder(path)
+        config.pluginmanager.register(recorder)
+        if not hasattr(config, "workerinput"):
+            recorder.begin()
+    config.pluginmanager.register(world.World(config))
     config.addinivalue_line("markers", "slow(reason): takes more than 10 s, for this reason")
     config.addinivalue_line("markers", "concerns(path, ...): paths whose change asks for it")
     if config.pluginmanager.get_plugin("xdist") is None:
@@ -49,9 +65,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Several processes begin with the slow cases, so none of them ends alone."""
+    """Several processes begin with the longest chains, so none of them ends alone."""
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+        spent.longest_first(items)
     for item in items:
         for marker in item.iter_markers("slow"):
             if not (len(marker.args) == 1 and isinstance(marker.args[0], str) and marker.args[0]):

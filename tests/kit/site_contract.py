@@ -118,13 +118,23 @@ class SiteContract:
         ) -> list[FleetEvent]:
             made = commands(fake_engine, agents, *options)
             limit = timeouts or self.timeouts
-            playing = self._play(tmp_path, made, plan_named(name), script, limit)
-            # A site that hangs fails at the line that waits.
-            return asyncio.run(asyncio.wait_for(playing, 4 * DEADLINE_S))
+            return asyncio.run(self._play(tmp_path, made, plan_named(name), script, limit))
 
         return play
 
     async def _play(
+        self,
+        folder: Path,
+        made: Sequence[AgentCommand],
+        plan: Plan,
+        script: Script,
+        timeouts: Timeouts,
+    ) -> list[FleetEvent]:
+        # A site that hangs fails at the line that waits.
+        async with asyncio.timeout(4 * DEADLINE_S):
+            return await self._played(folder, made, plan, script, timeouts)
+
+    async def _played(
         self,
         folder: Path,
         made: Sequence[AgentCommand],
@@ -146,7 +156,8 @@ class SiteContract:
             try:
                 hellos = await fleet.up(site.localised(plan).to_line())
                 stage = Stage(fleet, hellos, seen, queue)
-                await asyncio.wait_for(script(stage), DEADLINE_S)
+                async with asyncio.timeout(DEADLINE_S):
+                    await script(stage)
             finally:
                 await fleet.close()
                 await fleet.close()
@@ -235,7 +246,8 @@ class SiteContract:
         async def script(stage: Stage) -> None:
             await stage.fleet.command(Stop())
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(stage.queue.get(), 3)
+                async with asyncio.timeout(3):
+                    await stage.queue.get()
             await stage.fleet.command(Stop())
             assert (await stage.ending()).how == "bye"
 

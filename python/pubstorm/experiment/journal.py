@@ -107,7 +107,8 @@ class Journal:
         if pause_ns:
             self.live.step(f"pause of {write_duration(pause_ns)}")
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.interrupted.wait(), pause_ns / 1e9)
+            async with asyncio.timeout(pause_ns / 1e9):
+                await self.interrupted.wait()
 
     @asynccontextmanager
     async def shared_brokers(self, scenarios: Sequence[Scenario]) -> AsyncIterator[Topology]:

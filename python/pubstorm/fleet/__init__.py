@@ -6,7 +6,7 @@ and always returns."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from pubstorm.contract.commands import ApplyChange, Close, EnterStage, ExcludeFromLoss, Hello, Stop
@@ -86,9 +86,9 @@ class Fleet:
             raise FleetError(f"there is no other place for agent {agent}")
         old = self._members[agent]
         await self._unless_closed(asyncio.wait({old.over}))
-        finding = asyncio.wait_for(self._find_place(agent), self.timeouts.replace_s)
         try:
-            self._slots[agent] = await self._unless_closed(finding)
+            async with asyncio.timeout(self.timeouts.replace_s):
+                self._slots[agent] = await self._unless_closed(self._find_place(agent))
         except TimeoutError as error:
             limit_s = f"{self.timeouts.replace_s:g} s"
             raise FleetError(f"no other place for agent {agent} within {limit_s}") from error
@@ -144,8 +144,8 @@ class Fleet:
         member.start(self._plan_lines.get(agent, self._plan_line))
         return member
 
-    async def _unless_closed(self, work: Coroutine[None, None, T]) -> T:
-        """Returns the result of a coroutine. Raises FleetError once the fleet is closed."""
+    async def _unless_closed(self, work: Awaitable[T]) -> T:
+        """Returns the result of an awaitable. Raises FleetError once the fleet is closed."""
         working = asyncio.ensure_future(work)
         closing = asyncio.ensure_future(self._closed.wait())
         try:

@@ -138,13 +138,15 @@ class Incarnation:
                 self._finish(end)
             if self._is_spawned:
                 with suppress(TimeoutError, SlotLostError):
-                    await asyncio.wait_for(self.slot.wait(), self._timeouts.answer_s)
+                    async with asyncio.timeout(self._timeouts.answer_s):
+                        await self.slot.wait()
             self._finish(end)
 
     async def _play(self, plan_line: str) -> _End:
         limit_s = self._timeouts.hello_s
         try:
-            await asyncio.wait_for(self.slot.spawn(), limit_s)
+            async with asyncio.timeout(limit_s):
+                await self.slot.spawn()
         except TimeoutError:
             return _End("silent", f"could not be started within {limit_s:g} s")
         except FleetError as error:
@@ -171,7 +173,8 @@ class Incarnation:
         try:
             while line := await self._line():
                 self._take(reader.read(line), line)
-            code = await asyncio.wait_for(self.slot.wait(), answer_s)
+            async with asyncio.timeout(answer_s):
+                code = await self.slot.wait()
         except _SilentError as silent:
             return silent.end
         except TimeoutError:

@@ -106,7 +106,8 @@ class LocalSlot:
             return
         self.kill()
         try:
-            await asyncio.wait_for(self.wait(), END_TIMEOUT_S)
+            async with asyncio.timeout(END_TIMEOUT_S):
+                await self.wait()
         except TimeoutError as error:
             raise FleetError(f"{self.name} was killed and is still there") from error
 

@@ -64,7 +64,8 @@ class ReferenceClock:
             except CANNOT_START as error:
                 raise FleetError(*start_failure(str(self._engine), error)) from error
         try:
-            port = await asyncio.wait_for(self._port(self._process), START_TIMEOUT_S)
+            async with asyncio.timeout(START_TIMEOUT_S):
+                port = await self._port(self._process)
         except BaseException as error:
             await self.close()
             if isinstance(error, TimeoutError):
@@ -92,7 +93,8 @@ class ReferenceClock:
         assert process.stdin is not None, "it is started with a pipe as stdin"
         process.stdin.close()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), END_TIMEOUT_S)
+            async with asyncio.timeout(END_TIMEOUT_S):
+                await process.wait()
         signal_child(process, signal.SIGKILL)
         await process.wait()
         await close_stdin(process)

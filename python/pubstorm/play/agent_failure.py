@@ -167,7 +167,7 @@ class AgentFailures:
         self._away[agent] = _Away(failure, clients)
         if step is Step.REPLACE:
             self._tasks[agent] = asyncio.create_task(self._replace(agent))
-        elif (reason := self._hopeless(self._run.progress.stage)) is not None:
+        elif reason := self._hopeless(self._run.progress.stage, self._present_engines):
             return reason
         await self._exclude_since(failure, clients)
         return None
@@ -202,7 +202,11 @@ class AgentFailures:
         self._behind.clear()
         if affected:
             await self._exclude([p for p in run.receivers if p in affected])
-        return self._hopeless(stage) if self._policy == "continue" else None
+        if self._policy != "continue":
+            return None
+        # An agent that has just ended counts until its last event, which records its failure.
+        engines = (agent for agent in self._engines if self._states[agent] is State.PLAYING)
+        return self._hopeless(stage, frozenset(engines))
 
     def admit_waiting(self) -> bool:
         """Admits replacements that came too late for a stage, now that it is over. Returns True if
@@ -314,10 +318,9 @@ class AgentFailures:
         if get:
             self._run.recorder.run_log.exclude_from_loss(stage, get)
 
-    def _hopeless(self, stage: int) -> str | None:
-        """Returns the reason why nothing can come of a stage without the failed agents."""
+    def _hopeless(self, stage: int, left: frozenset[int]) -> str | None:
+        """Returns the reason why nothing can come of a stage with the engines that are left."""
         run = self._run
-        left = self._present_engines
         if not left:
             return "no engine is left"
         played = run.plan.stages[stage]

@@ -147,7 +147,8 @@ class FaultPlay:
         event = asked or asyncio.Event()
         while (left_ns := at_ns - self._clock()) > 0 and not event.is_set():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(event.wait(), left_ns / SECOND_NS)
+                async with asyncio.timeout(left_ns / SECOND_NS):
+                    await event.wait()
 
     def _report_problems(self, fault: PlannedFault, problems: Sequence[str]) -> None:
         now_ns = self._clock()

@@ -172,7 +172,8 @@ class Rejoin:
         """Waits for the next snapshot of any agent."""
         self._came.clear()
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._came.wait(), wait_ns / SECOND_NS)
+            async with asyncio.timeout(wait_ns / SECOND_NS):
+                await self._came.wait()
 
     def _room_ns(self, at_ns: int) -> int:
         """Longest time for clients to join the present stage."""

@@ -430,7 +430,8 @@ class Controller:
         wait_ns = min(wait_ns, self._next_show_ns - now_ns, self._changes.next_ns - now_ns)
         if self._queue.empty():
             try:
-                event = await asyncio.wait_for(self._queue.get(), wait_ns / SECOND_NS)
+                async with asyncio.timeout(wait_ns / SECOND_NS):
+                    event = await self._queue.get()
             except TimeoutError:
                 return
         else:

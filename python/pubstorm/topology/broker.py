@@ -190,7 +190,8 @@ class ServerProcess(ABC):
             self.send(signal.SIGCONT)
             self.send(signal.SIGTERM)
             try:
-                await asyncio.wait_for(process.wait(), self.stop_grace_s)
+                async with asyncio.timeout(self.stop_grace_s):
+                    await process.wait()
             except TimeoutError:
                 in_order = False
                 self.send(signal.SIGKILL)

@@ -123,7 +123,8 @@ class Faults:
 
         async def end(broker: BrokerProcess) -> None:
             try:
-                await asyncio.wait_for(broker.ending(), KILLED_TIMEOUT_S)
+                async with asyncio.timeout(KILLED_TIMEOUT_S):
+                    await broker.ending()
             except TimeoutError:
                 text = f"broker {broker.name} did not end within {KILLED_TIMEOUT_S:.0f} s"
                 raise TopologyError(f"{text} of SIGKILL") from None

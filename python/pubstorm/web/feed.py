@@ -70,7 +70,8 @@ class Feed:
                     return
                 else:
                     try:
-                        await asyncio.wait_for(news.wait(), PING_S)
+                        async with asyncio.timeout(PING_S):
+                            await news.wait()
                     except TimeoutError:
                         yield PING
         finally:

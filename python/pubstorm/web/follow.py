@@ -73,7 +73,8 @@ class Follower:
             await asyncio.sleep(POLL_S)
             return
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.feed.arrived.wait(), IDLE_S)
+            async with asyncio.timeout(IDLE_S):
+                await self.feed.arrived.wait()
 
     def _push(self) -> None:
         watch = self.watch

@@ -260,7 +260,8 @@ def test_a_replacement_that_is_no_longer_awaited_is_ended() -> None:
     async def script(fleet: Fleet, events: asyncio.Queue[FleetEvent]) -> None:
         await events.get()
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(fleet.replace(0), 0.1)
+            async with asyncio.timeout(0.1):
+                await fleet.replace(0)
         second.stuck.clear()
 
     only(play([Place()], script, SHORT, other))

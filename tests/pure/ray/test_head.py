@@ -1,55 +1,92 @@
-"""The watch on the head of a cluster, with real connections."""
+"""The watch on the head of a cluster, in virtual time and without connections."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from unittest.mock import Mock
 
 import pytest
 
 pytest.importorskip("ray", reason="ray is not installed (pip install pubstorm[ray])")
 
-from pubstorm.fleet.ray import site
-from pubstorm.fleet.ray.site import HeadWatch
+from pubstorm.fleet.ray.site import GONE_S, LOOK_S, HeadWatch
+from tests.kit.virtual import run_virtually
 
 
-@pytest.fixture(autouse=True)
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site, "LOOK_S", 0.01)
-    monkeypatch.setattr(site, "GONE_S", 0.1)
+@dataclass
+class Head:
+    """A head that takes connections as its test says."""
+
+    answer: Callable[[], asyncio.Future[None]]
+    looks: int = 0
+
+    async def open(self, *place: object) -> tuple[Mock, Mock]:
+        assert place == ("::1", 6379)
+        self.looks += 1
+        await self.answer()
+        return Mock(), Mock()
 
 
-def test_a_head_that_is_gone_is_reported_once() -> None:
+@pytest.fixture
+def head(monkeypatch: pytest.MonkeyPatch) -> Head:
+    made = Head(lambda: taken(None))
+    monkeypatch.setattr(asyncio, "open_connection", made.open)
+    return made
+
+
+def taken(refusal: Exception | None) -> asyncio.Future[None]:
+    """An answer that has come."""
+    answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    if refusal is None:
+        answer.set_result(None)
+    else:
+        answer.set_exception(refusal)
+    return answer
+
+
+def never() -> asyncio.Future[None]:
+    return asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.parametrize("loss", [lambda: taken(ConnectionRefusedError()), never])
+def test_a_head_that_is_gone_is_reported_once(
+    head: Head, loss: Callable[[], asyncio.Future[None]]
+) -> None:
     async def play() -> None:
         notes: list[str] = []
-        looked, gone = asyncio.Event(), asyncio.Event()
-
-        def take(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.close()
-            looked.set()
-
-        def report(words: str) -> None:
-            notes.append(words)
-            gone.set()
-
-        server = await asyncio.start_server(take, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        watch = HeadWatch(f"127.0.0.1:{port}", report)
-        await asyncio.wait_for(looked.wait(), 10)
+        watch = HeadWatch("[::1]:6379", notes.append)
+        await asyncio.sleep(10 * GONE_S)
+        assert head.looks == 10 * GONE_S / LOOK_S
         assert not notes
-        server.close()
-        await asyncio.wait_for(gone.wait(), 10)
+        head.answer = loss
+        await asyncio.sleep(GONE_S - 2 * LOOK_S)
+        assert not notes
+        await asyncio.sleep(10 * GONE_S)
         await watch.close()
-        assert notes == [f"the head of the Ray cluster, 127.0.0.1:{port}, is gone"]
+        assert notes == ["the head of the Ray cluster, ::1:6379, is gone"]
 
-    asyncio.run(play())
+    run_virtually(play())
 
 
-def test_a_watch_that_is_closed_reports_nothing() -> None:
+@pytest.mark.parametrize("turns", range(6))
+def test_a_watch_can_be_closed_at_any_turn_of_a_look(head: Head, turns: int) -> None:
+    """Also in the turn in which the head takes the connection."""
+
     async def play() -> None:
         notes: list[str] = []
-        watch = HeadWatch("[::1]:1", notes.append)
+        coming = never()
+        head.answer = lambda: coming
+        watch = HeadWatch("[::1]:6379", notes.append)
+        await asyncio.sleep(LOOK_S / 2)
+        coming.set_result(None)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(GONE_S):
+            await watch.close()
         await watch.close()
-        await watch.close()
-        assert not notes
+        await asyncio.sleep(2 * GONE_S)
+        assert (head.looks, notes) == (1, [])
 
-    asyncio.run(play())
+    run_virtually(play())

@@ -71,14 +71,14 @@ def test_a_browser_that_never_reads_takes_no_memory_and_delays_no_other() -> Non
 
 def test_a_browser_that_never_reads_is_dropped() -> None:
     async def play() -> None:
-        async with page(timeout_ms=500) as (follower, port):
+        async with asyncio.timeout(PATIENCE_S), page(timeout_ms=500) as (follower, port):
             with stalled(port):
                 await until(lambda: follower.feed.viewers == 1)
                 while follower.feed.viewers:
                     follower.feed.push({"text": BIG})
                     await asyncio.sleep(0.01)
 
-    asyncio.run(asyncio.wait_for(play(), PATIENCE_S))
+    asyncio.run(play())
 
 
 def test_a_browser_that_leaves_is_forgotten() -> None:

@@ -126,7 +126,8 @@ def test_an_agent_may_be_silent_while_its_clients_leave(
     async def script(fleet: Fleet, events: Events) -> None:
         await fleet.command(Stop())
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(events.get(), 1)
+            async with asyncio.timeout(1):
+                await events.get()
         await fleet.command(Stop())
         await wait_for_endings(fleet, events)
 

@@ -79,7 +79,8 @@ def keys_of_two(plan: Plan, folder: Path) -> Plan:
 
 
 async def lines_of(slot: Slot, number: int) -> list[bytes]:
-    return [await asyncio.wait_for(slot.line(), DEADLINE_S) for _ in range(number)]
+    async with asyncio.timeout(DEADLINE_S):
+        return [await slot.line() for _ in range(number)]
 
 
 @asynccontextmanager
@@ -141,7 +142,7 @@ def test_a_worker_that_is_killed_takes_all_with_it_and_says_so(
             assert folder in agents_in(lone_node.temporary)
             os.kill(parent_of(pid), signal.SIGKILL)
             with pytest.raises(SlotLostError, match="the worker on its host died"):
-                await asyncio.wait_for(slot.line(), DEADLINE_S)
+                await lines_of(slot, 1)
             with pytest.raises(SlotLostError):
                 await slot.wait()
             wait_until_gone([pid])

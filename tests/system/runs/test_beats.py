@@ -42,7 +42,8 @@ def play(folder: Path, timeouts: Timeouts, script: Script) -> None:
         fleet = Fleet(await site.place(commands), events.put_nowait, timeouts, site.replace)
         try:
             await fleet.up(provisional_plan(parse_scenario(TEXT, "s.yaml", ())).to_line())
-            await asyncio.wait_for(script(fleet, events), DEADLINE_S)
+            async with asyncio.timeout(DEADLINE_S):
+                await script(fleet, events)
         finally:
             await fleet.close()
             await site.close()

@@ -54,7 +54,8 @@ needs_mosquitto = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto
 
 def play(scene: Callable[[], Awaitable[None]]) -> None:
     async def in_time() -> None:
-        await asyncio.wait_for(scene(), 3 * PATIENCE_S)
+        async with asyncio.timeout(3 * PATIENCE_S):
+            await scene()
 
     asyncio.run(in_time())
 
@@ -88,8 +89,9 @@ class Client:
 
     async def expect(self, topic: str, payload: bytes) -> None:
         """Waits for a message; those of other topics are thrown away."""
-        while await asyncio.wait_for(self.messages.get(), PATIENCE_S) != (topic, payload):
-            pass
+        async with asyncio.timeout(PATIENCE_S):
+            while await self.messages.get() != (topic, payload):
+                pass
 
     def close(self) -> None:
         self._client.disconnect()
@@ -161,7 +163,8 @@ def test_a_stalled_link_holds_messages_back_silently(tmp_path: Path) -> None:
             await stage.set(LinkState("stall"))
             stage.box.publish("up/1", b"held")
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(stage.cloud.messages.get(), 0.3)
+                async with asyncio.timeout(0.3):
+                    await stage.cloud.messages.get()
             assert (await stage.links.counts())[0].open == 1
             await stage.set(LinkState("pass"))
             await stage.cloud.expect("up/1", b"held")
@@ -230,7 +233,8 @@ def test_a_program_that_ends_is_reported_once_and_named_in_every_answer(tmp_path
         links.notify(died.put_nowait)
         await links.start(tmp_path)
         os.kill(links.pid, signal.SIGKILL)
-        text = await asyncio.wait_for(died.get(), PATIENCE_S)
+        async with asyncio.timeout(PATIENCE_S):
+            text = await died.get()
         assert text.startswith(f"links: pubstorm-proxy (pid {links.pid}) was killed by signal 9")
         with pytest.raises(TopologyError, match="was killed by signal 9"):
             await links.counts()

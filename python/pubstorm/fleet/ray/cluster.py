@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -191,7 +191,8 @@ class Cluster:
 
 async def answer(call: Any, limit_s: float) -> Any:
     """Returns the result of a call to another host. Raises TimeoutError, or Ray's error."""
-    return await asyncio.wait_for(asyncio.wrap_future(call.future()), limit_s)
+    async with asyncio.timeout(limit_s):
+        return await asyncio.wrap_future(call.future())
 
 
 async def in_thread(work: Callable[[], T], limit_s: float) -> T:
@@ -280,9 +281,9 @@ def _address_here() -> str:
 async def _reach(address: str) -> None:
     """Checks that something listens there: Ray itself would try for a minute."""
     host, _, port = address.rpartition(":")
-    opening: Awaitable[Any] = asyncio.open_connection(host.strip("[]"), int(port))
     try:
-        _, writer = await asyncio.wait_for(opening, REACH_S)
+        async with asyncio.timeout(REACH_S):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     except (OSError, TimeoutError) as error:
         reason = getattr(error, "strerror", None) or f"no answer for {REACH_S:.0f} s"
         text = f"cannot reach the Ray cluster {address}: {reason}"

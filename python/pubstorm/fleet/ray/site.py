@@ -290,17 +290,19 @@ class HeadWatch:
         await asyncio.wait({self._task})
 
     async def _watch(self) -> None:
-        there_s = time.monotonic()
-        while time.monotonic() - there_s < GONE_S:
+        clock = asyncio.get_running_loop().time
+        there_s = clock()
+        while clock() - there_s < GONE_S:
             if await self._is_there():
-                there_s = time.monotonic()
+                there_s = clock()
             await asyncio.sleep(LOOK_S)
         host, port = self._place
         self._gone(f"the head of the Ray cluster, {host}:{port}, is gone")
 
     async def _is_there(self) -> bool:
         with suppress(OSError, TimeoutError):
-            _, writer = await asyncio.wait_for(asyncio.open_connection(*self._place), LOOK_S)
+            async with asyncio.timeout(LOOK_S):
+                _, writer = await asyncio.open_connection(*self._place)
             writer.close()
             return True
         return False

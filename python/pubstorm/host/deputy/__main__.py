@@ -124,7 +124,8 @@ async def serve(folder: str | None) -> None:
 async def _within_lease(requests: asyncio.StreamReader) -> bytes:
     """Returns the next line; nothing once the lease is over or stdin has ended."""
     try:
-        return await asyncio.wait_for(requests.readline(), LEASE_S)
+        async with asyncio.timeout(LEASE_S):
+            return await requests.readline()
     except TimeoutError:
         return b""
 

@@ -152,7 +152,8 @@ class RemoteMachine:
         """Starts the deputy, and waits for its first line."""
         await self._channel.spawn()
         try:
-            line = await asyncio.wait_for(self._channel.line(), ANSWER_S)
+            async with asyncio.timeout(ANSWER_S):
+                line = await self._channel.line()
             hello = json.loads(line)
             self._home, self._programs = hello["home"], hello["programs"]
             self.is_root, self.descriptors = hello["root"], hello["descriptors"]
@@ -231,7 +232,8 @@ class RemoteMachine:
         answer = self._answers[number] = self._loop.create_future()
         await self._send({"id": number, "do": request, **values})
         try:
-            return await asyncio.wait_for(answer, ANSWER_S)
+            async with asyncio.timeout(ANSWER_S):
+                return await answer
         except TimeoutError as error:
             text = f"{self.address} has not answered {request} for {ANSWER_S:.0f} s"
             raise TopologyError(text) from error

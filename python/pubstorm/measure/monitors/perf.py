@@ -115,7 +115,8 @@ class Perf:
             return
         signal_child(process, signal.SIGINT)
         try:
-            await asyncio.wait_for(process.wait(), END_TIMEOUT_S)
+            async with asyncio.timeout(END_TIMEOUT_S):
+                await process.wait()
         except TimeoutError:
             signal_child(process, signal.SIGKILL)
             await process.wait()
@@ -191,7 +192,8 @@ async def _output(*command: str) -> str:
     )
     deadline_s = SCRIPT_TIMEOUT_S if "script" in command else PROBE_TIMEOUT_S
     try:
-        output, errors = await asyncio.wait_for(process.communicate(), deadline_s)
+        async with asyncio.timeout(deadline_s):
+            output, errors = await process.communicate()
     except TimeoutError:
         signal_child(process, signal.SIGKILL)
         await process.wait()

@@ -136,7 +136,8 @@ class Profiler:
         """Until an instant, or until the stage is over."""
         wait_ns = instant_ns - time.monotonic_ns()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._over.wait(), max(wait_ns, 0) / SECOND_NS)
+            async with asyncio.timeout(max(wait_ns, 0) / SECOND_NS):
+                await self._over.wait()
 
     async def _guarded(self, step: Callable[[], Awaitable[None]]) -> None:
         """Takes a step, unless one before has failed; a failure is kept as words."""

@@ -113,9 +113,9 @@ class CleanStart:
     async def _step(self, target: int, when: When, work: Work, budget_s: float) -> list[StaleState]:
         """Does blocking work in a thread; it is given up when it does not keep its deadline."""
         deadline = Deadline(budget_s)
-        doing = asyncio.to_thread(work, target, deadline)
         try:
-            return await asyncio.wait_for(doing, budget_s + GRACE_S)
+            async with asyncio.timeout(budget_s + GRACE_S):
+                return await asyncio.to_thread(work, target, deadline)
         except TimeoutError:
             text = f"the broker did not answer within {budget_s:.0f} s"
         except RuntimeError as error:

@@ -61,7 +61,8 @@ class EmbeddedBroker(BrokerProcess):
         """Waits until the broker says that it is ready, and on which ports."""
         assert self._process is not None, "it is started"
         try:
-            line = await asyncio.wait_for(self._process.line(), self.ready_timeout_s)
+            async with asyncio.timeout(self.ready_timeout_s):
+                line = await self._process.line()
             said = json.loads(line)
             self.port = self.observer_port = int(said["port"])
             self.version = str(said["version"])

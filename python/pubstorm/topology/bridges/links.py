@@ -215,7 +215,8 @@ class Links:
         assert process.stdin is not None, "it is started with a pipe as stdin"
         process.stdin.close()
         try:
-            await asyncio.wait_for(process.wait(), STOP_GRACE_S)
+            async with asyncio.timeout(STOP_GRACE_S):
+                await process.wait()
         except TimeoutError:
             signal_child(process, signal.SIGKILL)
             await process.wait()

@@ -234,7 +234,8 @@ class RemotePerf:
         """Waits for the answer, and stores the stacks."""
         assert self._answer is not None
         try:
-            text = await asyncio.wait_for(asyncio.shield(self._answer), PROFILE_END_S)
+            async with asyncio.timeout(PROFILE_END_S):
+                text = await asyncio.shield(self._answer)
             page = ProfilePage.model_validate_json(text)
         except TimeoutError:
             raise PerfError(f"no profile came in {PROFILE_END_S:.0f} s after its end") from None

@@ -1,0 +1,129 @@
+"""Runs under way whose broker is watched: their scenario, waits for what they record, and the end
+of a stage by command, so that no test depends on the length of a stage."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pubstorm.result.samples import SAMPLES_FILE, Tracks, read_samples
+from tests.kit.serving import until
+
+LOAD = """
+populations:
+  device:
+    clients: 20
+    publications: [{topic: "up/{n}", rate: 50/s, qos: 1}]
+  backend:
+    clients: 1
+    subscriptions: [{topic: "up/#", qos: 1}]
+stages: [connect, publish: 10min, disconnect]
+snapshot_interval: 500ms
+"""
+PROFILED_CPU_S = 0.1
+"""CPU time of a broker of which a profile has samples."""
+
+
+def watched(where: str, sources: dict[str, object] | None = None) -> str:
+    """A scenario whose monitors read each quarter of a second."""
+    monitors = {"interval": "250ms", "sources": sources or {}}
+    return f"{where}\n{LOAD}monitors: {json.dumps(monitors)}\n"
+
+
+def change(directory: Path, *words: str) -> None:
+    """Steers a run."""
+    command = [sys.executable, "-m", "pubstorm", "change", str(directory), *words]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+
+
+def end_stage(directory: Path) -> None:
+    """Ends the stage that is played. A message that is due at that instant counts as skipped."""
+    change(directory, "end", "stage")
+
+
+def tracks_of(directory: Path) -> Tracks:
+    return read_samples(directory / SAMPLES_FILE)
+
+
+def until_sampled(directory: Path, source: str, metric: str, least: float) -> None:
+    """Waits until a monitor of a run has read a value of at least this."""
+    until(lambda: max(values(directory, source, metric), default=least - 1) >= least)
+
+
+def until_sampled_after(directory: Path, source: str, metric: str) -> None:
+    """Waits until a monitor has read a metric twice more, so once at least as a whole."""
+    before = len(values(directory, source, metric))
+    until(lambda: len(values(directory, source, metric)) > before + 1)
+
+
+def values(directory: Path, source: str, metric: str) -> list[float]:
+    if not (directory / SAMPLES_FILE).exists():
+        return []
+    track = tracks_of(directory).get((source, metric))
+    return [] if track is None else list(track.values)
+
+
+@functools.cache
+def perf_works() -> bool:
+    """True if this host and user may profile; without perf, the test is skipped."""
+    if shutil.which("perf") is None:
+        pytest.skip("perf is not installed (apt-get install linux-perf)")
+    command = ["perf", "record", "-o", "/dev/null", "true"]
+    return not subprocess.run(command, capture_output=True, timeout=60, check=False).returncode
+
+
+def until_profiled(parent: int, broker: int) -> None:
+    """Waits until perf, started by a process, has watched a broker at work. Without perf, the
+    profile is missing and nothing is waited for."""
+    if shutil.which("perf") is None or not perf_works():
+        return
+    until(lambda: "perf" in names_below(parent))
+    times = psutil.Process(broker).cpu_times
+    before = times()
+    until(lambda: sum(times()[:2]) - sum(before[:2]) >= PROFILED_CPU_S)
+
+
+def names_below(parent: int) -> set[str]:
+    """The names of all processes below one; those that end meanwhile may be missing."""
+    names = set()
+    for child in psutil.Process(parent).children(recursive=True):
+        try:
+            names.add(child.name())
+        except psutil.NoSuchProcess:
+            continue
+    return names
+
+
+def statistics(result: dict[str, Any], source: str, metric: str) -> dict[str, Any]:
+    """The entry of one watched figure."""
+    found = [w for w in result["monitors"] if (w["source"], w["metric"]) == (source, metric)]
+    assert len(found) == 1, (source, metric, result["monitor_problems"])
+    return dict(found[0])
+
+
+def whole(result: dict[str, Any], source: str, metric: str) -> dict[str, Any]:
+    """The statistics of one monitored figure over the run."""
+    return dict(statistics(result, source, metric)["whole"])
+
+
+def problems(result: dict[str, Any]) -> dict[str, str]:
+    return {problem["source"]: problem["text"] for problem in result["monitor_problems"]}
+
+
+def check_profile(result: dict[str, Any], directory: Path, broker: str) -> None:
+    """Checks that a mosquitto was profiled in the publish stage."""
+    if not perf_works():
+        pytest.skip("this host or user may not profile")
+    profile = result["profile"]
+    assert (profile["broker"], profile["stage"]) == (broker, "publish")
+    assert profile["status"] == "recorded", profile["text"]
+    assert any(symbol["command"] == "mosquitto" for symbol in profile["symbols"])
+    assert (directory / profile["folded_file"]).read_text().startswith("mosquitto;")

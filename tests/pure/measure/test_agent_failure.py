@@ -1,4 +1,4 @@
-"""Lost agents in a result: in sums, on the time axis, in rates, phases and the verdict."""
+"""Lost agents in a result: in sums, on the time axis, in rates and phases."""
 
 from __future__ import annotations
 
@@ -11,17 +11,13 @@ from pubstorm.measure.phases import phases
 from pubstorm.measure.run_log import AgentFailure
 from pubstorm.measure.totals import Totals, merge
 from pubstorm.play.progress import Progress
-from pubstorm.result import Event, FailureResult, PhaseStatus
+from pubstorm.result import PhaseStatus
 from tests.kit import made
 from tests.kit.made import SECOND_NS, START_NS
-from tests.kit.measured import MeasuredMaker
 from tests.pure.measure import test_assemble, test_load_samples, test_phases
 from tests.pure.measure.test_assemble import PUBLISHING_NS, flow, plan, snapshot
-from tests.pure.result.test_verdict import evaluated, summary
 
 TEXT = "agent 1 on 10.77.0.3 (pid 71) was killed by signal 9"
-EVENT = Event(at_s=12.3, kind="failure", text=TEXT)
-LOST = FailureResult(agent=1, at_s=12.3, clients=33, text=TEXT)
 
 
 def totals_of(second: int, *, back: bool) -> Totals:
@@ -189,35 +185,3 @@ def test_a_phase_that_lost_clients_says_nothing_of_the_target() -> None:
     (phase,) = phases(made.assembly(test_phases.plan(), log, kept), {})
     assert phase.status is PhaseStatus.UNKNOWN
     assert phase.evidence[0].startswith("agent 1 failed")
-
-
-def test_a_failure_that_ends_the_run_makes_it_invalid(measured: MeasuredMaker) -> None:
-    event = EVENT.model_copy(update={"kind": "agent"})
-    assert summary(evaluated(measured(events=(event,)))) == ("invalid", "generator")
-
-
-@pytest.mark.parametrize(
-    ("back", "words"),
-    [
-        ({}, "its 33 of 101 clients were away from then on"),
-        (
-            {"replaced_on": "", "rejoined_after_s": 4.2},
-            "its 33 of 101 clients were away until its replacement began to rejoin, 4.20 s later",
-        ),
-    ],
-)
-def test_a_loss_with_which_the_run_went_on_is_a_fact_with_its_numbers(
-    measured: MeasuredMaker, back: dict[str, object], words: str
-) -> None:
-    lost = LOST.model_copy(update=back)
-    verdict = evaluated(measured(fleet={"failures": (lost,)}, events=(EVENT,)))
-    assert summary(verdict) == ("pass", "none")
-    assert f"at 12.3 s: {TEXT}: {words}" in verdict.evidence
-
-
-def test_a_run_without_a_replacement_is_invalid(measured: MeasuredMaker) -> None:
-    text = "agent 1 could not be replaced: no host is free"
-    events = (EVENT, Event(at_s=16.0, kind="agent", text=text))
-    verdict = evaluated(measured(fleet={"failures": (LOST,)}, events=events))
-    assert summary(verdict) == ("invalid", "generator")
-    assert verdict.evidence[0] == f"at 16.0 s: {text}"

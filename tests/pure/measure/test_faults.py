@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pubstorm.contract.snapshot import FlowCounters, Snapshot
+from pubstorm.contract.snapshot import Snapshot
 from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.faults.backlog import Waiting, backlog
 from pubstorm.measure.faults.recovery import Times, recovery, summed
@@ -23,8 +23,6 @@ from pubstorm.result import (
     Phase,
     PhaseStatus,
     Recovery,
-    StageFlow,
-    StageResult,
 )
 from pubstorm.result.figures import Found, Missing, evaluate, parse_expression
 from pubstorm.result.samples import Track, Tracks
@@ -307,15 +305,6 @@ def test_what_a_fault_broke_has_to_be_made_up_for_before_the_stage_ends(
     assert (verdict.limited_by == "none") is passes
 
 
-def test_a_fault_alone_is_evidence(measured: MeasuredMaker) -> None:
-    facts = ("100 of 100 clients were lost",)
-    verdict = evaluate_run(measured(faults=(fault_result(evidence=facts),)), [])
-    assert verdict.status == "pass"
-    assert verdict.evidence == (
-        "kill cloud at 20.0 s: repaired after 5.0 s; 100 of 100 clients were lost",
-    )
-
-
 BACK = Recovery(before=100, lowest=20, first_s=1.5, most_s=9.0)
 UP = BridgeResult(name="up", main="cloud", small="boxes", bridges=4, up=4, up_after_s=1.0)
 
@@ -358,65 +347,6 @@ def test_what_did_not_come_back_has_no_value(
     found = evaluate(measured(faults=faults), parse_expression(expression))
     assert isinstance(found, Missing)
     assert found.reason == reason
-
-
-def test_deliveries_are_reported_once_a_stage_whatever_happened_in_it(
-    measured: MeasuredMaker,
-) -> None:
-    run = assembly(outage(20, 26))
-    faults = (fault_result(), fault_result("kill boxes"))
-    found = measured(faults=faults).model_copy(update={"stages": run.stages()})
-    facts = [fact for fact in evaluate_run(found, []).evidence if "with its faults" in fact]
-    assert facts == [
-        "stage load, with its faults: 0 lost, 3 duplicated, 0 out of order of 120\u202f000 "
-        "deliveries at QoS 1"
-    ]
-
-
-def test_a_loss_in_a_stage_with_a_fault_limits_nothing(measured: MeasuredMaker) -> None:
-    lost = measured()
-    (flow,) = lost.flows
-    flow = flow.model_copy(update={"lost_total": 7})
-    counters = {name: getattr(flow, name) for name in FlowCounters.model_fields}
-    ledger = StageFlow(**counters, source=flow.source, to=flow.to, qos=(0,), lost_total=7)
-    stages: list[StageResult] = [
-        stage.model_copy(update={"flows": (ledger,)}) if stage.kind == "publish" else stage
-        for stage in lost.stages
-    ]
-    update = {"flows": (flow,), "stages": tuple(stages)}
-    assert evaluate_run(lost.model_copy(update=update), []).limited_by == "broker"
-    stage = next(stage for stage in stages if stage.kind == "publish")
-    faults = (fault_result(stage=stage.name, at_s=stage.start_s + 1),)
-    broken = evaluate_run(lost.model_copy(update={**update, "faults": faults}), [])
-    assert broken.limited_by == "none"
-    (fact,) = broken.evidence
-    assert fact.startswith("kill cloud at ")
-    assert "7 lost, 0 duplicated, 0 out of order of 1\u202f000 deliveries at QoS 0" in fact
-
-
-def test_a_restart_has_one_line_for_connections_and_deliveries(measured: MeasuredMaker) -> None:
-    hurt = {
-        "connect_attempts_total": 160,
-        "connect_failed_total": 40,
-        "connected_total": 120,
-        "disconnected_total": 20,
-        "outcomes": {"connect_refused": 40, "closed_by_broker": 20},
-    }
-    found = measured(device=hurt)
-    parts = {"connect_failed_total": 40, "disconnected_total": 20}
-    stages = tuple(
-        stage.model_copy(
-            update={"populations": {"device": stage.populations["device"].model_copy(update=parts)}}
-        )
-        if stage.kind == "publish"
-        else stage
-        for stage in found.stages
-    )
-    facts = ("100 of 100 clients were lost, all back after 1.5 s",)
-    fault = fault_result(stage="publish", at_s=stages[-1].start_s + 1, evidence=facts)
-    restarted = found.model_copy(update={"stages": stages, "faults": (fault,)})
-    (fact,) = evaluate_run(restarted, []).evidence
-    assert "all back after 1.5 s; 20 connections ended and 40 connection attempts failed" in fact
 
 
 def test_stages_of_one_name_are_distinguished_by_their_time() -> None:

@@ -11,7 +11,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.kit import program
 from tests.kit.ports import free_port
 
 RUN_TIMEOUT_S = 180.0
@@ -238,16 +238,10 @@ def runs_in(folder: Path) -> Iterator[RunMaker]:
             path = folder / "scenario.yaml"
             path.write_text(scenario)
         directory = out or folder / f"run-{len(runs)}"
-        program = [sys.executable, "-m", "pubstorm", "run", str(path), "--out", str(directory)]
-        process = subprocess.Popen(
-            [
-                *prefix,
-                *program,
-                *EACH_SECOND,
-                *ANY_SPEED,
-                *(() if report else DATA_ONLY),
-                *arguments,
-            ],
+        words = ["run", str(path), "--out", str(directory), *EACH_SECOND, *ANY_SPEED]
+        process = program.popen(
+            [*words, *(() if report else DATA_ONLY), *arguments],
+            prefix=prefix,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

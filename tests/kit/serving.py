@@ -7,7 +7,6 @@ import json
 import os
 import ssl
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -17,6 +16,8 @@ from email.message import Message
 from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
+
+from tests.kit import program
 
 PATIENCE_S = 120.0
 
@@ -96,8 +97,8 @@ ANY.verify_mode = ssl.CERT_NONE
 @contextlib.contextmanager
 def serving(*arguments: str, cwd: Path | None = None, **variables: str) -> Iterator[Served]:
     """Runs a command of Pubstorm until it serves the page, and ends it."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "pubstorm", *arguments],
+    with program.popen(
+        arguments,
         cwd=cwd,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -5,57 +5,50 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from pubstorm.cli.bench import KINDS
 from pubstorm.cli.completion import SHELLS
-
-PROGRAM = (sys.executable, "-m", "pubstorm")
+from tests.kit import program
 
 
 def script(shell: str) -> str:
-    found = subprocess.run(
-        [*PROGRAM, "completion", shell], capture_output=True, text=True, check=False, timeout=60
-    )
+    found = program.run(("completion", shell), capture_output=True, text=True, timeout=60)
     assert (found.returncode, found.stderr) == (0, "")
-    return found.stdout
+    return str(found.stdout)
 
 
 def completed(line: str, cwd: Path) -> list[str]:
     """The words that the program offers to bash for the end of a line, each with its kind."""
     words = line.split(" ")
     asked = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    found = subprocess.run(
-        PROGRAM,
+    found = program.run(
+        (),
         capture_output=True,
         text=True,
-        check=False,
         cwd=cwd,
         timeout=60,
         env={**os.environ, **asked, "_PUBSTORM_COMPLETE": "bash_complete"},
     )
     assert "Traceback" not in found.stderr
-    return found.stdout.split()
+    return str(found.stdout).split()
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_each_shell_has_a_script_that_it_reads(shell: str, tmp_path: Path) -> None:
     text = script(shell)
     assert "_PUBSTORM_COMPLETE" in text
-    program = shutil.which(shell)
-    if program is not None:
+    found = shutil.which(shell)
+    if found is not None:
         (tmp_path / "script").write_text(text)
         flags = ["--no-config", "-n"] if shell == "fish" else ["-n"]
-        subprocess.run([program, *flags, str(tmp_path / "script")], check=True, timeout=60)
+        subprocess.run([found, *flags, str(tmp_path / "script")], check=True, timeout=60)
 
 
 def test_another_shell_is_an_error() -> None:
-    found = subprocess.run(
-        [*PROGRAM, "completion", "ksh"], capture_output=True, text=True, check=False, timeout=60
-    )
+    found = program.run(("completion", "ksh"), capture_output=True, text=True, timeout=60)
     assert found.returncode == 2
     assert "'ksh' is not one of 'bash', 'zsh', 'fish'" in found.stderr
 

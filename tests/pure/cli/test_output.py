@@ -18,8 +18,8 @@ from pubstorm.host.signals import ending_signals
 from pubstorm.host.spawn_errors import lack_of
 from pubstorm.output import ASCII_ERRORS, guard, visible
 from pubstorm.report.console import PlainConsole
+from tests.kit.program import PUBSTORM
 
-PROGRAM = (sys.executable, "-m", "pubstorm")
 BROKEN = {
     "no streams at all": 'exec "$@" <&- >&- 2>&-',
     "a reader that has gone": '{ "$@"; echo $? >code; } | true; exit $(cat code)',
@@ -35,7 +35,7 @@ stages: [connect]
 
 def shell(line: str, *words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["sh", "-c", line, "sh", *PROGRAM, *words],
+        ["sh", "-c", line, "sh", *PUBSTORM, *words],
         capture_output=True,
         encoding="latin-1",
         check=False,
@@ -129,7 +129,7 @@ def test_a_signal_during_imports_ends_with_130_and_no_word(
     )
     # Tests that run in the background of a shell inherit that SIGINT is ignored.
     outcome = subprocess.run(
-        ["env", "--default-signal=INT,TERM,HUP", *PROGRAM, "scenarios"],
+        ["env", "--default-signal=INT,TERM,HUP", *PUBSTORM, "scenarios"],
         capture_output=True,
         text=True,
         check=False,

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from pubstorm import cli
 from pubstorm.report import load_result
 from pubstorm.result import Status
 from pubstorm.result.samples import read_samples
+from tests.kit import program
 from tests.kit.example_run import Shape, write_run
 
 pytestmark = pytest.mark.xdist_group("stored-trouble")
@@ -43,11 +42,9 @@ def failed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def as_a_person(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command: Sequence[str] = (sys.executable, "-m", "pubstorm", *words)
-    if os.geteuid() == 0:
-        command = (*WITHOUT_RIGHTS, *command)
-    return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    prefix = WITHOUT_RIGHTS if os.geteuid() == 0 else ()
+    return program.run(
+        words, prefix=prefix, cwd=folder, capture_output=True, text=True, timeout=120
     )
 
 
@@ -161,14 +158,8 @@ def test_output_that_is_lost_is_a_failure(runs: Path) -> None:
         ("history", "a", "--figure", "received_per_s", "--json"),
     ):
         with Path("/dev/full").open("w") as full:
-            done = subprocess.run(
-                [sys.executable, "-m", "pubstorm", *words],
-                cwd=runs,
-                stdout=full,
-                stderr=subprocess.PIPE,
-                text=True,
-                timeout=120,
-                check=False,
+            done = program.run(
+                words, cwd=runs, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120
             )
         assert done.returncode == 2
         assert done.stderr == "warning: standard output is not complete: No space left on device\n"

@@ -7,7 +7,6 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 import tomllib
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +15,8 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+
+from tests.kit import program
 
 ROOT = Path(__file__).parents[3]
 COMPOSE = ROOT / "deploy" / "compose.yaml"
@@ -143,8 +144,8 @@ def test_the_services_name_folders_volumes_and_services_that_exist() -> None:
 
 def test_the_composed_load_is_a_line_that_pubstorm_plays() -> None:
     load = services()["pubstorm"]
-    command = [sys.executable, "-m", "pubstorm", *load["command"], "--print"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    words = (*load["command"], "--print")
+    done = program.run(words, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "mqtt://broker:1883" in done.stdout
     assert "broker" in services()

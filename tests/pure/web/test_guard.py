@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.kit import program
 from tests.kit.example_run import write_run
 from tests.kit.ports import free_port
 from tests.kit.serving import Served, serving
@@ -29,8 +28,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("keys")
-    command = [sys.executable, "-m", "pubstorm", "keys", "ca", str(folder), "--name", "localhost"]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    words = ("keys", "ca", str(folder), "--name", "localhost")
+    program.run(words, check=True, capture_output=True, timeout=120)
     return folder
 
 

@@ -6,13 +6,12 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.kit import program
 from tests.kit.example_run import write_run
 from tests.kit.ports import free_port
 from tests.kit.serving import Served, serving
@@ -20,8 +19,7 @@ from tests.kit.serving import Served, serving
 
 def failure(*arguments: str) -> tuple[int, str]:
     """Exit code and errors of a command that does not serve."""
-    command = [sys.executable, "-m", "pubstorm", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = program.run(arguments, capture_output=True, text=True, timeout=120)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stderr
 

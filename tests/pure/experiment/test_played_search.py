@@ -1,0 +1,121 @@
+"""Searches that are played from the command line to their stored files, with runs that take no
+time: answers, trials that count for nothing, interruptions, resumption, and series of searches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pubstorm.errors import TopologyError
+from pubstorm.scenario import Scenario
+from tests.pure.experiment.conftest import CLIENTS, LOAD, Killed, Player, end
+
+LIMIT = "thresholds: [device.connected <= 11, lost == 0]\n"
+SEARCH = f"search: {{vary: {CLIENTS}, from: 4, to: 20, precision: 20%"
+
+
+def written(search: dict[str, Any]) -> list[str]:
+    return [trial["written"] for trial in search["trials"]]
+
+
+def test_a_search_finds_the_value_at_which_a_threshold_breaks(
+    player: Player, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        player.run(f"{LOAD}{LIMIT}{SEARCH}, repeat: 2, figure: device.connected}}\n", report=True)
+        == 0
+    )
+    search, (out, err) = player.stored("search.json"), capsys.readouterr()
+    answer, trials = search["answer"], search["trials"]
+    assert (answer["best"]["bound"], answer["best"]["repeats"]) == ("exact", 2)
+    assert answer["best"]["value"] == pytest.approx(11, abs=1)
+    assert (answer["most"]["value"], answer["most"]["bound"]) == (20, "at_least")
+    assert search["complete"] and answer["confirmed"]
+    assert written(search)[:4] == ["4", "8", "16", "20"]
+    for trial in trials:
+        assert trial["status"] == ("pass" if trial["value"] <= 11 else "fail")
+        assert (player.out / trial["folder"] / "result.json").exists()
+        assert not (player.out / trial["folder"] / "report.html").exists()
+    assert "trial 1: 4 (growing)\n" in err
+    assert answer["text"] in out
+
+
+def test_where_no_value_holds_it_ends_with_1(player: Player) -> None:
+    assert player.run(f"{LOAD}{LIMIT.replace('<= 11', '< 1')}{SEARCH}, repeat: 1}}\n") == 1
+    search = player.stored("search.json")
+    assert search["answer"]["best"] is None
+    assert search["trials"][-1]["value"] == 1
+
+
+def test_where_nothing_can_be_counted_it_ends_with_3(player: Player) -> None:
+    def never_starts(_number: int, _scenario: Scenario) -> bool:
+        raise TopologyError("broker broker-0 exited")
+
+    player.meanwhile = never_starts
+    assert player.run(f"{LOAD}{LIMIT}{SEARCH}, repeat: 1, retries: 1}}\n") == 3
+    trials = player.stored("search.json")["trials"]
+    assert [(trial["written"], trial["attempt"]) for trial in trials[:2]] == [("4", 1), ("4", 2)]
+    assert not any(trial["counted"] for trial in trials)
+    assert "broker-0" in trials[0]["why"]
+
+
+@pytest.mark.parametrize("how", ["killed", "interrupted"])
+def test_a_search_that_ended_in_a_trial_is_resumed(
+    player: Player, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    player.meanwhile = end(3, how)
+    text = f"{LOAD}{LIMIT}{SEARCH}, repeat: 1}}\n"
+    if how == "killed":
+        with pytest.raises(Killed):
+            player.run(text)
+    else:
+        assert player.run(text) == 130
+        assert f"pubstorm run --resume {player.out}" in capsys.readouterr().out
+    before = player.stored("search.json")
+    assert (written(before), before["complete"]) == (["4", "8"], False)
+    assert before["interrupted"] is (how == "interrupted")
+
+    assert player.resume() == 0
+    resumed, after = capsys.readouterr().out, player.stored("search.json")
+    assert (after["trials"][:2], after["started"]) == (before["trials"], before["started"])
+    assert after["answer"]["best"]["value"] == 11
+    assert (player.out / "trials" / "003-16.broken-1").exists()
+    played = len(player.runs)
+    assert player.resume() == 0
+    assert (len(player.runs), capsys.readouterr().out) == (played, resumed)
+
+
+def test_a_folder_with_another_search_is_not_resumed(player: Player) -> None:
+    player.meanwhile = end(2, "interrupted")
+    assert player.run(f"{LOAD}{LIMIT}{SEARCH}}}\n") == 130
+    file = player.out / "scenario.yaml"
+    file.write_text(file.read_text().replace("from: 4", "from: 5"))
+    assert player.resume() == 2
+    assert len(player.runs) == 2
+
+
+def test_each_step_of_a_series_can_be_a_search(
+    player: Player, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = "{step: step, best: search.best, n: search.trials, sent: device.sent, v: verdict}"
+    steps = "{step: low, thresholds: [device.connected <= 5]}, "
+    steps += "{step: none, thresholds: [device.connected == 0]}"
+    sweep = f"table: {columns}\nsweep: {{pause: 0s, steps: [{steps}]}}\n"
+    assert player.run(f"{LOAD}{LIMIT}{SEARCH}, repeat: 1}}\n{sweep}", report=True) == 1
+    low, none = player.stored("series.json")["steps"]
+    assert (low["status"], none["status"]) == ("pass", "fail")
+    assert low["answer"]["best"]["value"] == low["cells"][1]["estimate"]["low"] == 5
+    assert (low["cells"][0]["word"], low["cells"][3]["value"]) == ("low", 50)
+    assert (none["cells"][1]["value"], none["cells"][1]["word"]) == (None, "")
+    search = player.stored(f"{low['folder']}/search.json")
+    assert search["answer"] == low["answer"]
+    assert search["columns"] == ["sent", "v"]
+    assert all(len(trial["cells"]) == 2 for trial in search["trials"])
+    assert (player.out / low["folder"] / "report.html").exists()
+    capsys.readouterr()
+    assert player.command("report", player.out / low["folder"]) == 0
+    assert search["answer"]["text"] in capsys.readouterr().out
+    played = len(player.runs)
+    assert player.resume() == 1
+    assert len(player.runs) == played

@@ -1,28 +1,17 @@
 //! The real engine, as a process, against a scripted broker over TCP.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue has failed")]
-
-#[path = "agent/acks.rs"]
 mod acks;
-#[path = "agent/changes.rs"]
 mod changes;
-#[path = "agent/lease.rs"]
 mod lease;
-#[path = "agent/lives.rs"]
 mod lives;
-#[path = "agent/losses.rs"]
 mod losses;
-#[path = "agent/places.rs"]
 mod places;
-#[path = "agent/stalls.rs"]
 mod stalls;
-mod support;
-#[path = "agent/texts.rs"]
 mod texts;
 
+use crate::support::{Agent, Scripted, Server, plan, population, publication};
 use plan::{Command, Counters, Reason};
 use serde_json::{Value, json};
-use support::{Agent, Scripted, Server, plan, population, publication};
 use testkit::{Fate, Script};
 
 fn connect(populations: &[usize]) -> Value {
@@ -40,7 +29,7 @@ fn hold(populations: &[usize], ms: u64) -> Value {
     json!({"name": "hold", "action": action, "populations": populations})
 }
 
-fn received_all(totals: &support::Totals) -> bool {
+fn received_all(totals: &crate::support::Totals) -> bool {
     totals.flows.values().all(|flow| flow.expected_total == flow.received_total)
 }
 

@@ -1,19 +1,15 @@
 //! Engines with an artificial clock error, and the reference clock, as processes over UDP on
 //! loopback. The tests compare clocks within the reported bound.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue has failed")]
-
-#[path = "clock/packets.rs"]
 mod packets;
-mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::UdpSocket;
 use std::process::{self, Child, ChildStdin, Stdio};
 
+use crate::support::{Agent, Scripted, plan, population, publication};
 use plan::{ClockState, Command, Failure, ReferenceHello};
 use serde_json::{Value, json};
-use support::{Agent, Scripted, plan, population, publication};
 use testkit::Script;
 
 const HOUR_NS: i64 = 3_600_000_000_000;

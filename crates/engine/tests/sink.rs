@@ -1,7 +1,5 @@
 //! The null sink as a process, driven with bytes.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStdin, Command, Stdio};

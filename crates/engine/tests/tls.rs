@@ -1,17 +1,14 @@
 //! The real engine under TLS against a scripted broker that speaks OpenSSL.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue has failed")]
 #![expect(clippy::needless_pass_by_value, reason = "JSON values are written where they are used")]
-
-mod support;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
+use crate::support::{Agent, Authority, Folder, Issued, Scripted, Server, population, publication};
 use openssl::ssl::{SslContext, SslContextBuilder, SslMethod, SslMode, SslVerifyMode, SslVersion};
 use plan::Reason;
 use serde_json::{Value, json};
-use support::{Agent, Authority, Folder, Issued, Scripted, Server, population, publication};
 use testkit::Script;
 
 const VERSIONS: [&str; 2] = ["1.2", "1.3"];
@@ -31,7 +28,7 @@ fn tls(fields: Value) -> Value {
 /// publications.
 fn plan(port: u16, population: Value) -> Value {
     let stages = [connect(), publish(200)];
-    let mut plan = support::plan(port, &[population], &stages);
+    let mut plan = crate::support::plan(port, &[population], &stages);
     plan["targets"][0]["tls"] = json!(true);
     plan
 }

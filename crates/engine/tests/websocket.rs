@@ -1,18 +1,14 @@
 //! The real engine over WebSocket, plain and under TLS, against the scripted broker and against
 //! targets that have no WebSocket of MQTT.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue has failed")]
-
-mod support;
-
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread::JoinHandle;
 
+use crate::support::{Agent, Authority, Folder, Scripted, population, publication};
 use openssl::ssl::{SslContext, SslMethod, SslMode};
 use plan::Reason;
 use serde_json::{Value, json};
-use support::{Agent, Authority, Folder, Scripted, population, publication};
 use testkit::Script;
 use websocket::frame::{Header, Opcode};
 use websocket::upgrade;
@@ -30,7 +26,7 @@ fn plan(port: u16, populations: &[Value], ms: u64) -> Value {
         json!({"name": "connect", "action": connect, "populations": all}),
         json!({"name": "publish", "action": publish, "populations": all}),
     ];
-    let mut plan = support::plan(port, populations, &stages);
+    let mut plan = crate::support::plan(port, populations, &stages);
     plan["targets"][0]["websocket"] = json!("/mqtt");
     plan
 }
@@ -45,7 +41,7 @@ fn publishers_and_subscribers(bytes: u64) -> [Value; 2] {
 }
 
 /// Plays a plan to the end of its publish stage; returns the totals.
-fn played(plan: &Value) -> support::Totals {
+fn played(plan: &Value) -> crate::support::Totals {
     let mut agent = Agent::start(plan, "0/1");
     agent.stage(0);
     agent.stage_until(1, |snapshot, totals| {

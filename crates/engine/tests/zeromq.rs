@@ -1,14 +1,10 @@
 //! The real engine, as a process, as subscribers of real libzmq.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue has failed")]
-
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::{Agent, Feed, Totals, feed, plan, population, sockets, subscribers};
 use plan::{Command, Reason};
 use serde_json::{Value, json};
-use support::{Agent, Feed, Totals, feed, plan, population, sockets, subscribers};
 
 fn stages() -> [Value; 2] {
     let connect =

@@ -1,17 +1,13 @@
 //! The real publisher, as a process, against SUB sockets of libzmq.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue has failed")]
-
-mod support;
-
 use std::net::TcpListener;
 
-use plan::{ChangeAction, Command, Stamp};
-use serde_json::{Value, json};
-use support::{
+use crate::support::{
     Agent, connect, free_port, left_alone, plan, population, publication, publish, publisher,
     subscriber,
 };
+use plan::{ChangeAction, Command, Stamp};
+use serde_json::{Value, json};
 use zmq::{Context, Socket, SocketEvent};
 
 const PUBLISHER: &str = "0/1 --population 0 --agent 2 --agents 4";

@@ -1,12 +1,8 @@
 //! The real subscribers, as a process, against a publishing socket of libzmq.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue has failed")]
-
-mod support;
-
+use crate::support::{Agent, connect, free_port, plan, population, publisher};
 use plan::{FlowCounters, Reason, Stamp, StreamId};
 use serde_json::{Value, json};
-use support::{Agent, connect, free_port, plan, population, publisher};
 use zmq::{Context, Socket};
 
 const SUBSCRIBERS: &str = "0/1 --population 1 --agent 1 --agents 2";

@@ -1,8 +1,6 @@
 //! A subscriber and a publisher of the crate over a simulated link: any split of the two streams of
 //! bytes gives the same events. A failing case prints its seed.
 
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "tests")]
-
 use proptest::prelude::*;
 use zmtp::{
     Event, Mechanism, Session,

@@ -1,7 +1,6 @@
 //! Both sides of the crate against real libzmq over loopback. Reads have a time limit only so that
 //! a failure ends the test.
 
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "tests")]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "real sockets")]
 
 use std::{

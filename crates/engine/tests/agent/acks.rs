@@ -3,8 +3,8 @@
 use serde_json::json;
 use testkit::Script;
 
-use super::support::{Agent, Scripted, plan, population, publication};
 use super::{connect, hold, publish};
+use crate::support::{Agent, Scripted, plan, population, publication};
 
 const SUBSCRIBERS: u32 = 3;
 const PERIOD_MS: u64 = 5;

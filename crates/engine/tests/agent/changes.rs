@@ -6,8 +6,8 @@ use plan::{ChangeAction, Command, Counters};
 use serde_json::{Value, json};
 use testkit::{Fate, Script};
 
-use super::support::{Agent, Scripted, Totals, plan, population, publication};
 use super::{connect, publish, received_all};
+use crate::support::{Agent, Scripted, Totals, plan, population, publication};
 
 const SUBSCRIBED: &str = r#"{"subscriptions": [{"filter": "t/#", "qos": 1}]}"#;
 

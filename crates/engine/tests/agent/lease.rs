@@ -8,8 +8,8 @@ use plan::{Command, Snapshot};
 use serde_json::{Value, json};
 use testkit::Script;
 
-use super::support::{Agent, Scripted, engine, plan, population, publication};
 use super::{connect, publish};
+use crate::support::{Agent, Scripted, engine, plan, population, publication};
 
 const LEASE: Duration = Duration::from_millis(1_500);
 

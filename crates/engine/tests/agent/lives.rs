@@ -4,8 +4,8 @@ use plan::{Command, Counters};
 use serde_json::{Value, json};
 use testkit::Script;
 
-use super::support::{Agent, Scripted, Server, plan, population, publication};
 use super::{connect, publish, received_all};
+use crate::support::{Agent, Scripted, Server, plan, population, publication};
 
 const MS: u64 = 1_000_000;
 

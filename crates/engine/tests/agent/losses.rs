@@ -4,8 +4,8 @@ use plan::{ChangeAction, Command, FlowCounters, Snapshot};
 use serde_json::{Value, json};
 use testkit::Script;
 
-use super::support::{Agent, Scripted, Server, plan, population, publication};
 use super::{connect, publish};
+use crate::support::{Agent, Scripted, Server, plan, population, publication};
 
 const MS: u64 = 1_000_000;
 const PERIOD_MS: u64 = 10;

@@ -4,8 +4,8 @@ use plan::{ChangeAction, Command, Counters};
 use serde_json::json;
 use testkit::Script;
 
-use super::support::{Agent, Scripted, plan, population, publication};
 use super::{connect, publish};
+use crate::support::{Agent, Scripted, plan, population, publication};
 
 const MS: u64 = 1_000_000;
 

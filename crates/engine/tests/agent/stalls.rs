@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use testkit::Script;
 
-use super::support::{Agent, Scripted, Server, plan, population, publication};
 use super::{connect, publish};
+use crate::support::{Agent, Scripted, Server, plan, population, publication};
 
 const MS: u64 = 1_000_000;
 const STALL_NS: u64 = 1_000 * MS;

@@ -8,8 +8,8 @@ use plan::Reason;
 use serde_json::{Value, json};
 use testkit::{Fate, Script};
 
-use super::support::{Agent, Scripted, plan, population, publication};
 use super::{connect, publish, received_all};
+use crate::support::{Agent, Scripted, plan, population, publication};
 
 /// A temporary file of one test, removed on drop.
 struct File(PathBuf);

@@ -1,8 +1,6 @@
 //! Puts the real engine and the scripted broker together over TCP on loopback, plain or under TLS.
 //! Every test program uses a part of it.
 
-#![allow(dead_code, unused_imports, reason = "each test program has its own copy")]
-
 mod agent;
 mod certificates;
 mod feed;

@@ -14,7 +14,7 @@ import pytest
 
 from pubstorm import cli
 from pubstorm.errors import TopologyError
-from pubstorm.experiment import comparison, journal, search, series
+from pubstorm.experiment import comparison, search, series
 from pubstorm.play import one_run
 from pubstorm.play.directory import RunDirectory
 from pubstorm.play.display import Live
@@ -117,13 +117,11 @@ class Player:
 
 @contextlib.contextmanager
 def playing(folder: Path) -> Iterator[Player]:
-    """Replaces the function that plays a run; no program has to be built."""
+    """Replaces the function that plays a run."""
     player = Player(folder)
     with pytest.MonkeyPatch.context() as patch:
         for module in (comparison, one_run, search, series):
             patch.setattr(module, "play_scenario", player.play)
-        for module in (comparison, journal):
-            patch.setattr(module, "engine_path", lambda: None)
         yield player
 
 

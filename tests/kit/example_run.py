@@ -4,8 +4,10 @@ much is watched can be chosen, for what a report costs."""
 
 from __future__ import annotations
 
+import functools
 import math
 import random
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,19 +97,27 @@ class Shape:
 
 def write_run(folder: Path, shape: Shape | None = None, **changes: object) -> Result:
     """Makes a run directory; `changes` are fields of its result."""
-    shape = shape or Shape()
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "samples.csv").open("w", encoding="utf-8") as stream:
-        stream.write(",".join(HEADER) + "\n")
-        stream.writelines(csv_lines(_samples(shape)))
-    (folder / "scenario.yaml").write_text(SCENARIO)
-    (folder / "profile").mkdir(exist_ok=True)
-    (folder / "profile" / "folded.txt").write_text("".join(_stacks(random.Random(shape.seed))))
-    result = _result(folder, shape).model_copy(update=changes)
-    (folder / "result.json").write_text(result.to_json())
-    with (folder / SNAPSHOTS_FILE).open("w", encoding="utf-8") as stream:
-        stream.writelines(f"{each.model_dump_json()}\n" for each in _snapshots(shape))
+    files, result = _made(shape or Shape())
+    result = result.model_copy(update={"run_directory": str(folder), **changes})
+    for name, text in {**files, "result.json": result.to_json()}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
     return result
+
+
+@functools.lru_cache(maxsize=8)
+def _made(shape: Shape) -> tuple[dict[str, str], Result]:
+    """The files of a run by their names, and its result."""
+    samples = "".join((",".join(HEADER), "\n", *csv_lines(_samples(shape))))
+    files = {
+        "samples.csv": samples,
+        "scenario.yaml": SCENARIO,
+        "profile/folded.txt": "".join(_stacks(random.Random(shape.seed))),
+        SNAPSHOTS_FILE: "".join(f"{each.model_dump_json()}\n" for each in _snapshots(shape)),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "samples.csv").write_text(samples, encoding="utf-8")
+        return files, _result(Path(folder), shape)
 
 
 def _names(shape: Shape) -> list[str]:

@@ -8,7 +8,11 @@ import pytest
 
 from pubstorm.play.directory import RunDirectory
 from pubstorm.report import write_reports
+from pubstorm.report.files import run_files
+from pubstorm.report.stored import load_run
+from pubstorm.result import Result
 from tests.kit.example_run import Shape, write_run
+from tests.kit.reading import Page
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +22,15 @@ def failed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_run(path, Shape(carries=False))
     assert list(write_reports(path, RunDirectory(path).write)) == []
     return path
+
+
+@pytest.fixture(scope="session")
+def plain_run(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """A short run that passed. Its files are those of all tests that look at it."""
+    return write_run(tmp_path_factory.mktemp("runs") / "plain", Shape(duration_s=20))
+
+
+@pytest.fixture(scope="session")
+def plain_page(plain_run: Result) -> Page:
+    """The page of the short run."""
+    return Page(run_files(load_run(Path(plain_run.run_directory)))["report.html"]())

@@ -2,48 +2,40 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from pubstorm.quantities import THIN_SPACE
 from pubstorm.report.brokers import addresses_text, bridges, brokers
 from pubstorm.report.tables import facts
 from pubstorm.result import Result
-from tests.kit.example_run import Shape, write_run
 
 
-@pytest.fixture
-def result(tmp_path: Path) -> Result:
-    return write_run(tmp_path, Shape(duration_s=20))
-
-
-def test_a_thousand_brokers_are_one_row(result: Result) -> None:
+def test_a_thousand_brokers_are_one_row(plain_run: Result) -> None:
     thousand = f"1{THIN_SPACE}000"
-    assert brokers(result).texts == (
+    assert brokers(plain_run).texts == (
         ("broker", "mosquitto 2.0.11", "127.0.0.1:18830", "0", "0"),
         ("boxes", f"{thousand} × mosquitto 2.0.11", "127.0.0.1:20000-20999", "0", "0"),
     )
-    assert bridges(result).texts == (("uplink", "boxes → broker", thousand, thousand, "31.4 s"),)
+    assert bridges(plain_run).texts == (("uplink", "boxes → broker", thousand, thousand, "31.4 s"),)
 
 
-def test_what_the_brokers_of_a_name_came_to_is_added_up(result: Result) -> None:
-    first, *rest = result.brokers[1:]
+def test_what_the_brokers_of_a_name_came_to_is_added_up(plain_run: Result) -> None:
+    first, *rest = plain_run.brokers[1:]
     flapped = first.model_copy(update={"died": True, "restarts": 3})
-    changed = result.model_copy(update={"brokers": (flapped, *rest)})
+    changed = plain_run.model_copy(update={"brokers": (flapped, *rest)})
     assert brokers(changed).texts[0][-2:] == ("3", "1")
 
 
-def test_one_broker_needs_no_table_until_something_happens_to_it(result: Result) -> None:
-    one = result.brokers[0]
-    assert brokers(result.model_copy(update={"brokers": (one,)})).texts == ()
+def test_one_broker_needs_no_table_until_something_happens_to_it(plain_run: Result) -> None:
+    one = plain_run.brokers[0]
+    assert brokers(plain_run.model_copy(update={"brokers": (one,)})).texts == ()
     died = one.model_copy(update={"died": True})
-    assert len(brokers(result.model_copy(update={"brokers": (died,)})).texts) == 1
+    assert len(brokers(plain_run.model_copy(update={"brokers": (died,)})).texts) == 1
 
 
-def test_bridges_that_report_nothing_are_not_said_to_be_up(result: Result) -> None:
-    silent = result.bridges[0].model_copy(update={"up": None, "up_after_s": None})
-    (row,) = bridges(result.model_copy(update={"bridges": (silent,)})).texts
+def test_bridges_that_report_nothing_are_not_said_to_be_up(plain_run: Result) -> None:
+    silent = plain_run.bridges[0].model_copy(update={"up": None, "up_after_s": None})
+    (row,) = bridges(plain_run.model_copy(update={"bridges": (silent,)})).texts
     assert row[-2:] == ("–", "–")
 
 
@@ -60,7 +52,7 @@ def test_ports_in_a_row_are_a_range(addresses: list[tuple[str, int]], text: str)
     assert addresses_text(addresses) == text
 
 
-def test_many_targets_are_not_listed_one_by_one(result: Result) -> None:
+def test_many_targets_are_not_listed_one_by_one(plain_run: Result) -> None:
     targets = tuple(f"127.0.0.1:{port}" for port in range(1, 1002))
-    (found, *_) = facts(result.model_copy(update={"targets": targets}))
+    (found, *_) = facts(plain_run.model_copy(update={"targets": targets}))
     assert found.value == ("127.0.0.1:1, 127.0.0.1:2, 127.0.0.1:3 and 998 more (mosquitto 2.0.11)")

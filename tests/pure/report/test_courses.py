@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import plotly.graph_objects
-import pytest
 
 from pubstorm.report.courses import LINES_MAX, Course, compared, course
 from pubstorm.report.heat_maps import CAPTION, heat_map
@@ -13,15 +12,9 @@ from pubstorm.report.plot import Plot
 from pubstorm.report.search_plots import KINDS
 from pubstorm.result import Result
 from pubstorm.result.samples import Track
-from tests.kit.example_run import Shape, write_run
 
 
-@pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
-    return write_run(tmp_path_factory.mktemp("run"), Shape(duration_s=20))
-
-
-def test_a_run_is_the_sum_of_its_rates_and_its_slowest_latency(result: Result) -> None:
+def test_a_run_is_the_sum_of_its_rates_and_its_slowest_latency(plain_run: Result) -> None:
     tracks = {
         ("backend", "received_per_s"): Track([1.0, 2.0], [10.0, 20.0]),
         ("device-0", "received_per_s"): Track([2.0, 3.0], [5.0, 7.0]),
@@ -29,7 +22,7 @@ def test_a_run_is_the_sum_of_its_rates_and_its_slowest_latency(result: Result) -
         ("device-0", "latency_p99_us"): Track([2.0], [4000.0]),
         ("broker-0", "received_per_s"): Track([1.0], [999.0]),
     }
-    found = course("1: ten", result, tracks)
+    found = course("1: ten", plain_run, tracks)
     assert found.values["compare-received"] == {1.0: 10, 2.0: 25, 3.0: 7}
     assert found.values["compare-p99"] == {1.0: 1, 2.0: 9}
 

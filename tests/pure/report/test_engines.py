@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from pubstorm.report.tables import agents, every_agent, failures, phases
 from pubstorm.report.watched import ENGINES_MAX, processes
 from pubstorm.result import FailureResult, Result, Statistics, Watched
-from tests.kit.example_run import Shape, write_run
 
 
-@pytest.fixture
-def result(tmp_path: Path) -> Result:
-    return write_run(tmp_path, Shape(duration_s=20))
-
-
-def with_engines(result: Result, number: int) -> Result:
+def with_engines(plain_run: Result, number: int) -> Result:
     """The same run with so many engines like its first, each busier than the one before."""
-    first = result.fleet.agents[0]
+    first = plain_run.fleet.agents[0]
     engines = [first.model_copy(update={"agent": n, "busy_share": n / 100}) for n in range(number)]
-    tracks = [each for each in result.monitors if each.source == "agent-0"]
-    others = [each for each in result.monitors if each.group != "agent"]
+    tracks = [each for each in plain_run.monitors if each.source == "agent-0"]
+    others = [each for each in plain_run.monitors if each.group != "agent"]
     watched = [
         each.model_copy(
             update={
@@ -33,20 +25,20 @@ def with_engines(result: Result, number: int) -> Result:
         for n in range(number)
         for each in tracks
     ]
-    fleet = result.fleet.model_copy(update={"agents": tuple(engines)})
-    return result.model_copy(update={"fleet": fleet, "monitors": (*watched, *others)})
+    fleet = plain_run.fleet.model_copy(update={"agents": tuple(engines)})
+    return plain_run.model_copy(update={"fleet": fleet, "monitors": (*watched, *others)})
 
 
-def test_a_few_engines_have_a_row_each(result: Result) -> None:
-    few = with_engines(result, ENGINES_MAX)
+def test_a_few_engines_have_a_row_each(plain_run: Result) -> None:
+    few = with_engines(plain_run, ENGINES_MAX)
     assert [row[0] for row in agents(few).texts] == [str(n) for n in range(ENGINES_MAX)]
     shown = [row[0] for row in processes(few).texts]
     assert [f"agent-{n}" for n in range(ENGINES_MAX)] == [n for n in shown if "agent" in n]
 
 
-def test_many_engines_are_one_row_and_the_busiest_is_shown(result: Result) -> None:
-    first = result.fleet.agents[0]
-    many = with_engines(result, 51)
+def test_many_engines_are_one_row_and_the_busiest_is_shown(plain_run: Result) -> None:
+    first = plain_run.fleet.agents[0]
+    many = with_engines(plain_run, 51)
     [row] = agents(many).texts
     assert row[0] == "51 agents"
     assert row[-4:-2] == ("50 %", f"{51 * first.cpu_s:.1f} s")
@@ -55,8 +47,8 @@ def test_many_engines_are_one_row_and_the_busiest_is_shown(result: Result) -> No
     assert [name for name in shown if "agent" in name] == ["agent-50, busiest of 51"]
 
 
-def test_every_agent_shows_what_it_sent_and_received(result: Result) -> None:
-    few = with_engines(result, 2)
+def test_every_agent_shows_what_it_sent_and_received(plain_run: Result) -> None:
+    few = with_engines(plain_run, 2)
     own = {"sent_total": 1200, "acked_total": 1190, "expected_total": 2400, "received_total": 2390}
     engines = [
         few.fleet.agents[0].model_copy(update=own),
@@ -72,12 +64,12 @@ def test_every_agent_shows_what_it_sent_and_received(result: Result) -> None:
     ]
     assert "loss shows only in the sums" in table.notes
     assert every_agent(few) is None
-    many = every_agent(with_engines(result, 51))
+    many = every_agent(with_engines(plain_run, 51))
     assert many is not None and [row[0] for row in many.texts] == [str(n) for n in range(51)]
 
 
-def test_an_engine_that_ended_otherwise_is_a_row_of_its_own(result: Result) -> None:
-    many = with_engines(result, 51)
+def test_an_engine_that_ended_otherwise_is_a_row_of_its_own(plain_run: Result) -> None:
+    many = with_engines(plain_run, 51)
     lost = many.fleet.agents[7].model_copy(update={"ending": "agent 7 was killed by signal 9"})
     engines = (*many.fleet.agents[:7], lost, *many.fleet.agents[8:])
     fleet = many.fleet.model_copy(update={"agents": engines})
@@ -88,10 +80,10 @@ def test_an_engine_that_ended_otherwise_is_a_row_of_its_own(result: Result) -> N
     ]
 
 
-def test_engines_on_several_hosts_name_theirs_and_failures_have_a_table(result: Result) -> None:
-    assert [column.name for column in agents(result).columns][:2] == ["agent", "clients"]
-    assert failures(result).texts == ()
-    few = with_engines(result, 2)
+def test_engines_on_several_hosts_name_theirs_and_failures_have_a_table(plain_run: Result) -> None:
+    assert [column.name for column in agents(plain_run).columns][:2] == ["agent", "clients"]
+    assert failures(plain_run).texts == ()
+    few = with_engines(plain_run, 2)
     there = few.fleet.agents[1].model_copy(update={"host": "10.77.0.3"})
     lost = FailureResult(agent=1, at_s=12.3, clients=33, text="agent 1 was killed by signal 9")
     back = lost.model_copy(update={"replaced_on": "", "rejoined_after_s": 4.2})
@@ -105,8 +97,8 @@ def test_engines_on_several_hosts_name_theirs_and_failures_have_a_table(result: 
     )
 
 
-def test_phases_show_the_processor_time_of_brokers_and_of_the_host(result: Result) -> None:
-    names = [phase.name for phase in result.phases]
+def test_phases_show_the_processor_time_of_brokers_and_of_the_host(plain_run: Result) -> None:
+    names = [phase.name for phase in plain_run.phases]
 
     def watched(source: str, step: float) -> Watched:
         spans = {name: Statistics(count=5, mean=step * n) for n, name in enumerate(names, 1)}
@@ -116,18 +108,18 @@ def test_phases_show_the_processor_time_of_brokers_and_of_the_host(result: Resul
         )
 
     def cpu(*found: Watched) -> dict[str, list[object]]:
-        table = phases(result.model_copy(update={"monitors": found}))
+        table = phases(plain_run.model_copy(update={"monitors": found}))
         places = {c.name: n for n, c in enumerate(table.columns) if c.name.endswith("CPU")}
         return {name: [row[place] for row in table.rows] for name, place in places.items()}
 
-    broker = result.brokers[0].name
+    broker = plain_run.brokers[0].name
     steps = [n * 0.1 for n in range(1, len(names) + 1)]
     assert cpu(watched(broker, 0.1), watched("host", 0.2)) == {
         f"{broker} CPU": pytest.approx(steps),
         "host CPU": pytest.approx([2 * step for step in steps]),
     }
     started = [broker, "x-1", "x-2"]
-    every = [result.brokers[0].model_copy(update={"name": name}) for name in started]
-    result = result.model_copy(update={"brokers": tuple(every)})
+    every = [plain_run.brokers[0].model_copy(update={"name": name}) for name in started]
+    plain_run = plain_run.model_copy(update={"brokers": tuple(every)})
     many = cpu(*(watched(name, 0.1 * n) for n, name in enumerate(started, 1)))
     assert many == {"busiest of 3 CPU": pytest.approx([3 * step for step in steps])}

@@ -15,18 +15,23 @@ from pubstorm.report.of_series import series_document
 from pubstorm.report.page import page
 from pubstorm.report.stored import load_run
 from pubstorm.report.summary import balance, by_stage
-from pubstorm.result import MemoryModel, Result, Statistics, Watched
+from pubstorm.result import MemoryModel, Result, Series, Statistics, Watched
 from tests.kit.example_fleet import fleet_parts
 from tests.kit.example_run import Shape, write_run
 from tests.kit.example_series import write_series
 from tests.kit.reading import Page
 
 
-@pytest.fixture
-def result(tmp_path: Path) -> Result:
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
     parts = fleet_parts()
     del parts["monitors"]
-    return write_run(tmp_path, Shape(duration_s=20), **parts)
+    return write_run(tmp_path_factory.mktemp("fleet"), Shape(duration_s=20), **parts)
+
+
+@pytest.fixture(scope="module")
+def series(tmp_path_factory: pytest.TempPathFactory) -> Series:
+    return write_series(tmp_path_factory.mktemp("series"))
 
 
 def test_samplers_problems_and_stalls_stand_in_their_sections(result: Result) -> None:
@@ -49,11 +54,9 @@ def test_samplers_problems_and_stalls_stand_in_their_sections(result: Result) ->
     assert "Samplers" not in tables
 
 
-def test_a_run_without_them_shows_no_table_of_them(tmp_path: Path) -> None:
-    write_run(tmp_path, Shape(duration_s=20))
-    text = Page(run_files(load_run(tmp_path))["report.html"]()).text
+def test_a_run_without_them_shows_no_table_of_them(plain_page: Page) -> None:
     for title in ("Samplers", "Problems", "Stalled subscribers", "Balance of", "Memory by"):
-        assert title not in text
+        assert title not in plain_page.text
 
 
 def test_stalls_of_one_second_are_one_line_in_the_plots(result: Result) -> None:
@@ -67,33 +70,31 @@ def test_problems_are_in_the_output_of_ci(result: Result) -> None:
     )
 
 
-def test_memory_over_the_steps_stands_below_the_table_of_a_series(tmp_path: Path) -> None:
+def memory(series: Series, r_squared: float) -> Series:
     line = MemoryModel(
         subject="engines",
         base_bytes=5e6,
         bytes_per_connection=86.4,
-        r_squared=0.999,
+        r_squared=r_squared,
         points=3,
     )
-    series = write_series(tmp_path, memory=(line,))
-    row = "engines 5.00 MB 86.4 B 91.4 MB 0.999 3"
-    assert row in Page(page(series_document(series, tmp_path))).text
-    assert "| engines | 5.00 MB | 86.4 B | 91.4 MB | 0.999 | 3 |" in markdown(document_of(series))
-    bare = series.model_copy(update={"memory": ()})
-    assert "Memory by connections" not in Page(page(series_document(bare, tmp_path))).text
+    return series.model_copy(update={"memory": (line,)})
 
 
-@pytest.mark.parametrize(("r_squared", "is_shown"), [(0.52, False), (0.95, True)])
+def test_memory_over_the_steps_stands_below_the_table_of_a_series(series: Series) -> None:
+    document = series_document(memory(series, 0.999), Path(series.run_directory))
+    assert "engines 5.00 MB 86.4 B 91.4 MB 0.999 3" in Page(page(document)).text
+    assert "Memory by connections" not in markdown(document_of(series))
+
+
+@pytest.mark.parametrize(("r_squared", "is_rough"), [(0.52, True), (0.95, False)])
 def test_memory_that_follows_no_line_is_marked_and_no_key_figure(
-    tmp_path: Path, r_squared: float, is_shown: bool
+    series: Series, r_squared: float, is_rough: bool
 ) -> None:
-    line = MemoryModel(
-        subject="engines", base_bytes=6e6, bytes_per_connection=717, r_squared=r_squared, points=9
-    )
-    document = series_document(write_series(tmp_path, memory=(line,)), tmp_path)
-    assert ("memory per connection" in {each.name for each in document.key_figures}) is is_shown
-    assert ("engines: rough figures" in Page(page(document)).text) is not is_shown
-    assert ("engines: rough figures" in markdown(document)) is not is_shown
+    document = document_of(memory(series, r_squared))
+    names = {each.name for each in document.key_figures}
+    assert ("memory per connection" in names) is not is_rough
+    assert ("engines: rough figures" in markdown(document)) is is_rough
 
 
 def test_the_steady_part_is_the_last_of_several_publish_stages(result: Result) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from itertools import product
-from pathlib import Path
 
 import pytest
 
 from pubstorm.report.series_plots import grid_of, overview
 from pubstorm.result import Result, SeriesStep, Status
-from tests.kit.example_run import Shape, write_run
 
 CLIENTS, QOS = "populations.device.clients", "populations.device.publications.0.qos"
 RATE = "populations.device.publications.0.rate"
@@ -74,22 +72,20 @@ def test_each_variant_has_a_line() -> None:
 
 
 @pytest.mark.parametrize("repeats", [1, 2])
-def test_heat_maps_speak_of_repeats_only_if_there_are_some(tmp_path: Path, repeats: int) -> None:
+def test_heat_maps_speak_of_repeats_only_if_there_are_some(plain_run: Result, repeats: int) -> None:
     played = list(product(("1", "2", "3"), "012")) * repeats
     steps = [step(n, clients=c, qos=q) for n, (c, q) in enumerate(played, 1)]
-    run = write_run(tmp_path, Shape(duration_s=20))
-    results: list[Result | None] = [run for _ in steps]
+    results: list[Result | None] = [plain_run for _ in steps]
     maps = [plot for plot in overview(steps, results) if plot.key.startswith("heat-")]
     assert len(maps) == 2
     assert {"repeats" in plot.caption for plot in maps} == {repeats > 1}
 
 
-def test_a_heat_map_has_no_cell_for_an_invalid_step(tmp_path: Path) -> None:
+def test_a_heat_map_has_no_cell_for_an_invalid_step(plain_run: Result) -> None:
     played = list(product(("1", "2", "3"), "012"))
     steps = [step(n, clients=c, qos=q) for n, (c, q) in enumerate(played, 1)]
     steps[0] = steps[0].model_copy(update={"status": Status.INVALID})
-    run = write_run(tmp_path, Shape(duration_s=20))
-    results: list[Result | None] = [run for _ in steps]
+    results: list[Result | None] = [plain_run for _ in steps]
     for plot in overview(steps, results)[:2]:
         (trace,) = plot.figure["data"]
         assert (trace["x"], trace["y"]) == (["1", "2", "3"], ["0", "1", "2"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from pubstorm.report.key_figures import key_figures
@@ -22,9 +20,9 @@ from pubstorm.result.figures.thresholds import parse_threshold
 from tests.kit.example_run import Shape, write_run
 
 
-@pytest.fixture
-def result(tmp_path: Path) -> Result:
-    return write_run(tmp_path, Shape(duration_s=20, carries=False))
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    return write_run(tmp_path_factory.mktemp("run"), Shape(duration_s=20, carries=False))
 
 
 def test_every_figure_says_over_what_it_is(result: Result) -> None:

@@ -33,7 +33,7 @@ from pubstorm.report.plot import (
 from pubstorm.report.run_page import flame_tree
 from pubstorm.report.stored import load_run
 from pubstorm.report.timeline import LINES_MAX, other_tracks, timeline
-from pubstorm.result import Event
+from pubstorm.result import Event, Result
 from pubstorm.result.samples import Track, Tracks
 from tests.kit.example_run import Shape, write_run
 
@@ -75,27 +75,24 @@ def test_the_time_axis_says_how_its_ticks_are_read(duration_s: float, words: str
     assert time_axis(duration_s)["title"]["text"].endswith(words)
 
 
-def test_counters_of_the_broker_are_shown_as_growth_a_second(tmp_path: Path) -> None:
-    result = write_run(tmp_path, Shape(duration_s=20))
+def test_counters_of_the_broker_are_shown_as_growth_a_second(plain_run: Result) -> None:
     track = Track([0.0, 2.0, 4.0, 4.0, 6.0], [100.0, 300.0, 500.0, 500.0, 40.0])
-    (plot,) = timeline(result, {("broker-0", "$SYS/messages/received"): track})
+    (plot,) = timeline(plain_run, {("broker-0", "$SYS/messages/received"): track})
     (trace,) = plot.figure["data"]
     assert plot.key == "sys-messages"
     assert trace["y"] == [100, 100, 20]
 
 
-def test_a_reading_that_repeats_the_last_one_is_no_growth(tmp_path: Path) -> None:
-    result = write_run(tmp_path, Shape(duration_s=20))
+def test_a_reading_that_repeats_the_last_one_is_no_growth(plain_run: Result) -> None:
     at_s = [0.0, 1.0, 2.0, 3.001, 3.145]
     track = Track(at_s, [100.0, 100.0, 500.0, 500.0, 729.0], held={1, 3})
-    (plot,) = timeline(result, {("broker-0", "$SYS/messages/received"): track})
+    (plot,) = timeline(plain_run, {("broker-0", "$SYS/messages/received"): track})
     (trace,) = plot.figure["data"]
     assert trace["y"] == [200, 200]
 
 
-def test_a_counter_read_once_says_nothing(tmp_path: Path) -> None:
-    result = write_run(tmp_path, Shape(duration_s=20))
-    assert timeline(result, {("host", "tcp_retransmits"): Track([1.0], [5.0])}) == []
+def test_a_counter_read_once_says_nothing(plain_run: Result) -> None:
+    assert timeline(plain_run, {("host", "tcp_retransmits"): Track([1.0], [5.0])}) == []
 
 
 def population(name: str, **metrics: dict[int, float]) -> Tracks:
@@ -111,37 +108,34 @@ def drawn(plot: Plot, number: int = 0) -> list[tuple[float, float | None]]:
     return [((x - START_MS) / 1000, y) for x, y in zip(trace["x"], trace["y"], strict=True)]
 
 
-def test_no_line_is_drawn_through_seconds_without_deliveries(tmp_path: Path) -> None:
-    result = write_run(tmp_path, Shape(duration_s=20))
+def test_no_line_is_drawn_through_seconds_without_deliveries(plain_run: Result) -> None:
     tracks = population(
         "device-0",
         connected=dict.fromkeys(range(10), 1.0),
         latency_p99_us={0: 1e3, 1: 2e3, 3: 4e3, 4: 4e3},
     )
-    plot = next(plot for plot in timeline(result, tracks) if plot.key == "latency")
+    plot = next(plot for plot in timeline(plain_run, tracks) if plot.key == "latency")
     assert [y for _, y in drawn(plot)] == [1, 2, None, 4, 4]
     assert plot.figure["data"][0]["connectgaps"] is False
 
 
-def test_the_band_of_a_latency_ends_at_its_gaps(tmp_path: Path) -> None:
-    result = write_run(tmp_path, Shape(duration_s=20))
+def test_the_band_of_a_latency_ends_at_its_gaps(plain_run: Result) -> None:
     tracks = population(
         "device-0",
         connected=dict.fromkeys(range(10), 1.0),
         latency_p50_us={0: 1e3, 1: 1e3, 3: 1e3, 4: 1e3},
         latency_p99_us={0: 2e3, 1: 2e3, 3: 4e3, 4: 4e3},
     )
-    plot = next(plot for plot in timeline(result, tracks) if plot.key == "latency")
+    plot = next(plot for plot in timeline(plain_run, tracks) if plot.key == "latency")
     (band,) = [trace for trace in plot.figure["data"] if "fill" in trace]
     assert band["y"] == [2, 2, 1, 1, None, 4, 4, 1, 1, None]
     assert band["fill"] == "toself"
 
 
-def test_a_point_between_two_gaps_is_a_dot(tmp_path: Path) -> None:
-    result = write_run(tmp_path, Shape(duration_s=20))
+def test_a_point_between_two_gaps_is_a_dot(plain_run: Result) -> None:
     ready, slow = dict.fromkeys(range(10), 1.0), {1: 1e3, 2: 1e3, 4: 5e3, 8: 2e3}
     tracks = population("device-0", connected=ready, latency_p99_us=slow)
-    plot = next(plot for plot in timeline(result, tracks) if plot.key == "latency")
+    plot = next(plot for plot in timeline(plain_run, tracks) if plot.key == "latency")
     (trace,) = plot.figure["data"]
     assert trace["mode"] == "lines+markers"
     dots = dict(zip(trace["y"], trace["marker"]["size"], strict=True))
@@ -164,8 +158,7 @@ def test_what_is_read_rarely_is_a_line_until_its_source_is_away(tmp_path: Path) 
     assert found[0] == found[6] == pytest.approx(100 / 11, rel=1e-4)
 
 
-def test_each_line_has_a_look_of_its_own(tmp_path: Path) -> None:
-    result = write_run(tmp_path, Shape(duration_s=20))
+def test_each_line_has_a_look_of_its_own(plain_run: Result) -> None:
     names = ("connected", "disconnected", "total", "active", "inactive")
     for sources in (1, 4):
         tracks = {
@@ -173,7 +166,7 @@ def test_each_line_has_a_look_of_its_own(tmp_path: Path) -> None:
             for n in range(sources)
             for name in names
         }
-        (plot,) = timeline(result, tracks)
+        (plot,) = timeline(plain_run, tracks)
         lines = [trace["line"] for trace in plot.figure["data"]]
         assert len({(line["color"], line["dash"]) for line in lines}) == len(lines) == 5 * sources
     wanted = [(n // 5, n % 5) for n in range(60)]
@@ -181,8 +174,7 @@ def test_each_line_has_a_look_of_its_own(tmp_path: Path) -> None:
     assert len({*looks([(0, 0)] * len(PALETTE) * len(DASHES))}) == len(PALETTE) * len(DASHES)
 
 
-def test_the_pointer_shows_the_unit(tmp_path: Path) -> None:
-    result = write_run(tmp_path, Shape(duration_s=20))
+def test_the_pointer_shows_the_unit(plain_run: Result) -> None:
     found = {}
     for key in (
         ("broker-0", "cpu"),
@@ -191,7 +183,7 @@ def test_the_pointer_shows_the_unit(tmp_path: Path) -> None:
         ("device-0", "latency_p99_us"),
         ("device-0", "connected"),
     ):
-        (plot,) = timeline(result, {key: Track([1.0, 2.0, 3.0], [5.0, 2e6, 3e6])})
+        (plot,) = timeline(plain_run, {key: Track([1.0, 2.0, 3.0], [5.0, 2e6, 3e6])})
         found[key[1]] = plot.figure["data"][0]["hovertemplate"].partition("~r}")[2]
     assert found == {
         "cpu": " %<extra></extra>",
@@ -202,14 +194,13 @@ def test_the_pointer_shows_the_unit(tmp_path: Path) -> None:
     }
 
 
-def test_what_is_zero_throughout_is_named_and_not_drawn(tmp_path: Path) -> None:
-    result = write_run(tmp_path, Shape(duration_s=20))
+def test_what_is_zero_throughout_is_named_and_not_drawn(plain_run: Result) -> None:
     tracks = {
         ("device-0", "sent_per_s"): Track([1.0, 2.0], [5.0, 6.0]),
         ("backend", "sent_per_s"): Track([1.0, 2.0], [0.0, 0.0]),
         ("host", "tcp_retransmits"): Track([1.0, 2.0], [7.0, 7.0]),
     }
-    load, trouble = timeline(result, tracks)
+    load, trouble = timeline(plain_run, tracks)
     assert [trace["name"] for trace in load.figure["data"]] == ["device-0 sent"]
     assert load.caption.endswith("Zero throughout: backend sent.")
     assert not load.is_flat
@@ -224,11 +215,10 @@ def test_ticks_of_short_runs_have_fractions_of_a_second() -> None:
     ]
 
 
-def test_units_are_those_that_the_axis_names(tmp_path: Path) -> None:
-    result = write_run(tmp_path, Shape(duration_s=20))
+def test_units_are_those_that_the_axis_names(plain_run: Result) -> None:
     found = {}
     for key in (("broker-0", "cpu"), ("host", "memory_used_bytes"), ("device-0", "latency_p99_us")):
-        (plot,) = timeline(result, {key: Track([1.0, 2.0], [5.0, 2e6])})
+        (plot,) = timeline(plain_run, {key: Track([1.0, 2.0], [5.0, 2e6])})
         found[plot.figure["layout"]["yaxis"]["title"]["text"]] = plot.figure["data"][0]["y"]
     assert found == {
         "CPU (% of one core)": [500, 200_000_000],
@@ -237,10 +227,9 @@ def test_units_are_those_that_the_axis_names(tmp_path: Path) -> None:
     }
 
 
-def test_what_cannot_stand_on_a_logarithmic_axis_is_a_gap(tmp_path: Path) -> None:
-    result = write_run(tmp_path, Shape(duration_s=20))
+def test_what_cannot_stand_on_a_logarithmic_axis_is_a_gap(plain_run: Result) -> None:
     tracks = {("device-0", "latency_p50_us"): Track([1.0, 2.0], [0.0, 1000.0])}
-    assert timeline(result, tracks)[0].figure["data"][0]["y"] == [None, 1]
+    assert timeline(plain_run, tracks)[0].figure["data"][0]["y"] == [None, 1]
 
 
 def still_lines(caption: str) -> int:
@@ -261,28 +250,26 @@ def test_every_track_is_shown_once(failed_run: Path) -> None:
     assert keys == {panel.key for panel in PANELS} - missing, "of publishers, other hosts, disks"
 
 
-def test_deliveries_of_several_qos_have_a_plot(tmp_path: Path) -> None:
-    result = write_run(tmp_path, Shape(duration_s=20))
-    first, second, *_ = result.populations
+def test_deliveries_of_several_qos_have_a_plot(plain_run: Result) -> None:
+    first, second, *_ = plain_run.populations
     levels = {first: (0,), second: (1,)}
     populations = {
         name: each.model_copy(update={"delivery_qos": levels.get(name, ())})
-        for name, each in result.populations.items()
+        for name, each in plain_run.populations.items()
     }
     tracks = {(name, "received_per_s"): Track([1.0, 2.0], [5.0, 7.0]) for name in levels}
-    plots = timeline(result.model_copy(update={"populations": populations}), tracks)
+    plots = timeline(plain_run.model_copy(update={"populations": populations}), tracks)
     (plot,) = (plot for plot in plots if plot.key == "qos")
     assert [trace["y"] for trace in plot.figure["data"]] == [[5, 7], [5, 7]]
-    assert [plot.key for plot in timeline(result, tracks)] == ["load"]
+    assert [plot.key for plot in timeline(plain_run, tracks)] == ["load"]
 
 
-def test_of_too_many_tracks_the_largest_are_shown(tmp_path: Path) -> None:
-    result = write_run(tmp_path, Shape(duration_s=20))
-    tracks = {(f"broker-{n}", "cpu"): Track([1.0], [n / 1000]) for n in range(1, 1001)}
-    (plot,) = timeline(result, tracks)
+def test_of_too_many_tracks_the_largest_are_shown(plain_run: Result) -> None:
+    tracks = {(f"broker-{n}", "cpu"): Track([1.0], [n / 1000]) for n in range(1, LINES_MAX + 2)}
+    (plot,) = timeline(plain_run, tracks)
     assert len(plot.figure["data"]) == LINES_MAX
-    assert plot.figure["data"][-1]["name"] == "broker-1000 all"
-    assert f"Shown are the {LINES_MAX} of 1000 tracks" in plot.caption
+    assert plot.figure["data"][-1]["name"] == f"broker-{LINES_MAX + 1} all"
+    assert f"Shown are the {LINES_MAX} of {LINES_MAX + 1} tracks" in plot.caption
 
 
 def test_happenings_are_numbered_in_order_and_too_many_are_not_drawn(tmp_path: Path) -> None:

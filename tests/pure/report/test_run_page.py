@@ -13,6 +13,7 @@ import pytest
 from pubstorm.play.directory import RunDirectory
 from pubstorm.report import write_reports
 from pubstorm.report.files import run_files
+from pubstorm.report.plot import POINTS_MAX
 from pubstorm.report.stored import load_run
 from pubstorm.result import Cell, Event, Result, Statistics
 from pubstorm.result.samples import HEADER, Sample, csv_lines
@@ -22,7 +23,7 @@ from tests.kit.reading import Page
 pytestmark = pytest.mark.xdist_group("browser")
 
 BYTES_MAX = 8_000_000
-"""Of the page of an hour at 1 Hz with 5 populations and 100 monitor series."""
+"""Of the page of a run at 1 Hz with 5 populations and 100 monitor series."""
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&amp;{{7*7}}"
 
 
@@ -242,6 +243,7 @@ def test_a_run_that_measured_nothing_has_a_page(tmp_path: Path) -> None:
 
 
 def test_the_page_of_a_long_run_is_not_too_large(tmp_path: Path) -> None:
-    write_run(tmp_path, Shape(duration_s=3600, populations=5, other_series=100))
+    # Longer tracks are thinned to as many points.
+    write_run(tmp_path, Shape(duration_s=POINTS_MAX + 200, populations=5, other_series=100))
     assert list(write_reports(tmp_path, RunDirectory(tmp_path).write)) == []
     assert (tmp_path / "report.html").stat().st_size < BYTES_MAX

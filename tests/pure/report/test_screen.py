@@ -16,7 +16,6 @@ from pubstorm.report.conclusion import conclusion_of
 from pubstorm.report.document import Document, KeyFigure
 from pubstorm.report.text import SCREEN_LINES, SCREEN_ROWS, render, render_screen
 from pubstorm.result import Result, SearchResult, Series
-from tests.kit.example_run import Shape, write_run
 from tests.kit.example_search import search_of
 from tests.kit.example_series import write_series
 
@@ -33,34 +32,29 @@ def screen(document: Document, width: int = 120) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
-    return write_run(tmp_path_factory.mktemp("run"), Shape(duration_s=20))
-
-
-@pytest.fixture(scope="module")
 def series(tmp_path_factory: pytest.TempPathFactory) -> Series:
     return write_series(tmp_path_factory.mktemp("series"))
 
 
-def test_the_screen_of_a_run_has_verdict_figures_and_folder(result: Result) -> None:
-    document = document_of(result)
+def test_the_screen_of_a_run_has_verdict_figures_and_folder(plain_run: Result) -> None:
+    document = document_of(plain_run)
     lines = screen(document)
-    assert result.verdict.headline in " ".join(lines)
-    for threshold in result.verdict.thresholds:
+    assert plain_run.verdict.headline in " ".join(lines)
+    for threshold in plain_run.verdict.thresholds:
         assert any(threshold.label in line for line in lines)
     names = [figure.name for figure in document.key_figures]
     assert len(names) == 6
     shown = [line for line in lines if line.startswith(tuple(names))]
     assert [next(name for name in names if line.startswith(name)) for line in shown] == names
     assert lines[-2:] == [
-        f"run directory  {result.run_directory}",
-        f"all tables     pubstorm report {result.run_directory}",
+        f"run directory  {plain_run.run_directory}",
+        f"all tables     pubstorm report {plain_run.run_directory}",
     ]
     assert "Messages" not in lines
 
 
-def test_more_thresholds_than_fit_are_counted_and_the_missed_are_first(result: Result) -> None:
-    document = document_of(result)
+def test_more_thresholds_than_fit_are_counted_and_the_missed_are_first(plain_run: Result) -> None:
+    document = document_of(plain_run)
     assert document.verdict is not None
     one = document.verdict.thresholds[0].model_copy(update={"passed": True, "undecided": False})
     many = [one.model_copy(update={"expression": f"passed{n}.x == 0"}) for n in range(20)]
@@ -95,10 +89,10 @@ def test_key_figures_wrap_and_are_not_cut(series: Series, width: int) -> None:
     assert "…" not in "".join(lines)
 
 
-def test_no_table_of_a_run_is_cut_in_a_narrow_terminal(result: Result) -> None:
+def test_no_table_of_a_run_is_cut_in_a_narrow_terminal(plain_run: Result) -> None:
     stream = io.StringIO()
     console = Console(file=stream, width=80, force_terminal=True, color_system=None)
-    document = replace(document_of(result), facts=(), items=(), verdict=None)
+    document = replace(document_of(plain_run), facts=(), items=(), verdict=None)
     render(document, console)
     text = stream.getvalue()
     assert "…" not in text
@@ -121,13 +115,13 @@ def concluded(played: Result | Series | SearchResult) -> dict[str, object]:
     return found
 
 
-def test_the_json_of_a_run_has_its_figures_as_numbers(result: Result) -> None:
-    found = concluded(result)
+def test_the_json_of_a_run_has_its_figures_as_numbers(plain_run: Result) -> None:
+    found = concluded(plain_run)
     assert (found["kind"], found["exit_code"]) == ("run", 1)
-    assert found["status"] == result.verdict.status
+    assert found["status"] == plain_run.verdict.status
     populations = found["populations"]
     assert isinstance(populations, dict)
-    for name, population in result.populations.items():
+    for name, population in plain_run.populations.items():
         assert populations[name]["sent_total"] == population.sent_total
         latency = population.latency_us.intended
         assert populations[name]["latency_p99_us"] == (latency.p99 if latency.count else None)

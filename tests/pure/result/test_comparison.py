@@ -25,7 +25,7 @@ from pubstorm.result.figures import parse_expression
 from pubstorm.result.interval import POWER, Difference, difference
 from tests.kit.measured import ENVIRONMENT, MeasuredMaker, backend, device, latency
 
-COMPARISONS = 200
+COMPARISONS = 100
 LEVEL = 0.05
 
 

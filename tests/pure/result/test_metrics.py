@@ -80,19 +80,13 @@ def test_a_metric_of_a_run_has_a_unit_and_reads_as_what_it_was(written: str) -> 
     assert expression.unit == RUN_METRICS[expression.metric].unit
 
 
-@pytest.mark.parametrize("name", sorted(POPULATION_METRICS))
-def test_every_metric_of_populations_is_in_the_result(name: str) -> None:
-    metric = POPULATION_METRICS[name]
-    found: object = PopulationResult(clients=1)
-    for step in (*metric.path, *metric.statistics[:1]):
-        found = getattr(found, step)
-    assert isinstance(found, int | float)
-
-
-@pytest.mark.parametrize("name", sorted(POPULATION_METRICS))
-def test_a_metric_of_spans_is_in_their_results(name: str) -> None:
-    metric = POPULATION_METRICS[name]
-    (field, *_) = (step for step in metric.path if step != "rates")
-    assert ("stage" in metric.spans) == (field in StagePopulation.model_fields)
-    kept = field in PhasePopulation.model_fields and "actual" not in metric.path
-    assert ("phase" in metric.spans) == kept
+def test_every_metric_of_populations_is_in_the_result_and_those_of_spans_in_theirs() -> None:
+    for name, metric in POPULATION_METRICS.items():
+        found: object = PopulationResult(clients=1)
+        for step in (*metric.path, *metric.statistics[:1]):
+            found = getattr(found, step)
+        assert isinstance(found, int | float), name
+        (field, *_) = (step for step in metric.path if step != "rates")
+        assert ("stage" in metric.spans) == (field in StagePopulation.model_fields), name
+        kept = field in PhasePopulation.model_fields and "actual" not in metric.path
+        assert ("phase" in metric.spans) == kept, name

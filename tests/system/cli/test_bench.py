@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import yaml
 
 from pubstorm.cli.bench import KINDS, options_of
 from pubstorm.errors import UsageError
+from tests.kit import program
 from tests.kit.starved import passes
 
 # Runs so short say nothing of speed: whatever a busy machine does to them is valid.
@@ -22,8 +22,7 @@ QUICK = ("-c", "20", "--for", "1s", *ANY_SPEED)
 
 
 def bench(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pubstorm", "bench", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return program.run(("bench", *words), capture_output=True, text=True, timeout=120)
 
 
 def printed(*words: str) -> dict[str, Any]:
@@ -67,8 +66,8 @@ def test_options_are_values_of_the_printed_scenario() -> None:
 def test_a_printed_scenario_runs(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(bench("fan-in", *QUICK, "--print").stdout)
-    command = [sys.executable, "-m", "pubstorm", "run", str(path), "--out", str(tmp_path / "run")]
-    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    words = ("run", str(path), "--out", str(tmp_path / "run"))
+    found = program.run(words, capture_output=True, text=True, timeout=120)
     assert_passes(found, tmp_path / "run")
 
 

@@ -5,25 +5,24 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from pubstorm.cli.init import LOADS, scenario_text
 from pubstorm.scenario import parse_scenario
+from tests.kit import program
 from tests.kit.terminal import on_terminal
 
-INIT = (sys.executable, "-m", "pubstorm", "init")
+INIT = (*program.PUBSTORM, "init")
 
 
 def init(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*INIT, *words],
+    return program.run(
+        ("init", *words),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        check=False,
         cwd=cwd,
         timeout=60,
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import jsonschema
 import pytest
 
+from tests.kit import program
 from tests.kit.starved import passes
 
 SCHEMA = Path(__file__).parents[3] / "contract" / "conclusion.schema.json"
@@ -17,9 +17,8 @@ ANY_SPEED = ("--set", "validity.lateness_p99=1min", "--set", "validity.busy=100%
 
 
 def bench(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pubstorm", "bench", "pairs", *words]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=cwd, timeout=120
+    return program.run(
+        ("bench", "pairs", *words), capture_output=True, text=True, cwd=cwd, timeout=120
     )
 
 

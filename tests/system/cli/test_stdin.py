@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.kit import program
 from tests.kit.starved import passes
 
 SCENARIO = """\
@@ -22,14 +23,7 @@ validity: {lateness_p99: 1min, busy: 100%}
 
 
 def pubstorm(*words: str, text: bytes, cwd: Path) -> subprocess.CompletedProcess[str]:
-    found = subprocess.run(
-        [sys.executable, "-m", "pubstorm", *words],
-        input=text,
-        capture_output=True,
-        check=False,
-        cwd=cwd,
-        timeout=180,
-    )
+    found = program.run(words, input=text, capture_output=True, cwd=cwd, timeout=180)
     out, err = found.stdout.decode(), found.stderr.decode()
     return subprocess.CompletedProcess(found.args, found.returncode, out, err)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.kit import program
 
 pytestmark = pytest.mark.xdist_group("heavy")
 
@@ -32,14 +32,12 @@ stages: [connect, publish: 2s]
 @pytest.mark.slow("a calibration searches the ceiling of the host")
 def test_a_run_reports_its_headroom_once_the_host_is_calibrated(run: Play, tmp_path: Path) -> None:
     state = {"XDG_STATE_HOME": str(tmp_path / "state")}
-    command = [sys.executable, "-m", "pubstorm", "calibrate", "--quick", "--clients", "50"]
-    made = subprocess.run(
-        command,
+    made = program.run(
+        ("calibrate", "--quick", "--clients", "50"),
         env={**os.environ, **state},
         capture_output=True,
         text=True,
         timeout=120,
-        check=False,
     )
     assert made.returncode == 0, made.stderr
     assert "round 1 of 1: sending at QoS 1" in made.stderr
@@ -73,13 +71,12 @@ def test_an_engine_that_is_no_sink_is_an_error(tmp_path: Path) -> None:
     engine = tmp_path / "pubstorm-engine"
     engine.write_text("#!/bin/sh\necho '{}'\nexit 1\n")
     engine.chmod(0o755)
-    made = subprocess.run(
-        [sys.executable, "-m", "pubstorm", "calibrate", "--quick"],
+    made = program.run(
+        ("calibrate", "--quick"),
         env={**os.environ, "PUBSTORM_ENGINE": str(engine), "XDG_STATE_HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=60,
-        check=False,
     )
     assert made.returncode == 3
     assert made.stderr.splitlines()[1].startswith("error: broker sink")

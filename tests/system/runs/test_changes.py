@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
@@ -13,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit import program
 from tests.kit.starved import passes
 
 RunMaker = Callable[..., Any]
@@ -61,8 +60,8 @@ def sent_by_second(directory: Path, population: int) -> dict[int, int]:
 
 
 def change(directory: Path, *words: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "pubstorm", "change", str(directory), *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    line = ("change", str(directory), *words)
+    done = program.run(line, capture_output=True, text=True, timeout=60)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout + done.stderr
 

@@ -1,5 +1,5 @@
-"""One run that is exported in every way while it is played: a real Prometheus scrapes it, a real
-InfluxDB reads its lines, and a collector gets pushes."""
+"""One run that is exported in every way while it is played: one Prometheus scrapes its text, another
+its native histograms, a real InfluxDB reads its lines, and a collector gets pushes."""
 
 from __future__ import annotations
 
@@ -7,23 +7,26 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
-import sys
 import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pubstorm.result.samples import read_samples
 from tests.kit.ports import free_port, free_ports
+from tests.kit.runs import Run, RunMaker
+from tests.pure.deploy.test_dashboard import DASHBOARD
 from tests.system.exports.test_otlp import Received, label, over_grpc
+from tests.system.runs.underway import end_stage, tracks_of
+
+pytestmark = pytest.mark.xdist_group("exports")
 
 SCENARIO = """\
 topology: {brokers: {broker: {kind: embedded}}}
@@ -34,11 +37,34 @@ populations:
   backend:
     clients: 1
     subscriptions: [{topic: "t/#", qos: 1}]
-stages: [connect, publish: 1h]
-validity: {lateness_p99: 1min, busy: 100%}
+stages: [connect, publish: 1h, hold: 1h]
 """
 WAIT_S = 120
 """Longest wait for a server."""
+NATIVE = "--enable-feature=native-histograms"
+WIDTH = 2 ** (1 / 8)
+"""Growth of the native buckets."""
+ENGINE_WIDTH = 1 + 1 / 128
+"""Growth of the engine's buckets. One that two native buckets share counts in the upper one."""
+WHILE_PUBLISHING = {
+    "sent": "sum(pubstorm_sent_total{qos='1',stage='publish',population='device'})",
+    "p99": "histogram_quantile(0.99, sum by (le) (pubstorm_latency_seconds_bucket))",
+    "rate": "sum(rate(pubstorm_received_total[5s]))",
+    "connected": "sum(pubstorm_clients_connected)",
+    "stage": "pubstorm_stage_active{stage='publish'}",
+    "broker": "pubstorm_monitor{source='broker-0',metric='rss_bytes'}",
+}
+AFTERWARDS = {
+    "deliveries": "sum(histogram_count(pubstorm_latency_seconds))",
+    "acknowledged": "sum(histogram_count(pubstorm_ack_latency_seconds))",
+    "sum": "sum(histogram_sum(pubstorm_latency_seconds))",
+    "p50": "histogram_quantile(0.5, sum(pubstorm_latency_seconds))",
+    "p99": "histogram_quantile(0.99, sum(pubstorm_latency_seconds))",
+    "received": "sum(pubstorm_received_total)",
+    "connected": "sum(pubstorm_clients_connected)",
+    "first": "sum(min_over_time(histogram_count(pubstorm_latency_seconds)[10m:100ms]))",
+}
+Ask = Callable[[str], float | None]
 
 
 def found(program: str) -> str:
@@ -67,22 +93,21 @@ def until(ask: Callable[[], Any]) -> Any:
 
 
 @contextmanager
-def process(folder: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+def process(folder: Path, *command: str) -> Iterator[None]:
     with (folder / f"{Path(command[0]).name}.log").open("wb") as log:
         running = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
         try:
-            yield running
+            yield
         finally:
             running.kill()
             running.wait()
 
 
 @contextmanager
-def prometheus(
-    folder: Path, endpoint: int, *features: str
-) -> Iterator[Callable[[str], float | None]]:
+def prometheus(folder: Path, endpoint: int, *features: str) -> Iterator[Ask]:
     """A Prometheus that scrapes an endpoint each second. Yields the value of a query, if the
     answer has one."""
+    folder.mkdir()
     port = free_port()
     target = f"targets: ['127.0.0.1:{endpoint}']"
     (folder / "prometheus.yml").write_text(
@@ -101,89 +126,128 @@ def prometheus(
         yield value
 
 
-def run_options(folder: Path, port: int, collector: str) -> list[str]:
-    command = [sys.executable, "-m", "pubstorm", "run", "s.yaml", "--out", str(folder / "out")]
-    command += ["--prometheus", f":{port}", "--otlp", collector]
-    return [*command, "--influx", "points.txt", "--json-lines", "lines.jsonl"]
+def asked(ask: Ask, queries: dict[str, str]) -> dict[str, float]:
+    return {name: until(partial(ask, query)) for name, query in queries.items()}
+
+
+def p99_of_the_dashboard(run: str) -> str:
+    """The query of the panel, for all populations of a run."""
+    queries = (target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"])
+    found = next(query for query in queries if "(0.99" in query and "_latency_seconds" in query)
+    for variable, text in (("$run", run), ("$population", ".*"), ("$__rate_interval", "10m")):
+        found = found.replace(variable, text)
+    return str(found)
+
+
+def ranks_of_a_p99(missed: float) -> dict[str, float]:
+    """The ranks in the whole run between which a p99 lies that misses a share of the deliveries.
+    A rate counts from the first scrape that has the series, and misses what is in it."""
+    above = 0.01 * (1 - missed)
+    return {"lowest": 1 - above - missed, "highest": 1 - above}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A run, and what other programs have of it."""
+
+    run: Run
+    result: dict[str, Any]
+    text: dict[str, float]
+    """Answers of the Prometheus that scrapes text, while the run publishes."""
+    native: dict[str, float]
+    """Answers of the Prometheus with native histograms, once it has all that was published."""
+    received: Received
+    """Pushes that the collector got."""
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, float], Received]:
-    """A run that ends once Prometheus has seen it: its folder, answers of Prometheus, and what the
-    collector got."""
-    folder = tmp_path_factory.mktemp("exports")
-    (folder / "s.yaml").write_text(SCENARIO)
+def exported(shared_start: RunMaker, shared_folder: Path) -> Exported:
+    """A run that publishes until all have seen it, and then is quiet until they have all of it."""
     received: Received = []
     port = free_port()
+    files = ("--influx", str(shared_folder / "points.txt"))
+    files += ("--json-lines", str(shared_folder / "lines.jsonl"))
     with (
         over_grpc(received) as collector,
-        prometheus(folder, port) as ask,
-        process(folder, *run_options(folder, port, collector)) as run,
+        prometheus(shared_folder / "text", port) as ask_text,
+        prometheus(shared_folder / "native", port, NATIVE) as ask,
     ):
-        queries = {
-            "sent": "sum(pubstorm_sent_total{qos='1',stage='publish',population='device'})",
-            "p99": "histogram_quantile(0.99, sum by (le) (pubstorm_latency_seconds_bucket))",
-            "rate": "sum(rate(pubstorm_received_total[5s]))",
-            "connected": "sum(pubstorm_clients_connected)",
-            "stage": "pubstorm_stage_active{stage='publish'}",
-            "broker": "pubstorm_monitor{source='broker-0',metric='rss_bytes'}",
-        }
-        answers = {name: until(partial(ask, query)) for name, query in queries.items()}
-        run.send_signal(signal.SIGINT)
-        assert run.wait(WAIT_S) == 130
-    return folder, answers, received
+        run = shared_start(SCENARIO, "--prometheus", f":{port}", "--otlp", collector, *files)
+        text = asked(ask_text, WHILE_PUBLISHING)
+        rated = "histogram_quantile(0.99, sum(rate(pubstorm_latency_seconds[10s]))) > 0"
+        native = asked(ask, {"rated": rated})
+        end_stage(run.directory)
+        until(partial(ask, "pubstorm_stage_active{stage='hold'}"))
+        # The drain was over before: figures of `publish` grow no more.
+        panel = p99_of_the_dashboard(run.directory.name)
+        native |= asked(ask, {**AFTERWARDS, "panel": panel})
+        ranks = ranks_of_a_p99(native["first"] / native["deliveries"])
+        quantile = "histogram_quantile({}, sum(pubstorm_latency_seconds))"
+        native |= asked(ask, {name: quantile.format(rank) for name, rank in ranks.items()})
+        run.process.send_signal(signal.SIGINT)
+        assert run.finish() == 130
+    return Exported(run, run.result(), text, native, received)
 
 
-Exported = tuple[Path, dict[str, float], Received]
-
-
-def result_of(folder: Path) -> dict[str, Any]:
-    stored: dict[str, Any] = json.loads((folder / "out" / "result.json").read_text())
-    return stored
-
-
-@pytest.mark.slow("a server scrapes a run for some seconds")
+@pytest.mark.slow("servers scrape a run for some seconds")
 def test_prometheus_answers_queries_about_the_run(exported: Exported) -> None:
-    folder, answers, _ = exported
-    device = result_of(folder)["populations"]["device"]
+    answers, device = exported.text, exported.result["populations"]["device"]
     assert 0 < answers["sent"] <= device["sent_total"]
-    assert 0 < answers["p99"] <= 60 and answers["rate"] > 0
+    assert answers["p99"] > 0 and answers["rate"] > 0
     assert (answers["connected"], answers["stage"]) == (21, 1)
     assert answers["broker"] > 1e6
 
 
+def test_prometheus_has_the_counts_of_the_result_in_native_histograms(exported: Exported) -> None:
+    answers, populations = exported.native, exported.result["populations"]
+    deliveries = populations["backend"]["received_total"]
+    assert answers["deliveries"] == answers["received"] == deliveries > 0
+    assert answers["acknowledged"] == populations["device"]["acked_total"] > 0
+    assert answers["connected"] == 21
+    mean_us = populations["backend"]["latency_us"]["intended"]["mean"]
+    assert answers["sum"] == pytest.approx(mean_us * deliveries / 1e6, rel=1e-3)
+
+
+def test_percentiles_of_prometheus_are_those_of_the_result(exported: Exported) -> None:
+    answers = exported.native
+    latency_us = exported.result["populations"]["backend"]["latency_us"]["intended"]
+    assert answers["lowest"] / WIDTH <= answers["panel"] <= answers["highest"] * WIDTH
+    for percentile in ("p50", "p99"):
+        ratio = answers[percentile] / (latency_us[percentile] / 1e6)
+        assert 1 / WIDTH < ratio < WIDTH * ENGINE_WIDTH, percentile
+    assert 0 < answers["rated"] <= latency_us["max"] / 1e6 * WIDTH * ENGINE_WIDTH
+
+
 def test_the_last_push_has_the_sums_of_the_result(exported: Exported) -> None:
-    folder, _, received = exported
-    metrics = received[-1].resource_metrics[0].scope_metrics[0].metrics
+    metrics = exported.received[-1].resource_metrics[0].scope_metrics[0].metrics
     sent = next(each.sum for each in metrics if each.name == "pubstorm_sent")
     total = sum(p.as_int for p in sent.data_points if label(p, "population") == "device")
-    assert total == result_of(folder)["populations"]["device"]["sent_total"]
+    assert total == exported.result["populations"]["device"]["sent_total"]
 
 
 def test_json_lines_are_the_samples_of_the_run(exported: Exported) -> None:
-    folder, _, _ = exported
-    lines = [json.loads(line) for line in (folder / "lines.jsonl").read_text().splitlines()]
+    text = (exported.run.directory.parent / "lines.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
     exported_values = sorted(
         (line["source"], metric, value)
         for line in lines
         if line["kind"] == "sample"
         for metric, value in line["fields"].items()
     )
-    tracks = read_samples(folder / "out" / "samples.csv")
+    tracks = tracks_of(exported.run.directory)
     stored = sorted((*key, value) for key, track in tracks.items() for value in track.values)
     assert exported_values == stored
     begun = [line["fields"]["text"] for line in lines if line.get("event") == "stage begins"]
-    assert begun == ["connect", "publish"]
+    assert begun == ["connect", "publish", "hold"]
 
 
 def test_nothing_was_lost(exported: Exported) -> None:
-    events = result_of(exported[0])["events"]
+    events = exported.result["events"]
     assert [event for event in events if event["kind"] == "export"] == []
 
 
 def test_influxdb_reads_the_points(exported: Exported, tmp_path: Path) -> None:
-    folder, _, _ = exported
-    points = (folder / "points.txt").read_bytes()
+    points = (exported.run.directory.parent / "points.txt").read_bytes()
     http, rpc = free_ports(2)
     (tmp_path / "influxdb.conf").write_text(
         f'bind-address = "127.0.0.1:{rpc}"\nreporting-disabled = true\n'
@@ -211,56 +275,18 @@ def test_influxdb_reads_the_points(exported: Exported, tmp_path: Path) -> None:
         (series,) = query("SELECT count(text) FROM pubstorm_event WHERE event='stage begins'")[
             "results"
         ][0]["series"]
-        assert series["values"][0][1] == 2
+        assert series["values"][0][1] == 3
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--prometheus", "127.0.0.1:{taken}"), "cannot listen: Address already in use"),
-        (("--prometheus", "9464"), "allowed is [HOST]:PORT"),
-        (("--otlp", "localhost:4317"), "allowed is http[s]://HOST:PORT"),
-        (("--otlp", "http://localhost:port"), "allowed is http[s]://HOST:PORT"),
-        (("--otlp", "grpc://localhost:99999"), "allowed is http[s]://HOST:PORT"),
-        (("--otlp", "http://[localhost"), "allowed is http[s]://HOST:PORT"),
-        (("--influx", "missing/points"), "cannot open it: No such file"),
-        (("--json-lines", "/dev/full/x"), "cannot open it: Not a directory"),
-    ],
-)
-def test_an_export_that_cannot_begin_ends_before_the_run(
-    words: tuple[str, ...], message: str, tmp_path: Path
-) -> None:
-    (tmp_path / "s.yaml").write_text(SCENARIO)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        taken = server.getsockname()[1]
-        command = [sys.executable, "-m", "pubstorm", "run", "s.yaml", "--out", "out"]
-        done = subprocess.run(
-            [*command, *(word.format(taken=taken) for word in words)],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=WAIT_S,
-            check=False,
-        )
-    assert done.returncode == 2
-    assert message in done.stderr and "hint:" in done.stderr
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_run_says_what_did_not_arrive(tmp_path: Path) -> None:
-    (tmp_path / "s.yaml").write_text(SCENARIO.replace("1h", "1s"))
-    os.mkfifo(tmp_path / "pipe")
-    command = [sys.executable, "-m", "pubstorm", "run", "s.yaml", "--out", "out", "--quiet"]
-    command += ["--otlp", f"http://127.0.0.1:{free_port()}"]
-    command += ["--json-lines", "pipe", "--influx", "/dev/full"]
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, timeout=WAIT_S, check=False
-    )
-    assert "Traceback" not in done.stderr
-    events = result_of(tmp_path)["events"]
-    texts = [event["text"] for event in events if event["kind"] == "export"]
-    assert len(texts) == 3
-    assert "--otlp http://127.0.0.1" in texts[0] and "the collector did not take" in texts[0]
-    assert "--influx /dev/full" in texts[1] and "No space left on device" in texts[1]
-    assert "--json-lines pipe" in texts[2] and "no reader took them" in texts[2]
-    assert result_of(tmp_path)["populations"]["device"]["sent_total"] > 0
+def test_a_run_says_what_did_not_arrive(start: RunMaker, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    collector = f"http://127.0.0.1:{free_port()}"
+    options = ("--otlp", collector, "--json-lines", str(pipe), "--influx", "/dev/full")
+    run = start(SCENARIO.replace("publish: 1h, hold: 1h", "publish: 1s"), *options)
+    run.finish()
+    result = run.result()
+    texts = [event["text"] for event in result["events"] if event["kind"] == "export"]
+    named = (f"--otlp {collector}", "--influx /dev/full", f"--json-lines {pipe}")
+    assert [name in text for name, text in zip(named, texts, strict=True)] == [True] * 3
+    assert result["populations"]["device"]["sent_total"] > 0

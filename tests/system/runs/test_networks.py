@@ -4,8 +4,6 @@ one does, and that nothing of it is left."""
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from pathlib import Path
@@ -17,6 +15,7 @@ import pytest
 from pubstorm.host.preflight.network import NetworkHost
 from pubstorm.topology.bridges.network import NAMESPACES, RANGE, outer_ends
 from pubstorm.topology.started import STARTED_FILE, read_record
+from tests.kit import program
 
 Play = Callable[..., tuple[int, dict[str, Any]]]
 RunMaker = Callable[..., Any]
@@ -107,9 +106,9 @@ def test_a_run_that_was_killed_leaves_a_network_and_down_removes_it(
     gone(children)
     (name,) = networks_of(played.directory)
     assert len(left_of([name])) == 3
-    command = [sys.executable, "-m", "pubstorm", "down", str(played.directory)]
+    words = ("down", str(played.directory))
     for removed in (True, False):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        done = program.run(words, capture_output=True, text=True, timeout=60, check=True)
         assert (f"removed the network namespace {name}\n" in done.stdout) is removed
         assert done.stdout.endswith("nothing is left of this run\n")
         assert not left_of([name])

@@ -9,7 +9,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from pubstorm.host.keys.authority import Authority, Validity
 from pubstorm.host.preflight.network import NetworkHost
 from pubstorm.scenario.topology import Network as NetworkSpec
 from pubstorm.topology.bridges.network import Network
+from tests.kit import program
 from tests.kit.runs import MosquittoMaker, Play, Run, RunMaker
 from tests.kit.serving import until
 from tests.system.runs.underway import (
@@ -66,8 +66,8 @@ def monitor() -> Iterator[MonitorMaker]:
         def start(
             *options: str, prefix: Sequence[str] = (), listen: str = "127.0.0.1:0"
         ) -> Monitor:
-            command = [sys.executable, "-m", "pubstorm", "monitor", "--listen", listen, *options]
-            process = subprocess.Popen([*prefix, *command], stderr=subprocess.PIPE, text=True)
+            words = ("monitor", "--listen", listen, *options)
+            process = program.popen(words, prefix=prefix, stderr=subprocess.PIPE, text=True)
             started.enter_context(process)
             started.callback(process.kill)
             assert process.stderr is not None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
+
+from tests.kit import program
 
 RunMaker = Callable[..., Any]
 
@@ -44,5 +44,4 @@ def test_no_password_is_stored_or_printed(start: RunMaker) -> None:
     shown = (run.directory / "scenario.yaml").read_text()
     assert "${env:SECRET_OF_THE_TEST}" in shown
     assert "# with --set populations.given.password=***" in shown
-    command = [sys.executable, "-m", "pubstorm", "report", str(run.directory)]
-    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    assert program.run(("report", str(run.directory)), capture_output=True).returncode == 0

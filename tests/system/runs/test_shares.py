@@ -4,14 +4,13 @@ once, as planned and as its user says meanwhile."""
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.kit import program
 from tests.kit.starved import passes
 
 RunMaker = Callable[..., Any]
@@ -125,7 +124,7 @@ def test_a_fleet_is_changed_while_the_run_goes_on(start: RunMaker) -> None:
 
 
 def change(directory: Path, *words: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "pubstorm", "change", str(directory), *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    line = ("change", str(directory), *words)
+    done = program.run(line, capture_output=True, text=True, timeout=60)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout + done.stderr

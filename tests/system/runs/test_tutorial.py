@@ -2,12 +2,11 @@
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.kit import program
 from tests.kit.runs import ANY_SPEED, DATA_ONLY
 
 PAGE = (Path(__file__).parents[3] / "docs/tutorial/first-scenario.md").read_text(encoding="utf-8")
@@ -38,8 +37,7 @@ def test_each_command_prints_what_the_tutorial_shows(
         (tmp_path / name).write_text(text, encoding="utf-8")
     words = shlex.split(command)
     words += [*ANY_SPEED, *DATA_ONLY] if words[0] == "run" else []
-    program = [sys.executable, "-m", "pubstorm", *words]
-    played = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=180)
+    played = program.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=180)
     assert played.returncode == (1 if "misspelt" in command else 0), played.stderr
     printed, position = " ".join(map(seen, played.stdout.splitlines())), 0
     # A run that the host limited says that instead.

@@ -7,7 +7,6 @@ import functools
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import psutil
 import pytest
 
 from pubstorm.result.samples import SAMPLES_FILE, Tracks, read_samples
+from tests.kit import program
 from tests.kit.serving import until
 
 LOAD = """
@@ -40,8 +40,8 @@ def watched(where: str, sources: dict[str, object] | None = None) -> str:
 
 def change(directory: Path, *words: str) -> None:
     """Steers a run."""
-    command = [sys.executable, "-m", "pubstorm", "change", str(directory), *words]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    line = ("change", str(directory), *words)
+    program.run(line, check=True, capture_output=True, timeout=120)
 
 
 def end_stage(directory: Path) -> None:

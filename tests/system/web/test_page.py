@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.kit import program
 from tests.kit.browser import BROWSER, RULES, Browser, axe, browsing
 from tests.kit.ports import free_port
 from tests.kit.serving import until
@@ -53,9 +53,8 @@ class Run:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     folder, port = tmp_path_factory.mktemp("run"), free_port()
     (folder / "scenario.yaml").write_text(SCENARIO)
-    command = [sys.executable, "-m", "pubstorm", "run", "scenario.yaml", "--out", "run"]
-    with subprocess.Popen(
-        [*command, f"--web=127.0.0.1:{port}"],
+    with program.popen(
+        ("run", "scenario.yaml", "--out", "run", f"--web=127.0.0.1:{port}"),
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from tests.kit import program
 from tests.kit.ports import free_port
 from tests.kit.serving import Served, serving, until
 
@@ -136,8 +135,7 @@ def test_a_run_whose_controller_was_killed_is_shown_as_far_as_it_came(tmp_path: 
         content = next(each for _, _, each in viewed.events() if each["values"])
         assert content["now"]["state"] == "gone"
         assert "pubstorm report" in content["now"]["sentence"]
-    report = [sys.executable, "-m", "pubstorm", "report", "run"]
-    subprocess.run(report, cwd=tmp_path, capture_output=True, check=True, timeout=120)
+    program.run(("report", "run"), cwd=tmp_path, capture_output=True, check=True, timeout=120)
     result = json.loads((tmp_path / "run/result.json").read_text())
     assert "2 × device" in [event["text"] for event in result["events"]]
     assert [phase["name"] for phase in result["phases"]] == ["publish", "2 × device"]

@@ -11,16 +11,10 @@ from pubstorm.contract.flows import ClosedPace, GaussianPayload, OpenPace, TextP
 from pubstorm.contract.plan import ConnectAction, DisconnectAction, Plan
 from pubstorm.contract.protocol import Mqtt
 from pubstorm.contract.target import Target
-from pubstorm.errors import ScenarioError
 from pubstorm.host.explain import offered_load
 from pubstorm.plan import compile_plan, planned_targets
 from pubstorm.scenario import parse_scenario
-
-
-def plan_of(text: str, *overrides: str) -> Plan:
-    scenario = parse_scenario(text, "s.yaml", overrides)
-    return compile_plan(scenario, planned_targets(scenario), run_tag=7)
-
+from tests.pure.scenario.bases import plan_of
 
 TWO = """\
 target: mqtt://localhost
@@ -44,7 +38,7 @@ stages:
 def test_every_default_is_filled_in() -> None:
     plan = plan_of(TWO)
     backend, device = plan.populations
-    assert (plan.format, plan.run_tag, plan.name, plan.seed) == (2, 7, "s", 1)
+    assert (plan.format, plan.run_tag, plan.name, plan.seed) == (2, 1, "s", 1)
     assert plan.targets == (Target(host="localhost", port=1883),)
     assert backend.protocol == Mqtt(client_id="backend-{n}", clean_session=True)
     assert backend.keep_alive_s == 60
@@ -264,8 +258,3 @@ def test_a_ramp_over_a_time_takes_it_at_each_size() -> None:
         assert rest == pytest.approx(61 * times)
         assert repeated is None
         assert leaving == pytest.approx(500 * times)
-
-
-def test_a_ramp_has_one_speed() -> None:
-    with pytest.raises(ScenarioError, match="found 'rate and over', allowed is one of them"):
-        plan_of(RAMPS, "stages.1.connect.rate=5/s")

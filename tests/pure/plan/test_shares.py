@@ -19,7 +19,6 @@ from pubstorm.contract.plan import (
     PublishAction,
     RemoveClients,
 )
-from pubstorm.errors import ScenarioError
 from pubstorm.host.explain import offered_load
 from pubstorm.plan import compile_plan, planned_targets
 from pubstorm.quantities import PartOf
@@ -27,45 +26,19 @@ from pubstorm.scenario import Scenario, parse_scenario
 from pubstorm.scenario.populations import MqttClients, MqttDifference
 from pubstorm.scenario.shares import PlannedClients, meant_by, shares_of
 from pubstorm.scenario.stages import Change
+from tests.pure.scenario.bases import SHARED, changed
 
 SECOND_NS = 10**9
-FLEET = """\
-target: mqtt://localhost
-populations:
-  backend: {clients: 1, subscriptions: [up/#]}
-  device:
-    clients: 1000
-    first: 5
-    username: "user{n}"
-    subscriptions: ["down/{n}"]
-    publications: [{topic: "up/{n}", rate: 1/s}]
-    shares:
-      brief: {part: 1%, lifetime: {from: 1min, to: 5min, offline: 30s}}
-      sure: {part: 20%, qos: 1, keep_alive: 5min}
-      slow: {part: 10%, read_rate: 2/s, reconnect: never, subscriptions: [down/all],
-        tcp_acks: delayed}
-stages:
-  - connect: {populations: [backend]}
-  - connect: {populations: [device], clients: 50%}
-  - connect: {populations: [device]}
-  - publish: {for: 60s, changes: [CHANGES]}
-"""
 
 
 def scenario(changes: str = "", *overrides: str) -> Scenario:
-    return parse_scenario(FLEET.replace("CHANGES", changes), "s.yaml", overrides)
+    text = changed(SHARED, f"stages.3.publish.changes: [{changes}]")
+    return parse_scenario(text, "s.yaml", overrides)
 
 
 def plan(changes: str = "", *overrides: str) -> Plan:
     read = scenario(changes, *overrides)
     return compile_plan(read, planned_targets(read), run_tag=0)
-
-
-def problems(old: str, new: str) -> list[str]:
-    assert old in FLEET
-    with pytest.raises(ScenarioError) as caught:
-        parse_scenario(FLEET.replace(old, new).replace("CHANGES", ""), "s.yaml")
-    return [f"{each.path}: {each.message}" for each in caught.value.problems]
 
 
 def test_a_share_is_a_population_of_the_plan_with_the_last_numbers() -> None:
@@ -259,81 +232,6 @@ def test_scale_multiplies_every_number_of_clients() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "problem"),
-    [
-        ("part: 1%", "part: 80%", "populations.device.shares: found shares of 110% together"),
-        (
-            "clients: 1000",
-            "clients: 20",
-            "populations.device.shares.brief.part: found 1% of 20 clients, which is no client",
-        ),
-        ("brief:", "rest:", "populations.device.shares.rest: found a share called rest"),
-        (
-            "to: 5min",
-            "to: 5s",
-            "populations.device.shares.brief.lifetime.to: found 5s, allowed is at least 1min",
-        ),
-        ("part: 1%", "part: 1.5", "populations.device.shares.brief.part: found 1.5, allowed is 0%"),
-        ("qos: 1,", "qos: 3,", "populations.device.shares.sure.qos: found 3, allowed are 0, 1"),
-        (
-            "[device], clients: 50%",
-            "[device/bref]",
-            "stages.1.connect.populations.0: found the unknown population 'device/bref'",
-        ),
-        (
-            "clients: 50%",
-            "clients: 500",
-            "stages.1.connect.clients: found 500, allowed for a population with shares is a share",
-        ),
-        (
-            "clients: 50%",
-            "clients: {device/sure: 201}",
-            "stages.1.connect.clients.device/sure: found 201, allowed is up to 200, the clients",
-        ),
-        (
-            "clients: 50%",
-            "clients: {backend: 1}",
-            "stages.1.connect.clients.backend: found clients of population backend, which is not",
-        ),
-        (
-            "clients: 50%",
-            "clients: {devise: 1}",
-            "stages.1.connect.clients.devise: found the unknown population 'devise'",
-        ),
-        (
-            "connect: {populations: [device]}",
-            "connect: {populations: [device], clients: 40%}",
-            "stages.2.connect.clients: found 40%, where 500 are active already, allowed is so many",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_reported_with_its_place(old: str, new: str, problem: str) -> None:
-    assert any(each.startswith(problem) for each in problems(old, new)), problems(old, new)
-
-
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ("add: 10", "add: found 10, allowed for a population with shares is a share of it"),
-        ("add: 1%", "add: found 1%, allowed is up to 0%: 1000 of 1000 clients are active at 1s"),
-        ("remove: 101%", "remove: found '101%', allowed is more than 0% and at most 100%"),
-        ("remove: 0.01%", "remove: found 0.01% of 1,000 clients, which is no client"),
-    ],
-)
-def test_a_change_in_percent_is_checked(change: str, problem: str) -> None:
-    found = problems("CHANGES", f"{{at: 1s, population: device, {change}}}")
-    assert found == [f"stages.3.publish.changes.0.{found[0].partition('changes.0.')[2]}"]
-    assert found[0].removeprefix("stages.3.publish.changes.0.").startswith(problem)
-
-
-def test_a_rest_that_has_no_clients_cannot_be_named() -> None:
-    full = FLEET.replace("part: 10%", "part: 79%").replace("CHANGES", "")
-    with pytest.raises(ScenarioError) as caught:
-        parse_scenario(full + "thresholds: [device/rest.lost == 0]\n", "s.yaml")
-    assert "found the unknown population 'device/rest'" in caught.value.problems[0].message
-
-
-@pytest.mark.parametrize(
     "line",
     [
         "device.lost == 0",
@@ -346,14 +244,13 @@ def test_a_rest_that_has_no_clients_cannot_be_named() -> None:
     ],
 )
 def test_expressions_ask_of_the_whole_or_of_a_share(line: str) -> None:
-    parse_scenario(FLEET.replace("CHANGES", "") + f'thresholds: ["{line}"]\n', "s.yaml")
+    assert parse_scenario(changed(SHARED, f"thresholds: [{line}]"), "s.yaml").thresholds
 
 
 def test_clients_of_all_shares_go_to_the_targets_in_one_turn() -> None:
-    three = FLEET.replace("mqtt://localhost", "[mqtt://a, mqtt://b, mqtt://c]").replace(
-        "CHANGES", ""
-    )
-    read = parse_scenario(three.replace("first: 5", "at: {brokers: target, shift: 1}"), "s.yaml")
+    targets = "target: ['mqtt://a', 'mqtt://b', 'mqtt://c']"
+    at = "populations.device.first: null, populations.device.at: {brokers: target, shift: 1}"
+    read = parse_scenario(changed(SHARED, f"{targets}, {at}"), "s.yaml")
     compiled = compile_plan(read, planned_targets(read), run_tag=0)
     whole = [
         target_of(compiled, index, client)
@@ -367,28 +264,6 @@ def test_clients_of_all_shares_go_to_the_targets_in_one_turn() -> None:
         for target in range(3):
             found = clients_at(compiled, index, target)
             assert all(target_of(compiled, index, client) == target for client in found)
-
-
-@pytest.mark.parametrize(
-    ("override", "problem"),
-    [
-        ("scale=1000000", "scale: found a scale that makes 5_000_000_000_000 of device"),
-        ("scale=0", "scale: found 0, allowed is more than 0 and at most"),
-        ("stall_after=0s", "stall_after: found '0s', allowed is more than 0s"),
-        ("stall_after=soon", "stall_after: found 'soon', allowed is a duration"),
-        (
-            "populations.device.at={brokers: target, choice: random, shift: 1}",
-            "populations.device.at.shift: found shift with choice random, allowed is shift with",
-        ),
-        ("populations.device.lifetime=0s", "populations.device.lifetime: found '0s', allowed is"),
-        ("stages.1.connect.clients=half", "stages.1.connect.clients: found 'half', allowed is a"),
-    ],
-)
-def test_values_out_of_range_are_reported(override: str, problem: str) -> None:
-    with pytest.raises(ScenarioError) as caught:
-        scenario("", "populations.device.clients=5M", override)
-    found = [f"{each.path}: {each.message}" for each in caught.value.problems]
-    assert any(each.startswith(problem) for each in found), found
 
 
 def test_timers_wait_for_each_other_a_small_part_of_the_lateness_that_is_valid() -> None:

@@ -1,4 +1,4 @@
-"""Publishers and subscribers of ZeroMQ: from the file to the plan, and what is refused."""
+"""Publishers and subscribers of ZeroMQ: from the file to the plan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pubstorm.contract.changes import ActiveClients
 from pubstorm.contract.flows import OpenPace
 from pubstorm.contract.plan import Lifetime, Plan
 from pubstorm.contract.protocol import Mqtt, Zmtp
-from pubstorm.contract.target import Target, ZmqTarget, parse_targets
+from pubstorm.contract.target import Target, ZmqTarget
 from pubstorm.errors import ScenarioError, UsageError
 from pubstorm.host.explain import offered_load
 from pubstorm.host.files import check_host_files
@@ -23,19 +23,9 @@ from pubstorm.play.changes import parse_change
 from pubstorm.play.clean_start import CleanStart
 from pubstorm.play.clean_start.topics import looked_at
 from pubstorm.scenario import Scenario, load_scenario, parse_scenario
+from tests.pure.scenario.bases import FEED
 
 SECOND_NS = 10**9
-FEED = """\
-populations:
-  feed:
-    clients: 1
-    publisher: libzmq
-    publications: [{topic: "", size: 32B, rate: 10k/s}]
-  subscriber:
-    clients: 1000
-    at: feed
-    subscriptions: [""]
-"""
 PORTS = Host(
     descriptors=20_000,
     system_descriptors=2**40,
@@ -51,12 +41,6 @@ def scenario(*overrides: str, text: str = FEED) -> Scenario:
 
 def plan(*overrides: str, text: str = FEED) -> Plan:
     return provisional_plan(scenario(*overrides, text=text))
-
-
-def problems(*overrides: str, text: str = FEED) -> list[str]:
-    with pytest.raises(ScenarioError) as caught:
-        parse_scenario(text, "s.yaml", overrides)
-    return [f"{each.path}: {each.message} | {each.hint}" for each in caught.value.problems]
 
 
 def test_a_publisher_is_a_population_and_a_target_of_its_own() -> None:
@@ -151,20 +135,6 @@ def test_a_publisher_that_already_runs_is_a_target() -> None:
     assert Plan.model_validate_json(compiled.to_line()).targets[0].port == 5556
 
 
-@pytest.mark.parametrize(
-    ("written", "message", "hint"),
-    [
-        ("tcp://a:1", r"allowed is mqtt\[s\]://HOST", "zmq://a:1 for a publisher of ZeroMQ"),
-        ("zmq://a", "is zmq://HOST:PORT", "no usual port"),
-        (["zmq://a:1", "mqtt://b"], "targets of one protocol", ""),
-    ],
-)
-def test_addresses_that_are_none_say_so(written: object, message: str, hint: str) -> None:
-    with pytest.raises(ValueError, match=message) as caught:
-        parse_targets(written)
-    assert hint in (getattr(caught.value, "hint", None) or "")
-
-
 def test_a_read_rate_in_percent_is_of_what_is_due() -> None:
     slow = plan("populations.subscriber.read_rate=50%").populations[1]
     assert slow.read_rate_per_s == 5000
@@ -201,7 +171,8 @@ def test_so_many_clients_go_a_second_as_their_lifetime_says(
     shares = f"populations.subscriber.shares={{some: {part}%}}"
     overrides = (f"populations.subscriber.clients={clients}", f"populations.subscriber.{lifetime}")
     if clients / rate_per_s <= again_ms / 1000:
-        assert "needed is a lower rate" in problems(*overrides)[0]
+        with pytest.raises(ScenarioError):
+            scenario(*overrides)
         return
     lives = [p.lifetime for p in plan(*overrides).populations if p.lifetime is not None]
     if clients >= 100:
@@ -236,138 +207,23 @@ def test_publishers_are_not_scaled() -> None:
     assert (feed.clients, subscriber.clients) == (1, 3000)
 
 
-@pytest.mark.parametrize(
-    ("override", "found"),
-    [
-        (
-            "populations.feed.at=feed",
-            "feed.at: found at with ZeroMQ publishers, allowed with MQTT clients",
-        ),
-        (
-            "populations.feed.subscriptions=[a]",
-            "found subscriptions with ZeroMQ publishers",
-        ),
-        ("populations.feed.lifetime=5s", "found lifetime with ZeroMQ publishers"),
-        ("populations.feed.shares={a: 100%}", "found shares with ZeroMQ publishers"),
-        ("populations.feed.publications=[]", "found no publications, needed is one"),
-        ("populations.feed.publications.0.qos=1", "found qos with ZeroMQ publishers"),
-        ("populations.feed.publications.0.jitter=10%", "found jitter with ZeroMQ publishers"),
-        (
-            "populations.feed.publications.0.arrivals=poisson",
-            "found arrivals with ZeroMQ publishers",
-        ),
-        ("populations.feed.publisher=zmq", "allowed is 'libzmq', 'pyzmq' or 'command'"),
-        ("populations.subscriber.subscriber=pyzmq", "allowed is 'simulated' or 'libzmq'"),
-        ("populations.feed.publisher=command", "found kind command without command"),
-        ("populations.feed.publisher={kind: libzmq, command: [a]}", "found command with kind lib"),
-        (
-            'populations.feed.publisher={kind: command, command: [a, "{prot}"]}',
-            "{host}, {port} a",
-        ),
-        ("populations.feed.publisher={kind: libzmq, security: curve}", "curve with kind libzmq"),
-        ("populations.feed.publisher={kind: libzmq, security: plain}", "needed are the username"),
-        ("populations.feed.username=me", "found username with security none"),
-        (
-            "populations.subscriber.publications=[{topic: a, rate: 1/s}]",
-            "found publications with simulated subscribers of ZeroMQ",
-        ),
-        ("populations.subscriber.subscriptions=[{topic: a, qos: 1}]", "found qos with simulated"),
-        ("populations.subscriber.session=persistent", "found session with simulated"),
-        ("populations.subscriber.will={topic: a}", "found will with simulated"),
-        ("populations.subscriber.client_id=a", "found client_id with simulated"),
-        ("populations.subscriber.username=me", "found username without password"),
-        ("populations.subscriber.high_water_mark=5", "simulated subscribers queue nothing"),
-        ("populations.subscriber.at=feet", "found the unknown broker 'feet'"),
-        ("populations.subscriber.subscriptions=[a/#]", "allowed is what topics begin with"),
-        ("populations.subscriber.lifetime={}", "neither from nor rate"),
-        ("populations.subscriber.lifetime={from: 1s, rate: 1/s}", "found from and rate"),
-        ("populations.subscriber.lifetime={rate: 1/s, to: 1s}", "found to with rate"),
-        ("populations.subscriber.lifetime={rate: 1k/s, offline: 2s}", "needed is a lower rate"),
-        ("target=zmq://localhost:1", "found a target that no population connects to"),
-    ],
-)
-def test_what_zeromq_has_not_is_refused(override: str, found: str) -> None:
-    assert any(found in each for each in problems(override)), problems(override)
-
-
-@pytest.mark.parametrize(
-    "key", ["read_rate=5/s", "tcp_acks=delayed", "lifetime=5s", "shares={a: 50%}", "keep_alive=5s"]
-)
-def test_real_sockets_do_what_libzmq_does(key: str) -> None:
-    overrides = ("populations.subscriber.subscriber=libzmq", f"populations.subscriber.{key}")
-    (found,) = problems(*overrides)
-    assert "with real sockets of ZeroMQ" in found
-
-
-def test_curve_needs_real_subscribers() -> None:
-    curve = "populations.feed.publisher={kind: pyzmq, security: curve}"
-    (found,) = problems(curve)
-    assert found.startswith("populations.subscriber.subscriber: found simulated subscribers")
-    assert found.endswith("subscriber: libzmq")
-
-
-def test_a_share_of_an_unknown_rate_is_refused() -> None:
-    slow = "populations.subscriber.read_rate=50%"
-    (found,) = problems(slow, text=FEED.replace("rate: 10k/s", "rate: max"))
-    assert "found 50% of an unknown rate" in found
-    text = "target: mqtt://localhost\npopulations:\n  device: {clients: 1, subscriptions: [a]}\n"
-    _, found = problems("populations.device.read_rate=50%", text=text)
-    assert "allowed in percent is what a publisher of the run sends" in found
-
-
-def test_words_of_zeromq_are_refused_in_mqtt() -> None:
-    text = "target: mqtt://localhost\npopulations:\n  device: {clients: 1, subscriptions: [a]}\n"
-    (found,) = problems("populations.device.subscriber=libzmq", text=text)
-    assert "found subscriber with MQTT clients, allowed with simulated subscribers" in found
-    (found,) = problems('populations.device.subscriptions=[""]', text=text)
-    assert found.startswith("populations.device.subscriptions.0: found ''")
-    assert "only ZeroMQ has empty ones" in found
-
-
-def test_a_population_without_a_place_is_reported_with_its_fix() -> None:
-    (found,) = problems(text=FEED.replace("    at: feed\n", "").replace('[""]', "[a]"))
-    assert found == (
-        "populations.subscriber: found no at, needed is the population of publishers that it "
-        "connects to | write at: feed"
-    )
-
-
 def test_publishers_only_change_their_rate() -> None:
     stages = "stages=[connect, {publish: {for: 5s, changes: [CHANGE]}}]"
     scenario(stages.replace("CHANGE", "{at: 1s, population: feed, rate: 2}"))
-    found = problems(stages.replace("CHANGE", "{at: 1s, population: feed, remove: 1}"))
-    assert "found remove of real sockets, allowed is a change of a rate" in found[0]
-    removed = stages.replace("CHANGE", "{at: 1s, population: subscriber, remove: 1}")
-    scenario(removed)
-    assert (
-        "found remove of real" in problems(removed, "populations.subscriber.subscriber=libzmq")[0]
-    )
+    scenario(stages.replace("CHANGE", "{at: 1s, population: subscriber, remove: 1}"))
 
 
 def test_a_change_by_hand_is_one_of_their_rate_too() -> None:
     active = ActiveClients(plan())
     assert parse_change("rate 2 feed").actions(active, [0])
-    with pytest.raises(UsageError, match="found add of real sockets"):
+    with pytest.raises(UsageError):
         parse_change("add 1 feed").actions(active, [0])
-
-
-def test_ports_of_publishers_are_their_own() -> None:
-    ports = "populations.feed.publisher={kind: libzmq, port: 5000}"
-    text = FEED + "  other:\n    clients: 2\n    publisher: {kind: libzmq, port: 4999}\n"
-    text += '    publications: [{topic: "", rate: 1/s}]\n'
-    (found,) = problems(ports, text=text)
-    assert "found port 5000 also for feed, allowed is one for each" in found
-    (found,) = problems(ports.replace("5000", "65535"), "populations.feed.clients=2")
-    assert "allowed is at most 65534" in found
 
 
 def test_expressions_know_a_publisher_as_population_and_as_process() -> None:
     lines = ["feed.sent > 0", "feed.cpu.max < 90%", "feed.rss < 500MB", "subscriber.lost == 0"]
     assert len(scenario(f"thresholds={lines}").thresholds) == 4
     scenario("populations.feed.clients=2", "thresholds=[feed-1.cpu < 90%]")
-    assert "feed-1" in problems("thresholds=[feed-1.cpu < 90%]")[0]
-    assert problems("thresholds=[subscriber.cpu < 90%]")
-    assert problems("thresholds=[feed.cpuu < 90%]")
 
 
 def test_engines_are_for_simulated_clients() -> None:
@@ -452,7 +308,7 @@ def test_a_program_of_the_users_own_is_looked_for(tmp_path: Path) -> None:
     own = 'populations.feed.publisher={kind: command, command: [./feed, "--port={port}"]}'
     read = load_scenario(tmp_path / "s.yaml", [own])
     assert read.publishers["feed"].publisher.command == (str(tmp_path / "feed"), "--port={port}")
-    with pytest.raises(ScenarioError, match="allowed is a program of this host") as caught:
+    with pytest.raises(ScenarioError) as caught:
         check_host_files(read, provisional_plan(read))
     assert caught.value.problems[0].place == "populations.feed.publisher.command.0"
     (tmp_path / "feed").touch(mode=0o700)
@@ -467,5 +323,3 @@ def test_publishers_need_no_brokers_in_number() -> None:
 def test_a_publisher_elsewhere_is_listened_to_in_a_hold_stage() -> None:
     text = 'target: zmq://10.0.0.5:5556\npopulations: {s: {clients: 1, subscriptions: [""]}}\n'
     scenario("stages=[connect, {hold: 5s}]", text=text)
-    (found,) = problems("stages=[connect, {publish: 5s}]", text=text)
-    assert found.endswith("| write hold: 60s to count what arrives")

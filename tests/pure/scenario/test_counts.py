@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from pubstorm.errors import ScenarioError
 from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.descriptors import DESCRIPTORS_KEPT, most_at_one, processes_needed
 from pubstorm.scenario.rewrite import counted
@@ -60,9 +59,3 @@ topology: {brokers: {b: {kind: mosquitto, count: auto}}}
 populations: {c: {clients: 10, publications: [{topic: t, rate: 1/s}]}}
 """
     assert parse_scenario(text, "s.yaml").topology.brokers["b"].count == 1
-
-
-def test_another_word_is_no_count() -> None:
-    text = "topology: {brokers: {b: {kind: nats, count: some}}}\npopulations: {c: {clients: 10}}\n"
-    with pytest.raises(ScenarioError, match="count: found 'some'"):
-        parse_scenario(text, "s.yaml")

@@ -1,4 +1,4 @@
-"""The keys of `fleet`: refused values, and the option `--on`."""
+"""The keys of `fleet`, and the option `--on`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pubstorm.cli import main
-from pubstorm.errors import FleetError, ScenarioError, UsageError
+from pubstorm.errors import FleetError, UsageError
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.fleet.choice import site_of, timeouts_of
 from pubstorm.fleet.groups import EngineGroup, group_commands, populations_by_hosts
@@ -16,6 +16,7 @@ from pubstorm.fleet.local import LocalSite
 from pubstorm.fleet.timeouts import Timeouts
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import Scenario, parse_scenario
+from tests.pure.scenario.bases import BROKER, changed
 
 MQTT = """\
 target: mqtt://broker.example
@@ -36,35 +37,11 @@ populations:
     subscriber: libzmq
     subscriptions: [""]
 """
-BRIDGED = """\
-topology:
-  brokers:
-    main: {kind: mosquitto}
-    small: {kind: mosquitto, count: 2}
-  bridges:
-    uplink:
-      from: small
-      to: main
-      topics: [{topic: "#", direction: both}]
-      network: {delay: 10ms}
-populations:
-  device:
-    clients: 10
-    at: small
-    publications: [{topic: "data/{n}", rate: 1/s}]
-  backend: {clients: 1, at: main, subscriptions: ["data/#"]}
-"""
 STAGES = "stages: [connect: {rate: 100/s}, publish: 1s]\n"
 
 
 def scenario(text: str, *overrides: str) -> Scenario:
     return parse_scenario(text + STAGES, "s.yaml", overrides)
-
-
-def problems(text: str, *overrides: str) -> list[str]:
-    with pytest.raises(ScenarioError) as caught:
-        scenario(text, *overrides)
-    return [f"{each.path}: {each.message} | {each.hint}" for each in caught.value.problems]
 
 
 def test_engines_of_mqtt_run_anywhere_and_may_be_lost() -> None:
@@ -83,20 +60,8 @@ def test_programs_that_are_no_engines_are_placed_like_servers() -> None:
     assert read.server_labels == {"pub"}
     assert scenario(ZEROMQ, "fleet.on=ray").server_labels == set()
     assert scenario(ZEROMQ, FEED_AT).fleet.on == "local"
-
-
-def test_programs_that_follow_no_clock_stay_on_the_controllers_host() -> None:
-    hint = "leave hosts out: then it is on the controller's host"
     python = "populations.feed.publisher.kind=pyzmq"
     assert scenario(ZEROMQ, "fleet.on=ray", python, READER_AT).fleet.on == "ray"
-    assert problems(ZEROMQ, "fleet.on=ray", python, FEED_AT) == [
-        f"populations.feed.hosts: found hosts with kind pyzmq, allowed with libzmq | {hint}"
-    ]
-    curve = "populations.feed.publisher={kind: pyzmq, security: curve}"
-    assert problems(ZEROMQ, "fleet.on=ray", curve, READER_AT) == [
-        "populations.reader.hosts: found hosts with security curve, allowed with none and plain "
-        f"| {hint}"
-    ]
 
 
 def test_populations_are_played_on_hosts_of_their_own() -> None:
@@ -149,60 +114,15 @@ def test_subscribers_of_a_publisher_elsewhere_run_anywhere() -> None:
     assert read.fleet.on == "ray"
 
 
-PLACED = """\
-topology:
-  brokers:
-    main: {{kind: {kind}, hosts: broker{more}}}
-populations: {{device: {{clients: 1, publications: [{{topic: t, rate: 1/s}}]}}}}
-"""
-
-
 def test_servers_are_placed_by_labels_or_addresses() -> None:
-    read = scenario(
-        PLACED.format(kind="mosquitto", more=""), "fleet.on=ray", "fleet.hosts=10.0.0.7"
-    )
+    text = changed(BROKER, "topology.brokers.b: {kind: mosquitto, hosts: broker}")
+    read = parse_scenario(text, "s.yaml", ["fleet.on=ray", "fleet.hosts=10.0.0.7"])
     assert read.fleet.hosts == "10.0.0.7"
     assert read.topology.labels == {"broker"}
 
 
-@pytest.mark.parametrize("label", ["", "a b", "-a", "a/b", "a" * 64, "pubstorm=a"])
-def test_a_label_that_no_host_can_have_is_refused(label: str) -> None:
-    with pytest.raises(ScenarioError, match=r"fleet\.hosts: found .*, allowed are letters"):
-        scenario(MQTT, f'fleet.hosts="{label}"')
-
-
-def test_what_only_the_controllers_host_can_have_is_not_placed() -> None:
-    with pytest.raises(ScenarioError, match="found a profile of main, which is on another host"):
-        scenario(PLACED.format(kind="mosquitto", more=""), "fleet.on=ray", "profile={}")
-    bridged = BRIDGED.replace("main: {kind: mosquitto}", "main: {kind: mosquitto, hosts: broker}")
-    with pytest.raises(ScenarioError, match=r"with topology\.bridges\.uplink\.network, allowed"):
-        scenario(bridged, "fleet.on=ray")
-
-
-@pytest.mark.parametrize("policy", ["continue", "replace"])
-def test_no_other_site_plays_such_programs(policy: str) -> None:
-    assert problems(ZEROMQ, f"fleet.on_agent_failure={policy}") == [
-        f"fleet.on_agent_failure: found {policy} with programs that are no engines, "
-        "allowed is fail | "
-        "no other agent can play publishers and real sockets of ZeroMQ"
-    ]
-
-
 def test_each_agent_may_connect_at_least_one_client_at_a_time() -> None:
-    limit = "stages.0.connect.parallelism=3"
-    assert scenario(MQTT, "fleet.agents=3", limit).fleet.agents == 3
-    assert problems(MQTT, "fleet.agents=4", limit) == [
-        "stages.0.connect.parallelism: found 3 with fleet.agents 4, allowed is 4 or more | "
-        "each agent connects one client at a time, or more"
-    ]
-
-
-def test_clients_in_a_network_of_this_host_are_not_played_elsewhere() -> None:
-    assert scenario(BRIDGED).fleet.on == "local"
-    assert problems(BRIDGED, "fleet.on=ray") == [
-        "populations.device.at: found clients at small with fleet.on ray, allowed are brokers that "
-        "other hosts reach | leave network out of topology.bridges.uplink, or run on local"
-    ]
+    assert scenario(MQTT, "fleet.agents=3", "stages.0.connect.parallelism=3").fleet.agents == 3
 
 
 @pytest.mark.parametrize("command", ["run", "check"])
@@ -247,7 +167,6 @@ def test_a_package_that_is_not_installed_is_named(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ray", None)
     read = scenario(MQTT, "fleet.on=ray")
-    with pytest.raises(FleetError, match="the package ray is not installed") as caught:
+    with pytest.raises(FleetError) as caught:
         site_of(read, tmp_path)
-    assert caught.value.hint is not None
-    assert caught.value.hint.endswith("with its extra: pip install 'WHEEL[ray]'")
+    assert "pip install 'WHEEL[ray]'" in (caught.value.hint or "")

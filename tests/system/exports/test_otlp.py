@@ -21,7 +21,6 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as service
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc as rpc
 
-from pubstorm.errors import UsageError
 from pubstorm.exports.otlp import Collector
 from tests.kit.made_run import LATENCIES_NS, UNIX_NS, a_run, interval
 from tests.kit.ports import free_port
@@ -167,9 +166,3 @@ def test_a_collector_that_is_gone_costs_pushes(scheme: str) -> None:
     export.end()
     export.close()
     assert (export.dropped, export.problem) == (1, "the collector did not take them")
-
-
-@pytest.mark.parametrize("url", ["localhost:4317", "mqtt://localhost", "grpc://", "http:///x"])
-def test_a_wrong_url_is_a_clear_message(url: str) -> None:
-    with pytest.raises(UsageError, match="allowed is http"):
-        Collector(url)

@@ -1,5 +1,5 @@
-"""One run that is exported in every way while it is played: one Prometheus scrapes its text, another
-its native histograms, a real InfluxDB reads its lines, and a collector gets pushes."""
+"""One run that is exported in every way while it is played: one Prometheus scrapes its text,
+another its native histograms, a real InfluxDB reads its lines, and a collector gets pushes."""
 
 from __future__ import annotations
 
@@ -165,8 +165,8 @@ def exported(shared_start: RunMaker, shared_folder: Path) -> Exported:
     """A run that publishes until all have seen it, and then is quiet until they have all of it."""
     received: Received = []
     port = free_port()
-    files = ("--influx", str(shared_folder / "points.txt"))
-    files += ("--json-lines", str(shared_folder / "lines.jsonl"))
+    points, lines = (str(shared_folder / name) for name in ("points.txt", "lines.jsonl"))
+    files = ("--influx", points, "--json-lines", lines)
     with (
         over_grpc(received) as collector,
         prometheus(shared_folder / "text", port) as ask_text,

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.kit import program
 
 SCENARIO = """\
 topology: {brokers: {broker: {kind: embedded}}}
@@ -28,10 +28,8 @@ def test_runs_of_both_sides_are_compared(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(SCENARIO)
     words = ("--repeat", "2", "--candidate-set", TWICE, "--out", "out")
     conditions = ("--figure", "backend.received", "--fail-if", "backend.received higher by 50%")
-    command = [sys.executable, "-m", "pubstorm", "compare", "s.yaml", *words, *conditions]
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False
-    )
+    line = ("compare", "s.yaml", *words, *conditions)
+    done = program.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=180)
     assert done.returncode == 1, done.stderr + done.stdout
     found = json.loads((tmp_path / "out" / "comparison.json").read_text())
     assert found["figures"][0]["outcome"] == "different"

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.kit import program
 from tests.kit.runs import RunMaker
 from tests.kit.serving import until
 
@@ -54,8 +53,8 @@ def test_a_search_that_was_killed_continues_with_the_trials_it_has(
     assert [trial["written"] for trial in killed["trials"]][:2] == ["4", "8"]
     assert not killed["complete"]
 
-    command = [sys.executable, "-m", "pubstorm", "run", "--quiet", "--resume", str(run.directory)]
-    resumed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    words = ("run", "--quiet", "--resume", str(run.directory))
+    resumed = program.run(words, capture_output=True, text=True, timeout=120)
     assert resumed.returncode == 0, resumed.stderr
     search = stored(run.directory)
     assert search["trials"][:kept] == killed["trials"]

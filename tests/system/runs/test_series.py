@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.kit import program
 from tests.kit.runs import RunMaker
 from tests.kit.serving import until
 
@@ -68,8 +67,8 @@ def test_a_series_that_was_killed_in_a_step_is_resumed(start: RunMaker, gone: Go
     assert (outcomes(series), series["complete"]) == (["pass", None, None], False)
     first = results(run.directory)[0]
 
-    command = [sys.executable, "-m", "pubstorm", "run", "--quiet", "--resume", str(run.directory)]
-    resumed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    words = ("run", "--quiet", "--resume", str(run.directory))
+    resumed = program.run(words, capture_output=True, text=True, timeout=120)
     assert resumed.returncode == 3, resumed.stderr
     series = stored(run.directory)
     assert (outcomes(series), series["complete"]) == (["pass", "pass", None], True)

@@ -1,4 +1,4 @@
-"""A fake engine for the tests of this folder."""
+"""A fake engine as a program, and plans for it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from pubstorm.contract.plan import Action, Plan, Stage
-from pubstorm.fleet.local import LocalSlot, engine_command
 from tests.kit import made
 
-SlotMaker = Callable[[int], list[LocalSlot]]
 PlanMaker = Callable[..., Plan]
 
 
@@ -24,17 +22,6 @@ def fake_engine(tmp_path: Path) -> Path:
     engine.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I "{agent}" "$@"\n')
     engine.chmod(0o755)
     return engine
-
-
-@pytest.fixture
-def slots(fake_engine: Path, tmp_path: Path) -> SlotMaker:
-    """Makes slots whose engine is the fake agent."""
-
-    def make(agents: int) -> list[LocalSlot]:
-        commands = [engine_command(fake_engine, i, agents) for i in range(agents)]
-        return [LocalSlot(command, tmp_path / f"{i}.log") for i, command in enumerate(commands)]
-
-    return make
 
 
 def planned(name: str, *actions: Action) -> Plan:

@@ -1,12 +1,11 @@
-"""An agent that speaks the contract without a broker: the plan's name says how it behaves. A thread
-of its own answers beats and keeps the lease, as that of an engine does."""
+"""An agent that speaks the contract without a broker: `--behaviour` or the plan's name says how it
+behaves. A thread of its own answers beats, as that of an engine does."""
 
 from __future__ import annotations
 
 import json
 import os
 import queue
-import select
 import signal
 import sys
 import threading
@@ -29,17 +28,16 @@ PROGRAM = ("agent", "agents", "population")
 
 
 class Commands(threading.Thread):
-    """The lines of stdin, but for beats. The last one is empty: stdin was closed, or nothing came
-    for the time of the lease."""
+    """The lines of stdin, but for beats. The last one is empty: stdin was closed."""
 
-    def __init__(self, answer: Callable[[], None], lease_s: float | None) -> None:
+    def __init__(self, answer: Callable[[], None]) -> None:
         super().__init__(daemon=True)
         self.lines: queue.Queue[str] = queue.Queue()
-        self.answer, self.lease_s = answer, lease_s
+        self.answer = answer
 
     def run(self) -> None:
         rest = b""
-        while select.select([0], [], [], self.lease_s)[0] and (data := os.read(0, 1 << 16)):
+        while data := os.read(0, 1 << 16):
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 if json.loads(line).get("command") == "beat":
@@ -48,20 +46,16 @@ class Commands(threading.Thread):
                     self.lines.put(line.decode() + "\n")
         self.lines.put("")
 
-    def next(self, timeout_s: float | None = None) -> str:
-        """The next line; raises queue.Empty."""
-        return self.lines.get(timeout=timeout_s)
-
 
 class Agent:
     def __init__(self, place: tuple[int, int, int | None], options: dict[str, str]) -> None:
         self.index, self.count, self.population = place
         self.incarnation = int(options.get("--incarnation", 0))
         self.speaking = threading.Lock()
-        lease = options.get("--lease")
-        self.commands = Commands(self.answer, None if lease is None else float(lease))
+        self.commands = Commands(self.answer)
         self.commands.start()
-        self.plan: dict[str, Any] = json.loads(self.commands.next())
+        self.plan: dict[str, Any] = json.loads(self.commands.lines.get())
+        self.behaviour = options.get("--behaviour", self.plan["name"])
         self.sequence = 0
         self.stage: int | None = None
 
@@ -73,10 +67,10 @@ class Agent:
     def answer(self) -> None:
         self.say(kind="beat")
 
-    def hello(self, index: int | None = None) -> None:
+    def hello(self) -> None:
         self.say(
             kind="hello",
-            agent=self.index if index is None else index,
+            agent=self.index,
             agents=self.count,
             version=f"fake {self.incarnation}",
             pid=os.getpid(),
@@ -142,23 +136,21 @@ class Agent:
 
     def serve(self) -> None:
         """Settles every stage at once, until the stop command."""
-        while line := self.commands.next():
+        while line := self.commands.lines.get():
             command = json.loads(line)
             sys.stderr.write(line)
             sys.stderr.flush()
             if command["command"] == "stage":
                 self.stage = command["index"]
                 self.play_stage()
-            elif command["command"] == "close" and self.plan["name"] != "publishers-deaf":
+            elif command["command"] == "close" and self.behaviour != "publishers-deaf":
                 self.snapshot(sent=5)
             elif command["command"] == "stop":
-                if self.plan["name"] == "leaves-slowly":
-                    self.commands.next()
                 self.say(kind="bye", snapshots=self.sequence)
                 return
 
     def play_stage(self) -> None:
-        if self.plan["name"].startswith("publishers-"):
+        if self.behaviour.startswith("publishers-"):
             if self.plan["stages"][self.stage]["action"]["kind"] != "publish":
                 self.snapshot()
             elif self.population is None:
@@ -166,20 +158,9 @@ class Agent:
             else:
                 self.publish()
             return
-        match self.plan["name"]:
-            case "crashes":
-                self.snapshot()
-                os.kill(os.getpid(), signal.SIGKILL)
-            case "crashes-alone" if self.index == 1:
-                os.kill(os.getpid(), signal.SIGKILL)
-            case "crashes-once" if self.index == 1 and self.incarnation == 0:
-                self.snapshot()
-                os.kill(os.getpid(), signal.SIGKILL)
-            case "freezes" if self.index == 1:
-                self.snapshot()
-                os.kill(os.getpid(), signal.SIGSTOP)
-            case _:
-                self.snapshot(sent=10)
+        self.snapshot(sent=10)
+        if self.behaviour == "crashes" and self.incarnation == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def await_close(self) -> None:
         """Sends unsettled snapshots until the command with the sums of the publishers arrives."""
@@ -189,7 +170,7 @@ class Agent:
             self.snapshot(settled=False)
 
     def publish(self) -> None:
-        match self.plan["name"]:
+        match self.behaviour:
             case "publishers-die":
                 self.snapshot(settled=False, sent=3)
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -203,37 +184,15 @@ class Agent:
                 self.snapshot(sent=10)
 
 
-def misbehave(agent: Agent) -> None:
-    """Misbehaves instead of playing, by the plan's name."""
-    match agent.plan["name"]:
-        case "never-says-hello":
-            sys.stderr.write("cannot think of a greeting\n")
-            sys.exit(7)
-        case "fails":
-            agent.say(kind="failure", message="no such seed", hint="choose another")
-            sys.exit(1)
-        case "is-another-shard":
-            agent.hello(index=agent.index + 1)
-        case "talks-nonsense":
-            agent.hello()
-            agent.say(kind="weather", sky="blue")
-        case "leaves-a-gap":
-            agent.hello()
-            agent.snapshot()
-            agent.sequence += 1
-            agent.snapshot()
-        case "falls-silent":
-            agent.hello()
-            sleep_for_ever()
-        case "comes-back-badly" if agent.incarnation > 0:
-            agent.say(kind="failure", message="no such seed", hint="choose another")
-            sys.exit(1)
-        case _:
-            agent.hello()
-            agent.serve()
-            return
-    while agent.commands.next():
-        pass
+def live(agent: Agent) -> None:
+    """Plays, or misbehaves instead."""
+    if agent.behaviour == "crashes" and agent.incarnation > 1:
+        sys.stderr.write("cannot think of a greeting\n")
+        sys.exit(7)
+    agent.hello()
+    if agent.behaviour == "falls-silent":
+        sleep_for_ever()
+    agent.serve()
 
 
 def sleep_for_ever() -> NoReturn:
@@ -246,7 +205,7 @@ if __name__ == "__main__":
     given = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
     if "--population" in given:
         index, count, population = (int(given[f"--{key}"]) for key in PROGRAM)
-        misbehave(Agent((index, count, population), given))
+        live(Agent((index, count, population), given))
     else:
         index, count = map(int, given["--shard"].split("/"))
-        misbehave(Agent((index, count, None), given))
+        live(Agent((index, count, None), given))

@@ -7,6 +7,7 @@ import pytest
 from pubstorm.contract.commands import BeatAnswer, Bye, Failure, Hello
 from pubstorm.contract.value import Value
 from pubstorm.fleet.incarnation import ContractError, Reader
+from tests.kit import made
 
 HELLO = Hello(agent=1, agents=2, version="fake", pid=1, descriptors=9, clients=(1,), clock_ns=0)
 BEAT = BeatAnswer()
@@ -41,6 +42,10 @@ def test_only_a_hello_and_a_snapshot_are_more_than_a_manner_of_the_end() -> None
         ([HELLO, BYE, HELLO], "a hello after the last line"),
         ([FAILURE, HELLO], "a hello after the last line"),
         ([HELLO, Bye(snapshots=2)], "bye number 2 after 0 snapshots"),
+        (
+            [HELLO, made.snapshot(from_ns=0, agent=1, sequence=1)],
+            "snapshot number 1 after 0 snapshots",
+        ),
         ([HELLO.model_copy(update={"agent": 0})], "it says that it is agent 0 of 2"),
     ],
 )

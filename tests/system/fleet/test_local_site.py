@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pubstorm.errors import FleetError
-from pubstorm.fleet.local import LocalSite
+from pubstorm.fleet.local import LocalSite, engine_command
 from pubstorm.fleet.site import Site
 from tests.kit.site_contract import SiteContract
 
@@ -19,6 +19,15 @@ class TestLocalSite(SiteContract):
 
     def new_site(self, folder: Path) -> Site:
         return LocalSite(folder)
+
+
+def test_a_missing_engine_is_an_error(tmp_path: Path) -> None:
+    async def play() -> None:
+        (slot,) = await LocalSite(tmp_path).place([engine_command(tmp_path / "none", 0, 1)])
+        await slot.spawn()
+
+    with pytest.raises(FleetError, match=r"cannot start .*/none"):
+        asyncio.run(play())
 
 
 def test_no_other_program_is_replaced(tmp_path: Path) -> None:

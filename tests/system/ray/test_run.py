@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed: pip install pubstorm[ray]")
 
 from tests.kit.runs import ANY_SPEED, EACH_SECOND, Run, end_all
+from tests.system.ray.conftest import Node
 
 pytestmark = pytest.mark.xdist_group("heavy")
 
@@ -37,7 +38,7 @@ Start = Callable[..., Run]
 
 
 @pytest.fixture
-def start(node: str, tmp_path: Path) -> Iterator[Start]:
+def start(node: Node, tmp_path: Path) -> Iterator[Start]:
     """Starts a run of two agents on the node, which publishes for so long."""
     runs: list[Run] = []
 
@@ -45,7 +46,8 @@ def start(node: str, tmp_path: Path) -> Iterator[Start]:
         path, directory = tmp_path / "scenario.yaml", tmp_path / "run"
         path.write_text(SCENARIO.replace("SPAN", span))
         words = (sys.executable, "-m", "pubstorm", "run", str(path), "--out", str(directory))
-        place = ("--on", f"ray://{node}", "--set", "fleet.spread=pack", "--set", "fleet.agents=2")
+        on = f"ray://{node.address}"
+        place = ("--on", on, "--set", "fleet.spread=pack", "--set", "fleet.agents=2")
         process = subprocess.Popen(
             [*words, *place, *EACH_SECOND, *ANY_SPEED],
             stdout=subprocess.PIPE,
@@ -61,14 +63,14 @@ def start(node: str, tmp_path: Path) -> Iterator[Start]:
 
 
 def test_a_run_is_like_one_of_this_host_and_ray_says_nothing(start: Start) -> None:
-    run = start("2s")
+    run = start("1s")
     assert run.finish() == 0, run.stderr
     result = run.result()
     assert [agent["clients"] for agent in result["fleet"]["agents"]] == [20, 20]
     assert {agent["ending"] for agent in result["fleet"]["agents"]} == {"bye"}
     assert result["fleet"]["on"].startswith("ray")
     (flow,) = result["flows"]
-    assert flow["received_total"] == flow["expected_total"] == 1600
+    assert flow["received_total"] == flow["expected_total"] == 800
     assert "ray" not in run.stdout.replace(result["command"], "").lower()
     assert [line for line in run.said if line.strip() and not line.startswith(ON_STDERR)] == []
 

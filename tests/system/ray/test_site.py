@@ -23,9 +23,14 @@ from tests.kit.agents import PlanMaker
 from tests.kit.agents import fake_engine as fake_engine
 from tests.kit.agents import plan_named as plan_named
 from tests.kit.ports import free_ports
-from tests.kit.site_contract import DEADLINE_S, SiteContract, commands, wait_until_gone
+from tests.kit.site_contract import (
+    DEADLINE_S,
+    SiteContract,
+    commands,
+    wait_until_gone,
+    wait_until_none,
+)
 from tests.system.ray.conftest import CPUS, Node
-from tests.world.ray.cluster import until_none
 
 pytestmark = pytest.mark.xdist_group("heavy")
 
@@ -35,9 +40,9 @@ class TestRaySite(SiteContract):
     site_code = 'RaySite(os.environ["PUBSTORM_TEST_RAY"], "pack", folder)'
 
     @pytest.fixture(autouse=True)
-    def cluster(self, node: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("PUBSTORM_TEST_RAY", node)
-        self.address = node
+    def cluster(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PUBSTORM_TEST_RAY", node.address)
+        self.address = node.address
 
     def new_site(self, folder: Path) -> Site:
         return RaySite(self.address, "pack", folder)
@@ -94,12 +99,12 @@ async def opened(address: str, folder: Path) -> AsyncIterator[RaySite]:
 
 
 def test_all_that_an_agent_says_comes_and_it_has_its_files(
-    node: str, temporary: Path, tmp_path: Path, plan_named: PlanMaker
+    node: Node, tmp_path: Path, plan_named: PlanMaker
 ) -> None:
     """Also lines of many frames, more of them than are on their way at once."""
 
     async def play() -> None:
-        async with opened(node, tmp_path) as site:
+        async with opened(node.address, tmp_path) as site:
             site.localised(keys_of_two(plan_named("x"), tmp_path))
             talk = talker(tmp_path)
             slot, _ = await site.place([talk, talk])
@@ -124,71 +129,54 @@ def test_all_that_an_agent_says_comes_and_it_has_its_files(
             assert slot.last_words() == "a word in the log"
 
     asyncio.run(play())
-    until_none(lambda: agents_in(temporary), DEADLINE_S)
+    wait_until_none(lambda: agents_in(node))
 
 
 def test_a_worker_that_is_killed_takes_all_with_it_and_says_so(
-    lone_node: Node, tmp_path: Path, fake_engine: Path, plan_named: PlanMaker
+    node: Node, tmp_path: Path, fake_engine: Path, plan_named: PlanMaker
 ) -> None:
+    """The other agent and a program that cannot be started are reported apart."""
+    program = tmp_path / "program"
+    program.write_text("#!/does/not/exist\n")
 
     async def play() -> None:
-        async with opened(lone_node.address, tmp_path) as site:
-            slot, other = await site.place(commands(fake_engine, 2))
+        async with opened(node.address, tmp_path) as site:
+            with pytest.raises(FleetError, match=f"found {CPUS} free processors for {CPUS + 1} "):
+                await site.place(commands(fake_engine, *["well"] * (CPUS + 1)))
+            broken = AgentCommand((str(program),), "agent 2", 1)
+            slot, other, third = await site.place([*commands(fake_engine, "well", "well"), broken])
+            with pytest.raises(
+                FleetError, match=r"agent 2: cannot start the program in /.*No such"
+            ):
+                await third.spawn()
             for each in (slot, other):
                 await each.spawn()
-                await each.send(plan_named("well").to_line())
+                await each.send(plan_named("site").to_line())
             pid = int((await lines_of(slot, 1))[0].split(b'"pid": ')[1].split(b",")[0])
             folder = Path(f"/proc/{pid}/cwd").resolve()
-            assert folder in agents_in(lone_node.temporary)
+            assert folder in agents_in(node)
             os.kill(parent_of(pid), signal.SIGKILL)
             with pytest.raises(SlotLostError, match="the worker on its host died"):
                 await lines_of(slot, 1)
             with pytest.raises(SlotLostError):
                 await slot.wait()
             wait_until_gone([pid])
-            while folder.exists():
-                await asyncio.sleep(0.05)
+            wait_until_none(lambda: [each for each in agents_in(node) if each == folder])
             slot.kill()
             await slot.send("a word without a reader")
             assert await lines_of(other, 1)
 
     asyncio.run(play())
-    until_none(lambda: agents_in(lone_node.temporary), DEADLINE_S)
+    wait_until_none(lambda: agents_in(node))
 
 
-def agents_in(folder: Path) -> list[Path]:
+def agents_in(node: Node) -> list[Path]:
     """The folders of agents."""
-    return list(folder.glob("pubstorm-*"))
+    return list(node.temporary.glob("pubstorm-*"))
 
 
 def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def test_a_program_that_cannot_be_started_is_reported_with_its_agent(
-    node: str, tmp_path: Path
-) -> None:
-    program = tmp_path / "program"
-    program.write_text("#!/does/not/exist\n")
-
-    async def play() -> None:
-        async with opened(node, tmp_path) as site:
-            (slot,) = await site.place([AgentCommand((str(program),), "agent 0", 1)])
-            await slot.spawn()
-
-    with pytest.raises(FleetError, match=r"agent 0: cannot start the program in /.*: .*No such"):
-        asyncio.run(play())
-
-
-def test_more_agents_than_there_is_room_for_are_refused(
-    node: str, tmp_path: Path, fake_engine: Path
-) -> None:
-    async def play() -> None:
-        async with opened(node, tmp_path) as site:
-            await site.place(commands(fake_engine, CPUS + 1))
-
-    with pytest.raises(FleetError, match=rf"found {CPUS} free processors for {CPUS + 1} agents"):
-        asyncio.run(play())
 
 
 def test_a_cluster_that_is_not_there_is_reported_in_words(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""Places that answer nothing any more, in virtual time: every wait of the fleet ends, and each
-agent has exactly one last event."""
+"""Agents that misbehave and places that answer nothing any more, in virtual time: every wait of the
+fleet ends, and each agent has exactly one last event."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pubstorm.contract.commands import Bye, EnterStage
+from pubstorm.contract.commands import Bye, EnterStage, Failure, Hello, Stop
 from pubstorm.errors import FleetError
 from pubstorm.fleet import Ended, Fleet, FleetEvent, SlotLostError, Timeouts
+from pubstorm.fleet.incarnation import BEAT
 from tests.kit import made
 from tests.kit.virtual import run_virtually
 
@@ -34,8 +35,11 @@ class Place:
         self.sent: list[str] = []
         self.lines: asyncio.Queue[bytes | SlotLostError] = asyncio.Queue()
         self.is_spawned = False
-        hello = made.hello(agent, agents, clients=(1,))
-        self.lines.put_nowait(hello.model_dump_json().encode())
+        self.code = -9
+        self.say(made.hello(agent, agents, clients=(1,)))
+
+    def say(self, line: Hello | Failure | Bye) -> None:
+        self.lines.put_nowait(line.model_dump_json().encode())
 
     async def spawn(self) -> None:
         await self.answer("spawn")
@@ -55,14 +59,14 @@ class Place:
 
     async def wait(self) -> int:
         await self.answer("wait")
-        return -9
+        return self.code
 
     def kill(self) -> None:
         if "kill" not in self.stuck:
             self.lines.put_nowait(b"")
 
     def last_words(self) -> str:
-        return ""
+        return "cannot think of a greeting"
 
     async def answer(self, call: str) -> None:
         while call in self.stuck:
@@ -116,6 +120,63 @@ def only(events: list[FleetEvent]) -> Ended:
     (ended,) = events
     assert isinstance(ended, Ended)
     return ended
+
+
+FAILURE = Failure(message="no such seed", hint="choose another")
+
+
+@pytest.mark.parametrize(
+    ("line", "message", "hint"),
+    [
+        (None, "exited with code 7", "cannot think of a greeting"),
+        (FAILURE, "gave up: no such seed", "choose another"),
+        (made.hello(1, 1, clients=(1,)), "says that it is agent 1 of 1", None),
+    ],
+)
+def test_a_fleet_that_does_not_come_up_says_why(
+    line: Hello | Failure | None, message: str, hint: str | None
+) -> None:
+    place = Place()
+    place.lines.get_nowait()
+    if line is not None:
+        place.say(line)
+    place.lines.put_nowait(b"")
+    place.code = 7
+    with pytest.raises(FleetError, match=message) as caught:
+        play([place], nothing)
+    assert caught.value.hint == hint
+
+
+class Quiet(Place):
+    """A place whose agent answers beats and shows nothing."""
+
+    async def send(self, line: str) -> None:
+        await super().send(line)
+        if line == BEAT:
+            self.lines.put_nowait(b'{"kind": "beat"}')
+
+
+def test_one_that_answers_beats_and_shows_nothing_is_silent() -> None:
+    place = Quiet()
+    ended = only(play([place], ending, Timeouts(silence_s=10, beat_s=1, lost_s=3.5)))
+    assert ended.how == "silent"
+    assert "sent no snapshot for 10 s" in ended.text
+    assert place.sent.count(BEAT) == 9
+
+
+def test_one_that_leaves_slowly_has_the_time_that_it_is_given() -> None:
+    place = Quiet()
+
+    async def script(fleet: Fleet, events: asyncio.Queue[FleetEvent]) -> None:
+        await fleet.command(Stop())
+        await asyncio.sleep(100)
+        assert events.empty()
+        place.code = 0
+        place.say(Bye(snapshots=0))
+        place.lines.put_nowait(b"")
+        await events.get()
+
+    assert only(play([place], script, Timeouts(silence_s=10, beat_s=1, lost_s=3.5))).how == "bye"
 
 
 def test_a_spawn_that_hangs_is_an_error() -> None:

@@ -17,11 +17,15 @@ from pubstorm.result import (
     Latency,
     LatencyPair,
     Measured,
+    Phase,
+    PhaseStatus,
     PopulationResult,
     Rates,
     StagePopulation,
     StageResult,
+    Statistics,
     ValidityLimits,
+    Watched,
 )
 
 MeasuredMaker = Callable[..., Measured]
@@ -97,6 +101,54 @@ def flow(**changes: Any) -> FlowResult:
         "histogram_ns": DELIVERIES,
     }
     return FlowResult(**{**values, **changes})
+
+
+def phase(**changes: Any) -> Phase:
+    """A phase of 100 clients that held."""
+    values: dict[str, Any] = {
+        "stage": "publish",
+        "name": "more",
+        "start_s": 1,
+        "duration_s": 9,
+        "clients": 100,
+        "due_per_s": 100,
+        "sent_per_s": 100,
+        "acked_per_s": 100,
+        "received_per_s": 100,
+        "queue_growth_per_s": 0,
+        "status": PhaseStatus.HELD,
+    }
+    return Phase(**{**values, **changes})
+
+
+def watched(
+    source: str, metric: str, *values: float, spans: dict[str, float] | None = None
+) -> Watched:
+    """A figure whose readings are 0 before the load, and these under it. Those of a span are one
+    value."""
+
+    def of(*readings: float) -> Statistics:
+        if not readings:
+            return Statistics()
+        first, last = readings[0], readings[-1]
+        return Statistics(
+            count=len(readings),
+            first=first,
+            last=last,
+            min=min(readings),
+            mean=sum(readings) / len(readings),
+            max=max(readings),
+            rate_per_s=(last - first) / max(len(readings) - 1, 1),
+        )
+
+    return Watched(
+        source=source,
+        group=source.rpartition("-")[0] or source,
+        metric=metric,
+        whole=of(0, *values),
+        load=of(*values),
+        spans={name: of(value) for name, value in (spans or {}).items()},
+    )
 
 
 def stages() -> tuple[StageResult, ...]:

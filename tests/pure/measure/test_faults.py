@@ -31,6 +31,7 @@ from pubstorm.scenario import parse_scenario
 from tests.kit import made
 from tests.kit.made import SECOND_NS, START_NS
 from tests.kit.measured import MeasuredMaker
+from tests.kit.measured import phase as measured_phase
 
 SCENARIO = """\
 topology:
@@ -256,19 +257,8 @@ def test_a_fault_begins_a_phase_that_is_evaluated_as_a_whole() -> None:
 
 
 def phase(name: str, status: PhaseStatus, recovered_after_s: float | None = None) -> Phase:
-    return Phase(
-        stage="load",
-        name=name,
-        start_s=0,
-        duration_s=10,
-        clients=1,
-        due_per_s=1,
-        sent_per_s=1,
-        acked_per_s=1,
-        received_per_s=1,
-        queue_growth_per_s=0,
-        status=status,
-        recovered_after_s=recovered_after_s,
+    return measured_phase(
+        stage="load", name=name, status=status, recovered_after_s=recovered_after_s
     )
 
 

@@ -42,7 +42,7 @@ from pubstorm.result.verdict import evaluate_run
 from tests.kit.example_fleet import fleet_parts, fleet_stages
 from tests.kit.example_search import search_of, trials
 from tests.kit.golden import agree
-from tests.kit.measured import DELIVERIES, MeasuredMaker
+from tests.kit.measured import DELIVERIES, MeasuredMaker, phase
 
 PAGES = Path(__file__).parent / "pages"
 
@@ -106,11 +106,9 @@ def test_deliveries_in_flight_have_a_column_only_after_an_early_end(
 def perturbed(measured: MeasuredMaker) -> Result:
     """Phases, monitors and a table of the scenario's own."""
 
-    def phase(name: str, status: PhaseStatus, start_s: float, **changes: Any) -> Phase:
+    def seen_phase(name: str, status: PhaseStatus, start_s: float, **changes: Any) -> Phase:
         values: dict[str, Any] = {
             "stage": "steady",
-            "name": name,
-            "start_s": start_s,
             "duration_s": 60,
             "clients": 3000,
             "due_per_s": 500.5,
@@ -119,9 +117,8 @@ def perturbed(measured: MeasuredMaker) -> Result:
             "received_per_s": 1000.5,
             "queue_growth_per_s": 0.04,
             "latency_us": Latency(count=9, p99=12_300),
-            "status": status,
         }
-        return Phase(**{**values, **changes})
+        return phase(**{**values, "name": name, "status": status, "start_s": start_s, **changes})
 
     collapse = {
         "collapsed_at_s": 132.5,
@@ -140,10 +137,12 @@ def perturbed(measured: MeasuredMaker) -> Result:
 
     run = measured(
         phases=(
-            phase("steady", PhaseStatus.HELD, 5.2),
-            phase("+1000", PhaseStatus.COLLAPSED, 125, **collapse),
-            phase("-1000", PhaseStatus.NEVER_RECOVERED, 185, queue_growth_per_s=-80),
-            phase("-500", PhaseStatus.RECOVERED, 245, recovered_after_s=14.2, received_per_s=0),
+            seen_phase("steady", PhaseStatus.HELD, 5.2),
+            seen_phase("+1000", PhaseStatus.COLLAPSED, 125, **collapse),
+            seen_phase("-1000", PhaseStatus.NEVER_RECOVERED, 185, queue_growth_per_s=-80),
+            seen_phase(
+                "-500", PhaseStatus.RECOVERED, 245, recovered_after_s=14.2, received_per_s=0
+            ),
         ),
         monitors=(
             seen("broker-0", "cpu", 0.71),

@@ -9,9 +9,7 @@ import pytest
 from pubstorm.experiment.search.trial import evaluated as evaluated_trial
 from pubstorm.result import (
     Measured,
-    Phase,
     PhasePopulation,
-    PhaseStatus,
     Result,
     Trial,
     Verdict,
@@ -19,7 +17,7 @@ from pubstorm.result import (
 from pubstorm.result.figures.table import cells
 from pubstorm.result.figures.thresholds import parse_threshold
 from pubstorm.result.verdict import evaluate_run, evaluate_threshold
-from tests.kit.measured import DELIVERIES, MeasuredMaker, latency
+from tests.kit.measured import DELIVERIES, MeasuredMaker, latency, phase
 
 
 def far_apart(measured: MeasuredMaker, bound_us: float = 100, **changes: Any) -> Measured:
@@ -88,22 +86,8 @@ def test_what_one_clock_measures_has_none(expression: str, measured: MeasuredMak
 
 def test_the_latency_of_a_phase_has_the_bound_too(measured: MeasuredMaker) -> None:
     delivered = latency().model_copy(update={"bound_us": 30.0})
-    phase = Phase(
-        stage="publish",
-        name="more",
-        start_s=1,
-        duration_s=9,
-        clients=100,
-        due_per_s=0,
-        sent_per_s=0,
-        acked_per_s=0,
-        received_per_s=0,
-        queue_growth_per_s=0,
-        latency_us=delivered,
-        populations={"backend": PhasePopulation(latency_us=delivered, ack_latency_us=latency())},
-        status=PhaseStatus.HELD,
-    )
-    run = measured(phases=(phase,))
+    populations = {"backend": PhasePopulation(latency_us=delivered, ack_latency_us=latency())}
+    run = measured(phases=(phase(latency_us=delivered, populations=populations),))
     texts = [
         evaluate_threshold(run, parse_threshold(f"backend.{metric}.p99@more < 1s")).text
         for metric in ("latency", "ack_latency")

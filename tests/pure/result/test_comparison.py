@@ -15,7 +15,6 @@ from pubstorm.result import (
     HistogramPair,
     LatencyPair,
     Measured,
-    Phase,
     PhaseStatus,
     Rates,
     Status,
@@ -23,7 +22,7 @@ from pubstorm.result import (
 from pubstorm.result.comparison import Comparison, Group, compare, default_figures, parse_condition
 from pubstorm.result.figures import parse_expression
 from pubstorm.result.interval import POWER, Difference, difference
-from tests.kit.measured import ENVIRONMENT, MeasuredMaker, backend, device, latency
+from tests.kit.measured import ENVIRONMENT, MeasuredMaker, backend, device, latency, phase
 
 COMPARISONS = 100
 LEVEL = 0.05
@@ -175,23 +174,10 @@ def test_a_condition_is_decided_by_the_interval(
 
 
 def test_a_longer_recovery_is_worse(measured: MeasuredMaker) -> None:
-    phase = Phase(
-        stage="load",
-        name="kill cloud",
-        start_s=20,
-        duration_s=30,
-        clients=1,
-        due_per_s=1,
-        sent_per_s=1,
-        acked_per_s=1,
-        received_per_s=1,
-        queue_growth_per_s=0,
-        status=PhaseStatus.COLLAPSED,
-        collapsed_at_s=20,
-    )
+    killed = phase(name="kill cloud", status=PhaseStatus.COLLAPSED, collapsed_at_s=20)
     one, other = (
         [
-            measured(phases=(phase.model_copy(update={"recovered_after_s": slow + n / 10}),))
+            measured(phases=(killed.model_copy(update={"recovered_after_s": slow + n / 10}),))
             for n in range(4)
         ]
         for slow in (3, 6)

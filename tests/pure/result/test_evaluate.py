@@ -11,9 +11,7 @@ from pubstorm.result import (
     LatencyPair,
     Measured,
     MonitorProblem,
-    Phase,
     PhasePopulation,
-    PhaseStatus,
     Rates,
     Result,
     Statistics,
@@ -25,54 +23,15 @@ from pubstorm.result.figures.table import cells
 from pubstorm.result.figures.thresholds import parse_threshold
 from pubstorm.result.verdict import evaluate_run
 from tests.kit.example_fleet import fleet_parts, fleet_stages
-from tests.kit.measured import MeasuredMaker
-
-
-def watched(
-    source: str, metric: str, *values: float, spans: dict[str, float] | None = None
-) -> Watched:
-    def of(*readings: float) -> Statistics:
-        return Statistics(
-            count=len(readings),
-            first=readings[0],
-            last=readings[-1],
-            min=min(readings),
-            mean=sum(readings) / len(readings),
-            max=max(readings),
-            rate_per_s=(readings[-1] - readings[0]) / max(len(readings) - 1, 1),
-        )
-
-    return Watched(
-        source=source,
-        group=source.rpartition("-")[0] or source,
-        metric=metric,
-        whole=of(0, *values),
-        load=of(*values) if values else Statistics(),
-        spans={name: of(value) for name, value in (spans or {}).items()},
-    )
+from tests.kit.measured import MeasuredMaker, phase, watched
 
 
 @pytest.fixture
 def run(measured: MeasuredMaker) -> Measured:
-    phase = Phase(
-        stage="publish",
-        name="+500 device",
-        start_s=5,
-        duration_s=5,
-        clients=600,
-        due_per_s=600,
-        sent_per_s=600,
-        acked_per_s=590,
-        received_per_s=0,
-        queue_growth_per_s=0,
-        populations={
-            "device": PhasePopulation(acked_per_s=590, ack_latency_us=Latency(count=9, p99=77))
-        },
-        status=PhaseStatus.HELD,
-    )
+    rated = {"device": PhasePopulation(acked_per_s=590, ack_latency_us=Latency(count=9, p99=77))}
     return measured(
         backend={"rates": {"acked_per_s": 5, "received_per_s": 100}, "lost_total": 3},
-        phases=(phase,),
+        phases=(phase(name="+500 device", populations=rated),),
         monitors=(
             watched("broker-0", "cpu", 0.5, 0.7, spans={"publish": 0.8}),
             watched("broker-1", "cpu", 0.9, 0.1),

@@ -7,6 +7,7 @@ import io
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,8 @@ USER = """
 (async () => {
   const pause = () => new Promise((done) => setTimeout(done, 50));
   while (!document.documentElement.dataset.plots) await pause();
+  const drawn = document.querySelectorAll("div.canvas.js-plotly-plot").length;
+  const asked = document.documentElement.dataset.theme;
   const [load, latency] = document.querySelectorAll(".js-plotly-plot");
   const whole = latency.layout.xaxis.range.join();
   await Plotly.relayout(load, { "xaxis.range[0]": 2678460000, "xaxis.range[1]": 2678490000 });
@@ -49,12 +52,13 @@ USER = """
   document.querySelector('[data-csv="load"]').click();
   document.getElementById("theme").click();
   document.body.dataset.said = JSON.stringify({
+    drawn, asked, names, frame: frame.title,
+    plots: Number(document.documentElement.dataset.plots),
     moved: moved && whole !== latency.layout.xaxis.range.join(),
     outer: document.querySelectorAll("#flame .outer").length,
     found: document.getElementById("flame-found").textContent,
     theme: document.documentElement.dataset.theme,
     csv: await blobs[0].text(),
-    names,
   });
 })();
 </script>
@@ -63,41 +67,39 @@ USER = """
 
 
 @pytest.fixture(scope="module")
-def shown(failed_run: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    return opened(failed_run / "report.html", tmp_path_factory.mktemp("browser"))
+def text(failed_run: Path) -> str:
+    return (failed_run / "report.html").read_text(encoding="utf-8")
 
 
-def test_no_script_fails(shown: tuple[str, str]) -> None:
-    dom, log = shown
+@pytest.fixture(scope="module")
+def said(text: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Findings of the user on the page of a run, whose address asks for the dark theme."""
+    folder = tmp_path_factory.mktemp("used")
+    (folder / "used.html").write_text(text.replace("</body>", f"{USER}</body>"))
+    dom, log = opened(folder / "used.html", folder / "browser")
     assert re.findall(r".*CONSOLE.*", log) == []
     assert "data-failed" not in dom[: dom.index("<body")]
-
-
-def test_every_plot_that_stands_open_is_drawn(shown: tuple[str, str], failed_run: Path) -> None:
-    text = (failed_run / "report.html").read_text(encoding="utf-8")
-    unfolded = re.sub(r"<details.*?</details>", "", text, flags=re.DOTALL)
-    drawn = re.findall(r'<div class="canvas js-plotly-plot"', shown[0])
-    assert len(drawn) == unfolded.count("data-figure=") == 4
-    assert f'data-plots="{len(drawn)}"' in shown[0]
-
-
-def test_the_flame_graph_is_drawn_and_can_be_asked(shown: tuple[str, str]) -> None:
-    assert re.search(r'<button type="button" title="mux_poll__handle: [\d.]+ %', shown[0])
-
-
-def test_the_address_chooses_the_theme(shown: tuple[str, str]) -> None:
-    assert 'data-theme="dark"' in shown[0][: shown[0].index("<head")]
-
-
-def test_what_a_user_does_is_followed(failed_run: Path, tmp_path: Path) -> None:
-    text = (failed_run / "report.html").read_text(encoding="utf-8")
-    (tmp_path / "used.html").write_text(text.replace("</body>", f"{USER}</body>"))
-    dom, log = opened(tmp_path / "used.html", tmp_path / "browser")
-    assert re.findall(r".*CONSOLE.*", log) == []
     (body,) = (attributes for tag, attributes in Page(dom).elements if tag == "body")
-    said = json.loads(body["data-said"])
-    assert re.fullmatch(r"found in [\d.]+ % of the samples", said.pop("found"))
-    (name,), rows = said.pop("names"), [*csv.reader(io.StringIO(said.pop("csv")))]
+    return dict(json.loads(body["data-said"]))
+
+
+def test_every_plot_that_stands_open_is_drawn(said: dict[str, Any], text: str) -> None:
+    unfolded = re.sub(r"<details.*?</details>", "", text, flags=re.DOTALL)
+    assert said["drawn"] == said["plots"] == unfolded.count("data-figure=") == 4
+
+
+def test_plots_and_the_flame_graph_follow_the_user(said: dict[str, Any]) -> None:
+    assert (said["moved"], said["outer"]) == (True, 5)
+    assert re.fullmatch(r"mux_poll__handle: [\d.]+ %.*", said["frame"])
+    assert re.fullmatch(r"found in [\d.]+ % of the samples", said["found"])
+
+
+def test_the_address_chooses_the_theme_and_a_button_changes_it(said: dict[str, Any]) -> None:
+    assert (said["asked"], said["theme"]) == ("dark", "light")
+
+
+def test_the_points_of_a_plot_can_be_saved(said: dict[str, Any], text: str) -> None:
+    (name,), rows = said["names"], [*csv.reader(io.StringIO(said["csv"]))]
     assert name.endswith("-load.csv")
     assert rows[0] == ["line", "time (s)", "messages per second"]
     figure = Page(text).figures["load"]
@@ -108,9 +110,9 @@ def test_what_a_user_does_is_followed(failed_run: Path, tmp_path: Path) -> None:
     ]
     points = sum(y is not None for trace in figure["data"] for y in trace["y"])
     assert len(rows) == 1 + points
-    assert said == {"moved": True, "outer": 5, "theme": "light"}
 
 
+@pytest.mark.slow("a browser draws the plots of a series")
 def test_the_page_of_a_series_is_drawn(tmp_path: Path) -> None:
     write_series(tmp_path / "series")
     directory = RunDirectory(tmp_path / "series")

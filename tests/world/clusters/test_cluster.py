@@ -1,44 +1,73 @@
-"""Two nodes of RabbitMQ as one cluster: a message crosses it, a node that was killed comes back to
-it, and nothing of it is left."""
+"""Two nodes of RabbitMQ as one cluster: every message crosses it, nodes that are killed come back
+to it, and nothing of it is left."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import queue
-import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import psutil
 import pytest
-from paho.mqtt.client import Client, MQTTMessage
-from paho.mqtt.enums import CallbackAPIVersion
 
 from pubstorm.host.ports import free_port, is_free
 from pubstorm.plan import provisional_plan
-from pubstorm.scenario import Scenario, parse_scenario
-from pubstorm.topology import Topology
+from pubstorm.play import control_socket
+from pubstorm.scenario import parse_scenario
 from pubstorm.topology.adapters.definitions import definitions_text
 from pubstorm.topology.adapters.rabbitmq import find_rabbitmq
-from pubstorm.topology.broker import BrokerProcess
 from pubstorm.topology.cluster import Cluster
 from pubstorm.topology.credentials.keys import RunKeys
+from tests.kit.runs import RunMaker
 
-pytestmark = pytest.mark.xdist_group("heavy")
+pytestmark = [
+    pytest.mark.xdist_group("rabbitmq-cluster"),
+    pytest.mark.concerns(
+        "python/pubstorm/topology/adapters/definitions.py",
+        "python/pubstorm/topology/adapters/rabbitmq.py",
+        "python/pubstorm/topology/cluster.py",
+        "python/pubstorm/topology/start.py",
+        "python/pubstorm/topology/supervision.py",
+        "tests/world/clusters/",
+    ),
+]
 
-DEADLINE_S = 30.0
+PAIRS = 10
+CLIENTS = 3 * PAIRS + 2
 SCENARIO = """\
-topology: {brokers: {node: {kind: rabbitmq, count: 2, cluster: true, passwords: true}}}
+topology:
+  brokers: {node: {kind: rabbitmq, count: 2, cluster: true, passwords: true}}
 populations:
-  app: {clients: 2, username: "user-{n}", password: secret, publications: [{topic: a, rate: 1/s}]}
+  clean:
+    clients: 10
+    at: {brokers: node, shift: 1}
+    reconnect: &again {after: 200ms, up_to: 400ms}
+    subscriptions: [{topic: "to/{n}", qos: 1}]
+  persistent:
+    clients: 10
+    at: {brokers: node, shift: 1}
+    session: persistent
+    reconnect: *again
+    subscriptions: [{topic: "to/{n}", qos: 1}]
+  backend: {clients: 2, at: node, reconnect: *again, subscriptions: [{topic: to/#, qos: 1}]}
+  device:
+    clients: 10
+    at: node
+    username: "device-{n}"
+    password: "secret of {n}"
+    reconnect: *again
+    publications: [{topic: "to/{n}", rate: 5/s, qos: 1}]
+stages:
+  - connect
+  - publish: {name: before, for: 2s}
+  - publish: {name: broken, for: 1h}
+  - publish: {name: after, for: 2s}
+  - disconnect
+monitors: {host: false}
+defaults: off
+thresholds: [lost@before == 0, lost@after == 0, node.balance < 150%]
 """
-
-
-@pytest.fixture
-def scenario() -> Scenario:
-    return parse_scenario(SCENARIO, "s.yaml")
 
 
 def test_nodes_have_an_address_each_and_one_port() -> None:
@@ -70,80 +99,47 @@ def test_a_node_starts_when_the_one_before_it_is_up() -> None:
     assert started == ["node-0", "node-1", "node-2"]
 
 
-def test_users_of_rabbitmq_may_do_everything_and_no_password_is_shown(
-    scenario: Scenario, tmp_path: Path
-) -> None:
-    keys, plan = RunKeys(scenario.topology, tmp_path / "keys"), provisional_plan(scenario)
-    keys.make(plan)
-    text = (tmp_path / "keys" / "node.passwords").read_text()
+def test_users_of_rabbitmq_may_do_everything_and_no_password_is_shown(tmp_path: Path) -> None:
+    scenario = parse_scenario(SCENARIO, "s.yaml")
+    RunKeys(scenario.topology, tmp_path).make(provisional_plan(scenario))
+    text = (tmp_path / "node.passwords").read_text()
     assert "secret" not in text
     made = json.loads(text)
     names = [user["name"] for user in made["users"]]
-    assert names == ["user-0", "user-1", "pubstorm-observer"]
+    assert {f"device-{n}" for n in range(PAIRS)} | {"pubstorm-observer"} <= set(names)
     assert [permission["user"] for permission in made["permissions"]] == names
     assert definitions_text({"a": "b"}) != definitions_text({"a": "b"})
 
 
-@pytest.mark.slow("three nodes of RabbitMQ start, and killed ones join again")
+@pytest.mark.slow("two nodes of RabbitMQ start, and are killed and join again three times")
 @pytest.mark.skipif(find_rabbitmq() is None, reason="rabbitmq-server is not installed")
-def test_a_cluster_carries_messages_and_takes_killed_nodes_back(
-    scenario: Scenario, tmp_path: Path
+def test_nothing_is_lost_across_a_cluster_and_killed_nodes_come_back(
+    start: RunMaker, gone: Callable[[Sequence[int]], None]
 ) -> None:
-    async def run() -> None:
-        topology = Topology(scenario.topology, tmp_path / "topology", lambda _: None)
-        topology.keys.make(provisional_plan(scenario))
-        try:
-            await topology.start()
-            nodes = [topology.broker(name) for name in topology.names("node")]
-            process_tree = [psutil.Process(node.pid) for node in nodes]
-            assert [node.host for node in nodes] == ["127.0.0.1", "127.0.0.2"]
-            assert all(result.version for result in topology.results())
-            await asyncio.to_thread(crosses, nodes)
-            # The one that was up first leads, and the other cannot lead without it.
-            for victims in ([nodes[0]], [nodes[1]], nodes):
-                await kill_and_restart(topology, victims)
-                await asyncio.to_thread(crosses, nodes)
-            process_tree += [psutil.Process(node.pid) for node in nodes]
-        finally:
-            await topology.stop()
-        assert not any(process.is_running() for process in process_tree)
-        assert not (tmp_path / "topology" / "keys").exists()
-
-    asyncio.run(run())
-
-
-async def kill_and_restart(topology: Topology, nodes: Sequence[BrokerProcess]) -> None:
-    for node in nodes:
-        topology.expect(node.name, True)
-        node.send(signal.SIGKILL)
-        await node.ending()
-    await asyncio.gather(*(node.restart() for node in nodes))
-    for node in nodes:
-        topology.expect(node.name, False)
-
-
-def crosses(nodes: Sequence[BrokerProcess]) -> None:
-    """A message of QoS 1 reaches a subscriber at each node from a publisher at the other."""
-    for near, far in (nodes, nodes[::-1]):
-        came: queue.Queue[MQTTMessage] = queue.Queue()
-        ready: queue.Queue[object] = queue.Queue()
-        receiver, sender = client(near, 0), client(far, 1)
-        receiver.on_message = lambda _client, _data, message, came=came: came.put(message)
-        receiver.on_subscribe = lambda *_, ready=ready: ready.put(None)
-        try:
-            receiver.subscribe("a/#", 1)
-            ready.get(timeout=DEADLINE_S)
-            sender.publish("a/b", "hello", 1).wait_for_publish(DEADLINE_S)
-            assert came.get(timeout=DEADLINE_S).payload == b"hello"
-        finally:
-            for each in (receiver, sender):
-                each.disconnect()
-                each.loop_stop()
-
-
-def client(node: BrokerProcess, number: int) -> Client:
-    made = Client(CallbackAPIVersion.VERSION2, client_id=f"c-{number}")
-    made.username_pw_set(f"user-{number}", "secret")
-    made.connect(node.host, node.port)
-    made.loop_start()
-    return made
+    run = start(SCENARIO)
+    run.wait_for("p99", after=" broken ")
+    children = run.children()
+    # The node that was up first leads, and the other cannot lead without it.
+    killed = ("node-0", "node-1", "node")
+    for victims in killed:
+        control_socket.ask(run.directory, f"fault kill {victims} for 500ms")
+        run.wait_for(f"connected {CLIENTS}/{CLIENTS}", after=f"kill {victims}: ")
+    children += run.children()
+    control_socket.ask(run.directory, "end stage")
+    # A phase with so many faults may end before its backlog is gone, which fails the run.
+    assert run.finish() in {0, 1}, run.stderr
+    result = run.result()
+    thresholds = result["verdict"]["thresholds"]
+    assert [each["passed"] for each in thresholds] == [True] * 3, result["verdict"]
+    gone(children)
+    nodes = [(node["host"], node["died"]) for node in result["brokers"]]
+    assert nodes == [("127.0.0.1", False), ("127.0.0.2", False)]
+    for stage in result["stages"]:
+        if stage["name"] in {"before", "after"}:
+            for name, copies in (("clean", 1), ("persistent", 1), ("backend", 2)):
+                received = stage["populations"][name]["received_total"]
+                assert received >= copies * 2 * 5 * PAIRS
+    assert [fault["name"] for fault in result["faults"]] == [f"kill {each}" for each in killed]
+    for fault in result["faults"]:
+        assert fault["repaired_at_s"] is not None
+        assert fault["clients"]["all_s"] is not None

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pubstorm.contract.plan import HoldAction, Plan, PublishAction
-from pubstorm.plan.faults import PlannedFault
+from pubstorm.plan.faults import Commands, PlannedFault
 from pubstorm.play.stages import Interrupt, RunEvent
+from pubstorm.result import Event
+from pubstorm.result.figures.thresholds import parse_threshold
+from pubstorm.result.verdict import evaluate_run
+from pubstorm.topology import LinksDied
 from tests.kit.agents import PlanMaker
+from tests.kit.measured import MeasuredMaker
 from tests.kit.virtual import Played, Script
 from tests.kit.virtual import play as play_virtually
+from tests.pure.measure.test_faults import fault_result as made_fault
 
 MS_NS = 10**6
 
@@ -35,14 +42,16 @@ def fault(
 class Breaker:
     """Breaks nothing, and notes what it was asked for."""
 
-    def __init__(self, problems: Sequence[str] = (), repair_s: float = 0.0) -> None:
+    def __init__(
+        self, problems: Sequence[str] = (), repair_s: float = 0.0, at_first: Sequence[str] = ()
+    ) -> None:
         self.asked: list[str] = []
-        self._problems = tuple(problems)
+        self._problems, self._at_first = tuple(problems), tuple(at_first)
         self._repair_s = repair_s
 
     async def begin(self, fault: PlannedFault) -> tuple[str, ...]:
         self.asked.append(f"begin {fault.name}")
-        return ()
+        return self._at_first
 
     async def repair(self, fault: PlannedFault) -> tuple[str, ...]:
         self.asked.append(f"repair {fault.name}")
@@ -133,3 +142,31 @@ def test_an_interrupt_leaves_no_fault_to_begin(plan_named: PlanMaker) -> None:
     assert played.run_log.interrupted
     assert breaker.asked == []
     assert played.run_log.faults == []
+
+
+def test_a_command_that_fails_makes_the_run_invalid(
+    plan_named: PlanMaker, measured: MeasuredMaker
+) -> None:
+    by_command = replace(fault(0, 10, None, "crash"), commands=Commands("exit 5", None, None, 1))
+    breaker = Breaker(at_first=["exit 5 ended with exit code 5"])
+    plan = plan_named("well", PublishAction(duration_ns=100 * MS_NS))
+    run_log = play(plan, breaker, by_command).run_log
+    (applied,) = run_log.faults
+    assert (applied.failed, applied.repaired_ns) == (breaker._at_first[0], None)
+    assert not run_log.ended_early
+    failed = made_fault("crash").model_copy(update={"failed": applied.failed})
+    run = measured(faults=(failed,))
+    verdict = evaluate_run(run, [parse_threshold("clients_lost@crash == 0")])
+    assert verdict.status == "invalid"
+    assert [outcome.passed for outcome in verdict.thresholds] == [False]
+
+
+def test_links_that_end_make_the_run_invalid_and_end_nothing(
+    plan_named: PlanMaker, measured: MeasuredMaker
+) -> None:
+    plan = plan_named("well", PublishAction(duration_ns=100 * MS_NS))
+    run_log = play(plan, Breaker(), first=(LinksDied("links", "the program ended"),)).run_log
+    assert not run_log.ended_early
+    (event,) = run_log.events
+    verdict = evaluate_run(measured(events=(Event(at_s=1, kind=event.kind, text=event.text),)), [])
+    assert (verdict.status, verdict.limited_by) == ("invalid", "generator")

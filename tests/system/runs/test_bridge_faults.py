@@ -1,120 +1,132 @@
-"""Bridges that a run breaks on purpose: real ones, cut, stalled and without their main broker, and
-what their queues keep of the messages meanwhile."""
+"""Many small brokers and their bridges under faults, in one run: killed, delayed, cut, and without
+their main broker. All are watched as one source, come back, and deliver what they kept."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
-Play = Callable[..., tuple[int, dict[str, Any]]]
+from pubstorm.play.control_socket import ask
+from pubstorm.topology.adapters.mosquitto import find_mosquitto
+from tests.kit.runs import Run, RunMaker
+from tests.kit.starved import passes
+from tests.system.runs.live import end_stage, readings, wait_for
 
-pytestmark = pytest.mark.skipif(
-    not (shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")),
-    reason="mosquitto is not installed (apt-get install mosquitto)",
-)
+pytestmark = [
+    pytest.mark.xdist_group("bridge_faults"),
+    pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed"),
+]
 
-BOXES = 3
-DEVICES = 6
-LOAD = """\
+BOXES = 9
+STAYS = "session: persistent, reconnect: {after: 100ms, up_to: 200ms}"
+SCENARIO = f"""\
 topology:
   brokers:
     cloud: {{kind: mosquitto, settings: {{persistence: true, autosave_interval: 1}}}}
-    boxes: {{kind: mosquitto, count: 3, settings: {{max_queued_messages: 0}}}}
+    boxes: {{kind: mosquitto, count: {BOXES}, settings: {{max_queued_messages: 0}}}}
   bridges:
     up:
       from: boxes
       to: cloud
-      topics: [{{topic: "up/#", direction: out, qos: {qos}, remote_prefix: "box/{{n}}/"}}]
+      topics:
+        - {{topic: "1/#", direction: out, qos: 1, remote_prefix: "box/{{n}}/"}}
+        - {{topic: "2/#", direction: out, qos: 2, remote_prefix: "box/{{n}}/"}}
       keep_alive: 5s
-      reconnect: {{after: 1s, up_to: 2s}}
+      reconnect: {{after: 1s, up_to: 1s}}
 populations:
-  backend:
-    clients: 1
-    at: cloud
-    session: persistent
-    reconnect: {{after: 200ms, up_to: 400ms}}
-    subscriptions: [{{topic: "box/#", qos: {qos}}}]
-  device:
-    clients: 6
-    at: boxes
-    session: persistent
-    publications: [{{topic: "up/{{n}}", rate: 20/s, qos: {qos}}}]
+  reader-1: {{clients: 1, at: cloud, subscriptions: [{{topic: "box/+/1/#", qos: 1}}], {STAYS}}}
+  reader-2: {{clients: 1, at: cloud, subscriptions: [{{topic: "box/+/2/#", qos: 2}}], {STAYS}}}
+  sender-1:
+    {{clients: 9, at: boxes, publications: [{{topic: "1/{{n}}", rate: 10/s, qos: 1}}], {STAYS}}}
+  sender-2:
+    {{clients: 9, at: boxes, publications: [{{topic: "2/{{n}}", rate: 10/s, qos: 2}}], {STAYS}}}
 stages:
   - connect
-  - publish: {{for: {time}, name: load, faults: [{faults}]}}
-drain: 5s
-monitors: {{host: false}}
+  - hold: {{name: idle, for: 10min, faults: [{{at: 500ms, kill: boxes, count: 3, for: 500ms}}]}}
+  - publish:
+      name: load
+      for: 10min
+      faults:
+        - {{at: 500ms, delay: up, by: 300ms, for: 1s}}
+        - {{at: 2s, cut: up, count: 2, for: 500ms}}
+drain: 10s
+snapshot_interval: 200ms
+monitors: {{host: false, interval: 200ms}}
+# What a bridge loses at QoS 2 is counted below.
+thresholds: [loss < 50%, up.connected.last == 9]
 """
 
 
-def load(faults: str, qos: int = 1, time: str = "12s") -> str:
-    return LOAD.format(faults=faults, qos=qos, time=time)
+def back(run: Run, source: str, metric: str, after_s: float = 0) -> float:
+    """Waits until a source has lost some behind an instant, and has all again; the instant."""
+    lost_s = wait_for(run, source, metric, lambda value: value < BOXES, after_s)
+    return wait_for(run, source, metric, lambda value: value == BOXES, lost_s)
 
 
-def assert_all_arrived(result: dict[str, Any], qos: int = 1) -> None:
+@pytest.fixture(scope="module")
+def played(shared_start: RunMaker) -> Run:
+    """The run, each of whose stages ends once everybody is back."""
+    run = shared_start(SCENARIO)
+    back(run, "boxes", "processes")
+    idle_s = back(run, "up", "connected")
+    end_stage(run)
+    cut_s = back(run, "up", "connected", idle_s)
+    ask(run.directory, "fault kill cloud for 500ms")
+    all_s = back(run, "up", "connected", cut_s)
+    # A second in which all is carried again ends the phase of the fault.
+    for reader in ("reader-1", "reader-2"):
+        wait_for(run, reader, "missing", lambda count: count < 90, all_s + 1)
+    wait_for(run, "cloud-0", "cpu", lambda _: True, all_s + 1)
+    end_stage(run)
+    assert passes(run.finish(), run.result()), run.stdout
+    return run
+
+
+def test_bridges_and_brokers_are_counted_out_and_back(played: Run) -> None:
+    killed, delayed, cut, dead = played.result()["faults"]
+    everybody = 2 * BOXES + 2
+    assert [len(fault["victims"]) for fault in (killed, delayed, cut, dead)] == [3, BOXES, 2, 1]
+    assert (killed["clients"]["before"], killed["clients"]["lowest"]) == (everybody, everybody - 6)
+    assert (dead["clients"]["before"], dead["clients"]["lowest"]) == (everybody, everybody - 2)
+    assert cut["clients"] is delayed["clients"] is delayed["bridges"] is None
+    assert killed["backlog_peak"] is None
+    for fault, left in ((killed, BOXES - 3), (cut, BOXES - 2), (dead, 0)):
+        bridges = fault["bridges"]
+        assert (bridges["before"], bridges["lowest"]) == (BOXES, left)
+        assert 0 <= bridges["first_s"] <= bridges["most_s"] <= bridges["all_s"]
+        assert fault["repaired_at_s"] >= fault["at_s"] + 0.5
+    for fault in (delayed, cut, dead):
+        assert fault["backlog_peak"] > 0
+        assert fault["drained_s"] is not None
+
+
+def test_bridges_deliver_what_they_kept(played: Run) -> None:
     """All at QoS 1. At QoS 2 none comes twice; mosquitto 2.0 loses what a bridge had queued beyond
     its window of messages in flight."""
+    result = played.result()
     stage = next(stage for stage in result["stages"] if stage["name"] == "load")
-    (flow,) = stage["flows"]
-    assert (flow["source"], flow["to"], flow["qos"]) == ("device", "backend", [qos])
-    assert flow["expected_total"] == result["populations"]["device"]["sent_total"] > 0
-    assert flow["expected_total"] == flow["received_total"] + flow["lost_total"]
-    assert flow["lost_total"] == 0 or qos == 2
-    assert flow["duplicate_total"] == 0 or qos == 1
+    assert [flow["qos"] for flow in stage["flows"]] == [[1], [2]]
+    for qos, flow in enumerate(stage["flows"], 1):
+        assert (flow["source"], flow["to"]) == (f"sender-{qos}", f"reader-{qos}")
+        assert flow["expected_total"] == result["populations"][f"sender-{qos}"]["sent_total"] > 0
+        assert flow["expected_total"] == flow["received_total"] + flow["lost_total"]
+        assert (flow["lost_total"] if qos == 1 else flow["duplicate_total"]) == 0
+    phases = {phase["name"]: phase for phase in result["phases"]}
+    assert [*phases] == ["load", "delay up", "cut 2 up", "kill cloud"]
+    assert phases["delay up"]["latency_us"]["max"] >= 300_000
 
 
-@pytest.mark.slow("a broker is killed and all bridges have to be back; at QoS 2 some is lost")
-@pytest.mark.parametrize("qos", [1, 2])
-def test_bridges_keep_what_comes_while_their_main_broker_is_dead(run: Play, qos: int) -> None:
-    # What a bridge loses at QoS 2 is counted below.
-    limit = ["--set", "thresholds=[loss < 50%]"] if qos == 2 else []
-    _, result = run(load("{at: 2s, kill: cloud, for: 2s}", qos), *limit)
-    (fault,) = result["faults"]
-    assert (fault["clients"]["before"], fault["clients"]["lowest"]) == (DEVICES + 1, DEVICES)
-    bridges = fault["bridges"]
-    assert (bridges["before"], bridges["lowest"]) == (BOXES, 0)
-    assert 0 <= bridges["first_s"] <= bridges["most_s"] == bridges["all_s"]
-    assert fault["backlog_peak"] >= DEVICES * 20
-    assert fault["drained_s"] is not None
-    assert_all_arrived(result, qos)
-    assert result["verdict"]["status"] == "pass", result["verdict"]
-
-
-@pytest.mark.slow("bridges are cut, and have to be back under load")
-def test_bridges_that_are_cut_come_back_with_what_they_kept(run: Play) -> None:
-    _, result = run(load("{at: 2s, cut: up, count: 2, for: 2s}", time="10s"))
-    (fault,) = result["faults"]
-    assert len(fault["victims"]) == 2
-    assert fault["clients"] is None
-    assert (fault["bridges"]["before"], fault["bridges"]["lowest"]) == (BOXES, BOXES - 2)
-    assert fault["bridges"]["all_s"] is not None
-    assert fault["drained_s"] is not None
-    assert_all_arrived(result)
-    assert result["verdict"]["status"] == "pass", result["verdict"]
-
-
-@pytest.mark.slow("mosquitto allows no keep-alive below 5 s")
-def test_a_bridge_that_stalls_is_lost_when_its_keep_alive_is_over(run: Play) -> None:
-    faults = "{at: 2s, cut: up-1, how: stall, for: 10s}"
-    _, result = run(load(faults, time="18s"))
-    (fault,) = result["faults"]
-    assert fault["victims"] == ["up-1"]
-    assert (fault["bridges"]["before"], fault["bridges"]["lowest"]) == (BOXES, BOXES - 1)
-    assert fault["bridges"]["all_s"] is not None
-    assert_all_arrived(result)
-
-
-@pytest.mark.slow("a phase before, in and after the fault")
-def test_a_delay_of_bridges_is_seen_in_the_latency_and_gone_after_it(run: Play) -> None:
-    faults = "{at: 3s, delay: up, by: 300ms, for: 4s}"
-    _, result = run(load(faults, time="8s"))
-    (fault,) = result["faults"]
-    assert fault["bridges"] is None
-    assert fault["repaired_at_s"] is not None
-    before, delayed = result["phases"]
-    assert (before["name"], delayed["name"]) == ("load", "delay up")
-    assert delayed["latency_us"]["max"] >= 300_000
-    assert_all_arrived(result)
+def test_many_brokers_are_one_source_and_followed_where_they_come_back(played: Run) -> None:
+    result = played.result()
+    sources = {each["source"] for each in result["monitors"]}
+    assert {"boxes", "cloud-0", "up"} <= sources
+    assert not any(source.startswith("boxes-") for source in sources)
+    processes = [value for _, value in readings(played.directory, "boxes", "processes")]
+    assert (min(processes), processes[-1]) == (BOXES - 3, BOXES)
+    watched = next(each for each in result["monitors"] if each["source"] == "boxes")
+    assert "kill 3 boxes" in watched["spans"]
+    cloud = next(fault for fault in result["faults"] if fault["name"] == "kill cloud")
+    cpu = readings(played.directory, "cloud-0", "cpu")
+    assert all(share >= 0 for _, share in cpu)
+    assert any(at_s < cloud["at_s"] for at_s, _ in cpu)
+    assert any(at_s > cloud["repaired_at_s"] for at_s, _ in cpu)
+    assert not any(each["source"] == "boxes" for each in result["monitor_problems"])

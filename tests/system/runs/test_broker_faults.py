@@ -1,184 +1,167 @@
-"""Brokers that a run breaks on purpose: real ones, killed and frozen under load."""
+"""Brokers that a run breaks on purpose: real ones, killed and frozen under load. Everybody is back
+before a stage is ended by command."""
 
 from __future__ import annotations
 
+import contextlib
 import json
-import shutil
+import os
 import signal
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-Play = Callable[..., tuple[int, dict[str, Any]]]
+from pubstorm.play.control_socket import ask
+from pubstorm.topology.adapters.mosquitto import find_mosquitto
+from tests.kit.runs import Mosquitto, MosquittoMaker, Run, RunMaker, assert_gone
+from tests.kit.starved import passes
+from tests.system.runs.live import end_stage, wait_for
 
-pytestmark = pytest.mark.skipif(
-    not (shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")),
-    reason="mosquitto is not installed (apt-get install mosquitto)",
-)
+pytestmark = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed")
 
 CLIENTS = 20
+LIFE = "reconnect: {{after: 100ms, up_to: 200ms}}, session: persistent"
+PAIR = """
+  device-{qos}:
+    {{clients: 20, publications: [{{topic: "{qos}/{{n}}", rate: 10/s, qos: {qos}}}], {life}}}
+  backend-{qos}: {{clients: 1, subscriptions: [{{topic: "{qos}/#", qos: {qos}}}], {life}}}
+"""
 LOAD = """\
-topology:
-  brokers:
-    cloud: {{kind: mosquitto, settings: {{persistence: true}}}}
-    boxes: {{kind: mosquitto, count: 2}}
-populations:
-  device:
-    clients: 20
-    at: cloud
-    session: persistent
-    reconnect: {{after: 200ms, up_to: 400ms}}
-    publications: [{{topic: "up/{{n}}", rate: 20/s, qos: {qos}}}]
-  backend:
-    clients: 1
-    at: cloud
-    session: persistent
-    reconnect: {{after: 200ms, up_to: 400ms}}
-    subscriptions: [{{topic: "up/#", qos: {qos}}}]
+{where}
+populations: {pairs}
 stages:
   - connect
-  - {verb}: {{for: {time}, name: load, faults: [{faults}]}}
-snapshot_interval: 250ms
+  - publish: {{name: load, for: {time}, faults: [{{at: 500ms, {fault}}}]}}
+snapshot_interval: 100ms
 drain: 2s
-monitors: {{host: false}}
+monitors: {{host: false, interval: 200ms}}
 """
+OWN = "topology: {brokers: {cloud: {kind: mosquitto, settings: {persistence: true}}}}"
 
 
-def load(faults: str, qos: int = 1, time: str = "9s", verb: str = "publish") -> str:
-    return LOAD.format(faults=faults, qos=qos, time=time, verb=verb)
+def carried(rate: float) -> bool:
+    """True if a backend receives most of what is due in a second."""
+    return rate > 10 * CLIENTS / 2
 
 
-def phase(result: dict[str, Any], name: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(phase for phase in result["phases"] if phase["name"] == name)
-    return found
+def load(fault: str, where: str = OWN, time: str = "10min", qos: tuple[int, ...] = (1,)) -> str:
+    life = LIFE.replace("{{", "{").replace("}}", "}")
+    pairs = "".join(PAIR.format(qos=each, life=life) for each in qos)
+    return LOAD.format(where=where, pairs=pairs, time=time, fault=fault)
 
 
-TWICE = """\
-  device-2:
-    clients: 20
-    at: cloud
-    session: persistent
-    reconnect: {after: 200ms, up_to: 400ms}
-    publications: [{topic: "down/{n}", rate: 20/s, qos: 2}]
-  backend-2:
-    clients: 1
-    at: cloud
-    session: persistent
-    reconnect: {after: 200ms, up_to: 400ms}
-    subscriptions: [{topic: "down/#", qos: 2}]
-stages:
-"""
+def back(run: Run, *qos: int) -> float:
+    """Waits until all clients were lost, and have received again for a second; the instant."""
+    for each in qos:
+        there_s = wait_for(run, f"device-{each}", "connected", lambda n: n == CLIENTS)
+        lost_s = wait_for(run, f"device-{each}", "connected", lambda n: n == 0, there_s)
+        back_s = wait_for(run, f"device-{each}", "connected", lambda n: n == CLIENTS, lost_s)
+        on_s = wait_for(run, f"backend-{each}", "received_per_s", carried, back_s)
+        found_s = wait_for(run, f"backend-{each}", "received_per_s", carried, on_s + 1)
+    return found_s
 
 
-@pytest.mark.slow("a broker is killed, started again, and everybody has to be back")
-def test_a_broker_that_is_killed_comes_back_with_what_it_kept(run: Play) -> None:
+def limits(name: str, *more: str) -> tuple[str, str]:
+    """What a broker that was killed held is lost."""
+    lines = [f"clients_back.all@{name} < 1min", f"drained@{name} < 1min", "loss < 50%", *more]
+    return "--set", f"thresholds={json.dumps(lines)}"
+
+
+def test_a_broker_that_is_killed_comes_back_and_a_frozen_one_goes_on(start: RunMaker) -> None:
     """The same load at QoS 1 and at QoS 2."""
     clients = 2 * (CLIENTS + 1)
-    code, result = run(
-        load("{at: 2s, kill: cloud, for: 1500ms}")
-        .replace("stages:\n", TWICE)
-        .replace("rate: 20/s", "rate: 10/s"),
-        "--set",
-        'thresholds=["clients_back.all@kill cloud < 1min", "drained@kill cloud < 1min", '
-        '"loss < 50%"]',
-    )
-    (fault,) = result["faults"]
-    assert fault["victims"] == ["cloud-0"]
-    assert fault["repaired_at_s"] >= fault["at_s"] + 1.5
-    assert fault["clients"]["before"] == clients
-    assert fault["clients"]["lowest"] == 0
-    assert fault["clients"]["first_s"] <= fault["clients"]["most_s"] <= fault["clients"]["all_s"]
-    assert fault["bridges"] is None
-    assert fault["backlog_peak"] > 0
-    assert fault["drained_s"] is not None
-    assert f"{clients} of {clients} clients were lost" in fault["evidence"][0]
-    assert (code, result["verdict"]["status"]) == (0, "pass"), result["verdict"]
-    assert result["verdict"]["limited_by"] == "none"
+    run = start(load("kill: cloud, for: 500ms", qos=(1, 2)), *limits("kill cloud"))
+    back_s = back(run, 1, 2)
+    ask(run.directory, "fault freeze cloud for 500ms")
+    run.wait_for("! freeze cloud: ")
+    frozen_s = wait_for(run, "backend-1", "received_per_s", lambda rate: rate == 0, back_s)
+    on_s = wait_for(run, "backend-1", "received_per_s", carried, frozen_s)
+    wait_for(run, "backend-1", "received_per_s", carried, on_s + 1)
+    end_stage(run)
+    code, result = run.finish(), run.result()
+    assert passes(code, result), run.stdout
+    killed, frozen = result["faults"]
+    assert killed["victims"] == frozen["victims"] == ["cloud-0"]
+    assert killed["repaired_at_s"] >= killed["at_s"] + 0.5
+    assert (killed["clients"]["before"], killed["clients"]["lowest"]) == (clients, 0)
+    times = [killed["clients"][f"{name}_s"] for name in ("first", "most", "all")]
+    assert times == sorted(times)
+    assert frozen["clients"] is killed["bridges"] is None
+    assert killed["backlog_peak"] > 0 and killed["drained_s"] is not None
+    assert frozen["backlog_peak"] > 0 and frozen["drained_s"] is not None
     stage = next(stage for stage in result["stages"] if stage["name"] == "load")
     flows = [(flow["source"], flow["to"], flow["qos"]) for flow in stage["flows"]]
-    assert flows == [("device", "backend", [1]), ("device-2", "backend-2", [2])]
+    assert flows == [("device-1", "backend-1", [1]), ("device-2", "backend-2", [2])]
     for flow in stage["flows"]:
         sent = result["populations"][flow["source"]]["sent_total"]
         assert flow["expected_total"] == sent > 0
-    for qos in (1, 2):
-        assert any(f"deliveries at QoS {qos}" in fact for fact in result["verdict"]["evidence"])
-    assert phase(result, "kill cloud")["status"] in {"held", "collapsed"}
     kinds = [event["kind"] for event in result["events"]]
-    assert kinds.count("fault") == 2
-    assert "broker" not in kinds
-    (cloud,) = (broker for broker in result["brokers"] if broker["group"] == "cloud")
-    assert not cloud["died"]
+    assert (kinds.count("fault"), kinds.count("broker")) == (4, 0)
+    assert not result["brokers"][0]["died"]
+    assert result["stale_state"] == []
 
 
-def test_a_broker_that_is_frozen_makes_messages_wait(run: Play) -> None:
-    _, result = run(load("{at: 1s, freeze: cloud, for: 2s}", time="5s"))
-    (fault,) = result["faults"]
-    assert fault["clients"] is None
-    assert fault["backlog_peak"] >= CLIENTS * 20
-    assert fault["drained_s"] is not None
-    assert result["populations"]["backend"]["lost_total"] == 0
-    assert result["verdict"]["status"] == "pass", result["verdict"]
-    assert result["verdict"]["limited_by"] == "none"
-
-
-@pytest.mark.slow("clients try to reconnect for seconds")
-def test_a_broker_that_stays_dead_fails_what_depends_on_it(run: Play) -> None:
-    code, result = run(load("{at: 2s, kill: cloud, for: ever}", time="6s"))
-    (fault,) = result["faults"]
-    assert fault["repaired_at_s"] is None
-    assert fault["clients"] == {
-        "before": CLIENTS + 1,
-        "lowest": 0,
-        "first_s": None,
-        "most_s": None,
-        "all_s": None,
-    }
-    assert phase(result, "kill cloud")["status"] == "collapsed"
-    assert (code, result["verdict"]["status"]) == (1, "fail")
-    assert not result["ended_early"]
-    assert [stage["name"] for stage in result["stages"]] == ["connect", "load"]
-
-
-def test_unused_brokers_can_be_broken_in_a_hold_stage(run: Play) -> None:
-    faults = "{at: 500ms, kill: boxes, for: 500ms}, {at: 2s, freeze: boxes, count: 1, for: 500ms}"
-    code, result = run(load(faults, time="4s", verb="hold"))
-    killed, frozen = result["faults"]
-    assert killed["victims"] == ["boxes-0", "boxes-1"]
-    assert len(frozen["victims"]) == 1
-    assert killed["clients"] is frozen["clients"] is None
-    assert killed["backlog_peak"] is None
-    assert result["phases"] == []
-    assert code == 0, result["verdict"]
-    watched = next(w for w in result["monitors"] if w["source"].startswith("boxes"))
-    assert "kill boxes" in watched["spans"]
-
-
-def test_an_interrupt_leaves_no_broken_broker_behind(start: Callable[..., Any]) -> None:
-    faults = "{at: 1s, freeze: cloud, for: ever}, {at: 1s, kill: boxes, for: 20s}"
-    run = start(load(faults, time="60s"))
-    run.wait_for("! freeze cloud")
-    run.wait_for("! kill boxes")
-    run.process.send_signal(signal.SIGINT)
-    assert run.finish() == 130
-    result = run.result()
-    assert {fault["repaired_at_s"] for fault in result["faults"]} == {None}
-    assert not any(broker["died"] for broker in result["brokers"])
-
-
-def test_brokers_that_steps_share_are_repaired_for_the_next_step(
-    start: Callable[..., Any], gone: Callable[..., None]
+def test_a_broker_that_stays_dead_fails_its_step_and_is_there_in_the_next(
+    start: RunMaker, gone: Callable[..., None]
 ) -> None:
-    text = load("{at: 500ms, kill: cloud, for: ever}", time="3s", verb="hold")
-    run = start(text + "sweep: {vary: {seed: [1, 2]}, broker: same}\n")
-    run.finish()
+    text = load("kill: cloud, for: ever", time="2s")
+    run = start(text + "sweep: {vary: {seed: [1, 2]}, broker: same, pause: 0s}\n")
+    assert run.finish() == 1
     series = json.loads((run.directory / "series.json").read_text())
-    results = [
-        json.loads((run.directory / step["folder"] / "result.json").read_text())
-        for step in series["steps"]
-    ]
-    assert len(results) == 2
-    for result in results:
+    assert [step["status"] for step in series["steps"]] == ["fail", "fail"]
+    for step in series["steps"]:
+        result = json.loads((run.directory / step["folder"] / "result.json").read_text())
         (fault,) = result["faults"]
-        assert (fault["clients"]["before"], fault["clients"]["lowest"]) == (CLIENTS + 1, 0)
+        assert fault["repaired_at_s"] is None
+        never = dict.fromkeys(("first_s", "most_s", "all_s"))
+        assert fault["clients"] == {"before": CLIENTS + 1, "lowest": 0, **never}
+        phase = next(phase for phase in result["phases"] if phase["name"] == "kill cloud")
+        assert phase["status"] == "collapsed"
+        assert not result["ended_early"]
+        assert [stage["name"] for stage in result["stages"]] == ["connect", "load"]
         gone([broker["pid"] for broker in result["brokers"]])
+
+
+@pytest.fixture
+def broker(mosquitto: MosquittoMaker, tmp_path: Path) -> Iterator[Mosquitto]:
+    """A mosquitto that a command may start again, with its process id in the file `again`."""
+    yield mosquitto()
+    with contextlib.suppress(FileNotFoundError):
+        pid = int((tmp_path / "again").read_text())
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        assert_gone([pid])
+
+
+def test_a_broker_of_ones_own_is_killed_and_started_again_by_command(
+    start: RunMaker, broker: Mosquitto, tmp_path: Path
+) -> None:
+    assert broker.process is not None
+    kill = f"echo killing; kill -9 {broker.process.pid}"
+    again = f"{broker.binary} -c {broker.folder}/mosquitto.conf & echo $! > again"
+    fault = (
+        f"name: crash, command: '{kill}', for: 500ms, repair: '{again}', "
+        f"repaired_when: 'tcp 127.0.0.1:{broker.port}'"
+    )
+    lost = f"clients_lost@crash == {CLIENTS + 1}"
+    run = start(load(fault, where=f"target: {broker.url}"), *limits("crash", lost))
+    back(run, 1)
+    end_stage(run)
+    code, result = run.finish(), run.result()
+    assert passes(code, result), run.stdout
+    (found,) = result["faults"]
+    assert (found["kind"], found["victims"], found["failed"]) == ("command", [], None)
+    assert found["command"] == kill
+    assert found["repaired_at_s"] >= found["at_s"] + 0.5
+    assert (found["clients"]["before"], found["clients"]["lowest"]) == (CLIENTS + 1, 0)
+    assert found["clients"]["first_s"] <= found["clients"]["all_s"]
+    assert found["backlog_peak"] > 0
+    device, backend = (result["populations"][name] for name in ("device-1", "backend-1"))
+    assert (device["connected_max"], device["connected_total"]) == (CLIENTS, 2 * CLIENTS)
+    assert device["disconnected_total"] == CLIENTS
+    assert backend["received_total"] + backend["lost_total"] == backend["expected_total"]
+    assert [event["kind"] for event in result["events"]].count("fault") == 2
+    assert [phase["name"] for phase in result["phases"]] == ["load", "crash"]
+    log = next(tmp_path.glob("run-*/logs/fault-crash.log")).read_text()
+    assert log.startswith(f"$ {kill}\nkilling\n$ {again}\n")

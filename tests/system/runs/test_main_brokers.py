@@ -9,14 +9,11 @@ import pytest
 
 from pubstorm.topology.adapters import nats, rabbitmq
 from pubstorm.topology.adapters.mosquitto import find_mosquitto
+from tests.kit.starved import passes
 
-pytestmark = [
-    pytest.mark.xdist_group("heavy"),
-    pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed"),
-]
+pytestmark = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed")
 
 PROGRAMS: dict[str, Callable[[], str | None]] = {
-    "embedded": lambda: "built",
     "rabbitmq": rabbitmq.find_rabbitmq,
     "nats": nats.find_nats,
 }
@@ -56,7 +53,7 @@ def test_messages_cross_to_a_main_broker_of_any_kind(
     if PROGRAMS[kind]() is None:
         pytest.skip(f"{kind} is not installed (scripts/install-test-tools)")
     code, result = run(SCENARIO.format(kind=kind))
-    assert (code, result["verdict"]["status"]) == (0, "pass"), result["verdict"]
+    assert passes(code, result), result["verdict"]
     expected = {(f["source"], f["to"]): f["expected_total"] for f in result["flows"]}
     assert expected.keys() == {("app", "device"), ("device", "app")}
     assert min(expected.values()) >= 30

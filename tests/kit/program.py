@@ -13,6 +13,8 @@ from tests.kit.zygote_server import note_start
 
 PUBSTORM = (sys.executable, "-m", "pubstorm")
 """The program as a command, for tests that start it themselves."""
+NEW_PROCESS = ("env",)
+"""A prefix that asks for a real start, and for nothing else."""
 FORKABLE = {
     *("stdin", "stdout", "stderr", "cwd", "env", "start_new_session"),
     *("text", "encoding", "errors", "bufsize", "universal_newlines"),

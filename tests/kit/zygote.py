@@ -3,6 +3,7 @@ zygote: a Python that has imported the program, and that is forked for each run.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import inspect
 import json
@@ -55,7 +56,15 @@ class Zygote:
                 stdout=subprocess.DEVNULL,
                 pass_fds=(there.fileno(),),
             )
-        return cls(process, here, os.getpid(), read_at_start(os.environ))
+        made = cls(process, here, os.getpid(), read_at_start(os.environ))
+        atexit.register(made.end)
+        return made
+
+    def end(self) -> None:
+        """Ends it, and waits for that. Does nothing in a fork of its owner."""
+        if self.owner == os.getpid():
+            self.control.close()
+            self.process.wait()
 
     def fork(self, order: Mapping[str, Any], descriptors: tuple[int, int, int, int]) -> int:
         """Forks a run with stdin, stdout, stderr and folder; returns its process id.

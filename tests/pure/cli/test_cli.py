@@ -8,8 +8,6 @@ import pytest
 
 import pubstorm
 from pubstorm import cli
-from pubstorm.scenario.base import keys_of
-from pubstorm.scenario.populations import MqttClients
 from tests.kit.example_run import Shape, write_run
 from tests.kit.example_series import write_series
 
@@ -24,15 +22,6 @@ populations:
       - {topic: "a/{n}", interval: 2s, qos: 1}
 thresholds:
   - device.lost == 0
-"""
-BAD = """\
-target: mqtt://127.0.0.1:1883
-populations:
-  device:
-    clients: 10 apples
-    keepalive: 60s
-stages:
-  - connect: {rate: 10}
 """
 
 
@@ -60,8 +49,6 @@ def shell(
 ) -> Shell:
     monkeypatch.chdir(tmp_path)
     Path("good.yaml").write_text(GOOD)
-    Path("bad.yaml").write_text(BAD)
-    Path("empty.yaml").write_text("")
     return Shell(tmp_path, capsys)
 
 
@@ -74,92 +61,6 @@ def test_without_a_command_it_prints_its_help(shell: Shell) -> None:
 
 def test_it_knows_its_version(shell: Shell) -> None:
     assert shell("--version") == Outcome(0, f"pubstorm {pubstorm.__version__}\n", "")
-
-
-@pytest.mark.parametrize("command", ["run", "check"])
-def test_every_mistake_of_a_scenario_is_reported_on_stderr(shell: Shell, command: str) -> None:
-    keys = ", ".join(keys_of(MqttClients))
-    assert shell(command, "bad.yaml") == Outcome(
-        2,
-        "",
-        f"""\
-error: bad.yaml:4: populations.device.clients: found '10 apples', allowed is a count such as \
-1000, 10k or 1.5M
-error: bad.yaml:5: populations.device.keepalive: found the unknown key 'keepalive', allowed are \
-{keys}
-  hint: did you mean 'keep_alive'?
-error: bad.yaml:7: stages.0.connect.rate: found 10, allowed is a rate such as 10/s, 30/min or \
-1/6 Hz
-  hint: write 10/s
-hint: every key, with its kind and default, is on the page "scenario" of the reference
-""",
-    )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "stderr"),
-    [
-        (
-            ["run", "none.yaml"],
-            "error: none.yaml: found no such file\n"
-            "  hint: pubstorm scenarios lists ready ones to start from\n",
-        ),
-        (
-            ["run", "quickstrat"],
-            "error: found no file and no ready scenario 'quickstrat'\n"
-            "  hint: did you mean quickstart?\n",
-        ),
-        (
-            ["check", "empty.yaml"],
-            "error: empty.yaml:1: found an empty file\n"
-            "  hint: pubstorm scenarios lists ready ones to start from\n",
-        ),
-        (
-            ["check", "good.yaml", "--set", "populations.devise.clients=1"],
-            "error: --set populations.devise.clients=1: populations.devise.clients: found "
-            "'devise', allowed are the names device\n"
-            "  hint: did you mean device?\n",
-        ),
-        (
-            ["check", "good.yaml", "--target", "localhost"],
-            "error: --target localhost: target: found 'localhost', allowed is "
-            "mqtt[s]://HOST[:PORT], ws[s]://HOST[:PORT][/PATH] or zmq://HOST:PORT\n"
-            "  hint: write mqtt://localhost\n",
-        ),
-        (
-            ["run", "good.yaml", "--on", "ray://head"],
-            "error: --on ray://head: found 'ray://head', allowed are local, ray and "
-            "ray://HOST:PORT\n"
-            "  hint: ray is the cluster that this host is in; an address is that of its head\n",
-        ),
-        (
-            ["report", "."],
-            "error: cannot read result.json: No such file or directory\n"
-            "  hint: name a folder that `pubstorm run` has made\n",
-        ),
-        (
-            ["change", ".", "rate", "2", "device"],
-            "error: no run is active in .\n"
-            "  hint: name the directory of an active run: its --out, or the newest in runs\n",
-        ),
-        (
-            ["calibrate", "--seconds", "0"],
-            "error: Invalid value for '--seconds': 0.0 is not in the range 0.5<=x<=600.\n"
-            "  hint: pubstorm calibrate --help\n",
-        ),
-        (["run"], "error: Missing argument 'SCENARIO'.\n  hint: pubstorm run --help\n"),
-        (["rnu"], "error: No such command 'rnu'. Did you mean 'run'?\n  hint: pubstorm --help\n"),
-        (
-            ["broker", "--port", "70000"],
-            "error: Invalid value for '--port': 70000 is not in the range 0<=x<=65535.\n"
-            "  hint: pubstorm broker --help\n",
-        ),
-    ],
-)
-def test_wrong_usage_ends_with_2_and_a_hint(
-    shell: Shell, arguments: list[str], stderr: str
-) -> None:
-    assert shell(*arguments) == Outcome(2, "", stderr)
 
 
 def test_check_warns_of_a_filter_that_nothing_matches(shell: Shell) -> None:
@@ -337,104 +238,6 @@ def test_an_interrupt_ends_with_130_and_no_traceback(
     assert "Traceback" not in outcome.stderr
 
 
-def test_an_out_folder_that_is_not_empty_is_refused(shell: Shell) -> None:
-    outcome = shell("run", "good.yaml", "--out", str(shell.folder))
-    assert (outcome.code, outcome.stdout) == (2, "")
-    assert outcome.stderr.startswith("error: ")
-    assert "  hint: " in outcome.stderr
-
-
-def test_wrong_expressions_are_reported_with_line_and_hint(shell: Shell) -> None:
-    Path("asks.yaml").write_text(
-        GOOD
-        + """\
-  - devise.latency.p99 < 100ms
-  - device.latency < 100ms
-  - broker.cpu < 80ms
-  - broker.rsss < 500MB
-  - device.acked_per_s@later >= 490/s
-table:
-  CPU: boker.cpu
-"""
-    )
-    assert shell("check", "asks.yaml") == Outcome(
-        2,
-        "",
-        """\
-error: asks.yaml:11: thresholds.1: found the unknown population 'devise', allowed are device
-  hint: did you mean device?
-error: asks.yaml:12: thresholds.2: found 'latency', allowed are latency.mean, .min, .p50, .p90, \
-.p99, .p999, .max and any percentile between p0 and p100 such as .p95 or .p99.99
-  hint: for example latency.p99
-error: asks.yaml:13: thresholds.3: found '80ms', allowed is a share such as 80% or 0.8
-error: asks.yaml:14: thresholds.4: found 'rsss', allowed are the metrics of the reference
-  hint: did you mean rss?
-error: asks.yaml:17: table.CPU: found the unknown subject 'boker', allowed are device, host, \
-broker, agent
-  hint: did you mean broker?
-hint: every key, with its kind and default, is on the page "scenario" of the reference
-""",
-    )
-
-
-FLEET = """\
-target: mqtt://127.0.0.1:1883
-populations:
-  device:
-    clients: 20
-    publications: [{topic: "up/{n}", rate: 1/s}]
-    shares:
-      brief: {part: 1%, lifetime: {from: 5min, to: 1min}}
-      sure: {part: 20%, qos: 1}
-stages:
-  - connect: {populations: [device], clients: 50%}
-  - publish: {for: 60s, changes: [{at: 5s, population: device, add: 10}]}
-"""
-
-
-def test_wrong_names_of_shares_are_reported_with_the_existing_ones(shell: Shell) -> None:
-    wrong = FLEET.replace("[device]", "[device/bref]").replace("part: 20%", "part: 120%")
-    Path("fleet.yaml").write_text(f"{wrong}thresholds: [device/sur.lost == 0]\n")
-    assert (
-        shell("check", "fleet.yaml").stderr
-        == """\
-error: fleet.yaml:8: populations.device.shares.sure.part: found '120%', allowed is 0% to 100%
-error: fleet.yaml:10: stages.0.connect.populations.0: found the unknown population 'device/bref', \
-allowed are device, device/rest, device/brief, device/sure
-  hint: did you mean device/brief?
-error: fleet.yaml:12: thresholds.0: found the unknown population 'device/sur', allowed are \
-device, device/rest, device/brief, device/sure
-  hint: did you mean device/sure?
-hint: every key, with its kind and default, is on the page "scenario" of the reference
-"""
-    )
-
-
-def test_shares_that_do_not_fit_are_reported_before_requests_for_them(shell: Shell) -> None:
-    Path("fleet.yaml").write_text(FLEET)
-    assert (
-        shell("check", "fleet.yaml").stderr
-        == """\
-error: fleet.yaml:7: populations.device.shares.brief.lifetime.to: found 1min, allowed is at least \
-5min
-  hint: a life is at least as long as its shortest
-error: fleet.yaml:7: populations.device.shares.brief.part: found 1% of 20 clients, which is no \
-client, needed is one
-  hint: play at least 100 clients, or leave the share out
-"""
-    )
-    fits = FLEET.replace("clients: 20", "clients: 100").replace("to: 1min", "to: 10min")
-    Path("fleet.yaml").write_text(fits)
-    assert (
-        shell("check", "fleet.yaml").stderr
-        == """\
-error: fleet.yaml:11: stages.1.publish.changes.0.add: found 10, allowed for a population with \
-shares is a share of it in percent
-  hint: write a share in percent, or one of device/rest, device/brief, device/sure
-"""
-    )
-
-
 def test_a_stored_run_is_rendered_again_with_all_its_files(shell: Shell) -> None:
     write_run(shell.folder / "run", Shape(duration_s=20))
     outcome = shell("report", "run")
@@ -450,16 +253,6 @@ def test_a_stored_series_is_rendered_again(shell: Shell) -> None:
     assert (outcome.code, outcome.stderr) == (0, "")
     assert "limited by broker" in outcome.stdout
     assert "It passed up to 3000 clients." in (shell.folder / "series/report.html").read_text()
-
-
-def test_a_run_that_measured_nothing_cannot_be_rendered(shell: Shell) -> None:
-    (shell.folder / "run").mkdir()
-    (shell.folder / "run" / "scenario.yaml").touch()
-    outcome = shell("report", "run")
-    assert outcome.code == 2
-    assert outcome.stderr.startswith(
-        "error: found no measurement in run: the run ended before its first stage\n  hint: "
-    )
 
 
 def test_a_report_that_cannot_be_written_is_a_warning(shell: Shell) -> None:

@@ -169,31 +169,6 @@ def failed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().err
 
 
-def test_wrong_words_are_errors_with_advice(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    here = str(run)
-    assert failed(capsys, here, "--to", "csv", "--out", "-") == (
-        "error: stdout holds one table with --to csv\n"
-        "  hint: name it with --table, such as --table intervals\n"
-    )
-    assert failed(capsys, here, "--to", "csv", "--table", "flow").startswith(
-        "error: found the table 'flow', allowed are intervals, samples, run, "
-    )
-    assert "found --table with --to hdr" in failed(capsys, here, "--to", "hdr", "--table", "run")
-    assert "'xml' is not one of 'csv', 'json', 'parquet', 'hdr'" in failed(
-        capsys, here, "--to", "xml"
-    )
-    assert "cannot read" in failed(capsys, str(tmp_path), "--to", "csv")
-    write_series(tmp_path)
-    assert "no single run" in failed(capsys, str(tmp_path), "--to", "hdr")
-
-
-def test_a_table_without_rows_is_a_warning(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    exported(run, "--to", "csv", "--table", "stalls")
-    assert capsys.readouterr().err == "warning: the table stalls has no rows\n"
-
-
 def test_without_samples_the_other_tables_are_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -217,15 +192,10 @@ def test_parquet_without_its_library_names_the_extra(
     )
 
 
-def test_a_full_disk_and_a_folder_that_is_a_file_are_errors(
+def test_a_full_disk_is_an_error_and_leaves_nothing(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "file").touch()
     words = (str(run), "--to", "csv", "--table", "flows")
-    assert failed(capsys, *words, "--out", str(tmp_path / "file")) == (
-        f"error: cannot write {tmp_path}/file/flows.csv: File exists\n"
-        "  hint: choose another folder with --out\n"
-    )
 
     def full(_descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

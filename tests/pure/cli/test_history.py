@@ -160,29 +160,3 @@ def test_folders_that_are_no_runs_are_named(
     first, second = found["unread"]
     assert "is broken: Invalid JSON" in first
     assert "swept: is a series" in second
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("empty",), "found no run in empty"),
-        (("missing",), "found no folder missing"),
-        (("runs", "--figure", "latency.p77x"), "latency.p77x"),
-        (("runs", "--figure", "cache.cpu.max"), "found no cache.cpu.max in 1 run"),
-        (("runs", "--html", "missing/page.html"), "cannot write missing/page.html"),
-        ((), "DIR"),
-    ],
-)
-def test_bad_words_end_with_a_message(
-    words: tuple[str, ...],
-    message: str,
-    store: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    folder = store(1, 1000.0).parents[1]
-    (folder / "empty").mkdir()
-    monkeypatch.chdir(folder)
-    assert cli.main(["history", *words]) == 2
-    captured = capsys.readouterr()
-    assert message in captured.err and "Traceback" not in captured.err

@@ -10,7 +10,6 @@ import yaml
 from click.testing import CliRunner
 
 from pubstorm.cli.imports import OPTIONS, import_, parsed, scenario_lines
-from pubstorm.errors import UsageError
 from pubstorm.scenario import parse_scenario
 
 
@@ -143,49 +142,6 @@ def test_a_password_is_not_repeated_in_the_comment() -> None:
     assert imported("conn -u me -P hidden").count("hidden") == 1
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("emqtt_bench", "found nothing, allowed is emqtt_bench conn, pub, sub"),
-        ("emqtt_bench burst", "found burst, allowed is emqtt_bench conn"),
-        ("conn --fast", "found --fast, which is no option of emqtt_bench conn"),
-        ("conn -Z", "found -Z, which is no option"),
-        ("conn stray", "found stray, which is no option"),
-        ("conn -t a", "found -t with conn, allowed with pub and sub"),
-        ("pub -c 5", "found no -t with pub"),
-        ("conn -c", "found -c without a value"),
-        ("conn -c many", "found -c many, allowed is a whole number"),
-        ("conn -c -5", "found -c -5, allowed is a whole number"),
-        ("conn -V 6", "found -V 6, allowed is 3, 4 or 5"),
-        ("pub -t a -q 3", "found -q 3, allowed is 0, 1 or 2"),
-        ("pub -t a/%s", "found %s in -t a/%s: it has no equal"),
-        ("pub -t a/%rand_10", "found %rand_ in -t"),
-        ("pub -t a/%c", "found %c in -t a/%c"),
-        ("pub -t a -m template://x", "found -m template://x, which has no equal"),
-        ("conn -S --ssl-version tlsv1.1", "allowed is tlsv1.2 or tlsv1.3"),
-    ],
-)
-def test_what_cannot_be_played_is_an_error(line: str, message: str) -> None:
-    with pytest.raises(UsageError) as raised:
-        imported(line)
-    assert message in raised.value.message
-
-
-@pytest.mark.parametrize(
-    ("line", "hint"),
-    [
-        ("pub -t a --interval_of_msgs=5", "write --interval_of_msg"),
-        ("conn -Z", "the options are --cacertfile, --certfile, --ciphers, "),
-        ("conn --fast", "-c, -d, -h, -i, -k, -l, -n, -p, -u, -x"),
-        ("conn stray", "the options are"),
-    ],
-)
-def test_an_unknown_option_is_answered_with_the_known_ones(line: str, hint: str) -> None:
-    with pytest.raises(UsageError) as raised:
-        imported(line)
-    assert hint in str(raised.value.hint)
-
-
 def test_the_command_line_is_one_word_or_several() -> None:
     runner = CliRunner()
     one = runner.invoke(import_, ["emqtt-bench", "emqtt_bench pub -t a/%i -q 1"])
@@ -194,8 +150,3 @@ def test_the_command_line_is_one_word_or_several() -> None:
     )
     assert (one.exit_code, one.stdout) == (0, several.stdout)
     assert one.stdout.startswith("# emqtt_bench pub -t a/%i -q 1\n")
-
-
-def test_quotes_that_do_not_end_are_an_error() -> None:
-    found = CliRunner().invoke(import_, ["emqtt-bench", "pub -t 'a"])
-    assert isinstance(found.exception, UsageError)

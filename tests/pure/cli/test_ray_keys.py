@@ -119,20 +119,6 @@ def test_half_of_what_nodes_share_is_refused(shell: Shell, missing: str) -> None
     assert f"but no {missing}\n  hint: bring it back" in complaint
 
 
-@pytest.mark.parametrize("name", ["", "10.0.0.1,10.0.0.2", "10.0.0.300", "../up", "-a", "a..b"])
-def test_what_no_node_can_be_called_is_refused(shell: Shell, name: str) -> None:
-    code, _, complaint = shell("--node", name)
-    assert (code, complaint.splitlines()[0]) == (2, f"error: found the node {name!r}")
-    assert not Path("ray-keys").exists()
-
-
-@pytest.mark.parametrize("folder", ["keys", "/with blank", "/", "/a'b"])
-def test_a_folder_that_an_environment_cannot_name_is_refused(shell: Shell, folder: str) -> None:
-    code, _, complaint = shell("--node", "10.0.0.1", "--at", folder)
-    assert code == 2
-    assert complaint.startswith(f"error: found the folder {folder!r}, needed is an absolute")
-
-
 def node(address: str) -> Path:
     return Path("ray-keys", f"node-{address}")
 

@@ -66,9 +66,3 @@ def test_values_that_cannot_be_played_are_reported_before_the_first_trial(
     errors = capsys.readouterr().err
     assert errors.startswith("error: --set search.to=10G: search.to: with populations.device.clie")
     assert not (folder / "runs").exists()
-
-
-def test_a_folder_without_a_search_is_not_resumed(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("search.json").write_text("{}")
-    assert cli.main(["run", "--resume", "."]) == 2
-    assert "search.json is not a searchresult of this version" in capsys.readouterr().err

@@ -76,25 +76,6 @@ def test_a_closed_folder_among_others_is_named(runs: Path) -> None:
     assert "cannot read closed/result.json: Permission denied" in " ".join(done.stdout.split())
 
 
-def test_a_name_that_no_file_can_have_is_an_error(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    longest = "n" * 300
-    assert "File name too long" in failed(capsys, "compare", str(runs / "a"), longest)
-    assert "File name too long" in failed(capsys, "export", longest, "--to", "csv")
-    assert "n" * 300 in failed(capsys, "history", longest)
-
-
-def test_a_result_that_was_cut_off_is_called_so(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = (runs / "a" / "result.json").read_text()
-    (tmp_path / "result.json").write_text(text[: len(text) // 2])
-    found = failed(capsys, "export", str(tmp_path), "--to", "csv")
-    assert f"{tmp_path / 'result.json'} is broken: Invalid JSON: EOF" in found
-    assert ": :" not in found and "another version" not in found
-
-
 def test_a_value_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
     file = tmp_path / "samples.csv"
     whole = "at_s,source,metric,value,held\n1.0,host,cpu,0.25,\n2.0,host,cpu,0.5"
@@ -114,15 +95,6 @@ def test_samples_without_populations_are_a_warning(
     assert capsys.readouterr().err == warning
 
 
-def test_a_run_counts_once(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The same run twice would look like two runs without spread."""
-    a, b = str(runs / "a"), str(runs / "b")
-    twice = failed(capsys, "compare", "--baseline", a, b, f"{a}/../a", "--candidate", b)
-    assert "a is named twice" in twice
-    assert "b is named twice" in failed(capsys, "compare", "--baseline", a, b, "--candidate", b)
-    assert "a is named twice" in failed(capsys, "compare", a, a)
-
-
 def test_a_figure_that_no_run_has_is_an_error(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -140,15 +112,6 @@ def test_conditions_that_are_open_are_not_called_invalid(
     assert cli.main(words) == 3
     printed = capsys.readouterr().out
     assert "NOT DECIDED" in printed and "INVALID" not in printed
-
-
-def test_a_run_without_a_result_yet_is_called_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "scenario.yaml").write_text("")
-    assert "the run is active, or was killed" in failed(
-        capsys, "export", str(tmp_path), "--to", "csv"
-    )
 
 
 def test_output_that_is_lost_is_a_failure(runs: Path) -> None:
@@ -172,10 +135,3 @@ def test_what_is_not_stored_has_no_run_directory(
     assert "run directory" not in capsys.readouterr().out
     assert cli.main(["history", str(runs), "--figure", "received_per_s"]) == 0
     assert "run directory" not in capsys.readouterr().out
-
-
-def test_the_page_of_a_history_needs_a_folder(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = failed(capsys, "history", str(runs), "--html", "missing/page.html")
-    assert "cannot write missing/page.html: No such file or directory" in found

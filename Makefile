@@ -8,16 +8,28 @@ SIZE = $(if $(CLIENTS),--set sweep=null $(foreach name,mobile device,\
 # A short ramp needs frequent readings for a line of memory over connections.
 RAMP = $(shell test $(CLIENTS) -gt 100000 || \
 	echo --set monitors.interval=100ms --set snapshot_interval=200ms)
+# The gate compiles once: programs and tests share a profile and a folder, and the compiler of
+# our own crates is clippy, which stops at its first warning. Without clippy, it is rustc.
+CLIPPY := $(shell rustup which clippy-driver 2>/dev/null || command -v clippy-driver)
+COMPILER = $(if $(CLIPPY),RUSTC_WORKSPACE_WRAPPER=$(CLIPPY) \
+	CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__)
+CI_CARGO = $(COMPILER) cargo $(1) --locked --profile ci --workspace
 # Test processes side by side: most of a test is waiting.
-WORKERS ?= 3
-SIDE_BY_SIDE = --numprocesses=$(WORKERS) --dist=loadgroup --max-worker-restart=0
-# With pubstorm-zmq, libraries have the features that they have in `programs`: none is built again.
-BROKER := -p pubstorm-broker -p pubstorm-zmq
+WORKERS ?= 6
+PYTEST = $(BIN)/pytest --dist=loadgroup --no-loadscope-reorder --spent target/tests/$@.jsonl
+SPENT = $(BIN)/python -m tests.kit.spent
 FUZZ := --manifest-path fuzz/Cargo.toml
 PROGRAMS := -p pubstorm-engine -p pubstorm-broker -p pubstorm-proxy -p pubstorm-zmq
 
-.PHONY: help build demo test test-rust test-python test-tools simulate lint lint-rust lint-python \
-	format bench scale docs docs-site pictures requirements wheel clean programs demo-programs
+# `make test` has two lanes of targets. LINT=yes adds what CI checks besides tests, WORLD=4 adds
+# 4 minutes of the world that concern what has changed since it passed whole.
+RUST_LANE = test-programs +test-tools test-rust $(if $(LINT),lint-fuzz)
+PYTHON_LANE = test-tools .venv/ready-dev $(if $(LINT),lint-format lint-python docs-site) \
+	+test-programs test-pure-python test-system $(if $(WORLD),test-world-changes) test-budget
+
+.PHONY: help build demo test test-pure test-pure-python test-rust test-programs test-system test-world \
+	test-world-changes test-budget test-tools simulate lint lint-rust lint-fuzz lint-format lint-python \
+	format bench scale docs docs-site pictures requirements wheel clean programs demo-programs steady
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -32,14 +44,35 @@ demo: ## Run scenarios/quickstart.yaml on the embedded broker
 demo-programs:
 	cargo build --locked --release -p pubstorm-engine -p pubstorm-broker
 
-test: test-rust test-python ## Run every test; installs the brokers and Chromium when root
+test: ## Run pure and system tests; installs the brokers and Chromium when root
+	$(PYTHON) scripts/lanes.py "$(strip $(RUST_LANE))" "$(strip $(PYTHON_LANE))"
 
-test-rust: programs test-tools
-	cargo test --locked --workspace --exclude pubstorm-broker
-	cargo test --locked --release $(BROKER) --bin pubstorm-broker --test broker
+test-pure: test-rust test-pure-python ## Run tests that need no program but cargo's
 
-test-python: .venv/ready-dev programs test-tools
-	$(BIN)/pytest $(SIDE_BY_SIDE) --durations=30
+test-system: .venv/ready-dev test-programs test-tools ## Run tests on real brokers, processes and a browser
+	$(PYTEST) --numprocesses=$(WORKERS) tests/system
+
+test-world: .venv/ready-dev test-programs test-tools ## Play every ready scenario, cluster fault and page
+	$(PYTEST) --numprocesses=4 tests/world
+
+test-world-changes: .venv/ready-dev test-programs test-tools
+	$(PYTEST) --numprocesses=4 --world-of-changes=$(WORLD) tests/world || test $$? = 5
+
+test-programs:
+	$(call CI_CARGO,build) --lib --bins --tests
+
+test-rust: test-programs test-tools
+	$(call CI_CARGO,test) --lib --bins --tests -- --test-threads=8
+	$(call CI_CARGO,test) --doc
+
+test-pure-python: .venv/ready-dev test-programs
+	$(PYTEST) --numprocesses=2 tests/pure
+
+test-budget: .venv/ready-dev
+	$(SPENT) check target/tests/test-pure-python.jsonl target/tests/test-system.jsonl
+
+steady: .venv/ready-dev test-programs test-tools ## Repeat tests beside a busy machine; TIMES=30 TESTS=...
+	$(BIN)/python scripts/steady.py --times $(or $(TIMES),30) $(TESTS)
 
 test-tools:
 	scripts/install-test-tools
@@ -48,15 +81,19 @@ simulate: ## Play the engine in virtual time; SEEDS=200000 plays as many plans, 
 	SIMULATE_SEEDS=$(or $(SEEDS),20000) SIMULATE_FROM=$(or $(FROM),0) cargo test --locked --release \
 		$(PROGRAMS) --bin pubstorm-engine -- --nocapture simulation::whole_plans
 
-lint: lint-rust lint-python ## Check format, style and types
+lint: lint-format lint-rust lint-python ## Check format, style and types
 
-lint-rust:
+lint-rust: test-programs lint-fuzz
+
+lint-fuzz:
+	CUSTOM_LIBFUZZER_PATH=/unused.a cargo check --locked --target-dir target $(FUZZ)
+
+lint-format: .venv/ready-dev
 	cargo fmt --check
-	cargo clippy --locked --release --workspace --all-targets -- -D warnings
-	CUSTOM_LIBFUZZER_PATH=/unused.a cargo check --release --locked --target-dir target $(FUZZ)
+	$(BIN)/ruff format --check .
 
 lint-python: .venv/ready-dev
-	$(BIN)/ruff format --check . && $(BIN)/ruff check .
+	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 

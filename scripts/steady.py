@@ -1,0 +1,133 @@
+"""Repeats tests beside a busy machine: two busy loops and a build of everything by cargo.
+
+    scripts/steady.py --times 30                     the tests of tests/steady.txt, 30 times
+    scripts/steady.py --times 5 tests/system         some tests, 5 times
+
+Each round is one run of pytest, and one line of target/tests/steady.jsonl. A proof that was stopped
+continues with the next round. Exit code 1: a test failed; target/tests/steady has the output."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "target" / "tests" / "steady"
+JOURNAL = FOLDER.with_suffix(".jsonl")
+LISTED = ROOT / "tests" / "steady.txt"
+LOOPS = 2
+FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+PASSED = re.compile(r"(\d+) passed")
+BUILD = """
+while :; do
+    cargo build --quiet --locked --profile ci --workspace --target-dir "$0" || exit
+    rm -rf "$0"
+done
+"""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One run of pytest beside the busy machine."""
+
+    name: str
+    passed: int
+    failed: list[str]
+    seconds: int
+
+
+def main() -> int:
+    """Plays the rounds that are missing, and prints how often each test failed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--times", type=int, default=30, help="rounds in all (default 30)")
+    parser.add_argument("--workers", type=int, default=4, help="test processes (default 4)")
+    parser.add_argument("tests", nargs="*", help="tests (default: those of tests/steady.txt)")
+    given = parser.parse_args()
+    tests = given.tests or [
+        line for line in LISTED.read_text().splitlines() if line and not line.startswith("#")
+    ]
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    name = " ".join(given.tests) or LISTED.name
+    with busy_machine():
+        for number in range(len(rounds(name)), given.times):
+            play(name, number, tests, given.workers)
+    return summed_up(name)
+
+
+@contextlib.contextmanager
+def busy_machine() -> Iterator[None]:
+    """Keeps the processors busy, with processes of its own that end with it."""
+    commands = [[sys.executable, "-c", "while True: pass"]] * LOOPS
+    commands.append(["sh", "-c", BUILD, str(ROOT / "target" / "steady-build")])
+    busy = [
+        subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=subprocess.DEVNULL)
+        for command in commands
+    ]
+    try:
+        yield
+    finally:
+        for process in busy:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        shutil.rmtree(ROOT / "target" / "steady-build", ignore_errors=True)
+
+
+def play(name: str, number: int, tests: Sequence[str], workers: int) -> None:
+    """Plays one round, and appends its result to the journal."""
+    pytest = [str(Path(sys.executable).with_name("pytest")), "-q", "--no-loadscope-reorder"]
+    words = [*pytest, f"--numprocesses={workers}", "--dist=loadgroup", *tests]
+    begin_s = time.monotonic()
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    passed, failed = PASSED.search(done.stdout), FAILED.findall(done.stdout)
+    if done.returncode:
+        log = FOLDER / f"{time.strftime('%H%M%S')}-{number}.log"
+        log.write_text(done.stdout + done.stderr)
+        failed = failed or [f"pytest itself, with exit code {done.returncode}"]
+    line = json.dumps(
+        asdict(
+            Round(
+                name=name,
+                passed=int(passed[1]) if passed else 0,
+                failed=failed,
+                seconds=round(time.monotonic() - begin_s),
+            )
+        )
+    )
+    with JOURNAL.open("a") as journal:
+        journal.write(line + "\n")
+    print(f"round {number + 1}: {line}", flush=True)
+
+
+def rounds(name: str) -> list[Round]:
+    """Returns the rounds that the journal has."""
+    lines = JOURNAL.read_text().splitlines() if JOURNAL.exists() else []
+    played = [Round(**json.loads(line)) for line in lines]
+    return [each for each in played if each.name == name]
+
+
+def summed_up(name: str) -> int:
+    """Prints rounds, passed tests and failures. Returns 1 if a test failed."""
+    played = rounds(name)
+    failures = Counter(test for each in played for test in each.failed)
+    passed = sum(each.passed for each in played)
+    print(f"{name}: {len(played)} rounds, {passed} passed, {sum(failures.values())} failed")
+    for test, count in failures.most_common():
+        print(f"{count:4} × {test}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import select
 import shutil
 import subprocess
 import sys
@@ -17,9 +18,22 @@ from functools import partial
 from pathlib import Path
 
 import psutil
+import pytest
 
 from pubstorm import cli
 
+MARKS = [
+    pytest.mark.xdist_group("ray"),
+    pytest.mark.concerns(
+        "crates/agent/",
+        "python/pubstorm/fleet/",
+        "python/pubstorm/host/deputy/",
+        "python/pubstorm/host/keys/nodes.py",
+        "python/pubstorm/play/agent_failure.py",
+        "tests/world/ray/",
+    ),
+]
+"""Marks of all modules that use the cluster."""
 Finished = subprocess.CompletedProcess[str]
 
 NAMESPACES = Path("/run/netns")
@@ -47,8 +61,9 @@ SERVERS = (
     "pubstorm-zmq",
 )
 COMMAND_TIMEOUT_S = 30.0
-START_TIMEOUT_S = 40.0
-GONE_TIMEOUT_S = 6.0
+START_TIMEOUT_S = 180.0
+GONE_TIMEOUT_S = 60.0
+"""Longest waits, on a machine that does other work too."""
 QUIET = ("--include-log-monitor=false", "--disable-usage-stats")
 SMALL = ("--num-cpus=2", "--object-store-memory=80000000")
 LEAN = {"RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0"}
@@ -158,20 +173,22 @@ class Host:
 
     def servers(self) -> list[psutil.Process]:
         """Brokers and the like that runs have on it, not the broker of the tests themselves."""
-        found = []
-        for process in self.processes():
-            with contextlib.suppress(psutil.Error):
-                is_outside = any(word.endswith(OUTSIDE) for word in process.cmdline())
-                if process.name() in SERVERS and not is_outside:
-                    found.append(process)
-        return found
+        return self._processes_of(lambda name, words: name in SERVERS and OUTSIDE not in words[-1])
 
-    def engines(self) -> list[psutil.Process]:
-        """Engines that play on it."""
+    def engines(self, part: str = "") -> list[psutil.Process]:
+        """Engines that play on it; `part`: of the fleet, such as 1/3."""
+        return self._processes_of(
+            lambda name, words: (
+                name == ENGINE and "--clock" not in words and (not part or part in words)
+            )
+        )
+
+    def _processes_of(self, is_meant: Callable[[str, list[str]], bool]) -> list[psutil.Process]:
+        """Processes with such a name and such words."""
         found = []
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
-                if process.name() == ENGINE and "--clock" not in process.cmdline():
+                if is_meant(process.name(), process.cmdline() or [""]):
                     found.append(process)
         return found
 
@@ -256,18 +273,14 @@ class Cluster:
         """Output of the nodes."""
         return "".join(path.read_text() for path in sorted(self.folder.glob("host-*.log")))
 
-    def engines(self) -> dict[str, list[int]]:
-        """Process ids of the engines of each host that has some, by its address."""
-        found = {host.address: [each.pid for each in host.engines()] for host in self.hosts}
-        return {address: pids for address, pids in found.items() if pids}
+    def until_clean(self) -> None:
+        """Waits until runs have no process on any host, and no file on one that has power."""
+        for host in self.hosts:
+            until_ended(host.engines)
+            until_ended(host.servers)
+        until_none(self._left, GONE_TIMEOUT_S)
 
-    def servers(self) -> dict[str, list[int]]:
-        """Process ids of the servers of each host that has some, by its address."""
-        found = {host.address: [each.pid for each in host.servers()] for host in self.hosts}
-        return {address: pids for address, pids in found.items() if pids}
-
-    def left(self) -> list[Path]:
-        """Files in the temporary folders of hosts that have power."""
+    def _left(self) -> list[Path]:
         folders = [host.folder / "tmp" for host in self.hosts if host.is_up]
         return [path for folder in folders for path in folder.rglob("*")]
 
@@ -333,6 +346,20 @@ def until_none(found: Callable[[], Collection[object]], limit_s: float) -> None:
     while left := found():
         assert time.monotonic() < end_s, f"after {limit_s:.0f} s there are still {left}"
         time.sleep(0.05)
+
+
+def until_ended(found: Callable[[], Collection[psutil.Process]]) -> None:
+    """Waits for the ends of processes, and of those that are found then, until there are none."""
+    end_s = time.monotonic() + GONE_TIMEOUT_S
+    while processes := found():
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                descriptor = os.pidfd_open(process.pid)
+                try:
+                    ended, _, _ = select.select([descriptor], [], [], end_s - time.monotonic())
+                finally:
+                    os.close(descriptor)
+                assert ended, f"after {GONE_TIMEOUT_S:.0f} s there is still {process}"
 
 
 def delete_leftovers() -> None:

@@ -9,11 +9,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.kit.runs import ANY_SPEED, EACH_SECOND, Run, end_all
+from tests.kit.runs import ANY_SPEED, DATA_ONLY, EACH_SECOND, Run, end_all
 from tests.world.ray.cluster import COMMAND_TIMEOUT_S, OUTSIDE, PREFIX, Cluster, until, why_not
 
 BROKER_PORT = 1883
@@ -62,24 +63,24 @@ def broker(nodes: Cluster) -> Iterator[str]:
         process.wait()
 
 
-@pytest.fixture
-def start(cluster: Cluster, tmp_path: Path) -> Iterator[RunMaker]:
-    """Starts `pubstorm run` on the head, by default on the cluster."""
+@contextmanager
+def runs_on(cluster: Cluster, folder: Path) -> Iterator[RunMaker]:
+    """Starts `pubstorm run` on the head, to play on the cluster; all runs are gone afterwards."""
     runs: list[Run] = []
 
     def make(
         scenario: str,
         *arguments: str,
-        on: str | None = None,
         environment: Mapping[str, str] | None = None,
+        report: bool = False,
     ) -> Run:
         number = len(runs)
-        path, directory = tmp_path / f"scenario-{number}.yaml", tmp_path / f"run-{number}"
+        path, directory = folder / f"scenario-{number}.yaml", folder / f"run-{number}"
         path.write_text(scenario)
-        place = ["--on", on or cluster.url]
         words = [sys.executable, "-m", "pubstorm", "run", str(path), "--out", str(directory)]
+        words += ["--on", cluster.url, *EACH_SECOND, *ANY_SPEED, *(() if report else DATA_ONLY)]
         process = subprocess.Popen(
-            cluster.head.within(*words, *place, *EACH_SECOND, *ANY_SPEED, *arguments),
+            cluster.head.within(*words, *arguments),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -88,5 +89,22 @@ def start(cluster: Cluster, tmp_path: Path) -> Iterator[RunMaker]:
         runs.append(Run(process, directory))
         return runs[-1]
 
-    yield make
-    end_all(runs)
+    try:
+        yield make
+    finally:
+        end_all(runs)
+
+
+@pytest.fixture
+def start(cluster: Cluster, tmp_path: Path) -> Iterator[RunMaker]:
+    """Starts runs for a test."""
+    with runs_on(cluster, tmp_path) as make:
+        yield make
+
+
+@pytest.fixture(scope="module")
+def shared_start(nodes: Cluster, shared_folder: Path) -> Iterator[RunMaker]:
+    """Starts runs that several tests of a module look at."""
+    nodes.restore()
+    with runs_on(nodes, shared_folder) as make:
+        yield make

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import subprocess
 
-import pytest
+from tests.world.ray.cluster import MARKS, NAMESPACES, PREFIX, Cluster, delete_leftovers
 
-from tests.world.ray.cluster import NAMESPACES, PREFIX, Cluster, delete_leftovers
-
-pytestmark = pytest.mark.xdist_group("heavy")
+pytestmark = MARKS
 
 
 def test_every_host_is_a_node(cluster: Cluster) -> None:

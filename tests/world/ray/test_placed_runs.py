@@ -1,13 +1,11 @@
-"""Runs with brokers on some hosts of a cluster and load on others, each from one command. Nothing
-stays on any host, however a run ends."""
+"""Whole runs on a cluster, each from one command: brokers, publishers and agents on hosts that the
+scenario names. The clocks of hosts differ by hours, and one is too fast."""
 
 from __future__ import annotations
 
 import json
-import os
-import re
-import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,190 +13,262 @@ import pytest
 
 from pubstorm.topology.adapters.rabbitmq import find_rabbitmq
 from tests.kit.runs import Run
-from tests.world.ray.cluster import GONE_TIMEOUT_S, Cluster, Host, until_none
+from tests.world.ray.cluster import AHEAD_S, DRIFT_PPB, MARKS, Cluster
 
-pytestmark = pytest.mark.xdist_group("heavy")
+pytestmark = MARKS
 
 RunMaker = Callable[..., Run]
+Result = Mapping[str, Any]
 
-APART = """
-topology: {{brokers: {{main: {{kind: {kind}, hosts: broker}}}}}}
-fleet: {{hosts: load}}
+KINDS = ("main", "own")
+SENT = 6 * 5 * 4
+"""Messages to each of these brokers in one step."""
+SERIES = """
+topology:
+  brokers:
+    main: {kind: mosquitto, hosts: broker}
+    own: {kind: embedded, hosts: broker}
+    boxes: {kind: mosquitto, count: 4, hosts: broker}
+  bridges:
+    uplink: {from: boxes, to: main, topics: [{topic: box/#, direction: out, qos: 1}]}
+fleet: {hosts: load}
 populations:
-  device:
-    clients: 60
-    publications: [{{topic: "up/{{n}}", rate: 10/s, qos: 1}}]
-  backend:
-    clients: 2
-    subscriptions: [{{topic: "up/#", qos: 1}}]
-stages: [connect: {{}}, publish: {span}, disconnect: {{}}]
-monitors: {{interval: 500ms}}
+  to-main: {clients: 6, at: main, publications: &up [{topic: "up/{n}", rate: 5/s, qos: 1}]}
+  to-own: {clients: 6, at: own, publications: *up}
+  to-boxes: {clients: 4, at: boxes, publications: [{topic: "box/{n}", rate: 5/s, qos: 1}]}
+  of-main: {clients: 2, at: main, subscriptions: &all [{topic: "up/#", qos: 1}]}
+  of-own: {clients: 2, at: own, subscriptions: *all}
+  of-boxes: {clients: 1, at: main, subscriptions: [{topic: "box/#", qos: 1}]}
+stages:
+  - connect
+  - publish: {for: 4s, faults: [{at: 1s, freeze: main, for: 1s}]}
+  - disconnect
+monitors: {interval: 500ms}
+sweep:
+  broker: same
+  pause: 0s
+  steps: [{populations.of-boxes.clients: 1}, {populations.of-boxes.clients: 2}]
 """
-
-
-def stored(run: Run) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads((run.directory / "result.json").read_text())
-    return result
-
-
-def nothing_is_left(cluster: Cluster) -> None:
-    """No engine and no server on any host, and no folder on those that have power."""
-    until_none(cluster.engines, GONE_TIMEOUT_S)
-    until_none(cluster.servers, GONE_TIMEOUT_S)
-    until_none(cluster.left, GONE_TIMEOUT_S)
-
-
-def figures(result: dict[str, Any], source: str) -> dict[str, Any]:
-    return {w["metric"]: w["whole"] for w in result["monitors"] if w["source"] == source}
-
-
-def broker_host(cluster: Cluster) -> Host:
-    return cluster.hosts[1]
-
-
-@pytest.mark.slow("two runs on a Ray cluster")
-@pytest.mark.parametrize("kind", ["mosquitto", "embedded"])
-def test_a_broker_on_one_host_and_load_on_others(
-    kind: str, start: RunMaker, cluster: Cluster
-) -> None:
-    run = start(APART.format(kind=kind, span="3s"))
-    assert run.finish() == 0, run.stderr
-    result = stored(run)
-    (broker,) = result["brokers"]
-    there = broker_host(cluster).address
-    assert (broker["host"], broker["died"]) == (there, False)
-    assert {agent["host"] for agent in result["fleet"]["agents"]} == {"", cluster.hosts[3].address}
-    assert result["populations"]["backend"]["received_total"] == 2 * 60 * 30
-    assert result["populations"]["backend"]["lost_total"] == 0
-    found = figures(result, "main-0")
-    assert {"cpu", "rss_bytes", "threads", "descriptors"} <= found.keys()
-    assert found["rss_bytes"]["max"] > 1e6
-    assert kind == "embedded" or any("$SYS" in metric for metric in found)
-    assert figures(result, f"host-{cluster.hosts[3].address}")["cpu"]["max"] <= 1
-    host = figures(result, f"host-{there}")
-    assert host["net_received_bytes_per_s"]["max"] > 1000
-    assert 0 <= host["cpu"]["max"] <= 1
-    nothing_is_left(cluster)
-
-
-@pytest.mark.slow("a run on a Ray cluster with a fault of a second")
-def test_faults_hit_a_broker_on_another_host(start: RunMaker, cluster: Cluster) -> None:
-    frozen = "{for: 5s, faults: [{at: 1s, freeze: main, for: 1s}]}"
-    run = start(APART.format(kind="mosquitto", span=frozen))
-    assert run.finish() == 0, run.stderr
-    result = stored(run)
-    assert result["populations"]["backend"]["lost_total"] == 0
-    texts = [event["text"] for event in result["events"]]
-    assert texts == ["freeze main", "freeze main: 1 broker is continuing"]
-    nothing_is_left(cluster)
-
-
-@pytest.mark.slow("a run on a Ray cluster, and the ends of its processes")
-def test_a_killed_controller_leaves_no_broker_on_any_host(
-    start: RunMaker, cluster: Cluster
-) -> None:
-    run = start(APART.format(kind="mosquitto", span="60s"))
-    run.wait_for_stage("publish")
-    assert broker_host(cluster).address in cluster.servers()
-    run.process.kill()
-    run.process.wait()
-    nothing_is_left(cluster)
-
-
-@pytest.mark.slow("a host of a Ray cluster dies, and clients look for its broker to the end")
-def test_a_host_that_dies_fails_the_run_in_words(start: RunMaker, cluster: Cluster) -> None:
-    run = start(APART.format(kind="mosquitto", span="8s"))
-    run.wait_for_stage("publish")
-    broker_host(cluster).kill()
-    assert run.finish() == 1, run.stderr
-    assert "broker main-0" in run.stderr
-    assert f"is lost: {broker_host(cluster).address}" in run.stderr
-    nothing_is_left(cluster)
-
-
-@pytest.mark.slow("the lease of a deputy lasts 10 s")
-def test_a_cut_off_host_ends_its_broker_by_itself(start: RunMaker, cluster: Cluster) -> None:
-    run = start(APART.format(kind="mosquitto", span="20s"))
-    run.wait_for_stage("publish")
-    cluster.unplug(broker_host(cluster))
-    assert run.finish() == 1, run.stderr
-    # Ray or the controller notices it first.
-    lost = f"is lost: {broker_host(cluster).address}(: its host| has not answered for 5 s)"
-    assert re.search(lost, run.stderr), run.stderr
-    until_none(cluster.servers, LEASE_S + GONE_TIMEOUT_S)
-
-
-LEASE_S = 10.0
-
-
-def test_a_label_that_no_host_has_is_refused_with_those_of_all(
-    start: RunMaker, cluster: Cluster
-) -> None:
-    run = start(APART.format(kind="mosquitto", span="1s").replace("hosts: broker", "hosts: gpu"))
-    assert run.finish() == 3
-    assert "found no host of the Ray cluster with the label gpu" in run.stderr
-    assert f"{cluster.hosts[1].address} has broker" in run.stderr
-    assert "hint: ray start --labels pubstorm=gpu" in run.stderr
-    nothing_is_left(cluster)
-
-
-@pytest.mark.slow("a run on a Ray cluster whose clients look for their broker to the end")
-def test_a_broker_that_is_killed_there_fails_the_run(start: RunMaker, cluster: Cluster) -> None:
-    run = start(APART.format(kind="mosquitto", span="5s"))
-    run.wait_for_stage("publish")
-    (pid,) = cluster.servers()[broker_host(cluster).address]
-    os.kill(pid, signal.SIGKILL)
-    assert run.finish() == 1, run.stderr
-    assert "was killed by signal 9" in run.stderr
-    nothing_is_left(cluster)
-
-
-@pytest.mark.slow("two steps of a series on a Ray cluster, which share ten bridged brokers")
-def test_brokers_of_a_series_stay_on_their_hosts(start: RunMaker, cluster: Cluster) -> None:
-    steps = "[{populations.publisher.clients: 1}, {populations.publisher.clients: 2}]"
-    run = start(
-        (SCENARIOS / "mosquitto-bridges.yaml").read_text(),
-        *("--set", "topology.brokers.cloud.hosts=broker", "--set", "fleet.hosts=load"),
-        *("--set", "topology.brokers.boxes.hosts=broker", "--set", "scale=1%"),
-        *("--set", "stages.1.publish.for=2s", "--set", f"sweep.steps={steps}"),
-    )
-    assert run.finish() == 0, run.stderr
-    results = [json.loads(path.read_text()) for path in run.directory.glob("steps/*/result.json")]
-    assert len(results) == 2
-    hosts = {host.address for host in cluster.hosts[1:3]}
-    one, other = ({b["name"]: (b["host"], b["pid"]) for b in r["brokers"]} for r in results)
-    assert one == other
-    assert {host for host, _ in one.values()} == hosts
-    assert all(bridges["up"] == 10 for r in results for bridges in r["bridges"])
-    nothing_is_left(cluster)
-
-
-SCENARIOS = Path(__file__).parents[3] / "scenarios"
-
-
 RABBITS = """
 topology:
   brokers: {node: {kind: rabbitmq, count: 2, cluster: true, passwords: true, hosts: broker}}
-fleet: {hosts: load}
+fleet: {hosts: 10.77.0.1}
+populations:
+  device: {clients: 4, publications: [{topic: "up/{n}", rate: 5/s}]}
+  backend: {clients: 2, subscriptions: ["up/#"]}
+stages: [connect, publish: 3s, disconnect]
+"""
+SPREAD = """
+target: {broker}
+fleet: {{agents: 3}}
 populations:
   device:
-    clients: 4
-    publications: [{topic: "up/{n}", rate: 5/s}]
+    clients: 100
+    publications: [{{topic: "up/{{n}}", rate: 1/s, qos: 1}}]
+    subscriptions: ["down/{{n}}"]
+  mobile:
+    clients: 100
+    first: 1
+    publications: [{{topic: "down/{{n}}", rate: 0.5/s}}]
+    subscriptions: [{{topic: "up/{{n}}", qos: 1}}]
   backend:
     clients: 2
-    subscriptions: ["up/#"]
+    subscriptions: [{{topic: "up/#", qos: 1}}]
+stages: [connect: {{rate: 1000/s}}, publish: 4s, disconnect: {{}}]
+"""
+ZEROMQ = """
+fleet: {hosts: load}
+populations:
+  cpp:
+    clients: 1
+    hosts: broker
+    publisher: {kind: libzmq, port: 7100}
+    publications: [{topic: "", size: 32B, rate: 200/s}]
+  python:
+    clients: 1
+    publisher: pyzmq
+    publications: [{topic: "", size: 32B, rate: 100/s}]
+  subscriber:
+    clients: 20
+    at: cpp
+    subscriptions: [""]
+    shares: {moving: {part: 10%, lifetime: {rate: 2/s, offline: 0s}}}
+  real: {clients: 3, at: cpp, subscriber: libzmq, hosts: 10.77.0.3, subscriptions: [""]}
+  reader: {clients: 5, at: python, hosts: 10.77.0.4, subscriptions: [""]}
 stages: [connect: {}, publish: 3s, disconnect: {}]
 """
+MINUTE_US = 60e6
+"""A clock that is wrong by an hour would show."""
 
 
-@pytest.mark.slow("a cluster of RabbitMQ starts on two hosts")
-@pytest.mark.skipif(find_rabbitmq() is None, reason="rabbitmq-server is not installed")
-def test_nodes_of_rabbitmq_form_a_cluster_over_two_hosts(start: RunMaker, cluster: Cluster) -> None:
-    run = start(RABBITS)
-    assert run.finish() == 0, run.stderr
-    result = stored(run)
-    hosts = [broker["host"] for broker in result["brokers"]]
-    assert hosts == [host.address for host in cluster.hosts[1:3]]
-    backend = result["populations"]["backend"]
+@dataclass(frozen=True)
+class Played:
+    """Results of runs that ended as they should."""
+
+    steps: list[Any]
+    """Steps of the series, whose brokers are on hosts of the cluster."""
+    spread: Any
+    """A run with an agent on each of three hosts, and a broker of the tests."""
+    rabbits: Any
+    """A run with a cluster of RabbitMQ over two hosts."""
+    zeromq: Any
+    """A run with publishers of ZeroMQ."""
+
+
+@pytest.fixture(scope="module")
+def played(shared_start: RunMaker, broker: str, nodes: Cluster) -> Played:
+    """Plays the runs, side by side as far as hosts have processors for their agents."""
+    if find_rabbitmq() is None:
+        pytest.skip("rabbitmq-server is not installed (scripts/install-test-tools)")
+    rabbits, series = shared_start(RABBITS), shared_start(SERIES)
+    spread = shared_start(SPREAD.format(broker=broker))
+    for run in (spread, series):
+        assert run.finish() == 0, run.stderr
+    zeromq = shared_start(ZEROMQ)
+    for run in (zeromq, rabbits):
+        assert run.finish() == 0, run.stderr
+    nodes.until_clean()
+    steps = sorted(series.directory.glob("steps/*/result.json"))
+    results = (stored(run.directory / "result.json") for run in (spread, rabbits, zeromq))
+    return Played([stored(step) for step in steps], *results)
+
+
+def stored(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def figures(result: Result, source: str) -> dict[str, Any]:
+    return {w["metric"]: w["whole"] for w in result["monitors"] if w["source"] == source}
+
+
+def hosts_of(result: Result) -> list[str]:
+    return [agent["host"] for agent in result["fleet"]["agents"]]
+
+
+@pytest.mark.slow("a series and three runs on a Ray cluster, one with nodes of RabbitMQ")
+def test_brokers_on_hosts_of_a_label_carry_the_load_of_others(
+    played: Played, nodes: Cluster
+) -> None:
+    first, second = ({b["name"]: (b["host"], b["pid"]) for b in r["brokers"]} for r in played.steps)
+    assert first == second
+    one, other = (host.address for host in nodes.hosts[1:3])
+    on = {name: host for name, (host, _) in first.items()}
+    assert (on["main-0"], on["own-0"]) == (one, one)
+    assert [on[f"boxes-{n}"] for n in range(4)] == [one, other] * 2
+    for result, readers in zip(played.steps, (1, 2), strict=True):
+        assert set(hosts_of(result)) == {"", nodes.hosts[3].address}
+        assert not any(broker["died"] for broker in result["brokers"])
+        assert [bridges["up"] for bridges in result["bridges"]] == [4]
+        assert [fault["kind"] for fault in result["faults"]] == ["freeze"]
+        assert result["faults"][0]["repaired_at_s"] is not None
+        populations = result["populations"]
+        received = {name: each["received_total"] for name, each in populations.items()}
+        assert [received[f"of-{name}"] for name in KINDS] == [2 * SENT] * len(KINDS)
+        assert received["of-boxes"] == readers * 4 * 5 * 4
+        assert not any(each["lost_total"] for each in populations.values())
+
+
+def test_brokers_and_hosts_elsewhere_are_monitored(played: Played, nodes: Cluster) -> None:
+    for result in played.steps:
+        for source in ("main-0", "own-0"):
+            found = figures(result, source)
+            assert {"cpu", "rss_bytes", "threads", "descriptors"} <= found.keys()
+            assert found["rss_bytes"]["max"] > 1e6
+        assert any("$SYS" in metric for metric in figures(result, "main-0"))
+        for host in nodes.hosts[1:]:
+            found = figures(result, f"host-{host.address}")
+            assert 0 <= found["cpu"]["max"] <= 1
+            assert found["net_received_bytes_per_s"]["max"] > 0
+
+
+def test_nodes_of_rabbitmq_form_a_cluster_over_two_hosts(played: Played, nodes: Cluster) -> None:
+    hosts = [broker["host"] for broker in played.rabbits["brokers"]]
+    assert hosts == [host.address for host in nodes.hosts[1:3]]
+    backend = played.rabbits["populations"]["backend"]
     assert (backend["received_total"], backend["lost_total"]) == (2 * 4 * 15, 0)
-    nothing_is_left(cluster)
+
+
+def test_clients_on_three_hosts_count_as_on_one(played: Played, nodes: Cluster) -> None:
+    result = played.spread
+    assert hosts_of(result) == [host.address for host in nodes.hosts[1:]]
+    # Clients 1 to 99 of both populations have a partner.
+    for name, clients, sent, acked, received in (
+        ("device", 100, 400, 400, 2 * 99),
+        ("mobile", 100, 200, 0, 4 * 99),
+        ("backend", 2, 0, 0, 2 * 400),
+    ):
+        found = result["populations"][name]
+        assert found["connected_max"] == found["connected_total"] == clients
+        assert (found["sent_total"], found["acked_total"]) == (sent, acked)
+        assert found["received_total"] == found["expected_total"] == received
+        assert (found["lost_total"], found["duplicate_total"]) == (0, 0)
+
+
+def knows_the_time(clock: Mapping[str, float], number: int) -> None:
+    """Checks that the truth is within the bounds: the kernel offsets the clocks of hosts."""
+    assert 0 < clock["bound_us"] < MINUTE_US
+    if number in AHEAD_S:
+        assert abs(clock["offset_us"] + AHEAD_S[number] * 1e6) <= clock["bound_us"]
+
+
+def test_agents_know_the_time_on_hosts_whose_clocks_are_wrong(
+    played: Played, nodes: Cluster
+) -> None:
+    result = played.spread
+    clocks = {agent["host"]: agent["clock"] for agent in result["fleet"]["agents"]}
+    for host in nodes.hosts[1:]:
+        knows_the_time(clocks[host.address], host.number)
+    (fast,) = DRIFT_PPB
+    slowest = min(clocks, key=lambda address: clocks[address]["drift_ppm"])
+    assert slowest == nodes.hosts[fast - 1].address
+    bound_us = result["fleet"]["clock_bound_us"]
+    two = sorted(clock["bound_us"] for clock in clocks.values())[-2:]
+    assert bound_us == pytest.approx(sum(two))
+    for population in result["populations"].values():
+        latency = population["latency_us"]["intended"]
+        assert latency["bound_us"] == bound_us
+        assert latency["max"] < MINUTE_US
+        assert latency["count"] + latency["negative_total"] > 0
+        assert latency["negative_total"] == 0 or latency["min"] <= bound_us
+
+
+def test_publishers_and_subscribers_are_on_hosts_of_their_own(
+    played: Played, nodes: Cluster
+) -> None:
+    result = played.zeromq
+    publisher_host, real_host, load_host = (host.address for host in nodes.hosts[1:])
+    cpp, python = result["publishers"]
+    assert (cpp["host"], cpp["address"]) == (publisher_host, f"{publisher_host}:7100")
+    assert (python["host"], python["clock"]) == ("", None)
+    knows_the_time(cpp["clock"], 2)
+    agents = [(agent["host"], agent["clients"]) for agent in result["fleet"]["agents"]]
+    assert sorted(agents) == [("", 10), (real_host, 3), (load_host, 5), (load_host, 10)]
+    sent = {publisher["name"]: publisher["sent_total"] for publisher in result["publishers"]}
+    assert min(sent.values()) > 0
+    for name, scheduled in (
+        ("subscriber/rest", 18 * sent["cpp"]),
+        ("real", 3 * sent["cpp"]),
+        ("reader", 5 * sent["python"]),
+    ):
+        assert result["populations"][name]["received_total"] == scheduled
+        assert result["populations"][name]["latency_us"]["intended"]["max"] < MINUTE_US
+    assert {"cpu", "rss_bytes", "thread_cpu_max"} <= figures(result, "cpp").keys()
+    assert figures(result, "cpp")["rss_bytes"]["max"] > 1e6
+    assert "cpu" in figures(result, f"host-{publisher_host}")
+
+
+@pytest.mark.parametrize("spoilt", ["keys", "token"])
+def test_a_node_that_may_not_join_is_refused(
+    spoilt: str, start: RunMaker, broker: str, cluster: Cluster, tmp_path: Path
+) -> None:
+    environment, needed = cluster.head.environment, ["RAY_AUTH_MODE", "RAY_USE_TLS"]
+    if spoilt == "keys":
+        kept = {name: text for name, text in environment.items() if not name.startswith("RAY_")}
+        environment = {**kept, "HOME": str(tmp_path)}
+    else:
+        (tmp_path / "token").write_text("0123456789abcdef" * 4)
+        environment["RAY_AUTH_TOKEN_PATH"] = str(tmp_path / "token")
+        needed = ["RAY_AUTH_TOKEN_PATH"]
+    run = start(SPREAD.format(broker=broker), environment=environment)
+    assert run.finish() == 3
+    assert all(name in run.stderr for name in needed), run.stderr

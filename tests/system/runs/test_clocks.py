@@ -5,26 +5,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
 from pubstorm.fleet.reference import ReferenceClock
 from pubstorm.host.binaries import engine_path
 from pubstorm.report import load_result
 from pubstorm.result import Measured
 from pubstorm.result.figures.thresholds import parse_threshold
 from pubstorm.result.verdict import evaluate_run
+from pubstorm.result.verdict.clock_findings import UNANSWERED_S
+from tests.kit.serving import until
+from tests.system.runs.underway import end_stage
+
+pytestmark = pytest.mark.xdist_group("clocks")
 
 Play = Callable[..., tuple[int, dict[str, Any]]]
 Started = Callable[..., Any]
 HOUR_NS = 3600 * 10**9
-TENTH_NS = 10**8
-FAST_PPB, SLOW_PPB = 100_000, -100_000
-PLAUSIBLE_US = 50_000
-"""More than any delivery takes here, and less than the clocks are wrong by."""
+SKEWS = {0: f"{HOUR_NS},{100_000}", 1: f"{-HOUR_NS},{-100_000}"}
+"""Errors and drifts of the clocks of both agents."""
+PLAUSIBLE_US = 60e6
+"""More than any delivery takes here, and much less than the clocks are wrong by."""
+UNANSWERED_NS = round((UNANSWERED_S + 1) * 1e9)
 SCENARIO = """
 topology: {brokers: {main: {kind: embedded}}}
 fleet: {agents: 2}
@@ -35,9 +43,9 @@ populations:
   backend:
     clients: 2
     subscriptions: [{topic: "up/#", qos: 1}]
-stages: [connect, publish: 3s, disconnect]
+stages: [connect, publish: 1s, disconnect]
 """
-SENT = 20 * 20 * 3
+SENT = 20 * 20
 COUNTS = {"received_total": 2 * SENT, "expected_total": 2 * SENT, "lost_total": 0}
 
 
@@ -67,31 +75,25 @@ async def followed(folder: Path, skews: Mapping[int, str]) -> AsyncIterator[dict
         await clock.close()
 
 
-def played(run: Play, folder: Path, skews: Mapping[int, str], *words: str) -> Any:
-    """A run beside a reference clock: its exit code and result."""
+@pytest.fixture(scope="module")
+def played(shared_run: Play, shared_folder: Path) -> tuple[dict[str, Any], Path]:
+    """The result and folder of a run whose clocks are hours off, drift, and follow a reference."""
 
     async def play() -> Any:
-        async with followed(folder, skews) as environment:
-            return await asyncio.to_thread(run, SCENARIO, *words, environment=environment)
+        async with followed(shared_folder, SKEWS) as environment:
+            return await asyncio.to_thread(shared_run, SCENARIO, environment=environment)
 
-    return asyncio.run(play())
-
-
-@pytest.mark.parametrize(
-    "skews",
-    [
-        {1: f"{TENTH_NS}"},
-        {0: f"{HOUR_NS},{FAST_PPB}", 1: f"{-HOUR_NS},{SLOW_PPB}"},
-    ],
-    ids=["one of two", "hours and drifting"],
-)
-def test_agents_with_wrong_clocks_report_the_same_as_agents_with_one_clock(
-    skews: Mapping[int, str], run: Play, tmp_path: Path
-) -> None:
-    code, result = played(run, tmp_path, skews)
+    code, result = asyncio.run(play())
     assert code == 0, result["verdict"]
-    assert result["populations"]["device"]["sent_total"] == SENT
-    backend = result["populations"]["backend"]
+    return result, Path(result["run_directory"])
+
+
+def test_agents_with_wrong_clocks_report_the_same_as_agents_with_one_clock(
+    played: tuple[dict[str, Any], Path],
+) -> None:
+    result, _ = played
+    device, backend = (result["populations"][name] for name in ("device", "backend"))
+    assert device["sent_total"] == SENT
     assert {name: backend[name] for name in COUNTS} == COUNTS
     bound_us = result["fleet"]["clock_bound_us"]
     assert 0 < bound_us < PLAUSIBLE_US
@@ -99,16 +101,13 @@ def test_agents_with_wrong_clocks_report_the_same_as_agents_with_one_clock(
         latency = backend["latency_us"][clock]
         assert latency["bound_us"] == bound_us
         # Acknowledgements take one clock, and a host without processors delays them as well.
-        slowest_us = result["populations"]["device"]["ack_latency_us"][clock]["max"]
+        slowest_us = device["ack_latency_us"][clock]["max"]
         assert latency["p50"] <= slowest_us + bound_us
         earliest_ns = result["flows"][0]["histogram_ns"][clock]["negative_min_ns"]
         assert -earliest_ns / 1000 <= bound_us
-        assert result["populations"]["device"]["ack_latency_us"][clock]["bound_us"] == 0
+        assert device["ack_latency_us"][clock]["bound_us"] == 0
     for agent in result["fleet"]["agents"]:
-        skew = skews.get(agent["agent"])
-        assert (agent["clock"] is None) == (skew is None)
-        if skew is not None:
-            check_clock(agent["clock"], skew)
+        check_clock(agent["clock"], SKEWS[agent["agent"]])
 
 
 def check_clock(clock: Mapping[str, float], skew: str) -> None:
@@ -123,50 +122,51 @@ def check_clock(clock: Mapping[str, float], skew: str) -> None:
     assert clock["round_trip_us"] > 0
 
 
-def test_without_a_reference_the_same_clocks_give_absurd_times(run: Play, tmp_path: Path) -> None:
-    program = skewed(tmp_path, {1: f"{TENTH_NS}"})
-    code, result = run(SCENARIO, environment={"PUBSTORM_ENGINE": str(program)})
-    verdict, backend = result["verdict"], result["populations"]["backend"]
-    assert code == 3
-    assert (verdict["status"], verdict["limited_by"]) == ("invalid", "generator")
-    assert "seem to have come before they were sent, by up to" in verdict["evidence"][0]
-    assert backend["latency_us"]["actual"]["negative_total"] > SENT // 4
-    assert backend["latency_us"]["actual"]["max"] > PLAUSIBLE_US
-    assert backend["received_total"] == COUNTS["received_total"]
-
-
 def test_a_threshold_that_the_bound_leaves_open_makes_the_run_invalid(
-    run: Play, tmp_path: Path
+    played: tuple[dict[str, Any], Path],
 ) -> None:
-    limit = "thresholds=[backend.latency.p50 < 10s]"
-    code, _ = played(run, tmp_path, {1: f"{-2 * HOUR_NS}"}, "--set", limit)
-    assert code == 0
-    measured = load_result(tmp_path / "run-0")
+    measured = load_result(played[1])
     found_us = measured.populations["backend"].latency_us.intended.p50
     assert status(measured, f"backend.latency.p50 < {found_us}us") == "invalid"
-    assert status(measured, "backend.latency.p50 > 10s") == "fail"
+    assert status(measured, "backend.latency.p50 > 1h") == "fail"
 
 
 def status(measured: Measured, threshold: str) -> str:
     return str(evaluate_run(measured, [parse_threshold(threshold)]).status)
 
 
-def test_a_lost_reference_is_reported_and_the_run_continues(start: Started, tmp_path: Path) -> None:
-    scenario = SCENARIO.replace("publish: 3s", "hold: 1s, publish: 6s")
+def test_without_a_reference_such_clocks_give_absurd_times(run: Play, tmp_path: Path) -> None:
+    program = skewed(tmp_path, {1: f"{HOUR_NS}"})
+    code, result = run(SCENARIO, environment={"PUBSTORM_ENGINE": str(program)})
+    verdict, backend = result["verdict"], result["populations"]["backend"]
+    assert code == 3
+    assert (verdict["status"], verdict["limited_by"]) == ("invalid", "generator")
+    assert backend["latency_us"]["actual"]["negative_total"] > COUNTS["received_total"] // 8
+    assert backend["latency_us"]["actual"]["max"] > PLAUSIBLE_US
+    assert backend["received_total"] == COUNTS["received_total"]
 
+
+def test_a_lost_reference_is_reported_and_the_run_continues(start: Started, tmp_path: Path) -> None:
     async def play() -> Any:
         async with followed(tmp_path, {1: f"{HOUR_NS}"}) as environment:
-            run = start(scenario, environment=environment)
+            run = start(SCENARIO.replace("publish: 1s", "publish: 1h"), environment=environment)
             await asyncio.to_thread(run.wait_for, "publish")
+        lost_ns = time.monotonic_ns()
+        await asyncio.to_thread(until, lambda: newest_ns(run.directory) > lost_ns + UNANSWERED_NS)
+        end_stage(run.directory)
         await asyncio.to_thread(run.finish)
         return run.result()
 
     result = asyncio.run(play())
-    agent = result["fleet"]["agents"][1]
-    assert agent["clock"]["unanswered_s"] >= 3
-    assert any(
-        fact.startswith("agent 1 had no answer of the reference clock for ")
-        for fact in result["verdict"]["evidence"]
-    )
-    backend = result["populations"]["backend"]
-    assert backend["received_total"] == backend["expected_total"] == 2 * 20 * 20 * 6
+    right, wrong = (agent["clock"] for agent in result["fleet"]["agents"])
+    assert right is None, "it has the clock of the controller"
+    assert wrong["unanswered_s"] >= UNANSWERED_S
+    assert any(fact.startswith("agent 1 had no answer") for fact in result["verdict"]["evidence"])
+    device, backend = (result["populations"][name] for name in ("device", "backend"))
+    assert backend["received_total"] == backend["expected_total"] == 2 * device["sent_total"] > 0
+
+
+def newest_ns(directory: Path) -> int:
+    """The instant at which the newest snapshot of a run begins."""
+    *lines, _ = (directory / SNAPSHOTS_FILE).read_text().split("\n")
+    return Snapshot.model_validate_json(lines[-1]).from_ns

@@ -73,7 +73,7 @@ def _step(folder: Path, number: int, clients: int) -> SeriesStep:
         status=result.verdict.status if result else None,
         limited_by=result.verdict.limited_by if result else LimitedBy.NONE,
         evidence=result.verdict.evidence if result else (),
-        problem=None if played else "the host has too few descriptors",
+        problem=None if played else "the host has too few descriptors\nneeded are 5100",
         duration_s=result.duration_s if result else 0.0,
         cells=(
             Cell(value=clients),

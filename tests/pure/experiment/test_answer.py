@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from pubstorm.experiment.search.answer import Terms, answer_of, question_of
-from pubstorm.experiment.search.strategy import Outcome, Settings, State, Strategy
+from pubstorm.experiment.search.strategy import Candidate, Outcome, Settings, State, Strategy
 from pubstorm.experiment.search.trial import in_words, outcome_of, unfit, without_measurement
 from pubstorm.quantities import THIN_SPACE
 from pubstorm.result import LimitedBy, SearchAnswer, Status, ThresholdOutcome, Trial
@@ -37,16 +38,33 @@ def trial(number: int, value: float, outcome: Outcome) -> Trial:
     )
 
 
-def answered(settings: Settings, limit: float, host: float = 1e12) -> SearchAnswer:
-    """The answer on a system that fails at a limit, on a host that is full beyond another."""
+def searched(
+    settings: Settings, state_of: Callable[[Candidate], State], *missed: ThresholdOutcome
+) -> tuple[Strategy, list[Trial]]:
+    """The trials of a search on a system, and what each failing one missed."""
     strategy, trials = Strategy(settings), list[Trial]()
     while (following := strategy.next) is not None:
-        value = following.value
-        state: State = "passed" if value <= limit else "failed"
-        state = "uncounted" if value > host else state
-        outcome = Outcome(state, min(value, 20_000) if settings.has_figure else None)
-        trials.append(trial(len(trials) + 1, value, outcome))
+        state = state_of(following)
+        figure = min(following.value, 20_000) if settings.has_figure else None
+        outcome = Outcome(state, figure)
+        made = trial(len(trials) + 1, following.value, outcome)
+        thresholds = missed if state == "failed" else ()
+        trials.append(made.model_copy(update={"thresholds": thresholds}))
         strategy.take(outcome)
+    return strategy, trials
+
+
+def limited(limit: float, host: float = 1e12) -> Callable[[Candidate], State]:
+    """A system that fails at a limit, on a host that is full beyond another."""
+
+    def state_of(each: Candidate) -> State:
+        return "uncounted" if each.value > host else "passed" if each.value <= limit else "failed"
+
+    return state_of
+
+
+def answered(settings: Settings, limit: float, host: float = 1e12) -> SearchAnswer:
+    strategy, trials = searched(settings, limited(limit, host))
     answer = answer_of(trials, strategy.facts, TERMS)
     return answer.model_copy(update={"text": answer.text.replace(THIN_SPACE, " ")})
 
@@ -79,12 +97,10 @@ def test_an_answer_has_its_interval_its_limit_and_what_broke() -> None:
 
 
 def test_an_answer_that_breaks_again_is_the_value_below_it_that_passed() -> None:
-    strategy, trials = Strategy(Settings(1000, 1_000_000)), list[Trial]()
-    while (following := strategy.next) is not None:
-        limit = 43_607 if following.phase != "confirm" else 42_700
-        outcome = Outcome("passed" if following.value <= limit else "failed")
-        trials.append(trial(len(trials) + 1, following.value, outcome))
-        strategy.take(outcome)
+    strategy, trials = searched(
+        Settings(1000, 1_000_000),
+        lambda each: limited(42_700 if each.phase == "confirm" else 43_607)(each),
+    )
     answer = answer_of(trials, strategy.facts, TERMS)
     confirmed = trials[-1]
     assert answer.best is not None
@@ -99,12 +115,10 @@ def test_an_answer_that_breaks_again_is_the_value_below_it_that_passed() -> None
 
 
 def test_an_answer_that_never_holds_again_is_not_confirmed() -> None:
-    strategy, trials = Strategy(Settings(1000, 1_000_000)), list[Trial]()
-    while (following := strategy.next) is not None:
-        passed = following.phase != "confirm" and following.value <= 43_607
-        outcome = Outcome("passed" if passed else "failed")
-        trials.append(trial(len(trials) + 1, following.value, outcome))
-        strategy.take(outcome)
+    strategy, trials = searched(
+        Settings(1000, 1_000_000),
+        lambda each: limited(0 if each.phase == "confirm" else 43_607)(each),
+    )
     answer = answer_of(trials, strategy.facts, TERMS)
     assert (answer.confirmed, answer.confirmed_at) == (False, None)
 
@@ -200,15 +214,9 @@ def test_with_more_than_one_population_the_question_names_one() -> None:
 
 def headline(limit: float, outcome: ThresholdOutcome | None, host: float = 1e12) -> str:
     """The headline of a search over total_rate, with what each failing trial missed."""
-    strategy, trials = Strategy(Settings(1000, 64_000, repeat=1)), list[Trial]()
-    while (following := strategy.next) is not None:
-        value = following.value
-        state: State = "passed" if value <= limit else "failed"
-        state = "uncounted" if value > host else state
-        made = trial(len(trials) + 1, value, Outcome(state))
-        missed = () if outcome is None or state != "failed" else (outcome,)
-        trials.append(made.model_copy(update={"thresholds": missed}))
-        strategy.take(Outcome(state))
+    missed = () if outcome is None else (outcome,)
+    settings = Settings(1000, 64_000, repeat=1)
+    strategy, trials = searched(settings, limited(limit, host), *missed)
     terms = replace(TERMS, question="{} messages/s in all")
     return answer_of(trials, strategy.facts, terms).headline.replace(THIN_SPACE, " ")
 

@@ -13,7 +13,6 @@ from pubstorm.errors import StoredRunError
 from pubstorm.experiment.series.row import cells, with_table
 from pubstorm.report import document_of, load_series, render_directory
 from pubstorm.report.document import Document
-from pubstorm.report.markdown import markdown
 from pubstorm.report.of_series import steps_table
 from pubstorm.report.text import parts_of, render, render_brief
 from pubstorm.result import Cell, LimitedBy, Result, Series, SeriesStep, Status
@@ -156,61 +155,6 @@ def test_a_table_that_is_too_wide_is_drawn_in_parts_with_its_first_column() -> N
     assert [part.title for part in parts] == ["Steps"] * 3
     assert parts[1].texts == (("a", "c" * 99),)
     assert [part.texts for part in parts_of(table, width=200)] == [table.texts]
-
-
-def test_the_page_has_table_text_evidence_and_commands() -> None:
-    broken = step(
-        "seed 2",
-        "seed 2",
-        Cell(value=5),
-        number=2,
-        status=Status.FAIL,
-        limited_by=LimitedBy.BROKER,
-        evidence=("it was slow",),
-    )
-    unmeasured = step(
-        "seed 3",
-        "seed 3",
-        "",
-        number=3,
-        status=None,
-        limited_by=None,
-        problem="the broker exited\nno such file",
-    )
-    value = series(("step", "lost"), step("seed 1", "seed 1", Cell(value=0)), broken, unmeasured)
-    assert (
-        markdown(document_of(value))
-        == """\
-# ladder
-
-passed up to seed 2
-
-## Steps
-
-| step | lost |
-| :--- | ---: |
-| seed 1 | 0 |
-| seed 2 | 5 |
-| seed 3 | – |
-
-## 2: seed 2: fail
-
-- it was slow
-
-## 3: seed 3: no measurement
-
-- the broker exited
-- no such file
-
-## Commands
-
-```sh
-pubstorm run s --set seed=1
-pubstorm run s --set seed=2
-pubstorm run s --set seed=3
-```
-"""
-    )
 
 
 def test_a_series_that_is_not_complete_says_how_to_go_on() -> None:

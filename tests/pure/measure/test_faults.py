@@ -61,25 +61,23 @@ def times(began: float, repaired: float | None, end: float, then: float | None =
 FALL_AND_RISE = [(0, 100), (10, 100), (11, 40), (12, 0), (16, 1), (18, 60), (22, 99), (31, 100)]
 
 
-def test_a_recovery_is_timed_from_the_repairing() -> None:
-    found = recovery(FALL_AND_RISE, times(10.5, 15.0, 60.0))
-    assert found == Recovery(before=100, lowest=0, first_s=1.0, most_s=7.0, all_s=16.0)
+LOST = {"before": 100, "lowest": 0}
 
 
-def test_what_does_not_come_back_in_time_has_no_time() -> None:
-    found = recovery(FALL_AND_RISE, times(10.5, 15.0, 20.0))
-    assert found == Recovery(before=100, lowest=0, first_s=1.0)
-    found = recovery(FALL_AND_RISE, times(10.5, 15.0, 15.5))
-    assert found == Recovery(before=100, lowest=0)
-
-
-def test_a_fault_that_is_never_repaired_has_no_times() -> None:
-    assert recovery(FALL_AND_RISE, times(10.5, None, 60.0)) == Recovery(before=100, lowest=0)
-
-
-def test_who_was_back_before_the_repairing_was_back_at_once() -> None:
-    found = recovery(FALL_AND_RISE, times(10.5, 20.0, 60.0))
-    assert found == Recovery(before=100, lowest=0, first_s=0.0, most_s=2.0, all_s=11.0)
+@pytest.mark.parametrize(
+    ("spans", "back"),
+    [
+        # Times count from the repairing.
+        (times(10.5, 15.0, 60.0), {"first_s": 1.0, "most_s": 7.0, "all_s": 16.0}),
+        (times(10.5, 15.0, 20.0), {"first_s": 1.0}),
+        (times(10.5, 15.0, 15.5), {}),
+        (times(10.5, None, 60.0), {}),
+        # Who was back before it was back at once.
+        (times(10.5, 20.0, 60.0), {"first_s": 0.0, "most_s": 2.0, "all_s": 11.0}),
+    ],
+)
+def test_a_recovery_has_the_times_that_came(spans: Times, back: dict[str, float]) -> None:
+    assert recovery(FALL_AND_RISE, spans) == Recovery.model_validate({**LOST, **back})
 
 
 def test_without_losses_there_is_no_recovery() -> None:
@@ -103,41 +101,39 @@ def waits(counts: Sequence[float], came_per_s: float = 100.0) -> list[Waiting]:
     return [Waiting(float(n + 1), came_per_s, count) for n, count in enumerate(counts)]
 
 
-def test_a_backlog_is_gone_with_no_more_than_a_second_of_messages() -> None:
-    found = backlog(waits([5] * 10 + [200, 400, 600, 300, 100, 5]), times(10, 13, 16), lost=0)
-    assert found is not None
-    assert (found.peak, found.drained_s) == (600, 2.0)
-
-
-def test_a_backlog_that_stays_is_never_drained() -> None:
-    found = backlog(waits([5] * 10 + [200, 400, 600, 500]), times(10, 13, 14), lost=0)
-    assert found is not None
-    assert (found.peak, found.drained_s) == (600, None)
-
-
-def test_lost_deliveries_are_waited_for_until_others_overtake_them() -> None:
-    usual, missing = waits([5] * 10), (0, 0, 0, 0, 400, 400)
-    counts = (400, 600, 600, 600, 600, 450)
+def overtaken() -> list[Waiting]:
+    """Messages that wait, some of which others have passed over."""
+    counts, missing = (400, 600, 600, 600, 600, 450), (0, 0, 0, 0, 400, 400)
     passed = zip(waits([5] * 10 + list(counts))[10:], missing, strict=True)
-    seen = [*usual, *(replace(each, missing=over) for each, over in passed)]
-    found = backlog(seen, times(10, 12, 16), lost=400)
+    return waits([5] * 10) + [replace(each, missing=over) for each, over in passed]
+
+
+SILENT = [*waits([1] * 10), *(Waiting(float(n), 0.0, 1) for n in range(11, 20))]
+"""A closed loop that stops: its silence is no recovery."""
+
+
+@pytest.mark.parametrize(
+    ("seen", "spans", "lost", "peak", "drained_s"),
+    [
+        # It is gone with no more than a second of messages.
+        (waits([5] * 10 + [200, 400, 600, 300, 100, 5]), times(10, 13, 16), 0, 600, 2.0),
+        (waits([5] * 10 + [200, 400, 600, 500]), times(10, 13, 14), 0, 600, None),
+        (overtaken(), times(10, 12, 16), 400, 600, 4.0),
+        (overtaken(), times(10, 12, 16), 0, 600, None),
+        (SILENT, times(10, 12, 20), 0, 1, None),
+    ],
+)
+def test_a_backlog_has_its_peak_and_the_time_until_it_was_gone(
+    seen: list[Waiting], spans: Times, lost: int, peak: float, drained_s: float | None
+) -> None:
+    found = backlog(seen, spans, lost=lost)
     assert found is not None
-    assert found.drained_s == 4.0
-    found = backlog(seen, times(10, 12, 16), lost=0)
-    assert found is not None
-    assert found.drained_s is None
+    assert (found.peak, found.drained_s) == (peak, drained_s)
 
 
 def test_without_any_messages_there_is_no_backlog() -> None:
     assert backlog(waits([0] * 20, came_per_s=0), times(10, 12, 20), lost=0) is None
     assert backlog([], times(10, 12, 20), lost=0) is None
-
-
-def test_silence_is_no_recovery_of_a_closed_loop() -> None:
-    silent = [*waits([1] * 10), *(Waiting(float(n), 0.0, 1) for n in range(11, 20))]
-    found = backlog(silent, times(10, 12, 20), lost=0)
-    assert found is not None
-    assert found.drained_s is None
 
 
 def snapshot(second: int, connected: int, sent: int, received: int, unsent: int) -> Snapshot:

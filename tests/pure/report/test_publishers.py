@@ -8,14 +8,12 @@ import plotly.graph_objects
 import pytest
 
 from pubstorm.play.directory import RunDirectory
-from pubstorm.report import document_of, load_result, write_reports
-from pubstorm.report.key_figures import key_figures
-from pubstorm.report.markdown import markdown
+from pubstorm.report import load_result, write_reports
 from pubstorm.report.publishers import publishers, subscribers
 from pubstorm.report.tables import facts
 from pubstorm.report.watched import processes
+from pubstorm.result import Result
 from tests.kit.example_publisher import write_publisher_run
-from tests.kit.example_run import Shape, write_run
 from tests.kit.reading import Page
 
 
@@ -49,21 +47,12 @@ def test_subscribers_show_what_each_of_them_received(folder: Path) -> None:
     assert rows[2][5] == "48 %"
 
 
-def test_a_run_of_mqtt_says_nothing_of_publishers(tmp_path: Path) -> None:
-    result = write_run(tmp_path, Shape(duration_s=20))
-    assert publishers(result).texts == () == subscribers(result).texts
-    names = [figure.name for figure in key_figures(result)]
-    assert "received by each subscriber" not in names
-    assert "Subscribers" not in markdown(document_of(result))
+def test_a_run_of_mqtt_says_nothing_of_publishers(plain_run: Result) -> None:
+    assert publishers(plain_run).texts == () == subscribers(plain_run).texts
 
 
-def test_key_figures_are_those_of_a_publisher(folder: Path) -> None:
+def test_a_publisher_is_the_target(folder: Path) -> None:
     result = load_result(folder)
-    found = {figure.name: figure.value.replace("\u202f", " ") for figure in key_figures(result)}
-    assert found["received by each subscriber"] == "942 /s"
-    assert found["CPU of feed"] == "94 %"
-    assert found["busiest thread of feed"] == "71 %"
-    assert "generator late p99" not in found
     assert facts(result)[0].value == "zmq://127.0.0.1:40001 (libzmq 4.3.5)"
     assert processes(result).title == "Publishers, host and agents under load"
 
@@ -82,9 +71,3 @@ def test_the_page_shows_what_each_received_over_time(folder: Path) -> None:
     assert "feed all" in [trace["name"] for trace in page.figures["process-cpu"]["data"]]
     for key, figure in page.figures.items():
         assert plotly.graph_objects.Figure(data=figure["data"], layout=figure["layout"]).data, key
-
-
-def test_drops_on_purpose_are_distinguished(folder: Path) -> None:
-    evidence = load_result(folder).verdict.evidence
-    assert any("feed dropped 0.90 % of the deliveries to subscriber/rest" in e for e in evidence)
-    assert any("read slowly on purpose" in e for e in evidence)

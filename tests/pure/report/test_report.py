@@ -19,6 +19,7 @@ from pubstorm.quantities import (
     span_text,
 )
 from pubstorm.report import document_of
+from pubstorm.report.document import Document
 from pubstorm.report.markdown import markdown
 from pubstorm.report.summary import success_text
 from pubstorm.report.tables import deliveries, flows
@@ -32,6 +33,7 @@ from pubstorm.result import (
     PhaseStatus,
     Result,
     SearchResult,
+    Series,
     Statistics,
     Watched,
 )
@@ -40,16 +42,26 @@ from pubstorm.result.figures.thresholds import parse_threshold
 from pubstorm.result.problems import problems
 from pubstorm.result.verdict import evaluate_run
 from tests.kit.example_fleet import fleet_parts, fleet_stages
+from tests.kit.example_publisher import write_publisher_run
 from tests.kit.example_search import search_of, trials
+from tests.kit.example_series import write_series
 from tests.kit.golden import agree
 from tests.kit.measured import DELIVERIES, MeasuredMaker, phase
 
 PAGES = Path(__file__).parent / "pages"
 
 
-def page(result: Result, width: int = 100) -> str:
+def figures(document: Document) -> str:
+    """The key figures, first those that stand at the top."""
+    found = (*document.key_figures, *document.more_figures)
+    return "".join(
+        f"{each.name}: {each.value} {each.status or '–'} ({each.note})\n" for each in found
+    )
+
+
+def page(document: Document, width: int = 100) -> str:
     console = Console(width=width, file=StringIO(), color_system=None, force_terminal=True)
-    render(document_of(result), console)
+    render(document, console)
     assert isinstance(console.file, StringIO)
     lines = console.file.getvalue().splitlines()
     return "\n".join(line.rstrip() for line in lines) + "\n"
@@ -192,17 +204,27 @@ def search() -> SearchResult:
     return search_of(trials=tuple(played[number - 1] for number in (4, 5, 9, 10, 11, 13)))
 
 
+@pytest.fixture
+def series(tmp_path: Path) -> Series:
+    return write_series(tmp_path)
+
+
+@pytest.fixture
+def publisher(tmp_path: Path) -> Result:
+    return write_publisher_run(tmp_path)
+
+
 @pytest.mark.parametrize("name", [each.name for each in sorted(PAGES.iterdir())])
 def test_a_whole_page_is_that_of_its_golden_file(name: str, request: pytest.FixtureRequest) -> None:
     stem, _, kind = name.partition(".")
-    result = request.getfixturevalue(stem)
-    agree(PAGES / name, markdown(document_of(result)) if kind == "md" else page(result))
+    document = document_of(request.getfixturevalue(stem))
+    agree(PAGES / name, {"md": markdown, "txt": page, "figures": figures}[kind](document))
 
 
 @pytest.mark.parametrize("name", ["passed", "failed", "fleet", "perturbed"])
 def test_a_page_fits_its_width_but_for_paths(name: str, request: pytest.FixtureRequest) -> None:
     for width in (80, 100):
-        found = page(request.getfixturevalue(name), width)
+        found = page(document_of(request.getfixturevalue(name)), width)
         assert max(map(len, found.splitlines())) <= width
 
 
@@ -246,15 +268,15 @@ def test_text_of_users_is_no_markup(measured: MeasuredMaker) -> None:
     population = measured().populations["device"]
     run = measured(populations={"[red]x[/red]|y": population}, name="[bold]*z*")
     result = Result.of(run, evaluate_run(run, []))
-    assert "[red]x[/red]|y" in page(result)
-    assert "[bold]*z*" in page(result)
+    assert "[red]x[/red]|y" in page(document_of(result))
+    assert "[bold]*z*" in page(document_of(result))
     assert "| [red]x[/red]\\|y |" in markdown(document_of(result))
 
 
 def test_a_run_of_nothing_has_a_page(measured: MeasuredMaker) -> None:
     run = measured(populations={}, flows=(), stages=())
     result = Result.of(run, evaluate_run(run, []))
-    assert "PASS" in page(result)
+    assert "PASS" in page(document_of(result))
     assert "PASS" in markdown(document_of(result))
 
 

@@ -63,7 +63,7 @@ def back(run: Run, *qos: int) -> float:
 
 
 def limits(name: str, *more: str) -> tuple[str, str]:
-    """What a broker that was killed held is lost."""
+    """Thresholds of a run whose killed broker loses what it held."""
     lines = [f"clients_back.all@{name} < 1min", f"drained@{name} < 1min", "loss < 50%", *more]
     return "--set", f"thresholds={json.dumps(lines)}"
 

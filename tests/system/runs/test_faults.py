@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -194,29 +194,37 @@ def test_a_run_whose_folder_goes_away_has_no_result_and_ends_with_3(
     assert (renamed / "snapshots.jsonl").stat().st_size > 0
 
 
+AGENT = "fleet.agents=1"
 FEW_PORTS = """
 ip link set lo up && echo 40000 40099 > /proc/sys/net/ipv4/ip_local_port_range && exec "$@"
 """
 
 
+class Shortage(NamedTuple):
+    """A shortage of this host, and what comes of it."""
+
+    prefix: tuple[str, ...]
+    """Words before the command."""
+    settings: str
+    reason: str
+    connected: int | None
+    """Clients that are connected all the same; None if it is some of them."""
+
+
 @pytest.mark.parametrize(
-    ("prefix", "settings", "reason", "connected"),
+    "shortage",
     [
-        (("sh", "-c", 'ulimit -n 300; exec "$@"', "sh"), "fleet.agents=1", "no_descriptors", None),
+        Shortage(("sh", "-c", 'ulimit -n 300; exec "$@"', "sh"), AGENT, "no_descriptors", None),
         # Of the hundred ports the broker listens on two: for clients, and for its counts.
-        (("unshare", "--net", "sh", "-c", FEW_PORTS, "sh"), "seed=1", "no_ports", 98),
-        ((), "sources=203.0.113.7", "bad_source", 0),
+        Shortage(("unshare", "--net", "sh", "-c", FEW_PORTS, "sh"), AGENT, "no_ports", 98),
+        Shortage((), "sources=203.0.113.7", "bad_source", 0),
     ],
     ids=["descriptors", "ports", "source address"],
 )
 def test_what_this_host_is_short_of_is_named(
-    prefix: tuple[str, ...],
-    settings: str,
-    reason: str,
-    connected: int | None,
-    run: Play,
-    mosquitto: MosquittoMaker,
+    shortage: Shortage, run: Play, mosquitto: MosquittoMaker
 ) -> None:
+    prefix, settings, reason, connected = shortage
     if prefix and subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
         pytest.skip("a network of its own needs root, unshare and ip")
     own = "topology: {brokers: {ours: {kind: embedded}}}"

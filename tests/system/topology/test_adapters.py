@@ -4,7 +4,6 @@ comes back where it was, and leaves nothing, however it ends."""
 from __future__ import annotations
 
 import asyncio
-import queue
 import shutil
 import signal
 import socket
@@ -17,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paho.mqtt.client import Client, MQTTMessage
-from paho.mqtt.enums import CallbackAPIVersion
 
 from pubstorm.errors import TopologyError
 from pubstorm.host.binaries import broker_path
 from pubstorm.scenario.topology import Federation
 from pubstorm.topology.adapters import ADAPTERS, CommandBroker, mosquitto, nats, rabbitmq
 from pubstorm.topology.broker import BrokerProcess, Place
+from pubstorm.topology.observer import Login
 from tests.kit.ports import free_port
+from tests.system.topology.clients import ANONYMOUS, client
 
 DEADLINE_S = 60.0
 PROGRAMS: Mapping[str, Callable[[], str | None]] = {
@@ -35,8 +34,9 @@ PROGRAMS: Mapping[str, Callable[[], str | None]] = {
     "nats": nats.find_nats,
     "command": lambda: str(broker_path()),
 }
-one_rabbitmq = pytest.mark.xdist_group("heavy")
-KINDS = [pytest.param(k, marks=one_rabbitmq) if k == "rabbitmq" else k for k in ADAPTERS]
+slow = pytest.mark.slow("RabbitMQ takes 10 s to start")
+KINDS = [pytest.param(kind, marks=slow if kind == "rabbitmq" else ()) for kind in ADAPTERS]
+CUSTOMER = Login("customer-1:guest", "guest")
 
 
 def place_of(kind: str, folder: Path, **more: Any) -> Place:
@@ -106,42 +106,17 @@ def listens(port: int) -> bool:
 
 
 def passes_messages(
-    broker: BrokerProcess, publisher: str | None = None, subscriber: str | None = None
+    broker: BrokerProcess, publisher: Login = ANONYMOUS, subscriber: Login = ANONYMOUS
 ) -> None:
-    """A message reaches a subscriber; None is an anonymous client, others are user names."""
-    came: queue.Queue[bytes] = queue.Queue()
-    acknowledged: queue.Queue[int] = queue.Queue()
-
-    def client(user: str | None) -> Client:
-        made = Client(CallbackAPIVersion.VERSION2, client_id=f"c-{user}-{time.monotonic_ns()}")
-        if user is not None:
-            made.username_pw_set(user, "guest")
-        made.connect(broker.host, broker.port)
-        made.loop_start()
-        return made
-
-    def receive(client: Client, userdata: object, message: MQTTMessage) -> None:
-        del client, userdata
-        came.put(bytes(message.payload))
-
-    receiver, sender = client(subscriber), client(publisher)
-    receiver.on_message = receive
-    receiver.on_subscribe = lambda *args: acknowledged.put(args[2])
-    try:
-        wait_until(receiver.is_connected)
-        receiver.subscribe("to/#", 1)
-        acknowledged.get(timeout=DEADLINE_S)
-        wait_until(sender.is_connected)
+    """A message reaches a subscriber."""
+    with client(broker.port, subscriber) as receiver, client(broker.port, publisher) as sender:
+        receiver.subscribe("to/#")
         if publisher == subscriber:
-            sender.publish("to/me", b"hello", 1)
-        else:
+            sender.publish("to/me", b"hello")
+        while receiver.messages.empty() and publisher != subscriber:
             # Where brokers pass on that somebody has subscribed, it takes them a moment.
-            wait_until(lambda: bool(sender.publish("to/me", b"hello", 1)) and not came.empty())
-        assert came.get(timeout=DEADLINE_S) == b"hello"
-    finally:
-        for each in (receiver, sender):
-            each.disconnect()
-            each.loop_stop()
+            sender.publish("to/me", b"hello")
+        assert receiver.next()[:2] == ("to/me", b"hello")
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -151,24 +126,28 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.slow("RabbitMQ starts twice")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_broker_serves_clients_and_comes_back_where_it_was(kind: str, tmp_path: Path) -> None:
+    """RabbitMQ federates virtual hosts in both directions."""
     port = free_port()
+
+    more = {"federation": Federation(vhosts=2, direction="both")} if kind == "rabbitmq" else {}
 
     async def use(broker: BrokerProcess) -> None:
         assert broker.port == port
         assert (broker.version != "") == (kind != "command")
         await asyncio.to_thread(passes_messages, broker)
+        for way in [(CUSTOMER, ANONYMOUS), (ANONYMOUS, CUSTOMER)] if more else []:
+            await asyncio.to_thread(passes_messages, broker, *way)
         pid, process_tree = broker.pid, process_tree_of(broker.pid)
         broker.send(signal.SIGKILL)
-        assert "was killed by signal 9" in await broker.ending()
+        assert "signal 9" in await broker.ending()
         await asyncio.to_thread(wait_until, lambda: not process_tree & living())
         await broker.restart()
         assert broker.port == port and broker.pid != pid
         await asyncio.to_thread(passes_messages, broker)
 
-    with_broker(place_of(kind, tmp_path, port=port), kind, use)
+    with_broker(place_of(kind, tmp_path, port=port, **more), kind, use)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -227,64 +206,6 @@ def test_a_broker_ends_with_a_pubstorm_that_is_killed(kind: str, tmp_path: Path)
     assert not listens(port)
 
 
-@one_rabbitmq
-def test_rabbitmq_federates_virtual_hosts_in_both_directions(tmp_path: Path) -> None:
-    place = place_of("rabbitmq", tmp_path, federation=Federation(vhosts=2, direction="both"))
-
-    async def use(broker: BrokerProcess) -> None:
-        customer = "customer-1:guest"
-        await asyncio.to_thread(passes_messages, broker, customer, None)
-        await asyncio.to_thread(passes_messages, broker, None, customer)
-
-    with_broker(place, "rabbitmq", use)
-
-
-@pytest.mark.parametrize(("direction", "at"), [("out", "/"), ("in", "customer-0")])
-def test_links_are_where_messages_go_to(direction: str, at: str) -> None:
-    federation = Federation.model_validate({"vhosts": 1, "direction": direction})
-    made: Any = rabbitmq.definitions_of(federation)
-    assert [link["vhost"] for link in made["parameters"]] == [at]
-    assert [policy["vhost"] for policy in made["policies"]] == [at]
-
-
-def test_definitions_of_a_federation_have_a_link_for_each_customer() -> None:
-    federation = Federation(vhosts=3, direction="both")
-    made: Any = rabbitmq.definitions_of(federation)
-    assert [vhost["name"] for vhost in made["vhosts"]] == [
-        "/",
-        *(f"customer-{n}" for n in range(3)),
-    ]
-    uris = [(link["vhost"], link["value"]["uri"]) for link in made["parameters"]]
-    assert uris[:2] == [("/", "amqp:///customer-0"), ("customer-0", "amqp:///%2F")]
-    assert len(uris) == 6
-    assert len(made["policies"]) == 4
-
-
-def test_settings_of_rabbitmq_win_but_for_the_listener() -> None:
-    settings = {"mqtt.allow_anonymous": False, "mqtt.listeners.tcp.1": 1, "mqtt.prefetch": 10}
-    ours = {"mqtt.listeners.tcp.1": "127.0.0.1:4711"}
-    lines = rabbitmq.configuration(settings, ours).splitlines()
-    assert "mqtt.allow_anonymous = false" in lines
-    assert "mqtt.prefetch = 10" in lines
-    assert "mqtt.listeners.tcp.1 = 127.0.0.1:4711" in lines
-    assert "listeners.tcp = none" in lines
-    assert len({line.partition(" ")[0] for line in lines}) == len(lines)
-    assert "listeners.tcp = none" not in rabbitmq.configuration({"listeners.tcp.1": 5672}, ours)
-
-
-def test_a_dot_in_a_setting_of_nats_is_a_block() -> None:
-    settings = {"mqtt.ack_wait": "10s", "max_payload": "2MB", "debug": True, "mqtt.port": 1}
-    text = nats.configuration(settings, {"mqtt.port": 4711})
-    assert text.splitlines() == [
-        "mqtt {",
-        "  ack_wait: 10s",
-        "  port: 4711",
-        "}",
-        "max_payload: 2MB",
-        "debug: true",
-    ]
-
-
 def test_a_start_of_rabbitmq_that_failed_is_explained_by_its_first_error(tmp_path: Path) -> None:
     place = place_of("rabbitmq", tmp_path, settings={"no.such.setting": 1})
 
@@ -309,15 +230,3 @@ def test_what_a_command_starts_is_gone_with_it(
         "command",
         lambda broker: passes_messages(broker),
     )
-
-
-def test_a_missing_program_is_an_error_with_the_fix(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rabbitmq, "find_rabbitmq", lambda *_: None)
-    monkeypatch.setattr(nats, "find_nats", lambda _: None)
-    for kind in ("rabbitmq", "nats"):
-        with pytest.raises(TopologyError, match="is not installed") as caught:
-            ADAPTERS[kind](Place(name="b-0", folder=tmp_path)).program()
-        assert caught.value.exit_code == 2
-        assert "apt-get install" in str(caught.value.hint)

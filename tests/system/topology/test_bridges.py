@@ -4,25 +4,23 @@ with what the run made, and are down and up again when the main broker is."""
 from __future__ import annotations
 
 import asyncio
-import queue
+import contextlib
 import re
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from paho.mqtt.client import Client, MQTTMessage
-from paho.mqtt.enums import CallbackAPIVersion
 
 from pubstorm.contract.plan import Plan
 from pubstorm.contract.target import Target
 from pubstorm.errors import BinaryError
-from pubstorm.host.binaries import broker_path, proxy_path
+from pubstorm.host.binaries import proxy_path
 from pubstorm.host.keys.listener import psk_settings
 from pubstorm.host.keys.psk import new_keys, psk_text
+from pubstorm.measure.monitors import MonitorError
 from pubstorm.measure.monitors.bridges import BridgeMonitor
 from pubstorm.plan import provisional_plan
 from pubstorm.play.clean_start.bridges import remove_bridges
@@ -35,19 +33,19 @@ from pubstorm.topology.bridges import Bridges
 from pubstorm.topology.bridges.links import LinkState
 from pubstorm.topology.broker import Place
 from pubstorm.topology.observer import Login
+from tests.system.topology.clients import ANONYMOUS, PATIENCE_S, client
 
 pytestmark = pytest.mark.skipif(
     mosquitto.find_mosquitto() is None, reason="mosquitto is not installed"
 )
 
-BOXES = 5
-ANONYMOUS = Login()
+BOXES = 3
 SCENARIO = """\
 {target}
 topology:
   brokers:
     {cloud}
-    boxes: {{kind: mosquitto, count: 5}}
+    boxes: {{kind: mosquitto, count: 3}}
   bridges:
     uplink:
       from: boxes
@@ -112,41 +110,6 @@ def with_bridges(
     return asyncio.run(run())
 
 
-class Receiver:
-    """A client of a test, and what it got."""
-
-    def __init__(self) -> None:
-        self.client = Client(CallbackAPIVersion.VERSION2)
-        self.messages: queue.Queue[MQTTMessage] = queue.Queue()
-        self.ready: queue.Queue[int] = queue.Queue()
-        self.client.on_message = lambda _c, _d, message: self.messages.put(message)
-        self.client.on_connect = lambda *_: self.ready.put(0)
-        self.client.on_subscribe = lambda *_: self.ready.put(0)
-
-    def subscribe(self, topic: str, qos: int) -> None:
-        self.client.subscribe(topic, qos)
-        self.ready.get(timeout=5)
-
-    def next(self) -> tuple[str, bytes, int]:
-        message = self.messages.get(timeout=5)
-        return message.topic, bytes(message.payload), message.qos
-
-
-@contextmanager
-def client(port: int, login: Login = ANONYMOUS) -> Iterator[Receiver]:
-    receiver = Receiver()
-    if login.username is not None:
-        receiver.client.username_pw_set(login.username, login.password)
-    receiver.client.connect("127.0.0.1", port)
-    receiver.client.loop_start()
-    try:
-        receiver.ready.get(timeout=5)
-        yield receiver
-    finally:
-        receiver.client.disconnect()
-        receiver.client.loop_stop()
-
-
 def all_up(started: Started) -> bool:
     return [(result.up, result.bridges) for result in started.bridges.results()] == [(BOXES, BOXES)]
 
@@ -157,9 +120,9 @@ def crosses(started: Started, number: int, qos: int) -> None:
     with client(cloud, started.login()) as main, client(box) as small:
         main.subscribe(f"box/{number}/up/#", 2)
         small.subscribe("down/#", 2)
-        small.client.publish("up/x", b"hello", qos)
+        small.publish("up/x", b"hello", qos)
         assert main.next() == (f"box/{number}/up/x", b"hello", qos)
-        main.client.publish(f"box/{number}/down/y", b"there", qos)
+        main.publish(f"box/{number}/down/y", b"there", qos)
         assert small.next() == ("down/y", b"there", qos)
         assert main.messages.empty()
 
@@ -172,13 +135,13 @@ def test_all_bridges_come_up_are_counted_and_carry_every_qos(tmp_path: Path) -> 
         assert list(started.bridges.missing()) == []
         await started.bridges.up(1.0, said.append)
         for qos in (0, 1, 2):
-            await asyncio.to_thread(crosses, started, 3, qos)
+            await asyncio.to_thread(crosses, started, 2, qos)
 
     with_bridges(scenario_of(), tmp_path, look)
-    assert said == ["5 of 5 bridges up"]
+    assert said == ["3 of 3 bridges up"]
 
 
-@pytest.mark.parametrize("protocol", ["mqttv31", "mqttv311", "mqttv50"])
+@pytest.mark.parametrize("protocol", ["mqttv31", "mqttv50"])
 def test_every_protocol_version_comes_up(tmp_path: Path, protocol: str) -> None:
     async def look(started: Started) -> None:
         assert all_up(started)
@@ -190,35 +153,27 @@ def test_every_protocol_version_comes_up(tmp_path: Path, protocol: str) -> None:
 
 @pytest.mark.parametrize("mode", ["server", "mutual", "psk"])
 def test_bridges_come_up_with_keys_that_the_run_made(tmp_path: Path, mode: str) -> None:
+    """With passwords and rights a box has its own topics only."""
+
     async def look(started: Started) -> None:
         assert all_up(started)
         await asyncio.to_thread(crosses, started, 1, 1)
+        login, cloud = started.topology.keys.bridge_login("uplink", 2), started.port("cloud-0")
+        with client(cloud, started.login()) as main, client(cloud, Login(*login)) as box:
+            main.subscribe("box/#")
+            for topic in ("box/1/up/x", "box/2/up/x"):
+                box.publish(topic, b"mine")
+            assert main.next()[0] == "box/2/up/x"
+        private = [path for path in (tmp_path / "keys").rglob("*") if path.suffix != ".crt"]
+        assert {path.stat().st_mode & 0o777 for path in private if path.is_file()} == {0o600}
 
-    with_bridges(scenario_of(cloud=f"tls: {mode}, passwords: true"), tmp_path, look)
+    rights = f'tls: {mode}, passwords: true, acl: ["pattern readwrite box/%u/#"]'
+    with_bridges(scenario_of(cloud=rights, bridge='username: "{n}"'), tmp_path, look)
     assert not (tmp_path / "keys").exists()
     configuration = tmp_path / "boxes-1" / "mosquitto.conf"
     assert "remote_password" in configuration.read_text()
     assert not re.search(r"^(remote_password|bridge_psk) ", configuration.read_text(), re.M)
     assert configuration.stat().st_mode & 0o777 == 0o600
-
-
-def test_with_passwords_and_rights_a_box_has_its_own_topics_only(tmp_path: Path) -> None:
-    rights = 'passwords: true, acl: ["pattern readwrite box/%u/#"]'
-    prefix = 'username: "{n}"'
-
-    async def look(started: Started) -> None:
-        assert all_up(started)
-        await asyncio.to_thread(crosses, started, 2, 1)
-        login, cloud = started.topology.keys.bridge_login("uplink", 2), started.port("cloud-0")
-        with client(cloud, started.login()) as main, client(cloud, Login(*login)) as box:
-            main.subscribe("box/#", 1)
-            for topic in ("box/3/up/x", "box/2/up/x"):
-                box.client.publish(topic, b"mine", 1)
-            assert main.next()[0] == "box/2/up/x"
-        for path in (tmp_path / "keys").iterdir():
-            assert path.stat().st_mode & 0o777 == 0o600
-
-    with_bridges(scenario_of(cloud=rights, bridge=prefix), tmp_path, look)
 
 
 @pytest.mark.parametrize("persistence", ["true", "false"])
@@ -229,7 +184,7 @@ def test_a_main_broker_that_is_killed_and_restarted_is_seen_at_once(
         [states] = started.bridges.states()
         monitor = BridgeMonitor(states)
         monitor.start()
-        assert [reading.value for reading in monitor.read()] == [BOXES, BOXES]
+        assert [value for _, value in read(monitor)] == [BOXES, BOXES]
         broker = started.topology.broker("cloud-0")
         # What is on a disk would come back with the broker, though no bridge is up.
         is_kept = bool(await asyncio.to_thread(kept, broker.observer_port))
@@ -239,7 +194,7 @@ def test_a_main_broker_that_is_killed_and_restarted_is_seen_at_once(
         broker.send(signal.SIGKILL)
         await broker.ending()
         down_ns = await changed(monitor, 0)
-        assert [reading.value for reading in monitor.read()] == [0]
+        assert [value for _, value in read(monitor)] == [0]
         await broker.restart()
         back_ns = time.monotonic_ns()
         started.topology.expect("cloud-0", ending=False)
@@ -249,32 +204,26 @@ def test_a_main_broker_that_is_killed_and_restarted_is_seen_at_once(
     with_bridges(scenario_of(cloud=settings), tmp_path, look)
 
 
-@pytest.mark.parametrize("mode", ["none", "server"])
-def test_bridges_that_are_cut_are_down_and_come_back(tmp_path: Path, mode: str) -> None:
+def test_bridges_that_are_cut_are_down_and_come_back(tmp_path: Path) -> None:
     async def look(started: Started) -> None:
         [states] = started.bridges.states()
         monitor = BridgeMonitor(states)
         monitor.start()
         links = started.bridges.links
-        await links.set("uplink", [1, 3], LinkState("close"))
+        await links.set("uplink", [1, 2], LinkState("close"))
         await changed(monitor, BOXES - 2)
-        await links.set("uplink", [1, 3], LinkState())
+        await links.set("uplink", [1, 2], LinkState())
         await changed(monitor, BOXES)
-        await asyncio.to_thread(crosses, started, 3, 1)
+        await asyncio.to_thread(crosses, started, 2, 1)
 
     try:
         proxy_path()
     except BinaryError:
         pytest.skip("pubstorm-proxy is not built")
-    with_bridges(scenario_of(cloud=f"tls: {mode}"), tmp_path, look, frozenset({"uplink"}))
+    with_bridges(scenario_of(cloud="tls: server"), tmp_path, look, frozenset({"uplink"}))
 
 
 def test_a_main_broker_may_be_of_another_kind(tmp_path: Path) -> None:
-    try:
-        broker_path()
-    except BinaryError:
-        pytest.skip("pubstorm-broker is not built")
-
     async def look(started: Started) -> None:
         assert all_up(started)
         await asyncio.to_thread(crosses, started, 1, 1)
@@ -293,9 +242,8 @@ def test_bridges_that_do_not_come_up_are_named_after_a_while(
     async def look(started: Started) -> None:
         [result] = started.bridges.results()
         assert (result.up, result.bridges) == (0, BOXES)
-        assert list(started.bridges.missing()) == [
-            "5 of 5 bridges uplink are not up: boxes-0, boxes-1, boxes-2, boxes-3, boxes-4"
-        ]
+        [line] = started.bridges.missing()
+        assert all(f"boxes-{n}" in line for n in range(BOXES))
 
     wrong = "settings: {remote_password: wrong}"
     with_bridges(scenario_of(cloud="passwords: true", bridge=wrong), tmp_path, look)
@@ -324,7 +272,7 @@ stages: [connect]
                 receiver.subscribe("+/a", 0)
             for box, topic in (("boxes-1", "1/a"), ("others-0", "o/a")):
                 with client(started.port(box)) as small:
-                    small.client.publish("a", b"x")
+                    small.publish("a", b"x", 0)
                     assert main.next() == (topic, b"x", 0)
             assert side.next() == ("1/a", b"x", 0)
             assert side.messages.empty()
@@ -355,7 +303,7 @@ def test_an_external_target_is_bridged_to_and_left_as_it_was(tmp_path: Path) -> 
             stale_state = await remove_bridges(bridges.outside())
             assert [(each.what, each.total) for each in stale_state] == [("sessions", BOXES)]
             assert await asyncio.to_thread(kept, main.port) == ["else/where"]
-            assert await asyncio.to_thread(session_of, main.port, "uplink-3") is False
+            assert await asyncio.to_thread(session_of, main.port, "uplink-2") is False
         finally:
             await main.stop()
 
@@ -375,12 +323,12 @@ def test_pre_shared_keys_of_an_external_target_are_looked_up(tmp_path: Path) -> 
         await main.start()
 
         def receive(started: Started) -> None:
-            assert "pre-shared keys" in next(started.bridges.missing())
-            with client(main.observer_port) as cloud, client(started.port("boxes-4")) as small:
-                cloud.subscribe("pubstorm/bridge/uplink/4", 0)
+            assert list(started.bridges.missing())
+            with client(main.observer_port) as cloud, client(started.port("boxes-2")) as small:
+                cloud.subscribe("pubstorm/bridge/uplink/2")
                 assert cloud.next()[1] == b"1"
-                cloud.subscribe("box/4/up/x", 0)
-                small.client.publish("up/x", b"hello", 0)
+                cloud.subscribe("box/2/up/x")
+                small.publish("up/x", b"hello", 0)
                 assert cloud.next()[1] == b"hello"
 
         async def look(started: Started) -> None:
@@ -401,14 +349,14 @@ def test_pre_shared_keys_of_an_external_target_are_looked_up(tmp_path: Path) -> 
 
 def keep(port: int, topic: str) -> None:
     with client(port) as receiver:
-        receiver.client.publish(topic, b"1", 1, retain=True).wait_for_publish(5)
+        receiver.publish(topic, b"1", retain=True)
 
 
 def kept(port: int) -> list[str]:
     """Topics of all retained messages."""
     with client(port) as receiver:
         receiver.subscribe("#", 0)
-        receiver.client.publish("last", b"", 0)
+        receiver.publish("last", b"", 0)
         return list(iter(lambda: receiver.next()[0], "last"))
 
 
@@ -420,11 +368,18 @@ def session_of(port: int, client_id: str) -> bool:
         return one.session_present
 
 
+def read(monitor: BridgeMonitor) -> list[tuple[int, float]]:
+    """Instants and values since the last look; an observer that is away is no matter."""
+    found: list[tuple[int, float]] = []
+    with contextlib.suppress(MonitorError):
+        found.extend((reading.at_ns, reading.value) for reading in monitor.read())
+    return found
+
+
 async def changed(monitor: BridgeMonitor, wanted: int) -> int:
     """The instant at which so many are up."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
-            found = [reading.at_ns for reading in monitor.read() if reading.value == wanted]
-            if found:
+            if found := [at_ns for at_ns, value in read(monitor) if value == wanted]:
                 return found[0]
             await asyncio.sleep(0.02)

@@ -5,21 +5,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-import queue
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from functools import partial
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 import psutil
 import pytest
-from paho.mqtt.client import Client, MQTTMessage
-from paho.mqtt.enums import CallbackAPIVersion
 
 from pubstorm.errors import TopologyError
 from pubstorm.host.preflight.network import NetworkHost
@@ -31,16 +27,17 @@ from pubstorm.topology.adapters import MosquittoBroker
 from pubstorm.topology.bridges import network as network_module
 from pubstorm.topology.bridges.network import NAMESPACES, Network, Networks, remove_namespace
 from pubstorm.topology.broker import Place
+from tests.system.topology.clients import client
 
 HOST = NetworkHost.here(("netem", "tbf"))
 HAS = HOST.disciplines or frozenset()
-SMALL_BROKERS = 3
+SMALL_BROKERS = 2
 KEEP_ALIVE_S = 5
 TIMEOUT_S = 30.0
 """Time limit for an expected change on a busy machine."""
 
 pytestmark = [
-    pytest.mark.xdist_group("heavy"),
+    pytest.mark.xdist_group("networks"),
     pytest.mark.skipif(
         not HOST.makes_namespaces or "tbf" not in HAS,
         reason="this host or user makes no network namespaces with tbf",
@@ -271,51 +268,6 @@ populations: {device: {clients: 1, at: boxes, publications: [{topic: a, rate: 1/
     asyncio.run(run())
 
 
-def keep(
-    messages: queue.Queue[tuple[str, bytes]], _client: Client, _data: object, message: MQTTMessage
-) -> None:
-    messages.put((message.topic, bytes(message.payload)))
-
-
-class Observer:
-    """A client that keeps what it receives."""
-
-    def __init__(self, broker: MosquittoBroker) -> None:
-        self.messages: queue.Queue[tuple[str, bytes]] = queue.Queue()
-        self.client = Client(CallbackAPIVersion.VERSION2)
-        self.client.on_message = partial(keep, self.messages)
-        ready = queue.Queue[None]()
-        self.client.on_subscribe = lambda *_: ready.put(None)
-        self.client.connect(broker.host, broker.port)
-        self.client.loop_start()
-        self.client.subscribe([("up/#", 1), ("state/#", 1)])
-        ready.get(timeout=TIMEOUT_S)
-
-    def publish(self, topic: str, payload: str) -> None:
-        self.client.publish(topic, payload, qos=1).wait_for_publish(TIMEOUT_S)
-
-    def expect(self, messages: set[tuple[str, bytes]]) -> set[tuple[str, bytes]]:
-        """Takes messages until all of these have come, and returns all that it took."""
-        taken: set[tuple[str, bytes]] = set()
-        while not messages <= taken:
-            taken.add(self.messages.get(timeout=TIMEOUT_S))
-        return taken
-
-    def close(self) -> None:
-        self.client.disconnect()
-        self.client.loop_stop()
-
-
-@contextmanager
-def watching(*brokers: MosquittoBroker) -> Iterator[list[Observer]]:
-    observers = [Observer(broker) for broker in brokers]
-    try:
-        yield observers
-    finally:
-        for observer in observers:
-            observer.close()
-
-
 def bridged(number: int, network: Network, port: int) -> str:
     """The configuration of one bridge."""
     return f"""\
@@ -368,22 +320,25 @@ def test_bridges_cross_the_link_and_an_unplugged_one_is_silent(tmp_path: Path) -
 
     async def run() -> None:
         async with bridges(tmp_path, rate="10Mbit/s") as (network, brokers):
-            with watching(*brokers) as (main, *boxes):
-                await asyncio.to_thread(main.expect, all_of("state", b"1"))
+            with ExitStack() as stack:
+                main, *boxes = (
+                    stack.enter_context(client(broker.port, host=broker.host)) for broker in brokers
+                )
+                main.subscribe("up/#")
+                main.subscribe("state/#")
+                await asyncio.to_thread(main.expect, *all_of("state", b"1"))
                 for n, box in enumerate(boxes):
-                    box.publish(f"up/{n}", "before")
-                await asyncio.to_thread(main.expect, all_of("up", b"before"))
-
+                    box.publish(f"up/{n}", b"before")
+                await asyncio.to_thread(main.expect, *all_of("up", b"before"))
                 await network.unplug()
                 # Clients are served as before, and the small brokers keep what they have.
                 for n, box in enumerate(boxes):
-                    box.publish(f"up/{n}", "meanwhile")
+                    box.publish(f"up/{n}", b"meanwhile")
                 # The main broker receives nothing, until its time-out ends.
-                received = await asyncio.to_thread(main.expect, all_of("state", b"0"))
+                received = await asyncio.to_thread(main.expect, *all_of("state", b"0"))
                 assert received == all_of("state", b"0")
-
                 await network.plug()
                 back = all_of("state", b"1") | all_of("up", b"meanwhile")
-                await asyncio.to_thread(main.expect, back)
+                await asyncio.to_thread(main.expect, *back)
 
     asyncio.run(run())

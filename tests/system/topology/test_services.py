@@ -17,7 +17,7 @@ from pubstorm.plan import provisional_plan
 from pubstorm.scenario import Scenario, parse_scenario
 from pubstorm.topology import BrokerDied, BrokerEvent, Topology
 from pubstorm.topology.services import redis as redis_service
-from pubstorm.topology.services.redis import configuration, find_redis
+from pubstorm.topology.services.redis import find_redis
 from pubstorm.topology.started import STARTED_FILE, read_record
 from tests.kit.ports import free_port
 
@@ -191,11 +191,3 @@ def test_who_is_not_written_may_have_another_password(tmp_path: Path) -> None:
         else:
             with pytest.raises(UsageError, match="found two passwords"):
                 topology.services.prepare(provisional_plan(scenario))
-
-
-def test_settings_of_the_user_win_but_for_address_and_port() -> None:
-    settings = {"save": "60 1", "port": 1, "maxmemory": "1gb", "rename-command": ["A B", "C D"]}
-    lines = configuration(settings, {"port": 7}).splitlines()
-    assert {"save 60 1", "port 7", "maxmemory 1gb", "appendonly no"} <= {*lines}
-    assert lines.count("rename-command A B") == lines.count("rename-command C D") == 1
-    assert sum(line.startswith("port") for line in lines) == 1

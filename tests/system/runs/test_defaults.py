@@ -16,8 +16,8 @@ populations:
   device: {{clients: 8, publications: [{{topic: "data/{{n}}", rate: 10/s, qos: 1}}]}}
 stages:
   - connect: {{populations: [backend]}}
-  - connect: {{populations: [device], timeout: 500ms}}
-  - publish: 1s
+  - connect: {{populations: [device], timeout: 1s}}
+  - publish: 500ms
 drain: 500ms
 snapshot_interval: 200ms
 clean_start: skip
@@ -43,11 +43,8 @@ def test_topics_that_lead_nowhere_are_evidence_and_fail_thresholds_about_them(
     verdict = run.result()["verdict"]
     (own, *_) = verdict["thresholds"]
     assert (own["passed"], own["found"]) == (False, None)
-    assert "no publication matches the filters of backend" in own["text"]
-    assert (
-        "populations.backend.subscriptions.0: no publication matches the filter 'date/#'"
-        in (verdict["evidence"])
-    )
+    place = "populations.backend.subscriptions.0: "
+    assert any(fact.startswith(place) and "date/#" in fact for fact in verdict["evidence"])
 
 
 def test_loss_and_clients_that_never_connect_fail_a_run_without_thresholds(

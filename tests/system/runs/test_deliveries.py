@@ -37,6 +37,7 @@ def shared(shared_run: Play) -> tuple[dict[str, Any], Path]:
 
 def test_agents_share_the_load_exactly(shared: tuple[dict[str, Any], Path]) -> None:
     result, _ = shared
+    assert result["headroom"] is None, "the host is not calibrated"
     assert [agent["clients"] for agent in result["fleet"]["agents"]] == [18, 18, 16]
     assert result["populations"]["device"]["sent_total"] == 50 * 20
     assert result["populations"]["backend"]["received_total"] == 2 * 50 * 20

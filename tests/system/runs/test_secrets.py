@@ -19,7 +19,7 @@ populations:
     {clients: 1, username: a, password: in-the-file-1, publications: [{topic: t, rate: 10/s}]}
   given: {clients: 1, username: b, password: x}
   named: {clients: 1, username: c, password: "${env:SECRET_OF_THE_TEST}"}
-stages: [connect, publish: 1s]
+stages: [connect, publish: 200ms]
 """
 SECRETS = ("in-the-file-1", "by-an-option-2", "by-a-variable-3")
 

@@ -11,6 +11,8 @@ from tests.kit.runs import ANY_SPEED, DATA_ONLY
 
 PAGE = (Path(__file__).parents[3] / "docs/tutorial/first-scenario.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^```yaml\n# (\S+)\n(.*?)^```", PAGE, re.M | re.S))
+QUICK = ("--set", "stages.1.publish=1s")
+"""Options of runs whose thresholds name no number of messages."""
 COMMANDS = re.findall(r"^```console\n\$ pubstorm ([^\n]+)\n(.*?)^```", PAGE, re.M | re.S)
 NUMBER = re.compile(r"[+±≥]?\d[\d\u202f,.:-]*(?: ?(?:ns|µs|ms|s|min|%|[kMGKT]?i?B)\b(?:/s)?|%)?")
 FRAME = re.compile(r"[│╭╮╰╯─━]+")
@@ -34,9 +36,11 @@ def test_each_command_prints_what_the_tutorial_shows(
     tmp_path: Path, command: str, shown: str
 ) -> None:
     for name, text in FILES.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
+        # A latency of more than a second is no failure of a busy machine.
+        (tmp_path / name).write_text(text.replace("p99 < 1s", "p99 < 1min"), encoding="utf-8")
     words = shlex.split(command)
-    words += [*ANY_SPEED, *DATA_ONLY] if words[0] == "run" else []
+    if words[0] == "run":
+        words += [*ANY_SPEED, *DATA_ONLY, *(() if "acked ==" in FILES[words[1]] else QUICK)]
     played = program.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=180)
     assert played.returncode == (1 if "misspelt" in command else 0), played.stderr
     printed, position = " ".join(map(seen, played.stdout.splitlines())), 0

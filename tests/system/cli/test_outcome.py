@@ -1,4 +1,4 @@
-"""The output of `pubstorm run`: one screen, tables, or JSON, as options ask for it."""
+"""Whole runs of `pubstorm bench`: its outcome as JSON, and the scenario that it prints."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import jsonschema
-import pytest
 
 from tests.kit import program
 from tests.kit.starved import passes
@@ -17,14 +16,11 @@ ANY_SPEED = ("--set", "validity.lateness_p99=1min", "--set", "validity.busy=100%
 
 
 def bench(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return program.run(
-        ("bench", "pairs", *words), capture_output=True, text=True, cwd=cwd, timeout=120
-    )
+    return program.run(("bench", *words), capture_output=True, text=True, cwd=cwd, timeout=120)
 
 
-@pytest.mark.slow("a whole run with its reports")
 def test_json_is_all_that_stdout_has(tmp_path: Path) -> None:
-    found = bench("-c", "5", "--for", "1s", *ANY_SPEED, "--json", cwd=tmp_path)
+    found = bench("pairs", "-c", "5", "--for", "1s", *ANY_SPEED, "--json", cwd=tmp_path)
     outcome = json.loads(found.stdout)
     jsonschema.validate(outcome, json.loads(SCHEMA.read_text()))
     result = json.loads((tmp_path / outcome["run_directory"] / "result.json").read_text())
@@ -35,19 +31,10 @@ def test_json_is_all_that_stdout_has(tmp_path: Path) -> None:
     assert "publish" in found.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--details", "--json"), "found --details and --json, allowed is one of them"),
-        (("--details", "--quiet"), "found --details and --quiet, allowed is one of them"),
-        (("--progress", "fast"), "--progress: found 'fast', allowed is a duration"),
-        (("--progress", "1ms"), "--progress: found '1ms', allowed is 1s to"),
-    ],
-)
-def test_options_that_do_not_fit_are_errors(
-    words: tuple[str, ...], message: str, tmp_path: Path
-) -> None:
-    found = bench(*words, cwd=tmp_path)
-    assert (found.returncode, found.stdout) == (2, "")
-    assert message in found.stderr
-    assert list(tmp_path.iterdir()) == []
+def test_a_printed_scenario_runs(tmp_path: Path) -> None:
+    words = ("-c", "20", "--for", "200ms", *ANY_SPEED, "--print")
+    (tmp_path / "mine.yaml").write_text(bench("fan-in", *words, cwd=tmp_path).stdout)
+    run = ("run", "mine.yaml", "--out", "run", "--no-report", "--quiet")
+    found = program.run(run, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    assert passes(found.returncode, result), found.stderr

@@ -11,13 +11,13 @@ import pytest
 import yaml
 
 from tests.kit import program
-from tests.kit.starved import passes
 
+RESULT = "result.json"
 SCENARIO = """\
 topology: {brokers: {main: {kind: embedded}}}
 populations:
   device: {clients: 3, rows: rows.csv, publications: [{topic: "{row.name}", rate: 5/s}]}
-stages: [connect, publish: 500ms]
+stages: [connect, publish: 200ms]
 validity: {lateness_p99: 1min, busy: 100%}
 """
 
@@ -28,39 +28,29 @@ def pubstorm(*words: str, text: bytes, cwd: Path) -> subprocess.CompletedProcess
     return subprocess.CompletedProcess(found.args, found.returncode, out, err)
 
 
-def test_a_run_from_stdin_stores_the_text_and_finds_files_of_the_working_directory(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "rows.csv").write_text("name\na\nb\nc\n")
-    found = pubstorm("run", "-", "--out", "run", text=SCENARIO.encode(), cwd=tmp_path)
-    result = json.loads((tmp_path / "run/result.json").read_text())
-    assert passes(found.returncode, result), found.stderr
-    assert result["name"] == "stdin"
-    assert (tmp_path / "run/scenario.yaml").read_text() == SCENARIO
-
-
-@pytest.mark.slow("two runs and their reports")
-def test_a_series_from_stdin_continues_from_what_it_stored(tmp_path: Path) -> None:
+def test_a_series_from_stdin_finds_files_and_continues_from_what_it_stored(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("name\na\nb\nc\n")
     varied = {"vary": {"populations.device.clients": [1, 2]}, "pause": "0s"}
     text = SCENARIO + yaml.safe_dump({"sweep": varied})
-    words = ("run", "-", "--quiet", "--out", "series")
+    words = ("run", "-", "--quiet", "--no-report", "--out", "series")
     first = pubstorm(*words, text=text.encode(), cwd=tmp_path)
     stored = json.loads((tmp_path / "series/series.json").read_text())
-    assert len(stored["steps"]) == 2, first.stderr
+    assert (stored["name"], len(stored["steps"])) == ("stdin", 2), first.stderr
+    assert (tmp_path / "series/scenario.yaml").read_text() == text
+    result = json.loads((tmp_path / "series" / stored["steps"][1]["folder"] / RESULT).read_text())
+    assert result["populations"]["device"]["sent_total"] == 2
     again = pubstorm("run", "--resume", "series", text=b"", cwd=tmp_path)
     assert again.returncode == first.returncode, again.stderr
     assert again.stderr.count("played before") == 2
 
 
-@pytest.mark.parametrize("command", ["run", "check"])
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("command", "text", "message"),
     [
-        (b"", "stdin:1: found an empty file"),
-        (b"a: 1\n\xff", "stdin:2: found bytes that are not UTF-8"),
-        (SCENARIO.replace("clients: 3", "clients: x").encode(), "stdin:3: populations.device.cl"),
-        (b"#" * 2**21, "stdin: found more than 1 MiB"),
+        ("check", b"", "stdin:1: found an empty file"),
+        ("check", b"a: 1\n\xff", "stdin:2: found bytes that are not UTF-8"),
+        ("run", SCENARIO.replace("clients: 3", "clients: x").encode(), "stdin:3: populations.dev"),
+        ("check", b"#" * 2**21, "stdin: found more than 1 MiB"),
     ],
     ids=["empty", "binary", "wrong", "large"],
 )

@@ -1,45 +1,62 @@
-"""`pubstorm bench`: each option as the value that it stands for, whole runs of each kind, and the
-scenario that a line prints."""
+"""`pubstorm bench`: each option as the value that it stands for, and the scenario that a line
+prints."""
 
 from __future__ import annotations
 
-import json
-import subprocess
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from pubstorm import cli
 from pubstorm.cli.bench import KINDS, options_of
 from pubstorm.errors import UsageError
-from tests.kit import program
-from tests.kit.starved import passes
+from pubstorm.plan import provisional_plan
+from pubstorm.scenario import parse_scenario
 
-# Runs so short say nothing of speed: whatever a busy machine does to them is valid.
-ANY_SPEED = ("--set", "validity.lateness_p99=1min", "--set", "validity.busy=100%")
-QUICK = ("-c", "20", "--for", "1s", *ANY_SPEED)
+Shell = Callable[..., tuple[int, str, str]]
 
 
-def bench(*words: str) -> subprocess.CompletedProcess[str]:
-    return program.run(("bench", *words), capture_output=True, text=True, timeout=120)
+@pytest.fixture
+def bench(capsys: pytest.CaptureFixture[str]) -> Shell:
+    """Runs `pubstorm bench` with words; exit code, stdout, stderr."""
+
+    def call(*words: str) -> tuple[int, str, str]:
+        code = cli.main(("bench", *words))
+        return (code, *capsys.readouterr())
+
+    return call
 
 
-def printed(*words: str) -> dict[str, Any]:
-    found = bench(*words, "--print")
-    assert found.returncode == 0, found.stderr
-    values: dict[str, Any] = yaml.safe_load(found.stdout)
-    return values
+@pytest.fixture
+def printed(bench: Shell) -> Callable[..., dict[str, Any]]:
+    """The values of the scenario that a line prints, which can be planned."""
+
+    def call(*words: str) -> dict[str, Any]:
+        code, text, errors = bench(*words, "--print")
+        assert code == 0, errors
+        if "--tls-cert" not in words:
+            provisional_plan(parse_scenario(text, "bench.yaml"))
+        values: dict[str, Any] = yaml.safe_load(text)
+        return values
+
+    return call
+
+
+Printed = Callable[..., dict[str, Any]]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_runs_on_the_embedded_broker(kind: str, tmp_path: Path) -> None:
-    found = bench(kind, *QUICK, "--out", str(tmp_path / "run"))
-    status = assert_passes(found, tmp_path / "run")["verdict"]["status"]
-    assert status.upper() in found.stdout
+def test_each_kind_is_a_scenario_for_the_embedded_broker(kind: str, printed: Printed) -> None:
+    values = printed(kind, "-c", "20", "--for", "1s")
+    assert 20 in {each["clients"] for each in values["populations"].values()}
+    assert values["topology"]["brokers"]
 
 
-def test_options_are_values_of_the_printed_scenario() -> None:
+def test_options_are_values_of_the_printed_scenario(printed: Printed) -> None:
     values = printed(
         "pairs",
         "mqtts://broker.example",
@@ -63,21 +80,7 @@ def test_options_are_values_of_the_printed_scenario() -> None:
     assert values["stages"][:2] == [{"connect": {"rate": "100/s"}}, {"publish": "10s"}]
 
 
-def test_a_printed_scenario_runs(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text(bench("fan-in", *QUICK, "--print").stdout)
-    words = ("run", str(path), "--out", str(tmp_path / "run"))
-    found = program.run(words, capture_output=True, text=True, timeout=120)
-    assert_passes(found, tmp_path / "run")
-
-
-def assert_passes(found: subprocess.CompletedProcess[str], folder: Path) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads((folder / "result.json").read_text())
-    assert passes(found.returncode, result), found.stdout + found.stderr
-    return result
-
-
-def test_a_total_rate_takes_the_place_of_the_rate() -> None:
+def test_a_total_rate_takes_the_place_of_the_rate(printed: Printed) -> None:
     values = printed("pairs", "-c", "50", "--total-rate", "100/s")
     (publication,) = values["populations"]["publisher"]["publications"]
     assert publication["total_rate"] == "100/s"
@@ -88,12 +91,14 @@ def test_a_total_rate_takes_the_place_of_the_rate() -> None:
     ("kind", "topic", "written"),
     [("fan-in", "a/x{n}/b", "a/+/b"), ("fan-out", "a/b", "a/b"), ("sub", "a/{n}", "a/{n}")],
 )
-def test_subscribers_have_a_filter_for_the_topic(kind: str, topic: str, written: str) -> None:
+def test_subscribers_have_a_filter_for_the_topic(
+    kind: str, topic: str, written: str, printed: Printed
+) -> None:
     subscriber = printed(kind, "--topic", topic)["populations"]["subscriber"]
     assert subscriber["subscriptions"][0]["topic"] == written
 
 
-def test_until_is_a_search_whose_threshold_is_the_opposite() -> None:
+def test_until_is_a_search_whose_threshold_is_the_opposite(printed: Printed) -> None:
     values = printed("pairs", "--rate", "5/s", "--until", "p99 > 100ms")
     assert values["thresholds"] == ["subscriber.latency.p99 <= 100ms"]
     rate = "populations.publisher.publications.0.rate"
@@ -137,17 +142,17 @@ def test_options_that_do_not_fit_are_refused(
         (("pub", "--password", "a"), "error: --password: found password without username"),
         (("pub", "--tls-ca", "a"), "error: found --tls-ca without TARGET"),
         (("pub", "mqtt://a", "--tls-insecure"), "error: found --tls-insecure with mqtt://a, "),
+        (("pub", "--set", "drain=soon"), "error: --set drain=soon: drain: found 'soon'"),
+        (("pairs", "--details", "--json"), "error: found --details and --json, allowed is one"),
+        (("pairs", "--details", "--quiet"), "error: found --details and --quiet, allowed is one"),
+        (("pairs", "--progress", "fast"), "error: --progress: found 'fast', allowed is a duration"),
+        (("pairs", "--progress", "1ms"), "error: --progress: found '1ms', allowed is 1s to"),
     ],
 )
-def test_a_wrong_value_is_named_by_its_option(words: tuple[str, ...], error: str) -> None:
-    found = bench(*words)
-    assert found.returncode == 2
-    first, hint = found.stderr.splitlines()
-    assert first.startswith(error)
-    assert hint.startswith("  hint: ")
-
-
-def test_a_wrong_value_of_set_is_named_by_its_path() -> None:
-    found = bench("pub", "--set", "drain=soon")
-    assert found.returncode == 2
-    assert "error: --set drain=soon: drain: found 'soon'" in found.stderr
+def test_a_wrong_value_is_named_by_its_option(
+    words: tuple[str, ...], error: str, bench: Shell
+) -> None:
+    code, _, errors = bench(*words)
+    assert code == 2
+    assert errors.startswith(error)
+    assert re.search(r"\n *hint: ", errors)

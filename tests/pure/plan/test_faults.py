@@ -136,40 +136,6 @@ def test_a_fault_of_a_broker_that_a_target_stands_for_says_what_to_do() -> None:
     assert "--target" in (problem.hint or "")
 
 
-@pytest.mark.parametrize(
-    ("faults", "later"),
-    [
-        ("{at: 1s, kill: boxes-1, for: 5s}, {at: 3s, freeze: boxes-2}", ""),
-        ("{at: 1s, kill: boxes, for: 5s}, {at: 3s, cut: up}", ""),
-        ("{at: 1s, kill: cloud, for: 5s}, {at: 6s, kill: cloud}", "{at: 0s, kill: cloud}"),
-    ],
-)
-def test_faults_on_others_or_after_each_other_are_allowed(faults: str, later: str) -> None:
-    assert planned(faults, later)
-
-
-@pytest.mark.parametrize(
-    "expression",
-    [
-        "clients_back.most@kill cloud < 10s",
-        "bridges_back.first@kill cloud < 10s",
-        "bridges_back.all@freeze boxes-1 < 1min",
-        "clients_lost@kill cloud == 10",
-        "backlog_peak@kill cloud < 1k",
-        "drained@kill cloud < 10s",
-        "recovery@kill cloud < 10s",
-        "recovery@load == 0s",
-        "device.ack_latency.p99@kill cloud < 10s",
-        "lost@load == 0",
-        "duplicate@load < 10",
-        "cloud.cpu.max@freeze boxes-1 < 2",
-    ],
-)
-def test_expressions_ask_what_came_of_a_fault(expression: str) -> None:
-    more = f"thresholds: ['{expression}']"
-    assert scenario("{at: 1s, kill: cloud}", "{at: 1s, freeze: boxes-1}", more).thresholds
-
-
 def test_check_hints_at_clients_that_will_not_come_back() -> None:
     never = "populations.device.reconnect: never"
     found = scenario("{at: 1s, kill: cloud}", "{at: 1s, kill: boxes}", never)

@@ -77,19 +77,6 @@ def test_the_path_of_a_file_is_from_the_folder_of_the_scenario(tmp_path: Path) -
     assert action.rate_profile == (RatePoint(after_ns=0, factor=1.0),)
 
 
-def test_a_closed_loop_beside_a_profile_has_a_stage_without_it() -> None:
-    written = f"{PROFILE}={{points: [{{at: 0s, factor: 1}}]}}"
-    closed = "populations.sensor.publications.0.rate=max"
-    parse_scenario(RATED, "s.yaml", [written, closed, "stages.1.publish.populations=[device]"])
-
-
-def test_a_search_can_vary_the_factor_of_a_profile() -> None:
-    search = f"search={{vary: {PROFILE}.factor, from: 1, to: 8}}"
-    profile = f"{PROFILE}={{sine: {{period: 4s, high: 2}}, factor: 1}}"
-    lossless = "thresholds=[backend.lost == 0]"
-    assert parse_scenario(RATED, "s.yaml", [profile, lossless, search]).search is not None
-
-
 def test_the_offered_load_has_a_mean_and_a_peak() -> None:
     ramp = "{points: [{at: 0s, factor: 0}, {at: 10s, factor: 3}]}"
     read = parse_scenario(RATED, "s.yaml", [f"{PROFILE}={ramp}"])

@@ -23,16 +23,12 @@ from pubstorm.play.changes import parse_change
 from pubstorm.play.clean_start import CleanStart
 from pubstorm.play.clean_start.topics import looked_at
 from pubstorm.scenario import Scenario, load_scenario, parse_scenario
-from tests.pure.scenario.bases import FEED
+from tests.pure.scenario.bases import FEED, SMALL, changed
 
 SECOND_NS = 10**9
-PORTS = Host(
-    descriptors=20_000,
-    system_descriptors=2**40,
-    ports=28_232,
-    memory_bytes=8 * 2**30,
-    cores=4,
-)
+PORTS = Host(20_000, 2**40, ports=28_232, memory_bytes=8 * 2**30, cores=4)
+REAL = "populations.subscriber.subscriber=libzmq"
+BESIDE_MQTT = changed(FEED, "target: 'mqtt://localhost'")
 
 
 def scenario(*overrides: str, text: str = FEED) -> Scenario:
@@ -47,35 +43,28 @@ def test_a_publisher_is_a_population_and_a_target_of_its_own() -> None:
     feed, subscriber = plan().populations
     assert plan().targets == (Target(host="127.0.0.1", port=0),)
     assert (feed.player, feed.is_publisher) == ("libzmq", True)
-    assert feed.protocol == Zmtp(
-        player="libzmq", high_water_mark=1000, io_threads=1, security="null"
-    )
+    assert feed.protocol == Zmtp(player="libzmq", high_water_mark=1000, io_threads=1)
     assert subscriber.protocol == Zmtp(player="engine", high_water_mark=0)
     assert feed.at == subscriber.at
     assert feed.publications[0].topic == subscriber.subscriptions[0].filter == ""
 
 
 def test_publishers_come_after_brokers_each_with_its_port() -> None:
-    text = "topology: {brokers: {cloud: {kind: embedded, count: 2}}}\n" + FEED
-    text += "  device: {clients: 10, subscriptions: [a/b]}\n"
+    device = "populations.device: {clients: 10, subscriptions: [a/b]}"
+    text = changed(FEED, f"topology.brokers.cloud: {{kind: embedded, count: 2}}, {device}")
     many = ("populations.feed.clients=3", "populations.feed.publisher={kind: pyzmq, port: 5550}")
     read = scenario(*many, text=text)
     assert targets_by_name(read) == {"cloud": range(2), "feed": range(2, 5)}
     assert [target.port for target in planned_targets(read)] == [0, 0, 5550, 5551, 5552]
-    feed, subscriber, device = provisional_plan(read).populations
-    assert [(p.at.first, p.at.count) for p in (feed, subscriber, device)] == [
-        (2, 3),
-        (2, 3),
-        (0, 2),
-    ]
-    assert device.protocol == Mqtt(client_id="device-{n}", clean_session=True)
+    populations = provisional_plan(read).populations
+    assert [(p.at.first, p.at.count) for p in populations] == [(2, 3), (2, 3), (0, 2)]
+    assert populations[2].protocol == Mqtt(client_id="device-{n}", clean_session=True)
 
 
 def test_publishers_stand_beside_bridged_brokers() -> None:
     brokers = "{cloud: mosquitto, box: {kind: mosquitto, count: 2}}"
     bridges = "{up: {from: box, to: cloud, topics: [{topic: a/#, direction: out}]}}"
-    text = f"topology: {{brokers: {brokers}, bridges: {bridges}}}\n" + FEED
-    compiled = plan(text=text)
+    compiled = plan(text=changed(FEED, f"topology: {{brokers: {brokers}, bridges: {bridges}}}"))
     assert [p.at.first for p in compiled.populations] == [3, 3]
 
 
@@ -83,7 +72,7 @@ def test_options_of_publishers_and_real_subscribers_reach_the_plan() -> None:
     feed, subscriber = plan(
         "populations.feed.publisher={kind: pyzmq, high_water_mark: 100k, io_threads: 2}",
         "populations.feed.publications.0.burst=100",
-        "populations.subscriber.subscriber=libzmq",
+        REAL,
         "populations.subscriber.high_water_mark=0",
     ).populations
     assert feed.protocol == Zmtp(player="pyzmq", high_water_mark=100_000, io_threads=2)
@@ -91,14 +80,13 @@ def test_options_of_publishers_and_real_subscribers_reach_the_plan() -> None:
     pace = feed.publications[0].pace
     assert isinstance(pace, OpenPace)
     assert (pace.period_ns, pace.burst) == (100_000, 100)
-    default = plan("populations.subscriber.subscriber=libzmq").populations[1]
+    default = plan(REAL).populations[1]
     assert default.protocol == Zmtp(player="libzmq", high_water_mark=1000)
 
 
 def test_mqtt_has_bursts_too() -> None:
-    text = "target: mqtt://localhost\npopulations:\n  device:\n    clients: 1\n"
-    text += "    publications: [{topic: a, rate: 100/s, burst: 10}]\n"
-    pace = plan(text=text).populations[0].publications[0].pace
+    burst = "populations.device.publications.0.burst: 10"
+    pace = plan(text=changed(SMALL, burst)).populations[0].publications[0].pace
     assert isinstance(pace, OpenPace)
     assert pace.burst == 10
 
@@ -111,16 +99,12 @@ def test_security_is_that_of_the_publisher() -> None:
         "populations.subscriber.username=me",
         "populations.subscriber.password=secret",
     )
-    text = FEED.replace("publisher: libzmq", "publisher: {kind: pyzmq}")
-    mechanisms = [p.zmtp.security for p in plan(*plain, text=text).populations if p.zmtp]
-    assert mechanisms == ["plain", "plain"]
-    curve = (
-        "populations.feed.publisher.security=curve",
-        "populations.subscriber.subscriber=libzmq",
-    )
-    mechanisms = [p.zmtp.security for p in plan(*curve, text=text).populations if p.zmtp]
-    assert mechanisms == ["curve", "curve"]
-    assert [p.player for p in plan(*curve, text=text).populations] == ["pyzmq", "pyzmq"]
+    curve = ("populations.feed.publisher.security=curve", REAL)
+    text = changed(FEED, "populations.feed.publisher: {kind: pyzmq}")
+    for name, overrides in (("plain", plain), ("curve", curve)):
+        populations = plan(*overrides, text=text).populations
+        assert [p.zmtp.security for p in populations if p.zmtp] == [name, name]
+    assert [p.player for p in populations] == ["pyzmq", "pyzmq"]
 
 
 def test_a_publisher_that_already_runs_is_a_target() -> None:
@@ -194,10 +178,9 @@ def test_what_is_offered_follows_prefixes() -> None:
 
 
 def test_mqtt_and_zeromq_do_not_receive_from_each_other() -> None:
-    text = "target: mqtt://localhost\n" + FEED.replace('topic: ""', "topic: a/b")
-    text += '  device:\n    clients: 7\n    subscriptions: ["#"]\n'
-    text += "    publications: [{topic: a/b, rate: 1/s}]\n"
-    compiled = plan(text=text)
+    device = "{clients: 7, subscriptions: ['#'], publications: [{topic: a/b, rate: 1/s}]}"
+    topic = "populations.feed.publications.0.topic: a/b"
+    compiled = plan(text=changed(BESIDE_MQTT, f"populations.device: {device}, {topic}"))
     load = offered_load(compiled).stages[-1].phases[0]
     assert load.delivered_per_s == pytest.approx(10_000 * 1000 + 7 * 7)
 
@@ -207,12 +190,6 @@ def test_publishers_are_not_scaled() -> None:
     assert (feed.clients, subscriber.clients) == (1, 3000)
 
 
-def test_publishers_only_change_their_rate() -> None:
-    stages = "stages=[connect, {publish: {for: 5s, changes: [CHANGE]}}]"
-    scenario(stages.replace("CHANGE", "{at: 1s, population: feed, rate: 2}"))
-    scenario(stages.replace("CHANGE", "{at: 1s, population: subscriber, remove: 1}"))
-
-
 def test_a_change_by_hand_is_one_of_their_rate_too() -> None:
     active = ActiveClients(plan())
     assert parse_change("rate 2 feed").actions(active, [0])
@@ -220,17 +197,11 @@ def test_a_change_by_hand_is_one_of_their_rate_too() -> None:
         parse_change("add 1 feed").actions(active, [0])
 
 
-def test_expressions_know_a_publisher_as_population_and_as_process() -> None:
-    lines = ["feed.sent > 0", "feed.cpu.max < 90%", "feed.rss < 500MB", "subscriber.lost == 0"]
-    assert len(scenario(f"thresholds={lines}").thresholds) == 4
-    scenario("populations.feed.clients=2", "thresholds=[feed-1.cpu < 90%]")
-
-
 def test_engines_are_for_simulated_clients() -> None:
     few = plan("populations.subscriber.clients=7680", "populations.feed.publications.0.rate=1/s")
     assert agents_needed(few, descriptors=20_000, cores=4) == 1
     assert largest_share(few, 1) == 7680
-    real = plan("populations.subscriber.subscriber=libzmq")
+    real = plan(REAL)
     assert agents_needed(real, descriptors=300, cores=4) == 1
     assert largest_share(real, 1) == 0
 
@@ -249,55 +220,53 @@ def test_a_publisher_needs_a_descriptor_for_each_subscriber() -> None:
     assert files()["open files of feed"] == 1200
     assert files()["open files of an engine"] == 1200
     assert files()["ports for publishers to listen on"] == 1
-    real = files("populations.subscriber.subscriber=libzmq", "populations.feed.clients=2")
+    real = files(REAL, "populations.feed.clients=2")
     assert real["open files of feed"] == 700
     assert real["open files of subscriber"] == 7200
     assert real["open files of an engine"] == 200
 
 
-def test_the_plan_is_described_in_words() -> None:
-    words = list(plan_in_words(scenario(), plan()))
-    assert (
-        "targets      1 publisher of ZeroMQ: feed (libzmq), started and stopped by the run" in words
-    )
-    assert (
-        "  feed: 1 PUB socket of libzmq at 127.0.0.1, a free port, high-water mark 1,000, "
-        "1 I/O thread" in words
-    )
-    assert "    sends 32B with no topic, every 100us" in words
-    assert (
-        "    queues up to 1,000 messages for each subscriber: 61 MiB in all, beside payloads"
-        in words
-    )
-    assert (
-        "  subscriber: 1,000 clients at feed, simulated SUB sockets, heartbeats every 60s" in words
-    )
-    assert "    subscribes to everything" in words
-    overrides = (
-        "populations.feed.publisher={kind: libzmq, high_water_mark: 0, port: 5000}",
-        "populations.feed.publications.0={topic: news, rate: 1k/s, burst: 50}",
-        "populations.subscriber.subscriber=libzmq",
-        "populations.subscriber.subscriptions=[ne]",
-    )
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (
+            (),
+            """\
+targets      1 publisher of ZeroMQ: feed (libzmq), started and stopped by the run
+  feed: 1 PUB socket of libzmq at 127.0.0.1, a free port, high-water mark 1,000, 1 I/O thread
+    sends 32B with no topic, every 100us
+    queues up to 1,000 messages for each subscriber: 61 MiB in all, beside payloads
+  subscriber: 1,000 clients at feed, simulated SUB sockets, heartbeats every 60s
+    subscribes to everything""",
+        ),
+        (
+            (
+                "populations.feed.publisher={kind: libzmq, high_water_mark: 0, port: 5000}",
+                "populations.feed.publications.0={topic: news, rate: 1k/s, burst: 50}",
+                "populations.subscriber.subscriptions=[ne]",
+                REAL,
+            ),
+            """\
+    sends 100B with topic news, bursts of 50 every 50ms
+    queues without end: its memory grows while subscribers are slower than it
+  subscriber: 1,000 clients at feed, SUB sockets of libzmq, high-water mark 1,000
+    subscribes to topics that begin with ne""",
+        ),
+        (
+            ("populations.subscriber.lifetime={rate: 100/s, offline: 0s}",),
+            "  subscriber: 1,000 clients at feed, simulated SUB sockets, heartbeats every 60s, "
+            "stays up to 20s, back after 0s",
+        ),
+    ],
+)
+def test_the_plan_is_described_in_words(overrides: tuple[str, ...], said: str) -> None:
     words = list(plan_in_words(scenario(*overrides), plan(*overrides)))
-    assert "    sends 100B with topic news, bursts of 50 every 50ms" in words
-    assert "    queues without end: its memory grows while subscribers are slower than it" in words
-    assert (
-        "  subscriber: 1,000 clients at feed, SUB sockets of libzmq, high-water mark 1,000" in words
-    )
-    assert "    subscribes to topics that begin with ne" in words
-
-
-def test_lives_by_rate_are_described_by_the_longest() -> None:
-    life = "populations.subscriber.lifetime={rate: 100/s, offline: 0s}"
-    words = " ".join(plan_in_words(scenario(life), plan(life)))
-    assert "heartbeats every 60s, stays up to 20s, back after 0s" in words
+    assert [line for line in said.splitlines() if line not in words] == []
 
 
 def test_there_is_no_stale_state_at_publishers() -> None:
-    text = "target: mqtt://localhost\n" + FEED
-    text += '  device: {clients: 1, session: persistent, subscriptions: ["a/+"]}\n'
-    compiled = plan(text=text)
+    device = "populations.device: {clients: 1, session: persistent, subscriptions: [a/+]}"
+    compiled = plan(text=changed(BESIDE_MQTT, device))
     assert looked_at(compiled) == ("a/+",)
     assert CleanStart(compiled, "report", (0, 1)).has_work_after
     assert not CleanStart(compiled, "report", (1,)).has_work_after
@@ -316,10 +285,5 @@ def test_a_program_of_the_users_own_is_looked_for(tmp_path: Path) -> None:
 
 
 def test_publishers_need_no_brokers_in_number() -> None:
-    text = "topology: {brokers: {cloud: {kind: embedded, count: auto}}}\n" + FEED
+    text = changed(FEED, "topology.brokers.cloud: {kind: embedded, count: auto}")
     assert scenario(text=text).topology.brokers["cloud"].count == 1
-
-
-def test_a_publisher_elsewhere_is_listened_to_in_a_hold_stage() -> None:
-    text = 'target: zmq://10.0.0.5:5556\npopulations: {s: {clients: 1, subscriptions: [""]}}\n'
-    scenario("stages=[connect, {hold: 5s}]", text=text)

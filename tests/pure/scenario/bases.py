@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from pubstorm.contract.plan import Plan
@@ -27,22 +28,14 @@ topology:
     cloud: {kind: mosquitto, passwords: true}
     boxes: {kind: mosquitto, count: 3}
     more: {kind: mosquitto, count: 2}
-  bridges:
-    uplink:
-      from: boxes
-      to: cloud
-      topics: [{topic: up/#, direction: out}]
-populations:
-  device: {clients: 3, at: boxes, subscriptions: [a]}
+  bridges: {uplink: {from: boxes, to: cloud, topics: [{topic: up/#, direction: out}]}}
+populations: {device: {clients: 3, at: boxes, subscriptions: [a]}}
 stages: [connect]
 """
 BROKER = """\
 topology: {brokers: {b: {kind: embedded}}}
 populations:
-  device:
-    clients: 2
-    publications: [{topic: a, rate: 1/s, qos: 0}]
-    subscriptions: [{topic: a, qos: 0}]
+  device: {clients: 2, publications: [{topic: a, rate: 1/s}], subscriptions: [{topic: a}]}
 """
 MONITORED = """\
 topology: {brokers: {main: {kind: mosquitto, count: 2}}}
@@ -52,40 +45,25 @@ monitors:
     stats: {sys: {url: "mqtt://localhost"}}
     node: {prometheus: {url: "http://localhost:9100/metrics"}}
 populations:
-  device:
-    clients: 10
-    publications: [{topic: a, rate: 1/s}]
-  backend:
-    clients: 1
-    subscriptions: [a]
+  device: {clients: 10, publications: [{topic: a, rate: 1/s}]}
+  backend: {clients: 1, subscriptions: [a]}
 stages:
   - connect
-  - publish:
-      name: steady
-      for: 10s
-      changes:
-        - {at: 5s, population: device, remove: 5}
-        - {at: 7s, population: device, rate: 2, name: twice}
+  - publish: {name: steady, for: 10s, changes: [
+      {at: 5s, population: device, remove: 5},
+      {at: 7s, population: device, rate: 2, name: twice}]}
 """
 NETWORKED = """\
 topology:
-  brokers:
-    cloud: {kind: mosquitto}
-    boxes: {kind: mosquitto, count: 3}
+  brokers: {cloud: {kind: mosquitto}, boxes: {kind: mosquitto, count: 3}}
   bridges:
     uplink:
       from: boxes
       to: cloud
       topics: [{topic: "up/#", direction: out}]
       network: {delay: 50ms, jitter: 5ms, loss: 1%, rate: 1MB/s}
-populations:
-  device:
-    clients: 3
-    at: boxes
-    publications: [{topic: "up/{n}", rate: 1/s}]
-stages:
-  - connect
-  - publish: {for: 10s, faults: [{at: 2s, cut: uplink, how: unplug}]}
+populations: {device: {clients: 3, at: boxes, publications: [{topic: "up/{n}", rate: 1/s}]}}
+stages: [connect, {publish: {for: 10s, faults: [{at: 2s, cut: uplink, how: unplug}]}}]
 """
 TAKEOVER = """\
 target: mqtt://broker
@@ -98,10 +76,7 @@ stages: [connect]
 RETAINED = """\
 target: mqtt://broker
 populations:
-  device:
-    clients: 10
-    version: 5
-    publications: [{topic: "t/{n}", rate: 1/s}]
+  device: {clients: 10, version: 5, publications: [{topic: "t/{n}", rate: 1/s}]}
   observer:
     clients: 1
     version: 5
@@ -117,19 +92,11 @@ populations:
     subscriptions: ["reply/{n}"]
     publications:
       - {topic: "request/{n}", request: true, rate: 1/s, response_topic: "reply/{n}"}
-  backend:
-    clients: 1
-    version: 5
-    subscriptions: ["request/#"]
-    responds: true
-stages: [connect, publish: 1s]
+  backend: {clients: 1, version: 5, subscriptions: ["request/#"], responds: true}
 """
 VARIED = """\
 topology: {brokers: {broker: {kind: embedded}}}
-populations:
-  device:
-    clients: 10
-    publications: [{topic: "a/{n}", rate: 1/s}]
+populations: {device: {clients: 10, publications: [{topic: "a/{n}", rate: 1/s}]}}
 """
 SERVED = """\
 topology:
@@ -167,16 +134,10 @@ stages:
 """
 FAULTY = """\
 topology:
-  brokers:
-    cloud: {kind: mosquitto}
-    boxes: {kind: mosquitto, count: 20}
-  bridges:
-    up: {from: boxes, to: cloud, topics: [{topic: "up/#", direction: out}]}
+  brokers: {cloud: {kind: mosquitto}, boxes: {kind: mosquitto, count: 20}}
+  bridges: {up: {from: boxes, to: cloud, topics: [{topic: "up/#", direction: out}]}}
 populations:
-  device:
-    clients: 10
-    at: cloud
-    publications: [{topic: "d/{n}", rate: 1/s}]
+  device: {clients: 10, at: cloud, publications: [{topic: "d/{n}", rate: 1/s}]}
 stages:
   - connect
   - publish: {for: 60s, name: load, faults: []}
@@ -185,19 +146,12 @@ stages:
 RATED = """\
 target: mqtt://localhost
 populations:
-  device:
-    clients: 100
-    publications: [{topic: "d/{n}", rate: 2/s}]
-  sensor:
-    clients: 50
-    publications: [{topic: "s/{n}", rate: 4/s}]
-  backend:
-    clients: 1
-    subscriptions: ["#"]
+  device: {clients: 100, publications: [{topic: "d/{n}", rate: 2/s}]}
+  sensor: {clients: 50, publications: [{topic: "s/{n}", rate: 4/s}]}
+  backend: {clients: 1, subscriptions: ["#"]}
 stages:
   - connect: {clients: {device: 100%, sensor: 50%, backend: 1}}
-  - publish:
-      for: 10s
+  - publish: {for: 10s}
 """
 SHARED = """\
 target: mqtt://localhost
@@ -222,14 +176,8 @@ stages:
 """
 FEED = """\
 populations:
-  feed:
-    clients: 1
-    publisher: libzmq
-    publications: [{topic: "", size: 32B, rate: 10k/s}]
-  subscriber:
-    clients: 1000
-    at: feed
-    subscriptions: [""]
+  feed: {clients: 1, publisher: libzmq, publications: [{topic: "", size: 32B, rate: 10k/s}]}
+  subscriber: {clients: 1000, at: feed, subscriptions: [""]}
 """
 ROWS = """\
 target: mqtt://localhost
@@ -249,6 +197,7 @@ TABLE = 'serial,site,note\ns-1,north,"a ""b"", c"\ns-2,south,plain\ns-3,north,x/
 """The file `data.csv` beside a scenario."""
 
 
+@cache
 def changed(text: str, changes: str) -> str:
     """Returns a scenario with other values: `PATH: VALUE, PATH: null`. Null removes a path."""
     data = read_document(text).data

@@ -19,15 +19,6 @@ def test_the_example_of_the_guide_is_a_scenario() -> None:
     assert parse_scenario(example, "s.yaml").topology.brokers["boxes"].count == 100
 
 
-def test_a_main_broker_of_another_kind_takes_messages_of_one_direction() -> None:
-    assert parse_scenario(changed(BRIDGED, "topology.brokers.cloud: embedded"), "s.yaml")
-
-
-def test_the_number_of_bridges_that_are_up_can_be_a_condition() -> None:
-    thresholds = "thresholds: [uplink.connected.min == 3, uplink.connected@connect == 3]"
-    assert parse_scenario(changed(BRIDGED, thresholds), "s.yaml").thresholds
-
-
 def test_another_target_takes_the_place_of_the_main_broker() -> None:
     text = changed(BRIDGED, "populations.app: {clients: 1, at: {brokers: cloud}}")
     scenario = parse_scenario(text, "s.yaml", target="mqtt://other:1884")

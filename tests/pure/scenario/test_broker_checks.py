@@ -15,7 +15,7 @@ from pubstorm.scenario.problems import HINTS
 from pubstorm.scenario.shape import shape_of
 from pubstorm.scenario.topology import KNOW_BRIDGES, REFUSE_BRIDGES, Command, Topology
 from pubstorm.topology.adapters import ADAPTERS
-from tests.pure.scenario.bases import BRIDGED, BROKER, changed
+from tests.pure.scenario.bases import BROKER, changed
 
 
 def read(broker: str, more: str = "seed: 1") -> Scenario:
@@ -36,32 +36,11 @@ def test_every_hint_is_about_a_key_that_a_kind_has() -> None:
     assert {key for hints in HINTS.values() for key in hints} <= keys
 
 
-def test_a_null_key_of_another_kind_is_as_if_it_were_not_there() -> None:
-    assert read("{kind: mosquitto, federation: null, auth: null}")
-
-
 def test_the_nodes_of_a_cluster_are_one_space_of_topics() -> None:
     cluster = "{kind: rabbitmq, count: 2, cluster: true}"
     both = [read("{kind: rabbitmq, count: 2}"), read(cluster)]
     assert [provisional_plan(each).targets_joined for each in both] == [False, True]
     assert read(cluster, "topology.brokers.c: {kind: embedded}, topology.joined: true")
-
-
-def test_a_command_needs_no_port_where_its_port_is_known() -> None:
-    assert read("{kind: command, command: [x, '{{}}'], port: 1883}")
-
-
-def test_qos_2_is_free_for_clients_of_another_broker() -> None:
-    device = "populations.device"
-    qos = f"{device}.publications.0.qos: 2, {device}.subscriptions.0.qos: 2"
-    assert read("{kind: nats}", f"topology.brokers.c: embedded, {device}.at: c, {qos}")
-
-
-@pytest.mark.parametrize(("kind", "direction"), [("mosquitto", "both"), ("rabbitmq", "out")])
-def test_bridges_carry_qos_2_to_what_takes_it(kind: str, direction: str) -> None:
-    topic = f"{{topic: a/#, direction: {direction}, qos: 2}}"
-    changes = f"topology.brokers.cloud: {kind}, topology.bridges.uplink.topics.0: {topic}"
-    assert parse_scenario(changed(BRIDGED, changes), "s.yaml")
 
 
 def test_words_of_a_command_are_filled_in() -> None:

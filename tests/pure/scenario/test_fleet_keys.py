@@ -16,61 +16,40 @@ from pubstorm.fleet.local import LocalSite
 from pubstorm.fleet.timeouts import Timeouts
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import Scenario, parse_scenario
-from tests.pure.scenario.bases import BROKER, changed
+from tests.pure.scenario.bases import BROKER, FEED, SMALL, changed
 
-MQTT = """\
-target: mqtt://broker.example
-populations:
-  device:
-    clients: 10
-    publications: [{topic: "data/{n}", rate: 1/s}]
-"""
-ZEROMQ = """\
-populations:
-  feed:
-    clients: 1
-    publisher: libzmq
-    publications: [{topic: "", size: 32B, rate: 10/s}]
-  reader:
-    clients: 10
-    at: feed
-    subscriber: libzmq
-    subscriptions: [""]
-"""
-STAGES = "stages: [connect: {rate: 100/s}, publish: 1s]\n"
+REAL = "populations.subscriber.subscriber=libzmq"
+FEED_AT = "populations.feed.hosts=pub"
+SUBSCRIBER_AT = "populations.subscriber.hosts=load"
 
 
 def scenario(text: str, *overrides: str) -> Scenario:
-    return parse_scenario(text + STAGES, "s.yaml", overrides)
+    return parse_scenario(text, "s.yaml", overrides)
 
 
 def test_engines_of_mqtt_run_anywhere_and_may_be_lost() -> None:
     for on in ("local", "ray", "ray://10.0.0.1:6379"):
         for policy in ("fail", "continue", "replace"):
-            read = scenario(MQTT, f"fleet.on={on}", f"fleet.on_agent_failure={policy}")
+            read = scenario(SMALL, f"fleet.on={on}", f"fleet.on_agent_failure={policy}")
             assert (read.fleet.on, read.fleet.on_agent_failure) == (on, policy)
 
 
-FEED_AT = "populations.feed.hosts=pub"
-READER_AT = "populations.reader.hosts=load"
-
-
 def test_programs_that_are_no_engines_are_placed_like_servers() -> None:
-    read = scenario(ZEROMQ, "fleet.on=ray", FEED_AT, READER_AT)
+    read = scenario(FEED, REAL, "fleet.on=ray", FEED_AT, SUBSCRIBER_AT)
     assert read.server_labels == {"pub"}
-    assert scenario(ZEROMQ, "fleet.on=ray").server_labels == set()
-    assert scenario(ZEROMQ, FEED_AT).fleet.on == "local"
+    assert scenario(FEED, REAL, "fleet.on=ray").server_labels == set()
+    assert scenario(FEED, REAL, FEED_AT).fleet.on == "local"
     python = "populations.feed.publisher.kind=pyzmq"
-    assert scenario(ZEROMQ, "fleet.on=ray", python, READER_AT).fleet.on == "ray"
+    assert scenario(FEED, REAL, "fleet.on=ray", python, SUBSCRIBER_AT).fleet.on == "ray"
 
 
 def test_populations_are_played_on_hosts_of_their_own() -> None:
-    read = scenario(MQTT, "fleet.on=ray", "populations.device.hosts=far")
+    read = scenario(SMALL, "fleet.on=ray", "populations.device.hosts=far")
     assert (read.engine_labels, read.server_labels) == (frozenset({"far"}), frozenset())
     assert populations_by_hosts(read, provisional_plan(read)) == {"far": (0,)}
-    here = scenario(MQTT, "populations.device.hosts=far")
+    here = scenario(SMALL, "populations.device.hosts=far")
     assert populations_by_hosts(here, provisional_plan(here)) == {None: (0,)}
-    same = scenario(MQTT, "fleet.on=ray", "fleet.hosts=far", "populations.device.hosts=far")
+    same = scenario(SMALL, "fleet.on=ray", "fleet.hosts=far", "populations.device.hosts=far")
     assert same.engine_labels == set()
     assert populations_by_hosts(same, provisional_plan(same)) == {None: (0,)}
 
@@ -78,9 +57,9 @@ def test_populations_are_played_on_hosts_of_their_own() -> None:
 def test_shares_are_with_their_population_and_programs_with_no_engine() -> None:
     slow = "{slow: {part: 50%, read_rate: 1/s}}"
     more = f"  more: {{clients: 9, at: feed, subscriptions: [''], hosts: far, shares: {slow}}}\n"
-    read = scenario(ZEROMQ + more, "fleet.on=ray")
+    read = scenario(FEED + more, REAL, "fleet.on=ray")
     assert populations_by_hosts(read, provisional_plan(read)) == {"far": (2, 3)}
-    programs = scenario(ZEROMQ, "fleet.on=ray")
+    programs = scenario(FEED, REAL, "fleet.on=ray")
     assert populations_by_hosts(programs, provisional_plan(programs)) == {None: ()}
 
 
@@ -107,22 +86,11 @@ def test_engines_of_a_group_play_shares_of_its_populations(
     ]
 
 
-def test_subscribers_of_a_publisher_elsewhere_run_anywhere() -> None:
-    populations = 'populations:\n  reader: {clients: 5, subscriptions: [""]}\n'
-    text = f"target: zmq://publisher.example:5556\n{populations}stages: [connect: {{}}, hold: 1s]\n"
-    read = parse_scenario(text, "s.yaml", ["fleet.on=ray"])
-    assert read.fleet.on == "ray"
-
-
 def test_servers_are_placed_by_labels_or_addresses() -> None:
     text = changed(BROKER, "topology.brokers.b: {kind: mosquitto, hosts: broker}")
     read = parse_scenario(text, "s.yaml", ["fleet.on=ray", "fleet.hosts=10.0.0.7"])
     assert read.fleet.hosts == "10.0.0.7"
     assert read.topology.labels == {"broker"}
-
-
-def test_each_agent_may_connect_at_least_one_client_at_a_time() -> None:
-    assert scenario(MQTT, "fleet.agents=3", "stages.0.connect.parallelism=3").fleet.agents == 3
 
 
 @pytest.mark.parametrize("command", ["run", "check"])
@@ -144,19 +112,19 @@ def test_the_option_is_short_for_the_key(
 
 
 def test_agents_of_this_host_get_no_beats(tmp_path: Path) -> None:
-    read = scenario(MQTT)
+    read = scenario(SMALL)
     assert isinstance(site_of(read, tmp_path), LocalSite)
     assert timeouts_of(read.fleet, provisional_plan(read)) == Timeouts()
 
 
 def test_agents_elsewhere_get_beats_and_a_longer_time_out() -> None:
-    read = scenario(MQTT, "fleet.on=ray")
+    read = scenario(SMALL, "fleet.on=ray")
     found = timeouts_of(read.fleet, provisional_plan(read))
     assert found == Timeouts(beat_s=1.0, start_delay_s=0.5, connect_delay_s=0.5)
 
 
 def test_seldom_snapshots_are_no_silence() -> None:
-    read = scenario(MQTT, "snapshot_interval=20s")
+    read = scenario(SMALL, "snapshot_interval=20s")
     assert timeouts_of(read.fleet, provisional_plan(read)).silence_s == 60
 
 
@@ -166,7 +134,7 @@ def test_a_package_that_is_not_installed_is_named(
     for name in [name for name in sys.modules if name.startswith("pubstorm.fleet.ray")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ray", None)
-    read = scenario(MQTT, "fleet.on=ray")
+    read = scenario(SMALL, "fleet.on=ray")
     with pytest.raises(FleetError) as caught:
         site_of(read, tmp_path)
     assert "pip install 'WHEEL[ray]'" in (caught.value.hint or "")

@@ -1,4 +1,4 @@
-"""Messages about wrong scenarios: `messages.golden` has them all, `UPDATE_GOLDEN=1` writes them.
+"""Messages about scenarios: `messages.golden` has them all, `UPDATE_GOLDEN=1` writes them.
 
 A section begins with `[BASE] CHANGES`: a scenario of `bases.py`, and the changes of all its cases.
 A case is a line `CHANGES => PROBLEM | HINT`; further problems have lines of their own. The path of
@@ -25,6 +25,7 @@ from tests.pure.scenario.bases import changed
 
 GOLDEN = Path(__file__).parent / "messages.golden"
 ARROW = " => "
+FITS = "nothing is wrong"
 
 
 def test_the_messages_are_those_of_the_golden_file(tmp_path: Path) -> None:
@@ -48,8 +49,7 @@ def written(lines: list[str], folder: Path) -> Iterator[str]:
         elif not line.startswith(ARROW):
             case = line.partition(ARROW)[0]
             found = problems_of(base, changes, case, folder)
-            problems = [shown(each, case).replace(f"{folder}/", "") for each in found]
-            assert problems, f"nothing is wrong with {case} in {base}"
+            problems = [shown(each, case).replace(f"{folder}/", "") for each in found] or [FITS]
             yield case + ARROW + problems[0]
             yield from (ARROW + problem for problem in problems[1:])
 

@@ -129,13 +129,6 @@ def test_another_host_is_watched_with_its_process() -> None:
     ]
 
 
-def test_thresholds_are_about_another_host_and_its_process() -> None:
-    far = {"remote": {"url": "http://127.0.0.1:9700"}}
-    monitors = {"sources": {"cloud": {"remote": CLOUD}, "far": far}}
-    conditions = ["cloud.cpu < 90%", "host-cloud.cpu.max < 80%", "host-far.clock_bound < 100ms"]
-    assert len(scenario(monitors=monitors, thresholds=conditions).thresholds) >= 3
-
-
 def test_a_process_of_another_host_can_be_profiled() -> None:
     asked = scenario(
         target="mqtt://broker.example",

@@ -138,24 +138,3 @@ def test_clients_that_vanish_may_have_two_connections() -> None:
     population = plan_of(text).populations[0]
     assert population.connections_max == 2 * population.clients
     assert population.will_wait_ns == 15 * 10**9
-
-
-VERSION_5 = "version: 5"
-TEXT = "publications: [{topic: t, rate: 1/s, payload_format: %s}]"
-
-
-@pytest.mark.parametrize(
-    "keys",
-    [
-        (VERSION_5, TEXT % "bytes, size: 10B"),
-        (VERSION_5, TEXT % "text, payload: '{stamp}'"),
-        (VERSION_5, TEXT % "text, payload: {at: '{time}'}"),
-        (VERSION_5, WILL % "delay: 5s", "session: persistent"),
-        (VERSION_5, WILL % "delay: 5s", "session_expiry: 5s"),
-        (VERSION_5, "end: disconnect_with_will"),
-        (VERSION_5, "password: a"),
-        ("password: a", "username: b"),
-    ],
-)
-def test_what_mqtt_allows_is_taken(keys: tuple[str, ...]) -> None:
-    assert plan_of(text_of(*keys))

@@ -6,7 +6,6 @@ import pytest
 
 from pubstorm.contract.plan import Responds
 from pubstorm.scenario import parse_scenario
-from pubstorm.scenario.checks.topics import covers
 from pubstorm.scenario.defaults import default_thresholds
 from tests.pure.scenario.bases import ROUND_TRIP, changed, plan_of
 
@@ -24,26 +23,6 @@ def test_answers_have_a_qos_and_a_size(written: str, planned: Responds | None) -
     device, backend = plan_of(ROUND_TRIP, f"populations.backend.responds={written}").populations
     assert (device.responds, backend.responds) == (None, planned)
     assert [each.request for each in device.publications] == [True]
-
-
-@pytest.mark.parametrize(
-    ("topic_filter", "topic", "matches"),
-    [
-        ("reply/{n}", "reply/{n}", True),
-        ("reply/+", "reply/{n/10}", True),
-        ("#", "a/b/{n}", True),
-        ("reply/{n}/#", "reply/{n}", True),
-        ("reply/{n}", "reply/{n%10}", False),
-        ("reply", "reply/{n}", False),
-        ("reply/{n}/+", "reply/{n}", False),
-        ("$share/g/reply/{n}", "reply/{n}", False),
-        ("reply/{n/10}/x", "reply/{n/10}/x", True),
-    ],
-)
-def test_a_filter_matches_the_topic_of_each_client(
-    topic_filter: str, topic: str, matches: bool
-) -> None:
-    assert covers(topic_filter, topic) == matches
 
 
 def test_unanswered_requests_and_answers_not_sent_have_default_thresholds() -> None:

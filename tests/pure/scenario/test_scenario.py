@@ -88,11 +88,6 @@ thresholds:
     ]
 
 
-def test_what_is_set_to_null_is_as_if_it_were_not_there() -> None:
-    for key in ("sources", "profile", "sweep", "search"):
-        assert parse_scenario(SMALL, "s.yaml", [f"{key}=null"]) is not None
-
-
 def test_a_problem_of_an_override_is_at_the_override() -> None:
     assert places(SMALL, "drain=5") == ["--set drain=5: drain"]
     assert places("a: 1\n\tb: 2\n") == ["s.yaml:2: "]

@@ -16,20 +16,6 @@ USERS = "topology.services.users"
 AUTH = "topology.brokers.main.auth"
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        f"{USERS}: redis",
-        f"{USERS}: redis, {AUTH}: users",
-        f"{USERS}: {{kind: redis, seed: [device]}}, {AUTH}: users",
-        f"{USERS}: {{kind: redis, seed: false, port: 1999, settings: {{maxmemory: 1gb}}}}",
-        f"{USERS}: null, thresholds: null, {AUTH}: 'redis://localhost:6379/0'",
-    ],
-)
-def test_what_fits_together_is_taken(changes: str) -> None:
-    assert parse_scenario(changed(SERVED, changes), "s.yaml")
-
-
 def test_a_target_elsewhere_takes_no_services() -> None:
     text = changed(SERVED, f"{AUTH}: users, thresholds: null")
     assert parse_scenario(text, "s.yaml", target="mqtt://h").topology.services == {}

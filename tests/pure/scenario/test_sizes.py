@@ -166,7 +166,3 @@ def test_a_search_can_vary_the_total_rate() -> None:
     scenario = read(TOTAL, search, "thresholds=[skipped == 0]")
     (publication,) = searched(scenario, 6000).populations["device"].flows
     assert publication.rate_per_s == pytest.approx(20)
-
-
-def test_publications_of_a_share_have_a_rate_of_their_own() -> None:
-    assert read(TOTAL.replace("qos: 1", "publications: [{topic: a, rate: 1/s}]"))

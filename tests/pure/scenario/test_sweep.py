@@ -113,9 +113,9 @@ def test_every_step_is_checked_and_each_problem_names_the_value_that_brought_it(
     populations.devise.clients: [1]
 """
     assert places(text) == [
-        f"s.yaml:9: sweep.vary.{CLIENTS}.1",
-        f"s.yaml:10: sweep.vary.{RATE}.1",
-        "s.yaml:11: sweep.vary.populations.devise.clients.0",
+        f"s.yaml:6: sweep.vary.{CLIENTS}.1",
+        f"s.yaml:7: sweep.vary.{RATE}.1",
+        "s.yaml:8: sweep.vary.populations.devise.clients.0",
     ]
 
 

@@ -1,8 +1,9 @@
 """Messages about scenarios: `messages.golden` has them all, `UPDATE_GOLDEN=1` writes them.
 
 A section begins with `[BASE] CHANGES`: a scenario of `bases.py`, and the changes of all its cases.
-A case is a line `CHANGES => PROBLEM | HINT`; further problems have lines of their own. The path of
-a problem is written from the change on, or as a whole where no change leads to it.
+A case is a line `CHANGES => PROBLEM | HINT`; further problems have lines of their own, and a case
+that fits has `nothing is wrong`. The path of a problem is written from the change on, or as a whole
+where no change leads to it.
 """
 
 from __future__ import annotations

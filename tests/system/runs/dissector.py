@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,13 +83,15 @@ def assert_decoded(
     recording: Recording,
     results: list[dict[str, Any]],
     others: Mapping[str, str] = MappingProxyType({}),
+    names: Iterable[str] = (),
 ) -> None:
     """Holds that the dissector finds the packets that runs have counted. `others` has populations
-    whose client identifiers do not begin with their name, by the first letters of these."""
+    whose client identifiers do not begin with their name, by the first letters of these. `names`
+    are the populations that are looked at. Default: all."""
     assert recording.malformed() == []
     of_clients = recording.packets()
     owners = {client: owner(client, others) for client in of_clients}
-    for name in results[0]["populations"]:
+    for name in names or results[0]["populations"]:
         traffic = [each for client, each in of_clients.items() if owners[client] == name]
         counts = [result["populations"][name] for result in results]
         sent = sum(each.sent.total() for each in traffic)
@@ -104,7 +106,7 @@ def assert_decoded(
 def owner(client: str, others: Mapping[str, str]) -> str:
     """Returns the population of a client identifier."""
     found = (name for start, name in others.items() if start and client.startswith(start))
-    return next(found, others.get(client, client.partition("-")[0]))
+    return next(found, others.get(client, client.rpartition("-")[0]))
 
 
 def not_recordable() -> str | None:

@@ -1,151 +1,209 @@
-"""Populations that change in a running test: as planned, and as its user says meanwhile."""
+"""Populations that change in a running test: as planned, and as its user says meanwhile; and a
+fleet that differs by shares, and comes in steps."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable
-from itertools import pairwise
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.kit import program
-from tests.kit.starved import passes
+from tests.kit.runs import Run, RunMaker
 
-RunMaker = Callable[..., Any]
-
-SECOND_NS = 10**9
 SCENARIO = """
-topology: {brokers: {main: {kind: embedded}}}
+topology: {brokers: {main: {kind: KIND}}}
 fleet: {agents: 2}
+snapshot_interval: 200ms
+drain: 1s
+defaults: "off"
 populations:
-  all:
+  backend:
     clients: 1
     subscriptions: [{topic: "up/#", qos: 1}]
+    publications: [{topic: news, rate: 10/s}]
   device:
-    clients: 20
-    publications: [{topic: "up/{n}", rate: 10/s, qos: 1}]
+    clients: 100
+    subscriptions: [news]
+    publications: [{topic: "up/{n}", rate: 5/s}]
+    shares:
+      brief: {part: 10%, lifetime: {from: 100ms, to: 400ms, offline: 100ms}}
+      sure: {part: 20%, qos: 1}
   late:
     clients: 10
-    first: 20
-    subscriptions: ["down"]
+    first: 100
+    subscriptions: [down]
     publications: [{topic: "up/{n}", rate: 10/s, qos: 1}, {topic: down, rate: 1/s}]
 stages:
-  - connect: {populations: [all, device]}
+  - connect: {populations: [backend]}
+  - connect: {populations: [device], clients: 50%, rate: 500/s}
+  - hold: {name: half, for: 600ms}
+  - connect: {populations: [device], rate: 500/s}
   - publish: PUBLISH
-thresholds: [all.lost == 0, all.duplicate == 0, device.skipped == 0, late.skipped == 0]
+  - disconnect: {name: tear-down, populations: [device], rate: 200/s}
+thresholds: [backend.lost == 0, backend.duplicate == 0, device.disconnected == 0]
 """
 CHANGES = """
       for: 4s
       changes:
-        - {at: 1s, population: late, add: 10}
-        - {at: 2s, population: late, remove: 10}
+        - {at: 500ms, population: late, add: 10}
+        - {at: 1s, population: device, remove: 50%}
+        - {at: 1500ms, population: late, remove: 10}
+        - {at: 2s, population: device, add: 50%}
         - {at: 3s, population: device, rate: 2, name: faster}
 """
+NAMES = ["+10 late", "-50% device", "-10 late", "+50% device", "faster"]
 
 
-def sent_by_second(directory: Path, population: int) -> dict[int, int]:
-    """Messages sent in each second of the publish stage, from the snapshots."""
+def of_changes(result: dict[str, Any]) -> list[str]:
+    return [event["text"] for event in result["events"] if event["kind"] == "change"]
+
+
+def gauges_at_end(directory: Path, stage: int, gauge: str) -> list[int]:
+    """Returns the sums over agents of a gauge in each one's last snapshot of a stage."""
     lines = (directory / "snapshots.jsonl").read_text().splitlines()
-    snapshots = [each for each in map(json.loads, lines) if each["stage"] == 1]
-    start_ns = min(each["from_ns"] for each in snapshots)
-    sent = Counter[int]()
-    for each in snapshots:
-        middle_ns = (each["from_ns"] + each["to_ns"]) // 2 - start_ns
-        counters = each["populations"][population]["counters"]
-        sent[middle_ns // SECOND_NS] += counters["sent_total"]
-    return sent
+    latest = {each["agent"]: each for each in map(json.loads, lines) if each["stage"] == stage}
+    populations = zip(*(each["populations"] for each in latest.values()), strict=True)
+    return [sum(part["gauges"][gauge] for part in parts) for parts in populations]
+
+
+@pytest.fixture(scope="module")
+def planned(shared_start: RunMaker) -> Run:
+    run = shared_start(SCENARIO.replace("KIND", "mosquitto").replace("PUBLISH", CHANGES))
+    run.finish()
+    return run
+
+
+@pytest.fixture(scope="module")
+def result(planned: Run) -> dict[str, Any]:
+    found = planned.result()
+    assert all(each["passed"] for each in found["verdict"]["thresholds"])
+    return found
+
+
+pytestmark = pytest.mark.xdist_group("changes")
+
+
+@pytest.mark.slow("a fleet comes in steps, and changes for 4 s")
+def test_a_fleet_comes_in_steps_lives_and_leaves(planned: Run, result: dict[str, Any]) -> None:
+    _, rest, brief, sure, _ = gauges_at_end(planned.directory, 2, "connected")
+    assert (rest, sure) == (35, 10)
+    assert brief + gauges_at_end(planned.directory, 2, "offline")[2] == 5
+    lives = result["populations"]["device/brief"]
+    assert lives["left_total"] > 5 and lives["offline_max"] > 0
+    assert lives["disconnected_total"] == lives["connect_failed_total"] == 0
+    assert result["populations"]["device/rest"]["connected_max"] == 70
+
+
+def test_every_share_is_a_population_and_the_fleet_is_their_sum(result: dict[str, Any]) -> None:
+    populations, device = result["populations"], result["wholes"]["device"]
+    shares = [f"device/{share}" for share in ("rest", "brief", "sure")]
+    assert set(populations) == {"backend", "late", *shares}
+    assert 90 <= device["connected_max"] <= 100
+    assert device["acked_total"] == populations["device/sure"]["acked_total"] > 0
+    assert device["sent_total"] == sum(populations[share]["sent_total"] for share in shares)
+    load = next(stage for stage in result["stages"] if stage["kind"] == "publish")
+    assert set(load["excluded"]) == {"late", *shares}
+    assert load["wholes"]["device"]["sent_total"] == device["sent_total"]
+
+
+def test_planned_changes_make_the_load_that_they_say(result: dict[str, Any]) -> None:
+    """Clients that are there for a second publish what is due in that second."""
+    device, late = result["wholes"]["device"], result["populations"]["late"]
+    assert of_changes(result) == NAMES
+    assert [phase["name"] for phase in result["phases"]] == ["publish", *NAMES]
+    assert [phase["clients"] for phase in result["phases"]] == [101, 111, 61, 51, 101, 101]
+    assert late["sent_total"] + late["skipped_total"] == 10 * 10 + 10
+    assert (late["connected_max"], late["disconnected_total"]) == (10, 0)
+    assert (
+        result["populations"]["backend"]["received_total"]
+        == device["sent_total"] + (late["acked_total"])
+    )
+    sure, rest = (result["populations"][f"device/{name}"] for name in ("sure", "rest"))
+    # 1 s of all, 1 s of half, 1 s of all, and 1 s of all at twice the rate: of 5/s, 22.5.
+    assert sure["sent_total"] + sure["skipped_total"] == 20 * 22.5
+    assert rest["sent_total"] + rest["skipped_total"] == 70 * 22.5
 
 
 def change(directory: Path, *words: str) -> tuple[int, str]:
-    line = ("change", str(directory), *words)
-    done = program.run(line, capture_output=True, text=True, timeout=60)
+    command = [sys.executable, "-m", "pubstorm", "change", str(directory), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.slow("each change has a phase of seconds")
-def test_planned_changes_make_the_load_that_they_say(start: RunMaker) -> None:
-    # Snapshots of a tenth of a second: a load of one second is then seen as such.
-    run = start(SCENARIO.replace("PUBLISH", CHANGES), "--set", "snapshot_interval=100ms")
-    code, result = run.finish(), run.result()
-    assert passes(code, result), run.stdout
-    device, late = (sent_by_second(run.directory, index) for index in (1, 2))
-    late_sent = sum(late.values())
-    assert sum(device.values()) == 20 * 10 * 5
-    assert late_sent == 10 * 10 + 10
-    # What was due at the very edge of a second may count to its neighbour.
-    assert late[0] + late[1] + late[2] == late_sent and late[1] >= late_sent // 2
-    assert 1.5 * device[2] < device[3] < 2.5 * device[2]
-    events = [event for event in result["events"] if event["kind"] == "change"]
-    assert [event["text"] for event in events] == ["+10 late", "-10 late", "faster"]
-    apart_s = [after["at_s"] - before["at_s"] for before, after in pairwise(events)]
-    assert apart_s == pytest.approx([1, 1], abs=0.01)
-    assert result["populations"]["all"]["received_total"] == 20 * 10 * 5 + 10 * 10
-    assert result["populations"]["late"]["connected_max"] == 10
-    evidence = result["verdict"]["evidence"]
-    assert any("in stage publish were excluded from loss" in line for line in evidence)
-
-
-def test_a_run_is_changed_while_it_goes_on(start: RunMaker) -> None:
-    run = start(SCENARIO.replace("PUBLISH", "10min"), "--set", "snapshot_interval=200ms")
+@pytest.fixture(scope="module")
+def steered(shared_start: RunMaker) -> tuple[Run, dict[str, tuple[int, str]]]:
+    """A run that is changed, paused, broken and ended by hand, and the answers."""
+    run = shared_start(SCENARIO.replace("KIND", "embedded").replace("PUBLISH", "10min"))
     run.wait_for("publish")
+    answers = {}
+
+    def ask(*words: str) -> None:
+        answers[" ".join(words)] = change(run.directory, *words)
+
     # The display shows a stage from when its clients are connected; its load begins soon after.
-    code, said = change(run.directory, "add", "4", "late", "over", "500ms")
-    while code != 0 and "no publish stage is on" in said:
-        code, said = change(run.directory, "add", "4", "late", "over", "500ms")
-    assert (code, said.split(" at ")[0]) == (0, "+4 late")
+    while (first := change(run.directory, "remove 50% device"))[0] != 0:
+        assert "no publish stage is on" in first[1]
+    answers["remove 50% device"] = first
+    run.wait_for("! -50% device")
+    ask("add 5 device")
+    ask("add 5 device/sure")
+    run.wait_for("! +5 device/sure")
+    ask("add", "4", "late", "over", "500ms")
     run.wait_for("! +4 late")
-    run.wait_for("connected 25/31")
-    assert change(run.directory, "add 7 late") == (
-        2,
-        "error: not so many clients: 4 of 10 clients of late are active\n",
-    )
-    assert change(run.directory, "remove 4 late")[0] == 0
-    run.wait_for("connected 21/31")
-    assert change(run.directory, "rate 0 device")[0] == 0
+    ask("add 7 late")
+    ask("pause")
     run.wait_for("! 0 × device")
-    run.process.send_signal(2)
-    assert run.finish() == 130
-    result = run.result()
-    texts = [event["text"] for event in result["events"] if event["kind"] == "change"]
-    assert texts == ["+4 late", "-4 late", "0 × device"]
-    assert result["populations"]["late"]["sent_total"] > 0
-    assert result["populations"]["all"]["lost_total"] == 0
-    assert not (run.directory / "control.sock").exists()
-    code, said = change(run.directory, "rate 1 device")
-    assert (code, said.splitlines()[0]) == (2, f"error: no run is active in {run.directory}")
-
-
-@pytest.mark.slow("several commands ask one run")
-def test_a_run_is_paused_broken_and_ended_by_hand(start: RunMaker) -> None:
-    run = start(SCENARIO.replace("PUBLISH", "10min"), "--set", "snapshot_interval=200ms")
-    run.wait_for("publish")
-    while (asked := change(run.directory, "pause"))[0] != 0:
-        assert "no publish stage is on" in asked[1]
-    run.wait_for("! 0 × device")
-    assert change(run.directory, "resume")[0] == 0
+    ask("resume")
     run.wait_for("! 1 × device")
-    assert change(run.directory, "fault kill main for 500ms") == (0, "kill main begins\n")
+    ask("fault kill main for 500ms")
     run.wait_for("! kill main: 1 broker is up again")
-    assert change(run.directory, "fault", "kill", "moon") == (
-        2,
-        "error: found moon to kill, allowed: main\n"
-        "  hint: faults hit brokers that the run starts, and bridges that its scenario breaks\n",
-    )
-    code, said = change(run.directory, "repair kill main")
-    assert (code, said) == (
-        2,
-        "error: found no fault kill main to repair, allowed: none is in effect\n",
-    )
-    assert change(run.directory, "rate 200% device")[0] == 0
-    assert change(run.directory, "end stage") == (0, "the stage ends\n")
+    ask("fault", "kill", "moon")
+    ask("repair kill main")
+    ask("rate 200% device")
+    ask("end stage")
     run.wait_for("! stage publish is ended by the user")
     run.finish()
+    ask("rate 1 device")
+    return run, answers
+
+
+@pytest.mark.slow("several commands change one run")
+def test_a_run_is_changed_paused_broken_and_ended_by_hand(
+    steered: tuple[Run, dict[str, tuple[int, str]]],
+) -> None:
+    run, answers = steered
     result = run.result()
+    texts = ["-50% device", "+5 device/sure", "+4 late", "0 × device", "1 × device", "2 × device"]
+    assert set(texts) <= {*of_changes(result)}
     assert not result["interrupted"]
     (fault,) = result["faults"]
     assert (fault["name"], fault["kind"], fault["victims"]) == ("kill main", "kill", ["main-0"])
     assert fault["repaired_at_s"] - fault["at_s"] >= 0.5
+    assert result["populations"]["late"]["sent_total"] > 0
+    assert not (run.directory / "control.sock").exists()
+    # The answers of commands begin with what happens.
+    done = {text.split(" at ")[0] for code, text in answers.values() if code == 0}
+    assert {"-50% device", "+5 device/sure", "+4 late"} <= done
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("add 5 device", "device has shares"),
+        ("add 7 late", "4 of 10 clients of late"),
+        ("fault kill moon", "found moon to kill, allowed: main"),
+        ("repair kill main", "found no fault kill main"),
+        ("rate 1 device", "no run is active"),
+    ],
+)
+def test_a_command_that_cannot_be_is_refused(
+    steered: tuple[Run, dict[str, tuple[int, str]]], words: str, named: str
+) -> None:
+    code, text = steered[1][words]
+    assert code == 2
+    assert re.match(f"error: .*{named}", text)

@@ -76,7 +76,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", [pytest.param("mosquitto", marks=needs_mosquitto), "embedded"])
-def test_a_broker_elsewhere_listens_there_and_leaves_its_log_here(
+def test_a_broker_elsewhere_listens_there_is_broken_and_leaves_its_log_here(
     kind: str, tmp_path: Path
 ) -> None:
     async def run() -> None:
@@ -90,15 +90,6 @@ def test_a_broker_elsewhere_listens_there_and_leaves_its_log_here(
                 pass
             home = next(path for path in made.hosts.folder.iterdir() if path.is_dir())
             assert str(home) in " ".join(psutil.Process(result.pid).cmdline())
-        log = tmp_path / "topology" / "main-0" / "broker.log"
-        assert kind == "embedded" or "New connection" in log.read_text()
-
-    asyncio.run(run())
-
-
-def test_a_broker_elsewhere_is_frozen_killed_and_started_again(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with started("brokers: {main: {kind: embedded, hosts: far}}", tmp_path) as made:
             broker = made.topology.broker("main-0")
             faults = Faults(made.topology, made.topology.bridges.links)
             freeze = fault("freeze")
@@ -114,7 +105,9 @@ def test_a_broker_elsewhere_is_frozen_killed_and_started_again(tmp_path: Path) -
             os.kill(broker.pid, signal.SIGKILL)
             event = await made.events.get()
             assert isinstance(event, BrokerDied)
-            assert event.text == f"broker main-0 (pid {broker.pid}) was killed by signal 9"
+            assert f"(pid {broker.pid})" in event.text and "signal 9" in event.text
+        log = tmp_path / "topology" / "main-0" / "broker.log"
+        assert kind == "embedded" or "New connection" in log.read_text()
 
     asyncio.run(run())
 
@@ -128,29 +121,15 @@ async def until_status(pid: int, status: str) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_a_host_that_is_lost_takes_its_brokers_with_it(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with started("brokers: {main: {kind: embedded, hosts: far}}", tmp_path) as made:
-            broker = made.topology.broker("main-0")
-            made.hosts.slots[0].kill()
-            event = await made.events.get()
-            text = f"broker main-0 (pid {broker.pid}) is lost: the deputy on 127.0.0.2 ended"
-            assert event.text == text
-            assert await asyncio.to_thread(is_gone, broker.pid)
-            shutil.rmtree(next(path for path in made.hosts.folder.iterdir() if path.is_dir()))
-
-    asyncio.run(run())
-
-
 def is_gone(pid: int) -> bool:
     """Waits until no process has the id any more."""
-    deadline_s = time.monotonic() + 5
+    deadline_s = time.monotonic() + 60
     while psutil.pid_exists(pid) and time.monotonic() < deadline_s:
         time.sleep(0.01)
     return not psutil.pid_exists(pid)
 
 
-def test_figures_of_another_host_are_read_through_its_deputy(tmp_path: Path) -> None:
+def test_figures_are_read_through_a_deputy_and_its_brokers_end_with_it(tmp_path: Path) -> None:
     async def run() -> None:
         async with started("brokers: {main: {kind: embedded, hosts: far}}", tmp_path) as made:
             broker, machine = made.topology.broker("main-0"), made.hosts.by_label["far"]
@@ -166,7 +145,9 @@ def test_figures_of_another_host_are_read_through_its_deputy(tmp_path: Path) -> 
             assert found["memory_available_bytes"] > 1e6
             assert found["net_sent_bytes_per_s"] >= 0
             made.hosts.slots[0].kill()
-            await made.events.get()
+            event = await made.events.get()
+            assert f"(pid {broker.pid})" in event.text and machine.address in event.text
+            assert await asyncio.to_thread(is_gone, broker.pid)
             with pytest.raises(TopologyError, match=r"the deputy on 127\.0\.0\.2 ended"):
                 await asyncio.to_thread(list, host.read())
             shutil.rmtree(next(path for path in made.hosts.folder.iterdir() if path.is_dir()))

@@ -71,37 +71,31 @@ def pids(topology: Topology) -> list[int]:
 
 
 @needs_mosquitto
-def test_killed_brokers_are_gone_and_come_back_on_their_ports(tmp_path: Path) -> None:
-    async def play(topology: Topology, faults: Faults) -> None:
-        before, ports = pids(topology), topology.addresses
-        assert await faults.begin(fault("kill", 0, 1)) == ()
-        assert not any(psutil.pid_exists(pid) for pid in before)
-        assert await faults.repair(fault("kill", 0, 1)) == ()
-        assert topology.addresses == ports
-        assert not set(pids(topology)) & set(before)
-        assert all(psutil.pid_exists(pid) for pid in pids(topology))
-        assert not any(broker.died for broker in topology.results())
-
-    assert with_brokers(tmp_path, "mosquitto", play) == []
-
-
-@needs_mosquitto
-def test_a_stopped_broker_keeps_what_a_killed_one_loses(tmp_path: Path) -> None:
+def test_a_stopped_broker_keeps_what_a_killed_one_loses_and_both_come_back(tmp_path: Path) -> None:
     """mosquitto writes its persistent state when it ends in order, and not when it is killed."""
     saved: dict[str, bool] = {}
 
     async def play(topology: Topology, faults: Faults) -> None:
+        before, ports = pids(topology), topology.addresses
         kinds: tuple[FaultKind, ...] = ("stop", "kill")
         for number, kind in enumerate(kinds):
-            before = pids(topology)[number]
             assert await faults.begin(fault(kind, number)) == ()
-            assert not psutil.pid_exists(before)
+            assert not psutil.pid_exists(before[number])
             broker = topology.broker(f"main-{number}")
             saved[kind] = (broker.folder / "mosquitto.db").exists()
             assert await faults.repair(fault(kind, number)) == ()
-            assert psutil.pid_exists(pids(topology)[number])
+        assert topology.addresses == ports
+        assert not set(pids(topology)) & set(before)
+        assert all(psutil.pid_exists(pid) for pid in pids(topology))
+        assert not any(broker.died for broker in topology.results())
+        # One that was repaired may die again, and is reported.
+        os.kill(pids(topology)[1], signal.SIGKILL)
+        await topology.broker("main-1").ending()
+        while not topology.results()[1].died:
+            await asyncio.sleep(0)
 
-    assert with_brokers(tmp_path, "mosquitto", play, {"persistence": True}) == []
+    (event,) = with_brokers(tmp_path, "mosquitto", play, {"persistence": True})
+    assert event.name == "main-1"
     assert saved == {"stop": True, "kill": False}
 
 
@@ -131,34 +125,6 @@ def test_a_broker_that_ignores_sigterm_is_killed_and_the_fault_says_so(
 
 
 @needs_mosquitto
-def test_a_broker_that_was_repaired_may_die_again_and_is_reported(tmp_path: Path) -> None:
-    async def play(topology: Topology, faults: Faults) -> None:
-        await faults.begin(fault("kill", 1))
-        await faults.repair(fault("kill", 1))
-        os.kill(pids(topology)[1], signal.SIGKILL)
-        await topology.broker("main-1").ending()
-        while not topology.results()[1].died:
-            await asyncio.sleep(0)
-
-    (events,) = with_brokers(tmp_path, "mosquitto", play)
-    assert events.name == "main-1"
-
-
-@pytest.mark.parametrize("kind", ["embedded", pytest.param("mosquitto", marks=needs_mosquitto)])
-def test_frozen_brokers_stop_and_go_on(tmp_path: Path, kind: str) -> None:
-    async def play(topology: Topology, faults: Faults) -> None:
-        process = psutil.Process(pids(topology)[0])
-        assert await faults.begin(fault("freeze", 0)) == ()
-        while process.status() != psutil.STATUS_STOPPED:
-            await asyncio.sleep(0)
-        assert await faults.repair(fault("freeze", 0)) == ()
-        while process.status() == psutil.STATUS_STOPPED:
-            await asyncio.sleep(0)
-
-    assert with_brokers(tmp_path, kind, play) == []
-
-
-@needs_mosquitto
 def test_a_broker_that_a_script_starts_is_killed_with_it(tmp_path: Path) -> None:
     program = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
     spec = Command(kind="command", command=("sh", "-c", f"{program} -p {{port}}; true"))
@@ -182,29 +148,29 @@ def test_a_broker_that_a_script_starts_is_killed_with_it(tmp_path: Path) -> None
     asyncio.run(run())
 
 
-def test_brokers_that_are_still_broken_are_stopped_with_the_rest(tmp_path: Path) -> None:
+@pytest.mark.parametrize("repairs", [True, False])
+def test_whatever_is_broken_can_be_repaired_at_once_or_is_stopped_with_the_rest(
+    tmp_path: Path, repairs: bool
+) -> None:
     found: list[int] = []
 
     async def play(topology: Topology, faults: Faults) -> None:
         found.extend(pids(topology))
+        process = psutil.Process(found[0])
         await faults.begin(fault("freeze", 0))
         await faults.begin(fault("kill", 1))
+        while process.status() != psutil.STATUS_STOPPED:
+            await asyncio.sleep(0)
+        for _ in range(2 if repairs else 0):
+            assert await faults.repair_all() == ()
+        for host, port in topology.addresses if repairs else ():
+            _, writer = await asyncio.open_connection(host, port)
+            writer.close()
+        while repairs and process.status() == psutil.STATUS_STOPPED:
+            await asyncio.sleep(0)
 
     assert with_brokers(tmp_path, "embedded", play) == []
     assert not any(psutil.pid_exists(pid) for pid in found)
-
-
-def test_whatever_is_broken_can_be_repaired_at_once(tmp_path: Path) -> None:
-    async def play(topology: Topology, faults: Faults) -> None:
-        await faults.begin(fault("freeze", 0))
-        await faults.begin(fault("kill", 1))
-        assert await faults.repair_all() == ()
-        assert await faults.repair_all() == ()
-        for host, port in topology.addresses:
-            _, writer = await asyncio.open_connection(host, port)
-            writer.close()
-
-    assert with_brokers(tmp_path, "embedded", play) == []
 
 
 @needs_mosquitto

@@ -4,77 +4,48 @@ no file."""
 
 from __future__ import annotations
 
-import shutil
-import socket
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis
+
+from pubstorm.topology.services.redis import find_redis
+from tests.kit.ports import free_port
+from tests.system.topology.identities.conftest import OwnRedis
 
 RunMaker = Callable[..., Any]
 Play = Callable[..., tuple[int, dict[str, Any]]]
-READY = "Ready to accept connections"
 PASSWORD = "hidden-word"
 
 
-class Redis:
-    """A Redis of the test's own, which keeps in a folder what it is asked to save."""
-
-    def __init__(self, binary: str, port: int, folder: Path) -> None:
-        self.port = port
-        self.url = f"redis://:{PASSWORD}@127.0.0.1:{port}/0"
-        self._words = [binary, "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
-        self._words += ["--dir", str(folder), "--requirepass", PASSWORD]
-        self.start()
-
-    def start(self) -> None:
-        """Returns when it answers."""
-        self._process = subprocess.Popen(self._words, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        said = []
-        for line in self._process.stdout:
-            said.append(line)
-            if READY in line:
-                return
-        pytest.fail(f"redis-server does not start: {''.join(said)}")
-
-    def save(self) -> None:
-        """Keeps its data for its next start."""
-        self._send("SAVE", answer=b"+OK")
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def add_user(self, name: str, password: str, **rights: str) -> None:
-        """A user, and what it may do: topic filters by access."""
-        self._send("HSET", f"mqtt_user:{name}", "password", password)
-        accesses = {"subscribe": "1", "publish": "2", "both": "3"}
-        for access, topic in rights.items():
-            self._send("HSET", f"mqtt_acl:{name}", topic, accesses[access])
-
-    def _send(self, *words: str, answer: bytes = b":") -> None:
-        with (
-            socket.create_connection(("127.0.0.1", self.port)) as connection,
-            connection.makefile("rb") as answers,
-        ):
-            for each in (("AUTH", PASSWORD), words):
-                command = "".join(f"${len(word)}\r\n{word}\r\n" for word in each)
-                connection.sendall(f"*{len(each)}\r\n{command}".encode())
-                found = answers.readline()
-        assert found.startswith(answer), found
-
-
 @pytest.fixture
-def redis(unused_port: int, tmp_path: Path) -> Iterator[Redis]:
-    binary = shutil.which("redis-server")
+def redis(tmp_path: Path) -> Iterator[OwnRedis]:
+    """A Redis that asks for a password; it is gone after the test."""
+    binary = find_redis()
     if binary is None:
         pytest.skip("redis-server is not installed (apt-get install redis-server)")
-    server = Redis(binary, unused_port, tmp_path)
+    server = OwnRedis(binary, tmp_path, free_port(), {"requirepass": PASSWORD})
+    server.start()
     yield server
     server.kill()
+
+
+def url_of(redis: OwnRedis) -> str:
+    return redis.url.replace("redis://", f"redis://:{PASSWORD}@")
+
+
+def add_user(redis: OwnRedis, name: str, password: str, **rights: str) -> None:
+    """Adds a user, and what it may do: topic filters by access. They are there at the next start of
+    the Redis."""
+    client = Redis(port=redis.port, password=PASSWORD)
+    client.hset(f"mqtt_user:{name}", "password", password)
+    accesses = {"subscribe": "1", "publish": "2", "both": "3"}
+    for access, topic in rights.items():
+        client.hset(f"mqtt_acl:{name}", topic, accesses[access])
+    client.save()
+    client.close()
 
 
 def counter(result: dict[str, Any], name: str) -> float:
@@ -114,10 +85,10 @@ thresholds: [wrong.never_ready == 2, stranger.never_ready == 1, curious.lost > 0
 """
 
 
-def test_each_refusal_has_a_count_of_its_own(redis: Redis, run: Play) -> None:
-    redis.add_user("device", "right", publish="up/#", subscribe="other")
-    redis.add_user("backend", "all", subscribe="#")
-    code, result = run(REFUSALS.format(url=redis.url))
+def test_each_refusal_has_a_count_of_its_own(redis: OwnRedis, run: Play) -> None:
+    add_user(redis, "device", "right", publish="up/#", subscribe="other")
+    add_user(redis, "backend", "all", subscribe="#")
+    code, result = run(REFUSALS.format(url=url_of(redis)))
     assert code == 0
     reasons = {name: each["outcomes"] for name, each in result["populations"].items()}
     assert reasons == {
@@ -151,13 +122,11 @@ stages:
 
 
 def test_no_client_gets_in_while_redis_is_away_and_all_do_later(
-    redis: Redis, start: RunMaker
+    redis: OwnRedis, start: RunMaker
 ) -> None:
-    redis.add_user("u", "p", both="a")
-    run = start(AWAY.format(url=redis.url))
+    add_user(redis, "u", "p", both="a")
+    run = start(AWAY.format(url=url_of(redis)))
     run.wait_for("calm")
-    # A Redis that answers before it has the user would have the broker refuse the password.
-    redis.save()
     redis.kill()
     run.wait_for("server_unavailable")
     commands = [Path(f"/proc/{pid}/cmdline").read_text() for pid in run.children()]

@@ -90,13 +90,6 @@ def test_what_is_missing_or_wrong_is_counted_and_named(own_redis: OwnRedis) -> N
     assert "another" not in str(findings)
 
 
-def test_more_clients_than_were_written_are_reported(own_redis: OwnRedis) -> None:
-    written(own_redis)
-    findings = verified(own_redis, clients=310)
-    assert (findings.missing, findings.wrong) == (50, 0)
-    assert findings.examples[0] == "missing: mqtt_user:device-305 password"
-
-
 def test_what_is_removed_is_what_was_written_and_nothing_else(own_redis: OwnRedis) -> None:
     written(own_redis)
     found = own_redis.client()
@@ -109,7 +102,7 @@ def test_what_is_removed_is_what_was_written_and_nothing_else(own_redis: OwnRedi
     assert found.hgetall("mqtt_user:device-5") == {"is_superuser": "1"}
 
 
-@pytest.mark.parametrize("rows", [1, 50, 725, 1499])
+@pytest.mark.parametrize("rows", [1, 725, 1499])
 def test_a_redis_that_goes_away_is_reported_and_its_losses_are_not_counted(
     own_redis: OwnRedis, rows: int
 ) -> None:
@@ -202,12 +195,10 @@ def test_rows_that_redis_throws_away_end_the_start_of_a_run(own_redis: OwnRedis)
     with pytest.raises(StoreError, match="are not there after they were written") as caught:
         asyncio.run(seed_all(own_redis.url, identities(20_000).accounts, lambda _: None))
     assert "evict" in str(caught.value.hint)
-
-
-def test_a_run_writes_all_of_them_and_no_marker(own_redis: OwnRedis) -> None:
+    found.flushall()
     rows = asyncio.run(seed_all(own_redis.url, identities(300).accounts, lambda _: None))
-    assert rows == 1500
-    assert own_redis.client().dbsize() == 600
+    # All of them, and no marker.
+    assert (rows, found.dbsize()) == (1500, 600)
 
 
 @pytest.mark.parametrize(

@@ -127,10 +127,7 @@ def test_each_step_is_asked_what_tables_show_of_its_variant() -> None:
 
 def test_who_else_set_the_limit_is_a_note_below_the_table() -> None:
     host = rate(5, limited_by=LimitedBy.HOST)
-    table = table_of(
-        step(30, "fast", host),
-        step(1200, "fast", None, problem="the broker exited"),
-    )
+    table = table_of(step(30, "fast", host), step(1200, "fast", None, problem="the broker exited"))
     drawn = document_of(series(table)).tables[0]
     assert drawn.texts == (("30", "5.00/s ¹", "–"), ("1\u202f200", "– ²", "–"))
     assert drawn.notes == "¹ this host set the limit; ² it came to no measurement"

@@ -108,11 +108,7 @@ def test_barriers_leave_a_failed_agent_out_until_it_takes_part_again() -> None:
 
 
 def test_samples_of_what_is_connected_fall_at_the_instant_of_the_loss() -> None:
-    line = LoadSampler(
-        test_load_samples.plan(),
-        Assignment(engines=2),
-        START_NS,
-    )
+    line = LoadSampler(test_load_samples.plan(), Assignment(engines=2), START_NS)
     samples = []
     for n in range(2):
         for agent in (0, 1):

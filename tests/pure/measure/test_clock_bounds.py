@@ -45,11 +45,7 @@ def test_the_bound_is_that_of_the_stages_in_which_messages_are_stamped() -> None
     ]
     found = clock_result(hello(state(900, 4)), intervals, {PUBLISH})
     assert found == ClockResult(
-        offset_us=-3000,
-        drift_ppm=10.25,
-        bound_us=30,
-        round_trip_us=60,
-        exchanges_total=40,
+        offset_us=-3000, drift_ppm=10.25, bound_us=30, round_trip_us=60, exchanges_total=40
     )
 
 
@@ -100,9 +96,7 @@ def test_within_a_bound_negative_times_count_as_nothing() -> None:
     assert (found.p50, found.bound_us) == (1.003, 10)
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 10**6), st.integers(-20_000, 20_000)), min_size=1),
-)
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(-20_000, 20_000)), min_size=1))
 def test_every_figure_is_off_by_the_bound_at_most(durations: list[tuple[int, int]]) -> None:
     bound_us = 20.0
     true = Latency.of(Histogram.of(each for each, _ in durations))

@@ -17,13 +17,7 @@ from pubstorm.measure.phases import phases
 from pubstorm.measure.run_log import AppliedFault
 from pubstorm.measure.tracks import Span
 from pubstorm.plan.faults import planned_faults
-from pubstorm.result import (
-    BridgeResult,
-    FaultResult,
-    Phase,
-    PhaseStatus,
-    Recovery,
-)
+from pubstorm.result import BridgeResult, FaultResult, Phase, PhaseStatus, Recovery
 from pubstorm.result.figures import Found, Missing, evaluate, parse_expression
 from pubstorm.result.samples import Track, Tracks
 from pubstorm.result.verdict import evaluate_run

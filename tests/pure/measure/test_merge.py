@@ -49,10 +49,7 @@ FLOWS = st.builds(
     source=st.integers(0, 1),
     to=st.integers(0, 1),
     counters=st.builds(
-        FlowCounters,
-        expected_total=SMALL,
-        received_total=SMALL,
-        missing_total=st.integers(-50, 50),
+        FlowCounters, expected_total=SMALL, received_total=SMALL, missing_total=st.integers(-50, 50)
     ),
     latency_intended=HISTOGRAMS,
     latency_actual=HISTOGRAMS,

@@ -12,9 +12,7 @@ from pubstorm.measure.slices import SECOND_NS, SLICES_MAX, SliceKey, Slices
 
 ADDITIONS = st.lists(
     st.tuples(
-        st.integers(0, 2),
-        st.integers(0, 4000),
-        st.lists(st.integers(-5, 1 << 40), max_size=5),
+        st.integers(0, 2), st.integers(0, 4000), st.lists(st.integers(-5, 1 << 40), max_size=5)
     ),
     max_size=12,
 )

@@ -38,13 +38,7 @@ from pubstorm.measure.summary.memory import fitted
 from pubstorm.measure.summary.targets import planned_clients
 from pubstorm.measure.totals import STALLS_MAX, merge
 from pubstorm.report.summary import memory_table
-from pubstorm.result import (
-    BrokerResult,
-    Measured,
-    MemoryPoint,
-    PopulationResult,
-    Result,
-)
+from pubstorm.result import BrokerResult, Measured, MemoryPoint, PopulationResult, Result
 from pubstorm.result.problems import KINDS, problems
 from pubstorm.result.samples import Track, Tracks
 from pubstorm.result.verdict import evaluate_run
@@ -410,9 +404,7 @@ def test_each_target_has_its_part_and_its_part_by_the_plan(accounted: Accounted)
         TargetSnapshot(target=1, connected=200, connected_total=200),
     )
     run = assembly(
-        snapshot(1, 300, targets=targets),
-        snapshot(2, 200, 400, 0),
-        snapshot(3, 200, 200, 600),
+        snapshot(1, 300, targets=targets), snapshot(2, 200, 400, 0), snapshot(3, 200, 200, 600)
     )
     first, second = accounted(run).balance
     assert (first.name, first.group, first.connected_max, second.connected_max) == (

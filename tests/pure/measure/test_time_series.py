@@ -9,14 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pubstorm.contract.snapshot import ClockState
-from pubstorm.measure.series import (
-    BLOCK,
-    Interval,
-    PopulationInterval,
-    TimeSeries,
-    overlaps,
-    steps,
-)
+from pubstorm.measure.series import BLOCK, Interval, PopulationInterval, TimeSeries, overlaps, steps
 
 NUMBERS = st.integers(0, 2**64 - 1)
 POPULATIONS = st.builds(PopulationInterval, *(NUMBERS for _ in PopulationInterval.__slots__))

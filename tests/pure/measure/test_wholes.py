@@ -62,11 +62,7 @@ def snapshot(n: int) -> Snapshot:
     even = n % 2 == 0
     flows = tuple(
         made.flow(
-            source,
-            3,
-            Histogram.of([latency_ns] * sent),
-            expected_total=sent,
-            received_total=sent,
+            source, 3, Histogram.of([latency_ns] * sent), expected_total=sent, received_total=sent
         )
         for source, sent, latency_ns in ((0, 70, 1000), (1, 5, 2000), (2, 20, 3000))
     )

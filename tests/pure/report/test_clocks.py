@@ -63,11 +63,7 @@ def spread_parts(local: Result) -> dict[str, Any]:
     )
     (agent, *_) = local.fleet.agents
     clock = ClockResult(
-        offset_us=-3.6e9,
-        drift_ppm=12.5,
-        bound_us=BOUND_US,
-        round_trip_us=81,
-        exchanges_total=320,
+        offset_us=-3.6e9, drift_ppm=12.5, bound_us=BOUND_US, round_trip_us=81, exchanges_total=320
     )
     remote = agent.model_copy(update={"host": "10.0.0.3", "clock": clock})
     return {

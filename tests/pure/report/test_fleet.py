@@ -72,11 +72,7 @@ def test_problems_are_in_the_output_of_ci(result: Result) -> None:
 
 def memory(series: Series, r_squared: float) -> Series:
     line = MemoryModel(
-        subject="engines",
-        base_bytes=5e6,
-        bytes_per_connection=86.4,
-        r_squared=r_squared,
-        points=3,
+        subject="engines", base_bytes=5e6, bytes_per_connection=86.4, r_squared=r_squared, points=3
     )
     return series.model_copy(update={"memory": (line,)})
 

@@ -31,11 +31,7 @@ def test_a_publisher_has_a_row_with_what_it_sent_and_needed(folder: Path) -> Non
     cells = dict(zip((column.name for column in table.columns), row, strict=True))
     assert (cells["publisher"], cells["what"]) == ("feed", "libzmq 4.3.5")
     assert (cells["HWM"], cells["late p99"]) == ("1\u202f000", "90.0 µs")
-    assert (cells["CPU"], cells["thread"], cells["mem max"]) == (
-        "94 %",
-        "71 %",
-        "12.4 MB",
-    )
+    assert (cells["CPU"], cells["thread"], cells["mem max"]) == ("94 %", "71 %", "12.4 MB")
 
 
 def test_subscribers_show_what_each_of_them_received(folder: Path) -> None:

@@ -7,13 +7,7 @@ from typing import Any
 import pytest
 
 from pubstorm.experiment.search.trial import evaluated as evaluated_trial
-from pubstorm.result import (
-    Measured,
-    PhasePopulation,
-    Result,
-    Trial,
-    Verdict,
-)
+from pubstorm.result import Measured, PhasePopulation, Result, Trial, Verdict
 from pubstorm.result.figures.table import cells
 from pubstorm.result.figures.thresholds import parse_threshold
 from pubstorm.result.verdict import evaluate_run, evaluate_threshold
@@ -66,12 +60,7 @@ def test_no_time_is_less_than_nothing(measured: MeasuredMaker) -> None:
 
 @pytest.mark.parametrize(
     "expression",
-    [
-        "latency.p99",
-        "latency.actual.p99",
-        "backend.latency.mean",
-        "backend.latency.actual.max",
-    ],
+    ["latency.p99", "latency.actual.p99", "backend.latency.mean", "backend.latency.actual.max"],
 )
 def test_every_delivery_latency_has_the_bound(expression: str, measured: MeasuredMaker) -> None:
     outcome = evaluate_threshold(far_apart(measured), parse_threshold(f"{expression} < 1s"))

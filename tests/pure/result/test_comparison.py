@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 
 from pubstorm.contract.histogram import Histogram
 from pubstorm.quantities import UnfitError
-from pubstorm.result import (
-    HistogramPair,
-    LatencyPair,
-    Measured,
-    PhaseStatus,
-    Rates,
-    Status,
-)
+from pubstorm.result import HistogramPair, LatencyPair, Measured, PhaseStatus, Rates, Status
 from pubstorm.result.comparison import Comparison, Group, compare, default_figures, parse_condition
 from pubstorm.result.figures import parse_expression
 from pubstorm.result.interval import POWER, Difference, difference

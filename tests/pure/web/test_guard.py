@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pubstorm.result import Result
 from tests.kit import program
-from tests.kit.example_run import write_run
 from tests.kit.ports import free_port
 from tests.kit.serving import Served, serving
 from tests.pure.web.test_view import failure
@@ -19,10 +19,8 @@ WORDS = {"words": "stop"}
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("stored")
-    write_run(folder)
-    return folder
+def stored(plain_run: Result) -> Path:
+    return Path(plain_run.run_directory)
 
 
 @pytest.fixture(scope="module")
@@ -132,18 +130,6 @@ def test_no_broken_login_opens(body: object, guarded: Served) -> None:
     assert guarded.ask("login", {} if body is None else body, headers).status == 403
 
 
-def test_an_open_address_needs_tls(stored: Path) -> None:
-    code, text = failure("view", str(stored), "--listen", "0.0.0.0:8780")
-    assert (code, text) == (
-        2,
-        "error: found --listen 0.0.0.0:8780 without --cert and --key, allowed for addresses of "
-        "this machine only\n"
-        "  hint: pubstorm keys ca makes a certificate, openssl rand -hex 32 a token\n",
-    )
-    code, text = failure("run", "quickstart", "--web=0.0.0.0:8780")
-    assert (code, "without --web-cert and --web-key" in text) == (2, True)
-
-
 def test_an_open_address_without_a_token_gets_one(stored: Path, keys: Path) -> None:
     tls = ["--cert", str(keys / "server.crt"), "--key", str(keys / "server.key")]
     with serving("view", str(stored), f"--listen=0.0.0.0:{free_port()}", *tls) as served:
@@ -163,34 +149,26 @@ def test_the_token_may_be_a_variable(stored: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("words", "found", "hint"),
     [
-        (["--listen", "here"], "found --listen here, allowed is HOST:PORT"),
-        (["--listen", "127.0.0.1:99999"], "found --listen 127.0.0.1:99999, allowed is HOST:PORT"),
-        (["--token-file", "none"], "none cannot be read: No such file or directory"),
-        (["--cert", "none"], "found one of --cert and --key, needed are both"),
+        ("view STORED --listen here", "--listen here", "127.0.0.1:8780"),
+        ("view STORED --listen 127.0.0.1:99999", "--listen 127.0.0.1:99999", "127.0.0.1:8780"),
+        ("view STORED --listen 0.0.0.0:8780", "without --cert and --key", "pubstorm keys ca"),
+        ("view STORED --token-file none", "none cannot be read", ""),
+        ("view STORED --cert none", "one of --cert and --key", ""),
+        ("run quickstart --web=0.0.0.0:8780", "without --web-cert and --web-key", ""),
+        # The word behind it is no address.
+        ("run --web quickstart", "--web quickstart", "--web=127.0.0.1:8780"),
     ],
 )
-def test_wrong_options_are_errors(options: list[str], message: str, stored: Path) -> None:
-    code, text = failure("view", str(stored), *options)
-    assert (code, text.splitlines()[0]) == (2, f"error: {message}")
-
-
-def test_a_scenario_behind_web_is_explained() -> None:
-    code, text = failure("run", "--web", "quickstart")
-    assert (code, text) == (
-        2,
-        "error: found --web quickstart, allowed is HOST:PORT\n"
-        "  hint: for example --web=127.0.0.1:8780; --web behind SCENARIO stands for this address\n",
-    )
+def test_wrong_options_are_errors(words: str, found: str, hint: str, stored: Path) -> None:
+    code, text = failure(*(str(stored) if each == "STORED" else each for each in words.split()))
+    first, _, rest = text.partition("\n")
+    assert (code, first[:7], found in first, hint in rest) == (2, "error: ", True, True), text
 
 
 def test_a_taken_port_is_an_error_before_anything_starts(plain: Served, tmp_path: Path) -> None:
     out = tmp_path / "run"
     code, text = failure("run", "quickstart", f"--web={plain.host}", "--out", str(out))
-    assert (code, text) == (
-        2,
-        f"error: cannot listen on {plain.host}: Address already in use\n"
-        "  hint: end the program that listens there, or give another port\n",
-    )
+    assert (code, f"cannot listen on {plain.host}" in text) == (2, True)
     assert not out.exists()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit import program
-from tests.kit.example_run import write_run
+from tests.kit.example_run import Shape, write_run
 from tests.kit.ports import free_port
 from tests.kit.serving import Served, serving
 
@@ -27,7 +27,7 @@ def failure(*arguments: str) -> tuple[int, str]:
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stored")
-    write_run(folder)
+    write_run(folder, Shape(duration_s=20))
     return folder
 
 

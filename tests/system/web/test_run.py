@@ -78,7 +78,7 @@ def test_a_run_is_viewed_and_steered_from_elsewhere(tmp_path: Path) -> None:
 @pytest.mark.slow("a run that loses its page")
 def test_a_run_without_its_page_continues(tmp_path: Path) -> None:
     more = "sweep: {vary: {populations.device.clients: [5, 6]}}\n"
-    run = ["run", scenario(tmp_path, "6s", more), "--out", "run", "--progress", "1s"]
+    run = ["run", scenario(tmp_path, "3s", more), "--out", "run", "--progress", "1s"]
     with serving(*run, f"--web=127.0.0.1:{free_port()}", cwd=tmp_path) as served:
         moved(served)
         page(served).kill()

@@ -182,11 +182,10 @@ def test_runs_with_a_host_that_is_cut_off_and_without_the_head(
     head, second, third, fourth = cluster.hosts
     replace = "agents: 2, on_agent_failure: replace"
     lasting = start(LOAD.format(broker=broker, name="lasting", fleet=replace))
-    await_messages(lasting)
-    assert (len(second.engines()), len(third.engines())) == (1, 1)
     brokers = start(PLACED.replace("BROKERS", "1"))
     headless = start(LOAD.format(broker=broker, name="headless", fleet=f"hosts: {third.address}"))
-    await_messages(brokers, headless)
+    await_messages(lasting, brokers, headless)
+    assert (len(second.engines()), len(second.servers()), len(third.engines())) == (1, 1, 2)
     cluster.unplug(second)
     # Agents and brokers there end by themselves: the cable stays out.
     until_ended(second.engines)

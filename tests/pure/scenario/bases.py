@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import Any
 
 from pubstorm.contract.plan import Plan
 from pubstorm.plan import compile_plan, planned_targets
 from pubstorm.scenario import parse_scenario
-from pubstorm.scenario.document import read_document, yaml_of
+from pubstorm.scenario.document import read_document
 
 SMALL = """\
 target: mqtt://localhost
@@ -214,7 +215,7 @@ def changed(text: str, changes: str) -> str:
             place.append(value)
         else:
             place[last] = value
-    return yaml_of(data) + "\n"
+    return json.dumps(data, indent=0) + "\n"
 
 
 def plan_of(text: str, *overrides: str) -> Plan:

@@ -86,10 +86,9 @@ def read(base: str, changes: str, case: str, folder: Path) -> None:
         case "--set":
             parse_scenario(bases.SMALL, "s.yaml", [case])
         case _:
-            text, table = changed(getattr(bases, base), changes), bases.TABLE
-            if case.startswith('"'):
-                table = json.loads(case)
-            else:
-                text = changed(text, case)
-            (folder / "data.csv").write_bytes(table.encode("latin-1"))
+            text, is_table = changed(getattr(bases, base), changes), case.startswith('"')
+            text = text if is_table else changed(text, case)
+            if "data.csv" in text:
+                table = json.loads(case) if is_table else bases.TABLE
+                (folder / "data.csv").write_bytes(table.encode("latin-1"))
             parse_scenario(text, str(folder / "s.yaml"))

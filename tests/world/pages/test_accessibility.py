@@ -24,6 +24,7 @@ from tests.kit.reading import Page
 
 pytestmark = [
     pytest.mark.xdist_group("browser"),
+    pytest.mark.concerns("python/pubstorm/report/", "python/pubstorm/web/"),
     pytest.mark.skipif(
         BROWSER is None, reason="there is no Chromium: scripts/install-test-tools installs it"
     ),

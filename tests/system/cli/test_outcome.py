@@ -7,7 +7,9 @@ import subprocess
 from pathlib import Path
 
 import jsonschema
+import pytest
 
+from pubstorm.cli.bench import KINDS
 from tests.kit import program
 from tests.kit.starved import passes
 
@@ -31,9 +33,10 @@ def test_json_is_all_that_stdout_has(tmp_path: Path) -> None:
     assert "publish" in found.stderr
 
 
-def test_a_printed_scenario_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"pairs"}))
+def test_a_printed_scenario_of_each_kind_runs(kind: str, tmp_path: Path) -> None:
     words = ("-c", "20", "--for", "200ms", *ANY_SPEED, "--print")
-    (tmp_path / "mine.yaml").write_text(bench("fan-in", *words, cwd=tmp_path).stdout)
+    (tmp_path / "mine.yaml").write_text(bench(kind, *words, cwd=tmp_path).stdout)
     run = ("run", "mine.yaml", "--out", "run", "--no-report", "--quiet")
     found = program.run(run, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     result = json.loads((tmp_path / "run/result.json").read_text())

@@ -44,6 +44,7 @@ PLAIN: dict[str, Any] = {
             "publications": [{"topic": "t/{n}", "rate": "10/s", "size": "100B"}],
         }
     },
+    "stages": ["connect", {"publish": "200ms"}, "disconnect"],
 }
 
 
@@ -130,7 +131,7 @@ def test_nothing_is_printed_and_a_thread_can_play(
         thread.start()
     for thread in threads:
         thread.join()
-    assert [each.figure("device.received") for each in found] == [50, 50]
+    assert [each.figure("device.received") for each in found] == [10, 10]
     assert capfd.readouterr() == ("", "")
 
 
@@ -235,6 +236,6 @@ def test_a_check_of_a_series_is_an_error(tmp_path: Path) -> None:
 
 def test_the_example_of_the_docs_is_the_one_that_is_tested() -> None:
     root = Path(__file__).parents[3]
-    example = (root / "tests" / "api" / "test_example.py").read_text(encoding="utf-8")
+    example = (root / "tests" / "system" / "api" / "test_example.py").read_text(encoding="utf-8")
     page = (root / "docs" / "how-to" / "python.md").read_text(encoding="utf-8")
     assert f"```python\n{example}```" in page

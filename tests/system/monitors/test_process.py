@@ -47,26 +47,31 @@ def read(watched: ProcessMonitor) -> dict[str, float]:
 
 
 def test_a_process_is_watched_with_its_children(child: ChildMaker) -> None:
-    parent, alone = child(PARENT), child(WAITING)
-    both, one = read(monitor(pid=parent.pid)), read(monitor(pid=alone.pid))
-    assert (both["processes"], one["processes"]) == (2, 1)
-    assert both["threads"] == 2
-    assert both["rss_bytes"] > 1.5 * one["rss_bytes"]
-    assert both["descriptors"] > one["descriptors"] == psutil.Process(alone.pid).num_fds()
+    parent = psutil.Process(child(PARENT).pid)
+    family = [parent, *parent.children()]
+    both = read(monitor(pid=parent.pid))
+    assert both["processes"] == both["threads"] == len(family) == 2
+    assert both["rss_bytes"] == sum(each.memory_info().rss for each in family)
+    assert both["descriptors"] == sum(each.num_fds() for each in family)
 
 
 def test_cpu_is_the_share_of_a_core_since_the_last_reading(
-    child: ChildMaker, eventually: Eventually
+    child: ChildMaker, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    busy = child(BUSY)
+    busy = child(f"import threading\nthreading.Thread(target=input).start()\n{BUSY}")
     watched = monitor(pid=busy.pid)
     assert "cpu" not in read(watched)
     times = psutil.Process(busy.pid).cpu_times
     before_s = times().user
-    eventually(lambda: times().user > before_s + 0.1)
+    # The kernel counts CPU time in hundredths of a second.
+    eventually(lambda: times().user > before_s + 0.5)
     found = read(watched)
     assert found["cpu"] == pytest.approx(found["cpu_user"] + found["cpu_system"], abs=2e-4)
-    assert 0 < found["cpu_user"] <= 1.2
+    assert 0 < found["cpu_user"] <= 1.1
+    assert found["threads"] == 2
+    assert found["thread_cpu_max"] == pytest.approx(found["cpu"], abs=0.1)
+    monkeypatch.setattr(members, "THREADS_MAX", 1)
+    assert "thread_cpu_max" not in read(watched)
 
 
 def test_disk_traffic_is_a_rate_since_the_last_reading_of_those_that_both_have(
@@ -90,22 +95,6 @@ def test_disk_traffic_is_a_rate_since_the_last_reading_of_those_that_both_have(
     hidden = read(watched)
     assert "disk_written_bytes_per_s" not in hidden
     assert "cpu" in hidden
-
-
-def test_the_busiest_thread_is_reported_where_there_are_few(
-    child: ChildMaker, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    busy = child(f"import threading\nthreading.Thread(target=input).start()\n{BUSY}")
-    watched = monitor(pid=busy.pid)
-    read(watched)
-    times = psutil.Process(busy.pid).cpu_times
-    before_s = times().user
-    eventually(lambda: times().user > before_s + 0.1)
-    found = read(watched)
-    assert found["threads"] == 2
-    assert found["thread_cpu_max"] == pytest.approx(found["cpu"], abs=0.3)
-    monkeypatch.setattr(members, "THREADS_MAX", 1)
-    assert "thread_cpu_max" not in read(watched)
 
 
 def test_a_process_is_found_by_the_port_that_it_listens_on() -> None:
@@ -161,12 +150,18 @@ def test_a_name_must_be_that_of_one_process(tmp_path: Path) -> None:
             each.wait()
 
 
-def test_the_end_of_a_process_is_reported_once(child: ChildMaker) -> None:
+@pytest.mark.parametrize("reaped", [True, False])
+def test_the_end_of_a_process_is_reported_once(
+    child: ChildMaker, eventually: Eventually, reaped: bool
+) -> None:
+    """A zombie has ended too."""
     started = child(WAITING)
     watched = monitor(pid=started.pid)
     assert read(watched)
     started.kill()
-    started.wait()
+    eventually(lambda: psutil.Process(started.pid).status() == psutil.STATUS_ZOMBIE)
+    if reaped:
+        started.wait()
     with pytest.raises(MonitorError, match=f"process {started.pid} has ended"):
         read(watched)
     assert read(watched) == {}
@@ -186,15 +181,6 @@ def test_a_process_that_is_followed_goes_on_under_another_id(
     now["pid"] = child(WAITING).pid
     assert "cpu" not in read(watched), "nothing is known of it yet"
     assert read(watched)["cpu"] >= 0
-
-
-def test_a_zombie_has_ended(child: ChildMaker, eventually: Eventually) -> None:
-    started = child(WAITING)
-    watched = monitor(pid=started.pid)
-    started.kill()
-    eventually(lambda: psutil.Process(started.pid).status() == psutil.STATUS_ZOMBIE)
-    with pytest.raises(MonitorError, match="has ended"):
-        read(watched)
 
 
 def test_an_unused_pid_is_a_problem() -> None:

@@ -264,7 +264,7 @@ def test_a_connection_asks_for_a_limited_number_of_processes(serve: Serve) -> No
 def test_slow_and_idle_clients_end_and_others_are_served(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
-    monkeypatch.setattr(server, "REQUEST_S", 0.3)
+    monkeypatch.setattr(server, "REQUEST_S", 2.0)
     monkeypatch.setattr(server, "CONNECTIONS_MAX", 4)
     url = serve(TOKEN)
     host, port = url.removeprefix("http://").split(":")

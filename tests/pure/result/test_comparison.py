@@ -80,7 +80,7 @@ def test_a_planted_slowdown_of_5_percent_is_found(measured: MeasuredMaker) -> No
     assert not any(each.outcome == "better" for each in found)
 
 
-@pytest.mark.parametrize("repeats", [4, 6, 10])
+@pytest.mark.parametrize("repeats", [4, 10])
 def test_the_smallest_difference_is_found_as_often_as_stated(repeats: int) -> None:
     """The stated size comes from the spread that was found, which varies itself, so the probability
     is 80 % only about."""

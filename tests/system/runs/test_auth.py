@@ -64,6 +64,7 @@ def population(result: dict[str, Any], name: str) -> dict[str, Any]:
 REFUSALS = """
 topology: {{brokers: {{main: {{kind: embedded, auth: "{url}"}}}}}}
 monitors: {{interval: 100ms}}
+drain: 500ms
 populations:
   device:
     clients: 3

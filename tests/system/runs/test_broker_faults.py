@@ -106,7 +106,8 @@ def test_a_broker_that_stays_dead_fails_its_step_and_is_there_in_the_next(
     start: RunMaker, gone: Callable[..., None]
 ) -> None:
     text = load("kill: cloud, for: ever", time="2s")
-    run = start(text + "sweep: {vary: {seed: [1, 2]}, broker: same, pause: 0s}\n")
+    sweep = "sweep: {vary: {seed: [1, 2]}, broker: same, pause: 0s}\n"
+    run = start(text + sweep, "--set", "drain=300ms")
     assert run.finish() == 1
     series = json.loads((run.directory / "series.json").read_text())
     assert [step["status"] for step in series["steps"]] == ["fail", "fail"]

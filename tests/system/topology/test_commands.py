@@ -105,25 +105,20 @@ def _said(folder: Path) -> str:
     return "".join(file.read_text().partition("600\n")[2] for file in files)
 
 
-def test_a_repair_ends_when_its_line_has_ended(made: CommandFaults, tmp_path: Path) -> None:
+def test_a_repair_ends_when_its_line_and_its_condition_have_ended(
+    made: CommandFaults, tmp_path: Path
+) -> None:
     assert play(made.repair(fault("true", "touch repaired"))) == ()
     assert (tmp_path / "repaired").exists()
     assert play(made.repair(fault("true", "exit 3", "touch looked")))[0].startswith("exit 3 ended")
     assert not (tmp_path / "looked").exists()
-
-
-def test_undoing_waits_for_no_condition(made: CommandFaults, tmp_path: Path) -> None:
-    assert play(made.undo(fault("true", "touch undone", "false"))) == ()
-    assert (tmp_path / "undone").exists()
-    assert play(made.undo(fault("true", when="false"))) == ()
-
-
-def test_a_line_shows_the_end_of_a_fault_once_it_exits_with_0(
-    made: CommandFaults, tmp_path: Path
-) -> None:
     line = "echo x >> tries; test $(wc -l < tries) = 3"
     assert play(made.repair(fault("true", when=line))) == ()
     assert (tmp_path / "tries").read_text() == "x\n" * 3
+    # To undo a fault is to wait for no condition.
+    assert play(made.undo(fault("true", "touch undone", "false"))) == ()
+    assert (tmp_path / "undone").exists()
+    assert play(made.undo(fault("true", when="false"))) == ()
 
 
 def test_an_address_shows_the_end_of_a_fault_once_it_accepts(made: CommandFaults) -> None:
@@ -154,13 +149,11 @@ def test_a_fault_whose_end_does_not_show_is_reported(made: CommandFaults, condit
     assert problem.startswith(f"{text} within 300ms")
 
 
-def test_a_log_that_cannot_be_written_stops_no_command(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_stops_no_command_and_a_long_line_is_shortened(
+    tmp_path: Path,
+) -> None:
     made = CommandFaults(tmp_path, tmp_path / "missing")
-    assert play(made.begin(fault("touch done"))) == ()
-    assert (tmp_path / "done").exists()
-
-
-def test_a_long_line_is_shortened_in_messages(made: CommandFaults) -> None:
-    line = f"false {'x' * 200}"
+    line = f"touch done; false {'x' * 200}"
     (problem,) = play(made.begin(fault(line)))
-    assert problem.startswith(f"{line[:79]}… ended with exit code 1;")
+    assert (tmp_path / "done").exists()
+    assert problem.startswith(f"{line[:79]}… ended with exit code 1")

@@ -76,40 +76,34 @@ def client(topology: Topology) -> Redis:
     return Redis.from_url(topology.services.url("users"), decode_responses=True)
 
 
-def test_it_is_up_with_its_users_and_keeps_no_copy(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("service", "keys"),
+    [
+        ("redis", 0),
+        ("{kind: redis, seed: [mobile]}", 20),
+        ('{kind: redis, seed: true, settings: {requirepass: "p@s:s/1"}}', 60),
+    ],
+)
+def test_it_is_up_with_the_users_of_the_scenario_and_keeps_no_copy(
+    tmp_path: Path, service: str, keys: int
+) -> None:
     async def work(topology: Topology, events: Events) -> None:
         [result] = topology.service_results()
         assert (result.name, result.kind, result.died) == ("users", "redis", False)
-        assert result.version and result.seeded_rows == 60
+        assert result.version and (result.seeded_rows or 0) == keys
         found = client(topology)
-        assert found.hgetall("mqtt_user:d19") == {"password": "p19"}
-        assert found.hgetall("mqtt_acl:m9") == {"a/9": "3"}
-        assert found.dbsize() == 60
+        assert found.hgetall("mqtt_user:d19") == ({"password": "p19"} if keys == 60 else {})
+        assert found.hgetall("mqtt_acl:m9") == ({"a/9": "3"} if keys else {})
+        assert found.dbsize() == keys
         assert found.config_get("save") == {"save": ""}
         assert events.empty()
 
-    [pid] = with_service("{kind: redis, seed: true}", tmp_path, work)
+    [pid] = with_service(service, tmp_path, work)
     assert [s.name for s in read_record(tmp_path / STARTED_FILE) if s.pid == pid] == ["users"]
     assert sorted(path.name for path in (tmp_path / "users").iterdir()) == [
         "redis.conf",
         "service.log",
     ]
-
-
-@pytest.mark.parametrize(
-    ("service", "keys"),
-    [
-        ("redis", 0),
-        ("{kind: redis, seed: false}", 0),
-        ("{kind: redis, seed: [mobile]}", 20),
-        ('{kind: redis, seed: true, settings: {requirepass: "p@s:s/1"}}', 60),
-    ],
-)
-def test_who_is_written_is_said_by_the_scenario(tmp_path: Path, service: str, keys: int) -> None:
-    async def work(topology: Topology, _: Events) -> None:
-        assert client(topology).dbsize() == keys
-
-    with_service(service, tmp_path, work)
 
 
 def test_one_that_dies_is_reported_and_not_started_again(tmp_path: Path) -> None:
@@ -118,7 +112,7 @@ def test_one_that_dies_is_reported_and_not_started_again(tmp_path: Path) -> None
         os.kill(pid, signal.SIGKILL)
         event = await events.get()
         assert isinstance(event, BrokerDied)
-        assert event.text == f"service users (pid {pid}) was killed by signal 9"
+        assert f"(pid {pid})" in event.text and "signal 9" in event.text
         assert topology.service_results()[0].died
 
     with_service("redis", tmp_path, work)

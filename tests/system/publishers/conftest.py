@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
+import zmq
 
 from pubstorm.contract.commands import (
     AGENT_LINE,
@@ -38,7 +39,9 @@ from pubstorm.measure.totals import Totals
 from tests.kit import made
 from tests.kit.ports import free_port
 
-EXIT_TIMEOUT_S = 20
+Context = zmq.Context[zmq.Socket[bytes]]
+
+EXIT_TIMEOUT_S = 60
 SNAPSHOTS_MAX = 300
 CONNECT = ConnectAction(rate_per_s=None, parallelism=None, timeout_ns=10**9)
 PUBLISH = PublishAction(duration_ns=10**8)
@@ -126,6 +129,12 @@ class Agent:
 
 
 AgentMaker = Callable[..., Agent]
+
+
+@pytest.fixture
+def context() -> Iterator[Context]:
+    with zmq.Context() as made:
+        yield made
 
 
 @pytest.fixture

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
 import zmq
 
 from pubstorm.contract.flows import FixedPayload
@@ -14,7 +11,9 @@ from pubstorm.fleet.curve import CurveKeys
 from pubstorm.fleet.zmq_agent.messages import STAMP
 from tests.system.publishers.conftest import (
     CONNECT,
+    EXIT_TIMEOUT_S,
     AgentMaker,
+    Context,
     feed,
     plan,
     publication,
@@ -24,13 +23,6 @@ from tests.system.publishers.conftest import (
 SUBSCRIBER = 1
 LONG = PublishAction(duration_ns=10**12)
 ACTIONS = (CONNECT, LONG, DisconnectAction(rate_per_s=None))
-Context = zmq.Context[zmq.Socket[bytes]]
-
-
-@pytest.fixture
-def context() -> Iterator[Context]:
-    with zmq.Context() as made:
-        yield made
 
 
 def server(context: Context, plan: Plan) -> zmq.Socket[bytes]:
@@ -38,7 +30,7 @@ def server(context: Context, plan: Plan) -> zmq.Socket[bytes]:
     made = context.socket(zmq.XPUB)
     made.setsockopt(zmq.LINGER, 0)
     made.setsockopt(zmq.XPUB_VERBOSE, 1)
-    made.setsockopt(zmq.RCVTIMEO, 20_000)
+    made.setsockopt(zmq.RCVTIMEO, EXIT_TIMEOUT_S * 1000)
     made.bind(f"tcp://{plan.targets[0]}")
     return made
 
@@ -116,19 +108,15 @@ def test_connect_stages_of_equal_size_are_distinguished(
     pub.close()
 
 
-@pytest.mark.parametrize("are_strangers", [False, True])
-def test_curve_lets_in_those_with_keys_of_the_run(agent: AgentMaker, are_strangers: bool) -> None:
+def test_curve_lets_in_those_with_keys_of_the_run(agent: AgentMaker) -> None:
     curve = Zmtp(player="pyzmq", high_water_mark=10, security="curve")
     played = plan(feed(protocol=curve), subscriber(protocol=curve, reconnect=None), actions=ACTIONS)
     keys = CurveKeys(played)
-    guests = dict(keys.environment(SUBSCRIBER))
-    if are_strangers:
-        others = CurveKeys(played).environment(SUBSCRIBER)
-        guests = {name: guests[name] if "SERVER" in name else others[name] for name in guests}
-    publisher = agent(played, 0, **keys.environment(0))
-    publisher.hello()
-    clients = agent(played, SUBSCRIBER, **guests)
-    clients.hello()
-    clients.enter(0)
-    ready = clients.settle(0).populations[SUBSCRIBER].gauges.ready
-    assert ready == int(not are_strangers)
+    guests, others = (each.environment(SUBSCRIBER) for each in (keys, CurveKeys(played)))
+    strangers = {name: guests[name] if "SERVER" in name else others[name] for name in guests}
+    agent(played, 0, **keys.environment(0)).hello()
+    for variables, is_let_in in ((guests, 1), (strangers, 0)):
+        clients = agent(played, SUBSCRIBER, **variables)
+        clients.hello()
+        clients.enter(0)
+        assert clients.settle(0).populations[SUBSCRIBER].gauges.ready == is_let_in

@@ -17,6 +17,7 @@ CI_CARGO = $(COMPILER) cargo $(1) --locked --profile ci --workspace
 # Test processes side by side: most of a test is waiting.
 WORKERS ?= 6
 PYTEST = $(BIN)/pytest --dist=loadgroup --no-loadscope-reorder --spent target/tests/$@.jsonl
+TESTED = .venv/ready-dev test-programs test-tools
 SPENT = $(BIN)/python -m tests.kit.spent
 FUZZ := --manifest-path fuzz/Cargo.toml
 PROGRAMS := -p pubstorm-engine -p pubstorm-broker -p pubstorm-proxy -p pubstorm-zmq
@@ -27,9 +28,10 @@ RUST_LANE = test-programs +test-tools test-rust $(if $(LINT),lint-fuzz)
 PYTHON_LANE = test-tools .venv/ready-dev $(if $(LINT),lint-format lint-python docs-site) \
 	+test-programs test-pure-python test-system $(if $(WORLD),test-world-changes) test-budget
 
-.PHONY: help build demo test test-pure test-pure-python test-rust test-programs test-system test-world \
-	test-world-changes test-budget test-tools simulate lint lint-rust lint-fuzz lint-format lint-python \
-	format bench scale docs docs-site pictures requirements wheel clean programs demo-programs steady
+.PHONY: help build demo test test-pure test-pure-python test-rust test-programs test-system \
+	test-world test-world-changes test-budget test-tools steady golden simulate lint lint-rust \
+	lint-fuzz lint-format lint-python format bench scale docs docs-site pictures requirements \
+	wheel clean programs demo-programs
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -49,13 +51,13 @@ test: ## Run pure and system tests; installs the brokers and Chromium when root
 
 test-pure: test-rust test-pure-python ## Run tests that need no program but cargo's
 
-test-system: .venv/ready-dev test-programs test-tools ## Run tests on real brokers, processes and a browser
+test-system: $(TESTED) ## Run tests on real brokers, processes and a browser
 	$(PYTEST) --numprocesses=$(WORKERS) tests/system
 
-test-world: .venv/ready-dev test-programs test-tools ## Play every ready scenario, cluster fault and page
+test-world: $(TESTED) ## Play every ready scenario, cluster fault and page
 	$(PYTEST) --numprocesses=4 tests/world
 
-test-world-changes: .venv/ready-dev test-programs test-tools
+test-world-changes: $(TESTED)
 	$(PYTEST) --numprocesses=4 --world-of-changes=$(WORLD) tests/world || test $$? = 5
 
 test-programs:
@@ -71,7 +73,10 @@ test-pure-python: .venv/ready-dev test-programs
 test-budget: .venv/ready-dev
 	$(SPENT) check target/tests/test-pure-python.jsonl target/tests/test-system.jsonl
 
-steady: .venv/ready-dev test-programs test-tools ## Repeat tests beside a busy machine; TIMES=30 TESTS=...
+golden: .venv/ready-dev ## Write the golden files of messages and pages again; read the difference
+	UPDATE_GOLDEN=1 $(BIN)/pytest --quiet $(addprefix tests/pure/,scenario cli result report)
+
+steady: $(TESTED) ## Repeat tests beside a busy machine; TIMES=30 TESTS="tests/system/web"
 	$(BIN)/python scripts/steady.py --times $(or $(TIMES),30) $(TESTS)
 
 test-tools:

@@ -139,7 +139,7 @@ def log_of(target: str) -> Path:
 
 def timeline(steps: Sequence[Step]) -> str:
     """Returns a line for each target: lane, times, CPU-seconds and a bar."""
-    total_s = max((step.end_s for step in steps), default=1.0)
+    total_s = max(0.1, *(step.end_s for step in steps))
     lines = [f"{'lane':4} {'target':20} {'from':>6} {'to':>6} {'CPU-s':>6}"]
     for step in sorted(steps, key=lambda step: (step.lane, step.begin_s)):
         begin, end = (round(BAR * at_s / total_s) for at_s in (step.begin_s, step.end_s))

@@ -7,15 +7,14 @@ run and a series.
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterator
-from difflib import unified_diff
 from pathlib import Path
 
 import pytest
 
 from pubstorm import cli
+from tests.kit import golden
 from tests.kit.example_run import Shape, write_run
 from tests.kit.example_series import write_series
 
@@ -31,12 +30,7 @@ def test_the_command_line_prints_what_the_golden_file_has(
     stored = GOLDEN.read_text(encoding="utf-8")
     found = "".join(played(stored, capsys)).replace(str(tmp_path), "FOLDER")
     assert not {"k", "ca", "ray-keys", "runs"} & {path.name for path in tmp_path.iterdir()}
-    if os.environ.get("UPDATE_GOLDEN") and not os.environ.get("CI"):
-        GOLDEN.write_text(found, encoding="utf-8")
-    elif found != stored:
-        before, now = stored.splitlines(), found.splitlines()
-        difference = unified_diff(before, now, "transcript.golden", "now", n=1, lineterm="")
-        pytest.fail("\n".join(difference), pytrace=False)
+    golden.agree(GOLDEN, found)
 
 
 def played(stored: str, capsys: pytest.CaptureFixture[str]) -> Iterator[str]:

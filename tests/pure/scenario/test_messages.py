@@ -9,18 +9,15 @@ where no change leads to it.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
-from difflib import unified_diff
 from pathlib import Path
-
-import pytest
 
 from pubstorm.contract.target import parse_targets
 from pubstorm.errors import Problem, ScenarioError, UsageError
 from pubstorm.play.changes import parse_change
 from pubstorm.quantities import UnfitError
 from pubstorm.scenario import parse_scenario
+from tests.kit import golden
 from tests.pure.scenario import bases
 from tests.pure.scenario.bases import changed
 
@@ -31,12 +28,7 @@ FITS = "nothing is wrong"
 
 def test_the_messages_are_those_of_the_golden_file(tmp_path: Path) -> None:
     stored = GOLDEN.read_text(encoding="utf-8").splitlines()
-    found = list(written(stored, tmp_path))
-    if os.environ.get("UPDATE_GOLDEN") and not os.environ.get("CI"):
-        GOLDEN.write_text("".join(f"{line}\n" for line in found), encoding="utf-8")
-    elif found != stored:
-        difference = unified_diff(stored, found, "messages.golden", "now", n=0, lineterm="")
-        pytest.fail("\n".join(difference), pytrace=False)
+    golden.agree(GOLDEN, "".join(f"{line}\n" for line in written(stored, tmp_path)))
 
 
 def written(lines: list[str], folder: Path) -> Iterator[str]:

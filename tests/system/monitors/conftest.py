@@ -6,7 +6,6 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,8 +15,8 @@ from pubstorm.contract.target import Target
 from pubstorm.measure.monitors import Monitor, MonitorError
 from pubstorm.topology.adapters.mosquitto import configuration, find_mosquitto
 from tests.kit.ports import free_port
+from tests.kit.serving import until
 
-DEADLINE_S = 30.0
 Readings = dict[str, float]
 
 
@@ -35,7 +34,7 @@ def mosquitto(tmp_path: Path) -> Iterator[Callable[..., Target]]:
         config.write_text(configuration(settings, f"{port} 127.0.0.1", tmp_path))
         process = subprocess.Popen([binary, "-c", str(config)], stderr=subprocess.DEVNULL)
         started.append(process)
-        wait_until(lambda: process.poll() is not None or answers(port))
+        until(lambda: process.poll() is not None or answers(port))
         assert process.poll() is None, config.read_text()
         return Target(host="127.0.0.1", port=port)
 
@@ -80,7 +79,7 @@ def read_until() -> Callable[..., Readings]:
             found.update({reading.metric: reading.value for reading in monitor.read()})
             return found.keys() >= {*metrics}
 
-        wait_until(complete)
+        until(complete)
         return found
 
     return read
@@ -100,7 +99,7 @@ def problem_of() -> Callable[[Monitor], str]:
                 found.append(str(error))
             return bool(found)
 
-        wait_until(failed)
+        until(failed)
         return found[0]
 
     return read
@@ -109,13 +108,7 @@ def problem_of() -> Callable[[Monitor], str]:
 @pytest.fixture
 def eventually() -> Callable[[Callable[[], bool]], None]:
     """Waits until something holds, and fails where it never does."""
-    return wait_until
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, "it never came to hold"
+    return until
 
 
 def answers(port: int) -> bool:

@@ -33,23 +33,17 @@ def no_low_descriptor() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_figures_of_a_broker_are_read(
+def test_a_broker_is_observed(
     mosquitto: Callable[..., Target],
     read_until: Callable[..., dict[str, float]],
     request: pytest.FixtureRequest,
 ) -> None:
+    """Its figures are read, and stale state is looked for."""
     target = mosquitto()
     request.getfixturevalue("no_low_descriptor")
     monitor = SysTopicsMonitor("broker", target, ("$SYS/#",))
     monitor.start()
     assert read_until(monitor, "$SYS/clients/connected")
     monitor.stop()
-
-
-def test_stale_state_is_looked_for(
-    mosquitto: Callable[..., Target], request: pytest.FixtureRequest
-) -> None:
-    target = mosquitto()
-    request.getfixturevalue("no_low_descriptor")
     with Observer(target, ANONYMOUS, "look", Deadline(10), clean=True) as observer:
         assert observer.look(("a/#",)).retained == {}

@@ -20,6 +20,8 @@ from tests.kit import made
 from tests.kit.made import SECOND_NS
 
 ChildMaker = Callable[[str], subprocess.Popen[str]]
+NO_PROCESS = 2**22
+"""No process has it: it is beyond the largest id."""
 BUSY = "print('ready', flush=True)\nwhile True: pass"
 SCRIPT = """\
 mosquitto
@@ -106,16 +108,6 @@ def test_an_empty_perf_recording_is_reported_with_the_fix(words: str, explanatio
     assert explanation in explained(words)
 
 
-def test_a_missing_perf_is_reported_with_the_fix(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    found = profiled(tmp_path, 1, 0, 1)
-    assert found.status == "missing"
-    assert "perf is not installed: apt-get install linux-perf" in found.text
-    assert (found.samples_total, found.symbols, found.folded_file) == (0, (), None)
-
-
 def test_a_process_is_profiled_until_the_load_of_its_stage_ends(
     child: ChildMaker, tmp_path: Path
 ) -> None:
@@ -132,29 +124,36 @@ def test_a_process_is_profiled_until_the_load_of_its_stage_ends(
     assert (tmp_path / "profile" / "perf.data").exists()
 
 
-def test_a_process_that_is_gone_is_reported(tmp_path: Path) -> None:
-    needs_perf()
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    found = profiled(tmp_path, gone.pid, 0, 1)
+@pytest.mark.parametrize(
+    ("perf", "pid", "stages", "words"),
+    [
+        ("none", 1, (0, 1), "perf is not installed: apt-get install linux-perf"),
+        ("broken", 1, (0, 1), "perf recorded nothing: out of luck"),
+        ("real", NO_PROCESS, (0, 1), f"no process {NO_PROCESS}"),
+        ("real", 1, (0,), "the run ended before stage publish"),
+    ],
+)
+def test_a_profile_that_cannot_be_made_says_why(
+    perf: str, pid: int, stages: tuple[int, ...], words: str, tmp_path: Path
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        if perf == "real":
+            needs_perf()
+        else:
+            patch.setenv("PATH", str(tmp_path) if perf == "none" else f"{tmp_path}:/usr/bin:/bin")
+        if perf == "broken":
+            (tmp_path / "perf").write_text("#!/bin/sh\necho out of luck >&2\nexit 1\n")
+            (tmp_path / "perf").chmod(0o755)
+        found = profiled(tmp_path, pid, *stages)
     assert found.status == "missing"
-    assert f"no process {gone.pid}" in found.text
+    assert words in found.text
+    assert (found.samples_total, found.symbols, found.folded_file) == (0, (), None)
 
 
-def test_a_stage_that_is_not_reached_or_too_short_is_reported(tmp_path: Path) -> None:
+def test_a_stage_that_is_too_short_is_reported(tmp_path: Path) -> None:
     needs_perf()
-    assert profiled(tmp_path, 1, 0).text == "the run ended before stage publish"
     found = profiled(tmp_path, 1, 0, 1, after_ns=4 * SECOND_NS)
     assert "the stage was over before the profile was to begin" in found.text
-
-
-def test_a_broken_perf_ends_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "perf"
-    program.write_text("#!/bin/sh\necho out of luck >&2\nexit 1\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    found = profiled(tmp_path, 1, 0, 1)
-    assert (found.status, found.text) == ("missing", "perf recorded nothing: out of luck")
 
 
 def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:

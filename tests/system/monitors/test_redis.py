@@ -13,7 +13,8 @@ from pubstorm.measure.monitors import MonitorError
 from pubstorm.measure.monitors.redis import RedisMonitor
 from pubstorm.topology.services.redis import configuration, find_redis
 from tests.kit.ports import free_port
-from tests.system.monitors.conftest import answers, wait_until
+from tests.kit.serving import until
+from tests.system.monitors.conftest import answers
 
 Starter = Callable[[], "subprocess.Popen[bytes]"]
 OF_ITSELF = {
@@ -44,7 +45,7 @@ def start(tmp_path: Path, port: int) -> Iterator[Starter]:
     def begin() -> subprocess.Popen[bytes]:
         process = subprocess.Popen([binary, str(config)], stdout=subprocess.DEVNULL)
         started.append(process)
-        wait_until(lambda: answers(port))
+        until(lambda: answers(port))
         return process
 
     yield begin
@@ -65,17 +66,13 @@ def test_it_says_what_is_in_it_and_what_it_uses(start: Starter, port: int) -> No
         monitor.start()
         found = readings(monitor)
         monitor.stop()
+        of_itself = RedisMonitor("redis", f"redis://127.0.0.1:{port}/0", with_process=False)
+        assert {*readings(of_itself)} == OF_ITSELF, "its process is not read twice"
+        of_itself.stop()
     assert {*found} == {*OF_ITSELF, "rss_bytes", "cpu", "cpu_user", "cpu_system"}
     assert (found["keys"], found["connections"], found["evicted"]) == (7, 2, 0)
     assert 0 < found["used_memory_bytes"] < found["rss_bytes"]
     assert found["cpu"] >= 0
-
-
-def test_metrics_of_its_process_are_not_read_twice(start: Starter, port: int) -> None:
-    start()
-    monitor = RedisMonitor("redis", f"redis://127.0.0.1:{port}/0", with_process=False)
-    assert {*readings(monitor)} == OF_ITSELF
-    monitor.stop()
 
 
 def test_one_that_goes_away_and_comes_back_is_read_again(start: Starter, port: int) -> None:

@@ -1,13 +1,14 @@
-"""A server on loopback that answers each connection with a function of the test."""
+"""Servers on loopback that answer each connection with a function of the test."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import BinaryIO
+from dataclasses import dataclass, field
 
 
 @contextmanager
@@ -41,15 +42,33 @@ def answering(answer: Callable[[socket.socket], None]) -> Iterator[int]:
             thread.join()
 
 
-def read_packet(stream: BinaryIO) -> tuple[int, bytes]:
-    """Returns type and body of a packet of MQTT; type 0 at the end of the stream."""
-    head = stream.read(1)
-    if not head:
-        return 0, b""
-    length = shift = 0
-    while True:
-        byte = stream.read(1)[0]
-        length |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            return head[0] >> 4, stream.read(length)
+@dataclass
+class Server:
+    """Answers the first bytes of each client, keeps what it receives, and closes."""
+
+    answer: bytes | Callable[[], bytes]
+    stays: bool = False
+    """True if clients end the connections."""
+    received: list[bytes] = field(default_factory=list)
+
+    def __call__(self, connection: socket.socket) -> None:
+        while data := connection.recv(4096):
+            if data.startswith((b"\x10", b"GET")):
+                connection.sendall(self.answer if isinstance(self.answer, bytes) else self.answer())
+            self.received.append(data)
+            if not self.stays:
+                return
+
+
+def full() -> Server:
+    """Refuses each client with a reason string of its own and a reference to another server."""
+    refused = itertools.count()
+
+    def refusal() -> bytes:
+        reason = f"node {next(refused):02} is full\x1b[2J".encode()
+        texts = ((0x1F, reason), (0x1C, b"b2.example:1884"))
+        properties = b"".join(bytes((name, 0, len(text))) + text for name, text in texts)
+        body = bytes((0, 0x9C, len(properties))) + properties
+        return bytes((0x20, len(body))) + body
+
+    return Server(refusal)

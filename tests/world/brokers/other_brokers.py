@@ -17,7 +17,7 @@ import pytest
 
 from tests.kit.ports import free_port, free_ports
 
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 180.0
 POLL_S = 0.01
 ARTEMIS = Path("/opt/apache-artemis-2.44.0")
 EJABBERD = """

@@ -34,7 +34,6 @@ MARKS = [
     ),
 ]
 """Marks of all modules that use the cluster."""
-Finished = subprocess.CompletedProcess[str]
 
 NAMESPACES = Path("/run/netns")
 PREFIX = "psray"
@@ -60,7 +59,7 @@ SERVERS = (
     "pubstorm-proxy",
     "pubstorm-zmq",
 )
-COMMAND_TIMEOUT_S = 30.0
+COMMAND_TIMEOUT_S = 60.0
 START_TIMEOUT_S = 180.0
 GONE_TIMEOUT_S = 60.0
 """Longest waits, on a machine that does other work too."""
@@ -149,17 +148,6 @@ class Host:
     @property
     def log(self) -> Path:
         return self.folder.with_name(f"host-{self.number}.log")
-
-    def run(self, *words: str, timeout_s: float = COMMAND_TIMEOUT_S) -> Finished:
-        """Runs a command to its end, in the host's network and environment but not in its time."""
-        return subprocess.run(
-            self.within(*words),
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
 
     def listens(self, port: int) -> bool:
         """True if a process listens on this port of the host."""
@@ -266,7 +254,14 @@ class Cluster:
         """Waits until these and no others are nodes of the cluster."""
         addresses = sorted(host.address for host in hosts)
         words = [sys.executable, "-c", NODES, self.address, str(START_TIMEOUT_S), *addresses]
-        found = self.head.run(*words, timeout_s=2 * START_TIMEOUT_S)
+        found = subprocess.run(
+            self.head.within(*words),
+            env=self.head.environment,
+            capture_output=True,
+            text=True,
+            timeout=2 * START_TIMEOUT_S,
+            check=False,
+        )
         lines = [line.split() for line in found.stdout.splitlines()]
         assert ["alive", *addresses] in lines, f"{found.stdout}{found.stderr}{self.logs()}"
 

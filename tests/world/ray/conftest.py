@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.runs import ANY_SPEED, DATA_ONLY, EACH_SECOND, Run, end_all
-from tests.world.ray.cluster import COMMAND_TIMEOUT_S, OUTSIDE, PREFIX, Cluster, until, why_not
+from tests.world.ray.cluster import OUTSIDE, PREFIX, START_TIMEOUT_S, Cluster, until, why_not
 
 BROKER_PORT = 1883
 SETTINGS = f"listener {BROKER_PORT} 0.0.0.0\nallow_anonymous true\nuser root\n"
@@ -56,7 +56,7 @@ def broker(nodes: Cluster) -> Iterator[str]:
     with (nodes.folder / "mosquitto.log").open("wb") as log:
         process = subprocess.Popen(words, stdout=log, stderr=log)
     try:
-        until(lambda: nodes.head.listens(BROKER_PORT), COMMAND_TIMEOUT_S, "mosquitto")
+        until(lambda: nodes.head.listens(BROKER_PORT), START_TIMEOUT_S, "mosquitto")
         yield f"mqtt://{nodes.head.address}:{BROKER_PORT}"
     finally:
         process.kill()

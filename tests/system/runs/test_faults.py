@@ -16,6 +16,7 @@ import pytest
 
 from tests.kit import program
 from tests.kit.runs import MosquittoMaker, Run, RunMaker, SmallDisk
+from tests.kit.starved import passes
 
 Play = Callable[..., tuple[int, dict[str, Any]]]
 Gone = Callable[[Sequence[int]], None]
@@ -133,7 +134,8 @@ def test_an_interrupted_run_repairs_removes_and_keeps_its_result(
     gone(children)
     result = run.result()
     assert result["interrupted"]
-    assert [event["kind"] for event in result["events"]] == ["fault", "interrupt"]
+    kinds = [event["kind"] for event in result["events"]]
+    assert (kinds.count("fault"), kinds.count("interrupt")) == (1, 1)
     device = result["populations"]["device"]
     assert device["sent_total"] == device["acked_total"] > 0
     (flow,) = result["flows"]
@@ -173,11 +175,10 @@ def test_a_full_disk_ends_no_run(
         out=disk / "run",
         report=True,
     )
-    assert run.finish() == 0, run.stdout
+    code, result = run.finish(), run.result()
+    assert passes(code, result), run.stdout
     assert "report.html: No space left on device" in run.stderr
     assert re.search(r"(snapshots.jsonl|samples.csv): No space left on device", run.stderr)
-    result = run.result()
-    assert verdict(result)[0] == "pass"
     assert result["populations"]["device"]["sent_total"] == 2000
 
 

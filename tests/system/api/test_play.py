@@ -19,8 +19,6 @@ import pubstorm
 from pubstorm.errors import PubstormError, ScenarioError, UsageError
 from pubstorm.result import Status
 
-pytestmark = pytest.mark.xdist_group("api")
-
 SCENARIO: dict[str, Any] = {
     "topology": {"brokers": {"broker": {"kind": "embedded"}}},
     "populations": {

@@ -15,8 +15,6 @@ from tests.kit.example_run import Shape, write_run
 from tests.kit.example_search import write_search
 from tests.kit.example_series import write_series
 
-pytestmark = pytest.mark.xdist_group("api")
-
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> pubstorm.Result:

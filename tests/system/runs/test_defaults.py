@@ -16,7 +16,7 @@ populations:
   device: {{clients: 8, publications: [{{topic: "data/{{n}}", rate: 10/s, qos: 1}}]}}
 stages:
   - connect: {{populations: [backend]}}
-  - connect: {{populations: [device], timeout: 1s}}
+  - connect: {{populations: [device], timeout: 500ms}}
   - publish: 500ms
 drain: 500ms
 snapshot_interval: 200ms
@@ -47,17 +47,16 @@ def test_topics_that_lead_nowhere_are_evidence_and_fail_thresholds_about_them(
     assert any(fact.startswith(place) and "date/#" in fact for fact in verdict["evidence"])
 
 
-def test_loss_and_clients_that_never_connect_fail_a_run_without_thresholds(
-    run: Run, tmp_path: Path
-) -> None:
+def test_loss_and_clients_that_never_connect_fail_a_run_without_thresholds(run: Run) -> None:
     assert run.finish() == 1, run.stdout
     result = run.result()
     found: dict[str, Any] = {each["expression"]: each for each in result["verdict"]["thresholds"]}
     assert [each["default"] for each in found.values()] == [True, True, True]
     assert not any(each["passed"] for each in found.values())
     populations = result["populations"]
-    accepted = (tmp_path / "mosquitto-0" / "mosquitto.log").read_text().count(" as device-")
-    assert found["never_ready == 0"]["found"] == 8 - accepted > 0
+    # The broker takes 4 devices at a time. One that gives up leaves its place to another.
+    assert 0 < found["never_ready == 0"]["found"] < 8
+    assert populations["device"]["connect_failed_total"] > 0
     assert found["lost == 0"]["found"] == populations["backend"]["expected_total"] > 0
     assert found["skipped == 0"]["found"] == populations["device"]["skipped_total"] > 0
     page, notes = ((run.directory / name).read_text() for name in ("junit.xml", "report.md"))

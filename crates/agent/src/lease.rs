@@ -36,9 +36,13 @@ impl Lease {
     /// Begins a lease; `None`: the lease has no end.
     #[must_use]
     pub fn new(length: Option<Duration>) -> Self {
+        Self::begun_at(length, Instant::now())
+    }
+
+    pub(crate) fn begun_at(length: Option<Duration>, begun: Instant) -> Self {
         Self(Arc::new(Term {
             length,
-            begun: Instant::now(),
+            begun,
             last_ns: AtomicU64::new(0),
             over: AtomicBool::new(false),
             released: AtomicBool::new(false),
@@ -47,7 +51,11 @@ impl Lease {
 
     /// Begins the lease anew, after a line.
     pub fn renew(&self) {
-        let last_ns = self.0.begun.elapsed().as_nanos() as u64;
+        self.renew_at(Instant::now());
+    }
+
+    fn renew_at(&self, now: Instant) {
+        let last_ns = (now - self.0.begun).as_nanos() as u64;
         self.0.last_ns.store(last_ns, Ordering::Relaxed);
     }
 
@@ -84,7 +92,7 @@ impl Lease {
         let Some(length) = self.0.length else { return Ok(()) };
         let lease = self.clone();
         let watch = move || {
-            while let Some(left) = lease.left(length) {
+            while let Some(left) = lease.left(length, Instant::now()) {
                 sleep(left);
             }
             if !lease.0.released.load(Ordering::Acquire) {
@@ -107,9 +115,10 @@ impl Lease {
         }
     }
 
-    fn left(&self, length: Duration) -> Option<Duration> {
+    /// Returns the rest of a lease of this length; `None`: the lease is over.
+    pub(crate) fn left(&self, length: Duration, now: Instant) -> Option<Duration> {
         let last = Duration::from_nanos(self.0.last_ns.load(Ordering::Relaxed));
-        (last + length).checked_sub(self.0.begun.elapsed()).filter(|left| !left.is_zero())
+        (last + length).checked_sub(now - self.0.begun).filter(|left| !left.is_zero())
     }
 }
 
@@ -145,6 +154,19 @@ mod tests {
         assert_eq!(lease.first(|| Ok(7)).unwrap(), 7);
         assert!(lease.first(|| anyhow::bail!("nothing") as Result<()>).is_err());
         assert_eq!(Lease::new(None).first(|| Ok(8)).unwrap(), 8);
+    }
+
+    #[test]
+    fn each_line_begins_the_lease_anew() {
+        let (lease, length) = (Lease::new(None), Duration::from_millis(2_000));
+        let at = |after_ms| lease.0.begun + Duration::from_millis(after_ms);
+        for line_ms in (0..100_000).step_by(1_900) {
+            lease.renew_at(at(line_ms));
+            assert_eq!(lease.left(length, at(line_ms)), Some(length));
+            let rest = lease.left(length, at(line_ms + 1_999));
+            assert_eq!(rest, Some(Duration::from_millis(1)));
+            assert_eq!(lease.left(length, at(line_ms + 2_000)), None);
+        }
     }
 
     #[test]

@@ -130,3 +130,31 @@ fn command_taker(
         inputs.send(Input::Command(command)).is_ok() && wake().is_ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// Begins a lease that is over, and returns it with its length.
+    fn overdue() -> (Lease, Duration) {
+        let length = Duration::from_secs(3_600);
+        (Lease::begun_at(Some(length), Instant::now() - 2 * length), length)
+    }
+
+    #[test]
+    fn every_line_of_the_controller_renews_the_lease() {
+        let beat = serde_json::to_string(&Command::Beat).unwrap();
+        let stage = serde_json::to_string(&Command::Stage { index: 0, at_ns: 0 }).unwrap();
+        for (line, handed_over) in [(beat, 0), (stage, 1)] {
+            let (sender, inputs) = mpsc::channel();
+            let (lease, length) = overdue();
+            assert!(lease.left(length, Instant::now()).is_none());
+            let mut take = command_taker(lease.clone(), sender, Arc::new(|| Ok(())));
+            assert!(take(&line), "{line}");
+            assert!(lease.left(length, Instant::now()).is_some(), "{line}");
+            assert_eq!(inputs.try_iter().count(), handed_over, "{line}");
+        }
+    }
+}

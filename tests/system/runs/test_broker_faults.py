@@ -63,9 +63,14 @@ def back(run: Run, *qos: int) -> float:
 
 
 def limits(name: str, *more: str) -> tuple[str, str]:
-    """Thresholds of a run whose killed broker loses what it held."""
-    lines = [f"clients_back.all@{name} < 1min", f"drained@{name} < 1min", "loss < 50%", *more]
-    return "--set", f"thresholds={json.dumps(lines)}"
+    """Thresholds of a run whose killed broker loses what it held, and that ends by command."""
+    lines = [
+        f"clients_back.all@{name} < 1min",
+        f"drained@{name} < 1min",
+        "loss < 50%",
+        "skipped < 50",
+    ]
+    return "--set", f"thresholds={json.dumps([*lines, *more])}"
 
 
 def test_a_broker_that_is_killed_comes_back_and_a_frozen_one_goes_on(start: RunMaker) -> None:

@@ -92,7 +92,8 @@ def test_nothing_outlives_a_killed_pubstorm_and_its_result_can_be_made(
     start: RunMaker, gone: Gone
 ) -> None:
     table = "table={p97: device.ack_latency.p97}"
-    run = start(OWN_BROKERS, "--set", "fleet.agents=2", "--set", table)
+    agents = ("--set", "fleet.agents=2")
+    run = start(OWN_BROKERS, *agents, "--set", table, prefix=program.NEW_PROCESS)
     run.wait_for_stage("publish", 3)
     children = run.children()
     assert len(children) == 4

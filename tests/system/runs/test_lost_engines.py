@@ -22,6 +22,8 @@ topology: {brokers: {main: {kind: embedded}}}
 fleet: {agents: 3, on_agent_failure: POLICY}
 snapshot_interval: 200ms
 drain: 1s
+# What is due as a stage is ended by command is skipped.
+thresholds: [skipped < 50]
 populations:
   all:
     clients: 2

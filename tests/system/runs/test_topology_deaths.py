@@ -109,7 +109,7 @@ def slow(tmp_path: Path, mosquitto_path: str) -> Callable[[str], str]:
 def test_nothing_is_left_of_a_run_that_ends_while_brokers_start(
     number: signal.Signals, start: RunMaker, gone: Gone, slow: Callable[[str], str]
 ) -> None:
-    run = start(bridged(slow("exec sleep 60")))
+    run = start(bridged(slow("exec sleep 60")), prefix=program.NEW_PROCESS)
     until(lambda: len(record(run)) > 15)
     run.process.send_signal(number)
     run.process.wait(WAIT_S)

@@ -10,8 +10,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import psutil
@@ -23,16 +23,11 @@ from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.topology import Bridge
 from pubstorm.scenario.topology import Network as NetworkSpec
 from pubstorm.topology import Topology
-from pubstorm.topology.adapters import MosquittoBroker
 from pubstorm.topology.bridges import network as network_module
-from pubstorm.topology.bridges.network import NAMESPACES, Network, Networks, remove_namespace
-from pubstorm.topology.broker import Place
-from tests.system.topology.clients import client
+from pubstorm.topology.bridges.network import NAMESPACES, Network, Networks
 
 HOST = NetworkHost.here(("netem", "tbf"))
 HAS = HOST.disciplines or frozenset()
-SMALL_BROKERS = 2
-KEEP_ALIVE_S = 5
 TIMEOUT_S = 30.0
 """Time limit for an expected change on a busy machine."""
 
@@ -55,26 +50,6 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as peer:
 print(received)
 """
 
-PARENT = """\
-import asyncio, sys
-from pathlib import Path
-from pubstorm.scenario.topology import Network as NetworkSpec
-from pubstorm.topology.adapters import MosquittoBroker
-from pubstorm.topology.broker import Place
-from pubstorm.topology.bridges.network import Network
-
-async def main():
-    network = Network("uplink", NetworkSpec())
-    await network.start()
-    place = Place("box", Path(sys.argv[1]), host=network.host, prefix=network.prefix)
-    broker = MosquittoBroker(place)
-    await broker.start()
-    print(network.name, broker.pid, flush=True)
-    await asyncio.sleep(3600)
-
-asyncio.run(main())
-"""
-
 
 def spec(**properties: str) -> NetworkSpec:
     return NetworkSpec.model_validate(properties)
@@ -94,13 +69,6 @@ def left_of(name: str) -> list[str]:
     tag = name.split("-")[1]
     interfaces = [each for each in psutil.net_if_addrs() if tag in each]
     return interfaces + [path.name for path in NAMESPACES.glob(f"*{tag}*")]
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not holds():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)
 
 
 def transfer(network: Network, size: int) -> tuple[float, float]:
@@ -223,19 +191,6 @@ def test_one_network_that_fails_leaves_none_of_the_others() -> None:
     assert not [left for name in names for left in left_of(name)]
 
 
-def test_brokers_inside_die_with_pubstorm_and_the_network_can_be_removed(tmp_path: Path) -> None:
-    command = (sys.executable, "-c", PARENT, str(tmp_path))
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
-        name, pid = parent.stdout.readline().split()
-        assert psutil.Process(int(pid)).name() == "mosquitto"
-        parent.send_signal(signal.SIGKILL)
-    until(lambda: not psutil.pid_exists(int(pid)))
-    assert remove_namespace(name)
-    assert not remove_namespace(name)
-    assert not left_of(name)
-
-
 def test_a_broker_that_is_started_again_is_in_its_network_as_before(tmp_path: Path) -> None:
     text = """
 topology:
@@ -264,81 +219,5 @@ populations: {device: {clients: 1, at: boxes, publications: [{topic: a, rate: 1/
             assert namespace(boxes[0].pid) == namespace(boxes[1].pid) == before
         finally:
             await topology.stop()
-
-    asyncio.run(run())
-
-
-def bridged(number: int, network: Network, port: int) -> str:
-    """The configuration of one bridge."""
-    return f"""\
-connection box-{number}
-address {network.main_host}:{port}
-remote_clientid box-{number}
-cleansession false
-keepalive_interval {KEEP_ALIVE_S}
-restart_timeout 1 2
-notification_topic state/{number}
-topic up/# out 1
-topic down/# in 1
-"""
-
-
-Bridged = tuple[Network, list[MosquittoBroker]]
-
-
-@asynccontextmanager
-async def bridges(folder: Path, **properties: str) -> AsyncIterator[Bridged]:
-    """A main broker, and small ones in a network with a link of these properties."""
-    network = Network("uplink", spec(**properties))
-    brokers: list[MosquittoBroker] = []
-    async with started(network):
-        try:
-            brokers.append(
-                MosquittoBroker(Place("main", folder / "main", also_on=[network.main_host]))
-            )
-            await brokers[0].start()
-            for number in range(SMALL_BROKERS):
-                place = Place(
-                    f"box-{number}",
-                    folder / f"box-{number}",
-                    host=network.host,
-                    prefix=network.prefix,
-                    more=bridged(number, network, brokers[0].port),
-                )
-                brokers.append(MosquittoBroker(place))
-                await brokers[-1].start()
-            yield network, brokers
-        finally:
-            for broker in brokers:
-                await broker.stop()
-
-
-@pytest.mark.slow("a link is unplugged until a keep-alive ends")
-def test_bridges_cross_the_link_and_an_unplugged_one_is_silent(tmp_path: Path) -> None:
-    def all_of(kind: str, payload: bytes) -> set[tuple[str, bytes]]:
-        return {(f"{kind}/{n}", payload) for n in range(SMALL_BROKERS)}
-
-    async def run() -> None:
-        async with bridges(tmp_path, rate="10Mbit/s") as (network, brokers):
-            with ExitStack() as stack:
-                main, *boxes = (
-                    stack.enter_context(client(broker.port, host=broker.host)) for broker in brokers
-                )
-                main.subscribe("up/#")
-                main.subscribe("state/#")
-                await asyncio.to_thread(main.expect, *all_of("state", b"1"))
-                for n, box in enumerate(boxes):
-                    box.publish(f"up/{n}", b"before")
-                await asyncio.to_thread(main.expect, *all_of("up", b"before"))
-                await network.unplug()
-                # Clients are served as before, and the small brokers keep what they have.
-                for n, box in enumerate(boxes):
-                    box.publish(f"up/{n}", b"meanwhile")
-                # The main broker receives nothing, until its time-out ends.
-                received = await asyncio.to_thread(main.expect, *all_of("state", b"0"))
-                assert received == all_of("state", b"0")
-                await network.plug()
-                back = all_of("state", b"1") | all_of("up", b"meanwhile")
-                await asyncio.to_thread(main.expect, *back)
 
     asyncio.run(run())

@@ -1,5 +1,5 @@
-"""One run with a broker of each kind and transport, for which the run makes keys and certificates,
-and clients of three agents at each of them."""
+"""Runs with a broker of each transport, and clients of three agents at each. The runs make keys and
+certificates for them."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 //! outcomes that clients count.
 
 use mqtt::PacketType;
-use plan::{Pace, Payload, Population, Reason};
+use plan::{MqttVersion, Pace, Payload, Population, Reason};
 use testkit::{Broker, Fate, Script};
 
 use super::checks::Totals;
@@ -10,6 +10,7 @@ use super::course::Run;
 use super::peer::{Manner, Peer};
 use super::plans::{self, publication, subscription};
 use super::scenes::{case, played};
+use super::texts::speaking;
 use super::weather::{MS, S, Weather};
 
 /// One client with one filter that does not come back.
@@ -104,6 +105,33 @@ fn a_publication_without_packet_ids_goes_on_with_the_next_acknowledgement() {
     });
     let run = Run::play(case, 1, 1, Peer::new(Broker::new(script)));
     assert_eq!(Totals::of(&run).counters[0].sent_total, IDS + ACKED);
+}
+
+#[test]
+fn waits_for_the_receive_maximum_are_apart_from_the_window() {
+    /// Messages that the broker of MQTT 5 allows in flight.
+    const RECEIVE_MAXIMUM: u64 = 5;
+    for (version, window) in [(MqttVersion::V5, 3), (MqttVersion::V5, 8), (MqttVersion::V311, 8)] {
+        let mut publishers = speaking(version, "publisher", 2);
+        let pace = Pace::Closed;
+        publishers.publications =
+            vec![plan::Publication { pace, window, ..publication("t", 2, S) }];
+        let weather = Weather { latency_max_ns: 20 * MS, ..Weather::fair() };
+        let run = played(vec![publishers], S, weather);
+        let populations = || run.snapshots.iter().flat_map(|snapshot| &snapshot.populations);
+        let counters = &Totals::of(&run).counters[0];
+        let is_held = version == MqttVersion::V5 && u64::from(window) > RECEIVE_MAXIMUM;
+        let most = if is_held { RECEIVE_MAXIMUM } else { u64::from(window) };
+        let in_flight = populations().map(|population| population.gauges.in_flight).max();
+        assert_eq!(in_flight, Some(2 * most), "{version:?}, window {window}");
+        let waited: u64 = populations().map(|p| p.receive_maximum_wait.count()).sum();
+        let waits = counters.receive_maximum_waits_total;
+        assert_eq!((waits > 0, waited), (is_held, waits), "{version:?}, window {window}");
+        assert!(counters.sent_total > 20 * most, "{counters:?}");
+        // Several acknowledgements in one read end one wait.
+        let messages = counters.sent_total - 2 * most;
+        assert!(!is_held || waits * RECEIVE_MAXIMUM >= messages, "{waits} of {messages}");
+    }
 }
 
 #[test]

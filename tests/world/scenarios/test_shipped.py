@@ -22,7 +22,12 @@ from tests.kit.starved import passes
 if TYPE_CHECKING:
     from _pytest.mark import ParameterSet
 
-SCENARIOS = {path.stem: path for path in scenario_files()}
+SCENARIOS = {path.stem: yaml.safe_load(path.read_text()) for path in scenario_files()}
+OTHERS = {"capacity", "mqtt5-features", "zmq-pubsub-scale", *(f"bench-{kind}" for kind in KINDS)}
+"""Scenarios with tests of their own: below, of tests/world/brokers and of tests/system/cli."""
+PLAYED = [name for name in SCENARIOS if name not in OTHERS]
+SERIES = [name for name in PLAYED if "sweep" in SCENARIOS[name]]
+RUNS = [name for name in PLAYED if name not in SERIES]
 # Scaled down, a run says nothing of speed: whatever a busy machine does to it is valid.
 ANY_SPEED = ("validity.lateness_p99=1min", "validity.busy=100%")
 CLIENTS_MAX = 100
@@ -33,38 +38,14 @@ FAULT_S = 4
 SLOWER_THAN_2_PER_S = re.compile(r"1/(\d+ Hz|s)")
 OF_TIME = re.compile(r"latency\.p99|round_trip\.p99")
 """Figures that are better on a faster machine."""
-PLAYED = (
-    "quickstart",
-    "mosquitto-quickstart",
-    "fan-out",
-    "zmq-quickstart",
-    "zmq-slow-subscribers",
-    "ten-thousand",
-    "slow-subscriber",
-    "mosquitto-perturbation",
-    "tls-psk",
-    "websocket",
-    "shared-subscriptions",
-    "request-response",
-    "sixty-thousand",
-    "simulated-bridges",
-    "churn",
-    "bridge-faults",
-)
-STEPS = {
-    "mosquitto-fixed-rate": (0, 1),
-    "rabbitmq-federation": (0, 1),
-    "connection-ladder": (0, 1),
-    # The third one holds its connections for half an hour.
-    "million": (0, 1),
+STEPS: dict[str, tuple[object, ...]] = {
     # Both at QoS 1, which bridges carry quickly.
     "mosquitto-bridges": (6, 8),
-    "bridges-literal": (0, 1),
     "reconnect-storm": (0, 2),
     "mosquitto-variants": ("without TLS", "4000 clients, a ramp of 10 s"),
     "device-mobile": ("0.1M + 0.1M", "1M + 1M, 1 % live 1 to 5 min"),
 }
-"""Steps of a series that are played, by number or name."""
+"""Steps of a series that are played, by number or name. Default: the first two."""
 SPECIAL: dict[str, tuple[str, ...]] = {
     "zmq-slow-subscribers": (
         "populations.feed.publications.0.rate=500/s",
@@ -127,8 +108,8 @@ def named(names: Iterable[str]) -> list[ParameterSet]:
 def smaller(name: str) -> Iterator[str]:
     """Yields settings with which a scenario is played in seconds, by few clients: the scale, the
     lengths of stages, the rates of slow publishers, and limits of time."""
-    data = yaml.safe_load(SCENARIOS[name].read_text())
-    steps = steps_of(name, data)
+    data = SCENARIOS[name]
+    steps = steps_of(name)
     clients = [count(each.get("clients", 1)) for each in data["populations"].values()]
     clients += [count(n) for step in steps for path, n in step.items() if path.endswith(".clients")]
     topology = data.get("topology", {}).get("brokers", {}).values()
@@ -177,10 +158,10 @@ def shorter(path: str, kind: str, value: Any) -> Iterator[str]:
             yield f"{path}.changes.{number}.over=500ms"
 
 
-def steps_of(name: str, data: Mapping[str, Any]) -> list[dict[str, Any]]:
+def steps_of(name: str) -> list[dict[str, Any]]:
     """Returns the steps of a series that are played."""
-    chosen = STEPS.get(name, ())
-    steps = data["sweep"]["steps"] if chosen else []
+    chosen = STEPS.get(name, (0, 1))
+    steps = SCENARIOS[name]["sweep"]["steps"] if name in SERIES else []
     return [step for n, step in enumerate(steps) if n in chosen or step.get("step") in chosen]
 
 
@@ -213,16 +194,8 @@ def skip_without(*programs: str) -> None:
             pytest.skip(f"{name} is not installed (scripts/install-test-tools)")
 
 
-def test_every_ready_scenario_is_played() -> None:
-    # Those of `pubstorm bench` are played by tests/system/cli/test_bench.py, and mqtt5-features by
-    # tests/world/brokers/test_features_of_brokers.py.
-    benches = {f"bench-{kind}" for kind in KINDS}
-    played = {*PLAYED, *STEPS, *benches, "capacity", "mqtt5-features", "zmq-pubsub-scale"}
-    assert played == SCENARIOS.keys()
-
-
 @pytest.mark.slow("faults and slow subscribers take their time at any scale")
-@pytest.mark.parametrize("name", named(PLAYED))
+@pytest.mark.parametrize("name", named(RUNS))
 def test_a_ready_scenario_passes_scaled_down(name: str, tmp_path: Path) -> None:
     result = play(name, tmp_path / "run", *smaller(name), *SPECIAL.get(name, ()))
     assert sum(population["sent_total"] for population in result["populations"].values()) > 0
@@ -231,7 +204,7 @@ def test_a_ready_scenario_passes_scaled_down(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow("a series has several runs, some on RabbitMQ")
-@pytest.mark.parametrize("name", named(STEPS))
+@pytest.mark.parametrize("name", named(SERIES))
 def test_a_ready_series_passes_scaled_down(name: str, tmp_path: Path) -> None:
     skip_without(*NEEDS.get(name, ()))
     settings = (*smaller(name), *SPECIAL.get(name, ()))

@@ -61,7 +61,7 @@ def of_rabbitmq(settings: dict[str, Any]) -> list[str]:
 def test_settings_of_the_user_win_but_for_the_listener(
     lines: list[str], expected: list[str], key: str
 ) -> None:
-    """Each line is there, and a key has one line of its own."""
+    """All lines exist, and a key has one line of its own."""
     assert {*expected} <= {*lines}
     assert not key or sum(line.startswith(key) for line in lines) == 1
 

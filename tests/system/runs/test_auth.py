@@ -38,8 +38,8 @@ def url_of(redis: OwnRedis) -> str:
 
 
 def add_user(redis: OwnRedis, name: str, password: str, **rights: str) -> None:
-    """Adds a user, and what it may do: topic filters by access. They are there at the next start of
-    the Redis."""
+    """Adds a user, and what it may do: topic filters by access. The Redis has them again at its
+    next start."""
     client = Redis(port=redis.port, password=PASSWORD)
     client.hset(f"mqtt_user:{name}", "password", password)
     accesses = {"subscribe": "1", "publish": "2", "both": "3"}

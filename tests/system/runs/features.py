@@ -203,7 +203,7 @@ populations:
     flapping: {from: 100ms, to: 300ms, unsubscribed: 100ms}
   keeper: {<<: *flapper, version: 5, session: persistent}
   steady: {clients: 2, subscriptions: [{topic: "news/#", qos: 1}]}
-  # Requests that the backend answers, that paho answers, and that nobody answers.
+  # Requests that the backend answers, that paho answers, and that have no answer.
   asker: &asker
     clients: 2
     version: 5
@@ -229,7 +229,7 @@ populations:
   lonely:
     <<: *asker
     subscriptions: [{topic: "reply/lonely/{n}", qos: 1}]
-    publications: [{<<: *ask, topic: "nobody/{n}", response_topic: "reply/lonely/{n}"}]
+    publications: [{<<: *ask, topic: "unheard/{n}", response_topic: "reply/lonely/{n}"}]
   # Data of devices, with a row of a file for each client.
   data:
     clients: 3

@@ -14,6 +14,8 @@ import pytest
 
 from tests.kit.runs import Run, RunMaker
 
+pytestmark = pytest.mark.xdist_group("changes")
+
 SCENARIO = """
 topology: {brokers: {main: {kind: KIND}}}
 fleet: {agents: 2}
@@ -82,9 +84,6 @@ def result(planned: Run) -> dict[str, Any]:
     found = planned.result()
     assert all(each["passed"] for each in found["verdict"]["thresholds"])
     return found
-
-
-pytestmark = pytest.mark.xdist_group("changes")
 
 
 @pytest.mark.slow("a fleet comes in steps, and changes for 4 s")
@@ -194,11 +193,11 @@ def test_a_run_is_changed_paused_broken_and_ended_by_hand(
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ("add 5 device", "device has shares"),
-        ("add 7 late", "4 of 10 clients of late"),
-        ("fault kill moon", "found moon to kill, allowed: main"),
-        ("repair kill main", "found no fault kill main"),
-        ("rate 1 device", "no run is active"),
+        ("add 5 device", "device"),
+        ("add 7 late", "4 of 10"),
+        ("fault kill moon", "moon"),
+        ("repair kill main", "kill main"),
+        ("rate 1 device", "no run"),
     ],
 )
 def test_a_command_that_cannot_be_is_refused(

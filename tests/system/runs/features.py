@@ -338,7 +338,7 @@ class Observer:
 
     def on_message(self, message: paho.MQTTMessage) -> None:
         if message.topic.startswith("device/") and not self.at("device"):
-            # Messages are under way, so the backend is there.
+            # Messages are under way, so the backend has subscribed.
             for number in range(OWN_REQUESTS):
                 self.publish("ask/paho", b"?", f"mine/{number}", f"no. {number}".encode())
         if message.topic.startswith("paho/"):

@@ -184,10 +184,7 @@ def test_a_run_is_changed_paused_broken_and_ended_by_hand(
     assert (fault["name"], fault["kind"], fault["victims"]) == ("kill main", "kill", ["main-0"])
     assert fault["repaired_at_s"] - fault["at_s"] >= 0.5
     assert result["populations"]["late"]["sent_total"] > 0
-    assert not (run.directory / "control.sock").exists()
-    # The answers of commands begin with what happens.
-    done = {text.split(" at ")[0] for code, text in answers.values() if code == 0}
-    assert {"-50% device", "+5 device/sure", "+4 late"} <= done
+    assert [code for code, _ in answers.values()].count(0) == 8
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_every_share_is_a_population_and_the_fleet_is_their_sum(result: dict[str
 
 
 def test_planned_changes_make_the_load_that_they_say(result: dict[str, Any]) -> None:
-    """Clients that are there for a second publish what is due in that second."""
+    """Active clients publish what is due in each second."""
     device, late = result["wholes"]["device"], result["populations"]["late"]
     assert of_changes(result) == NAMES
     assert [phase["name"] for phase in result["phases"]] == ["publish", *NAMES]

@@ -68,7 +68,7 @@ class Lanes:
         (FOLDER / "lanes.json").write_text(json.dumps([asdict(step) for step in self._steps]))
         failed = [step for step in self._steps if step.code]
         if failed:
-            print(log_of(failed[0].target).read_text(errors="replace"))
+            print(log_of(failed[0].target).read_text(errors="replace"), end="")
             print(f"error: make {failed[0].target} failed", flush=True)
         return failed[0].code if failed else 0
 

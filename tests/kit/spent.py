@@ -1,4 +1,4 @@
-"""What each test costs: a pytest plugin stores it, and `python -m tests.kit.spent` reads it.
+"""Costs of tests: a pytest plugin stores them, and `python -m tests.kit.spent` reads them.
 
     show FILE...    the longest chain, the dearest tests and files, and each folder
     check FILE...   fails if a folder spent more than tests/budget.toml allows

@@ -9,7 +9,7 @@ from pubstorm.play.control_socket import ask
 from pubstorm.topology.adapters.mosquitto import find_mosquitto
 from tests.kit.runs import Run, RunMaker
 from tests.kit.starved import passes
-from tests.system.runs.live import end_stage, readings, wait_for
+from tests.system.runs.underway import end_stage, readings, wait_for
 
 pytestmark = [
     pytest.mark.xdist_group("bridge_faults"),
@@ -68,7 +68,7 @@ def played(shared_start: RunMaker) -> Run:
     run = shared_start(SCENARIO)
     back(run, "boxes", "processes")
     idle_s = back(run, "up", "connected")
-    end_stage(run)
+    end_stage(run.directory)
     cut_s = back(run, "up", "connected", idle_s)
     ask(run.directory, "fault kill cloud for 500ms")
     all_s = back(run, "up", "connected", cut_s)
@@ -76,7 +76,7 @@ def played(shared_start: RunMaker) -> Run:
     for reader in ("reader-1", "reader-2"):
         wait_for(run, reader, "missing", lambda count: count < 90, all_s + 1)
     wait_for(run, "cloud-0", "cpu", lambda _: True, all_s + 1)
-    end_stage(run)
+    end_stage(run.directory)
     assert passes(run.finish(), run.result()), run.stdout
     return run
 

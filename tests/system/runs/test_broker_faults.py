@@ -16,7 +16,7 @@ from pubstorm.play.control_socket import ask
 from pubstorm.topology.adapters.mosquitto import find_mosquitto
 from tests.kit.runs import Mosquitto, MosquittoMaker, Run, RunMaker, assert_gone
 from tests.kit.starved import passes
-from tests.system.runs.live import end_stage, wait_for
+from tests.system.runs.underway import end_stage, wait_for
 
 pytestmark = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed")
 
@@ -83,7 +83,7 @@ def test_a_broker_that_is_killed_comes_back_and_a_frozen_one_goes_on(start: RunM
     frozen_s = wait_for(run, "backend-1", "received_per_s", lambda rate: rate == 0, back_s)
     on_s = wait_for(run, "backend-1", "received_per_s", carried, frozen_s)
     wait_for(run, "backend-1", "received_per_s", carried, on_s + 1)
-    end_stage(run)
+    end_stage(run.directory)
     code, result = run.finish(), run.result()
     assert passes(code, result), run.stdout
     killed, frozen = result["faults"]
@@ -153,7 +153,7 @@ def test_a_broker_of_ones_own_is_killed_and_started_again_by_command(
     lost = f"clients_lost@crash == {CLIENTS + 1}"
     run = start(load(fault, where=f"target: {broker.url}"), *limits("crash", lost))
     back(run, 1)
-    end_stage(run)
+    end_stage(run.directory)
     code, result = run.finish(), run.result()
     assert passes(code, result), run.stdout
     (found,) = result["faults"]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.kit.starved import passes
-from tests.system.runs.live import end_stage, wait_for
+from tests.system.runs.underway import end_stage, wait_for
 
 Play = Callable[..., tuple[int, dict[str, Any]]]
 RunMaker = Callable[..., Any]
@@ -114,7 +114,7 @@ def test_a_clean_broker_is_played_on_and_one_that_is_gone_afterwards_is_unknown(
     there_s = wait_for(run, "device", "connected", lambda count: count == 10)
     broker.kill()
     wait_for(run, "device", "connected", lambda count: count == 0, there_s)
-    end_stage(run)
+    end_stage(run.directory)
     run.finish()
     assert stale_state(run.result()) == [("after", "unknown", 0)]
 

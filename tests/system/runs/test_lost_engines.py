@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.kit.starved import passes
-from tests.system.runs.live import end_stage
+from tests.system.runs.underway import end_stage
 
 RunMaker = Callable[..., Any]
 SCENARIO = """
@@ -49,7 +49,7 @@ def play(start: RunMaker, policy: str, first: str) -> tuple[int, Any]:
     os.kill(engine, signal.SIGKILL)
     if policy == "continue":
         run.wait_for(f"(pid {engine})")
-        end_stage(run)
+        end_stage(run.directory)
     return run.finish(), run
 
 

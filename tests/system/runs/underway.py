@@ -7,14 +7,18 @@ import functools
 import json
 import shutil
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from pubstorm.play.control_socket import ask
 from pubstorm.result.samples import SAMPLES_FILE, Tracks, read_samples
 from tests.kit import program
+from tests.kit.runs import POLL_S, RUN_TIMEOUT_S, Run
 from tests.kit.serving import until
 
 LOAD = """
@@ -46,7 +50,22 @@ def change(directory: Path, *words: str) -> None:
 
 def end_stage(directory: Path) -> None:
     """Ends the stage that is played. A message that is due at that instant counts as skipped."""
-    change(directory, "end", "stage")
+    ask(directory, "end stage")
+
+
+def wait_for(
+    run: Run, source: str, metric: str, holds: Callable[[float], bool], after_s: float = 0
+) -> float:
+    """Waits for a sample after an instant whose value fulfils a condition. Returns its instant."""
+    deadline_s = time.monotonic() + RUN_TIMEOUT_S
+    while True:
+        found = readings(run.directory, source, metric)
+        for at_s, value in found:
+            if at_s > after_s and holds(value):
+                return at_s
+        assert run.process.poll() is None, (run.stderr, found)
+        assert time.monotonic() < deadline_s, (source, metric, found)
+        time.sleep(POLL_S)
 
 
 def tracks_of(directory: Path) -> Tracks:
@@ -65,10 +84,15 @@ def until_sampled_after(directory: Path, source: str, metric: str) -> None:
 
 
 def values(directory: Path, source: str, metric: str) -> list[float]:
+    return [value for _, value in readings(directory, source, metric)]
+
+
+def readings(directory: Path, source: str, metric: str) -> list[tuple[float, float]]:
+    """Instants and values of a metric in the samples of a run, in order."""
     if not (directory / SAMPLES_FILE).exists():
         return []
     track = tracks_of(directory).get((source, metric))
-    return [] if track is None else list(track.values)
+    return [] if track is None else list(zip(track.at_s, track.values, strict=True))
 
 
 @functools.cache

@@ -19,8 +19,11 @@ from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.kit.zygote_server import note_start, started_program
 
 TESTS = Path(__file__).parents[1]
 BUDGET = TESTS / "budget.toml"
@@ -32,7 +35,7 @@ BROKERS = frozenset(
     ("mosquitto", "pubstorm-broker", "rabbitmq-server", "nats-server", "ejabberdctl", "artemis")
 )
 DEAREST = 40
-LONG_S = 1.0
+LONG_S = 3.0
 """Shortest test in tests/durations.toml. Only long ones matter for the order."""
 CPU, WORKER, GROUP = "cpu_s", "worker", "group"
 
@@ -85,6 +88,14 @@ class Recorder:
         self._starts.unlink(missing_ok=True)
         self._path.unlink(missing_ok=True)
         os.environ[STARTS_VARIABLE] = str(self._starts.absolute())
+
+    def pytest_sessionstart(self) -> None:
+        """Notes the programs that the process starts by itself. Runs note what they start."""
+        sys.addaudithook(self._note)
+
+    def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "subprocess.Popen" and (test := os.environ.get("PYTEST_CURRENT_TEST")):
+            note_start(str(self._starts), test, started_program(arguments[1]))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(

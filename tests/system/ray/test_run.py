@@ -16,7 +16,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install pubstorm[ra
 from tests.kit.runs import ANY_SPEED, EACH_SECOND, Run, end_all
 from tests.system.ray.conftest import Node
 
-pytestmark = pytest.mark.xdist_group("heavy")
+pytestmark = pytest.mark.xdist_group("ray")
 
 SCENARIO = """
 topology: {brokers: {broker: {kind: embedded}}}

@@ -32,7 +32,7 @@ from tests.kit.site_contract import (
 )
 from tests.system.ray.conftest import CPUS, Node
 
-pytestmark = pytest.mark.xdist_group("heavy")
+pytestmark = pytest.mark.xdist_group("ray")
 
 
 class TestRaySite(SiteContract):

@@ -4,11 +4,10 @@ and that of the proxy `crates/proxy/src/command.rs`."""
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from pubstorm.contract.attachment import clients_at, target_of
 from pubstorm.contract.commands import AGENT_LINE, COMMAND, ReferenceHello
@@ -21,8 +20,8 @@ from pubstorm.contract.template import MessageFacts, Template, TemplateError
 from pubstorm.host.explain import offered_load
 from pubstorm.host.preflight import largest_share
 from pubstorm.topology.bridges.links import LINKS_ANSWER, LINKS_COMMAND
-
-GOLDEN = Path(__file__).parents[3] / "contract" / "golden"
+from tests.kit import made
+from tests.kit.made import GOLDEN
 
 
 def golden(file: str) -> Any:
@@ -48,7 +47,7 @@ def test_histograms_are_stored_summed_and_read_as_agreed() -> None:
 
 
 def test_the_largest_share_is_that_of_the_first_shard() -> None:
-    plan = Plan.model_validate_json((GOLDEN / "plan.json").read_text())
+    plan = made.golden_plan()
     for case in golden("shard.json")["cases"]:
         population = plan.populations[0].model_copy(update={"clients": case["total"]})
         alone = plan.model_copy(update={"populations": (population,)})
@@ -56,7 +55,7 @@ def test_the_largest_share_is_that_of_the_first_shard() -> None:
 
 
 def test_the_load_of_the_agreed_plan_is_the_agreed_load() -> None:
-    plan = Plan.model_validate_json((GOLDEN / "plan.json").read_text())
+    plan = made.golden_plan()
     # Its file of rows is on no machine, and no template needs a value of it.
     rowless = tuple(each.model_copy(update={"rows": None}) for each in plan.populations)
     plan = plan.model_copy(update={"populations": rowless})
@@ -66,7 +65,7 @@ def test_the_load_of_the_agreed_plan_is_the_agreed_load() -> None:
 
 
 def test_clients_are_at_the_agreed_targets() -> None:
-    plan = Plan.model_validate_json((GOLDEN / "plan.json").read_text())
+    plan = made.golden_plan()
     for case in golden("attachment.json")["cases"]:
         at, clients = Attachment.model_validate(case["at"]), len(case["targets"])
         like = plan.populations[0].model_copy(update={"at": at, "clients": clients})
@@ -120,46 +119,30 @@ def test_payloads_are_rendered_as_agreed() -> None:
         assert text == case["text"], case
 
 
-def test_a_plan_with_everything_is_read_and_written_unchanged() -> None:
-    agreed = golden("plan.json")
-    plan = Plan.model_validate_json(json.dumps(agreed))
-    assert json.loads(plan.to_line()) == agreed
+@pytest.mark.parametrize(
+    ("file", "key", "reader"),
+    [
+        ("plan.json", None, TypeAdapter(Plan)),
+        ("snapshot.json", None, TypeAdapter(Snapshot)),
+        ("control.json", "commands", COMMAND),
+        ("control.json", "agent_lines", AGENT_LINE),
+        ("control.json", "reference_lines", TypeAdapter(ReferenceHello)),
+        ("proxy.json", "commands", LINKS_COMMAND),
+        ("proxy.json", "answers", LINKS_ANSWER),
+    ],
+)
+def test_lines_are_read_and_written_unchanged(
+    file: str, key: str | None, reader: TypeAdapter[Any]
+) -> None:
+    for line in [golden(file)] if key is None else golden(file)[key]:
+        read = reader.validate_json(json.dumps(line))
+        assert json.loads(read.model_dump_json()) == line
 
 
-def test_a_snapshot_is_read_and_written_unchanged() -> None:
-    agreed = golden("snapshot.json")
-    snapshot = Snapshot.model_validate_json(json.dumps(agreed))
-    assert json.loads(snapshot.model_dump_json()) == agreed
-
-
-def test_commands_are_read_written_and_refused_as_agreed() -> None:
-    agreed = golden("control.json")
-    for line in agreed["commands"]:
-        command = COMMAND.validate_json(json.dumps(line))
-        assert json.loads(command.model_dump_json()) == line
-    for line in agreed["commands_refused"]:
+@pytest.mark.parametrize(
+    ("file", "reader"), [("control.json", COMMAND), ("proxy.json", LINKS_COMMAND)]
+)
+def test_wrong_commands_are_refused(file: str, reader: TypeAdapter[Any]) -> None:
+    for line in golden(file)["commands_refused"]:
         with pytest.raises(ValidationError):
-            COMMAND.validate_json(json.dumps(line))
-
-
-def test_agent_lines_are_read_as_agreed() -> None:
-    for line in golden("control.json")["agent_lines"]:
-        said = AGENT_LINE.validate_json(json.dumps(line))
-        assert json.loads(said.model_dump_json()) == line
-
-
-def test_the_line_of_the_reference_clock_is_read_as_agreed() -> None:
-    for line in golden("control.json")["reference_lines"]:
-        said = ReferenceHello.model_validate_json(json.dumps(line))
-        assert json.loads(said.model_dump_json()) == line
-
-
-def test_lines_to_and_from_the_proxy_are_read_written_and_refused_as_agreed() -> None:
-    agreed = golden("proxy.json")
-    for adapter, lines in ((LINKS_COMMAND, "commands"), (LINKS_ANSWER, "answers")):
-        for line in agreed[lines]:
-            read = adapter.validate_json(json.dumps(line))
-            assert json.loads(read.model_dump_json()) == line
-    for line in agreed["commands_refused"]:
-        with pytest.raises(ValidationError):
-            LINKS_COMMAND.validate_json(json.dumps(line))
+            reader.validate_json(json.dumps(line))

@@ -10,7 +10,7 @@ from pubstorm.contract.plan import Plan, Psk, Rows, Tls
 from pubstorm.errors import FleetError
 from pubstorm.fleet import files
 from pubstorm.fleet.files import PlanFiles
-from tests.kit.agents import PlanMaker
+from tests.kit.agents import planned
 
 
 def with_tls(plan: Plan, tls: Tls, rows: Rows | None = None) -> Plan:
@@ -18,9 +18,9 @@ def with_tls(plan: Plan, tls: Tls, rows: Rows | None = None) -> Plan:
     return plan.model_copy(update={"populations": (population,)})
 
 
-def test_each_agent_gets_the_keys_of_its_own_clients(plan_named: PlanMaker) -> None:
+def test_each_agent_gets_the_keys_of_its_own_clients() -> None:
     tls = Tls(ca="/keys/ca.pem", certificate="/keys/d-{n}.pem", key="/keys/d-{n}.key")
-    found = PlanFiles(with_tls(plan_named("x"), tls))
+    found = PlanFiles(with_tls(planned("x"), tls))
     mine = found.of(1, 4)
     assert sorted(mine) == [
         "files/keys/ca.pem",
@@ -30,11 +30,11 @@ def test_each_agent_gets_the_keys_of_its_own_clients(plan_named: PlanMaker) -> N
     assert found.read_early == ("files/keys/ca.pem",)
 
 
-def test_the_plan_names_them_where_they_are_there(plan_named: PlanMaker) -> None:
+def test_the_plan_names_them_where_they_are_there() -> None:
     psk = Psk(file="/keys/psk.txt", identity="{n}")
     tls = Tls(ca="/a/../keys/ca.pem", certificate="/keys/all.pem", key="/keys/{{x}}.key", psk=psk)
     rows = Rows(file="/data/rows.csv", first=0, repeat=True)
-    found = PlanFiles(with_tls(plan_named("x"), tls, rows))
+    found = PlanFiles(with_tls(planned("x"), tls, rows))
     moved = found.plan.populations[0]
     assert moved.tls is not None and moved.tls.psk is not None and moved.rows is not None
     paths = (moved.tls.ca, moved.tls.certificate, moved.tls.key, moved.tls.psk.file)
@@ -49,20 +49,18 @@ def test_the_plan_names_them_where_they_are_there(plan_named: PlanMaker) -> None
     assert "files/keys/{x}.key" in found.read_early
 
 
-def test_what_is_on_every_host_stays_where_it_is(plan_named: PlanMaker) -> None:
+def test_what_is_on_every_host_stays_where_it_is() -> None:
     tls = Tls(certificate="/srv/pubstorm/d-{n}.pem", key="/srv/pubstorm/d-{n}.key")
-    plan = with_tls(plan_named("x"), tls)
+    plan = with_tls(planned("x"), tls)
     found = PlanFiles(plan)
     assert found.plan == plan
     assert not found.of(0, 1)
 
 
-def test_too_many_are_refused_with_two_ways_out(
-    plan_named: PlanMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_are_refused_with_two_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "FILES_MAX", 19)
     tls = Tls(certificate="/keys/d-{n}.pem", key="/keys/d-{n}.key")
     with pytest.raises(FleetError, match="found 20 files of keys") as caught:
-        PlanFiles(with_tls(plan_named("x"), tls))
+        PlanFiles(with_tls(planned("x"), tls))
     assert "/srv/pubstorm/" in (caught.value.hint or "")
     assert "pre-shared keys" in (caught.value.hint or "")

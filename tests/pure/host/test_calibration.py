@@ -17,7 +17,7 @@ from pubstorm.host.calibration import (
 )
 from pubstorm.measure.headroom import shares_of_ceilings
 from pubstorm.measure.series import Interval, PopulationInterval
-from pubstorm.plan import compile_plan, planned_targets
+from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
 
 HERE = Fingerprint(cpu_model="Some CPU", cores=2, kernel="Linux 6.1", engine="0.1.0")
@@ -108,8 +108,7 @@ populations:
   c: {{clients: 2, publications: [{{topic: t, rate: 1/s, qos: {qos}}}]}}
   s: {{clients: 2, subscriptions: [t]}}
 """
-    scenario = parse_scenario(text, "s.yaml")
-    return compile_plan(scenario, planned_targets(scenario), run_tag=0)
+    return provisional_plan(parse_scenario(text, "s.yaml"))
 
 
 def interval(sent: int, received: int, span_s: float = 1.0, agent: int = 0) -> Interval:

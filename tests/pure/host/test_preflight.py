@@ -21,7 +21,7 @@ from pubstorm.host.preflight import (
 )
 from pubstorm.host.preflight.brokers import Kinds
 from pubstorm.host.preflight.need import amount_text
-from pubstorm.plan import compile_plan, planned_targets
+from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.descriptors import UNLIMITED
 
@@ -39,8 +39,7 @@ def plan_of(clients: int, rate: str = "1/h", targets: int = 1, *, more: str = ""
 populations: {{c: {{clients: {clients}, publications: [{{topic: t, rate: {rate}}}]}}}}
 {more}
 """
-    scenario = parse_scenario(text, "s.yaml")
-    return compile_plan(scenario, planned_targets(scenario), run_tag=0)
+    return provisional_plan(parse_scenario(text, "s.yaml"))
 
 
 def short(plan: Plan, host: Host, *, brokers: Kinds = ONE) -> dict[str, Need]:
@@ -75,8 +74,7 @@ stages: [connect, hold: 1s]
 """
 
     def agents(time: str) -> int:
-        scenario = parse_scenario(text.replace("TIME", time), "s.yaml")
-        plan = compile_plan(scenario, planned_targets(scenario), run_tag=0)
+        plan = provisional_plan(parse_scenario(text.replace("TIME", time), "s.yaml"))
         return agents_needed(plan, descriptors=20_000, cores=4)
 
     # One request of each client in this time; an agent carries 60,000 a second.
@@ -193,7 +191,7 @@ stages: [connect]
 
 def test_bridges_are_connections_of_the_main_broker() -> None:
     scenario = parse_scenario(BRIDGED, "s.yaml")
-    plan = compile_plan(scenario, planned_targets(scenario), run_tag=0)
+    plan = provisional_plan(scenario)
     brokers = broker_kinds(scenario.topology)
     assert brokers == {"mosquitto": 1001}
     found = {n.what: n.needed for n in needs(plan, HOST, agents=1, brokers=brokers)}
@@ -303,9 +301,7 @@ populations: {{c: {{clients: 100k, subscriptions: ["t/{{n}}"], publications: [
   {{topic: "t/{{n}}", {publication}}}]}}}}
 stages: [connect: {{parallelism: 1}}, publish: 1s]
 """
-    plan = compile_plan(
-        scenario := parse_scenario(text, "s.yaml"), planned_targets(scenario), run_tag=0
-    )
+    plan = provisional_plan(parse_scenario(text, "s.yaml"))
     found = {need.what: need.needed for need in needs(plan, HOST, agents=6, brokers=ONE)}
     assert found["memory of TCP sockets, about"] == pytest.approx(ends * 4096, rel=0.01)
 

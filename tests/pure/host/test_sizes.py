@@ -15,7 +15,7 @@ from pubstorm.host.sizing import Resource, Sizes, sizes_of
 from pubstorm.host.sizing.servers import server_hosts
 from pubstorm.host.sizing.traffic import moments
 from pubstorm.host.sizing.wire import Bytes, Layers, connection, message, ping, publish_bytes
-from pubstorm.plan import compile_plan, planned_targets, provisional_plan
+from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.fleet import Fleet, FleetHost
 
@@ -32,8 +32,7 @@ populations:
   c: {{clients: {clients}{more}}}
 stages: [{stages or "connect: {rate: 100/s}, hold: 1min"}]
 """
-    scenario = parse_scenario(text, "s.yaml")
-    return compile_plan(scenario, planned_targets(scenario), run_tag=0)
+    return provisional_plan(parse_scenario(text, "s.yaml"))
 
 
 def sizes(plan: Plan, *, agents: int | None = None, spread: str = "strict", **host: Any) -> Sizes:

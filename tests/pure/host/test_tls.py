@@ -15,7 +15,7 @@ from pubstorm.host.files import check_host_files
 from pubstorm.host.keys.authority import Authority, Validity
 from pubstorm.host.keys.files import NewFile, write_files
 from pubstorm.host.keys.psk import new_keys, psk_text
-from pubstorm.plan import compile_plan, planned_targets
+from pubstorm.plan import provisional_plan
 from pubstorm.scenario import load_scenario, parse_scenario
 from pubstorm.scenario.topology import Mosquitto
 
@@ -41,8 +41,7 @@ def with_tls(tls: str, text: str = BASE) -> str:
 
 
 def plan_of(text: str, file: str = "s.yaml") -> Plan:
-    scenario = parse_scenario(text, file)
-    return compile_plan(scenario, planned_targets(scenario), run_tag=1)
+    return provisional_plan(parse_scenario(text, file))
 
 
 def tls_of(text: str, file: str = "s.yaml") -> Tls:
@@ -208,7 +207,7 @@ def complaints(folder: Path, tls: str) -> list[tuple[str, str]]:
     path = folder / "s.yaml"
     path.write_text(with_tls(tls))
     scenario = load_scenario(path)
-    plan = compile_plan(scenario, planned_targets(scenario), run_tag=0)
+    plan = provisional_plan(scenario)
     try:
         check_host_files(scenario, plan)
     except ScenarioError as error:
@@ -277,4 +276,4 @@ def test_a_program_that_cannot_be_executed_is_named(tmp_path: Path) -> None:
     text = OURS.replace("tls: psk", "binary: broker")
     scenario = parse_scenario(text, str(tmp_path / "s.yaml"))
     with pytest.raises(ScenarioError, match=r"topology\.brokers\.main\.binary: found .*/broker"):
-        check_host_files(scenario, compile_plan(scenario, planned_targets(scenario), run_tag=0))
+        check_host_files(scenario, provisional_plan(scenario))

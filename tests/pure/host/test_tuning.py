@@ -8,7 +8,7 @@ from pubstorm.cli.describe.needs import tuning_in_words
 from pubstorm.contract.plan import Plan
 from pubstorm.host.preflight import Host, Setting, needs, script, tuning, tuning_in_need
 from pubstorm.host.preflight.tuning import COVERED, REASONS
-from pubstorm.plan import compile_plan, planned_targets
+from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
 
 SETTINGS = {
@@ -43,8 +43,7 @@ populations:
     publications: [{{topic: t, rate: 1/s}}]
 stages: [{{connect: {{rate: 5k/s}}}}, {{publish: 10s}}, {{disconnect: {{rate: {leave}}}}}]
 """
-    scenario = parse_scenario(text, "s.yaml")
-    return compile_plan(scenario, planned_targets(scenario), run_tag=0)
+    return provisional_plan(parse_scenario(text, "s.yaml"))
 
 
 def found(plan: Plan, host: Host = HOST) -> dict[str, Setting]:

@@ -19,7 +19,7 @@ from pubstorm.contract.snapshot import (
     Snapshot,
 )
 from pubstorm.measure.series import rate_per_s
-from pubstorm.measure.totals import Totals, merge
+from pubstorm.measure.totals import merge
 from tests.kit import made
 
 SMALL = st.integers(0, 50)
@@ -158,8 +158,3 @@ def test_only_intervals_wholly_inside_count_as_steady() -> None:
     inside = totals.series.inside(0, 1000, 4005)
     assert [interval.to_ns for interval in inside] == [2000, 3000, 4000]
     assert totals.series.inside(1, 0, 9999) == []
-
-
-def test_totals_of_nothing_are_empty() -> None:
-    assert Totals().series.peak([0], "connected") == 0
-    assert Totals().whole() == merge([]).whole()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pubstorm.measure.recorder import keep
-from pubstorm.measure.tracks import Span, group_of, statistics, watched
+from pubstorm.measure.tracks import Span, group_of, watched
 from pubstorm.play.kept import kept_tracks
 from pubstorm.result import Statistics
 from pubstorm.result.samples import HEADER, SAMPLES_FILE, Sample, Tracks, csv_lines, growth
@@ -106,10 +106,6 @@ def test_figures_come_in_the_order_of_their_names() -> None:
 )
 def test_a_group_is_a_source_without_its_number(source: str, group: str) -> None:
     assert group_of(source) == group
-
-
-def test_nothing_read_is_all_zeros() -> None:
-    assert statistics([]) == Statistics()
 
 
 def test_a_run_whose_controller_was_killed_keeps_the_samples_of_its_monitors(

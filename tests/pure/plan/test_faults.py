@@ -8,7 +8,7 @@ import pytest
 from pubstorm.cli.describe.plan import plan_in_words
 from pubstorm.contract.plan import PublishAction
 from pubstorm.errors import ScenarioError
-from pubstorm.plan import compile_plan, planned_targets
+from pubstorm.plan import provisional_plan
 from pubstorm.plan.faults import Commands, PlannedFault, faulty_bridges, planned_faults
 from pubstorm.scenario import Scenario, load_scenario, parse_scenario
 from pubstorm.scenario.base import default_of
@@ -122,7 +122,7 @@ def test_faults_and_changes_share_the_names_of_phases_in_the_order_of_time() -> 
         more=f"stages.1.publish.changes: {changes}",
     )
     assert played.stages[1].phases == ("freeze boxes-1", "kill cloud", "kill cloud (2)")
-    action = compile_plan(played, planned_targets(played), run_tag=0).stages[1].action
+    action = provisional_plan(played).stages[1].action
     assert isinstance(action, PublishAction)
     assert [change.name for change in action.changes] == ["kill cloud"]
 
@@ -139,7 +139,7 @@ def test_a_fault_of_a_broker_that_a_target_stands_for_says_what_to_do() -> None:
 def test_check_hints_at_clients_that_will_not_come_back() -> None:
     never = "populations.device.reconnect: never"
     found = scenario("{at: 1s, kill: cloud}", "{at: 1s, kill: boxes}", never)
-    plan = compile_plan(found, planned_targets(found), run_tag=0)
+    plan = provisional_plan(found)
     hints = [line.strip() for line in plan_in_words(found, plan) if "hint" in line]
     assert hints == ["hint: clients of device do not come back: their reconnect is never"]
 
@@ -149,7 +149,7 @@ def test_check_shows_what_a_shell_will_run() -> None:
         "{at: 1s, command: a, repaired_when: 'tcp :1'}, {at: 2s, command: a, for: ever}, "
         "{at: 3s, command: a, repair: b}, {at: 9s, command: a, repair: b, repaired_when: c}"
     )
-    plan = compile_plan(found, planned_targets(found), run_tag=0)
+    plan = provisional_plan(found)
     shown = [line.strip() for line in plan_in_words(found, plan) if " run a" in line]
     assert shown == [
         "at 1s: run a, repaired when tcp :1 accepts a connection",

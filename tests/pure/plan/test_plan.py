@@ -12,7 +12,7 @@ from pubstorm.contract.plan import ConnectAction, DisconnectAction, Plan
 from pubstorm.contract.protocol import Mqtt
 from pubstorm.contract.target import Target
 from pubstorm.host.explain import offered_load
-from pubstorm.plan import compile_plan, planned_targets
+from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
 from tests.pure.scenario.bases import plan_of
 
@@ -79,7 +79,7 @@ def test_one_sixth_hertz_is_a_period_of_six_seconds() -> None:
 
 def test_poisson_arrivals_reach_the_plan_and_are_described_in_words() -> None:
     read = parse_scenario(TWO, "s.yaml", ["populations.device.publications.0.arrivals=poisson"])
-    plan = compile_plan(read, planned_targets(read), run_tag=7)
+    plan = provisional_plan(read)
     pace = plan.populations[1].publications[0].pace
     assert isinstance(pace, OpenPace) and pace.arrivals == "poisson"
     words = "\n".join(plan_in_words(read, plan))

@@ -12,7 +12,7 @@ from pubstorm.contract.plan import Plan, Rows
 from pubstorm.contract.template import MessageFacts, Template
 from pubstorm.contract.texts import template_of
 from pubstorm.host.explain import offered_load
-from pubstorm.plan import compile_plan, planned_targets
+from pubstorm.plan import provisional_plan
 from pubstorm.plan.compile import json_template
 from pubstorm.scenario import parse_scenario
 from tests.pure.scenario.bases import ROWS, TABLE
@@ -20,8 +20,7 @@ from tests.pure.scenario.bases import ROWS, TABLE
 
 def planned(folder: Path, text: str = ROWS) -> Plan:
     (folder / "data.csv").write_text(TABLE)
-    loaded = parse_scenario(text, str(folder / "s.yaml"))
-    return compile_plan(loaded, planned_targets(loaded), run_tag=7)
+    return provisional_plan(parse_scenario(text, str(folder / "s.yaml")))
 
 
 def test_rows_are_compiled_with_the_first_number(tmp_path: Path) -> None:

@@ -43,20 +43,16 @@ PUBLICATION = Publication(
 def plan_of(*actions: Any, **changes: Any) -> Plan:
     """A plan of 10 clients that publish and subscribe, and one more population of a single one that
     only subscribes."""
-    plan = planned("well", *actions)
+    plan, subscriptions = planned("well", *actions), (Subscription(filter="up", qos=0),)
     devices = plan.populations[0].model_copy(
         update={
-            "subscriptions": (Subscription(filter="up", qos=0),),
+            "subscriptions": subscriptions,
             "publications": (PUBLICATION,),
             **changes,
         }
     )
     single = plan.populations[0].model_copy(
-        update={
-            "name": "single",
-            "clients": 1,
-            "subscriptions": (Subscription(filter="up", qos=0),),
-        }
+        update={"name": "single", "clients": 1, "subscriptions": subscriptions}
     )
     both = tuple(
         stage.model_copy(update={"populations": (0, 1)})
@@ -273,29 +269,28 @@ def test_a_replacement_that_fails_ends_the_run_with_the_reason() -> None:
     assert played.run_log.events[-1].text == text
 
 
-def test_an_engine_that_is_lost_again_is_replaced_again() -> None:
-    script = Script("replace", 3, kills=[(1, 1)], kills_next=1)
-    played = play(plan_of(CONNECT, LONG, LONG), script)
-    assert not played.run_log.ended_early
-    assert [failure.agent for failure in played.run_log.failures] == [1, 1]
-    assert played.run_log.failures[-1].rejoined_ns is not None
-    assert played.run_log.endings == {0: "bye", 1: "bye", 2: "bye"}
-
-
-def test_two_engines_are_replaced_side_by_side() -> None:
-    script = Script("replace", 3, kills=[(1, 0), (1, 2)])
-    played = play(plan_of(CONNECT, LONG, HOLD), script)
-    assert not played.run_log.ended_early
-    assert {failure.agent for failure in played.run_log.failures} == {0, 2}
-    assert all(failure.rejoined_ns is not None for failure in played.run_log.failures)
-    assert played.agents[0, 1].stages == played.agents[2, 1].stages == [1, 2]
-
-
-def test_a_run_that_loses_all_waits_for_others() -> None:
-    script = Script("replace", kills=[(1, 0)])
-    played = play(plan_of(CONNECT, PUBLISH, HOLD), script)
-    assert not played.run_log.ended_early
-    assert played.agents[0, 1].stages == [0, 2]
+@pytest.mark.parametrize(
+    ("actions", "script", "failed", "stages_of_last"),
+    [
+        # The replacement is lost, too.
+        ((LONG, LONG), Script("replace", 3, kills=[(1, 1)], kills_next=1), [1, 1], [1, 2]),
+        ((LONG, HOLD), Script("replace", 3, kills=[(1, 0), (1, 2)]), [0, 2], [1, 2]),
+        # The run has lost all of its agents, and waits for others.
+        ((PUBLISH, HOLD), Script("replace", kills=[(1, 0)]), [0], [0, 2]),
+    ],
+)
+def test_each_engine_that_is_lost_is_replaced(
+    actions: tuple[Any, ...], script: Script, failed: list[int], stages_of_last: list[int]
+) -> None:
+    played = play(plan_of(CONNECT, *actions), script)
+    run_log = played.run_log
+    assert not run_log.ended_early
+    assert [failure.agent for failure in run_log.failures] == failed
+    assert run_log.endings == dict.fromkeys(range(script.agents), "bye")
+    last = {failure.agent: failure for failure in run_log.failures}
+    for agent, failure in last.items():
+        assert failure.rejoined_ns is not None
+        assert played.agents[agent, failed.count(agent)].stages == stages_of_last
 
 
 def test_an_interrupt_while_an_engine_is_replaced_ends_the_run() -> None:

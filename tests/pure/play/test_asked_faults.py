@@ -13,7 +13,7 @@ from pubstorm.errors import UsageError
 from pubstorm.plan.faults import PlannedFault
 from pubstorm.play.asked_faults import Breakable
 from pubstorm.scenario import parse_scenario
-from tests.kit.agents import PlanMaker
+from tests.kit.agents import planned
 from tests.kit.virtual import Played, Script, now_ns, run_virtually
 from tests.pure.play.test_faults import MS_NS, Breaker, fault, near
 
@@ -112,7 +112,7 @@ def refused(played: Played, words: str) -> str:
 
 @pytest.mark.parametrize("action", [PublishAction, HoldAction])
 def test_a_fault_begins_at_once_and_is_repaired_by_request(
-    plan_named: PlanMaker, action: type[PublishAction | HoldAction]
+    action: type[PublishAction | HoldAction],
 ) -> None:
     async def act(played: Played) -> None:
         await at(played, 100)
@@ -128,7 +128,7 @@ def test_a_fault_begins_at_once_and_is_repaired_by_request(
         assert played.controller.inject("kill cloud for 50ms") == "kill cloud (2)"
 
     breaker = Breaker()
-    run_log = play(plan_named("well", action(duration_ns=400 * MS_NS)), breaker, act).run_log
+    run_log = play(planned("well", action(duration_ns=400 * MS_NS)), breaker, act).run_log
     names = ("kill cloud", "kill cloud (2)")
     assert breaker.asked == [f"{verb} {name}" for name in names for verb in ("begin", "repair")]
     (first, second), (span,) = run_log.faults, run_log.spans
@@ -137,18 +137,18 @@ def test_a_fault_begins_at_once_and_is_repaired_by_request(
     assert second.repaired_ns == near(span.from_ns + 250 * MS_NS)
 
 
-def test_a_fault_that_is_not_repaired_by_request_ends_with_the_load(plan_named: PlanMaker) -> None:
+def test_a_fault_that_is_not_repaired_by_request_ends_with_the_load() -> None:
     async def act(played: Played) -> None:
         await at(played, 100)
         played.controller.inject("kill cloud")
 
-    plan = plan_named("well", PublishAction(duration_ns=400 * MS_NS))
+    plan = planned("well", PublishAction(duration_ns=400 * MS_NS))
     run_log = play(plan, Breaker(), act).run_log
     (applied,), (span,) = run_log.faults, run_log.spans
     assert applied.repaired_ns == near(span.load_until_ns)
 
 
-def test_faults_of_the_scenario_come_first(plan_named: PlanMaker) -> None:
+def test_faults_of_the_scenario_come_first() -> None:
     async def act(played: Played) -> None:
         await at(played, 10)
         overlap = "kill cloud (2) would overlap with kill cloud"
@@ -160,18 +160,18 @@ def test_faults_of_the_scenario_come_first(plan_named: PlanMaker) -> None:
         too_long = "the stage has 0.2 s left, too short for the fault"
         assert refused(played, "kill boxes-0 for 300ms") == too_long
 
-    plan = plan_named("well", PublishAction(duration_ns=400 * MS_NS))
+    plan = planned("well", PublishAction(duration_ns=400 * MS_NS))
     played = play(plan, Breaker(), act, fault(0, 100, 50))
     assert len(played.run_log.faults) == 3
 
 
-def test_no_fault_begins_outside_a_stage_with_a_time(plan_named: PlanMaker) -> None:
+def test_no_fault_begins_outside_a_stage_with_a_time() -> None:
     async def act(played: Played) -> None:
         await at(played, 0)
         assert refused(played, "kill cloud") == "no publish stage is on"
 
     play(
-        plan_named("well", ConnectAction(rate_per_s=1.0, parallelism=None, timeout_ns=10**9)),
+        planned("well", ConnectAction(rate_per_s=1.0, parallelism=None, timeout_ns=10**9)),
         Breaker(),
         act,
     )

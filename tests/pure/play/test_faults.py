@@ -16,7 +16,7 @@ from pubstorm.result import Event
 from pubstorm.result.figures.thresholds import parse_threshold
 from pubstorm.result.verdict import evaluate_run
 from pubstorm.topology import LinksDied
-from tests.kit.agents import PlanMaker
+from tests.kit.agents import planned
 from tests.kit.measured import MeasuredMaker
 from tests.kit.virtual import Played, Script
 from tests.kit.virtual import play as play_virtually
@@ -64,6 +64,9 @@ def near(instant_ns: int) -> Any:
     return pytest.approx(instant_ns, rel=0, abs=1000)
 
 
+PLAN = planned("well", PublishAction(duration_ns=100 * MS_NS))
+
+
 def play(
     plan: Plan, breaker: Breaker, *faults: PlannedFault, first: tuple[RunEvent, ...] = ()
 ) -> Played:
@@ -72,20 +75,19 @@ def play(
 
 @pytest.mark.parametrize("action", [PublishAction, HoldAction])
 def test_a_fault_begins_and_is_repaired_at_its_instants(
-    plan_named: PlanMaker, action: type[PublishAction | HoldAction]
+    action: type[PublishAction | HoldAction],
 ) -> None:
     breaker = Breaker()
-    plan = plan_named("well", action(duration_ns=400 * MS_NS))
+    plan = planned("well", action(duration_ns=400 * MS_NS))
     faults = [fault(0, 200, 100, "late"), fault(0, 50, 100, "early"), fault(1, 0, 1, "never")]
     run_log = play(plan, breaker, *faults).run_log
     assert breaker.asked == ["begin early", "repair early", "begin late", "repair late"]
     (span,) = run_log.spans
     early, late = run_log.faults
     for applied in (early, late):
-        planned = applied.planned
-        assert planned.lasts_ns is not None
-        assert applied.began_ns == near(span.from_ns + planned.after_ns)
-        assert applied.repaired_ns == near(applied.began_ns + planned.lasts_ns)
+        assert applied.planned.lasts_ns is not None
+        assert applied.began_ns == near(span.from_ns + applied.planned.after_ns)
+        assert applied.repaired_ns == near(applied.began_ns + applied.planned.lasts_ns)
     assert [event.kind for event in run_log.events] == ["fault"] * 4
     assert [event.text for event in run_log.events] == [
         "early: kill cloud",
@@ -95,26 +97,24 @@ def test_a_fault_begins_and_is_repaired_at_its_instants(
     ]
 
 
-def test_the_end_of_a_stage_waits_for_a_repair(plan_named: PlanMaker) -> None:
-    plan = plan_named("well", PublishAction(duration_ns=100 * MS_NS))
-    played = play(plan, Breaker(repair_s=600), fault(0, 10, 10))
+def test_the_end_of_a_stage_waits_for_a_repair() -> None:
+    played = play(PLAN, Breaker(repair_s=600), fault(0, 10, 10))
     (span,), (applied,) = played.run_log.spans, played.run_log.faults
     assert applied.repaired_ns is not None
     assert applied.repaired_ns == near(span.from_ns + 600_020 * MS_NS)
     assert span.load_until_ns < applied.repaired_ns <= span.to_ns
 
 
-def test_a_run_does_not_wait_for_what_lasts_for_ever(plan_named: PlanMaker) -> None:
+def test_a_run_does_not_wait_for_what_lasts_for_ever() -> None:
     breaker = Breaker()
-    plan = plan_named("well", PublishAction(duration_ns=100 * MS_NS))
-    run_log = play(plan, breaker, fault(0, 10, None)).run_log
+    run_log = play(PLAN, breaker, fault(0, 10, None)).run_log
     assert breaker.asked == ["begin kill cloud"]
     assert [applied.repaired_ns for applied in run_log.faults] == [None]
     assert not run_log.ended_early
 
 
-def test_what_cannot_be_repaired_is_an_event_and_ends_nothing(plan_named: PlanMaker) -> None:
-    plan = plan_named("well", PublishAction(duration_ns=100 * MS_NS), HoldAction(duration_ns=1))
+def test_what_cannot_be_repaired_is_an_event_and_ends_nothing() -> None:
+    plan = planned("well", PublishAction(duration_ns=100 * MS_NS), HoldAction(duration_ns=1))
     breaker = Breaker(problems=["broker cloud-0 did not come up"])
     run_log = play(plan, breaker, fault(0, 10, 10)).run_log
     (applied,) = run_log.faults
@@ -124,19 +124,18 @@ def test_what_cannot_be_repaired_is_an_event_and_ends_nothing(plan_named: PlanMa
     assert len(run_log.spans) == 2
 
 
-def test_many_problems_are_reported_in_short(plan_named: PlanMaker) -> None:
-    plan = plan_named("well", PublishAction(duration_ns=100 * MS_NS))
+def test_many_problems_are_reported_in_short() -> None:
     breaker = Breaker(problems=[f"broker cloud-{n} is gone" for n in range(9)])
-    run_log = play(plan, breaker, fault(0, 10, 10)).run_log
+    run_log = play(PLAN, breaker, fault(0, 10, 10)).run_log
     assert [event.text for event in run_log.events[-2:]] == [
         "kill cloud: broker cloud-4 is gone",
         "kill cloud: 4 problems more",
     ]
 
 
-def test_an_interrupt_leaves_no_fault_to_begin(plan_named: PlanMaker) -> None:
+def test_an_interrupt_leaves_no_fault_to_begin() -> None:
     breaker = Breaker()
-    plan = plan_named("well", PublishAction(duration_ns=3600 * 10**9))
+    plan = planned("well", PublishAction(duration_ns=3600 * 10**9))
     interrupt = (Interrupt("SIGINT"),)
     played = play(plan, breaker, fault(0, 60_000, 10), first=interrupt)
     assert played.run_log.interrupted
@@ -144,13 +143,10 @@ def test_an_interrupt_leaves_no_fault_to_begin(plan_named: PlanMaker) -> None:
     assert played.run_log.faults == []
 
 
-def test_a_command_that_fails_makes_the_run_invalid(
-    plan_named: PlanMaker, measured: MeasuredMaker
-) -> None:
+def test_a_command_that_fails_makes_the_run_invalid(measured: MeasuredMaker) -> None:
     by_command = replace(fault(0, 10, None, "crash"), commands=Commands("exit 5", None, None, 1))
     breaker = Breaker(at_first=["exit 5 ended with exit code 5"])
-    plan = plan_named("well", PublishAction(duration_ns=100 * MS_NS))
-    run_log = play(plan, breaker, by_command).run_log
+    run_log = play(PLAN, breaker, by_command).run_log
     (applied,) = run_log.faults
     assert (applied.failed, applied.repaired_ns) == (breaker._at_first[0], None)
     assert not run_log.ended_early
@@ -161,11 +157,8 @@ def test_a_command_that_fails_makes_the_run_invalid(
     assert [outcome.passed for outcome in verdict.thresholds] == [False]
 
 
-def test_links_that_end_make_the_run_invalid_and_end_nothing(
-    plan_named: PlanMaker, measured: MeasuredMaker
-) -> None:
-    plan = plan_named("well", PublishAction(duration_ns=100 * MS_NS))
-    run_log = play(plan, Breaker(), first=(LinksDied("links", "the program ended"),)).run_log
+def test_links_that_end_make_the_run_invalid_and_end_nothing(measured: MeasuredMaker) -> None:
+    run_log = play(PLAN, Breaker(), first=(LinksDied("links", "the program ended"),)).run_log
     assert not run_log.ended_early
     (event,) = run_log.events
     verdict = evaluate_run(measured(events=(Event(at_s=1, kind=event.kind, text=event.text),)), [])

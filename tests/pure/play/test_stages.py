@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from pubstorm.host.memory import MemoryLow
 from pubstorm.play.display import Live, Summary
 from pubstorm.play.stages import Controller, Interrupt
 from pubstorm.topology import BrokerDied
-from tests.kit.agents import PlanMaker
+from tests.kit.agents import planned
 from tests.kit.made import SECOND_NS
 from tests.kit.virtual import Behaviour, Played, Script, play, run_virtually
 
@@ -33,8 +34,8 @@ HOLD = HoldAction(duration_ns=10**7)
 LEAVE = DisconnectAction(rate_per_s=None)
 
 
-def test_every_stage_is_played_in_order(plan_named: PlanMaker) -> None:
-    played = play(plan_named("well", CONNECT, PUBLISH, HOLD, LEAVE), Script(agents=2))
+def test_every_stage_is_played_in_order() -> None:
+    played = play(planned("well", CONNECT, PUBLISH, HOLD, LEAVE), Script(agents=2))
     run_log = played.run_log
     assert [span.index for span in run_log.spans] == [0, 1, 2, 3]
     assert all(span.settled for span in run_log.spans)
@@ -46,25 +47,25 @@ def test_every_stage_is_played_in_order(plan_named: PlanMaker) -> None:
     assert played.run.recorder.totals.agents[1].snapshots == len(played.received) / 2
 
 
-def test_a_connect_stage_begins_sooner_than_one_with_messages(plan_named: PlanMaker) -> None:
+def test_a_connect_stage_begins_sooner_than_one_with_messages() -> None:
     timeouts = Timeouts(start_delay_s=2)
-    played = play(plan_named("well", CONNECT, PUBLISH), Script(timeouts=timeouts))
+    played = play(planned("well", CONNECT, PUBLISH), Script(timeouts=timeouts))
     assert played.entered == [(0, timeouts.connect_delay_ns), (1, timeouts.start_delay_ns)]
 
 
-def test_a_lost_agent_ends_the_run_and_is_named(plan_named: PlanMaker) -> None:
+def test_a_lost_agent_ends_the_run_and_is_named() -> None:
     script = Script(agents=2, kills=[(0, 1)])
-    run_log = play(plan_named("well", CONNECT, PUBLISH), script).run_log
+    run_log = play(planned("well", CONNECT, PUBLISH), script).run_log
     assert run_log.ended_early
     assert [event.kind for event in run_log.events] == ["agent"]
     assert run_log.events[0].text == "agent 1 was killed by signal 9: it played 5 of 10 clients"
     assert run_log.endings[0] == "bye"
 
 
-def test_nothing_connected_ends_the_run(plan_named: PlanMaker) -> None:
+def test_nothing_connected_ends_the_run() -> None:
     refused = Behaviour(settles=False, failed=10)
     connect = CONNECT.model_copy(update={"timeout_ns": 60 * SECOND_NS})
-    played = play(plan_named("refused", connect, PUBLISH), Script(behaviour=refused))
+    played = play(planned("refused", connect, PUBLISH), Script(behaviour=refused))
     assert played.run_log.ended_early
     (event,) = played.run_log.events
     ended = "no client is connected after 3 s of failing attempts: the run ends here"
@@ -72,9 +73,9 @@ def test_nothing_connected_ends_the_run(plan_named: PlanMaker) -> None:
     assert len(played.run_log.spans) == 1
 
 
-def test_a_barrier_that_does_not_fill_is_passed_after_its_timeout(plan_named: PlanMaker) -> None:
+def test_a_barrier_that_does_not_fill_is_passed_after_its_timeout() -> None:
     script = Script(behaviour=Behaviour(settles=False))
-    run_log = play(plan_named("well", CONNECT, HoldAction(duration_ns=0)), script).run_log
+    run_log = play(planned("well", CONNECT, HoldAction(duration_ns=0)), script).run_log
     assert [span.settled for span in run_log.spans] == [False, False]
     assert [event.kind for event in run_log.events] == ["stage", "stage"]
     assert not run_log.ended_early
@@ -101,10 +102,10 @@ STAGE_ENDED = "stage connect ended before every agent was done"
     ],
 )
 def test_a_stage_ends_whatever_moves_in_it(
-    plan_named: PlanMaker, behaviour: Behaviour, says: str | None, stage: int, lasts_s: float
+    behaviour: Behaviour, says: str | None, stage: int, lasts_s: float
 ) -> None:
     changes = {"snapshot_interval_ns": 10**7, "drain_ns": SECOND_NS}
-    plan = plan_named("well", CONNECT, PUBLISH).model_copy(update=changes)
+    plan = planned("well", CONNECT, PUBLISH).model_copy(update=changes)
     run_log = play(plan, Script(behaviour=behaviour)).run_log
     assert [span.index for span in run_log.spans] == [0, 1]
     assert [event.text for event in run_log.events][:1] == [says] * bool(says)
@@ -113,8 +114,8 @@ def test_a_stage_ends_whatever_moves_in_it(
     assert not run_log.ended_early
 
 
-def test_an_interrupt_ends_the_run_and_keeps_it(plan_named: PlanMaker) -> None:
-    played = play(plan_named("well", CONNECT, PUBLISH), Script(first=(Interrupt("SIGINT"),)))
+def test_an_interrupt_ends_the_run_and_keeps_it() -> None:
+    played = play(planned("well", CONNECT, PUBLISH), Script(first=(Interrupt("SIGINT"),)))
     run_log = played.run_log
     assert run_log.interrupted
     assert run_log.ended_early
@@ -122,9 +123,9 @@ def test_an_interrupt_ends_the_run_and_keeps_it(plan_named: PlanMaker) -> None:
     assert [event.text for event in run_log.events] == ["interrupted by SIGINT"]
 
 
-def test_memory_that_runs_out_ends_the_run_in_words(plan_named: PlanMaker) -> None:
+def test_memory_that_runs_out_ends_the_run_in_words() -> None:
     low = MemoryLow("memory runs out")
-    played = play(plan_named("well", CONNECT, PUBLISH), Script(first=(low,)))
+    played = play(planned("well", CONNECT, PUBLISH), Script(first=(low,)))
     run_log = played.run_log
     assert run_log.ended_early
     assert not run_log.interrupted
@@ -134,15 +135,15 @@ def test_memory_that_runs_out_ends_the_run_in_words(plan_named: PlanMaker) -> No
     ]
 
 
-def test_a_broker_that_dies_is_reported_and_ends_nothing(plan_named: PlanMaker) -> None:
+def test_a_broker_that_dies_is_reported_and_ends_nothing() -> None:
     died = BrokerDied("main-0", "broker main-0 (pid 1) was killed by signal 9")
-    played = play(plan_named("well", CONNECT, PUBLISH), Script(first=(died,)))
+    played = play(planned("well", CONNECT, PUBLISH), Script(first=(died,)))
     assert [(e.kind, e.text) for e in played.run_log.events] == [("broker", died.text)]
     assert not played.run_log.ended_early
 
 
-def test_planned_changes_are_noted_when_they_take_effect(plan_named: PlanMaker) -> None:
-    played = play(plan_named("well", CONNECT, CHANGING))
+def test_planned_changes_are_noted_when_they_take_effect() -> None:
+    played = play(planned("well", CONNECT, CHANGING))
     run_log = played.run_log
     assert [(e.kind, e.text) for e in run_log.events] == [("change", "fewer"), ("change", "faster")]
     start_ns = run_log.spans[1].from_ns
@@ -177,18 +178,20 @@ class Asking(Live):
                 self.answers.append(error.message)
 
 
-def play_asking(plan: Plan, agents: int, live: Asking) -> Played:
+def play_with(live: Asking | Ending, plan: Plan, **script: Any) -> Played:
+    """Plays a plan under a display that steers the run."""
+
     async def run() -> Played:
-        played = Played(plan, Script(agents=agents, live=live))
+        played = Played(plan, Script(live=live, **script))
         live.controller = played.controller
         return await played.play()
 
     return run_virtually(run())
 
 
-def test_a_change_by_control_reaches_every_agent_and_is_noted(plan_named: PlanMaker) -> None:
+def test_a_change_by_control_reaches_every_agent_and_is_noted() -> None:
     live = Asking("add 3 device", "remove 2 device over 100ms")
-    played = play_asking(plan_named("well", CONNECT, LONG), 2, live)
+    played = play_with(live, planned("well", CONNECT, LONG), agents=2)
     assert [answer.split(" at ")[0] for answer in live.answers] == ["+3 device", "-2 device"]
     changed = [change.action for change in played.run_log.changes]
     assert changed == [
@@ -202,9 +205,9 @@ def test_a_change_by_control_reaches_every_agent_and_is_noted(plan_named: PlanMa
         assert [action["clients"] for action in asked] == [3, 2]
 
 
-def test_a_change_that_cannot_be_is_refused_with_the_reason(plan_named: PlanMaker) -> None:
+def test_a_change_that_cannot_be_is_refused_with_the_reason() -> None:
     live = Asking("add 5 device", "remove 7 device", "add 1 late", "add 1 device over 1min", "no")
-    played = play_asking(plan_named("well", CONNECT, LONG), 1, live)
+    played = play_with(live, planned("well", CONNECT, LONG))
     assert live.answers[:3] == [
         "not so many clients: 6 of 10 clients of device are active",
         "not so many clients: 6 of 10 clients of device are active",
@@ -215,9 +218,9 @@ def test_a_change_that_cannot_be_is_refused_with_the_reason(plan_named: PlanMake
     assert [event.text for event in played.run_log.events] == ["fewer"]
 
 
-def test_a_change_outside_a_publish_stage_is_refused(plan_named: PlanMaker) -> None:
+def test_a_change_outside_a_publish_stage_is_refused() -> None:
     async def run() -> None:
-        played = await Played(plan_named("well", CONNECT, PUBLISH), Script()).play()
+        played = await Played(planned("well", CONNECT, PUBLISH), Script()).play()
         with pytest.raises(UsageError, match="no publish stage is on"):
             await played.controller.change("rate 2 device")
 
@@ -252,16 +255,10 @@ class Ending(Live):
                 self.refusals.append(error.message)
 
 
-def test_a_user_ends_stages_before_their_time(plan_named: PlanMaker) -> None:
+def test_a_user_ends_stages_before_their_time() -> None:
     live, long_ns = Ending(), 600 * SECOND_NS
     publish, hold = PublishAction(duration_ns=long_ns), HoldAction(duration_ns=long_ns)
-
-    async def steered() -> Played:
-        played = Played(plan_named("well", CONNECT, publish, hold, LEAVE), Script(live=live))
-        live.controller = played.controller
-        return await played.play()
-
-    played = run_virtually(steered())
+    played = play_with(live, planned("well", CONNECT, publish, hold, LEAVE))
     spans = played.run_log.spans
     assert [span.index for span in spans] == [0, 1, 2, 3]
     assert all(span.to_ns - span.from_ns < 60 * SECOND_NS for span in spans)
@@ -273,15 +270,7 @@ def test_a_user_ends_stages_before_their_time(plan_named: PlanMaker) -> None:
     assert not played.run_log.ended_early
 
 
-def test_a_stage_that_waits_for_its_clients_is_not_ended(plan_named: PlanMaker) -> None:
+def test_a_stage_that_waits_for_its_clients_is_not_ended() -> None:
     live = Ending()
-    stuck = Behaviour(settles=False)
-
-    async def steered() -> Played:
-        script = Script(live=live, behaviour=stuck)
-        played = Played(plan_named("well", CONNECT, LEAVE), script)
-        live.controller = played.controller
-        return await played.play()
-
-    run_virtually(steered())
+    play_with(live, planned("well", CONNECT, LEAVE), behaviour=Behaviour(settles=False))
     assert [text.partition(" ends ")[2] for text in live.refusals] == ["once its clients have left"]

@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 
 from pubstorm.contract.plan import Plan
-from pubstorm.plan import compile_plan, planned_targets
 from pubstorm.play import clean_start
 from pubstorm.play.clean_start.look import sessions_on
 from pubstorm.play.clean_start.observer import Deadline
 from pubstorm.play.clean_start.topics import keeps_messages, looked_at, own_topics
 from pubstorm.result import StaleState
-from pubstorm.scenario import parse_scenario
+from tests.kit import made
 
 TAG = 0xDEADBEEF
 WHERE = {"target": "b", "when": "after", "total": 1, "text": ""}
@@ -25,8 +24,7 @@ target: mqtt://127.0.0.1
 populations: {{c: {{clients: {clients}, first: 7, {population}}}}}
 stages: [connect]
 """
-    scenario = parse_scenario(text, "s.yaml")
-    return compile_plan(scenario, planned_targets(scenario), run_tag=TAG)
+    return made.compiled(text).model_copy(update={"run_tag": TAG})
 
 
 @pytest.mark.parametrize(

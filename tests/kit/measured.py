@@ -203,29 +203,30 @@ def fleet(**changes: Any) -> FleetResult:
     return FleetResult(**{**values, **changes})
 
 
+def measured_run(**changes: Any) -> Measured:
+    """The measurements of a good run; `device`, `backend`, `flow` and `fleet` change those parts,
+    any other name a field."""
+    values: dict[str, Any] = {
+        "name": "quickstart",
+        "run_directory": "runs/20261121-120000-quickstart",
+        "targets": ("127.0.0.1:1883",),
+        "started": "2026-11-21T12:00:00+00:00",
+        "ended": "2026-11-21T12:00:11+00:00",
+        "duration_s": 10.9,
+        "populations": {
+            "device": device(**changes.pop("device", {})),
+            "backend": backend(**changes.pop("backend", {})),
+        },
+        "flows": (flow(**changes.pop("flow", {})),),
+        "stages": stages(),
+        "fleet": fleet(**changes.pop("fleet", {})),
+        "validity": ValidityLimits(lateness_p99_us=10_000, busy=0.9),
+        "environment": ENVIRONMENT,
+    }
+    return Measured(**{**values, **changes})
+
+
 @pytest.fixture
 def measured() -> MeasuredMaker:
-    """Makes the measurements of a good run; `device`, `backend`, `flow` and `fleet` change those
-    parts, any other name a field."""
-
-    def make(**changes: Any) -> Measured:
-        values: dict[str, Any] = {
-            "name": "quickstart",
-            "run_directory": "runs/20261121-120000-quickstart",
-            "targets": ("127.0.0.1:1883",),
-            "started": "2026-11-21T12:00:00+00:00",
-            "ended": "2026-11-21T12:00:11+00:00",
-            "duration_s": 10.9,
-            "populations": {
-                "device": device(**changes.pop("device", {})),
-                "backend": backend(**changes.pop("backend", {})),
-            },
-            "flows": (flow(**changes.pop("flow", {})),),
-            "stages": stages(),
-            "fleet": fleet(**changes.pop("fleet", {})),
-            "validity": ValidityLimits(lateness_p99_us=10_000, busy=0.9),
-            "environment": ENVIRONMENT,
-        }
-        return Measured(**{**values, **changes})
-
-    return make
+    """Makes the measurements of a good run."""
+    return measured_run

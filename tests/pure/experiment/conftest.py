@@ -20,12 +20,12 @@ from pubstorm.play.directory import RunDirectory
 from pubstorm.play.display import Live
 from pubstorm.play.one_run import RunOptions
 from pubstorm.report import RESULT_FILE, SCENARIO_FILE
-from pubstorm.result import Measured, Result, ValidityLimits
+from pubstorm.result import Measured, Result
 from pubstorm.result.figures.table import cells
 from pubstorm.result.verdict import evaluate_run
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.defaults import conditions_of
-from tests.kit.measured import ENVIRONMENT, backend, device, fleet, flow, stages
+from tests.kit.measured import measured_run
 
 LOAD = """\
 topology: {brokers: {broker: {kind: embedded}}}
@@ -65,6 +65,15 @@ class Player:
         file.write_text(text)
         return self.command("run", file, "--out", self.out, *(() if report else ("--no-report",)))
 
+    def run_to_its_end(self, text: str, how: str, capsys: pytest.CaptureFixture[str]) -> None:
+        """Plays a scenario that ends in its midst: `killed` or `interrupted`."""
+        if how == "killed":
+            with pytest.raises(Killed):
+                self.run(text)
+        else:
+            assert self.run(text) == 130
+            assert f"pubstorm run --resume {self.out}" in capsys.readouterr().out
+
     def resume(self) -> int:
         return self.command("run", "--quiet", "--resume", self.out)
 
@@ -94,22 +103,13 @@ class Player:
         sent = 10 * clients + self.spread * (len(self.runs) % 2)
         there = {"connected_max": clients, "ready_max": clients, "connected_total": clients}
         sums = {"expected_total": sent, "received_total": sent}
-        return Measured(
+        return measured_run(
             name=scenario.name,
             run_directory=str(options.out),
             targets=tuple(map(str, scenario.target)) or ("127.0.0.1:1883",),
-            started="2026-11-21T12:00:00+00:00",
-            ended="2026-11-21T12:00:11+00:00",
-            duration_s=10.9,
-            populations={
-                "device": device(clients=clients, sent_total=sent, acked_total=sent, **there),
-                "backend": backend(**sums),
-            },
-            flows=(flow(**sums),),
-            stages=stages(),
-            fleet=fleet(),
-            validity=ValidityLimits(lateness_p99_us=10_000, busy=0.9),
-            environment=ENVIRONMENT,
+            device={"clients": clients, "sent_total": sent, "acked_total": sent, **there},
+            backend=sums,
+            flow=sums,
             command=options.command,
             **more,
         )

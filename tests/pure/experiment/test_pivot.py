@@ -14,7 +14,6 @@ from pubstorm.report import document_of
 from pubstorm.report.markdown import markdown
 from pubstorm.report.text import render
 from pubstorm.result import (
-    Cell,
     Estimate,
     Figure,
     LimitedBy,
@@ -29,6 +28,7 @@ from pubstorm.result import (
 from pubstorm.result.interval import estimate_of
 from pubstorm.scenario.sweep import Sweep, TableColumn
 from tests.kit.example_search import search_of
+from tests.pure.experiment import test_series
 
 CLIENTS = "populations.device.clients"
 SWEEP = Sweep.model_validate(
@@ -44,19 +44,15 @@ COLUMNS = {
 def step(clients: int, variant: str, figure: Figure | None, **more: object) -> SeriesStep:
     asked = "device.sent_per_s" if variant == "fast" else "verdict"
     fields = {
-        "number": 1,
-        "label": f"clients {clients}, {variant}",
         "base": f"clients {clients}",
         "variant": variant,
         "values": {CLIENTS: str(clients)},
-        "folder": "steps/01",
-        "command": "pubstorm run s",
-        "note": "",
         "figures": {} if figure is None else {asked: figure},
-        "cells": (Cell(word="a step"),),
+        "status": None,
+        "limited_by": None,
         **more,
     }
-    return SeriesStep.model_validate(fields)
+    return test_series.step(f"clients {clients}, {variant}", "a step", **fields)
 
 
 def rate(value: float, **more: object) -> Figure:
@@ -73,18 +69,9 @@ def texts(table: SeriesTable) -> list[tuple[str, ...]]:
 
 
 def series(table: SeriesTable) -> Series:
-    return Series(
-        name="scale",
-        scenario="s",
-        run_directory="runs/scale",
-        started="2026-11-21T12:00:00+00:00",
-        ended="2026-11-21T12:01:00+00:00",
-        columns=("step",),
-        steps=(step(30, "fast", None, status=Status.PASS),),
-        complete=True,
-        tables=(table,),
-        text="fast: passed up to clients 30\nslow: no step was played",
-    )
+    played = step(30, "fast", None, status=Status.PASS)
+    text = "fast: passed up to clients 30\nslow: no step was played"
+    return test_series.series(("step",), played, tables=(table,), text=text)
 
 
 def test_a_row_has_what_varies_and_the_figures_of_its_variants() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from pubstorm.errors import TopologyError
 from pubstorm.scenario import Scenario
-from tests.pure.experiment.conftest import CLIENTS, LOAD, Killed, Player, end
+from tests.pure.experiment.conftest import CLIENTS, LOAD, Player, end
 
 LIMIT = "thresholds: [device.connected <= 11, lost == 0]\n"
 SEARCH = f"search: {{vary: {CLIENTS}, from: 4, to: 20, precision: 20%"
@@ -65,13 +65,7 @@ def test_a_search_that_ended_in_a_trial_is_resumed(
     player: Player, how: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     player.meanwhile = end(3, how)
-    text = f"{LOAD}{LIMIT}{SEARCH}, repeat: 1}}\n"
-    if how == "killed":
-        with pytest.raises(Killed):
-            player.run(text)
-    else:
-        assert player.run(text) == 130
-        assert f"pubstorm run --resume {player.out}" in capsys.readouterr().out
+    player.run_to_its_end(f"{LOAD}{LIMIT}{SEARCH}, repeat: 1}}\n", how, capsys)
     before = player.stored("search.json")
     assert (written(before), before["complete"]) == (["4", "8"], False)
     assert before["interrupted"] is (how == "interrupted")

@@ -14,7 +14,7 @@ from pubstorm.experiment.invocation import Invocation
 from pubstorm.experiment.series import run_series
 from pubstorm.play.display import Live
 from pubstorm.play.interruption import interrupt_thread
-from tests.pure.experiment.conftest import CLIENTS, LOAD, Killed, Player, end, refuse
+from tests.pure.experiment.conftest import CLIENTS, LOAD, Player, end, refuse
 
 ALL_CAME = "thresholds: [device.connected == 4]\n"
 
@@ -89,13 +89,7 @@ def test_a_series_that_ended_in_a_step_is_resumed(
     player: Player, how: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     player.meanwhile = end(2, how)
-    text = scenario("vary: {seed: [1, 2, 3]}")
-    if how == "killed":
-        with pytest.raises(Killed):
-            player.run(text)
-    else:
-        assert player.run(text) == 130
-        assert f"pubstorm run --resume {player.out}" in capsys.readouterr().out
+    player.run_to_its_end(scenario("vary: {seed: [1, 2, 3]}"), how, capsys)
     before, first = player.stored("series.json"), player.out / "steps" / "01-seed-1"
     assert (outcomes(before)[::2], before["complete"]) == (["pass", None], False)
     assert before["interrupted"] is (how == "interrupted")

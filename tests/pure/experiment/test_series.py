@@ -18,7 +18,7 @@ from pubstorm.report.text import parts_of, render, render_brief
 from pubstorm.result import Cell, LimitedBy, Result, Series, SeriesStep, Status
 from pubstorm.result.verdict import evaluate_run
 from pubstorm.scenario import parse_scenario
-from tests.kit.measured import MeasuredMaker
+from tests.kit.measured import measured_run
 
 SCENARIO = """\
 target: mqtt://h
@@ -66,8 +66,8 @@ def printed(draw: Callable[[Document, Console], None], value: Series) -> str:
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
 
-def test_a_row_holds_metrics_and_what_the_step_says_of_itself(measured: MeasuredMaker) -> None:
-    result = Result.of(measured(), evaluate_run(measured(), ()))
+def test_a_row_holds_metrics_and_what_the_step_says_of_itself() -> None:
+    result = Result.of(measured_run(), evaluate_run(measured_run(), ()))
     own = "n: number, s: step, note: note, v: verdict, by: limited_by, c: command, seed: seed"
     table = f"table={{{own}, sent: device.sent, none: device.latency.p99}}"
     scenario = parse_scenario(SCENARIO, "s.yaml", [table])

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.errors import UsageError
 from pubstorm.exports import Event, Samples
 from pubstorm.exports.lines import WAITING_MAX, Lines, influx_line, json_line
 from pubstorm.result.samples import Sample
@@ -127,9 +126,3 @@ def test_a_full_disk_costs_lines_and_leaves_no_half_line(
     lines.take(run, SAMPLES)
     assert path.read_text().startswith(before) and path.read_text().count("\n") == 3
     lines.close()
-
-
-@pytest.mark.parametrize("path", ["missing/out", "."])
-def test_a_file_that_cannot_be_opened_is_a_clear_message(path: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"--influx .*: cannot open it: "):
-        Lines("--influx", tmp_path / path, influx_line)

@@ -48,12 +48,17 @@ def endpoint() -> Iterator[Endpoint]:
     found.close()
 
 
-def page(endpoint: Endpoint, accept: str = "") -> str:
+def asked(endpoint: Endpoint, accept: str) -> tuple[str, bytes]:
+    """The type and the content of the page in the format that a scraper asks for."""
     request = urllib.request.Request(
         f"http://127.0.0.1:{endpoint.port}/metrics", headers={"Accept": accept}
     )
     with urllib.request.urlopen(request, timeout=60) as answer:
-        return str(answer.read().decode())
+        return answer.headers["Content-Type"], answer.read()
+
+
+def page(endpoint: Endpoint, accept: str = "") -> str:
+    return asked(endpoint, accept)[1].decode()
 
 
 def value(text: str, name: str, **labels: str) -> float:
@@ -123,12 +128,9 @@ def test_native_histograms_hold_the_same_counts(endpoint: Endpoint) -> None:
 
 
 def families(endpoint: Endpoint, accept: str) -> list[Any]:
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{endpoint.port}/metrics", headers={"Accept": accept}
-    )
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        assert answer.headers["Content-Type"] == CONTENT_TYPE
-        stream = BytesIO(answer.read())
+    kind, content = asked(endpoint, accept)
+    assert kind == CONTENT_TYPE
+    stream = BytesIO(content)
     found: list[Any] = []
     while (message := proto.parse_length_prefixed(MetricFamily, stream)) is not None:
         found.append(message)
@@ -268,14 +270,6 @@ def test_the_endpoint_listens_on_addresses_of_ipv6() -> None:
     found = Endpoint("::1", 0)
     with socket.create_connection(("::1", found.port)):
         found.close()
-
-
-def test_a_port_that_is_taken_is_a_clear_message() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(UsageError, match="cannot listen: Address already") as found:
-            Endpoint("127.0.0.1", port)
-    assert found.value.hint == "choose another port, such as :9465"
 
 
 def test_an_address_of_another_machine_is_a_clear_message() -> None:

@@ -20,6 +20,7 @@ from tests.kit.made_run import SCENARIO
         (("--prometheus", "9464"), "allowed is [HOST]:PORT"),
         (("--otlp", "localhost:4317"), "allowed is http[s]://HOST:PORT"),
         (("--influx", "missing/points"), "cannot open it: No such file"),
+        (("--influx", "."), "File '.' is a directory"),
         (("--json-lines", "/dev/full/x"), "cannot open it: Not a directory"),
     ],
 )

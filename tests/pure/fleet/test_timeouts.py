@@ -36,15 +36,6 @@ def test_one_that_answers_no_beat_is_lost_even_while_it_stops() -> None:
         assert watchdog.complaint(stopping=stopping) == ("lost", "has not answered for 3.5 s")
 
 
-def test_one_that_answers_and_shows_nothing_is_silent_unless_it_stops() -> None:
-    watchdog = greeted(BEATS)
-    for _ in range(11):
-        waited(watchdog, 1)
-        watchdog.on_line(is_report=False)
-    assert watchdog.complaint(stopping=False) == ("silent", "sent no snapshot for 10 s")
-    assert watchdog.complaint(stopping=True) is None
-
-
 def test_a_snapshot_begins_every_limit_anew() -> None:
     watchdog = greeted(BEATS)
     for _ in range(10):

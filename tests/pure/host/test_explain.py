@@ -20,12 +20,6 @@ def plan_named(name: str) -> Plan:
     return provisional_plan(parse_scenario(SCENARIO.replace("NAME", name), "some.yaml"))
 
 
-def test_a_missing_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PUBSTORM_ENGINE", "/nowhere/engine")
-    with pytest.raises(BinaryError, match="PUBSTORM_ENGINE names '/nowhere/engine'"):
-        offered_load(plan_named("missing"))
-
-
 @pytest.mark.parametrize(
     ("script", "message"),
     [

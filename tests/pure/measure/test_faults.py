@@ -24,7 +24,7 @@ from pubstorm.result.verdict import evaluate_run
 from pubstorm.scenario import parse_scenario
 from tests.kit import made
 from tests.kit.made import SECOND_NS, START_NS
-from tests.kit.measured import MeasuredMaker
+from tests.kit.measured import measured_run
 from tests.kit.measured import phase as measured_phase
 
 SCENARIO = """\
@@ -275,12 +275,12 @@ def fault_result(name: str = "kill cloud", **values: Any) -> FaultResult:
     ],
 )
 def test_what_a_fault_broke_has_to_be_made_up_for_before_the_stage_ends(
-    measured: MeasuredMaker, later: list[Phase], passes: bool
+    later: list[Phase], passes: bool
 ) -> None:
     names = ("kill cloud", "kill boxes", "kill boxes (2)")
     faults = tuple(map(fault_result, names))
     found = (phase("load", PhaseStatus.HELD), phase("kill cloud", PhaseStatus.COLLAPSED), *later)
-    verdict = evaluate_run(measured(phases=found, faults=faults), [])
+    verdict = evaluate_run(measured_run(phases=found, faults=faults), [])
     assert (verdict.status == "pass") is passes
     assert (verdict.limited_by == "none") is passes
 
@@ -301,11 +301,9 @@ UP = BridgeResult(name="up", main="cloud", small="boxes", bridges=4, up=4, up_af
         ("drained@kill cloud", 4.5),
     ],
 )
-def test_expressions_find_what_came_of_a_fault(
-    measured: MeasuredMaker, expression: str, value: float
-) -> None:
+def test_expressions_find_what_came_of_a_fault(expression: str, value: float) -> None:
     fault = fault_result(clients=BACK, backlog_peak=500, drained_s=4.5)
-    found = evaluate(measured(faults=(fault,), bridges=(UP,)), parse_expression(expression))
+    found = evaluate(measured_run(faults=(fault,), bridges=(UP,)), parse_expression(expression))
     assert isinstance(found, Found)
     assert found.value == value
 
@@ -320,11 +318,9 @@ def test_expressions_find_what_came_of_a_fault(
         ("drained@freeze cloud", "freeze cloud did not happen"),
     ],
 )
-def test_what_did_not_come_back_has_no_value(
-    measured: MeasuredMaker, expression: str, reason: str
-) -> None:
+def test_what_did_not_come_back_has_no_value(expression: str, reason: str) -> None:
     faults = (fault_result(clients=BACK), fault_result("kill boxes", backlog_peak=9))
-    found = evaluate(measured(faults=faults), parse_expression(expression))
+    found = evaluate(measured_run(faults=faults), parse_expression(expression))
     assert isinstance(found, Missing)
     assert found.reason == reason
 
@@ -370,17 +366,17 @@ def collapsed(**values: Any) -> Phase:
     ],
 )
 def test_the_recovery_of_a_phase_is_the_time_until_the_load_was_carried_again(
-    measured: MeasuredMaker, found: list[Phase], value: float | str
+    found: list[Phase], value: float | str
 ) -> None:
-    played = measured(phases=(phase("load", PhaseStatus.HELD), *found))
+    played = measured_run(phases=(phase("load", PhaseStatus.HELD), *found))
     read = evaluate(played, parse_expression("recovery@kill cloud"))
     assert (read.reason if isinstance(read, Missing) else read.value) == value
 
 
-def test_the_recovery_of_an_outage_is_measured_from_the_fault(measured: MeasuredMaker) -> None:
+def test_the_recovery_of_an_outage_is_measured_from_the_fault() -> None:
     """6000 messages wait after 6 s, and 1000 go out a second beside the load: the queue is gone,
     with one second's messages left, after 5 s more."""
-    run = measured(phases=phases(assembly(outage(20, 26)), {}))
+    run = measured_run(phases=phases(assembly(outage(20, 26)), {}))
     read = evaluate(run, parse_expression("recovery@kill cloud"))
     assert isinstance(read, Found)
     assert read.value == 11

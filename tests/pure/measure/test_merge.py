@@ -136,11 +136,6 @@ def test_the_peak_is_that_of_the_sum_over_agents_at_one_time() -> None:
     assert totals.series.at_end(0, 3999, [0], "connected") == 5
 
 
-def test_agents_that_are_never_connected_at_once_do_not_add_up() -> None:
-    totals = merge([connected(0, 0, 1000, 10), connected(0, 1, 2000, 0), connected(1, 0, 3000, 10)])
-    assert totals.series.peak([0], "connected") == 10
-
-
 def test_rates_of_agents_add_up_even_where_their_intervals_differ() -> None:
     intervals = merge(
         [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -44,7 +44,7 @@ from pubstorm.result.samples import Track, Tracks
 from pubstorm.result.verdict import evaluate_run
 from tests.kit import made
 from tests.kit.made import SECOND_NS, START_NS
-from tests.kit.measured import MeasuredMaker
+from tests.kit.measured import measured_run
 from tests.pure.experiment.test_series import step
 
 RAMP_S, HELD_S, LOAD_S = 10, 5, 5
@@ -173,24 +173,15 @@ def nodes(run: Assembly) -> list[BrokerResult]:
     ]
 
 
-@pytest.fixture
-def accounted(measured: MeasuredMaker) -> Callable[..., Measured]:
+def accounted(run: Assembly, tracks: Tracks | None = None) -> Measured:
     """The measurements of a run with what they come to."""
-
-    def make(run: Assembly, tracks: Tracks | None = None) -> Measured:
-        found = measured(
-            populations=run.populations(), flows=run.flows(), stages=run.stages(), fleet={}
-        )
-        sources = Sources(tracks or {}, nodes(run), {"node": (0, 1)})
-        return with_summary(found, run, sources)
-
-    return make
+    found = measured_run(
+        populations=run.populations(), flows=run.flows(), stages=run.stages(), fleet={}
+    )
+    return with_summary(found, run, Sources(tracks or {}, nodes(run), {"node": (0, 1)}))
 
 
-Accounted = Callable[..., Measured]
-
-
-def test_every_share_has_samplers_and_so_have_all_of_a_qos(accounted: Accounted) -> None:
+def test_every_share_has_samplers_and_so_have_all_of_a_qos() -> None:
     busy = (
         did(connected_total=10, connect_attempts_total=10, connect_us=100, sent_total=20),
         did(ack_us=400, sent_total=10, acked_total=9),
@@ -234,7 +225,7 @@ def test_every_share_has_samplers_and_so_have_all_of_a_qos(accounted: Accounted)
     )
 
 
-def test_a_population_of_several_levels_says_so(accounted: Accounted) -> None:
+def test_a_population_of_several_levels_says_so() -> None:
     both = population("both", 0, None)
     second = both.publications[0].model_copy(update={"qos": 1})
     both = both.model_copy(update={"publications": (*both.publications, second)})
@@ -310,7 +301,7 @@ def memory(points: Sequence[float], bytes_each: float = BYTES_PER_CONNECTION) ->
 EVEN_RAMP = [100 * n for n in range(1, RAMP_S + 1)]
 
 
-def test_memory_is_a_line_over_the_connections_of_each(accounted: Accounted) -> None:
+def test_memory_is_a_line_over_the_connections_of_each() -> None:
     tracks = {
         ("node-0", "rss_bytes"): memory([2 * n for n in EVEN_RAMP]),
         ("agent-0", "rss_bytes"): memory([4 * n for n in EVEN_RAMP], 600),
@@ -331,7 +322,7 @@ def test_memory_is_a_line_over_the_connections_of_each(accounted: Accounted) -> 
     assert lines["host"].bytes_per_connection == pytest.approx(5_000)
 
 
-def test_the_table_of_memory_has_no_row_without_a_line(accounted: Accounted) -> None:
+def test_the_table_of_memory_has_no_row_without_a_line() -> None:
     tracks = {
         ("agent-0", "rss_bytes"): memory([4 * n for n in EVEN_RAMP], 6),
         ("host", "kernel_bytes"): memory([4 * n for n in EVEN_RAMP], 5_000),
@@ -340,7 +331,7 @@ def test_the_table_of_memory_has_no_row_without_a_line(accounted: Accounted) -> 
     assert [str(row[0]) for row in table.rows] == ["host"]
 
 
-def test_without_connections_by_target_only_a_lone_broker_has_a_line(accounted: Accounted) -> None:
+def test_without_connections_by_target_only_a_lone_broker_has_a_line() -> None:
     untold = [each.model_copy(update={"targets": ()}) for each in ramp(EVEN_RAMP)]
     tracks = {("node-0", "rss_bytes"): memory(EVEN_RAMP)}
     assert accounted(assembly(*untold), tracks).memory == ()
@@ -349,7 +340,7 @@ def test_without_connections_by_target_only_a_lone_broker_has_a_line(accounted: 
     assert line.bytes_per_connection == pytest.approx(BYTES_PER_CONNECTION / 4)
 
 
-def test_clients_that_join_a_publish_stage_are_a_ramp_too(accounted: Accounted) -> None:
+def test_clients_that_join_a_publish_stage_are_a_ramp_too() -> None:
     per_second = [500] * RAMP_S + [500] * HELD_S + [500 + 100 * n for n in range(1, LOAD_S + 1)]
     run = assembly(*(snapshot(n, each) for n, each in enumerate(per_second)))
     after_s = RAMP_S + HELD_S
@@ -383,7 +374,7 @@ def test_where_there_is_no_line_there_is_a_word(
     assert found.bytes_of_million is None
 
 
-def test_a_series_has_a_line_over_its_steps(accounted: Accounted) -> None:
+def test_a_series_has_a_line_over_its_steps() -> None:
     steps = []
     for number, clients in enumerate((250, 500, 1000)):
         there = [clients] * RAMP_S
@@ -398,7 +389,7 @@ def test_a_series_has_a_line_over_its_steps(accounted: Accounted) -> None:
     assert memory_of_steps(steps[:2]) == ()
 
 
-def test_each_target_has_its_part_and_its_part_by_the_plan(accounted: Accounted) -> None:
+def test_each_target_has_its_part_and_its_part_by_the_plan() -> None:
     targets = (
         TargetSnapshot(target=0, connected=600, connected_total=610, connect_failed_total=3),
         TargetSnapshot(target=1, connected=200, connected_total=200),
@@ -427,7 +418,7 @@ def test_the_plan_shares_clients_out_as_the_engine_does() -> None:
     assert sum(planned_clients(plan(populations=(drawn,))).values()) == 400
 
 
-def test_a_stall_is_one_however_often_it_is_reported(accounted: Accounted) -> None:
+def test_a_stall_is_one_however_often_it_is_reported() -> None:
     begun = Stall(population=MOBILE, number=17, since_ns=START_NS + 16 * SECOND_NS, until_ns=None,
                   due=34)  # fmt: skip
     over = begun.model_copy(update={"until_ns": START_NS + 18 * SECOND_NS, "due": 40})
@@ -441,7 +432,7 @@ def test_a_stall_is_one_however_often_it_is_reported(accounted: Accounted) -> No
     assert [stall.lasted for stall in found] == [False, False], "no client was left in the end"
 
 
-def test_a_stall_lasted_where_somebody_was_left_when_the_stage_ended(accounted: Accounted) -> None:
+def test_a_stall_lasted_where_somebody_was_left_when_the_stage_ended() -> None:
     begun = Stall(population=MOBILE, number=3, since_ns=START_NS + 16 * SECOND_NS, until_ns=None,
                   due=34)  # fmt: skip
     left = made.population(stalled=1)
@@ -463,7 +454,7 @@ def test_only_the_earliest_stalls_are_kept_in_any_order() -> None:
     assert [key[2] for key in sorted(kept)] == list(range(STALLS_MAX))
 
 
-def test_peaks_are_those_of_all_at_one_instant(accounted: Accounted) -> None:
+def test_peaks_are_those_of_all_at_one_instant() -> None:
     rates: Tracks = {
         ("mobile", "received_per_s"): Track([1, 2, 3], [5.0, 50.0, 7.0]),
         ("device/rest", "received_per_s"): Track([1, 2, 3], [100.0, 1.0, 2.0]),
@@ -475,7 +466,7 @@ def test_peaks_are_those_of_all_at_one_instant(accounted: Accounted) -> None:
     assert found.connected == 36
 
 
-def test_peaks_of_each_qos_are_those_of_its_receivers(accounted: Accounted) -> None:
+def test_peaks_of_each_qos_are_those_of_its_receivers() -> None:
     flows = (flow(REST, MOBILE, 300, 300, 30), flow(QOS1, SHORT, 8, 0, 1))
     run = accounted(assembly(snapshot(1, 7, flows=flows)))
     received = {name: each.delivery_qos for name, each in run.populations.items()}

@@ -22,7 +22,7 @@ from pubstorm.result import Measured, PhaseStatus
 from pubstorm.result.figures import Found, Missing, evaluate, parse_expression
 from tests.kit import made
 from tests.kit.made import SECOND_NS, START_NS
-from tests.kit.measured import MeasuredMaker
+from tests.kit.measured import measured_run
 
 SCENARIO = """
 target: mqtt://127.0.0.1
@@ -138,24 +138,22 @@ def test_receivers_with_lives_are_excluded_in_publish_stages() -> None:
         ("device.acked_per_s@publish", 95),
     ],
 )
-def test_expressions_find_the_whole_and_its_shares(
-    measured: MeasuredMaker, expression: str, value: float
-) -> None:
-    found = evaluate(filled(measured), parse_expression(expression))
+def test_expressions_find_the_whole_and_its_shares(expression: str, value: float) -> None:
+    found = evaluate(filled(), parse_expression(expression))
     assert isinstance(found, Found) and found.value == pytest.approx(value)
 
 
-def test_a_share_that_did_not_take_part_has_no_figure(measured: MeasuredMaker) -> None:
-    found = evaluate(filled(measured), parse_expression("device/brief.sent@connect"))
+def test_a_share_that_did_not_take_part_has_no_figure() -> None:
+    found = evaluate(filled(), parse_expression("device/brief.sent@connect"))
     assert found == Found(0.0, "")
-    missing = evaluate(filled(measured), parse_expression("device/none.sent"))
+    missing = evaluate(filled(), parse_expression("device/none.sent"))
     assert isinstance(missing, Missing)
 
 
-def filled(measured: MeasuredMaker) -> Measured:
+def filled() -> Measured:
     run = assembly()
     parts = {"populations": run.populations(), "wholes": run.wholes(), "stages": run.stages()}
-    return measured().model_copy(update=parts)
+    return measured_run().model_copy(update=parts)
 
 
 def test_samples_describe_the_whole_beside_its_shares() -> None:

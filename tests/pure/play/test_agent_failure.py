@@ -109,6 +109,7 @@ def test_a_run_that_fails_says_how_many_clients_it_lost() -> None:
     played = play(plan_of(CONNECT, PUBLISH), Script("fail", 3, kills=[(1, 1)]))
     assert played.run_log.ended_early
     assert played.run_log.failures == []
+    assert played.run_log.endings[0] == played.run_log.endings[2] == "bye"
     assert played.events == ["agent"]
     assert played.run_log.events[0].text.endswith("signal 9: it played 3 of 11 clients")
 

@@ -17,7 +17,7 @@ from pubstorm.result.figures.thresholds import parse_threshold
 from pubstorm.result.verdict import evaluate_run
 from pubstorm.topology import LinksDied
 from tests.kit.agents import planned
-from tests.kit.measured import MeasuredMaker
+from tests.kit.measured import measured_run
 from tests.kit.virtual import Played, Script
 from tests.kit.virtual import play as play_virtually
 from tests.pure.measure.test_faults import fault_result as made_fault
@@ -143,7 +143,7 @@ def test_an_interrupt_leaves_no_fault_to_begin() -> None:
     assert played.run_log.faults == []
 
 
-def test_a_command_that_fails_makes_the_run_invalid(measured: MeasuredMaker) -> None:
+def test_a_command_that_fails_makes_the_run_invalid() -> None:
     by_command = replace(fault(0, 10, None, "crash"), commands=Commands("exit 5", None, None, 1))
     breaker = Breaker(at_first=["exit 5 ended with exit code 5"])
     run_log = play(PLAN, breaker, by_command).run_log
@@ -151,15 +151,17 @@ def test_a_command_that_fails_makes_the_run_invalid(measured: MeasuredMaker) -> 
     assert (applied.failed, applied.repaired_ns) == (breaker._at_first[0], None)
     assert not run_log.ended_early
     failed = made_fault("crash").model_copy(update={"failed": applied.failed})
-    run = measured(faults=(failed,))
+    run = measured_run(faults=(failed,))
     verdict = evaluate_run(run, [parse_threshold("clients_lost@crash == 0")])
     assert verdict.status == "invalid"
     assert [outcome.passed for outcome in verdict.thresholds] == [False]
 
 
-def test_links_that_end_make_the_run_invalid_and_end_nothing(measured: MeasuredMaker) -> None:
+def test_links_that_end_make_the_run_invalid_and_end_nothing() -> None:
     run_log = play(PLAN, Breaker(), first=(LinksDied("links", "the program ended"),)).run_log
     assert not run_log.ended_early
     (event,) = run_log.events
-    verdict = evaluate_run(measured(events=(Event(at_s=1, kind=event.kind, text=event.text),)), [])
+    verdict = evaluate_run(
+        measured_run(events=(Event(at_s=1, kind=event.kind, text=event.text),)), []
+    )
     assert (verdict.status, verdict.limited_by) == ("invalid", "generator")

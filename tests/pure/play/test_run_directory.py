@@ -16,7 +16,7 @@ from pubstorm.report import load_result, render_directory
 from pubstorm.result import Result
 from pubstorm.result.samples import Sample, Track, read_samples
 from pubstorm.result.verdict import evaluate_run
-from tests.kit.measured import MeasuredMaker
+from tests.kit.measured import measured_run
 
 NOON = datetime(2026, 11, 21, 12, 0, 0)
 
@@ -74,14 +74,15 @@ def test_a_folder_that_is_gone_is_named_as_that(tmp_path: Path) -> None:
     assert directory.write("result.json", "") == "the folder of the run was removed or renamed"
 
 
-def test_after_a_failure_no_snapshot_is_written_half(tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", ["snapshots.jsonl", "samples.csv"])
+def test_after_a_failure_nothing_more_is_appended(tmp_path: Path, file: str) -> None:
     directory = RunDirectory.create(tmp_path / "run")
-    (directory.path / "snapshots.jsonl").mkdir()
-    directory.append_snapshot(b"one\n")
-    first = directory.failure
-    directory.append_snapshot(b"two\n")
-    assert first is not None
-    assert directory.failure == first
+    (directory.path / file).mkdir()
+    for _ in range(2):
+        directory.append_samples([Sample(0.5, "broker-0", "cpu", 0.25)] * (file == "samples.csv"))
+        directory.append_snapshot(b"one\n")
+        assert str(directory.failure).endswith(f"{file}: Is a directory")
+    assert not any(path.is_file() and path.suffix for path in directory.path.iterdir())
 
 
 def test_samples_are_appended_under_one_header(tmp_path: Path) -> None:
@@ -100,23 +101,14 @@ def test_samples_are_appended_under_one_header(tmp_path: Path) -> None:
     assert list(tracks) == [("broker-0", "cpu"), ("redis", 'up{a="b,c"}'), ("host", "cpu")]
 
 
-def test_after_a_failure_no_sample_is_written(tmp_path: Path) -> None:
-    directory = RunDirectory.create(tmp_path / "run")
-    (directory.path / "samples.csv").mkdir()
-    directory.append_samples([Sample(0.5, "broker-0", "cpu", 0.25)])
-    assert str(directory.failure).endswith("samples.csv: Is a directory")
-    directory.append_snapshot(b"one\n")
-    assert not (directory.path / "snapshots.jsonl").exists()
-
-
-def test_a_stored_result_is_read_back_unchanged(tmp_path: Path, measured: MeasuredMaker) -> None:
-    result = Result.of(measured(), evaluate_run(measured(), []))
+def test_a_stored_result_is_read_back_unchanged(tmp_path: Path) -> None:
+    result = Result.of(measured_run(), evaluate_run(measured_run(), []))
     (tmp_path / "result.json").write_text(result.to_json())
     assert load_result(tmp_path) == result
 
 
-def test_the_verdict_stands_first_in_a_stored_result(measured: MeasuredMaker) -> None:
-    text = Result.of(measured(), evaluate_run(measured(), [])).to_json()
+def test_the_verdict_stands_first_in_a_stored_result() -> None:
+    text = Result.of(measured_run(), evaluate_run(measured_run(), [])).to_json()
     assert text.startswith('{\n  "verdict": {\n    "headline": "')
     assert text.splitlines()[3:5] == ['    "status": "pass",', '    "limited_by": "none",']
 

@@ -53,15 +53,6 @@ def test_a_connect_stage_begins_sooner_than_one_with_messages() -> None:
     assert played.entered == [(0, timeouts.connect_delay_ns), (1, timeouts.start_delay_ns)]
 
 
-def test_a_lost_agent_ends_the_run_and_is_named() -> None:
-    script = Script(agents=2, kills=[(0, 1)])
-    run_log = play(planned("well", CONNECT, PUBLISH), script).run_log
-    assert run_log.ended_early
-    assert [event.kind for event in run_log.events] == ["agent"]
-    assert run_log.events[0].text == "agent 1 was killed by signal 9: it played 5 of 10 clients"
-    assert run_log.endings[0] == "bye"
-
-
 def test_nothing_connected_ends_the_run() -> None:
     refused = Behaviour(settles=False, failed=10)
     connect = CONNECT.model_copy(update={"timeout_ns": 60 * SECOND_NS})

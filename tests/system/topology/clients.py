@@ -23,18 +23,18 @@ class Receiver:
 
     def __init__(self, host: str, port: int, login: Login = ANONYMOUS) -> None:
         self.messages: queue.Queue[Message] = queue.Queue()
-        answers: queue.Queue[None] = queue.Queue()
+        answers: queue.Queue[bool] = queue.Queue()
         self._answers, self._client = answers, Client(CallbackAPIVersion.VERSION2)
         self._client.on_message = lambda _client, _data, message: self.messages.put(
             (message.topic, bytes(message.payload), message.qos)
         )
-        self._client.on_connect = lambda *_: answers.put(None)
-        self._client.on_subscribe = lambda *_: answers.put(None)
+        self._client.on_connect = lambda *said: answers.put(not said[3].is_failure)
+        self._client.on_subscribe = lambda *_: answers.put(True)
         if login.username is not None:
             self._client.username_pw_set(login.username, login.password)
         self._client.connect(host, port)
         self._client.loop_start()
-        answers.get(timeout=PATIENCE_S)
+        self.is_accepted = answers.get(timeout=PATIENCE_S)
 
     def subscribe(self, topic: str, qos: int = 1) -> None:
         self._client.subscribe(topic, qos)

@@ -8,16 +8,16 @@ import contextlib
 import re
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pubstorm.contract.plan import Plan
 from pubstorm.contract.target import Target
-from pubstorm.errors import BinaryError
-from pubstorm.host.binaries import proxy_path
 from pubstorm.host.keys.listener import psk_settings
 from pubstorm.host.keys.psk import new_keys, psk_text
 from pubstorm.measure.monitors import MonitorError
@@ -26,18 +26,16 @@ from pubstorm.plan import provisional_plan
 from pubstorm.play.clean_start.bridges import remove_bridges
 from pubstorm.play.clean_start.observer import Deadline, Observer
 from pubstorm.scenario import Scenario, parse_scenario
-from pubstorm.scenario.topology import Broker
 from pubstorm.topology import Around, BrokerEvent, Topology
-from pubstorm.topology.adapters import MosquittoBroker, mosquitto
+from pubstorm.topology.adapters import MosquittoBroker
 from pubstorm.topology.bridges import Bridges
 from pubstorm.topology.bridges.links import LinkState
 from pubstorm.topology.broker import Place
 from pubstorm.topology.observer import Login
 from tests.system.topology.clients import ANONYMOUS, PATIENCE_S, client
+from tests.system.topology.conftest import needs_mosquitto, up
 
-pytestmark = pytest.mark.skipif(
-    mosquitto.find_mosquitto() is None, reason="mosquitto is not installed"
-)
+pytestmark = needs_mosquitto
 
 BOXES = 3
 SCENARIO = """\
@@ -61,9 +59,11 @@ stages: [connect]
 """
 
 
-def scenario_of(cloud: str = "", bridge: str = "", to: str = "cloud", target: str = "") -> Scenario:
-    main = "" if target else f"cloud: {{kind: mosquitto, {cloud}}}"
-    text = SCENARIO.format(cloud=main, bridge=bridge, to=to, target=target)
+def scenario_of(cloud: str = "mosquitto", bridge: str = "", target: str = "") -> Scenario:
+    """Boxes bridged to a main broker of a kind with settings, or to an external target."""
+    main = "" if target else f"cloud: {{kind: {cloud}}}"
+    to = "target" if target else "cloud"
+    text = SCENARIO.format(cloud=main, bridge=bridge, to=to, target=target and f"target: {target}")
     return parse_scenario(text, "s.yaml")
 
 
@@ -78,6 +78,17 @@ class Started:
     def bridges(self) -> Bridges:
         return self.topology.bridges
 
+    @property
+    def are_all_up(self) -> bool:
+        return [(found.up, found.bridges) for found in self.bridges.results()] == [(BOXES, BOXES)]
+
+    def monitor(self) -> BridgeMonitor:
+        """A monitor that is started."""
+        [states] = self.bridges.states()
+        monitor = BridgeMonitor(states)
+        monitor.start()
+        return monitor
+
     def port(self, name: str) -> int:
         return self.topology.broker(name).observer_port
 
@@ -86,78 +97,67 @@ class Started:
         return Login(population.username, population.password)
 
 
-Look = Callable[[Started], Awaitable[None]]
+@asynccontextmanager
+async def bridged(
+    scenario: Scenario, folder: Path, cut: frozenset[str] = frozenset()
+) -> AsyncIterator[Started]:
+    """Brokers and bridges that are up, with keys; none ends by itself."""
+    events: list[BrokerEvent] = []
+    around = Around(targets=scenario.target, cut=cut)
+    topology = Topology(scenario.topology, folder, events.append, around)
+    topology.keys.make(provisional_plan(scenario))
+    async with up(topology):
+        yield Started(topology, topology.keys.equip(provisional_plan(scenario)))
+    assert events == []
 
 
-def with_bridges(
-    scenario: Scenario, folder: Path, look: Look, cut: frozenset[str] = frozenset()
-) -> Bridges:
-    """Starts brokers and bridges, looks, and stops all."""
+async def crosses(started: Started, number: int, *levels: int) -> None:
+    """Messages of each QoS go up from a box and down to it, each once."""
 
-    async def run() -> Bridges:
-        events: list[BrokerEvent] = []
-        around = Around(targets=scenario.target, cut=cut)
-        topology = Topology(scenario.topology, folder, events.append, around)
-        try:
-            topology.keys.make(provisional_plan(scenario))
-            await topology.start()
-            await look(Started(topology, topology.keys.equip(provisional_plan(scenario))))
-        finally:
-            await topology.stop()
-        assert events == []
-        return topology.bridges
+    def play() -> None:
+        cloud, box = started.port("cloud-0"), started.port(f"boxes-{number}")
+        with client(cloud, started.login()) as main, client(box) as small:
+            main.subscribe(f"box/{number}/up/#", 2)
+            small.subscribe("down/#", 2)
+            for qos in levels:
+                small.publish("up/x", b"hello", qos)
+                assert main.next() == (f"box/{number}/up/x", b"hello", qos)
+                main.publish(f"box/{number}/down/y", b"there", qos)
+                assert small.next() == ("down/y", b"there", qos)
+            assert main.messages.empty()
 
-    return asyncio.run(run())
+    await asyncio.to_thread(play)
 
 
-def all_up(started: Started) -> bool:
-    return [(result.up, result.bridges) for result in started.bridges.results()] == [(BOXES, BOXES)]
-
-
-def crosses(started: Started, number: int, qos: int) -> None:
-    """A message goes up from a box and down to it, each once."""
-    cloud, box = started.port("cloud-0"), started.port(f"boxes-{number}")
-    with client(cloud, started.login()) as main, client(box) as small:
-        main.subscribe(f"box/{number}/up/#", 2)
-        small.subscribe("down/#", 2)
-        small.publish("up/x", b"hello", qos)
-        assert main.next() == (f"box/{number}/up/x", b"hello", qos)
-        main.publish(f"box/{number}/down/y", b"there", qos)
-        assert small.next() == ("down/y", b"there", qos)
-        assert main.messages.empty()
-
-
-def test_all_bridges_come_up_are_counted_and_carry_every_qos(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("cloud", "bridge"),
+    [
+        ("mosquitto", ""),
+        ("embedded", ""),
+        ("mosquitto", "protocol: mqttv31\n      clean_session: true"),
+        ("mosquitto", "protocol: mqttv50\n      clean_session: true"),
+    ],
+)
+async def test_all_bridges_come_up_are_counted_and_carry_every_qos(
+    cloud: str, bridge: str, tmp_path: Path
+) -> None:
+    """The main broker may be of another kind; the bridges, of any protocol version."""
     said: list[str] = []
-
-    async def look(started: Started) -> None:
-        assert all_up(started)
+    async with bridged(scenario_of(cloud, bridge), tmp_path) as started:
+        assert started.are_all_up
         assert list(started.bridges.missing()) == []
         await started.bridges.up(1.0, said.append)
-        for qos in (0, 1, 2):
-            await asyncio.to_thread(crosses, started, 2, qos)
-
-    with_bridges(scenario_of(), tmp_path, look)
+        await crosses(started, 2, 0, 1, 2)
     assert said == ["3 of 3 bridges up"]
 
 
-@pytest.mark.parametrize("protocol", ["mqttv31", "mqttv50"])
-def test_every_protocol_version_comes_up(tmp_path: Path, protocol: str) -> None:
-    async def look(started: Started) -> None:
-        assert all_up(started)
-        await asyncio.to_thread(crosses, started, 0, 1)
-
-    scenario = scenario_of(bridge=f"protocol: {protocol}\n      clean_session: true")
-    with_bridges(scenario, tmp_path, look)
-
-
 @pytest.mark.parametrize("mode", ["server", "mutual", "psk"])
-def test_bridges_come_up_with_keys_that_the_run_made(tmp_path: Path, mode: str) -> None:
+async def test_bridges_come_up_with_keys_that_the_run_made(tmp_path: Path, mode: str) -> None:
     """With passwords and rights a box has its own topics only."""
-
-    async def look(started: Started) -> None:
-        assert all_up(started)
-        await asyncio.to_thread(crosses, started, 1, 1)
+    rights = f'mosquitto, tls: {mode}, passwords: true, acl: ["pattern readwrite box/%u/#"]'
+    async with bridged(scenario_of(rights, 'username: "{n}"'), tmp_path) as started:
+        assert started.are_all_up
+        await crosses(started, 1, 1)
         login, cloud = started.topology.keys.bridge_login("uplink", 2), started.port("cloud-0")
         with client(cloud, started.login()) as main, client(cloud, Login(*login)) as box:
             main.subscribe("box/#")
@@ -166,9 +166,6 @@ def test_bridges_come_up_with_keys_that_the_run_made(tmp_path: Path, mode: str) 
             assert main.next()[0] == "box/2/up/x"
         private = [path for path in (tmp_path / "keys").rglob("*") if path.suffix != ".crt"]
         assert {path.stat().st_mode & 0o777 for path in private if path.is_file()} == {0o600}
-
-    rights = f'tls: {mode}, passwords: true, acl: ["pattern readwrite box/%u/#"]'
-    with_bridges(scenario_of(cloud=rights, bridge='username: "{n}"'), tmp_path, look)
     assert not (tmp_path / "keys").exists()
     configuration = tmp_path / "boxes-1" / "mosquitto.conf"
     assert "remote_password" in configuration.read_text()
@@ -177,13 +174,12 @@ def test_bridges_come_up_with_keys_that_the_run_made(tmp_path: Path, mode: str) 
 
 
 @pytest.mark.parametrize("persistence", ["true", "false"])
-def test_a_main_broker_that_is_killed_and_restarted_is_seen_at_once(
+async def test_a_main_broker_that_is_killed_and_restarted_is_seen_at_once(
     tmp_path: Path, persistence: str
 ) -> None:
-    async def look(started: Started) -> None:
-        [states] = started.bridges.states()
-        monitor = BridgeMonitor(states)
-        monitor.start()
+    settings = f"mosquitto, settings: {{persistence: {persistence}, autosave_interval: 1}}"
+    async with bridged(scenario_of(settings), tmp_path) as started:
+        monitor = started.monitor()
         assert [value for _, value in read(monitor)] == [BOXES, BOXES]
         broker = started.topology.broker("cloud-0")
         # What is on a disk would come back with the broker, though no bridge is up.
@@ -200,58 +196,32 @@ def test_a_main_broker_that_is_killed_and_restarted_is_seen_at_once(
         started.topology.expect("cloud-0", ending=False)
         assert killed_ns < down_ns < back_ns < await changed(monitor, BOXES)
 
-    settings = f"settings: {{persistence: {persistence}, autosave_interval: 1}}"
-    with_bridges(scenario_of(cloud=settings), tmp_path, look)
 
-
-def test_bridges_that_are_cut_are_down_and_come_back(tmp_path: Path) -> None:
-    async def look(started: Started) -> None:
-        [states] = started.bridges.states()
-        monitor = BridgeMonitor(states)
-        monitor.start()
-        links = started.bridges.links
+async def test_bridges_that_are_cut_are_down_and_come_back(tmp_path: Path) -> None:
+    async with bridged(
+        scenario_of("mosquitto, tls: server"), tmp_path, frozenset({"uplink"})
+    ) as started:
+        monitor, links = started.monitor(), started.bridges.links
         await links.set("uplink", [1, 2], LinkState("close"))
         await changed(monitor, BOXES - 2)
         await links.set("uplink", [1, 2], LinkState())
         await changed(monitor, BOXES)
-        await asyncio.to_thread(crosses, started, 2, 1)
-
-    try:
-        proxy_path()
-    except BinaryError:
-        pytest.skip("pubstorm-proxy is not built")
-    with_bridges(scenario_of(cloud="tls: server"), tmp_path, look, frozenset({"uplink"}))
+        await crosses(started, 2, 1)
 
 
-def test_a_main_broker_may_be_of_another_kind(tmp_path: Path) -> None:
-    async def look(started: Started) -> None:
-        assert all_up(started)
-        await asyncio.to_thread(crosses, started, 1, 1)
-
-    scenario = scenario_of()
-    brokers = {**scenario.topology.brokers, "cloud": Broker(kind="embedded")}
-    topology = scenario.topology.model_copy(update={"brokers": brokers})
-    with_bridges(scenario.model_copy(update={"topology": topology}), tmp_path, look)
-
-
-def test_bridges_that_do_not_come_up_are_named_after_a_while(
+async def test_bridges_that_do_not_come_up_are_named_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pubstorm.topology.BRIDGES_TIMEOUT_S", 1.0)
-
-    async def look(started: Started) -> None:
+    wrong = scenario_of("mosquitto, passwords: true", "settings: {remote_password: wrong}")
+    async with bridged(wrong, tmp_path) as started:
         [result] = started.bridges.results()
         assert (result.up, result.bridges) == (0, BOXES)
         [line] = started.bridges.missing()
         assert all(f"boxes-{n}" in line for n in range(BOXES))
 
-    wrong = "settings: {remote_password: wrong}"
-    with_bridges(scenario_of(cloud="passwords: true", bridge=wrong), tmp_path, look)
 
-
-def test_two_bridges_of_a_box_lead_to_different_brokers(tmp_path: Path) -> None:
-    text = """\
-topology:
+BRIDGES_OF_TWO = """topology:
   brokers:
     cloud: mosquitto
     lake: {kind: mosquitto, passwords: true}
@@ -265,6 +235,8 @@ populations: {client: {clients: 1, at: lake, subscriptions: ["#"]}}
 stages: [connect]
 """
 
+
+async def test_two_bridges_of_a_box_lead_to_different_brokers(tmp_path: Path) -> None:
     def receive(started: Started) -> None:
         cloud, lake = (started.port(f"{name}-0") for name in ("cloud", "lake"))
         with client(cloud) as main, client(lake, started.login()) as side:
@@ -277,74 +249,57 @@ stages: [connect]
             assert side.next() == ("1/a", b"x", 0)
             assert side.messages.empty()
 
-    async def look(started: Started) -> None:
-        results = started.bridges.results()
-        assert [(r.name, r.up, r.bridges) for r in results] == [
-            ("up", 2, 2),
-            ("side", 2, 2),
-            ("other", 1, 1),
-        ]
+    async with bridged(parse_scenario(BRIDGES_OF_TWO, "s.yaml"), tmp_path) as started:
+        found = [(each.name, each.up, each.bridges) for each in started.bridges.results()]
+        assert found == [("up", 2, 2), ("side", 2, 2), ("other", 1, 1)]
         await asyncio.to_thread(receive, started)
 
-    with_bridges(parse_scenario(text, "s.yaml"), tmp_path, look)
+
+@asynccontextmanager
+async def external(folder: Path, **parts: Any) -> AsyncIterator[MosquittoBroker]:
+    """A main broker that is none of the run's."""
+    main = MosquittoBroker(Place("main", folder / "main", **parts))
+    await main.start()
+    try:
+        yield main
+    finally:
+        await main.stop()
 
 
-def test_an_external_target_is_bridged_to_and_left_as_it_was(tmp_path: Path) -> None:
-    async def run() -> None:
-        main = MosquittoBroker(Place("main", tmp_path / "main"))
-        await main.start()
-        target = f"target: mqtt://127.0.0.1:{main.port}"
-        try:
-            for left in ("pubstorm/bridge/uplink/1", "else/where"):
-                await asyncio.to_thread(keep, main.port, left)
-            bridges = await asyncio.to_thread(
-                with_bridges, scenario_of(to="target", target=target), tmp_path / "run", look
-            )
-            stale_state = await remove_bridges(bridges.outside())
-            assert [(each.what, each.total) for each in stale_state] == [("sessions", BOXES)]
-            assert await asyncio.to_thread(kept, main.port) == ["else/where"]
-            assert await asyncio.to_thread(session_of, main.port, "uplink-2") is False
-        finally:
-            await main.stop()
-
-    async def look(started: Started) -> None:
-        assert all_up(started)
-
-    asyncio.run(run())
+async def test_an_external_target_is_bridged_to_and_left_as_it_was(tmp_path: Path) -> None:
+    async with external(tmp_path) as main:
+        for left in ("pubstorm/bridge/uplink/1", "else/where"):
+            await asyncio.to_thread(keep, main.port, left)
+        scenario = scenario_of(target=f"mqtt://127.0.0.1:{main.port}")
+        async with bridged(scenario, tmp_path / "run") as started:
+            assert started.are_all_up
+        stale_state = await remove_bridges(started.bridges.outside())
+        assert [(each.what, each.total) for each in stale_state] == [("sessions", BOXES)]
+        assert await asyncio.to_thread(kept, main.port) == ["else/where"]
+        assert await asyncio.to_thread(session_of, main.port, "uplink-2") is False
 
 
-def test_pre_shared_keys_of_an_external_target_are_looked_up(tmp_path: Path) -> None:
+async def test_pre_shared_keys_of_an_external_target_are_looked_up(tmp_path: Path) -> None:
     keys = tmp_path / "keys.txt"
     keys.write_bytes(psk_text(new_keys(f"box-{n}" for n in range(BOXES)).items()))
+    settings = psk_settings(keys, as_username=False)
 
-    async def run() -> None:
-        settings = psk_settings(keys, as_username=False)
-        main = MosquittoBroker(Place("main", tmp_path / "main", settings, is_under_tls=True))
-        await main.start()
+    def receive(cloud_port: int, box_port: int) -> None:
+        with client(cloud_port) as cloud, client(box_port) as small:
+            cloud.subscribe("pubstorm/bridge/uplink/2")
+            assert cloud.next()[1] == b"1"
+            cloud.subscribe("box/2/up/x")
+            small.publish("up/x", b"hello", 0)
+            assert cloud.next()[1] == b"hello"
 
-        def receive(started: Started) -> None:
-            assert list(started.bridges.missing())
-            with client(main.observer_port) as cloud, client(started.port("boxes-2")) as small:
-                cloud.subscribe("pubstorm/bridge/uplink/2")
-                assert cloud.next()[1] == b"1"
-                cloud.subscribe("box/2/up/x")
-                small.publish("up/x", b"hello", 0)
-                assert cloud.next()[1] == b"hello"
-
-        async def look(started: Started) -> None:
-            await asyncio.to_thread(receive, started)
-
+    async with external(tmp_path, settings=settings, is_under_tls=True) as main:
         bridge = f'tls: {{psk: {{file: "{keys}", identity: "box-{{n}}"}}}}'
-        target = f"target: mqtts://127.0.0.1:{main.port}"
-        scenario = scenario_of(to="target", target=target, bridge=bridge)
-        try:
-            bridges = await asyncio.to_thread(with_bridges, scenario, tmp_path / "run", look)
-            [stale_state] = await remove_bridges(bridges.outside())
-        finally:
-            await main.stop()
-        assert (stale_state.what, stale_state.total) == ("unknown", BOXES)
-
-    asyncio.run(run())
+        scenario = scenario_of(bridge=bridge, target=f"mqtts://127.0.0.1:{main.port}")
+        async with bridged(scenario, tmp_path / "run") as started:
+            assert list(started.bridges.missing())
+            await asyncio.to_thread(receive, main.observer_port, started.port("boxes-2"))
+        [stale_state] = await remove_bridges(started.bridges.outside())
+    assert (stale_state.what, stale_state.total) == ("unknown", BOXES)
 
 
 def keep(port: int, topic: str) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from types import MappingProxyType
 
 import psutil
 import pytest
@@ -17,53 +16,28 @@ import pytest
 from pubstorm.errors import TopologyError
 from pubstorm.plan.faults import PlannedFault
 from pubstorm.scenario.faults import FaultKind
-from pubstorm.scenario.topology import Command
 from pubstorm.scenario.topology import Topology as TopologySpec
 from pubstorm.topology import BrokerEvent, Topology
+from pubstorm.topology.adapters.mosquitto import find_mosquitto
 from pubstorm.topology.bridges.links import LinkState
 from pubstorm.topology.broker import BrokerProcess
 from pubstorm.topology.faults import Faults
-
-needs_mosquitto = pytest.mark.skipif(
-    not (shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")),
-    reason="mosquitto is not installed (apt-get install mosquitto)",
-)
+from tests.system.topology.conftest import needs_mosquitto, up
 
 
 def fault(kind: FaultKind, *numbers: int, delay_ns: int = 0) -> PlannedFault:
-    return PlannedFault(
-        stage=0,
-        name=kind,
-        kind=kind,
-        after_ns=0,
-        lasts_ns=None,
-        group="main",
-        numbers=numbers,
-        delay_ns=delay_ns,
-    )
+    return PlannedFault(0, kind, kind, 0, None, "main", numbers, delay_ns=delay_ns)
 
 
-def with_brokers(
-    folder: Path,
-    kind: str,
-    play: Callable[[Topology, Faults], Awaitable[None]],
-    settings: Mapping[str, object] = MappingProxyType({}),
-) -> list[BrokerEvent]:
-    """Plays something on two brokers. Returns the events of brokers that ended."""
+@asynccontextmanager
+async def started(folder: Path, **broker: object) -> AsyncIterator[tuple[Topology, Faults]]:
+    """Brokers of the group `main` that are up; any end that a test does not await is a failure."""
     events: list[BrokerEvent] = []
-
-    async def run() -> None:
-        broker = {"kind": kind, "count": 2, "settings": dict(settings)}
-        spec = TopologySpec.model_validate({"brokers": {"main": broker}})
-        topology = Topology(spec, folder, events.append)
-        try:
-            await topology.start()
-            await play(topology, Faults(topology, topology.bridges.links))
-        finally:
-            await topology.stop()
-
-    asyncio.run(run())
-    return events
+    spec = TopologySpec.model_validate({"brokers": {"main": broker}})
+    async with up(Topology(spec, folder, events.append)) as topology:
+        yield topology, Faults(topology, topology.bridges.links)
+        died = [broker.name for broker in topology.results() if broker.died]
+    assert [event.name for event in events] == died
 
 
 def pids(topology: Topology) -> list[int]:
@@ -71,13 +45,15 @@ def pids(topology: Topology) -> list[int]:
 
 
 @needs_mosquitto
-def test_a_stopped_broker_keeps_what_a_killed_one_loses_and_both_come_back(tmp_path: Path) -> None:
+async def test_a_stopped_broker_keeps_what_a_killed_one_loses_and_both_come_back(
+    tmp_path: Path,
+) -> None:
     """mosquitto writes its persistent state when it ends in order, and not when it is killed."""
+    persistent = {"kind": "mosquitto", "count": 2, "settings": {"persistence": True}}
     saved: dict[str, bool] = {}
-
-    async def play(topology: Topology, faults: Faults) -> None:
+    kinds: tuple[FaultKind, ...] = ("stop", "kill")
+    async with started(tmp_path, **persistent) as (topology, faults):
         before, ports = pids(topology), topology.addresses
-        kinds: tuple[FaultKind, ...] = ("stop", "kill")
         for number, kind in enumerate(kinds):
             assert await faults.begin(fault(kind, number)) == ()
             assert not psutil.pid_exists(before[number])
@@ -93,13 +69,10 @@ def test_a_stopped_broker_keeps_what_a_killed_one_loses_and_both_come_back(tmp_p
         await topology.broker("main-1").ending()
         while not topology.results()[1].died:
             await asyncio.sleep(0)
-
-    (event,) = with_brokers(tmp_path, "mosquitto", play, {"persistence": True})
-    assert event.name == "main-1"
     assert saved == {"stop": True, "kill": False}
 
 
-def test_a_broker_that_ignores_sigterm_is_killed_and_the_fault_says_so(
+async def test_a_broker_that_ignores_sigterm_is_killed_and_the_fault_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(BrokerProcess, "stop_grace_s", 0.2)
@@ -108,54 +81,31 @@ def test_a_broker_that_ignores_sigterm_is_killed_and_the_fault_says_so(
         "server = socket.create_server(('127.0.0.1', int(sys.argv[1])))\n"
         "while True: server.accept()"
     )
-    spec = Command(kind="command", command=(sys.executable, "-c", deaf, "{port}"))
-
-    async def run() -> None:
-        topology = Topology(TopologySpec(brokers={"main": spec}), tmp_path, lambda _event: None)
-        try:
-            await topology.start()
-            faults = Faults(topology, topology.bridges.links)
-            (problem,) = await faults.begin(fault("stop", 0))
-            assert problem == "broker main-0 did not end within 0.2 s of SIGTERM and was killed"
-            assert topology.broker("main-0").gone()
-        finally:
-            await topology.stop()
-
-    asyncio.run(run())
+    command = (sys.executable, "-c", deaf, "{port}")
+    async with started(tmp_path, kind="command", command=command) as (topology, faults):
+        (problem,) = await faults.begin(fault("stop", 0))
+        assert problem == "broker main-0 did not end within 0.2 s of SIGTERM and was killed"
+        assert topology.broker("main-0").gone()
 
 
 @needs_mosquitto
-def test_a_broker_that_a_script_starts_is_killed_with_it(tmp_path: Path) -> None:
-    program = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
-    spec = Command(kind="command", command=("sh", "-c", f"{program} -p {{port}}; true"))
-
-    async def run() -> None:
-        events: list[BrokerEvent] = []
-        topology = Topology(TopologySpec(brokers={"main": spec}), tmp_path, events.append)
-        try:
-            await topology.start()
-            faults = Faults(topology, topology.bridges.links)
-            (child,) = psutil.Process(pids(topology)[0]).children()
-            assert await faults.begin(fault("kill", 0)) == ()
-            psutil.wait_procs([child])
-            assert not child.is_running()
-            assert await faults.repair(fault("kill", 0)) == ()
-            assert not topology.broker("main-0").gone()
-        finally:
-            await topology.stop()
-        assert events == []
-
-    asyncio.run(run())
+async def test_a_broker_that_a_script_starts_is_killed_with_it(tmp_path: Path) -> None:
+    command = ("sh", "-c", f"{find_mosquitto()} -p {{port}}; true")
+    async with started(tmp_path, kind="command", command=command) as (topology, faults):
+        (child,) = psutil.Process(pids(topology)[0]).children()
+        assert await faults.begin(fault("kill", 0)) == ()
+        psutil.wait_procs([child])
+        assert not child.is_running()
+        assert await faults.repair(fault("kill", 0)) == ()
+        assert not topology.broker("main-0").gone()
 
 
 @pytest.mark.parametrize("repairs", [True, False])
-def test_whatever_is_broken_can_be_repaired_at_once_or_is_stopped_with_the_rest(
+async def test_whatever_is_broken_can_be_repaired_at_once_or_is_stopped_with_the_rest(
     tmp_path: Path, repairs: bool
 ) -> None:
-    found: list[int] = []
-
-    async def play(topology: Topology, faults: Faults) -> None:
-        found.extend(pids(topology))
+    async with started(tmp_path, kind="embedded", count=2) as (topology, faults):
+        found = pids(topology)
         process = psutil.Process(found[0])
         await faults.begin(fault("freeze", 0))
         await faults.begin(fault("kill", 1))
@@ -168,21 +118,17 @@ def test_whatever_is_broken_can_be_repaired_at_once_or_is_stopped_with_the_rest(
             writer.close()
         while repairs and process.status() == psutil.STATUS_STOPPED:
             await asyncio.sleep(0)
-
-    assert with_brokers(tmp_path, "embedded", play) == []
     assert not any(psutil.pid_exists(pid) for pid in found)
 
 
 @needs_mosquitto
-def test_a_broker_that_does_not_come_up_again_is_reported_in_words(tmp_path: Path) -> None:
-    async def play(topology: Topology, faults: Faults) -> None:
+async def test_a_broker_that_does_not_come_up_again_is_reported_in_words(tmp_path: Path) -> None:
+    async with started(tmp_path, kind="mosquitto", count=2) as (topology, faults):
         await faults.begin(fault("kill", 0, 1))
         (tmp_path / "main-0" / "mosquitto.conf").unlink()
         (problem,) = await faults.repair(fault("kill", 0, 1))
         assert problem.startswith("broker main-0 ")
         assert not topology.broker("main-1").gone()
-
-    assert with_brokers(tmp_path, "mosquitto", play) == []
 
 
 class Links:
@@ -198,26 +144,17 @@ class Links:
         self.asked.append((name, tuple(numbers), state))
 
 
-def test_bridges_are_cut_and_delayed_by_their_links(tmp_path: Path) -> None:
-    links = Links()
-    faults = Faults(Topology(TopologySpec(), tmp_path, lambda _: None), links)
-
-    async def play() -> None:
-        for one in (fault("cut", 1, 3), fault("delay", 2, delay_ns=7)):
-            assert await faults.begin(one) == ()
-            assert await faults.repair(one) == ()
-
-    asyncio.run(play())
+async def test_bridges_are_cut_and_delayed_by_their_links(tmp_path: Path) -> None:
+    topology, links = Topology(TopologySpec(), tmp_path, lambda _: None), Links()
+    faults = Faults(topology, links)
+    for one in (fault("cut", 1, 3), fault("delay", 2, delay_ns=7)):
+        assert await faults.begin(one) == ()
+        assert await faults.repair(one) == ()
     assert links.asked == [
         ("main", (1, 3), LinkState("close")),
         ("main", (1, 3), LinkState()),
         ("main", (2,), LinkState("pass", 7)),
         ("main", (2,), LinkState()),
     ]
-
-
-def test_bridges_that_cannot_be_cut_are_reported_in_words(tmp_path: Path) -> None:
-    links = Links("the proxy has ended")
-    faults = Faults(Topology(TopologySpec(), tmp_path, lambda _: None), links)
-    (problem,) = asyncio.run(faults.begin(fault("cut", 1)))
-    assert problem == "bridges main: the proxy has ended"
+    without = Faults(topology, Links("the proxy has ended"))
+    assert await without.begin(fault("cut", 1)) == ("bridges main: the proxy has ended",)

@@ -25,6 +25,7 @@ from pubstorm.scenario.topology import Network as NetworkSpec
 from pubstorm.topology import Topology
 from pubstorm.topology.bridges import network as network_module
 from pubstorm.topology.bridges.network import NAMESPACES, Network, Networks
+from tests.system.topology.conftest import up
 
 HOST = NetworkHost.here(("netem", "tbf"))
 HAS = HOST.disciplines or frozenset()
@@ -56,7 +57,8 @@ def spec(**properties: str) -> NetworkSpec:
 
 
 @asynccontextmanager
-async def started(network: Network) -> AsyncIterator[Network]:
+async def started(**properties: str) -> AsyncIterator[Network]:
+    network = Network("uplink", spec(**properties))
     await network.start()
     try:
         yield network
@@ -92,89 +94,77 @@ def transfer(network: Network, size: int) -> tuple[float, float]:
                 return there - began, time.monotonic() - there
 
 
-def test_a_link_carries_its_rate_and_no_more_in_both_directions() -> None:
-    async def run() -> None:
-        async with started(Network("uplink", spec(rate="1MB/s"))) as network:
-            there, back = await asyncio.to_thread(transfer, network, 500_000)
-            assert min(there, back) > 0.45
-
-    asyncio.run(run())
+async def test_a_link_carries_its_rate_and_no_more_in_both_directions() -> None:
+    async with started(rate="1MB/s") as network:
+        there, back = await asyncio.to_thread(transfer, network, 500_000)
+        assert min(there, back) > 0.45
 
 
 @pytest.mark.skipif("netem" not in HAS, reason="this kernel has no netem")
-def test_a_link_delays_both_directions() -> None:
-    async def run() -> None:
-        async with started(Network("uplink", spec(delay="50ms"))) as network:
-            there, back = await asyncio.to_thread(transfer, network, 1)
-            assert there + back > 0.1
-
-    asyncio.run(run())
+async def test_a_link_delays_both_directions() -> None:
+    async with started(delay="50ms") as network:
+        there, back = await asyncio.to_thread(transfer, network, 1)
+        assert there + back > 0.1
 
 
 @pytest.mark.skipif("netem" in HAS, reason="this kernel has netem")
-def test_a_kernel_without_netem_is_reported_with_the_fix() -> None:
+async def test_a_kernel_without_netem_is_reported_with_the_fix() -> None:
     network = Network("uplink", spec(delay="50ms"))
     with pytest.raises(TopologyError, match="uplink: this kernel has no netem") as caught:
-        asyncio.run(network.start())
+        await network.start()
     assert caught.value.exit_code == 2
     assert "modprobe sch_netem" in str(caught.value.hint)
     assert not left_of(network.name)
 
 
-def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(TopologyError, match="takes root") as caught:
-        asyncio.run(Network("uplink", spec()).start())
+        await Network("uplink", spec()).start()
     assert caught.value.exit_code == 2
 
 
-def test_a_stop_leaves_nothing_and_may_be_repeated() -> None:
-    async def run() -> None:
-        network = Network("uplink", spec(rate="1MB/s"))
-        await network.stop()
-        await network.start()
-        assert len(left_of(network.name)) == 3
-        await network.stop()
-        await network.stop()
-        assert not left_of(network.name)
-
-    asyncio.run(run())
+async def test_a_stop_leaves_nothing_and_may_be_repeated() -> None:
+    network = Network("uplink", spec(rate="1MB/s"))
+    await network.stop()
+    await network.start()
+    assert len(left_of(network.name)) == 3
+    await network.stop()
+    await network.stop()
+    assert not left_of(network.name)
 
 
 @pytest.mark.parametrize(
     ("words", "said"), [("nonsense", "this kernel has no nonsense"), ("tbf rate much", "tc qdisc")]
 )
-def test_half_a_start_leaves_nothing(
+async def test_half_a_start_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, words: str, said: str
 ) -> None:
     monkeypatch.setattr(network_module, "discipline", lambda _: words.split())
     network = Network("uplink", spec())
     with pytest.raises(TopologyError, match=f"network of bridge uplink: {said}"):
-        asyncio.run(network.start())
+        await network.start()
     assert not left_of(network.name)
 
 
-def test_a_start_that_is_interrupted_leaves_nothing() -> None:
-    async def run() -> None:
-        network = Network("uplink", spec())
-        start = asyncio.create_task(network.start())
-        while not left_of(network.name):
-            await asyncio.sleep(0)
-        start.cancel()
-        await asyncio.wait({start})
-        assert start.cancelled()
-        assert not left_of(network.name)
-
-    asyncio.run(run())
+async def test_a_start_that_is_interrupted_leaves_nothing() -> None:
+    network = Network("uplink", spec())
+    start = asyncio.create_task(network.start())
+    while not left_of(network.name):
+        await asyncio.sleep(0)
+    start.cancel()
+    await asyncio.wait({start})
+    assert start.cancelled()
+    assert not left_of(network.name)
 
 
-def test_one_network_that_fails_leaves_none_of_the_others() -> None:
-    def bridge(source: str, network: NetworkSpec) -> Bridge:
+async def test_one_network_that_fails_leaves_none_of_the_others() -> None:
+    def bridge(source: str) -> Bridge:
         topics = [{"topic": "#", "direction": "out"}]
-        given = {"from": source, "to": "cloud", "topics": topics, "network": network}
+        given = {"from": source, "to": "cloud", "topics": topics, "network": spec()}
         return Bridge.model_validate(given)
 
-    networks = Networks({"one": bridge("boxes", spec()), "two": bridge("hubs", spec())})
+    networks = Networks({"one": bridge("boxes"), "two": bridge("hubs")})
     second = networks.around("hubs")
     assert second is not None
     names: list[str] = []
@@ -186,12 +176,12 @@ def test_one_network_that_fails_leaves_none_of_the_others() -> None:
             (NAMESPACES / name).touch()
 
     with pytest.raises(TopologyError, match="bridge two"):
-        asyncio.run(networks.start(note))
+        await networks.start(note)
     assert [name.rpartition("-")[2] for name in names] == ["one", "two"]
     assert not [left for name in names for left in left_of(name)]
 
 
-def test_a_broker_that_is_started_again_is_in_its_network_as_before(tmp_path: Path) -> None:
+async def test_a_broker_that_is_started_again_is_in_its_network_as_before(tmp_path: Path) -> None:
     text = """
 topology:
   brokers: {cloud: {kind: mosquitto}, boxes: {kind: mosquitto, count: 2, port: 1883}}
@@ -203,21 +193,15 @@ populations: {device: {clients: 1, at: boxes, publications: [{topic: a, rate: 1/
     def namespace(pid: int) -> str:
         return str(Path(f"/proc/{pid}/ns/net").readlink())
 
-    async def run() -> None:
-        topology = Topology(parse_scenario(text, "s.yaml").topology, tmp_path, lambda _: None)
-        try:
-            await topology.start()
-            boxes = [topology.broker(name) for name in topology.names("boxes")]
-            assert [box.port for box in boxes] == [1883, 1884]
-            before = namespace(boxes[0].pid)
-            assert before != namespace(os.getpid())
-            topology.expect(boxes[0].name, True)
-            boxes[0].send(signal.SIGKILL)
-            await boxes[0].ending()
-            await boxes[0].restart()
-            topology.expect(boxes[0].name, False)
-            assert namespace(boxes[0].pid) == namespace(boxes[1].pid) == before
-        finally:
-            await topology.stop()
-
-    asyncio.run(run())
+    spec = parse_scenario(text, "s.yaml").topology
+    async with up(Topology(spec, tmp_path, lambda _: None)) as topology:
+        boxes = [topology.broker(name) for name in topology.names("boxes")]
+        assert [box.port for box in boxes] == [1883, 1884]
+        before = namespace(boxes[0].pid)
+        assert before != namespace(os.getpid())
+        topology.expect(boxes[0].name, True)
+        boxes[0].send(signal.SIGKILL)
+        await boxes[0].ending()
+        await boxes[0].restart()
+        topology.expect(boxes[0].name, False)
+        assert namespace(boxes[0].pid) == namespace(boxes[1].pid) == before

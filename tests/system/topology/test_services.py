@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from pubstorm.topology.services import redis as redis_service
 from pubstorm.topology.services.redis import find_redis
 from pubstorm.topology.started import STARTED_FILE, read_record
 from tests.kit.ports import free_port
+from tests.system.topology.conftest import up
 
 SCENARIO = """\
 topology:
@@ -31,7 +33,6 @@ populations:
 stages: [connect]
 """
 Events = asyncio.Queue[BrokerEvent]
-Work = Callable[[Topology, Events], Awaitable[None]]
 
 
 @pytest.fixture(autouse=True)
@@ -46,30 +47,25 @@ def loaded(service: str) -> Scenario:
     return parse_scenario(SCENARIO.format(service=service), "s.yaml")
 
 
-def with_service(service: str, folder: Path, work: Work) -> list[int]:
-    """Works while a service and a broker are up; the ids of their processes, which are gone."""
-    scenario = loaded(service)
-    pids: list[int] = []
-
-    async def run() -> None:
-        events: Events = asyncio.Queue()
-        topology = Topology(scenario.topology, folder, events.put_nowait)
-        topology.services.prepare(provisional_plan(scenario))
-        try:
-            await topology.start()
-            pids.extend(each.pid for each in topology.service_results())
-            await work(topology, events)
-        finally:
-            await topology.stop()
-            await topology.stop()
-
-    asyncio.run(run())
-    assert pids and not any(Path(f"/proc/{pid}").exists() for pid in pids)
-    return pids
+@asynccontextmanager
+async def serving(
+    service: str, folder: Path, *more: Plan
+) -> AsyncIterator[tuple[Topology, Events]]:
+    """A service and a broker that are up; the process of the service is gone afterwards."""
+    scenario, events = loaded(service), Events()
+    topology = Topology(scenario.topology, folder, events.put_nowait)
+    topology.services.prepare(provisional_plan(scenario), *more)
+    topology.services.prepare(provisional_plan(scenario))
+    async with up(topology):
+        [result] = topology.service_results()
+        yield topology, events
+    assert not Path(f"/proc/{result.pid}").exists()
 
 
-async def nothing(topology: Topology, events: Events) -> None:
-    """Only the start and the end."""
+async def start(service: str, folder: Path) -> None:
+    """Starts a service and ends it."""
+    async with serving(service, folder):
+        pass
 
 
 def client(topology: Topology) -> Redis:
@@ -84,10 +80,10 @@ def client(topology: Topology) -> Redis:
         ('{kind: redis, seed: true, settings: {requirepass: "p@s:s/1"}}', 60),
     ],
 )
-def test_it_is_up_with_the_users_of_the_scenario_and_keeps_no_copy(
+async def test_it_is_up_with_the_users_of_the_scenario_and_keeps_no_copy(
     tmp_path: Path, service: str, keys: int
 ) -> None:
-    async def work(topology: Topology, events: Events) -> None:
+    async with serving(service, tmp_path) as (topology, events):
         [result] = topology.service_results()
         assert (result.name, result.kind, result.died) == ("users", "redis", False)
         assert result.version and (result.seeded_rows or 0) == keys
@@ -97,25 +93,19 @@ def test_it_is_up_with_the_users_of_the_scenario_and_keeps_no_copy(
         assert found.dbsize() == keys
         assert found.config_get("save") == {"save": ""}
         assert events.empty()
-
-    [pid] = with_service(service, tmp_path, work)
-    assert [s.name for s in read_record(tmp_path / STARTED_FILE) if s.pid == pid] == ["users"]
-    assert sorted(path.name for path in (tmp_path / "users").iterdir()) == [
-        "redis.conf",
-        "service.log",
-    ]
+    record = read_record(tmp_path / STARTED_FILE)
+    assert [each.name for each in record if each.pid == result.pid] == ["users"]
+    assert {path.name for path in (tmp_path / "users").iterdir()} == {"redis.conf", "service.log"}
 
 
-def test_one_that_dies_is_reported_and_not_started_again(tmp_path: Path) -> None:
-    async def work(topology: Topology, events: Events) -> None:
+async def test_one_that_dies_is_reported_and_not_started_again(tmp_path: Path) -> None:
+    async with serving("redis", tmp_path) as (topology, events):
         pid = topology.service_results()[0].pid
         os.kill(pid, signal.SIGKILL)
         event = await events.get()
         assert isinstance(event, BrokerDied)
         assert f"(pid {pid})" in event.text and "signal 9" in event.text
         assert topology.service_results()[0].died
-
-    with_service("redis", tmp_path, work)
 
 
 @pytest.mark.parametrize(
@@ -126,52 +116,39 @@ def test_one_that_dies_is_reported_and_not_started_again(tmp_path: Path) -> None
         ("{kind: redis, seed: true, settings: {maxmemory: 1}}", "service users: .* is full", "max"),
     ],
 )
-def test_one_that_does_not_come_up_is_quoted(
+async def test_one_that_does_not_come_up_is_quoted(
     tmp_path: Path, service: str, message: str, hint: str
 ) -> None:
     with pytest.raises(TopologyError, match=message) as caught:
-        with_service(service, tmp_path, nothing)
+        await start(service, tmp_path)
     assert hint in str(caught.value.hint)
 
 
-def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
+async def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
     port = free_port()
-
-    async def again(*_: object) -> None:
-        with pytest.raises(TopologyError, match=f"port {port} of service users is taken by redis"):
-            await asyncio.to_thread(with_service, service, tmp_path / "again", nothing)
-
     service = f"{{kind: redis, port: {port}}}"
-    with_service(service, tmp_path / "first", again)
+    async with serving(service, tmp_path / "first"):
+        with pytest.raises(TopologyError, match=f"port {port} of service users is taken by redis"):
+            await start(service, tmp_path / "again")
 
 
-def test_a_missing_redis_is_an_error_with_the_fix(
+async def test_a_missing_redis_is_an_error_with_the_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_service, "find_redis", lambda _: None)
     with pytest.raises(TopologyError, match="redis-server is not installed") as caught:
-        with_service("redis", tmp_path, nothing)
+        await start("redis", tmp_path)
     assert caught.value.exit_code == 2
     assert "apt-get install redis-server" in str(caught.value.hint)
 
 
-def test_runs_that_share_a_service_write_the_users_of_all(tmp_path: Path) -> None:
-    scenario = loaded("{kind: redis, seed: true}")
+async def test_runs_that_share_a_service_write_the_users_of_all(tmp_path: Path) -> None:
+    service = "{kind: redis, seed: true}"
+    scenario = loaded(service)
     more = scenario.populations["device"].model_copy(update={"clients": 50})
     larger = scenario.model_copy(update={"populations": {**scenario.populations, "device": more}})
-    plans: list[Plan] = [provisional_plan(scenario), provisional_plan(larger)]
-
-    async def run() -> int:
-        topology = Topology(scenario.topology, tmp_path, lambda _: None)
-        topology.services.prepare(*plans)
-        topology.services.prepare(plans[0])
-        try:
-            await topology.start()
-            return int(client(topology).dbsize())
-        finally:
-            await topology.stop()
-
-    assert asyncio.run(run()) == 2 * 60
+    async with serving(service, tmp_path, provisional_plan(larger)) as (topology, _):
+        assert client(topology).dbsize() == 2 * 60
 
 
 def test_who_is_not_written_may_have_another_password(tmp_path: Path) -> None:

@@ -3,13 +3,13 @@ clients without the key."""
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import socket
 import ssl
 import stat
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from pubstorm.errors import TopologyError
 from pubstorm.plan import compile_plan, planned_targets
 from pubstorm.scenario import Scenario, parse_scenario
 from pubstorm.topology import BrokerEvent, Topology
-from pubstorm.topology.adapters import mosquitto
+from tests.system.topology.conftest import needs_mosquitto, up
 
 CONNECT = bytes.fromhex("100c00044d5154540402003c0000")
 CONNACK = bytes.fromhex("20020000")
@@ -36,11 +36,7 @@ populations:
 stages: [connect]
 """
 
-pytestmark = pytest.mark.skipif(
-    mosquitto.find_mosquitto() is None, reason="mosquitto is not installed"
-)
-
-Look = Callable[[Topology, Plan], None]
+pytestmark = needs_mosquitto
 
 
 def scenario_of(mode: str, tls: str = "{}") -> Scenario:
@@ -51,28 +47,22 @@ def planned(scenario: Scenario) -> Plan:
     return compile_plan(scenario, planned_targets(scenario), run_tag=1)
 
 
-def with_brokers(scenario: Scenario, folder: Path, look: Look) -> None:
-    """Starts the brokers with keys, which are private, looks, and stops them; the keys are gone."""
-
-    async def run() -> None:
-        died: list[BrokerEvent] = []
-        topology = Topology(scenario.topology, folder, died.append)
-        try:
-            topology.keys.make(planned(scenario))
-            await topology.start()
-            assert stat.S_IMODE((folder / "keys").stat().st_mode) == 0o700
-            private = [path for path in (folder / "keys").rglob("*") if path.suffix != ".crt"]
-            files = [path for path in private if path.is_file()]
-            assert files and {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
-            plan = topology.keys.equip(planned(scenario))
-            await asyncio.to_thread(look, topology, plan)
-        finally:
-            await topology.stop()
-        assert died == []
-        assert not (folder / "keys").exists()
-        assert (folder / "keys-deleted.txt").read_text()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def secured(mode: str, folder: Path) -> AsyncIterator[tuple[Topology, dict[str, Any]]]:
+    """A broker that is up with keys, which are private, and its clients' TLS; the keys are gone
+    afterwards."""
+    scenario, died = scenario_of(mode), list[BrokerEvent]()
+    topology = Topology(scenario.topology, folder, died.append)
+    topology.keys.make(planned(scenario))
+    async with up(topology):
+        assert stat.S_IMODE((folder / "keys").stat().st_mode) == 0o700
+        private = [path for path in (folder / "keys").rglob("*") if path.suffix != ".crt"]
+        files = [path for path in private if path.is_file()]
+        assert files and {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+        yield topology, tls_of(topology.keys.equip(planned(scenario)))
+    assert died == []
+    assert not (folder / "keys").exists()
+    assert (folder / "keys-deleted.txt").read_text()
 
 
 def answer(address: tuple[str, int], context: ssl.SSLContext) -> bytes:
@@ -85,27 +75,23 @@ def answer(address: tuple[str, int], context: ssl.SSLContext) -> bytes:
         return secure.recv(4)
 
 
-def tls_of(plan: Plan) -> Mapping[str, Any]:
+def tls_of(plan: Plan) -> dict[str, Any]:
     tls = plan.populations[0].tls
     assert tls is not None
     return tls.model_dump()
 
 
-def test_a_server_certificate_of_the_run_is_good_for_its_address(tmp_path: Path) -> None:
-    def look(topology: Topology, plan: Plan) -> None:
-        tls = tls_of(plan)
+async def test_a_server_certificate_of_the_run_is_good_for_its_address(tmp_path: Path) -> None:
+    async with secured("server", tmp_path) as (topology, tls):
         assert (tls["certificate"], tls["psk"]) == (None, None)
         context = ssl.create_default_context(cafile=tls["ca"])
         assert answer(topology.addresses[0], context) == CONNACK
         with pytest.raises(ssl.SSLCertVerificationError):
             answer(topology.addresses[0], ssl.create_default_context())
 
-    with_brokers(scenario_of("server"), tmp_path, look)
 
-
-def test_mutual_tls_takes_clients_with_a_key_and_no_others(tmp_path: Path) -> None:
-    def look(topology: Topology, plan: Plan) -> None:
-        tls = tls_of(plan)
+async def test_mutual_tls_takes_clients_with_a_key_and_no_others(tmp_path: Path) -> None:
+    async with secured("mutual", tmp_path) as (topology, tls):
         for n in (5, 6, 7):
             context = ssl.create_default_context(cafile=tls["ca"])
             paths = (tls[part].replace("{n}", str(n)) for part in ("certificate", "key"))
@@ -114,32 +100,22 @@ def test_mutual_tls_takes_clients_with_a_key_and_no_others(tmp_path: Path) -> No
         with pytest.raises((ssl.SSLError, ConnectionError)):
             assert answer(topology.addresses[0], ssl.create_default_context(cafile=tls["ca"]))
 
-    with_brokers(scenario_of("mutual"), tmp_path, look)
 
-
-def test_pre_shared_keys_are_those_of_the_clients(tmp_path: Path) -> None:
+async def test_pre_shared_keys_are_those_of_the_clients(tmp_path: Path) -> None:
     """This machine observes the broker without a key, and settings of the user win."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("openssl is not installed")
 
     def succeeds(port: int, identity: str, key: str, version: str = "-tls1_3") -> bool:
-        done = subprocess.run(
-            [
-                *(openssl, "s_client", "-connect", f"127.0.0.1:{port}", version),
-                *("-psk_identity", identity, "-psk", key, "-cipher", "PSK"),
-            ],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=60,
-            check=False,
-        )
-        return done.returncode == 0
+        where = ("-connect", f"127.0.0.1:{port}", version, "-cipher", "PSK")
+        words = (openssl, "s_client", *where, "-psk_identity", identity, "-psk", key)
+        return not subprocess.run(words, input=b"", capture_output=True, timeout=60).returncode
 
-    def look(topology: Topology, plan: Plan) -> None:
-        psk = tls_of(plan)["psk"]
-        assert psk["identity"] == "dev-{n}"
-        lines = Path(psk["file"]).read_text().splitlines()
+    mode = "psk, settings: {use_identity_as_username: true}"
+    async with secured(mode, tmp_path) as (topology, tls):
+        assert tls["psk"]["identity"] == "dev-{n}"
+        lines = Path(tls["psk"]["file"]).read_text().splitlines()
         keys = dict(line.split(":") for line in lines)
         assert list(keys) == ["dev-5", "dev-6", "dev-7"]
         port = topology.addresses[0][1]
@@ -155,9 +131,6 @@ def test_pre_shared_keys_are_those_of_the_clients(tmp_path: Path) -> None:
         lines = (tmp_path / "broker-0" / "mosquitto.conf").read_text().splitlines()
         words = [line for line in lines if line.startswith("use_identity_as_username")]
         assert words == ["use_identity_as_username true"]
-
-    mode = "psk, settings: {use_identity_as_username: true}"
-    with_brokers(scenario_of(mode), tmp_path, look)
 
 
 def test_keys_for_several_runs_are_made_once(tmp_path: Path) -> None:
@@ -192,7 +165,8 @@ def test_what_a_population_says_of_itself_wins(
     assert {key: tls[key] for key in kept} == kept
 
 
-def test_keys_that_cannot_be_written_are_an_error(tmp_path: Path) -> None:
+async def test_keys_that_cannot_be_written_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(TopologyError, match="keys for the run: cannot make the folder"):
-        with_brokers(scenario_of("psk"), tmp_path / "file", lambda _, __: None)
+        async with secured("psk", tmp_path / "file"):
+            pass

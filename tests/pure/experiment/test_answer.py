@@ -123,38 +123,37 @@ def test_an_answer_that_never_holds_again_is_not_confirmed() -> None:
     assert (answer.confirmed, answer.confirmed_at) == (False, None)
 
 
-def test_an_answer_looked_for_once_is_a_bracket() -> None:
-    answer = answered(Settings(1000, 1_000_000, repeat=1), 43_607)
-    assert answer.best is not None
-    assert answer.best.bound == "none"
-    assert answer.best.low <= 43_607 < answer.best.high
-    assert " … " in answer.best.text
-    assert answer.text.startswith("the limit is 43")
-
-
-def test_where_the_host_is_the_limit_the_answer_is_a_lower_bound() -> None:
-    answer = answered(Settings(1000, 1_000_000), 1e12, host=43_607)
-    assert answer.best is not None
-    assert answer.best.bound == "at_least"
-    assert answer.best.text.startswith("≥ 41")
-    assert answer.limited_by is LimitedBy.HOST
-    assert "is not counted: this host was the limit: it was full" in answer.text
-
-
-def test_where_nothing_breaks_there_is_no_limit() -> None:
-    answer = answered(Settings(1000, 8000), 1e12)
-    assert answer.limited_by is LimitedBy.NONE
-    assert (
-        answer.text == "≥ 8 000/s passes; the search goes no further; played again, 8 000/s passed"
-    )
-
-
-def test_where_nothing_holds_the_answer_says_at_what_it_broke_last() -> None:
-    answer = answered(Settings(1000, 8000), 0)
-    assert answer.best is None
-    assert answer.confirmed is None
-    assert answer.text.startswith("no value passed; ")
-    assert answer.limited_by is LimitedBy.BROKER
+@pytest.mark.parametrize(
+    ("settings", "limit", "host", "bound", "limited_by", "text"),
+    [
+        (Settings(1000, 10**6, repeat=1), 43_607, 1e12, "none", "broker", "the limit is 43.+ … .+"),
+        (
+            Settings(1000, 10**6),
+            1e12,
+            43_607,
+            "at_least",
+            "host",
+            "≥ 41.+is not counted: this host was the limit: it was full.*",
+        ),
+        (
+            Settings(1000, 8000),
+            1e12,
+            1e12,
+            "at_least",
+            "none",
+            "≥ 8 000/s passes; the search goes no further; played again, 8 000/s passed",
+        ),
+        (Settings(1000, 8000), 0, 1e12, None, "broker", "no value passed; .+"),
+    ],
+)
+def test_an_answer_has_its_bound_its_limit_and_its_words(
+    settings: Settings, limit: float, host: float, bound: str | None, limited_by: str, text: str
+) -> None:
+    answer = answered(settings, limit, host)
+    assert (answer.best and answer.best.bound, answer.limited_by) == (bound, limited_by)
+    assert re.fullmatch(text, answer.text)
+    if bound == "none":
+        assert answer.best is not None and answer.best.low <= limit < answer.best.high
 
 
 def test_the_largest_figure_has_an_interval_of_its_own() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -43,7 +44,7 @@ COLUMNS = {
 
 def step(clients: int, variant: str, figure: Figure | None, **more: object) -> SeriesStep:
     asked = "device.sent_per_s" if variant == "fast" else "verdict"
-    fields = {
+    fields: dict[str, Any] = {
         "base": f"clients {clients}",
         "variant": variant,
         "values": {CLIENTS: str(clients)},

@@ -49,6 +49,16 @@ def sharp(limit: float, most: float | None = None) -> System:
     return system
 
 
+def stepped(*steps: tuple[float, State], final: bool = False) -> System:
+    """Has one state up to each value; an uncounted one is `final` or not."""
+
+    def system(each: Candidate) -> Outcome:
+        state = next(state for limit, state in steps if each.value <= limit)
+        return Outcome(state, min(each.value, 20_000), final=final and state == "uncounted")
+
+    return system
+
+
 def noisy(limit: float, seed: int, spread: float = 0.03) -> System:
     """A limit that is a little different each time."""
     chance = random.Random(seed)
@@ -131,10 +141,7 @@ def test_a_figure_that_grows_up_to_the_bound_is_a_lower_bound() -> None:
 
 
 def test_the_limit_of_the_generator_ends_the_growing_after_its_retries() -> None:
-    def system(each: Candidate) -> Outcome:
-        return Outcome("passed") if each.value <= 40_000 else Outcome("uncounted")
-
-    facts, tries = played(ONCE, system)
+    facts, tries = played(ONCE, stepped((40_000, "passed"), (1e9, "uncounted")))
     above = [each for each in tries if each.phase == "grow" and each.value > 40_000]
     assert [each.attempt for each in above] == [1, 2, 3]
     bracket = facts.brackets[0]
@@ -144,12 +151,8 @@ def test_the_limit_of_the_generator_ends_the_growing_after_its_retries() -> None
 
 
 def test_what_breaks_below_the_limit_of_the_generator_is_exact_again() -> None:
-    def system(each: Candidate) -> Outcome:
-        if each.value > 60_000:
-            return Outcome("uncounted", final=True)
-        return Outcome("passed" if each.value <= 40_000 else "failed")
-
-    facts, _ = played(RATES, system)
+    limits = stepped((40_000, "passed"), (60_000, "failed"), (1e9, "uncounted"), final=True)
+    facts, _ = played(RATES, limits)
     assert all(bracket.is_exact for bracket in facts.brackets)
     assert facts.best == pytest.approx(40_000, rel=0.02)
 
@@ -202,11 +205,8 @@ def test_whatever_comes_of_the_trials_it_ends_within_its_bounds(seed: int) -> No
 
 
 def test_the_answer_is_the_largest_that_held_below_the_smallest_that_broke() -> None:
-    def system(each: Candidate) -> Outcome:
-        passed = each.value <= 3000 or 7000 < each.value < 9000
-        return Outcome("passed" if passed else "failed", min(each.value, 20_000))
-
-    facts, _ = played(replace(ONCE, has_figure=True), system)
+    island = stepped((3000, "passed"), (7000, "failed"), (9000, "passed"), (1e9, "failed"))
+    facts, _ = played(replace(ONCE, has_figure=True), island)
     assert facts.best == pytest.approx(3000, rel=0.02)
 
 

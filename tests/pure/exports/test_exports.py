@@ -14,10 +14,12 @@ class Slow:
 
     name, unit = "slow", ("record", "records")
 
-    def __init__(self) -> None:
+    def __init__(self, *, released: bool = True) -> None:
         self.dropped = 0
         self.problem = ""
         self.released = threading.Event()
+        if released:
+            self.released.set()
         self.reached = threading.Event()
         self.taken: list[tuple[str, Item]] = []
 
@@ -37,7 +39,7 @@ class Slow:
 
 
 def test_the_oldest_items_are_dropped_and_counted() -> None:
-    sink = Slow()
+    sink = Slow(released=False)
     exports = Exports([sink], queue_max=10)
     exports.begin(a_run())
     exports.take(interval(0))
@@ -62,7 +64,6 @@ def test_an_export_that_fails_costs_its_item_only() -> None:
             super().take(run, item)
 
     sink = Broken()
-    sink.released.set()
     exports = Exports([sink])
     exports.begin(a_run())
     exports.take(Event(at_s=1, kind="stage", text="x"))
@@ -74,7 +75,6 @@ def test_an_export_that_fails_costs_its_item_only() -> None:
 
 def test_events_and_faults_are_handed_over_once() -> None:
     sink = Slow()
-    sink.released.set()
     exports = Exports([sink])
     exports.begin(a_run())
     events = [Event(at_s=1, kind="fault", text="one"), Event(at_s=2, kind="fault", text="two")]
@@ -89,7 +89,6 @@ def test_events_and_faults_are_handed_over_once() -> None:
 
 def test_nothing_is_taken_outside_a_run() -> None:
     sink = Slow()
-    sink.released.set()
     exports = Exports([sink])
     exports.take(interval(0))
     exports.begin(a_run("first"))

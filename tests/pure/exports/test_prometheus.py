@@ -168,9 +168,7 @@ def test_the_protobuf_format_has_the_figures_of_the_text(endpoint: Endpoint) -> 
     assert lines == text
 
 
-def test_native_and_classic_buckets_of_a_histogram_hold_the_same_counts(
-    endpoint: Endpoint,
-) -> None:
+def test_native_and_classic_buckets_of_a_histogram_hold_the_same_counts(endpoint: Endpoint) -> None:
     endpoint.take(a_run(), interval(0))
     named = {family.name: family for family in families(endpoint, CONTENT_TYPE)}
     family = named["pubstorm_latency_seconds"]

@@ -57,13 +57,15 @@ async def started_and_closed(clock: ReferenceClock, host: str) -> None:
 
 
 @pytest.mark.parametrize("engine", [ANSWERS], indirect=True)
-def test_agents_get_its_address_and_its_key(engine: Path) -> None:
+def test_agents_get_its_address_and_its_key_and_it_is_gone_when_it_was_closed(engine: Path) -> None:
     clock = started(engine)
     assert clock.words == ("--reference", "127.0.0.1:40123")
     assert [*map(len, clock.environment.values())] == [64]
     log = engine.with_name("clock.log").read_text()
     assert log.endswith("['--clock', '--listen', '127.0.0.1:0'] 64\n")
     assert clock.environment[KEY_VARIABLE] not in log
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(log.split()[0]), 0)
 
 
 @pytest.mark.parametrize("engine", [ANSWERS], indirect=True)
@@ -75,14 +77,6 @@ def test_an_address_of_ip_6_stands_in_brackets(engine: Path) -> None:
 def test_each_run_has_a_key_of_its_own(engine: Path) -> None:
     one, other = (ReferenceClock(engine, engine.with_name("log")) for _ in range(2))
     assert one.environment != other.environment
-
-
-@pytest.mark.parametrize("engine", [ANSWERS], indirect=True)
-def test_it_is_gone_when_it_was_closed(engine: Path) -> None:
-    started(engine)
-    pid = int(engine.with_name("clock.log").read_text().split()[0])
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
 
 
 @pytest.mark.parametrize("engine", [STAYS], indirect=True)

@@ -127,27 +127,24 @@ def interval(sent: int, received: int, span_s: float = 1.0, agent: int = 0) -> I
     )
 
 
-@pytest.mark.parametrize(("qos", "share"), [(0, 0.15), (1, 0.25), (2, 0.45)])
-def test_the_share_of_the_ceiling_adds_up_what_is_sent_and_received(qos: int, share: float) -> None:
-    found = shares_of_ceilings(plan_of(qos), [interval(20_000, 20_000)], [5000], calibration())
-    assert found.rate == pytest.approx(share)
-    assert found.clients == 0.25
-
-
-def test_the_busiest_second_of_the_busiest_agent_counts() -> None:
-    intervals = [interval(1000, 0), interval(50_000, 0, agent=1), interval(2000, 0)]
-    found = shares_of_ceilings(plan_of(0), intervals, [10, 4000], calibration())
-    assert (found.rate, found.clients) == (0.25, 0.2)
-
-
-def test_a_moment_is_too_short_for_a_rate() -> None:
-    intervals = [interval(1000, 0, span_s=0.001), interval(20_000, 0)]
-    assert shares_of_ceilings(plan_of(0), intervals, [1], calibration()).rate == 0.1
-
-
-def test_a_run_without_intervals_used_nothing() -> None:
-    found = shares_of_ceilings(plan_of(0), [], [], calibration())
-    assert (found.rate, found.clients) == (0, 0)
+@pytest.mark.parametrize(
+    ("qos", "intervals", "connected", "rate", "clients"),
+    [
+        (0, [interval(20_000, 20_000)], [5000], 0.15, 0.25),
+        (1, [interval(20_000, 20_000)], [5000], 0.25, 0.25),
+        (2, [interval(20_000, 20_000)], [5000], 0.45, 0.25),
+        # The busiest second of the busiest agent counts.
+        (0, [interval(1000, 0), interval(50_000, 0, agent=1)], [10, 4000], 0.25, 0.2),
+        # A moment is too short for a rate.
+        (0, [interval(1000, 0, span_s=0.001), interval(20_000, 0)], [1000], 0.1, 0.05),
+        (0, [], [], 0, 0),
+    ],
+)
+def test_the_share_of_the_ceiling_adds_up_what_is_sent_and_received(
+    qos: int, intervals: list[Interval], connected: list[int], rate: float, clients: float
+) -> None:
+    found = shares_of_ceilings(plan_of(qos), intervals, connected, calibration())
+    assert found.rate == pytest.approx(rate) and found.clients == clients
 
 
 SLABINFO = """\

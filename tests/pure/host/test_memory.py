@@ -76,8 +76,6 @@ def test_a_control_group_has_less_and_what_it_cached_counts_as_free(
     assert total_bytes() == 1_000_000
 
 
-def test_a_group_without_a_limit_has_what_the_machine_has(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_group_without_a_limit_has_what_the_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "text_of_group", lambda _: "max\n")
     assert available_bytes() > 10**6

@@ -2,6 +2,7 @@
 
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from pubstorm.host.preflight.need import amount_text
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.descriptors import UNLIMITED
+from tests.kit import golden
 
 HOST = Host(descriptors=20_000, system_descriptors=10**7, ports=28_000, memory_bytes=2**34, cores=4)
 FAR = "mqtt://broker.example"
@@ -98,86 +100,32 @@ def test_a_large_enough_host_meets_every_need() -> None:
     assert short(plan_of(1000), HOST) == {}
 
 
-@pytest.mark.parametrize(
-    ("less", "what", "fix"),
-    [
-        (
-            {"descriptors": 500},
-            "open files of an engine",
-            "ulimit -n 1200, or --set fleet.agents=4",
-        ),
-        (
-            {"descriptors": 500},
-            "open files of a broker",
-            "ulimit -n 1200, or more brokers: raise count in topology.brokers",
-        ),
-        (
-            {"descriptors": 500, "nr_open": 500},
-            "open files that a limit may allow",
-            "sysctl -w fs.nr_open=2048",
-        ),
-        ({"system_descriptors": 100}, "open files of the system", "sysctl -w fs.file-max=4440"),
-        (
-            {"listen_ports": 0},
-            "ports for brokers to listen on",
-            'sysctl -w net.ipv4.ip_local_port_range="32768 60999"',
-        ),
-        (
-            {"user_threads": 100, "user_threads_used": 95},
-            "processes and threads of this user",
-            "ulimit -u 106",
-        ),
-        (
-            {"system_threads": 600, "system_threads_used": 595},
-            "processes and threads of the system",
-            "sysctl -w kernel.threads-max=1024",
-        ),
-        (
-            {"process_ids": 600, "system_threads_used": 595},
-            "processes and threads that have a process id",
-            "sysctl -w kernel.pid_max=1024",
-        ),
-        (
-            {"group_threads": 20, "group_threads_used": 19},
-            "processes and threads of this control group",
-            "raise the container's limit of processes (pids.max), or start fewer brokers",
-        ),
-        (
-            {"ports": 300},
-            "ports from a source address to a target",
-            "--set 'sources=127.0.0.1-127.0.0.5'",
-        ),
-        (
-            {"memory_bytes": 10**6},
-            "memory, about",
-            "play fewer clients, or give the host more memory",
-        ),
-        (
-            {"socket_memory_bytes": 10**5},
-            "memory of TCP sockets, about",
-            'sysctl -w net.ipv4.tcp_mem="128 192 256"',
-        ),
-        (
-            {"tracked_connections": 1500},
-            "connections that the packet filter tracks",
-            "sysctl -w net.netfilter.nf_conntrack_max=2048, or take the run's ports out of "
-            "connection tracking (NOTRACK)",
-        ),
-        (
-            {"accept_backlog": 64},
-            "connections waiting to be accepted",
-            "sysctl -w net.core.somaxconn=128, or connect with less parallelism or at a lower rate",
-        ),
-        (
-            {"syn_backlog": 64},
-            "connections in their handshake",
-            "sysctl -w net.ipv4.tcp_max_syn_backlog=128, or connect with less parallelism or at a "
-            "lower rate",
-        ),
-    ],
+SHORTAGES: tuple[dict[str, Any], ...] = (
+    {"descriptors": 500},
+    {"descriptors": 500, "nr_open": 500},
+    {"system_descriptors": 100},
+    {"listen_ports": 0},
+    {"user_threads": 100, "user_threads_used": 95},
+    {"system_threads": 600, "system_threads_used": 595},
+    {"process_ids": 600, "system_threads_used": 595},
+    {"group_threads": 20, "group_threads_used": 19},
+    {"ports": 300},
+    {"memory_bytes": 10**6},
+    {"socket_memory_bytes": 10**5},
+    {"tracked_connections": 1500},
+    {"accept_backlog": 64},
+    {"syn_backlog": 64},
 )
-def test_what_is_short_comes_with_its_fix(less: dict[str, Any], what: str, fix: str) -> None:
-    assert short(plan_of(1000), replace(HOST, **less))[what].fix == fix
+
+
+def test_what_is_short_comes_with_its_fix() -> None:
+    """The golden file has each host that is short of something, with every fix."""
+    plan, lines = plan_of(1000), []
+    for less in SHORTAGES:
+        lines.append(", ".join(f"{name} {value}" for name, value in less.items()))
+        found = short(plan, replace(HOST, **less)).values()
+        lines += [f"  {need.what}: {need.fix}" for need in found]
+    golden.agree(Path(__file__).with_name("shortages.golden"), "\n".join([*lines, ""]))
 
 
 BRIDGED = """\
@@ -230,8 +178,7 @@ def test_connection_tracking_counts_only_where_it_is_loaded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("connect", "burst"),
-    [("parallelism: 70", 70), ("rate: 2000/s", 200), ("rate: 99000/s", 1000)],
+    ("connect", "burst"), [("parallelism: 70", 70), ("rate: 2000/s", 200), ("rate: 99000/s", 1000)]
 )
 def test_the_backlog_follows_from_how_clients_connect(connect: str, burst: int) -> None:
     plan = plan_of(1000, more=f"stages: [connect: {{{connect}}}]")

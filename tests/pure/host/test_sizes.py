@@ -20,6 +20,7 @@ from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.fleet import Fleet, FleetHost
 
 PORTS = 28_232
+COSTS = Costs.of(None)
 LARGE = FleetHost().model_copy(update={"addresses": 100})
 
 OVER_WEBSOCKET, UNDER_TLS = Layers(websocket=True), Layers(tls=True)
@@ -38,7 +39,7 @@ stages: [{stages or "connect: {rate: 100/s}, hold: 1min"}]
 def sizes(plan: Plan, *, agents: int | None = None, spread: str = "strict", **host: Any) -> Sizes:
     chosen = {"agents": agents, "spread": spread, "host": LARGE.model_copy(update=host)}
     fleet = Fleet(on="ray").model_copy(update=chosen)
-    return sizes_of(plan, fleet, Costs.of(None), PORTS)
+    return sizes_of(plan, fleet, COSTS, PORTS)
 
 
 def row(found: Sizes, what: str) -> Resource:
@@ -154,40 +155,37 @@ def test_pings_and_connections_take_a_few_segments() -> None:
 
 
 def test_publishers_that_send_often_need_no_keep_alive() -> None:
-    costs = Costs.of(None)
     stages = "connect: {rate: 1/s}, publish: 10s, hold: 1s"
 
     def cpu(every: str) -> tuple[float, float]:
         more = f", keep_alive: 10s, publications: [{{topic: t, interval: {every}}}]"
-        _, publish, hold = moments(plan_of(1000, more, stages), costs)
+        _, publish, hold = moments(plan_of(1000, more, stages), COSTS)
         return publish.cpu_s, hold.cpu_s
 
     often, idle = cpu("9s")
-    assert often == pytest.approx(1000 / 9 * costs.sent[0].value / 1e6)
-    assert idle == pytest.approx(1000 / 10 * costs.ping.value / 1e6)
+    assert often == pytest.approx(1000 / 9 * COSTS.sent[0].value / 1e6)
+    assert idle == pytest.approx(1000 / 10 * COSTS.ping.value / 1e6)
     seldom, _ = cpu("100s")
-    assert seldom == pytest.approx(1000 / 100 * costs.sent[0].value / 1e6 + idle)
+    assert seldom == pytest.approx(1000 / 100 * COSTS.sent[0].value / 1e6 + idle)
 
 
 def test_deliveries_count_at_the_lower_qos_and_clients_that_come_back_as_connections() -> None:
-    costs = Costs.of(None)
     more = (
         ", keep_alive: 0s, lifetime: {from: 5s, to: 5s, offline: 5s}, subscriptions: [t], "
         "publications: [{topic: t, rate: 1/s, qos: 1}]"
     )
-    _, publish = moments(plan_of(10, more, "connect: {rate: 1/s}, publish: 10s"), costs)
-    sent = 10 * 0.5 * costs.sent[1].value
-    received = 10 * 0.5 * 10 * costs.received[0].value
-    back = 10 / 10 * (costs.connect.value + costs.sent[1].value)
+    _, publish = moments(plan_of(10, more, "connect: {rate: 1/s}, publish: 10s"), COSTS)
+    sent = 10 * 0.5 * COSTS.sent[1].value
+    received = 10 * 0.5 * 10 * COSTS.received[0].value
+    back = 10 / 10 * (COSTS.connect.value + COSTS.sent[1].value)
     assert publish.cpu_s == pytest.approx((sent + received + back) / 1e6)
 
 
 def test_flapping_clients_send_requests() -> None:
-    costs = Costs.of(None)
     more = ", keep_alive: 0s, subscriptions: [t], flapping: {from: 4s, to: 6s, unsubscribed: 5s}"
-    _, hold = moments(plan_of(1000, more, "connect: {rate: 1/s}, hold: 10s"), costs)
+    _, hold = moments(plan_of(1000, more, "connect: {rate: 1/s}, hold: 10s"), COSTS)
     # 100 clients a second: UNSUBSCRIBE has 7 bytes, SUBSCRIBE 8, UNSUBACK 4 and SUBACK 5.
-    assert hold.cpu_s == pytest.approx(200 * costs.sent[1].value / 1e6)
+    assert hold.cpu_s == pytest.approx(200 * COSTS.sent[1].value / 1e6)
     assert hold.wire.out == pytest.approx(100 * (7 + 8) + 200 * 2 * 66)
     assert hold.wire.into == pytest.approx(100 * (4 + 5) + 200 * 66)
 
@@ -202,21 +200,19 @@ def test_tls_costs_memory_and_handshakes() -> None:
 
 
 def test_a_payload_of_text_is_as_long_as_it_is_when_sent() -> None:
-    costs = Costs.of(None)
     stages = "connect: {rate: 1/s}, publish: 10s"
 
     def out(payload: str) -> float:
         more = f", keep_alive: 0s, publications: [{{topic: t, rate: 1/s, {payload}}}]"
-        return list(moments(plan_of(1, more, stages), costs))[1].wire.out
+        return list(moments(plan_of(1, more, stages), COSTS))[1].wire.out
 
     assert out("payload: 'v={hex 30}'") == out("size: 32B")
 
 
 def test_the_ledger_counts_each_stream_at_each_receiver() -> None:
     more = ", subscriptions: ['t/#'], publications: [{topic: 't/{1..3}', rate: 1/s}]"
-    costs = Costs.of(None)
-    pairs = clients_bytes(plan_of(10, more), costs) - clients_bytes(plan_of(10), costs)
-    assert pairs == 10 * 3 * 10 * costs.pair.value
+    pairs = clients_bytes(plan_of(10, more), COSTS) - clients_bytes(plan_of(10), COSTS)
+    assert pairs == 10 * 3 * 10 * COSTS.pair.value
 
 
 def test_what_is_not_known_is_said() -> None:
@@ -297,7 +293,7 @@ fleet: {on: ray}
 def test_hosts_of_brokers_are_counted_by_label() -> None:
     scenario = parse_scenario(PLACED, "s.yaml")
     plan = provisional_plan(scenario)
-    found = {h.label: h for h in server_hosts(scenario.topology, plan, Costs.of(None), 8 * 10**9)}
+    found = {h.label: h for h in server_hosts(scenario.topology, plan, COSTS, 8 * 10**9)}
     assert (found["broker"].brokers, found["broker"].hosts) == (1, 2)
     assert found["broker"].largest == 2_000_000
     assert (found["rabbits"].brokers, found["rabbits"].hosts) == (2, 2)

@@ -18,6 +18,7 @@ from pubstorm.host.keys.psk import new_keys, psk_text
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import load_scenario, parse_scenario
 from pubstorm.scenario.topology import Mosquitto
+from tests.kit import golden
 
 BASE = """\
 target: mqtts://broker
@@ -48,12 +49,6 @@ def tls_of(text: str, file: str = "s.yaml") -> Tls:
     tls = plan_of(text, file).populations[0].tls
     assert tls is not None
     return tls
-
-
-def problems(text: str) -> list[str]:
-    with pytest.raises(ScenarioError) as caught:
-        parse_scenario(text, "s.yaml")
-    return [str(problem) for problem in caught.value.problems]
 
 
 @pytest.mark.parametrize(
@@ -123,83 +118,47 @@ def test_paths_are_from_the_folder_of_the_scenario() -> None:
     assert isinstance(broker, Mosquitto) and broker.binary == "/some/bin/x"
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        (
-            with_tls("{}").replace("mqtts", "mqtt"),
-            "s.yaml:7: populations.device.tls: found tls, and no target that is under TLS",
-        ),
-        (
-            with_tls("{certificate: a}"),
-            "s.yaml:7: populations.device.tls.certificate: found certificate without key, needed "
-            "are both or neither",
-        ),
-        (
-            with_tls("{key: a}"),
-            "s.yaml:7: populations.device.tls.key: found key without certificate, needed are both "
-            "or neither",
-        ),
-        (
-            with_tls("{psk: {file: k}, certificate: c, key: k}"),
-            "s.yaml:7: populations.device.tls.certificate: found certificate and psk, allowed is "
-            "one of them",
-        ),
-        (
-            with_tls("{psk: {file: k}, verify: false}"),
-            "s.yaml:7: populations.device.tls.verify: found verify and psk, allowed is one of them",
-        ),
-        (
-            with_tls('{min_version: "1.3", max_version: "1.2"}'),
-            "s.yaml:7: populations.device.tls.min_version: found 1.3, allowed is at most "
-            "max_version: 1.2",
-        ),
-        (
-            OURS.replace("mosquitto", "embedded"),
-            "s.yaml:1: topology.brokers.main.tls: found tls with kind embedded, allowed with "
-            "kind mosquitto",
-        ),
-        (
-            OURS.replace("tls: psk}", "tls: psk}, other: {kind: mosquitto, tls: server}"),
-            "s.yaml:1: topology.brokers.other.tls: found server beside psk, allowed are psk alone, "
-            "or server and mutual",
-        ),
-    ],
+TEXTS = (
+    BASE,
+    with_tls('{ca: /ca, min_version: "1.3"}'),
+    with_tls('{verify: false, certificate: "/{n}.crt", key: "/{n}.key"}'),
+    with_tls("{psk: {file: /k}}"),
+    OURS,
+    OURS.replace("psk", "mutual"),
+    with_tls("{}").replace("mqtts", "mqtt"),
+    with_tls("{certificate: a}"),
+    with_tls("{key: a}"),
+    with_tls("{psk: {file: k}, certificate: c, key: k}"),
+    with_tls("{psk: {file: k}, verify: false}"),
+    with_tls('{min_version: "1.3", max_version: "1.2"}'),
+    OURS.replace("mosquitto", "embedded"),
+    OURS.replace("tls: psk}", "tls: psk}, other: {kind: mosquitto, tls: server}"),
 )
-def test_what_does_not_go_together_is_a_problem_with_its_line(text: str, problem: str) -> None:
-    assert problem in problems(text)
+
+
+def in_words(text: str) -> list[str]:
+    """The words of a plan about TLS, or the problems of its scenario."""
+    try:
+        scenario = parse_scenario(text, "s.yaml")
+    except ScenarioError as error:
+        return [str(problem) for problem in error.problems]
+    words = plan_in_words(scenario, provisional_plan(scenario))
+    return [line for line in words if "connects under" in line]
+
+
+def test_a_plan_says_tls_in_words_and_what_does_not_go_together_is_a_problem() -> None:
+    lines = []
+    for text in TEXTS:
+        first, *rest = text.splitlines()
+        lines += ["; ".join([first, *(line.strip() for line in rest if "tls:" in line)])]
+        lines += [f"  {line.strip()}" for line in in_words(text)]
+    golden.agree(Path(__file__).with_name("tls.golden"), "\n".join([*lines, ""]))
 
 
 def test_plain_brokers_and_such_under_tls_go_together() -> None:
     text = OURS.replace("tls: psk}", "tls: server}, b: {kind: mosquitto, tls: mutual, count: 2}")
     text = text.replace("main:", "plain: {kind: embedded}, main:")
     assert [target.tls for target in plan_of(text).targets] == [False, True, True, True]
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (BASE, "TLS 1.2 to 1.3, the broker verified by authorities of the system"),
-        (with_tls('{ca: /ca, min_version: "1.3"}'), "TLS 1.3, the broker verified by /ca"),
-        (
-            with_tls('{verify: false, certificate: "/{n}.crt", key: "/{n}.key"}'),
-            "TLS 1.2 to 1.3, the broker not verified, client certificates /{n}.crt",
-        ),
-        (
-            with_tls("{psk: {file: /k}}"),
-            "TLS 1.2 to 1.3, pre-shared keys of /k, identity dev-{n}",
-        ),
-        (OURS, "TLS 1.2 to 1.3, pre-shared keys made by the run"),
-        (
-            OURS.replace("psk", "mutual"),
-            "TLS 1.2 to 1.3, the broker verified by authorities made by the run, client "
-            "certificates made by the run",
-        ),
-    ],
-)
-def test_a_plan_says_tls_in_words(text: str, words: str) -> None:
-    lines = list(plan_in_words(parse_scenario(text, "s.yaml"), plan_of(text)))
-    assert f"    connects under {words}" in lines
 
 
 def complaints(folder: Path, tls: str) -> list[tuple[str, str]]:

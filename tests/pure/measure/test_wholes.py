@@ -97,24 +97,21 @@ def test_counts_of_shares_add_up_in_the_whole() -> None:
 
 def test_the_maximum_of_a_sum_is_not_the_sum_of_maxima() -> None:
     run = assembly()
-    shares = run.populations()
+    shares, whole = run.populations(), run.wholes()["device"]
     names = ("device/rest", "device/brief", "device/slow")
     assert [shares[name].connected_max for name in names] == [70, 10, 20]
-    assert run.wholes()["device"].connected_max == 95
-    assert run.wholes()["device"].asked_max == 100
-
-
-def test_who_is_offline_was_ready_before() -> None:
-    brief = assembly().populations()["device/brief"]
+    assert (whole.connected_max, whole.asked_max) == (95, 100)
+    brief = shares["device/brief"]
+    # Clients that are offline were ready before.
     assert (brief.ready_max, brief.offline_max, brief.reached_max, brief.lives) == (10, 5, 10, True)
 
 
 def test_stages_have_sums_too() -> None:
     load = assembly().stages()[1]
     assert set(load.populations) == {"device/rest", "device/brief", "device/slow", "backend"}
-    assert load.wholes["device"].sent_total == 95 * SECONDS
-    assert load.wholes["device"].left_total == 5 * SECONDS // 2
-    assert load.wholes["device"].sent_per_s == pytest.approx(95)
+    whole = load.wholes["device"]
+    assert (whole.sent_total, whole.left_total) == (95 * SECONDS, 5 * SECONDS // 2)
+    assert whole.sent_per_s == pytest.approx(95)
 
 
 def test_receivers_with_lives_are_excluded_in_publish_stages() -> None:

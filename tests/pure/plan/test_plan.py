@@ -88,13 +88,7 @@ def test_poisson_arrivals_reach_the_plan_and_are_described_in_words() -> None:
 
 @pytest.mark.parametrize(
     ("clients", "targets", "sources"),
-    [
-        (10_000, 1, 0),
-        (10_001, 1, 2),
-        (60_000, 1, 6),
-        (40_000, 4, 0),
-        (60_000, 4, 2),
-    ],
+    [(10_000, 1, 0), (10_001, 1, 2), (60_000, 1, 6), (40_000, 4, 0), (60_000, 4, 2)],
 )
 def test_loopback_targets_get_as_many_sources_as_their_clients_need(
     clients: int, targets: int, sources: int

@@ -34,8 +34,7 @@ def test_rows_are_compiled_with_the_first_number(tmp_path: Path) -> None:
     ]
     payload = device.publications[0].payload
     assert payload == TextPayload(
-        template='{{"id":"{row.serial}","t":{random 20.0..30.0},"note":"{row.note}"}}',
-        is_json=True,
+        template='{{"id":"{row.serial}","t":{random 20.0..30.0},"note":"{row.note}"}}', is_json=True
     )
 
 

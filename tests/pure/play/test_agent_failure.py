@@ -45,11 +45,7 @@ def plan_of(*actions: Any, **changes: Any) -> Plan:
     only subscribes."""
     plan, subscriptions = planned("well", *actions), (Subscription(filter="up", qos=0),)
     devices = plan.populations[0].model_copy(
-        update={
-            "subscriptions": subscriptions,
-            "publications": (PUBLICATION,),
-            **changes,
-        }
+        update={"subscriptions": subscriptions, "publications": (PUBLICATION,), **changes}
     )
     single = plan.populations[0].model_copy(
         update={"name": "single", "clients": 1, "subscriptions": subscriptions}
@@ -170,9 +166,7 @@ def test_a_run_ends_when_no_publisher_is_left(stage: int) -> None:
     ],
 )
 def test_another_engine_comes_to_where_the_run_is(
-    actions: tuple[Any, ...],
-    stage: int,
-    entered: list[int],
+    actions: tuple[Any, ...], stage: int, entered: list[int]
 ) -> None:
     plan = plan_of(*actions)
     # Where it was the only one, the connect stage waits for the next.

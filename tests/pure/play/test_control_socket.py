@@ -34,10 +34,15 @@ def with_a_run(directory: Path, act: Callable[[], None]) -> list[str]:
     return notes
 
 
-def test_an_answer_comes_back(tmp_path: Path) -> None:
+def answered(directory: Path, words: str) -> list[str]:
+    """Asks a run; the answer and what the run noted."""
     answers: list[str] = []
-    with_a_run(tmp_path, lambda: answers.append(ask(tmp_path, "add 500 late")))
-    assert answers == ["did add 500 late"]
+    notes = with_a_run(directory, lambda: answers.append(ask(directory, words)))
+    return answers + notes
+
+
+def test_an_answer_comes_back(tmp_path: Path) -> None:
+    assert answered(tmp_path, "add 500 late") == ["did add 500 late"]
 
 
 def test_a_refusal_comes_back_with_its_hint(tmp_path: Path) -> None:
@@ -59,9 +64,7 @@ def test_only_the_owner_can_open_it_and_it_is_gone_afterwards(tmp_path: Path) ->
 def test_a_directory_with_a_long_path_has_one_too(tmp_path: Path) -> None:
     deep = tmp_path / ("long" * 30) / ("longer" * 20)
     deep.mkdir(parents=True)
-    answers: list[str] = []
-    assert with_a_run(deep, lambda: answers.append(ask(deep, "yes"))) == []
-    assert answers == ["did yes"]
+    assert answered(deep, "yes") == ["did yes"]
 
 
 def test_descriptors_are_given_back(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,9 @@ from pubstorm.topology.adapters import ADAPTERS, CommandBroker, mosquitto, nats,
 from pubstorm.topology.broker import BrokerProcess, Place
 from pubstorm.topology.observer import Login
 from tests.kit.ports import free_port
+from tests.kit.serving import until
 from tests.system.topology.clients import ANONYMOUS, client
 
-DEADLINE_S = 60.0
 PROGRAMS: Mapping[str, Callable[[], str | None]] = {
     "embedded": lambda: "built",
     "mosquitto": mosquitto.find_mosquitto,
@@ -48,26 +48,21 @@ def place_of(kind: str, folder: Path, **more: Any) -> Place:
     return Place(name="b-0", folder=folder / "b-0", command=command, **more)
 
 
-def with_broker(place: Place, kind: str, use: Callable[[BrokerProcess], Any]) -> None:
-    """Starts a broker, uses it and stops it; nothing of it is left."""
-
-    async def run() -> None:
-        broker = ADAPTERS[kind](place)
-        process_tree: set[int] = set()
-        try:
-            await broker.start()
-            process_tree = process_tree_of(broker.pid)
-            used = use(broker)
-            if isinstance(used, Coroutine):
-                await used
-            process_tree |= process_tree_of(broker.pid)
-        finally:
-            await broker.stop()
-            await broker.stop()
-        assert process_tree and not process_tree & living()
-        assert not listens(broker.port)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def started(place: Place, kind: str) -> AsyncIterator[BrokerProcess]:
+    """A broker that is up; nothing of it is left afterwards, and a stop may be repeated."""
+    broker = ADAPTERS[kind](place)
+    process_tree: set[int] = set()
+    try:
+        await broker.start()
+        process_tree = process_tree_of(broker.pid)
+        yield broker
+        process_tree |= process_tree_of(broker.pid)
+    finally:
+        await broker.stop()
+        await broker.stop()
+    assert process_tree and not process_tree & living()
+    assert not listens(broker.port)
 
 
 def living() -> set[int]:
@@ -117,24 +112,18 @@ def passes_messages(
             sender.publish("to/me", b"hello")
             return publisher == subscriber or not receiver.messages.empty()
 
-        wait_until(comes)
+        until(comes)
         assert receiver.next()[:2] == ("to/me", b"hello")
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, "it never came to hold"
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_broker_serves_clients_and_comes_back_where_it_was(kind: str, tmp_path: Path) -> None:
+async def test_a_broker_serves_clients_and_comes_back_where_it_was(
+    kind: str, tmp_path: Path
+) -> None:
     """RabbitMQ federates virtual hosts in both directions."""
     port = free_port()
     more = {"federation": Federation(vhosts=2, direction="both")} if kind == "rabbitmq" else {}
-
-    async def use(broker: BrokerProcess) -> None:
+    async with started(place_of(kind, tmp_path, port=port, **more), kind) as broker:
         assert broker.port == port
         assert (broker.version != "") == (kind != "command")
         await asyncio.to_thread(passes_messages, broker)
@@ -143,30 +132,22 @@ def test_a_broker_serves_clients_and_comes_back_where_it_was(kind: str, tmp_path
         pid, process_tree = broker.pid, process_tree_of(broker.pid)
         broker.send(signal.SIGKILL)
         assert "signal 9" in await broker.ending()
-        await asyncio.to_thread(wait_until, lambda: not process_tree & living())
+        await asyncio.to_thread(until, lambda: not process_tree & living())
         await broker.restart()
         assert broker.port == port and broker.pid != pid
         await asyncio.to_thread(passes_messages, broker)
 
-    with_broker(place_of(kind, tmp_path, port=port, **more), kind, use)
-
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_taken_port_is_an_error_and_leaves_nothing(kind: str, tmp_path: Path) -> None:
+async def test_a_taken_port_is_an_error_and_leaves_nothing(kind: str, tmp_path: Path) -> None:
     with socket.socket() as other:
         # This socket does not listen: only the broker could accept connections.
         other.bind(("127.0.0.1", 0))
-        place = place_of(kind, tmp_path, port=other.getsockname()[1])
-
-        async def run() -> None:
-            broker = ADAPTERS[kind](place)
-            with pytest.raises(TopologyError, match="broker b-0"):
-                await broker.start()
-            assert not process_tree_of(broker.pid) & living()
-            if kind != "command":
-                assert broker.port_was_taken()
-
-        asyncio.run(run())
+        broker = ADAPTERS[kind](place_of(kind, tmp_path, port=other.getsockname()[1]))
+        with pytest.raises(TopologyError, match="broker b-0"):
+            await broker.start()
+        assert not process_tree_of(broker.pid) & living()
+        assert kind == "command" or broker.port_was_taken()
 
 
 STARTS_AND_WAITS = """\
@@ -203,31 +184,25 @@ def test_a_broker_ends_with_a_pubstorm_that_is_killed(kind: str, tmp_path: Path)
     finally:
         pubstorm.kill()
         pubstorm.communicate()
-    wait_until(lambda: not process_tree & living())
+    until(lambda: not process_tree & living())
     assert not listens(port)
 
 
-def test_a_start_of_rabbitmq_that_failed_is_explained_by_its_first_error(tmp_path: Path) -> None:
+async def test_a_start_of_rabbitmq_that_failed_is_explained_by_its_first_error(
+    tmp_path: Path,
+) -> None:
     place = place_of("rabbitmq", tmp_path, settings={"no.such.setting": 1})
-
-    async def run() -> None:
-        with pytest.raises(TopologyError) as caught:
-            await ADAPTERS["rabbitmq"](place).start()
-        assert "no.such.setting" in str(caught.value.hint)
-
-    asyncio.run(run())
+    with pytest.raises(TopologyError) as caught:
+        await ADAPTERS["rabbitmq"](place).start()
+    assert "no.such.setting" in str(caught.value.hint)
 
 
-def test_what_a_command_starts_is_gone_with_it(
+async def test_what_a_command_starts_is_gone_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A shell that does not hand on signals, and a child that left its session."""
     monkeypatch.setattr(CommandBroker, "stop_grace_s", 0.1)
     place = place_of("command", tmp_path)
-    program = " ".join(place.command)
-    script = f"setsid {program} & trap '' TERM; sleep 1000 & wait $!; wait"
-    with_broker(
-        replace(place, command=("sh", "-c", script)),
-        "command",
-        lambda broker: passes_messages(broker),
-    )
+    script = f"setsid {' '.join(place.command)} & trap '' TERM; sleep 1000 & wait $!; wait"
+    async with started(replace(place, command=("sh", "-c", script)), "command") as broker:
+        await asyncio.to_thread(passes_messages, broker)

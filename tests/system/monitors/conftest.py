@@ -3,6 +3,7 @@ to wait for a reading."""
 
 from __future__ import annotations
 
+import shutil
 import socket
 import subprocess
 import sys
@@ -18,10 +19,16 @@ from tests.kit.ports import free_port
 from tests.kit.serving import until
 
 Readings = dict[str, float]
+BrokerMaker = Callable[..., Target]
+ChildMaker = Callable[[str], "subprocess.Popen[str]"]
+
+BUSY = "print('ready', flush=True)\nwhile True: pass"
+WAITING = "import sys; print('ready', flush=True); sys.stdin.read()"
+"""Programs for `child`."""
 
 
 @pytest.fixture
-def mosquitto(tmp_path: Path) -> Iterator[Callable[..., Target]]:
+def mosquitto(tmp_path: Path) -> Iterator[BrokerMaker]:
     """Starts brokers with settings; they are gone after the test."""
     binary = find_mosquitto()
     if binary is None:
@@ -45,7 +52,7 @@ def mosquitto(tmp_path: Path) -> Iterator[Callable[..., Target]]:
 
 
 @pytest.fixture
-def child() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+def child() -> Iterator[ChildMaker]:
     """Starts Python programs, each given as text, which say a line when they are ready; they are
     gone after the test, with what they started."""
     started: list[subprocess.Popen[str]] = []
@@ -68,47 +75,39 @@ def child() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
         process.communicate()
 
 
-@pytest.fixture
-def read_until() -> Callable[..., Readings]:
+def read(monitor: Monitor) -> Readings:
+    """Values of one reading by metric."""
+    return {reading.metric: reading.value for reading in monitor.read()}
+
+
+def read_until(monitor: Monitor, *metrics: str) -> Readings:
     """Reads a monitor until it has yielded some metrics. Returns the latest value of each."""
+    found: Readings = {}
 
-    def read(monitor: Monitor, *metrics: str) -> Readings:
-        found: Readings = {}
+    def complete() -> bool:
+        found.update(read(monitor))
+        return found.keys() >= {*metrics}
 
-        def complete() -> bool:
-            found.update({reading.metric: reading.value for reading in monitor.read()})
-            return found.keys() >= {*metrics}
-
-        until(complete)
-        return found
-
-    return read
+    until(complete)
+    return found
 
 
-@pytest.fixture
-def problem_of() -> Callable[[Monitor], str]:
+def problem_of(monitor: Monitor) -> str:
     """Reads a monitor until it has a problem; its words."""
 
-    def read(monitor: Monitor) -> str:
-        found: list[str] = []
+    def failed() -> str:
+        try:
+            read(monitor)
+        except MonitorError as error:
+            return str(error)
+        return ""
 
-        def failed() -> bool:
-            try:
-                list(monitor.read())
-            except MonitorError as error:
-                found.append(str(error))
-            return bool(found)
-
-        until(failed)
-        return found[0]
-
-    return read
+    return str(until(failed))
 
 
-@pytest.fixture
-def eventually() -> Callable[[Callable[[], bool]], None]:
-    """Waits until something holds, and fails where it never does."""
-    return until
+def needs_perf() -> None:
+    if shutil.which("perf") is None:
+        pytest.skip("perf is not installed (apt-get install linux-perf)")
 
 
 def answers(port: int) -> bool:

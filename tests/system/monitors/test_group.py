@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import psutil
 import pytest
@@ -12,20 +11,12 @@ from pubstorm.host.members import LocalProcesses, members_of
 from pubstorm.host.proc import HOST_BYTES
 from pubstorm.measure.monitors import choice
 from pubstorm.measure.monitors.choice import GroupMonitor, GroupPart
-
-ChildMaker = Callable[[str], subprocess.Popen[str]]
-Eventually = Callable[[Callable[[], bool]], None]
-
-BUSY = "print('ready', flush=True)\nwhile True: pass"
-WAITING = "import sys; print('ready', flush=True); sys.stdin.read()"
+from tests.kit.serving import until
+from tests.system.monitors.conftest import BUSY, WAITING, ChildMaker, read
 
 
 def monitor(pids: Sequence[int]) -> GroupMonitor:
     return GroupMonitor("boxes", [GroupPart(LocalProcesses(), lambda: pids)])
-
-
-def read(watched: GroupMonitor) -> dict[str, float]:
-    return {reading.metric: reading.value for reading in watched.read()}
 
 
 @pytest.fixture(autouse=True)
@@ -46,14 +37,12 @@ def test_the_members_of_a_group_are_added_up(child: ChildMaker) -> None:
     assert 0 < one.memory.private < one.memory.resident < one.memory.virtual
 
 
-def test_cpu_never_falls_when_members_end_and_others_come(
-    child: ChildMaker, eventually: Eventually
-) -> None:
+def test_cpu_never_falls_when_members_end_and_others_come(child: ChildMaker) -> None:
     busy, waiting = child(BUSY), child(WAITING)
     pids = [busy.pid, waiting.pid]
     watched = monitor(pids)
     assert "cpu" not in read(watched)
-    eventually(lambda: read(watched)["cpu_user"] > 0)
+    until(lambda: read(watched)["cpu_user"] > 0)
     busy.kill()
     busy.wait()
     ended = read(watched)

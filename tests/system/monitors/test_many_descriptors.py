@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from pubstorm.contract.target import Target
 from pubstorm.measure.monitors.sys_topics import SysTopicsMonitor
 from pubstorm.play.clean_start.observer import Deadline, Observer
 from pubstorm.topology.observer import ANONYMOUS
+from tests.system.monitors.conftest import BrokerMaker, read_until
 
 SELECT_TAKES = 1024
 
@@ -33,11 +33,7 @@ def no_low_descriptor() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_broker_is_observed(
-    mosquitto: Callable[..., Target],
-    read_until: Callable[..., dict[str, float]],
-    request: pytest.FixtureRequest,
-) -> None:
+def test_a_broker_is_observed(mosquitto: BrokerMaker, request: pytest.FixtureRequest) -> None:
     """Its figures are read, and stale state is looked for."""
     target = mosquitto()
     request.getfixturevalue("no_low_descriptor")

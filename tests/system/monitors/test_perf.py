@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,11 +15,10 @@ from pubstorm.result import ProfileResult
 from pubstorm.scenario.monitors import Process
 from tests.kit import made
 from tests.kit.made import SECOND_NS
+from tests.system.monitors.conftest import BUSY, ChildMaker, needs_perf
 
-ChildMaker = Callable[[str], subprocess.Popen[str]]
 NO_PROCESS = 2**22
 """No process has it: it is beyond the largest id."""
-BUSY = "print('ready', flush=True)\nwhile True: pass"
 SCRIPT = """\
 mosquitto
 \tffffffff8110a2b4 finish_task_switch.isra.0 ([kernel.kallsyms])
@@ -52,14 +48,8 @@ def profiled(folder: Path, pid: int, *stages: int, after_ns: int = 0) -> Profile
     """The profile of stage 1 of two, of which some are entered. On a busy machine perf takes a
     second until it samples."""
     played = plan(HoldAction(duration_ns=SECOND_NS), PublishAction(duration_ns=3 * SECOND_NS))
-    spec = ProfileSpec(
-        broker="broker-0",
-        process=Process(pid=pid),
-        stage=1,
-        after_ns=after_ns,
-        duration_ns=10 * SECOND_NS,
-        frequency=199,
-    )
+    length = {"after_ns": after_ns, "duration_ns": 10 * SECOND_NS}
+    spec = ProfileSpec("broker-0", Process(pid=pid), stage=1, frequency=199, **length)
 
     async def run() -> ProfileResult:
         profiler = Profiler(spec, played, Perf(folder / "profile", spec.frequency, ()))
@@ -165,8 +155,3 @@ def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
 
     with pytest.raises(PerfError, match=r"cannot write .*profile: Not a directory"):
         asyncio.run(prepare())
-
-
-def needs_perf() -> None:
-    if shutil.which("perf") is None:
-        pytest.skip("perf is not installed (apt-get install linux-perf)")

@@ -7,7 +7,6 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -18,12 +17,9 @@ from pubstorm.host.members import LocalProcesses
 from pubstorm.measure.monitors import MonitorError, process
 from pubstorm.measure.monitors.process import ProcessMonitor, find
 from pubstorm.scenario.monitors import Process
+from tests.kit.serving import until
+from tests.system.monitors.conftest import BUSY, WAITING, ChildMaker, read
 
-ChildMaker = Callable[[str], subprocess.Popen[str]]
-Eventually = Callable[[Callable[[], bool]], None]
-
-BUSY = "print('ready', flush=True)\nwhile True: pass"
-WAITING = "import sys; print('ready', flush=True); sys.stdin.read()"
 PARENT = f"""
 import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", {WAITING!r}], stdin=sys.stdin, stdout=-1)
@@ -42,10 +38,6 @@ def monitor(**wanted: object) -> ProcessMonitor:
     return ProcessMonitor("it", Process.model_validate(wanted), LocalProcesses())
 
 
-def read(watched: ProcessMonitor) -> dict[str, float]:
-    return {reading.metric: reading.value for reading in watched.read()}
-
-
 def test_a_process_is_watched_with_its_children(child: ChildMaker) -> None:
     parent = psutil.Process(child(PARENT).pid)
     family = [parent, *parent.children()]
@@ -56,7 +48,7 @@ def test_a_process_is_watched_with_its_children(child: ChildMaker) -> None:
 
 
 def test_cpu_is_the_share_of_a_core_since_the_last_reading(
-    child: ChildMaker, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+    child: ChildMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy = child(f"import threading\nthreading.Thread(target=input).start()\n{BUSY}")
     watched = monitor(pid=busy.pid)
@@ -64,7 +56,7 @@ def test_cpu_is_the_share_of_a_core_since_the_last_reading(
     times = psutil.Process(busy.pid).cpu_times
     before_s = times().user
     # The kernel counts CPU time in hundredths of a second.
-    eventually(lambda: times().user > before_s + 0.5)
+    until(lambda: times().user > before_s + 0.5)
     found = read(watched)
     assert found["cpu"] == pytest.approx(found["cpu_user"] + found["cpu_system"], abs=2e-4)
     assert 0 < found["cpu_user"] <= 1.1
@@ -151,15 +143,13 @@ def test_a_name_must_be_that_of_one_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reaped", [True, False])
-def test_the_end_of_a_process_is_reported_once(
-    child: ChildMaker, eventually: Eventually, reaped: bool
-) -> None:
+def test_the_end_of_a_process_is_reported_once(child: ChildMaker, reaped: bool) -> None:
     """A zombie has ended too."""
     started = child(WAITING)
     watched = monitor(pid=started.pid)
     assert read(watched)
     started.kill()
-    eventually(lambda: psutil.Process(started.pid).status() == psutil.STATUS_ZOMBIE)
+    until(lambda: psutil.Process(started.pid).status() == psutil.STATUS_ZOMBIE)
     if reaped:
         started.wait()
     with pytest.raises(MonitorError, match=f"process {started.pid} has ended"):
@@ -167,14 +157,12 @@ def test_the_end_of_a_process_is_reported_once(
     assert read(watched) == {}
 
 
-def test_a_process_that_is_followed_goes_on_under_another_id(
-    child: ChildMaker, eventually: Eventually
-) -> None:
+def test_a_process_that_is_followed_goes_on_under_another_id(child: ChildMaker) -> None:
     first = child(BUSY)
     now = {"pid": first.pid}
     watched = ProcessMonitor("it", lambda: now["pid"], LocalProcesses())
     read(watched)
-    eventually(lambda: read(watched).get("cpu", 0) > 0)
+    until(lambda: read(watched).get("cpu", 0) > 0)
     first.kill()
     first.wait()
     assert read(watched) == {}, "only the program that started it can report that"

@@ -14,17 +14,10 @@ from pubstorm.measure.monitors.redis import RedisMonitor
 from pubstorm.topology.services.redis import configuration, find_redis
 from tests.kit.ports import free_port
 from tests.kit.serving import until
-from tests.system.monitors.conftest import answers
+from tests.system.monitors.conftest import BrokerMaker, answers, read
 
 Starter = Callable[[], "subprocess.Popen[bytes]"]
-OF_ITSELF = {
-    "used_memory_bytes",
-    "connections",
-    "commands_per_s",
-    "evicted",
-    "rejected",
-    "keys",
-}
+OF_ITSELF = {"used_memory_bytes", "connections", "commands_per_s", "evicted", "rejected", "keys"}
 
 
 @pytest.fixture
@@ -54,20 +47,16 @@ def start(tmp_path: Path, port: int) -> Iterator[Starter]:
         process.wait()
 
 
-def readings(monitor: RedisMonitor) -> dict[str, float]:
-    return {reading.metric: reading.value for reading in monitor.read()}
-
-
 def test_it_says_what_is_in_it_and_what_it_uses(start: Starter, port: int) -> None:
     start()
     with Redis(port=port, db=3) as redis:
         redis.mset({f"key-{n}": n for n in range(7)})
         monitor = RedisMonitor("redis", f"redis://127.0.0.1:{port}/0", with_process=True)
         monitor.start()
-        found = readings(monitor)
+        found = read(monitor)
         monitor.stop()
         of_itself = RedisMonitor("redis", f"redis://127.0.0.1:{port}/0", with_process=False)
-        assert {*readings(of_itself)} == OF_ITSELF, "its process is not read twice"
+        assert {*read(of_itself)} == OF_ITSELF, "its process is not read twice"
         of_itself.stop()
     assert {*found} == {*OF_ITSELF, "rss_bytes", "cpu", "cpu_user", "cpu_system"}
     assert (found["keys"], found["connections"], found["evicted"]) == (7, 2, 0)
@@ -78,20 +67,19 @@ def test_it_says_what_is_in_it_and_what_it_uses(start: Starter, port: int) -> No
 def test_one_that_goes_away_and_comes_back_is_read_again(start: Starter, port: int) -> None:
     process = start()
     monitor = RedisMonitor("redis", f"redis://127.0.0.1:{port}/0", with_process=True)
-    assert readings(monitor)["keys"] == 0
+    assert read(monitor)["keys"] == 0
     process.kill()
     process.wait()
     with pytest.raises(MonitorError, match="closed the connection"):
-        readings(monitor)
+        read(monitor)
     with pytest.raises(MonitorError, match="cannot be reached: connection refused"):
-        readings(monitor)
+        read(monitor)
     start()
-    assert readings(monitor)["keys"] == 0
+    assert read(monitor)["keys"] == 0
     monitor.stop()
 
 
-def test_what_is_no_redis_is_reported(mosquitto: Callable[..., object]) -> None:
-    broker = mosquitto()
-    url = f"redis://127.0.0.1:{getattr(broker, 'port', 0)}"
+def test_what_is_no_redis_is_reported(mosquitto: BrokerMaker) -> None:
+    url = f"redis://127.0.0.1:{mosquitto().port}"
     with pytest.raises(MonitorError, match="Redis at redis://127"):
-        readings(RedisMonitor("redis", url, with_process=True))
+        read(RedisMonitor("redis", url, with_process=True))

@@ -6,10 +6,8 @@ import asyncio
 import contextlib
 import http.client
 import os
-import shutil
 import socket
 import ssl
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,38 +17,40 @@ import psutil
 import pytest
 
 from pubstorm.host.keys.authority import Authority, Validity
-from pubstorm.measure.monitors import MonitorError, Reading
+from pubstorm.measure.monitors import Monitor, MonitorError
 from pubstorm.measure.monitors.perf import Profile
 from pubstorm.measure.monitors.remote import client, server
 from pubstorm.measure.monitors.remote.client import Endpoint, RemotePerf, remote_monitors
 from pubstorm.measure.monitors.remote.server import MonitorServer
 from pubstorm.scenario.monitors import Process, Remote
 from tests.kit.ports import free_port
+from tests.kit.serving import until
+from tests.system.monitors.conftest import BUSY, WAITING, ChildMaker, needs_perf, read
 
-ChildMaker = Callable[[str], subprocess.Popen[str]]
-Eventually = Callable[[Callable[[], bool]], None]
 Serve = Callable[..., str]
-
 TOKEN = "0123456789abcdef"
-BUSY = "print('ready', flush=True)\nwhile True: pass"
-WAITING = "import sys; print('ready', flush=True); sys.stdin.read()"
+
+
+@contextlib.contextmanager
+def serving(
+    port: int = 0, token: str | None = None, context: ssl.SSLContext | None = None
+) -> Iterator[str]:
+    """A server; its address."""
+    made = MonitorServer(("127.0.0.1", port), socket.AF_INET, token, context)
+    thread = threading.Thread(target=made.serve)
+    thread.start()
+    try:
+        yield f"http{'s' if context else ''}://127.0.0.1:{made.server_address[1]}"
+    finally:
+        made.end()
+        thread.join()
 
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Starts servers; their addresses."""
+    """Starts servers with a token and TLS, if wanted; their addresses."""
     with contextlib.ExitStack() as started:
-
-        def start(token: str | None = None, context: ssl.SSLContext | None = None) -> str:
-            made = MonitorServer(("127.0.0.1", 0), socket.AF_INET, token, context)
-            thread = threading.Thread(target=made.serve)
-            thread.start()
-            started.callback(thread.join)
-            started.callback(made.end)
-            scheme = "http" if context is None else "https"
-            return f"{scheme}://127.0.0.1:{made.server_address[1]}"
-
-        yield start
+        yield lambda *secrets: started.enter_context(serving(0, *secrets))
 
 
 @pytest.fixture
@@ -110,36 +110,37 @@ def has_child(name: str) -> bool:
     return False
 
 
-def values(readings: list[Reading]) -> dict[str, float]:
-    return {reading.metric: reading.value for reading in readings}
+def host_at(url: str, **keys: object) -> Monitor:
+    """The monitor of a host whose processes are not looked at."""
+    (host,) = remote_monitors("cloud", remote(url, **keys))
+    return host
 
 
-def test_process_and_host_are_read_as_on_this_machine(
-    serve: Serve, child: ChildMaker, eventually: Eventually
-) -> None:
+def test_process_and_host_are_read_as_on_this_machine(serve: Serve, child: ChildMaker) -> None:
     busy = child(BUSY)
     process, host = remote_monitors("cloud", remote(serve(), process={"pid": busy.pid}))
     assert (process.source, host.source) == ("cloud", "host-cloud")
     process.start()
     host.start()
-    eventually(lambda: values([*process.read()])["cpu_user"] > 0.2)
-    found = values([*process.read()])
+    until(lambda: read(process)["cpu_user"] > 0.2)
+    found = read(process)
     assert found["processes"] == found["threads"] == 1
     assert found["rss_bytes"] > found["private_bytes"] > 0
-    eventually(lambda: values([*host.read()]).get("cpu", 0) > 0)
-    assert values([*host.read()])["processors"] == os.cpu_count()
+    until(lambda: read(host).get("cpu", 0) > 0)
+    assert read(host)["processors"] == os.cpu_count()
     process.stop()
     host.stop()
 
 
 def test_a_reading_lies_between_question_and_answer(serve: Serve) -> None:
-    (host,) = remote_monitors("cloud", remote(serve()))
+    host = host_at(serve())
     asked_ns = time.monotonic_ns()
     readings = [*host.read()]
     answered_ns = time.monotonic_ns()
     host.stop()
     (at_ns,) = {reading.at_ns for reading in readings}
-    bound_ns = values(readings)["clock_bound_us"] * 1000
+    (bound_us,) = (each.value for each in readings if each.metric == "clock_bound_us")
+    bound_ns = bound_us * 1000
     assert asked_ns <= at_ns - bound_ns <= at_ns + bound_ns <= answered_ns + 1
 
 
@@ -155,62 +156,49 @@ def test_a_process_that_is_missing_or_ends_is_a_problem(serve: Serve, child: Chi
     waiting.kill()
     waiting.wait()
     with pytest.raises(MonitorError, match=f"process {waiting.pid} has ended"):
-        list(found.read())
+        read(found)
     gone.stop()
     found.stop()
 
 
 def test_a_server_that_starts_again_is_read_again() -> None:
-    address = ("127.0.0.1", free_port())
-
-    def start() -> tuple[MonitorServer, threading.Thread]:
-        made = MonitorServer(address, socket.AF_INET, None, None)
-        thread = threading.Thread(target=made.serve)
-        thread.start()
-        return made, thread
-
-    def end(made: MonitorServer, thread: threading.Thread) -> None:
-        made.end()
-        thread.join()
-
-    first = start()
-    (host,) = remote_monitors("cloud", remote(f"http://127.0.0.1:{address[1]}"))
-    host.start()
-    end(*first)
+    port = free_port()
+    with serving(port) as url:
+        host = host_at(url)
+        host.start()
     with pytest.raises(MonitorError, match="cannot be reached"):
-        list(host.read())
-    second = start()
-    assert "load1" in values([*host.read()])
-    end(*second)
-    third = start()
-    # The connection broke between two readings, which is no problem.
-    assert "load1" in values([*host.read()])
-    end(*third)
+        read(host)
+    with serving(port):
+        assert "load1" in read(host)
+    with serving(port):
+        # The connection broke between two readings, which is no problem.
+        assert "load1" in read(host)
     host.stop()
 
 
 def test_tls_and_token_are_checked_on_both_sides(
     serve: Serve, tls: ssl.SSLContext, tmp_path: Path
 ) -> None:
-    ca, url = str(tmp_path / "ca.crt"), serve(TOKEN, tls)
-    (host,) = remote_monitors("cloud", remote(url, token=TOKEN, ca=ca))
-    assert "load1" in values([*host.read()])
+    ca, missing, empty = (str(tmp_path / f"{name}.crt") for name in ("ca", "none", "empty"))
+    Path(empty).touch()
+    url = serve(TOKEN, tls)
+    host = host_at(url, token=TOKEN, ca=ca)
+    assert "load1" in read(host)
     host.stop()
-    assert "needs a token (401)" in problem(remote(url, ca=ca))
-    assert "refuses the token (401): compare it with the --token-file" in problem(
-        remote(url, ca=ca, token="x" * 16)
-    )
-    assert "certificate of https://127.0.0.1" in problem(remote(url, token=TOKEN))
-    other = remote(url.replace("127.0.0.1", "localhost"), token=TOKEN, ca=ca)
-    assert "give its authority as ca, and a name that it has" in problem(other)
-    missing = problem(remote(url, ca=str(tmp_path / "none.crt")))
-    assert "none.crt cannot be read (No such file or directory): give a PEM file" in missing
-    (tmp_path / "empty.crt").touch()
-    assert "cannot be read" in problem(remote(url, ca=str(tmp_path / "empty.crt")))
-    plain = url.replace("https:", "http:")
-    assert "127.0.0.1" in problem(remote(plain))
-    tls_to_plain = serve().replace("http:", "https:")
-    assert "does not speak TLS" in problem(remote(tls_to_plain, ca=ca))
+    refused = "refuses the token (401): compare it with the --token-file"
+    another_name = "give its authority as ca, and a name that it has"
+    no_file = "none.crt cannot be read (No such file or directory): give a PEM file"
+    for asked, words in (
+        (remote(url, ca=ca), "needs a token (401)"),
+        (remote(url, ca=ca, token="x" * 16), refused),
+        (remote(url, token=TOKEN), "certificate of https://127.0.0.1"),
+        (remote(url.replace("127.0.0.1", "localhost"), token=TOKEN, ca=ca), another_name),
+        (remote(url, ca=missing), no_file),
+        (remote(url, ca=empty), "cannot be read"),
+        (remote(url.replace("https:", "http:")), "127.0.0.1"),
+        (remote(serve().replace("http:", "https:"), ca=ca), "does not speak TLS"),
+    ):
+        assert words in problem(asked)
 
 
 def test_nothing_is_read_without_the_token(serve: Serve, child: ChildMaker) -> None:
@@ -262,26 +250,26 @@ def test_a_connection_asks_for_a_limited_number_of_processes(serve: Serve) -> No
 
 
 def test_slow_and_idle_clients_end_and_others_are_served(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "REQUEST_S", 2.0)
     monkeypatch.setattr(server, "CONNECTIONS_MAX", 4)
     url = serve(TOKEN)
-    host, port = url.removeprefix("http://").split(":")
-    (monitor,) = remote_monitors("cloud", remote(url, token=TOKEN))
-    assert "load1" in values([*monitor.read()])
-    slow = [socket.create_connection((host, int(port)), 30) for _ in range(3)]
+    port = int(url.rpartition(":")[2])
+    host = host_at(url, token=TOKEN)
+    assert "load1" in read(host)
+    slow = [socket.create_connection(("127.0.0.1", port), 30) for _ in range(3)]
     for each in slow:
         each.sendall(b"GET /host HTTP/1.1\r\nX: ")
     # There is no place for one more, and those who have one are served.
     assert raw(url, b"") == b""
-    assert "load1" in values([*monitor.read()])
+    assert "load1" in read(host)
     for each in slow:
         assert has_ended(each)
         each.close()
-    eventually(lambda: b" 401 " in raw(url, b"GET /host HTTP/1.1\r\n\r\n"))
-    assert "load1" in values([*monitor.read()])
-    monitor.stop()
+    until(lambda: b" 401 " in raw(url, b"GET /host HTTP/1.1\r\n\r\n"))
+    assert "load1" in read(host)
+    host.stop()
 
 
 def test_clients_that_break_off_leave_the_server_as_it_was(
@@ -293,8 +281,8 @@ def test_clients_that_break_off_leave_the_server_as_it_was(
         with socket.create_connection(("127.0.0.1", port), 30) as connection:
             connection.sendall(sent)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
-    (host,) = remote_monitors("cloud", remote(url, ca=str(tmp_path / "ca.crt")))
-    assert "load1" in values([*host.read()])
+    host = host_at(url, ca=str(tmp_path / "ca.crt"))
+    assert "load1" in read(host)
     host.stop()
 
 
@@ -310,17 +298,17 @@ def test_an_answer_of_another_program_is_a_problem(said: bytes) -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        (host,) = remote_monitors("it", remote(f"http://127.0.0.1:{listener.getsockname()[1]}"))
+        host = host_at(f"http://127.0.0.1:{listener.getsockname()[1]}")
         if said.startswith(b"SSH"):
             with pytest.raises(MonitorError, match="does not answer as pubstorm monitor does"):
                 host.start()
         else:
-            assert values([*host.read()]).keys() == {"clock_bound_us"}
+            assert read(host).keys() == {"clock_bound_us"}
         host.stop()
         thread.join()
 
 
-def recorded(perf: RemotePerf, process: Process, meanwhile: Callable[[], None]) -> Profile:
+def recorded(perf: RemotePerf, process: Process, meanwhile: Callable[[], object]) -> Profile:
     async def run() -> Profile:
         await perf.prepare()
         await perf.start(process)
@@ -332,7 +320,7 @@ def recorded(perf: RemotePerf, process: Process, meanwhile: Callable[[], None]) 
 
 
 def test_a_process_is_profiled_until_the_client_ends_it(
-    serve: Serve, child: ChildMaker, eventually: Eventually, tmp_path: Path
+    serve: Serve, child: ChildMaker, tmp_path: Path
 ) -> None:
     needs_perf()
     busy = child(BUSY)
@@ -341,9 +329,7 @@ def test_a_process_is_profiled_until_the_client_ends_it(
     before_s = times().user
     try:
         profile = recorded(
-            perf,
-            Process(pid=busy.pid),
-            lambda: eventually(lambda: times().user > before_s + 0.5),
+            perf, Process(pid=busy.pid), lambda: until(lambda: times().user > before_s + 0.5)
         )
     except MonitorError as error:
         if "not allowed" in str(error):
@@ -355,32 +341,29 @@ def test_a_process_is_profiled_until_the_client_ends_it(
 
 
 def test_a_second_profile_is_refused_and_a_client_that_has_gone_ends_the_first(
-    serve: Serve, child: ChildMaker, eventually: Eventually
+    serve: Serve, child: ChildMaker
 ) -> None:
     needs_perf()
     url, busy = serve(), child(BUSY)
     first = Endpoint(remote(url))
     first.ask(f"/profile?pid={busy.pid}&for=1h")
-    eventually(lambda: has_child("perf"))
+    until(lambda: has_child("perf"))
     assert b"only one at a time" in raw(url, short_profile(busy.pid))
     first.close()
-    eventually(lambda: b"only one at a time" not in raw(url, short_profile(busy.pid)))
+    until(lambda: b"only one at a time" not in raw(url, short_profile(busy.pid)))
 
 
 def test_a_profile_that_cannot_be_made_says_why(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    perf = RemotePerf(remote(serve()), tmp_path / "profile", 99, 10**9)
-    with pytest.raises(MonitorError, match="perf is not installed: apt-get install linux-perf"):
-        recorded(perf, Process(pid=os.getpid()), lambda: None)
-
-
-def test_a_profile_of_nothing_there_says_so(tmp_path: Path) -> None:
-    url = f"http://127.0.0.1:{free_port()}"
-    perf = RemotePerf(remote(url), tmp_path / "profile", 99, 10**9)
-    with pytest.raises(MonitorError, match="cannot be reached"):
-        recorded(perf, Process(pid=1), lambda: None)
+    for url, words in (
+        (serve(), "perf is not installed: apt-get install linux-perf"),
+        (f"http://127.0.0.1:{free_port()}", "cannot be reached"),
+    ):
+        perf = RemotePerf(remote(url), tmp_path / "profile", 99, 10**9)
+        with pytest.raises(MonitorError, match=words):
+            recorded(perf, Process(pid=os.getpid()), lambda: None)
 
 
 def test_an_answer_that_never_ends_is_given_up(
@@ -392,8 +375,3 @@ def test_an_answer_that_never_ends_is_given_up(
 
 def short_profile(pid: int) -> bytes:
     return f"GET /profile?pid={pid}&for=10ms HTTP/1.0\r\n\r\n".encode()
-
-
-def needs_perf() -> None:
-    if shutil.which("perf") is None:
-        pytest.skip("perf is not installed (apt-get install linux-perf)")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,19 +14,16 @@ from pubstorm.contract.target import Target
 from pubstorm.measure.monitors import MonitorError, Reading
 from pubstorm.measure.monitors.sys_topics import REPORT_METRIC, SysTopicsMonitor
 from pubstorm.topology.observer import Login
+from tests.kit.serving import until
+from tests.system.monitors.conftest import BrokerMaker, problem_of, read, read_until
 
-BrokerMaker = Callable[..., Target]
-ReadUntil = Callable[..., dict[str, float]]
-ProblemOf = Callable[[SysTopicsMonitor], str]
 ALL = ("$SYS/#",)
 PAHO_LEAVES_SOCKETS = "ignore::pytest.PytestUnraisableExceptionWarning"
 """After a handshake that fails it leaves the socket to the garbage collector."""
 SENT = "$SYS/messages/sent"
 
 
-def test_a_broker_is_read_and_its_observer_counted(
-    mosquitto: BrokerMaker, read_until: ReadUntil
-) -> None:
+def test_a_broker_is_read_and_its_observer_counted(mosquitto: BrokerMaker) -> None:
     target = mosquitto()
     monitor = SysTopicsMonitor("broker-0", target, ALL)
     monitor.start()
@@ -35,8 +31,7 @@ def test_a_broker_is_read_and_its_observer_counted(
         monitor, "$SYS/clients/connected", "$SYS/messages/dropped", "$SYS/heap/current"
     )
     assert found["$SYS/messages/dropped"] == found["$SYS/publish/messages/dropped"] == 0
-    again = {reading.metric for reading in monitor.read()}
-    assert again >= found.keys(), "what has not changed still holds"
+    assert read(monitor).keys() >= found.keys(), "what has not changed still holds"
     monitor.stop()
     observer = monitor.observer()
     assert (observer.name, observer.target, observer.topics) == ("broker-0", str(target), ALL)
@@ -46,19 +41,19 @@ def test_a_broker_is_read_and_its_observer_counted(
 
 
 def test_topics_that_are_forbidden_are_reported_at_the_end(
-    mosquitto: BrokerMaker, tmp_path: Path, eventually: Callable[[Callable[[], bool]], None]
+    mosquitto: BrokerMaker, tmp_path: Path
 ) -> None:
     (tmp_path / "acl").write_text("topic readwrite up/#\n")
     target = mosquitto(acl_file=tmp_path / "acl")
     monitor = SysTopicsMonitor("broker-0", target, ALL)
     monitor.start()
-    eventually(lambda: "no number" in str(monitor.observer().problem))
+    until(lambda: "no number" in str(monitor.observer().problem))
     assert list(monitor.read()) == []
     with pytest.raises(MonitorError, match=r"published no number under \$SYS/#: allow"):
         monitor.stop()
 
 
-def test_a_refused_login_is_reported(mosquitto: BrokerMaker, problem_of: ProblemOf) -> None:
+def test_a_refused_login_is_reported(mosquitto: BrokerMaker) -> None:
     target = mosquitto(allow_anonymous=False)
     monitor = SysTopicsMonitor("broker-0", target, ALL, Login("stranger", "knows"))
     monitor.start()
@@ -69,7 +64,7 @@ def test_a_refused_login_is_reported(mosquitto: BrokerMaker, problem_of: Problem
 
 
 def test_two_readings_of_real_reports_are_as_far_apart_as_the_reports(
-    mosquitto: BrokerMaker, eventually: Callable[[Callable[[], bool]], None]
+    mosquitto: BrokerMaker,
 ) -> None:
     monitor = SysTopicsMonitor("broker-0", mosquitto(sys_interval=1), ALL)
     monitor.start()
@@ -81,7 +76,7 @@ def test_two_readings_of_real_reports_are_as_far_apart_as_the_reports(
                 news.setdefault(reading.metric, []).append(reading)
         return len(news.get(SENT, [])) > 1 and len(news.get("$SYS/uptime", [])) > 1
 
-    eventually(reported_twice)
+    until(reported_twice)
     monitor.stop()
     # What is read is the instant of a report, and no report has two.
     for metric in (SENT, "$SYS/uptime"):
@@ -90,7 +85,7 @@ def test_two_readings_of_real_reports_are_as_far_apart_as_the_reports(
     assert REPORT_METRIC in news
 
 
-def test_a_broker_that_is_away_is_reported(problem_of: ProblemOf) -> None:
+def test_a_broker_that_is_away_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     monitor = SysTopicsMonitor("redis", Target(host="127.0.0.1", port=port), ALL)
@@ -102,7 +97,7 @@ def test_a_broker_that_is_away_is_reported(problem_of: ProblemOf) -> None:
 
 @pytest.mark.filterwarnings(PAHO_LEAVES_SOCKETS)
 def test_an_observer_of_a_broker_under_tls_verifies_it_as_clients_do(
-    mosquitto: BrokerMaker, read_until: ReadUntil, problem_of: ProblemOf, tmp_path: Path
+    mosquitto: BrokerMaker, tmp_path: Path
 ) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")

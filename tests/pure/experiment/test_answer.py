@@ -15,6 +15,7 @@ from pubstorm.quantities import THIN_SPACE
 from pubstorm.result import LimitedBy, SearchAnswer, Status, ThresholdOutcome, Trial
 from pubstorm.result.interval import interval, t_quantile
 from pubstorm.scenario import parse_scenario
+from tests.pure.experiment.test_pivot import trial as trial_of
 
 TERMS = Terms("per_s", 1.0, "backend.received_per_s", "per_s", 0.95)
 EVIDENCE = "device.lost == 0: found 7"
@@ -22,19 +23,16 @@ EVIDENCE = "device.lost == 0: found 7"
 
 def trial(number: int, value: float, outcome: Outcome) -> Trial:
     """A trial as a run with this outcome leaves it."""
-    status = Status.PASS if outcome.state == "passed" else Status.FAIL
-    return Trial(
-        number=number,
-        value=value,
-        written=f"{value}/s",
-        folder=f"trials/{number:03}",
-        phase="grow",
-        figure=outcome.figure,
-        status=status,
-        limited_by=LimitedBy.BROKER if outcome.state == "failed" else LimitedBy.HOST,
-        counted=outcome.state != "uncounted",
-        why="this host was the limit: it was full" if outcome.state == "uncounted" else None,
-        evidence=(EVIDENCE,) if outcome.state == "failed" else (),
+    is_passed, is_failed = outcome.state == "passed", outcome.state == "failed"
+    return trial_of(
+        number,
+        value,
+        outcome.figure,
+        status=Status.PASS if is_passed else Status.FAIL,
+        limited_by=LimitedBy.BROKER if is_failed else LimitedBy.HOST,
+        counted=is_passed or is_failed,
+        why=None if is_passed or is_failed else "this host was the limit: it was full",
+        evidence=(EVIDENCE,) if is_failed else (),
     )
 
 

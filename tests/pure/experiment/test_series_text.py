@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
 from pubstorm.experiment.series.text import text_of
 from pubstorm.result import LimitedBy, SeriesStep, Status
+from tests.kit import golden
 
 PASS, FAIL, INVALID = Status.PASS, Status.FAIL, Status.INVALID
 LIMITS = {PASS: LimitedBy.NONE, FAIL: LimitedBy.BROKER, INVALID: LimitedBy.GENERATOR}
@@ -45,39 +46,20 @@ def test_a_step_that_does_not_fit_is_none_that_broke() -> None:
     assert text_of([unfit], is_ladder=True) == f"no step was played; {needs}"
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "text"),
-    [
-        ((PASS, PASS), "passed up to clients 2k, the last step played"),
-        (
-            (PASS, PASS, FAIL),
-            "passed up to clients 2k; clients 3k failed: limited by broker: it was slow",
-        ),
-        (
-            (PASS, INVALID, None, None),
-            "passed up to clients 1k; clients 2k is invalid: limited by generator: it was slow; "
-            "2 of 4 steps not played",
-        ),
-        (
-            (FAIL, PASS, PASS),
-            "not even the first step passed; clients 1k failed: limited by broker: it was slow",
-        ),
-        (
-            (PASS, FAIL, PASS),
-            "passed up to clients 1k, and in 1 of 1 steps beyond the failure; clients 2k failed: "
-            "limited by broker: it was slow",
-        ),
-        (
-            (PASS, "the broker exited\nits log"),
-            "passed up to clients 1k; clients 2k came to no measurement: the broker exited",
-        ),
-        ((None, None), "no step was played"),
-    ],
+OUTCOMES: tuple[tuple[Status | str | None, ...], ...] = (
+    (PASS, PASS),
+    (PASS, PASS, FAIL),
+    (PASS, INVALID, None, None),
+    (FAIL, PASS, PASS),
+    (PASS, FAIL, PASS),
+    (PASS, "the broker exited\nits log"),
+    (None, None),
 )
-def test_a_ladder_says_how_far_it_held_and_what_broke(
-    outcomes: tuple[Status | str | None, ...], text: str
-) -> None:
-    assert text_of(steps(*outcomes), is_ladder=True) == text
+
+
+def test_a_ladder_says_how_far_it_held_and_what_broke() -> None:
+    lines = [text_of(steps(*outcomes), is_ladder=True) for outcomes in OUTCOMES]
+    golden.agree(Path(__file__).with_name("ladders.golden"), "\n".join([*lines, ""]))
 
 
 def test_a_step_holds_if_all_of_its_repeats_do() -> None:

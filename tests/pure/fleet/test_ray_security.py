@@ -4,7 +4,7 @@ Messages name each missing thing, and contain no secret."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -74,50 +74,46 @@ def test_ray_finds_a_token_in_other_places_too(environment: Environment, how: st
     demand_security(ADDRESS, environment)
 
 
-def an_empty_token(environment: Environment) -> str:
-    path = Path(environment["RAY_AUTH_TOKEN_PATH"])
-    path.write_text("\n")
-    return f"found an empty token in {path}"
-
-
-def no_tls(environment: Environment) -> str:
-    environment["RAY_USE_TLS"] = "0"
-    return "no TLS: RAY_USE_TLS must be 1"
-
-
-def no_key(environment: Environment) -> str:
-    path = Path(environment["RAY_TLS_SERVER_KEY"])
-    path.unlink()
-    return f"found no file {path}"
-
-
-def the_key_of_another(environment: Environment) -> str:
-    other = keys_in(Path(environment["HOME"], "other"))
-    key = environment["RAY_TLS_SERVER_KEY"] = other["RAY_TLS_SERVER_KEY"]
-    return f"found the key {key}, which is not that of {environment['RAY_TLS_SERVER_CERT']}"
-
-
-def the_authority_of_another(environment: Environment) -> str:
-    other = keys_in(Path(environment["HOME"], "other"))
-    authority = environment["RAY_TLS_CA_CERT"] = other["RAY_TLS_CA_CERT"]
-    return f"found {environment['RAY_TLS_SERVER_CERT']}, for which {authority} does not vouch"
-
-
-def no_certificate(environment: Environment) -> str:
-    path = Path(environment["RAY_TLS_SERVER_CERT"])
-    path.write_text("nonsense")
-    return f"found no certificate in PEM form in {path}"
+ANOTHER = "that of another cluster"
 
 
 @pytest.mark.parametrize(
-    "spoil",
-    [an_empty_token, no_tls, no_key, the_key_of_another, the_authority_of_another, no_certificate],
+    ("name", "content", "wrong"),
+    [
+        ("RAY_AUTH_TOKEN_PATH", "\n", "found an empty token in {RAY_AUTH_TOKEN_PATH}"),
+        ("RAY_TLS_SERVER_KEY", None, "found no file {RAY_TLS_SERVER_KEY}"),
+        (
+            "RAY_TLS_SERVER_CERT",
+            "nonsense",
+            "found no certificate in PEM form in {RAY_TLS_SERVER_CERT}",
+        ),
+        (
+            "RAY_TLS_SERVER_KEY",
+            ANOTHER,
+            "found the key {RAY_TLS_SERVER_KEY}, which is not that of {RAY_TLS_SERVER_CERT}",
+        ),
+        (
+            "RAY_TLS_CA_CERT",
+            ANOTHER,
+            "found {RAY_TLS_SERVER_CERT}, for which {RAY_TLS_CA_CERT} does not vouch",
+        ),
+    ],
 )
-def test_what_does_not_fit_is_named_alone(
-    environment: Environment, spoil: Callable[[Environment], str]
+def test_a_file_that_does_not_fit_is_named_alone(
+    environment: Environment, name: str, content: str | None, wrong: str
 ) -> None:
-    wrong = spoil(environment)
-    assert refused(environment).splitlines()[1:] == [f"  {wrong}"]
+    if content is ANOTHER:
+        environment[name] = keys_in(Path(environment["HOME"], "other"))[name]
+    elif content is None:
+        Path(environment[name]).unlink()
+    else:
+        Path(environment[name]).write_text(content)
+    assert refused(environment).splitlines()[1:] == [f"  {wrong.format(**environment)}"]
+
+
+def test_tls_that_is_switched_off_is_named_alone(environment: Environment) -> None:
+    environment["RAY_USE_TLS"] = "0"
+    assert refused(environment).splitlines()[1:] == ["  no TLS: RAY_USE_TLS must be 1"]
 
 
 def test_no_secret_is_said(environment: Environment) -> None:

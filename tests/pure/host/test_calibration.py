@@ -1,5 +1,6 @@
 """Calibrations as stored values, and what a run makes of them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,19 +113,9 @@ populations:
 
 
 def interval(sent: int, received: int, span_s: float = 1.0, agent: int = 0) -> Interval:
-    def population(**counts: int) -> PopulationInterval:
-        zeros = dict.fromkeys(PopulationInterval.__slots__, 0)
-        return PopulationInterval(**{**zeros, **counts})
-
-    return Interval(
-        agent=agent,
-        sequence=0,
-        stage=1,
-        from_ns=0,
-        to_ns=round(span_s * 1e9),
-        busy_ns=0,
-        populations=(population(sent=sent), population(received=received)),
-    )
+    nothing = PopulationInterval.nothing()
+    populations = (replace(nothing, sent=sent), replace(nothing, received=received))
+    return Interval(agent, 0, 1, 0, round(span_s * 1e9), 0, populations)
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,11 @@ populations: {{c: {{clients: {clients}, publications: [{{topic: t, rate: {rate}}
     return provisional_plan(parse_scenario(text, "s.yaml"))
 
 
+def memory(plan: Plan, host: Host, brokers: Kinds, *, agents: int = 1) -> Need:
+    found = needs(plan, host, agents=agents, brokers=brokers)
+    return next(need for need in found if need.what == "memory, about")
+
+
 def short(plan: Plan, host: Host, *, brokers: Kinds = ONE) -> dict[str, Need]:
     found = needs(plan, host, agents=1, brokers=brokers)
     return {need.what: need for need in found if not need.is_met}
@@ -210,31 +215,23 @@ def test_tls_takes_more_memory() -> None:
     secured = plain.model_copy(
         update={"targets": (plain.targets[0].model_copy(update={"tls": True}),)}
     )
-
-    def memory(plan: Plan) -> int:
-        found = needs(plan, HOST, agents=1, brokers={})
-        return next(need.needed for need in found if need.what == "memory, about")
-
-    assert memory(secured) - memory(plain) == 1000 * HOST.costs.tls_client.value
+    taken = memory(secured, HOST, {}).needed - memory(plain, HOST, {}).needed
+    assert taken == 1000 * HOST.costs.tls_client.value
 
 
 def test_a_million_clients_fit_where_there_is_memory_for_both_ends() -> None:
     plan = plan_of(1_000_000, rate="1/h", targets=51)
     host = replace(HOST, memory_bytes=13 * 10**9, socket_memory_bytes=10**9)
-
-    def memory(kinds: Kinds) -> Need:
-        found = needs(plan, host, agents=51, brokers=kinds)
-        return next(need for need in found if need.what == "memory, about")
-
-    assert memory({"mosquitto": 51}).is_met
+    kinds = ("mosquitto", "embedded", "rabbitmq")
+    mosquitto, embedded, rabbitmq = (memory(plan, host, {k: 51}, agents=51) for k in kinds)
+    assert mosquitto.is_met
     # Measured with 200 000: 9.75 kB for each, by the kernel, mosquitto and the agents.
-    assert memory({"mosquitto": 51}).needed == pytest.approx(9.75e9, rel=0.05)
-    assert memory({"embedded": 51}).needed > 28 * 10**9
+    assert mosquitto.needed == pytest.approx(9.75e9, rel=0.05)
+    assert embedded.needed > 28 * 10**9
+    assert rabbitmq.needed > 44 * 10**9
     twice = plan_of(2_000_000, rate="1/h", targets=102)
-    found = needs(twice, host, agents=102, brokers={"mosquitto": 102})
-    needed = next(need.needed for need in found if need.what == "memory, about")
+    needed = memory(twice, host, {"mosquitto": 102}, agents=102).needed
     assert needed == pytest.approx(2 * 9.75e9, rel=0.05)
-    assert memory({"rabbitmq": 51}).needed > 44 * 10**9
 
 
 @pytest.mark.parametrize(
@@ -299,23 +296,8 @@ ulimit -n 9000
 
 
 def test_the_script_of_everything_short_is_one_that_the_shell_understands() -> None:
-    nothing = Host(
-        descriptors=200,
-        system_descriptors=0,
-        ports=1,
-        listen_ports=0,
-        memory_bytes=0,
-        cores=1,
-        nr_open=0,
-        user_threads=0,
-        system_threads=0,
-        process_ids=0,
-        group_threads=0,
-        socket_memory_bytes=0,
-        tracked_connections=0,
-        accept_backlog=0,
-        syn_backlog=0,
-    )
+    none = {name: 0 for less in SHORTAGES for name in less}
+    nothing = replace(HOST, **{**none, "descriptors": 200, "ports": 1})
     plan = plan_of(1000, more="sources: [10.1.2.3]")
     found = needs(plan, nothing, agents=1, brokers=ONE)
     assert not any(need.is_met for need in found)

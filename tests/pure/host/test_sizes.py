@@ -8,7 +8,7 @@ import pytest
 
 from pubstorm.cli.describe.needs import servers_in_words, sizes_in_words
 from pubstorm.contract.plan import Plan
-from pubstorm.host.calibration import Calibration, Figure, Fingerprint
+from pubstorm.host.calibration import Calibration, Figure
 from pubstorm.host.costs import SHIPPED, Costs
 from pubstorm.host.preflight.engines import clients_bytes
 from pubstorm.host.sizing import Resource, Sizes, sizes_of
@@ -18,6 +18,7 @@ from pubstorm.host.sizing.wire import Bytes, Layers, connection, message, ping, 
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.fleet import Fleet, FleetHost
+from tests.pure.host import test_calibration
 
 PORTS = 28_232
 COSTS = Costs.of(None)
@@ -215,36 +216,28 @@ def test_the_ledger_counts_each_stream_at_each_receiver() -> None:
     assert pairs == 10 * 3 * 10 * COSTS.pair.value
 
 
-def test_what_is_not_known_is_said() -> None:
-    assert any(
-        "closed loop" in word
-        for word in sizes(
-            plan_of(10, ", publications: [{topic: t, rate: max}]", "connect, publish: 1s")
-        ).remarks
-    )
-    assert any("without a rate" in word for word in sizes(plan_of(10, stages="connect")).remarks)
-    here = sizes(plan_of(10, target="mqtt://127.0.0.1"))
-    assert any("do not reach the targets" in word for word in here.remarks)
-    assert not any("do not reach" in word for word in sizes(plan_of(10)).remarks)
-    slow = sizes(plan_of(20_000), addresses=1)
-    assert any("beyond 14,116 connections" in word for word in slow.remarks)
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (plan_of(10, ", publications: [{topic: t, rate: max}]", "connect, publish: 1s"), "closed"),
+        (plan_of(10, stages="connect"), "without a rate"),
+        (plan_of(10, target="mqtt://127.0.0.1"), "do not reach the targets"),
+        (plan_of(20_000), "beyond 14,116 connections"),
+    ],
+)
+def test_what_is_not_known_is_said(plan: Plan, words: str) -> None:
+    assert any(words in remark for remark in sizes(plan, addresses=1).remarks)
+    assert not any(words in remark for remark in sizes(plan_of(10)).remarks)
 
 
 def calibration(received_qos1: Figure | None) -> Calibration:
-    figure = Figure(median=100_000, low=1, high=10**6)
-    return Calibration(
-        fingerprint=Fingerprint(cpu_model="CPU", cores=2, kernel="Linux", engine="0.1.0"),
-        calibrated="2026-11-22T12:00:00",
-        rounds=1,
-        payload_bytes=100,
-        sent_qos0=figure,
-        sent_qos1=figure,
-        received=figure,
-        connected=figure,
-        clients=1,
-        bytes_per_client=Figure(median=300, low=1, high=400),
-        received_qos1=received_qos1,
-    )
+    sent = test_calibration.figure(100_000)
+    update = {
+        "calibrated": "2026-11-22T12:00:00",
+        "sent_qos0": sent,
+        "received_qos1": received_qos1,
+    }
+    return test_calibration.calibration().model_copy(update=update)
 
 
 def test_a_calibration_takes_the_place_of_shipped_figures_and_an_old_one_is_to_be_made_anew() -> (

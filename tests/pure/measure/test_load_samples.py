@@ -71,8 +71,13 @@ def snapshot(agent: int, from_s: float, to_s: float, **figures: Any) -> Snapshot
     )
 
 
+def sampler(*paces: OpenPace | ClosedPace, agents: int = 1) -> LoadSampler:
+    played = plan(*paces or (OPEN,))
+    return LoadSampler(played, Assignment.among(played, agents), START_NS)
+
+
 def samples(snapshots: Iterable[Snapshot], agents: int = 1) -> list[Sample]:
-    timeline = LoadSampler(plan(OPEN), Assignment.among(plan(OPEN), agents), START_NS)
+    timeline = sampler(agents=agents)
     found = [sample for each in snapshots for sample in timeline.take(each)]
     return found + timeline.finish()
 
@@ -174,14 +179,14 @@ def test_agents_report_on_themselves() -> None:
 
 
 def test_an_agent_that_falls_silent_holds_up_only_so_many_spans() -> None:
-    timeline = LoadSampler(plan(OPEN), Assignment.among(plan(OPEN), 2), START_NS)
+    timeline = sampler(agents=2)
     timeline.take(snapshot(1, 0, 1))
     closed = [bool(timeline.take(snapshot(0, n, n + 1))) for n in range(2 * OPEN_MAX)]
     assert closed == [True] + [False] * OPEN_MAX + [True] * (OPEN_MAX - 1)
 
 
 def test_an_hour_of_snapshots_keeps_no_span_open() -> None:
-    timeline = LoadSampler(plan(OPEN), Assignment(engines=1), START_NS)
+    timeline = sampler()
     for n in range(3600):
         timeline.take(snapshot(0, n + 0.3, n + 1.3, sent=1))
     assert len(timeline._spans) <= 2
@@ -195,20 +200,13 @@ def test_what_is_due_is_sent_or_skipped_or_waits() -> None:
         snapshot(0, 2, 3, sent=150, backlog=30),
         snapshot(0, 3, 4, skipped=30),
     ]
-    assert [value for _, value in track(samples(snapshots), "device", "due_per_s")] == [
-        100,
-        100,
-        100,
-        0,
-    ]
+    due = track(samples(snapshots), "device", "due_per_s")
+    assert [value for _, value in due] == [100, 100, 100, 0]
     assert track(samples(snapshots), "backend", "due_per_s") == []
 
 
 def test_a_closed_loop_has_nothing_due() -> None:
-    timeline = LoadSampler(
-        plan(OPEN, ClosedPace()), Assignment.among(plan(OPEN, ClosedPace()), 1), START_NS
-    )
-    found = timeline.take(snapshot(0, 0, 1, sent=5))
+    found = sampler(OPEN, ClosedPace()).take(snapshot(0, 0, 1, sent=5))
     assert track(found, "device", "due_per_s") == []
     assert track(found, "device", "sent_per_s") == [(1.0, 5.0)]
 

@@ -41,14 +41,18 @@ def test_no_loss_is_given_where_clients_are_not_alike(
     assert client_loss.summed_up(client_losses(stage(clients, expected), 1)) == ClientLoss()
 
 
-def test_an_even_group_is_fair() -> None:
-    found = group_shares.summed_up(member_shares(stage({250: 4}), 1))
-    assert found == GroupShare(count=4, fairness=1, min=1, p50=1, max=1)
-
-
-def test_a_member_that_receives_everything_has_the_least_fairness() -> None:
-    found = group_shares.summed_up(member_shares(stage({1000: 1, 0: 9}), 1))
-    assert found == GroupShare(count=10, fairness=0.1, min=0, p50=0, max=10)
+@pytest.mark.parametrize(
+    ("members", "shares"),
+    [
+        ({250: 4}, GroupShare(count=4, fairness=1, min=1, p50=1, max=1)),
+        # A member that receives everything has the least fairness.
+        ({1000: 1, 0: 9}, GroupShare(count=10, fairness=0.1, min=0, p50=0, max=10)),
+        ({}, GroupShare()),
+        ({0: 3}, GroupShare()),
+    ],
+)
+def test_an_even_group_is_fair(members: dict[int, int], shares: GroupShare) -> None:
+    assert group_shares.summed_up(member_shares(stage(members), 1)) == shares
 
 
 def test_shares_are_multiples_of_the_mean() -> None:
@@ -62,8 +66,3 @@ def test_stages_with_more_messages_have_no_more_weight() -> None:
     assert group_shares.summed_up(shares).fairness == pytest.approx(
         4**2 / (4 * (0.25 + 2.25 + 2)), abs=1e-6
     )
-
-
-@pytest.mark.parametrize("members", [{}, {0: 3}])
-def test_a_group_without_deliveries_has_no_shares(members: dict[int, int]) -> None:
-    assert group_shares.summed_up(member_shares(stage(members), 1)) == GroupShare()

@@ -133,14 +133,6 @@ def test_a_run_goes_on_without_an_engine_that_is_lost_in_any_stage(stage: int) -
     assert [each for each in found if each] == before + there + later
 
 
-def test_what_was_connected_falls_by_the_clients_of_the_lost() -> None:
-    plan = plan_of(CONNECT, HOLD, PUBLISH)
-    played = play(plan, Script("continue", 3, kills=[(2, 1)]))
-    totals, (failure,) = played.run.recorder.totals, played.run_log.failures
-    assert totals.series.connected_at(failure.at_ns - 1) == 11
-    assert totals.series.connected_at(played.run_log.ended_ns) == 8
-
-
 def test_a_run_ends_with_its_last_engine() -> None:
     kills = [(1, 0), (1, 1), (1, 2)]
     played = play(plan_of(CONNECT, PUBLISH), Script("continue", 3, kills=kills))

@@ -25,11 +25,11 @@ STARTING = Summary(
     rest_s=600,
     populations=(PopulationSummary("device", 1000),),
 )
-UNDER_WAY = Summary(
+UNDER_WAY = replace(
+    STARTING,
     elapsed_s=12.3,
     stage="publish",
     stage_number=2,
-    stages=3,
     progress=0.58,
     left_s=4.2,
     rest_s=6.2,

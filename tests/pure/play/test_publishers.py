@@ -116,14 +116,26 @@ def test_a_plan_names_the_programs_beside_its_engines(tmp_path: Path) -> None:
     assert all(command.agents == 5 for command in commands)
 
 
-def test_publishers_settle_and_agents_learn_the_sums_sent(tmp_path: Path) -> None:
-    run, _ = play(publishing("publishers-well"), tmp_path)
+def test_publishers_settle_agents_learn_the_sums_and_no_publisher_is_a_generator(
+    tmp_path: Path,
+) -> None:
+    plan = publishing("publishers-well")
+    run, hellos = play(plan, tmp_path)
     run_log = run.recorder.run_log
     assert [span.settled for span in run_log.spans] == [True, True]
     assert run_log.events == []
     assert run_log.endings == {0: "bye", 1: "bye", 2: "bye"}
     assert closes(tmp_path, 0) == [SUMS]
     assert run.progress.sent()[0] == Sent(population=1, client=0, total=15)
+    limits = ValidityLimits(lateness_p99_us=1, busy=0.9)
+    assembly = Assembly(plan, hellos, run_log, run.recorder.totals, limits)
+    assert [agent.agent for agent in assembly.fleet().agents] == [0]
+    first, second = assembly.publishers()
+    assert (first.name, first.population, first.address) == ("feed-0", "feed", "127.0.0.1:5001")
+    assert (second.high_water_mark, second.io_threads, second.burst) == (7, 2, 100)
+    assert (second.sent_total, second.ending, second.kind) == (15, "bye", "command")
+    assert second.pid == hellos[2].pid
+    assert assembly.totals.series.connected_peak() == 10
 
 
 def test_what_engines_publish_beside_them_is_waited_for(tmp_path: Path) -> None:
@@ -144,20 +156,6 @@ def test_what_engines_publish_beside_them_is_waited_for(tmp_path: Path) -> None:
     assert run.progress.is_out(load_until_ns)
     assert run.recorder.run_log.events == []
     assert closes(tmp_path, 0) == [SUMS]
-
-
-def test_what_publishers_need_is_none_of_the_generators(tmp_path: Path) -> None:
-    plan = publishing("publishers-well")
-    run, hellos = play(plan, tmp_path)
-    limits = ValidityLimits(lateness_p99_us=1, busy=0.9)
-    assembly = Assembly(plan, hellos, run.recorder.run_log, run.recorder.totals, limits)
-    assert [agent.agent for agent in assembly.fleet().agents] == [0]
-    first, second = assembly.publishers()
-    assert (first.name, first.population, first.address) == ("feed-0", "feed", "127.0.0.1:5001")
-    assert (second.high_water_mark, second.io_threads, second.burst) == (7, 2, 100)
-    assert (second.sent_total, second.ending, second.kind) == (15, "bye", "command")
-    assert second.pid == hellos[2].pid
-    assert assembly.totals.series.connected_peak() == 10
 
 
 def test_publishers_that_go_on_are_closed_before_the_sums_are_taken(

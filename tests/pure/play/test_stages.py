@@ -22,7 +22,7 @@ from pubstorm.errors import UsageError
 from pubstorm.fleet import Timeouts
 from pubstorm.host.memory import MemoryLow
 from pubstorm.play.display import Live, Summary
-from pubstorm.play.stages import Controller, Interrupt
+from pubstorm.play.stages import Controller, Interrupt, RunEvent
 from pubstorm.topology import BrokerDied
 from tests.kit.agents import planned
 from tests.kit.made import SECOND_NS
@@ -105,32 +105,27 @@ def test_a_stage_ends_whatever_moves_in_it(
     assert not run_log.ended_early
 
 
-def test_an_interrupt_ends_the_run_and_keeps_it() -> None:
-    played = play(planned("well", CONNECT, PUBLISH), Script(first=(Interrupt("SIGINT"),)))
-    run_log = played.run_log
-    assert run_log.interrupted
-    assert run_log.ended_early
+@pytest.mark.parametrize(
+    ("event", "kind", "text", "is_interrupted", "is_ended"),
+    [
+        (Interrupt("SIGINT"), "interrupt", "interrupted by SIGINT", True, True),
+        (
+            MemoryLow("memory runs out"),
+            "memory",
+            "memory runs out; 0 clients are connected",
+            False,
+            True,
+        ),
+        (BrokerDied("main-0", "broker main-0 died"), "broker", "broker main-0 died", False, False),
+    ],
+)
+def test_an_event_is_noted_and_may_end_the_run(
+    event: RunEvent, kind: str, text: str, *, is_interrupted: bool, is_ended: bool
+) -> None:
+    run_log = play(planned("well", CONNECT, PUBLISH), Script(first=(event,))).run_log
+    assert [(e.kind, e.text) for e in run_log.events] == [(kind, text)]
+    assert (run_log.interrupted, run_log.ended_early) == (is_interrupted, is_ended)
     assert run_log.endings == {0: "bye"}
-    assert [event.text for event in run_log.events] == ["interrupted by SIGINT"]
-
-
-def test_memory_that_runs_out_ends_the_run_in_words() -> None:
-    low = MemoryLow("memory runs out")
-    played = play(planned("well", CONNECT, PUBLISH), Script(first=(low,)))
-    run_log = played.run_log
-    assert run_log.ended_early
-    assert not run_log.interrupted
-    assert run_log.endings == {0: "bye"}
-    assert [(e.kind, e.text) for e in run_log.events] == [
-        ("memory", "memory runs out; 0 clients are connected")
-    ]
-
-
-def test_a_broker_that_dies_is_reported_and_ends_nothing() -> None:
-    died = BrokerDied("main-0", "broker main-0 (pid 1) was killed by signal 9")
-    played = play(planned("well", CONNECT, PUBLISH), Script(first=(died,)))
-    assert [(e.kind, e.text) for e in played.run_log.events] == [("broker", died.text)]
-    assert not played.run_log.ended_early
 
 
 def test_planned_changes_are_noted_when_they_take_effect() -> None:

@@ -135,17 +135,8 @@ class VirtualAgent:
             return
         if self._plan is None:
             self._plan = Plan.model_validate_json(line)
-            self._say(
-                made.hello(
-                    self.agent,
-                    self.agents,
-                    version="virtual",
-                    pid=1000 + self.agent,
-                    descriptors=20_000,
-                    clients=self.clients,
-                    clock_ns=now_ns(),
-                )
-            )
+            clients = self.clients
+            self._say(made.hello(self.agent, self.agents, clients=clients, clock_ns=now_ns()))
             return
         command = json.loads(line)
         self.commands.append(command)

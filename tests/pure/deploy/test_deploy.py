@@ -25,17 +25,8 @@ UNITS = ("pubstorm-ray.service", "pubstorm-ray-head.service")
 KEYS = {
     "Unit": {"Description", "Wants", "After"},
     "Service": {
-        "User",
-        "EnvironmentFile",
-        "ExecStart",
-        "RuntimeDirectory",
-        "RuntimeDirectoryMode",
-        "LimitNOFILE",
-        "TasksMax",
-        "KillMode",
-        "TimeoutStopSec",
-        "Restart",
-        "RestartSec",
+        *("User", "EnvironmentFile", "ExecStart", "RuntimeDirectory", "RuntimeDirectoryMode"),
+        *("LimitNOFILE", "TasksMax", "KillMode", "TimeoutStopSec", "Restart", "RestartSec"),
     },
     "Install": {"WantedBy"},
 }

@@ -20,6 +20,7 @@ from tests.kit.virtual import run_virtually
 SHORT = Timeouts(silence_s=60, beat_s=0.05, lost_s=0.4, hello_s=0.4, answer_s=0.2, replace_s=0.4)
 NO_BEATS = Timeouts(silence_s=60, hello_s=0.4, answer_s=0.2)
 MUTE = ("line", "wait", "kill")
+DIED = SlotLostError("host 10.0.0.9 died")
 
 
 class Place:
@@ -202,29 +203,25 @@ def test_an_agent_that_does_not_answer_is_lost_once(stuck: tuple[str, ...]) -> N
     assert ended.text == "agent 0 on 10.0.0.9 has not answered for 0.4 s"
 
 
-def test_a_place_that_is_lost_is_the_last_event_of_its_agent() -> None:
-    place = Place("wait", "kill")
+@pytest.mark.parametrize(
+    ("stuck", "lines", "how", "words"),
+    [
+        (("wait", "kill"), (DIED, b""), "lost", "agent 0 on 10.0.0.9 was lost: host 10.0.0.9 died"),
+        (("wait",), (b"", DIED), "silent", "did not exit for 0.2 s"),
+    ],
+)
+def test_one_that_ends_and_whose_place_is_lost_ends_once(
+    stuck: tuple[str, ...], lines: tuple[bytes | SlotLostError, ...], how: str, words: str
+) -> None:
+    place = Place(*stuck)
 
     async def script(_fleet: Fleet, events: asyncio.Queue[FleetEvent]) -> None:
-        place.lines.put_nowait(SlotLostError("host 10.0.0.9 died"))
-        place.lines.put_nowait(b"")
+        for line in lines:
+            place.lines.put_nowait(line)
         await events.get()
 
     ended = only(play([place], script))
-    assert ended.how == "lost"
-    assert ended.text == "agent 0 on 10.0.0.9 was lost: host 10.0.0.9 died"
-
-
-def test_one_that_ends_and_is_lost_at_once_ends_once() -> None:
-    place = Place("wait")
-
-    async def script(_fleet: Fleet, events: asyncio.Queue[FleetEvent]) -> None:
-        place.lines.put_nowait(b"")
-        place.lines.put_nowait(SlotLostError("host 10.0.0.9 died"))
-        await events.get()
-
-    ended = only(play([place], script))
-    assert (ended.how, "did not exit for 0.2 s" in ended.text) == ("silent", True)
+    assert (ended.how, words in ended.text) == (how, True)
 
 
 @pytest.mark.parametrize("stuck", [MUTE, (*MUTE, "send"), (*MUTE, "cancel")])

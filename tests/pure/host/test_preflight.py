@@ -296,7 +296,7 @@ ulimit -n 9000
 
 
 def test_the_script_of_everything_short_is_one_that_the_shell_understands() -> None:
-    none = {name: 0 for less in SHORTAGES for name in less}
+    none: dict[str, Any] = {name: 0 for less in SHORTAGES for name in less}
     nothing = replace(HOST, **{**none, "descriptors": 200, "ports": 1})
     plan = plan_of(1000, more="sources: [10.1.2.3]")
     found = needs(plan, nothing, agents=1, brokers=ONE)

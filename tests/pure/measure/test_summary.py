@@ -320,15 +320,8 @@ def test_memory_is_a_line_over_the_connections_of_each() -> None:
     assert lines["engines"].bytes_per_connection is None
     assert lines["engines"].problem == "an engine takes its memory when it starts"
     assert lines["host"].bytes_per_connection == pytest.approx(5_000)
-
-
-def test_the_table_of_memory_has_no_row_without_a_line() -> None:
-    tracks = {
-        ("agent-0", "rss_bytes"): memory([4 * n for n in EVEN_RAMP], 6),
-        ("host", "kernel_bytes"): memory([4 * n for n in EVEN_RAMP], 5_000),
-    }
-    table = memory_table(accounted(assembly(*ramp(EVEN_RAMP)), tracks).memory, "readings")
-    assert [str(row[0]) for row in table.rows] == ["host"]
+    table = memory_table(found.memory, "readings")
+    assert [str(row[0]) for row in table.rows] == ["node-0", "host"], "engines have no line"
 
 
 def test_without_connections_by_target_only_a_lone_broker_has_a_line() -> None:
@@ -418,11 +411,16 @@ def test_the_plan_shares_clients_out_as_the_engine_does() -> None:
     assert sum(planned_clients(plan(populations=(drawn,))).values()) == 400
 
 
+def stall(number: int) -> Stall:
+    """A stall of a mobile client that goes on."""
+    since_ns = START_NS + 16 * SECOND_NS
+    return Stall(population=MOBILE, number=number, since_ns=since_ns, until_ns=None, due=34)
+
+
 def test_a_stall_is_one_however_often_it_is_reported() -> None:
-    begun = Stall(population=MOBILE, number=17, since_ns=START_NS + 16 * SECOND_NS, until_ns=None,
-                  due=34)  # fmt: skip
+    begun = stall(17)
     over = begun.model_copy(update={"until_ns": START_NS + 18 * SECOND_NS, "due": 40})
-    lasting = begun.model_copy(update={"number": 3})
+    lasting = stall(3)
     run = assembly(snapshot(18, 1, stalls=(over,)), snapshot(17, 1, stalls=(begun, lasting)))
     found = accounted(run).stalls
     assert [(s.population, s.number, s.stage, s.since_s, s.until_s, s.due) for s in found] == [
@@ -433,11 +431,9 @@ def test_a_stall_is_one_however_often_it_is_reported() -> None:
 
 
 def test_a_stall_lasted_where_somebody_was_left_when_the_stage_ended() -> None:
-    begun = Stall(population=MOBILE, number=3, since_ns=START_NS + 16 * SECOND_NS, until_ns=None,
-                  due=34)  # fmt: skip
     left = made.population(stalled=1)
     last = snapshot(19, 1, populations=(did(), did(), did(), left))
-    found = accounted(assembly(snapshot(17, 1, stalls=(begun,)), last))
+    found = accounted(assembly(snapshot(17, 1, stalls=(stall(3),)), last))
     assert [stall.lasted for stall in found.stalls] == [True]
     assert found.populations["mobile"].stalled == 1
 

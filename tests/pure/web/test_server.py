@@ -36,10 +36,14 @@ async def page(timeout_ms: int = 60_000) -> AsyncIterator[tuple[Follower, int]]:
         await serving
 
 
-def stalled(port: int, path: str = "/events") -> socket.socket:
+def request(port: int) -> bytes:
+    return f"GET /events HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
+
+
+def stalled(port: int) -> socket.socket:
     """A browser that asks and never reads."""
     browser = socket.create_connection(("127.0.0.1", port))
-    browser.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+    browser.sendall(request(port))
     return browser
 
 
@@ -55,7 +59,7 @@ def test_a_browser_that_never_reads_takes_no_memory_and_delays_no_other() -> Non
             with stalled(port), stalled(port):
                 await until(lambda: follower.feed.viewers == 2)
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.write(f"GET /events HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+                writer.write(request(port))
                 await reader.readuntil(b"event: whole")
                 before = psutil.Process().memory_info().rss
                 for number in range(5000):
@@ -100,7 +104,7 @@ def test_more_browsers_than_allowed_are_refused() -> None:
                     stack.enter_context(stalled(port))
                 await until(lambda: follower.feed.viewers == VIEWERS_MAX)
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.write(f"GET /events HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+                writer.write(request(port))
                 assert await reader.readline() == b"HTTP/1.1 503 Service Unavailable\r\n"
                 writer.close()
 

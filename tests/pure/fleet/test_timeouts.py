@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pubstorm.fleet.timeouts import Timeouts, Watchdog
 
 BEATS = Timeouts(silence_s=10, beat_s=1, lost_s=3.5)
+NO_BEATS = Timeouts(silence_s=10)
 
 
 def waited(watchdog: Watchdog, seconds: float) -> None:
@@ -19,21 +22,23 @@ def greeted(timeouts: Timeouts) -> Watchdog:
     return watchdog
 
 
-def test_one_that_says_nothing_at_all_is_silent() -> None:
-    watchdog = Watchdog(BEATS)
-    waited(watchdog, 29)
-    assert watchdog.complaint(stopping=False) is None
-    waited(watchdog, 1.1)
-    assert watchdog.complaint(stopping=False) == ("silent", "said nothing for 30 s")
-
-
-def test_one_that_answers_no_beat_is_lost_even_while_it_stops() -> None:
-    for stopping in (False, True):
-        watchdog = greeted(BEATS)
-        waited(watchdog, 3.4)
-        assert watchdog.complaint(stopping=stopping) is None
-        waited(watchdog, 0.2)
-        assert watchdog.complaint(stopping=stopping) == ("lost", "has not answered for 3.5 s")
+@pytest.mark.parametrize(
+    ("start", "seconds", "is_stopping", "complaint"),
+    [
+        (Watchdog(BEATS), 30, False, ("silent", "said nothing for 30 s")),
+        (greeted(BEATS), 3.5, False, ("lost", "has not answered for 3.5 s")),
+        (greeted(BEATS), 3.5, True, ("lost", "has not answered for 3.5 s")),
+        (greeted(NO_BEATS), 10, False, ("silent", "sent no snapshot for 10 s")),
+        (greeted(NO_BEATS), 10, True, None),
+    ],
+)
+def test_silence_is_complained_of_at_its_limit(
+    start: Watchdog, seconds: float, complaint: tuple[str, str] | None, *, is_stopping: bool
+) -> None:
+    waited(start, seconds - 0.2)
+    assert start.complaint(stopping=is_stopping) is None
+    waited(start, 0.3)
+    assert start.complaint(stopping=is_stopping) == complaint
 
 
 def test_a_snapshot_begins_every_limit_anew() -> None:
@@ -42,15 +47,6 @@ def test_a_snapshot_begins_every_limit_anew() -> None:
         waited(watchdog, 3)
         watchdog.on_line(is_report=True)
     assert watchdog.complaint(stopping=False) is None
-
-
-def test_without_beats_no_agent_is_lost() -> None:
-    watchdog = greeted(Timeouts(silence_s=10))
-    waited(watchdog, 9)
-    assert watchdog.complaint(stopping=False) is None
-    waited(watchdog, 1.1)
-    assert watchdog.complaint(stopping=False) is not None
-    assert watchdog.complaint(stopping=True) is None
 
 
 def test_time_without_a_listener_is_no_silence_of_agents() -> None:

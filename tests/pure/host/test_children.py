@@ -1,4 +1,5 @@
-"""Signals to child processes, their exit codes, and what they leave behind when they end."""
+"""Signals to child processes, their exit codes, what they leave behind, and the end of a process
+tree."""
 
 from __future__ import annotations
 
@@ -7,15 +8,19 @@ import contextlib
 import gc
 import os
 import signal
+import socket
+import subprocess
 import sys
 import threading
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pubstorm.host.children import close_stdin, run_loop, signal_child
+from pubstorm.host.process_tree import ProcessTree
 
 
 @pytest.mark.parametrize("run", [run_loop, asyncio.run])
@@ -80,3 +85,33 @@ def test_a_child_that_reads_nothing_leaves_no_complaint() -> None:
     asyncio.run(ask())
     gc.collect()
     assert complaints == []
+
+
+LEADING_THREAD_ENDS = """\
+import ctypes, socket, sys, threading, time
+listener = socket.create_server(("127.0.0.1", 0))
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+print(listener.getsockname()[1], flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_without_its_leading_thread_is_still_ended(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(LEADING_THREAD_ENDS)
+    leader = subprocess.Popen(
+        ["sh", "-c", '"$@" & wait', "sh", sys.executable, str(program)],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert leader.stdout is not None
+    port = int(leader.stdout.readline())
+    process_tree = ProcessTree(leader.pid)
+    process_tree.look()
+    leader.kill()
+    leader.wait()
+    asyncio.run(process_tree.end())
+    leader.stdout.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), 1)

@@ -1,4 +1,4 @@
-"""Preflight: how many engines, and what is short with its fix."""
+"""Preflight: how many engines, what is short with its fix, and memory for the steps of a series."""
 
 import subprocess
 from dataclasses import replace
@@ -9,6 +9,7 @@ import pytest
 
 from pubstorm.contract.plan import Plan
 from pubstorm.errors import UsageError
+from pubstorm.host.fit import unfit_here
 from pubstorm.host.preflight import (
     Fix,
     Host,
@@ -309,3 +310,16 @@ def test_the_script_of_everything_short_is_one_that_the_shell_understands() -> N
 
 def test_nothing_short_makes_a_script_without_commands() -> None:
     assert "# Nothing is short." in script("fine", needs(plan_of(1), HOST, agents=1, brokers=ONE))
+
+
+MILLION = """\
+topology: {brokers: {b: {kind: mosquitto, count: 51}}}
+populations: {c: {clients: 1M, publications: [{topic: t, rate: 1/h}]}}
+"""
+
+
+def test_a_step_that_needs_more_memory_than_there_is_says_so() -> None:
+    scenario, host = parse_scenario(MILLION, "s.yaml"), replace(Host.here(), descriptors=20_000)
+    assert unfit_here(scenario, replace(host, memory_bytes=20 * 10**9)) is None
+    words = unfit_here(scenario, replace(host, memory_bytes=8 * 10**9))
+    assert words == "it needs about 9.79 GB of memory, 8.00 GB are available"

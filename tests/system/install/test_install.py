@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,19 +37,19 @@ class Built:
     wheel: Path
 
 
-def call(*words: str | Path, cwd: Path, **environment: str) -> str:
-    """Runs a command. Returns its output."""
-    done = subprocess.run(
-        [*map(str, words)],
-        cwd=cwd,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=500,
-        check=False,
+def ended(
+    *words: str | Path, cwd: Path, environment: Mapping[str, str] = os.environ
+) -> subprocess.CompletedProcess[str]:
+    """A command that has ended, with its output."""
+    return subprocess.run(
+        words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=500, check=False
     )
-    assert done.returncode == 0, done.stdout
+
+
+def call(*words: str | Path, cwd: Path, **variables: str) -> str:
+    """Runs a command, which succeeds. Returns its output."""
+    done = ended(*words, cwd=cwd, environment={**os.environ, **variables})
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
@@ -124,16 +125,9 @@ def test_every_extra_is_locked_and_can_thus_be_installed() -> None:
 
 def test_the_folder_of_the_programs_must_have_them_all(tmp_path: Path) -> None:
     pytest.importorskip("hatchling", reason="hatchling is not installed")
-    words = ("-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path))
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=ROOT,
-        env={**os.environ, "PUBSTORM_PROGRAMS": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
+    words = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path)
+    programs = {**os.environ, "PUBSTORM_PROGRAMS": str(tmp_path)}
+    done = ended(*words, cwd=ROOT, environment=programs)
     assert done.returncode != 0
     assert f"{tmp_path}/pubstorm-engine is missing: build pubstorm-engine first" in done.stderr
 
@@ -148,19 +142,12 @@ def bin_folder(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "venv" / "bin"
 
 
-def played_alone(bin_folder: Path, folder: Path, *words: str) -> dict[str, Any]:
+def played_alone(bin_folder: Path, folder: Path, *line: str) -> dict[str, Any]:
     """Plays a run with the installed program, in an environment with nothing else; its result."""
     own_ports = {RANGE_VARIABLE: os.environ[RANGE_VARIABLE]}
     alone = {"PATH": os.defpath, "HOME": str(folder), "LANG": "C.UTF-8", **own_ports}
-    done = subprocess.run(
-        [bin_folder / "pubstorm", *words, "--out", "run", *ANY_SPEED],
-        cwd=folder,
-        env=alone,
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
+    words = (*line, "--out", "run", *ANY_SPEED)
+    done = ended(bin_folder / "pubstorm", *words, cwd=folder, environment=alone)
     assert "Traceback" not in done.stderr
     result: dict[str, Any] = json.loads((folder / "run" / "result.json").read_text())
     status = result["verdict"]["status"]

@@ -81,6 +81,11 @@ class Agent:
         assert isinstance(said, Hello), said
         return said
 
+    def begin(self, stage: int = 0) -> None:
+        """Has it enter its first stage."""
+        self.hello()
+        self.enter(stage)
+
     def send(self, command: EnterStage | ApplyChange | Close | Stop) -> None:
         """Sends a command to the agent."""
         self._write(command.model_dump_json() + "\n")

@@ -16,7 +16,6 @@ from pubstorm.fleet.zmq_agent.messages import STAMP
 from tests.system.publishers.conftest import (
     CONNECT,
     EXIT_TIMEOUT_S,
-    Agent,
     AgentMaker,
     Context,
     feed,
@@ -38,13 +37,6 @@ def listener(context: Context, plan: Plan, **credentials: str) -> zmq.Socket[byt
     made.setsockopt_string(zmq.SUBSCRIBE, "")
     made.connect(f"tcp://{plan.targets[0]}")
     return made
-
-
-def begin(agent: Agent, stage: int, sub: zmq.Socket[bytes]) -> list[bytes]:
-    """Enters a publish stage and waits for its first message: subscribed."""
-    agent.hello()
-    agent.enter(stage)
-    return sub.recv_multipart()
 
 
 def test_it_plays_all_stages_and_sends_all_that_is_due(agent: AgentMaker, context: Context) -> None:
@@ -91,7 +83,8 @@ def test_a_burst_is_due_at_once_and_topics_are_a_frame_of_their_own(
     topical = publication(topic="a/{n}/{0..2}", payload=FixedPayload(bytes=40), pace=pace)
     played = plan(feed(topical, first=5), actions=(LONG,))
     publisher, sub = agent(played), listener(context, played)
-    begin(publisher, 0, sub)
+    publisher.begin()
+    sub.recv_multipart()
     messages = [sub.recv_multipart() for _ in range(1000)]
     assert {message[0] for message in messages} == {b"a/5/0", b"a/5/1", b"a/5/2"}
     assert all(len(message) == 2 and len(message[1]) == 40 for message in messages)
@@ -108,7 +101,8 @@ def test_as_fast_as_it_can_it_still_listens(agent: AgentMaker, context: Context)
     fast = publication(pace=ClosedPace(), payload=FixedPayload(bytes=8))
     played = plan(feed(fast), actions=(LONG,))
     publisher, sub = agent(played), listener(context, played)
-    begin(publisher, 0, sub)
+    publisher.begin()
+    sub.recv_multipart()
     publisher.until(lambda snapshot: snapshot.sequence > 3)
     publisher.send(Close())
     publisher.settle(0)
@@ -121,8 +115,7 @@ def test_as_fast_as_it_can_it_still_listens(agent: AgentMaker, context: Context)
 def test_what_a_close_cuts_off_is_skipped_and_it_ends_with_its_stdin(agent: AgentMaker) -> None:
     paused = OpenPace(period_ns=10**12, spread=0, jitter=0, phase="spread", late="send")
     publisher = agent(plan(feed(publication(pace=paused)), actions=(LONG,)))
-    publisher.hello()
-    publisher.enter(0)
+    publisher.begin()
     publisher.until(lambda snapshot: snapshot.stage == 0 and not snapshot.settled)
     publisher.send(Close())
     publisher.settle(0)
@@ -142,7 +135,8 @@ def test_a_wrong_password_gets_nothing(agent: AgentMaker, context: Context) -> N
     wrong = listener(context, played, **{**right, "PLAIN_PASSWORD": "guessed"})
     refused = wrong.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
     sub = listener(context, played, **right)
-    begin(publisher, 0, sub)
+    publisher.begin()
+    sub.recv_multipart()
     assert refused.poll(EXIT_TIMEOUT_S * 1000)
     assert not wrong.poll(0)
     wrong.disable_monitor()

@@ -77,8 +77,7 @@ def test_payloads_without_room_for_a_stamp_are_counted(agent: AgentMaker, contex
     )
     pub = server(context, played)
     clients = agent(played, SUBSCRIBER)
-    clients.hello()
-    clients.enter(0)
+    clients.begin()
     pub.recv()
     for topic in (b"a/0", b"a/1", b"a/2"):
         pub.send_multipart([topic, b"short"])
@@ -100,8 +99,7 @@ def test_connect_stages_of_equal_size_are_distinguished(
     played = played.model_copy(update={"stages": tuple(stages)})
     pub = server(context, played)
     clients = agent(played, 2)
-    clients.hello()
-    clients.enter(0)
+    clients.begin()
     assert clients.settle(0).populations[2].gauges.ready == 0
     clients.enter(1)
     assert clients.settle(1).populations[2].gauges.ready == 1
@@ -117,6 +115,5 @@ def test_curve_lets_in_those_with_keys_of_the_run(agent: AgentMaker) -> None:
     agent(played, 0, **keys.environment(0)).hello()
     for variables, is_let_in in ((guests, 1), (strangers, 0)):
         clients = agent(played, SUBSCRIBER, **variables)
-        clients.hello()
-        clients.enter(0)
+        clients.begin()
         assert clients.settle(0).populations[SUBSCRIBER].gauges.ready == is_let_in

@@ -77,16 +77,24 @@ def wait_for(port: int) -> None:
     pytest.fail(f"nothing listens on port {port}")
 
 
-@pytest.fixture
-def own_redis(tmp_path: Path) -> Iterator[OwnRedis]:
-    """A Redis that is up; it is gone after the test."""
+@contextlib.contextmanager
+def redis_in(folder: Path) -> Iterator[OwnRedis]:
+    """A Redis that is up; it is gone afterwards."""
     binary = find_redis()
     if binary is None:
         pytest.skip("redis-server is not installed (scripts/install-test-tools)")
-    redis = OwnRedis(binary, tmp_path, free_port())
+    redis = OwnRedis(binary, folder, free_port())
     redis.start()
-    yield redis
-    redis.kill()
+    try:
+        yield redis
+    finally:
+        redis.kill()
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[OwnRedis]:
+    with redis_in(tmp_path) as redis:
+        yield redis
 
 
 @pytest.fixture

@@ -60,9 +60,11 @@ def main() -> int:
     ]
     FOLDER.mkdir(parents=True, exist_ok=True)
     name = " ".join(given.tests) or LISTED.name
-    with busy_machine():
-        for number in range(len(rounds(name)), given.times):
-            play(name, number, tests, given.workers)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt), busy_machine():
+        for played in range(len(rounds(name)), given.times):
+            play(name, played, tests, given.workers)
     return summed_up(name)
 
 
@@ -90,12 +92,25 @@ def play(name: str, number: int, tests: Sequence[str], workers: int) -> None:
     pytest = [str(Path(sys.executable).with_name("pytest")), "-q", "--no-loadscope-reorder"]
     words = [*pytest, f"--numprocesses={workers}", "--dist=loadgroup", *tests]
     begin_s = time.monotonic()
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
-    passed, failed = PASSED.search(done.stdout), FAILED.findall(done.stdout)
-    if done.returncode:
-        log = FOLDER / f"{time.strftime('%H%M%S')}-{number}.log"
-        log.write_text(done.stdout + done.stderr)
-        failed = failed or [f"pytest itself, with exit code {done.returncode}"]
+    process = subprocess.Popen(
+        words,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate()
+    except KeyboardInterrupt:
+        # Its tests end what they have started.
+        os.killpg(process.pid, signal.SIGINT)
+        process.communicate()
+        raise
+    passed, failed = PASSED.search(output), FAILED.findall(output)
+    if process.returncode:
+        (FOLDER / f"{time.strftime('%H%M%S')}-{number}.log").write_text(output)
+        failed = failed or [f"pytest itself, with exit code {process.returncode}"]
     line = json.dumps(
         asdict(
             Round(

@@ -116,7 +116,7 @@ def test_what_cannot_be_watched_or_profiled_is_reported_and_the_run_continues(
     perf = tmp_path / "bin" / "perf"
     perf.write_text("#!/bin/sh\necho 'perf_event_paranoid setting is 4' >&2\nexit 255\n")
     perf.chmod(0o755)
-    broker = mosquitto(acl_file=tmp_path / "acl")
+    broker = mosquitto(acl_file=tmp_path / "acl", max_queued_messages=0)
     sources: dict[str, object] = {
         "away": {"prometheus": {"url": f"http://127.0.0.1:{unused_port}/metrics"}},
         "gone": {"sys": {"url": f"mqtt://127.0.0.1:{unused_port}"}},

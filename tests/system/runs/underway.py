@@ -25,14 +25,14 @@ LOAD = """
 populations:
   device:
     clients: 20
-    publications: [{topic: "up/{n}", rate: 50/s, qos: 1}]
+    publications: [{topic: "up/{n}", rate: 25/s, qos: 1}]
   backend:
     clients: 1
     subscriptions: [{topic: "up/#", qos: 1}]
 stages: [connect, publish: 10min, disconnect]
 snapshot_interval: 500ms
 """
-PROFILED_CPU_S = 0.1
+PROFILED_CPU_S = 0.05
 """CPU time of a broker of which a profile has samples."""
 
 

@@ -114,6 +114,11 @@ class VirtualAgent:
         return [each["index"] for each in self.commands if each["command"] == "stage"]
 
     @property
+    def kinds(self) -> str:
+        """The names of the commands that the agent received, in order."""
+        return " ".join(each["command"] for each in self.commands)
+
+    @property
     def excluded(self) -> list[list[int]]:
         """Populations of each exclude command that the agent received."""
         return [

@@ -139,36 +139,44 @@ def test_an_answer_that_never_holds_again_is_not_confirmed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "limit", "host", "bound", "limited_by", "text"),
+    ("settings", "limits", "bound", "limited_by", "text"),
     [
-        (Settings(1000, 10**6, repeat=1), 43_607, 1e12, "none", "broker", "the limit is 43.+ … .+"),
+        (
+            Settings(1000, 10**6, repeat=1),
+            (43_607, 1e12),
+            "none",
+            "broker",
+            "the limit is 43.+ … .+",
+        ),
         (
             Settings(1000, 10**6),
-            1e12,
-            43_607,
+            (1e12, 43_607),
             "at_least",
             "host",
             "≥ 41.+is not counted: this host was the limit: it was full.*",
         ),
         (
             Settings(1000, 8000),
-            1e12,
-            1e12,
+            (1e12, 1e12),
             "at_least",
             "none",
             "≥ 8 000/s passes; the search goes no further; played again, 8 000/s passed",
         ),
-        (Settings(1000, 8000), 0, 1e12, None, "broker", "no value passed; .+"),
+        (Settings(1000, 8000), (0, 1e12), None, "broker", "no value passed; .+"),
     ],
 )
 def test_an_answer_has_its_bound_its_limit_and_its_words(
-    settings: Settings, limit: float, host: float, bound: str | None, limited_by: str, text: str
+    settings: Settings,
+    limits: tuple[float, float],
+    bound: str | None,
+    limited_by: str,
+    text: str,
 ) -> None:
-    answer = answered(settings, limit, host)
+    answer = answered(settings, *limits)
     assert (answer.best and answer.best.bound, answer.limited_by) == (bound, limited_by)
     assert re.fullmatch(text, answer.text)
     if bound == "none":
-        assert answer.best is not None and answer.best.low <= limit < answer.best.high
+        assert answer.best is not None and answer.best.low <= limits[0] < answer.best.high
 
 
 def test_the_largest_figure_has_an_interval_of_its_own() -> None:

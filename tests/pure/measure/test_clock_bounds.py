@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,13 +50,15 @@ def test_the_bound_is_that_of_the_stages_in_which_messages_are_stamped() -> None
     )
 
 
-def test_without_a_publish_stage_it_is_that_of_the_whole_run() -> None:
-    found = clock_result(hello(state(900)), [interval(0, CONNECT, state(400))], {PUBLISH})
-    assert found is not None
-    assert found.bound_us == 900
-    alone = clock_result(hello(state(7)), [], set())
-    assert alone is not None
-    assert alone.bound_us == 7
+@pytest.mark.parametrize(
+    ("first", "intervals", "bound_us"),
+    [(state(900), [interval(0, CONNECT, state(400))], 900), (state(7), [], 7)],
+)
+def test_without_a_publish_stage_it_is_that_of_the_whole_run(
+    first: ClockState, intervals: list[Interval], bound_us: float
+) -> None:
+    found = clock_result(hello(first), intervals, {PUBLISH})
+    assert found is not None and found.bound_us == bound_us
 
 
 def test_an_agent_on_the_host_of_the_reference_has_no_bound() -> None:
@@ -70,15 +73,14 @@ def test_the_longest_time_without_an_answer_is_reported() -> None:
     assert found.unanswered_s == 3
 
 
-def test_times_between_two_agents_are_off_by_the_two_largest_bounds() -> None:
-    assert clock_bound_us([clock(3), None, clock(20), clock(15)]) == 35
-    assert clock_bound_us([clock(20), None]) == 20
-
-
-def test_what_one_clock_made_has_no_bound() -> None:
-    assert clock_bound_us([clock(20)]) == 0
-    assert clock_bound_us([None, None]) == 0
-    assert clock_bound_us([]) == 0
+@pytest.mark.parametrize(
+    ("bounds", "found"),
+    [([3, None, 20, 15], 35), ([20, None], 20), ([20], 0), ([None, None], 0), ([], 0)],
+)
+def test_times_between_agents_are_off_by_the_two_largest_bounds(
+    bounds: list[float | None], found: float
+) -> None:
+    assert clock_bound_us([None if each is None else clock(each) for each in bounds]) == found
 
 
 def test_an_empty_latency_has_no_bound() -> None:

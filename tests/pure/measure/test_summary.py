@@ -412,7 +412,7 @@ def test_the_plan_shares_clients_out_as_the_engine_does() -> None:
 
 
 def stall(number: int) -> Stall:
-    """A stall of a mobile client that goes on."""
+    """An open stall of a mobile client."""
     since_ns = START_NS + 16 * SECOND_NS
     return Stall(population=MOBILE, number=number, since_ns=since_ns, until_ns=None, due=34)
 

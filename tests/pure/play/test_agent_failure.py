@@ -192,12 +192,7 @@ def test_clients_join_a_publish_stage_as_those_of_a_change() -> None:
     connect = CONNECT.model_copy(update={"rate_per_s": 110.0})
     played = play(plan_of(connect, LONG, PUBLISH), Script("replace", 3, kills=[(1, 1)]))
     span, commands = played.run_log.spans[1], played.agents[1, 1].commands
-    assert [each["command"] for each in commands[:4]] == [
-        "stage",
-        "exclude_from_loss",
-        "change",
-        "change",
-    ]
+    assert played.agents[1, 1].kinds.startswith("stage exclude_from_loss change change ")
     assert commands[0] == {"command": "stage", "index": 1, "at_ns": span.from_ns}
     actions = [(each["population"], each["action"]) for each in commands[2:4]]
     # As fast as the stage that brought them up: 11 clients at 110/s.
@@ -232,17 +227,9 @@ def test_clients_that_no_stage_brought_up_join_the_next_publish_stage() -> None:
     hold = HoldAction(duration_ns=3 * SECOND_NS)
     plan = plan_of(CONNECT, publish, hold, PUBLISH, PUBLISH)
     played = play(plan, Script("replace", 3, kills=[(2, 1)]))
-    got = played.agents[1, 1].commands
-    assert [each["command"] for each in got] == [
-        "stage",
-        "stage",
-        "stage",
-        "change",
-        "exclude_from_loss",
-        "stage",
-        "stop",
-    ]
-    action = next(each["action"] for each in got if each["command"] == "change")
+    agent = played.agents[1, 1]
+    assert agent.kinds == "stage stage stage change exclude_from_loss stage stop"
+    action = agent.commands[3]["action"]
     assert action == {"kind": "remove", "clients": 4, "over_ns": 0}
     found = [played.run_log.excluded_from_loss(plan, stage) for stage in (1, 3, 4)]
     assert found == [[0], [0], []]

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -143,11 +144,8 @@ def test_a_site_is_closed_where_there_is_no_room(site: Elsewhere, tmp_path: Path
 def test_a_site_that_does_not_open_is_closed(
     site: Elsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def refuse() -> None:
-        raise FleetError("no cluster there")
-
-    monkeypatch.setattr(site, "open", refuse)
-    assert fails(tmp_path).message == "no cluster there"
+    monkeypatch.setattr(site, "open", partial(site.replace, 0))
+    assert fails(tmp_path).message == "there is no other host for agent 0"
     assert site.calls == ["close"]
 
 

@@ -252,7 +252,7 @@ def test_a_user_ends_stages_before_their_time() -> None:
     texts = [event.text for event in played.run_log.events]
     assert [text.rpartition(" is ended")[2] for text in texts] == [" by the user"] * 2
     (agent,) = played.agents.values()
-    assert "close" in [command["command"] for command in agent.commands]
+    assert "close" in agent.kinds.split()
     assert not played.run_log.ended_early
 
 

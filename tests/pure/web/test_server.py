@@ -53,59 +53,47 @@ async def until(condition: Callable[[], Any]) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_a_browser_that_never_reads_takes_no_memory_and_delays_no_other() -> None:
-    async def play() -> None:
-        async with page() as (follower, port):
-            with stalled(port), stalled(port):
-                await until(lambda: follower.feed.viewers == 2)
-                reader, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.write(request(port))
-                await reader.readuntil(b"event: whole")
-                before = psutil.Process().memory_info().rss
-                for number in range(5000):
-                    follower.feed.push({"n": number, "text": BIG})
-                    await reader.readuntil(f'"n":{number},'.encode())
-                    await reader.readuntil(b'"}\n\n')
-                grown = psutil.Process().memory_info().rss - before
-                assert grown < 5000 * len(BIG) / 2, "a third of what one of them did not read"
-                writer.close()
-
-    asyncio.run(play())
+async def test_a_browser_that_never_reads_takes_no_memory_and_delays_no_other() -> None:
+    async with page() as (follower, port):
+        with stalled(port), stalled(port):
+            await until(lambda: follower.feed.viewers == 2)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(request(port))
+            await reader.readuntil(b"event: whole")
+            before = psutil.Process().memory_info().rss
+            for number in range(5000):
+                follower.feed.push({"n": number, "text": BIG})
+                await reader.readuntil(f'"n":{number},'.encode())
+                await reader.readuntil(b'"}\n\n')
+            grown = psutil.Process().memory_info().rss - before
+            assert grown < 5000 * len(BIG) / 2, "a third of what one of them did not read"
+            writer.close()
 
 
-def test_a_browser_that_never_reads_is_dropped() -> None:
-    async def play() -> None:
-        async with asyncio.timeout(PATIENCE_S), page(timeout_ms=500) as (follower, port):
-            with stalled(port):
-                await until(lambda: follower.feed.viewers == 1)
-                while follower.feed.viewers:
-                    follower.feed.push({"text": BIG})
-                    await asyncio.sleep(0.01)
-
-    asyncio.run(play())
-
-
-def test_a_browser_that_leaves_is_forgotten() -> None:
-    async def play() -> None:
-        async with page() as (follower, port):
-            browser = stalled(port)
+async def test_a_browser_that_never_reads_is_dropped() -> None:
+    async with asyncio.timeout(PATIENCE_S), page(timeout_ms=500) as (follower, port):
+        with stalled(port):
             await until(lambda: follower.feed.viewers == 1)
-            browser.close()
-            await until(lambda: follower.feed.viewers == 0)
+            while follower.feed.viewers:
+                follower.feed.push({"text": BIG})
+                await asyncio.sleep(0.01)
 
-    asyncio.run(play())
+
+async def test_a_browser_that_leaves_is_forgotten() -> None:
+    async with page() as (follower, port):
+        browser = stalled(port)
+        await until(lambda: follower.feed.viewers == 1)
+        browser.close()
+        await until(lambda: follower.feed.viewers == 0)
 
 
-def test_more_browsers_than_allowed_are_refused() -> None:
-    async def play() -> None:
-        async with page() as (follower, port):
-            with contextlib.ExitStack() as stack:
-                for _ in range(VIEWERS_MAX):
-                    stack.enter_context(stalled(port))
-                await until(lambda: follower.feed.viewers == VIEWERS_MAX)
-                reader, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.write(request(port))
-                assert await reader.readline() == b"HTTP/1.1 503 Service Unavailable\r\n"
-                writer.close()
-
-    asyncio.run(play())
+async def test_more_browsers_than_allowed_are_refused() -> None:
+    async with page() as (follower, port):
+        with contextlib.ExitStack() as stack:
+            for _ in range(VIEWERS_MAX):
+                stack.enter_context(stalled(port))
+            await until(lambda: follower.feed.viewers == VIEWERS_MAX)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(request(port))
+            assert await reader.readline() == b"HTTP/1.1 503 Service Unavailable\r\n"
+            writer.close()

@@ -57,7 +57,7 @@ def verdict(result: dict[str, Any]) -> tuple[str, str]:
 
 
 def test_no_broker_at_the_target(run: Play, unused_port: int) -> None:
-    # A run that has heard of an attempt ends after this stage: tests/pure/play/test_stages.py.
+    # In virtual time, tests/pure/play/test_stages.py holds the stage in which such a run ends.
     stages = "stages=[{connect: {timeout: 1s}}, {publish: 1s}]"
     code, result = run(load(f"mqtt://127.0.0.1:{unused_port}"), "--set", stages)
     assert (code, *verdict(result)) == (3, "invalid", "target")

@@ -22,10 +22,10 @@ SPENT = $(BIN)/python -m tests.kit.spent
 FUZZ := --manifest-path fuzz/Cargo.toml
 PROGRAMS := -p pubstorm-engine -p pubstorm-broker -p pubstorm-proxy -p pubstorm-zmq
 
-# `make test` has two lanes of targets. LINT=yes adds what CI checks besides tests, WORLD=4 adds
+# `make test` has two lanes of targets. CHECKS=yes adds what CI checks besides tests, WORLD=4 adds
 # 4 minutes of the world that concern what has changed since it passed whole.
-RUST_LANE = test-programs +test-tools test-rust $(if $(LINT),lint-fuzz)
-PYTHON_LANE = test-tools .venv/ready-dev $(if $(LINT),lint-format lint-python docs-site) \
+RUST_LANE = test-programs +test-tools test-rust $(if $(CHECKS),lint-fuzz)
+PYTHON_LANE = test-tools .venv/ready-dev $(if $(CHECKS),lint-format lint-python) \
 	+test-programs test-pure-python test-system $(if $(WORLD),test-world-changes) test-budget
 
 .PHONY: help build demo test test-pure test-pure-python test-rust test-programs test-system \
@@ -64,8 +64,7 @@ test-programs:
 	$(call CI_CARGO,build) --lib --bins --tests
 
 test-rust: test-programs test-tools
-	$(call CI_CARGO,test) --lib --bins --tests -- --test-threads=8
-	$(call CI_CARGO,test) --doc
+	$(call CI_CARGO,test) -- --test-threads=8
 
 test-pure-python: .venv/ready-dev test-programs
 	$(PYTEST) --numprocesses=2 tests/pure

@@ -27,7 +27,9 @@ waits: ; @sleep 600
 
 def lanes(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     (folder / "Makefile").write_text(MAKEFILE)
-    environment = {name: value for name, value in os.environ.items() if name != "CARGO_TARGET_DIR"}
+    # Those of a make that plays this test, and of cargo, are not for the lanes.
+    foreign = ("CARGO_TARGET_DIR", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")
+    environment = {name: value for name, value in os.environ.items() if name not in foreign}
     return subprocess.run(
         [sys.executable, str(LANES), *words],
         cwd=folder,

@@ -78,16 +78,17 @@ class Recorder:
     the controller writes."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._starts = path.with_suffix(".starts")
+        # Tests change the working directory.
+        self._path = path.absolute()
+        self._starts = self._path.with_suffix(".starts")
         self._reports: dict[str, list[pytest.TestReport]] = defaultdict(list)
 
     def begin(self) -> None:
         """Empties the files of the run, and names one of them to the zygotes of all workers."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._starts.unlink(missing_ok=True)
-        self._path.unlink(missing_ok=True)
-        os.environ[STARTS_VARIABLE] = str(self._starts.absolute())
+        for path in (self._path, self._starts):
+            path.unlink(missing_ok=True)
+        os.environ[STARTS_VARIABLE] = str(self._starts)
 
     def pytest_sessionstart(self) -> None:
         """Notes the programs that the process starts by itself. Runs note what they start."""

@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
@@ -102,6 +103,9 @@ fn connections_closed_during_a_stall_never_reach_the_target() {
     for _ in 0..3 {
         TcpStream::connect(("127.0.0.1", port)).unwrap().write_all(b"void").unwrap();
     }
+    while closed_by_peers(port) < 3 {
+        thread::yield_now();
+    }
     let mut near = TcpStream::connect(("127.0.0.1", port)).unwrap();
     near.write_all(b"good").unwrap();
     proxy.set(&[0], "pass", Duration::ZERO);
@@ -109,6 +113,15 @@ fn connections_closed_during_a_stall_never_reach_the_target() {
     assert_eq!(read(&mut far, 4), b"good");
     let counts = proxy.counts_once(|counts| counts["open"] == 1);
     assert_eq!((&counts["accepted_total"], &counts["refused_total"]), (&json!(4), &json!(0)));
+}
+
+/// Counts the connections of a port whose end of the peer has arrived (`CLOSE_WAIT`): a busy kernel
+/// delivers it later than `close` returns.
+fn closed_by_peers(port: u16) -> usize {
+    let sockets = fs::read_to_string("/proc/net/tcp").unwrap();
+    let (port, closed) = (format!(":{port:04X}"), "08");
+    let columns = sockets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    columns.filter(|row| row[1].ends_with(&port) && row[3] == closed).count()
 }
 
 #[test]

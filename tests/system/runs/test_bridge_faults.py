@@ -8,7 +8,6 @@ import pytest
 from pubstorm.play.control_socket import ask
 from pubstorm.topology.adapters.mosquitto import find_mosquitto
 from tests.kit.runs import Run, RunMaker
-from tests.kit.starved import passes
 from tests.system.runs.underway import end_stage, readings, wait_for
 
 pytestmark = [
@@ -63,6 +62,15 @@ def back(run: Run, source: str, metric: str, after_s: float = 0) -> float:
     return wait_for(run, source, metric, lambda value: value == BOXES, lost_s)
 
 
+def carried(run: Run, after_s: float) -> float:
+    """Waits until all is carried again, a second after an instant; the instant."""
+    instants = [
+        wait_for(run, reader, "missing", lambda count: count < 90, after_s + 1)
+        for reader in ("reader-1", "reader-2")
+    ]
+    return max(instants)
+
+
 @pytest.fixture(scope="module")
 def played(shared_start: RunMaker) -> Run:
     """The run, each of whose stages ends once everybody is back."""
@@ -70,17 +78,16 @@ def played(shared_start: RunMaker) -> Run:
     back(run, "boxes", "processes")
     idle_s = back(run, "up", "connected")
     end_stage(run.directory)
-    cut_s = back(run, "up", "connected", idle_s)
+    cut_s = carried(run, back(run, "up", "connected", idle_s))
     end_stage(run.directory)
     run.wait_for("without")
     ask(run.directory, "fault kill cloud for 500ms")
-    all_s = back(run, "up", "connected", cut_s)
-    # A second in which all is carried again ends the phase of the fault.
-    for reader in ("reader-1", "reader-2"):
-        wait_for(run, reader, "missing", lambda count: count < 90, all_s + 1)
-    wait_for(run, "cloud-0", "cpu", lambda _: True, all_s + 1)
+    all_s = carried(run, back(run, "up", "connected", cut_s))
+    wait_for(run, "cloud-0", "cpu", lambda _: True, all_s)
     end_stage(run.directory)
-    assert passes(run.finish(), run.result()), run.stdout
+    run.finish()
+    # On a busy host, a phase may count as collapsed.
+    assert all(each["passed"] for each in run.result()["verdict"]["thresholds"]), run.stdout
     return run
 
 

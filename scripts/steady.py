@@ -28,6 +28,8 @@ FOLDER = ROOT / "target" / "tests" / "steady"
 JOURNAL = FOLDER.with_suffix(".jsonl")
 LISTED = ROOT / "tests" / "steady.txt"
 LOOPS = 2
+GRACE_S = 60.0
+"""Time that tests have to end after SIGINT."""
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 PASSED = re.compile(r"(\d+) passed")
 BUILD = """
@@ -103,9 +105,12 @@ def play(name: str, number: int, tests: Sequence[str], workers: int) -> None:
     try:
         output, _ = process.communicate()
     except KeyboardInterrupt:
-        # Its tests end what they have started.
+        # Its tests end what they have started, if they have the time.
         os.killpg(process.pid, signal.SIGINT)
-        process.communicate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_S)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         raise
     passed, failed = PASSED.search(output), FAILED.findall(output)
     if process.returncode:

@@ -90,7 +90,7 @@ def test_a_forked_run_has_its_own_folder_streams_and_variables(
             own = psutil.Process(process.pid)
             assert (os.getsid(process.pid), own.ppid()) == (process.pid, os.getpid())
             assert own.cmdline() == [*PUBSTORM, *RUN]
-            # What the kernel shows of the environment is the zygote's; children have the run's.
+            # The kernel shows the environment of the zygote; children have that of the run.
             assert all(c.environ()["PUBSTORM_OF_THE_TEST"] == "é" for c in own.children())
             assert own.cwd() == str(tmp_path)
             assert (tmp_path / "run").stat().st_mode & 0o777 == 0o750

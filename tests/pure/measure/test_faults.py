@@ -66,7 +66,7 @@ LOST = {"before": 100, "lowest": 0}
         (times(10.5, 15.0, 20.0), {"first_s": 1.0}),
         (times(10.5, 15.0, 15.5), {}),
         (times(10.5, None, 60.0), {}),
-        # Who was back before it was back at once.
+        # Clients that reconnect before the repair count as 0 s.
         (times(10.5, 20.0, 60.0), {"first_s": 0.0, "most_s": 2.0, "all_s": 11.0}),
     ],
 )

@@ -140,7 +140,7 @@ def test_one_busy_interval_of_several_discards_no_run(
                 "device.connect_failed == 0",
                 "disconnected == 0",
                 "never_ready == 0",
-                # What a stage does not keep is not asked of it.
+                # A stage is asked only for figures that it keeps.
                 "device.disconnected@publish == 0",
             )
         ),

@@ -78,7 +78,7 @@ def test_two_readings_of_real_reports_are_as_far_apart_as_the_reports(
 
     until(reported_twice)
     monitor.stop()
-    # What is read is the instant of a report, and no report has two.
+    # The test reads the instant of a report, and each report has its own.
     for metric in (SENT, "$SYS/uptime"):
         instants = [reading.at_ns for reading in news[metric]]
         assert instants == sorted({*instants})

@@ -82,7 +82,7 @@ populations:
     publications: [{{topic: down/a, rate: 20/s, qos: 1}}]
   backend: {{clients: 1, username: backend, password: all, subscriptions: ["#"]}}
 stages: [connect, {{publish: 1s}}, {{hold: 500ms}}]
-# What the broker refuses never arrives.
+# Messages that the broker refuses never arrive.
 thresholds: [wrong.never_ready == 2, stranger.never_ready == 1, curious.lost > 0, backend.lost > 0]
 """
 

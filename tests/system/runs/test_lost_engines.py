@@ -22,7 +22,7 @@ topology: {brokers: {main: {kind: embedded}}}
 fleet: {agents: 3, on_agent_failure: POLICY}
 snapshot_interval: 200ms
 drain: 1s
-# What is due as a stage is ended by command is skipped.
+# Messages that are due as a command ends a stage are skipped.
 thresholds: [skipped < 50]
 populations:
   all:

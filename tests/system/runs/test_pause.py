@@ -93,7 +93,7 @@ def test_the_intended_time_shows_a_pause_as_arithmetic_says(
     assert sent == device["acked_total"] == backend["received_total"] == backend["expected_total"]
     histogram = flow_histogram(result, "device-wide", "intended")
     assert histogram.count == sent
-    # What was due in the pause and more than `late_s` before its end came at least that late: the
+    # Messages due in the pause and more than `late_s` before its end came at least that late: the
     # schedule of each client is even, so this number is certain. A slow host makes more late.
     for late_s in (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75):
         late = histogram.count_above(round(late_s * SECOND_NS))

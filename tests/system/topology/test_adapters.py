@@ -108,7 +108,7 @@ def passes_messages(
         receiver.subscribe("to/#")
 
         def comes() -> bool:
-            # Where brokers pass on that somebody has subscribed, it takes them a moment.
+            # Brokers that pass on a subscription take a moment.
             sender.publish("to/me", b"hello")
             return publisher == subscriber or not receiver.messages.empty()
 

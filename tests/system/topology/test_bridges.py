@@ -182,7 +182,7 @@ async def test_a_main_broker_that_is_killed_and_restarted_is_seen_at_once(
         monitor = started.monitor()
         assert [value for _, value in read(monitor)] == [BOXES, BOXES]
         broker = started.topology.broker("cloud-0")
-        # What is on a disk would come back with the broker, though no bridge is up.
+        # Messages on a disk would come back with the broker, though no bridge is up.
         is_kept = bool(await asyncio.to_thread(kept, broker.observer_port))
         assert is_kept == (persistence == "false")
         started.topology.expect("cloud-0", ending=True)

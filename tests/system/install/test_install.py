@@ -40,9 +40,10 @@ class Built:
 def ended(
     *words: str | Path, cwd: Path, environment: Mapping[str, str] = os.environ
 ) -> subprocess.CompletedProcess[str]:
-    """A command that has ended, with its output."""
+    """A command that has ended, with its output. It imports what is installed where it runs."""
+    own = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
     return subprocess.run(
-        words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=500, check=False
+        words, cwd=cwd, env=own, capture_output=True, text=True, timeout=500, check=False
     )
 
 

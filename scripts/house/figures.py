@@ -1,0 +1,152 @@
+"""Figures of the tree, and the values that `tests/house/figures.toml` holds them at.
+
+A figure is its held value, and the growth for which the file names a reason. It is at that value
+exactly: growth without a reason is a problem, and so is an improvement that is not written down.
+Figures with a `step` are rounded up to a multiple of it, so that not every change touches them."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scripts.house import python_tree, rust_tree
+
+FOLDER = Path("tests/house")
+FILE = FOLDER / "figures.toml"
+PACKAGE = Path("python/pubstorm")
+CRATES = Path("crates")
+SUFFIXES = {".py", ".rs"}
+COMMAND = "make house STORE=yes"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure, and what is allowed."""
+
+    key: str
+    """Name in the file."""
+    title: str
+    now: int
+    held: int
+    grown: int
+    """Growth with a reason."""
+    target: int
+    step: int
+
+    @property
+    def improved(self) -> int:
+        """The held value, if the present value is to be what is allowed."""
+        return self.held + self.now - self.allowed
+
+    @property
+    def allowed(self) -> int:
+        """The value that the figure must have."""
+        return self.held + self.grown
+
+    @property
+    def problem(self) -> str:
+        """Why the figure is not as it must be; empty if it is."""
+        found = f"{self.title}: {self.now:,}, allowed are {self.allowed:,}"
+        if self.now > self.allowed:
+            by = self.now - self.allowed
+            entry = f'[[growth]] with figure = "{self.key}", by = {by} and a reason'
+            return f"{found}: undo the growth, or add {entry} to {FILE}"
+        if self.now < self.allowed:
+            return f"{found}: `{COMMAND}` writes the improvement down, held = {self.improved}"
+        return ""
+
+
+class Tree:
+    """The files of a checkout, as far as figures are about them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.package = python_tree.modules(root / PACKAGE)
+        self.classes = python_tree.repeated_classes(self.package)
+        self.circles = {
+            crate.name: found
+            for crate in sorted((root / CRATES).iterdir())
+            if (found := rust_tree.circles(rust_tree.imports(crate / "src")))
+        }
+        self._texts = {
+            str(path.relative_to(root)): path.read_text(encoding="utf-8")
+            for folder in (PACKAGE, CRATES)
+            for path in sorted((root / folder).rglob("*"))
+            if path.suffix in SUFFIXES
+        }
+
+    def naming(self, pattern: str, below: list[str], but: list[str]) -> list[str]:
+        """Returns the files below some folders, but not below others, that name something."""
+        mark = re.compile(pattern)
+        return [
+            file
+            for file, text in self._texts.items()
+            if file.startswith(tuple(below)) and not file.startswith(tuple(but))
+            if mark.search(text)
+        ]
+
+
+COUNTED: Mapping[str, Callable[[Tree], int]] = {
+    "Python files": lambda tree: len(tree.package),
+    "Python lines": lambda tree: sum(module.lines for module in tree.package),
+    "modules with one importer": lambda tree: len(python_tree.single_importers(tree.package)),
+    "class names declared twice or more": lambda tree: len(tree.classes),
+    "Rust files in circles": lambda tree: sum(
+        len(circle) for found in tree.circles.values() for circle in found
+    ),
+}
+
+
+def figures(tree: Tree) -> list[Figure]:
+    """Returns the figures that the file holds, in its order."""
+    stored = tomllib.loads((tree.root / FILE).read_text(encoding="utf-8"))
+    growth: list[dict[str, Any]] = stored.get("growth", [])
+    found = []
+    for key, title, now, entry in _measured(tree, stored):
+        step = entry.get("step", 1)
+        grown = sum(each["by"] for each in growth if each["figure"] == key)
+        now = -(-now // step) * step
+        found.append(Figure(key, title, now, entry["held"], grown, entry["target"], step))
+    return found
+
+
+def _measured(tree: Tree, stored: Mapping[str, Any]) -> Iterator[tuple[str, str, int, Any]]:
+    for key, entry in stored["counted"].items():
+        yield key, key, COUNTED[key](tree), entry
+    for key, entry in stored["named"].items():
+        files = tree.naming(entry["pattern"], entry["below"], entry.get("but", []))
+        yield key, f"files that name {key}", len(files), entry
+    for key, entry in stored["walks"].items():
+        files = [stop.partition(":")[0] for stop in stops(tree.root, key)]
+        yield key, f"files of the walk of {key}", len(set(files)), entry
+
+
+def stops(root: Path, walk: str) -> list[str]:
+    """Returns the stops of a walk, each as `file:function`."""
+    return walk_file(root, walk).read_text(encoding="utf-8").split()
+
+
+def walk_file(root: Path, walk: str) -> Path:
+    """Returns the file with the stops of a walk."""
+    return root / FOLDER / f"{walk.replace(' ', '_')}.walk"
+
+
+def store(root: Path, measured: list[Figure]) -> list[str]:
+    """Writes the improvements into the file. Returns a line for each."""
+    path = root / FILE
+    text, lines = path.read_text(encoding="utf-8"), []
+    for each in measured:
+        if each.improved < each.held:
+            start = re.compile(
+                rf'^(?:"{re.escape(each.key)}"|{re.escape(each.key)}) = {{ held = \d+'
+            )
+            found = [line for line in text.splitlines() if start.match(line)]
+            better = re.sub(r"held = \d+", f"held = {each.improved}", found[0], count=1)
+            text = text.replace(found[0], better)
+            lines.append(f"{each.title}: held is {each.improved:,}, was {each.held:,}")
+    path.write_text(text, encoding="utf-8")
+    return lines

@@ -108,9 +108,9 @@ format: .venv/ready-dev ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-house: .venv/ready-dev ## Count what the structure costs; STORE=yes stores improvements
+house: .venv/ready-dev ## Count what the structure costs; OF="a counter" lists, STORE=yes stores
 	$(if $(STORE),UPDATE_GOLDEN=1 $(BIN)/pytest --quiet tests/pure/house/test_walks.py)
-	@$(BIN)/python -m scripts.house $(if $(STORE),--store)
+	@$(BIN)/python -m scripts.house $(if $(STORE),--store,$(if $(OF),"$(OF)"))
 
 bench: .venv/ready ## Measure what the engine costs, as ratios against plain sockets
 	cargo build --locked --release $(PROGRAMS) -p pubstorm-baseline

@@ -1,7 +1,8 @@
 """Prints the figures of the tree beside the values that are held and the targets.
 
-    python -m scripts.house            the table
-    python -m scripts.house --store    the same, and improvements become held values
+    python -m scripts.house               the table, repeated names of classes, circles
+    python -m scripts.house --store       the same, and improvements become held values
+    python -m scripts.house "a counter"   what a figure counts
 
 It runs in the root of a checkout. Exit code 1: a figure is not at its held value."""
 
@@ -16,13 +17,17 @@ from scripts.house.figures import Figure, Tree, figures, store
 
 
 def main(words: Sequence[str]) -> int:
-    """Prints the table, and stores improvements if asked to."""
-    if set(words) - {"--store"}:
-        print(__doc__, file=sys.stderr)
-        return 2
+    """Prints what is asked for, and stores improvements if that is."""
     tree = Tree(Path())
     measured = figures(tree)
-    stored = store(tree.root, measured) if "--store" in words else []
+    counted = {each.key: each.items for each in measured}
+    if not set(words) <= {"--store", *counted}:
+        print(__doc__, file=sys.stderr)
+        return 2
+    if words and words[0] in counted:
+        print("\n".join(counted[words[0]]))
+        return 0
+    stored = store(tree.root, measured) if words else []
     print("\n".join((*table(measured), "", *rooms(tree), "", *names(tree), *stored)))
     problems = [each.problem for each in figures(tree) if each.problem]
     for problem in problems:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ FILE = FOLDER / "figures.toml"
 PACKAGE = Path("python/pubstorm")
 CRATES = Path("crates")
 SUFFIXES = {".py", ".rs"}
-COMMAND = "make house STORE=yes"
+STORE = "make house STORE=yes"
+LIST = '`make house OF="{}"`'
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,12 @@ class Figure:
     """Name in the file."""
     title: str
     now: int
+    items: Sequence[str]
+    """What it counts."""
     held: int
     grown: int
     """Growth with a reason."""
     target: int
-    step: int
 
     @property
     def improved(self) -> int:
@@ -54,9 +56,9 @@ class Figure:
         if self.now > self.allowed:
             by = self.now - self.allowed
             entry = f'[[growth]] with figure = "{self.key}", by = {by} and a reason'
-            return f"{found}: undo the growth, or add {entry} to {FILE}"
+            return f"{found}: {LIST.format(self.key)} lists them; undo it, or add {entry} to {FILE}"
         if self.now < self.allowed:
-            return f"{found}: `{COMMAND}` writes the improvement down, held = {self.improved}"
+            return f"{found}: `{STORE}` writes the improvement down, held = {self.improved}"
         return ""
 
 
@@ -90,13 +92,31 @@ class Tree:
         ]
 
 
-COUNTED: Mapping[str, Callable[[Tree], int]] = {
-    "Python files": lambda tree: len(tree.package),
-    "Python lines": lambda tree: sum(module.lines for module in tree.package),
-    "modules with one importer": lambda tree: len(python_tree.single_importers(tree.package)),
-    "class names declared twice or more": lambda tree: len(tree.classes),
-    "Rust files in circles": lambda tree: sum(
-        len(circle) for found in tree.circles.values() for circle in found
+Counted = tuple[int, Sequence[str]]
+"""A count, and what it counts."""
+
+
+def _each(items: Sequence[str]) -> Counted:
+    return len(items), items
+
+
+COUNTED: Mapping[str, Callable[[Tree], Counted]] = {
+    "Python files": lambda tree: _each([module.name for module in tree.package]),
+    "Python lines": lambda tree: (
+        sum(module.lines for module in tree.package),
+        [f"{module.name}: {module.lines}" for module in tree.package],
+    ),
+    "modules with one importer": lambda tree: _each(
+        [f"{name} by {by}" for name, by in python_tree.single_importers(tree.package).items()]
+    ),
+    "class names declared twice or more": lambda tree: _each(list(tree.classes)),
+    "Rust files in circles": lambda tree: _each(
+        [
+            f"{crate}/src/{file}"
+            for crate, found in tree.circles.items()
+            for circle in found
+            for file in circle
+        ]
     ),
 }
 
@@ -106,23 +126,25 @@ def figures(tree: Tree) -> list[Figure]:
     stored = tomllib.loads((tree.root / FILE).read_text(encoding="utf-8"))
     growth: list[dict[str, Any]] = stored.get("growth", [])
     found = []
-    for key, title, now, entry in _measured(tree, stored):
+    for key, title, (count, items), entry in _measured(tree, stored):
         step = entry.get("step", 1)
+        now = -(-count // step) * step
         grown = sum(each["by"] for each in growth if each["figure"] == key)
-        now = -(-now // step) * step
-        found.append(Figure(key, title, now, entry["held"], grown, entry["target"], step))
+        found.append(Figure(key, title, now, items, entry["held"], grown, entry["target"]))
     return found
 
 
-def _measured(tree: Tree, stored: Mapping[str, Any]) -> Iterator[tuple[str, str, int, Any]]:
+def _measured(
+    tree: Tree, stored: Mapping[str, Any]
+) -> Iterator[tuple[str, str, Counted, Mapping[str, Any]]]:
     for key, entry in stored["counted"].items():
         yield key, key, COUNTED[key](tree), entry
     for key, entry in stored["named"].items():
         files = tree.naming(entry["pattern"], entry["below"], entry.get("but", []))
-        yield key, f"files that name {key}", len(files), entry
+        yield key, f"files that name {key}", _each(files), entry
     for key, entry in stored["walks"].items():
-        files = [stop.partition(":")[0] for stop in stops(tree.root, key)]
-        yield key, f"files of the walk of {key}", len(set(files)), entry
+        passed = dict.fromkeys(stop.partition(":")[0] for stop in stops(tree.root, key))
+        yield key, f"files of the {key} walk", _each(list(passed)), entry
 
 
 def stops(root: Path, walk: str) -> list[str]:
@@ -132,7 +154,7 @@ def stops(root: Path, walk: str) -> list[str]:
 
 def walk_file(root: Path, walk: str) -> Path:
     """Returns the file with the stops of a walk."""
-    return root / FOLDER / f"{walk.replace(' ', '_')}.walk"
+    return root / FOLDER / f"{walk}.walk"
 
 
 def store(root: Path, measured: list[Figure]) -> list[str]:

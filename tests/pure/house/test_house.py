@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.house.__main__ import main
 from scripts.house.figures import (
     COUNTED,
     CRATES,
@@ -18,7 +19,6 @@ from scripts.house.figures import (
     Tree,
     figures,
     stops,
-    store,
     walk_file,
 )
 from scripts.house.python_tree import modules, repeated_classes, rooms, single_importers
@@ -142,24 +142,23 @@ def test_circles_of_rust_files_are_found(
 
 
 @pytest.mark.parametrize(
-    ("now", "grown", "problem"),
+    ("now", "grown", "advice"),
     [
-        (7, 0, ""),
-        (9, 2, ""),
-        (8, 0, 'files: 8, allowed are 7: undo the growth, or add [[growth]] with figure = "files", '
-               "by = 1 and a reason to tests/house/figures.toml"),
-        (6, 0, "files: 6, allowed are 7: `make house STORE=yes` writes the improvement down, "
-               "held = 6"),
-        (8, 2, "files: 8, allowed are 9: `make house STORE=yes` writes the improvement down, "
-               "held = 6"),
+        (7, 0, None),
+        (9, 2, None),
+        (8, 0, 'with figure = "files", by = 1 and a reason'),
+        (6, 0, "make house STORE=yes"),
+        (8, 2, "held = 6"),
     ],
-)  # fmt: skip
+)
 def test_growth_needs_a_reason_and_an_improvement_is_written_down(
-    now: int, grown: int, problem: str
+    now: int, grown: int, advice: str | None
 ) -> None:
-    assert Figure("files", "files", now, 7, grown, 2, 1).problem == problem
+    problem = Figure("files", "Python files", now, [], 7, grown, 2).problem
+    assert advice in problem if advice else problem == ""
 
 
+NAMING = ("__init__", "other")
 FIGURES = """\
 [counted]
 "Python files" = { held = 3, target = 1 }
@@ -178,16 +177,26 @@ reason = "one more stop"
 """
 
 
-def test_an_improvement_is_stored_and_growth_is_not(tmp_path: Path) -> None:
-    package = made(tmp_path / PACKAGE, {"__init__.py": "sent = 1\n", "other.py": "unsent = 1\n"})
+def test_an_improvement_is_stored_and_growth_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(tmp_path / PACKAGE, {"__init__.py": "sent = 1\n", "other.py": "unsent = 1\n"})
     made(tmp_path, {str(FILE): FIGURES, "tests/house/rate.walk": "a.py:f\na.py:g\n"})
     (tmp_path / CRATES).mkdir()
+    monkeypatch.chdir(tmp_path)
     measured = figures(Tree(tmp_path))
     assert [(each.now, each.allowed) for each in measured] == [(2, 3), (500, 500), (2, 1), (1, 3)]
-    assert len(store(tmp_path, measured)) == 2
-    text = FIGURES.replace('files" = { held = 3', 'files" = { held = 2')
-    assert (tmp_path / FILE).read_text() == text.replace("rate = { held = 2", "rate = { held = 0")
-    after = figures(Tree(tmp_path))
-    assert [each.key for each in after if each.problem] == ["a counter"]
-    assert package.exists()
+    assert main([]) == 1
+    assert (tmp_path / FILE).read_text() == FIGURES
+    assert main(["--store"]) == 1
+    stored = FIGURES.replace('files" = { held = 3', 'files" = { held = 2')
+    assert (tmp_path / FILE).read_text() == stored.replace("rate = { held = 2", "rate = { held = 0")
+    assert [each.key for each in figures(Tree(tmp_path)) if each.problem] == ["a counter"]
+    capsys.readouterr()
+    assert main(["a counter"]) == 0
+    assert capsys.readouterr().out.split() == [f"{PACKAGE}/{name}.py" for name in NAMING]
+    assert main(["another"]) == 2
+
+
+def test_every_figure_that_the_script_counts_is_held() -> None:
     assert set(HELD["counted"]) == set(COUNTED)

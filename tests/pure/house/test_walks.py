@@ -11,6 +11,7 @@ from tests.kit.golden import agree
 from tests.kit.marked_run import MARKS, play_marked
 from tests.kit.trace import Marks, Trace
 
+pytestmark = pytest.mark.xdist_group("marked_run")
 ROOT = Path(__file__).parents[3]
 PROGRAM = '''\
 class Reading:

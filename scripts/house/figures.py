@@ -33,7 +33,7 @@ class Figure:
     title: str
     now: int
     items: Sequence[str]
-    """What it counts."""
+    """Files, modules or names that it counts."""
     held: int
     grown: int
     """Growth with a reason."""
@@ -51,7 +51,7 @@ class Figure:
 
     @property
     def problem(self) -> str:
-        """Why the figure is not as it must be; empty if it is."""
+        """The problem of a figure that is not at its allowed value; empty if it is."""
         found = f"{self.title}: {self.now:,}, allowed are {self.allowed:,}"
         if self.now > self.allowed:
             by = self.now - self.allowed
@@ -163,12 +163,8 @@ def store(root: Path, measured: list[Figure]) -> list[str]:
     text, lines = path.read_text(encoding="utf-8"), []
     for each in measured:
         if each.improved < each.held:
-            start = re.compile(
-                rf'^(?:"{re.escape(each.key)}"|{re.escape(each.key)}) = {{ held = \d+'
-            )
-            found = [line for line in text.splitlines() if start.match(line)]
-            better = re.sub(r"held = \d+", f"held = {each.improved}", found[0], count=1)
-            text = text.replace(found[0], better)
+            entry = re.compile(rf'^("?{re.escape(each.key)}"? = {{ held = )\d+', re.MULTILINE)
+            text = entry.sub(rf"\g<1>{each.improved}", text)
             lines.append(f"{each.title}: held is {each.improved:,}, was {each.held:,}")
     path.write_text(text, encoding="utf-8")
     return lines

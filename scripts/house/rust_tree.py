@@ -2,7 +2,8 @@
 
 An edge leads from a file to the file that declares what it names: in a `use`, or in a path that
 begins with `crate`, `super`, `self` or a module below. A name that a module exports again leads to
-the file that declares it. `mod` alone is no edge, and neither are inline tests."""
+the file that declares it. From a module to those that it contains there is no edge, and none comes
+from code that only test builds have. Such modules have edges among themselves."""
 
 from __future__ import annotations
 
@@ -17,8 +18,11 @@ NOT_CODE = re.compile(
     r"//[^\n]*|/\*.*?\*/|r(#+)\".*?\"\1|b?\"(?:\\.|[^\"\\])*\"|b?'(?:\\[^']+|[^'\\])'", re.DOTALL
 )
 ONLY_IN_TESTS = re.compile(r"#\[cfg\(test\)\](?!\s*mod \w+;)")
-USE = re.compile(r"(?<![\w])use ([^;]+);")
+USE = re.compile(r"\buse ([^;]+);")
 MOD = re.compile(r"\bmod (\w+)\s*([;{])")
+ROOTS = frozenset({"crate", "self", "super"})
+DEPTH_MAX = 8
+"""Imports of imports that are followed."""
 PATH = re.compile(r"(?<![\w:])[a-z_]\w*(?:::\w+)+")
 
 
@@ -107,8 +111,9 @@ def _fill(module: Module, text: str, source: Path, folder: Path) -> None:
                 if file.exists():
                     module.children[name] = _read(source, file, folder / name, module)
         text = text[: found.start()] + rest
-    for use in USE.finditer(text):
-        for path, name in _tree(WORDS.findall(use[1]), ()):
+    for words in map(WORDS.findall, USE.findall(text)):
+        # A path that begins with `::` leads to another crate.
+        for path, name in _tree([] if words[0] == "::" else words, ()):
             if name == "*":
                 module.globs.append(path)
             else:
@@ -177,32 +182,26 @@ def _named(module: Module) -> Iterator[tuple[str, ...]]:
 
 def _find(module: Module, path: tuple[str, ...], depth: int = 0) -> Module | None:
     """Returns the module that declares the item of a path; None if it is of another crate."""
+    if depth > DEPTH_MAX or not (path[0] in ROOTS or path[0] in _names(module)):
+        return None
     here: Module | None = module
-    first, rest = path[0], path[1:]
-    if first == "crate":
-        here = module.root()
-    elif first == "super":
-        here = module.parent
-    elif first != "self":
-        if first not in module.children and first not in module.uses:
+    for number, word in enumerate(path):
+        if here is None:
             return None
-        rest = path
-    for number, word in enumerate(rest):
-        if here is None or depth > 8:
-            return None
-        if word == "super":
+        rest = path[number + 1 :]
+        if word == "crate":
+            here = here.root()
+        elif word == "super":
             here = here.parent
         elif word in here.children:
             here = here.children[word]
-        elif word in here.uses and (here is not module or number > 0 or len(path) > 1):
-            again = (*here.uses[word], *rest[number + 1 :])
-            return None if again == path and here is module else _find(here, again, depth + 1)
-        else:
-            for glob in here.globs:
-                target = _find(here, glob, depth + 1)
-                if target is not None and target is not here and word in _names(target):
-                    return _find(target, ("self", *rest[number:]), depth + 1)
-            return here
+        elif word in here.uses:
+            return _find(here, (*here.uses[word], *rest), depth + 1)
+        elif word != "self":
+            targets = (_find(here, path, depth + 1) for path in here.globs)
+            known = (target for target in targets if target and word in _names(target))
+            again = next(known, None)
+            return _find(again, (word, *rest), depth + 1) if again else here
     return here
 
 

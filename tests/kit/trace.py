@@ -1,12 +1,13 @@
 """Walks: the functions of the program that handle a marked value, in the order of a traced run.
 
-A function handles a value if one of its arguments or variables, or its result, is the value, or an
-object or container that has the value as a field or element. The value is known by its marks: the
-numbers and texts that it is on its way, in all its units. Numbers match exactly. A text matches if
-it is one line and contains a mark. A class that is a form of the value is looked into as well.
+A function handles a value if one of its arguments or variables is the value, or if its result is
+the value, or an object or container with the value as a field or element. The value is known by its
+marks: the numbers and texts that it is on its way, in all its units. Numbers match exactly. A text
+matches if it is one line and contains a mark. A class can be a form of the value, too.
 
-Functions that pass on a larger object, without a look at the value, are no stops: a walk is the
-list of places where the value can be changed. Functions inside a function count as that one."""
+A function that only passes on a larger object is no stop: a walk is the list of places that have
+the value in hand. A function inside a function counts as the outer one. Comprehensions and lambdas
+do not count."""
 
 from __future__ import annotations
 

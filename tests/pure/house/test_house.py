@@ -128,6 +128,7 @@ CRATE = {
         ({"c.rs": "fn f() { crate::a::g() }", "a.rs": "use crate::c::f;"}, [["a.rs", "c.rs"]]),
         ({"c.rs": "#[cfg(test)]\nuse crate::a;\n", "a.rs": "use crate::c::f;"}, []),
         ({"c.rs": "#[cfg(test)]\nmod tests { use crate::a; }", "a.rs": "use crate::c::f;"}, []),
+        ({"c.rs": "use ::a::X;\nfn f() { ::a::g() }\n", "a.rs": "use crate::c::f;"}, []),
         # A module written inside another belongs to its file.
         (
             {"c.rs": "mod d { use crate::a; }\nuse std::{a, b};\n", "a.rs": "use crate::c::d;\n"},

@@ -1,6 +1,8 @@
 """A run in this process with three marked values: the rate of a publication, the latencies in each
-snapshot of an agent, and the CPU time of a broker. The agent is a slot of this process, the broker
-is a program that only listens. Everything between is the real code."""
+snapshot of an agent, and the CPU time of a broker. The agent is a slot of this process. The broker
+is a program that only listens. Everything between is the real code.
+
+A walk ends at a form of its value that MARKS does not know: a new form belongs there."""
 
 from __future__ import annotations
 
@@ -83,7 +85,7 @@ populations:
 stages: [connect, publish: 3s]
 thresholds: [broker.cpu < 1000, backend.latency.p99 < 1s]
 """
-"""Long enough for the histograms of a second to be packed away."""
+"""Its publish stage is long enough for the histograms of a second to be packed away."""
 SNAPSHOTS_S = 0.1
 READINGS = 5
 """Readings of the broker in each stage before the agent has settled."""

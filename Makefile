@@ -72,10 +72,14 @@ test-pure-python: .venv/ready-dev test-programs
 test-budget: .venv/ready-dev
 	$(SPENT) check target/tests/test-pure-python.jsonl target/tests/test-system.jsonl
 
-GOLDEN := cli experiment host play report result scenario
+GOLDEN := cli experiment host play report result same scenario
 
 golden: .venv/ready-dev ## Write the golden files of messages and pages again; read the difference
 	UPDATE_GOLDEN=1 $(BIN)/pytest --quiet $(addprefix tests/pure/,$(GOLDEN))
+
+.PHONY: same
+same: .venv/ready-dev ## Render ten recorded runs; all that users see has to be as it was
+	$(BIN)/pytest --quiet --numprocesses=2 tests/pure/same
 
 steady: $(TESTED) ## Repeat tests beside a busy machine; TIMES=30 TESTS="tests/system/web"
 	$(BIN)/python scripts/steady.py --times $(or $(TIMES),30) $(TESTS)

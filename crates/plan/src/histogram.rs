@@ -113,15 +113,6 @@ impl Histogram {
         self.max_ns
     }
 
-    /// Returns the contents and leaves an empty histogram that keeps its memory.
-    #[must_use]
-    pub fn take(&mut self) -> Self {
-        let copy = self.clone();
-        self.buckets.fill(0);
-        *self = Self { buckets: std::mem::take(&mut self.buckets), ..Self::default() };
-        copy
-    }
-
     /// Index of the bucket that holds `ns`.
     #[must_use]
     pub const fn index(ns: u64) -> usize {
@@ -307,13 +298,5 @@ mod tests {
         let p50 = histogram.quantile_ns(0.5);
         assert!((500_000..=504_000).contains(&p50), "{p50}");
         assert_eq!(Histogram::default().quantile_ns(0.99), 0);
-    }
-
-    #[test]
-    fn take_leaves_an_empty_histogram() {
-        let mut histogram = of(&[1, 2, 3]);
-        assert_eq!(histogram.take(), of(&[1, 2, 3]));
-        assert_eq!(histogram.count(), 0);
-        assert_eq!(serde_json::to_string(&histogram).unwrap().matches("[]").count(), 1);
     }
 }

@@ -147,22 +147,28 @@ pub enum Security {
 }
 
 impl Plan {
-    /// The population with the same client identifiers, whose clients take connections over from
-    /// those of `population`, or have them taken over.
+    /// For each population, the one with the same client identifiers, whose clients take
+    /// connections over from those of the population, or have them taken over.
     #[must_use]
-    pub fn rival(&self, population: usize) -> Option<usize> {
-        let is_taker = |other: &Population| other.takes_over == Some(population);
-        let own = self.populations[population].takes_over;
-        own.or_else(|| self.populations.iter().position(is_taker))
+    pub fn rivals(&self) -> Vec<Option<usize>> {
+        let mut rivals: Vec<_> = self.populations.iter().map(|own| own.takes_over).collect();
+        for (taker, population) in self.populations.iter().enumerate() {
+            let victim = population.takes_over.and_then(|victim| rivals.get_mut(victim));
+            if let Some(rival @ None) = victim {
+                *rival = Some(taker);
+            }
+        }
+        rivals
     }
 
     /// Checks which populations take connections over.
     pub(crate) fn check_takeovers(&self) -> Result<(), PlanError> {
+        let rivals = self.rivals();
         for (p, population) in self.populations.iter().enumerate() {
             let Some(victim) = population.takes_over else { continue };
             let plain = |victim: &Population| victim.takes_over.is_none();
             let is_possible = victim != p && self.populations.get(victim).is_some_and(plain);
-            let is_only = self.rival(victim) == Some(p);
+            let is_only = rivals.get(victim) == Some(&Some(p));
             require(is_possible && is_only, &format!("populations[{p}].takes_over"), || {
                 format!("found {victim}, allowed is a population that no other one takes over")
             })?;

@@ -107,7 +107,7 @@ impl FanOut {
     /// Returns `true` if some clients of a population are members of shared groups.
     #[must_use]
     pub fn has_groups(&self, population: usize) -> bool {
-        self.groups.iter().any(|group| group.populations.contains(&population))
+        self.populations[population].is_in_groups
     }
 
     /// Ways in which a client at `target` may receive a message on `topic`.

@@ -13,7 +13,7 @@ mod unsent;
 use plan::{Population, Random, Reason};
 
 use crate::context::Context;
-use crate::protocol::{Cause, Identity, KeepAlive, Refusals, Session};
+use crate::protocol::{Cause, Identity, Liveness, Refusals, Session};
 use crate::schedule::coalescing;
 use crate::setup::Setup;
 use crate::transport::{Halt, Stream};
@@ -259,12 +259,12 @@ impl Client {
         let population = &context.setup.plan.populations[self.population()];
         context.out.clear();
         match self.session.keep_alive(population, context.now_ns, &mut context.out) {
-            KeepAlive::NotDue => {}
-            KeepAlive::Pinged => {
+            Liveness::NotDue => {}
+            Liveness::Pinged => {
                 context.tally.populations[self.population()].counters.packets_sent_total += 1;
                 self.flush(context);
             }
-            KeepAlive::Dead => self.lost(context, Reason::KeepAliveTimeout),
+            Liveness::Dead => self.lost(context, Reason::KeepAliveTimeout),
         }
     }
 
@@ -286,7 +286,7 @@ impl Client {
     /// Appends the subscriptions. Returns `true` if an answer will come.
     fn ask_filters(&mut self, context: &mut Context) -> Result<bool, Reason> {
         let identity = identity_of(self, &context.setup);
-        let asked = self.session.subscribe(&identity, context.now_ns, &mut context.out)?;
+        let asked = self.session.subscribe(&identity, &mut context.out)?;
         context.forwarded.note_subscribe(self.population(), self.local, context.now_ns);
         let counters = &mut context.tally.populations[self.population()].counters;
         counters.packets_sent_total += asked.packets;

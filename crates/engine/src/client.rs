@@ -23,7 +23,7 @@ pub use leave::LEAVE_NS;
 pub use leave::Then;
 pub use publish::Progress;
 #[cfg(test)]
-pub use respond::UNSENT_MAX;
+pub use unsent::UNSENT_MAX;
 use unsent::Unsent;
 
 /// Memory of an idle client in user space: socket, or box of its TLS, 16, session 24, publications
@@ -469,11 +469,15 @@ impl Client {
 
     /// Writes the bytes that were kept.
     fn write_rest(&mut self, context: &mut Context, mut unsent: Box<Unsent>) {
+        let was_full = unsent.is_full();
         let (count, lost) = self.send(context, unsent.rest());
         unsent.advance(count);
         if count > 0 {
             // A PINGREQ may still wait behind the rest, and the peer reads.
             self.session.note_receipt();
+        }
+        if was_full && !unsent.is_full() {
+            self.read_again(context);
         }
         if !unsent.rest().is_empty() {
             self.unsent = Some(unsent);

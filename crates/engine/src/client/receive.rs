@@ -28,7 +28,8 @@ pub(super) const fn acks_period(now_ns: u64) -> u8 {
 }
 
 impl Client {
-    /// Handles bytes in the socket. `ended`: the peer has closed its side.
+    /// Handles bytes in the socket, unless too many replies wait for room: then the peer's own
+    /// bytes wait too, until it reads. `ended`: the peer has closed its side.
     pub fn readable(&mut self, context: &mut Context, ended: bool) {
         self.ended |= ended;
         if let Some(stream) = &mut self.stream {
@@ -52,7 +53,7 @@ impl Client {
         }
         let mut budget = SLICE_BYTES;
         let mut buffer = std::mem::take(&mut context.read_buffer);
-        while !self.paused {
+        while !self.paused && !self.unsent.as_ref().is_some_and(|unsent| unsent.is_full()) {
             let connecting = !self.phase.is_accepted();
             let Some(stream) = &mut self.stream else { break };
             let read = stream.read(&mut buffer, connecting, &mut context.framing);
@@ -92,7 +93,7 @@ impl Client {
     }
 
     /// Leaves the rest to a time slice in the next turn of the loop.
-    fn read_again(&mut self, context: &mut Context) {
+    pub(super) fn read_again(&mut self, context: &mut Context) {
         if !std::mem::replace(&mut self.reads_again, true) {
             context.again.push(self.index);
         }

@@ -10,7 +10,7 @@ mod prefix;
 mod ways;
 
 use crate::attachment::Drawn;
-use crate::flows::Subscription;
+use crate::model::flows::Subscription;
 use crate::model::{Attachment, Plan, Population};
 use crate::template::{Level, Template};
 use crossing::{Crossings, Targets};

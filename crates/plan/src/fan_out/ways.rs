@@ -15,7 +15,7 @@ use std::slice;
 use super::crossing::Targets;
 use super::numbers::Numbers;
 use super::{FanOut, Filter, PopulationFilters};
-use crate::flows::Subscription;
+use crate::model::flows::Subscription;
 use crate::model::{Attachment, Plan};
 use crate::template::Level;
 

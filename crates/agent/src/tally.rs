@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use plan::{
-    AnswerCounters, EngineLoad, FlowSnapshot, Histogram, PopulationSnapshot, Snapshot,
-    TargetSnapshot,
+    AnswerCounters, EngineLoad, FlowCounters, FlowSnapshot, Histogram, PopulationSnapshot,
+    Snapshot, Stamp, TargetSnapshot,
 };
 
 use crate::clock;
@@ -90,6 +90,27 @@ impl Tally {
     /// The flow from population `from` to population `to`.
     pub fn flow(&mut self, from: usize, to: usize) -> &mut FlowSnapshot {
         self.flows.flow(from, to)
+    }
+
+    /// Counts a message as received by a client of this agent at `now_ns`. Returns the counters of
+    /// its flow.
+    #[inline]
+    pub fn note_received(
+        &mut self,
+        (from, to): (usize, usize),
+        client: u32,
+        stamp: &Stamp,
+        now_ns: u64,
+    ) -> &mut FlowCounters {
+        if let Some(deliveries) = self.deliveries_of.get_mut(client as usize) {
+            *deliveries = deliveries.saturating_add(1);
+        }
+        let flow = self.flows.flow(from, to);
+        let now_ns = now_ns.cast_signed();
+        flow.counters.received_total += 1;
+        flow.latency_intended.record(now_ns - stamp.intended_ns.cast_signed());
+        flow.latency_actual.record(now_ns - stamp.actual_ns.cast_signed());
+        &mut flow.counters
     }
 
     /// Deliveries of a flow that a client of this agent reads together at `now_ns`. `counts_loss`

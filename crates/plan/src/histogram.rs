@@ -55,7 +55,22 @@ impl Histogram {
     /// Counts one duration, in nanoseconds.
     #[inline]
     pub fn record(&mut self, duration_ns: i64) {
-        self.batch().record(duration_ns);
+        let Ok(ns) = u64::try_from(duration_ns) else { return self.record_negative(duration_ns) };
+        let index = Self::index(ns);
+        if index >= self.buckets.len() {
+            self.buckets.resize(index + 1, 0);
+        }
+        self.buckets[index] += 1;
+        self.min_ns = if self.count == 0 { ns } else { self.min_ns.min(ns) };
+        self.max_ns = self.max_ns.max(ns);
+        self.sum_ns += ns;
+        self.count += 1;
+    }
+
+    #[cold]
+    fn record_negative(&mut self, duration_ns: i64) {
+        self.negative_total += 1;
+        self.negative_min_ns = self.negative_min_ns.min(duration_ns);
     }
 
     /// Counts durations that are mostly alike.
@@ -144,9 +159,7 @@ impl Batch<'_> {
         let ns = duration_ns.cast_unsigned();
         if ns.wrapping_sub(self.low_ns) > self.width_ns {
             if duration_ns < 0 {
-                self.histogram.negative_total += 1;
-                self.histogram.negative_min_ns = self.histogram.negative_min_ns.min(duration_ns);
-                return;
+                return self.histogram.record_negative(duration_ns);
             }
             self.flush();
             let index = Histogram::index(ns);

@@ -26,7 +26,7 @@ pub use publish::Progress;
 pub use unsent::UNSENT_MAX;
 use unsent::Unsent;
 
-/// Memory of an idle client in user space: socket, or box of its TLS, 16, session 24, publications
+/// Memory of an idle client in user space: socket, or box of its TLS, 16, session 32, publications
 /// 16, what is unsent 8, an empty buffer 24, three instants 24, indices 10, phase and flags 9; and
 /// its link in the wheel, 16. The kernel's share is its own. The budget is 256 bytes.
 /// (In debug builds mio's sockets are larger.)

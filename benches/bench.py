@@ -15,6 +15,7 @@ from benches import machine, table
 from benches.agents import AGENT_CASES
 from benches.cases import CASES, Case, Scale
 from benches.controller import CONTROLLER_CASES
+from benches.populations import POPULATION_CASES
 from benches.programs import ProgramError, Programs
 from benches.table import Row
 from benches.variants import VARIANT_CASES
@@ -22,7 +23,13 @@ from benches.variants import VARIANT_CASES
 ROOT = Path(__file__).parent.parent
 BUILT = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
 FULL = Scale(seconds=3.0, blast_messages=10_000_000, blast_seconds=2.0)
-ALL_CASES = (*CASES, *VARIANT_CASES, *AGENT_CASES, *CONTROLLER_CASES)
+ALL_CASES = (
+    *CASES,
+    *VARIANT_CASES,
+    *POPULATION_CASES,
+    *AGENT_CASES,
+    *CONTROLLER_CASES,
+)
 QUICK = Scale(seconds=2.0, blast_messages=5_000_000, blast_seconds=1.0)
 
 

@@ -61,7 +61,7 @@ fn subscribe(
             }
             Event::Connected => {
                 session.subscribe(b"prefix", &mut out);
-                session.ping(1, &mut out);
+                session.ping(&mut out);
                 events.push("Connected".to_owned());
             }
             event => events.push(format!("{event:?}")),

@@ -5,6 +5,7 @@
 pub mod address;
 pub mod clock;
 pub mod deliveries;
+mod flows;
 pub mod lease;
 pub mod ledger;
 pub mod pipes;

@@ -7,18 +7,18 @@ use std::ops::Range;
 use nix::sys::resource::{UsageWho, getrusage};
 use plan::{
     AnswerCounters, EngineLoad, FlowCounters, FlowSnapshot, Histogram, PopulationSnapshot,
-    Snapshot, TargetSnapshot,
+    Snapshot, Stamp, TargetSnapshot,
 };
 
 use crate::clock;
 use crate::deliveries::Deliveries;
+use crate::flows::Flows;
 
 /// Counts since the last snapshot.
 pub struct Tally {
     /// One for each population; gauges are carried from snapshot to snapshot.
     pub populations: Vec<PopulationSnapshot>,
-    /// Flow from population `f` to population `t` at `f * populations + t`.
-    flows: Vec<FlowSnapshot>,
+    flows: Flows,
     /// Deliveries of the stage to each client of this agent; empty if they are not counted.
     deliveries_of: Vec<u32>,
     /// Connections by target.
@@ -31,9 +31,6 @@ pub struct Tally {
     pub busy_ns: u64,
     /// Deliveries outside the ledger.
     pub unfollowed_total: u64,
-    /// Deliveries of each flow that were expected in this stage and had not arrived, at the last
-    /// snapshot: all, and those of wills.
-    lacking_before: Vec<[i64; 2]>,
     /// Answers to each population that were expected in this stage and had not arrived, at the last
     /// snapshot.
     unanswered_before: Vec<i64>,
@@ -68,21 +65,15 @@ pub struct Moment {
 impl Tally {
     /// Empty counts from `now_ns` on.
     pub fn new(populations: usize, targets: usize, now_ns: u64) -> Self {
-        let flow = |index| FlowSnapshot {
-            from: index / populations,
-            to: index % populations,
-            ..FlowSnapshot::default()
-        };
         Self {
             populations: (0..populations).map(|_| PopulationSnapshot::default()).collect(),
-            flows: (0..populations * populations).map(flow).collect(),
+            flows: Flows::new(populations),
             deliveries_of: Vec::new(),
             targets: Targets::new(targets),
             lateness: Histogram::default(),
             blocked: Histogram::default(),
             busy_ns: 0,
             unfollowed_total: 0,
-            lacking_before: vec![[0; 2]; populations * populations],
             unanswered_before: vec![0; populations],
             cpu_before_ns: 0,
             run_delay_before_ns: 0,
@@ -98,7 +89,28 @@ impl Tally {
 
     /// The flow from population `from` to population `to`.
     pub fn flow(&mut self, from: usize, to: usize) -> &mut FlowSnapshot {
-        &mut self.flows[from * self.populations.len() + to]
+        self.flows.flow(from, to)
+    }
+
+    /// Counts a message as received by a client of this agent at `now_ns`. Returns the counters of
+    /// its flow.
+    #[inline]
+    pub fn note_received(
+        &mut self,
+        (from, to): (usize, usize),
+        client: u32,
+        stamp: &Stamp,
+        now_ns: u64,
+    ) -> &mut FlowCounters {
+        if let Some(deliveries) = self.deliveries_of.get_mut(client as usize) {
+            *deliveries = deliveries.saturating_add(1);
+        }
+        let flow = self.flows.flow(from, to);
+        let now_ns = now_ns.cast_signed();
+        flow.counters.received_total += 1;
+        flow.latency_intended.record(now_ns - stamp.intended_ns.cast_signed());
+        flow.latency_actual.record(now_ns - stamp.actual_ns.cast_signed());
+        &mut flow.counters
     }
 
     /// Deliveries of a flow that a client of this agent reads together at `now_ns`. `counts_loss`
@@ -111,14 +123,14 @@ impl Tally {
         counts_loss: bool,
         now_ns: u64,
     ) -> Deliveries<'_> {
-        let flow = &mut self.flows[from * self.populations.len() + to];
+        let flow = self.flows.flow(from, to);
         let of_client = self.deliveries_of.get_mut(client as usize);
         Deliveries::new(flow, of_client, &mut self.unfollowed_total, counts_loss, now_ns)
     }
 
-    /// Counts deliveries of a stage anew; to be called behind a snapshot.
+    /// Counts deliveries of a stage anew; to be called after a snapshot.
     pub fn begin_stage(&mut self) {
-        self.lacking_before.fill([0; 2]);
+        self.flows.begin_stage();
         self.unanswered_before.fill(0);
         self.deliveries_of.fill(0);
     }
@@ -136,13 +148,7 @@ impl Tally {
 
     /// Sets expected = received for this population, for this stage.
     pub fn exclude_from_loss(&mut self, to: usize) {
-        for (flow, before) in self.flows.iter_mut().zip(&self.lacking_before) {
-            if flow.to == to {
-                let [all, wills] = lacking(&flow.counters);
-                flow.counters.expected_total -= before[0] + all;
-                flow.counters.wills_expected_total -= before[1] + wills;
-            }
-        }
+        self.flows.exclude_from_loss(to);
         self.forgive_unanswered(to);
     }
 
@@ -170,15 +176,9 @@ impl Tally {
 
     /// Moves the counts out into a snapshot and starts the next interval.
     pub fn snapshot(&mut self, moment: &Moment) -> Snapshot {
-        for (flow, before) in self.flows.iter().zip(&mut self.lacking_before) {
-            let [all, wills] = lacking(&flow.counters);
-            *before = [before[0] + all, before[1] + wills];
-        }
         for (population, before) in self.populations.iter().zip(&mut self.unanswered_before) {
             *before += unanswered(&population.answers);
         }
-        let has_counts = |flow: &&mut FlowSnapshot| flow.counters != FlowCounters::default();
-        let flows = self.flows.iter_mut().filter(has_counts).map(take_flow).collect();
         let cpu_ns = cpu_ns();
         let snapshot = Snapshot {
             agent: moment.agent,
@@ -187,8 +187,8 @@ impl Tally {
             from_ns: self.from_ns,
             to_ns: moment.now_ns,
             settled: moment.settled,
-            populations: self.populations.iter_mut().map(take_population).collect(),
-            flows,
+            populations: self.take_populations(),
+            flows: self.flows.take(),
             targets: self.targets.take(),
             stalls: Vec::new(),
             engine: EngineLoad {
@@ -196,8 +196,8 @@ impl Tally {
                 cpu_ns: cpu_ns - self.cpu_before_ns,
                 run_delay_ns: self.take_run_delay(),
                 rss_bytes: rss_bytes(),
-                lateness: self.lateness.take(),
-                blocked: self.blocked.take(),
+                lateness: std::mem::take(&mut self.lateness),
+                blocked: std::mem::take(&mut self.blocked),
                 ledger_pairs: moment.ledger_pairs,
                 unfollowed_total: std::mem::take(&mut self.unfollowed_total),
             },
@@ -207,6 +207,16 @@ impl Tally {
         self.sequence += 1;
         self.from_ns = moment.now_ns;
         snapshot
+    }
+
+    /// Moves the counts of all populations out; gauges stay.
+    fn take_populations(&mut self) -> Vec<PopulationSnapshot> {
+        let carried = |population: &PopulationSnapshot| PopulationSnapshot {
+            gauges: population.gauges,
+            ..PopulationSnapshot::default()
+        };
+        let next = self.populations.iter().map(carried).collect();
+        std::mem::replace(&mut self.populations, next)
     }
 
     /// Run delay since the last snapshot.
@@ -261,45 +271,9 @@ impl Targets {
     }
 }
 
-/// Deliveries that are expected and have not arrived: all, and those of wills.
-const fn lacking(counters: &FlowCounters) -> [i64; 2] {
-    [
-        counters.expected_total - counters.received_total,
-        counters.wills_expected_total - counters.wills_received_total,
-    ]
-}
-
 /// Answers that are expected and have not arrived.
 const fn unanswered(answers: &AnswerCounters) -> i64 {
     answers.answers_expected_total - answers.answered_total
-}
-
-fn take_population(tally: &mut PopulationSnapshot) -> PopulationSnapshot {
-    PopulationSnapshot {
-        gauges: tally.gauges,
-        counters: std::mem::take(&mut tally.counters),
-        outcomes: std::mem::take(&mut tally.outcomes),
-        explanations: std::mem::take(&mut tally.explanations),
-        clients_by_deliveries: std::mem::take(&mut tally.clients_by_deliveries),
-        connect_time: tally.connect_time.take(),
-        ack_intended: tally.ack_intended.take(),
-        ack_actual: tally.ack_actual.take(),
-        receive_maximum_wait: tally.receive_maximum_wait.take(),
-        subscribe_time: tally.subscribe_time.take(),
-        unsubscribe_time: tally.unsubscribe_time.take(),
-        answers: std::mem::take(&mut tally.answers),
-        round_trip: tally.round_trip.take(),
-    }
-}
-
-fn take_flow(tally: &mut FlowSnapshot) -> FlowSnapshot {
-    FlowSnapshot {
-        counters: std::mem::take(&mut tally.counters),
-        latency_intended: tally.latency_intended.take(),
-        latency_actual: tally.latency_actual.take(),
-        will_latency: tally.will_latency.take(),
-        ..*tally
-    }
 }
 
 fn cpu_ns() -> u64 {

@@ -93,7 +93,7 @@ fn subscribe(port: u16) -> Result<TcpStream> {
             if session.is_connected() && !asked {
                 asked = true;
                 session.subscribe(b"", &mut out);
-                session.ping(0, &mut out);
+                session.ping(&mut out);
             }
         }
     }

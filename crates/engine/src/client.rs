@@ -13,7 +13,7 @@ mod unsent;
 use plan::{Population, Random, Reason};
 
 use crate::context::Context;
-use crate::protocol::{Cause, Identity, KeepAlive, Refusals, Session};
+use crate::protocol::{Cause, Identity, Liveness, Refusals, Session};
 use crate::schedule::coalescing;
 use crate::setup::Setup;
 use crate::transport::{Halt, Stream};
@@ -23,10 +23,10 @@ pub use leave::LEAVE_NS;
 pub use leave::Then;
 pub use publish::Progress;
 #[cfg(test)]
-pub use respond::UNSENT_MAX;
+pub use unsent::UNSENT_MAX;
 use unsent::Unsent;
 
-/// Memory of an idle client in user space: socket, or box of its TLS, 16, session 24, publications
+/// Memory of an idle client in user space: socket, or box of its TLS, 16, session 32, publications
 /// 16, what is unsent 8, an empty buffer 24, three instants 24, indices 10, phase and flags 9; and
 /// its link in the wheel, 16. The kernel's share is its own. The budget is 256 bytes.
 /// (In debug builds mio's sockets are larger.)
@@ -259,12 +259,12 @@ impl Client {
         let population = &context.setup.plan.populations[self.population()];
         context.out.clear();
         match self.session.keep_alive(population, context.now_ns, &mut context.out) {
-            KeepAlive::NotDue => {}
-            KeepAlive::Pinged => {
+            Liveness::NotDue => {}
+            Liveness::Pinged => {
                 context.tally.populations[self.population()].counters.packets_sent_total += 1;
                 self.flush(context);
             }
-            KeepAlive::Dead => self.lost(context, Reason::KeepAliveTimeout),
+            Liveness::Dead => self.lost(context, Reason::KeepAliveTimeout),
         }
     }
 
@@ -286,7 +286,7 @@ impl Client {
     /// Appends the subscriptions. Returns `true` if an answer will come.
     fn ask_filters(&mut self, context: &mut Context) -> Result<bool, Reason> {
         let identity = identity_of(self, &context.setup);
-        let asked = self.session.subscribe(&identity, context.now_ns, &mut context.out)?;
+        let asked = self.session.subscribe(&identity, &mut context.out)?;
         context.forwarded.note_subscribe(self.population(), self.local, context.now_ns);
         let counters = &mut context.tally.populations[self.population()].counters;
         counters.packets_sent_total += asked.packets;
@@ -469,11 +469,15 @@ impl Client {
 
     /// Writes the bytes that were kept.
     fn write_rest(&mut self, context: &mut Context, mut unsent: Box<Unsent>) {
+        let was_full = unsent.is_full();
         let (count, lost) = self.send(context, unsent.rest());
         unsent.advance(count);
         if count > 0 {
             // A PINGREQ may still wait behind the rest, and the peer reads.
             self.session.note_receipt();
+        }
+        if was_full && !unsent.is_full() {
+            self.read_again(context);
         }
         if !unsent.rest().is_empty() {
             self.unsent = Some(unsent);

@@ -131,8 +131,8 @@ impl Context {
 
     /// Begins stage `index` at `start_ns`, in which the populations `leaving` disconnect.
     pub fn begin_stage(&mut self, (index, start_ns): (usize, u64), leaving: &[usize]) {
-        let (plan, tally) = (&self.setup.plan, &mut self.tally);
-        self.expectations.begin_stage(plan, (index, start_ns), leaving, tally);
+        let (setup, tally) = (&self.setup, &mut self.tally);
+        self.expectations.begin_stage(setup, (index, start_ns), leaving, tally);
         self.stalls.begin_stage();
     }
 

@@ -11,7 +11,7 @@ pub mod stalls;
 mod wills;
 
 use agent::tally::Tally;
-use plan::{Expected, FanOut, Plan, Stamp, Ways};
+use plan::{Expected, FanOut, Stamp, Ways};
 
 use crate::setup::Setup;
 
@@ -61,11 +61,12 @@ impl Expectations {
     /// is excluded from loss.
     pub fn begin_stage(
         &mut self,
-        plan: &Plan,
+        setup: &Setup,
         (index, start_ns): (usize, u64),
         leaving: &[usize],
         tally: &mut Tally,
     ) {
+        let plan = &setup.plan;
         self.wills.begin_stage(leaving);
         self.expiry.begin_stage(&plan.stages[index], start_ns, &self.active);
         self.receivers.begin_stage(plan, &self.active);
@@ -74,7 +75,7 @@ impl Expectations {
         tally.begin_stage();
         for (index, population) in plan.populations.iter().enumerate() {
             let is_brief = population.lifetime.is_some() || population.flapping.is_some();
-            if is_brief || plan.rival(index).is_some() {
+            if is_brief || setup.populations[index].rival.is_some() {
                 self.exclude_from_loss(index, tally);
             }
         }

@@ -7,6 +7,7 @@ mod context;
 mod event_loop;
 mod expectations;
 mod host;
+mod ledger;
 mod outboxes;
 mod protocol;
 mod setup;

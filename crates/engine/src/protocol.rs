@@ -1,9 +1,11 @@
 //! Protocols that clients speak, behind one type: bytes in, neutral events out. Each file of this
-//! folder has the same parts: open, handle, subscribe, publish, retransmit, keep-alive, goodbye,
-//! lost. A protocol has no socket, no timer and no counter.
+//! folder has the same parts: open, handle, subscribe, publish, retransmit, goodbye, lost. The
+//! keep-alive is one for all. A protocol has no socket, no timer and no counter.
 
 mod cause;
+mod keep_alive;
 mod mqtt;
+mod token;
 mod zmtp;
 
 use ::mqtt::{Properties, Property, PropertyList};
@@ -11,17 +13,27 @@ use agent::publication::{self, PublicationSetup};
 use plan::{Population, Protocol, Publication, Reason, Responds, Stamp};
 
 pub use self::cause::{Cause, Texts};
+pub use self::keep_alive::Liveness;
 pub use self::mqtt::PropertySetup;
 pub use self::mqtt::scram::{Exchanges, Login, nonce};
-pub use ::mqtt::KeepAlive;
+pub use self::token::Token;
+use keep_alive::KeepAlive;
 
 /// Protocol state of a client.
-pub enum Session {
+pub struct Session {
+    spoken: Spoken,
+    keep_alive: KeepAlive,
+}
+
+/// State of the protocol that a client speaks.
+enum Spoken {
     /// State of an MQTT client.
     Mqtt(mqtt::Session),
     /// State of a SUB socket of ZeroMQ.
     Zmtp(::zmtp::Session),
 }
+
+const _: () = assert!(size_of::<Session>() <= 32, "protocol 24, keep-alive 8");
 
 /// A client as its protocol sees it.
 #[derive(Clone, Copy)]
@@ -151,21 +163,6 @@ pub enum Goodbye {
     WithWill,
 }
 
-/// A message in flight: 24 bytes from which the protocol makes the same packet again.
-#[derive(Clone, Copy, Debug)]
-pub struct Token {
-    intended_ns: u64,
-    actual_ns: u64,
-    /// Index of the publication in its population, above [`NUMBER_BITS`] of the number.
-    place: u64,
-}
-
-/// Bits for the number of a message among those of its client and publication: 89 years at 100,000
-/// messages a second.
-const NUMBER_BITS: u32 = 48;
-
-const _: () = assert!(size_of::<Token>() == 24);
-
 /// A client and one of its publications, for the packets that the protocol makes of messages.
 #[derive(Clone, Copy)]
 pub struct Outgoing<'a> {
@@ -222,10 +219,11 @@ pub struct Buffers<'a> {
 impl Session {
     /// State of a client that has never connected.
     pub const fn new(protocol: &Protocol) -> Self {
-        match protocol {
-            Protocol::Mqtt(_) => Self::Mqtt(mqtt::Session::new()),
-            Protocol::Zmtp(_) => Self::Zmtp(::zmtp::Session::new()),
-        }
+        let spoken = match protocol {
+            Protocol::Mqtt(_) => Spoken::Mqtt(mqtt::Session::new()),
+            Protocol::Zmtp(_) => Spoken::Zmtp(::zmtp::Session::new()),
+        };
+        Self { spoken, keep_alive: KeepAlive::NEW }
     }
 
     /// Appends the first bytes of a connection, with those of an exchange with SCRAM if there is a
@@ -239,9 +237,9 @@ impl Session {
         login: Option<&Login>,
         out: &mut Vec<u8>,
     ) -> Result<(), Reason> {
-        match self {
-            Self::Mqtt(session) => mqtt::open(session, identity, login, out),
-            Self::Zmtp(session) => {
+        match &mut self.spoken {
+            Spoken::Mqtt(session) => mqtt::open(session, identity, login, out),
+            Spoken::Zmtp(session) => {
                 zmtp::open(session, identity, out);
                 Ok(())
             }
@@ -253,17 +251,17 @@ impl Session {
     /// # Errors
     /// A reason if no packet can hold the step.
     pub fn authenticate(&self, step: &str, out: &mut Vec<u8>) -> Result<(), Reason> {
-        match self {
-            Self::Mqtt(_) => mqtt::authenticate(step, out),
-            Self::Zmtp(_) => Err(Reason::ProtocolError),
+        match &self.spoken {
+            Spoken::Mqtt(_) => mqtt::authenticate(step, out),
+            Spoken::Zmtp(_) => Err(Reason::ProtocolError),
         }
     }
 
     /// Settings for the packets of one read.
     #[inline]
     pub fn reading(&self, identity: &Identity<'_>, packet_bytes_max: u32) -> Reading {
-        let credentials = match self {
-            Self::Zmtp(session) if !session.is_connected() => zmtp::credentials(identity),
+        let credentials = match &self.spoken {
+            Spoken::Zmtp(session) if !session.is_connected() => zmtp::credentials(identity),
             _ => None,
         };
         let version = mqtt::version(identity.population);
@@ -279,9 +277,9 @@ impl Session {
         out: &mut Vec<u8>,
     ) -> Step<'a> {
         let before = out.len();
-        let (len, event) = match self {
-            Self::Mqtt(session) => mqtt::handle(session, reading, bytes, out),
-            Self::Zmtp(session) => zmtp::handle(session, reading, bytes, out),
+        let (len, event) = match &mut self.spoken {
+            Spoken::Mqtt(session) => mqtt::handle(session, reading, bytes, out),
+            Spoken::Zmtp(session) => zmtp::handle(session, reading, bytes, out),
         };
         Step { len, replied: out.len() > before, event }
     }
@@ -295,8 +293,8 @@ impl Session {
         bytes: &'a [u8],
         out: &mut Vec<u8>,
     ) -> Result<(usize, ::zmtp::Message<'a>), Step<'a>> {
-        match self {
-            Self::Zmtp(session) => {
+        match &mut self.spoken {
+            Spoken::Zmtp(session) => {
                 let before = out.len();
                 zmtp::message(session, reading, bytes, out).map_err(|(len, event)| Step {
                     len,
@@ -304,7 +302,7 @@ impl Session {
                     event,
                 })
             }
-            Self::Mqtt(_) => Err(self.handle(reading, bytes, out)),
+            Spoken::Mqtt(_) => Err(self.handle(reading, bytes, out)),
         }
     }
 
@@ -315,12 +313,11 @@ impl Session {
     pub fn subscribe(
         &mut self,
         identity: &Identity<'_>,
-        now_ns: u64,
         out: &mut Vec<u8>,
     ) -> Result<Asked, Reason> {
-        match self {
-            Self::Mqtt(session) => mqtt::subscribe(session, identity, out),
-            Self::Zmtp(session) => Ok(zmtp::subscribe(session, identity, now_ns, out)),
+        match &mut self.spoken {
+            Spoken::Mqtt(session) => mqtt::subscribe(session, identity, out),
+            Spoken::Zmtp(session) => Ok(zmtp::subscribe(session, identity, out)),
         }
     }
 
@@ -333,35 +330,35 @@ impl Session {
         identity: &Identity<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Reason> {
-        match self {
-            Self::Mqtt(session) => mqtt::unsubscribe(session, identity, out),
+        match &mut self.spoken {
+            Spoken::Mqtt(session) => mqtt::unsubscribe(session, identity, out),
             // Plans have no flapping sockets.
-            Self::Zmtp(_) => Err(Reason::ProtocolError),
+            Spoken::Zmtp(_) => Err(Reason::ProtocolError),
         }
     }
 
     /// Appends a message.
     #[inline]
     pub fn publish(&mut self, outgoing: &Outgoing<'_>, token: Token, to: Buffers<'_>) -> Published {
-        match self {
-            Self::Mqtt(session) => mqtt::publish(session, outgoing, token, to),
+        match &mut self.spoken {
+            Spoken::Mqtt(session) => mqtt::publish(session, outgoing, token, to),
             // Engines play subscribers of ZeroMQ only.
-            Self::Zmtp(_) => Published::Waits,
+            Spoken::Zmtp(_) => Published::Waits,
         }
     }
 
     /// Appends an answer.
     pub fn answer(&mut self, answer: &Answer<'_>, token: Token, to: Buffers<'_>) -> Published {
-        match self {
-            Self::Mqtt(session) => mqtt::answer(session, answer, token, to),
-            Self::Zmtp(_) => Published::Waits,
+        match &mut self.spoken {
+            Spoken::Mqtt(session) => mqtt::answer(session, answer, token, to),
+            Spoken::Zmtp(_) => Published::Waits,
         }
     }
 
     /// Topic of a received message; `None` if it is no text.
     pub fn topic<'a>(&'a self, message: &Message<'a>) -> Option<&'a str> {
-        match (self, message) {
-            (Self::Mqtt(session), Message::Mqtt(publish)) => session.topic(publish),
+        match (&self.spoken, message) {
+            (Spoken::Mqtt(session), Message::Mqtt(publish)) => session.topic(publish),
             (_, message) => message.topic(),
         }
     }
@@ -373,35 +370,32 @@ impl Session {
         outgoing: impl Fn(Token) -> Resent<'a>,
         to: Buffers<'_>,
     ) -> u64 {
-        match self {
-            Self::Mqtt(session) => mqtt::retransmit(session, outgoing, to),
-            Self::Zmtp(_) => 0,
+        match &mut self.spoken {
+            Spoken::Mqtt(session) => mqtt::retransmit(session, outgoing, to),
+            Spoken::Zmtp(_) => 0,
         }
     }
 
     /// Notes that bytes were sent.
     #[inline]
     pub const fn note_sent(&mut self, now_ns: u64) {
-        match self {
-            Self::Mqtt(session) => session.note_sent(now_ns),
-            Self::Zmtp(session) => session.note_sent(now_ns),
-        }
+        self.keep_alive.note_sent(now_ns);
     }
 
     /// Notes a sign of life: bytes were received, or wait unread.
     #[inline]
     pub const fn note_receipt(&mut self) {
-        if let Self::Mqtt(session) = self {
-            session.note_receipt();
-        }
+        self.keep_alive.note_receipt();
     }
 
     /// Instant of the next keep-alive, in nanoseconds; `None` without keep-alive.
     pub fn keep_alive_deadline(&self, keep_alive_s: u16) -> Option<u64> {
-        match self {
-            Self::Mqtt(session) => session.keep_alive_deadline(keep_alive_s),
-            Self::Zmtp(session) => session.keep_alive_deadline(keep_alive_s),
-        }
+        let interval_s = match &self.spoken {
+            Spoken::Mqtt(session) if session.is_connected() => session.keep_alive_s(keep_alive_s),
+            Spoken::Zmtp(session) if session.has_heartbeats() => keep_alive_s,
+            Spoken::Mqtt(_) | Spoken::Zmtp(_) => 0,
+        };
+        (interval_s > 0).then(|| self.keep_alive.after(interval_s))
     }
 
     /// Appends a keep-alive if its instant has come, or reports that the peer is silent.
@@ -410,24 +404,32 @@ impl Session {
         population: &Population,
         now_ns: u64,
         out: &mut Vec<u8>,
-    ) -> KeepAlive {
-        let seconds = population.keep_alive_s;
-        match self {
-            Self::Mqtt(session) => session.handle_keep_alive(now_ns, seconds, out),
-            Self::Zmtp(session) => match session.handle_keep_alive(now_ns, seconds, out) {
-                ::zmtp::KeepAlive::NotDue => KeepAlive::NotDue,
-                ::zmtp::KeepAlive::Pinged => KeepAlive::Pinged,
-                ::zmtp::KeepAlive::Dead => KeepAlive::Dead,
-            },
+    ) -> Liveness {
+        let deadline_ns = self.keep_alive_deadline(population.keep_alive_s);
+        if deadline_ns.is_none_or(|deadline_ns| deadline_ns > now_ns) {
+            return Liveness::NotDue;
         }
+        if self.keep_alive.is_unanswered() {
+            return Liveness::Dead;
+        }
+        match &self.spoken {
+            Spoken::Mqtt(session) => session.ping(out),
+            Spoken::Zmtp(session) => session.heartbeat(out),
+        }
+        self.keep_alive.note_ping(now_ns);
+        Liveness::Pinged
     }
 
-    /// Instant at which the peer gives up a client that sends nothing more, in nanoseconds;
-    /// `u64::MAX` without keep-alive.
+    /// Instant at which the peer gives up a client that sends nothing more, in nanoseconds: one and
+    /// a half times the keep-alive after its last packet [MQTT-3.1.2-24]. `u64::MAX` without
+    /// keep-alive.
     pub fn silence_deadline(&self, keep_alive_s: u16) -> u64 {
-        match self {
-            Self::Mqtt(session) => session.silence_deadline(keep_alive_s).unwrap_or(u64::MAX),
-            Self::Zmtp(_) => u64::MAX,
+        match &self.spoken {
+            Spoken::Mqtt(session) => match session.keep_alive_s(keep_alive_s) {
+                0 => u64::MAX,
+                interval_s => self.keep_alive.after_halves(3, interval_s),
+            },
+            Spoken::Zmtp(_) => u64::MAX,
         }
     }
 
@@ -438,28 +440,29 @@ impl Session {
         goodbye: Goodbye,
         out: &mut Vec<u8>,
     ) -> bool {
-        match self {
-            Self::Mqtt(session) if session.is_open() => {
+        match &mut self.spoken {
+            Spoken::Mqtt(session) if session.is_open() => {
                 let code = mqtt::disconnect_code(goodbye);
                 session.disconnect(mqtt::version(population), code, out);
                 true
             }
-            Self::Mqtt(_) | Self::Zmtp(_) => false,
+            Spoken::Mqtt(_) | Spoken::Zmtp(_) => false,
         }
     }
 
     /// Notes that a client with the same identifier may have continued the session.
     pub fn shared(&mut self) {
-        if let Self::Mqtt(session) = self {
+        if let Spoken::Mqtt(session) = &mut self.spoken {
             session.forget_received();
         }
     }
 
     /// Notes the end of the connection. Returns the number of messages in flight that are dropped.
     pub fn lost(&mut self, population: &Population) -> usize {
-        match self {
-            Self::Mqtt(session) => session.connection_lost(population.keeps_session()),
-            Self::Zmtp(session) => {
+        self.keep_alive = KeepAlive::NEW;
+        match &mut self.spoken {
+            Spoken::Mqtt(session) => session.connection_lost(population.keeps_session()),
+            Spoken::Zmtp(session) => {
                 session.connection_lost();
                 0
             }
@@ -548,43 +551,5 @@ impl<'a> Message<'a> {
     #[inline]
     pub const fn is_retained(&self) -> bool {
         matches!(self, Self::Mqtt(publish) if publish.retain)
-    }
-}
-
-impl Token {
-    /// Stands for a publication in tokens of answers: the highest index of all.
-    const ANSWERS: usize = u16::MAX as usize;
-
-    /// Token of a message: number among those of its client and publication, and instants in
-    /// nanoseconds.
-    #[inline]
-    pub const fn new(publication: usize, number: u64, intended_ns: u64, actual_ns: u64) -> Self {
-        Self { intended_ns, actual_ns, place: (publication as u64) << NUMBER_BITS | number }
-    }
-
-    /// Token of an answer: its number among those of its client, and the instant of the request, in
-    /// nanoseconds.
-    pub const fn of_answer(number: u64, received_ns: u64) -> Self {
-        Self::new(Self::ANSWERS, number, received_ns, received_ns)
-    }
-
-    /// Number of the answer among those of its client; `None` for messages of publications.
-    #[inline]
-    pub const fn answer(&self) -> Option<u64> {
-        if self.publication() == Self::ANSWERS { Some(self.moment().number) } else { None }
-    }
-
-    /// Number and instants of the message.
-    #[inline]
-    pub const fn moment(&self) -> publication::Moment {
-        let Self { intended_ns, actual_ns, .. } = *self;
-        let number = self.place & ((1 << NUMBER_BITS) - 1);
-        publication::Moment { number, intended_ns, actual_ns }
-    }
-
-    /// Index of the publication in its population.
-    #[inline]
-    pub const fn publication(&self) -> usize {
-        (self.place >> NUMBER_BITS) as usize
     }
 }

@@ -182,6 +182,7 @@ impl Setup {
         }
         let targets = plan.targets.iter().map(address).collect::<Result<Vec<_>, _>>()?;
         bind_rows(&plan, shard)?;
+        let rivals = plan.rivals();
         let mut populations = Vec::new();
         let mut publisher_of = Vec::new();
         let mut first_client = 0;
@@ -201,7 +202,7 @@ impl Setup {
                 tls,
                 publications,
                 properties,
-                rival: plan.rival(p),
+                rival: rivals[p],
                 identifiers: identifiers(population),
             };
             populations.push(ready);

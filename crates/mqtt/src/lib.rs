@@ -1,8 +1,8 @@
 //! The MQTT client protocol without input or output: bytes in, bytes out, time as an argument.
 //!
 //! The *codec* turns bytes into [`Packet`]s and back, borrowing every string and payload. The
-//! [`Session`] is the protocol state of one simulated client: packet ids, messages in flight,
-//! keep-alive. The crate uses no socket, clock, thread or file, so a test plays a whole session in
+//! [`Session`] is the protocol state of one simulated client: packet ids, messages in flight. The
+//! crate uses no socket, clock, thread or file, so a test plays a whole session in
 //! virtual time.
 //!
 //! The protocol version is data: every function that differs between versions takes a [`Version`].
@@ -38,6 +38,4 @@ pub use codec::{
     Unsubscribe, UnsubscribeFilters, Value, Version, Will, decode, encode_auth,
     encode_publish_header, encode_subscribe, encode_unsubscribe,
 };
-pub use session::{
-    Alias, Blocked, Event, KeepAlive, ProtocolError, RequestError, Session, Unsupported,
-};
+pub use session::{Alias, Blocked, Event, ProtocolError, RequestError, Session, Unsupported};

@@ -1,11 +1,10 @@
 //! The protocol state of one simulated client: connection, packet ids, messages in flight in both
-//! directions, keep-alive. The session stores no payloads: the token of a message in flight lets
+//! directions. The session stores no payloads: the token of a message in flight lets
 //! the caller build the same message again.
 
 mod event;
 mod handle;
 mod in_flight;
-mod keep_alive;
 mod server;
 
 #[cfg(test)]
@@ -19,16 +18,13 @@ use in_flight::InFlight;
 use server::Server;
 
 pub use event::{Blocked, Event, ProtocolError, RequestError};
-pub use keep_alive::KeepAlive;
 pub use server::{Alias, Unsupported};
 
 /// Number of packet identifiers: 1 to 65 535.
 const PACKET_IDS: usize = 65_535;
 
-const _: () = assert!(
-    size_of::<Session<[u64; 4]>>() <= 32,
-    "windows 8, server 8, timer 8, id 2, aliases 2, states 4"
-);
+const _: () =
+    assert!(size_of::<Session<[u64; 4]>>() <= 24, "windows 8, server 8, id 2, aliases 2, states 2");
 
 /// The protocol state of one client. `T` is the token of a message in flight.
 ///
@@ -39,16 +35,11 @@ pub struct Session<T> {
     windows: Option<Box<Windows<T>>>,
     /// Limits of a server of MQTT 5, and topic aliases.
     server: Option<Box<Server>>,
-    /// Time of the last packet sent, or of the unanswered PINGREQ; ns on the caller's clock.
-    timer_ns: u64,
     last_packet_id: PacketId,
     /// Largest topic alias that the server may use.
     aliases_max: u16,
     connection: Connection,
     clean_session: bool,
-    awaiting_pong: bool,
-    /// True if the server has sent bytes since the last PINGREQ.
-    received: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,13 +104,10 @@ impl<T: Copy> Session<T> {
         Self {
             windows: None,
             server: None,
-            timer_ns: 0,
             last_packet_id: 0,
             aliases_max: 0,
             connection: Connection::Lost,
             clean_session: true,
-            awaiting_pong: false,
-            received: false,
         }
     }
 
@@ -249,7 +237,6 @@ impl<T: Copy> Session<T> {
     /// keeps its messages in flight; a clean session drops them.
     pub fn connection_lost(&mut self, keep: bool) -> usize {
         self.connection = Connection::Lost;
-        self.awaiting_pong = false;
         self.server = self.server.take().and_then(|server| server.after_connection(keep));
         if keep {
             if let Some(windows) = &mut self.windows {
@@ -290,6 +277,21 @@ impl<T: Copy> Session<T> {
             }
         }
         windows.sent.len()
+    }
+
+    /// Keep-alive of the connection in seconds: the server of MQTT 5 may replace `keep_alive_s` of
+    /// CONNECT `[MQTT5-3.2.2-21]`. The caller keeps the time of the connection.
+    #[must_use]
+    #[inline]
+    pub fn keep_alive_s(&self, keep_alive_s: u16) -> u16 {
+        let server = self.server.as_ref().and_then(|server| server.keep_alive_s());
+        server.unwrap_or(keep_alive_s)
+    }
+
+    /// Appends PINGREQ, which a server answers (3.12). Call this function only while connected.
+    pub fn ping(&self, out: &mut Vec<u8>) {
+        debug_assert!(self.is_connected(), "PINGREQ before CONNACK");
+        codec::encode_empty(PacketType::PingReq, out);
     }
 
     /// Appends DISCONNECT, after which the client must send nothing `[MQTT-3.14.4-2]`. Messages in

@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 
 use crate::fan_out::numbers::Numbers;
-use crate::flows::{Pace, Process};
+use crate::model::flows::{Pace, Process};
 use crate::model::{Attachment, Choice, Plan, Population};
 use crate::template::{Level, Variable};
 

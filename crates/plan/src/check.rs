@@ -1,50 +1,17 @@
 //! Checks of a plan at the start of an agent.
 
-use crate::flows::{Pace, Payload, Phase, Process, Publication};
+mod protocol;
+mod round_trips;
+
+use crate::error::{PlanError, require};
+use crate::model::flows::{Pace, Payload, Phase, Process, Publication};
 use crate::model::{Action, Bridges, Change, Flapping, Lifetime, Plan, Population, Stage};
 use crate::rate_profile::{POINTS_MAX, RatePoint};
 use crate::stamp::PUBLICATIONS_MAX;
 use crate::template::{Place, TemplateError};
 use crate::tempo::Tempo;
 
-/// Reason why an agent cannot play a plan. The controller checks more and has better messages. An
-/// agent makes only the checks on which its code relies.
-#[derive(Debug, thiserror::Error)]
-pub enum PlanError {
-    /// The text is not the JSON of a plan.
-    #[error("the plan is not valid: {0}")]
-    Json(#[from] serde_json::Error),
-    /// A plan of another version of Pubstorm.
-    #[error("the plan has format {found}, this engine reads format {}", Plan::FORMAT)]
-    Format {
-        /// Format of the plan.
-        found: u32,
-    },
-    /// A template that its place does not allow.
-    #[error("{path}: {source}")]
-    Template {
-        /// Path in the plan.
-        path: String,
-        /// Error in the template.
-        source: TemplateError,
-    },
-    /// A value outside its range.
-    #[error("{path}: {what}")]
-    Range {
-        /// Path in the plan.
-        path: String,
-        /// Value found and values allowed.
-        what: String,
-    },
-}
-
 impl Plan {
-    /// Format that this code reads and writes.
-    pub const FORMAT: u32 = 2;
-
-    /// Default of [`Plan::max_packet_bytes`]: the limit of frames of ZeroMQ.
-    pub const MAX_PACKET_BYTES: u32 = 64 * 1024 * 1024;
-
     /// Reads a plan from one line of JSON and makes the checks on which the engine relies.
     ///
     /// # Errors
@@ -292,23 +259,15 @@ fn check_rate(rate_per_s: Option<f64>, path: &str) -> Result<(), PlanError> {
     require(possible, path, || format!("found {rate}, allowed is above 0"))
 }
 
-pub(crate) fn check_qos(qos: u8, path: &str) -> Result<(), PlanError> {
+fn check_qos(qos: u8, path: &str) -> Result<(), PlanError> {
     require(qos <= 2, &format!("{path}.qos"), || format!("found {qos}, allowed are 0, 1 and 2"))
-}
-
-pub(crate) fn require(
-    holds: bool,
-    path: &str,
-    what: impl FnOnce() -> String,
-) -> Result<(), PlanError> {
-    if holds { Ok(()) } else { Err(PlanError::Range { path: path.to_owned(), what: what() }) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fan_out;
-    use crate::flows::Order;
+    use crate::model::flows::Order;
     use crate::model::{ChangeAction, Direction, Route};
     use crate::template::Template;
 

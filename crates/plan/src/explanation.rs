@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::snapshot::Reason;
+use crate::reason::Reason;
 
 /// Different texts of an outcome and a property that are kept.
 const EXAMPLES_MAX: usize = 5;

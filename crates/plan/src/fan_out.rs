@@ -10,7 +10,7 @@ mod prefix;
 mod ways;
 
 use crate::attachment::Drawn;
-use crate::flows::Subscription;
+use crate::model::flows::Subscription;
 use crate::model::{Attachment, Plan, Population};
 use crate::template::{Level, Template};
 use crossing::{Crossings, Targets};
@@ -43,6 +43,8 @@ struct PopulationFilters {
     zmtp: bool,
     /// Filters outside of shared groups.
     filters: Vec<Filter>,
+    /// True if it has subscriptions to shared groups.
+    is_in_groups: bool,
 }
 
 /// Subscription of a client.
@@ -146,10 +148,12 @@ impl PopulationFilters {
         let population = &plan.populations[index];
         let zmtp = population.speaks_zmtp();
         let filters = if zmtp { prefixes(population) } else { filters(population) };
+        let is_member = |subscription| ways::group_and_filter(subscription).is_some();
+        let is_in_groups = !zmtp && population.subscriptions.iter().any(is_member);
         let (first, all) = (population.first, u64::from(population.clients));
         let at = (zmtp || !plan.targets_joined).then_some(population.at);
         let drawn = Drawn::new(plan, index);
-        Self { first, clients: all, all, at, drawn, zmtp, filters }
+        Self { first, clients: all, all, at, drawn, zmtp, filters, is_in_groups }
     }
 
     /// Deliveries of a message that arrives at these targets.

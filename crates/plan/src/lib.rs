@@ -7,20 +7,19 @@ mod arrivals;
 mod attachment;
 mod check;
 mod control;
+mod error;
 mod explanation;
 mod fan_out;
-mod flows;
 mod histogram;
 mod lifetime;
 mod model;
 mod offered_load;
 mod order;
 mod pacer;
-mod property;
-mod protocol;
+mod questions;
 mod random;
 mod rate_profile;
-mod round_trip;
+mod reason;
 mod rows;
 mod shard;
 mod snapshot;
@@ -31,17 +30,21 @@ mod texts;
 
 pub use answer::Answer;
 pub use arrivals::{Arrivals, Publishers};
-pub use check::PlanError;
 pub use control::{Beat, Bye, ClockState, Command, Failure, Hello, ReferenceHello, Sent};
+pub use error::PlanError;
 pub use explanation::{Explanation, Explanations, TextProperty};
 pub use fan_out::{Expected, FanOut, Ways};
-pub use flows::{
-    Late, Order, Pace, Payload, Phase, Process, Publication, RetainHandling, Subscription,
-};
 pub use histogram::{Batch, Histogram};
+pub use model::flows::{
+    Late, Order, Pace, Payload, Phase, Process, Publication, Responds, RetainHandling, Subscription,
+};
+pub use model::property::{Property, PropertyValue};
+pub use model::protocol::{
+    Authentication, Mqtt, MqttVersion, Player, Protocol, SCRAM_SHA_256, Security, Will, Zmtp,
+};
 pub use model::{
     Action, Attachment, Bridges, Change, ChangeAction, Choice, Direction, End, Flapping, Header,
-    Lifetime, Plan, Population, Psk, Reconnect, Route, Rows, Stage, Target, Tls, TlsVersion,
+    Lifetime, Plan, Population, Psk, Reconnect, Route, Stage, Target, Tls, TlsVersion,
 };
 pub use offered_load::{
     FlapLoad, FlowLoad, OfferedLoad, PhaseLoad, PopulationLoad, PublicationLoad, StageLoad,
@@ -49,18 +52,14 @@ pub use offered_load::{
 };
 pub use order::Variants;
 pub use pacer::{Pacer, payload_bytes};
-pub use property::{Property, PropertyValue};
-pub use protocol::{
-    Authentication, Mqtt, MqttVersion, Player, Protocol, SCRAM_SHA_256, Security, Will, Zmtp,
-};
 pub use random::Random;
 pub use rate_profile::RatePoint;
-pub use round_trip::Responds;
-pub use rows::Column;
+pub use reason::Reason;
+pub use rows::{Column, Rows};
 pub use shard::Shard;
 pub use snapshot::{
     AnswerCounters, Counters, EngineLoad, FlowCounters, FlowSnapshot, Gauges, Outcomes,
-    PopulationSnapshot, Reason, Snapshot, Stall, TargetSnapshot,
+    PopulationSnapshot, Snapshot, Stall, TargetSnapshot,
 };
 pub use stamp::{
     INCARNATION_PLACES, INCARNATIONS, PUBLICATIONS_MAX, STAMP_BYTES, STAMP_PROPERTY, Stamp,

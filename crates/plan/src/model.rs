@@ -1,14 +1,17 @@
 //! The plan as one JSON object, the same for every agent. Field names and units are the contract
 //! (`contract/plan.schema.json`).
 
+pub(crate) mod flows;
+pub(crate) mod property;
+pub(crate) mod protocol;
+
 use serde::{Deserialize, Serialize};
 
-use crate::flows::{Publication, Subscription};
-use crate::protocol::Protocol;
 use crate::rate_profile::RatePoint;
-use crate::round_trip::Responds;
+use crate::rows::Rows;
 use crate::template::Template;
-use crate::tempo::Tempo;
+use flows::{Publication, Responds, Subscription};
+use protocol::Protocol;
 
 /// A scenario with every choice made, before sharding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,6 +52,14 @@ pub struct Plan {
     pub populations: Vec<Population>,
     /// Stages of the run, in order.
     pub stages: Vec<Stage>,
+}
+
+impl Plan {
+    /// Format that this code reads and writes.
+    pub const FORMAT: u32 = 2;
+
+    /// Default of [`Plan::max_packet_bytes`]: the limit of frames of ZeroMQ.
+    pub const MAX_PACKET_BYTES: u32 = 64 * 1024 * 1024;
 }
 
 const fn max_packet_bytes() -> u32 {
@@ -300,18 +311,6 @@ pub struct Flapping {
     pub unsubscribed_ns: u64,
 }
 
-/// A file of comma-separated values with a line of headings: one row for each client.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Rows {
-    /// Path of the file.
-    pub file: String,
-    /// Client number `{n}` of the first row.
-    pub first: u64,
-    /// True if clients beyond the last row begin with the first row again.
-    pub repeat: bool,
-}
-
 /// Exponential back-off with jitter, from `min_ns` doubling up to `max_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -414,32 +413,4 @@ pub enum ChangeAction {
         /// Multiple of the planned rate.
         factor: f64,
     },
-}
-
-impl ChangeAction {
-    /// Time over which the change takes effect, in nanoseconds.
-    #[must_use]
-    pub const fn over_ns(&self) -> u64 {
-        match *self {
-            Self::Add { over_ns, .. } | Self::Remove { over_ns, .. } => over_ns,
-            Self::Rate { .. } => 0,
-        }
-    }
-
-    /// Returns true if the factor is in range.
-    #[must_use]
-    pub fn is_possible(&self) -> bool {
-        match self {
-            Self::Rate { factor } => (0.0..=Tempo::FACTOR_MAX).contains(factor),
-            Self::Add { .. } | Self::Remove { .. } => true,
-        }
-    }
-}
-
-impl Bridges {
-    /// Targets of the small brokers.
-    #[must_use]
-    pub const fn small(&self) -> std::ops::Range<usize> {
-        self.first..self.first + self.count
-    }
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::SECOND_NS;
 use crate::fan_out::FanOut;
-use crate::flows::Pace;
+use crate::model::flows::Pace;
 use crate::model::{Action, Change, ChangeAction, Lifetime, Plan, Population, Stage};
 
 use crate::rate_profile::{self, RatePoint};

@@ -1,7 +1,7 @@
 //! Order of a publication's topics for a client: a pure function from message number to topic, and
 //! back. Every agent, and a second run, computes the same order; nothing is stored.
 
-use crate::flows::{Order, Publication};
+use crate::model::flows::{Order, Publication};
 use crate::random::Random;
 
 /// Separates these draws from draws of schedules and sizes, whose purposes are small.

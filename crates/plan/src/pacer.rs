@@ -8,7 +8,7 @@
 
 mod poisson;
 
-use crate::flows::{Pace, Payload, Phase, Process};
+use crate::model::flows::{Pace, Payload, Phase, Process};
 use crate::random::Random;
 
 /// Schedule of one publication for all clients of a population.
@@ -142,7 +142,7 @@ pub fn payload_bytes(payload: &Payload, random: Random, sequence: u64) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flows::Late;
+    use crate::model::flows::Late;
     use proptest::prelude::*;
 
     fn pacer(period_ns: u64, spread: f64, jitter: f64, phase: Phase) -> Pacer {

@@ -1,11 +1,24 @@
-//! A column of a file with one row for each client: the value for a client's number, and the
-//! numbers with a given value.
+//! A file with one row for each client, and a column of the file: the value for a client's number,
+//! and the numbers with a given value.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use crate::model::Rows;
+use serde::{Deserialize, Serialize};
+
 use crate::shard::Shard;
+
+/// A file of comma-separated values with a line of headings: one row for each client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rows {
+    /// Path of the file.
+    pub file: String,
+    /// Client number `{n}` of the first row.
+    pub first: u64,
+    /// True if clients beyond the last row begin with the first row again.
+    pub repeat: bool,
+}
 
 /// The values of one column.
 #[derive(Debug)]

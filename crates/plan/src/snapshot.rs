@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::answer::Answer;
 use crate::control::ClockState;
 use crate::explanation::Explanations;
 use crate::histogram::Histogram;
+use crate::reason::Reason;
 
 /// Declares a struct of counters that adds up field by field.
 macro_rules! counters {
@@ -175,144 +175,6 @@ counters! {
         /// Subscribers that have stalled and received nothing since.
         stalled,
     }
-}
-
-/// Reason of a problem. A problem is counted and is not an error of the agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reason {
-    /// The target has no listener.
-    ConnectRefused,
-    /// The target reset the connection before CONNACK.
-    ConnectReset,
-    /// The target closed the connection before CONNACK.
-    ConnectClosed,
-    /// No CONNACK and SUBACK within the time allowed.
-    ConnectTimeout,
-    /// No route to the target.
-    ConnectUnreachable,
-    /// The broker's certificate has expired.
-    CertificateExpired,
-    /// No trusted authority has signed the broker's certificate.
-    CertificateUntrusted,
-    /// The broker's certificate is for another name.
-    CertificateName,
-    /// The broker refused the handshake with an alert: it does not accept this client's
-    /// certificate, identity, key, version or ciphers.
-    TlsRefused,
-    /// The handshake failed for another reason.
-    TlsFailed,
-    /// The target closed the connection instead of answering the upgrade to WebSocket.
-    UpgradeClosed,
-    /// The target answered the upgrade with something that is not HTTP.
-    UpgradeInvalid,
-    /// The target answered the upgrade with success and without an upgrade.
-    UpgradeIgnored,
-    /// The accept key of the answer does not follow from the key of the upgrade.
-    WrongAcceptKey,
-    /// The target upgraded the connection without the subprotocol `mqtt`.
-    NoSubprotocol,
-    /// HTTP 3xx.
-    HttpRedirect,
-    /// HTTP 400.
-    HttpBadRequest,
-    /// HTTP 401.
-    HttpUnauthorized,
-    /// HTTP 403.
-    HttpForbidden,
-    /// HTTP 404.
-    HttpNotFound,
-    /// HTTP 426.
-    HttpUpgradeRequired,
-    /// HTTP 429.
-    HttpTooManyRequests,
-    /// Another HTTP 5xx.
-    HttpServerError,
-    /// HTTP 502.
-    HttpBadGateway,
-    /// HTTP 503.
-    HttpUnavailable,
-    /// Another HTTP status.
-    HttpOther,
-    /// CONNACK 1.
-    BadProtocolVersion,
-    /// CONNACK 2.
-    IdentifierRejected,
-    /// CONNACK 3.
-    ServerUnavailable,
-    /// CONNACK 4.
-    BadCredentials,
-    /// CONNACK 5.
-    NotAuthorized,
-    /// Another CONNACK code.
-    ConnectRejected,
-    /// AUTH of the broker is not a step of the method of the client.
-    AuthenticationInvalid,
-    /// The broker accepted the client and did not prove that it has the client's password.
-    ServerUnproved,
-    /// SUBACK 0x80.
-    SubscribeRefused,
-    /// No SUBACK within the connect timeout, of a client that had unsubscribed.
-    SubscribeTimeout,
-    /// No UNSUBACK within the connect timeout.
-    UnsubscribeTimeout,
-    /// The broker closed an established connection.
-    ClosedByBroker,
-    /// The broker reset an established connection.
-    ResetByBroker,
-    /// WebSocket close code 1000, or a close without a code.
-    WebsocketClosed,
-    /// WebSocket close code 1001.
-    WebsocketGoingAway,
-    /// WebSocket close code 1002.
-    WebsocketProtocolError,
-    /// WebSocket close code 1003.
-    WebsocketUnsupportedData,
-    /// WebSocket close code 1007.
-    WebsocketInvalidData,
-    /// WebSocket close code 1008.
-    WebsocketPolicyViolation,
-    /// WebSocket close code 1009.
-    WebsocketTooBig,
-    /// WebSocket close code 1011.
-    WebsocketServerError,
-    /// WebSocket close code 1012.
-    WebsocketServiceRestart,
-    /// WebSocket close code 1013.
-    WebsocketTryAgainLater,
-    /// Another WebSocket close code.
-    WebsocketOtherCode,
-    /// The broker sent frames that are not those of MQTT over WebSocket.
-    WebsocketInvalid,
-    /// No PINGRESP within the keep-alive.
-    KeepAliveTimeout,
-    /// The broker did not accept DISCONNECT, and the bytes sent before it, within 2 seconds.
-    DisconnectTimeout,
-    /// The broker broke the protocol.
-    ProtocolError,
-    /// The broker sent a packet larger than the plan allows.
-    PacketTooLarge,
-    /// A message is larger than the broker, or the protocol, accepts.
-    MessageTooLarge,
-    /// The broker does not accept messages of this QoS.
-    QosUnsupported,
-    /// The broker does not retain messages.
-    RetainUnsupported,
-    /// The broker acknowledged a message that is not in flight, or with the wrong packet.
-    UnexpectedAck,
-    /// This process has no free descriptor (EMFILE, ENFILE).
-    NoDescriptors,
-    /// No free source port to the target (EADDRNOTAVAIL).
-    NoPorts,
-    /// The kernel has no memory for the socket (ENOMEM, ENOBUFS).
-    NoMemory,
-    /// A source address does not belong to this host.
-    BadSource,
-    /// Another error of the socket.
-    SocketError,
-    /// A reason code of MQTT 5.
-    #[serde(untagged)]
-    Answer(Answer),
 }
 
 /// Number of problems by reason.

@@ -93,6 +93,7 @@ impl StreamId {
 impl Stamp {
     /// The stamp as bytes, little-endian.
     #[must_use]
+    #[inline]
     pub fn to_bytes(self) -> [u8; STAMP_BYTES] {
         let mut bytes = [0; STAMP_BYTES];
         bytes[0..4].copy_from_slice(&self.run_tag.to_le_bytes());

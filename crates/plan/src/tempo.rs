@@ -212,7 +212,7 @@ fn narrow(value: u128) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flows::{Late, Pace, Phase, Process};
+    use crate::model::flows::{Late, Pace, Phase, Process};
     use crate::pacer::Pacer;
     use crate::rate_profile::RatePoint;
     use proptest::prelude::*;

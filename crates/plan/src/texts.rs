@@ -3,10 +3,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::check::PlanError;
-use crate::flows::Payload;
+use crate::error::PlanError;
 use crate::model::Population;
-use crate::property::Property;
+use crate::model::flows::Payload;
+use crate::model::property::Property;
 use crate::rows::Column;
 use crate::template::{Place, Template, TemplateError};
 

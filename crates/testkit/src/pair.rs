@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use mqtt::{
-    Connect, Decoded, Event, KeepAlive, PacketId, Properties, PublishHeader, QoS, Session, Version,
-    decode, encode_publish_header,
+    Connect, Decoded, Event, PacketId, Properties, PublishHeader, QoS, Session, Version, decode,
+    encode_publish_header,
 };
 
 use crate::{Broker, LinkId, Message, Rng, Script};
@@ -43,10 +43,6 @@ pub struct Observed {
     pub subscribed_total: usize,
     /// Codes of CONNACKs that refused.
     pub refused: Vec<u8>,
-    /// Number of PINGRESPs.
-    pub pongs_total: usize,
-    /// Connections closed because the broker did not answer PINGREQ.
-    pub dead_total: usize,
 }
 
 /// A client session, the broker and the link between them.
@@ -62,8 +58,6 @@ pub struct Pair {
     pub broker: Broker,
     /// Events that the client's application saw.
     pub observed: Observed,
-    /// True if the broker's bytes no longer arrive, although the link is open.
-    pub mute: bool,
     connect: Connect<'static>,
     link: Option<LinkId>,
     up: Pipe,
@@ -85,7 +79,6 @@ impl Pair {
             session: Session::new(),
             broker: Broker::new(script),
             observed: Observed::default(),
-            mute: false,
             connect,
             link: None,
             up: Pipe::new(LATENCY_NS),
@@ -154,15 +147,12 @@ impl Pair {
     pub fn step(&mut self, ns: u64) {
         self.now_ns += ns;
         let now_ns = self.now_ns;
-        self.keep_alive(now_ns);
         self.flush();
         let Some(id) = self.link else { return };
         let bytes = self.up.receive(now_ns, &mut self.rng);
         self.give_broker(id, &bytes);
         let bytes = self.down.receive(now_ns, &mut self.rng);
-        if !self.mute {
-            self.give_client(&bytes);
-        }
+        self.give_client(&bytes);
         self.flush();
         if !self.broker.is_open(id) && self.down.is_empty() {
             self.cut();
@@ -187,9 +177,7 @@ impl Pair {
         let bytes = self.up.cut(&mut self.rng);
         self.give_broker(id, &bytes);
         let bytes = self.down.cut(&mut self.rng);
-        if !self.mute {
-            self.give_client(&bytes);
-        }
+        self.give_client(&bytes);
         self.broker.cut(id);
         self.link = None;
         self.input.clear();
@@ -203,20 +191,8 @@ impl Pair {
         if !self.output.is_empty() {
             self.up.send(now_ns, &self.output);
             self.output.clear();
-            self.session.note_sent(now_ns);
         }
         self.down.send(now_ns, &self.broker.take_output(id));
-    }
-
-    fn keep_alive(&mut self, now_ns: u64) {
-        let keep_alive_s = self.connect.keep_alive_s;
-        match self.session.handle_keep_alive(now_ns, keep_alive_s, &mut self.output) {
-            KeepAlive::NotDue | KeepAlive::Pinged => {}
-            KeepAlive::Dead => {
-                self.observed.dead_total += 1;
-                self.cut();
-            }
-        }
     }
 
     fn give_broker(&mut self, id: LinkId, bytes: &[u8]) {
@@ -256,8 +232,7 @@ impl Pair {
             Event::Redelivered => observed.redelivered_total += 1,
             Event::UnknownAck => observed.unknown_acks_total += 1,
             Event::Subscribed { .. } => observed.subscribed_total += 1,
-            Event::Pong => observed.pongs_total += 1,
-            Event::Unsubscribed { .. } | Event::Received | Event::Released => {}
+            Event::Unsubscribed { .. } | Event::Received | Event::Released | Event::Pong => {}
             Event::Challenged(_) | Event::Rejected { .. } | Event::Disconnected(_) => {
                 unreachable!("MQTT 3.1.1 has no such packet")
             }

@@ -42,7 +42,7 @@ pub mod publisher;
 mod session;
 
 pub use error::ZmtpError;
-pub use session::{Event, FRAMES_MAX, Handled, KeepAlive, MESSAGE_MAX, Message, Session};
+pub use session::{Event, FRAMES_MAX, Handled, MESSAGE_MAX, Message, Session};
 
 /// Security mechanism of a connection, with the credentials that a subscriber sends or a publisher
 /// requires.

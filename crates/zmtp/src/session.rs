@@ -3,7 +3,6 @@
 //! passes these bytes again, followed by more.
 
 mod handle;
-mod keep_alive;
 mod message;
 
 #[cfg(test)]
@@ -12,10 +11,9 @@ mod tests;
 use crate::{Mechanism, command, frame, greeting::Greeting};
 
 pub use handle::{Event, Handled};
-pub use keep_alive::KeepAlive;
 pub use message::{FRAMES_MAX, MESSAGE_MAX, Message};
 
-const _: () = assert!(size_of::<Session>() <= 16, "timer 8, the rest 6");
+const _: () = assert!(size_of::<Session>() <= 6);
 
 /// First byte of a message that subscribes at a peer of version 3.0.
 const SUBSCRIBE_3_0: u8 = 1;
@@ -26,11 +24,8 @@ const SUBSCRIBE_3_0: u8 = 1;
 /// does not store the data that all clients share. Both calls must receive the same mechanism.
 #[derive(Clone, Debug)]
 pub struct Session {
-    /// Time of the last bytes sent, or of the unanswered PING; ns on the caller's clock.
-    timer_ns: u64,
     state: State,
     peer_is_3_1: bool,
-    awaiting_pong: bool,
     /// True if the session answers the next PONG with a second PING, see [`Session::ping`].
     pings_again: bool,
     /// Number of handled commands between the frames of the message in front.
@@ -56,14 +51,7 @@ impl Session {
     /// A session that was never connected.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            timer_ns: 0,
-            state: State::Lost,
-            peer_is_3_1: false,
-            awaiting_pong: false,
-            pings_again: false,
-            commands_handled: 0,
-        }
+        Self { state: State::Lost, peer_is_3_1: false, pings_again: false, commands_handled: 0 }
     }
 
     /// Appends the greeting. Call this function once on every new network connection.
@@ -100,26 +88,31 @@ impl Session {
     }
 
     /// Appends a PING, whose [`Event::Pong`] confirms that the publisher has processed all bytes
-    /// sent before. The PING counts as sent at `now_ns`. Returns false and appends nothing while
-    /// not connected, or if the peer is older than ZMTP 3.1 and has no PING.
+    /// sent before. Returns false and appends nothing without [`Session::has_heartbeats`].
     ///
     /// The I/O thread of libzmq answers a PING at once. Only afterwards the thread passes the other
     /// bytes of the same read to its socket. So the session answers the first PONG with a second
     /// PING ([`Event::Replied`]). The second PONG proves that libzmq has passed on all bytes before
     /// the first PING.
-    pub fn ping(&mut self, now_ns: u64, out: &mut Vec<u8>) -> bool {
-        let pings = self.peer_is_3_1 && self.is_connected();
+    pub fn ping(&mut self, out: &mut Vec<u8>) -> bool {
+        let pings = self.has_heartbeats();
         if pings {
-            self.write_ping(out);
-            self.timer_ns = now_ns;
+            self.heartbeat(out);
             self.pings_again = true;
         }
         pings
     }
 
-    /// Appends a PING without a time to live and without a context.
-    fn write_ping(&mut self, out: &mut Vec<u8>) {
+    /// Returns true while the publisher answers PINGs: connected, of ZMTP 3.1 or later.
+    #[must_use]
+    pub const fn has_heartbeats(&self) -> bool {
+        self.peer_is_3_1 && self.is_connected()
+    }
+
+    /// Appends a PING without a time to live and without a context, which the publisher answers
+    /// [37/ZMTP, Connection Heartbeating]. Only for a session that [`Session::has_heartbeats`].
+    pub fn heartbeat(&self, out: &mut Vec<u8>) {
+        debug_assert!(self.has_heartbeats(), "PING to a peer that has none");
         command::write("PING", &[&[0; 2]], out);
-        self.awaiting_pong = true;
     }
 }

@@ -94,7 +94,7 @@ impl Exchange {
             self.subscriber_inbox.drain(..len);
             if connected {
                 PREFIXES.iter().for_each(|prefix| self.subscriber.subscribe(prefix, &mut self.up));
-                assert!(self.subscriber.ping(1, &mut self.up));
+                assert!(self.subscriber.ping(&mut self.up));
             }
             if refused {
                 return;

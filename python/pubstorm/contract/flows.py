@@ -1,5 +1,5 @@
 """Flows of a plan: the subscriptions and publications of a population, with the schedule and the
-payload of messages. Field by field the types of `crates/plan/src/flows.rs`."""
+payload of messages. Field by field the types of `crates/plan/src/model/flows.rs`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Protocols of populations, as the plan has them: the types of `crates/plan/src/protocol.rs` and
-`property.rs`, and what all types of a plan are made of."""
+"""Protocols of populations, as the plan has them: the types of `protocol.rs` and `property.rs` in
+`crates/plan/src/model`, and what all types of a plan are made of."""
 
 from __future__ import annotations
 

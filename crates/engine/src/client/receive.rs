@@ -6,7 +6,8 @@ use plan::{Expected, Reason, Stamp};
 
 use super::{Client, Phase, identity_of};
 use crate::context::Context;
-use crate::expectations::{Absence, Unstamped};
+use crate::expectations::Unstamped;
+use crate::ledger::classify::{Effects, Facts, Noted, classify};
 use crate::protocol::{Event, Message, Reading, Step};
 use crate::schedule::read_rate::ReadRate;
 use crate::setup::origin::Origin;
@@ -28,7 +29,8 @@ pub(super) const fn acks_period(now_ns: u64) -> u8 {
 }
 
 impl Client {
-    /// Handles bytes in the socket. `ended`: the peer has closed its side.
+    /// Handles bytes in the socket, unless too many replies wait for room: then the peer's own
+    /// bytes wait too, until it reads. `ended`: the peer has closed its side.
     pub fn readable(&mut self, context: &mut Context, ended: bool) {
         self.ended |= ended;
         if let Some(stream) = &mut self.stream {
@@ -52,7 +54,7 @@ impl Client {
         }
         let mut budget = SLICE_BYTES;
         let mut buffer = std::mem::take(&mut context.read_buffer);
-        while !self.paused {
+        while !self.paused && !self.unsent.as_ref().is_some_and(|unsent| unsent.is_full()) {
             let connecting = !self.phase.is_accepted();
             let Some(stream) = &mut self.stream else { break };
             let read = stream.read(&mut buffer, connecting, &mut context.framing);
@@ -92,7 +94,7 @@ impl Client {
     }
 
     /// Leaves the rest to a time slice in the next turn of the loop.
-    fn read_again(&mut self, context: &mut Context) {
+    pub(super) fn read_again(&mut self, context: &mut Context) {
         if !std::mem::replace(&mut self.reads_again, true) {
             context.again.push(self.index);
         }
@@ -208,85 +210,95 @@ impl Client {
             return;
         }
         self.respond(context, message);
-        let (stamp, from) = match origin {
-            Some(Origin::Message(stamp, from)) => (stamp, from),
-            Some(Origin::Answer(stamp, from)) => {
-                return self.receive_answer(context, &stamp, from);
+        match origin {
+            Some(Origin::Message(stamp, from)) => {
+                self.delivered_in_stream(context, message, &stamp, from);
             }
+            Some(Origin::Answer(stamp, from)) => self.receive_answer(context, &stamp, from),
             Some(Origin::OtherRun) => {
                 context.tally.populations[to].counters.foreign_total += 1;
-                return;
             }
-            None => return self.delivered_unstamped(context, message),
+            None => self.delivered_unstamped(context, message),
+        }
+    }
+
+    /// Counts a message of this run: notes it in the ledger, classifies it and applies the effects.
+    #[inline]
+    fn delivered_in_stream(
+        &self,
+        context: &mut Context,
+        message: &Message<'_>,
+        stamp: &Stamp,
+        from: usize,
+    ) {
+        let noted = self.note(context, message, stamp);
+        let to = self.population();
+        let expecting = match noted.expected {
+            Expected::Group { population, .. } => Some(usize::from(population)),
+            Expected::Client | Expected::Nothing => None,
         };
-        let Context { setup, tally, ledger, expectations, now_ns, .. } = context;
-        let client = setup.shard.global(self.local);
+        let Context { setup, tally, expectations, now_ns, .. } = context;
+        let absence = match expecting {
+            None => expectations.absence(to, setup.shard.global(self.local), stamp),
+            Some(_) => None,
+        };
+        let facts = Facts {
+            to,
+            counts_loss: expectations.counts_loss(to),
+            group_counts_loss: expecting.is_some_and(|other| expectations.counts_loss(other)),
+            absence,
+            expiry_left_s: absence.and_then(|_| message.expiry_s()),
+        };
+        if noted.is_plain(&facts) {
+            let counters = tally.note_received((from, to), self.index, stamp, *now_ns);
+            counters.expected_total += i64::from(!facts.counts_loss);
+            return;
+        }
+        let effects = classify(&noted, &facts);
+        self.apply(context, &effects, stamp, from);
+    }
+
+    /// Notes a message in the windows of its receiver, of its copies and of its group.
+    #[inline]
+    fn note(&self, context: &mut Context, message: &Message<'_>, stamp: &Stamp) -> Noted {
+        let Context { setup, ledger, expectations, .. } = context;
+        let Stamp { stream, sequence, .. } = *stamp;
+        let (to, client) = (self.population(), setup.shard.global(self.local));
         let ways = || {
             let topic = self.session.topic(message).unwrap_or_default();
             expectations.ways(to, client, topic, setup.target(to, client))
         };
-        let (delivery, expected) = ledger.note_ways(self.index, stamp.stream, stamp.sequence, ways);
-        if let Some(copy) = setup.populations[to].copy_of(message) {
-            let window = ledger.follow_copy(self.index, stamp.stream, stamp.sequence, copy);
-            let is_new = window.is_some_and(|w| w.note(stamp.sequence) != Delivery::Duplicate);
-            if delivery == Delivery::Duplicate && is_new {
-                tally.flow(from, to).counters.copies_total += 1;
-                return;
+        let (delivery, expected) = ledger.note_ways(self.index, stream, sequence, ways);
+        let copy_is_new = setup.populations[to].copy_of(message).map(|copy| {
+            let window = ledger.follow_copy(self.index, stream, sequence, copy);
+            window.is_some_and(|w| w.note(sequence) != Delivery::Duplicate)
+        });
+        let group_had_it = match expected {
+            Expected::Group { group, .. } if delivery != Delivery::Duplicate => {
+                let member = setup.group_at(usize::from(group), setup.target(to, client));
+                let window = ledger.follow(member, stream, sequence);
+                Some(window.is_some_and(|w| w.note(sequence) == Delivery::Duplicate))
             }
-        }
-        if let Expected::Group { group, population } = expected {
-            let (group, expecting) = (usize::from(group), usize::from(population));
-            let is_copy = delivery != Delivery::Duplicate && {
-                let member = setup.group_at(group, setup.target(to, client));
-                let window = ledger.follow(member, stamp.stream, stamp.sequence);
-                window.is_some_and(|w| w.note(stamp.sequence) == Delivery::Duplicate)
-            };
-            let delivery = if is_copy { Delivery::Duplicate } else { delivery };
-            return self.delivered_to_group(context, delivery, &stamp, (from, expecting));
-        }
-        let absence = expectations.absence(to, client, &stamp);
-        let counts_loss = expectations.counts_loss(to)
-            && expected == Expected::Client
-            && !matches!(absence, Some(Absence::Now { .. }));
-        let mut deliveries = tally.deliveries((from, to), self.index, counts_loss, *now_ns);
-        let is_received = deliveries.note(delivery, &stamp);
-        drop(deliveries);
-        if !is_received {
-            return;
-        }
-        match (absence, delivery) {
-            (Some(Absence::Now { is_expired, expiry_s }), _) => {
-                let is_reduced = message.expiry_s().is_some_and(|left_s| left_s < expiry_s);
-                tally.populations[to].counters.expiry_reduced_total += u64::from(is_reduced);
-                let counters = &mut tally.flow(from, to).counters;
-                counters.expired_total -= 1;
-                counters.expired_received_total += i64::from(is_expired);
-            }
-            (Some(Absence::Earlier), Delivery::First { passed_over }) if counts_loss => {
-                tally.flow(from, to).counters.missing_total -= i64::from(passed_over);
-            }
-            _ => {}
-        }
+            _ => None,
+        };
+        Noted { delivery, expected, copy_is_new, group_had_it }
     }
 
-    /// Counts a delivery to a member of a group, which population `expecting` expects. The member's
-    /// own population expects what it receives, and `expecting` that much less.
-    fn delivered_to_group(
-        &self,
-        context: &mut Context,
-        delivery: Delivery,
-        stamp: &Stamp,
-        (from, expecting): (usize, usize),
-    ) {
-        let Context { tally, expectations, now_ns, .. } = context;
+    /// Counts the effects of a delivery that is not plain.
+    #[inline(never)]
+    fn apply(&self, context: &mut Context, effects: &Effects, stamp: &Stamp, from: usize) {
+        let Context { tally, now_ns, .. } = context;
         let to = self.population();
-        let counts_loss = expecting == to && expectations.counts_loss(to);
-        let mut deliveries = tally.deliveries((from, to), self.index, counts_loss, *now_ns);
-        let is_received = deliveries.note(delivery, stamp);
-        drop(deliveries);
-        if is_received && expecting != to && expectations.counts_loss(expecting) {
-            tally.flow(from, expecting).counters.expected_total -= 1;
+        tally.unfollowed_total += u64::from(effects.unfollowed);
+        tally.populations[to].counters.expiry_reduced_total += u64::from(effects.expiry_reduced);
+        if let Some(other) = effects.less {
+            tally.flow(from, other).counters.expected_total -= 1;
         }
+        let counters = match effects.received {
+            true => tally.note_received((from, to), self.index, stamp, *now_ns),
+            false => &mut tally.flow(from, to).counters,
+        };
+        effects.add_to(counters);
     }
 
     /// Counts a message with RETAIN that the broker forwards as published, which takes part in the

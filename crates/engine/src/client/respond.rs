@@ -5,12 +5,10 @@ use agent::deliveries::is_received;
 use agent::ledger::Delivery;
 use plan::{Responds, Stamp, StreamId};
 
+use super::unsent::UNSENT_MAX;
 use super::{Client, Phase};
 use crate::context::Context;
 use crate::protocol::{Answer, Buffers, Message, Published, Response, Token};
-
-/// Bytes that may wait for the socket at most when a client answers. Further answers are not sent.
-pub const UNSENT_MAX: usize = 1024 * 1024;
 
 impl Client {
     /// Answers a message, if it asks for an answer and the population answers.

@@ -5,6 +5,10 @@ use plan::Population;
 
 use crate::protocol;
 
+/// Bytes that may wait for the socket before the client reads no further and answers no request:
+/// what it reads makes replies, and a peer that sends without reading would fill the memory.
+pub const UNSENT_MAX: usize = 1024 * 1024;
+
 /// Bytes in front of the offset that are kept at most, before they are given back.
 const GONE_MAX: usize = 64 * 1024;
 
@@ -34,6 +38,11 @@ impl Unsent {
     /// Bytes that have not gone.
     pub fn rest(&self) -> &[u8] {
         &self.packets[self.gone..]
+    }
+
+    /// Returns `true` while more than [`UNSENT_MAX`] bytes wait.
+    pub fn is_full(&self) -> bool {
+        self.rest().len() > UNSENT_MAX
     }
 
     /// More bytes have gone.

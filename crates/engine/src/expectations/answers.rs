@@ -13,7 +13,7 @@ const CHANGING: u32 = 1 << 31;
 
 /// Populations that answer, and those that request.
 pub struct Answers {
-    /// Populations that answer.
+    /// Populations that answer, in rising order.
     responding: Vec<usize>,
     /// For each population that requests, the population to which its answers count: the first one
     /// that answers any of its topics, or itself.
@@ -41,9 +41,10 @@ impl Answers {
         self.is_changing = false;
     }
 
-    /// Expects the answers that were received, because a population is excluded from loss.
+    /// Expects the answers that were received, because a population is excluded from loss. From
+    /// the first such population on, no further answers are expected in the stage.
     pub fn exclude_from_loss(&mut self, population: usize, tally: &mut Tally) {
-        if !self.responding.contains(&population) {
+        if self.is_changing || self.responding.binary_search(&population).is_err() {
             return;
         }
         self.is_changing = true;

@@ -14,9 +14,9 @@ const ROUNDING_NS: u64 = SECOND_NS;
 /// Expiries of all publications, and the clients that are active in each publish stage.
 pub struct Expiry {
     /// Message expiry by publication and receiving population, in nanoseconds; 0 if the receivers
-    /// expect each message. Empty if no message may expire.
-    expiries_ns: Vec<u64>,
-    populations: usize,
+    /// expect each message. Empty for publications whose messages do not expire, and if no message
+    /// may expire.
+    expiries_ns: Vec<Box<[u64]>>,
     stages: Vec<Activity>,
     /// Clients of each population that were active in all of them.
     always_active: Vec<u32>,
@@ -57,23 +57,25 @@ impl Expiry {
         let mut expiries_ns = Vec::new();
         for (population, own) in plan.populations.iter().zip(&setup.populations) {
             for (publication, ready) in population.publications.iter().zip(&own.publications) {
-                expiries_ns.extend(plan.populations.iter().map(|receiver| {
+                let expiry_ns = publication.expiry_ns().filter(|_| !publication.request);
+                let of_receiver = |(receiver, expiry_ns): (&Population, u64)| {
                     let is_stamped = ready.stamped
                         || population.stamps_property(publication) && receiver.speaks_mqtt5();
-                    let may_miss = is_stamped && !publication.request && may_miss(receiver);
-                    publication.expiry_ns().filter(|_| may_miss).unwrap_or(0)
-                }));
+                    if is_stamped && may_miss(receiver) { expiry_ns } else { 0 }
+                };
+                let receivers = plan.populations.iter();
+                let expiring = receivers.filter_map(|receiver| Some((receiver, expiry_ns?)));
+                expiries_ns.push(expiring.map(of_receiver).collect::<Box<[u64]>>());
             }
         }
-        if expiries_ns.iter().all(|&expiry_ns| expiry_ns == 0) {
+        if expiries_ns.iter().flatten().all(|&expiry_ns| expiry_ns == 0) {
             expiries_ns.clear();
         }
-        let populations = plan.populations.len();
         // A replacement of a lost agent does not know earlier stages.
         let always = if setup.incarnation == 0 { u32::MAX } else { 0 };
-        let always_active = vec![always; populations];
+        let always_active = vec![always; plan.populations.len()];
         let stages = Vec::new();
-        Self { expiries_ns, populations, stages, always_active, is_publishing: false }
+        Self { expiries_ns, stages, always_active, is_publishing: false }
     }
 
     /// Begins a stage with the active clients.
@@ -115,7 +117,7 @@ impl Expiry {
 
     /// Returns `true` if some messages may expire for offline clients of population `to`.
     pub fn concerns(&self, to: usize) -> bool {
-        self.expiries_ns.iter().skip(to).step_by(self.populations).any(|&expiry_ns| expiry_ns > 0)
+        self.expiries_ns.iter().filter_map(|row| row.get(to)).any(|&expiry_ns| expiry_ns > 0)
     }
 
     /// The absence of a client that has received a message; `None` if the client missed nothing.
@@ -127,7 +129,7 @@ impl Expiry {
 
     #[inline]
     fn expiry_ns(&self, publication: u16, to: usize) -> Option<u64> {
-        let found = self.expiries_ns.get(usize::from(publication) * self.populations + to);
+        let found = self.expiries_ns.get(usize::from(publication))?.get(to);
         found.copied().filter(|&expiry_ns| expiry_ns > 0)
     }
 

@@ -75,12 +75,7 @@ fn neutral<'a>(
 
 /// Appends all prefixes, and a PING that the publisher answers once it has read the prefixes. A
 /// publisher before ZMTP 3.1 knows no PING and sends no answer.
-pub fn subscribe(
-    session: &mut Session,
-    identity: &Identity<'_>,
-    now_ns: u64,
-    out: &mut Vec<u8>,
-) -> Asked {
+pub fn subscribe(session: &mut Session, identity: &Identity<'_>, out: &mut Vec<u8>) -> Asked {
     let mut prefixes = 0;
     for subscription in &identity.population.subscriptions {
         let prefix = &subscription.filter;
@@ -89,7 +84,7 @@ pub fn subscribe(
             prefixes += 1;
         }
     }
-    let awaits_answer = session.ping(now_ns, out);
+    let awaits_answer = session.ping(out);
     Asked { packets: prefixes + u64::from(awaits_answer), granted: prefixes, awaits_answer }
 }
 

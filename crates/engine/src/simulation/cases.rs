@@ -222,7 +222,7 @@ impl Case {
 
     /// Returns `true` if clients of two populations share identifiers.
     pub fn is_contested(&self, population: usize) -> bool {
-        self.plan.rival(population).is_some()
+        self.plan.rivals()[population].is_some()
     }
 
     /// Commands in a stage that begins at `start_ns`, each with the instant at which it is sent;

@@ -9,6 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io::{self, ErrorKind};
 
+use mqtt::{Ack, Packet, Publish};
 use nix::errno::Errno;
 use testkit::Rng;
 
@@ -481,7 +482,19 @@ impl Network {
                 }
             }
             Fault::Standstill { ns } => self.now_ns += ns,
-            Fault::Flood { bytes } => self.peer.flood(bytes),
+            Fault::Flood { bytes } => {
+                let message =
+                    Publish { topic: "flood", payload: &[b'.'; 1000], ..Publish::default() };
+                self.peer.flood(bytes, &Packet::Publish(message));
+            }
+            Fault::Deaf { bytes, ns } => {
+                // Of a message that is not in flight: the client answers with PUBREL.
+                self.peer.flood(bytes, &Packet::PubRec(Ack::of(1)));
+                self.take_output();
+                for connection in &mut self.connections {
+                    connection.stalled_until_ns = self.now_ns + ns;
+                }
+            }
             Fault::Hang { per_cent, manner } => {
                 self.peer.hang_up(manner, |_| self.rng.chance(per_cent));
             }

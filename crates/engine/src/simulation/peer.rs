@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use mqtt::{Packet, Publish, Version};
+use mqtt::{Packet, Version};
 use testkit::{Broker, Frames, LinkId, Rng, in_frames};
 
 /// Bytes that are no MQTT: a packet of a type that is reserved.
@@ -173,17 +173,15 @@ impl Peer {
         self.collect();
     }
 
-    /// The broker writes messages of its own to every client.
-    pub fn flood(&mut self, bytes: usize) {
+    /// The broker writes packets of its own to every client.
+    pub fn flood(&mut self, bytes: usize, packet: &Packet<'_>) {
         for (&connection, line) in &self.lines {
             let version = line.link.map_or(Version::default(), |link| self.broker.version(link));
-            let mut messages = Vec::new();
-            while messages.len() < bytes {
-                let message =
-                    Publish { topic: "flood", payload: &[b'.'; 1000], ..Publish::default() };
-                Packet::Publish(message).encode(version, &mut messages).expect("it is short");
+            let mut packets = Vec::new();
+            while packets.len() < bytes {
+                packet.encode(version, &mut packets).expect("it is short");
             }
-            let bytes = framed(line, messages, &mut self.rng);
+            let bytes = framed(line, packets, &mut self.rng);
             self.output.push_back((connection, Output::Bytes(bytes)));
         }
     }

@@ -12,6 +12,7 @@ use super::network::Network;
 use super::peer::{Manner, Peer};
 use super::plans::{self, publication, stage, subscription};
 use super::weather::{Climate, Fault, MS, S, Weather};
+use crate::client::UNSENT_MAX;
 
 /// Connects all clients, publishes for `duration_ns`, and disconnects.
 pub fn played(populations: Vec<Population>, duration_ns: u64, weather: Weather) -> Run {
@@ -83,6 +84,24 @@ fn a_flood_of_one_peer_does_not_hold_the_loop_up() {
     assert_eq!(totals.outcomes[0].get(&Reason::ProtocolError), None);
     let most = run.network().read_most;
     assert!(most <= 2 * (256 + 64) * 1024, "{most} bytes in one turn of two clients");
+}
+
+#[test]
+fn a_client_reads_no_further_while_its_replies_wait_for_a_peer_that_does_not_read() {
+    const FLOOD: usize = 4 << 20;
+    let readers = vec![plans::population("reader", 1)];
+    let faults = vec![(2 * S, Fault::Deaf { bytes: FLOOD, ns: 4 * S })];
+    let run = played(readers, 10 * S, Weather { faults, ..Weather::fair() });
+    let received = |until_ns: u64| -> u64 {
+        let snapshots = run.snapshots.iter().filter(|s| s.to_ns <= START_NS + until_ns);
+        snapshots.map(|s| s.populations[0].counters.bytes_received_total).sum()
+    };
+    // Each packet makes a reply of the same length: what was read lies in the memory, in the
+    // socket, or has arrived.
+    let most = (UNSENT_MAX + 4 * (64 << 10)) as u64;
+    assert!((1 << 20..most).contains(&received(5 * S)), "{} bytes", received(5 * S));
+    assert!(received(9 * S) >= FLOOD as u64, "{} bytes at last", received(9 * S));
+    assert_eq!(Totals::of(&run).counters[0].disconnected_total, 0);
 }
 
 #[test]

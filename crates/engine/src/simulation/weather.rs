@@ -95,6 +95,13 @@ pub enum Fault {
         /// Duration of the fault.
         ns: u64,
     },
+    /// The broker writes packets that need a reply to every client, and reads nothing for a time.
+    Deaf {
+        /// Bytes to each client.
+        bytes: usize,
+        /// Duration of the fault.
+        ns: u64,
+    },
     /// The broker writes messages to every client, without end.
     Flood {
         /// Bytes to each client.
@@ -113,6 +120,7 @@ impl Fault {
             Self::Hang { manner: Manner::Garbage, .. } => "garbage",
             Self::Hang { .. } => "end",
             Self::Standstill { .. } => "standstill",
+            Self::Deaf { .. } => "deaf",
             Self::Flood { .. } => "flood",
         }
     }

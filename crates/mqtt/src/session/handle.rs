@@ -47,10 +47,7 @@ impl<T: Copy> Session<T> {
             }
             Packet::SubAck(suback) => self.handle_suback(suback)?,
             Packet::UnsubAck(unsuback) => self.handle_unsuback(version, unsuback)?,
-            Packet::PingResp => {
-                self.awaiting_pong = false;
-                Event::Pong
-            }
+            Packet::PingResp => Event::Pong,
             Packet::Disconnect(reasoned) if version == Version::V5 => {
                 self.connection = Connection::Lost;
                 Event::Disconnected(reasoned)

@@ -6,7 +6,6 @@ use super::*;
 use crate::codec::{Ack, ConnAck, Packet, PropertyList, Publish, SubAck, Value};
 
 const V: Version = Version::V311;
-const S: u64 = 1_000_000_000;
 const CLEAN: Connect<'static> = Connect {
     client_id: "c",
     username: None,
@@ -333,48 +332,11 @@ fn no_packet_id_is_free_if_all_are_in_flight() {
 }
 
 #[test]
-fn a_silent_client_pings_and_an_unanswered_ping_means_dead() {
-    let mut session = connected(&CLEAN);
-    let mut out = Vec::new();
-    let mut at =
-        |session: &mut Session<u32>, now_ns| session.handle_keep_alive(now_ns, 10, &mut out);
-    session.note_sent(5 * S);
-    assert_eq!(session.keep_alive_deadline(10), Some(15 * S));
-    assert_eq!(session.keep_alive_deadline(0), None);
-    assert_eq!(at(&mut session, 15 * S - 1), KeepAlive::NotDue);
-    session.note_sent(6 * S);
-    assert_eq!(at(&mut session, 15 * S), KeepAlive::NotDue);
-    assert_eq!(at(&mut session, 16 * S), KeepAlive::Pinged);
-    assert_eq!(handle(&mut session, Packet::PingResp).0, Event::Pong);
-    assert_eq!(at(&mut session, 26 * S), KeepAlive::Pinged);
-    session.note_sent(30 * S);
-    assert_eq!(
-        session.keep_alive_deadline(10),
-        Some(36 * S),
-        "traffic does not postpone the deadline"
-    );
-    assert_eq!(at(&mut session, 35 * S), KeepAlive::NotDue);
-    assert_eq!(at(&mut session, 36 * S), KeepAlive::Dead);
-    assert_eq!(out, [0xc0, 0, 0xc0, 0]);
-    session.connection_lost(false);
-    assert_eq!(session.keep_alive_deadline(10), None);
-    reconnect(&mut session, &CLEAN, false);
-    session.note_sent(50 * S);
-    assert_eq!(session.keep_alive_deadline(10), Some(60 * S));
-}
-
-#[test]
-fn a_server_that_gives_another_sign_of_life_is_pinged_again() {
+fn the_answer_to_a_ping_is_an_event() {
     let (mut session, mut out) = (connected(&CLEAN), Vec::new());
-    let mut at =
-        |session: &mut Session<u32>, now_ns| session.handle_keep_alive(now_ns, 10, &mut out);
-    session.note_sent(0);
-    assert_eq!(at(&mut session, 10 * S), KeepAlive::Pinged);
-    session.note_receipt();
-    assert_eq!(at(&mut session, 20 * S), KeepAlive::Pinged);
-    session.note_receipt();
-    assert_eq!(at(&mut session, 30 * S), KeepAlive::Pinged);
-    assert_eq!(at(&mut session, 40 * S), KeepAlive::Dead);
+    session.ping(&mut out);
+    assert_eq!(out, [0xc0, 0]);
+    assert_eq!(handle(&mut session, Packet::PingResp).0, Event::Pong);
 }
 
 #[test]
@@ -385,7 +347,6 @@ fn after_disconnect_no_packet_is_expected_and_messages_stay_in_flight() {
     session.disconnect(V, ReasonCode::SUCCESS, &mut out);
     assert_eq!(out, [0xe0, 0]);
     assert!(!session.is_connected());
-    assert_eq!(session.keep_alive_deadline(10), None);
     assert_eq!(session.connection_lost(false), 1);
 }
 

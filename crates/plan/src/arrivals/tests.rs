@@ -4,9 +4,9 @@ use std::sync::Arc;
 use super::*;
 use crate::fan_out::FanOut;
 use crate::fan_out::tests::{plan, population};
-use crate::flows::{Late, Order, Payload, Phase, Publication};
-use crate::model::{Lifetime, Rows};
-use crate::rows::Column;
+use crate::model::Lifetime;
+use crate::model::flows::{Late, Order, Payload, Phase, Publication};
+use crate::rows::{Column, Rows};
 use crate::template::Template;
 use proptest::prelude::*;
 

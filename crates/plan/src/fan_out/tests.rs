@@ -1,7 +1,7 @@
 use super::*;
-use crate::flows::{RetainHandling, Subscription};
+use crate::model::flows::{RetainHandling, Subscription};
+use crate::model::protocol::{Mqtt, MqttVersion, Protocol};
 use crate::model::{Attachment, Choice, Population, Target};
-use crate::protocol::{Mqtt, MqttVersion, Protocol};
 use crate::template::Template;
 
 pub(crate) fn population(clients: u32, first: u64, filters: &[&str]) -> Population {

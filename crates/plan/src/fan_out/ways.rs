@@ -15,7 +15,7 @@ use std::slice;
 use super::crossing::Targets;
 use super::numbers::Numbers;
 use super::{FanOut, Filter, PopulationFilters};
-use crate::flows::Subscription;
+use crate::model::flows::Subscription;
 use crate::model::{Attachment, Plan};
 use crate::template::Level;
 
@@ -107,7 +107,7 @@ impl FanOut {
     /// Returns `true` if some clients of a population are members of shared groups.
     #[must_use]
     pub fn has_groups(&self, population: usize) -> bool {
-        self.groups.iter().any(|group| group.populations.contains(&population))
+        self.populations[population].is_in_groups
     }
 
     /// Ways in which a client at `target` may receive a message on `topic`.

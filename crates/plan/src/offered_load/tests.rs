@@ -1,6 +1,6 @@
 use super::*;
 use crate::fan_out::tests::{plan, population};
-use crate::flows::{Late, Order, Payload, Phase, Process, Publication};
+use crate::model::flows::{Late, Order, Payload, Phase, Process, Publication};
 use crate::template::Template;
 
 const PUBLISH: Action =

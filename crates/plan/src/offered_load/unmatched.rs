@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{deliveries, sampled, set_active};
 use crate::fan_out::FanOut;
 use crate::fan_out::numbers::Numbers;
-use crate::flows::Publication;
+use crate::model::flows::Publication;
 use crate::model::{Action, Plan, Population};
 use crate::template::{Level, Template};
 

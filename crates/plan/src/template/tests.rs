@@ -1,5 +1,6 @@
 use super::*;
-use crate::model::Rows;
+use crate::rows::Rows;
+
 use crate::stamp::{STAMP_TEXT_BYTES, StreamId};
 use proptest::prelude::*;
 

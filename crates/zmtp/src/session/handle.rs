@@ -35,7 +35,7 @@ pub enum Event<'a> {
     Connected,
     /// A message.
     Message(Message<'a>),
-    /// The answer to [`Session::ping`], or to the PING of a keep-alive.
+    /// The answer to [`Session::ping`], or to [`Session::heartbeat`].
     Pong,
     /// A command without a meaning for the caller; the session has appended the answer.
     Replied,
@@ -65,7 +65,6 @@ impl Session {
             && let [0, size, ..] = *bytes
             && let Some(whole) = bytes.get(..2 + usize::from(size))
         {
-            self.awaiting_pong = false;
             return Ok(Handled { len: whole.len(), event: Event::Message(Message::short(whole)) });
         }
         match self.state {
@@ -89,7 +88,6 @@ impl Session {
         }
         match message::find(bytes, self.commands_handled)? {
             Found::Message(message) => {
-                self.awaiting_pong = false;
                 self.commands_handled = 0;
                 Ok(Handled { len: message.encoded_len(), event: Event::Message(message) })
             }
@@ -182,9 +180,8 @@ impl Session {
                 Ok(Event::Replied)
             }
             (State::Up, Command::Pong { .. }) => {
-                self.awaiting_pong = false;
                 if std::mem::take(&mut self.pings_again) {
-                    self.write_ping(out);
+                    self.heartbeat(out);
                     return Ok(Event::Replied);
                 }
                 Ok(Event::Pong)

@@ -8,7 +8,6 @@ use crate::{ZmtpError, frame::Kind, publisher::encode_message};
 
 const NULL: Mechanism<'_> = Mechanism::Null;
 const PLAIN: Mechanism<'_> = Mechanism::Plain { username: b"ann", password: b"pw" };
-const S: u64 = 1_000_000_000;
 
 const READY: &[u8] = b"\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03PUB";
 const OUR_READY: &[u8] = b"\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03SUB";
@@ -245,58 +244,33 @@ fn endless_messages_are_refused_before_they_are_complete() {
 #[test]
 fn a_ping_is_sent_only_to_a_peer_that_supports_it() {
     let mut out = Vec::new();
-    assert!(connected().ping(1, &mut out));
+    assert!(connected().ping(&mut out));
     assert_eq!(out, PING);
-    assert!(!connected_to([3, 0]).ping(1, &mut out) && !Session::new().ping(1, &mut out));
+    assert!(!connected_to([3, 0]).ping(&mut out) && !Session::new().ping(&mut out));
     assert_eq!(out, PING);
-    assert_eq!(connected_to([3, 0]).keep_alive_deadline(10), None);
-    assert_eq!(connected().keep_alive_deadline(0), None);
-    assert_eq!(Session::new().keep_alive_deadline(10), None);
 }
 
 #[test]
 fn a_second_pong_confirms_that_the_publisher_has_processed_all_bytes() {
     let mut session = connected();
-    assert!(session.ping(1, &mut Vec::new()));
+    assert!(session.ping(&mut Vec::new()));
     assert_eq!(handle(&mut session, PONG), (PONG.len(), Event::Replied, PING.to_vec()));
     assert_eq!(handle(&mut session, PONG), (PONG.len(), Event::Pong, vec![]));
 }
 
 #[test]
-fn a_silent_client_pings_and_a_silent_publisher_is_dead() {
-    let mut session = connected();
-    session.note_sent(5 * S);
-    assert_eq!(session.keep_alive_deadline(10), Some(15 * S));
-    let mut out = Vec::new();
-    assert_eq!(session.handle_keep_alive(15 * S - 1, 10, &mut out), KeepAlive::NotDue);
-    assert_eq!(session.handle_keep_alive(15 * S, 10, &mut out), KeepAlive::Pinged);
+fn the_answer_to_a_heartbeat_is_an_event() {
+    let (mut session, mut out) = (connected(), Vec::new());
+    session.heartbeat(&mut out);
     assert_eq!(out, PING);
-    session.note_sent(20 * S);
-    assert_eq!(
-        session.keep_alive_deadline(10),
-        Some(25 * S),
-        "sending does not postpone the deadline"
-    );
-    assert_eq!(session.handle_keep_alive(25 * S, 10, &mut out), KeepAlive::Dead);
-}
-
-#[test]
-fn any_traffic_is_a_sign_of_life() {
-    for sign in [PONG, b"\0\x01x", b"\x01\x01a\0\x01b"] {
-        let mut session = connected();
-        let mut due = |now_ns| session.handle_keep_alive(now_ns, 10, &mut Vec::new());
-        assert_eq!(due(10 * S), KeepAlive::Pinged);
-        handle(&mut session, sign);
-        let found = session.handle_keep_alive(20 * S, 10, &mut Vec::new());
-        assert_eq!(found, KeepAlive::Pinged, "{sign:02x?}");
-    }
+    assert_eq!(handle(&mut session, PONG), (PONG.len(), Event::Pong, vec![]));
 }
 
 #[test]
 fn a_lost_connection_resets_the_session() {
     let mut session = connected();
     handle(&mut session, &[b"\x01\x01a", PONG].concat());
-    session.ping(7, &mut Vec::new());
+    session.ping(&mut Vec::new());
     session.connection_lost();
     assert!(!session.is_connected());
     let mut out = Vec::new();

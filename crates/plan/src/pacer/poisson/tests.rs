@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::flows::{Late, Pace, Phase, Process};
+use crate::model::flows::{Late, Pace, Phase, Process};
 use crate::shard::Shard;
 
 const SECOND_NS: u64 = 1_000_000_000;

@@ -1,8 +1,9 @@
 use super::*;
 use crate::fan_out::FanOut;
 use crate::fan_out::tests::{plan, population};
-use crate::flows::{Late, Order, Payload, Phase};
 use crate::model::Attachment;
+use crate::model::flows::{Late, Order, Payload, Phase};
+use crate::model::protocol::Player;
 use crate::template::Template;
 
 const ZMTP: Zmtp =

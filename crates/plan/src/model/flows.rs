@@ -1,11 +1,9 @@
 //! Flows of a plan: the subscriptions and publications of a population, with the schedule and the
 //! payload of messages (`contract/plan.schema.json`).
 
-use mqtt::Property as Name;
 use serde::{Deserialize, Serialize};
 
-use crate::SECOND_NS;
-use crate::property::Property;
+use super::property::Property;
 use crate::template::Template;
 
 /// One topic filter of every client of a population.
@@ -71,17 +69,6 @@ pub struct Publication {
     /// Response Topic are round trips. Only MQTT 5.
     #[serde(default)]
     pub request: bool,
-}
-
-impl Publication {
-    /// Time after which the broker may not deliver a message any more, in nanoseconds; `None` if
-    /// messages do not expire.
-    #[must_use]
-    pub fn expiry_ns(&self) -> Option<u64> {
-        let is_expiry = |property: &&Property| property.kind() == Some(Name::MessageExpiryInterval);
-        let expiry = self.properties.iter().find(is_expiry)?;
-        Some(u64::from(expiry.number()) * SECOND_NS)
-    }
 }
 
 /// Schedule of the messages.
@@ -187,4 +174,14 @@ pub enum Order {
     Turn,
     /// Each value once in each round. Each client has its own order, drawn for each round.
     Shuffled,
+}
+
+/// Answers of the clients of a population.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Responds {
+    /// QoS 0, 1 or 2.
+    pub qos: u8,
+    /// Size of the payload, in bytes.
+    pub bytes: u32,
 }

@@ -1,0 +1,142 @@
+//! The protocol that a population speaks, with the options of each protocol, and the program that
+//! plays the population. Engines play MQTT clients and SUB sockets; other programs play the rest.
+
+use serde::{Deserialize, Serialize};
+
+use super::property::Property;
+use crate::template::Template;
+
+/// Method of enhanced authentication that the engine plays.
+pub const SCRAM_SHA_256: &str = "SCRAM-SHA-256";
+
+/// Protocol of a population, with its options.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Protocol {
+    /// Clients of an MQTT broker.
+    Mqtt(Mqtt),
+    /// PUB or SUB sockets of ZeroMQ, which speak ZMTP 3.1.
+    Zmtp(Zmtp),
+}
+
+/// Options of MQTT clients.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mqtt {
+    /// Version of the protocol.
+    pub version: MqttVersion,
+    /// Template of the client identifier.
+    pub client_id: Template,
+    /// `true` if each connection starts without session state.
+    pub clean_session: bool,
+    /// `true` if clients set the bridge bit in the protocol level. The broker does not send such a
+    /// client its own messages.
+    #[serde(default)]
+    pub bridge: bool,
+    /// Message that the broker sends when the client dies.
+    #[serde(default)]
+    pub will: Option<Box<Will>>,
+    /// Properties of CONNECT.
+    #[serde(default)]
+    pub properties: Vec<Property>,
+    /// Enhanced authentication.
+    #[serde(default)]
+    pub authentication: Option<Authentication>,
+}
+
+/// Enhanced authentication of MQTT 5.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Authentication {
+    /// Name of the method.
+    pub method: String,
+    /// Template of the data in CONNECT. `None`: the method is SCRAM-SHA-256, with user name and
+    /// password of the population, which CONNECT then does not have.
+    #[serde(default)]
+    pub data: Option<Template>,
+}
+
+/// Version of MQTT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MqttVersion {
+    /// MQTT 3.1.
+    #[serde(rename = "3.1")]
+    V31,
+    /// MQTT 3.1.1.
+    #[serde(rename = "3.1.1")]
+    V311,
+    /// MQTT 5.
+    #[serde(rename = "5")]
+    V5,
+}
+
+impl From<MqttVersion> for mqtt::Version {
+    #[inline]
+    fn from(version: MqttVersion) -> Self {
+        match version {
+            MqttVersion::V31 => Self::V31,
+            MqttVersion::V311 => Self::V311,
+            MqttVersion::V5 => Self::V5,
+        }
+    }
+}
+
+/// The will of a client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Will {
+    /// Template of the topic.
+    pub topic: Template,
+    /// Template of the payload.
+    pub payload: Template,
+    /// QoS 0, 1 or 2.
+    pub qos: u8,
+    /// `true` if the broker keeps the message.
+    pub retain: bool,
+    /// Properties of the message.
+    #[serde(default)]
+    pub properties: Vec<Property>,
+}
+
+/// Options of ZeroMQ sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Zmtp {
+    /// Program that plays the sockets.
+    #[serde(default)]
+    pub player: Player,
+    /// Most messages that a publisher queues for one subscriber, and a subscriber of libzmq for
+    /// itself, before it drops the next; 0: no limit.
+    pub high_water_mark: u32,
+    /// Threads of libzmq for input and output.
+    pub io_threads: u32,
+    /// Authentication of peers.
+    pub security: Security,
+}
+
+/// Program that plays the clients of a population.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Player {
+    /// The engines, each its share.
+    #[default]
+    Engine,
+    /// Sockets of libzmq, in `pubstorm-zmq`.
+    Libzmq,
+    /// Sockets of pyzmq, in a Python program.
+    Pyzmq,
+    /// Any other program that speaks this contract.
+    Command,
+}
+
+/// Security mechanism of a ZeroMQ connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Security {
+    /// None.
+    Null,
+    /// The population's user name and password, in clear.
+    Plain,
+    /// Keys that the run makes. The engine does not speak this mechanism.
+    Curve,
+}

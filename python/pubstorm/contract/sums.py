@@ -223,8 +223,8 @@ class RunSum:
         return self._together(TargetSnapshot, lambda each: each.targets, [index], stages)
 
     def flows(self, stages: Stages = ALL) -> Mapping[Pair, FlowSnapshot]:
-        """Returns the sum of each flow that was counted, in the order of flows."""
-        pairs = sorted({pair for each in self._of(stages) for pair in each.flows})
+        """Returns the sum of each flow, in the order in which agents first counted them."""
+        pairs = dict.fromkeys(chain.from_iterable(each.flows for each in self._of(stages)))
         return {
             pair: self._together(FlowSnapshot, lambda each: each.flows, [pair], stages)
             for pair in pairs

@@ -80,7 +80,7 @@ class Ledger:
         return [cut] if cut is not None and (stages is None or cut in stages) else []
 
     def _counted(self, stages: Stages) -> Mapping[Pair, FlowSnapshot]:
-        flows, shifts = dict(self.sums.flows(stages)), Counter[Pair]()
+        flows, shifts = dict(sorted(self.sums.flows(stages).items())), Counter[Pair]()
         for stage in self.sums.stages:
             if stage is not None and (stages is None or stage in stages):
                 shifts.update(dict(self._shifts(stage)))

@@ -339,23 +339,22 @@ class _ByKey:
 
 
 class _InStage:
-    """Counts by key, as pairs in the order of keys."""
+    """Counts by key within a stage, as pairs in the order of keys."""
 
     def __init__(self) -> None:
-        self.counts = Counter[int]()
+        self.counts = _ByKey()
 
-    def add(self, found: tuple[Pair, ...]) -> None:
-        if found:
-            self.counts.update(dict(found))
+    def add(self, found: tuple[tuple[int, int], ...]) -> None:
+        self.counts.add(dict(found))
 
     def merge(self, other: _InStage) -> None:
-        self.counts.update(other.counts)
+        self.counts.merge(other.counts)
 
-    def value(self) -> tuple[Pair, ...]:
-        return tuple(sorted(self.counts.items()))
+    def value(self) -> tuple[tuple[int, int], ...]:
+        return tuple(sorted(self.counts.value().items()))
 
 
-class _Last:
+class _Number:
     """One number; `chosen` makes one of two. None is no number."""
 
     def __init__(self, chosen: Callable[[int, int], int], value: int | None) -> None:
@@ -366,7 +365,7 @@ class _Last:
         if found is not None:
             self._value = found if self._value is None else self._chosen(self._value, found)
 
-    def merge(self, other: _Last) -> None:
+    def merge(self, other: _Number) -> None:
         self.add(other._value)
 
     def value(self) -> int | None:
@@ -428,9 +427,9 @@ def _part(info: FieldInfo) -> Callable[[], _Part] | None:
     """Returns what makes the sum of a field, None if the field is a plain count or has no rule."""
     kind, rules = info.annotation, info.metadata
     if Rule.LARGEST in rules:
-        return lambda: _Last(max, 0)
+        return lambda: _Number(max, 0)
     if Rule.COUNT in rules and kind is not int:
-        return lambda: _Last(add, None)
+        return lambda: _Number(add, None)
     if Rule.IN_STAGE in rules:
         return _InStage
     if kind is Histogram:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pubstorm.contract.source import Source
 from pubstorm.report.plot import (
     HOVER,
     NO_MORE,
@@ -88,7 +89,7 @@ def course(name: str, result: Result, tracks: Tracks) -> Course:
     for measure in MEASURES:
         values: dict[float, float] = defaultdict(float)
         for population in result.populations:
-            track = tracks.get((population, measure.metric))
+            track = tracks.get((Source.single("population", population), measure.metric))
             for at_s, value in zip(track.at_s, track.values, strict=True) if track else ():
                 values[at_s] = measure.joined(values[at_s], float(value))
         found[measure.key] = {at_s: values[at_s] * measure.scale for at_s in sorted(values)}

@@ -10,6 +10,7 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
+from pubstorm.contract.source import OF_LOAD, Source
 from pubstorm.report.backdrop import bands
 from pubstorm.report.plot import (
     HOVER,
@@ -68,12 +69,26 @@ class Measure:
     """Unit after a value under the pointer."""
     metric: str
     """Metric of the tracks."""
-    sources: Callable[[Result], Iterable[str]]
+    sources: Callable[[Result], Iterable[Source]]
     """Sources of the tracks."""
     joined: Callable[[Iterable[float]], float]
     """Joins the values of the sources, and for `max` also those of a slot."""
     scale: float = 1.0
     log: bool = False
+
+
+def _populations(result: Result) -> list[Source]:
+    return [Source.single("population", name) for name in result.populations]
+
+
+def _under_test(result: Result) -> list[Source]:
+    named = broker_sources(result)
+    found = {
+        Source(each.kind, each.source, each.group)
+        for each in result.monitors
+        if each.source in named and each.kind not in OF_LOAD
+    }
+    return sorted(found, key=lambda source: source.name)
 
 
 MEASURES = (
@@ -84,7 +99,7 @@ MEASURES = (
         "messages per second",
         "/s",
         "received_per_s",
-        lambda result: result.populations,
+        _populations,
         math.fsum,
     ),
     Measure(
@@ -94,7 +109,7 @@ MEASURES = (
         "messages per second",
         "/s",
         "acked_per_s",
-        lambda result: result.populations,
+        _populations,
         math.fsum,
     ),
     Measure(
@@ -104,7 +119,7 @@ MEASURES = (
         "latency p50 (ms, logarithmic)",
         " ms",
         "latency_p50_us",
-        lambda result: result.populations,
+        _populations,
         max,
         scale=1e-3,
         log=True,
@@ -116,7 +131,7 @@ MEASURES = (
         "latency p99 (ms, logarithmic)",
         " ms",
         "latency_p99_us",
-        lambda result: result.populations,
+        _populations,
         max,
         scale=1e-3,
         log=True,
@@ -128,7 +143,7 @@ MEASURES = (
         "CPU (% of one core)",
         " %",
         "cpu",
-        lambda result: sorted(broker_sources(result)),
+        _under_test,
         math.fsum,
         scale=100.0,
     ),

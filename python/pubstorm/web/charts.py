@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from pubstorm.contract.source import Sample, Source
 from pubstorm.report.plot import PALETTE
 from pubstorm.report.timeline import SCALES
-from pubstorm.result.samples import Sample, is_host, unit_of
+from pubstorm.result.samples import unit_of
 from pubstorm.web.history import Mode
 
 SOURCES_MAX = 8
@@ -107,7 +107,6 @@ PICKS = (
     Pick("late", "agent", "lateness_p99_us", "late p99", "max"),
 )
 """Lines in the order of their colours."""
-OF_PROCESSES = frozenset(pick.metric for pick in PICKS if pick.kind == "watched")
 
 
 @dataclass(frozen=True)
@@ -127,11 +126,10 @@ class LineKey:
 class Sorter:
     """Finds the line of each sample."""
 
-    def __init__(self, populations: Collection[str], others: Collection[str] = ()) -> None:
-        """`others` are sources that no chart shows, such as bridges."""
+    def __init__(self, populations: Collection[str]) -> None:
+        """`populations` are those that charts show: whole ones, without shares."""
         self._populations = frozenset(populations)
-        self._others = frozenset(others)
-        self._found: dict[tuple[str, str], LineKey | None] = {}
+        self._found: dict[tuple[Source, str], LineKey | None] = {}
         self._sources: dict[tuple[str, str], list[str]] = {}
 
     def line_of(self, sample: Sample) -> LineKey | None:
@@ -141,19 +139,17 @@ class Sorter:
             self._found[name] = self._line(*name)
         return self._found[name]
 
-    def kind_of(self, source: str, metric: str) -> str:
-        """Kind of a source. A publisher under test has the name of its population, and is watched
-        as a process."""
-        if source in self._populations:
-            return "watched" if metric in OF_PROCESSES else "population"
-        if is_host(source):
-            return "host"
-        if source in self._others or "/" in source:
-            return "other"
-        return "agent" if re.fullmatch(r"agent-\d+", source) else "watched"
+    def kind_of(self, source: Source) -> str:
+        """Returns the kind of a source in the charts, which show neither shares nor bridges."""
+        match source.kind:
+            case "agent" | "host" as kind:
+                return kind
+            case "population":
+                return "population" if source.name in self._populations else "other"
+        return "other" if source.kind == "bridge" else "watched"
 
-    def _line(self, source: str, metric: str) -> LineKey | None:
-        kind = self.kind_of(source, metric)
+    def _line(self, source: Source, metric: str) -> LineKey | None:
+        kind = self.kind_of(source)
         picks = (p for p in PICKS if p.kind == kind and p.metric == metric)
         pick = next(picks, None)
         if pick is None:
@@ -163,8 +159,8 @@ class Sorter:
         shown = self._sources.setdefault((pick.chart, pick.metric), [])
         if len(shown) >= SOURCES_MAX:
             return None
-        shown.append(source)
-        return LineKey(pick, source)
+        shown.append(source.name)
+        return LineKey(pick, source.name)
 
 
 def scale_of(metric: str) -> float:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from pubstorm.contract.value import Value
 
@@ -101,8 +101,21 @@ class Histogram(Value):
         return sum(count for index, count in self.buckets if index >= first)
 
 
+NOTHING = Histogram()
+
+
 class HistogramSum:
     """A growing sum of histograms; `value` is the sum so far."""
+
+    __slots__ = (
+        "_buckets",
+        "_count",
+        "_max_ns",
+        "_min_ns",
+        "_negative_min_ns",
+        "_negative_total",
+        "_sum_ns",
+    )
 
     def __init__(self) -> None:
         self._count = 0
@@ -143,20 +156,27 @@ class HistogramSum:
             self._buckets[index] = self._buckets.get(index, 0) + count
 
     def add(self, other: Histogram) -> None:
-        """Adds another histogram."""
-        self._negative_total += other.negative_total
-        self._negative_min_ns = min(self._negative_min_ns, other.negative_min_ns)
+        """Adds a histogram."""
+        if other.negative_total:
+            self._negative_total += other.negative_total
+            self._negative_min_ns = min(self._negative_min_ns, other.negative_min_ns)
         if other.count:
             self._add_range(other.count, other.sum_ns, other.min_ns, other.max_ns)
-        buckets = self._buckets
-        if not buckets:
-            buckets.update(other.buckets)
-            return
-        for index, count in other.buckets:
-            buckets[index] = buckets.get(index, 0) + count
+            self._add_buckets(other.buckets)
+
+    def merge(self, other: HistogramSum) -> None:
+        """Adds another sum."""
+        self._negative_total += other._negative_total
+        self._negative_min_ns = min(self._negative_min_ns, other._negative_min_ns)
+        if other._min_ns is not None:
+            self._add_range(other._count, other._sum_ns, other._min_ns, other._max_ns)
+            self._add_buckets(other._buckets.items())
 
     def value(self) -> Histogram:
         """The sum so far."""
+        if not self._count and not self._negative_total:
+            return NOTHING
+        buckets, indices = self._buckets, sorted(self._buckets)
         return Histogram.model_construct(
             count=self._count,
             sum_ns=self._sum_ns,
@@ -164,8 +184,16 @@ class HistogramSum:
             max_ns=self._max_ns,
             negative_total=self._negative_total,
             negative_min_ns=self._negative_min_ns,
-            buckets=tuple(sorted(self._buckets.items())),
+            buckets=tuple(zip(indices, map(buckets.__getitem__, indices), strict=True)),
         )
+
+    def _add_buckets(self, added: Collection[tuple[int, int]]) -> None:
+        buckets = self._buckets
+        if not buckets:
+            buckets.update(added)
+            return
+        for index, count in added:
+            buckets[index] = buckets.get(index, 0) + count
 
     def _add_range(self, count: int, sum_ns: int, min_ns: int, max_ns: int) -> None:
         self._count += count

@@ -1,4 +1,4 @@
-"""Records one run while it is played: the totals of its agents, its samples and its log. Everything
+"""Records one run while it is played: the sums of its agents, its samples and its log. Everything
 is stored at once, so that a run whose controller is killed can still be evaluated."""
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from typing import Protocol
 
 from pubstorm.contract.plan import Plan
 from pubstorm.contract.source import Sample, Source, StoredSource
+from pubstorm.contract.sums import RunSum
 from pubstorm.exports import Exports, Samples
 from pubstorm.fleet import SnapshotReceived
 from pubstorm.fleet.assignment import Assignment
@@ -21,7 +22,7 @@ from pubstorm.measure.run_log import (
     StoredChange,
     StoredFault,
 )
-from pubstorm.measure.totals import Totals
+from pubstorm.measure.series import TimeSeries
 from pubstorm.result.figures.of_populations import RATES
 from pubstorm.result.samples import Track, Tracks
 
@@ -67,7 +68,8 @@ class Recorder:
         exports: Exports | None = None,
     ) -> None:
         self.run_log = run_log
-        self.totals = Totals(publishers=frozenset(assignment.publishers))
+        self.sums = RunSum()
+        self.series = TimeSeries(frozenset(assignment.publishers))
         self.tracks: Tracks = {}
         """Samples that the result sums up, by source and metric."""
         self._sampler = LoadSampler(plan, assignment, run_log.started_ns)
@@ -84,7 +86,8 @@ class Recorder:
         self._store.append_snapshot(received.line)
         self._exports.take(snapshot)
         self._exports.follow(self.run_log.events, self._faults())
-        self.totals.add_snapshot(snapshot, early=early)
+        self.sums.take(snapshot, early=early)
+        self.series.add_snapshot(snapshot)
         self._add_load(self._sampler.take(snapshot))
 
     def _faults(self) -> Iterable[tuple[str, bool]]:
@@ -99,6 +102,8 @@ class Recorder:
 
     def enter(self, stage: int, at_ns: int) -> None:
         """Records the start of a stage."""
+        # Agents that are late still count for the stage before.
+        self.sums.close(stage - 2)
         entered = StageEntered(at_s=self.run_log.at_s(at_ns), stage=stage)
         self._store.append_event(entered.model_dump_json())
 
@@ -120,7 +125,7 @@ class Recorder:
         replacement reports."""
         self.run_log.failures.append(failure)
         self.note("failure", failure.text, failure.at_ns)
-        self.totals.series.fail(failure.agent, failure.at_ns, stage)
+        self.series.fail(failure.agent, failure.at_ns, stage)
         self._sampler.fail(failure.agent, failure.at_ns)
 
     def finish(self) -> None:

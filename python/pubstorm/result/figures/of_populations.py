@@ -113,7 +113,10 @@ class PopulationMetric(Metric):
         if parts is None or not self.basis:
             return None
         found = [getattr(part, name, None) for part in parts.values() for name in self.basis]
-        if any(found) or (found and all(count is None for count in found)):
+        # The clients of a stage may have connected in an earlier one.
+        may_be_earlier = asked.span is not None and self.basis == _ATTEMPTS
+        is_unknown = may_be_earlier or all(count is None for count in found)
+        if any(found) or (found and is_unknown):
             return None
         return _why_nothing(measured, asked, self.basis, parts)
 

@@ -21,10 +21,12 @@ from pubstorm.measure.run_log import (
     StoredFault,
 )
 from pubstorm.measure.totals import Totals
-from pubstorm.result.figures.of_populations import RATES
+from pubstorm.metrics.populations import POPULATIONS
 from pubstorm.result.samples import Sample, Track, Tracks
 
-SUMMED_UP = frozenset({*RATES, *PUBLISHER_FIGURES})
+SUMMED_UP = frozenset(
+    {*(metric.name for metric in POPULATIONS if metric.has_readings), *PUBLISHER_FIGURES}
+)
 """Figures of populations and publishers that the result sums up; all are stored."""
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from pubstorm.quantities import Unit
 from pubstorm.report.plot import Part
-from pubstorm.result.samples import Unit
 
 Kind = Literal["population", "deliveries", "host", "agent", "bridge", "group", "watched"]
 """Kinds of subjects that have tracks in a panel."""

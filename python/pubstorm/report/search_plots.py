@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from pubstorm.quantities import value_text
+from pubstorm.quantities import Unit, value_text
 from pubstorm.report.plot import (
     GRID,
     HOVER,
@@ -22,7 +22,6 @@ from pubstorm.report.plot import (
 )
 from pubstorm.report.timeline import AXES, SCALES, UNITS
 from pubstorm.result import Estimate, SearchResult, ThresholdOutcome, Trial
-from pubstorm.result.samples import Unit
 
 CONDITIONS_MAX = 4
 """Thresholds with a plot each."""

@@ -11,6 +11,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from pubstorm.metrics.monitors import unit_of
+from pubstorm.quantities import Unit
 from pubstorm.report.backdrop import backdrop
 from pubstorm.report.panels import PANELS, Kind, Panel
 from pubstorm.report.plot import (
@@ -30,7 +32,7 @@ from pubstorm.report.plot import (
 from pubstorm.report.publishers import publisher_sources, with_each
 from pubstorm.report.watched import groups
 from pubstorm.result import Result, receivers_by_qos
-from pubstorm.result.samples import Track, Tracks, Unit, is_host, unit_of
+from pubstorm.result.samples import Track, Tracks, is_host
 
 LINES_MAX = 24
 """Lines in a plot; of more, those with the largest values are shown."""

@@ -9,6 +9,9 @@ from pydantic import Field
 
 from pubstorm.contract.value import Value
 
+_FIELDS = {"rate": "rate_per_s"}
+"""Fields of statistics whose name differs."""
+
 
 class Statistics(Value):
     """Readings of a span, in short; zeros where there are none."""
@@ -28,6 +31,13 @@ class Statistics(Value):
     rate_per_s: float | None = None
     """Growth of a count per second, from the first distinct reading to the last. A count that
     falls started again at zero. null: fewer than two distinct readings."""
+
+    def value(self, statistic: str) -> float | None:
+        """Returns a statistic by its name in expressions; None if there are too few readings."""
+        if statistic == "increase":
+            return self.last - self.first
+        found: float | None = getattr(self, _FIELDS.get(statistic, statistic))
+        return found
 
 
 class Watched(Value):

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
 
 SAMPLES_FILE = "samples.csv"
 HEADER = ("at_s", "source", "metric", "value", "held")
@@ -23,7 +22,6 @@ HOST = "host"
 OTHER_HOST = f"{HOST}-"
 """Beginning of the sources of other hosts. An address or the name of a source follows. No other
 name begins so."""
-Unit = Literal["", "share", "bytes", "per_s", "bytes_per_s", "us", "s"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,20 +118,6 @@ Tracks = dict[tuple[str, str], Track]
 """Tracks by source and metric."""
 
 
-SHARES = frozenset({"busy", "memory", "run_delay", "thread_cpu_max"})
-"""Metrics beside those of CPU that are shares."""
-
-
-def unit_of(metric: str) -> Unit:
-    """The unit that a metric's name ends with; shares of CPU are of one core, except for hosts."""
-    if metric.startswith("cpu") or metric in SHARES:
-        return "share"
-    for suffix in _SUFFIXES:
-        if metric.endswith(f"_{suffix}"):
-            return suffix
-    return ""
-
-
 def read_samples(path: Path) -> Tracks:
     """Returns the samples in a file, by source and metric. A line that was cut off is left out.
     Raises OSError if the file cannot be read."""
@@ -163,6 +147,3 @@ def _field(text: str) -> str:
     if any(character in text for character in ',"\n'):
         return '"' + text.replace('"', '""').replace("\n", " ") + '"'
     return text
-
-
-_SUFFIXES: tuple[Unit, ...] = ("bytes_per_s", "bytes", "per_s", "us", "s")

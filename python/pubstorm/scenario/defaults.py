@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from pubstorm.result.figures import Expression
-from pubstorm.result.figures.thresholds import Threshold
+from pubstorm.metrics.expressions import Expression
+from pubstorm.metrics.thresholds import Threshold
 from pubstorm.scenario.flows import MqttPublication
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Connecting, MqttClients, Population, Simulated

@@ -6,9 +6,10 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from pubstorm.metrics.monitors import unit_of
 from pubstorm.report.plot import PALETTE
 from pubstorm.report.timeline import SCALES
-from pubstorm.result.samples import Sample, is_host, unit_of
+from pubstorm.result.samples import Sample, is_host
 from pubstorm.web.history import Mode
 
 SOURCES_MAX = 8

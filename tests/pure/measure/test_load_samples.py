@@ -15,7 +15,8 @@ from pubstorm.contract.plan import Plan, Population
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.fleet.assignment import Assignment
 from pubstorm.measure.load_samples import OPEN_MAX, LoadSampler
-from pubstorm.result.samples import Sample, unit_of
+from pubstorm.metrics.monitors import unit_of
+from pubstorm.result.samples import Sample
 from tests.kit import made
 from tests.kit.made import SECOND_NS, START_NS
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from pubstorm.contract.histogram import Histogram
+from pubstorm.metrics.thresholds import Threshold, parse_threshold
 from pubstorm.result import HistogramPair, Measured, StageResult, Statistics, Verdict, Watched
-from pubstorm.result.figures.thresholds import Threshold, parse_threshold
 from pubstorm.result.verdict import evaluate_run
 from tests.kit.example_zeromq import zeromq
 from tests.kit.measured import DELIVERIES, MeasuredMaker, fleet

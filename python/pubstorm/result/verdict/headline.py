@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pubstorm.metrics.thresholds import Threshold
 from pubstorm.quantities import count_text, counted, duration_text, rate_text
 from pubstorm.result import (
     RATED_MIN,
@@ -15,7 +16,6 @@ from pubstorm.result import (
     Status,
     ThresholdOutcome,
 )
-from pubstorm.result.figures.thresholds import Threshold
 from pubstorm.result.verdict.findings import Finding, under_test
 
 

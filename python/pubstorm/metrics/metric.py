@@ -1,0 +1,122 @@
+"""The declaration of a metric: everything about one figure, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pubstorm.quantities import Unit
+
+SourceKind = Literal[
+    "population", "agent", "host", "broker", "publisher", "service", "bridge", "process", "endpoint"
+]
+Owner = SourceKind | Literal["run", "phase", "fault"]
+"""Something that has metrics: a kind of source, the run as a whole, its phases or its faults."""
+Kind = Literal["counter", "gauge", "histogram", "derived"]
+SpanKind = Literal["stage", "phase"]
+
+LATENCY_STATISTICS = ("mean", "min", "p50", "p90", "p99", "p999", "max")
+"""Statistics of durations. They have any other percentile too."""
+READING_STATISTICS = ("mean", "min", "max", "first", "last", "increase", "rate")
+"""Statistics of what has readings over time."""
+LEAST_IS_WORST = ("fairness", "min")
+"""Statistics of which the smallest is the worst of several populations."""
+UNIT_SUFFIXES: tuple[Unit, ...] = ("bytes_per_s", "bytes", "per_s", "us", "s")
+"""Units that names end with, those that end with another one first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """Counters of which one must be above zero for a threshold to pass: `lost == 0` says nothing
+    without expected deliveries. Stages and phases need only counters that they keep."""
+
+    counters: tuple[str, ...]
+    """Fields of a population's result."""
+    nothing: str = ""
+    """Reason of a failure if all are zero, with the places `{of}` or `{to}` (a population) and
+    `{where}` (a span); empty: the result has the reason why there was no delivery."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divisor:
+    """Denominator of a quotient. A stage or phase that does not keep it uses that of the run."""
+
+    field: str
+    """Field of a population's result."""
+    nothing: str
+    """Reason why there is no quotient if the denominator is zero."""
+    among: tuple[str, ...] = ()
+    """Counters of which a population needs one above zero to be included; empty includes all."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure: of which sources, where it lies, and what it means."""
+
+    name: str
+    """Name in expressions and samples, unit last."""
+    of: frozenset[Owner]
+    """What has the metric."""
+    kind: Kind
+    unit: Unit | None
+    """None if only the result defines it."""
+    words: str = ""
+    """Meaning; empty if the field of the result at its place has it."""
+    at: str = ""
+    """Place in the result of what has it, before the statistic; empty for a metric that only has
+    readings."""
+    statistics: tuple[str, ...] = ()
+    """Statistics of which an expression needs one; empty if the figure is one number."""
+    aliases: tuple[str, ...] = ()
+    """Other names."""
+    spans: frozenset[SpanKind] = frozenset()
+    """Kinds of spans that keep the figure."""
+    basis: Basis | None = None
+    """Counters behind a threshold; None: it needs none."""
+    divisor: Divisor | None = None
+    """Denominator of a ratio; None for other metrics."""
+    over_all: Literal["sum", "worst"] = "sum"
+    """Combination of all populations."""
+    has_readings: bool = False
+    """True if its readings can be asked for too, with the statistics of monitors."""
+    of_acks: bool = False
+    """True if only populations with acknowledged messages have the figure."""
+    of_a_size: bool = False
+    """True if it counts clients or bridges: a limit in percent is about all of them."""
+    better: Literal["lower", "higher"] | None = None
+    """Direction in which a comparison calls it better; None: neither."""
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Steps to its place."""
+        return tuple(self.at.split("."))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names of the metric."""
+        return (self.name, *self.aliases)
+
+    @property
+    def growth(self) -> Metric:
+        """Growth of the metric a second."""
+        counts_bytes = self.unit == "bytes" or self.name.startswith("$SYS/bytes/")
+        return replace(self, unit="bytes_per_s" if counts_bytes else "per_s")
+
+
+@dataclass(frozen=True)
+class RunMetric(Metric):
+    """A figure that no source has: of the run as a whole, of its phases, or of its faults."""
+
+    subject: Literal["none", "broker", "memory"] = "none"
+    """none; the name of brokers, if any; or, always, something whose memory was read."""
+    span: Literal["none", "stage", "any stage", "phase", "fault"] = "none"
+    """none; always a stage, a phase or a fault; or a stage, if any."""
+    stage_kind: str = ""
+    """Kind of the stages that have it."""
+    weight: str = ""
+    """Field of a stage: the time that its rate is over, by which the stages are weighted."""
+
+
+def unit_at_end(name: str) -> Unit:
+    """Returns the unit that a name ends with."""
+    return next((unit for unit in UNIT_SUFFIXES if name.endswith(f"_{unit}")), "")

@@ -1,0 +1,211 @@
+"""The metrics of monitors: processes, services, hosts, agents and bridges, and the lateness of
+publishers under test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pubstorm.metrics.metric import (
+    LATENCY_STATISTICS,
+    Kind,
+    Metric,
+    Owner,
+    unit_at_end,
+)
+from pubstorm.quantities import Unit
+
+PROCESSES: frozenset[Owner] = frozenset({"broker", "publisher", "service", "process"})
+REDIS: frozenset[Owner] = frozenset({"service", "endpoint"})
+PROGRAMS = PROCESSES | REDIS
+"""Processes, and a Redis that another program started."""
+HOSTS: frozenset[Owner] = frozenset({"host"})
+AGENTS: frozenset[Owner] = frozenset({"agent"})
+BRIDGES: frozenset[Owner] = frozenset({"bridge"})
+PUBLISHERS: frozenset[Owner] = frozenset({"publisher"})
+ANYTHING = PROGRAMS | HOSTS | AGENTS | BRIDGES
+SYS_PREFIX = "$SYS/"
+"""Prefix of metrics that a broker publishes itself."""
+
+
+def reading(
+    name: str,
+    of: frozenset[Owner],
+    words: str,
+    unit: Unit | None = None,
+    *,
+    kind: Kind = "gauge",
+    better: Literal["lower"] | None = None,
+) -> Metric:
+    """Returns a metric of a monitor. Its unit is the end of its name, unless it is another one, and
+    an expression can leave it out."""
+    at_end = unit_at_end(name)
+    aliases = (name.removesuffix(f"_{at_end}"),) if at_end else ()
+    unit = at_end if unit is None else unit
+    return Metric(name, of, kind, unit, words, aliases=aliases, better=better)
+
+
+OF_PROCESSES: tuple[Metric, ...] = (
+    reading(
+        "cpu",
+        PROGRAMS,
+        "CPU time, as a share of one core: 150 % is one and a half cores.",
+        "share",
+        better="lower",
+    ),
+    reading("cpu_user", PROGRAMS, "The part of it in the program.", "share"),
+    reading("cpu_system", PROGRAMS, "The part of it in the kernel.", "share"),
+    reading("rss_bytes", PROGRAMS, "Resident memory.", better="lower"),
+    reading(
+        "private_bytes",
+        PROCESSES,
+        "Resident memory without what other processes share, such as the program.",
+    ),
+    reading(
+        "virtual_bytes",
+        PROCESSES,
+        "Addresses that it has, with and without memory behind them (VIRT of `top`).",
+    ),
+    reading(
+        "memory",
+        PROCESSES,
+        "Resident memory, as a share of the memory of the host (%MEM of `top`).",
+        "share",
+    ),
+    reading("disk_read_bytes_per_s", PROCESSES, "Bytes that it and its children read from disks."),
+    reading(
+        "disk_written_bytes_per_s", PROCESSES, "Bytes that it and its children wrote to disks."
+    ),
+    reading(
+        "thread_cpu_max",
+        PROCESSES,
+        "CPU time of its busiest thread, as a share of one core; of a publisher, or of a broker "
+        "with few threads.",
+        "share",
+    ),
+    reading("threads", PROCESSES, "Threads."),
+    reading("descriptors", PROCESSES, "Open descriptors."),
+    reading("processes", PROCESSES, "Processes: the one watched and its children."),
+)
+OF_REDIS: tuple[Metric, ...] = (
+    reading("used_memory_bytes", REDIS, "Memory that Redis has taken for its data and buffers."),
+    reading("keys", REDIS, "Keys of all its databases."),
+    reading("connections", REDIS, "Connections to it."),
+    reading("commands_per_s", REDIS, "Commands a second, as Redis itself measures it."),
+    reading(
+        "evicted", REDIS, "Keys that it threw away for lack of memory: a counter.", kind="counter"
+    ),
+    reading("rejected", REDIS, "Connections that it refused: a counter.", kind="counter"),
+)
+OF_BRIDGES: tuple[Metric, ...] = (
+    reading(
+        "connected", BRIDGES, "Bridges that are up, as they say themselves on the main broker."
+    ),
+)
+OF_HOSTS: tuple[Metric, ...] = (
+    reading("cpu", HOSTS, "CPU time, as a share of all cores.", "share", better="lower"),
+    reading("cpu_user", HOSTS, "The part of it in programs.", "share"),
+    reading("cpu_system", HOSTS, "The part of it in the kernel.", "share"),
+    reading(
+        "cpu_softirq",
+        HOSTS,
+        "The part of it in soft interrupts, where the kernel handles packets.",
+        "share",
+    ),
+    reading("cpu_steal", HOSTS, "Time that the hypervisor gave to others.", "share"),
+    reading("processors", HOSTS, "Processors."),
+    reading("memory_used_bytes", HOSTS, "Memory in use."),
+    reading("memory_available_bytes", HOSTS, "Memory that programs can still get."),
+    reading(
+        "slab_bytes",
+        HOSTS,
+        "Memory of the kernel's own objects, with caches that it can reclaim.",
+    ),
+    reading(
+        "kernel_bytes",
+        HOSTS,
+        "The part of it that the kernel cannot reclaim; with many connections sockets are the "
+        "most of it.",
+    ),
+    reading("load1", HOSTS, "Load average of a minute."),
+    reading("net_sent_bytes_per_s", HOSTS, "Bytes sent over all interfaces."),
+    reading("net_received_bytes_per_s", HOSTS, "Bytes received over all interfaces."),
+    reading("disk_read_bytes_per_s", HOSTS, "Bytes read from all disks."),
+    reading("disk_written_bytes_per_s", HOSTS, "Bytes written to all disks."),
+    reading("tcp_retransmits", HOSTS, "TCP segments sent again: a counter.", kind="counter"),
+    reading(
+        "tcp_listen_overflows",
+        HOSTS,
+        "Connections dropped since a listener's queue was full: a counter.",
+        kind="counter",
+    ),
+    reading("tcp_sockets", HOSTS, "TCP sockets in use."),
+    reading("tcp_buffer_bytes", HOSTS, "What all TCP sockets have in their buffers."),
+    reading("conntrack", HOSTS, "Connections that the firewall follows."),
+    reading("conntrack_max", HOSTS, "How many it can follow."),
+)
+CLOCK_BOUND = reading(
+    "clock_bound_us",
+    AGENTS,
+    "How far its time was off at most, on a host other than the one that the run was started on.",
+)
+"""Error of the clock of an agent; readings from other hosts have it too."""
+OF_AGENTS: tuple[Metric, ...] = (
+    reading(
+        "cpu", AGENTS, "CPU time of the agent, as a share of one core.", "share", better="lower"
+    ),
+    reading("rss_bytes", AGENTS, "Resident memory of the agent.", better="lower"),
+    reading("busy", AGENTS, "Share of the time that its loop was not waiting.", "share"),
+    reading(
+        "run_delay",
+        AGENTS,
+        "Share of the time that its loop could run and had no processor, since other programs of "
+        "its host had them.",
+        "share",
+    ),
+    reading(
+        "lateness_p99_us",
+        AGENTS,
+        "99th percentile of how late it wrote messages by its own fault.",
+    ),
+    CLOCK_BOUND,
+)
+OF_PUBLISHERS: tuple[Metric, ...] = (
+    Metric(
+        "lateness",
+        PUBLISHERS,
+        "histogram",
+        "us",
+        "Lateness of messages by the publisher.",
+        at="lateness_us",
+        statistics=LATENCY_STATISTICS,
+    ),
+)
+READINGS = (*OF_PROCESSES, *OF_REDIS, *OF_HOSTS, *OF_AGENTS, *OF_BRIDGES)
+
+
+def _by_name() -> dict[str, Metric]:
+    found: dict[str, Metric] = {}
+    for metric in READINGS:
+        for name in metric.names:
+            found[name] = metric
+    return found
+
+
+KNOWN: Mapping[str, Metric] = _by_name()
+"""Readings by name with and without unit. The same name has one unit wherever it is read."""
+
+
+def reading_of(name: str) -> Metric:
+    """Returns the reading of a name, with or without its unit. Only the run defines the unit of an
+    unknown one whose name ends with none."""
+    known = KNOWN.get(name)
+    return known or Metric(name, ANYTHING, "gauge", unit_at_end(name) or None)
+
+
+def unit_of(name: str) -> Unit:
+    """Returns the unit of a reading by its full name."""
+    return _UNITS.get(name) or unit_at_end(name)
+
+
+_UNITS = {metric.name: metric.unit for metric in READINGS}

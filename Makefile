@@ -29,7 +29,7 @@ PYTHON_LANE = test-tools .venv/ready-dev $(if $(CHECKS),lint-format lint-python)
 	+test-programs test-pure-python test-system $(if $(WORLD),test-world-changes) test-budget
 
 .PHONY: help build demo test test-pure test-pure-python test-rust test-programs test-system \
-	test-world test-world-changes test-budget test-tools steady golden simulate lint lint-rust \
+	test-world test-world-changes test-budget test-tools steady golden same simulate lint lint-rust \
 	lint-fuzz lint-format lint-python format bench scale docs docs-site pictures requirements \
 	wheel clean programs demo-programs
 
@@ -72,10 +72,13 @@ test-pure-python: .venv/ready-dev test-programs
 test-budget: .venv/ready-dev
 	$(SPENT) check target/tests/test-pure-python.jsonl target/tests/test-system.jsonl
 
-GOLDEN := cli experiment host play report result scenario
+GOLDEN := cli experiment host play report result same scenario
 
 golden: .venv/ready-dev ## Write the golden files of messages and pages again; read the difference
 	UPDATE_GOLDEN=1 $(BIN)/pytest --quiet $(addprefix tests/pure/,$(GOLDEN))
+
+same: .venv/ready-dev ## Render ten recorded runs; all that users see has to be as it was
+	$(BIN)/pytest --quiet --numprocesses=2 tests/pure/same
 
 steady: $(TESTED) ## Repeat tests beside a busy machine; TIMES=30 TESTS="tests/system/web"
 	$(BIN)/python scripts/steady.py --times $(or $(TIMES),30) $(TESTS)

@@ -10,10 +10,13 @@ from pubstorm.quantities import Unit
 SourceKind = Literal[
     "population", "agent", "host", "broker", "publisher", "service", "bridge", "process", "endpoint"
 ]
-Owner = SourceKind | Literal["run", "phase", "fault"]
-"""Something that has metrics: a kind of source, the run as a whole, its phases or its faults."""
+Owner = SourceKind | Literal["deliveries", "run", "phase", "fault"]
+"""Something that has metrics: a kind of source, the deliveries of all populations together, the
+run as a whole, its phases or its faults."""
 Kind = Literal["counter", "gauge", "histogram", "derived"]
 SpanKind = Literal["stage", "phase"]
+View = Literal["page", "live", "sides", "runs"]
+"""A report of a run, the live page, a comparison of two sides, or runs beside each other."""
 
 LATENCY_STATISTICS = ("mean", "min", "p50", "p90", "p99", "p999", "max")
 """Statistics of durations. They have any other percentile too."""
@@ -47,6 +50,53 @@ class Divisor:
     """Reason why there is no quotient if the denominator is zero."""
     among: tuple[str, ...] = ()
     """Counters of which a population needs one above zero to be included; empty includes all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a chart over time."""
+
+    view: View
+    chart: str
+    """Key of the chart in this view."""
+    label: str = ""
+    """Name of the line, after the name of its source; empty: the name of the metric, and on the
+    live page that of the source alone."""
+    statistic: str = ""
+    """Statistic of a histogram, which samples have as a metric of their own."""
+    joined: Literal["sum", "max"] = "sum"
+    """Combination of the sources of one instant, where they share a line."""
+    each: bool = False
+    """True if each source has a line of its own on the live page."""
+    growth: bool = False
+    """True for a growing count, shown as growth a second."""
+    band: bool = False
+    """True if the area down to the previous line is filled."""
+    place: int = 0
+    """Place among the lines of a chart; lines of one place are in the order of the registry."""
+
+
+def page(chart: str, label: str = "", *, growth: bool = False, place: int = 0) -> Line:
+    """Returns a line of a chart of a report."""
+    return Line("page", chart, label, growth=growth, place=place)
+
+
+def live(
+    chart: str,
+    label: str = "",
+    joined: Literal["sum", "max"] = "sum",
+    *,
+    each: bool = False,
+    place: int = 0,
+) -> Line:
+    """Returns a line of a chart of the live page."""
+    return Line("live", chart, label, joined=joined, each=each, place=place)
+
+
+def both(chart: str, label: str) -> tuple[Line, ...]:
+    """Returns a line of two charts of one key: of a report, and of the live page, where all
+    populations share it."""
+    return page(chart, label), live(chart, label)
 
 
 @dataclass(frozen=True)
@@ -83,6 +133,10 @@ class Metric:
     """True if only populations with acknowledged messages have the figure."""
     of_a_size: bool = False
     """True if it counts clients or bridges: a limit in percent is about all of them."""
+    lines: tuple[Line, ...] = ()
+    """Lines of its readings in charts."""
+    is_pattern: bool = False
+    """True if the name is a pattern of names, of which only the run knows those that there are."""
     better: Literal["lower", "higher"] | None = None
     """Direction in which a comparison calls it better; None: neither."""
 
@@ -118,5 +172,7 @@ class RunMetric(Metric):
 
 
 def unit_at_end(name: str) -> Unit:
-    """Returns the unit that a name ends with."""
+    """Returns the unit that a name ends with; names that begin with CPU are shares."""
+    if name.startswith("cpu"):
+        return "share"
     return next((unit for unit in UNIT_SUFFIXES if name.endswith(f"_{unit}")), "")

@@ -9,8 +9,11 @@ from typing import Literal
 from pubstorm.metrics.metric import (
     LATENCY_STATISTICS,
     Kind,
+    Line,
     Metric,
     Owner,
+    live,
+    page,
     unit_at_end,
 )
 from pubstorm.quantities import Unit
@@ -22,6 +25,7 @@ PROGRAMS = PROCESSES | REDIS
 HOSTS: frozenset[Owner] = frozenset({"host"})
 AGENTS: frozenset[Owner] = frozenset({"agent"})
 BRIDGES: frozenset[Owner] = frozenset({"bridge"})
+BROKERS: frozenset[Owner] = frozenset({"broker"})
 PUBLISHERS: frozenset[Owner] = frozenset({"publisher"})
 ANYTHING = PROGRAMS | HOSTS | AGENTS | BRIDGES
 SYS_PREFIX = "$SYS/"
@@ -35,14 +39,15 @@ def reading(
     unit: Unit | None = None,
     *,
     kind: Kind = "gauge",
+    lines: tuple[Line, ...] = (),
     better: Literal["lower"] | None = None,
 ) -> Metric:
     """Returns a metric of a monitor. Its unit is the end of its name, unless it is another one, and
     an expression can leave it out."""
     at_end = unit_at_end(name)
-    aliases = (name.removesuffix(f"_{at_end}"),) if at_end else ()
+    aliases = (name.removesuffix(f"_{at_end}"),) if name.endswith(f"_{at_end}") else ()
     unit = at_end if unit is None else unit
-    return Metric(name, of, kind, unit, words, aliases=aliases, better=better)
+    return Metric(name, of, kind, unit, words, aliases=aliases, lines=lines, better=better)
 
 
 OF_PROCESSES: tuple[Metric, ...] = (
@@ -52,14 +57,34 @@ OF_PROCESSES: tuple[Metric, ...] = (
         "CPU time, as a share of one core: 150 % is one and a half cores.",
         "share",
         better="lower",
+        lines=(page("process-cpu", "all"), live("cpu", each=True), Line("sides", "over-cpu")),
     ),
-    reading("cpu_user", PROGRAMS, "The part of it in the program.", "share"),
-    reading("cpu_system", PROGRAMS, "The part of it in the kernel.", "share"),
-    reading("rss_bytes", PROGRAMS, "Resident memory.", better="lower"),
+    reading(
+        "cpu_user",
+        PROGRAMS,
+        "The part of it in the program.",
+        "share",
+        lines=(page("process-cpu", "user"),),
+    ),
+    reading(
+        "cpu_system",
+        PROGRAMS,
+        "The part of it in the kernel.",
+        "share",
+        lines=(page("process-cpu", "system"),),
+    ),
+    reading(
+        "rss_bytes",
+        PROGRAMS,
+        "Resident memory.",
+        better="lower",
+        lines=(page("process-memory", "resident"), live("memory", each=True)),
+    ),
     reading(
         "private_bytes",
         PROCESSES,
         "Resident memory without what other processes share, such as the program.",
+        lines=(page("process-memory", "private"),),
     ),
     reading(
         "virtual_bytes",
@@ -72,9 +97,17 @@ OF_PROCESSES: tuple[Metric, ...] = (
         "Resident memory, as a share of the memory of the host (%MEM of `top`).",
         "share",
     ),
-    reading("disk_read_bytes_per_s", PROCESSES, "Bytes that it and its children read from disks."),
     reading(
-        "disk_written_bytes_per_s", PROCESSES, "Bytes that it and its children wrote to disks."
+        "disk_read_bytes_per_s",
+        PROCESSES,
+        "Bytes that it and its children read from disks.",
+        lines=(page("process-disk", "read"),),
+    ),
+    reading(
+        "disk_written_bytes_per_s",
+        PROCESSES,
+        "Bytes that it and its children wrote to disks.",
+        lines=(page("process-disk", "written"),),
     ),
     reading(
         "thread_cpu_max",
@@ -82,10 +115,16 @@ OF_PROCESSES: tuple[Metric, ...] = (
         "CPU time of its busiest thread, as a share of one core; of a publisher, or of a broker "
         "with few threads.",
         "share",
+        lines=(page("process-cpu", "busiest thread"),),
     ),
     reading("threads", PROCESSES, "Threads."),
     reading("descriptors", PROCESSES, "Open descriptors."),
-    reading("processes", PROCESSES, "Processes: the one watched and its children."),
+    reading(
+        "processes",
+        PROCESSES,
+        "Processes: the one watched and its children.",
+        lines=(page("group-processes", "processes"),),
+    ),
 )
 OF_REDIS: tuple[Metric, ...] = (
     reading("used_memory_bytes", REDIS, "Memory that Redis has taken for its data and buffers."),
@@ -99,23 +138,53 @@ OF_REDIS: tuple[Metric, ...] = (
 )
 OF_BRIDGES: tuple[Metric, ...] = (
     reading(
-        "connected", BRIDGES, "Bridges that are up, as they say themselves on the main broker."
+        "connected",
+        BRIDGES,
+        "Bridges that are up, as they say themselves on the main broker.",
+        lines=(page("bridges", "up"),),
     ),
 )
 OF_HOSTS: tuple[Metric, ...] = (
-    reading("cpu", HOSTS, "CPU time, as a share of all cores.", "share", better="lower"),
-    reading("cpu_user", HOSTS, "The part of it in programs.", "share"),
-    reading("cpu_system", HOSTS, "The part of it in the kernel.", "share"),
+    reading(
+        "cpu",
+        HOSTS,
+        "CPU time, as a share of all cores.",
+        "share",
+        better="lower",
+        lines=(page("host-cpu", "all"), live("busy", "host: CPU", "max", place=2)),
+    ),
+    reading(
+        "cpu_user", HOSTS, "The part of it in programs.", "share", lines=(page("host-cpu", "user"),)
+    ),
+    reading(
+        "cpu_system",
+        HOSTS,
+        "The part of it in the kernel.",
+        "share",
+        lines=(page("host-cpu", "system"),),
+    ),
     reading(
         "cpu_softirq",
         HOSTS,
         "The part of it in soft interrupts, where the kernel handles packets.",
         "share",
+        lines=(page("host-cpu", "soft interrupts"),),
     ),
-    reading("cpu_steal", HOSTS, "Time that the hypervisor gave to others.", "share"),
+    reading(
+        "cpu_steal",
+        HOSTS,
+        "Time that the hypervisor gave to others.",
+        "share",
+        lines=(page("host-cpu", "stolen by the hypervisor"),),
+    ),
     reading("processors", HOSTS, "Processors."),
-    reading("memory_used_bytes", HOSTS, "Memory in use."),
-    reading("memory_available_bytes", HOSTS, "Memory that programs can still get."),
+    reading("memory_used_bytes", HOSTS, "Memory in use.", lines=(page("host-memory", "used"),)),
+    reading(
+        "memory_available_bytes",
+        HOSTS,
+        "Memory that programs can still get.",
+        lines=(page("host-memory", "available"),),
+    ),
     reading(
         "slab_bytes",
         HOSTS,
@@ -128,16 +197,43 @@ OF_HOSTS: tuple[Metric, ...] = (
         "most of it.",
     ),
     reading("load1", HOSTS, "Load average of a minute."),
-    reading("net_sent_bytes_per_s", HOSTS, "Bytes sent over all interfaces."),
-    reading("net_received_bytes_per_s", HOSTS, "Bytes received over all interfaces."),
-    reading("disk_read_bytes_per_s", HOSTS, "Bytes read from all disks."),
-    reading("disk_written_bytes_per_s", HOSTS, "Bytes written to all disks."),
-    reading("tcp_retransmits", HOSTS, "TCP segments sent again: a counter.", kind="counter"),
+    reading(
+        "net_sent_bytes_per_s",
+        HOSTS,
+        "Bytes sent over all interfaces.",
+        lines=(page("host-network", "sent"),),
+    ),
+    reading(
+        "net_received_bytes_per_s",
+        HOSTS,
+        "Bytes received over all interfaces.",
+        lines=(page("host-network", "received"),),
+    ),
+    reading(
+        "disk_read_bytes_per_s",
+        HOSTS,
+        "Bytes read from all disks.",
+        lines=(page("host-disk", "read"),),
+    ),
+    reading(
+        "disk_written_bytes_per_s",
+        HOSTS,
+        "Bytes written to all disks.",
+        lines=(page("host-disk", "written"),),
+    ),
+    reading(
+        "tcp_retransmits",
+        HOSTS,
+        "TCP segments sent again: a counter.",
+        kind="counter",
+        lines=(page("host-tcp", "retransmits", growth=True),),
+    ),
     reading(
         "tcp_listen_overflows",
         HOSTS,
         "Connections dropped since a listener's queue was full: a counter.",
         kind="counter",
+        lines=(page("host-tcp", "listen overflows", growth=True),),
     ),
     reading("tcp_sockets", HOSTS, "TCP sockets in use."),
     reading("tcp_buffer_bytes", HOSTS, "What all TCP sockets have in their buffers."),
@@ -148,25 +244,42 @@ CLOCK_BOUND = reading(
     "clock_bound_us",
     AGENTS,
     "How far its time was off at most, on a host other than the one that the run was started on.",
+    lines=(page("agent-clock", "clock"),),
 )
 """Error of the clock of an agent; readings from other hosts have it too."""
 OF_AGENTS: tuple[Metric, ...] = (
     reading(
-        "cpu", AGENTS, "CPU time of the agent, as a share of one core.", "share", better="lower"
+        "cpu",
+        AGENTS,
+        "CPU time of the agent, as a share of one core.",
+        "share",
+        better="lower",
+        lines=(
+            page("agent-load", "CPU", place=1),
+            live("busy", "busiest agent: CPU", "max", place=1),
+        ),
     ),
     reading("rss_bytes", AGENTS, "Resident memory of the agent.", better="lower"),
-    reading("busy", AGENTS, "Share of the time that its loop was not waiting.", "share"),
+    reading(
+        "busy",
+        AGENTS,
+        "Share of the time that its loop was not waiting.",
+        "share",
+        lines=(page("agent-load", "busy"), live("busy", "busiest agent: busy", "max")),
+    ),
     reading(
         "run_delay",
         AGENTS,
         "Share of the time that its loop could run and had no processor, since other programs of "
         "its host had them.",
         "share",
+        lines=(page("agent-load", "no processor", place=2),),
     ),
     reading(
         "lateness_p99_us",
         AGENTS,
         "99th percentile of how late it wrote messages by its own fault.",
+        lines=(page("agent-late", "late p99"), live("late", "late p99", "max")),
     ),
     CLOCK_BOUND,
 )
@@ -180,6 +293,26 @@ OF_PUBLISHERS: tuple[Metric, ...] = (
         at="lateness_us",
         statistics=LATENCY_STATISTICS,
     ),
+)
+
+
+def reported(pattern: str, *lines: Line, unit: Unit = "") -> Metric:
+    """Returns metrics that a broker publishes itself, below `$SYS/`."""
+    name = rf"\$SYS/{pattern}"
+    return Metric(name, BROKERS, "gauge", unit, lines=lines, is_pattern=True)
+
+
+OF_SYS: tuple[Metric, ...] = (
+    reported("messages/received", page("sys-messages", "received", growth=True)),
+    reported("messages/sent", page("sys-messages", "sent", growth=True)),
+    reported("publish/messages/received", page("sys-messages", "PUBLISH received", growth=True)),
+    reported("publish/messages/sent", page("sys-messages", "PUBLISH sent", growth=True)),
+    reported("bytes/received", page("sys-bytes", "received", growth=True), unit="bytes"),
+    reported("bytes/sent", page("sys-bytes", "sent", growth=True), unit="bytes"),
+    reported("(.*/)?messages/dropped", page("sys-dropped")),
+    reported("(messages/stored|store/messages/count|retained messages/count)", page("sys-stored")),
+    reported("clients/(connected|disconnected|total|active|inactive)", page("sys-clients")),
+    reported("heap/current( size)?", page("sys-heap"), unit="bytes"),
 )
 READINGS = (*OF_PROCESSES, *OF_REDIS, *OF_HOSTS, *OF_AGENTS, *OF_BRIDGES)
 

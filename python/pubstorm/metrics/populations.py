@@ -8,14 +8,19 @@ from pubstorm.metrics.metric import (
     LATENCY_STATISTICS,
     Basis,
     Divisor,
+    Line,
     Metric,
     Owner,
     SpanKind,
+    both,
+    page,
 )
+from pubstorm.quantities import Unit
 
 Better = Literal["lower", "higher"]
 
 POPULATION: frozenset[Owner] = frozenset({"population"})
+DELIVERIES_BY_QOS: frozenset[Owner] = frozenset({"deliveries"})
 NOWHERE: frozenset[SpanKind] = frozenset()
 STAGES: frozenset[SpanKind] = frozenset({"stage"})
 EVERYWHERE: frozenset[SpanKind] = frozenset({"stage", "phase"})
@@ -73,6 +78,7 @@ def gauge(
     is_peak: bool = False,
     of_a_size: bool = False,
     basis: Basis | None = None,
+    lines: tuple[Line, ...] = (),
     better: Better | None = None,
 ) -> Metric:
     """Returns a number of clients or messages. `is_peak`: the largest of the run, which the field
@@ -86,14 +92,18 @@ def gauge(
         aliases=(f"{name}_max",) if is_peak else (),
         of_a_size=of_a_size,
         basis=basis,
+        lines=lines,
         better=better,
     )
 
 
-def rate(
-    name: str, *, has_readings: bool = False, of_acks: bool = False, better: Better | None = None
-) -> Metric:
-    """Returns a rate over the steady windows."""
+def reading(name: str, *lines: Line, unit: Unit = "", of: frozenset[Owner] = POPULATION) -> Metric:
+    """Returns a metric that only samples have."""
+    return Metric(name, of, "gauge", unit, lines=lines)
+
+
+def rate(name: str, *lines: Line, of_acks: bool = False, better: Better | None = None) -> Metric:
+    """Returns a rate over the steady windows. The readings of one in charts can be asked for."""
     return Metric(
         name,
         POPULATION,
@@ -101,13 +111,14 @@ def rate(
         "bytes_per_s" if name.startswith("bytes_") else "per_s",
         at=f"rates.{name}",
         spans=EVERYWHERE,
-        has_readings=has_readings,
+        has_readings=bool(lines),
         of_acks=of_acks,
+        lines=lines,
         better=better,
     )
 
 
-def of_each(name: str, rate: str, divisor: Divisor, words: str) -> Metric:
+def of_each(name: str, rate: str, line: Line, divisor: Divisor, words: str) -> Metric:
     """Returns a rate by the number of clients."""
     return Metric(
         name,
@@ -118,6 +129,7 @@ def of_each(name: str, rate: str, divisor: Divisor, words: str) -> Metric:
         at=f"rates.{rate}",
         spans=EVERYWHERE,
         divisor=divisor,
+        lines=(line,),
         better="higher",
     )
 
@@ -145,6 +157,7 @@ def histogram(
     *,
     at: str = "",
     aliases: tuple[str, ...] = (),
+    lines: tuple[Line, ...] = (),
     better: Better | None = None,
 ) -> Metric:
     """Returns a distribution of durations, by default that of the field `NAME_us`."""
@@ -159,11 +172,12 @@ def histogram(
         spans=spans,
         basis=basis,
         over_all="worst",
+        lines=lines,
         better=better,
     )
 
 
-def two_clocks(name: str, basis: Basis | None = None) -> tuple[Metric, Metric]:
+def two_clocks(name: str, basis: Basis | None = None, *lines: Line) -> tuple[Metric, Metric]:
     """Returns a distribution from the scheduled instant, and from the instant of sending."""
     intended, actual = f"{name}.intended", f"{name}.actual"
     return (
@@ -173,6 +187,7 @@ def two_clocks(name: str, basis: Basis | None = None) -> tuple[Metric, Metric]:
             basis,
             at=f"{name}_us.intended",
             aliases=(intended,),
+            lines=lines,
             better="lower",
         ),
         histogram(actual, STAGES, basis, at=f"{name}_us.actual", better="lower"),
@@ -231,16 +246,33 @@ POPULATIONS: tuple[Metric, ...] = (
     counter("bytes_sent"),
     counter("bytes_received"),
     gauge("clients", of_a_size=True),
-    gauge("connected", is_peak=True, of_a_size=True),
+    gauge("connected", is_peak=True, of_a_size=True, lines=both("clients", "connected")),
     gauge("ready_max", of_a_size=True),
+    reading("ready", *both("clients", "ready")),
     gauge("never_ready", basis=CLIENTS, better="lower"),
-    gauge("offline", is_peak=True),
+    gauge("offline", is_peak=True, lines=both("clients", "offline")),
+    reading("stalled", *both("clients", "stalled")),
     gauge("in_flight_max"),
-    gauge("in_flight"),
-    gauge("backlog"),
-    rate("sent_per_s", has_readings=True, better="higher"),
-    rate("acked_per_s", has_readings=True, of_acks=True, better="higher"),
-    rate("received_per_s", has_readings=True, better="higher"),
+    reading("missing", *both("behind", "missing")),
+    gauge("in_flight", lines=both("behind", "in flight")),
+    gauge("backlog", lines=both("behind", "backlog")),
+    reading("skipped_per_s", page("behind", "skipped per second"), unit="per_s"),
+    rate("sent_per_s", *both("load", "sent"), better="higher"),
+    reading("due_per_s", *both("load", "scheduled"), unit="per_s"),
+    rate(
+        "acked_per_s",
+        *both("load", "acked"),
+        Line("sides", "over-acked"),
+        of_acks=True,
+        better="higher",
+    ),
+    rate(
+        "received_per_s",
+        *both("load", "received"),
+        Line("sides", "over-received"),
+        Line("runs", "compare-received"),
+        better="higher",
+    ),
     rate("bytes_sent_per_s"),
     rate("bytes_received_per_s"),
     Metric(
@@ -258,18 +290,31 @@ POPULATIONS: tuple[Metric, ...] = (
     of_each(
         "sent_each_per_s",
         "sent_per_s",
+        page("each", "sent"),
         _ready("sent_total", "skipped_total"),
         "Messages that each client sent: the rate by the most clients that were ready at once.",
     ),
     of_each(
         "received_each_per_s",
         "received_per_s",
+        page("each", "received by each"),
         _ready("expected_total", "received_total"),
         "Messages that each client received: the rate by the most clients that were ready at once.",
     ),
     shares("client_loss", ("mean", "p50", "p90", "p99", "max"), EXPECTED, "lower"),
     shares("group_share", ("fairness", "min", "p50", "max"), DELIVERIES, None),
-    *two_clocks("latency", RECEIVED),
+    *two_clocks(
+        "latency",
+        RECEIVED,
+        Line("page", "latency", "p50", "p50"),
+        Line("page", "latency", "p99", "p99", band=True),
+        Line("page", "latency", "largest", "max"),
+        Line("live", "latency", "p50", "p50", each=True),
+        Line("live", "latency", "p99", "p99", "max", each=True),
+        Line("sides", "over-p50", statistic="p50", joined="max"),
+        Line("sides", "over-p99", statistic="p99", joined="max"),
+        Line("runs", "compare-p99", statistic="p99", joined="max"),
+    ),
     *two_clocks("ack_latency"),
     histogram("round_trip", basis=ANSWERED),
     histogram("will_latency", basis=WILLS_RECEIVED),
@@ -277,4 +322,8 @@ POPULATIONS: tuple[Metric, ...] = (
     histogram("receive_maximum_wait", NOWHERE),
     histogram("subscribe_time", basis=REMOVALS),
     histogram("unsubscribe_time", basis=REMOVALS),
+    *(
+        reading(f"qos_{qos}_per_s", page("qos", label), unit="per_s", of=DELIVERIES_BY_QOS)
+        for qos, label in (("0", "QoS 0"), ("1", "QoS 1"), ("2", "QoS 2"), ("mixed", "several"))
+    ),
 )

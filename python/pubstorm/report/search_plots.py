@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from pubstorm.metrics.charts import SCALES, UNITS
 from pubstorm.quantities import Unit, value_text
 from pubstorm.report.plot import (
     GRID,
@@ -20,7 +21,7 @@ from pubstorm.report.plot import (
     rounded,
     value_axis,
 )
-from pubstorm.report.timeline import AXES, SCALES, UNITS
+from pubstorm.report.timeline import AXES
 from pubstorm.result import Estimate, SearchResult, ThresholdOutcome, Trial
 
 CONDITIONS_MAX = 4

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from pubstorm.contract.value import Value
+from pubstorm.metrics.metric import READING_STATISTICS
 
 _FIELDS = {"rate": "rate_per_s"}
 """Fields of statistics whose name differs."""
@@ -33,7 +34,10 @@ class Statistics(Value):
     falls started again at zero. null: fewer than two distinct readings."""
 
     def value(self, statistic: str) -> float | None:
-        """Returns a statistic by its name in expressions; None if there are too few readings."""
+        """Returns a statistic by its name in expressions; None if there are too few readings.
+        Raises KeyError if there is no such statistic."""
+        if statistic not in READING_STATISTICS:
+            raise KeyError(statistic)
         if statistic == "increase":
             return self.last - self.first
         found: float | None = getattr(self, _FIELDS.get(statistic, statistic))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubstorm.metrics import OF_POPULATIONS, names_of
+from pubstorm.metrics import METRICS, OF_POPULATIONS, names_of
+from pubstorm.metrics.charts import LIVE, PAGE, RUNS, SIDES
 from pubstorm.metrics.expressions import Expression, parse_expression
 from pubstorm.metrics.metric import READING_STATISTICS
 from pubstorm.quantities import UnfitError
@@ -88,3 +90,21 @@ def test_every_metric_of_populations_is_in_the_result_and_those_of_spans_in_thei
         assert ("stage" in metric.spans) == (field in StagePopulation.model_fields), name
         kept = field in PhasePopulation.model_fields and "actual" not in metric.path
         assert ("phase" in metric.spans) == kept, name
+
+
+def test_each_chart_has_lines_and_each_line_a_chart() -> None:
+    views = {"page": PAGE, "live": LIVE, "sides": SIDES, "runs": RUNS}
+    charts = {(view, chart.key) for view, found in views.items() for chart in found}
+    lines = Counter((line.view, line.chart) for metric in METRICS for line in metric.lines)
+    assert charts == lines.keys()
+    assert {count for (view, _), count in lines.items() if view in {"sides", "runs"}} == {1}
+
+
+def test_no_source_has_two_metrics_of_a_name() -> None:
+    names = Counter(
+        (owner, name, bool(metric.at))
+        for metric in METRICS
+        for owner in metric.of
+        for name in metric.names
+    )
+    assert [name for name, count in names.items() if count > 1] == []

@@ -192,7 +192,7 @@ def _population_metrics() -> Iterator[str]:
         text = metric.words or described.get(field) or getdoc(getattr(PopulationResult, field))
         return f"`{metric.name}`", _prose(text), ", ".join(sorted(metric.spans, reverse=True))
 
-    single = [metric for metric in POPULATIONS if not metric.statistics]
+    single = [metric for metric in POPULATIONS if metric.at and not metric.statistics]
 
     yield "## Counts of populations"
     yield ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypedDict
 
 from pubstorm.quantities import Unit
 
@@ -106,7 +106,7 @@ class Metric:
     name: str
     """Name in expressions and samples, unit last."""
     of: frozenset[Owner]
-    """What has the metric."""
+    """Kinds of sources that have the metric."""
     kind: Kind
     unit: Unit | None
     """None if only the result defines it."""
@@ -155,6 +155,17 @@ class Metric:
         """Growth of the metric a second."""
         counts_bytes = self.unit == "bytes" or self.name.startswith("$SYS/bytes/")
         return replace(self, unit="bytes_per_s" if counts_bytes else "per_s")
+
+
+class Further(TypedDict, total=False):
+    """Fields of a metric that few have, as in the class."""
+
+    aliases: tuple[str, ...]
+    basis: Basis | None
+    of_acks: bool
+    of_a_size: bool
+    lines: tuple[Line, ...]
+    better: Literal["lower", "higher"]
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,11 @@ publishers under test."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Unpack
 
 from pubstorm.metrics.metric import (
     LATENCY_STATISTICS,
+    Further,
     Kind,
     Line,
     Metric,
@@ -33,44 +34,39 @@ SYS_PREFIX = "$SYS/"
 
 
 def reading(
-    name: str,
-    of: frozenset[Owner],
-    words: str,
-    unit: Unit | None = None,
-    *,
-    kind: Kind = "gauge",
-    lines: tuple[Line, ...] = (),
-    better: Literal["lower"] | None = None,
+    name: str, of: frozenset[Owner], words: str, kind: Kind = "gauge", **further: Unpack[Further]
 ) -> Metric:
-    """Returns a metric of a monitor. Its unit is the end of its name, unless it is another one, and
-    an expression can leave it out."""
-    at_end = unit_at_end(name)
-    aliases = (name.removesuffix(f"_{at_end}"),) if name.endswith(f"_{at_end}") else ()
-    unit = at_end if unit is None else unit
-    return Metric(name, of, kind, unit, words, aliases=aliases, lines=lines, better=better)
+    """Returns a metric of a monitor. Its unit is the end of its name, and an expression can leave
+    it out."""
+    unit = unit_at_end(name)
+    short = name.removesuffix(f"_{unit}") if unit else name
+    further = {"aliases": (short,) if short != name else (), **further}
+    return Metric(name, of, kind, unit, words, **further)
+
+
+def share(name: str, of: frozenset[Owner], words: str, **further: Unpack[Further]) -> Metric:
+    """Returns a metric of a monitor that is a share."""
+    return Metric(name, of, "gauge", "share", words, **further)
 
 
 OF_PROCESSES: tuple[Metric, ...] = (
-    reading(
+    share(
         "cpu",
         PROGRAMS,
         "CPU time, as a share of one core: 150 % is one and a half cores.",
-        "share",
         better="lower",
         lines=(page("process-cpu", "all"), live("cpu", each=True), Line("sides", "over-cpu")),
     ),
-    reading(
+    share(
         "cpu_user",
         PROGRAMS,
         "The part of it in the program.",
-        "share",
         lines=(page("process-cpu", "user"),),
     ),
-    reading(
+    share(
         "cpu_system",
         PROGRAMS,
         "The part of it in the kernel.",
-        "share",
         lines=(page("process-cpu", "system"),),
     ),
     reading(
@@ -91,11 +87,10 @@ OF_PROCESSES: tuple[Metric, ...] = (
         PROCESSES,
         "Addresses that it has, with and without memory behind them (VIRT of `top`).",
     ),
-    reading(
+    share(
         "memory",
         PROCESSES,
         "Resident memory, as a share of the memory of the host (%MEM of `top`).",
-        "share",
     ),
     reading(
         "disk_read_bytes_per_s",
@@ -109,12 +104,11 @@ OF_PROCESSES: tuple[Metric, ...] = (
         "Bytes that it and its children wrote to disks.",
         lines=(page("process-disk", "written"),),
     ),
-    reading(
+    share(
         "thread_cpu_max",
         PROCESSES,
         "CPU time of its busiest thread, as a share of one core; of a publisher, or of a broker "
         "with few threads.",
-        "share",
         lines=(page("process-cpu", "busiest thread"),),
     ),
     reading("threads", PROCESSES, "Threads."),
@@ -131,10 +125,8 @@ OF_REDIS: tuple[Metric, ...] = (
     reading("keys", REDIS, "Keys of all its databases."),
     reading("connections", REDIS, "Connections to it."),
     reading("commands_per_s", REDIS, "Commands a second, as Redis itself measures it."),
-    reading(
-        "evicted", REDIS, "Keys that it threw away for lack of memory: a counter.", kind="counter"
-    ),
-    reading("rejected", REDIS, "Connections that it refused: a counter.", kind="counter"),
+    reading("evicted", REDIS, "Keys that it threw away for lack of memory: a counter.", "counter"),
+    reading("rejected", REDIS, "Connections that it refused: a counter.", "counter"),
 )
 OF_BRIDGES: tuple[Metric, ...] = (
     reading(
@@ -145,36 +137,30 @@ OF_BRIDGES: tuple[Metric, ...] = (
     ),
 )
 OF_HOSTS: tuple[Metric, ...] = (
-    reading(
+    share(
         "cpu",
         HOSTS,
         "CPU time, as a share of all cores.",
-        "share",
         better="lower",
         lines=(page("host-cpu", "all"), live("busy", "host: CPU", "max", place=2)),
     ),
-    reading(
-        "cpu_user", HOSTS, "The part of it in programs.", "share", lines=(page("host-cpu", "user"),)
-    ),
-    reading(
+    share("cpu_user", HOSTS, "The part of it in programs.", lines=(page("host-cpu", "user"),)),
+    share(
         "cpu_system",
         HOSTS,
         "The part of it in the kernel.",
-        "share",
         lines=(page("host-cpu", "system"),),
     ),
-    reading(
+    share(
         "cpu_softirq",
         HOSTS,
         "The part of it in soft interrupts, where the kernel handles packets.",
-        "share",
         lines=(page("host-cpu", "soft interrupts"),),
     ),
-    reading(
+    share(
         "cpu_steal",
         HOSTS,
         "Time that the hypervisor gave to others.",
-        "share",
         lines=(page("host-cpu", "stolen by the hypervisor"),),
     ),
     reading("processors", HOSTS, "Processors."),
@@ -225,14 +211,14 @@ OF_HOSTS: tuple[Metric, ...] = (
         "tcp_retransmits",
         HOSTS,
         "TCP segments sent again: a counter.",
-        kind="counter",
+        "counter",
         lines=(page("host-tcp", "retransmits", growth=True),),
     ),
     reading(
         "tcp_listen_overflows",
         HOSTS,
         "Connections dropped since a listener's queue was full: a counter.",
-        kind="counter",
+        "counter",
         lines=(page("host-tcp", "listen overflows", growth=True),),
     ),
     reading("tcp_sockets", HOSTS, "TCP sockets in use."),
@@ -248,11 +234,10 @@ CLOCK_BOUND = reading(
 )
 """Error of the clock of an agent; readings from other hosts have it too."""
 OF_AGENTS: tuple[Metric, ...] = (
-    reading(
+    share(
         "cpu",
         AGENTS,
         "CPU time of the agent, as a share of one core.",
-        "share",
         better="lower",
         lines=(
             page("agent-load", "CPU", place=1),
@@ -260,19 +245,17 @@ OF_AGENTS: tuple[Metric, ...] = (
         ),
     ),
     reading("rss_bytes", AGENTS, "Resident memory of the agent.", better="lower"),
-    reading(
+    share(
         "busy",
         AGENTS,
         "Share of the time that its loop was not waiting.",
-        "share",
         lines=(page("agent-load", "busy"), live("busy", "busiest agent: busy", "max")),
     ),
-    reading(
+    share(
         "run_delay",
         AGENTS,
         "Share of the time that its loop could run and had no processor, since other programs of "
         "its host had them.",
-        "share",
         lines=(page("agent-load", "no processor", place=2),),
     ),
     reading(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Unpack
 
 from pubstorm.metrics.metric import (
     LATENCY_STATISTICS,
     Basis,
     Divisor,
+    Further,
     Line,
     Metric,
     Owner,
@@ -16,8 +17,6 @@ from pubstorm.metrics.metric import (
     page,
 )
 from pubstorm.quantities import Unit
-
-Better = Literal["lower", "higher"]
 
 POPULATION: frozenset[Owner] = frozenset({"population"})
 DELIVERIES_BY_QOS: frozenset[Owner] = frozenset({"deliveries"})
@@ -49,52 +48,19 @@ WILLS = Basis(("wills_expected_total",), _NO_WILL)
 WILLS_RECEIVED = Basis(("wills_received_total",), _NO_WILL)
 
 
-def counter(
-    name: str,
-    spans: frozenset[SpanKind] = NOWHERE,
-    basis: Basis | None = None,
-    *,
-    of_acks: bool = False,
-    better: Better | None = None,
-) -> Metric:
+def counter(name: str, spans: frozenset[SpanKind] = NOWHERE, **further: Unpack[Further]) -> Metric:
     """Returns a counter, which lies in the field `NAME_total`."""
-    return Metric(
-        name,
-        POPULATION,
-        "counter",
-        "",
-        at=f"{name}_total",
-        aliases=(f"{name}_total",),
-        spans=spans,
-        basis=basis,
-        of_acks=of_acks,
-        better=better,
-    )
+    field = f"{name}_total"
+    further = {"aliases": (field,), **further}
+    return Metric(name, POPULATION, "counter", "", at=field, spans=spans, **further)
 
 
-def gauge(
-    name: str,
-    *,
-    is_peak: bool = False,
-    of_a_size: bool = False,
-    basis: Basis | None = None,
-    lines: tuple[Line, ...] = (),
-    better: Better | None = None,
-) -> Metric:
+def gauge(name: str, *, is_peak: bool = False, **further: Unpack[Further]) -> Metric:
     """Returns a number of clients or messages. `is_peak`: the largest of the run, which the field
     `NAME_max` has."""
-    return Metric(
-        name,
-        POPULATION,
-        "gauge",
-        "",
-        at=f"{name}_max" if is_peak else name,
-        aliases=(f"{name}_max",) if is_peak else (),
-        of_a_size=of_a_size,
-        basis=basis,
-        lines=lines,
-        better=better,
-    )
+    field = f"{name}_max" if is_peak else name
+    further = {"aliases": (field,) if is_peak else (), **further}
+    return Metric(name, POPULATION, "gauge", "", at=field, **further)
 
 
 def reading(name: str, *lines: Line, unit: Unit = "", of: frozenset[Owner] = POPULATION) -> Metric:
@@ -102,7 +68,7 @@ def reading(name: str, *lines: Line, unit: Unit = "", of: frozenset[Owner] = POP
     return Metric(name, of, "gauge", unit, lines=lines)
 
 
-def rate(name: str, *lines: Line, of_acks: bool = False, better: Better | None = None) -> Metric:
+def rate(name: str, **further: Unpack[Further]) -> Metric:
     """Returns a rate over the steady windows. The readings of one in charts can be asked for."""
     return Metric(
         name,
@@ -111,10 +77,8 @@ def rate(name: str, *lines: Line, of_acks: bool = False, better: Better | None =
         "bytes_per_s" if name.startswith("bytes_") else "per_s",
         at=f"rates.{name}",
         spans=EVERYWHERE,
-        has_readings=bool(lines),
-        of_acks=of_acks,
-        lines=lines,
-        better=better,
+        has_readings="lines" in further,
+        **further,
     )
 
 
@@ -134,7 +98,7 @@ def of_each(name: str, rate: str, line: Line, divisor: Divisor, words: str) -> M
     )
 
 
-def shares(name: str, statistics: tuple[str, ...], basis: Basis, better: Better | None) -> Metric:
+def shares(name: str, statistics: tuple[str, ...], **further: Unpack[Further]) -> Metric:
     """Returns a distribution of shares."""
     return Metric(
         name,
@@ -144,21 +108,17 @@ def shares(name: str, statistics: tuple[str, ...], basis: Basis, better: Better 
         at=name,
         statistics=statistics,
         spans=STAGES,
-        basis=basis,
         over_all="worst",
-        better=better,
+        **further,
     )
 
 
 def histogram(
     name: str,
     spans: frozenset[SpanKind] = STAGES,
-    basis: Basis | None = None,
     *,
     at: str = "",
-    aliases: tuple[str, ...] = (),
-    lines: tuple[Line, ...] = (),
-    better: Better | None = None,
+    **further: Unpack[Further],
 ) -> Metric:
     """Returns a distribution of durations, by default that of the field `NAME_us`."""
     return Metric(
@@ -168,29 +128,29 @@ def histogram(
         "us",
         at=at or f"{name}_us",
         statistics=LATENCY_STATISTICS,
-        aliases=aliases,
         spans=spans,
-        basis=basis,
         over_all="worst",
-        lines=lines,
-        better=better,
+        **further,
     )
 
 
-def two_clocks(name: str, basis: Basis | None = None, *lines: Line) -> tuple[Metric, Metric]:
+def two_clocks(
+    name: str, basis: Basis | None = None, lines: tuple[Line, ...] = ()
+) -> tuple[Metric, Metric]:
     """Returns a distribution from the scheduled instant, and from the instant of sending."""
     intended, actual = f"{name}.intended", f"{name}.actual"
+    field = f"{name}_us"
     return (
         histogram(
             name,
             EVERYWHERE,
-            basis,
-            at=f"{name}_us.intended",
+            at=f"{field}.intended",
             aliases=(intended,),
+            basis=basis,
             lines=lines,
             better="lower",
         ),
-        histogram(actual, STAGES, basis, at=f"{name}_us.actual", better="lower"),
+        histogram(actual, at=f"{field}.actual", basis=basis, better="lower"),
     )
 
 
@@ -200,42 +160,42 @@ def _ready(*among: str) -> Divisor:
 
 POPULATIONS: tuple[Metric, ...] = (
     counter("connect_attempts"),
-    counter("connect_failed", STAGES, ATTEMPTS, better="lower"),
-    counter("disconnected", STAGES, ATTEMPTS, better="lower"),
+    counter("connect_failed", STAGES, basis=ATTEMPTS, better="lower"),
+    counter("disconnected", STAGES, basis=ATTEMPTS, better="lower"),
     counter("subscribed"),
     counter("subscribe_failed", basis=FILTERS),
     counter("unsubscribed", STAGES),
-    counter("unsubscribe_failed", STAGES, REMOVALS),
+    counter("unsubscribe_failed", STAGES, basis=REMOVALS),
     counter("sent", STAGES),
     counter("acked", STAGES, of_acks=True),
     counter("rejected", basis=MESSAGES, better="lower"),
     counter("left", STAGES),
-    counter("stalled", STAGES, DELIVERIES, better="lower"),
+    counter("stalled", STAGES, basis=DELIVERIES, better="lower"),
     counter("resent", basis=MESSAGES, better="lower"),
     counter("abandoned", basis=MESSAGES, better="lower"),
-    counter("skipped", STAGES, MESSAGES, better="lower"),
+    counter("skipped", STAGES, basis=MESSAGES, better="lower"),
     counter("requests", STAGES),
     counter("answered", STAGES),
-    counter("unanswered", STAGES, ANSWERS),
+    counter("unanswered", STAGES, basis=ANSWERS),
     counter("answers_expected", STAGES),
-    counter("answers_duplicate", STAGES, ANSWERS),
-    counter("answers_late", STAGES, ANSWERS),
+    counter("answers_duplicate", STAGES, basis=ANSWERS),
+    counter("answers_late", STAGES, basis=ANSWERS),
     counter("answers_of_others"),
     counter("answers", STAGES),
     counter("answers_dropped", STAGES),
     counter("expected", STAGES),
     counter("received", STAGES),
-    counter("lost", STAGES, EXPECTED, better="lower"),
-    counter("duplicate", STAGES, DELIVERIES, better="lower"),
-    counter("copies", STAGES, DELIVERIES),
-    counter("reordered", STAGES, DELIVERIES, better="lower"),
-    counter("stale", STAGES, DELIVERIES, better="lower"),
+    counter("lost", STAGES, basis=EXPECTED, better="lower"),
+    counter("duplicate", STAGES, basis=DELIVERIES, better="lower"),
+    counter("copies", STAGES, basis=DELIVERIES),
+    counter("reordered", STAGES, basis=DELIVERIES, better="lower"),
+    counter("stale", STAGES, basis=DELIVERIES, better="lower"),
     counter("receive_maximum_waits"),
     counter("wills_expected", STAGES),
     counter("wills_received", STAGES),
-    counter("wills_lost", STAGES, WILLS),
+    counter("wills_lost", STAGES, basis=WILLS),
     counter("expired", STAGES),
-    counter("expired_received", STAGES, RECEIVED),
+    counter("expired_received", STAGES, basis=RECEIVED),
     counter("retained"),
     counter("retained_as_published"),
     counter("expiry_reduced"),
@@ -257,20 +217,21 @@ POPULATIONS: tuple[Metric, ...] = (
     gauge("in_flight", lines=both("behind", "in flight")),
     gauge("backlog", lines=both("behind", "backlog")),
     reading("skipped_per_s", page("behind", "skipped per second"), unit="per_s"),
-    rate("sent_per_s", *both("load", "sent"), better="higher"),
+    rate("sent_per_s", lines=both("load", "sent"), better="higher"),
     reading("due_per_s", *both("load", "scheduled"), unit="per_s"),
     rate(
         "acked_per_s",
-        *both("load", "acked"),
-        Line("sides", "over-acked"),
+        lines=(*both("load", "acked"), Line("sides", "over-acked")),
         of_acks=True,
         better="higher",
     ),
     rate(
         "received_per_s",
-        *both("load", "received"),
-        Line("sides", "over-received"),
-        Line("runs", "compare-received"),
+        lines=(
+            *both("load", "received"),
+            Line("sides", "over-received"),
+            Line("runs", "compare-received"),
+        ),
         better="higher",
     ),
     rate("bytes_sent_per_s"),
@@ -301,19 +262,21 @@ POPULATIONS: tuple[Metric, ...] = (
         _ready("expected_total", "received_total"),
         "Messages that each client received: the rate by the most clients that were ready at once.",
     ),
-    shares("client_loss", ("mean", "p50", "p90", "p99", "max"), EXPECTED, "lower"),
-    shares("group_share", ("fairness", "min", "p50", "max"), DELIVERIES, None),
+    shares("client_loss", ("mean", "p50", "p90", "p99", "max"), basis=EXPECTED, better="lower"),
+    shares("group_share", ("fairness", "min", "p50", "max"), basis=DELIVERIES),
     *two_clocks(
         "latency",
         RECEIVED,
-        Line("page", "latency", "p50", "p50"),
-        Line("page", "latency", "p99", "p99", band=True),
-        Line("page", "latency", "largest", "max"),
-        Line("live", "latency", "p50", "p50", each=True),
-        Line("live", "latency", "p99", "p99", "max", each=True),
-        Line("sides", "over-p50", statistic="p50", joined="max"),
-        Line("sides", "over-p99", statistic="p99", joined="max"),
-        Line("runs", "compare-p99", statistic="p99", joined="max"),
+        (
+            Line("page", "latency", "p50", "p50"),
+            Line("page", "latency", "p99", "p99", band=True),
+            Line("page", "latency", "largest", "max"),
+            Line("live", "latency", "p50", "p50", each=True),
+            Line("live", "latency", "p99", "p99", "max", each=True),
+            Line("sides", "over-p50", statistic="p50", joined="max"),
+            Line("sides", "over-p99", statistic="p99", joined="max"),
+            Line("runs", "compare-p99", statistic="p99", joined="max"),
+        ),
     ),
     *two_clocks("ack_latency"),
     histogram("round_trip", basis=ANSWERED),

@@ -23,10 +23,11 @@ from pubstorm.contract.snapshot import (
     Reason,
     Snapshot,
 )
+from pubstorm.contract.sums import RunSum
 from pubstorm.contract.target import Target
 from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.run_log import RunLog, StageSpan
-from pubstorm.measure.totals import merge
+from pubstorm.measure.series import TimeSeries
 from pubstorm.plan import compile_plan, planned_targets
 from pubstorm.result import ValidityLimits
 from pubstorm.scenario import parse_scenario
@@ -166,4 +167,21 @@ def assembly(
     played: Plan, log: RunLog, snapshots: Iterable[Snapshot], *hellos: Hello, **parts: Any
 ) -> Assembly:
     """The measurements of a run, under the usual limits."""
-    return Assembly(played, list(hellos), log, merge(snapshots), LIMITS, **parts)
+    taken = list(snapshots)
+    return Assembly(played, list(hellos), log, sums(taken), series(taken), LIMITS, **parts)
+
+
+def sums(snapshots: Iterable[Snapshot]) -> RunSum:
+    """The sums of some snapshots."""
+    found = RunSum()
+    for each in snapshots:
+        found.take(each)
+    return found
+
+
+def series(snapshots: Iterable[Snapshot]) -> TimeSeries:
+    """The time series of some snapshots."""
+    found = TimeSeries()
+    for each in snapshots:
+        found.add_snapshot(each)
+    return found

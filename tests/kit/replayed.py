@@ -101,14 +101,12 @@ class Replay(NoStore):
         if self.memory is None:
             return None
         kept, memory = self.kept, self.memory
-        totals = self.recorder.totals
-        for stage, populations in memory.run_log.expect_received.items():
-            totals.expect_received(stage, populations)
         assembly = Assembly(
             plan=kept.plan,
             hellos=memory.hellos,
             run_log=memory.run_log,
-            totals=totals,
+            sums=self.recorder.sums,
+            series=self.recorder.series,
             limits=limits_of(kept.scenario),
             on=kept.start.on,
             hosts=memory.hosts,

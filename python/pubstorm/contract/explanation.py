@@ -32,6 +32,10 @@ class ExplanationSum:
             if len(texts) > EXAMPLES_MAX:
                 counts[None] += counts.pop(max(texts))
 
+    def merge(self, other: ExplanationSum) -> None:
+        """Adds another sum."""
+        self.add(other.value())
+
     def value(self) -> tuple[Explanation, ...]:
         """Returns the sum so far, in order, with the other texts last."""
         return tuple(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from pubstorm.contract.value import Value
 
@@ -101,6 +101,9 @@ class Histogram(Value):
         return sum(count for index, count in self.buckets if index >= first)
 
 
+NOTHING = Histogram()
+
+
 class HistogramSum:
     """A growing sum of histograms; `value` is the sum so far."""
 
@@ -143,20 +146,26 @@ class HistogramSum:
             self._buckets[index] = self._buckets.get(index, 0) + count
 
     def add(self, other: Histogram) -> None:
-        """Adds another histogram."""
-        self._negative_total += other.negative_total
-        self._negative_min_ns = min(self._negative_min_ns, other.negative_min_ns)
+        """Adds a histogram."""
+        if other.negative_total:
+            self._negative_total += other.negative_total
+            self._negative_min_ns = min(self._negative_min_ns, other.negative_min_ns)
         if other.count:
             self._add_range(other.count, other.sum_ns, other.min_ns, other.max_ns)
-        buckets = self._buckets
-        if not buckets:
-            buckets.update(other.buckets)
-            return
-        for index, count in other.buckets:
-            buckets[index] = buckets.get(index, 0) + count
+            self._add_buckets(other.buckets)
+
+    def merge(self, other: HistogramSum) -> None:
+        """Adds another sum."""
+        self._negative_total += other._negative_total
+        self._negative_min_ns = min(self._negative_min_ns, other._negative_min_ns)
+        if other._min_ns is not None:
+            self._add_range(other._count, other._sum_ns, other._min_ns, other._max_ns)
+            self._add_buckets(other._buckets.items())
 
     def value(self) -> Histogram:
         """The sum so far."""
+        if not self._count and not self._negative_total:
+            return NOTHING
         return Histogram.model_construct(
             count=self._count,
             sum_ns=self._sum_ns,
@@ -166,6 +175,14 @@ class HistogramSum:
             negative_min_ns=self._negative_min_ns,
             buckets=tuple(sorted(self._buckets.items())),
         )
+
+    def _add_buckets(self, added: Collection[tuple[int, int]]) -> None:
+        buckets = self._buckets
+        if not buckets:
+            buckets.update(added)
+            return
+        for index, count in added:
+            buckets[index] = buckets.get(index, 0) + count
 
     def _add_range(self, count: int, sum_ns: int, min_ns: int, max_ns: int) -> None:
         self._count += count

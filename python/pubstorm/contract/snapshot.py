@@ -3,7 +3,7 @@ are the original; golden files keep both equal."""
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
@@ -21,105 +21,124 @@ U64_MAX = 2**64 - 1
 U64 = Annotated[int, Field(ge=0, le=U64_MAX)]
 
 
+class Rule(Enum):
+    """Rule by which a field adds up over intervals and agents (`sums`). Histograms, explanations
+    and counts by key have rules of their own; other fields are no part of a sum."""
+
+    COUNT = auto()
+    """Values add; None adds nothing."""
+    LARGEST = auto()
+    """The largest value remains."""
+    IN_STAGE = auto()
+    """Pairs of a key and a count add by key within a stage; there are none over several stages."""
+
+
+Count = Annotated[U64, Rule.COUNT]
+SignedCount = Annotated[int, Rule.COUNT]
+Largest = Annotated[U64, Rule.LARGEST]
+Index = Largest
+"""Index of a population or target: all values of a sum have the same."""
+
+
 class Counters(Value):
     """Counts of the clients of a population."""
 
-    connect_attempts_total: U64 = 0
+    connect_attempts_total: Count = 0
     """TCP connections begun."""
-    connected_total: U64 = 0
+    connected_total: Count = 0
     """Connections accepted by the broker (CONNACK 0)."""
-    connect_failed_total: U64 = 0
+    connect_failed_total: Count = 0
     """Attempts that ended before that."""
-    disconnected_total: U64 = 0
+    disconnected_total: Count = 0
     """Established connections that ended otherwise than by our DISCONNECT."""
-    subscribed_total: U64 = 0
+    subscribed_total: Count = 0
     """Filters granted by the broker."""
-    subscribe_failed_total: U64 = 0
+    subscribe_failed_total: Count = 0
     """Filters refused by the broker."""
-    unsubscribed_total: U64 = 0
+    unsubscribed_total: Count = 0
     """Filters that the broker removed at the request of a client: UNSUBACK."""
-    unsubscribe_failed_total: U64 = 0
+    unsubscribe_failed_total: Count = 0
     """Filters that the broker refused to remove: UNSUBACK of MQTT 5 with an error."""
-    sent_total: U64 = 0
+    sent_total: Count = 0
     """Messages handed to the socket, each once."""
-    acked_total: U64 = 0
+    acked_total: Count = 0
     """Messages acknowledged: PUBACK, or PUBCOMP for QoS 2."""
-    rejected_total: U64 = 0
+    rejected_total: Count = 0
     """Messages of QoS 1 and 2 that the broker refused: PUBACK or PUBREC with an error."""
-    left_total: U64 = 0
+    left_total: Count = 0
     """Lives that ended as planned."""
-    stalled_total: U64 = 0
+    stalled_total: Count = 0
     """Times that a subscriber stalled."""
-    resent_total: U64 = 0
+    resent_total: Count = 0
     """Messages of QoS 1 and 2 sent again after a reconnect."""
-    abandoned_total: U64 = 0
+    abandoned_total: Count = 0
     """Messages of QoS 1 and 2 given up unacknowledged, with their session."""
-    unsent_dropped_total: U64 = 0
+    unsent_dropped_total: Count = 0
     """Messages of QoS 0 that were counted as sent, and dropped with their connection before the
     socket took them."""
-    skipped_total: U64 = 0
+    skipped_total: Count = 0
     """Messages that were due and not sent."""
-    receive_maximum_waits_total: U64 = 0
+    receive_maximum_waits_total: Count = 0
     """Times that the next message of a client waited for the Receive Maximum of the broker."""
-    requests_total: U64 = 0
+    requests_total: Count = 0
     """Messages sent that request an answer."""
-    answers_total: U64 = 0
+    answers_total: Count = 0
     """Answers to requests, which `sent_total` contains too."""
-    answers_dropped_total: U64 = 0
+    answers_dropped_total: Count = 0
     """Answers that were not sent: too many were waiting, or the broker did not accept them."""
-    answers_of_others_total: U64 = 0
+    answers_of_others_total: Count = 0
     """Answers received to requests of other clients."""
-    retained_total: U64 = 0
+    retained_total: Count = 0
     """Retained messages received, which are outside the ledger."""
-    retained_as_published_total: U64 = 0
+    retained_as_published_total: Count = 0
     """Messages received with the RETAIN flag of their publisher, which are in the ledger."""
-    expiry_reduced_total: U64 = 0
+    expiry_reduced_total: Count = 0
     """Messages received by clients that were offline, whose Message Expiry Interval the broker has
     reduced."""
-    server_keep_alives_total: U64 = 0
+    server_keep_alives_total: Count = 0
     """Connections in which the broker replaces the keep-alive of the client."""
-    foreign_total: U64 = 0
+    foreign_total: Count = 0
     """Messages received that no client of this run stamped."""
-    websocket_pings_total: U64 = 0
+    websocket_pings_total: Count = 0
     """Pings of WebSocket that were received, each answered with a pong."""
-    websocket_pongs_total: U64 = 0
+    websocket_pongs_total: Count = 0
     """Pongs of WebSocket that were received."""
-    packets_sent_total: U64 = 0
+    packets_sent_total: Count = 0
     """MQTT packets written."""
-    packets_received_total: U64 = 0
+    packets_received_total: Count = 0
     """MQTT packets read."""
-    bytes_sent_total: U64 = 0
+    bytes_sent_total: Count = 0
     """Bytes written to sockets, without those of TLS and of WebSocket's frames."""
-    bytes_received_total: U64 = 0
+    bytes_received_total: Count = 0
     """Bytes read from sockets, without those of TLS and of WebSocket's frames."""
 
 
 class FlowCounters(Value):
     """The ledger of one flow: messages from one population to another."""
 
-    expected_total: int = 0
+    expected_total: SignedCount = 0
     """Expected deliveries: messages sent, times the clients whose filters match."""
-    received_total: int = 0
+    received_total: SignedCount = 0
     """Deliveries seen, each message once for each receiver."""
-    duplicate_total: int = 0
+    duplicate_total: SignedCount = 0
     """Deliveries of a message that this receiver already had."""
-    copies_total: int = 0
+    copies_total: SignedCount = 0
     """Copies of a message for further subscriptions of one receiver, with other subscription
     identifiers."""
-    reordered_total: int = 0
+    reordered_total: SignedCount = 0
     """Deliveries after a later message of the same stream."""
-    stale_total: int = 0
+    stale_total: SignedCount = 0
     """Deliveries too far behind their stream to recognise duplicates."""
-    missing_total: int = 0
+    missing_total: SignedCount = 0
     """Places passed over in streams and not filled (yet): falls when they are."""
-    wills_expected_total: int = 0
+    wills_expected_total: SignedCount = 0
     """Expected deliveries of wills, which `expected_total` contains."""
-    wills_received_total: int = 0
+    wills_received_total: SignedCount = 0
     """Deliveries of wills received, which `received_total` contains."""
-    expired_total: int = 0
+    expired_total: SignedCount = 0
     """Messages with an expiry for clients that were offline, less those that arrived. They are not
     expected: the broker deletes a message whose expiry is over."""
-    expired_received_total: int = 0
+    expired_received_total: SignedCount = 0
     """Deliveries of messages whose expiry was over before their receiver returned, which
     `received_total` contains."""
 
@@ -128,14 +147,14 @@ class AnswerCounters(Value):
     """Answers to the requests of a population. The flow from the responding population contains
     them too."""
 
-    answers_expected_total: int = 0
+    answers_expected_total: SignedCount = 0
     """Expected answers: requests sent, times the responding clients that receive them, at least one
     for each request."""
-    answered_total: int = 0
+    answered_total: SignedCount = 0
     """Answers received, at most one for each request and responding client."""
-    answers_duplicate_total: int = 0
+    answers_duplicate_total: SignedCount = 0
     """Further answers to a request."""
-    answers_late_total: int = 0
+    answers_late_total: SignedCount = 0
     """Answers received in a later stage than their requests were sent in."""
 
 
@@ -256,11 +275,11 @@ class PopulationSnapshot(Value):
     """State at the end."""
     counters: Counters
     """Counts of the interval."""
-    outcomes: dict[Outcome, U64]
+    outcomes: dict[Outcome, Count]
     """Problems, by reason."""
     explanations: tuple[Explanation, ...] = ()
     """Texts of the broker beside problems."""
-    clients_by_deliveries: tuple[tuple[U64, U64], ...] = ()
+    clients_by_deliveries: Annotated[tuple[tuple[U64, U64], ...], Rule.IN_STAGE] = ()
     """Pairs of a number of deliveries and the number of clients that received it in a publish
     stage. Only the stage's last snapshot has pairs, for clients that expect the same messages."""
     connect_time: Histogram
@@ -286,9 +305,9 @@ class FlowSnapshot(Value):
 
     model_config = ConfigDict(validate_by_name=True, serialize_by_alias=True)
 
-    source: U64 = Field(alias="from")
+    source: Index = Field(alias="from")
     """Index of the publishing population."""
-    to: U64
+    to: Index
     """Index of the receiving population."""
     counters: FlowCounters
     """The ledger."""
@@ -303,13 +322,13 @@ class FlowSnapshot(Value):
 class TargetSnapshot(Value):
     """A target's interval."""
 
-    target: U64
+    target: Index
     """Index of the target."""
     connected: U64 = 0
     """Clients that it has accepted, at the end."""
-    connected_total: U64 = 0
+    connected_total: Count = 0
     """Connections that it accepted."""
-    connect_failed_total: U64 = 0
+    connect_failed_total: Count = 0
     """Attempts at it that ended before that."""
 
 

@@ -10,12 +10,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pubstorm.contract.histogram import Histogram, HistogramSum, bucket_upper_ns
+from pubstorm.contract.histogram import Histogram, bucket_upper_ns
 from pubstorm.contract.snapshot import Snapshot
+from pubstorm.contract.sums import RunSum
 from pubstorm.exports import FaultState, Item, Run, Samples
 
 Kind = Literal["counter", "gauge", "histogram"]
 Labels = tuple[tuple[str, str], ...]
+Series = tuple[str, Labels, float | Histogram]
+"""Name of a metric, labels, and the present value."""
 
 OF_POPULATION = {
     "connect_attempts_total": "TCP connections begun",
@@ -120,8 +123,9 @@ class Tally:
         self._forget()
 
     def _forget(self) -> None:
+        self._sums = RunSum()
         self._values: defaultdict[str, dict[Labels, float]] = defaultdict(dict)
-        self._sums: defaultdict[str, dict[Labels, HistogramSum]] = defaultdict(dict)
+        """The last values of monitors and faults, the memory of agents, and counts of events."""
         self._latest: dict[int, Snapshot] = {}
         self._stage: int | None = None
 
@@ -139,7 +143,9 @@ class Tally:
                 labels = (("run", run.name), ("fault", item.name))
                 self._values["pubstorm_fault_active"][labels] = float(item.is_active)
             else:
-                self._add("pubstorm_events_total", (("run", run.name), ("kind", item.kind)), 1)
+                labels = (("run", run.name), ("kind", item.kind))
+                events = self._values["pubstorm_events_total"]
+                events[labels] = events.get(labels, 0) + 1
 
     def end(self) -> None:
         """The run has ended: sums stay, and there is no stage and no client any more."""
@@ -149,25 +155,63 @@ class Tally:
     def families(self) -> list[Family]:
         """Returns all metrics that have a series."""
         with self._lock:
-            found = [
-                Family(name, kind, text, tuple(self._points(name)))
-                for name, (kind, text) in METRICS.items()
-            ]
-        return [family for family in found if family.points]
+            points: defaultdict[str, list[tuple[Labels, float | Histogram]]] = defaultdict(list)
+            for name, values in self._values.items():
+                points[name].extend(values.items())
+            for name, labels, value in () if self.run is None else self._series(self.run):
+                points[name].append((labels, value))
+        return [
+            Family(name, kind, text, tuple(points[name]))
+            for name, (kind, text) in METRICS.items()
+            if points[name]
+        ]
 
-    def _points(self, name: str) -> Iterator[tuple[Labels, float | Histogram]]:
-        yield from self._values[name].items()
-        yield from ((labels, each.value().from_zero()) for labels, each in self._sums[name].items())
-        run = self.run
-        if run is None:
-            return
-        if name in GAUGES:
-            field, present = GAUGES[name][0], self._present(run)
+    def _series(self, run: Run) -> Iterator[Series]:
+        """Yields the sums of the run and its present state."""
+        for stage in self._sums.stages:
+            for name, labels, value in self._of_stage(run, stage):
+                if isinstance(value, Histogram):
+                    if value.count or value.negative_total:
+                        yield name, labels, value.from_zero()
+                elif value or stage is not None:
+                    yield name, labels, value
+        for agent in self._sums.agents:
+            of_agent, part = (("run", run.name), ("agent", str(agent))), self._sums.agent([agent])
+            yield "pubstorm_agent_cpu_seconds_total", of_agent, part.cpu_ns / 1e9
+            yield "pubstorm_agent_busy_seconds_total", of_agent, part.busy_ns / 1e9
+            if part.lateness.count or part.lateness.negative_total:
+                yield "pubstorm_agent_lateness_seconds", of_agent, part.lateness.from_zero()
+        present = self._present(run)
+        for name, (field, _) in GAUGES.items():
             for place, _ in enumerate(run.plan.populations if present else ()):
-                value = sum(getattr(each.populations[place].gauges, field) for each in present)
-                yield _of_population(run, place), float(value)
-        elif name == "pubstorm_stage_active" and self._stage is not None:
-            yield (("run", run.name), ("stage", run.plan.stages[self._stage].name)), 1.0
+                state = sum(getattr(each.populations[place].gauges, field) for each in present)
+                yield name, _of_population(run, place), float(state)
+        if self._stage is not None:
+            of_run = (("run", run.name), ("stage", run.plan.stages[self._stage].name))
+            yield "pubstorm_stage_active", of_run, 1.0
+
+    def _of_stage(self, run: Run, stage: int | None) -> Iterator[Series]:
+        of_stage = (("stage", "" if stage is None else run.plan.stages[stage].name),)
+        for place, _ in enumerate(run.plan.populations):
+            population = self._sums.population([place], [stage])
+            labels = _of_population(run, place) + of_stage
+            for field in OF_POPULATION:
+                yield _name(field), labels, getattr(population.counters, field)
+            for reason, count in population.outcomes.items():
+                yield "pubstorm_problems_total", (*labels, ("reason", str(reason))), count
+            yield "pubstorm_connect_time_seconds", labels, population.connect_time
+            yield "pubstorm_subscribe_time_seconds", labels, population.subscribe_time
+            yield "pubstorm_unsubscribe_time_seconds", labels, population.unsubscribe_time
+            yield "pubstorm_ack_latency_seconds", labels, population.ack_intended
+            yield "pubstorm_round_trip_seconds", labels, population.round_trip
+        for flow in self._sums.flows([stage]).values():
+            publisher = run.plan.populations[flow.source].name
+            to = _of_population(run, flow.to, flow.source) + of_stage + (("publisher", publisher),)
+            for field in OF_FLOW:
+                yield _name(field), to, getattr(flow.counters, field)
+            yield "pubstorm_messages_missing", to, flow.counters.missing_total
+            yield "pubstorm_messages_expired", to, flow.counters.expired_total
+            yield "pubstorm_latency_seconds", to, flow.latency_intended
 
     def _present(self, run: Run) -> list[Snapshot]:
         newest_ns = max((each.to_ns for each in self._latest.values()), default=0)
@@ -179,32 +223,9 @@ class Tally:
         stage = snapshot.stage
         if stage is not None:
             self._stage = max(stage, self._stage or 0)
-        of_stage = (("stage", "" if stage is None else run.plan.stages[stage].name),)
-        for place, population in enumerate(snapshot.populations):
-            labels = _of_population(run, place) + of_stage
-            for field in OF_POPULATION:
-                self._add(_name(field), labels, getattr(population.counters, field))
-            for reason, count in population.outcomes.items():
-                self._add("pubstorm_problems_total", (*labels, ("reason", str(reason))), count)
-            self._sum("pubstorm_connect_time_seconds", labels, population.connect_time)
-            self._sum("pubstorm_subscribe_time_seconds", labels, population.subscribe_time)
-            self._sum("pubstorm_unsubscribe_time_seconds", labels, population.unsubscribe_time)
-            self._sum("pubstorm_ack_latency_seconds", labels, population.ack_intended)
-            self._sum("pubstorm_round_trip_seconds", labels, population.round_trip)
-        for flow in snapshot.flows:
-            publisher = run.plan.populations[flow.source].name
-            to = _of_population(run, flow.to, flow.source) + of_stage + (("publisher", publisher),)
-            for field in OF_FLOW:
-                self._add(_name(field), to, getattr(flow.counters, field))
-            self._add("pubstorm_messages_missing", to, flow.counters.missing_total)
-            self._add("pubstorm_messages_expired", to, flow.counters.expired_total)
-            self._sum("pubstorm_latency_seconds", to, flow.latency_intended)
+        self._sums.take(snapshot)
         agent = (("run", run.name), ("agent", str(snapshot.agent)))
-        load = snapshot.engine
-        self._add("pubstorm_agent_cpu_seconds_total", agent, load.cpu_ns / 1e9)
-        self._add("pubstorm_agent_busy_seconds_total", agent, load.busy_ns / 1e9)
-        self._values["pubstorm_agent_resident_memory_bytes"][agent] = load.rss_bytes
-        self._sum("pubstorm_agent_lateness_seconds", agent, load.lateness)
+        self._values["pubstorm_agent_resident_memory_bytes"][agent] = snapshot.engine.rss_bytes
 
     def _samples(self, run: Run, item: Samples) -> None:
         own = {name for each in run.plan.populations for name in (each.name, each.whole)}
@@ -213,15 +234,6 @@ class Tally:
                 continue
             labels = (("run", run.name), ("source", each.source), ("metric", each.metric))
             self._values["pubstorm_monitor"][labels] = each.value
-
-    def _add(self, name: str, labels: Labels, value: float) -> None:
-        values = self._values[name]
-        if value or labels in values or ("stage", "") not in labels:
-            values[labels] = values.get(labels, 0) + value
-
-    def _sum(self, name: str, labels: Labels, histogram: Histogram) -> None:
-        if histogram.count or histogram.negative_total:
-            self._sums[name].setdefault(labels, HistogramSum()).add(histogram)
 
 
 def _of_population(run: Run, place: int, publisher: int | None = None) -> Labels:

@@ -1,4 +1,4 @@
-"""Turns the totals and the run log of a run into its measurements: sums by population, flow and
+"""Turns the sums and the run log of a run into its measurements: sums by population, flow and
 stage, rates over the steady windows, and the generator's own figures."""
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from pubstorm.contract.attachment import target_of
 from pubstorm.contract.changes import ActiveClients
 from pubstorm.contract.commands import Hello
 from pubstorm.contract.flows import ClosedPace, OpenPace
-from pubstorm.contract.histogram import HistogramSum
+from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.plan import HoldAction, Plan, Population, PublishAction
 from pubstorm.contract.protocol import Zmtp
-from pubstorm.contract.snapshot import AnswerCounters, Counters, FlowCounters
+from pubstorm.contract.snapshot import Counters, FlowSnapshot, PopulationSnapshot
+from pubstorm.contract.sums import Pair, RunSum
 from pubstorm.fleet.assignment import Assignment, Program
 from pubstorm.measure import client_loss, group_shares
 from pubstorm.measure.clocks import clock_bound_us, clock_result
+from pubstorm.measure.ledger import Ledger, lost_wills, together
 from pubstorm.measure.run_log import AgentFailure, RunLog, StageSpan
-from pubstorm.measure.series import Gauge, Interval, PopulationInterval, busy_share, rate_per_s
-from pubstorm.measure.totals import (
-    AgentTotals,
-    FlowTotals,
-    PopulationTotals,
-    StageTotals,
-    Totals,
-    lost_wills,
-    will_latency,
+from pubstorm.measure.series import (
+    Gauge,
+    Interval,
+    PopulationInterval,
+    TimeSeries,
+    busy_share,
+    rate_per_s,
 )
 from pubstorm.measure.tracks import Span
 from pubstorm.result import (
@@ -64,7 +64,8 @@ class Assembly:
     plan: Plan
     hellos: Sequence[Hello]
     run_log: RunLog
-    totals: Totals
+    sums: RunSum
+    series: TimeSeries
     limits: ValidityLimits
     on: str = "local"
     """Place of the agents, as in `fleet.on`."""
@@ -83,7 +84,7 @@ class Assembly:
         """Quality of each agent's clock; None if the agent's host has the reference clock."""
         stamping = {span.index for span in self._spans_of(PublishAction)}
         intervals: dict[int, list[Interval]] = {}
-        for interval in self.totals.series.intervals():
+        for interval in self.series.intervals():
             intervals.setdefault(interval.agent, []).append(interval)
         return {
             agent: clock_result(hello, intervals.get(agent, []), stamping)
@@ -99,8 +100,9 @@ class Assembly:
         return clock_bound_us([*self.clocks.values(), *again])
 
     @cached_property
-    def _undelivered(self) -> Undelivered:
-        return Undelivered(self.plan, self.run_log, self.totals)
+    def ledger(self) -> Ledger:
+        """The sums, with the deliveries that the run log excludes from loss."""
+        return Ledger(self.sums, self.plan, self.run_log)
 
     @property
     def agents_of_load(self) -> int:
@@ -117,8 +119,7 @@ class Assembly:
 
     def flows(self) -> tuple[FlowResult, ...]:
         """Returns the ledger of each flow with expected or received deliveries."""
-        flows = sorted(self.totals.whole().flows.items())
-        return tuple(self._flow(source, to, totals) for (source, to), totals in flows)
+        return tuple(self._flow(pair, flow) for pair, flow in self.ledger.flows().items())
 
     def stages(self) -> tuple[StageResult, ...]:
         """Each stage as it was played."""
@@ -137,12 +138,12 @@ class Assembly:
 
     def fleet(self) -> FleetResult:
         """The generator's own figures."""
-        publish = StageTotals()
-        for span in self._spans_of(PublishAction):
-            publish.add(self.totals.stage(span.index))
-        load = [i for i in self._load() if i.agent not in self.assignment.publishers]
-        agents = self.totals.agents.values()
-        hellos = (h for a, h in enumerate(self.hellos) if a not in self.assignment.publishers)
+        sums, publishers = self.sums, self.assignment.publishers
+        stages = [span.index for span in self._spans_of(PublishAction)]
+        publish = sums.agent([agent for agent in sums.agents if agent not in publishers], stages)
+        load = [i for i in self._load() if i.agent not in publishers]
+        agents = [sums.agent([agent]) for agent in sums.agents]
+        hellos = (h for a, h in enumerate(self.hellos) if a not in publishers)
         busy = [i for i in load if busy_share([i]) > self.limits.busy]
         allowed_ns = round(1000 * self.limits.lateness_p99_us)
         return FleetResult(
@@ -150,14 +151,14 @@ class Assembly:
             failures=tuple(map(self._failure, self.run_log.failures)),
             agents=tuple(self._agent(hello, load) for hello in hellos),
             clock_bound_us=self.clock_bound_us,
-            lateness_us=Latency.of(publish.lateness.value()),
-            blocked_us=Latency.of(publish.blocked.value()),
+            lateness_us=Latency.of(publish.lateness),
+            blocked_us=Latency.of(publish.blocked),
             load_intervals_total=len(load),
             busy_intervals_total=len(busy),
             starved_intervals_total=sum(interval.starved for interval in load),
             busy_starved_total=sum(interval.starved for interval in busy),
-            late_total=publish.lateness.value().count_above(allowed_ns),
-            late_starved_total=publish.lateness_starved.value().count_above(allowed_ns),
+            late_total=publish.lateness.count_above(allowed_ns),
+            late_starved_total=publish.lateness_starved.count_above(allowed_ns),
             ledger_pairs=sum(agent.ledger_pairs_max for agent in agents),
             unfollowed_total=sum(agent.unfollowed_total for agent in agents),
         )
@@ -174,8 +175,7 @@ class Assembly:
 
     def _publisher(self, program: Program, load: Sequence[Interval]) -> PublisherResult:
         population = self.plan.populations[program.population]
-        hello, totals = self.hellos[program.agent], self.totals.agents.get(program.agent)
-        totals = totals or AgentTotals()
+        hello, part = self.hellos[program.agent], self.sums.agent([program.agent])
         options = population.zmtp or Zmtp(high_water_mark=0)
         pace = population.publications[0].pace
         kind = population.player
@@ -192,9 +192,9 @@ class Assembly:
             io_threads=options.io_threads,
             security=options.security,
             burst=pace.burst if isinstance(pace, OpenPace) else 1,
-            sent_total=totals.messages["sent_total"],
-            skipped_total=totals.messages["skipped_total"],
-            lateness_us=self._time(totals.lateness),
+            sent_total=part.sent_total,
+            skipped_total=part.skipped_total,
+            lateness_us=self._time(part.lateness),
             busy_share=round(busy_share(load), 4),
             ending=self.run_log.endings.get(program.agent, "unknown"),
             clock=self.clocks.get(program.agent),
@@ -206,25 +206,23 @@ class Assembly:
 
     def _populations(self, members: Mapping[str, Sequence[int]]) -> dict[str, PopulationResult]:
         """Returns the results of groups of populations, by the names of the groups."""
-        whole, stages = self.totals.whole(), self.stages()
+        stages = self.stages()
         return {
-            name: self._population(indices, whole, _mean_rates(name, stages))
+            name: self._population(indices, _mean_rates(name, stages))
             for name, indices in members.items()
         }
 
-    def _population(
-        self, indices: Sequence[int], whole: StageTotals, rates: Rates
-    ) -> PopulationResult:
-        plans, totals = self._plans(indices), whole.together(indices)
-        own = {pair: flow for pair, flow in sorted(whole.flows.items()) if pair[1] in indices}
-        into = list(own.values())
-        acks = _acknowledgements(totals)
+    def _population(self, indices: Sequence[int], rates: Rates) -> PopulationResult:
+        plans, sums = self._plans(indices), self.ledger.population(indices)
+        own = self.ledger.into(indices)
+        into = together(own.values())
+        acks = _acknowledgements(sums)
         publishing = self._spans_of(PublishAction)
-        played = [self.totals.stage(span.index) for span in publishing]
+        played = [span.index for span in publishing]
         return PopulationResult(
-            **totals.counters,
-            **_ledger(into),
-            **_answers(totals),
+            **dict(sums.counters),
+            **dict(into.counters),
+            **dict(sums.answers),
             clients=sum(plan.clients for plan in plans),
             version=plans[0].protocol.name,
             player=plans[0].player,
@@ -235,53 +233,52 @@ class Assembly:
             closed_loop=any(map(_is_closed_loop, plans)),
             closed_loop_window=_closed_loop_window(plans),
             lives=any(plan.lifetime is not None for plan in plans),
-            connected_max=self.totals.series.peak(indices, "connected"),
-            ready_max=self.totals.series.peak(indices, "ready"),
-            reached_max=self.totals.series.peak(indices, "ready", "offline"),
-            offline_max=self.totals.series.peak(indices, "offline"),
-            in_flight_max=self.totals.series.peak(indices, "in_flight"),
+            connected_max=self.series.peak(indices, "connected"),
+            ready_max=self.series.peak(indices, "ready"),
+            reached_max=self.series.peak(indices, "ready", "offline"),
+            offline_max=self.series.peak(indices, "offline"),
+            in_flight_max=self.series.peak(indices, "in_flight"),
             in_flight=self._at_ends(publishing[-1:], indices, "in_flight"),
             backlog=self._at_ends(publishing[-1:], indices, "backlog"),
             stalled=self._at_ends(publishing, indices, "stalled"),
-            lost_total=sum(self._undelivered.lost(pair, flow) for pair, flow in own.items()),
-            to_come_total=self._undelivered.in_flight(own),
-            unanswered_total=self._undelivered.unanswered(indices, totals),
-            outcomes=dict(totals.outcomes),
-            explanations=totals.explanations.value(),
-            client_loss=client_loss.of_stages(self.plan, played, indices),
-            group_share=group_shares.of_stages(self.plan, played, indices),
+            lost_total=self.ledger.lost(own),
+            to_come_total=self.ledger.in_flight(own),
+            unanswered_total=self.ledger.unanswered(indices),
+            outcomes=sums.outcomes,
+            explanations=sums.explanations,
+            client_loss=client_loss.of_stages(self.plan, self.ledger, played, indices),
+            group_share=group_shares.of_stages(self.plan, self.ledger, played, indices),
             rates=rates,
             latency_us=_delivery(into).latency_us(self.clock_bound_us, self.percentiles),
             ack_latency_us=acks.latency_us(shares=self.percentiles),
-            wills_lost_total=lost_wills(into),
-            will_latency_us=Latency.of(will_latency(into), shares=self.percentiles),
-            connect_time_us=self._time(totals.connect_time),
-            receive_maximum_wait_us=self._time(totals.receive_maximum_wait),
-            subscribe_time_us=self._time(totals.subscribe_time),
-            unsubscribe_time_us=self._time(totals.unsubscribe_time),
-            round_trip_us=self._time(totals.round_trip),
+            wills_lost_total=lost_wills(own.values()),
+            will_latency_us=self._time(into.will_latency),
+            connect_time_us=self._time(sums.connect_time),
+            receive_maximum_wait_us=self._time(sums.receive_maximum_wait),
+            subscribe_time_us=self._time(sums.subscribe_time),
+            unsubscribe_time_us=self._time(sums.unsubscribe_time),
+            round_trip_us=self._time(sums.round_trip),
             ack_histogram_ns=acks,
         )
 
-    def _time(self, sums: HistogramSum) -> Latency:
-        return Latency.of(sums.value(), shares=self.percentiles)
+    def _time(self, histogram: Histogram) -> Latency:
+        return Latency.of(histogram, shares=self.percentiles)
 
-    def _delivery_qos(self, flows: Mapping[tuple[int, int], FlowTotals]) -> tuple[int, ...]:
+    def _delivery_qos(self, flows: Mapping[Pair, FlowSnapshot]) -> tuple[int, ...]:
         """Returns the levels of QoS of flows with deliveries."""
-        came = [pair for pair, flow in flows.items() if flow.counters["received_total"]]
+        came = [pair for pair, flow in flows.items() if flow.counters.received_total]
         return tuple(sorted({level for pair in came for level in flow_levels(*self._plans(pair))}))
 
-    def _flow(self, source: int, to: int, totals: FlowTotals) -> FlowResult:
-        histograms = _delivery([totals])
+    def _flow(self, pair: Pair, flow: FlowSnapshot) -> FlowResult:
+        publisher, receiver = self._plans(pair)
+        histograms, counters = _delivery(flow), flow.counters
         return FlowResult(
-            **totals.counters,
-            source=self.plan.populations[source].name,
-            to=self.plan.populations[to].name,
-            lost_total=self._undelivered.lost((source, to), totals),
-            in_flight_total=self._undelivered.in_flight([(source, to)]),
-            surplus_total=max(
-                totals.counters["received_total"] - totals.counters["expected_total"], 0
-            ),
+            **dict(counters),
+            source=publisher.name,
+            to=receiver.name,
+            lost_total=self.ledger.lost([pair]),
+            in_flight_total=self.ledger.in_flight([pair]),
+            surplus_total=max(counters.received_total - counters.expected_total, 0),
             latency_us=histograms.latency_us(self.clock_bound_us),
             histogram_ns=histograms,
         )
@@ -295,8 +292,10 @@ class Assembly:
             spans_ns.setdefault(interval.agent, 0)
             spans_ns[interval.agent] += interval.to_ns - interval.from_ns
         duration_s = (span.to_ns - span.from_ns) / SECOND_NS
-        before, after = map(self.totals.series.connected_at, (span.from_ns, span.to_ns))
-        accepted = self.totals.stage(span.index).sum_of("connected_total")
+        before, after = map(self.series.connected_at, (span.from_ns, span.to_ns))
+        everybody = range(len(self.plan.populations))
+        clients = (self.sums.population([index], [span.index]).counters for index in everybody)
+        accepted = sum(each.connected_total for each in clients)
         kind = stage.action.kind
         arrived_s, arrivals = self._arrivals(span) if kind == "publish" else (0.0, 0)
         return StageResult(
@@ -323,7 +322,7 @@ class Assembly:
             },
             flows=tuple(
                 self._stage_flow(span.index, pair, flow)
-                for pair, flow in sorted(self.totals.stage(span.index).flows.items())
+                for pair, flow in self.ledger.flows([span.index]).items()
             ),
             excluded=tuple(
                 self.plan.populations[index].name
@@ -336,22 +335,22 @@ class Assembly:
         Agents know it as well as the end of an interval."""
         came = [
             interval
-            for interval in self.totals.series.intervals(span.index)
+            for interval in self.series.intervals(span.index)
             if any(p.received for p in interval.populations)
         ]
         last_ns = max((interval.to_ns for interval in came), default=span.from_ns)
         received = sum(each.received for interval in came for each in interval.populations)
         return max(last_ns - span.from_ns, 0) / SECOND_NS, received
 
-    def _stage_flow(self, stage: int, pair: tuple[int, int], totals: FlowTotals) -> StageFlow:
+    def _stage_flow(self, stage: int, pair: Pair, flow: FlowSnapshot) -> StageFlow:
         publisher, receiver = self._plans(pair)
         return StageFlow(
-            **totals.counters,
+            **dict(flow.counters),
             source=publisher.name,
             to=receiver.name,
             qos=flow_levels(publisher, receiver),
-            lost_total=self._undelivered.lost(pair, totals, stage),
-            in_flight_total=self._undelivered.in_flight([pair], stage),
+            lost_total=self.ledger.lost([pair], [stage]),
+            in_flight_total=self.ledger.in_flight([pair], [stage]),
         )
 
     def _plans(self, indices: Sequence[int]) -> list[Population]:
@@ -373,26 +372,25 @@ class Assembly:
     def _stage_population(
         self, span: StageSpan, indices: Sequence[int], steady: Sequence[Interval]
     ) -> StagePopulation:
-        totals = self.totals.stage(span.index)
-        publishing = totals.together(indices)
-        pairs = {pair: flow for pair, flow in totals.flows.items() if pair[1] in indices}
-        into, lost = list(pairs.values()), self._undelivered.lost
+        stage = [span.index]
+        sums, own = self.ledger.population(indices, stage), self.ledger.into(indices, stage)
+        into = together(own.values())
         kept = Counters.model_fields.keys() & StagePopulation.model_fields.keys()
         return StagePopulation(
-            **{name: publishing.counters[name] for name in kept},
-            **_ledger(into),
-            **_answers(publishing),
-            lost_total=sum(lost(pair, flow, span.index) for pair, flow in pairs.items()),
-            unanswered_total=self._undelivered.unanswered(indices, publishing, span.index),
-            client_loss=client_loss.of_stages(self.plan, [totals], indices),
-            group_share=group_shares.of_stages(self.plan, [totals], indices),
+            **{name: count for name, count in sums.counters if name in kept},
+            **dict(into.counters),
+            **dict(sums.answers),
+            lost_total=self.ledger.lost(own, stage),
+            unanswered_total=self.ledger.unanswered(indices, stage),
+            client_loss=client_loss.of_stages(self.plan, self.ledger, stage, indices),
+            group_share=group_shares.of_stages(self.plan, self.ledger, stage, indices),
             latency_us=_delivery(into).latency_us(self.clock_bound_us, self.percentiles),
-            ack_latency_us=_acknowledgements(publishing).latency_us(shares=self.percentiles),
-            subscribe_time_us=self._time(publishing.subscribe_time),
-            unsubscribe_time_us=self._time(publishing.unsubscribe_time),
-            round_trip_us=self._time(publishing.round_trip),
-            wills_lost_total=lost_wills(into),
-            will_latency_us=Latency.of(will_latency(into), shares=self.percentiles),
+            ack_latency_us=_acknowledgements(sums).latency_us(shares=self.percentiles),
+            subscribe_time_us=self._time(sums.subscribe_time),
+            unsubscribe_time_us=self._time(sums.unsubscribe_time),
+            round_trip_us=self._time(sums.round_trip),
+            wills_lost_total=lost_wills(own.values()),
+            will_latency_us=self._time(into.will_latency),
             sent_per_s=rate_per_s(steady, indices, "sent"),
             acked_per_s=rate_per_s(steady, indices, "acked"),
             received_per_s=rate_per_s(steady, indices, "received"),
@@ -402,27 +400,24 @@ class Assembly:
 
     def _receivers(self, span: StageSpan) -> set[int]:
         """Populations that received deliveries in a stage, or should have."""
-        flows = self.totals.stage(span.index).flows.items()
         return {
             to
-            for (_, to), flow in flows
-            if flow.counters["received_total"] or flow.counters["expected_total"]
+            for (_, to), flow in self.ledger.flows([span.index]).items()
+            if flow.counters.received_total or flow.counters.expected_total
         }
 
     def _agent(self, hello: Hello, load: Iterable[Interval]) -> AgentResult:
-        totals = self.totals.agents.get(hello.agent, AgentTotals())
-        delay_ns = totals.run_delay_ns
+        part = self.sums.agent([hello.agent])
+        delay_ns = part.run_delay_ns
         return AgentResult(
             agent=hello.agent,
             version=hello.version,
             pid=hello.pid,
             descriptors=hello.descriptors,
             clients=sum(hello.clients),
-            snapshots=totals.snapshots,
-            **totals.messages,
-            cpu_s=round(totals.cpu_ns / SECOND_NS, 3),
+            **{name: value for name, value in part if name in AgentResult.model_fields},
+            cpu_s=round(part.cpu_ns / SECOND_NS, 3),
             run_delay_s=None if delay_ns is None else round(delay_ns / SECOND_NS, 3),
-            rss_max_bytes=totals.rss_max_bytes,
             busy_share=round(busy_share([i for i in load if i.agent == hello.agent]), 4),
             ending=self.run_log.endings.get(hello.agent, "unknown"),
             clock=self.clocks.get(hello.agent),
@@ -443,8 +438,8 @@ class Assembly:
 
     def _at_ends(self, spans: Sequence[StageSpan], indices: Sequence[int], gauge: Gauge) -> int:
         """The sum of a gauge at the ends of stages."""
-        totals = self.totals
-        return sum(totals.series.at_end(span.index, span.to_ns, indices, gauge) for span in spans)
+        series = self.series
+        return sum(series.at_end(span.index, span.to_ns, indices, gauge) for span in spans)
 
     def _span(self, name: str, from_ns: int, to_ns: int) -> Span:
         started_ns = self.run_log.started_ns
@@ -470,45 +465,13 @@ class Assembly:
         or all that began in it if none lies wholly in it."""
         if span.load_until_ns == span.from_ns:
             return []
-        inside = self.totals.series.inside(span.index, span.from_ns, span.load_until_ns)
+        inside = self.series.inside(span.index, span.from_ns, span.load_until_ns)
         agents = {interval.agent for interval in inside}
         return inside + [
             interval
-            for interval in self.totals.series.intervals(span.index)
+            for interval in self.series.intervals(span.index)
             if interval.agent not in agents and interval.from_ns < span.load_until_ns
         ]
-
-
-class Undelivered:
-    """Splits expected deliveries that did not come, by flow. They are lost, or in flight when the
-    run was cut short before the drain of a publish stage was over."""
-
-    def __init__(self, plan: Plan, run_log: RunLog, totals: Totals) -> None:
-        self._totals = totals
-        self._cut_stage = _cut_stage(plan, run_log)
-
-    def in_flight(self, pairs: Iterable[tuple[int, int]], stage: int | None = None) -> int:
-        """Deliveries of some flows that were in flight when the run was cut short. Messages that a
-        receiver had passed over are lost. `stage` restricts the count to one stage."""
-        if self._cut_stage is None or stage not in {None, self._cut_stage}:
-            return 0
-        flows = self._totals.stage(self._cut_stage).flows
-        cut = (flows[pair] for pair in pairs if pair in flows)
-        return sum(max(_open(flow) - max(flow.counters["missing_total"], 0), 0) for flow in cut)
-
-    def lost(self, pair: tuple[int, int], flow: FlowTotals, stage: int | None = None) -> int:
-        """Deliveries of a flow that were lost; `flow` has its sums of the run, or of `stage`."""
-        return max(_open(flow) - self.in_flight([pair], stage), 0)
-
-    def unanswered(
-        self, indices: Iterable[int], totals: PopulationTotals, stage: int | None = None
-    ) -> int:
-        """Returns the answers to populations that did not come, without those that were in flight
-        when the run was cut short; `totals` has the sums of the run, or of `stage`."""
-        if self._cut_stage is None or stage not in {None, self._cut_stage}:
-            return totals.unanswered
-        in_flight = self._totals.stage(self._cut_stage).together(indices).unanswered
-        return max(totals.unanswered - in_flight, 0)
 
 
 def flow_levels(publisher: Population, receiver: Population) -> tuple[int, ...]:
@@ -530,27 +493,12 @@ def _rate(count: int, duration_s: float) -> float:
     return round(max(count, 0) / duration_s, 2) if duration_s else 0.0
 
 
-def _ledger(flows: Sequence[FlowTotals]) -> dict[str, int]:
-    """Returns the counters of some flows together, by name."""
-    names = FlowCounters.model_fields
-    return {name: sum(flow.counters[name] for flow in flows) for name in names}
+def _delivery(flow: FlowSnapshot) -> HistogramPair:
+    return HistogramPair(intended=flow.latency_intended, actual=flow.latency_actual)
 
 
-def _answers(totals: PopulationTotals) -> dict[str, int]:
-    """Returns the counters of answers to populations, by name."""
-    return {name: totals.answers[name] for name in AnswerCounters.model_fields}
-
-
-def _delivery(flows: Iterable[FlowTotals]) -> HistogramPair:
-    intended, actual = HistogramSum(), HistogramSum()
-    for flow in flows:
-        intended.add(flow.latency_intended.value())
-        actual.add(flow.latency_actual.value())
-    return HistogramPair(intended=intended.value(), actual=actual.value())
-
-
-def _acknowledgements(totals: PopulationTotals) -> HistogramPair:
-    return HistogramPair(intended=totals.ack_intended.value(), actual=totals.ack_actual.value())
+def _acknowledgements(population: PopulationSnapshot) -> HistogramPair:
+    return HistogramPair(intended=population.ack_intended, actual=population.ack_actual)
 
 
 def _is_closed_loop(population: Population) -> bool:
@@ -584,15 +532,3 @@ def _mean_rates(name: str, stages: Iterable[StageResult]) -> Rates:
             for name in Rates.model_fields
         }
     )
-
-
-def _cut_stage(plan: Plan, run_log: RunLog) -> int | None:
-    """The publish stage in which the run was cut short."""
-    if not run_log.ended_early or not run_log.spans:
-        return None
-    last = run_log.spans[-1].index
-    return last if isinstance(plan.stages[last].action, PublishAction) else None
-
-
-def _open(flow: FlowTotals) -> int:
-    return max(flow.counters["expected_total"] - flow.counters["received_total"], 0)

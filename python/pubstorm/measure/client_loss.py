@@ -8,29 +8,28 @@ from itertools import product
 
 from pubstorm.contract.plan import Plan
 from pubstorm.measure.group_shares import is_one_group, quantile
-from pubstorm.measure.totals import StageTotals
+from pubstorm.measure.ledger import Ledger
 from pubstorm.result import ClientLoss
 
 
-def of_stages(plan: Plan, stages: Iterable[StageTotals], populations: Iterable[int]) -> ClientLoss:
+def of_stages(
+    plan: Plan, ledger: Ledger, stages: Iterable[int], populations: Iterable[int]
+) -> ClientLoss:
     """Returns the losses of the clients of populations in publish stages. Shared groups are left
     out: their members expect no message of their own."""
     alike = [p for p in populations if not is_one_group(plan.populations[p])]
     losses = Counter[float]()
-    for totals, population in product(stages, alike):
-        losses.update(client_losses(totals, population))
+    for stage, population in product(stages, alike):
+        losses.update(client_losses(ledger, stage, population))
     return summed_up(losses)
 
 
-def client_losses(totals: StageTotals, population: int) -> Counter[float]:
+def client_losses(ledger: Ledger, stage: int, population: int) -> Counter[float]:
     """Returns the clients of a population by their loss in a publish stage, as a share of the
     deliveries that were expected for each. Returns nothing if the clients are not alike."""
-    clients = totals.population(population).clients_by_deliveries
-    expected = sum(
-        flow.counters["expected_total"]
-        for (_, to), flow in totals.flows.items()
-        if to == population
-    )
+    clients = Counter(dict(ledger.population([population], [stage]).clients_by_deliveries))
+    flows = ledger.into([population], [stage]).values()
+    expected = sum(flow.counters.expected_total for flow in flows)
     if not clients or expected <= 0 or expected % clients.total():
         return Counter()
     each = expected // clients.total()

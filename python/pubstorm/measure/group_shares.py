@@ -8,7 +8,7 @@ from itertools import product
 from math import fsum
 
 from pubstorm.contract.plan import Plan, Population
-from pubstorm.measure.totals import StageTotals
+from pubstorm.measure.ledger import Ledger
 from pubstorm.result import GroupShare
 
 
@@ -26,19 +26,21 @@ def joins_groups(plan: Plan, population: int, others: Iterable[int]) -> bool:
     return filters <= theirs and all(text.startswith("$share/") for text in filters)
 
 
-def of_stages(plan: Plan, stages: Iterable[StageTotals], populations: Iterable[int]) -> GroupShare:
+def of_stages(
+    plan: Plan, ledger: Ledger, stages: Iterable[int], populations: Iterable[int]
+) -> GroupShare:
     """Returns the shares of the members among the clients of populations in publish stages."""
     grouped = [p for p in populations if is_one_group(plan.populations[p])]
     shares = Counter[float]()
-    for totals, population in product(stages, grouped):
-        shares.update(member_shares(totals, population))
+    for stage, population in product(stages, grouped):
+        shares.update(member_shares(ledger, stage, population))
     return summed_up(shares)
 
 
-def member_shares(totals: StageTotals, population: int) -> Counter[float]:
+def member_shares(ledger: Ledger, stage: int, population: int) -> Counter[float]:
     """Returns the members of a group by their deliveries in a publish stage, as multiples of the
     mean. Returns nothing if the agents did not count them, or nothing was delivered."""
-    members = totals.population(population).clients_by_deliveries
+    members = Counter(dict(ledger.population([population], [stage]).clients_by_deliveries))
     delivered = sum(deliveries * number for deliveries, number in members.items())
     if not delivered:
         return Counter()

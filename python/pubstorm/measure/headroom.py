@@ -31,7 +31,7 @@ def headroom_of(assembly: Assembly, environment: Environment) -> tuple[Headroom 
     if any(population.zmtp is not None for population in assembly.plan.populations):
         return None, "the calibration was made with MQTT and says nothing of ZeroMQ's headroom"
     clients = [sum(hello.clients) for hello in assembly.hellos]
-    intervals = assembly.totals.series.intervals()
+    intervals = assembly.series.intervals()
     return shares_of_ceilings(assembly.plan, intervals, clients, calibration), ""
 
 

@@ -1,4 +1,4 @@
-"""Records one run while it is played: the totals of its agents, its samples and its log. Everything
+"""Records one run while it is played: the sums of its agents, its samples and its log. Everything
 is stored at once, so that a run whose controller is killed can still be evaluated."""
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from pubstorm.contract.plan import Plan
+from pubstorm.contract.sums import RunSum
 from pubstorm.exports import Exports, Samples
 from pubstorm.fleet import SnapshotReceived
 from pubstorm.fleet.assignment import Assignment
@@ -20,7 +21,7 @@ from pubstorm.measure.run_log import (
     StoredChange,
     StoredFault,
 )
-from pubstorm.measure.totals import Totals
+from pubstorm.measure.series import TimeSeries
 from pubstorm.metrics.populations import POPULATIONS
 from pubstorm.result.samples import Sample, Track, Tracks
 
@@ -68,7 +69,8 @@ class Recorder:
         exports: Exports | None = None,
     ) -> None:
         self.run_log = run_log
-        self.totals = Totals(publishers=frozenset(assignment.publishers))
+        self.sums = RunSum()
+        self.series = TimeSeries(frozenset(assignment.publishers))
         self.tracks: Tracks = {}
         """Samples that the result sums up, by source and metric."""
         self._sampler = LoadSampler(plan, assignment, run_log.started_ns)
@@ -83,7 +85,8 @@ class Recorder:
         self._store.append_snapshot(received.line)
         self._exports.take(snapshot)
         self._exports.follow(self.run_log.events, self._faults())
-        self.totals.add_snapshot(snapshot, early=early)
+        self.sums.take(snapshot, early=early)
+        self.series.add_snapshot(snapshot)
         self._add_load(self._sampler.take(snapshot))
 
     def _faults(self) -> Iterable[tuple[str, bool]]:
@@ -119,7 +122,7 @@ class Recorder:
         replacement reports."""
         self.run_log.failures.append(failure)
         self.note("failure", failure.text, failure.at_ns)
-        self.totals.series.fail(failure.agent, failure.at_ns, stage)
+        self.series.fail(failure.agent, failure.at_ns, stage)
         self._sampler.fail(failure.agent, failure.at_ns)
 
     def finish(self) -> None:

@@ -29,7 +29,7 @@ class RunContext:
     @cached_property
     def progress(self) -> Progress:
         """The state of the run, for barriers."""
-        return Progress(self.plan, self.assignment, self.recorder.totals, self.clock)
+        return Progress(self.plan, self.assignment, self.recorder.sums, self.clock)
 
     @cached_property
     def active(self) -> ActiveClients:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -15,6 +14,7 @@ from pydantic import ValidationError
 
 from pubstorm.contract.plan import Plan, PublishAction
 from pubstorm.contract.snapshot import Snapshot
+from pubstorm.contract.sums import RunSum
 from pubstorm.errors import StoredRunError
 from pubstorm.fleet.assignment import Assignment
 from pubstorm.measure.assemble import Assembly, limits_of
@@ -29,7 +29,7 @@ from pubstorm.measure.run_log import (
     StoredChange,
     StoredFault,
 )
-from pubstorm.measure.totals import Totals
+from pubstorm.measure.series import TimeSeries
 from pubstorm.metrics.expressions import percentiles_in
 from pubstorm.play.directory import PLAN_FILE, START_FILE, RunDirectory, stored_scenario
 from pubstorm.play.display import Live
@@ -62,7 +62,8 @@ class Kept:
         self.plan = _read(path / PLAN_FILE, Plan)
         self.scenario = kept_scenario(path, self.start)
         publishers = Assignment.among(self.plan, len(self.start.hellos)).publishers
-        self._totals = Totals(frozenset(publishers))
+        self._sums = RunSum()
+        self._series = TimeSeries(frozenset(publishers))
         self._reaches: dict[int, _Reach] = {}
         self._events: list[Event] = []
         self._changes: list[AppliedChange] = []
@@ -71,7 +72,8 @@ class Kept:
 
     def add(self, snapshot: Snapshot) -> None:
         """Adds a snapshot."""
-        self._totals.add_snapshot(snapshot)
+        self._sums.take(snapshot)
+        self._series.add_snapshot(snapshot)
         if snapshot.stage is None:
             return
         reach = self._reaches.setdefault(snapshot.stage, _Reach(snapshot.from_ns, snapshot.to_ns))
@@ -117,11 +119,15 @@ class Kept:
     def output(self, run_log: RunLog, tracks: Tracks) -> RunOutput:
         """Returns everything that the run has brought so far. Changes the log: nothing counts as
         lost in a stage that is not settled."""
+        if run_log.spans and not run_log.spans[-1].settled:
+            receivers = (n for n, each in enumerate(self.plan.populations) if each.subscriptions)
+            run_log.exclude_from_loss(run_log.spans[-1].index, receivers)
         assembly = Assembly(
             plan=self.plan,
             hellos=self.start.hellos,
             run_log=run_log,
-            totals=self._without_loss_at_the_end(run_log),
+            sums=self._sums,
+            series=self._series,
             limits=limits_of(self.scenario),
             on=self.start.on,
             hosts=self.start.hosts,
@@ -150,22 +156,6 @@ class Kept:
             ended=began + took,
             environment=self.start.environment,
         )
-
-    def _without_loss_at_the_end(self, run_log: RunLog) -> Totals:
-        """Returns the sums, in which the last stage expects what it has received, unless it is
-        settled. The sums of snapshots to come stay as they are."""
-        if not run_log.spans or run_log.spans[-1].settled:
-            return self._totals
-        last = run_log.spans[-1].index
-        totals = copy(self._totals)
-        totals.stages = {
-            index: deepcopy(sums) if index in (last - 1, last) else sums
-            for index, sums in totals.stages.items()
-        }
-        receivers = [n for n, each in enumerate(self.plan.populations) if each.subscriptions]
-        run_log.exclude_from_loss(last, receivers)
-        totals.expect_received(last, receivers)
-        return totals
 
 
 def snapshots_in(lines: Iterable[bytes]) -> Iterator[Snapshot]:

@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from pubstorm.contract.plan import Plan
+from pubstorm.contract.sums import RunSum
 from pubstorm.errors import PubstormError
 from pubstorm.exports import Exports
 from pubstorm.exports import Run as Exported
@@ -31,7 +32,7 @@ from pubstorm.measure.monitors.choice import RunSurroundings, monitoring_of
 from pubstorm.measure.monitors.monitoring import Monitored
 from pubstorm.measure.recorder import Recorder
 from pubstorm.measure.run_log import RunLog
-from pubstorm.measure.totals import Totals
+from pubstorm.measure.series import TimeSeries
 from pubstorm.metrics.expressions import percentiles_in
 from pubstorm.plan import compile_plan, planned_targets, provisional_plan, targets_by_name
 from pubstorm.plan.faults import faulty_bridges, planned_faults
@@ -221,7 +222,8 @@ class _Run:
             plan=plan,
             hellos=now,
             run_log=recorder.run_log,
-            totals=recorder.totals,
+            sums=recorder.sums,
+            series=recorder.series,
             limits=limits_of(scenario),
             on=scenario.fleet.on,
             hosts=fleet.hosts,
@@ -313,12 +315,12 @@ class _Run:
         run_log = RunLog(now_ns, time.time_ns(), ended_ns=now_ns, ended_early=True)
         run_log.note("stale_state", "nothing was played: clean_start is require", now_ns)
         limits = limits_of(self.info.scenario)
-        return _Load(Assembly(plan, (), run_log, Totals(), limits), {}, Monitored())
+        return _Load(Assembly(plan, (), run_log, RunSum(), TimeSeries(), limits), {}, Monitored())
 
     async def _clean(self, clean_start: CleanStart, assembly: Assembly) -> None:
         """Removes what the run left, unless a further signal ends the clean-up."""
         everybody = range(len(assembly.plan.populations))
-        connected_max = assembly.totals.series.peak(everybody, "connected")
+        connected_max = assembly.series.peak(everybody, "connected")
         if not clean_start.has_work_after or not connected_max:
             return
         self.info.live.note("removing what this run left on the broker")

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from pubstorm.contract.commands import Sent
 from pubstorm.contract.plan import Plan, PublishAction
 from pubstorm.contract.snapshot import Snapshot
+from pubstorm.contract.sums import RunSum
 from pubstorm.fleet.assignment import Assignment
-from pubstorm.measure.totals import AgentTotals, Totals
 from pubstorm.play.barriers import Clock
 
 
@@ -19,10 +19,10 @@ class Progress:
     """The state of a run while it is played."""
 
     def __init__(
-        self, plan: Plan, assignment: Assignment, totals: Totals, clock: Clock = time.monotonic_ns
+        self, plan: Plan, assignment: Assignment, sums: RunSum, clock: Clock = time.monotonic_ns
     ) -> None:
         self.plan = plan
-        self.totals = totals
+        self.sums = sums
         self._assignment = assignment
         self._clock = clock
         self._latest: dict[int, Snapshot] = {}
@@ -30,6 +30,10 @@ class Progress:
         self._rejoining: set[int] = set()
         self._expected = Counter[tuple[int, int]]()
         """Deliveries that are expected and have not come, by flow."""
+        self.missing = Counter[int]()
+        """Deliveries passed over in streams and not received yet, by population."""
+        self.outcomes = Counter[str]()
+        """Problems of the clients, by reason."""
         self._connected_total = 0
         self._first_attempts_total = 0
         self._present_max = 0
@@ -138,7 +142,7 @@ class Progress:
             Sent(
                 population=each.population,
                 client=each.share,
-                total=self.totals.agents.get(agent, AgentTotals()).messages["sent_total"],
+                total=self.sums.agent([agent]).sent_total,
             )
             for agent, each in self._assignment.publishers.items()
         )
@@ -169,10 +173,13 @@ class Progress:
         moved = 0
         for population in snapshot.populations:
             moved += population.counters.sent_total + population.counters.acked_total
+            for reason, count in population.outcomes.items():
+                self.outcomes[str(reason)] += count
         for flow in snapshot.flows:
             counters, pair = flow.counters, (flow.source, flow.to)
             # Duplicates are no progress: a broker may send them for ever.
             moved += counters.received_total
+            self.missing[flow.to] += counters.missing_total
             self._expected[pair] += counters.expected_total - counters.received_total
         return moved > 0
 

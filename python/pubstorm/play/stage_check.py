@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pubstorm.contract.histogram import Histogram, HistogramSum
+from pubstorm.contract.histogram import Histogram
+from pubstorm.measure.ledger import together
 from pubstorm.play.context import RunContext
 
 US_NS = 1000
@@ -66,30 +67,24 @@ Check = Callable[[StageFigures], str | None]
 
 def stage_figures(run: RunContext, index: int) -> StageFigures:
     """Returns the figures of a stage that is over."""
-    stage, totals = run.plan.stages[index], run.recorder.totals.stage(index)
+    stage, sums = run.plan.stages[index], run.recorder.sums
     span = run.recorder.run_log.spans[-1]
     latest, found = run.progress.latest_of_load, {}
     for number, population in enumerate(run.plan.populations):
-        sums = totals.population(number)
-        flows = [flow for (_, to), flow in totals.flows.items() if to == number]
-        latency = HistogramSum()
-        for flow in flows:
-            latency.add(flow.latency_intended.value())
-        expected, received = (
-            sum(flow.counters[name] for flow in flows)
-            for name in ("expected_total", "received_total")
-        )
+        clients, flows = sums.population([number], [index]), sums.flows([index]).values()
+        into = together(flow for flow in flows if flow.to == number)
+        expected, received = into.counters.expected_total, into.counters.received_total
         found[population.name] = PopulationFigures(
             connected=sum(s.populations[number].gauges.connected for s in latest),
-            connect_failed=sums.counters["connect_failed_total"],
-            sent=sums.counters["sent_total"],
-            acked=sums.counters["acked_total"],
-            skipped=sums.counters["skipped_total"],
+            connect_failed=clients.counters.connect_failed_total,
+            sent=clients.counters.sent_total,
+            acked=clients.counters.acked_total,
+            skipped=clients.counters.skipped_total,
             expected=expected,
             received=received,
             lost=max(expected - received, 0),
-            latency=latency.value(),
-            ack_latency=sums.ack_intended.value(),
+            latency=into.latency_intended,
+            ack_latency=clients.ack_intended,
         )
     duration_s = (span.to_ns - span.from_ns) / 1e9
     return StageFigures(stage.name, index + 1, stage.action.kind, duration_s, found)

@@ -6,17 +6,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
 
 from hdrh.histogram import HdrHistogram
 from pydantic import ValidationError
 
-from pubstorm.contract.histogram import MAX_NS, Histogram, HistogramSum, bucket_lower_ns
+from pubstorm.contract.histogram import MAX_NS, Histogram, bucket_lower_ns
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
+from pubstorm.contract.sums import RunSum
 from pubstorm.errors import StoredRunError
 from pubstorm.result import HistogramPair, Result
 
@@ -31,11 +33,11 @@ OPEN_MAX = 8
 
 @dataclass
 class _Interval:
-    """The histograms of all agents in one interval."""
+    """The sums of all agents in one interval."""
 
     from_ns: int
     to_ns: int
-    by_tag: dict[str, HistogramSum] = field(default_factory=dict)
+    sums: RunSum = field(default_factory=RunSum)
 
 
 def hdr_log(run_directory: Path, result: Result) -> str:
@@ -49,12 +51,11 @@ def hdr_log(run_directory: Path, result: Result) -> str:
         f"#[StartTime: {started.timestamp():.3f} (seconds since epoch), {started.isoformat()}]",
         '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"',
     ]
-    found = 0
+    found, names = 0, list(result.populations)
     for interval in _intervals(_snapshots(run_directory / SNAPSHOTS_FILE), result):
         start_s = (interval.from_ns + origin_ns) / SECOND_NS
         length_s = (interval.to_ns - interval.from_ns) / SECOND_NS
-        for tag, tally in sorted(interval.by_tag.items()):
-            histogram = tally.value()
+        for tag, histogram in sorted(_tagged(interval.sums, names), key=itemgetter(0)):
             found += histogram.count if tag.startswith(("delivery:", "ack:")) else 0
             largest_ms = histogram.max_ns / NS_IN_MS
             payload = _encoded(histogram)
@@ -68,7 +69,7 @@ def hdr_log(run_directory: Path, result: Result) -> str:
 def _intervals(snapshots: Iterable[Snapshot], result: Result) -> Iterator[_Interval]:
     """Yields the intervals in the order of time. A snapshot belongs to the interval of its middle,
     or to the earliest that is still open."""
-    names, started_ns = list(result.populations), result.started_monotonic_ns
+    started_ns = result.started_monotonic_ns
     width_ns = max(math.ceil(result.duration_s / INTERVALS_MAX), 1) * SECOND_NS
     open_intervals: dict[int, _Interval] = {}
     first_open = 0
@@ -80,9 +81,7 @@ def _intervals(snapshots: Iterable[Snapshot], result: Result) -> Iterator[_Inter
         interval = open_intervals.setdefault(place, _Interval(from_ns, to_ns))
         interval.from_ns = min(interval.from_ns, from_ns)
         interval.to_ns = max(interval.to_ns, to_ns)
-        for tag, histogram in _tagged(snapshot, names):
-            if histogram.count:
-                interval.by_tag.setdefault(tag, HistogramSum()).add(histogram)
+        interval.sums.take(snapshot)
         first_open = max(first_open, place - OPEN_MAX)
         for over in sorted(number for number in open_intervals if number < first_open):
             yield open_intervals.pop(over)
@@ -104,18 +103,25 @@ def _snapshots(path: Path) -> Iterator[Snapshot]:
         raise StoredRunError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _tagged(snapshot: Snapshot, names: list[str]) -> Iterator[tuple[str, Histogram]]:
-    for flow in snapshot.flows:
+def _tagged(sums: RunSum, names: Sequence[str]) -> list[tuple[str, Histogram]]:
+    """Returns the histograms with counts, each with its tag."""
+    found: list[tuple[str, Histogram]] = []
+    for flow in sums.flows().values():
         name = _tag(f"{names[flow.source]}->{names[flow.to]}")
-        yield f"delivery:{name}:intended", flow.latency_intended
-        yield f"delivery:{name}:actual", flow.latency_actual
-        yield f"will:{name}", flow.will_latency
-    for index, population in enumerate(snapshot.populations):
-        name = _tag(names[index])
-        yield f"ack:{name}:intended", population.ack_intended
-        yield f"ack:{name}:actual", population.ack_actual
-        yield f"connect:{name}", population.connect_time
-        yield f"round_trip:{name}", population.round_trip
+        found += [
+            (f"delivery:{name}:intended", flow.latency_intended),
+            (f"delivery:{name}:actual", flow.latency_actual),
+            (f"will:{name}", flow.will_latency),
+        ]
+    for index, name in enumerate(map(_tag, names)):
+        population = sums.population([index])
+        found += [
+            (f"ack:{name}:intended", population.ack_intended),
+            (f"ack:{name}:actual", population.ack_actual),
+            (f"connect:{name}", population.connect_time),
+            (f"round_trip:{name}", population.round_trip),
+        ]
+    return [(tag, histogram) for tag, histogram in found if histogram.count]
 
 
 def _counted(result: Result) -> int:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from pubstorm.contract.sums import RunSum
 from pubstorm.fleet.assignment import Assignment
 from pubstorm.measure.assemble import Assembly
+from pubstorm.measure.ledger import Ledger
 from pubstorm.measure.load_samples import LoadSampler
 from pubstorm.measure.phases import phases
-from pubstorm.measure.run_log import AgentFailure
-from pubstorm.measure.totals import Totals, merge
+from pubstorm.measure.run_log import AgentFailure, RunLog
+from pubstorm.measure.series import TimeSeries
 from pubstorm.play.progress import Progress
 from pubstorm.result import PhaseStatus
 from tests.kit import made
@@ -20,37 +24,36 @@ from tests.pure.measure.test_assemble import PUBLISHING_NS, flow, plan, snapshot
 TEXT = "agent 1 on 10.77.0.3 (pid 71) was killed by signal 9"
 
 
-def totals_of(second: int, *, back: bool) -> Totals:
+def series_of(second: int, *, back: bool) -> TimeSeries:
     """Two agents with 500 clients each; one of them is lost in the third second of a stage, and
     another engine in its place counts its snapshots from 0 again."""
     snapshots = [snapshot(agent, n, n, sent=100) for agent in (0, 1) for n in range(2)]
-    totals = merge(snapshots)
-    totals.series.fail(1, PUBLISHING_NS + second * SECOND_NS, 1)
+    series = made.series(snapshots)
+    series.fail(1, PUBLISHING_NS + second * SECOND_NS, 1)
     if back:
-        totals.add_snapshot(snapshot(1, 0, second + 1, sent=100))
-    return totals
+        series.add_snapshot(snapshot(1, 0, second + 1, sent=100))
+    return series
 
 
 def test_who_is_lost_is_connected_no_more() -> None:
-    totals = totals_of(3, back=False)
+    series = series_of(3, back=False)
     seconds = [PUBLISHING_NS + n * SECOND_NS for n in (2, 3, 4)]
-    assert [totals.series.connected_at(instant_ns) for instant_ns in seconds] == [1000, 500, 500]
-    assert totals.series.connected_peak() == 1000
-    assert totals.series.at_end(1, seconds[-1], (0,), "ready") == 499
+    assert [series.connected_at(instant_ns) for instant_ns in seconds] == [1000, 500, 500]
+    assert series.connected_peak() == 1000
+    assert series.at_end(1, seconds[-1], (0,), "ready") == 499
 
 
 def test_another_engine_in_its_place_adds_up_with_it() -> None:
-    totals = totals_of(3, back=True)
-    assert totals.series.connected_at(PUBLISHING_NS + 5 * SECOND_NS) == 1000
-    assert totals.series.connected_peak() == 1000
-    assert totals.agents[1].snapshots == 3
-    assert len([i for i in totals.series.intervals() if i.agent == 1]) == 4
+    series = series_of(3, back=True)
+    assert series.connected_at(PUBLISHING_NS + 5 * SECOND_NS) == 1000
+    assert series.connected_peak() == 1000
+    assert len([i for i in series.intervals() if i.agent == 1]) == 4
 
 
 def test_an_agent_that_reported_nothing_is_lost_without_a_trace() -> None:
-    totals = Totals()
-    totals.series.fail(1, PUBLISHING_NS, 0)
-    assert totals.series.intervals() == []
+    series = TimeSeries()
+    series.fail(1, PUBLISHING_NS, 0)
+    assert series.intervals() == []
 
 
 def test_expected_is_received_where_the_expected_deliveries_are_unknown() -> None:
@@ -58,24 +61,27 @@ def test_expected_is_received_where_the_expected_deliveries_are_unknown() -> Non
     early = snapshot(0, 1, -0.5, 0, flow(expected=0, received=2))
     later = snapshot(0, 3, 1, 0, flow(expected=0, received=3))
     load = snapshot(0, 2, 0, 100, flow(expected=90, received=70))
-    totals = Totals()
+    sums = RunSum()
     for each in (before, early, load, later):
-        totals.add_snapshot(each, early=each in (early, later))
+        sums.take(each, early=each in (early, later))
 
-    def expected() -> list[int]:
-        return [totals.stage(n).flow(0, 1).counters["expected_total"] for n in (0, 1)]
+    def expected(**excluded: set[int]) -> list[int]:
+        log = RunLog(0, expect_received={int(n[-1]): found for n, found in excluded.items()})
+        ledger = Ledger(sums, plan(), log)
+        flows = (ledger.flows([0]), ledger.flows([1]), ledger.flows())
+        return [each[0, 1].counters.expected_total for each in flows]
 
-    totals.expect_received(1, {0})
-    assert expected() == [9, 90]
+    assert expected() == expected(stage_1={0}) == [9, 90, 99]
     # The 2 early deliveries are expected in stage 0, which counted them. The 3 early deliveries of
     # stage 2 are not expected yet.
-    totals.expect_received(1, {1})
-    assert expected() == [11, 70]
+    assert expected(stage_1={1}) == [11, 70, 81]
+    assert expected(stage_0={1}) == [9, 90, 99]
+    assert expected(stage_1={1}, stage_0={1}) == [11, 70, 81]
 
 
 def progress(agents: int = 1) -> Progress:
     """The progress of a run that enters its publish stage."""
-    made_progress = Progress(plan(), Assignment(engines=agents), Totals())
+    made_progress = Progress(plan(), Assignment(engines=agents), RunSum())
     made_progress.enter(1, PUBLISHING_NS)
     return made_progress
 
@@ -149,9 +155,7 @@ def test_rates_count_the_time_in_which_no_agent_played_the_clients() -> None:
 
 def test_the_fleet_of_a_result_names_losses_and_hosts() -> None:
     run = assembly(failure(1), failure(2, back_s=4))
-    hosts = Assembly(
-        run.plan, run.hellos, run.run_log, run.totals, run.limits, "ray", {0: "", 1: "10.77.0.3"}
-    )
+    hosts = replace(run, on="ray", hosts={0: "", 1: "10.77.0.3"})
     fleet = hosts.fleet()
     assert (fleet.on, [agent.host for agent in fleet.agents]) == ("ray", ["", "10.77.0.3"])
     assert [(each.at_s, each.clients, each.rejoined_after_s) for each in fleet.failures] == [

@@ -19,7 +19,6 @@ from pubstorm.contract.snapshot import (
     Snapshot,
 )
 from pubstorm.measure.series import rate_per_s
-from pubstorm.measure.totals import merge
 from tests.kit import made
 
 SMALL = st.integers(0, 50)
@@ -95,20 +94,19 @@ def runs(draw: st.DrawFn) -> list[Snapshot]:
 def test_totals_lose_nothing_and_do_not_depend_on_order(
     snapshots: list[Snapshot], random: object
 ) -> None:
-    totals = merge(snapshots)
     shuffled = snapshots[::-1]
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    other = merge(shuffled)
-    assert other == totals
-    whole = totals.whole()
-    assert other.whole() == whole
+    sums = made.sums(snapshots)
+    assert made.sums(shuffled) == sums
+    series = [made.series(each) for each in (snapshots, shuffled)]
+    assert series[0] == series[1]
     for index in (0, 1):
-        peaks = [each.series.peak([index], "connected") for each in (other, totals)]
+        peaks = [each.peak([index], "connected") for each in series]
         assert peaks[0] == peaks[1]
         sent = sum(s.populations[index].counters.sent_total for s in snapshots)
-        assert whole.population(index).counters["sent_total"] == sent
+        assert sums.population([index]).counters.sent_total == sent
     received = sum(flow.counters.received_total for s in snapshots for flow in s.flows)
-    assert sum(flow.counters["received_total"] for flow in whole.flows.values()) == received
+    assert sum(flow.counters.received_total for flow in sums.flows().values()) == received
 
 
 def connected(agent: int, sequence: int, to_ns: int, clients: int, sent: int = 0) -> Snapshot:
@@ -123,7 +121,7 @@ def connected(agent: int, sequence: int, to_ns: int, clients: int, sent: int = 0
 
 
 def test_the_peak_is_that_of_the_sum_over_agents_at_one_time() -> None:
-    totals = merge(
+    series = made.series(
         [
             connected(0, 0, 1000, 10),
             connected(0, 1, 3000, 0),
@@ -131,25 +129,25 @@ def test_the_peak_is_that_of_the_sum_over_agents_at_one_time() -> None:
             connected(1, 1, 4000, 12),
         ]
     )
-    assert totals.series.peak([0], "connected") == 15
-    assert totals.series.at_end(0, 4000, [0], "connected") == 12
-    assert totals.series.at_end(0, 3999, [0], "connected") == 5
+    assert series.peak([0], "connected") == 15
+    assert series.at_end(0, 4000, [0], "connected") == 12
+    assert series.at_end(0, 3999, [0], "connected") == 5
 
 
 def test_rates_of_agents_add_up_even_where_their_intervals_differ() -> None:
-    intervals = merge(
+    intervals = made.series(
         [
             connected(0, 0, 1000, 1, sent=10),
             connected(0, 1, 2000, 1, sent=30),
             connected(1, 0, 1000, 1, sent=5),
         ]
-    ).series.intervals()
+    ).intervals()
     assert rate_per_s(intervals, [0], "sent") == pytest.approx(20e6 + 5e6)
     assert rate_per_s([], [0], "sent") == 0
 
 
 def test_only_intervals_wholly_inside_count_as_steady() -> None:
-    totals = merge([connected(0, n, 1000 * (n + 1), 1) for n in range(5)])
-    inside = totals.series.inside(0, 1000, 4005)
+    series = made.series([connected(0, n, 1000 * (n + 1), 1) for n in range(5)])
+    inside = series.inside(0, 1000, 4005)
     assert [interval.to_ns for interval in inside] == [2000, 3000, 4000]
-    assert totals.series.inside(1, 0, 9999) == []
+    assert series.inside(1, 0, 9999) == []

@@ -7,29 +7,35 @@ import pytest
 from pubstorm.measure import client_loss, group_shares
 from pubstorm.measure.client_loss import client_losses
 from pubstorm.measure.group_shares import member_shares
-from pubstorm.measure.totals import StageTotals
+from pubstorm.measure.ledger import Ledger
+from pubstorm.measure.run_log import RunLog
 from pubstorm.result import ClientLoss, GroupShare
+from tests.kit import made
 
 
-def stage(clients: dict[int, int], expected: int = 0) -> StageTotals:
-    """Totals of a stage whose population 1 has clients by deliveries, in two flows."""
-    totals = StageTotals()
-    totals.population(1).clients_by_deliveries.update(clients)
-    totals.flow(0, 1).counters["expected_total"] = expected - 1
-    totals.flow(1, 1).counters["expected_total"] = 1
-    totals.flow(0, 0).counters["expected_total"] = 7
-    return totals
+def stage(clients: dict[int, int], expected: int = 0) -> Ledger:
+    """The ledger of stage 0, whose population 1 has clients by deliveries, in two flows."""
+    subscribers = made.population().model_copy(
+        update={"clients_by_deliveries": tuple(clients.items())}
+    )
+    flows = (
+        made.flow(0, 1, expected_total=expected - 1),
+        made.flow(1, 1, expected_total=1),
+        made.flow(0, 0, expected_total=7),
+    )
+    snapshot = made.snapshot(made.population(), subscribers, from_ns=0, stage=0, flows=flows)
+    return Ledger(made.sums([snapshot]), made.plan(), RunLog(0))
 
 
 def test_half_of_the_clients_lost_no_more_than_the_median() -> None:
-    losses = client_losses(stage({100: 60, 90: 30, 50: 9, 0: 1}, 10_000), 1)
+    losses = client_losses(stage({100: 60, 90: 30, 50: 9, 0: 1}, 10_000), 0, 1)
     assert client_loss.summed_up(losses) == ClientLoss(
         count=100, mean=0.085, p50=0, p90=0.1, p99=0.5, max=1
     )
 
 
 def test_more_deliveries_than_expected_are_no_loss() -> None:
-    assert client_loss.summed_up(client_losses(stage({101: 1, 100: 1}, 200), 1)).max == 0
+    assert client_loss.summed_up(client_losses(stage({101: 1, 100: 1}, 200), 0, 1)).max == 0
 
 
 @pytest.mark.parametrize(
@@ -38,7 +44,7 @@ def test_more_deliveries_than_expected_are_no_loss() -> None:
 def test_no_loss_is_given_where_clients_are_not_alike(
     clients: dict[int, int], expected: int
 ) -> None:
-    assert client_loss.summed_up(client_losses(stage(clients, expected), 1)) == ClientLoss()
+    assert client_loss.summed_up(client_losses(stage(clients, expected), 0, 1)) == ClientLoss()
 
 
 @pytest.mark.parametrize(
@@ -52,17 +58,17 @@ def test_no_loss_is_given_where_clients_are_not_alike(
     ],
 )
 def test_an_even_group_is_fair(members: dict[int, int], shares: GroupShare) -> None:
-    assert group_shares.summed_up(member_shares(stage(members), 1)) == shares
+    assert group_shares.summed_up(member_shares(stage(members), 0, 1)) == shares
 
 
 def test_shares_are_multiples_of_the_mean() -> None:
-    found = group_shares.summed_up(member_shares(stage({50: 1, 100: 1, 150: 1}), 1))
+    found = group_shares.summed_up(member_shares(stage({50: 1, 100: 1, 150: 1}), 0, 1))
     assert (found.min, found.p50, found.max) == (0.5, 1, 1.5)
     assert found.fairness == pytest.approx(3**2 / (3 * (0.25 + 1 + 2.25)), abs=1e-6)
 
 
 def test_stages_with_more_messages_have_no_more_weight() -> None:
-    shares = member_shares(stage({10: 1, 30: 1}), 1) + member_shares(stage({1000: 2}), 1)
+    shares = member_shares(stage({10: 1, 30: 1}), 0, 1) + member_shares(stage({1000: 2}), 0, 1)
     assert group_shares.summed_up(shares).fairness == pytest.approx(
         4**2 / (4 * (0.25 + 2.25 + 2)), abs=1e-6
     )

@@ -30,13 +30,13 @@ from pubstorm.contract.snapshot import (
     Stall,
     TargetSnapshot,
 )
+from pubstorm.contract.sums import STALLS_MAX
 from pubstorm.experiment.series.row import memory_of_steps, steady_memory
 from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.run_log import AppliedChange, RunLog, StageSpan
 from pubstorm.measure.summary import Sources, peaks, with_summary
 from pubstorm.measure.summary.memory import fitted
 from pubstorm.measure.summary.targets import planned_clients
-from pubstorm.measure.totals import STALLS_MAX, merge
 from pubstorm.report.summary import memory_table
 from pubstorm.result import BrokerResult, Measured, MemoryPoint, PopulationResult, Result
 from pubstorm.result.problems import KINDS, problems
@@ -445,9 +445,9 @@ def test_only_the_earliest_stalls_are_kept_in_any_order() -> None:
     ]
     parts = [stalls[n::3] for n in range(3)]
     snapshots = [snapshot(n, 1, stalls=tuple(part)) for n, part in enumerate(parts)]
-    kept = merge(snapshots).stalls
-    assert merge(snapshots[::-1]).stalls == kept
-    assert [key[2] for key in sorted(kept)] == list(range(STALLS_MAX))
+    kept = made.sums(snapshots).stalls
+    assert made.sums(snapshots[::-1]).stalls == kept
+    assert [stall.number for stall in kept] == list(range(STALLS_MAX))
 
 
 def test_peaks_are_those_of_all_at_one_instant() -> None:
@@ -476,7 +476,7 @@ def test_peaks_of_each_qos_are_those_of_its_receivers() -> None:
         (name, "received_per_s"): Track([1, 2], [10.0 * n, 100.0 * n])
         for n, name in enumerate(populations, 1)
     }
-    found = peaks(assembly(snapshot(1, 7)).totals, rates, populations).received_by_qos
+    found = peaks(assembly(snapshot(1, 7)).series, rates, populations).received_by_qos
     shown = {qos: (peak.value, peak.at_s) for qos, peak in found.items()}
     assert shown == {"0": (600, 2), "1": (100, 2), "mixed": (300, 2)}
 

@@ -44,7 +44,7 @@ def test_every_stage_is_played_in_order() -> None:
     assert run_log.events == []
     assert not run_log.ended_early
     assert {agent.stages == [0, 1, 2, 3] for agent in played.agents.values()} == {True}
-    assert played.run.recorder.totals.agents[1].snapshots == len(played.received) / 2
+    assert played.run.recorder.sums.agent([1]).snapshots == len(played.received) / 2
 
 
 def test_a_connect_stage_begins_sooner_than_one_with_messages() -> None:

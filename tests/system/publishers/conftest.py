@@ -34,8 +34,8 @@ from pubstorm.contract.plan import (
 )
 from pubstorm.contract.protocol import Zmtp
 from pubstorm.contract.snapshot import Snapshot
+from pubstorm.contract.sums import RunSum
 from pubstorm.contract.target import Target
-from pubstorm.measure.totals import Totals
 from tests.kit import made
 from tests.kit.ports import free_port
 
@@ -62,7 +62,7 @@ class Agent:
             bufsize=1,
             env=dict(environment),
         )
-        self.totals = Totals()
+        self.sums = RunSum()
         self.snapshots: list[Snapshot] = []
         self._write(plan.to_line())
 
@@ -72,7 +72,7 @@ class Agent:
         said = AGENT_LINE.validate_json(self.process.stdout.readline())
         if isinstance(said, Snapshot):
             self.snapshots.append(said)
-            self.totals.add_snapshot(said)
+            self.sums.take(said)
         return said
 
     def hello(self) -> Hello:
@@ -117,7 +117,8 @@ class Agent:
 
     def count(self, counter: str, population: int) -> int:
         """Value of a counter of a population."""
-        return self.totals.whole().population(population).counters[counter]
+        counted: int = getattr(self.sums.population([population]).counters, counter)
+        return counted
 
     def end(self) -> None:
         """It is gone afterwards."""

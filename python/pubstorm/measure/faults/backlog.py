@@ -47,12 +47,12 @@ def waiting(run: Assembly, span: StageSpan) -> list[Waiting]:
     """Returns the backlog in a publish stage and its drain: messages due and unsent or
     unacknowledged, or deliveries due and not received, whichever are more. Lost deliveries are
     among them; `backlog` leaves them out."""
-    intervals = run.totals.series.intervals(span.index)
+    intervals = run.series.intervals(span.index)
     populations = range(len(run.plan.populations))
     grid = Grid(span.from_ns, span.to_ns, run.plan.snapshot_interval_ns, populations, populations)
     whole = ticks(intervals, grid)
     due = [0.0] * len(whole)
-    for publisher, each in fan_out(run.totals, span.index, populations).items():
+    for publisher, each in fan_out(run.ledger, span.index, populations).items():
         own = Grid(grid.from_ns, grid.to_ns, grid.width_ns, [publisher], [])
         sent = 0.0
         for n, tick in enumerate(ticks(intervals, own)):

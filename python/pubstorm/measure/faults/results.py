@@ -56,7 +56,7 @@ class _Around:
         self._stages = {
             span.index: stage for span, stage in zip(run.run_log.spans, run.stages(), strict=True)
         }
-        self._clients = connected(run.totals.series, run.run_log.started_ns)
+        self._clients = connected(run.series, run.run_log.started_ns)
         self._bridges = {
             name: tracks[name, BRIDGES_METRIC]
             for name in bridges

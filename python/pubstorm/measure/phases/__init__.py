@@ -105,7 +105,7 @@ class _Stage:
         self._drop_tracks = drop_tracks
         self._width_ns = run.plan.snapshot_interval_ns
         self._end_ns = min(span.load_until_ns, span.to_ns)
-        self._intervals = run.totals.series.intervals(span.index)
+        self._intervals = run.series.intervals(span.index)
         self._beginnings = self._all_beginnings()
         changed = {change.population for b in self._beginnings for change in b.changes}
         self._publishers = sorted({*run.plan.stages[span.index].populations, *changed})
@@ -158,7 +158,7 @@ class _Stage:
     def _cuts(self) -> Iterator[_Cut]:
         plan, stage = self._run.plan, self._span.index
         publishing = Publishing.at_start_of(plan, stage, self._changes)
-        each = fan_out(self._run.totals, stage, self._receivers)
+        each = fan_out(self._run.ledger, stage, self._receivers)
         starts = [max(beginning.at_ns, self._span.from_ns) for beginning in self._beginnings]
         edges = [self._span.from_ns, *starts, self._end_ns]
         for n, (from_ns, to_ns) in enumerate(pairwise(edges)):
@@ -258,7 +258,7 @@ class _Stage:
 
     def _histogram(self, cut: _Cut, measure: Measure, population: int = 0) -> Histogram:
         key = SliceKey(self._span.index, measure, population)
-        return self._run.totals.series.histograms.between(key, cut.settled_ns, cut.to_ns)
+        return self._run.series.histograms.between(key, cut.settled_ns, cut.to_ns)
 
     def _inside(self, cut: _Cut) -> list[Interval]:
         """The intervals of the settled part; where it holds none, those that began in it."""

@@ -10,8 +10,8 @@ from math import atanh, sqrt
 from pubstorm.contract.changes import ActiveClients
 from pubstorm.contract.flows import OpenPace, Publication
 from pubstorm.contract.plan import ChangeRate, Plan
+from pubstorm.measure.ledger import Ledger
 from pubstorm.measure.run_log import AppliedChange
-from pubstorm.measure.totals import Totals
 
 SECOND_NS = 10**9
 POISSON_DEVIATIONS = 4
@@ -94,14 +94,12 @@ def load_due(
     )
 
 
-def fan_out(totals: Totals, stage: int, receivers: Iterable[int]) -> dict[int, float]:
+def fan_out(ledger: Ledger, stage: int, receivers: Iterable[int]) -> dict[int, float]:
     """Expected deliveries to the receivers for each message that a population sent in a stage."""
-    counted, sums = set(receivers), totals.stage(stage)
     expected: dict[int, int] = {}
-    for (source, to), flow in sums.flows.items():
-        if to in counted:
-            expected[source] = expected.get(source, 0) + flow.counters["expected_total"]
-    sent = {source: sums.population(source).counters["sent_total"] for source in expected}
+    for (source, _), flow in ledger.into(set(receivers), [stage]).items():
+        expected[source] = expected.get(source, 0) + flow.counters.expected_total
+    sent = {n: ledger.population([n], [stage]).counters.sent_total for n in expected}
     return {source: expected[source] / count for source, count in sent.items() if count}
 
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pubstorm.contract.snapshot import Stall
 from pubstorm.measure.assemble import SECOND_NS, Assembly
 from pubstorm.measure.run_log import StageSpan
+from pubstorm.measure.series import TimeSeries
 from pubstorm.measure.summary.memory import Watched, memory_models
 from pubstorm.measure.summary.samplers import Outcome, samplers
 from pubstorm.measure.summary.targets import target_results
-from pubstorm.measure.totals import Totals
 from pubstorm.result import (
     BrokerResult,
     Measured,
@@ -44,23 +44,23 @@ def with_summary(measured: Measured, assembly: Assembly, sources: Sources) -> Me
     """The measurements with everything that they come to."""
     tracks, groups, brokers = sources.tracks, sources.groups, sources.brokers
     populations, stages = measured.populations, measured.stages
-    plan, totals = assembly.plan, assembly.totals
+    plan = assembly.plan
     found = {
         "samplers": samplers(Outcome(plan, populations, measured.flows, stages)),
         "problems": problems(populations, measured.fleet.unfollowed_total),
         "stalls": stalls(assembly),
-        "peaks": peaks(totals, tracks, populations),
+        "peaks": peaks(assembly.series, tracks, populations),
         "balance": target_results(assembly, groups, brokers),
         "memory": memory_models(Watched(assembly, tracks, stages, groups, brokers)),
     }
     return measured.model_copy(update=found)
 
 
-def peaks(totals: Totals, tracks: Tracks, populations: Mapping[str, PopulationResult]) -> Peaks:
+def peaks(series: TimeSeries, tracks: Tracks, populations: Mapping[str, PopulationResult]) -> Peaks:
     """The peaks of a run; its rates are those of the time axis, whose spans all populations
     share."""
     return Peaks(
-        connected=totals.series.connected_peak(),
+        connected=series.connected_peak(),
         sent_per_s=_peak(tracks, populations, "sent_per_s"),
         received_per_s=_peak(tracks, populations, "received_per_s"),
         received_by_qos={
@@ -84,7 +84,7 @@ def _peak(tracks: Tracks, populations: Collection[str], metric: str) -> Peak:
 
 def stalls(assembly: Assembly) -> tuple[StalledSubscriber, ...]:
     """The stalls that were kept, in the order of time."""
-    return tuple(_stalled(assembly, stall) for _, stall in sorted(assembly.totals.stalls.items()))
+    return tuple(_stalled(assembly, stall) for stall in assembly.sums.stalls)
 
 
 def _stalled(assembly: Assembly, stall: Stall) -> StalledSubscriber:
@@ -102,8 +102,8 @@ def _stalled(assembly: Assembly, stall: Stall) -> StalledSubscriber:
 
 def _anybody_left(assembly: Assembly, stall: Stall, span: StageSpan) -> bool:
     """True if a client of the population was still stalled when a stage ended."""
-    totals = assembly.totals
-    return totals.series.at_end(span.index, span.to_ns, (stall.population,), "stalled") > 0
+    until_ns, populations = span.to_ns, (stall.population,)
+    return assembly.series.at_end(span.index, until_ns, populations, "stalled") > 0
 
 
 def _instant_s(assembly: Assembly, instant_ns: int) -> float:

@@ -90,7 +90,7 @@ Connections = Callable[[float], float]
 
 def _subjects(watched: Watched) -> Iterator[tuple[str, Track, Connections]]:
     """Everything whose memory was read, with the connections that it depends on."""
-    line = watched.assembly.totals.series.intervals()
+    line = watched.assembly.series.intervals()
     everything = _connections(watched.assembly, line, lambda interval: interval.connected)
     is_counted = any(interval.connected_at for interval in line)
     everywhere = set(range(len(watched.assembly.plan.targets)))

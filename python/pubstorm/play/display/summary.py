@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 
 from pubstorm.contract.histogram import Histogram, HistogramSum
@@ -16,7 +15,6 @@ from pubstorm.contract.plan import (
 )
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.measure.series import Count, Interval, rate_per_s
-from pubstorm.measure.totals import StageTotals
 from pubstorm.play.barriers import SECOND_NS, schedule_ns
 from pubstorm.play.display import PopulationSummary, Summary
 from pubstorm.play.progress import Progress
@@ -24,12 +22,8 @@ from pubstorm.play.progress import Progress
 
 def summary_of(progress: Progress, started_ns: int, now_ns: int) -> Summary:
     """Returns the state of a run at an instant."""
-    plan, stages = progress.plan, progress.totals.stages.values()
+    plan = progress.plan
     left_s, share_done = _time_left(progress, now_ns)
-    outcomes = Counter[str]()
-    for stage in stages:
-        for totals in stage.populations.values():
-            outcomes.update({str(reason): count for reason, count in totals.outcomes.items()})
     busy = map(_busy_share, progress.latest_of_load)
     return Summary(
         elapsed_s=(now_ns - started_ns) / SECOND_NS,
@@ -39,9 +33,9 @@ def summary_of(progress: Progress, started_ns: int, now_ns: int) -> Summary:
         progress=share_done,
         left_s=left_s,
         rest_s=_rest_s(progress, left_s, share_done),
-        populations=_populations(progress, list(stages)),
+        populations=_populations(progress),
         latency=_latency(list(progress.latest.values())),
-        outcomes=outcomes,
+        outcomes=progress.outcomes,
         busy_share=max(busy, default=0.0),
     )
 
@@ -93,12 +87,8 @@ def _connected_share(progress: Progress, stage: Stage) -> float:
     return min(connected / clients, 1.0) if clients else 1.0
 
 
-def _populations(progress: Progress, stages: list[StageTotals]) -> tuple[PopulationSummary, ...]:
+def _populations(progress: Progress) -> tuple[PopulationSummary, ...]:
     latest = [Interval.of(snapshot) for snapshot in progress.latest.values()]
-    missing = Counter[int]()
-    for stage in stages:
-        for (_, to), flow in stage.flows.items():
-            missing[to] += flow.counters["missing_total"]
 
     def rate(index: int, count: Count) -> float:
         return rate_per_s(latest, [index], count)
@@ -111,7 +101,7 @@ def _populations(progress: Progress, stages: list[StageTotals]) -> tuple[Populat
             sent_per_s=rate(index, "sent"),
             acked_per_s=rate(index, "acked"),
             received_per_s=rate(index, "received"),
-            missing=missing[index],
+            missing=progress.missing[index],
         )
         for index, population in enumerate(progress.plan.populations)
     )

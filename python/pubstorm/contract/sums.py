@@ -1,0 +1,419 @@
+"""Sums of snapshots: a sum of values is a value of the same class. The rule of a field follows from
+its type in the contract. Sums are exact, and the same in any order and grouping."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import chain
+from operator import add, attrgetter
+from typing import Annotated, Any, Generic, Protocol, TypeVar, get_origin
+
+from pydantic.fields import FieldInfo
+
+from pubstorm.contract.explanation import ExplanationSum
+from pubstorm.contract.histogram import Histogram, HistogramSum
+from pubstorm.contract.snapshot import (
+    U64,
+    Count,
+    Explanation,
+    FlowSnapshot,
+    Largest,
+    PopulationSnapshot,
+    Rule,
+    SignedCount,
+    Snapshot,
+    Stall,
+    TargetSnapshot,
+)
+from pubstorm.contract.value import Value
+
+STALLS_MAX = 100
+"""Stalls that are kept, the earliest; all are counted."""
+
+V = TypeVar("V", bound=Value)
+Pair = tuple[int, int]
+"""A flow: the indices of its publishing and its receiving population."""
+Stages = Collection[int | None] | None
+"""Stages by index; None in them is the time before the first."""
+ALL: Stages = None
+"""All stages, with the time before the first."""
+
+
+class AgentPart(Value):
+    """The load of one agent, and what it counted of messages."""
+
+    snapshots: Count = 0
+    """Snapshots that it sent."""
+    busy_ns: Count = 0
+    """Time its loop was not waiting, in nanoseconds."""
+    cpu_ns: Count = 0
+    """CPU time of its process, in nanoseconds."""
+    run_delay_ns: Annotated[U64 | None, Rule.COUNT] = None
+    """Time without a processor, in nanoseconds; None if no snapshot had it."""
+    rss_max_bytes: Largest = 0
+    """Most resident memory, in bytes."""
+    ledger_pairs_max: Largest = 0
+    """Most (stream, receiver) pairs that its ledger followed."""
+    unfollowed_total: Count = 0
+    """Deliveries outside the ledger's bound."""
+    connect_failed_total: Count = 0
+    """Connection attempts of its clients that failed."""
+    sent_total: Count = 0
+    """Messages that its clients sent."""
+    acked_total: Count = 0
+    """Messages of its clients that were acknowledged."""
+    abandoned_total: Count = 0
+    """Messages that its clients gave up."""
+    skipped_total: Count = 0
+    """Messages that were due and not sent."""
+    expected_total: SignedCount = 0
+    """Expected deliveries that it counted."""
+    received_total: SignedCount = 0
+    """Deliveries to its clients."""
+    lateness: Histogram = Histogram()
+    """Lateness of messages that only the agent delayed."""
+    lateness_starved: Histogram = Histogram()
+    """The part of `lateness` that belongs to starved intervals."""
+    blocked: Histogram = Histogram()
+    """Lateness of messages that the window, the socket or a lost connection delayed."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> AgentPart:
+        """Returns one interval of an agent."""
+        load = snapshot.engine
+        clients = [population.counters for population in snapshot.populations]
+        ledgers = [flow.counters for flow in snapshot.flows]
+        return cls(
+            snapshots=1,
+            busy_ns=load.busy_ns,
+            cpu_ns=load.cpu_ns,
+            run_delay_ns=load.run_delay_ns,
+            rss_max_bytes=load.rss_bytes,
+            ledger_pairs_max=load.ledger_pairs,
+            unfollowed_total=load.unfollowed_total,
+            connect_failed_total=sum(each.connect_failed_total for each in clients),
+            sent_total=sum(each.sent_total for each in clients),
+            acked_total=sum(each.acked_total for each in clients),
+            abandoned_total=sum(each.abandoned_total for each in clients),
+            skipped_total=sum(each.skipped_total for each in clients),
+            expected_total=sum(each.expected_total for each in ledgers),
+            received_total=sum(each.received_total for each in ledgers),
+            lateness=load.lateness,
+            lateness_starved=load.lateness if snapshot.starved else Histogram(),
+            blocked=load.blocked,
+        )
+
+
+class Sum(Generic[V]):
+    """A growing sum of values of a class of the contract; `value` is the sum so far."""
+
+    def __init__(self, model: type[V]) -> None:
+        self._form: _Form[V] = _form(model)
+        self._counts = self._form.zeros
+        self._parts = [make() for make in self._form.parts]
+        self._value: V | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sum) and self.value() == other.value()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def add(self, value: V) -> None:
+        """Adds a value."""
+        form = self._form
+        self._value = None
+        self._counts = list(map(add, self._counts, form.counts_of(value)))
+        for part, found in zip(self._parts, form.parts_of(value), strict=True):
+            part.add(found)
+
+    def merge(self, other: Sum[V], *, across_stages: bool = False) -> None:
+        """Adds another sum; one of another stage without what adds up in a stage only."""
+        self._value = None
+        self._counts = list(map(add, self._counts, other._counts))
+        for part, found in zip(self._parts, other._parts, strict=True):
+            if not across_stages or not isinstance(part, _InStage):
+                part.merge(found)
+
+    def value(self) -> V:
+        """Returns the sum so far."""
+        if self._value is None:
+            parts = (part.value() for part in self._parts)
+            self._value = self._form.made(iter(self._counts), parts)
+        return self._value
+
+
+def total(model: type[V], values: Iterable[V]) -> V:
+    """Returns the sum of some values."""
+    found = Sum(model)
+    for value in values:
+        found.add(value)
+    return found.value()
+
+
+@dataclass
+class _StageSum:
+    """The sums of one stage."""
+
+    populations: dict[int, Sum[PopulationSnapshot]] = field(default_factory=dict)
+    flows: dict[Pair, Sum[FlowSnapshot]] = field(default_factory=dict)
+    targets: dict[int, Sum[TargetSnapshot]] = field(default_factory=dict)
+    agents: dict[int, Sum[AgentPart]] = field(default_factory=dict)
+    early: Counter[Pair] = field(default_factory=Counter)
+
+
+@dataclass
+class RunSum:
+    """The sums of everything that the agents of a run reported, by stage. Two are equal if they
+    have equal sums."""
+
+    _stages: dict[int | None, _StageSum] = field(default_factory=dict)
+    _stalls: dict[tuple[int, int, int], Stall] = field(default_factory=dict)
+    """By the instant at which they began, population and number of the client."""
+
+    def take(self, snapshot: Snapshot, *, early: bool = False) -> None:
+        """Adds an interval of an agent. `early`: its deliveries belong to the next stage, since
+        agents do not enter a stage at one instant."""
+        stage = self._stages.setdefault(snapshot.stage, _StageSum())
+        for index, population in enumerate(snapshot.populations):
+            _grown(stage.populations, index, PopulationSnapshot).add(population)
+        for flow in snapshot.flows:
+            pair = flow.source, flow.to
+            _grown(stage.flows, pair, FlowSnapshot).add(flow)
+            if early:
+                stage.early[pair] += flow.counters.received_total
+        for target in snapshot.targets:
+            _grown(stage.targets, target.target, TargetSnapshot).add(target)
+        _grown(stage.agents, snapshot.agent, AgentPart).add(AgentPart.of(snapshot))
+        if snapshot.stalls:
+            self._add_stalls(snapshot.stalls)
+
+    @property
+    def stages(self) -> tuple[int | None, ...]:
+        """The stages that agents reported, in the order in which they were first reported."""
+        return tuple(self._stages)
+
+    @property
+    def agents(self) -> tuple[int, ...]:
+        """The agents that reported."""
+        return tuple(dict.fromkeys(chain.from_iterable(s.agents for s in self._stages.values())))
+
+    @property
+    def targets(self) -> frozenset[int]:
+        """The targets that agents reported."""
+        return frozenset(chain.from_iterable(s.targets for s in self._stages.values()))
+
+    @property
+    def stalls(self) -> tuple[Stall, ...]:
+        """The earliest stalls, in order."""
+        return tuple(stall for _, stall in sorted(self._stalls.items()))
+
+    def population(self, indices: Iterable[int], stages: Stages = ALL) -> PopulationSnapshot:
+        """Returns the sum of some populations."""
+        return self._together(PopulationSnapshot, lambda each: each.populations, indices, stages)
+
+    def agent(self, indices: Iterable[int], stages: Stages = ALL) -> AgentPart:
+        """Returns the sum of some agents."""
+        return self._together(AgentPart, lambda each: each.agents, indices, stages)
+
+    def target(self, index: int, stages: Stages = ALL) -> TargetSnapshot:
+        """Returns the sum of a target."""
+        return self._together(TargetSnapshot, lambda each: each.targets, [index], stages)
+
+    def flows(self, stages: Stages = ALL) -> Mapping[Pair, FlowSnapshot]:
+        """Returns the sum of each flow, in the order in which agents first counted them."""
+        pairs = dict.fromkeys(chain.from_iterable(each.flows for each in self._of(stages)))
+        return {
+            pair: self._together(FlowSnapshot, lambda each: each.flows, [pair], stages)
+            for pair in pairs
+        }
+
+    def early(self, stage: int) -> Mapping[Pair, int]:
+        """Returns the deliveries counted in a stage that belong to the next stage, by flow."""
+        return self._stages[stage].early if stage in self._stages else {}
+
+    def _of(self, stages: Stages) -> list[_StageSum]:
+        found = self._stages.items()
+        return [each for stage, each in found if stages is None or stage in stages]
+
+    def _together(
+        self,
+        model: type[V],
+        sums: Callable[[_StageSum], Mapping[Any, Sum[V]]],
+        keys: Iterable[Any],
+        stages: Stages,
+    ) -> V:
+        """Returns the sum over keys and stages. The sum of one key in one stage exists."""
+        across_stages, of_stages = stages is None or len(stages) > 1, self._of(stages)
+        found = [sums(each)[key] for key in keys for each in of_stages if key in sums(each)]
+        if len(found) == 1 and not across_stages:
+            return found[0].value()
+        together = Sum(model)
+        for each in found:
+            together.merge(each, across_stages=across_stages)
+        return together.value()
+
+    def _add_stalls(self, stalls: Iterable[Stall]) -> None:
+        """Keeps the earliest stalls. A stall is reported again when it is over."""
+        for stall in stalls:
+            key = (stall.since_ns, stall.population, stall.number)
+            self._stalls[key] = max(self._stalls.get(key, stall), stall, key=_completeness)
+        for key in sorted(self._stalls)[STALLS_MAX:]:
+            del self._stalls[key]
+
+
+K = TypeVar("K")
+
+
+def _grown(sums: dict[K, Sum[V]], key: K, model: type[V]) -> Sum[V]:
+    """Returns the sum of a key, a new one if there is none."""
+    found = sums.get(key)
+    if found is None:
+        found = sums[key] = Sum(model)
+    return found
+
+
+def _completeness(stall: Stall) -> tuple[bool, int, int]:
+    """Orders the reports of one stall, the most complete last."""
+    return stall.until_ns is not None, stall.until_ns or 0, stall.due
+
+
+class _Part(Protocol):
+    """The sum of one field that is no plain count."""
+
+    def add(self, found: Any, /) -> None:
+        """Adds the field of a value."""
+
+    def merge(self, other: Any, /) -> None:
+        """Adds another sum."""
+
+    def value(self) -> Any:
+        """Returns the field of the sum."""
+
+
+class _ByKey:
+    """Counts by key."""
+
+    def __init__(self) -> None:
+        self.counts = Counter[Any]()
+
+    def add(self, found: Mapping[Any, int]) -> None:
+        if found:
+            self.counts.update(found)
+
+    def merge(self, other: _ByKey) -> None:
+        self.counts.update(other.counts)
+
+    def value(self) -> dict[Any, int]:
+        return dict(self.counts)
+
+
+class _InStage:
+    """Counts by key, as pairs in the order of keys."""
+
+    def __init__(self) -> None:
+        self.counts = Counter[int]()
+
+    def add(self, found: tuple[Pair, ...]) -> None:
+        if found:
+            self.counts.update(dict(found))
+
+    def merge(self, other: _InStage) -> None:
+        self.counts.update(other.counts)
+
+    def value(self) -> tuple[Pair, ...]:
+        return tuple(sorted(self.counts.items()))
+
+
+class _Last:
+    """One number; `chosen` makes one of two. None is no number."""
+
+    def __init__(self, chosen: Callable[[int, int], int], value: int | None) -> None:
+        self._chosen = chosen
+        self._value = value
+
+    def add(self, found: int | None) -> None:
+        if found is not None:
+            self._value = found if self._value is None else self._chosen(self._value, found)
+
+    def merge(self, other: _Last) -> None:
+        self.add(other._value)
+
+    def value(self) -> int | None:
+        return self._value
+
+
+Made = Callable[[Iterator[int], Iterator[Any]], Any]
+"""Makes a value of its counts and its other parts, each in the order of the form."""
+
+
+@dataclass
+class _Form(Generic[V]):
+    """The rules of a class: where its fields are, and how each adds up."""
+
+    zeros: list[int]
+    counts_of: Callable[[V], tuple[int, ...]]
+    parts: list[Callable[[], _Part]]
+    parts_of: Callable[[V], tuple[Any, ...]]
+    made: Callable[[Iterator[int], Iterator[Any]], V]
+
+
+@cache
+def _form(model: type[V]) -> _Form[V]:
+    counts: list[str] = []
+    parts: dict[str, Callable[[], _Part]] = {}
+    made = _compiled(model, "", counts, parts)
+    return _Form(
+        [0] * len(counts), _fields(counts), list(parts.values()), _fields(list(parts)), made
+    )
+
+
+def _compiled(
+    model: type[Value], path: str, counts: list[str], parts: dict[str, Callable[[], _Part]]
+) -> Made:
+    """Adds the paths of the fields of a class. Raises TypeError if a field that is required has no
+    rule."""
+    fields: dict[str, Made] = {}
+    for name, info in model.model_fields.items():
+        place = f"{path}{name}"
+        kind, part = info.annotation, _part(info)
+        if part is not None:
+            parts[place] = part
+            fields[name] = lambda _, parts: next(parts)
+        elif Rule.COUNT in info.metadata:
+            counts.append(place)
+            fields[name] = lambda counts, _: next(counts)
+        elif isinstance(kind, type) and issubclass(kind, Value):
+            fields[name] = _compiled(kind, f"{place}.", counts, parts)
+        elif info.is_required():
+            raise TypeError(f"{model.__name__}.{name} has no rule by which it adds up")
+
+    def made(counts: Iterator[int], parts: Iterator[Any]) -> Value:
+        return model.model_construct(**{name: make(counts, parts) for name, make in fields.items()})
+
+    return made
+
+
+def _part(info: FieldInfo) -> Callable[[], _Part] | None:
+    """Returns what makes the sum of a field, None if the field is a plain count or has no rule."""
+    kind, rules = info.annotation, info.metadata
+    if Rule.LARGEST in rules:
+        return lambda: _Last(max, 0)
+    if Rule.COUNT in rules and kind is not int:
+        return lambda: _Last(add, None)
+    if Rule.IN_STAGE in rules:
+        return _InStage
+    if kind is Histogram:
+        return HistogramSum
+    if kind == tuple[Explanation, ...]:
+        return ExplanationSum
+    return _ByKey if get_origin(kind) is dict else None
+
+
+def _fields(paths: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """Returns a getter of some fields, as a tuple."""
+    if len(paths) > 1:
+        return attrgetter(*paths)
+    return lambda value: tuple(attrgetter(path)(value) for path in paths)

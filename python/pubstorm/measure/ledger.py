@@ -1,0 +1,136 @@
+"""The ledger of a run: the sums of its agents, with the deliveries that the run log excludes from
+loss. Sums stay as the agents counted them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from pubstorm.contract.plan import Plan, PublishAction
+from pubstorm.contract.snapshot import FlowCounters, FlowSnapshot, PopulationSnapshot
+from pubstorm.contract.sums import ALL, Pair, RunSum, Stages, total
+from pubstorm.measure.run_log import RunLog
+
+
+class Ledger:
+    """Expected, received and lost deliveries of a run. Populations that are excluded from loss
+    expect what they received; deliveries that came early are expected in the next stage, to which
+    they belong."""
+
+    def __init__(self, sums: RunSum, plan: Plan, run_log: RunLog) -> None:
+        """`sums` stay as they are while the ledger is in use."""
+        self.sums = sums
+        self._excluded = run_log.expect_received
+        self._cut_stage = _cut_stage(plan, run_log)
+        self._flows: dict[frozenset[int | None] | None, Mapping[Pair, FlowSnapshot]] = {}
+
+    def flows(self, stages: Stages = ALL) -> Mapping[Pair, FlowSnapshot]:
+        """Returns the ledger of each flow that was counted, in the order of flows."""
+        key = None if stages is None else frozenset(stages)
+        if key not in self._flows:
+            self._flows[key] = self._counted(stages)
+        return self._flows[key]
+
+    def into(self, indices: Collection[int], stages: Stages = ALL) -> Mapping[Pair, FlowSnapshot]:
+        """Returns the ledger of each flow to some populations."""
+        return {pair: flow for pair, flow in self.flows(stages).items() if pair[1] in indices}
+
+    def population(self, indices: Iterable[int], stages: Stages = ALL) -> PopulationSnapshot:
+        """Returns the sum of some populations."""
+        indices = list(indices)
+        population = self.sums.population(indices, stages)
+        shift = 0
+        for stage, excluded in self._excluded.items():
+            if stages is None or stage in stages:
+                found = self.sums.population(excluded.intersection(indices), [stage]).answers
+                shift += found.answered_total - found.answers_expected_total
+        answers = population.answers
+        if not shift:
+            return population
+        shifted = {"answers_expected_total": answers.answers_expected_total + shift}
+        return population.model_copy(update={"answers": answers.model_copy(update=shifted)})
+
+    def in_flight(self, pairs: Iterable[Pair], stages: Stages = ALL) -> int:
+        """Returns the deliveries of some flows that were in flight when the run was cut short
+        before the drain of a publish stage was over. Messages that a receiver had passed over are
+        lost."""
+        flows = self.flows(self._cut(stages))
+        cut = (flows[pair].counters for pair in pairs if pair in flows)
+        return sum(max(_open(counters) - max(counters.missing_total, 0), 0) for counters in cut)
+
+    def lost(self, pairs: Iterable[Pair], stages: Stages = ALL) -> int:
+        """Returns the expected deliveries of some flows that did not come, without those in
+        flight."""
+        flows = self.flows(stages)
+        return sum(
+            max(_open(flows[pair].counters) - self.in_flight([pair], stages), 0) for pair in pairs
+        )
+
+    def unanswered(self, indices: Collection[int], stages: Stages = ALL) -> int:
+        """Returns the answers to populations that did not come, without those that were in flight
+        when the run was cut short."""
+        unanswered, in_flight = (
+            _unanswered(self.population(indices, each)) for each in (stages, self._cut(stages))
+        )
+        return max(unanswered - in_flight, 0)
+
+    def _cut(self, stages: Stages) -> Collection[int]:
+        """Returns the stage in which the run was cut short, if it is among some stages."""
+        cut = self._cut_stage
+        return [cut] if cut is not None and (stages is None or cut in stages) else []
+
+    def _counted(self, stages: Stages) -> Mapping[Pair, FlowSnapshot]:
+        flows, shifts = dict(sorted(self.sums.flows(stages).items())), Counter[Pair]()
+        for stage in self.sums.stages:
+            if stage is not None and (stages is None or stage in stages):
+                shifts.update(dict(self._shifts(stage)))
+        for pair, shift in shifts.items():
+            counters = flows[pair].counters
+            shifted = {"expected_total": counters.expected_total + shift}
+            flows[pair] = flows[pair].model_copy(
+                update={"counters": counters.model_copy(update=shifted)}
+            )
+        return flows
+
+    def _shifts(self, stage: int) -> Iterator[tuple[Pair, int]]:
+        """Yields the flows of a stage whose expected deliveries are not those that the agents
+        counted, each with the difference."""
+        excluded, following = (self._excluded.get(n, ()) for n in (stage, stage + 1))
+        if not excluded and not following:
+            return
+        early = self.sums.early(stage)
+        for pair, flow in self.sums.flows([stage]).items():
+            shift = early.get(pair, 0) if pair[1] in following else 0
+            if pair[1] in excluded:
+                counters = flow.counters
+                shift += counters.received_total - early.get(pair, 0) - counters.expected_total
+            yield pair, shift
+
+
+def together(flows: Iterable[FlowSnapshot]) -> FlowSnapshot:
+    """Returns the sum of some flows; the indices of its populations have no meaning."""
+    return total(FlowSnapshot, flows)
+
+
+def lost_wills(flows: Iterable[FlowSnapshot]) -> int:
+    """Returns the expected deliveries of wills of some flows that did not arrive."""
+    counters = (flow.counters for flow in flows)
+    missing = (c.wills_expected_total - c.wills_received_total for c in counters)
+    return sum(max(count, 0) for count in missing)
+
+
+def _cut_stage(plan: Plan, run_log: RunLog) -> int | None:
+    """Returns the publish stage in which the run was cut short, None if there is none."""
+    if not run_log.ended_early or not run_log.spans:
+        return None
+    last = run_log.spans[-1].index
+    return last if isinstance(plan.stages[last].action, PublishAction) else None
+
+
+def _open(counters: FlowCounters) -> int:
+    return max(counters.expected_total - counters.received_total, 0)
+
+
+def _unanswered(population: PopulationSnapshot) -> int:
+    answers = population.answers
+    return max(answers.answers_expected_total - answers.answered_total, 0)

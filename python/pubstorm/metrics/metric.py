@@ -137,6 +137,15 @@ class Metric:
     """Lines of its readings in charts."""
     is_pattern: bool = False
     """True if the name is a pattern of names, of which only the run knows those that there are."""
+    interval: str = ""
+    """Field of the intervals of agents; empty: the name, of counters `NAME_total`."""
+    export: str = ""
+    """Description for other programs; empty: they do not get it."""
+    export_name: str = ""
+    """Name for other programs, whose end says the kind; empty: by rule."""
+    tag: str = ""
+    """Tag in the log of histograms, with a place for the names of populations; empty: it is not in
+    the log."""
     better: Literal["lower", "higher"] | None = None
     """Direction in which a comparison calls it better; None: neither."""
 
@@ -165,6 +174,10 @@ class Further(TypedDict, total=False):
     of_acks: bool
     of_a_size: bool
     lines: tuple[Line, ...]
+    interval: str
+    export: str
+    export_name: str
+    tag: str
     better: Literal["lower", "higher"]
 
 

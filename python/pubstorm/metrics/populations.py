@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Unpack
 
 from pubstorm.metrics.metric import (
@@ -9,6 +10,7 @@ from pubstorm.metrics.metric import (
     Basis,
     Divisor,
     Further,
+    Kind,
     Line,
     Metric,
     Owner,
@@ -63,9 +65,9 @@ def gauge(name: str, *, is_peak: bool = False, **further: Unpack[Further]) -> Me
     return Metric(name, POPULATION, "gauge", "", at=field, **further)
 
 
-def reading(name: str, *lines: Line, unit: Unit = "", of: frozenset[Owner] = POPULATION) -> Metric:
-    """Returns a metric that only samples have."""
-    return Metric(name, of, "gauge", unit, lines=lines)
+def reading(name: str, unit: Unit = "", kind: Kind = "gauge", **further: Unpack[Further]) -> Metric:
+    """Returns a metric that no expression asks for: other programs get it, or charts show it."""
+    return Metric(name, POPULATION, kind, unit, **further)
 
 
 def rate(name: str, **further: Unpack[Further]) -> Metric:
@@ -134,24 +136,22 @@ def histogram(
     )
 
 
-def two_clocks(
-    name: str, basis: Basis | None = None, lines: tuple[Line, ...] = ()
-) -> tuple[Metric, Metric]:
-    """Returns a distribution from the scheduled instant, and from the instant of sending."""
-    intended, actual = f"{name}.intended", f"{name}.actual"
-    field = f"{name}_us"
-    return (
-        histogram(
-            name,
-            EVERYWHERE,
-            at=f"{field}.intended",
-            aliases=(intended,),
-            basis=basis,
-            lines=lines,
-            better="lower",
-        ),
-        histogram(actual, at=f"{field}.actual", basis=basis, better="lower"),
-    )
+def two_clocks(name: str, field: str, log: str, **further: Unpack[Further]) -> Iterator[Metric]:
+    """Yields a distribution from the scheduled instant, and one from the instant of sending. Only
+    the first has lines and an export."""
+    for clock, spans in (("intended", EVERYWHERE), ("actual", STAGES)):
+        own: Further = {
+            "basis": further.get("basis"),
+            "interval": f"{field}_{clock}",
+            "tag": f"{log}:{{}}:{clock}",
+            "better": "lower",
+        }
+        full = f"{name}.{clock}"
+        if clock == "intended":
+            own = {**further, **own, "aliases": (full,)}
+        yield histogram(
+            name if clock == "intended" else full, spans, at=f"{name}_us.{clock}", **own
+        )
 
 
 def _ready(*among: str) -> Divisor:
@@ -159,21 +159,53 @@ def _ready(*among: str) -> Divisor:
 
 
 POPULATIONS: tuple[Metric, ...] = (
-    counter("connect_attempts"),
-    counter("connect_failed", STAGES, basis=ATTEMPTS, better="lower"),
-    counter("disconnected", STAGES, basis=ATTEMPTS, better="lower"),
-    counter("subscribed"),
+    counter("connect_attempts", export="TCP connections begun"),
+    reading("connected", kind="counter", export="Connections that the broker accepted"),
+    counter(
+        "connect_failed",
+        STAGES,
+        basis=ATTEMPTS,
+        better="lower",
+        export="Connection attempts that failed",
+    ),
+    counter(
+        "disconnected",
+        STAGES,
+        basis=ATTEMPTS,
+        better="lower",
+        export="Connections that the client did not end",
+    ),
+    counter("subscribed", export="Filters that the broker granted"),
     counter("subscribe_failed", basis=FILTERS),
-    counter("unsubscribed", STAGES),
+    counter("unsubscribed", STAGES, export="Filters that the broker removed"),
     counter("unsubscribe_failed", STAGES, basis=REMOVALS),
-    counter("sent", STAGES),
-    counter("acked", STAGES, of_acks=True),
-    counter("rejected", basis=MESSAGES, better="lower"),
+    counter("sent", STAGES, export="Messages sent"),
+    counter("acked", STAGES, of_acks=True, export="Messages that the broker acknowledged"),
+    counter("rejected", basis=MESSAGES, better="lower", export="Messages that the broker refused"),
     counter("left", STAGES),
-    counter("stalled", STAGES, basis=DELIVERIES, better="lower"),
-    counter("resent", basis=MESSAGES, better="lower"),
-    counter("abandoned", basis=MESSAGES, better="lower"),
-    counter("skipped", STAGES, basis=MESSAGES, better="lower"),
+    counter(
+        "stalled",
+        STAGES,
+        basis=DELIVERIES,
+        better="lower",
+        export="Times that a subscriber stalled",
+    ),
+    counter(
+        "resent", basis=MESSAGES, better="lower", export="Messages sent again after a reconnect"
+    ),
+    counter(
+        "abandoned",
+        basis=MESSAGES,
+        better="lower",
+        export="Messages given up without acknowledgement",
+    ),
+    counter(
+        "skipped",
+        STAGES,
+        basis=MESSAGES,
+        better="lower",
+        export="Messages that were scheduled and not sent",
+    ),
     counter("requests", STAGES),
     counter("answered", STAGES),
     counter("unanswered", STAGES, basis=ANSWERS),
@@ -183,19 +215,44 @@ POPULATIONS: tuple[Metric, ...] = (
     counter("answers_of_others"),
     counter("answers", STAGES),
     counter("answers_dropped", STAGES),
-    counter("expected", STAGES),
-    counter("received", STAGES),
+    counter("expected", STAGES, export="Expected deliveries"),
+    counter("received", STAGES, export="Deliveries received"),
     counter("lost", STAGES, basis=EXPECTED, better="lower"),
-    counter("duplicate", STAGES, basis=DELIVERIES, better="lower"),
+    counter(
+        "duplicate",
+        STAGES,
+        basis=DELIVERIES,
+        better="lower",
+        export="Deliveries of a message that the receiver already had",
+    ),
     counter("copies", STAGES, basis=DELIVERIES),
-    counter("reordered", STAGES, basis=DELIVERIES, better="lower"),
-    counter("stale", STAGES, basis=DELIVERIES, better="lower"),
+    counter(
+        "reordered",
+        STAGES,
+        basis=DELIVERIES,
+        better="lower",
+        export="Deliveries after a later message of the same stream",
+    ),
+    counter(
+        "stale",
+        STAGES,
+        basis=DELIVERIES,
+        better="lower",
+        export="Deliveries too late to recognise duplicates",
+    ),
     counter("receive_maximum_waits"),
     counter("wills_expected", STAGES),
     counter("wills_received", STAGES),
     counter("wills_lost", STAGES, basis=WILLS),
-    counter("expired", STAGES),
-    counter("expired_received", STAGES, basis=RECEIVED),
+    counter(
+        "expired",
+        STAGES,
+        export="Messages for offline clients that may expire, and have not arrived",
+        export_name="messages_expired",
+    ),
+    counter(
+        "expired_received", STAGES, basis=RECEIVED, export="Deliveries of messages that had expired"
+    ),
     counter("retained"),
     counter("retained_as_published"),
     counter("expiry_reduced"),
@@ -203,22 +260,61 @@ POPULATIONS: tuple[Metric, ...] = (
     counter("foreign"),
     counter("packets_sent"),
     counter("packets_received"),
-    counter("bytes_sent"),
-    counter("bytes_received"),
+    counter("bytes_sent", export="Bytes written to sockets"),
+    counter("bytes_received", export="Bytes read from sockets"),
     gauge("clients", of_a_size=True),
-    gauge("connected", is_peak=True, of_a_size=True, lines=both("clients", "connected")),
+    gauge(
+        "connected",
+        is_peak=True,
+        of_a_size=True,
+        lines=both("clients", "connected"),
+        export="Clients that the broker has accepted",
+        export_name="clients_connected",
+    ),
     gauge("ready_max", of_a_size=True),
-    reading("ready", *both("clients", "ready")),
+    reading(
+        "ready",
+        lines=both("clients", "ready"),
+        export="Clients that are connected and subscribed",
+        export_name="clients_ready",
+    ),
     gauge("never_ready", basis=CLIENTS, better="lower"),
-    gauge("offline", is_peak=True, lines=both("clients", "offline")),
-    reading("stalled", *both("clients", "stalled")),
+    gauge(
+        "offline",
+        is_peak=True,
+        lines=both("clients", "offline"),
+        export="Clients between two session lifetimes",
+        export_name="clients_offline",
+    ),
+    reading(
+        "stalled",
+        lines=both("clients", "stalled"),
+        export="Subscribers that miss messages and receive none",
+        export_name="clients_stalled",
+    ),
     gauge("in_flight_max"),
-    reading("missing", *both("behind", "missing")),
-    gauge("in_flight", lines=both("behind", "in flight")),
-    gauge("backlog", lines=both("behind", "backlog")),
-    reading("skipped_per_s", page("behind", "skipped per second"), unit="per_s"),
+    reading(
+        "missing",
+        lines=both("behind", "missing"),
+        export="Messages passed over in streams and not received yet",
+        export_name="messages_missing",
+        interval="missing_total",
+    ),
+    gauge(
+        "in_flight",
+        lines=both("behind", "in flight"),
+        export="Messages sent and not acknowledged",
+        export_name="messages_in_flight",
+    ),
+    gauge(
+        "backlog",
+        lines=both("behind", "backlog"),
+        export="Messages scheduled and not yet sent",
+        export_name="messages_backlog",
+    ),
+    reading("skipped_per_s", "per_s", lines=(page("behind", "skipped per second"),)),
     rate("sent_per_s", lines=both("load", "sent"), better="higher"),
-    reading("due_per_s", *both("load", "scheduled"), unit="per_s"),
+    reading("due_per_s", "per_s", lines=both("load", "scheduled")),
     rate(
         "acked_per_s",
         lines=(*both("load", "acked"), Line("sides", "over-acked")),
@@ -266,8 +362,11 @@ POPULATIONS: tuple[Metric, ...] = (
     shares("group_share", ("fairness", "min", "p50", "max"), basis=DELIVERIES),
     *two_clocks(
         "latency",
-        RECEIVED,
-        (
+        "latency",
+        "delivery",
+        basis=RECEIVED,
+        export="From the scheduled instant to the delivery",
+        lines=(
             Line("page", "latency", "p50", "p50"),
             Line("page", "latency", "p99", "p99", band=True),
             Line("page", "latency", "largest", "max"),
@@ -278,15 +377,32 @@ POPULATIONS: tuple[Metric, ...] = (
             Line("runs", "compare-p99", statistic="p99", joined="max"),
         ),
     ),
-    *two_clocks("ack_latency"),
-    histogram("round_trip", basis=ANSWERED),
-    histogram("will_latency", basis=WILLS_RECEIVED),
-    histogram("connect_time", NOWHERE, better="lower"),
+    *two_clocks(
+        "ack_latency", "ack", "ack", export="From the scheduled instant to the acknowledgement"
+    ),
+    histogram(
+        "round_trip",
+        basis=ANSWERED,
+        export="From the scheduled instant of a request to its answer",
+        tag="round_trip:{}",
+    ),
+    histogram("will_latency", basis=WILLS_RECEIVED, tag="will:{}"),
+    histogram(
+        "connect_time",
+        NOWHERE,
+        better="lower",
+        export="From the start of TCP to the broker's acceptance",
+        tag="connect:{}",
+    ),
     histogram("receive_maximum_wait", NOWHERE),
-    histogram("subscribe_time", basis=REMOVALS),
-    histogram("unsubscribe_time", basis=REMOVALS),
+    histogram(
+        "subscribe_time",
+        basis=REMOVALS,
+        export="From SUBSCRIBE to SUBACK, of clients that had unsubscribed",
+    ),
+    histogram("unsubscribe_time", basis=REMOVALS, export="From UNSUBSCRIBE to UNSUBACK"),
     *(
-        reading(f"qos_{qos}_per_s", page("qos", label), unit="per_s", of=DELIVERIES_BY_QOS)
+        Metric(f"qos_{qos}_per_s", DELIVERIES_BY_QOS, "gauge", "per_s", lines=(page("qos", label),))
         for qos, label in (("0", "QoS 0"), ("1", "QoS 1"), ("2", "QoS 2"), ("mixed", "several"))
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, TypedDict
 
+from pubstorm.metrics.problems import Failures
 from pubstorm.quantities import Unit
 
 SourceKind = Literal[
@@ -137,6 +138,8 @@ class Metric:
     """Lines of its readings in charts."""
     is_pattern: bool = False
     """True if the name is a pattern of names, of which only the run knows those that there are."""
+    failures: Failures | None = None
+    """The problem that it counts; None: it counts none."""
     interval: str = ""
     """Field of the intervals of agents; empty: the name, of counters `NAME_total`."""
     export: str = ""
@@ -174,6 +177,7 @@ class Further(TypedDict, total=False):
     of_acks: bool
     of_a_size: bool
     lines: tuple[Line, ...]
+    failures: Failures
     interval: str
     export: str
     export_name: str

@@ -18,6 +18,14 @@ from pubstorm.metrics.metric import (
     both,
     page,
 )
+from pubstorm.metrics.problems import (
+    ENDS_A_CONNECTION,
+    ENDS_EITHER,
+    FAILS_AN_ATTEMPT,
+    LEAVES_A_MESSAGE_OUT,
+    REFUSES_A_FILTER,
+    Failures,
+)
 from pubstorm.quantities import Unit
 
 POPULATION: frozenset[Owner] = frozenset({"population"})
@@ -167,6 +175,15 @@ POPULATIONS: tuple[Metric, ...] = (
         basis=ATTEMPTS,
         better="lower",
         export="Connection attempts that failed",
+        failures=Failures(
+            2,
+            "connections failed",
+            "connection attempts failed",
+            ("connect_attempts_total",),
+            certain=FAILS_AN_ATTEMPT,
+            possible=ENDS_EITHER,
+            answers="connect",
+        ),
     ),
     counter(
         "disconnected",
@@ -174,14 +191,53 @@ POPULATIONS: tuple[Metric, ...] = (
         basis=ATTEMPTS,
         better="lower",
         export="Connections that the client did not end",
+        failures=Failures(
+            3,
+            "connections lost",
+            "connections were lost",
+            ("connected_total",),
+            certain=ENDS_A_CONNECTION,
+            possible=ENDS_EITHER,
+            answers="disconnect",
+        ),
     ),
     counter("subscribed", export="Filters that the broker granted"),
-    counter("subscribe_failed", basis=FILTERS),
+    counter(
+        "subscribe_failed",
+        basis=FILTERS,
+        failures=Failures(
+            4,
+            "subscribes refused",
+            "filters were refused",
+            ("subscribed_total", "subscribe_failed_total"),
+            certain=REFUSES_A_FILTER,
+            answers="subscribe",
+        ),
+    ),
     counter("unsubscribed", STAGES, export="Filters that the broker removed"),
-    counter("unsubscribe_failed", STAGES, basis=REMOVALS),
+    counter(
+        "unsubscribe_failed",
+        STAGES,
+        basis=REMOVALS,
+        failures=Failures(
+            5,
+            "unsubscribes refused",
+            "filters were not removed",
+            ("unsubscribed_total", "unsubscribe_failed_total"),
+            answers="unsubscribe",
+        ),
+    ),
     counter("sent", STAGES, export="Messages sent"),
     counter("acked", STAGES, of_acks=True, export="Messages that the broker acknowledged"),
-    counter("rejected", basis=MESSAGES, better="lower", export="Messages that the broker refused"),
+    counter(
+        "rejected",
+        basis=MESSAGES,
+        better="lower",
+        export="Messages that the broker refused",
+        failures=Failures(
+            6, "publishes refused", "messages sent were refused", ("sent_total",), answers="publish"
+        ),
+    ),
     counter("left", STAGES),
     counter(
         "stalled",
@@ -189,15 +245,41 @@ POPULATIONS: tuple[Metric, ...] = (
         basis=DELIVERIES,
         better="lower",
         export="Times that a subscriber stalled",
+        failures=Failures(17, "stalls", "times a subscriber stalled"),
     ),
     counter(
-        "resent", basis=MESSAGES, better="lower", export="Messages sent again after a reconnect"
+        "resent",
+        basis=MESSAGES,
+        better="lower",
+        export="Messages sent again after a reconnect",
+        failures=Failures(
+            11,
+            "publishes sent again",
+            "messages sent were sent again after a reconnect",
+            ("sent_total",),
+        ),
     ),
     counter(
         "abandoned",
         basis=MESSAGES,
         better="lower",
         export="Messages given up without acknowledgement",
+        failures=Failures(
+            9,
+            "publishes given up",
+            "messages sent were given up with their session",
+            ("sent_total",),
+        ),
+    ),
+    reading(
+        "unsent_dropped",
+        kind="counter",
+        failures=Failures(
+            10,
+            "publishes dropped unsent",
+            "messages sent were dropped with their connection before the socket took them",
+            ("sent_total",),
+        ),
     ),
     counter(
         "skipped",
@@ -205,6 +287,13 @@ POPULATIONS: tuple[Metric, ...] = (
         basis=MESSAGES,
         better="lower",
         export="Messages that were scheduled and not sent",
+        failures=Failures(
+            7,
+            "messages not sent",
+            "scheduled messages were not sent",
+            ("sent_total", "skipped_total"),
+            certain=LEAVES_A_MESSAGE_OUT,
+        ),
     ),
     counter("requests", STAGES),
     counter("answered", STAGES),
@@ -217,13 +306,22 @@ POPULATIONS: tuple[Metric, ...] = (
     counter("answers_dropped", STAGES),
     counter("expected", STAGES, export="Expected deliveries"),
     counter("received", STAGES, export="Deliveries received"),
-    counter("lost", STAGES, basis=EXPECTED, better="lower"),
+    counter(
+        "lost",
+        STAGES,
+        basis=EXPECTED,
+        better="lower",
+        failures=Failures(
+            12, "deliveries lost", "expected deliveries were lost", ("expected_total",)
+        ),
+    ),
     counter(
         "duplicate",
         STAGES,
         basis=DELIVERIES,
         better="lower",
         export="Deliveries of a message that the receiver already had",
+        failures=Failures(13, "duplicates", "deliveries were duplicates"),
     ),
     counter("copies", STAGES, basis=DELIVERIES),
     counter(
@@ -232,6 +330,7 @@ POPULATIONS: tuple[Metric, ...] = (
         basis=DELIVERIES,
         better="lower",
         export="Deliveries after a later message of the same stream",
+        failures=Failures(14, "out of order", "deliveries came out of order", ("received_total",)),
     ),
     counter(
         "stale",
@@ -239,6 +338,9 @@ POPULATIONS: tuple[Metric, ...] = (
         basis=DELIVERIES,
         better="lower",
         export="Deliveries too late to recognise duplicates",
+        failures=Failures(
+            15, "too late to check", "deliveries came too late to separate from duplicates"
+        ),
     ),
     counter("receive_maximum_waits"),
     counter("wills_expected", STAGES),
@@ -251,7 +353,11 @@ POPULATIONS: tuple[Metric, ...] = (
         export_name="messages_expired",
     ),
     counter(
-        "expired_received", STAGES, basis=RECEIVED, export="Deliveries of messages that had expired"
+        "expired_received",
+        STAGES,
+        basis=RECEIVED,
+        export="Deliveries of messages that had expired",
+        failures=Failures(16, "expired", "deliveries were messages that had expired"),
     ),
     counter("retained"),
     counter("retained_as_published"),
@@ -278,7 +384,18 @@ POPULATIONS: tuple[Metric, ...] = (
         export="Clients that are connected and subscribed",
         export_name="clients_ready",
     ),
-    gauge("never_ready", basis=CLIENTS, better="lower"),
+    gauge(
+        "never_ready",
+        basis=CLIENTS,
+        better="lower",
+        failures=Failures(
+            1,
+            "clients never ready",
+            "clients were never ready",
+            ("asked",),
+            after="connect_attempts_total",
+        ),
+    ),
     gauge(
         "offline",
         is_peak=True,
@@ -305,6 +422,12 @@ POPULATIONS: tuple[Metric, ...] = (
         lines=both("behind", "in flight"),
         export="Messages sent and not acknowledged",
         export_name="messages_in_flight",
+        failures=Failures(
+            8,
+            "publishes unacknowledged",
+            "messages sent were not acknowledged when publishing ended",
+            ("sent_total",),
+        ),
     ),
     gauge(
         "backlog",

@@ -16,7 +16,7 @@ from pubstorm.play.display import Live
 from pubstorm.play.kept import Kept, snapshots_in
 from pubstorm.play.record import measured_of
 from pubstorm.result import Verdict
-from pubstorm.result.problems import UNACKNOWLEDGED
+from pubstorm.result.problems import KINDS
 from pubstorm.result.samples import HELD, SAMPLES_FILE, Sample, Tracks
 from pubstorm.result.verdict import evaluate_run
 from pubstorm.scenario.defaults import conditions_of
@@ -92,7 +92,8 @@ class Outcome:
 
 def _so_far(verdict: Verdict) -> tuple[str, ...]:
     """Returns the evidence without messages in flight, since publishing continues."""
-    return tuple(each for each in verdict.evidence if UNACKNOWLEDGED.words not in each)
+    words = KINDS["in_flight"].failures.words
+    return tuple(each for each in verdict.evidence if words not in each)
 
 
 def samples_in(lines: Iterable[bytes]) -> Iterator[Sample]:

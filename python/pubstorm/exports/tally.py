@@ -27,7 +27,7 @@ OWN: Mapping[str, tuple[Kind, str]] = {
     "pubstorm_events_total": ("counter", "Events of the run, by kind"),
     "pubstorm_monitor": ("gauge", "Last sample of a monitor, in the unit of samples.csv"),
 }
-"""What exports have beside the metrics of the registry."""
+"""Figures of exports that are no metrics of the registry."""
 METRICS: Mapping[str, tuple[Kind, str]] = {
     **{each.name: (each.kind, each.metric.export) for each in EXPORTED},
     **OWN,

@@ -3,9 +3,11 @@ stage, rates over the steady windows, and the generator's own figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
+from typing import Any
 
 from pubstorm.contract.attachment import target_of
 from pubstorm.contract.changes import ActiveClients
@@ -14,14 +16,16 @@ from pubstorm.contract.flows import ClosedPace, OpenPace
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.plan import HoldAction, Plan, Population, PublishAction
 from pubstorm.contract.protocol import Zmtp
-from pubstorm.contract.snapshot import Counters, FlowSnapshot, PopulationSnapshot
+from pubstorm.contract.snapshot import FlowSnapshot, PopulationSnapshot
 from pubstorm.contract.sums import Pair, RunSum
+from pubstorm.contract.value import Value
 from pubstorm.fleet.assignment import Assignment, Program
 from pubstorm.measure import client_loss, group_shares
 from pubstorm.measure.clocks import clock_bound_us, clock_result
 from pubstorm.measure.ledger import Ledger, lost_wills, together
 from pubstorm.measure.run_log import AgentFailure, RunLog, StageSpan
 from pubstorm.measure.series import (
+    Count,
     Gauge,
     Interval,
     PopulationInterval,
@@ -39,6 +43,7 @@ from pubstorm.result import (
     HistogramPair,
     Latency,
     PopulationResult,
+    PopulationSums,
     PublisherResult,
     Rates,
     StageFlow,
@@ -121,6 +126,7 @@ class Assembly:
         """Returns the ledger of each flow with expected or received deliveries."""
         return tuple(self._flow(pair, flow) for pair, flow in self.ledger.flows().items())
 
+    @cached_property
     def stages(self) -> tuple[StageResult, ...]:
         """Each stage as it was played."""
         return tuple(map(self._stage, self.run_log.spans))
@@ -192,9 +198,7 @@ class Assembly:
             io_threads=options.io_threads,
             security=options.security,
             burst=pace.burst if isinstance(pace, OpenPace) else 1,
-            sent_total=part.sent_total,
-            skipped_total=part.skipped_total,
-            lateness_us=self._time(part.lateness),
+            **dict(self._named(PublisherResult, part)),
             busy_share=round(busy_share(load), 4),
             ending=self.run_log.endings.get(program.agent, "unknown"),
             clock=self.clocks.get(program.agent),
@@ -206,23 +210,16 @@ class Assembly:
 
     def _populations(self, members: Mapping[str, Sequence[int]]) -> dict[str, PopulationResult]:
         """Returns the results of groups of populations, by the names of the groups."""
-        stages = self.stages()
         return {
-            name: self._population(indices, _mean_rates(name, stages))
+            name: self._population(indices, _mean_rates(name, self.stages))
             for name, indices in members.items()
         }
 
     def _population(self, indices: Sequence[int], rates: Rates) -> PopulationResult:
-        plans, sums = self._plans(indices), self.ledger.population(indices)
-        own = self.ledger.into(indices)
-        into = together(own.values())
-        acks = _acknowledgements(sums)
+        plans, own = self._plans(indices), self.ledger.into(indices)
         publishing = self._spans_of(PublishAction)
-        played = [span.index for span in publishing]
         return PopulationResult(
-            **dict(sums.counters),
-            **dict(into.counters),
-            **dict(sums.answers),
+            **self._sums_of(PopulationResult, indices),
             clients=sum(plan.clients for plan in plans),
             version=plans[0].protocol.name,
             player=plans[0].player,
@@ -241,25 +238,43 @@ class Assembly:
             in_flight=self._at_ends(publishing[-1:], indices, "in_flight"),
             backlog=self._at_ends(publishing[-1:], indices, "backlog"),
             stalled=self._at_ends(publishing, indices, "stalled"),
-            lost_total=self.ledger.lost(own),
             to_come_total=self.ledger.in_flight(own),
-            unanswered_total=self.ledger.unanswered(indices),
-            outcomes=sums.outcomes,
-            explanations=sums.explanations,
-            client_loss=client_loss.of_stages(self.plan, self.ledger, played, indices),
-            group_share=group_shares.of_stages(self.plan, self.ledger, played, indices),
             rates=rates,
-            latency_us=_delivery(into).latency_us(self.clock_bound_us, self.percentiles),
-            ack_latency_us=acks.latency_us(shares=self.percentiles),
-            wills_lost_total=lost_wills(own.values()),
-            will_latency_us=self._time(into.will_latency),
-            connect_time_us=self._time(sums.connect_time),
-            receive_maximum_wait_us=self._time(sums.receive_maximum_wait),
-            subscribe_time_us=self._time(sums.subscribe_time),
-            unsubscribe_time_us=self._time(sums.unsubscribe_time),
-            round_trip_us=self._time(sums.round_trip),
-            ack_histogram_ns=acks,
+            ack_histogram_ns=_acknowledgements(self.ledger.population(indices)),
         )
+
+    def _sums_of(
+        self,
+        model: type[PopulationSums],
+        indices: Sequence[int],
+        stages: Collection[int] | None = None,
+    ) -> dict[str, Any]:
+        """Returns the fields of a result of populations that are sums over stages, or over all."""
+        ledger, plan, percentiles = self.ledger, self.plan, self.percentiles
+        sums, own = ledger.population(indices, stages), ledger.into(indices, stages)
+        into = together(own.values())
+        played = stages or [span.index for span in self._spans_of(PublishAction)]
+        parts = (sums, sums.counters, sums.answers, into, into.counters)
+        return {
+            **dict(chain.from_iterable(self._named(model, part) for part in parts)),
+            "lost_total": ledger.lost(own, stages),
+            "unanswered_total": ledger.unanswered(indices, stages),
+            "client_loss": client_loss.of_stages(plan, ledger, played, indices),
+            "group_share": group_shares.of_stages(plan, ledger, played, indices),
+            "latency_us": _delivery(into).latency_us(self.clock_bound_us, percentiles),
+            "ack_latency_us": _acknowledgements(sums).latency_us(shares=percentiles),
+            "wills_lost_total": lost_wills(own.values()),
+        }
+
+    def _named(self, model: type[Value], part: Value) -> Iterator[tuple[str, Any]]:
+        """Yields the fields of a sum that a result has too: a histogram `NAME` is its latency
+        `NAME_us`."""
+        for name, value in part:
+            if isinstance(value, Histogram):
+                if f"{name}_us" in model.model_fields:
+                    yield f"{name}_us", self._time(value)
+            elif name in model.model_fields:
+                yield name, value
 
     def _time(self, histogram: Histogram) -> Latency:
         return Latency.of(histogram, shares=self.percentiles)
@@ -372,30 +387,16 @@ class Assembly:
     def _stage_population(
         self, span: StageSpan, indices: Sequence[int], steady: Sequence[Interval]
     ) -> StagePopulation:
-        stage = [span.index]
-        sums, own = self.ledger.population(indices, stage), self.ledger.into(indices, stage)
-        into = together(own.values())
-        kept = Counters.model_fields.keys() & StagePopulation.model_fields.keys()
+        def rate(count: Count) -> float:
+            return rate_per_s(steady, indices, count)
+
         return StagePopulation(
-            **{name: count for name, count in sums.counters if name in kept},
-            **dict(into.counters),
-            **dict(sums.answers),
-            lost_total=self.ledger.lost(own, stage),
-            unanswered_total=self.ledger.unanswered(indices, stage),
-            client_loss=client_loss.of_stages(self.plan, self.ledger, stage, indices),
-            group_share=group_shares.of_stages(self.plan, self.ledger, stage, indices),
-            latency_us=_delivery(into).latency_us(self.clock_bound_us, self.percentiles),
-            ack_latency_us=_acknowledgements(sums).latency_us(shares=self.percentiles),
-            subscribe_time_us=self._time(sums.subscribe_time),
-            unsubscribe_time_us=self._time(sums.unsubscribe_time),
-            round_trip_us=self._time(sums.round_trip),
-            wills_lost_total=lost_wills(own.values()),
-            will_latency_us=self._time(into.will_latency),
-            sent_per_s=rate_per_s(steady, indices, "sent"),
-            acked_per_s=rate_per_s(steady, indices, "acked"),
-            received_per_s=rate_per_s(steady, indices, "received"),
-            bytes_sent_per_s=rate_per_s(steady, indices, "bytes_sent"),
-            bytes_received_per_s=rate_per_s(steady, indices, "bytes_received"),
+            **self._sums_of(StagePopulation, indices, [span.index]),
+            sent_per_s=rate("sent"),
+            acked_per_s=rate("acked"),
+            received_per_s=rate("received"),
+            bytes_sent_per_s=rate("bytes_sent"),
+            bytes_received_per_s=rate("bytes_received"),
         )
 
     def _receivers(self, span: StageSpan) -> set[int]:
@@ -415,7 +416,7 @@ class Assembly:
             pid=hello.pid,
             descriptors=hello.descriptors,
             clients=sum(hello.clients),
-            **{name: value for name, value in part if name in AgentResult.model_fields},
+            **dict(self._named(AgentResult, part)),
             cpu_s=round(part.cpu_ns / SECOND_NS, 3),
             run_delay_s=None if delay_ns is None else round(delay_ns / SECOND_NS, 3),
             busy_share=round(busy_share([i for i in load if i.agent == hello.agent]), 4),

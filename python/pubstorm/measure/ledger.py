@@ -4,7 +4,7 @@ loss. Sums stay as the agents counted them."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from pubstorm.contract.plan import Plan, PublishAction
 from pubstorm.contract.snapshot import FlowCounters, FlowSnapshot, PopulationSnapshot
@@ -22,13 +22,14 @@ class Ledger:
         self.sums = sums
         self._excluded = run_log.expect_received
         self._cut_stage = _cut_stage(plan, run_log)
-        self._flows: dict[frozenset[int | None] | None, Mapping[Pair, FlowSnapshot]] = {}
+        self._flows: dict[_Key, Mapping[Pair, FlowSnapshot]] = {}
+        self._populations: dict[tuple[_Key, tuple[int, ...]], PopulationSnapshot] = {}
 
     def flows(self, stages: Stages = ALL) -> Mapping[Pair, FlowSnapshot]:
         """Returns the ledger of each flow that was counted, in the order of flows."""
-        key = None if stages is None else frozenset(stages)
+        key = _key(stages)
         if key not in self._flows:
-            self._flows[key] = self._counted(stages)
+            self._flows[key] = self._flows_of(stages)
         return self._flows[key]
 
     def into(self, indices: Collection[int], stages: Stages = ALL) -> Mapping[Pair, FlowSnapshot]:
@@ -37,18 +38,10 @@ class Ledger:
 
     def population(self, indices: Iterable[int], stages: Stages = ALL) -> PopulationSnapshot:
         """Returns the sum of some populations."""
-        indices = list(indices)
-        population = self.sums.population(indices, stages)
-        shift = 0
-        for stage, excluded in self._excluded.items():
-            if stages is None or stage in stages:
-                found = self.sums.population(excluded.intersection(indices), [stage]).answers
-                shift += found.answered_total - found.answers_expected_total
-        answers = population.answers
-        if not shift:
-            return population
-        shifted = {"answers_expected_total": answers.answers_expected_total + shift}
-        return population.model_copy(update={"answers": answers.model_copy(update=shifted)})
+        key = _key(stages), tuple(indices)
+        if key not in self._populations:
+            self._populations[key] = self._population_of(key[1], stages)
+        return self._populations[key]
 
     def in_flight(self, pairs: Iterable[Pair], stages: Stages = ALL) -> int:
         """Returns the deliveries of some flows that were in flight when the run was cut short
@@ -79,7 +72,17 @@ class Ledger:
         cut = self._cut_stage
         return [cut] if cut is not None and (stages is None or cut in stages) else []
 
-    def _counted(self, stages: Stages) -> Mapping[Pair, FlowSnapshot]:
+    def _population_of(self, indices: Sequence[int], stages: Stages) -> PopulationSnapshot:
+        population, shift = self.sums.population(indices, stages), 0
+        for stage, excluded in self._excluded.items():
+            if stages is None or stage in stages:
+                found = self.sums.population(excluded.intersection(indices), [stage]).answers
+                shift += found.answered_total - found.answers_expected_total
+        answers = population.answers
+        shifted = {"answers_expected_total": answers.answers_expected_total + shift}
+        return population.model_copy(update={"answers": answers.model_copy(update=shifted)})
+
+    def _flows_of(self, stages: Stages) -> Mapping[Pair, FlowSnapshot]:
         flows, shifts = dict(sorted(self.sums.flows(stages).items())), Counter[Pair]()
         for stage in self.sums.stages:
             if stage is not None and (stages is None or stage in stages):
@@ -105,6 +108,13 @@ class Ledger:
                 counters = flow.counters
                 shift += counters.received_total - early.get(pair, 0) - counters.expected_total
             yield pair, shift
+
+
+_Key = frozenset[int | None] | None
+
+
+def _key(stages: Stages) -> _Key:
+    return None if stages is None else frozenset(stages)
 
 
 def together(flows: Iterable[FlowSnapshot]) -> FlowSnapshot:

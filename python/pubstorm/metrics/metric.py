@@ -39,6 +39,8 @@ class Basis:
     nothing: str = ""
     """Reason of a failure if all are zero, with the places `{of}` or `{to}` (a population) and
     `{where}` (a span); empty: the result has the reason why there was no delivery."""
+    may_be_earlier: bool = False
+    """True if a stage needs none: its clients may have connected in an earlier one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ EVERYWHERE: frozenset[SpanKind] = frozenset({"stage", "phase"})
 
 _UNCONNECTED = "no client{of} was to connect{where}: no stage connects it"
 CLIENTS = Basis(("asked",), _UNCONNECTED)
-ATTEMPTS = Basis(("connect_attempts_total",), _UNCONNECTED)
+ATTEMPTS = Basis(("connect_attempts_total",), _UNCONNECTED, may_be_earlier=True)
 FILTERS = Basis(
     ("subscribed_total", "subscribe_failed_total"), "no filter{of} was sent to a broker{where}"
 )

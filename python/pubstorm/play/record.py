@@ -54,7 +54,7 @@ def measured_of(info: RunInfo, output: RunOutput, environment: Environment) -> M
     tracks = output.tracks
     found = phases(assembly, tracks)
     faults = fault_results(assembly, tracks, tuple(info.scenario.topology.bridges))
-    played = assembly.stages()
+    played = assembly.stages
     stages, load = assembly.named_spans()
     spans = [*stages, *phase_spans(found), *fault_spans(faults, played)]
     duration_s = round((run_log.ended_ns - run_log.started_ns) / 1e9, 3)

@@ -55,6 +55,7 @@ from pubstorm.result.phases import (
 from pubstorm.result.populations import (
     FlowResult,
     PopulationResult,
+    PopulationSums,
     StageFlow,
     StagePopulation,
     StageResult,
@@ -112,6 +113,7 @@ __all__ = [
     "PhasePopulation",
     "PhaseStatus",
     "PopulationResult",
+    "PopulationSums",
     "Problem",
     "ProfileResult",
     "ProfiledSymbol",

@@ -26,8 +26,37 @@ from pubstorm.result.measures import (
 )
 
 
-class PopulationResult(Counters, FlowCounters, AnswerCounters):
-    """Counts and latencies of the clients of a population in the whole run."""
+class PopulationSums(Counters, FlowCounters, AnswerCounters):
+    """Counts and latencies of the clients of a population. Counters have the names of the
+    snapshots; a histogram `NAME` of the snapshots is the latency `NAME_us`."""
+
+    lost_total: int = 0
+    """Expected deliveries that were not seen when the drain was over."""
+    unanswered_total: int = 0
+    """Expected answers that were not seen when the drain was over."""
+    client_loss: ClientLoss = ClientLoss()
+    """Loss of single clients in publish stages, as a share; only where all expect the same
+    messages."""
+    group_share: GroupShare = GroupShare()
+    """Deliveries of the members of a shared group, as multiples of their mean."""
+    latency_us: LatencyPair = LatencyPair()
+    """Latency from send to delivery of all that its clients received."""
+    ack_latency_us: LatencyPair = LatencyPair()
+    """Latency from send to acknowledgement of what its clients sent with QoS 1 and 2."""
+    wills_lost_total: int = 0
+    """Expected deliveries of wills that were not seen when the drain was over; among the lost."""
+    will_latency_us: Latency = Latency()
+    """Time from the instant at which a will was due to its delivery to a client."""
+    subscribe_time_us: Latency = Latency()
+    """Time from SUBSCRIBE to the last SUBACK, of clients that had unsubscribed."""
+    unsubscribe_time_us: Latency = Latency()
+    """Time from UNSUBSCRIBE to UNSUBACK."""
+    round_trip_us: Latency = Latency()
+    """Time from the intended send of its requests to their answers."""
+
+
+class PopulationResult(PopulationSums):
+    """Figures of the clients of a population in the whole run."""
 
     clients: int
     """Clients planned."""
@@ -66,41 +95,18 @@ class PopulationResult(Counters, FlowCounters, AnswerCounters):
     """Window of its closed-loop publications of QoS 1 and 2, the smallest; null: there is none."""
     closed_loop: bool = False
     """True if any publication of the population is closed loop."""
-    lost_total: int = 0
-    """Expected deliveries that were not seen when the drain was over."""
     to_come_total: int = 0
     """Deliveries to its clients that were in flight when the run was cut short."""
-    unanswered_total: int = 0
-    """Expected answers that were not seen when the drain was over."""
     outcomes: dict[Outcome, int] = Field(default_factory=dict)
     """Problems of the clients, counted by reason."""
     explanations: tuple[Explanation, ...] = ()
     """Texts of the broker beside problems, a few of each outcome."""
-    client_loss: ClientLoss = ClientLoss()
-    """Loss of single clients in publish stages, as a share; only where all expect the same
-    messages."""
-    group_share: GroupShare = GroupShare()
-    """Deliveries of the members of a shared group, as multiples of their mean."""
     rates: Rates = Rates()
     """Rates over the steady windows."""
-    latency_us: LatencyPair = LatencyPair()
-    """Latency from send to delivery of all that its clients received."""
-    ack_latency_us: LatencyPair = LatencyPair()
-    """Latency from send to acknowledgement of what its clients sent with QoS 1 and 2."""
-    wills_lost_total: int = 0
-    """Expected deliveries of wills that were not seen when the drain was over; among the lost."""
-    will_latency_us: Latency = Latency()
-    """Time from the instant at which a will was due to its delivery to a client."""
     connect_time_us: Latency = Latency()
     """Time from the start of TCP to CONNACK."""
     receive_maximum_wait_us: Latency = Latency()
     """Time for which the next message of a client waited for the Receive Maximum of the broker."""
-    subscribe_time_us: Latency = Latency()
-    """Time from SUBSCRIBE to the last SUBACK, of clients that had unsubscribed."""
-    unsubscribe_time_us: Latency = Latency()
-    """Time from UNSUBSCRIBE to UNSUBACK."""
-    round_trip_us: Latency = Latency()
-    """Time from the intended send of its requests to their answers."""
     ack_histogram_ns: HistogramPair = HistogramPair()
     """The distributions behind `ack_latency_us`."""
 
@@ -136,57 +142,8 @@ class FlowResult(FlowCounters):
     """The distributions behind `latency_us`."""
 
 
-class StagePopulation(Rates, FlowCounters, AnswerCounters):
-    """Counts and rates of a population in one stage."""
-
-    connected_total: int
-    """Connections accepted."""
-    connect_failed_total: int
-    """Attempts that failed."""
-    disconnected_total: int
-    """Connections lost."""
-    sent_total: int
-    """Messages sent."""
-    acked_total: int
-    """Messages acknowledged."""
-    skipped_total: int
-    """Messages due and not sent."""
-    requests_total: int = 0
-    """Messages sent that request an answer."""
-    answers_total: int = 0
-    """Answers sent."""
-    answers_dropped_total: int = 0
-    """Answers that were not sent."""
-    left_total: int = 0
-    """Lives that ended as planned."""
-    unsubscribed_total: int = 0
-    """Filters that the broker removed at the request of a client."""
-    unsubscribe_failed_total: int = 0
-    """Filters that the broker refused to remove."""
-    stalled_total: int = 0
-    """Times that a subscriber stalled."""
-    lost_total: int = 0
-    """Expected deliveries that were not seen when the drain was over."""
-    unanswered_total: int = 0
-    """Expected answers that were not seen when the drain was over."""
-    client_loss: ClientLoss = ClientLoss()
-    """Loss of single clients, as a share; only where all expect the same messages."""
-    group_share: GroupShare = GroupShare()
-    """Deliveries of the members of a shared group, as multiples of their mean."""
-    latency_us: LatencyPair = LatencyPair()
-    """Latency from send to delivery."""
-    ack_latency_us: LatencyPair = LatencyPair()
-    """Latency from send to acknowledgement."""
-    round_trip_us: Latency = Latency()
-    """Time from the intended send of its requests to their answers."""
-    subscribe_time_us: Latency = Latency()
-    """Time from SUBSCRIBE to the last SUBACK, of clients that had unsubscribed."""
-    unsubscribe_time_us: Latency = Latency()
-    """Time from UNSUBSCRIBE to UNSUBACK."""
-    wills_lost_total: int = 0
-    """Expected deliveries of wills that were not seen when the stage was over; among the lost."""
-    will_latency_us: Latency = Latency()
-    """Time from the instant at which a will was due to its delivery to a client."""
+class StagePopulation(Rates, PopulationSums):
+    """Counts, latencies and rates of a population in one stage."""
 
 
 class StageFlow(FlowCounters):

@@ -146,7 +146,7 @@ def assembly(*failures: AgentFailure) -> Assembly:
 
 def test_rates_count_the_time_in_which_no_agent_played_the_clients() -> None:
     rates = [
-        run.stages()[1].populations["device"].sent_per_s
+        run.stages[1].populations["device"].sent_per_s
         for run in (assembly(), assembly(failure(1)), assembly(failure(1, back_s=2)))
     ]
     assert rates == pytest.approx([200, 100 + 100 / 3, 150])
@@ -170,7 +170,7 @@ def test_a_stage_names_populations_excluded_since_an_agent_was_away() -> None:
     run.run_log.exclude_from_loss(1, [1])
     contested = run.plan.contested
     assert [run.plan.populations[n].name for n in contested if n != 1] == ["device"]
-    assert [stage.excluded for stage in run.stages()] == [(), ("device", "backend")]
+    assert [stage.excluded for stage in run.stages] == [(), ("device", "backend")]
 
 
 def test_a_phase_that_lost_clients_says_nothing_of_the_target() -> None:

@@ -100,7 +100,7 @@ def test_rates_are_taken_over_the_publishing_time_only() -> None:
         snapshot(1, 1, 1, 50),
         snapshot(1, 2, 2, 50),
     )
-    load = run.stages()[1]
+    load = run.stages[1]
     assert load.steady_s == 3
     assert load.populations["device"].sent_per_s == pytest.approx(150)
     assert load.populations["backend"].received_per_s == pytest.approx(290 / 3)
@@ -117,7 +117,7 @@ def test_arrivals_are_taken_until_the_last_message_of_a_stage_came() -> None:
         snapshot(0, 2, 3, 0, flow(10, 20)),
         snapshot(1, 1, 4, 0, flow(0, 0)),
     )
-    before, load = run.stages()
+    before, load = run.stages
     assert (load.arrived_s, load.arrivals_per_s) == (4, 77.5)
     assert (before.arrived_s, before.arrivals_per_s) == (0, 0)
 
@@ -158,7 +158,7 @@ def test_a_drain_cut_short_leaves_deliveries_in_flight_that_were_not_passed_over
     assert (only.lost_total, only.in_flight_total) == (10, 30)
     backend = cut.populations()["backend"]
     assert (backend.lost_total, backend.to_come_total) == (10, 30)
-    stage = cut.stages()[1]
+    stage = cut.stages[1]
     assert [f.lost_total for f in stage.flows] == [10]
     assert stage.populations["backend"].lost_total == 10
     assert [f.in_flight_total for f in stage.flows] == [30]
@@ -179,7 +179,7 @@ def test_receivers_that_change_are_named_with_their_stage() -> None:
     for index in range(len(found.plan.populations)):
         action = RemoveClients(clients=1, over_ns=0)
         found.run_log.changes = [AppliedChange(1, PUBLISHING_NS, "fewer", index, action)]
-        connecting, publishing = (stage.excluded for stage in found.stages())
+        connecting, publishing = (stage.excluded for stage in found.stages)
         assert connecting == (), "nothing is published"
         # Connections that are taken over exclude both populations in every publish stage.
         changed = found.plan.contested | {index}
@@ -240,7 +240,7 @@ def test_late_messages_and_busy_intervals_without_a_processor_are_counted_apart(
 
 def test_a_stage_too_short_for_an_interval_has_rates_all_the_same() -> None:
     long = snapshot(0, 0, 0, 300).model_copy(update={"to_ns": PUBLISHING_NS + 4 * SECOND_NS})
-    load = assembly(long).stages()[1]
+    load = assembly(long).stages[1]
     assert load.steady_s == 4
     assert load.populations["device"].sent_per_s == pytest.approx(75)
 
@@ -248,7 +248,7 @@ def test_a_stage_too_short_for_an_interval_has_rates_all_the_same() -> None:
 def test_an_agent_whose_interval_outlasts_the_stage_keeps_its_rate_beside_others() -> None:
     long = snapshot(1, 0, 0, 400).model_copy(update={"to_ns": PUBLISHING_NS + 4 * SECOND_NS})
     short = (snapshot(0, second, second, 100) for second in range(3))
-    load = assembly(*short, long).stages()[1]
+    load = assembly(*short, long).stages[1]
     assert load.populations["device"].sent_per_s == pytest.approx(100 + 100)
 
 

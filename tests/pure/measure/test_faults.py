@@ -230,7 +230,7 @@ def test_a_fault_of_a_hold_stage_has_neither_backlog_nor_phase() -> None:
     found = fault_results(run, {}, [])
     assert [fault.backlog_peak for fault in found] == [None, None]
     assert phases(run, {}) == ()
-    assert fault_spans(found, run.stages()) == [
+    assert fault_spans(found, run.stages) == [
         Span("kill cloud", 20.0, 40.0),
         Span("freeze boxes", 40.0, 60.0),
     ]
@@ -329,7 +329,7 @@ def test_what_did_not_come_back_has_no_value(expression: str, reason: str) -> No
 def test_stages_of_one_name_are_distinguished_by_their_time() -> None:
     run = assembly(outage(20, 26), KILL, verb="hold")
     (fault,) = fault_results(run, {}, [])
-    (first,) = (stage for stage in run.stages() if stage.kind == "hold")
+    (first,) = (stage for stage in run.stages if stage.kind == "hold")
     second = first.model_copy(update={"start_s": 100.0})
     assert fault_spans([fault], [first, second]) == [Span("kill cloud", 20.0, 60.0)]
 

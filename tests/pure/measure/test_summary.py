@@ -176,7 +176,7 @@ def nodes(run: Assembly) -> list[BrokerResult]:
 def accounted(run: Assembly, tracks: Tracks | None = None) -> Measured:
     """The measurements of a run with what they come to."""
     found = measured_run(
-        populations=run.populations(), flows=run.flows(), stages=run.stages(), fleet={}
+        populations=run.populations(), flows=run.flows(), stages=run.stages, fleet={}
     )
     return with_summary(found, run, Sources(tracks or {}, nodes(run), {"node": (0, 1)}))
 
@@ -485,7 +485,7 @@ def test_stages_say_who_was_there_after_them_and_how_fast_they_came_and_went() -
     came = tuple(did(1000, connected_total=1000) for _ in range(4))
     there = snapshot(5, 1000, populations=came)
     gone = snapshot(20, 100)
-    ramped, rested, _, left = assembly(there, gone).stages()
+    ramped, rested, _, left = assembly(there, gone).stages
     assert (ramped.connected, ramped.connects_per_s, ramped.disconnects_per_s) == (4000, 400, 0)
     assert (rested.connected, rested.connects_per_s) == (4000, 0)
     assert (left.connected, left.disconnects_per_s) == (400, 1800)

@@ -108,7 +108,7 @@ def test_the_maximum_of_a_sum_is_not_the_sum_of_maxima() -> None:
 
 
 def test_stages_have_sums_too() -> None:
-    load = assembly().stages()[1]
+    load = assembly().stages[1]
     assert set(load.populations) == {"device/rest", "device/brief", "device/slow", "backend"}
     whole = load.wholes["device"]
     assert (whole.sent_total, whole.left_total) == (95 * SECONDS, 5 * SECONDS // 2)
@@ -116,7 +116,7 @@ def test_stages_have_sums_too() -> None:
 
 
 def test_receivers_with_lives_are_excluded_in_publish_stages() -> None:
-    connecting, load = assembly().stages()
+    connecting, load = assembly().stages
     assert (connecting.excluded, load.excluded) == ((), ("device/brief",))
     assert excluded_from_loss(plan(), (), 0) == []
 
@@ -150,7 +150,7 @@ def test_a_share_that_did_not_take_part_has_no_figure() -> None:
 
 def filled() -> Measured:
     run = assembly()
-    parts = {"populations": run.populations(), "wholes": run.wholes(), "stages": run.stages()}
+    parts = {"populations": run.populations(), "wholes": run.wholes(), "stages": run.stages}
     return measured_run().model_copy(update=parts)
 
 

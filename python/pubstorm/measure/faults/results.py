@@ -54,7 +54,7 @@ class _Around:
         self._run = run
         self._spans = {span.index: span for span in run.run_log.spans}
         self._stages = {
-            span.index: stage for span, stage in zip(run.run_log.spans, run.stages(), strict=True)
+            span.index: stage for span, stage in zip(run.run_log.spans, run.stages, strict=True)
         }
         self._clients = connected(run.series, run.run_log.started_ns)
         self._bridges = {

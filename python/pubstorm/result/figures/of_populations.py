@@ -67,7 +67,9 @@ def nothing_behind(measured: Measured, basis: Basis, asked: Expression) -> str |
     if parts is None:
         return None
     found = [getattr(part, name, None) for part in parts.values() for name in basis.counters]
-    if any(found) or (found and all(count is None for count in found)):
+    may_be_earlier = asked.span is not None and basis.may_be_earlier
+    is_unknown = may_be_earlier or all(count is None for count in found)
+    if any(found) or (found and is_unknown):
         return None
     return _why_nothing(measured, asked, basis, parts)
 

@@ -88,7 +88,7 @@ def _load(measured: Measured, word: str) -> str:
 def _missed(measured: Measured, threshold: Threshold, outcome: ThresholdOutcome) -> str:
     """Returns a missed threshold; a default threshold in words."""
     asked = threshold.expression
-    metric, subject = asked.metric.removesuffix("_total"), asked.subject
+    metric, subject = asked.figure.name, asked.subject
     every = {**measured.wholes, **measured.populations}
     meant = [every[subject]] if subject in every else list(measured.populations.values())
     known = subject is None or subject in every

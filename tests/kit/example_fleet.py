@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from pubstorm.contract.snapshot import Reason
+from pubstorm.contract.source import split_member
 from pubstorm.result import (
     Measured,
     MemoryModel,
@@ -20,6 +21,7 @@ from pubstorm.result import (
     Watched,
 )
 from pubstorm.result.summary import SamplerKind
+from tests.kit import made
 
 
 def fleet_parts() -> dict[str, Any]:
@@ -68,6 +70,7 @@ def fleet_parts() -> dict[str, Any]:
         "memory": (
             MemoryModel(
                 subject="node-0",
+                group="node",
                 base_bytes=45e6,
                 bytes_per_connection=9_870.5,
                 r_squared=0.99871,
@@ -143,7 +146,8 @@ def seen(source: str, metric: str, *means: float) -> Watched:
     parts = [Statistics(count=9, mean=mean, max=1.5 * mean) for mean in means]
     return Watched(
         source=source,
-        group=source.removesuffix("-0").removesuffix("-1"),
+        kind=made.source(source).kind,
+        group=split_member(source)[0],
         metric=metric,
         whole=parts[0],
         load=parts[0],

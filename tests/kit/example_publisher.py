@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
+from pubstorm.contract.source import Sample, Source
 from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.result import Latency, Measured, Rates, Result, Sampler, ValidityLimits
-from pubstorm.result.samples import HEADER, Sample, csv_lines
+from pubstorm.result.samples import HEADER, csv_lines
 from pubstorm.result.verdict import evaluate_run
 from tests.kit import made
 from tests.kit.example_zeromq import constant, drops, feed, publisher, subscriber
@@ -19,6 +20,8 @@ from tests.kit.measured import ENVIRONMENT, fleet, stages
 DURATION_S = 60
 SLOW = "subscriber/slow"
 REST = "subscriber/rest"
+OF_PROCESS = {"cpu", "thread_cpu_max", "rss_bytes"}
+"""Metrics of the publisher as a process."""
 
 
 def write_publisher_run(folder: Path, **changes: object) -> Result:
@@ -114,4 +117,7 @@ def _samples() -> Iterator[Sample]:
         }
         for source, figures in found.items():
             for metric, value in figures.items():
-                yield Sample(float(second + 1), source, metric, value)
+                made_by = made.source(source)
+                if metric in OF_PROCESS and source == "feed":
+                    made_by = Source.single("publisher", source)
+                yield Sample(made_by, metric, float(second + 1), value)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
+from pubstorm.contract.source import Sample
 from pubstorm.report.stored import load_tracks
 from pubstorm.result import (
     AgentResult,
@@ -50,7 +51,7 @@ from pubstorm.result import (
     Verdict,
     Watched,
 )
-from pubstorm.result.samples import HEADER, Sample, csv_lines
+from pubstorm.result.samples import HEADER, csv_lines
 from tests.kit import made
 from tests.kit.made import START_NS
 from tests.kit.measured import ENVIRONMENT
@@ -150,21 +151,22 @@ def _samples(shape: Shape) -> Iterator[Sample]:
         strain = _strain(shape, at_s)
         for source in _names(shape):
             for metric, value in _of_population(source, due, strain, chance):
-                yield Sample(at_s, source, metric, value)
+                yield Sample(made.source(source), metric, at_s, value)
         away = KILLED if FAULT[0] <= at_s / shape.duration_s < sum(FAULT) else 0
         machine = _of_machine(due / 650, strain, second, chance)
         for metric, value in (*machine, *_of_boxes(due / 650, away, chance)):
             source, _, name = metric.partition(" ")
-            yield Sample(at_s, source, name, value)
+            yield Sample(made.source(source), name, at_s, value)
         for topic, factor in SYSTEM_COUNTERS.items():
             counted[topic] += due * factor
-            yield Sample(at_s, "broker-0", topic, counted[topic])
+            yield Sample(made.source("broker-0"), topic, at_s, counted[topic])
         counted["$SYS/publish/messages/dropped"] += due * strain * 0.4
         dropped = counted["$SYS/publish/messages/dropped"]
-        yield Sample(at_s, "broker-0", "$SYS/publish/messages/dropped", dropped)
+        topic = "$SYS/publish/messages/dropped"
+        yield Sample(made.source("broker-0"), topic, at_s, dropped)
         for number in range(shape.other_series):
             value = 100 * number + 50 * math.sin(second / 30 + number) + chance.random()
-            yield Sample(at_s, "redis", f'commands{{kind="{number}"}}', value)
+            yield Sample(made.source("redis"), f'commands{{kind="{number}"}}', at_s, value)
 
 
 def _of_population(
@@ -241,7 +243,7 @@ def _watched(folder: Path) -> tuple[Watched, ...]:
     """Statistics of the samples."""
     found = []
     for (source, metric), track in load_tracks(folder)[0].items():
-        if source.startswith("device") or source == "backend":
+        if source.kind == "population":
             continue
         values = track.values
         whole = Statistics(
@@ -252,8 +254,16 @@ def _watched(folder: Path) -> tuple[Watched, ...]:
             mean=sum(values) / len(values),
             max=max(values),
         )
-        group = source.removesuffix("-0")
-        found.append(Watched(source=source, group=group, metric=metric, whole=whole, load=whole))
+        found.append(
+            Watched(
+                source=source.name,
+                kind=source.kind,
+                group=source.group,
+                metric=metric,
+                whole=whole,
+                load=whole,
+            )
+        )
     return tuple(found)
 
 

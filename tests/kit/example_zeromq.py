@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pubstorm.contract.source import split_member
 from pubstorm.result import (
     FlowResult,
     Latency,
@@ -13,6 +14,7 @@ from pubstorm.result import (
     Statistics,
     Watched,
 )
+from tests.kit import made
 from tests.kit.measured import DELIVERIES
 
 
@@ -78,8 +80,11 @@ def drops(lost: int, to: str = "subscriber") -> FlowResult:
 def constant(source: str, metric: str, value: float) -> Watched:
     """A figure that was the same all the time."""
     steady = Statistics(count=9, first=value, last=value, min=value, mean=value, max=value)
-    group = source.rpartition("-")[0] or source
-    return Watched(source=source, group=group, metric=metric, whole=steady, load=steady)
+    group, _ = split_member(source)
+    kind = made.source(source).kind
+    if kind == "population":
+        kind = "publisher"
+    return Watched(source=source, kind=kind, group=group, metric=metric, whole=steady, load=steady)
 
 
 def zeromq(**changes: Any) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from pubstorm.contract.snapshot import (
     Reason,
     Snapshot,
 )
+from pubstorm.contract.source import OTHER_HOST, Source, split_member
 from pubstorm.contract.sums import RunSum
 from pubstorm.contract.target import Target
 from pubstorm.measure.assemble import Assembly
@@ -37,6 +38,21 @@ SECOND_NS = 10**9
 START_NS = 1000 * SECOND_NS
 EMPTY = Histogram()
 LIMITS = ValidityLimits(lateness_p99_us=10_000, busy=0.9)
+
+
+def source(name: str) -> Source:
+    """The source that has this name in tests: numbered names are agents and brokers, a few others
+    have kinds of their own, and the rest are populations."""
+    group, number = split_member(name)
+    if number is not None and group in {"agent", "broker", "cloud", "main", "node"}:
+        return Source.member("agent" if group == "agent" else "broker", group, number)
+    if name == "host" or name.startswith(OTHER_HOST):
+        return Source.single("host", name)
+    if name in {"boxes", "broker"}:
+        return Source.single("broker", name)
+    if name == "redis":
+        return Source.single("service", name)
+    return Source.single("bridge" if name in {"uplink", "up"} else "population", name)
 
 
 def golden_plan() -> Plan:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pubstorm.contract.histogram import Histogram
+from pubstorm.contract.source import SourceKind, split_member
 from pubstorm.result import (
     AgentResult,
     Environment,
@@ -27,6 +28,7 @@ from pubstorm.result import (
     ValidityLimits,
     Watched,
 )
+from tests.kit import made
 
 MeasuredMaker = Callable[..., Measured]
 
@@ -122,10 +124,15 @@ def phase(**changes: Any) -> Phase:
 
 
 def watched(
-    source: str, metric: str, *values: float, spans: dict[str, float] | None = None
+    name: str,
+    metric: str,
+    *values: float,
+    spans: dict[str, float] | None = None,
+    kind: SourceKind | None = None,
 ) -> Watched:
     """A figure whose readings are 0 before the load, and these under it. Those of a span are one
     value."""
+    source = made.source(name)
 
     def of(*readings: float) -> Statistics:
         if not readings:
@@ -142,8 +149,9 @@ def watched(
         )
 
     return Watched(
-        source=source,
-        group=source.rpartition("-")[0] or source,
+        source=name,
+        kind=kind or source.kind,
+        group=split_member(name)[0],
         metric=metric,
         whole=of(0, *values),
         load=of(*values),

@@ -28,7 +28,7 @@ from pubstorm.measure.monitors.monitoring import Monitored
 from pubstorm.measure.recorder import Recorder
 from pubstorm.measure.run_log import AgentFailure, RunLog
 from pubstorm.play import record as recording
-from pubstorm.play.directory import EVENTS_FILE, PLAN_FILE, START_FILE, RunDirectory
+from pubstorm.play.directory import PLAN_FILE, RunDirectory
 from pubstorm.play.info import RunInfo, RunOutput
 from pubstorm.report import RESULT_FILE, SCENARIO_FILE
 from pubstorm.result import (
@@ -39,7 +39,7 @@ from pubstorm.result import (
     ServiceResult,
     StaleState,
 )
-from pubstorm.result.samples import SAMPLES_FILE
+from pubstorm.result.samples import EVENTS_FILE, SAMPLES_FILE, START_FILE
 from tests.kit.runs import ANY_SPEED, Run
 
 FOLDER = Path(__file__).parents[1] / "stored"

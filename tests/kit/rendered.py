@@ -245,16 +245,10 @@ def _log(result: Result, folder: Path) -> Section:
 
 def _samples(replay: Replay, folder: Path) -> Section:
     """Yields the samples of populations and agents that differ from the stored ones."""
-    members = {*replay.kept.plan.members}
     made = [line.rstrip("\n") for line in csv_lines(replay.samples)]
-    sources = {*members, *(f"agent-{n}" for n in range(len(replay.kept.start.hellos)))}
     lines = (folder / SAMPLES_FILE).read_text(encoding="utf-8").splitlines()
-    is_made = {tuple(line.split(",")[1:3]) for line in made}
-    stored = [
-        line
-        for line in lines
-        if line.split(",")[1] in sources and tuple(line.split(",")[1:3]) in is_made
-    ]
+    tracks = {tuple(line.split(",")[1:4]) for line in made}
+    stored = [line for line in lines if tuple(line.split(",")[1:4]) in tracks]
     yield from _differences(made, stored)
 
 

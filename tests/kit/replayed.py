@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
+from pubstorm.contract.source import OF_LOAD, Sample
 from pubstorm.exports import Exports, Item, Samples
 from pubstorm.exports import Run as Exported
 from pubstorm.exports.tally import Tally
@@ -29,7 +30,7 @@ from pubstorm.play.salvage import salvage
 from pubstorm.report import load_result
 from pubstorm.report.stored import load_tracks
 from pubstorm.result import Result
-from pubstorm.result.samples import SAMPLES_FILE, Sample, Tracks
+from pubstorm.result.samples import Tracks
 from tests.kit.recorded import CONTROLLER_FILE, COUNTED_FILE, FAILURE, MEMORY, Memory
 
 
@@ -66,7 +67,7 @@ class Replay(NoStore):
         self.exports = Exporting(exported)
         assignment = Assignment.among(plan, len(start.hellos))
         self.recorder = Recorder(plan, assignment, run_log, self, self.exports)
-        self._monitored = _Monitored(self.tracks, {*plan.members})
+        self._monitored = _Monitored(self.tracks)
         self.halfway = self._take(folder)
         """Families of the exports after half of the snapshots."""
         self.recorder.finish()
@@ -117,7 +118,7 @@ class Replay(NoStore):
             brokers=memory.brokers,
             services=memory.services,
             bridges=memory.bridges,
-            tracks=kept_tracks(self.folder / SAMPLES_FILE, kept.plan),
+            tracks=kept_tracks(self.folder),
             monitored=memory.monitored,
             stale_state=memory.stale_state,
             warnings=memory.warnings,
@@ -135,12 +136,12 @@ def salvaged(folder: Path) -> Result:
 class _Monitored:
     """Samples of monitors, in the order of time."""
 
-    def __init__(self, tracks: Tracks, members: set[str]) -> None:
+    def __init__(self, tracks: Tracks) -> None:
         self._samples = sorted(
             (
-                Sample(at_s, source, metric, value, bool(held))
+                Sample(source, metric, at_s, value, bool(held))
                 for (source, metric), track in tracks.items()
-                if source not in members and not source.startswith("agent-")
+                if source.kind not in OF_LOAD
                 for at_s, value, held in zip(track.at_s, track.values, track.held, strict=True)
             ),
             key=lambda each: each.at_s,

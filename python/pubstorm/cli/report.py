@@ -9,9 +9,10 @@ import click
 from pubstorm.cli.console import standard_output
 from pubstorm.errors import StoredRunError
 from pubstorm.output import warn
-from pubstorm.play.directory import START_FILE, RunDirectory
+from pubstorm.play.directory import RunDirectory
 from pubstorm.play.display import QuietLive
 from pubstorm.report import SCENARIO_FILE, is_stored, render_directory, write_reports
+from pubstorm.result.samples import START_FILE
 
 
 @click.command()

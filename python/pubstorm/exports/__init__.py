@@ -12,9 +12,9 @@ from typing import Protocol
 
 from pubstorm.contract.plan import Plan
 from pubstorm.contract.snapshot import Snapshot
+from pubstorm.contract.source import Sample
 from pubstorm.quantities import counted
 from pubstorm.result import Event
-from pubstorm.result.samples import Sample
 
 __all__ = ["Event", "Exports", "FaultState", "Item", "Run", "Samples", "Sink", "Worker"]
 

@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pubstorm.contract.snapshot import Snapshot
+from pubstorm.contract.source import Sample
 from pubstorm.errors import UsageError
 from pubstorm.exports import Event, FaultState, Item, Run, Samples
-from pubstorm.result.samples import Sample
 
 WAITING_MAX = 10_000
 """Lines that wait for the reader of a pipe; beyond them the oldest is dropped."""
@@ -181,7 +181,7 @@ class Lines:
 def _by_source(item: Samples) -> dict[tuple[float, str], dict[str, float]]:
     found: dict[tuple[float, str], dict[str, float]] = {}
     for each in _finite(item):
-        found.setdefault((each.at_s, each.source), {})[each.metric] = each.value
+        found.setdefault((each.at_s, each.source.name), {})[each.metric] = each.value
     return found
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pubstorm.contract.histogram import Histogram, bucket_upper_ns
 from pubstorm.contract.snapshot import Snapshot
+from pubstorm.contract.source import OF_LOAD
 from pubstorm.contract.sums import RunSum
 from pubstorm.exports import FaultState, Item, Run, Samples
 from pubstorm.metrics.intervals import EXPORTED, Part, Reported
@@ -165,11 +166,10 @@ class Tally:
                 self._values[each.name][agent] = value
 
     def _samples(self, run: Run, item: Samples) -> None:
-        own = {name for each in run.plan.populations for name in (each.name, each.whole)}
         for each in item.samples:
-            if each.source in own or each.source.startswith("agent-"):
+            if each.source.kind in OF_LOAD:
                 continue
-            labels = (("run", run.name), ("source", each.source), ("metric", each.metric))
+            labels = (("run", run.name), ("source", each.source.name), ("metric", each.metric))
             self._values["pubstorm_monitor"][labels] = each.value
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pubstorm.contract.plan import Plan, Population
+from pubstorm.contract.source import Source
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,14 @@ class Program:
     """Name of its population, with a number if that has several publishers."""
     publishes: bool
     """True for a publisher, which is under test."""
+
+    @property
+    def source(self) -> Source:
+        """The source of its samples, as a publisher under test."""
+        if self.shares == 1:
+            return Source.single("publisher", self.name)
+        group = self.name.removesuffix(f"-{self.share}")
+        return Source("publisher", self.name, group, self.share)
 
     @property
     def options(self) -> tuple[str, ...]:

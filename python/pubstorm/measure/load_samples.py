@@ -12,9 +12,9 @@ from pubstorm.contract.flows import OpenPace
 from pubstorm.contract.histogram import Histogram, HistogramSum
 from pubstorm.contract.plan import Plan
 from pubstorm.contract.snapshot import Snapshot
+from pubstorm.contract.source import Sample, Source
 from pubstorm.fleet.assignment import Assignment
 from pubstorm.measure.series import GAUGES, overlaps
-from pubstorm.result.samples import Sample
 
 SECOND_NS = 10**9
 OPEN_MAX = 8
@@ -198,6 +198,7 @@ class LoadSampler:
         states = {agent: self._state_at(agent, span.last_ns) for agent in self._states}
         known = {agent: state for agent, state in states.items() if state is not None}
         for name, indices in self._subjects.items():
+            source = Source.single("population", name)
             states_of = [(state, index) for state in known.values() for index in indices]
             figures = {
                 **{
@@ -209,7 +210,7 @@ class LoadSampler:
                 **_latencies(self._latency(indices, span)),
             }
             for metric, value in figures.items():
-                yield Sample(at_s, name, metric, value)
+                yield Sample(source, metric, at_s, value)
         for agent, part in sorted(span.agents.items()):
             state = known.get(agent)
             if part.covered_ns >= MIN_COVERED * self._width_ns and state is not None:
@@ -218,12 +219,12 @@ class LoadSampler:
     def _agent_samples(
         self, at_s: float, agent: int, figures: Mapping[str, float]
     ) -> Iterator[Sample]:
-        """Of a publisher only what no monitor of its process sees, under its own name."""
+        """Of a publisher only what no monitor of its process sees."""
         publisher = self._publishers.get(agent)
-        source = f"agent-{agent}" if publisher is None else publisher.name
+        source = Source.member("agent", "agent", agent) if publisher is None else publisher.source
         for metric, value in figures.items():
             if publisher is None or metric in PUBLISHER_FIGURES:
-                yield Sample(at_s, source, metric, value)
+                yield Sample(source, metric, at_s, value)
 
     def _state_at(self, agent: int, instant_ns: int) -> _AgentState | None:
         """An agent's latest state of an instant; older ones are forgotten."""

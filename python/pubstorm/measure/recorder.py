@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from pubstorm.contract.plan import Plan
+from pubstorm.contract.source import Sample, Source, StoredSource
 from pubstorm.contract.sums import RunSum
 from pubstorm.exports import Exports, Samples
 from pubstorm.fleet import SnapshotReceived
 from pubstorm.fleet.assignment import Assignment
-from pubstorm.measure.load_samples import PUBLISHER_FIGURES, LoadSampler
+from pubstorm.measure.load_samples import LoadSampler
 from pubstorm.measure.run_log import (
     AgentFailure,
     AppliedChange,
@@ -23,12 +24,10 @@ from pubstorm.measure.run_log import (
 )
 from pubstorm.measure.series import TimeSeries
 from pubstorm.metrics.populations import POPULATIONS
-from pubstorm.result.samples import Sample, Track, Tracks
+from pubstorm.result.samples import Track, Tracks
 
-SUMMED_UP = frozenset(
-    {*(metric.name for metric in POPULATIONS if metric.has_readings), *PUBLISHER_FIGURES}
-)
-"""Figures of populations and publishers that the result sums up; all are stored."""
+SUMMED_UP = frozenset(metric.name for metric in POPULATIONS if metric.has_readings)
+"""Figures of populations that the result sums up; all are stored."""
 
 
 class Store(Protocol):
@@ -41,7 +40,7 @@ class Store(Protocol):
         """Keeps samples."""
 
     def append_event(self, line: str) -> None:
-        """Keeps an event, or the start of a stage, as JSON."""
+        """Keeps an event, the start of a stage or a source, as JSON."""
 
 
 class NoStore:
@@ -74,6 +73,8 @@ class Recorder:
         self.tracks: Tracks = {}
         """Samples that the result sums up, by source and metric."""
         self._sampler = LoadSampler(plan, assignment, run_log.started_ns)
+        self._sources: set[Source] = set()
+        """Sources that are stored."""
         self._store = store or NoStore()
         self._exports = exports or Exports()
 
@@ -95,7 +96,7 @@ class Recorder:
 
     def add_samples(self, samples: Sequence[Sample]) -> None:
         """Records samples of a monitor, in the order of time."""
-        self._store.append_samples(samples)
+        self._append(samples)
         self._exports.take(Samples(samples))
         keep(self.tracks, samples)
 
@@ -130,8 +131,16 @@ class Recorder:
         self._add_load(self._sampler.finish())
         self._exports.follow(self.run_log.events, self._faults())
 
-    def _add_load(self, samples: Sequence[Sample]) -> None:
+    def _append(self, samples: Sequence[Sample]) -> None:
+        """Stores samples, each source before the first of its samples."""
+        for source in dict.fromkeys(each.source for each in samples):
+            if source not in self._sources:
+                self._sources.add(source)
+                self._store.append_event(StoredSource(source=source).model_dump_json())
         self._store.append_samples(samples)
+
+    def _add_load(self, samples: Sequence[Sample]) -> None:
+        self._append(samples)
         self._exports.take(Samples(samples))
         keep(self.tracks, (each for each in samples if is_summed_up(each.source, each.metric)))
 
@@ -143,7 +152,6 @@ def keep(tracks: Tracks, samples: Iterable[Sample]) -> None:
         track.add(sample.at_s, sample.value, held=sample.held)
 
 
-def is_summed_up(source: str, metric: str) -> bool:
-    """True if the result sums up this metric of an agent or population. Populations have too
-    many metrics."""
-    return source.startswith("agent-") or metric in SUMMED_UP
+def is_summed_up(source: Source, metric: str) -> bool:
+    """True if the result sums up a metric. Populations have too many metrics."""
+    return source.kind != "population" or metric in SUMMED_UP

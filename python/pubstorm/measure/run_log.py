@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import TypeAdapter, ValidationError
 
 from pubstorm.contract.plan import ChangeAction, ChangeRate, Plan, PublishAction
+from pubstorm.contract.source import StoredSource
 from pubstorm.contract.value import Value
 from pubstorm.errors import without_credentials
 from pubstorm.plan.faults import PlannedFault
@@ -189,7 +190,7 @@ def stored_event(line: str | bytes) -> Stored | None:
         return None
 
 
-Stored = Event | StageEntered | StoredChange | StoredFault
+Stored = Event | StageEntered | StoredChange | StoredFault | StoredSource
 _STORED: TypeAdapter[Stored] = TypeAdapter(Stored)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pubstorm.contract.source import Source
 from pubstorm.result import Statistics, Watched
 from pubstorm.result.samples import Track, Tracks
 
@@ -27,13 +27,8 @@ def watched(tracks: Tracks, spans: Sequence[Span], load: Sequence[Span]) -> tupl
         by_name.setdefault(span.name, []).append(span)
     return tuple(
         _watched(source, metric, track, (by_name, load))
-        for (source, metric), track in sorted(tracks.items(), key=lambda each: each[0])
+        for (source, metric), track in sorted(tracks.items(), key=_place)
     )
-
-
-def group_of(source: str) -> str:
-    """Returns the name that sources of one kind share: without the number at its end."""
-    return re.sub(r"-\d+$", "", source)
 
 
 def statistics(parts: Sequence[Track]) -> Statistics:
@@ -56,7 +51,7 @@ def statistics(parts: Sequence[Track]) -> Statistics:
 
 
 def _watched(
-    source: str,
+    source: Source,
     metric: str,
     track: Track,
     spans: tuple[Mapping[str, Sequence[Span]], Sequence[Span]],
@@ -64,13 +59,20 @@ def _watched(
     by_name, load = spans
     whole = statistics([track])
     return Watched(
-        source=source,
-        group=group_of(source),
+        source=source.name,
+        kind=source.kind,
+        group=source.group,
         metric=metric,
         whole=whole,
         load=_over(track, load) if load else whole,
         spans={name: _over(track, each) for name, each in by_name.items()},
     )
+
+
+def _place(entry: tuple[tuple[Source, str], Track]) -> tuple[str, str, str]:
+    """Returns the place of a track in the order of names."""
+    (source, metric), _ = entry
+    return source.name, metric, source.kind
 
 
 def _over(track: Track, spans: Iterable[Span]) -> Statistics:

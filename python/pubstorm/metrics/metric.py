@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, TypedDict
 
+from pubstorm.contract.source import SourceKind
 from pubstorm.metrics.problems import Failures
 from pubstorm.quantities import Unit
 
-SourceKind = Literal[
-    "population", "agent", "host", "broker", "publisher", "service", "bridge", "process", "endpoint"
-]
 Owner = SourceKind | Literal["deliveries", "run", "phase", "fault"]
 """Something that has metrics: a kind of source, the deliveries of all populations together, the
 run as a whole, its phases or its faults."""

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE
+from pubstorm.contract.source import Sample
 from pubstorm.errors import StoredRunError
-from pubstorm.result.samples import HEADER, SAMPLES_FILE, Sample, csv_lines
+from pubstorm.result.samples import EVENTS_FILE, HEADER, SAMPLES_FILE, csv_lines
 
-START_FILE = "start.json"
 PLAN_FILE = "plan.json"
-EVENTS_FILE = "events.jsonl"
 RESERVE_FILE = ".reserve"
 RESERVE_BYTES = 2**20
 """Space kept free during a run, so that its result fits on a disk that has filled up."""

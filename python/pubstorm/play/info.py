@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
 from pubstorm.contract.commands import Hello
 from pubstorm.contract.value import Value
@@ -21,7 +22,7 @@ from pubstorm.result import (
     ServiceResult,
     StaleState,
 )
-from pubstorm.result.samples import Tracks
+from pubstorm.result.samples import RUN_FORMAT, Tracks
 from pubstorm.scenario import Scenario
 from pubstorm.topology.started import Started
 
@@ -66,6 +67,8 @@ class RunStart(Value):
     """The beginning of a run. With snapshots and samples it is enough to make the result of a run
     whose controller was killed."""
 
+    format: Literal[2] = RUN_FORMAT
+    """Version of the format of the run directory."""
     process: Started
     """The controller."""
     file: str

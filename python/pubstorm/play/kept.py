@@ -31,12 +31,12 @@ from pubstorm.measure.run_log import (
 )
 from pubstorm.measure.series import TimeSeries
 from pubstorm.metrics.expressions import percentiles_in
-from pubstorm.play.directory import PLAN_FILE, START_FILE, RunDirectory, stored_scenario
+from pubstorm.play.directory import PLAN_FILE, RunDirectory, stored_scenario
 from pubstorm.play.display import Live
 from pubstorm.play.info import RunInfo, RunOutput, RunStart
-from pubstorm.report import SCENARIO_FILE
+from pubstorm.report import SCENARIO_FILE, check_format
 from pubstorm.result import Event
-from pubstorm.result.samples import Tracks, read_samples
+from pubstorm.result.samples import START_FILE, Tracks, read_samples
 from pubstorm.scenario import Scenario, parse_scenario
 
 V = TypeVar("V", RunStart, Plan)
@@ -56,7 +56,9 @@ class Kept:
     """A run as its directory keeps it. Snapshots are added in any order."""
 
     def __init__(self, path: Path) -> None:
-        """Raises StoredRunError if start, plan or scenario cannot be read."""
+        """Raises StoredRunError if start, plan or scenario cannot be read, or have another
+        format."""
+        check_format(path)
         self.path = path
         self.start = _read(path / START_FILE, RunStart)
         self.plan = _read(path / PLAN_FILE, Plan)
@@ -165,14 +167,14 @@ def snapshots_in(lines: Iterable[bytes]) -> Iterator[Snapshot]:
             yield Snapshot.model_validate_json(line)
 
 
-def kept_tracks(path: Path, plan: Plan) -> Tracks:
-    """Returns the samples in a file that a result sums up; none if the file cannot be read."""
-    populations = plan.members
+def kept_tracks(path: Path) -> Tracks:
+    """Returns the samples in a run directory that a result sums up; none if their file cannot be
+    read."""
     with contextlib.suppress(OSError, ValueError):
         return {
             (source, metric): track
             for (source, metric), track in read_samples(path).items()
-            if source not in populations or is_summed_up(source, metric)
+            if is_summed_up(source, metric)
         }
     return {}
 

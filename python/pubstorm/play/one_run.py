@@ -41,7 +41,7 @@ from pubstorm.play.clean_start import CleanStart
 from pubstorm.play.clean_start.bridges import remove_bridges
 from pubstorm.play.context import RunContext
 from pubstorm.play.control_socket import listening
-from pubstorm.play.directory import PLAN_FILE, START_FILE, RunDirectory, new_path
+from pubstorm.play.directory import PLAN_FILE, RunDirectory, new_path
 from pubstorm.play.display import Live
 from pubstorm.play.faults import FaultPlay
 from pubstorm.play.info import RunInfo, RunOutput, RunStart
@@ -51,7 +51,7 @@ from pubstorm.play.stage_check import Check
 from pubstorm.play.stages import Controller, ControllerOptions, RunEvent
 from pubstorm.play.steering import Steering, steered
 from pubstorm.result import Event, Result, StaleState
-from pubstorm.result.samples import Tracks
+from pubstorm.result.samples import START_FILE, Tracks
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.secrets import redacted_override
 from pubstorm.topology import Around, Topology
@@ -242,7 +242,7 @@ class _Run:
         publishers = Assignment.among(plan, fleet.agents).publishers
         observed = _observed(scenario, plan, topology)
         processes = {
-            each.name: (fleet.hosts[agent], fleet.hellos[agent].pid)
+            each.source: (fleet.hosts[agent], fleet.hellos[agent].pid)
             for agent, each in publishers.items()
         }
         surroundings = RunSurroundings(topology, processes, directory.path)

@@ -9,11 +9,11 @@ from pathlib import Path
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE
 from pubstorm.errors import UsageError
 from pubstorm.measure.run_log import stored_event
-from pubstorm.play.directory import EVENTS_FILE, RunDirectory
+from pubstorm.play.directory import RunDirectory
 from pubstorm.play.display import Live
 from pubstorm.play.kept import Kept, kept_tracks, snapshots_in
 from pubstorm.play.record import record
-from pubstorm.result.samples import SAMPLES_FILE
+from pubstorm.result.samples import EVENTS_FILE
 from pubstorm.topology.started import is_alive
 
 REASON = "no result was stored: the controller was killed, or could not write any more"
@@ -38,4 +38,4 @@ def salvage(path: Path, live: Live) -> None:
     run_log.note("interrupt", REASON, run_log.ended_ns)
     with contextlib.closing(RunDirectory(path)) as directory:
         info = kept.info(run_log, directory, live)
-        record(info, kept.output(run_log, kept_tracks(path / SAMPLES_FILE, kept.plan)))
+        record(info, kept.output(run_log, kept_tracks(path)))

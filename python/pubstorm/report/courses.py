@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pubstorm.contract.source import Source
 from pubstorm.metrics.charts import RUNS, SCALES, UNITS, Chart, lines_of
 from pubstorm.report.plot import (
     HOVER,
@@ -50,7 +51,7 @@ def course(name: str, result: Result, tracks: Tracks) -> Course:
         scale = SCALES.get(drawn.unit, 1.0)
         values: dict[float, float] = defaultdict(float)
         for population in result.populations:
-            track = tracks.get((population, drawn.sample))
+            track = tracks.get((Source.single("population", population), drawn.sample))
             for at_s, value in zip(track.at_s, track.values, strict=True) if track else ():
                 values[at_s] = joined(values[at_s], float(value))
         found[chart.key] = {at_s: values[at_s] * scale for at_s in sorted(values)}

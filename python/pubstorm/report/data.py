@@ -14,7 +14,7 @@ from pubstorm.errors import UsageError
 from pubstorm.report.stored import load_tracks
 from pubstorm.result import Result, SearchResult, Series
 from pubstorm.result.populations import PopulationResult, StagePopulation
-from pubstorm.result.samples import SAMPLES_FILE, Tracks
+from pubstorm.result.samples import HEADER, SAMPLES_FILE, Tracks
 
 Cell = str | int | float | bool | None
 """A cell; a list is JSON."""
@@ -96,7 +96,11 @@ def data_table(stored: Result | Series | SearchResult, folder: Path, name: str) 
         return _samples(tracks)
     if name == "intervals":
         names = {*stored.populations, *stored.wholes}
-        own = {key: track for key, track in tracks.items() if key[0] in names}
+        own = {
+            (source, metric): track
+            for (source, metric), track in tracks.items()
+            if source.kind == "population" and source.name in names
+        }
         if not own:
             text = f"{SAMPLES_FILE} has no sample of a population"
             raise UsageError(f"there is no table {name}: {text}")
@@ -107,11 +111,12 @@ def data_table(stored: Result | Series | SearchResult, folder: Path, name: str) 
 
 
 def _samples(tracks: Tracks) -> DataTable:
-    table: DataTable = {"at_s": [], "source": [], "metric": [], "value": [], "held": []}
+    table: DataTable = {name: [] for name in HEADER}
     for (source, metric), track in tracks.items():
         count = len(track.at_s)
         table["at_s"] += track.at_s
-        table["source"] += [source] * count
+        table["kind"] += [source.kind] * count
+        table["source"] += [source.name] * count
         table["metric"] += [metric] * count
         table["value"] += track.values
         table["held"] += map(bool, track.held)
@@ -125,7 +130,7 @@ def _wide(tracks: Tracks, pattern: str, subject: str) -> DataTable:
     for (source, metric), track in tracks.items():
         if metric in metrics:
             for at_s, value in zip(track.at_s, track.values, strict=True):
-                rows.setdefault((at_s, source), {})[metric] = value
+                rows.setdefault((at_s, source.name), {})[metric] = value
     places = sorted(rows)
     table: DataTable = {
         "at_s": [at_s for at_s, _ in places],

@@ -10,6 +10,7 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
+from pubstorm.contract.source import OF_LOAD, Source
 from pubstorm.metrics.charts import SCALES, SIDES, UNITS, Chart, ChartLine, lines_of
 from pubstorm.report.backdrop import bands
 from pubstorm.report.plot import (
@@ -74,15 +75,26 @@ class _Measure:
         """True if the largest value of the sources and of a slot counts, not their sum."""
         return self.drawn.line.joined == "max"
 
-    def sources(self, result: Result) -> Iterable[str]:
+    def sources(self, result: Result) -> Iterable[Source]:
         """Returns the sources of the tracks."""
-        is_watched = self.drawn.kind == "watched"
-        return sorted(broker_sources(result)) if is_watched else result.populations
+        if self.drawn.kind == "watched":
+            return _under_test(result)
+        return (Source.single("population", name) for name in result.populations)
 
     def joined(self, values: Sequence[float]) -> float:
         """Joins the values of the sources, in the unit of the chart."""
         joined = max(values) if self.is_largest else math.fsum(values)
         return SCALES.get(self.drawn.unit, 1.0) * joined
+
+
+def _under_test(result: Result) -> list[Source]:
+    named = broker_sources(result)
+    found = {
+        Source(each.kind, each.source, each.group)
+        for each in result.monitors
+        if each.source in named and each.kind not in OF_LOAD
+    }
+    return sorted(found, key=lambda source: source.name)
 
 
 MEASURES = tuple(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pubstorm.contract.source import Source
 from pubstorm.quantities import rate_text
 from pubstorm.report.document import Table, Value, columns
 from pubstorm.result import PopulationResult, PublisherResult, Result, Watched
@@ -78,7 +79,9 @@ def _publisher_cells(result: Result, publisher: PublisherResult) -> tuple[Value,
     population = result.populations[publisher.population]
     part = publisher.sent_total / population.sent_total if population.sent_total else 0.0
     late = publisher.lateness_us
-    found = {w.metric: w for w in result.monitors if w.source == publisher.name}
+    found = {
+        w.metric: w for w in result.monitors if (w.kind, w.source) == ("publisher", publisher.name)
+    }
     mark = publisher.high_water_mark
     return (
         publisher.name,
@@ -123,12 +126,13 @@ def _subscriber_cells(
     )
 
 
-def _each(result: Result, tracks: Tracks) -> Iterator[tuple[tuple[str, str], Track]]:
+def _each(result: Result, tracks: Tracks) -> Iterator[tuple[tuple[Source, str], Track]]:
     """Rates of populations by the clients that were ready at the same instant."""
     for name, population in _ordered(result).items():
-        ready = tracks.get((name, "ready"))
+        source = Source.single("population", name)
+        ready = tracks.get((source, "ready"))
         for metric, total in (("sent", population.sent_total), ("received", _received(population))):
-            rates = tracks.get((name, f"{metric}_per_s"))
+            rates = tracks.get((source, f"{metric}_per_s"))
             if not total or rates is None or ready is None:
                 continue
             clients = dict(zip(ready.at_s, ready.values, strict=True))
@@ -138,7 +142,7 @@ def _each(result: Result, tracks: Tracks) -> Iterator[tuple[tuple[str, str], Tra
                 if clients.get(at_s)
             ]
             track = Track([at_s for at_s, _ in found], [value for _, value in found])
-            yield (name, f"{metric}_each_per_s"), track
+            yield (source, f"{metric}_each_per_s"), track
 
 
 def _received(population: PopulationResult) -> int:

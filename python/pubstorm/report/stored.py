@@ -3,19 +3,27 @@ problems in words."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import ValidationError
 
-from pubstorm.contract.value import Value
 from pubstorm.errors import StoredRunError
 from pubstorm.result import Result, SearchResult, Series
 from pubstorm.result.comparison import Comparison
-from pubstorm.result.samples import SAMPLES_FILE, Track, Tracks, read_samples
+from pubstorm.result.samples import (
+    RUN_FORMAT,
+    SAMPLES_FILE,
+    START_FILE,
+    Track,
+    Tracks,
+    read_samples,
+)
 
 RESULT_FILE = "result.json"
 SERIES_FILE = "series.json"
@@ -24,7 +32,7 @@ COMPARISON_FILE = "comparison.json"
 SCENARIO_FILE = "scenario.yaml"
 FOLDED_FILE = "profile/folded.txt"
 
-V = TypeVar("V", bound=Value)
+V = TypeVar("V", Result, Series, SearchResult, Comparison)
 
 Write = Callable[[str, str], str | None]
 """Puts a file with this name and text in place. Returns why it could not; None if it could."""
@@ -71,7 +79,22 @@ def load_result(run_directory: Path) -> Result:
     hint = "name a folder that `pubstorm run` has made"
     if holds(run_directory, SCENARIO_FILE):
         hint = "the run is active, or was killed: pubstorm report RUN_DIR makes its result then"
+    check_format(run_directory)
     return _load(run_directory / RESULT_FILE, Result, hint)
+
+
+def check_format(run_directory: Path) -> None:
+    """Raises StoredRunError if a run is stored in another format than that of this version. A
+    start that is missing or broken is for the readers that need it."""
+    with suppress(OSError, ValueError, AttributeError):
+        start = json.loads((run_directory / START_FILE).read_bytes())
+        if (found := start.get("format", 1)) != RUN_FORMAT:
+            raise _of_other_format(run_directory, found, RUN_FORMAT)
+
+
+def _of_other_format(path: Path, found: object, read: int) -> StoredRunError:
+    text = f"{path} is stored in format {found}, this version reads {read}"
+    return StoredRunError(text, "read it with the version of Pubstorm that wrote it")
 
 
 def load_series(series_directory: Path) -> Series:
@@ -125,7 +148,7 @@ def load_run(run_directory: Path) -> StoredRun:
 def load_tracks(run_directory: Path) -> tuple[Tracks, str | None]:
     """The samples of a run, and why there are none."""
     try:
-        tracks = read_samples(run_directory / SAMPLES_FILE)
+        tracks = read_samples(run_directory)
     except OSError as error:
         return {}, f"{SAMPLES_FILE} cannot be read: {error.strerror}"
     except ValueError:
@@ -154,6 +177,8 @@ def _load(path: Path, model: type[V], hint: str) -> V:
         return model.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
+        if first["loc"] == ("format",):
+            raise _of_other_format(path, first["input"], model.FORMAT) from error
         place = ".".join(str(step) for step in first["loc"])
         if not place:  # no JSON object
             raise StoredRunError(f"{path} is broken: {first['msg']}") from error

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from pubstorm.contract.source import OF_GENERATOR
 from pubstorm.quantities import (
     NOTHING,
     count_text,
@@ -24,7 +25,6 @@ from pubstorm.result import (
     TargetResult,
     Watched,
 )
-from pubstorm.result.samples import is_host
 
 TARGETS_MAX = 8
 """Targets of a name that have a row each."""
@@ -195,14 +195,9 @@ def every_stall(result: Result) -> Table:
 def by_stage(result: Result) -> Table:
     """Returns CPU and memory of brokers and services while clients connected, under load, and while
     clients left. Empty if there was only load."""
-    agents = {f"agent-{agent.agent}" for agent in result.fleet.agents}
-    bridges = {each.name for each in result.bridges}
-    others = agents | bridges | set(result.populations)
     found: dict[str, dict[str, Watched]] = {}
     for each in result.monitors:
-        if each.source in others or is_host(each.source):
-            continue
-        if each.metric in {"cpu", "rss_bytes"}:
+        if each.kind not in OF_GENERATOR and each.metric in {"cpu", "rss_bytes"}:
             found.setdefault(each.source, {})[each.metric] = each
     cells = {
         source: {

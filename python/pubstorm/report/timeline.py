@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from pubstorm.contract.source import Source
 from pubstorm.metrics.charts import (
     PAGE,
     SCALES,
@@ -37,10 +37,9 @@ from pubstorm.report.plot import (
     time_axis,
     value_axis,
 )
-from pubstorm.report.publishers import publisher_sources, with_each
-from pubstorm.report.watched import groups
+from pubstorm.report.publishers import with_each
 from pubstorm.result import Result, receivers_by_qos
-from pubstorm.result.samples import Track, Tracks, is_host
+from pubstorm.result.samples import Track, Tracks
 
 LINES_MAX = 24
 """Lines in a plot; of more, those with the largest values are shown."""
@@ -70,7 +69,7 @@ PARTS: Mapping[SubjectKind, Part] = {
     "host": "generator",
 }
 """Section of the page that has the charts of a kind. Latency has one of its own."""
-DELIVERIES = "deliveries"
+DELIVERIES = Source.single("population", "deliveries")
 """Source of the rates by QoS, which no monitor has."""
 GAP = 3.5
 """Times the usual time between two readings after which there is a gap."""
@@ -82,7 +81,7 @@ Trace = dict[str, Any]
 
 @dataclass(frozen=True)
 class _Line:
-    source: str
+    source: Source
     place: int
     """Place of its metric in the chart."""
     label: str
@@ -102,10 +101,10 @@ class _Line:
 def timeline(result: Result, tracks: Tracks) -> list[Plot]:
     """Every chart that has a track to show."""
     tracks = with_qos(result, with_each(result, tracks))
-    rhythm, behind = _Rhythm.of(result, tracks), backdrop(result)
+    rhythm, behind = _Rhythm.of(tracks), backdrop(result)
     plots: list[Plot] = []
     for chart in PAGE:
-        lines = list(_lines(chart, result, tracks, rhythm))
+        lines = list(_lines(chart, tracks, rhythm))
         if lines:
             part: Part = "latency" if chart.key == "latency" else PARTS[chart.kind]
             plots.append(_plot(chart, lines, result, behind, part))
@@ -118,11 +117,11 @@ def other_tracks(result: Result, tracks: Tracks) -> list[Plot]:
         (source, metric)
         for chart in PAGE
         for source, metric in tracks
-        if chart.kind in _kinds(source, result)
+        if chart.kind in _kinds(source)
         and any(each.shows(metric) for each in lines_of("page", chart.key))
     }
-    rhythm = _Rhythm.of(result, tracks)
-    groups: dict[tuple[str, Unit], list[_Line]] = {}
+    rhythm = _Rhythm.of(tracks)
+    groups: dict[tuple[Source, Unit], list[_Line]] = {}
     for (source, metric), track in tracks.items():
         if (source, metric) not in shown:
             unit = unit_of(metric)
@@ -133,7 +132,7 @@ def other_tracks(result: Result, tracks: Tracks) -> list[Plot]:
     plots: list[Plot] = []
     for (source, unit), lines in groups.items():
         for start in range(0, len(lines), UNIFIED_MAX):
-            title = f"{source}: {AXES[unit]}" + (f", from {start + 1}" if start else "")
+            title = f"{source.name}: {AXES[unit]}" + (f", from {start + 1}" if start else "")
             chart = Chart(f"other-{len(plots)}", title, "", AXES[unit])
             shown_lines = lines[start : start + UNIFIED_MAX]
             plots.append(_plot(chart, shown_lines, result, behind, "details"))
@@ -148,7 +147,8 @@ def with_qos(result: Result, tracks: Tracks) -> Tracks:
     sums: dict[str, dict[float, float]] = {qos: defaultdict(float) for qos in by_qos}
     for qos, names in by_qos.items():
         for name in names:
-            track = tracks.get((name, "received_per_s"), Track())
+            key = Source.single("population", name), "received_per_s"
+            track = tracks.get(key, Track())
             for at_s, value in zip(track.at_s, track.values, strict=True):
                 sums[qos][at_s] += value
     found = {
@@ -162,23 +162,23 @@ def with_qos(result: Result, tracks: Tracks) -> Tracks:
 class _Rhythm:
     """Instants of readings, to find missing ones."""
 
-    instants: Mapping[str, Sequence[float]]
+    instants: Mapping[Source, Sequence[float]]
     """Ends of the intervals of each source of the load."""
     usual_s: float
     """Usual time between two readings."""
 
     @classmethod
-    def of(cls, result: Result, tracks: Tracks) -> _Rhythm:
+    def of(cls, tracks: Tracks) -> _Rhythm:
         """The rhythm of a run."""
-        instants: dict[str, set[float]] = {}
+        instants: dict[Source, set[float]] = {}
         for (source, _), track in tracks.items():
-            if {"population", "agent"} & {*_kinds(source, result)}:
+            if {"population", "agent"} & {*_kinds(source)}:
                 instants.setdefault(source, set()).update(track.at_s)
         usual = [median(steps) for track in tracks.values() if (steps := _steps_s(track))]
         every = {source: sorted(found) for source, found in instants.items()}
         return cls(every, median(usual) if usual else 0.0)
 
-    def gaps(self, source: str, track: Track) -> frozenset[int]:
+    def gaps(self, source: Source, track: Track) -> frozenset[int]:
         """The points after which readings are missing: those of the load where an interval of the
         source has none, others where the next one comes much later than usual."""
         instants = self.instants.get(source)
@@ -194,30 +194,25 @@ def _steps_s(track: Track) -> list[float]:
     return [later - at for at, later in pairwise(track.at_s)]
 
 
-def _kinds(source: str, result: Result) -> tuple[SubjectKind, ...]:
-    """Kinds of charts that show it."""
-    if source in publisher_sources(result):
-        return ("watched", "population") if source in result.populations else ("watched",)
-    if source in result.populations or source in result.wholes:
-        return ("population",)
-    if is_host(source):
-        return ("host",)
-    if source == DELIVERIES:
+def _kinds(source: Source) -> tuple[SubjectKind, ...]:
+    """Returns the kinds of charts that show a source."""
+    if source is DELIVERIES:
         return ("deliveries",)
-    if source in {bridges.name for bridges in result.bridges}:
-        return ("bridge",)
-    if source in groups(result):
-        return ("watched", "group")
-    return ("agent",) if re.fullmatch(r"agent-\d+", source) else ("watched",)
+    match source.kind:
+        case "population" | "agent" | "host" | "bridge" as kind:
+            return (kind,)
+        case "broker" if source.number is None:
+            return ("watched", "group")
+    return ("watched",)
 
 
-def _lines(chart: Chart, result: Result, tracks: Tracks, rhythm: _Rhythm) -> Iterator[_Line]:
+def _lines(chart: Chart, tracks: Tracks, rhythm: _Rhythm) -> Iterator[_Line]:
     """The tracks of a chart, source by source in the order of its lines."""
     drawn = lines_of("page", chart.key)
     found = [
         (source, place, metric)
         for source, metric in tracks
-        if chart.kind in _kinds(source, result)
+        if chart.kind in _kinds(source)
         for place, each in enumerate(drawn)
         if each.shows(metric)
     ]
@@ -268,7 +263,7 @@ def _caption(
 ) -> Iterator[str]:
     if chart.caption:
         yield chart.caption
-    still = [f"{line.source} {line.label}" for line in lines if line not in moving]
+    still = [f"{line.source.name} {line.label}" for line in lines if line not in moving]
     if still:
         names = ", ".join(still[:STILL_MAX])
         more = f" and {len(still) - STILL_MAX} more" if len(still) > STILL_MAX else ""
@@ -312,7 +307,7 @@ def _trace(chart: Chart, line: _Line, hue: str) -> Trace:
     trace: Trace = {
         "type": "scatter",
         "mode": "lines+markers" if any(alone) else "lines",
-        "name": plotted(f"{line.source} {line.label}"),
+        "name": plotted(f"{line.source.name} {line.label}"),
         "x": x,
         "y": y,
         "connectgaps": False,

@@ -7,11 +7,11 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 
+from pubstorm.contract.source import OF_GENERATOR
 from pubstorm.metrics.monitors import unit_of
 from pubstorm.report.document import Table, Value, columns
 from pubstorm.report.publishers import publisher_sources
 from pubstorm.result import Cell, Result, Statistics, Watched
-from pubstorm.result.samples import is_host
 
 COUNTERS = re.compile(
     r"\$SYS/(publish/)?(messages|bytes)/(received|sent|dropped|stored)|pubstorm_broker_\w+_total"
@@ -30,10 +30,7 @@ def broker_sources(result: Result) -> set[str]:
     and publishers. If there are none, all other sources except the generator."""
     started = {broker.name for broker in result.brokers}
     watched = {each.source for each in result.monitors}
-    generator = {f"agent-{agent.agent}" for agent in result.fleet.agents}
-    bridges = {each.name for each in result.bridges}
-    others = watched - generator - bridges - {*result.populations, *result.wholes}
-    others = {source for source in others if not is_host(source)}
+    others = {each.source for each in result.monitors if each.kind not in OF_GENERATOR}
     brokers = started & watched or groups(result) & watched
     return brokers | (publisher_sources(result) & watched) or others
 
@@ -78,9 +75,9 @@ def cpu_by_span(result: Result) -> dict[str, dict[str, float]]:
     host: dict[str, dict[str, float]] = {}
     named = broker_sources(result)
     for each in _known(result):
-        if each.metric == "cpu" and (each.source in named or is_host(each.source)):
+        if each.metric == "cpu" and (each.kind == "host" or each.source in named):
             spans = {name: part.mean for name, part in each.spans.items() if part.count}
-            (host if is_host(each.source) else brokers)[each.source] = spans
+            (host if each.kind == "host" else brokers)[each.source] = spans
     if len(brokers) > BROKERS_MAX:
         names = {name for spans in brokers.values() for name in spans}
         busiest = {

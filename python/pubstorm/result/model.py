@@ -167,9 +167,9 @@ class ValidityLimits(Value):
 class Measured(Value):
     """Measurements of a run, before they are evaluated."""
 
-    FORMAT: ClassVar[int] = 3
+    FORMAT: ClassVar[int] = 4
 
-    format: Literal[3] = 3
+    format: Literal[4] = 4
     """Version of this format."""
     name: str
     """The scenario's name."""

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from pubstorm.contract.source import SourceKind
 from pubstorm.contract.value import Value
 from pubstorm.metrics.metric import READING_STATISTICS
 
@@ -48,10 +49,12 @@ class Watched(Value):
     """One figure of one source."""
 
     source: str
-    """A broker (`broker-0`) or many of one name (`boxes`), `host`, another host (`host-NAME`),
-    `agent-0`, bridges, a source of the monitors, or for its rates a population."""
+    """Name of a broker (`broker-0`) or of many together (`boxes`), `host`, another host
+    (`host-NAME`), `agent-0`, bridges, a source of the monitors, or for its rates a population."""
+    kind: SourceKind
+    """Kind of the source. A publisher under test can have the name of its population."""
     group: str
-    """Subject of thresholds: the source without its number."""
+    """Subject of thresholds that several sources share; equal to `source` if there is none."""
     metric: str
     """Name, unit last."""
     whole: Statistics
@@ -94,7 +97,9 @@ class MonitorProblem(Value):
     """Something that could not be watched."""
 
     source: str
-    """Source of the monitor."""
+    """Name of the source of the monitor."""
+    group: str = ""
+    """Subject of thresholds that several sources share; empty if there is none."""
     at_s: float
     """Time after the start of the run."""
     text: str

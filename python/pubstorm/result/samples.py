@@ -1,46 +1,31 @@
-"""Samples: single readings of everything that is watched, the load included, on the time axis of
-the run, their file `samples.csv`, and the growth of a count between readings."""
+"""Samples over time: tracks of everything that is watched, the load included, their file
+`samples.csv`, and the growth of a count between readings."""
 
 from __future__ import annotations
 
 import csv
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Final
 
+from pydantic import TypeAdapter, ValidationError
+
+from pubstorm.contract.source import Sample, Source, SourceKind, StoredSource
+
+START_FILE = "start.json"
+RUN_FORMAT: Final = 2
+"""Version of the format of a run directory, in its start."""
 SAMPLES_FILE = "samples.csv"
-HEADER = ("at_s", "source", "metric", "value", "held")
+EVENTS_FILE = "events.jsonl"
+HEADER = ("at_s", "kind", "source", "metric", "value", "held")
 
 HELD = "1"
 """Mark of a reading that repeats the last known value."""
-
-HOST = "host"
-"""Source of the figures of the controller's host."""
-OTHER_HOST = f"{HOST}-"
-"""Beginning of the sources of other hosts. An address or the name of a source follows. No other
-name begins so."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One reading: what `source` showed of `metric` at an instant after the start of the run."""
-
-    at_s: float
-    source: str
-    """A population, a broker (`broker-0`), `host`, `agent-0`, or a source of the monitors."""
-    metric: str
-    """Name, unit last: `cpu`, `rss_bytes`, `sent_per_s`, `$SYS/messages/dropped`."""
-    value: float
-    held: bool = False
-    """True if the sample repeats the last known value."""
-
-
-def is_host(source: str) -> bool:
-    """Returns True if a source is a host."""
-    return source == HOST or source.startswith(OTHER_HOST)
 
 
 class Track:
@@ -114,36 +99,69 @@ def growth(at_s: Sequence[float], values: Sequence[float]) -> list[Growth]:
     ]
 
 
-Tracks = dict[tuple[str, str], Track]
+Tracks = dict[tuple[Source, str], Track]
 """Tracks by source and metric."""
+Sources = dict[tuple[str, str], Source]
+"""Sources by kind and name."""
 
 
-def read_samples(path: Path) -> Tracks:
-    """Returns the samples in a file, by source and metric. A line that was cut off is left out.
-    Raises OSError if the file cannot be read."""
+def read_samples(run_directory: Path) -> Tracks:
+    """Returns the samples of a run, by source and metric. Raises OSError if their file cannot be
+    read."""
     tracks: Tracks = {}
-    with path.open(encoding="utf-8", newline="") as stream:
-        rows = csv.reader(stream)
-        next(rows, None)
-        for row in rows:
-            try:
-                at_s, source, metric, value, held = row
-                sample = float(at_s), float(value)
-            except ValueError:
-                continue
-            tracks.setdefault((source, metric), Track()).add(*sample, held=held == HELD)
+    sources = read_sources(run_directory)
+    with (run_directory / SAMPLES_FILE).open(encoding="utf-8", newline="") as stream:
+        for each in samples_in(stream, sources):
+            track = tracks.setdefault((each.source, each.metric), Track())
+            track.add(each.at_s, each.value, held=each.held)
     return tracks
 
 
-def csv_lines(samples: Iterable[Sample]) -> Iterable[str]:
+def read_sources(run_directory: Path) -> Sources:
+    """Returns the sources among the stored events; none if these cannot be read."""
+    sources: Sources = {}
+    with suppress(OSError), (run_directory / EVENTS_FILE).open("rb") as lines:
+        for line in lines:
+            with suppress(ValidationError):
+                source = StoredSource.model_validate_json(line).source
+                sources[source.kind, source.name] = source
+    return sources
+
+
+def samples_in(lines: Iterable[str], sources: Sources) -> Iterator[Sample]:
+    """Yields the samples of stored lines; the header and broken lines are left out. A source that
+    is not among the known ones has no group, and is added to them."""
+    rows = csv.reader(lines)
+    while True:
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except csv.Error:
+            continue
+        try:
+            at_s, kind, name, metric, value, held = row
+            source = sources.get((kind, name))
+            if source is None:
+                source = sources[kind, name] = Source.single(_KIND.validate_python(kind), name)
+            yield Sample(source, metric, float(at_s), float(value), held == HELD)
+        except ValueError:
+            continue
+
+
+def csv_lines(samples: Iterable[Sample]) -> Iterator[str]:
     """Samples as lines of the file, without its header."""
     for sample in samples:
         value = format(sample.value, ".15g")
         held = HELD if sample.held else ""
-        yield f"{sample.at_s:.3f},{_field(sample.source)},{_field(sample.metric)},{value},{held}\n"
+        source = f"{sample.source.kind},{_field(sample.source.name)}"
+        yield f"{sample.at_s:.3f},{source},{_field(sample.metric)},{value},{held}\n"
 
 
 def _field(text: str) -> str:
     if any(character in text for character in ',"\n'):
         return '"' + text.replace('"', '""').replace("\n", " ") + '"'
     return text
+
+
+_KIND: TypeAdapter[SourceKind] = TypeAdapter(SourceKind)

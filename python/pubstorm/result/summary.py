@@ -87,6 +87,8 @@ class MemoryModel(Value):
 
     subject: str
     """A broker or a group that is watched together, `engines`, or `host` for its kernel."""
+    group: str = ""
+    """Subject of thresholds that several share; empty if there is none."""
     base_bytes: float | None = None
     """Memory without a connection; null: no line was fitted."""
     bytes_per_connection: float | None = None

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from pubstorm.contract.source import OTHER_HOST, split_member
 from pubstorm.metrics import OF_POPULATIONS, SHOWN, names_of
 from pubstorm.metrics.expressions import (
     Expression,
@@ -29,7 +30,6 @@ from pubstorm.result.figures.table import (
     is_metric,
     shows_search,
 )
-from pubstorm.result.samples import OTHER_HOST
 from pubstorm.scenario.document import At, Finding, Path
 from pubstorm.scenario.faults import Fault
 from pubstorm.scenario.model import Scenario
@@ -292,7 +292,7 @@ def _check_together(path: Path, expression: Expression, scenario: Scenario) -> I
     """Yields figures of single brokers that are watched together, and of their `$SYS`."""
     name = expression.subject or ""
     brokers = scenario.topology.brokers
-    group = name if name in brokers else name.rpartition("-")[0]
+    group = name if name in brokers else split_member(name)[0]
     if group not in brokers or brokers[group].count <= TOGETHER_ABOVE:
         return
     why = f"{brokers[group].count} brokers {group} are watched together, without $SYS"
@@ -377,9 +377,9 @@ def _of_columns(scenario: Scenario, variant: str | None) -> Iterator[tuple[Path,
 
 def _group(name: str, subjects: Subjects) -> str:
     """The group of a numbered broker or engine; itself where it is no such name."""
-    group, _, number = name.rpartition("-")
+    group, number = split_member(name)
     subject = subjects.get(group)
-    numbered = subject is not None and subject.is_group and number.isdecimal()
+    numbered = subject is not None and subject.is_group and number is not None
     return group if numbered else name
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidatorFunctionWrapHandler, WrapValidator
 
+from pubstorm.contract.source import split_member
 from pubstorm.errors import has_reference
 from pubstorm.quantities import SECOND_NS, Quantity, UnfitError, duration_ns
 from pubstorm.scenario.base import OrWord, Part
@@ -162,9 +163,9 @@ def victims_of(topology: Topology, fault: Fault) -> tuple[str, range]:
     sizes = group_sizes(topology, fault.kind)
     if fault.victims in sizes:
         return fault.victims, range(sizes[fault.victims])
-    group, _, number = fault.victims.rpartition("-")
-    if group in sizes and number.isdecimal() and int(number) < sizes[group]:
-        return group, range(int(number), int(number) + 1)
+    group, number = split_member(fault.victims)
+    if group in sizes and number is not None and number < sizes[group]:
+        return group, range(number, number + 1)
     raise KeyError(fault.victims)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pubstorm.contract.source import split_member
 from pubstorm.contract.target import parse_target
 from pubstorm.quantities import UnfitError
 from pubstorm.scenario.document import At
@@ -134,8 +135,8 @@ class _Expressions:
         found = _EXPRESSION.match(text) if isinstance(text, str) else None
         if found is None:
             return None
-        group, _, number = found["name"].rpartition("-")
-        name = group if group in self.brokers and number.isdecimal() else found["name"]
+        group, number = split_member(found["name"])
+        name = group if group in self.brokers and number is not None else found["name"]
         return name if name in self.brokers | self.services else None
 
     def _renamed(self, text: object) -> object:

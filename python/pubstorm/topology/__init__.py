@@ -129,7 +129,9 @@ class Topology:
         except BaseException:
             await self.stop()
             raise
-        self._supervision.watch((b, self._spec.brokers[_group(b)].restart) for b in self._brokers)
+        self._supervision.watch(
+            (b, self._spec.brokers[b.place.group].restart) for b in self._brokers
+        )
         self._supervision.watch((service, None) for service in self.services.servers)
 
     async def stop(self) -> None:
@@ -177,7 +179,7 @@ class Topology:
         return tuple(
             BrokerResult(
                 name=broker.name,
-                group=_group(broker),
+                group=broker.place.group,
                 kind=broker.kind,
                 version=broker.version,
                 host=broker.host,
@@ -202,21 +204,21 @@ class Topology:
         await self._place()
         await self.networks.start(self.record.note_namespace)
         for broker in self._brokers:
-            broker.place = self.networks.settled(_group(broker), broker.place)
+            broker.place = self.networks.settled(broker.place.group, broker.place)
         await self._state_versions()
         await self.services.start(paced(notify))
         for broker in self._brokers:
-            auth = self.services.resolved(self._spec.brokers[_group(broker)].user_store)
+            auth = self.services.resolved(self._spec.brokers[broker.place.group].user_store)
             broker.place = replace(broker.place, auth=auth)
         await start_all(self._mains, notify)
         await self.bridges.open(
-            {_group(broker): (broker.host, broker.port) for broker in self._mains},
-            {_group(broker): (broker.host, broker.observer_port) for broker in self._mains},
+            {broker.place.group: (broker.host, broker.port) for broker in self._mains},
+            {broker.place.group: (broker.host, broker.observer_port) for broker in self._mains},
             self.networks.main_hosts,
         )
         for broker in self._others:
-            group, number = _group(broker), int(broker.name.rpartition("-")[2])
-            broker.place = replace(broker.place, more=self.bridges.lines(group, number))
+            more = self.bridges.lines(broker.place.group, broker.place.number)
+            broker.place = replace(broker.place, more=more)
         await start_all(self._others, notify, len(self._mains))
         await self.bridges.up(BRIDGES_TIMEOUT_S, paced(notify))
         for server in self._servers:
@@ -234,7 +236,7 @@ class Topology:
         await self.hosts.open(counts)
         self.bridges.links_at = self.hosts.machine(None, 0).address
         for broker in self._brokers:
-            group, number = _group(broker), int(broker.name.rpartition("-")[2])
+            group, number = broker.place.group, broker.place.number
             label, cluster = self._spec.brokers[group].hosts, self._clusters.get(group)
             if cluster is not None and label is None:
                 continue  # Its nodes have an address each, on loopback.
@@ -263,11 +265,11 @@ class Topology:
 
     @property
     def _mains(self) -> Sequence[BrokerProcess]:
-        return [broker for broker in self._brokers if self.bridges.is_main(_group(broker))]
+        return [broker for broker in self._brokers if self.bridges.is_main(broker.place.group)]
 
     @property
     def _others(self) -> Sequence[BrokerProcess]:
-        return [broker for broker in self._brokers if not self.bridges.is_main(_group(broker))]
+        return [broker for broker in self._brokers if not self.bridges.is_main(broker.place.group)]
 
     def _made(self, group: str, number: int, folder: Path) -> BrokerProcess:
         spec = self._spec.brokers[group]
@@ -275,6 +277,8 @@ class Topology:
         place = Place(
             name=name,
             folder=folder / name,
+            group=group,
+            number=number,
             settings={
                 **self.keys.settings(spec.tls_mode),
                 **self.bridges.settings(group),
@@ -317,10 +321,6 @@ async def _check_port(server: ServerProcess) -> None:
         text = f"port {port} of {name} is taken{server.where}"
         hint = "stop the program that has it there, choose another port, or leave port out"
         raise TopologyError(text, hint)
-
-
-def _group(broker: BrokerProcess) -> str:
-    return broker.name.rpartition("-")[0]
 
 
 __all__ = ["Around", "BrokerDied", "BrokerEvent", "BrokerRestarted", "LinksDied", "Topology"]

@@ -39,6 +39,10 @@ class Place:
     """Its name: that in the scenario and a number."""
     folder: Path
     """Its own folder: configuration, state, log."""
+    group: str = ""
+    """The name in the scenario; empty for a service."""
+    number: int = 0
+    """Number among the brokers of that name."""
     settings: Mapping[str, object] = field(default_factory=dict)
     """Settings in its own words."""
     port: int | None = None

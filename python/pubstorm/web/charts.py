@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from pubstorm.contract.source import Sample, Source
 from pubstorm.metrics.charts import LIVE, SCALES, ChartLine, lines_of
 from pubstorm.report.plot import PALETTE
-from pubstorm.result.samples import Sample, is_host
 
 SOURCES_MAX = 8
 """Populations or brokers that have lines of their own in a chart."""
 DRAWN = tuple(each for chart in LIVE for each in lines_of("live", chart.key))
 """Lines in the order of their colours."""
-OF_PROCESSES = frozenset(each.sample for each in DRAWN if each.kind == "watched")
 
 
 @dataclass(frozen=True)
@@ -39,11 +37,10 @@ class LineKey:
 class Sorter:
     """Finds the line of each sample."""
 
-    def __init__(self, populations: Collection[str], others: Collection[str] = ()) -> None:
-        """`others` are sources that no chart shows, such as bridges."""
+    def __init__(self, populations: Collection[str]) -> None:
+        """`populations` are those that charts show: whole ones, without shares."""
         self._populations = frozenset(populations)
-        self._others = frozenset(others)
-        self._found: dict[tuple[str, str], LineKey | None] = {}
+        self._found: dict[tuple[Source, str], LineKey | None] = {}
         self._sources: dict[tuple[str, str], list[str]] = {}
 
     def line_of(self, sample: Sample) -> LineKey | None:
@@ -53,19 +50,17 @@ class Sorter:
             self._found[name] = self._line(*name)
         return self._found[name]
 
-    def kind_of(self, source: str, metric: str) -> str:
-        """Kind of a source. A publisher under test has the name of its population, and is watched
-        as a process."""
-        if source in self._populations:
-            return "watched" if metric in OF_PROCESSES else "population"
-        if is_host(source):
-            return "host"
-        if source in self._others or "/" in source:
-            return "other"
-        return "agent" if re.fullmatch(r"agent-\d+", source) else "watched"
+    def kind_of(self, source: Source) -> str:
+        """Returns the kind of a source in the charts, which show neither shares nor bridges."""
+        match source.kind:
+            case "agent" | "host" as kind:
+                return kind
+            case "population":
+                return "population" if source.name in self._populations else "other"
+        return "other" if source.kind == "bridge" else "watched"
 
-    def _line(self, source: str, metric: str) -> LineKey | None:
-        kind = self.kind_of(source, metric)
+    def _line(self, source: Source, metric: str) -> LineKey | None:
+        kind = self.kind_of(source)
         lines = (each for each in DRAWN if each.kind == kind and each.sample == metric)
         drawn = next(lines, None)
         if drawn is None:
@@ -75,8 +70,8 @@ class Sorter:
         shown = self._sources.setdefault((drawn.line.chart, metric), [])
         if len(shown) >= SOURCES_MAX:
             return None
-        shown.append(source)
-        return LineKey(drawn, source)
+        shown.append(source.name)
+        return LineKey(drawn, source.name)
 
 
 def coloured(keys: Collection[LineKey]) -> Iterator[tuple[LineKey, str]]:

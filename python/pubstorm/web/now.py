@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pubstorm.contract.plan import ConnectAction, DisconnectAction, Plan, Stage
+from pubstorm.contract.source import Sample, Source
 from pubstorm.measure.run_log import StageEntered
 from pubstorm.play.display.summary import clients_of, planned_s
 from pubstorm.quantities import (
@@ -19,7 +20,6 @@ from pubstorm.quantities import (
 )
 from pubstorm.report.key_figures import key_figures
 from pubstorm.result import Result, Status, ThresholdOutcome, Verdict
-from pubstorm.result.samples import Sample
 
 STALE_S = 4.0
 """Age at which a reading is no longer the present value, beside the interval of snapshots."""
@@ -36,9 +36,9 @@ class Latest:
     def __init__(self) -> None:
         self.at_s = 0.0
         """Latest instant of a reading."""
-        self.values: dict[tuple[str, str], tuple[float, float]] = {}
+        self.values: dict[tuple[Source, str], tuple[float, float]] = {}
         """Instant and value by source and metric."""
-        self.kinds: dict[str, list[str]] = {}
+        self.kinds: dict[str, list[Source]] = {}
         """Sources of each kind."""
 
     def add(self, kind: str, sample: Sample) -> None:
@@ -49,12 +49,12 @@ class Latest:
         if sample.source not in sources:
             sources.append(sample.source)
 
-    def value(self, source: str, metric: str, since_s: float = 0.0) -> float | None:
+    def value(self, source: Source, metric: str, since_s: float = 0.0) -> float | None:
         """The value of a metric; None if it was not read since an instant."""
         at_s, value = self.values.get((source, metric), (-1.0, 0.0))
         return value if at_s >= since_s else None
 
-    def of(self, kind: str, metric: str, since_s: float) -> dict[str, float]:
+    def of(self, kind: str, metric: str, since_s: float) -> dict[Source, float]:
         """The values of a metric by source."""
         found = {each: self.value(each, metric, since_s) for each in self.kinds.get(kind, ())}
         return {source: value for source, value in found.items() if value is not None}
@@ -153,9 +153,13 @@ def _done(
 def _connected_share(plan: Plan, stage: Stage, latest: Latest) -> float:
     """Connected share of the clients that a stage connects or disconnects."""
     names = {plan.populations[index].name for index in stage.populations}
-    connected = sum(latest.value(name, "connected") or 0.0 for name in names)
+    connected = sum(latest.value(_population(name), "connected") or 0.0 for name in names)
     clients = clients_of(plan, stage)
     return min(connected / clients, 1.0) if clients else 1.0
+
+
+def _population(name: str) -> Source:
+    return Source.single("population", name)
 
 
 def _since_s(plan: Plan, latest: Latest) -> float:
@@ -198,7 +202,7 @@ def _latency(latest: Latest, since_s: float) -> dict[str, str]:
         return _figure("latency p99", "–", "nothing was delivered just now")
     worst = max(p99, key=p99.__getitem__)
     median = latest.value(worst, "latency_p50_us", since_s) or 0.0
-    of = f", {worst}" if len(p99) > 1 else ""
+    of = f", {worst.name}" if len(p99) > 1 else ""
     return _figure("latency p99", duration_text(p99[worst]), f"median {duration_text(median)}{of}")
 
 
@@ -217,7 +221,7 @@ def _broker(latest: Latest, since_s: float) -> Iterator[dict[str, str]]:
     busiest = max(cpu, key=cpu.__getitem__)
     memory = latest.value(busiest, "rss_bytes", since_s)
     note = "of one core" + (f"; memory {bytes_text(memory)}" if memory is not None else "")
-    yield _figure(f"CPU of {busiest}", share_text(round(cpu[busiest], 3)), note)
+    yield _figure(f"CPU of {busiest.name}", share_text(round(cpu[busiest], 3)), note)
 
 
 def _generator(latest: Latest, since_s: float) -> Iterator[dict[str, str]]:
@@ -237,7 +241,7 @@ def _populations(plan: Plan, latest: Latest) -> Iterator[dict[str, Any]]:
         clients[name] = clients.get(name, 0) + each.clients
 
     def text(name: str, metric: str, words: Any) -> str:
-        value = latest.value(name, metric, since_s)
+        value = latest.value(_population(name), metric, since_s)
         return "–" if value is None else str(words(value))
 
     for name, count in clients.items():

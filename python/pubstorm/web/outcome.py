@@ -3,21 +3,26 @@ small share of one core at most, so that a long run is evaluated less often."""
 
 from __future__ import annotations
 
-import csv
 import time
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE
+from pubstorm.contract.source import StoredSource
 from pubstorm.measure.recorder import is_summed_up, keep
 from pubstorm.measure.run_log import stored_event
-from pubstorm.play.directory import EVENTS_FILE, RunDirectory
+from pubstorm.play.directory import RunDirectory
 from pubstorm.play.display import Live
 from pubstorm.play.kept import Kept, snapshots_in
 from pubstorm.play.record import measured_of
 from pubstorm.result import Verdict
 from pubstorm.result.problems import KINDS
-from pubstorm.result.samples import HELD, SAMPLES_FILE, Sample, Tracks
+from pubstorm.result.samples import (
+    EVENTS_FILE,
+    SAMPLES_FILE,
+    Sources,
+    Tracks,
+    samples_in,
+)
 from pubstorm.result.verdict import evaluate_run
 from pubstorm.scenario.defaults import conditions_of
 from pubstorm.web.tail import Tail
@@ -38,6 +43,7 @@ class Outcome:
         self._samples = Tail(path / SAMPLES_FILE)
         self._events = Tail(path / EVENTS_FILE)
         self._tracks: Tracks = {}
+        self._sources: Sources = {}
         self._next_s = 0.0
 
     @property
@@ -59,19 +65,21 @@ class Outcome:
         while lines := self._snapshots.lines():
             for snapshot in snapshots_in(lines):
                 self._kept.add(snapshot)
-        populations = self._kept.plan.members
         while lines := self._samples.lines():
-            keep(
-                self._tracks,
-                (
-                    each
-                    for each in samples_in(lines)
-                    if each.source not in populations or is_summed_up(each.source, each.metric)
-                ),
-            )
+            # The events have each source before its first sample.
+            self._read_events()
+            found = samples_in((line.decode(errors="replace") for line in lines), self._sources)
+            keep(self._tracks, (each for each in found if is_summed_up(each.source, each.metric)))
+        self._read_events()
+
+    def _read_events(self) -> None:
         while lines := self._events.lines():
             for line in lines:
-                self._kept.note(stored_event(line))
+                stored = stored_event(line)
+                if isinstance(stored, StoredSource):
+                    source = stored.source
+                    self._sources[source.kind, source.name] = source
+                self._kept.note(stored)
 
     def _verdict(self) -> Verdict | None:
         kept = self._kept
@@ -94,17 +102,3 @@ def _so_far(verdict: Verdict) -> tuple[str, ...]:
     """Returns the evidence without messages in flight, since publishing continues."""
     words = KINDS["in_flight"].failures.words
     return tuple(each for each in verdict.evidence if words not in each)
-
-
-def samples_in(lines: Iterable[bytes]) -> Iterator[Sample]:
-    """The samples of stored lines; broken lines and the header are left out."""
-    rows = csv.reader(line.decode(errors="replace") for line in lines)
-    while True:
-        try:
-            row = next(rows)
-            at_s, source, metric, value = float(row[0]), row[1], row[2], float(row[3])
-        except StopIteration:
-            return
-        except (IndexError, ValueError, csv.Error):
-            continue
-        yield Sample(at_s, source, metric, value, row[4:] == [HELD])

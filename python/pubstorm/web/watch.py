@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from pubstorm.contract.plan import Plan
+from pubstorm.contract.source import Sample
 from pubstorm.errors import PubstormError, StoredRunError
 from pubstorm.measure.run_log import (
     StageEntered,
@@ -22,18 +23,17 @@ from pubstorm.measure.run_log import (
     stored_event,
 )
 from pubstorm.metrics.charts import LIVE
-from pubstorm.play.directory import EVENTS_FILE, PLAN_FILE, START_FILE
+from pubstorm.play.directory import PLAN_FILE
 from pubstorm.play.info import RunStart
 from pubstorm.play.kept import kept_scenario
-from pubstorm.report import RESULT_FILE, holds, load_result
+from pubstorm.report import RESULT_FILE, check_format, holds, load_result
 from pubstorm.result import Event, Result, Verdict
-from pubstorm.result.samples import SAMPLES_FILE, Sample
+from pubstorm.result.samples import EVENTS_FILE, SAMPLES_FILE, START_FILE, Sources, samples_in
 from pubstorm.topology.started import is_alive
 from pubstorm.web.charts import LineKey, Sorter, coloured
 from pubstorm.web.controls import Controls
 from pubstorm.web.history import History
 from pubstorm.web.now import Latest, Moment, shown
-from pubstorm.web.outcome import samples_in
 from pubstorm.web.tail import Tail
 
 EVENTS_MAX = 300
@@ -85,6 +85,7 @@ class Watch:
         """Instant and name of each stage so far."""
         self._latest = Latest()
         self._sorter: Sorter | None = None
+        self._sources: Sources = {}
         self._samples = Tail(path / SAMPLES_FILE)
         self._events = Tail(path / EVENTS_FILE)
         self._looked_s = 0.0
@@ -118,7 +119,8 @@ class Watch:
         if self._sorter is None:
             return False
         lines = self._samples.lines()
-        for sample in samples_in(lines):
+        texts = (line.decode(errors="replace") for line in lines)
+        for sample in samples_in(texts, self._sources):
             if math.isfinite(sample.value) and math.isfinite(sample.at_s):
                 self._add(self._sorter, sample)
         # The result has every event.
@@ -215,8 +217,7 @@ class Watch:
         if self.start is None or self.plan is None or self._sorter is not None:
             return
         names = [each.whole or each.name for each in self.plan.populations]
-        bridges = [each.name for each in self.start.bridges]
-        self._sorter = Sorter(names, bridges)
+        self._sorter = Sorter(names)
         if self._has_controls:
             with contextlib.suppress(PubstormError):
                 self._controls = Controls(self.plan, kept_scenario(self.path, self.start))
@@ -242,14 +243,14 @@ class Watch:
         self._stages = [(each.start_s, each.name) for each in result.stages]
         shares = {name for name in result.populations if "/" in name}
         names = [*({*result.populations} - shares), *result.wholes]
-        self._sorter = self._sorter or Sorter(names, [each.name for each in result.bridges])
+        self._sorter = self._sorter or Sorter(names)
 
     def look_at_end(self) -> None:
         """Looks for the result at once."""
         self._looked_s = 0.0
 
     def _add(self, sorter: Sorter, sample: Sample) -> None:
-        self._latest.add(sorter.kind_of(sample.source, sample.metric), sample)
+        self._latest.add(sorter.kind_of(sample.source), sample)
         key = sorter.line_of(sample)
         if key is not None:
             value = sample.value * key.scale
@@ -279,12 +280,13 @@ class Watch:
 def run_in(folder: Path) -> Path:
     """Returns the run in a folder; of a series or search, the newest. Raises StoredRunError."""
     if holds(folder, RESULT_FILE) or holds(folder, "logs"):
+        check_format(folder)
         return folder
     hint = "name a folder that `pubstorm run` has made"
     try:
         starts = [*folder.glob(f"*/*/{START_FILE}"), *folder.glob(f"*/*/*/*/{START_FILE}")]
         if starts:
-            return max(starts, key=lambda path: path.stat().st_mtime).parent
+            return run_in(max(starts, key=lambda path: path.stat().st_mtime).parent)
         found = f"found no run in {folder}" if folder.is_dir() else f"found no folder {folder}"
     except OSError as error:
         raise StoredRunError(f"cannot read {folder}: {error.strerror}", hint) from error

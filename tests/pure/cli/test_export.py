@@ -57,9 +57,9 @@ def test_every_table_with_rows_has_a_file_and_stdout_its_path(
 
 
 def test_the_samples_are_those_of_the_run(run: Path) -> None:
-    def rows(path: Path) -> list[tuple[str, str, float, float, bool]]:
+    def rows(path: Path) -> list[tuple[str, str, str, float, float, bool]]:
         found = pandas.read_csv(path).itertuples(index=False)
-        return sorted((s, m, at_s, value, held == 1) for at_s, s, m, value, held in found)
+        return sorted((k, s, m, at_s, v, held == 1) for at_s, k, s, m, v, held in found)
 
     folder = exported(run, "--to", "csv", "--table", "samples")
     assert rows(folder / "samples.csv") == rows(run / "samples.csv")

@@ -13,7 +13,7 @@ from pubstorm import cli
 from pubstorm.report import load_result
 from pubstorm.result import Status
 from pubstorm.result.samples import read_samples
-from tests.kit import program
+from tests.kit import made, program
 from tests.kit.example_run import Shape, write_run
 
 pytestmark = pytest.mark.xdist_group("stored-trouble")
@@ -78,18 +78,54 @@ def test_a_closed_folder_among_others_is_named(runs: Path) -> None:
 
 def test_a_value_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
     file = tmp_path / "samples.csv"
-    whole = "at_s,source,metric,value,held\n1.0,host,cpu,0.25,\n2.0,host,cpu,0.5"
+    head = "at_s,kind,source,metric,value,held"
+    whole = f"{head}\n1.0,host,host,cpu,0.25,\n2.0,host,host,cpu,0.5"
     file.write_text(whole)
-    assert [*read_samples(file)["host", "cpu"].values] == [0.25]
+    assert [*read_samples(tmp_path)[made.source("host"), "cpu"].values] == [0.25]
     file.write_text(f"{whole},")
-    assert [*read_samples(file)["host", "cpu"].values] == [0.25, 0.5]
+    assert [*read_samples(tmp_path)[made.source("host"), "cpu"].values] == [0.25, 0.5]
+
+
+@pytest.mark.parametrize("stored", [("{}", 1), ('{"format": 1}', 1), ('{"format": 3}', 3)])
+@pytest.mark.parametrize("words", ["report RUN", "view RUN", "export RUN --to csv", "history RUN"])
+def test_a_run_in_another_format_is_refused(
+    stored: tuple[str, int],
+    words: str,
+    runs: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    start, found = stored
+    (tmp_path / "result.json").write_bytes((runs / "a" / "result.json").read_bytes())
+    (tmp_path / "start.json").write_text(start)
+    said = failed(capsys, *words.replace("RUN", str(tmp_path)).split())
+    assert f"is stored in format {found}, this version reads 2" in said
+
+
+def test_a_result_in_another_format_is_refused(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (runs / "a" / "result.json").read_text()
+    (tmp_path / "result.json").write_text(text.replace('"format": 4', '"format": 3', 1))
+    said = failed(capsys, "report", str(tmp_path))
+    assert "result.json is stored in format 3, this version reads 4" in said
+
+
+def test_a_run_that_was_killed_in_another_format_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "scenario.yaml").write_text("")
+    (tmp_path / "start.json").write_text("{}")
+    said = failed(capsys, "report", str(tmp_path))
+    assert "is stored in format 1, this version reads 2" in said
 
 
 def test_samples_without_populations_are_a_warning(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "result.json").write_bytes((runs / "a" / "result.json").read_bytes())
-    (tmp_path / "samples.csv").write_text("at_s,source,metric,value,held\n1.0,host,cpu,0.25,\n")
+    head = "at_s,kind,source,metric,value,held"
+    (tmp_path / "samples.csv").write_text(f"{head}\n1.0,host,host,cpu,0.25,\n")
     assert cli.main(["export", str(tmp_path), "--to", "csv"]) == 0
     warning = "warning: there is no table intervals: samples.csv has no sample of a population\n"
     assert capsys.readouterr().err == warning

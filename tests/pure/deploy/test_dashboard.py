@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pubstorm.contract.source import Sample
 from pubstorm.exports import FaultState, Samples
 from pubstorm.exports.tally import METRICS, Tally
-from pubstorm.result.samples import Sample
+from tests.kit import made
 from tests.kit.made_run import a_run, interval
 
 FILE = Path(__file__).parents[3] / "deploy" / "grafana-dashboard.json"
@@ -52,7 +53,11 @@ def test_percentiles_come_from_native_buckets_or_else_from_classic_ones() -> Non
 
 def test_every_label_of_the_dashboard_is_one_of_the_metric() -> None:
     tally, run = Tally(), a_run()
-    for item in (interval(0), FaultState("cut", True), Samples([Sample(1, "host", "cpu", 1)])):
+    for item in (
+        interval(0),
+        FaultState("cut", True),
+        Samples([Sample(made.source("host"), "cpu", 1, 1)]),
+    ):
         tally.take(run, item)
     labels = {
         family.name: {key for point, _ in family.points for key, _ in point}

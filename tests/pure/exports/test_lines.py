@@ -9,17 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from pubstorm.contract.source import Sample
 from pubstorm.exports import Event, Samples
 from pubstorm.exports.lines import WAITING_MAX, Lines, influx_line, json_line
-from pubstorm.result.samples import Sample
+from tests.kit import made
 from tests.kit.made_run import a_run, interval
 
 SAMPLES = Samples(
     [
-        Sample(1.5, "device", "sent_per_s", 100.0),
-        Sample(1.5, "device", "latency_p99_us", 2500.0),
-        Sample(1.5, "broker", "cpu", float("nan")),
-        Sample(1.5, "host", "cpu", 0.25),
+        Sample(made.source("device"), "sent_per_s", 1.5, 100.0),
+        Sample(made.source("device"), "latency_p99_us", 1.5, 2500.0),
+        Sample(made.source("broker"), "cpu", 1.5, float("nan")),
+        Sample(made.source("host"), "cpu", 1.5, 0.25),
     ]
 )
 
@@ -85,7 +86,7 @@ def test_a_slow_reader_gets_whole_lines_and_the_oldest_are_dropped(tmp_path: Pat
     lines, run = Lines("--json-lines", path, json_line), a_run()
     total = WAITING_MAX + 3000
     for number in range(total):
-        lines.take(run, Samples([Sample(float(number), "device", "ready", 1.0)]))
+        lines.take(run, Samples([Sample(made.source("device"), "ready", float(number), 1.0)]))
     read = b""
     while data := _read(reader):
         read += data
@@ -116,7 +117,7 @@ def test_a_full_disk_costs_lines_and_leaves_no_half_line(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return write(descriptor, data[: len(data) - 50])
 
-    lines.take(run, Samples([Sample(1.0, "device", "ready", 1.0)]))
+    lines.take(run, Samples([Sample(made.source("device"), "ready", 1.0, 1.0)]))
     before = path.read_text()
     monkeypatch.setattr(os, "write", full)
     lines.take(run, SAMPLES)

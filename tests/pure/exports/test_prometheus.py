@@ -18,12 +18,13 @@ from google.protobuf import proto
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain
 
+from pubstorm.contract.source import Sample
 from pubstorm.errors import UsageError
 from pubstorm.exports import Event, FaultState, Samples
 from pubstorm.exports.families import CONTENT_TYPE, MetricFamily, are_preferred
 from pubstorm.exports.prometheus import Endpoint
 from pubstorm.exports.tally import METRICS
-from pubstorm.result.samples import Sample
+from tests.kit import made
 from tests.kit.made_run import LATENCIES_NS, a_run, interval
 
 TEXT_FIRST = (
@@ -140,7 +141,7 @@ def families(endpoint: Endpoint, accept: str) -> list[Any]:
 def test_the_protobuf_format_has_the_figures_of_the_text(endpoint: Endpoint) -> None:
     run = a_run()
     endpoint.take(run, interval(0))
-    endpoint.take(run, Samples([Sample(1.0, "broker", "cpu", 0.0)]))
+    endpoint.take(run, Samples([Sample(made.source("broker"), "cpu", 1.0, 0.0)]))
     lines = {}
     for family in families(endpoint, PROMETHEUS_3):
         kind = {0: "counter", 1: "gauge", 4: "histogram"}[family.type]
@@ -205,7 +206,10 @@ def test_names_follow_the_conventions_and_each_format_is_read(endpoint: Endpoint
     endpoint.take(run, interval(0))
     endpoint.take(run, Event(at_s=1, kind="fault", text="a fault"))
     endpoint.take(run, FaultState("cut", True))
-    samples = [Sample(1.0, "broker", "cpu", 0.5), Sample(1.0, "device", "ready", 1)]
+    samples = [
+        Sample(made.source("broker"), "cpu", 1.0, 0.5),
+        Sample(made.source("device"), "ready", 1.0, 1),
+    ]
     endpoint.take(run, Samples(samples))
     families = [*plain(page(endpoint))]
     newer = page(endpoint, "application/openmetrics-text; version=1.0.0")

@@ -125,7 +125,7 @@ def test_samples_of_what_is_connected_fall_at_the_instant_of_the_loss() -> None:
         samples += line.take(test_load_samples.snapshot(0, n, n + 1, connected=5))
     samples += line.take(test_load_samples.snapshot(1, 5, 6, connected=5))
     samples += line.take(test_load_samples.snapshot(0, 5, 6, connected=5))
-    found = [s.value for s in samples if (s.source, s.metric) == ("device", "connected")]
+    found = [s.value for s in samples if (s.source.name, s.metric) == ("device", "connected")]
     assert found == [10, 10, 5, 5, 5, 10]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pubstorm.contract.snapshot import Snapshot
+from pubstorm.contract.source import Source
 from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.faults.backlog import Waiting, backlog
 from pubstorm.measure.faults.recovery import Times, recovery, summed
@@ -173,7 +174,11 @@ def assembly(seconds: Sequence[Snapshot], faults: str = KILL, verb: str = "publi
 
 
 def bridges_up(*steps: tuple[float, float]) -> Tracks:
-    return {("up", "connected"): Track([at for at, _ in steps], [value for _, value in steps])}
+    return {
+        (made.source("up"), "connected"): Track(
+            [at for at, _ in steps], [value for _, value in steps]
+        )
+    }
 
 
 def test_a_killed_broker_is_reported_with_clients_bridges_and_backlog() -> None:
@@ -207,7 +212,10 @@ def test_clients_that_never_come_back_are_reported() -> None:
 
 def test_only_bridges_that_were_cut_count_for_a_cut() -> None:
     run = assembly(outage(0, 0), "{at: 20s, cut: up, for: ever}")
-    tracks = {**bridges_up((0.0, 4.0), (21.0, 1.0)), ("other", "connected"): Track([0.0], [9.0])}
+    tracks = {
+        **bridges_up((0.0, 4.0), (21.0, 1.0)),
+        (Source.single("bridge", "other"), "connected"): Track([0.0], [9.0]),
+    }
     (fault,) = fault_results(run, tracks, ["up", "other"])
     assert fault.bridges == Recovery(before=4, lowest=1)
     assert fault.clients is None

@@ -13,10 +13,10 @@ from pubstorm.contract.flows import ClosedPace, FixedPayload, OpenPace, Publicat
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.plan import Plan, Population
 from pubstorm.contract.snapshot import Snapshot
+from pubstorm.contract.source import Sample
 from pubstorm.fleet.assignment import Assignment
 from pubstorm.measure.load_samples import OPEN_MAX, LoadSampler
 from pubstorm.metrics.monitors import unit_of
-from pubstorm.result.samples import Sample
 from tests.kit import made
 from tests.kit.made import SECOND_NS, START_NS
 
@@ -84,7 +84,7 @@ def samples(snapshots: Iterable[Snapshot], agents: int = 1) -> list[Sample]:
 
 
 def track(found: Sequence[Sample], source: str, metric: str) -> list[tuple[float, float]]:
-    return [(s.at_s, s.value) for s in found if (s.source, s.metric) == (source, metric)]
+    return [(s.at_s, s.value) for s in found if (s.source.name, s.metric) == (source, metric)]
 
 
 def test_counts_of_unaligned_intervals_are_shared_out_by_time() -> None:

@@ -210,7 +210,9 @@ def test_the_scatter_of_poisson_arrivals_is_no_collapse() -> None:
 
 STARVED = Second(sent=1300, acked=1300, received=1300, starved=0.2)
 LATENT = [Second(acked=1455, waiting=45 * n, latency_ms=1 + 30 * n, starved=0.1) for n in range(40)]
-DROPPED = {("broker-0", "$SYS/messages/dropped"): Track([0, 5, 10, 15], [0, 0, 10, 300])}
+DROPPED = {
+    (made.source("broker-0"), "$SYS/messages/dropped"): Track([0, 5, 10, 15], [0, 0, 10, 300])
+}
 
 
 @pytest.mark.parametrize(
@@ -291,24 +293,24 @@ def test_a_queue_that_grows_while_the_latency_stays_is_none() -> None:
 @pytest.mark.parametrize("name", ["$SYS/messages/dropped", "$SYS/publish/messages/dropped"])
 def test_what_the_broker_drops_is_a_collapse(name: str) -> None:
     track = Track([0, 5, 10, 15], [100, 100, 400, 900])
-    (phase,) = evaluated([GOOD] * 20, tracks={("broker-0", name): track})
+    (phase,) = evaluated([GOOD] * 20, tracks={(made.source("broker-0"), name): track})
     assert phase.status is PhaseStatus.COLLAPSED
     assert (phase.dropped_total, phase.collapsed_at_s) == (800, 10)
     assert "the broker says it dropped 800 messages" in phase.evidence[0]
 
 
 def test_a_few_drops_are_reported_and_are_no_collapse() -> None:
-    tracks = {("broker-0", "$SYS/messages/dropped"): Track([0, 5], [7, 10])}
+    tracks = {(made.source("broker-0"), "$SYS/messages/dropped"): Track([0, 5], [7, 10])}
     (phase,) = evaluated([GOOD] * 20, tracks=tracks)
     assert (phase.status, phase.dropped_total) == (PhaseStatus.HELD, 3)
-    (phase,) = evaluated([GOOD] * 20, tracks={("host", "cpu"): Track([0], [1])})
+    (phase,) = evaluated([GOOD] * 20, tracks={(made.source("host"), "cpu"): Track([0], [1])})
     assert phase.dropped_total is None
 
 
 def test_drops_between_reports_on_both_sides_of_a_cut_are_shared_out_and_blame_neither() -> None:
     half = [replace(GOOD, sent=750, acked=750, received=750)] * 20
     counts = Track([18.0, 19.5, 20.5, 21.5, 39], [0, 0, 1000, 1000, 1000], {3})
-    tracks = {("broker-0", "$SYS/messages/dropped"): counts}
+    tracks = {(made.source("broker-0"), "$SYS/messages/dropped"): counts}
     less = change(20, "less", ChangeRate(factor=0.5))
     phases_found = evaluated([GOOD] * 20 + half, less, tracks=tracks)
     assert [phase.dropped_total for phase in phases_found] == [500, 500]
@@ -317,7 +319,7 @@ def test_drops_between_reports_on_both_sides_of_a_cut_are_shared_out_and_blame_n
 
 def test_a_slow_reader_by_design_makes_no_collapse() -> None:
     slow = SCENARIO.replace("clients: 1\n", "clients: 1\n    read_rate: 50/s\n")
-    tracks = {("broker-0", "$SYS/messages/dropped"): Track([0, 9], [0, 10_000])}
+    tracks = {(made.source("broker-0"), "$SYS/messages/dropped"): Track([0, 9], [0, 10_000])}
     (phase,) = evaluated([replace(GOOD, received=50)] * 20, scenario=slow, tracks=tracks)
     assert phase.status is PhaseStatus.HELD
 
@@ -389,7 +391,7 @@ CAME_LATER = [replace(LESS, received=1400, latency_ms=8000 - 700 * n) for n in r
 def drops(seconds: int) -> Tracks:
     """A broker that drops 30 messages a second from second 12 on, for so many seconds."""
     values = [30.0 * min(max(n - 12, 0), seconds) for n in range(57)]
-    return {("broker-0", "$SYS/messages/dropped"): Track(list(range(57)), values)}
+    return {(made.source("broker-0"), "$SYS/messages/dropped"): Track(list(range(57)), values)}
 
 
 @pytest.mark.parametrize(

@@ -303,11 +303,11 @@ EVEN_RAMP = [100 * n for n in range(1, RAMP_S + 1)]
 
 def test_memory_is_a_line_over_the_connections_of_each() -> None:
     tracks = {
-        ("node-0", "rss_bytes"): memory([2 * n for n in EVEN_RAMP]),
-        ("agent-0", "rss_bytes"): memory([4 * n for n in EVEN_RAMP], 600),
-        ("host", "kernel_bytes"): memory([4 * n for n in EVEN_RAMP], 5_000),
-        ("host", "slab_bytes"): memory([4 * n for n in EVEN_RAMP], 9_000),
-        ("redis", "rss_bytes"): memory([1.0] * 10),
+        (made.source("node-0"), "rss_bytes"): memory([2 * n for n in EVEN_RAMP]),
+        (made.source("agent-0"), "rss_bytes"): memory([4 * n for n in EVEN_RAMP], 600),
+        (made.source("host"), "kernel_bytes"): memory([4 * n for n in EVEN_RAMP], 5_000),
+        (made.source("host"), "slab_bytes"): memory([4 * n for n in EVEN_RAMP], 9_000),
+        (made.source("redis"), "rss_bytes"): memory([1.0] * 10),
     }
     found = accounted(assembly(*ramp(EVEN_RAMP)), tracks)
     lines = {model.subject: model for model in found.memory}
@@ -326,7 +326,7 @@ def test_memory_is_a_line_over_the_connections_of_each() -> None:
 
 def test_without_connections_by_target_only_a_lone_broker_has_a_line() -> None:
     untold = [each.model_copy(update={"targets": ()}) for each in ramp(EVEN_RAMP)]
-    tracks = {("node-0", "rss_bytes"): memory(EVEN_RAMP)}
+    tracks = {(made.source("node-0"), "rss_bytes"): memory(EVEN_RAMP)}
     assert accounted(assembly(*untold), tracks).memory == ()
     lone = plan().model_copy(update={"targets": plan().targets[:1]})
     (line,) = accounted(assembly(*untold, played=lone), tracks).memory
@@ -341,7 +341,7 @@ def test_clients_that_join_a_publish_stage_are_a_ramp_too() -> None:
         [after_s + n for n in range(1, LOAD_S)],
         [BASE_BYTES + 4 * 700.0 * per_second[after_s + n - 1] for n in range(1, LOAD_S)],
     )
-    tracks = {("host", "kernel_bytes"): track}
+    tracks = {(made.source("host"), "kernel_bytes"): track}
     assert accounted(run, tracks).memory[0].problem is not None
     join = AddClients(clients=500, over_ns=LOAD_S * SECOND_NS)
     run.run_log.changes = [AppliedChange(2, START_NS + after_s * SECOND_NS, "join", REST, join)]
@@ -372,7 +372,7 @@ def test_a_series_has_a_line_over_its_steps() -> None:
     for number, clients in enumerate((250, 500, 1000)):
         there = [clients] * RAMP_S
         load = Track([16.5, 17.5], [BASE_BYTES + clients * 4 * 700.0] * 2)
-        run = accounted(assembly(*ramp(there)), {("agent-0", "rss_bytes"): load})
+        run = accounted(assembly(*ramp(there)), {(made.source("agent-0"), "rss_bytes"): load})
         result = Result.of(run, evaluate_run(run, []))
         assert steady_memory(result)["engines"].connections == 4 * clients
         steps.append(step(f"clients {clients}", number=number, memory=steady_memory(result)))
@@ -452,9 +452,9 @@ def test_only_the_earliest_stalls_are_kept_in_any_order() -> None:
 
 def test_peaks_are_those_of_all_at_one_instant() -> None:
     rates: Tracks = {
-        ("mobile", "received_per_s"): Track([1, 2, 3], [5.0, 50.0, 7.0]),
-        ("device/rest", "received_per_s"): Track([1, 2, 3], [100.0, 1.0, 2.0]),
-        ("broker-0", "received_per_s"): Track([1], [1e9]),
+        (made.source("mobile"), "received_per_s"): Track([1, 2, 3], [5.0, 50.0, 7.0]),
+        (made.source("device/rest"), "received_per_s"): Track([1, 2, 3], [100.0, 1.0, 2.0]),
+        (made.source("broker-0"), "received_per_s"): Track([1], [1e9]),
     }
     found = accounted(assembly(snapshot(1, 7), snapshot(2, 9), snapshot(3, 1)), rates).peaks
     assert (found.received_per_s.value, found.received_per_s.at_s) == (105, 1)
@@ -473,7 +473,7 @@ def test_peaks_of_each_qos_are_those_of_its_receivers() -> None:
         for name, each in run.populations.items()
     }
     rates: Tracks = {
-        (name, "received_per_s"): Track([1, 2], [10.0 * n, 100.0 * n])
+        (made.source(name), "received_per_s"): Track([1, 2], [10.0 * n, 100.0 * n])
         for n, name in enumerate(populations, 1)
     }
     found = peaks(assembly(snapshot(1, 7)).series, rates, populations).received_by_qos

@@ -6,17 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.measure.recorder import keep
-from pubstorm.measure.tracks import Span, group_of, watched
+from pubstorm.contract.source import Sample, Source, split_member
+from pubstorm.fleet.assignment import Assignment
+from pubstorm.measure.recorder import Recorder, keep
+from pubstorm.measure.run_log import RunLog
+from pubstorm.measure.tracks import Span, watched
+from pubstorm.play.directory import RunDirectory
 from pubstorm.play.kept import kept_tracks
 from pubstorm.result import Statistics
-from pubstorm.result.samples import HEADER, SAMPLES_FILE, Sample, Tracks, csv_lines, growth
-from tests.pure.measure import test_load_samples
+from pubstorm.result.samples import HEADER, SAMPLES_FILE, Tracks, csv_lines, growth, read_samples
+from tests.kit import made
 
 
 def readings(*values: float, source: str = "broker-0", metric: str = "cpu") -> Tracks:
     kept: Tracks = {}
-    keep(kept, (Sample(float(n), source, metric, value) for n, value in enumerate(values)))
+    keep(
+        kept,
+        (Sample(made.source(source), metric, float(n), value) for n, value in enumerate(values)),
+    )
     return kept
 
 
@@ -58,7 +65,10 @@ def reported(interval_s: int, phase_s: float, duration_s: int, rate_per_s: float
         news = last_s != known and last_s >= 0
         at_s = last_s if news else float(second)
         value = rate_per_s * max(last_s, 0)
-        keep(kept, [Sample(at_s, "broker-0", "$SYS/messages/sent", value, held=not news)])
+        keep(
+            kept,
+            [Sample(made.source("broker-0"), "$SYS/messages/sent", at_s, value, held=not news)],
+        )
         known = last_s
     return kept
 
@@ -95,37 +105,58 @@ def test_without_load_the_whole_run_stands_for_it() -> None:
 
 def test_figures_come_in_the_order_of_their_names() -> None:
     kept = readings(1, source="host")
-    keep(kept, [Sample(0, "broker-1", "rss_bytes", 1), Sample(0, "broker-1", "cpu", 1)])
+    keep(
+        kept,
+        [
+            Sample(made.source("broker-1"), "rss_bytes", 0, 1),
+            Sample(made.source("broker-1"), "cpu", 0, 1),
+        ],
+    )
     found = [(each.source, each.metric) for each in watched(kept, (), ())]
     assert found == [("broker-1", "cpu"), ("broker-1", "rss_bytes"), ("host", "cpu")]
 
 
 @pytest.mark.parametrize(
-    ("source", "group"),
-    [("broker-0", "broker"), ("main-eu-12", "main-eu"), ("host", "host"), ("box-a", "box-a")],
+    ("name", "member"),
+    [
+        ("broker-0", ("broker", 0)),
+        ("main-eu-12", ("main-eu", 12)),
+        ("host", ("host", None)),
+        ("box-a", ("box-a", None)),
+        ("-3", ("-3", None)),
+    ],
 )
-def test_a_group_is_a_source_without_its_number(source: str, group: str) -> None:
-    assert group_of(source) == group
+def test_a_member_is_a_group_and_a_number(name: str, member: tuple[str, int | None]) -> None:
+    assert split_member(name) == member
+
+
+def test_stored_samples_have_the_groups_of_their_sources(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path)
+    recorder = Recorder(made.golden_plan(), Assignment(1), RunLog(0), directory)
+    recorder.add_samples([Sample(Source("broker", "b-0", "b", 0), "cpu", 1.0, 0.5)])
+    recorder.add_samples([Sample(Source.single("host", "host"), "cpu", 1.0, 0.5)])
+    directory.close()
+    found = [(each.kind, each.name, each.group, each.number) for each, _ in read_samples(tmp_path)]
+    assert found == [("broker", "b-0", "b", 0), ("host", "host", "host", None)]
 
 
 def test_a_run_whose_controller_was_killed_keeps_the_samples_of_its_monitors(
     tmp_path: Path,
 ) -> None:
     samples = [
-        Sample(1.0, "host", "cpu", 0.5),
-        Sample(1.0, "broker-0", "$SYS/messages/dropped", 7),
-        Sample(1.0, "agent-0", "rss_bytes", 9),
-        Sample(1.0, "device", "sent_per_s", 100),
-        Sample(1.0, "device", "latency_p50_us", 3),
+        Sample(made.source("host"), "cpu", 1.0, 0.5),
+        Sample(made.source("broker-0"), "$SYS/messages/dropped", 1.0, 7),
+        Sample(made.source("agent-0"), "rss_bytes", 1.0, 9),
+        Sample(made.source("device"), "sent_per_s", 1.0, 100),
+        Sample(made.source("device"), "latency_p50_us", 1.0, 3),
     ]
     file = tmp_path / SAMPLES_FILE
     file.write_text(",".join(HEADER) + "\n" + "".join(csv_lines(samples)))
-    plan = test_load_samples.plan()
-    found = dict(kept_tracks(file, plan).keys())
+    found = {source.name: metric for source, metric in kept_tracks(tmp_path)}
     assert found == {
         "host": "cpu",
         "broker-0": "$SYS/messages/dropped",
         "agent-0": "rss_bytes",
         "device": "sent_per_s",
     }
-    assert kept_tracks(tmp_path / "missing.csv", plan) == {}
+    assert kept_tracks(tmp_path / "missing") == {}

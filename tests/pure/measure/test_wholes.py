@@ -159,7 +159,7 @@ def test_samples_describe_the_whole_beside_its_shares() -> None:
     samples = [sample for n in range(4) for sample in timeline.take(snapshot(n))]
     samples += timeline.finish()
     of = {
-        source: [s.value for s in samples if s.source == source and s.metric == "connected"]
+        source: [s.value for s in samples if s.source.name == source and s.metric == "connected"]
         for source in ("device", "device/brief", "device/slow")
     }
     assert of == {
@@ -167,7 +167,7 @@ def test_samples_describe_the_whole_beside_its_shares() -> None:
         "device/brief": [5, 10, 5, 10],
         "device/slow": [20, 15, 20, 15],
     }
-    rates = [s.value for s in samples if s.source == "device" and s.metric == "sent_per_s"]
+    rates = [s.value for s in samples if s.source.name == "device" and s.metric == "sent_per_s"]
     assert rates == [95, 95, 95, 95]
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
+from pubstorm.contract.source import Sample, Source
 from pubstorm.measure.monitors import Monitor, MonitorError, Reading, monitoring
 from pubstorm.measure.monitors.monitoring import Monitored, Monitoring
-from pubstorm.result.samples import Sample
 
 MILLISECOND_NS = 10**6
 
@@ -20,7 +20,7 @@ class Counting:
     """Reports its number of reads."""
 
     def __init__(self, source: str = "it") -> None:
-        self.source = source
+        self.source = Source.single("process", source)
         self.reads = 0
         self.calls: list[str] = []
 
@@ -81,7 +81,7 @@ def watched(
 
 
 def sampled(source: str, times: int) -> Callable[[list[Sample]], bool]:
-    return lambda kept: sum(sample.source == source for sample in kept) >= times
+    return lambda kept: sum(sample.source.name == source for sample in kept) >= times
 
 
 def test_monitors_are_read_again_and_again_and_kept_on_one_axis() -> None:
@@ -137,7 +137,7 @@ def test_a_monitor_that_hangs_holds_up_neither_the_others_nor_the_end(
     stuck, well = Hanging(), Counting("well")
     found, kept = watched((stuck, well), sampled("well", 5))
     stuck.released.set()
-    assert {sample.source for sample in kept} == {"well"}
+    assert {sample.source.name for sample in kept} == {"well"}
     assert [problem.source for problem in found.problems] == ["stuck"]
     assert "did not answer" in found.problems[0].text
 

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_serv
 
 from pubstorm.measure.monitors import MonitorError, prometheus
 from pubstorm.measure.monitors.prometheus import PrometheusMonitor, parse
+from tests.kit import made
 
 EXPOSITION = """\
 # HELP emqx_messages_received Messages
@@ -63,7 +64,7 @@ def answering() -> Iterator[Callable[[bytes], str]]:
 
 
 def read(url: str, *include: str) -> dict[str, float]:
-    monitor = PrometheusMonitor("it", url, include or ("*",))
+    monitor = PrometheusMonitor(made.source("it"), url, include or ("*",))
     return {reading.metric: reading.value for reading in monitor.read()}
 
 
@@ -130,14 +131,14 @@ def test_too_many_series_are_cut_with_a_word(
     exporter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prometheus, "SERIES_MAX", 1)
-    readings = PrometheusMonitor("it", exporter, ("node_*",)).read()
+    readings = PrometheusMonitor(made.source("it"), exporter, ("node_*",)).read()
     assert next(readings).metric == "node_load1"
     with pytest.raises(MonitorError, match=r"more than 1 series .* narrow include"):
         list(readings)
 
 
 def test_names_that_fit_nothing_are_reported_at_the_end(exporter: str) -> None:
-    monitor = PrometheusMonitor("it", exporter, ("nod_*",))
+    monitor = PrometheusMonitor(made.source("it"), exporter, ("nod_*",))
     assert list(monitor.read()) == []
     with pytest.raises(MonitorError, match=r"no number that include \(nod_\*\) lets through"):
         monitor.stop()

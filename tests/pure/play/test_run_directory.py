@@ -10,12 +10,14 @@ from typing import NoReturn
 import pytest
 from rich.console import Console
 
+from pubstorm.contract.source import Sample
 from pubstorm.errors import StoredRunError
 from pubstorm.play.directory import RESERVE_BYTES, RunDirectory, new_path
 from pubstorm.report import load_result, render_directory
 from pubstorm.result import Result
-from pubstorm.result.samples import Sample, Track, read_samples
+from pubstorm.result.samples import Track, read_samples
 from pubstorm.result.verdict import evaluate_run
+from tests.kit import made
 from tests.kit.measured import measured_run
 
 NOON = datetime(2026, 11, 21, 12, 0, 0)
@@ -79,7 +81,9 @@ def test_after_a_failure_nothing_more_is_appended(tmp_path: Path, file: str) -> 
     directory = RunDirectory.create(tmp_path / "run")
     (directory.path / file).mkdir()
     for _ in range(2):
-        directory.append_samples([Sample(0.5, "broker-0", "cpu", 0.25)] * (file == "samples.csv"))
+        directory.append_samples(
+            [Sample(made.source("broker-0"), "cpu", 0.5, 0.25)] * (file == "samples.csv")
+        )
         directory.append_snapshot(b"one\n")
         assert str(directory.failure).endswith(f"{file}: Is a directory")
     assert not any(path.is_file() and path.suffix for path in directory.path.iterdir())
@@ -89,16 +93,17 @@ def test_samples_are_appended_under_one_header(tmp_path: Path) -> None:
     directory = RunDirectory.create(tmp_path / "run")
     directory.append_samples([])
     assert not (directory.path / "samples.csv").exists()
-    directory.append_samples([Sample(0.5, "broker-0", "cpu", 0.25)])
-    held = Sample(2, "host", "cpu", 0, held=True)
-    directory.append_samples([Sample(1, "redis", 'up{a="b,c"}', 1), held])
+    directory.append_samples([Sample(made.source("broker-0"), "cpu", 0.5, 0.25)])
+    held = Sample(made.source("host"), "cpu", 2, 0, held=True)
+    directory.append_samples([Sample(made.source("redis"), 'up{a="b,c"}', 1, 1), held])
     directory.close()
     lines = (directory.path / "samples.csv").read_text().splitlines()
-    assert lines[:2] == ["at_s,source,metric,value,held", "0.500,broker-0,cpu,0.25,"]
-    tracks = read_samples(directory.path / "samples.csv")
-    assert tracks["redis", 'up{a="b,c"}'] == Track([1.0], [1.0])
-    assert tracks["host", "cpu"] == Track([2.0], [0.0], held={0})
-    assert list(tracks) == [("broker-0", "cpu"), ("redis", 'up{a="b,c"}'), ("host", "cpu")]
+    assert lines[:2] == ["at_s,kind,source,metric,value,held", "0.500,broker,broker-0,cpu,0.25,"]
+    tracks = read_samples(directory.path)
+    assert tracks[made.source("redis"), 'up{a="b,c"}'] == Track([1.0], [1.0])
+    assert tracks[made.source("host"), "cpu"] == Track([2.0], [0.0], held={0})
+    places = [(source.name, metric) for source, metric in tracks]
+    assert places == [("broker-0", "cpu"), ("redis", 'up{a="b,c"}'), ("host", "cpu")]
 
 
 def test_a_stored_result_is_read_back_unchanged(tmp_path: Path) -> None:

@@ -12,15 +12,16 @@ from pubstorm.report.plot import Plot
 from pubstorm.report.search_plots import KINDS
 from pubstorm.result import Result
 from pubstorm.result.samples import Track
+from tests.kit import made
 
 
 def test_a_run_is_the_sum_of_its_rates_and_its_slowest_latency(plain_run: Result) -> None:
     tracks = {
-        ("backend", "received_per_s"): Track([1.0, 2.0], [10.0, 20.0]),
-        ("device-0", "received_per_s"): Track([2.0, 3.0], [5.0, 7.0]),
-        ("backend", "latency_p99_us"): Track([1.0, 2.0], [1000.0, 9000.0]),
-        ("device-0", "latency_p99_us"): Track([2.0], [4000.0]),
-        ("broker-0", "received_per_s"): Track([1.0], [999.0]),
+        (made.source("backend"), "received_per_s"): Track([1.0, 2.0], [10.0, 20.0]),
+        (made.source("device-0"), "received_per_s"): Track([2.0, 3.0], [5.0, 7.0]),
+        (made.source("backend"), "latency_p99_us"): Track([1.0, 2.0], [1000.0, 9000.0]),
+        (made.source("device-0"), "latency_p99_us"): Track([2.0], [4000.0]),
+        (made.source("broker-0"), "received_per_s"): Track([1.0], [999.0]),
     }
     found = course("1: ten", plain_run, tracks)
     assert found.values["compare-received"] == {1.0: 10, 2.0: 25, 3.0: 7}

@@ -7,6 +7,7 @@ import pytest
 from pubstorm.report.tables import agents, every_agent, failures, phases
 from pubstorm.report.watched import ENGINES_MAX, processes
 from pubstorm.result import FailureResult, Result, Statistics, Watched
+from tests.kit import made
 
 
 def with_engines(plain_run: Result, number: int) -> Result:
@@ -104,7 +105,13 @@ def test_phases_show_the_processor_time_of_brokers_and_of_the_host(plain_run: Re
         spans = {name: Statistics(count=5, mean=step * n) for n, name in enumerate(names, 1)}
         empty = Statistics()
         return Watched(
-            source=source, group=source, metric="cpu", whole=empty, load=empty, spans=spans
+            source=source,
+            kind=made.source(source).kind,
+            group=source,
+            metric="cpu",
+            whole=empty,
+            load=empty,
+            spans=spans,
         )
 
     def cpu(*found: Watched) -> dict[str, list[object]]:

@@ -101,7 +101,13 @@ def test_the_steady_part_is_the_last_of_several_publish_stages(result: Result) -
     assert not others
     spans = {"load": of(0.1), "later": of(0.2), "disconnect": of(0.3)}
     cpu = Watched(
-        source="broker-0", group="broker", metric="cpu", whole=of(0.15), load=of(0.15), spans=spans
+        source="broker-0",
+        kind="broker",
+        group="broker",
+        metric="cpu",
+        whole=of(0.15),
+        load=of(0.15),
+        spans=spans,
     )
     later = load.model_copy(update={"name": "later"})
     once = result.model_copy(update={"monitors": (cpu,)})

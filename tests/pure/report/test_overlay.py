@@ -15,6 +15,7 @@ from pubstorm.report.plot import START_MS, Plot
 from pubstorm.result import Result, Status
 from pubstorm.result.comparison import Comparison
 from pubstorm.result.samples import Track, Tracks
+from tests.kit import made
 from tests.kit.example_comparison import INVALID, write_comparison
 from tests.kit.example_run import Shape, write_run
 
@@ -120,8 +121,10 @@ def test_each_stage_begins_at_the_same_place(result: Result) -> None:
     source, metric = "backend", "received_per_s"
     load_s = start_of(result, "load")
     ends_s = [load_s + 1, load_s + 2, load_s + 3]
-    early = played(result, {(source, metric): Track(ends_s, [10.0, 20.0, 30.0])})
-    moved = {(source, metric): Track([at_s + 7 for at_s in ends_s], [11.0, 21.0, 31.0])}
+    early = played(result, {(made.source(source), metric): Track(ends_s, [10.0, 20.0, 30.0])})
+    moved = {
+        (made.source(source), metric): Track([at_s + 7 for at_s in ends_s], [11.0, 21.0, 31.0])
+    }
     late = played(result, moved, load=7.0)
     (plot,) = overlaid({"baseline": [early], "candidate": [late]})
     before, after = points(plot, "baseline"), points(plot, "candidate")
@@ -132,7 +135,7 @@ def test_each_stage_begins_at_the_same_place(result: Result) -> None:
 def test_a_line_is_the_median_and_the_ground_reaches_to_the_extremes(result: Result) -> None:
     at_s = [start_of(result, "load") + 1, start_of(result, "load") + 2]
     runs = [
-        Played(result, {("backend", "received_per_s"): Track(at_s, [value, value])})
+        Played(result, {(made.source("backend"), "received_per_s"): Track(at_s, [value, value])})
         for value in (10.0, 40.0, 20.0)
     ]
     (plot,) = overlaid({"baseline": runs, "candidate": runs[:1]})
@@ -145,12 +148,12 @@ def test_a_line_is_the_median_and_the_ground_reaches_to_the_extremes(result: Res
 def test_rates_are_added_up_and_latencies_are_the_slowest(result: Result) -> None:
     at_s = [start_of(result, "load") + 1]
     tracks = {
-        ("backend", "received_per_s"): Track(at_s, [10.0]),
-        ("device-0", "received_per_s"): Track(at_s, [5.0]),
-        ("backend", "latency_p99_us"): Track(at_s, [9000.0]),
-        ("device-0", "latency_p99_us"): Track(at_s, [4000.0]),
-        ("broker-0", "cpu"): Track(at_s, [0.5]),
-        ("host", "cpu"): Track(at_s, [0.9]),
+        (made.source("backend"), "received_per_s"): Track(at_s, [10.0]),
+        (made.source("device-0"), "received_per_s"): Track(at_s, [5.0]),
+        (made.source("backend"), "latency_p99_us"): Track(at_s, [9000.0]),
+        (made.source("device-0"), "latency_p99_us"): Track(at_s, [4000.0]),
+        (made.source("broker-0"), "cpu"): Track(at_s, [0.5]),
+        (made.source("host"), "cpu"): Track(at_s, [0.9]),
     }
     run = Played(result, tracks)
     found = {plot.key: plot for plot in overlaid({"baseline": [run], "candidate": [run]})}
@@ -160,7 +163,7 @@ def test_rates_are_added_up_and_latencies_are_the_slowest(result: Result) -> Non
 
 def test_stages_of_one_side_alone_are_named_and_not_shown(result: Result) -> None:
     at_s = [start_of(result, "load") + 1]
-    tracks = {("backend", "received_per_s"): Track(at_s, [10.0])}
+    tracks = {(made.source("backend"), "received_per_s"): Track(at_s, [10.0])}
     renamed = [
         stage.model_copy(update={"name": "warm-up"}) if stage.name == "connect" else stage
         for stage in result.stages
@@ -173,7 +176,7 @@ def test_stages_of_one_side_alone_are_named_and_not_shown(result: Result) -> Non
 
 def test_sides_that_share_no_stage_have_no_plot(result: Result) -> None:
     at_s = [start_of(result, "load") + 1]
-    run = Played(result, {("backend", "received_per_s"): Track(at_s, [10.0])})
+    run = Played(result, {(made.source("backend"), "received_per_s"): Track(at_s, [10.0])})
     bare = Played(result.model_copy(update={"stages": ()}), run.tracks)
     assert overlaid({"baseline": [run], "candidate": [bare]}) == ()
     assert overlaid({"baseline": [run], "candidate": []}) == ()

@@ -35,6 +35,7 @@ from pubstorm.report.stored import load_run
 from pubstorm.report.timeline import LINES_MAX, other_tracks, timeline
 from pubstorm.result import Event, Result
 from pubstorm.result.samples import Track, Tracks
+from tests.kit import made
 from tests.kit.example_run import Shape, write_run
 
 STYLE = Path(pubstorm.report.__file__).parent / "templates" / "report.css"
@@ -77,7 +78,7 @@ def test_the_time_axis_says_how_its_ticks_are_read(duration_s: float, words: str
 
 def test_counters_of_the_broker_are_shown_as_growth_a_second(plain_run: Result) -> None:
     track = Track([0.0, 2.0, 4.0, 4.0, 6.0], [100.0, 300.0, 500.0, 500.0, 40.0])
-    (plot,) = timeline(plain_run, {("broker-0", "$SYS/messages/received"): track})
+    (plot,) = timeline(plain_run, {(made.source("broker-0"), "$SYS/messages/received"): track})
     (trace,) = plot.figure["data"]
     assert plot.key == "sys-messages"
     assert trace["y"] == [100, 100, 20]
@@ -86,19 +87,21 @@ def test_counters_of_the_broker_are_shown_as_growth_a_second(plain_run: Result) 
 def test_a_reading_that_repeats_the_last_one_is_no_growth(plain_run: Result) -> None:
     at_s = [0.0, 1.0, 2.0, 3.001, 3.145]
     track = Track(at_s, [100.0, 100.0, 500.0, 500.0, 729.0], held={1, 3})
-    (plot,) = timeline(plain_run, {("broker-0", "$SYS/messages/received"): track})
+    (plot,) = timeline(plain_run, {(made.source("broker-0"), "$SYS/messages/received"): track})
     (trace,) = plot.figure["data"]
     assert trace["y"] == [200, 200]
 
 
 def test_a_counter_read_once_says_nothing(plain_run: Result) -> None:
-    assert timeline(plain_run, {("host", "tcp_retransmits"): Track([1.0], [5.0])}) == []
+    assert (
+        timeline(plain_run, {(made.source("host"), "tcp_retransmits"): Track([1.0], [5.0])}) == []
+    )
 
 
 def population(name: str, **metrics: dict[int, float]) -> Tracks:
     """Panels of a population over some seconds."""
     return {
-        (name, metric): Track([float(at_s) for at_s in found], [*found.values()])
+        (made.source(name), metric): Track([float(at_s) for at_s in found], [*found.values()])
         for metric, found in metrics.items()
     }
 
@@ -147,8 +150,8 @@ def test_what_is_read_rarely_is_a_line_until_its_source_is_away(tmp_path: Path) 
     reports = [11.0 * n for n in range(8)] + [220.0, 231.0]
     counts = [float(100 * n) for n in range(10)]
     tracks = {
-        ("broker-0", "$SYS/messages/received"): Track(reports, counts),
-        ("broker-0", "cpu"): Track([1.0, 2.0, 3.0, 60.0, 61.0], [0.5] * 5),
+        (made.source("broker-0"), "$SYS/messages/received"): Track(reports, counts),
+        (made.source("broker-0"), "cpu"): Track([1.0, 2.0, 3.0, 60.0, 61.0], [0.5] * 5),
     }
     plots = {plot.key: plot for plot in timeline(result, tracks)}
     assert [y for _, y in drawn(plots["process-cpu"])] == [50, 50, 50, None, 50, 50]
@@ -162,7 +165,7 @@ def test_each_line_has_a_look_of_its_own(plain_run: Result) -> None:
     names = ("connected", "disconnected", "total", "active", "inactive")
     for sources in (1, 4):
         tracks = {
-            (f"broker-{n}", f"$SYS/clients/{name}"): Track([1.0, 2.0], [1.0, 2.0])
+            (made.source(f"broker-{n}"), f"$SYS/clients/{name}"): Track([1.0, 2.0], [1.0, 2.0])
             for n in range(sources)
             for name in names
         }
@@ -183,7 +186,8 @@ def test_the_pointer_shows_the_unit(plain_run: Result) -> None:
         ("device-0", "latency_p99_us"),
         ("device-0", "connected"),
     ):
-        (plot,) = timeline(plain_run, {key: Track([1.0, 2.0, 3.0], [5.0, 2e6, 3e6])})
+        place = made.source(key[0]), key[1]
+        (plot,) = timeline(plain_run, {place: Track([1.0, 2.0, 3.0], [5.0, 2e6, 3e6])})
         found[key[1]] = plot.figure["data"][0]["hovertemplate"].partition("~r}")[2]
     assert found == {
         "cpu": " %<extra></extra>",
@@ -196,9 +200,9 @@ def test_the_pointer_shows_the_unit(plain_run: Result) -> None:
 
 def test_what_is_zero_throughout_is_named_and_not_drawn(plain_run: Result) -> None:
     tracks = {
-        ("device-0", "sent_per_s"): Track([1.0, 2.0], [5.0, 6.0]),
-        ("backend", "sent_per_s"): Track([1.0, 2.0], [0.0, 0.0]),
-        ("host", "tcp_retransmits"): Track([1.0, 2.0], [7.0, 7.0]),
+        (made.source("device-0"), "sent_per_s"): Track([1.0, 2.0], [5.0, 6.0]),
+        (made.source("backend"), "sent_per_s"): Track([1.0, 2.0], [0.0, 0.0]),
+        (made.source("host"), "tcp_retransmits"): Track([1.0, 2.0], [7.0, 7.0]),
     }
     load, trouble = timeline(plain_run, tracks)
     assert [trace["name"] for trace in load.figure["data"]] == ["device-0 sent"]
@@ -218,7 +222,8 @@ def test_ticks_of_short_runs_have_fractions_of_a_second() -> None:
 def test_units_are_those_that_the_axis_names(plain_run: Result) -> None:
     found = {}
     for key in (("broker-0", "cpu"), ("host", "memory_used_bytes"), ("device-0", "latency_p99_us")):
-        (plot,) = timeline(plain_run, {key: Track([1.0, 2.0], [5.0, 2e6])})
+        place = made.source(key[0]), key[1]
+        (plot,) = timeline(plain_run, {place: Track([1.0, 2.0], [5.0, 2e6])})
         found[plot.figure["layout"]["yaxis"]["title"]["text"]] = plot.figure["data"][0]["y"]
     assert found == {
         "CPU (% of one core)": [500, 200_000_000],
@@ -228,7 +233,7 @@ def test_units_are_those_that_the_axis_names(plain_run: Result) -> None:
 
 
 def test_what_cannot_stand_on_a_logarithmic_axis_is_a_gap(plain_run: Result) -> None:
-    tracks = {("device-0", "latency_p50_us"): Track([1.0, 2.0], [0.0, 1000.0])}
+    tracks = {(made.source("device-0"), "latency_p50_us"): Track([1.0, 2.0], [0.0, 1000.0])}
     assert timeline(plain_run, tracks)[0].figure["data"][0]["y"] == [None, 1]
 
 
@@ -257,7 +262,9 @@ def test_deliveries_of_several_qos_have_a_plot(plain_run: Result) -> None:
         name: each.model_copy(update={"delivery_qos": levels.get(name, ())})
         for name, each in plain_run.populations.items()
     }
-    tracks = {(name, "received_per_s"): Track([1.0, 2.0], [5.0, 7.0]) for name in levels}
+    tracks = {
+        (made.source(name), "received_per_s"): Track([1.0, 2.0], [5.0, 7.0]) for name in levels
+    }
     plots = timeline(plain_run.model_copy(update={"populations": populations}), tracks)
     (plot,) = (plot for plot in plots if plot.key == "qos")
     assert [trace["y"] for trace in plot.figure["data"]] == [[5, 7], [5, 7]]
@@ -265,7 +272,10 @@ def test_deliveries_of_several_qos_have_a_plot(plain_run: Result) -> None:
 
 
 def test_of_too_many_tracks_the_largest_are_shown(plain_run: Result) -> None:
-    tracks = {(f"broker-{n}", "cpu"): Track([1.0], [n / 1000]) for n in range(1, LINES_MAX + 2)}
+    tracks = {
+        (made.source(f"broker-{n}"), "cpu"): Track([1.0], [n / 1000])
+        for n in range(1, LINES_MAX + 2)
+    }
     (plot,) = timeline(plain_run, tracks)
     assert len(plot.figure["data"]) == LINES_MAX
     assert plot.figure["data"][-1]["name"] == f"broker-{LINES_MAX + 1} all"
@@ -276,7 +286,7 @@ def test_happenings_are_numbered_in_order_and_too_many_are_not_drawn(tmp_path: P
     events = tuple(Event(at_s=100 - n, kind="target", text=str(n)) for n in range(100))
     result = write_run(tmp_path, Shape(duration_s=100), events=events)
     assert [(mark.number, mark.text) for mark in marks(result)][:2] == [(1, "99"), (2, "98")]
-    tracks = {("host", "cpu"): Track([1.0], [0.5])}
+    tracks = {(made.source("host"), "cpu"): Track([1.0], [0.5])}
     shapes = timeline(result, tracks)[0].figure["layout"]["shapes"]
     assert len(shapes) == len(result.stages) + MARKS_MAX
 
@@ -284,7 +294,9 @@ def test_happenings_are_numbered_in_order_and_too_many_are_not_drawn(tmp_path: P
 def test_lines_too_close_for_their_numbers_share_a_label(tmp_path: Path) -> None:
     events = tuple(Event(at_s=at_s, kind="target", text="x") for at_s in (10, 10.5, 50, 99, 99.5))
     result = write_run(tmp_path, Shape(duration_s=100), events=events)
-    notes = timeline(result, {("host", "cpu"): Track([1.0], [0.5])})[0].figure["layout"]
+    notes = timeline(result, {(made.source("host"), "cpu"): Track([1.0], [0.5])})[0].figure[
+        "layout"
+    ]
     texts = [note["text"] for note in notes["annotations"] if note["text"].startswith("<b>")]
     assert texts == ["<b>1–2</b>", "<b>3</b>", "<b>4–5</b>"]
 

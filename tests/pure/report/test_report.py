@@ -41,6 +41,7 @@ from pubstorm.result import (
 from pubstorm.result.figures.table import cells
 from pubstorm.result.problems import problems
 from pubstorm.result.verdict import evaluate_run
+from tests.kit import made
 from tests.kit.example_fleet import fleet_parts, fleet_stages
 from tests.kit.example_publisher import write_publisher_run
 from tests.kit.example_search import search_of, trials
@@ -144,8 +145,15 @@ def perturbed(measured: MeasuredMaker) -> Result:
 
     def seen(source: str, metric: str, mean: float) -> Watched:
         load = Statistics(count=9, mean=mean, max=1.2 * mean)
-        group = source.removesuffix("-0")
-        return Watched(source=source, group=group, metric=metric, whole=load, load=load)
+        found = made.source(source)
+        return Watched(
+            source=source,
+            kind=found.kind,
+            group=found.group,
+            metric=metric,
+            whole=load,
+            load=load,
+        )
 
     run = measured(
         phases=(

@@ -10,13 +10,15 @@ from pathlib import Path
 import plotly.graph_objects
 import pytest
 
+from pubstorm.contract.source import Sample
 from pubstorm.play.directory import RunDirectory
 from pubstorm.report import write_reports
 from pubstorm.report.files import run_files
 from pubstorm.report.plot import POINTS_MAX
 from pubstorm.report.stored import load_run
 from pubstorm.result import Cell, Event, Result, Statistics
-from pubstorm.result.samples import HEADER, Sample, csv_lines
+from pubstorm.result.samples import HEADER, csv_lines
+from tests.kit import made
 from tests.kit.example_run import Shape, write_run
 from tests.kit.reading import Page
 
@@ -156,7 +158,9 @@ def test_whatever_a_user_puts_in_stays_text(tmp_path: Path) -> None:
     (tmp_path / "scenario.yaml").write_text(f"description: {EVIL}")
     (tmp_path / "profile" / "folded.txt").write_text(f"main;{EVIL} 5\n")
     samples = [
-        Sample(at_s, EVIL, metric, 1.0) for at_s in (1, 2) for metric in ("sent_per_s", EVIL)
+        Sample(made.source(EVIL), metric, at_s, 1.0)
+        for at_s in (1, 2)
+        for metric in ("sent_per_s", EVIL)
     ]
     lines = (",".join(HEADER) + "\n", *csv_lines(samples))
     (tmp_path / "samples.csv").write_text("".join(lines))

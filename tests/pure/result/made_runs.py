@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from pubstorm.contract.histogram import Histogram
+from pubstorm.contract.source import split_member
 from pubstorm.metrics.thresholds import Threshold, parse_threshold
 from pubstorm.result import HistogramPair, Measured, StageResult, Statistics, Verdict, Watched
 from pubstorm.result.verdict import evaluate_run
+from tests.kit import made
 from tests.kit.example_zeromq import zeromq
 from tests.kit.measured import DELIVERIES, MeasuredMaker, fleet
 
@@ -99,8 +101,16 @@ def watched(source: str, metric: str, value: Any) -> Watched:
         for first, last in [each if isinstance(each, list) else (0, each)]
     }
     load = steady.pop("load")
-    group = source.rpartition("-")[0] or source
-    return Watched(source=source, group=group, metric=metric, whole=load, load=load, spans=steady)
+    kind = made.source(source).kind
+    return Watched(
+        source=source,
+        kind="process" if kind == "population" else kind,
+        group=split_member(source)[0],
+        metric=metric,
+        whole=load,
+        load=load,
+        spans=steady,
+    )
 
 
 def far_apart(

@@ -48,7 +48,7 @@ def run(measured: MeasuredMaker) -> Measured:
         ),
         monitor_problems=(
             MonitorProblem(source="redis", at_s=1, text="connection refused"),
-            MonitorProblem(source="edge-0", at_s=1, text="not of this machine"),
+            MonitorProblem(source="edge-0", group="edge", at_s=1, text="not of this machine"),
         ),
     )
 
@@ -135,6 +135,7 @@ def test_a_moving_average_has_no_value_before_it_has_settled(
     watched = tuple(
         Watched(
             source="broker-0",
+            kind="broker",
             group="broker",
             metric=f"$SYS/load/messages/received/{minutes}min",
             whole=readings,

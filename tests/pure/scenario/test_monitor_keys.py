@@ -40,7 +40,7 @@ def chosen(asked: Scenario, targets: list[Target], *brokers: BrokerResult) -> li
     compiled = compiled_for(asked, targets)
     pids = {broker.name: broker.pid for broker in brokers}
     found = monitors_for(asked, compiled, watched_brokers(brokers, targets, pids.__getitem__))
-    return [(type(monitor).__name__, monitor.source) for monitor in found]
+    return [(type(monitor).__name__, monitor.source.name) for monitor in found]
 
 
 def compiled_for(asked: Scenario, targets: list[Target]) -> Plan:

@@ -91,7 +91,7 @@ def test_the_newest_run_of_a_series_is_shown(stored: Path, tmp_path: Path) -> No
     for number, name in enumerate(("01-a", "02-b")):
         run = tmp_path / "series" / "steps" / name
         shutil.copytree(stored, run)
-        (run / "start.json").write_text("{}")
+        (run / "start.json").write_text('{"format": 2}')
         os.utime(run / "start.json", (number, number))
     with serving("view", str(tmp_path / "series"), f"--listen=127.0.0.1:{free_port()}") as served:
         events = served.events()

@@ -11,6 +11,7 @@ import pubstorm
 from pubstorm.errors import StoredRunError, UsageError
 from pubstorm.report.stored import load_tracks
 from pubstorm.result import Status
+from tests.kit import made
 from tests.kit.example_run import Shape, write_run
 from tests.kit.example_search import write_search
 from tests.kit.example_series import write_series
@@ -60,7 +61,7 @@ def test_frames_over_time_have_a_row_for_each_second_and_source(run: pubstorm.Re
     assert {"at_s", "source", "latency_p50_us", "latency_p99_us"} <= {*latency.columns}
     assert not latency.duplicated(["at_s", "source"]).any()
     backend = latency[latency.source == "backend"]
-    read = load_tracks(run.path)[0]["backend", "latency_p99_us"]
+    read = load_tracks(run.path)[0][made.source("backend"), "latency_p99_us"]
     assert [*backend.latency_p99_us] == [*read.values]
     samples = run.frame()
     assert [*samples.columns] == ["at_s", "source", "metric", "value", "held"]

@@ -11,12 +11,13 @@ from pubstorm.host.members import LocalProcesses, members_of
 from pubstorm.host.proc import HOST_BYTES
 from pubstorm.measure.monitors import choice
 from pubstorm.measure.monitors.choice import GroupMonitor, GroupPart
+from tests.kit import made
 from tests.kit.serving import until
 from tests.system.monitors.conftest import BUSY, WAITING, ChildMaker, read
 
 
 def monitor(pids: Sequence[int]) -> GroupMonitor:
-    return GroupMonitor("boxes", [GroupPart(LocalProcesses(), lambda: pids)])
+    return GroupMonitor(made.source("boxes"), [GroupPart(LocalProcesses(), lambda: pids)])
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ import pytest
 from pubstorm.measure.monitors.sys_topics import SysTopicsMonitor
 from pubstorm.play.clean_start.observer import Deadline, Observer
 from pubstorm.topology.observer import ANONYMOUS
+from tests.kit import made
 from tests.system.monitors.conftest import BrokerMaker, read_until
 
 SELECT_TAKES = 1024
@@ -37,7 +38,7 @@ def test_a_broker_is_observed(mosquitto: BrokerMaker, request: pytest.FixtureReq
     """Its figures are read, and stale state is looked for."""
     target = mosquitto()
     request.getfixturevalue("no_low_descriptor")
-    monitor = SysTopicsMonitor("broker", target, ("$SYS/#",))
+    monitor = SysTopicsMonitor(made.source("broker"), target, ("$SYS/#",))
     monitor.start()
     assert read_until(monitor, "$SYS/clients/connected")
     monitor.stop()

@@ -17,6 +17,7 @@ from pubstorm.host.members import LocalProcesses
 from pubstorm.measure.monitors import MonitorError, process
 from pubstorm.measure.monitors.process import ProcessMonitor, find
 from pubstorm.scenario.monitors import Process
+from tests.kit import made
 from tests.kit.serving import until
 from tests.system.monitors.conftest import BUSY, WAITING, ChildMaker, read
 
@@ -35,7 +36,7 @@ print(listener.getsockname()[1], flush=True)
 
 
 def monitor(**wanted: object) -> ProcessMonitor:
-    return ProcessMonitor("it", Process.model_validate(wanted), LocalProcesses())
+    return ProcessMonitor(made.source("it"), Process.model_validate(wanted), LocalProcesses())
 
 
 def test_a_process_is_watched_with_its_children(child: ChildMaker) -> None:
@@ -160,7 +161,7 @@ def test_the_end_of_a_process_is_reported_once(child: ChildMaker, reaped: bool) 
 def test_a_process_that_is_followed_goes_on_under_another_id(child: ChildMaker) -> None:
     first = child(BUSY)
     now = {"pid": first.pid}
-    watched = ProcessMonitor("it", lambda: now["pid"], LocalProcesses())
+    watched = ProcessMonitor(made.source("it"), lambda: now["pid"], LocalProcesses())
     read(watched)
     until(lambda: read(watched).get("cpu", 0) > 0)
     first.kill()

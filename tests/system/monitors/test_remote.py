@@ -23,6 +23,7 @@ from pubstorm.measure.monitors.remote import client, server
 from pubstorm.measure.monitors.remote.client import Endpoint, RemotePerf, remote_monitors
 from pubstorm.measure.monitors.remote.server import MonitorServer
 from pubstorm.scenario.monitors import Process, Remote
+from tests.kit import made
 from tests.kit.ports import free_port
 from tests.kit.serving import until
 from tests.system.monitors.conftest import BUSY, WAITING, ChildMaker, needs_perf, read
@@ -112,14 +113,16 @@ def has_child(name: str) -> bool:
 
 def host_at(url: str, **keys: object) -> Monitor:
     """The monitor of a host whose processes are not looked at."""
-    (host,) = remote_monitors("cloud", remote(url, **keys))
+    (host,) = remote_monitors(made.source("cloud"), remote(url, **keys))
     return host
 
 
 def test_process_and_host_are_read_as_on_this_machine(serve: Serve, child: ChildMaker) -> None:
     busy = child(BUSY)
-    process, host = remote_monitors("cloud", remote(serve(), process={"pid": busy.pid}))
-    assert (process.source, host.source) == ("cloud", "host-cloud")
+    process, host = remote_monitors(
+        made.source("cloud"), remote(serve(), process={"pid": busy.pid})
+    )
+    assert (process.source.name, host.source.name) == ("cloud", "host-cloud")
     process.start()
     host.start()
     until(lambda: read(process)["cpu_user"] > 0.2)
@@ -147,7 +150,7 @@ def test_a_reading_lies_between_question_and_answer(serve: Serve) -> None:
 def test_a_process_that_is_missing_or_ends_is_a_problem(serve: Serve, child: ChildMaker) -> None:
     url, waiting = serve(), child(WAITING)
     gone, found = (
-        next(remote_monitors("cloud", remote(url, process=wanted)))
+        next(remote_monitors(made.source("cloud"), remote(url, process=wanted)))
         for wanted in ({"name": "no-such-program"}, {"pid": waiting.pid})
     )
     with pytest.raises(MonitorError, match=rf"{url} reports: found no process with the name no-su"):

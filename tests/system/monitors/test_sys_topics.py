@@ -14,6 +14,7 @@ from pubstorm.contract.target import Target
 from pubstorm.measure.monitors import MonitorError, Reading
 from pubstorm.measure.monitors.sys_topics import REPORT_METRIC, SysTopicsMonitor
 from pubstorm.topology.observer import Login
+from tests.kit import made
 from tests.kit.serving import until
 from tests.system.monitors.conftest import BrokerMaker, problem_of, read, read_until
 
@@ -25,7 +26,7 @@ SENT = "$SYS/messages/sent"
 
 def test_a_broker_is_read_and_its_observer_counted(mosquitto: BrokerMaker) -> None:
     target = mosquitto()
-    monitor = SysTopicsMonitor("broker-0", target, ALL)
+    monitor = SysTopicsMonitor(made.source("broker-0"), target, ALL)
     monitor.start()
     found = read_until(
         monitor, "$SYS/clients/connected", "$SYS/messages/dropped", "$SYS/heap/current"
@@ -45,7 +46,7 @@ def test_topics_that_are_forbidden_are_reported_at_the_end(
 ) -> None:
     (tmp_path / "acl").write_text("topic readwrite up/#\n")
     target = mosquitto(acl_file=tmp_path / "acl")
-    monitor = SysTopicsMonitor("broker-0", target, ALL)
+    monitor = SysTopicsMonitor(made.source("broker-0"), target, ALL)
     monitor.start()
     until(lambda: "no number" in str(monitor.observer().problem))
     assert list(monitor.read()) == []
@@ -55,7 +56,7 @@ def test_topics_that_are_forbidden_are_reported_at_the_end(
 
 def test_a_refused_login_is_reported(mosquitto: BrokerMaker) -> None:
     target = mosquitto(allow_anonymous=False)
-    monitor = SysTopicsMonitor("broker-0", target, ALL, Login("stranger", "knows"))
+    monitor = SysTopicsMonitor(made.source("broker-0"), target, ALL, Login("stranger", "knows"))
     monitor.start()
     text = problem_of(monitor)
     monitor.stop()
@@ -66,7 +67,7 @@ def test_a_refused_login_is_reported(mosquitto: BrokerMaker) -> None:
 def test_two_readings_of_real_reports_are_as_far_apart_as_the_reports(
     mosquitto: BrokerMaker,
 ) -> None:
-    monitor = SysTopicsMonitor("broker-0", mosquitto(sys_interval=1), ALL)
+    monitor = SysTopicsMonitor(made.source("broker-0"), mosquitto(sys_interval=1), ALL)
     monitor.start()
     news: dict[str, list[Reading]] = {}
 
@@ -88,7 +89,7 @@ def test_two_readings_of_real_reports_are_as_far_apart_as_the_reports(
 def test_a_broker_that_is_away_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    monitor = SysTopicsMonitor("redis", Target(host="127.0.0.1", port=port), ALL)
+    monitor = SysTopicsMonitor(made.source("redis"), Target(host="127.0.0.1", port=port), ALL)
     monitor.start()
     text = problem_of(monitor)
     monitor.stop()
@@ -109,7 +110,7 @@ def test_an_observer_of_a_broker_under_tls_verifies_it_as_clients_do(
     target = mosquitto(certfile=certificate, keyfile=key)
     for name, trusted in (("broker.test", True), (None, False)):
         login = Login(tls=Tls(ca=str(certificate), server_name=name))
-        monitor = SysTopicsMonitor("broker-0", target, ALL, login)
+        monitor = SysTopicsMonitor(made.source("broker-0"), target, ALL, login)
         monitor.start()
         if trusted:
             read_until(monitor, "$SYS/clients/connected")

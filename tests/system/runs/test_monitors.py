@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit import made
 from tests.kit.runs import MosquittoMaker, Play, Run, RunMaker
 from tests.kit.serving import until
 from tests.system.runs.underway import (
@@ -62,7 +63,7 @@ def test_load_broker_host_and_agents_lie_on_one_axis(played: tuple[Run, dict[str
     tracks = tracks_of(run.directory)
     for source, metrics in FIGURES.items():
         for metric in metrics:
-            at_s = list(tracks[source, metric].at_s)
+            at_s = list(tracks[made.source(source), metric].at_s)
             assert at_s == sorted(at_s), (source, metric)
             assert 0 <= at_s[0] <= at_s[-1]
             if source not in POPULATIONS:
@@ -74,16 +75,16 @@ def test_load_broker_host_and_agents_lie_on_one_axis(played: tuple[Run, dict[str
     rates = {w["metric"] for w in result["monitors"] if w["source"] in POPULATIONS}
     assert rates == {"sent_per_s", "acked_per_s", "received_per_s"}
     assert statistics(result, "broker-0", "cpu")["group"] == "broker"
-    assert max(tracks["broker-0", CONNECTED].values) == 22
-    assert max(tracks["device", "connected"].values) == 20
-    assert max(tracks["device", "due_per_s"].values) > 0
+    assert max(tracks[made.source("broker-0"), CONNECTED].values) == 22
+    assert max(tracks[made.source("device"), "connected"].values) == 20
+    assert max(tracks[made.source("device"), "due_per_s"].values) > 0
 
 
 def test_repeated_values_of_a_broker_are_marked(played: tuple[Run, dict[str, Any]]) -> None:
     """mosquitto reports each second at most, and a monitor reads four times in a second."""
     run, result = played
     for (source, metric), track in tracks_of(run.directory).items():
-        if source == "broker-0" and metric.startswith("$SYS/"):
+        if source.name == "broker-0" and metric.startswith("$SYS/"):
             news = len(track.at_s) - sum(track.held)
             assert news <= result["duration_s"] + 2, metric
             assert any(track.held), metric
@@ -150,7 +151,7 @@ def test_a_broker_that_dies_in_the_run_is_reported_once(start: RunMaker) -> None
     assert f"broker-0 (pid {pid})" in event
     assert not any("has ended" in problem["text"] for problem in result["monitor_problems"])
     assert statistics(result, "host", "cpu")["whole"]["count"] > 0
-    assert tracks_of(run.directory)["device", "connected"].values
+    assert tracks_of(run.directory)[made.source("device"), "connected"].values
 
 
 def test_a_profile_does_not_outlive_a_run_that_is_killed(

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from pubstorm.contract.source import Source
 from pubstorm.host.keys.authority import Authority, Validity
 from pubstorm.host.preflight.network import NetworkHost
 from pubstorm.scenario.topology import Network as NetworkSpec
@@ -128,10 +129,10 @@ def test_a_broker_is_watched_and_profiled_as_if_it_were_local(
     assert whole(result, "host-cloud", "processors")["max"] == os.cpu_count()
     assert whole(result, "host-cloud", "cpu")["max"] > 0
     tracks = tracks_of(run.directory)
-    at_s = list(tracks["cloud", "rss_bytes"].at_s)
+    at_s = list(tracks[Source.single("process", "cloud"), "rss_bytes"].at_s)
     assert at_s == sorted(at_s)
     assert 0 <= at_s[0] <= at_s[-1]
-    assert min(tracks["cloud", "clock_bound_us"].values) > 0
+    assert min(tracks[Source.single("process", "cloud"), "clock_bound_us"].values) > 0
     check_profile(result, run.directory, "cloud")
 
 
@@ -147,7 +148,10 @@ def test_monitors_that_refuse_or_are_killed_are_reported_and_the_run_continues(
     device, backend = (result["populations"][name] for name in ("device", "backend"))
     assert backend["received_total"] == device["sent_total"] > 0
     tracks = tracks_of(run.directory)
-    assert tracks["cloud", "cpu"].at_s[-1] > tracks["killed", "cpu"].at_s[-1]
+    assert (
+        tracks[Source.single("process", "cloud"), "cpu"].at_s[-1]
+        > tracks[Source.single("process", "killed"), "cpu"].at_s[-1]
+    )
     stored = [path for path in run.directory.rglob("*") if path.is_file()]
     assert not [path for path in stored if TOKEN[::-1].encode() in path.read_bytes()]
 

@@ -69,7 +69,7 @@ def wait_for(
 
 
 def tracks_of(directory: Path) -> Tracks:
-    return read_samples(directory / SAMPLES_FILE)
+    return read_samples(directory)
 
 
 def until_sampled(directory: Path, source: str, metric: str, least: float) -> None:
@@ -91,8 +91,12 @@ def readings(directory: Path, source: str, metric: str) -> list[tuple[float, flo
     """Instants and values of a metric in the samples of a run, in order."""
     if not (directory / SAMPLES_FILE).exists():
         return []
-    track = tracks_of(directory).get((source, metric))
-    return [] if track is None else list(zip(track.at_s, track.values, strict=True))
+    return [
+        reading
+        for (each, name), track in tracks_of(directory).items()
+        if (each.name, name) == (source, metric)
+        for reading in zip(track.at_s, track.values, strict=True)
+    ]
 
 
 @functools.cache

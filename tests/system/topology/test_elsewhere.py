@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from pubstorm.contract.source import Source
 from pubstorm.errors import TopologyError
 from pubstorm.host.deputy.remote import RemoteMachine
 from pubstorm.measure.monitors.host import HostMonitor
@@ -115,8 +116,8 @@ async def test_figures_are_read_through_a_deputy_and_its_brokers_end_with_it(
 ) -> None:
     async with started("brokers: {main: {kind: embedded, hosts: far}}", tmp_path) as made:
         broker, machine = made.topology.broker("main-0"), made.hosts.by_label["far"]
-        process = ProcessMonitor("main-0", lambda: broker.pid, machine)
-        host = HostMonitor(f"host-{machine.address}", machine.counters)
+        process = ProcessMonitor(Source.single("broker", "main-0"), lambda: broker.pid, machine)
+        host = HostMonitor(machine.address, machine.counters)
         found: dict[str, float] = {}
         for monitor in (process, host):
             await asyncio.to_thread(monitor.start)

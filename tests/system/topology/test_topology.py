@@ -17,6 +17,7 @@ from pubstorm.topology import BrokerEvent, Topology
 from pubstorm.topology.adapters import EmbeddedBroker, embedded
 from pubstorm.topology.broker import Place
 from pubstorm.topology.observer import Login
+from tests.kit import made
 from tests.system.topology.clients import client
 from tests.system.topology.conftest import up
 
@@ -77,7 +78,7 @@ async def test_the_embedded_broker_keeps_its_ports_and_its_secrets(tmp_path: Pat
         assert (broker.port, broker.metrics_url) == ports
         accepted = [await asyncio.to_thread(lets_in, who) for who in (login, Login())]
         assert accepted == [True, False]
-        read = [*PrometheusMonitor("b-0", str(broker.metrics_url), ["*"]).read()]
+        read = [*PrometheusMonitor(made.source("b-0"), str(broker.metrics_url), ["*"]).read()]
         counts = {reading.metric: reading.value for reading in read}
         assert counts["pubstorm_broker_auth_refused_total"] == 1
     finally:

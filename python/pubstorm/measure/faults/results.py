@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pubstorm.contract.plan import PublishAction
+from pubstorm.contract.source import Source
 from pubstorm.errors import without_credentials
 from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.faults.backlog import Backlog, Waiting, backlog, waiting
@@ -58,9 +59,9 @@ class _Around:
         }
         self._clients = connected(run.series, run.run_log.started_ns)
         self._bridges = {
-            name: tracks[name, BRIDGES_METRIC]
+            name: track
             for name in bridges
-            if (name, BRIDGES_METRIC) in tracks
+            if (track := tracks.get((Source.single("bridge", name), BRIDGES_METRIC))) is not None
         }
         self._waits: dict[int, list[Waiting]] = {}
 

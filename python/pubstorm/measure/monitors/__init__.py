@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from pubstorm.contract.source import Source
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -30,8 +32,8 @@ class Monitor(Protocol):
     """Reads one thing. One thread makes all calls, so a call may wait, with a deadline. A monitor
     continues after a MonitorError."""
 
-    source: str
-    """Name of the source of its readings."""
+    source: Source
+    """The source of its readings."""
 
     def start(self) -> None:
         """Begins to watch."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from pubstorm.contract.source import Source
 from pubstorm.measure.monitors import MonitorError, Reading
 from pubstorm.result import Observer
 from pubstorm.topology.bridges.states import BridgeStates
@@ -17,7 +18,7 @@ class BridgeMonitor:
     """Watches the bridges of one name in one run."""
 
     def __init__(self, states: BridgeStates) -> None:
-        self.source = states.watched.name
+        self.source = Source.single("bridge", states.watched.name)
         self._states = states
         self._first: list[Reading] = []
 

@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 from pubstorm.contract.plan import Plan, PublishAction
+from pubstorm.contract.source import Source, SourceKind
 from pubstorm.contract.target import Target, ZmqTarget, parse_target
 from pubstorm.host.children import parent_death_prefix
 from pubstorm.host.deputy.remote import RemoteMachine
@@ -27,9 +29,9 @@ from pubstorm.measure.monitors.profiling import Profiler, ProfileSpec, Recording
 from pubstorm.measure.monitors.sys_topics import SysTopicsMonitor
 from pubstorm.measure.monitors.usage import Differences, sums
 from pubstorm.result import BrokerResult
-from pubstorm.result.samples import OTHER_HOST
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.monitors import TOGETHER_ABOVE, Process, Remote, SysTopics
+from pubstorm.scenario.monitors import Source as WantedSource
 from pubstorm.topology import Topology
 from pubstorm.topology.observer import Login
 from pubstorm.topology.services.redis import RedisService
@@ -44,8 +46,8 @@ SLACK_S = 0.1
 class WatchedBroker:
     """A broker that can be watched."""
 
-    source: str
-    """Name of the source of its readings."""
+    source: Source
+    """The source of its readings."""
     process: Process | PidNow
     """Process of the broker."""
     target: Target
@@ -64,8 +66,8 @@ class WatchedBroker:
 class WatchedProcess:
     """A program of the run that is no broker, such as a publisher."""
 
-    source: str
-    """Name of the source of its readings."""
+    source: Source
+    """The source of its readings."""
     process: PidNow
     """Its process id."""
     processes: Processes | None = None
@@ -76,8 +78,8 @@ class WatchedProcess:
 class WatchedGroup:
     """Brokers of one name, too many to be watched one by one."""
 
-    source: str
-    """Name of the source of their sums."""
+    source: Source
+    """The source of their sums."""
     parts: Sequence[tuple[Processes | None, Callable[[], Sequence[int]]]]
     """The ids of their processes as they are now, by machine; None is this one."""
 
@@ -97,8 +99,8 @@ class RunSurroundings:
     """Surroundings of a run that can be monitored."""
 
     topology: Topology
-    publishers: Mapping[str, tuple[str, int]]
-    """Programs under test, by name: address of the host, empty for this one, and process id."""
+    publishers: Mapping[Source, tuple[str, int]]
+    """Programs under test: address of the host, empty for this one, and process id."""
     directory: Path
     """Directory of the run."""
 
@@ -118,8 +120,8 @@ def monitoring_of(
     )
     others = {machine.address: machine for machine in topology.hosts.others}
     programs = [
-        WatchedProcess(name, partial(int, pid), _processes_at(others.get(host)))
-        for name, (host, pid) in publishers.items()
+        WatchedProcess(source, partial(int, pid), _processes_at(others.get(host)))
+        for source, (host, pid) in publishers.items()
     ]
     profiler = None
     if (spec := profile_spec(scenario, plan, watched.brokers)) is not None:
@@ -149,7 +151,7 @@ def watched_brokers(
     given = targets[: len(targets) - len(started)]
     found = (
         WatchedBroker(
-            source=f"broker-{number}",
+            source=Source.member("broker", "broker", number),
             process=Process(port=target.port),
             target=target,
             speaks_sys=not isinstance(target, ZmqTarget),
@@ -158,10 +160,13 @@ def watched_brokers(
         if target.is_loopback
     )
     sizes = Counter(broker.group for broker in started)
+    numbers = {group: count() for group in sizes}
     together = [group for group, size in sizes.items() if group and size > TOGETHER_ABOVE]
     own = (
         WatchedBroker(
-            source=broker.name,
+            source=Source(
+                "broker", broker.name, broker.group or broker.name, next(numbers[broker.group])
+            ),
             process=partial(pid_of, broker.name),
             target=target,
             speaks_sys=broker.speaks_sys,
@@ -174,7 +179,8 @@ def watched_brokers(
     )
     members = {group: [b.name for b in started if b.group == group] for group in together}
     groups = (
-        WatchedGroup(group, _parts(names, pid_of, processes_of)) for group, names in members.items()
+        WatchedGroup(Source.single("broker", group), _parts(names, pid_of, processes_of))
+        for group, names in members.items()
     )
     return Watchable((*found, *own), tuple(groups))
 
@@ -212,18 +218,28 @@ def monitors_for(scenario: Scenario, plan: Plan, watched: Watchable) -> Iterator
         for group in watched.groups:
             parts = (GroupPart(processes or here, pids) for processes, pids in group.parts)
             yield GroupMonitor(group.source, tuple(parts))
-    for name, source in scenario.monitors.sources.items():
-        if source.process is not None:
-            yield ProcessMonitor(name, source.process, here)
-        if source.prometheus is not None:
-            yield _prometheus(name, source.prometheus.url, source.prometheus.include)
-        if source.remote is not None:
-            yield from _remote(name, source.remote)
-        if source.redis is not None:
-            yield _redis(name, source.redis.url, with_process=True)
-        if source.sys is not None:
+    for name, wanted in scenario.monitors.sources.items():
+        source = Source.single(_kind_of(wanted), name)
+        if wanted.process is not None:
+            yield ProcessMonitor(source, wanted.process, here)
+        if wanted.prometheus is not None:
+            yield _prometheus(source, wanted.prometheus.url, wanted.prometheus.include)
+        if wanted.remote is not None:
+            yield from _remote(source, wanted.remote)
+        if wanted.redis is not None:
+            yield _redis(source, wanted.redis.url, with_process=True)
+        if wanted.sys is not None:
             first = plan.targets[0] if scenario.target else watched.brokers[0].target
-            yield _observer(name, source.sys, plan, first)
+            yield _observer(source, wanted.sys, plan, first)
+
+
+def _kind_of(wanted: WantedSource) -> SourceKind:
+    """Returns the kind of a source that the scenario names, by the first of its monitors."""
+    if wanted.process is not None or wanted.remote is not None:
+        return "process"
+    if wanted.redis is not None:
+        return "service"
+    return "endpoint" if wanted.sys is None else "broker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +256,7 @@ class GroupMonitor:
     """Measures all processes of a group as one source, with their descendants, such as a thousand
     brokers of one name. Those that end or start meanwhile count while they live."""
 
-    def __init__(self, source: str, parts: Sequence[GroupPart]) -> None:
+    def __init__(self, source: Source, parts: Sequence[GroupPart]) -> None:
         """`parts`: the processes of each machine."""
         self.source = source
         self._parts = tuple((part, Differences()) for part in parts)
@@ -278,11 +294,12 @@ def topology_monitors(
     started."""
     here = LocalProcesses()
     for machine in topology.hosts.others if hosts else ():
-        yield HostMonitor(f"{OTHER_HOST}{machine.address}", machine.counters)
+        yield HostMonitor(machine.address, machine.counters)
     for server in topology.services.servers if services else ():
         processes = _processes_at(server.place.machine) or here
-        yield ProcessMonitor(server.name, partial(_pid, server), processes)
-        yield _redis(server.name, server.url, with_process=False)
+        source = Source.single("service", server.name)
+        yield ProcessMonitor(source, partial(_pid, server), processes)
+        yield _redis(source, server.url, with_process=False)
     for states in topology.bridges.states():
         yield BridgeMonitor(states)
 
@@ -303,9 +320,9 @@ def profile_spec(
     if wanted is None:
         return None
     named: dict[str, Process | PidNow] = {
-        broker.source: broker.process
+        broker.source.name: broker.process
         if broker.processes is None
-        else partial(_elsewhere, broker.source)
+        else partial(_elsewhere, broker.source.name)
         for broker in reversed(brokers)
     }
     # A source can have the name of a target, whose place it takes.
@@ -314,7 +331,7 @@ def profile_spec(
         for name, source in scenario.monitors.sources.items()
         if (process := source.process or (source.remote and source.remote.process))
     }
-    first = brokers[0].source if brokers else next(iter(named), None)
+    first = brokers[0].source.name if brokers else next(iter(named), None)
     name = wanted.broker or first
     found = next((each for each in (name, f"{name}-0") if each in named), None)
     stages = [n for n, stage in enumerate(scenario.stages) if stage.name == wanted.stage]
@@ -355,22 +372,22 @@ def _recording(scenario: Scenario, spec: ProfileSpec, folder: Path) -> Recording
     return RemotePerf(source.remote, folder, spec.frequency, spec.duration_ns)
 
 
-def _remote(name: str, remote: Remote) -> Iterator[Monitor]:
+def _remote(source: Source, remote: Remote) -> Iterator[Monitor]:
     from pubstorm.measure.monitors.remote.client import remote_monitors
 
-    return remote_monitors(name, remote)
+    return remote_monitors(source, remote)
 
 
-def _prometheus(name: str, url: str, include: Sequence[str]) -> Monitor:
+def _prometheus(source: Source, url: str, include: Sequence[str]) -> Monitor:
     from pubstorm.measure.monitors.prometheus import PrometheusMonitor
 
-    return PrometheusMonitor(name, url, include)
+    return PrometheusMonitor(source, url, include)
 
 
-def _redis(name: str, url: str, *, with_process: bool) -> Monitor:
+def _redis(source: Source, url: str, *, with_process: bool) -> Monitor:
     from pubstorm.measure.monitors.redis import RedisMonitor
 
-    return RedisMonitor(name, url, with_process=with_process)
+    return RedisMonitor(source, url, with_process=with_process)
 
 
 def _processes_of(topology: Topology, name: str) -> Processes | None:
@@ -386,9 +403,9 @@ def _pid(server: RedisService) -> int:
     return server.pid
 
 
-def _observer(name: str, topics: SysTopics, plan: Plan, first: Target) -> SysTopicsMonitor:
+def _observer(source: Source, topics: SysTopics, plan: Plan, first: Target) -> SysTopicsMonitor:
     target = first if topics.url is None else parse_target(topics.url)
     login = client_login(plan, target)
     if topics.username is not None:
         login = replace(login, username=topics.username, password=topics.password)
-    return SysTopicsMonitor(name, target, topics.topics, login)
+    return SysTopicsMonitor(source, target, topics.topics, login)

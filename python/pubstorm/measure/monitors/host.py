@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from pubstorm.contract.source import Source
 from pubstorm.host.counters import Counters, counters
 from pubstorm.measure.monitors import Reading
-from pubstorm.result.samples import HOST
 
 
 class HostMonitor:
     """Watches a machine: the controller's, unless it gets the counters of another."""
 
-    def __init__(self, source: str = HOST, count: Callable[[], Counters] = counters) -> None:
-        self.source = source
+    def __init__(self, address: str = "", count: Callable[[], Counters] = counters) -> None:
+        """`address`: that of another host; empty: the controller's."""
+        self.source = Source.host(address)
         self._count = count
         self._before: Counters | None = None
 

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from pubstorm.contract.source import Sample, Source
 from pubstorm.errors import PubstormError
 from pubstorm.measure.monitors import Monitor, MonitorError, Reading
 from pubstorm.measure.monitors.bridges import BridgeMonitor
 from pubstorm.measure.monitors.profiling import Profiler
 from pubstorm.measure.monitors.sys_topics import SysTopicsMonitor
 from pubstorm.result import MonitorGap, MonitorProblem, Observer, ProfileResult
-from pubstorm.result.samples import Sample
 
 SECOND_NS = 10**9
 STOP_GRACE_S = 3.0
@@ -126,7 +126,7 @@ class Monitoring:
         source = reader.monitor.source
         self._add(
             [
-                Sample(self._at_s(each.at_ns), source, each.metric, each.value, each.held)
+                Sample(source, each.metric, self._at_s(each.at_ns), each.value, each.held)
                 for each in readings
             ]
         )
@@ -139,12 +139,14 @@ class Monitoring:
         if not self._gaps or self._gaps[-1].to_s <= gap.from_s:
             self._gaps.append(gap)
 
-    def _note(self, source: str, at_ns: int, text: str) -> None:
-        known = any((p.source, p.text) == (source, text) for p in self._problems)
+    def _note(self, source: Source, at_ns: int, text: str) -> None:
+        known = any((p.source, p.text) == (source.name, text) for p in self._problems)
         if not known and len(self._problems) < PROBLEMS_MAX:
-            problem = MonitorProblem(source=source, at_s=self._at_s(at_ns), text=text)
+            problem = MonitorProblem(
+                source=source.name, group=source.group, at_s=self._at_s(at_ns), text=text
+            )
             self._problems.append(problem)
-            self._warn(f"{source}: {text}")
+            self._warn(f"{source.name}: {text}")
 
     def _at_s(self, at_ns: int) -> float:
         return round(max(at_ns - self._started_ns, 0) / SECOND_NS, 3)
@@ -160,7 +162,7 @@ class _Reader(threading.Thread):
         hand_over: _Outbox,
         on_gap: Callable[[int, int], None],
     ) -> None:
-        super().__init__(name=f"monitor {monitor.source}", daemon=True)
+        super().__init__(name=f"monitor {monitor.source.name}", daemon=True)
         self.monitor = monitor
         self.reading = False
         """True while the monitor works."""

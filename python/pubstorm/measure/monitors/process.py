@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import psutil
 
+from pubstorm.contract.source import Source
 from pubstorm.host import proc
 from pubstorm.host.members import Look, Processes
 from pubstorm.measure.monitors import MonitorError, Reading
@@ -25,7 +26,7 @@ class ProcessMonitor:
     """Measures one process with its descendants. One that is given as its present id is followed
     to its next id; its absence is no problem, since the code that starts it reports that."""
 
-    def __init__(self, source: str, wanted: Wanted | PidNow, processes: Processes) -> None:
+    def __init__(self, source: Source, wanted: Wanted | PidNow, processes: Processes) -> None:
         self.source = source
         self._wanted = wanted
         self._processes = processes

@@ -14,6 +14,7 @@ from urllib.request import OpenerDirector, ProxyHandler, Request, build_opener
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from pubstorm.contract.source import Source
 from pubstorm.measure.monitors import MonitorError, Reading
 
 DEADLINE_S = 5.0
@@ -28,7 +29,7 @@ SERIES_MAX = 1000
 class PrometheusMonitor:
     """Watches one endpoint."""
 
-    def __init__(self, source: str, url: str, include: Sequence[str]) -> None:
+    def __init__(self, source: Source, url: str, include: Sequence[str]) -> None:
         self.source = source
         self._url = url
         self._include = include

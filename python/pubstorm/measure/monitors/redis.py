@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 
+from pubstorm.contract.source import Source
 from pubstorm.errors import PubstormError
 from pubstorm.measure.monitors import MonitorError, Reading
 from pubstorm.topology.identities.store import Address, Store
@@ -26,7 +27,7 @@ FIGURES: Mapping[str, str] = {
 class RedisMonitor:
     """Watches one Redis."""
 
-    def __init__(self, source: str, url: str, *, with_process: bool) -> None:
+    def __init__(self, source: Source, url: str, *, with_process: bool) -> None:
         """`with_process` also reads the figures of its process."""
         self.source = source
         self._url = url

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 
+from pubstorm.contract.source import Source
 from pubstorm.contract.target import Target
 from pubstorm.measure.monitors import MonitorError, Reading
 from pubstorm.result import Observer
@@ -109,14 +110,14 @@ class SysTopicsMonitor(Follower):
     retry_s = (1, 10)
 
     def __init__(
-        self, source: str, target: Target, topics: Sequence[str], login: Login = ANONYMOUS
+        self, source: Source, target: Target, topics: Sequence[str], login: Login = ANONYMOUS
     ) -> None:
         self.source = source
         self._lock = threading.Lock()
         self._reports = Reports()
         self._subscribed_s: float | None = None
         self._problems: list[str] = []
-        super().__init__(source, target, dict.fromkeys(topics, 0), login)
+        super().__init__(source.name, target, dict.fromkeys(topics, 0), login)
 
     def start(self) -> None:
         """Begins to connect, and continues until it is stopped."""

@@ -73,7 +73,7 @@ def peaks(series: TimeSeries, tracks: Tracks, populations: Mapping[str, Populati
 def _peak(tracks: Tracks, populations: Collection[str], metric: str) -> Peak:
     sums: dict[float, float] = defaultdict(float)
     for (source, name), track in tracks.items():
-        if source in populations and name == metric:
+        if source.kind == "population" and source.name in populations and name == metric:
             for at_s, value in zip(track.at_s, track.values, strict=True):
                 sums[at_s] += value
     if not any(sums.values()):

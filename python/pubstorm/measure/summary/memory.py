@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from statistics import StatisticsError, correlation, fmean, linear_regression
 
 from pubstorm.contract.plan import AddClients
+from pubstorm.contract.source import Source
 from pubstorm.measure.assemble import SECOND_NS, Assembly
 from pubstorm.measure.series import Interval
 from pubstorm.measure.tracks import Span
@@ -46,8 +47,10 @@ def memory_models(watched: Watched) -> tuple[MemoryModel, ...]:
     spans = sorted((*_stages(watched.stages), *_joins(watched.assembly)), key=lambda s: s.from_s)
     steady = watched.assembly.named_spans()[1][-1:]
     models = [
-        _model(subject, track, connections, (spans, steady))
-        for subject, track, connections in _subjects(watched)
+        _model(source.name, track, connections, (spans, steady)).model_copy(
+            update={"group": source.group}
+        )
+        for source, track, connections in _subjects(watched)
     ]
     return tuple(models)
 
@@ -88,7 +91,7 @@ Connections = Callable[[float], float]
 """Clients connected at an instant."""
 
 
-def _subjects(watched: Watched) -> Iterator[tuple[str, Track, Connections]]:
+def _subjects(watched: Watched) -> Iterator[tuple[Source, Track, Connections]]:
     """Everything whose memory was read, with the connections that it depends on."""
     line = watched.assembly.series.intervals()
     everything = _connections(watched.assembly, line, lambda interval: interval.connected)
@@ -102,23 +105,26 @@ def _subjects(watched: Watched) -> Iterator[tuple[str, Track, Connections]]:
             yield source, track, _connections(watched.assembly, line, _connected_to(targets))
     engines = _engines(watched.tracks, watched.assembly.agents_of_load)
     if engines.values:
-        yield ENGINES, engines, everything
-    kernel = watched.tracks.get(("host", KERNEL_METRIC))
+        yield Source.single("agent", ENGINES), engines, everything
+    kernel = watched.tracks.get((Source.host(), KERNEL_METRIC))
     if kernel is not None:
-        yield "host", kernel, everything
+        yield Source.host(), kernel, everything
 
 
-def _targets_of_sources(watched: Watched) -> dict[str, set[int]]:
+def _targets_of_sources(watched: Watched) -> dict[Source, set[int]]:
     """The targets behind each source that may be a broker: targets that the run did not start are
     watched as `broker-0` and so on."""
     plan, brokers = watched.assembly.plan, watched.brokers
-    started = {(broker.host, broker.port): broker.name for broker in brokers}
-    found: dict[str, set[int]] = {}
+    started = {
+        (broker.host, broker.port): Source("broker", broker.name, broker.group)
+        for broker in brokers
+    }
+    found: dict[Source, set[int]] = {}
     for index, target in enumerate(plan.targets):
-        name = started.get((target.host, target.port), f"broker-{index}")
-        found.setdefault(name, set()).add(index)
-    together = {broker.group for broker in brokers if broker.group}
-    return found | {group: set(watched.groups.get(group, ())) for group in together}
+        given = Source.member("broker", "broker", index)
+        found.setdefault(started.get((target.host, target.port), given), set()).add(index)
+    together = {Source.single("broker", broker.group) for broker in brokers if broker.group}
+    return found | {group: set(watched.groups.get(group.name, ())) for group in together}
 
 
 def _connected_to(targets: Iterable[int]) -> Callable[[Interval], int]:
@@ -152,7 +158,7 @@ def _engines(tracks: Tracks, agents: int) -> Track:
     """Memory of all engines, at the instants that all have a reading of."""
     sums, samples = Counter[float](), Counter[float]()
     for (source, metric), track in tracks.items():
-        if source.startswith("agent-") and metric == "rss_bytes":
+        if source.kind == "agent" and metric == "rss_bytes":
             for at_s, value in zip(track.at_s, track.values, strict=True):
                 sums[at_s] += value  # type: ignore[assignment]
                 samples[at_s] += 1

@@ -91,6 +91,6 @@ def read_publisher(measured: Measured, metric: Metric, asked: Expression) -> Fou
 def unwatched(measured: Measured, subject: str) -> str:
     """Returns why a subject is not among the monitors."""
     for problem in measured.monitor_problems:
-        if subject in {problem.source, problem.source.rpartition("-")[0]}:
+        if subject in {problem.source, problem.group}:
             return f"{subject} is not watched: {problem.text}"
     return f"{subject} is not watched"

@@ -27,7 +27,7 @@ def read(measured: Measured, metric: RunMetric, asked: Expression) -> Found | Mi
 
 def _memory(measured: Measured, subject: str) -> float | Missing:
     """Returns the largest line of the subjects of a name."""
-    named = [m for m in measured.memory if subject in {m.subject, m.subject.rpartition("-")[0]}]
+    named = [m for m in measured.memory if subject in {m.subject, m.group}]
     slopes = [m.bytes_per_connection for m in named if m.bytes_per_connection is not None]
     if slopes:
         return max(slopes)

@@ -139,7 +139,7 @@ def _limit_of_missed(
 ) -> LimitedBy:
     """Returns the limit behind a missed threshold: what is under test, for a latency or a figure of
     a broker or publisher; else unknown."""
-    brokers = {part for b in measured.brokers for part in (b.name, b.name.rpartition("-")[0])}
+    brokers = {part for b in measured.brokers for part in (b.name, b.group)}
     publishers = {part for p in measured.publishers for part in (p.name, p.population)}
     for threshold, outcome in zip(thresholds, outcomes, strict=True):
         asked = threshold.expression

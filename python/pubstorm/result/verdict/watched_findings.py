@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from pubstorm.contract.source import HOST, OF_GENERATOR, OTHER_HOST, Source
 from pubstorm.quantities import (
     bytes_text,
     count_text,
@@ -13,7 +14,6 @@ from pubstorm.quantities import (
     span_text,
 )
 from pubstorm.result import LimitedBy, Measured, Statistics, Watched
-from pubstorm.result.samples import HOST, OTHER_HOST, is_host
 from pubstorm.result.verdict.findings import Finding, is_held, of_publishers
 
 FULL_SHARE = 0.95
@@ -41,7 +41,7 @@ def _processors(measured: Measured) -> Iterable[Finding]:
 
 
 def _hosts(measured: Measured) -> list[str]:
-    return sorted({w.source for w in measured.monitors if is_host(w.source)})
+    return sorted({w.source for w in measured.monitors if w.kind == "host"})
 
 
 def _name(host: str) -> str:
@@ -70,8 +70,8 @@ def processes_at_limit(measured: Measured, full_share: float) -> Iterator[str]:
     others = {*(broker.group for broker in measured.brokers), *published}
     # Redis does all commands in one of its threads.
     alone = {service.name for service in measured.services}
-    watched = (w for w in measured.monitors if w.metric == "cpu" and w.group != "agent")
-    for source in (w.source for w in watched if w.source not in others and not is_host(w.source)):
+    watched = (w for w in measured.monitors if w.metric == "cpu" and w.kind not in OF_GENERATOR)
+    for source in (w.source for w in watched if w.source not in others):
         threads = 1 if source in alone else round(_whole(measured, source, "threads").max)
         there = _whole(measured, f"{OTHER_HOST}{hosts.get(source, source)}", "processors").max
         cores = min(max(threads, 1), round(there) or measured.environment.cores)
@@ -100,7 +100,8 @@ def _users(measured: Measured, host: str) -> str:
     if not published:
         return ""
     parts = {" and ".join(published): {*published}}
-    if agents := {f"agent-{a.agent}" for a in measured.fleet.agents if a.host == address}:
+    there = (agent.agent for agent in measured.fleet.agents if agent.host == address)
+    if agents := {Source.member("agent", "agent", agent).name for agent in there}:
         parts["the agents"] = agents
     cores = round(_whole(measured, host, "processors").max) or measured.environment.cores
     used = _watched(measured, host, "cpu")

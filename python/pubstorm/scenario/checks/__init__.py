@@ -4,10 +4,10 @@ other, client ids, stages that follow each other. Only `check_files` reads files
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
+from pubstorm.contract.source import split_member
 from pubstorm.contract.template import Kind, Template
 from pubstorm.quantities import describe
 from pubstorm.scenario.checks.bridges import check_bridges
@@ -258,7 +258,8 @@ def _check_sources(scenario: Scenario) -> Iterator[Finding]:
         *(f"{n}-{k}" for n, p in publishers for k in range(p.clients)),
     ]
     for name in scenario.monitors.sources:
-        if name in taken or re.fullmatch(r"agent-\d+", name):
+        group, number = split_member(name)
+        if name in taken or (group == "agent" and number is not None):
             message = f"found the name {describe(name)}, allowed is one that nothing else has"
             hint = "its figures would be mixed with others"
             if name in targets:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from pubstorm.contract.source import split_member
 from pubstorm.quantities import describe
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
@@ -22,8 +23,8 @@ def check_services(scenario: Scenario) -> Iterator[Finding]:
         yield from _check_auth(("topology", "brokers", name, "auth"), broker, scenario)
     for name, service in topology.services.items():
         path: Path = ("topology", "services", name)
-        group, _, number = name.rpartition("-")
-        if group in topology.brokers and number.isdecimal():
+        group, number = split_member(name)
+        if group in topology.brokers and number is not None:
             message = f"found the service {describe(name)}, which may also be a broker {group}"
             yield path, f"{message}, allowed is a name of its own", "rename it"
         for n, population in enumerate(service.seed if isinstance(service.seed, tuple) else ()):

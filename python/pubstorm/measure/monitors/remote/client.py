@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from pubstorm.contract.source import Source
 from pubstorm.measure.monitors import MonitorError, Reading
 from pubstorm.measure.monitors.perf import SCRIPT_TIMEOUT_S, PerfError, Profile
 from pubstorm.measure.monitors.process import PidNow
@@ -30,7 +31,6 @@ from pubstorm.measure.monitors.remote.pages import (
 )
 from pubstorm.metrics.monitors import CLOCK_BOUND
 from pubstorm.quantities import SECOND_NS
-from pubstorm.result.samples import OTHER_HOST
 from pubstorm.scenario.monitors import Process, Remote
 
 DEADLINE_S = 5.0
@@ -163,7 +163,7 @@ def _body(response: HTTPResponse) -> bytes:
 class RemoteMonitor:
     """Monitors another host, or a process of it."""
 
-    def __init__(self, source: str, endpoint: Endpoint, page: str) -> None:
+    def __init__(self, source: Source, endpoint: Endpoint, page: str) -> None:
         self.source = source
         self._endpoint = endpoint
         self._page = page
@@ -188,12 +188,12 @@ class RemoteMonitor:
         self._endpoint.close()
 
 
-def remote_monitors(name: str, remote: Remote) -> Iterator[RemoteMonitor]:
+def remote_monitors(source: Source, remote: Remote) -> Iterator[RemoteMonitor]:
     """Yields the monitors of another host, each with a connection of its own."""
     if remote.process is not None:
         page = f"{PROCESS_PAGE}?{query_of(remote.process)}"
-        yield RemoteMonitor(name, Endpoint(remote), page)
-    yield RemoteMonitor(f"{OTHER_HOST}{name}", Endpoint(remote), HOST_PAGE)
+        yield RemoteMonitor(source, Endpoint(remote), page)
+    yield RemoteMonitor(Source.host(source.name), Endpoint(remote), HOST_PAGE)
 
 
 class RemotePerf:

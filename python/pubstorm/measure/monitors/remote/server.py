@@ -24,6 +24,7 @@ from urllib.parse import parse_qsl
 import psutil
 from pydantic import ValidationError
 
+from pubstorm.contract.source import Source
 from pubstorm.host.children import parent_death_prefix
 from pubstorm.host.members import LocalProcesses
 from pubstorm.measure.monitors import Monitor, MonitorError
@@ -56,6 +57,9 @@ MONITORS_MAX = 8
 """Processes that one connection may ask for."""
 PROFILE_MAX_NS = 3600 * SECOND_NS
 """Longest profile."""
+
+PROCESS = Source.single("process", "process")
+"""Source of a process; the reader names it."""
 
 
 class MonitorServer(ThreadingHTTPServer):
@@ -300,7 +304,7 @@ class _Handler(BaseHTTPRequestHandler):
             if len(self._monitors) > MONITORS_MAX:
                 text = f"a connection may ask for {MONITORS_MAX} processes: open another"
                 raise _RefusedError(HTTPStatus.BAD_REQUEST, text)
-            self._monitors[key] = ProcessMonitor("process", wanted, self.server.processes)
+            self._monitors[key] = ProcessMonitor(PROCESS, wanted, self.server.processes)
         return _EXPOSITION, written("process", self._monitors[key].read())
 
     def _profile(self, query: dict[str, str]) -> tuple[str, str]:

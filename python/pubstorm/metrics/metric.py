@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, TypedDict
 
+from pubstorm.contract.snapshot import Answer, Reason
 from pubstorm.contract.source import SourceKind
-from pubstorm.metrics.problems import Failures
 from pubstorm.quantities import Unit
 
 Owner = SourceKind | Literal["deliveries", "run", "phase", "fault"]
@@ -51,6 +51,35 @@ class Divisor:
     """Reason why there is no quotient if the denominator is zero."""
     among: tuple[str, ...] = ()
     """Counters of which a population needs one above zero to be included; empty includes all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """Words and reasons of the failures that a metric counts."""
+
+    place: int
+    """Place among the problems of a result."""
+    kind: str
+    """Name of the problem."""
+    words: str
+    """Words after the numbers."""
+    of: tuple[str, ...] = ()
+    """Fields of a population's result whose sum is the number of all; empty if nothing counts
+    them."""
+    after: str = ""
+    """Field that is above zero where the problem is possible; empty: it always is."""
+    certain: frozenset[Reason] = frozenset()
+    """Reasons of this problem only."""
+    possible: frozenset[Reason] = frozenset()
+    """Reasons of this and another problem."""
+    answers: str | None = None
+    """First word of the reason codes of MQTT 5 of this problem; None if it has none."""
+
+    def names(self, reason: Reason | Answer) -> bool:
+        """Returns True for a reason of this problem only."""
+        if isinstance(reason, Reason):
+            return reason in self.certain
+        return reason.partition("_")[0] == self.answers
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Unpack
 
+from pubstorm.contract.snapshot import Reason
 from pubstorm.metrics.metric import (
     LATENCY_STATISTICS,
     Basis,
     Divisor,
+    Failures,
     Further,
     Kind,
     Line,
@@ -18,15 +20,32 @@ from pubstorm.metrics.metric import (
     both,
     page,
 )
-from pubstorm.metrics.problems import (
-    ENDS_A_CONNECTION,
-    ENDS_EITHER,
-    FAILS_AN_ATTEMPT,
-    LEAVES_A_MESSAGE_OUT,
-    REFUSES_A_FILTER,
-    Failures,
-)
 from pubstorm.quantities import Unit
+
+ENDS_A_CONNECTION = frozenset(
+    {
+        Reason.CLOSED_BY_BROKER,
+        Reason.RESET_BY_BROKER,
+        Reason.KEEP_ALIVE_TIMEOUT,
+        Reason.DISCONNECT_TIMEOUT,
+        Reason.SUBSCRIBE_TIMEOUT,
+        Reason.UNSUBSCRIBE_TIMEOUT,
+    }
+)
+"""Reasons that end an established connection only."""
+ENDS_A_WEBSOCKET = frozenset(reason for reason in Reason if reason.startswith("websocket_"))
+"""Close codes of WebSocket, and frames that are none of MQTT."""
+ENDS_EITHER = frozenset({Reason.PROTOCOL_ERROR, Reason.SOCKET_ERROR}) | ENDS_A_WEBSOCKET
+"""Reasons that end an attempt or a connection."""
+REFUSES_A_FILTER = frozenset({Reason.SUBSCRIBE_REFUSED})
+LEAVES_A_MESSAGE_OUT = frozenset(
+    {Reason.MESSAGE_TOO_LARGE, Reason.QOS_UNSUPPORTED, Reason.RETAIN_UNSUPPORTED}
+)
+"""Limits of a broker of MQTT 5, for which a client does not send a message."""
+FAILS_AN_ATTEMPT = (
+    frozenset(Reason) - ENDS_A_CONNECTION - ENDS_EITHER - REFUSES_A_FILTER - LEAVES_A_MESSAGE_OUT
+)
+"""Reasons that end an attempt only."""
 
 POPULATION: frozenset[Owner] = frozenset({"population"})
 DELIVERIES_BY_QOS: frozenset[Owner] = frozenset({"deliveries"})

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pubstorm.contract.snapshot import Answer, Reason
-from pubstorm.metrics.metric import Metric
+from pubstorm.metrics.metric import Failures, Metric
 from pubstorm.metrics.populations import POPULATIONS
-from pubstorm.metrics.problems import Failures
 from pubstorm.quantities import count_text
 from pubstorm.result.populations import PopulationResult
 from pubstorm.result.summary import Problem

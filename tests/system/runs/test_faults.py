@@ -16,7 +16,6 @@ import pytest
 
 from tests.kit import program
 from tests.kit.runs import MosquittoMaker, Run, RunMaker, SmallDisk
-from tests.kit.starved import passes
 
 Play = Callable[..., tuple[int, dict[str, Any]]]
 Gone = Callable[[Sequence[int]], None]
@@ -177,7 +176,8 @@ def test_a_full_disk_ends_no_run(
         report=True,
     )
     code, result = run.finish(), run.result()
-    assert passes(code, result), run.stdout
+    # The verdict says what a broker drops whose reader has no processor.
+    assert code in (0, 1) and not result["ended_early"] and not result["interrupted"], run.stdout
     assert "report.html: No space left on device" in run.stderr
     assert re.search(r"(snapshots.jsonl|samples.csv): No space left on device", run.stderr)
     assert result["populations"]["device"]["sent_total"] == 2000

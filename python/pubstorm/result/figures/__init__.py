@@ -6,7 +6,7 @@ from __future__ import annotations
 from pubstorm.metrics.expressions import Expression
 from pubstorm.metrics.metric import RunMetric
 from pubstorm.result import Measured
-from pubstorm.result.figures import of_faults, of_monitors, of_phases, of_populations, of_run
+from pubstorm.result.figures import of_monitors, of_populations, of_run
 from pubstorm.result.figures.reading import Found, Missing
 
 __all__ = ["Found", "Missing", "evaluate", "nothing_behind"]
@@ -37,6 +37,6 @@ def nothing_behind(measured: Measured, expression: Expression) -> str | None:
 
 _READERS = {
     "run": of_run.read,
-    "fault": of_faults.read,
-    "phase": of_phases.read,
+    "fault": of_run.read_fault,
+    "phase": of_run.read_phase,
 }

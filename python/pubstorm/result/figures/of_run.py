@@ -1,14 +1,16 @@
-"""Reads figures of a run as a whole: of its targets, its memory and its stages."""
+"""Reads figures of a run as a whole (targets, memory and stages), of its phases and of its faults."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from itertools import dropwhile
 
 from pubstorm.metrics.expressions import Expression
 from pubstorm.metrics.metric import RunMetric
-from pubstorm.result import Measured
+from pubstorm.result import FaultResult, Measured, Phase, PhaseStatus
 from pubstorm.result.figures.of_monitors import unwatched
-from pubstorm.result.figures.reading import Found, Missing
+from pubstorm.result.figures.reading import NOTHING_MEASURED, Found, Missing
 
 
 def read(measured: Measured, metric: RunMetric, asked: Expression) -> Found | Missing:
@@ -70,3 +72,66 @@ def _stages(measured: Measured, metric: RunMetric, span: str | None) -> float | 
         return Missing("nothing arrived" if stages else f"no {metric.stage_kind} stage was played")
     total = math.fsum(getattr(stage, field) * getattr(stage, metric.weight) for stage in stages)
     return round(total / took_s, 2)
+
+
+def read_fault(measured: Measured, metric: RunMetric, asked: Expression) -> Found | Missing:
+    """Returns the figure of the fault that the span names. If nothing was lost, it was back at
+    once."""
+    fault = next((f for f in measured.faults if f.name == asked.span), None)
+    if fault is None:
+        return Missing(f"{asked.span} did not happen")
+    if fault.failed is not None:
+        return Missing(f"{asked.span} failed: {fault.failed}")
+    noun = metric.path[0]
+    if noun == "bridges" and all(bridge.up is None for bridge in measured.bridges):
+        return Missing("no bridges were counted")
+    if noun in {"clients", "bridges"}:
+        found = _recovery(fault, noun, asked.statistic)
+    else:
+        found = _backlog(fault, noun)
+    return found if isinstance(found, Missing) else Found(found, metric.unit or "")
+
+
+def _recovery(fault: FaultResult, noun: str, statistic: str | None) -> float | Missing:
+    """Returns the number that was lost, or by a statistic the time until so many were back."""
+    found = fault.clients if noun == "clients" else fault.bridges
+    if found is None:
+        return 0.0
+    if statistic is None:
+        return float(found.before - found.lowest)
+    back_s: float | None = getattr(found, f"{statistic}_s")
+    late = Missing(f"{noun} were not back before stage {fault.stage} ended")
+    return late if back_s is None else back_s
+
+
+def _backlog(fault: FaultResult, field: str) -> float | Missing:
+    if fault.backlog_peak is None:
+        return Missing(NOTHING_MEASURED)
+    value: float | None = getattr(fault, field)
+    late = Missing(f"the backlog was not gone before stage {fault.stage} ended")
+    return late if value is None else float(value)
+
+
+def read_phase(measured: Measured, metric: RunMetric, asked: Expression) -> Found | Missing:
+    """Returns the time until the load was carried again, which may be in a later phase of the
+    stage."""
+    phases = list(_phases_from(measured, asked.span))
+    if not phases:
+        return Missing(f"{asked.span} is no phase of this run")
+    if phases[0].status is PhaseStatus.HELD:
+        return Found(0.0, metric.unit or "")
+    for phase in phases:
+        if phase.status is PhaseStatus.UNKNOWN:
+            why = next(iter(phase.evidence), "nothing is known about the load")
+            return Missing(f"phase {phase.name} was not evaluated: {why}")
+        if phase.recovered_after_s is not None:
+            since_s = phase.start_s if phase.collapsed_at_s is None else phase.collapsed_at_s
+            carried_s = since_s + phase.recovered_after_s
+            return Found(round(carried_s - phases[0].start_s, 3), metric.unit or "")
+    return Missing(f"the load was not carried again before stage {phases[0].stage} ended")
+
+
+def _phases_from(measured: Measured, name: str | None) -> Iterator[Phase]:
+    """Yields the phase of a name and the later ones of its stage."""
+    phases = list(dropwhile(lambda phase: phase.name != name, measured.phases))
+    yield from (phase for phase in phases if phase.stage == phases[0].stage)

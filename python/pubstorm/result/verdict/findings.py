@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pubstorm.contract.explanation import ExplanationSum
 from pubstorm.contract.snapshot import STARVED_SHARE, Answer, Explanation, Reason
-from pubstorm.metrics.problems import LEAVES_A_MESSAGE_OUT
+from pubstorm.metrics.populations import LEAVES_A_MESSAGE_OUT
 from pubstorm.quantities import (
     bytes_text,
     count_text,

@@ -1,4 +1,4 @@
-"""Reads figures of a run as a whole (targets, memory and stages), of its phases and of its faults."""
+"""Reads figures of a run (targets, memory and stages), of its phases and of its faults."""
 
 from __future__ import annotations
 

@@ -107,6 +107,16 @@ NOTHING = Histogram()
 class HistogramSum:
     """A growing sum of histograms; `value` is the sum so far."""
 
+    __slots__ = (
+        "_buckets",
+        "_count",
+        "_max_ns",
+        "_min_ns",
+        "_negative_min_ns",
+        "_negative_total",
+        "_sum_ns",
+    )
+
     def __init__(self) -> None:
         self._count = 0
         self._sum_ns = 0
@@ -166,6 +176,7 @@ class HistogramSum:
         """The sum so far."""
         if not self._count and not self._negative_total:
             return NOTHING
+        buckets, indices = self._buckets, sorted(self._buckets)
         return Histogram.model_construct(
             count=self._count,
             sum_ns=self._sum_ns,
@@ -173,7 +184,7 @@ class HistogramSum:
             max_ns=self._max_ns,
             negative_total=self._negative_total,
             negative_min_ns=self._negative_min_ns,
-            buckets=tuple(sorted(self._buckets.items())),
+            buckets=tuple(zip(indices, map(buckets.__getitem__, indices), strict=True)),
         )
 
     def _add_buckets(self, added: Collection[tuple[int, int]]) -> None:

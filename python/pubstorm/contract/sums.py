@@ -3,6 +3,8 @@ its type in the contract. Sums are exact, and the same in any order and grouping
 
 from __future__ import annotations
 
+import pickle
+import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -113,7 +115,9 @@ class Sum(Generic[V]):
     def __init__(self, model: type[V]) -> None:
         self._form: _Form[V] = _form(model)
         self._counts = self._form.zeros
-        self._parts = [make() for make in self._form.parts]
+        self._growing: list[_Part] | None = [make() for make in self._form.parts]
+        self._packed = b""
+        """The parts, if none are growing."""
         self._value: V | None = None
 
     def __eq__(self, other: object) -> bool:
@@ -126,23 +130,40 @@ class Sum(Generic[V]):
         form = self._form
         self._value = None
         self._counts = list(map(add, self._counts, form.counts_of(value)))
-        for part, found in zip(self._parts, form.parts_of(value), strict=True):
+        if self._growing is None:
+            self._growing, self._packed = self._parts(), b""
+        for part, found in zip(self._growing, form.parts_of(value), strict=True):
             part.add(found)
 
     def merge(self, other: Sum[V], *, across_stages: bool = False) -> None:
         """Adds another sum; one of another stage without what adds up in a stage only."""
         self._value = None
         self._counts = list(map(add, self._counts, other._counts))
-        for part, found in zip(self._parts, other._parts, strict=True):
+        self._growing, self._packed = self._parts(), b""
+        for part, found in zip(self._growing, other._parts(), strict=True):
             if not across_stages or not isinstance(part, _InStage):
                 part.merge(found)
+
+    def pack(self) -> None:
+        """Makes the sum small, to about a tenth, until it grows again."""
+        self._packed = zlib.compress(pickle.dumps(self._parts()), 1)
+        self._growing = self._value = None
 
     def value(self) -> V:
         """Returns the sum so far."""
         if self._value is None:
-            parts = (part.value() for part in self._parts)
-            self._value = self._form.made(iter(self._counts), parts)
+            parts = (part.value() for part in self._parts())
+            value = self._form.made(iter(self._counts), parts)
+            if self._growing is None:
+                return value
+            self._value = value
         return self._value
+
+    def _parts(self) -> list[_Part]:
+        if self._growing is not None:
+            return self._growing
+        parts: list[_Part] = pickle.loads(zlib.decompress(self._packed))
+        return parts
 
 
 def total(model: type[V], values: Iterable[V]) -> V:
@@ -189,6 +210,13 @@ class RunSum:
         _grown(stage.agents, snapshot.agent, AgentPart).add(AgentPart.of(snapshot))
         if snapshot.stalls:
             self._add_stalls(snapshot.stalls)
+
+    def close(self, stage: int) -> None:
+        """Makes the sums of a stage small that is over. Late intervals still count."""
+        found = self._stages.get(stage, _StageSum())
+        for sums in (found.populations, found.flows, found.agents):
+            for each in sums.values():
+                each.pack()
 
     @property
     def stages(self) -> tuple[int | None, ...]:
@@ -311,23 +339,22 @@ class _ByKey:
 
 
 class _InStage:
-    """Counts by key, as pairs in the order of keys."""
+    """Counts by key within a stage, as pairs in the order of keys."""
 
     def __init__(self) -> None:
-        self.counts = Counter[int]()
+        self.counts = _ByKey()
 
-    def add(self, found: tuple[Pair, ...]) -> None:
-        if found:
-            self.counts.update(dict(found))
+    def add(self, found: tuple[tuple[int, int], ...]) -> None:
+        self.counts.add(dict(found))
 
     def merge(self, other: _InStage) -> None:
-        self.counts.update(other.counts)
+        self.counts.merge(other.counts)
 
-    def value(self) -> tuple[Pair, ...]:
-        return tuple(sorted(self.counts.items()))
+    def value(self) -> tuple[tuple[int, int], ...]:
+        return tuple(sorted(self.counts.value().items()))
 
 
-class _Last:
+class _Number:
     """One number; `chosen` makes one of two. None is no number."""
 
     def __init__(self, chosen: Callable[[int, int], int], value: int | None) -> None:
@@ -338,7 +365,7 @@ class _Last:
         if found is not None:
             self._value = found if self._value is None else self._chosen(self._value, found)
 
-    def merge(self, other: _Last) -> None:
+    def merge(self, other: _Number) -> None:
         self.add(other._value)
 
     def value(self) -> int | None:
@@ -400,9 +427,9 @@ def _part(info: FieldInfo) -> Callable[[], _Part] | None:
     """Returns what makes the sum of a field, None if the field is a plain count or has no rule."""
     kind, rules = info.annotation, info.metadata
     if Rule.LARGEST in rules:
-        return lambda: _Last(max, 0)
+        return lambda: _Number(max, 0)
     if Rule.COUNT in rules and kind is not int:
-        return lambda: _Last(add, None)
+        return lambda: _Number(add, None)
     if Rule.IN_STAGE in rules:
         return _InStage
     if kind is Histogram:

@@ -102,6 +102,8 @@ class Recorder:
 
     def enter(self, stage: int, at_ns: int) -> None:
         """Records the start of a stage."""
+        # Agents that are late still count for the stage before.
+        self.sums.close(stage - 2)
         entered = StageEntered(at_s=self.run_log.at_s(at_ns), stage=stage)
         self._store.append_event(entered.model_dump_json())
 

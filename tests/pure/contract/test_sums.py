@@ -227,3 +227,23 @@ def test_clients_by_deliveries_add_up_within_a_stage() -> None:
     assert run().population([1], [0]).clients_by_deliveries == ((4, 4),)
     assert run().population([1], [0, 1]).clients_by_deliveries == ()
     assert run().population([1]).clients_by_deliveries == ()
+
+
+def test_a_closed_stage_is_read_and_grows_as_before() -> None:
+    late = made.snapshot(
+        made.population(sent_total=7, acks=Histogram.of([9, -9])),
+        made.population(outcomes={Reason.BAD_SOURCE: 2}),
+        from_ns=0,
+        stage=1,
+        flows=(made.flow(1, 0, Histogram.of([5]), received_total=5),),
+    )
+    sums, closed = run(), run()
+    closed.close(1)
+    closed.close(8)
+    assert closed == sums
+    for each in (sums, closed):
+        each.take(late)
+    assert closed == sums
+    closed.close(1)
+    assert closed.population([0, 1]) == sums.population([0, 1])
+    assert closed.flows([1])[1, 0].latency_intended == Histogram.of([5])

@@ -235,7 +235,11 @@ def test_json_lines_are_the_samples_of_the_run(exported: Exported) -> None:
         for metric, value in line["fields"].items()
     )
     tracks = tracks_of(exported.run.directory)
-    stored = sorted((*key, value) for key, track in tracks.items() for value in track.values)
+    stored = sorted(
+        (source.name, metric, value)
+        for (source, metric), track in tracks.items()
+        for value in track.values
+    )
     assert exported_values == stored
     begun = [line["fields"]["text"] for line in lines if line.get("event") == "stage begins"]
     assert begun == ["connect", "publish", "hold"]

@@ -77,6 +77,7 @@ GOLDEN := cli experiment host play report result same scenario
 golden: .venv/ready-dev ## Write the golden files of messages and pages again; read the difference
 	UPDATE_GOLDEN=1 $(BIN)/pytest --quiet $(addprefix tests/pure/,$(GOLDEN))
 
+.PHONY: same
 same: .venv/ready-dev ## Render ten recorded runs; all that users see has to be as it was
 	$(BIN)/pytest --quiet --numprocesses=2 tests/pure/same
 

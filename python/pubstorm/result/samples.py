@@ -110,10 +110,17 @@ def read_samples(run_directory: Path) -> Tracks:
     read."""
     tracks: Tracks = {}
     sources = read_sources(run_directory)
+    known: dict[tuple[str, str, str], Track] = {}
     with (run_directory / SAMPLES_FILE).open(encoding="utf-8", newline="") as stream:
-        for each in samples_in(stream, sources):
-            track = tracks.setdefault((each.source, each.metric), Track())
-            track.add(each.at_s, each.value, held=each.held)
+        for row in _rows(stream):
+            with suppress(ValueError):
+                at_s, kind, name, metric, value, held = row
+                reading = float(at_s), float(value)
+                track = known.get((kind, name, metric))
+                if track is None:
+                    source = _source(kind, name, sources)
+                    track = known[kind, name, metric] = tracks[source, metric] = Track()
+                track.add(*reading, held=held == HELD)
     return tracks
 
 
@@ -131,22 +138,30 @@ def read_sources(run_directory: Path) -> Sources:
 def samples_in(lines: Iterable[str], sources: Sources) -> Iterator[Sample]:
     """Yields the samples of stored lines; the header and broken lines are left out. A source that
     is not among the known ones has no group, and is added to them."""
+    for row in _rows(lines):
+        with suppress(ValueError):
+            at_s, kind, name, metric, value, held = row
+            reading = float(at_s), float(value)
+            yield Sample(_source(kind, name, sources), metric, *reading, held == HELD)
+
+
+def _rows(lines: Iterable[str]) -> Iterator[list[str]]:
     rows = csv.reader(lines)
     while True:
         try:
-            row = next(rows)
+            yield next(rows)
         except StopIteration:
             return
         except csv.Error:
             continue
-        try:
-            at_s, kind, name, metric, value, held = row
-            source = sources.get((kind, name))
-            if source is None:
-                source = sources[kind, name] = Source.single(_KIND.validate_python(kind), name)
-            yield Sample(source, metric, float(at_s), float(value), held == HELD)
-        except ValueError:
-            continue
+
+
+def _source(kind: str, name: str, sources: Sources) -> Source:
+    """Returns a source by its kind and name. Raises ValueError if there is no such kind."""
+    source = sources.get((kind, name))
+    if source is None:
+        source = sources[kind, name] = Source.single(_KIND.validate_python(kind), name)
+    return source
 
 
 def csv_lines(samples: Iterable[Sample]) -> Iterator[str]:

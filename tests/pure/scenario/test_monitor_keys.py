@@ -43,6 +43,16 @@ def chosen(asked: Scenario, targets: list[Target], *brokers: BrokerResult) -> li
     return [(type(monitor).__name__, monitor.source.name) for monitor in found]
 
 
+def test_a_source_with_the_name_of_a_target_is_the_broker_there() -> None:
+    sources = {name: {"process": {"pid": 1}} for name in ("broker-0", "box-1")}
+    asked = scenario(monitors={"host": False, "brokers": False, "sources": sources})
+    there = Target(host="192.0.2.1", port=1883)
+    compiled = compiled_for(asked, [there])
+    found = monitors_for(asked, compiled, watched_brokers((), [there], int))
+    groups = [(each.source.kind, each.source.group) for each in found]
+    assert groups == [("broker", "broker"), ("process", "box-1")]
+
+
 def compiled_for(asked: Scenario, targets: list[Target]) -> Plan:
     return compile_plan(asked, targets, run_tag=1)
 

@@ -64,7 +64,7 @@ def test_frames_over_time_have_a_row_for_each_second_and_source(run: pubstorm.Re
     read = load_tracks(run.path)[0][made.source("backend"), "latency_p99_us"]
     assert [*backend.latency_p99_us] == [*read.values]
     samples = run.frame()
-    assert [*samples.columns] == ["at_s", "source", "metric", "value", "held"]
+    assert [*samples.columns] == ["at_s", "kind", "source", "metric", "value", "held"]
     lines = (run.path / "samples.csv").read_text().splitlines()
     assert len(samples) == len(lines) - 1
 

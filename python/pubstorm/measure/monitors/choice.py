@@ -218,8 +218,11 @@ def monitors_for(scenario: Scenario, plan: Plan, watched: Watchable) -> Iterator
         for group in watched.groups:
             parts = (GroupPart(processes or here, pids) for processes, pids in group.parts)
             yield GroupMonitor(group.source, tuple(parts))
+    brokers = (Source.member("broker", "broker", n) for n in range(len(scenario.target)))
+    targets = {broker.name: broker for broker in brokers}
     for name, wanted in scenario.monitors.sources.items():
-        source = Source.single(_kind_of(wanted), name)
+        # A source can have the name of a target, which it watches then.
+        source = targets.get(name) or Source.single(_kind_of(wanted), name)
         if wanted.process is not None:
             yield ProcessMonitor(source, wanted.process, here)
         if wanted.prometheus is not None:

@@ -358,12 +358,11 @@ class Observer:
     def wait(self, totals: dict[str, int]) -> None:
         """Waits until as many messages have come, by the first level of their topics."""
 
-        def are_there() -> bool:
-            counts = Counter(message.topic.split("/")[0] for message in self.messages)
-            return all(counts[level] >= total for level, total in totals.items())
+        def left() -> Counter[str]:
+            return Counter(totals) - Counter(each.topic.split("/")[0] for each in self.messages)
 
         with self.news:
-            assert self.news.wait_for(are_there, DONE_TIMEOUT_S), totals
+            assert self.news.wait_for(lambda: not left(), DONE_TIMEOUT_S), left()
 
     def on_message(self, message: paho.MQTTMessage) -> None:
         if message.topic.startswith("device/") and not self.at("device"):

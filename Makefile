@@ -29,7 +29,7 @@ PYTHON_LANE = test-tools .venv/ready-dev $(if $(CHECKS),lint-format lint-python)
 	+test-programs test-pure-python test-system $(if $(WORLD),test-world-changes) test-budget
 
 .PHONY: help build demo test test-pure test-pure-python test-rust test-programs test-system \
-	test-world test-world-changes test-budget test-tools steady golden simulate lint lint-rust \
+	test-world test-world-changes test-budget test-tools steady golden same simulate lint lint-rust \
 	lint-fuzz lint-format lint-python format house bench scale docs docs-site pictures requirements \
 	wheel clean programs demo-programs
 

@@ -9,7 +9,7 @@ import inspect
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from inspect import getdoc
 from pathlib import Path
@@ -26,6 +26,11 @@ from pubstorm.contract.commands import BeatAnswer, Bye, Command, Failure, Hello,
 from pubstorm.contract.offered_load import OfferedLoad
 from pubstorm.contract.plan import Plan
 from pubstorm.contract.snapshot import Snapshot
+from pubstorm.metrics.metric import LATENCY_STATISTICS, READING_STATISTICS, Metric
+from pubstorm.metrics.monitors import OF_AGENTS, OF_BRIDGES, OF_HOSTS, OF_PROCESSES, OF_REDIS
+from pubstorm.metrics.populations import POPULATIONS
+from pubstorm.metrics.run import BACK_STATISTICS, OF_FAULTS, OF_PHASES, OF_RUN
+from pubstorm.metrics.thresholds import OPERATORS, VALUES
 from pubstorm.quantities import KINDS
 from pubstorm.report.conclusion import Conclusion
 from pubstorm.result import (
@@ -38,26 +43,6 @@ from pubstorm.result import (
     Statistics,
 )
 from pubstorm.result.comparison import Comparison
-from pubstorm.result.figures.metric import LATENCY_STATISTICS, MONITOR_STATISTICS
-from pubstorm.result.figures.of_faults import BACK_STATISTICS, FAULT_METRICS
-from pubstorm.result.figures.of_monitors import (
-    AGENT_METRICS,
-    BRIDGE_METRICS,
-    HOST_METRICS,
-    PROCESS_METRICS,
-    REDIS_METRICS,
-)
-from pubstorm.result.figures.of_phases import PHASE_METRICS
-from pubstorm.result.figures.of_populations import (
-    BYTE_RATES,
-    COUNTERS,
-    POPULATION_METRICS,
-    QUOTIENTS,
-    RATES,
-    STATES,
-)
-from pubstorm.result.figures.of_run import RUN_METRICS
-from pubstorm.result.figures.thresholds import OPERATORS, VALUES
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.base import Part, default_of
 from pubstorm.scenario.shape import shape_of
@@ -202,25 +187,24 @@ def _expression_parts() -> Iterator[tuple[str, str]]:
 def _population_metrics() -> Iterator[str]:
     described = {**descriptions(PopulationResult), **descriptions(Rates)}
 
-    def rows(names: Iterable[str]) -> Iterator[tuple[str, ...]]:
-        for name in names:
-            metric = POPULATION_METRICS[name]
-            of_property = getattr(PopulationResult, metric.path[-1], None)
-            text = described.get(metric.path[-1]) or getdoc(of_property)
-            meaning = _prose(metric.divisor.meaning if metric.divisor else text)
-            yield f"`{name}`", meaning, ", ".join(sorted(metric.spans, reverse=True))
+    def row(metric: Metric) -> tuple[str, ...]:
+        field = metric.path[-1]
+        text = metric.words or described.get(field) or getdoc(getattr(PopulationResult, field))
+        return f"`{metric.name}`", _prose(text), ", ".join(sorted(metric.spans, reverse=True))
+
+    single = [metric for metric in POPULATIONS if metric.at and not metric.statistics]
 
     yield "## Counts of populations"
     yield ""
     yield "Each can be written with `_total` too."
     yield ""
-    yield from _table(("metric", "meaning", "spans"), rows(COUNTERS))
+    counts = (row(metric) for metric in single if metric.kind == "counter")
+    yield from _table(("metric", "meaning", "spans"), counts)
     yield ""
     yield "## States and rates of populations"
     yield ""
-    yield from _table(
-        ("metric", "meaning", "spans"), rows((*STATES, *RATES, *BYTE_RATES, *QUOTIENTS))
-    )
+    others = (row(metric) for metric in single if metric.kind != "counter")
+    yield from _table(("metric", "meaning", "spans"), others)
     yield ""
     yield "## Times of populations"
     yield ""
@@ -253,8 +237,8 @@ def _run_metrics() -> Iterator[str]:
     yield "populations together, such as the peak dispatch rate, is `received_per_s.max`."
     yield ""
     rows = (
-        (f"`{subjects[metric.subject]}{name}{spans[metric.span]}`", metric.meaning)
-        for name, metric in RUN_METRICS.items()
+        (f"`{subjects[metric.subject]}{metric.name}{spans[metric.span]}`", metric.words)
+        for metric in OF_RUN
     )
     yield from _table(("metric", "meaning"), rows)
     yield ""
@@ -267,7 +251,7 @@ def _fault_metrics() -> Iterator[str]:
     yield "of a fault, a change or a publish stage, such as `recovery@kill cloud < 10s`."
     yield "A load that was not carried again before the stage ended fulfils none."
     yield ""
-    rows = ((f"`{name}`", metric.meaning) for name, metric in PHASE_METRICS.items())
+    rows = ((f"`{metric.name}`", metric.words) for metric in OF_PHASES)
     yield from _table(("metric", "meaning"), rows)
     yield ""
     yield "## Metrics of faults"
@@ -279,10 +263,10 @@ def _fault_metrics() -> Iterator[str]:
     yield ""
     rows = (
         (
-            " ".join(f"`{name}.{s}`" for s in metric.statistics) or f"`{name}`",
-            metric.meaning,
+            " ".join(f"`{metric.name}.{s}`" for s in metric.statistics) or f"`{metric.name}`",
+            metric.words,
         )
-        for name, metric in FAULT_METRICS.items()
+        for metric in OF_FAULTS
     )
     yield from _table(("metric", "meaning"), rows)
     yield ""
@@ -298,21 +282,21 @@ def _monitor_metrics() -> Iterator[str]:
         (
             "A broker, more than 8 brokers of one name together (`boxes`), a publisher (`feed`, or "
             "`feed-0` where there are several), or a process of `monitors.sources`",
-            PROCESS_METRICS,
+            OF_PROCESSES,
         ),
         (
             "A service of kind redis, beside those of its process, or a Redis of "
             "`monitors.sources`",
-            REDIS_METRICS,
+            OF_REDIS,
         ),
-        ("The bridges of a name", BRIDGE_METRICS),
-        ("`host`", HOST_METRICS),
-        ("`agent`", AGENT_METRICS),
+        ("The bridges of a name", OF_BRIDGES),
+        ("`host`", OF_HOSTS),
+        ("`agent`", OF_AGENTS),
     ):
         yield ""
         yield f"{title}:"
         yield ""
-        yield from _table(("metric", "meaning"), ((f"`{m}`", text) for m, text in metrics.items()))
+        yield from _table(("metric", "meaning"), ((f"`{m.name}`", m.words) for m in metrics))
     yield ""
     yield "A publisher has the metrics of its population first, then these, and `lateness`: how"
     yield "late it gave messages to its socket, with the statistics of times, such as"
@@ -328,7 +312,7 @@ def _monitor_metrics() -> Iterator[str]:
     }
     yield from _table(
         ("statistic", "meaning"),
-        ((f"`.{s}`", meanings.get(s) or _described(Statistics, s)) for s in MONITOR_STATISTICS),
+        ((f"`.{s}`", meanings.get(s) or _described(Statistics, s)) for s in READING_STATISTICS),
     )
 
 

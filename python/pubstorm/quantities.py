@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from math import floor
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
@@ -18,6 +18,8 @@ from pydantic_core import CoreSchema, core_schema
 from pubstorm.errors import without_credentials
 
 Number = int | float
+Unit = Literal["", "share", "bytes", "per_s", "bytes_per_s", "us", "s"]
+"""Unit of a figure or of a sample; shares are from 0 to 1."""
 MILLISECOND_NS, SECOND_NS = 10**6, 10**9
 THIN_SPACE = "\u202f"
 NOTHING = "–"

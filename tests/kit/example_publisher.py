@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
 from pubstorm.contract.source import Sample, Source
+from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.result import Latency, Measured, Rates, Result, Sampler, ValidityLimits
-from pubstorm.result.figures.thresholds import parse_threshold
 from pubstorm.result.samples import HEADER, csv_lines
 from pubstorm.result.verdict import evaluate_run
 from tests.kit import made

@@ -20,6 +20,7 @@ from pubstorm.exports import Run, otlp
 from pubstorm.exports.families import encoded
 from pubstorm.exports.prometheus import _Figures
 from pubstorm.exports.tally import Family
+from pubstorm.metrics.expressions import parse_expression
 from pubstorm.quantities import UnfitError
 from pubstorm.report.courses import compared, course
 from pubstorm.report.data import PARTS, data_table
@@ -33,7 +34,7 @@ from pubstorm.report.plot import Plot
 from pubstorm.report.stored import RESULT_FILE
 from pubstorm.report.timeline import other_tracks, timeline
 from pubstorm.result import Result
-from pubstorm.result.figures import Missing, evaluate, nothing_behind, parse_expression
+from pubstorm.result.figures import Missing, evaluate, nothing_behind
 from pubstorm.result.samples import SAMPLES_FILE, csv_lines
 from pubstorm.web.watch import Surroundings, Watch
 from tests.kit.recorded import FOLDER, PLACE

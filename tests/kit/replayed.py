@@ -20,6 +20,7 @@ from pubstorm.fleet.assignment import Assignment
 from pubstorm.measure.assemble import Assembly, limits_of
 from pubstorm.measure.recorder import NoStore, Recorder
 from pubstorm.measure.run_log import RunLog
+from pubstorm.metrics.expressions import percentiles_in
 from pubstorm.play.directory import RunDirectory
 from pubstorm.play.display import Live
 from pubstorm.play.info import RunOutput
@@ -29,7 +30,6 @@ from pubstorm.play.salvage import salvage
 from pubstorm.report import load_result
 from pubstorm.report.stored import load_tracks
 from pubstorm.result import Result
-from pubstorm.result.figures.metric import percentiles_in
 from pubstorm.result.samples import Tracks
 from tests.kit.recorded import CONTROLLER_FILE, COUNTED_FILE, FAILURE, MEMORY, Memory
 

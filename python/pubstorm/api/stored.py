@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pubstorm.errors import StoredRunError, UsageError
-from pubstorm.quantities import UnfitError, value_text
+from pubstorm.metrics.expressions import parse_expression
+from pubstorm.metrics.thresholds import parse_threshold
+from pubstorm.quantities import UnfitError, Unit, value_text
 from pubstorm.report.stored import load_stored
 from pubstorm.result import Result as RunResult
 from pubstorm.result import SearchResult, Series, SeriesStep, Status, ThresholdOutcome
 from pubstorm.result.comparison import Comparison
-from pubstorm.result.figures import Found, evaluate, parse_expression
-from pubstorm.result.figures.thresholds import parse_threshold
-from pubstorm.result.samples import Unit
+from pubstorm.result.figures import Found, evaluate
 from pubstorm.result.verdict import evaluate_threshold
 
 if TYPE_CHECKING:

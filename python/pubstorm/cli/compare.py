@@ -14,11 +14,11 @@ from pubstorm.errors import UsageError
 from pubstorm.experiment.comparison import Question, compare_stored, play_comparison
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.host.signals import INTERRUPTED
+from pubstorm.metrics.expressions import parse_expression
 from pubstorm.output import never_waiting
 from pubstorm.quantities import UnfitError
 from pubstorm.report import COMPARISON_FILE, SCENARIO_FILE
 from pubstorm.result.comparison import Comparison, parse_condition
-from pubstorm.result.figures import parse_expression
 
 MANY = ("--baseline", "--candidate")
 """Options that take every word up to the next option."""

@@ -9,10 +9,10 @@ import click
 from pubstorm.cli.console import data_code, standard_output
 from pubstorm.errors import StoredRunError, UsageError
 from pubstorm.experiment.history import stored_history
+from pubstorm.metrics.expressions import parse_expression
 from pubstorm.output import say
 from pubstorm.play.directory import RunDirectory
 from pubstorm.quantities import UnfitError
-from pubstorm.result.figures import parse_expression
 
 
 @click.command()

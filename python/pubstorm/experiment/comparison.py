@@ -20,6 +20,7 @@ from pubstorm.experiment.outlook import run_s
 from pubstorm.host.binaries import engine_path
 from pubstorm.host.children import run_loop
 from pubstorm.host.signals import INTERRUPTED
+from pubstorm.metrics.expressions import Expression
 from pubstorm.output import warn
 from pubstorm.play.directory import RunDirectory, new_path
 from pubstorm.play.display import Live
@@ -43,7 +44,7 @@ from pubstorm.result.comparison import (
     default_figures,
     unfit,
 )
-from pubstorm.result.figures import Expression, Found, evaluate
+from pubstorm.result.figures import Found, evaluate
 from pubstorm.scenario import Scenario, parse_scenario
 
 FOLDER = "runs"

@@ -12,6 +12,8 @@ from typing import TypeGuard
 
 from pubstorm.errors import StoredRunError, UsageError
 from pubstorm.experiment.comparison import scenarios_unlike
+from pubstorm.metrics.expressions import Expression
+from pubstorm.quantities import Unit
 from pubstorm.report import (
     COMPARISON_FILE,
     RESULT_FILE,
@@ -23,9 +25,8 @@ from pubstorm.report import (
 )
 from pubstorm.result import Environment
 from pubstorm.result.comparison import unfit, unlike
-from pubstorm.result.figures import Expression, Found, Missing, evaluate
+from pubstorm.result.figures import Found, Missing, evaluate
 from pubstorm.result.history import Change, History, HistorySeries, Point, history
-from pubstorm.result.samples import Unit
 
 EXPERIMENTS = {SERIES_FILE: "a series", SEARCH_FILE: "a search", COMPARISON_FILE: "a comparison"}
 

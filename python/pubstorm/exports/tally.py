@@ -6,79 +6,34 @@ from __future__ import annotations
 import math
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from pubstorm.contract.histogram import Histogram, bucket_upper_ns
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.contract.source import OF_LOAD
 from pubstorm.contract.sums import RunSum
 from pubstorm.exports import FaultState, Item, Run, Samples
+from pubstorm.metrics.intervals import EXPORTED, Part, Reported
+from pubstorm.metrics.metric import Kind
 
-Kind = Literal["counter", "gauge", "histogram"]
 Labels = tuple[tuple[str, str], ...]
 Series = tuple[str, Labels, float | Histogram]
 """Name of a metric, labels, and the present value."""
 
-OF_POPULATION = {
-    "connect_attempts_total": "TCP connections begun",
-    "connected_total": "Connections that the broker accepted",
-    "connect_failed_total": "Connection attempts that failed",
-    "disconnected_total": "Connections that the client did not end",
-    "subscribed_total": "Filters that the broker granted",
-    "unsubscribed_total": "Filters that the broker removed",
-    "sent_total": "Messages sent",
-    "acked_total": "Messages that the broker acknowledged",
-    "rejected_total": "Messages that the broker refused",
-    "resent_total": "Messages sent again after a reconnect",
-    "abandoned_total": "Messages given up without acknowledgement",
-    "skipped_total": "Messages that were scheduled and not sent",
-    "stalled_total": "Times that a subscriber stalled",
-    "bytes_sent_total": "Bytes written to sockets",
-    "bytes_received_total": "Bytes read from sockets",
-}
-OF_FLOW = {
-    "expected_total": "Expected deliveries",
-    "received_total": "Deliveries received",
-    "duplicate_total": "Deliveries of a message that the receiver already had",
-    "reordered_total": "Deliveries after a later message of the same stream",
-    "stale_total": "Deliveries too late to recognise duplicates",
-    "expired_received_total": "Deliveries of messages that had expired",
-}
-GAUGES = {
-    "pubstorm_clients_connected": ("connected", "Clients that the broker has accepted"),
-    "pubstorm_clients_ready": ("ready", "Clients that are connected and subscribed"),
-    "pubstorm_clients_offline": ("offline", "Clients between two session lifetimes"),
-    "pubstorm_clients_stalled": ("stalled", "Subscribers that miss messages and receive none"),
-    "pubstorm_messages_in_flight": ("in_flight", "Messages sent and not acknowledged"),
-    "pubstorm_messages_backlog": ("backlog", "Messages scheduled and not yet sent"),
-}
-"""Field of the gauges of a population, and its description, by metric."""
-HISTOGRAMS = {
-    "connect_time": "From the start of TCP to the broker's acceptance",
-    "subscribe_time": "From SUBSCRIBE to SUBACK, of clients that had unsubscribed",
-    "unsubscribe_time": "From UNSUBSCRIBE to UNSUBACK",
-    "ack_latency": "From the scheduled instant to the acknowledgement",
-    "latency": "From the scheduled instant to the delivery",
-    "round_trip": "From the scheduled instant of a request to its answer",
-}
-OTHERS: dict[str, tuple[Kind, str]] = {
-    "pubstorm_messages_missing": ("gauge", "Messages passed over in streams and not received yet"),
-    "pubstorm_messages_expired": (
-        "gauge",
-        "Messages for offline clients that may expire, and have not arrived",
-    ),
+OWN: Mapping[str, tuple[Kind, str]] = {
     "pubstorm_problems_total": ("counter", "Outcomes that were not hoped for, by reason"),
     "pubstorm_stage_active": ("gauge", "1 for the stage that is played"),
     "pubstorm_fault_active": ("gauge", "1 while a fault is active, 0 after its repair"),
     "pubstorm_events_total": ("counter", "Events of the run, by kind"),
-    "pubstorm_agent_cpu_seconds_total": ("counter", "CPU time of an agent"),
-    "pubstorm_agent_busy_seconds_total": ("counter", "Time in which an agent's loop was at work"),
-    "pubstorm_agent_resident_memory_bytes": ("gauge", "Resident memory of an agent"),
-    "pubstorm_agent_lateness_seconds": ("histogram", "Lateness of messages that the agent caused"),
     "pubstorm_monitor": ("gauge", "Last sample of a monitor, in the unit of samples.csv"),
 }
+"""Figures of exports that are no metrics of the registry."""
+METRICS: Mapping[str, tuple[Kind, str]] = {
+    **{each.name: (each.kind, each.metric.export) for each in EXPORTED},
+    **OWN,
+}
+"""Kind and description of each metric."""
 BOUNDS_S = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
@@ -86,22 +41,6 @@ BOUNDS_S = (
 """Upper ends of classic buckets, in seconds."""
 AWAY = 3
 """Intervals without a snapshot after which an agent has no clients any more."""
-
-
-def _name(field: str) -> str:
-    """Returns the name of a counter; the unit stands before `_total`."""
-    if field.startswith("bytes_"):
-        field = f"{field.removeprefix('bytes_').removesuffix('_total')}_bytes_total"
-    return f"pubstorm_{field}"
-
-
-METRICS: dict[str, tuple[Kind, str]] = {
-    **{_name(field): ("counter", text) for field, text in (OF_POPULATION | OF_FLOW).items()},
-    **{name: ("gauge", text) for name, (_, text) in GAUGES.items()},
-    **{f"pubstorm_{name}_seconds": ("histogram", text) for name, text in HISTOGRAMS.items()},
-    **OTHERS,
-}
-"""Kind and description of each metric."""
 
 
 @dataclass(frozen=True)
@@ -178,15 +117,18 @@ class Tally:
                     yield name, labels, value
         for agent in self._sums.agents:
             of_agent, part = (("run", run.name), ("agent", str(agent))), self._sums.agent([agent])
-            yield "pubstorm_agent_cpu_seconds_total", of_agent, part.cpu_ns / 1e9
-            yield "pubstorm_agent_busy_seconds_total", of_agent, part.busy_ns / 1e9
-            if part.lateness.count or part.lateness.negative_total:
-                yield "pubstorm_agent_lateness_seconds", of_agent, part.lateness.from_zero()
+            for each in _of("agent"):
+                value = each.read(part)
+                if not isinstance(value, Histogram):
+                    yield each.name, of_agent, value / 1e9
+                elif value.count or value.negative_total:
+                    yield each.name, of_agent, value.from_zero()
         present = self._present(run)
-        for name, (field, _) in GAUGES.items():
+        for state in _of("state"):
             for place, _ in enumerate(run.plan.populations if present else ()):
-                state = sum(getattr(each.populations[place].gauges, field) for each in present)
-                yield name, _of_population(run, place), float(state)
+                found = (state.read(each.populations[place].gauges) for each in present)
+                count = sum(each for each in found if isinstance(each, int))
+                yield state.name, _of_population(run, place), float(count)
         if self._stage is not None:
             of_run = (("run", run.name), ("stage", run.plan.stages[self._stage].name))
             yield "pubstorm_stage_active", of_run, 1.0
@@ -196,23 +138,15 @@ class Tally:
         for place, _ in enumerate(run.plan.populations):
             population = self._sums.population([place], [stage])
             labels = _of_population(run, place) + of_stage
-            for field in OF_POPULATION:
-                yield _name(field), labels, getattr(population.counters, field)
+            for each in _of("population"):
+                yield each.name, labels, each.read(population)
             for reason, count in population.outcomes.items():
                 yield "pubstorm_problems_total", (*labels, ("reason", str(reason))), count
-            yield "pubstorm_connect_time_seconds", labels, population.connect_time
-            yield "pubstorm_subscribe_time_seconds", labels, population.subscribe_time
-            yield "pubstorm_unsubscribe_time_seconds", labels, population.unsubscribe_time
-            yield "pubstorm_ack_latency_seconds", labels, population.ack_intended
-            yield "pubstorm_round_trip_seconds", labels, population.round_trip
         for flow in self._sums.flows([stage]).values():
             publisher = run.plan.populations[flow.source].name
             to = _of_population(run, flow.to, flow.source) + of_stage + (("publisher", publisher),)
-            for field in OF_FLOW:
-                yield _name(field), to, getattr(flow.counters, field)
-            yield "pubstorm_messages_missing", to, flow.counters.missing_total
-            yield "pubstorm_messages_expired", to, flow.counters.expired_total
-            yield "pubstorm_latency_seconds", to, flow.latency_intended
+            for each in _of("flow"):
+                yield each.name, to, each.read(flow)
 
     def _present(self, run: Run) -> list[Snapshot]:
         newest_ns = max((each.to_ns for each in self._latest.values()), default=0)
@@ -226,7 +160,10 @@ class Tally:
             self._stage = max(stage, self._stage or 0)
         self._sums.take(snapshot)
         agent = (("run", run.name), ("agent", str(snapshot.agent)))
-        self._values["pubstorm_agent_resident_memory_bytes"][agent] = snapshot.engine.rss_bytes
+        for each in _of("engine"):
+            value = each.read(snapshot.engine)
+            if isinstance(value, int):
+                self._values[each.name][agent] = value
 
     def _samples(self, run: Run, item: Samples) -> None:
         for each in item.samples:
@@ -234,6 +171,11 @@ class Tally:
                 continue
             labels = (("run", run.name), ("source", each.source.name), ("metric", each.metric))
             self._values["pubstorm_monitor"][labels] = each.value
+
+
+def _of(part: Part) -> Iterator[Reported]:
+    """Yields the metrics of a part of an interval."""
+    return (each for each in EXPORTED if each.part == part)
 
 
 def _of_population(run: Run, place: int, publisher: int | None = None) -> Labels:

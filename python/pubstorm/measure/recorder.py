@@ -23,10 +23,10 @@ from pubstorm.measure.run_log import (
     StoredFault,
 )
 from pubstorm.measure.series import TimeSeries
-from pubstorm.result.figures.of_populations import RATES
+from pubstorm.metrics.populations import POPULATIONS
 from pubstorm.result.samples import Track, Tracks
 
-SUMMED_UP = frozenset(RATES)
+SUMMED_UP = frozenset(metric.name for metric in POPULATIONS if metric.has_readings)
 """Figures of populations that the result sums up; all are stored."""
 
 

@@ -30,12 +30,12 @@ from pubstorm.measure.run_log import (
     StoredFault,
 )
 from pubstorm.measure.series import TimeSeries
+from pubstorm.metrics.expressions import percentiles_in
 from pubstorm.play.directory import PLAN_FILE, RunDirectory, stored_scenario
 from pubstorm.play.display import Live
 from pubstorm.play.info import RunInfo, RunOutput, RunStart
 from pubstorm.report import SCENARIO_FILE, check_format
 from pubstorm.result import Event
-from pubstorm.result.figures.metric import percentiles_in
 from pubstorm.result.samples import START_FILE, Tracks, read_samples
 from pubstorm.scenario import Scenario, parse_scenario
 

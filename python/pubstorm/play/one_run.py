@@ -33,6 +33,7 @@ from pubstorm.measure.monitors.monitoring import Monitored
 from pubstorm.measure.recorder import Recorder
 from pubstorm.measure.run_log import RunLog
 from pubstorm.measure.series import TimeSeries
+from pubstorm.metrics.expressions import percentiles_in
 from pubstorm.plan import compile_plan, planned_targets, provisional_plan, targets_by_name
 from pubstorm.plan.faults import faulty_bridges, planned_faults
 from pubstorm.play.asked_faults import Breakable
@@ -50,7 +51,6 @@ from pubstorm.play.stage_check import Check
 from pubstorm.play.stages import Controller, ControllerOptions, RunEvent
 from pubstorm.play.steering import Steering, steered
 from pubstorm.result import Event, Result, StaleState
-from pubstorm.result.figures.metric import percentiles_in
 from pubstorm.result.samples import START_FILE, Tracks
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.secrets import redacted_override

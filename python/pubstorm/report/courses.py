@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pubstorm.contract.source import Source
+from pubstorm.metrics.charts import RUNS, SCALES, UNITS, Chart, lines_of
 from pubstorm.report.plot import (
     HOVER,
     NO_MORE,
@@ -32,91 +33,53 @@ HOW = (
 
 
 @dataclass(frozen=True)
-class Measure:
-    """A figure of a whole run over time."""
-
-    key: str
-    title: str
-    caption: str
-    axis: str
-    unit: str
-    """Unit after a value under the pointer."""
-    metric: str
-    """Track of a population."""
-    joined: Callable[[float, float], float]
-    """Joins the values of two populations at one instant."""
-    scale: float = 1.0
-    log: bool = False
-
-
-MEASURES = (
-    Measure(
-        "compare-received",
-        "Received, by run",
-        "Messages that all clients received in a second.",
-        "messages per second",
-        "/s",
-        "received_per_s",
-        float.__add__,
-    ),
-    Measure(
-        "compare-p99",
-        "Latency p99, by run",
-        "The slowest population at each instant. The scale is logarithmic.",
-        "latency p99 (ms, logarithmic)",
-        " ms",
-        "latency_p99_us",
-        max,
-        scale=1e-3,
-        log=True,
-    ),
-)
-
-
-@dataclass(frozen=True)
 class Course:
-    """The measures of one run over time."""
+    """The charts of one run over time."""
 
     name: str
     duration_s: float = 0.0
     values: Mapping[str, Mapping[float, float]] = field(default_factory=dict)
-    """Values by second, by the key of the measure."""
+    """Values by second, by the key of the chart."""
 
 
 def course(name: str, result: Result, tracks: Tracks) -> Course:
-    """Returns the measures of a run, over all of its populations."""
+    """Returns the lines of a run, over all of its populations."""
     found: dict[str, dict[float, float]] = {}
-    for measure in MEASURES:
+    for chart in RUNS:
+        (drawn,) = lines_of("runs", chart.key)
+        joined = max if drawn.line.joined == "max" else float.__add__
+        scale = SCALES.get(drawn.unit, 1.0)
         values: dict[float, float] = defaultdict(float)
         for population in result.populations:
-            track = tracks.get((Source.single("population", population), measure.metric))
+            track = tracks.get((Source.single("population", population), drawn.sample))
             for at_s, value in zip(track.at_s, track.values, strict=True) if track else ():
-                values[at_s] = measure.joined(values[at_s], float(value))
-        found[measure.key] = {at_s: values[at_s] * measure.scale for at_s in sorted(values)}
+                values[at_s] = joined(values[at_s], float(value))
+        found[chart.key] = {at_s: values[at_s] * scale for at_s in sorted(values)}
     return Course(name, result.duration_s, found)
 
 
 def compared(courses: Sequence[Course]) -> Iterator[Plot]:
-    """Yields a plot for each measure that two runs have."""
-    for measure in MEASURES:
-        lines = [each for each in courses if any(each.values.get(measure.key, {}).values())]
+    """Yields a plot for each chart that two runs have."""
+    for chart in RUNS:
+        lines = [each for each in courses if any(each.values.get(chart.key, {}).values())]
         if len(lines) < 2:
             continue
         shown = lines[:LINES_MAX]
         longest_s = max(each.duration_s for each in shown)
-        caption = measure.caption
+        caption = chart.caption
         if len(shown) < len(lines):
             caption += f" Shown are {len(shown)} of {len(lines)} runs."
         traces = [
-            _trace(each, measure, look)
+            _trace(each, chart, look)
             for each, look in zip(shown, looks((n, n // 6) for n in range(len(shown))), strict=True)
         ]
-        drawn = figure(traces, time_axis(longest_s), value_axis(measure.axis, log=measure.log))
-        yield Plot(measure.key, measure.title, caption, drawn, linked=True)
+        drawn = figure(traces, time_axis(longest_s), value_axis(chart.axis, log=chart.log))
+        yield Plot(chart.key, chart.title, caption, drawn, linked=True)
 
 
-def _trace(line: Course, measure: Measure, look: tuple[str, str]) -> dict[str, object]:
-    values = line.values[measure.key]
+def _trace(line: Course, chart: Chart, look: tuple[str, str]) -> dict[str, object]:
+    (drawn,) = lines_of("runs", chart.key)
+    values = line.values[chart.key]
     instants, levels = list(values), list(values.values())
     places = thinned(levels)
     hue, dash = look
@@ -125,7 +88,7 @@ def _trace(line: Course, measure: Measure, look: tuple[str, str]) -> dict[str, o
         "mode": "lines",
         "name": plotted(line.name),
         "x": [milliseconds(instants[n]) for n in places],
-        "y": [None if measure.log and levels[n] <= 0 else rounded(levels[n]) for n in places],
-        "hovertemplate": f"{HOVER}{measure.unit} at %{{x}}{NO_MORE}",
+        "y": [None if chart.log and levels[n] <= 0 else rounded(levels[n]) for n in places],
+        "hovertemplate": f"{HOVER}{UNITS[drawn.unit]} at %{{x}}{NO_MORE}",
         "line": {"color": hue, "width": 1.5, "dash": dash},
     }

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,7 +19,9 @@ from pydantic import ValidationError
 from pubstorm.contract.histogram import MAX_NS, Histogram, bucket_lower_ns
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
 from pubstorm.contract.sums import RunSum
+from pubstorm.contract.value import Value
 from pubstorm.errors import StoredRunError
+from pubstorm.metrics.intervals import LOGGED
 from pubstorm.result import HistogramPair, Result
 
 SIGNIFICANT_DIGITS = 2
@@ -105,23 +107,17 @@ def _snapshots(path: Path) -> Iterator[Snapshot]:
 
 def _tagged(sums: RunSum, names: Sequence[str]) -> list[tuple[str, Histogram]]:
     """Returns the histograms with counts, each with its tag."""
-    found: list[tuple[str, Histogram]] = []
-    for flow in sums.flows().values():
-        name = _tag(f"{names[flow.source]}->{names[flow.to]}")
-        found += [
-            (f"delivery:{name}:intended", flow.latency_intended),
-            (f"delivery:{name}:actual", flow.latency_actual),
-            (f"will:{name}", flow.will_latency),
-        ]
-    for index, name in enumerate(map(_tag, names)):
-        population = sums.population([index])
-        found += [
-            (f"ack:{name}:intended", population.ack_intended),
-            (f"ack:{name}:actual", population.ack_actual),
-            (f"connect:{name}", population.connect_time),
-            (f"round_trip:{name}", population.round_trip),
-        ]
-    return [(tag, histogram) for tag, histogram in found if histogram.count]
+    flows = ((f"{names[each.source]}->{names[each.to]}", each) for each in sums.flows().values())
+    populations = ((name, sums.population([index])) for index, name in enumerate(names))
+    parts: Mapping[str, Iterable[tuple[str, Value]]] = {"flow": flows, "population": populations}
+    found = (
+        (each.metric.tag.format(_tag(name)), each.read(value))
+        for part, values in parts.items()
+        for name, value in values
+        for each in LOGGED
+        if each.part == part
+    )
+    return [(tag, each) for tag, each in found if isinstance(each, Histogram) and each.count]
 
 
 def _counted(result: Result) -> int:

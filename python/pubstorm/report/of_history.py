@@ -7,12 +7,11 @@ from datetime import UTC, datetime
 from statistics import median
 from typing import Any
 
-from pubstorm.quantities import counted, share_text, value_text
+from pubstorm.quantities import Unit, counted, share_text, value_text
 from pubstorm.report.document import Document, Fact, Plots, Shown, Table, columns, sentence
 from pubstorm.report.plot import GRID, NO_MORE, Plot, colour, figure, plotted, rounded, value_axis
 from pubstorm.result.changes import RUNS_MIN
 from pubstorm.result.history import Change, History, HistorySeries, Point
-from pubstorm.result.samples import Unit
 
 GREY = "#7f8894"
 SCALES: Mapping[Unit, tuple[float, str]] = {

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
 from pubstorm.contract.source import OF_LOAD, Source
+from pubstorm.metrics.charts import SCALES, SIDES, UNITS, Chart, ChartLine, lines_of
 from pubstorm.report.backdrop import bands
 from pubstorm.report.plot import (
     HOVER,
@@ -58,27 +59,32 @@ class Played:
 
 
 @dataclass(frozen=True)
-class Measure:
-    """A figure of a whole run over time."""
+class _Measure:
+    """A chart with its only line."""
 
-    key: str
-    title: str
-    caption: str
-    axis: str
-    unit: str
-    """Unit after a value under the pointer."""
-    metric: str
-    """Metric of the tracks."""
-    sources: Callable[[Result], Iterable[Source]]
-    """Sources of the tracks."""
-    joined: Callable[[Iterable[float]], float]
-    """Joins the values of the sources, and for `max` also those of a slot."""
-    scale: float = 1.0
-    log: bool = False
+    chart: Chart
+    drawn: ChartLine
 
+    @property
+    def sample(self) -> str:
+        """Metric of the tracks."""
+        return self.drawn.sample
 
-def _populations(result: Result) -> list[Source]:
-    return [Source.single("population", name) for name in result.populations]
+    @property
+    def is_largest(self) -> bool:
+        """True if the largest value of the sources and of a slot counts, not their sum."""
+        return self.drawn.line.joined == "max"
+
+    def sources(self, result: Result) -> Iterable[Source]:
+        """Returns the sources of the tracks."""
+        if self.drawn.kind == "watched":
+            return _under_test(result)
+        return (Source.single("population", name) for name in result.populations)
+
+    def joined(self, values: Sequence[float]) -> float:
+        """Joins the values of the sources, in the unit of the chart."""
+        joined = max(values) if self.is_largest else math.fsum(values)
+        return SCALES.get(self.drawn.unit, 1.0) * joined
 
 
 def _under_test(result: Result) -> list[Source]:
@@ -91,69 +97,15 @@ def _under_test(result: Result) -> list[Source]:
     return sorted(found, key=lambda source: source.name)
 
 
-MEASURES = (
-    Measure(
-        "over-received",
-        "Messages received",
-        "Messages that all clients received in a second.",
-        "messages per second",
-        "/s",
-        "received_per_s",
-        _populations,
-        math.fsum,
-    ),
-    Measure(
-        "over-acked",
-        "Messages acknowledged",
-        "Messages of all clients that the broker acknowledged in a second.",
-        "messages per second",
-        "/s",
-        "acked_per_s",
-        _populations,
-        math.fsum,
-    ),
-    Measure(
-        "over-p50",
-        "Latency p50",
-        "The slowest population at each instant. The scale is logarithmic.",
-        "latency p50 (ms, logarithmic)",
-        " ms",
-        "latency_p50_us",
-        _populations,
-        max,
-        scale=1e-3,
-        log=True,
-    ),
-    Measure(
-        "over-p99",
-        "Latency p99",
-        "The slowest population at each instant. The scale is logarithmic.",
-        "latency p99 (ms, logarithmic)",
-        " ms",
-        "latency_p99_us",
-        _populations,
-        max,
-        scale=1e-3,
-        log=True,
-    ),
-    Measure(
-        "over-cpu",
-        "CPU under test",
-        "All monitored brokers and publishers together. 100 % is one core.",
-        "CPU (% of one core)",
-        " %",
-        "cpu",
-        _under_test,
-        math.fsum,
-        scale=100.0,
-    ),
+MEASURES = tuple(
+    _Measure(chart, drawn) for chart in SIDES for drawn in lines_of("sides", chart.key)
 )
 
 
 def needed(tracks: Tracks) -> Tracks:
     """Returns the tracks that the plots show."""
-    metrics = {measure.metric for measure in MEASURES}
-    return {key: track for key, track in tracks.items() if key[1] in metrics}
+    samples = {measure.sample for measure in MEASURES}
+    return {key: track for key, track in tracks.items() if key[1] in samples}
 
 
 @dataclass(frozen=True)
@@ -200,7 +152,7 @@ def _left_out(shared: Sequence[Lane], runs: Sequence[Played]) -> str:
 
 
 def _plot(
-    measure: Measure,
+    measure: _Measure,
     sides: Mapping[str, Sequence[Played]],
     shared: Sequence[Lane],
     left_out: str,
@@ -219,17 +171,18 @@ def _plot(
         if len(side) > 1:
             traces.append(_band(name, parts, measure, look))
         traces.append(_trace(name, parts, measure, look))
-    axis = value_axis(measure.axis, log=measure.log)
+    chart = measure.chart
+    axis = value_axis(chart.axis, log=chart.log)
     time = time_axis(end_s, "time, each stage from its own start")
     behind = bands([(lane.name, lane.start_s, lane.duration_s) for lane in shared], end_s)
     drawn = figure(traces, time, axis, hovermode="x unified", **behind)
-    return Plot(measure.key, measure.title, measure.caption + left_out, drawn, linked=True)
+    return Plot(chart.key, chart.title, chart.caption + left_out, drawn, linked=True)
 
 
-def _tracks(measure: Measure, runs: Sequence[Played]) -> Iterator[Track]:
+def _tracks(measure: _Measure, runs: Sequence[Played]) -> Iterator[Track]:
     for run in runs:
         for source in measure.sources(run.result):
-            if (track := run.tracks.get((source, measure.metric))) is not None:
+            if (track := run.tracks.get((source, measure.sample))) is not None:
                 yield track
 
 
@@ -239,14 +192,14 @@ def _usual_step_s(track: Track) -> float:
 
 
 def _values(
-    measure: Measure, run: Played, shared: Sequence[Lane], slot_s: float
+    measure: _Measure, run: Played, shared: Sequence[Lane], slot_s: float
 ) -> dict[float, float]:
     """Returns the measure of a run by slot. A sum leaves out slots in which a source is
     missing."""
     stages = {stage.name: stage for stage in run.result.stages}
     sources = 0
     slots: dict[float, list[float]] = defaultdict(list)
-    within = max if measure.joined is max else fmean
+    within = max if measure.is_largest else fmean
     for track in _tracks(measure, [run]):
         sources += 1
         own: dict[float, list[float]] = defaultdict(list)
@@ -259,12 +212,8 @@ def _values(
                 own[lane.start_s + min(slot_end_s, lane.duration_s)].append(value)
         for at_s, values in own.items():
             slots[at_s].append(within(values))
-    fewest = 1 if measure.joined is max else sources
-    return {
-        at_s: measure.scale * measure.joined(values)
-        for at_s, values in slots.items()
-        if len(values) >= fewest
-    }
+    fewest = 1 if measure.is_largest else sources
+    return {at_s: measure.joined(values) for at_s, values in slots.items() if len(values) >= fewest}
 
 
 def _line(runs: Sequence[Mapping[float, float]]) -> Line:
@@ -289,12 +238,12 @@ def _parts(line: Line, slot_s: float) -> Iterator[Line]:
         yield part
 
 
-def _shown(value: float, measure: Measure) -> float | None:
-    return None if measure.log and value <= 0 else rounded(value)
+def _shown(value: float, measure: _Measure) -> float | None:
+    return None if measure.chart.log and value <= 0 else rounded(value)
 
 
 def _trace(
-    name: str, parts: Sequence[Line], measure: Measure, look: tuple[str, str]
+    name: str, parts: Sequence[Line], measure: _Measure, look: tuple[str, str]
 ) -> dict[str, Any]:
     """Returns the medians of a side as a line."""
     x: list[int | None] = []
@@ -311,18 +260,18 @@ def _trace(
         "y": y[:-1],
         "connectgaps": False,
         "line": {"color": hue, "width": 2, "dash": dash},
-        "hovertemplate": f"{HOVER}{measure.unit}{NO_MORE}",
+        "hovertemplate": f"{HOVER}{UNITS[measure.drawn.unit]}{NO_MORE}",
     }
 
 
 def _band(
-    name: str, parts: Sequence[Line], measure: Measure, look: tuple[str, str]
+    name: str, parts: Sequence[Line], measure: _Measure, look: tuple[str, str]
 ) -> dict[str, Any]:
     """Returns the ground between the smallest and the largest run of a side."""
     x: list[int | None] = []
     y: list[float | None] = []
     for part in parts:
-        shown = {at_s: each for at_s, each in part.items() if each[0] > 0 or not measure.log}
+        shown = {at_s: each for at_s, each in part.items() if each[0] > 0 or not measure.chart.log}
         there = [*map(milliseconds, shown)]
         x += [*there, *reversed(there), None]
         y += [rounded(high) for _, _, high in shown.values()]

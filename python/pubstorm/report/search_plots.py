@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from pubstorm.quantities import value_text
+from pubstorm.metrics.charts import SCALES, UNITS
+from pubstorm.quantities import Unit, value_text
 from pubstorm.report.plot import (
     GRID,
     HOVER,
@@ -20,9 +21,8 @@ from pubstorm.report.plot import (
     rounded,
     value_axis,
 )
-from pubstorm.report.timeline import AXES, SCALES, UNITS
+from pubstorm.report.timeline import AXES
 from pubstorm.result import Estimate, SearchResult, ThresholdOutcome, Trial
-from pubstorm.result.samples import Unit
 
 CONDITIONS_MAX = 4
 """Thresholds with a plot each."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pubstorm.errors import StoredRunError
+from pubstorm.metrics.charts import SCALES, UNITS
 from pubstorm.report.courses import Course, course
 from pubstorm.report.heat_maps import CAPTION, INVALID, OF_REPEATS, heat_map
 from pubstorm.report.plot import (
@@ -25,7 +26,7 @@ from pubstorm.report.plot import (
 )
 from pubstorm.report.search_plots import search_plots
 from pubstorm.report.stored import SEARCH_FILE, load_result, load_search, load_tracks
-from pubstorm.report.timeline import AXES, SCALES, UNITS, timeline
+from pubstorm.report.timeline import AXES, timeline
 from pubstorm.report.watched import broker_sources
 from pubstorm.result import (
     Estimate,

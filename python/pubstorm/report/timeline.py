@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,11 +11,21 @@ from statistics import median
 from typing import Any
 
 from pubstorm.contract.source import Source
+from pubstorm.metrics.charts import (
+    PAGE,
+    SCALES,
+    UNITS,
+    Chart,
+    SubjectKind,
+    lines_of,
+)
+from pubstorm.metrics.monitors import unit_of
+from pubstorm.quantities import Unit
 from pubstorm.report.backdrop import backdrop
-from pubstorm.report.panels import PANELS, Kind, Panel
 from pubstorm.report.plot import (
     HOVER,
     NO_MORE,
+    Part,
     Plot,
     faint,
     figure,
@@ -30,7 +39,7 @@ from pubstorm.report.plot import (
 )
 from pubstorm.report.publishers import with_each
 from pubstorm.result import Result, receivers_by_qos
-from pubstorm.result.samples import Track, Tracks, Unit, unit_of
+from pubstorm.result.samples import Track, Tracks
 
 LINES_MAX = 24
 """Lines in a plot; of more, those with the largest values are shown."""
@@ -40,8 +49,6 @@ STILL_MAX = 12
 """Names of lines at zero that a caption lists."""
 DOT = 5
 """Size of a point that stands alone, in pixels."""
-SCALES = {"share": 100.0, "bytes": 1e-6, "bytes_per_s": 1e-6, "us": 1e-3}
-"""Factors from the unit of a metric to the one plotted: %, MB, MB/s, ms."""
 AXES = {
     "": "count",
     "share": "%",
@@ -52,16 +59,16 @@ AXES = {
     "s": "s",
 }
 
-
-UNITS = {
-    "share": " %",
-    "bytes": " MB",
-    "per_s": "/s",
-    "bytes_per_s": " MB/s",
-    "us": " ms",
-    "s": " s",
+PARTS: Mapping[SubjectKind, Part] = {
+    "population": "load",
+    "deliveries": "load",
+    "watched": "broker",
+    "group": "broker",
+    "bridge": "broker",
+    "agent": "generator",
+    "host": "generator",
 }
-"""Text under the pointer behind a value."""
+"""Section of the page that has the charts of a kind. Latency has one of its own."""
 DELIVERIES = Source.single("population", "deliveries")
 """Source of the rates by QoS, which no monitor has."""
 GAP = 3.5
@@ -75,12 +82,15 @@ Trace = dict[str, Any]
 @dataclass(frozen=True)
 class _Line:
     source: Source
-    pick: int
+    place: int
+    """Place of its metric in the chart."""
     label: str
     track: Track
     unit: Unit
     gaps: frozenset[int]
     """Places of points after which nothing was read for a while."""
+    is_band: bool = False
+    """True if the area down to the previous line is filled."""
 
     @property
     def is_flat(self) -> bool:
@@ -89,25 +99,26 @@ class _Line:
 
 
 def timeline(result: Result, tracks: Tracks) -> list[Plot]:
-    """Every panel that has a track to show."""
+    """Every chart that has a track to show."""
     tracks = with_qos(result, with_each(result, tracks))
     rhythm, behind = _Rhythm.of(tracks), backdrop(result)
     plots: list[Plot] = []
-    for panel in PANELS:
-        lines = list(_lines(panel, tracks, rhythm))
+    for chart in PAGE:
+        lines = list(_lines(chart, tracks, rhythm))
         if lines:
-            plots.append(_plot(panel, lines, result, behind))
+            part: Part = "latency" if chart.key == "latency" else PARTS[chart.kind]
+            plots.append(_plot(chart, lines, result, behind, part))
     return plots
 
 
 def other_tracks(result: Result, tracks: Tracks) -> list[Plot]:
-    """Returns plots of all monitors that no panel shows, by source and unit."""
+    """Returns plots of all monitors that no chart shows, by source and unit."""
     shown = {
         (source, metric)
-        for panel in PANELS
+        for chart in PAGE
         for source, metric in tracks
-        if panel.kind in _kinds(source)
-        and any(re.fullmatch(pick.pattern, metric) for pick in panel.picks)
+        if chart.kind in _kinds(source)
+        and any(each.shows(metric) for each in lines_of("page", chart.key))
     }
     rhythm = _Rhythm.of(tracks)
     groups: dict[tuple[Source, Unit], list[_Line]] = {}
@@ -122,8 +133,9 @@ def other_tracks(result: Result, tracks: Tracks) -> list[Plot]:
     for (source, unit), lines in groups.items():
         for start in range(0, len(lines), UNIFIED_MAX):
             title = f"{source.name}: {AXES[unit]}" + (f", from {start + 1}" if start else "")
-            panel = Panel(f"other-{len(plots)}", title, "", AXES[unit], _kinds(source)[0], ())
-            plots.append(_plot(panel, lines[start : start + UNIFIED_MAX], result, behind))
+            chart = Chart(f"other-{len(plots)}", title, "", AXES[unit])
+            shown_lines = lines[start : start + UNIFIED_MAX]
+            plots.append(_plot(chart, shown_lines, result, behind, "details"))
     return plots
 
 
@@ -182,8 +194,8 @@ def _steps_s(track: Track) -> list[float]:
     return [later - at for at, later in pairwise(track.at_s)]
 
 
-def _kinds(source: Source) -> tuple[Kind, ...]:
-    """Returns the kinds of panels that show a source."""
+def _kinds(source: Source) -> tuple[SubjectKind, ...]:
+    """Returns the kinds of charts that show a source."""
     if source is DELIVERIES:
         return ("deliveries",)
     match source.kind:
@@ -194,24 +206,24 @@ def _kinds(source: Source) -> tuple[Kind, ...]:
     return ("watched",)
 
 
-def _lines(panel: Panel, tracks: Tracks, rhythm: _Rhythm) -> Iterator[_Line]:
-    """The panel's tracks, source by source in the order of its picks."""
+def _lines(chart: Chart, tracks: Tracks, rhythm: _Rhythm) -> Iterator[_Line]:
+    """The tracks of a chart, source by source in the order of its lines."""
+    drawn = lines_of("page", chart.key)
     found = [
         (source, place, metric)
         for source, metric in tracks
-        if panel.kind in _kinds(source)
-        for place, pick in enumerate(panel.picks)
-        if re.fullmatch(pick.pattern, metric)
+        if chart.kind in _kinds(source)
+        for place, each in enumerate(drawn)
+        if each.shows(metric)
     ]
     order = {source: number for number, source in enumerate(dict.fromkeys(s for s, _, _ in found))}
     for source, place, metric in sorted(found, key=lambda each: (order[each[0]], each[1])):
-        pick, track = panel.picks[place], tracks[source, metric]
-        unit = pick.unit or unit_of(metric)
-        shown = _scaled(_growth(track) if pick.counter else track, unit)
+        line, unit, track = drawn[place].line, drawn[place].unit, tracks[source, metric]
+        shown = _scaled(_growth(track) if line.growth else track, unit)
         if shown.values:
-            label = pick.label or metric.removeprefix("$SYS/")
-            said = "per_s" if pick.counter and not unit else unit
-            yield _Line(source, place, label, shown, said, rhythm.gaps(source, shown))
+            label = line.label or metric.removeprefix("$SYS/")
+            gaps = rhythm.gaps(source, shown)
+            yield _Line(source, place, label, shown, unit, gaps, line.band)
 
 
 def _scaled(track: Track, unit: Unit) -> Track:
@@ -225,31 +237,32 @@ def _growth(track: Track) -> Track:
     return Track([each.to_s for each in grown], [each.per_s for each in grown])
 
 
-def _plot(panel: Panel, lines: list[_Line], result: Result, behind: dict[str, Any]) -> Plot:
+def _plot(
+    chart: Chart, lines: list[_Line], result: Result, behind: dict[str, Any], part: Part
+) -> Plot:
     is_flat = all(line.is_flat for line in lines)
     moving = lines if is_flat else [line for line in lines if not line.is_flat]
     shown = _largest(moving)
-    caption = " ".join(_caption(panel, lines, moving, shown))
+    caption = " ".join(_caption(chart, lines, moving, shown))
     unified = len(shown) <= UNIFIED_MAX
     where = "" if unified else " at %{x}"
     traces: list[Trace] = []
     for line, (hue, dash) in zip(shown, looks(_wanted(shown)), strict=True):
-        trace = _trace(panel, line, hue) | {"line": {"color": hue, "width": 1.5, "dash": dash}}
+        trace = _trace(chart, line, hue) | {"line": {"color": hue, "width": 1.5, "dash": dash}}
         trace["hovertemplate"] = f"{HOVER}{UNITS.get(line.unit, '')}{where}{NO_MORE}"
         traces.append(trace)
-    traces += _bands(panel, shown, traces)
-    axis = value_axis(panel.axis, log=panel.log)
+    traces += _bands(shown, traces)
+    axis = value_axis(chart.axis, log=chart.log)
     hover = "x unified" if unified else "closest"
     drawn = figure(traces, time_axis(result.duration_s), axis, hovermode=hover, **behind)
-    part = panel.part if panel.picks else "details"
-    return Plot(panel.key, panel.title, caption, drawn, linked=True, is_flat=is_flat, part=part)
+    return Plot(chart.key, chart.title, caption, drawn, linked=True, is_flat=is_flat, part=part)
 
 
 def _caption(
-    panel: Panel, lines: Sequence[_Line], moving: Sequence[_Line], shown: Sequence[_Line]
+    chart: Chart, lines: Sequence[_Line], moving: Sequence[_Line], shown: Sequence[_Line]
 ) -> Iterator[str]:
-    if panel.caption:
-        yield panel.caption
+    if chart.caption:
+        yield chart.caption
     still = [f"{line.source.name} {line.label}" for line in lines if line not in moving]
     if still:
         names = ", ".join(still[:STILL_MAX])
@@ -269,13 +282,13 @@ def _wanted(lines: Sequence[_Line]) -> Iterator[tuple[int, int]]:
     """Numbers of colour and dash: several sources have a colour each and a dash for each of their
     metrics, one alone has colours."""
     sources = list(dict.fromkeys(line.source for line in lines))
-    metrics = list(dict.fromkeys((line.pick, line.label) for line in lines))
+    metrics = list(dict.fromkeys((line.place, line.label) for line in lines))
     for line in lines:
-        place = metrics.index((line.pick, line.label))
+        place = metrics.index((line.place, line.label))
         yield (sources.index(line.source), place) if len(sources) > 1 else (place, 0)
 
 
-def _trace(panel: Panel, line: _Line, hue: str) -> Trace:
+def _trace(chart: Chart, line: _Line, hue: str) -> Trace:
     """A line with its gaps; a point between two gaps is a dot."""
     values = line.track.values
     places = thinned(values)
@@ -283,7 +296,7 @@ def _trace(panel: Panel, line: _Line, hue: str) -> Trace:
     y: list[float | None] = []
     for at, following in zip(places, [*places[1:], None], strict=True):
         x.append(milliseconds(line.track.at_s[at]))
-        y.append(None if panel.log and values[at] <= 0 else rounded(values[at]))
+        y.append(None if chart.log and values[at] <= 0 else rounded(values[at]))
         if following is not None and any(n in line.gaps for n in range(at, following)):
             x.append(milliseconds(line.track.at_s[at]) + 1)
             y.append(None)
@@ -304,10 +317,10 @@ def _trace(panel: Panel, line: _Line, hue: str) -> Trace:
     return trace
 
 
-def _bands(panel: Panel, lines: Sequence[_Line], traces: Sequence[Trace]) -> Iterator[Trace]:
+def _bands(lines: Sequence[_Line], traces: Sequence[Trace]) -> Iterator[Trace]:
     """Faint ground from a line down to the one before it, between their gaps."""
     for lower, upper, line in zip(traces, traces[1:], lines[1:], strict=False):
-        if not panel.picks or not panel.picks[line.pick].band:
+        if not line.is_band:
             continue
         x: list[int | None] = []
         y: list[float | None] = []

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator, Mapping
 
 from pubstorm.contract.source import OF_GENERATOR
+from pubstorm.metrics.monitors import unit_of
 from pubstorm.report.document import Table, Value, columns
 from pubstorm.report.publishers import publisher_sources
 from pubstorm.result import Cell, Result, Statistics, Watched
-from pubstorm.result.samples import unit_of
 
 COUNTERS = re.compile(
     r"\$SYS/(publish/)?(messages|bytes)/(received|sent|dropped|stored)|pubstorm_broker_\w+_total"

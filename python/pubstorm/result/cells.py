@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from pubstorm.contract.value import Value
-from pubstorm.quantities import NOTHING, value_text
-from pubstorm.result.samples import Unit
+from pubstorm.quantities import NOTHING, Unit, value_text
 
 Bound = Literal["exact", "at_least", "none"]
 

@@ -8,11 +8,11 @@ from statistics import median
 from typing import Literal
 
 from pubstorm.contract.value import Value
+from pubstorm.metrics.expressions import Expression, parse_expression
+from pubstorm.quantities import Unit
 from pubstorm.result.changes import change_points
 from pubstorm.result.comparison import better_sign
-from pubstorm.result.figures import Expression, parse_expression
 from pubstorm.result.interval import CONFIDENCE
-from pubstorm.result.samples import Unit
 
 
 class Point(Value):

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from pubstorm.quantities import Unit
 from pubstorm.result.cells import Estimate
-from pubstorm.result.samples import Unit
 
 
 def interval(values: Sequence[float], confidence: float) -> tuple[float, float, float]:

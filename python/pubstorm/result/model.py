@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from pubstorm.contract.value import Value
+from pubstorm.quantities import Unit
 from pubstorm.result.cells import Cell
 from pubstorm.result.machinery import (
     BridgeResult,
@@ -29,7 +30,6 @@ from pubstorm.result.monitors import (
 )
 from pubstorm.result.phases import FaultResult, Phase, ShortStage
 from pubstorm.result.populations import FlowResult, PopulationResult, StageResult
-from pubstorm.result.samples import Unit
 from pubstorm.result.summary import (
     MemoryModel,
     Peaks,

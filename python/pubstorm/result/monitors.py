@@ -9,6 +9,10 @@ from pydantic import Field
 
 from pubstorm.contract.source import SourceKind
 from pubstorm.contract.value import Value
+from pubstorm.metrics.metric import READING_STATISTICS
+
+_FIELDS = {"rate": "rate_per_s"}
+"""Fields of statistics whose name differs."""
 
 
 class Statistics(Value):
@@ -29,6 +33,16 @@ class Statistics(Value):
     rate_per_s: float | None = None
     """Growth of a count per second, from the first distinct reading to the last. A count that
     falls started again at zero. null: fewer than two distinct readings."""
+
+    def value(self, statistic: str) -> float | None:
+        """Returns a statistic by its name in expressions; None if there are too few readings.
+        Raises KeyError if there is no such statistic."""
+        if statistic not in READING_STATISTICS:
+            raise KeyError(statistic)
+        if statistic == "increase":
+            return self.last - self.first
+        found: float | None = getattr(self, _FIELDS.get(statistic, statistic))
+        return found
 
 
 class Watched(Value):

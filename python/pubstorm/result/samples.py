@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -26,8 +26,6 @@ HEADER = ("at_s", "kind", "source", "metric", "value", "held")
 
 HELD = "1"
 """Mark of a reading that repeats the last known value."""
-
-Unit = Literal["", "share", "bytes", "per_s", "bytes_per_s", "us", "s"]
 
 
 class Track:
@@ -107,20 +105,6 @@ Sources = dict[tuple[str, str], Source]
 """Sources by kind and name."""
 
 
-SHARES = frozenset({"busy", "memory", "run_delay", "thread_cpu_max"})
-"""Metrics beside those of CPU that are shares."""
-
-
-def unit_of(metric: str) -> Unit:
-    """The unit that a metric's name ends with; shares of CPU are of one core, except for hosts."""
-    if metric.startswith("cpu") or metric in SHARES:
-        return "share"
-    for suffix in _SUFFIXES:
-        if metric.endswith(f"_{suffix}"):
-            return suffix
-    return ""
-
-
 def read_samples(run_directory: Path) -> Tracks:
     """Returns the samples of a run, by source and metric. Raises OSError if their file cannot be
     read."""
@@ -196,4 +180,3 @@ def _field(text: str) -> str:
 
 
 _KIND: TypeAdapter[SourceKind] = TypeAdapter(SourceKind)
-_SUFFIXES: tuple[Unit, ...] = ("bytes_per_s", "bytes", "per_s", "us", "s")

@@ -7,9 +7,9 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from pubstorm.contract.value import Value
+from pubstorm.quantities import Unit
 from pubstorm.result.cells import Cell, Estimate
 from pubstorm.result.model import LimitedBy, Status, ThresholdOutcome
-from pubstorm.result.samples import Unit
 
 TrialPhase = Literal["grow", "bisect", "repeat", "most", "confirm"]
 """Purpose of a trial: to find a failing value; to come closer; to search anew; to measure the

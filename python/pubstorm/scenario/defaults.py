@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from pubstorm.result.figures import Expression
-from pubstorm.result.figures.thresholds import Threshold
+from pubstorm.metrics.expressions import Expression
+from pubstorm.metrics.thresholds import Threshold
 from pubstorm.scenario.flows import MqttPublication
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Connecting, MqttClients, Population, Simulated
@@ -58,7 +58,7 @@ def _subjects(scenario: Scenario, default: Default) -> Iterator[str | None]:
     own = subjects & {
         threshold.expression.subject
         for threshold in scenario.thresholds
-        if _base(threshold.expression.metric) in default.replaced_by
+        if threshold.expression.figure.name in default.replaced_by
     }
     if None in own or not concerned:
         return
@@ -74,10 +74,6 @@ def _subjects(scenario: Scenario, default: Default) -> Iterator[str | None]:
     for whole in dict.fromkeys(shares[name].whole for name in wanted):
         parts = [name for name, each in shares.items() if each.whole == whole]
         yield from [whole] if {*parts} <= {*wanted} else (n for n in parts if n in wanted)
-
-
-def _base(metric: str) -> str:
-    return metric.removesuffix("_total").removesuffix("_max")
 
 
 def _takes_part(scenario: Scenario, verb: Literal["connect", "publish"]) -> frozenset[str]:
@@ -135,7 +131,7 @@ def _skips_late(population: Population) -> bool:
 
 DEFAULTS: Mapping[str, Default] = {
     "never_ready": Default(
-        replaced_by=frozenset({"never_ready", "connected", "ready"}),
+        replaced_by=frozenset({"never_ready", "connected", "ready_max"}),
         concerns=lambda _: True,
         exempts=lambda _: False,
         publishing=False,

@@ -10,23 +10,18 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from pubstorm.contract.source import OTHER_HOST, split_member
-from pubstorm.quantities import UnfitError, describe
-from pubstorm.result.figures import Expression, check_population_metric, parse_expression
-from pubstorm.result.figures.metric import SpanKind
-from pubstorm.result.figures.of_faults import FAULT_METRICS
-from pubstorm.result.figures.of_monitors import (
-    AGENT_METRICS,
-    BOUND_METRIC,
-    BRIDGE_METRICS,
-    HOST_METRICS,
-    PROCESS_METRICS,
-    PUBLISHER_METRICS,
-    REDIS_METRICS,
-    SYS_PREFIX,
-    check_monitor_metric,
+from pubstorm.metrics import OF_POPULATIONS, SHOWN, names_of
+from pubstorm.metrics.expressions import (
+    Expression,
+    check_population_metric,
+    check_reading,
+    parse_expression,
 )
-from pubstorm.result.figures.of_populations import POPULATION_METRICS, SHOWN_METRICS
-from pubstorm.result.figures.of_run import ENGINES
+from pubstorm.metrics.metric import SpanKind
+from pubstorm.metrics.monitors import CLOCK_BOUND, SYS_PREFIX
+from pubstorm.metrics.run import ENGINES
+from pubstorm.metrics.thresholds import Threshold, parse_threshold
+from pubstorm.quantities import UnfitError, describe
 from pubstorm.result.figures.table import (
     RESULT_WORDS,
     SEARCH_WORDS,
@@ -35,7 +30,6 @@ from pubstorm.result.figures.table import (
     is_metric,
     shows_search,
 )
-from pubstorm.result.figures.thresholds import Threshold, parse_threshold
 from pubstorm.scenario.document import At, Finding, Path
 from pubstorm.scenario.faults import Fault
 from pubstorm.scenario.model import Scenario
@@ -62,9 +56,9 @@ class Subject:
 
 Subjects = Mapping[str, Subject]
 SOURCE_METRICS: Mapping[str, tuple[str, ...]] = {
-    "process": tuple(PROCESS_METRICS),
-    "remote": (*PROCESS_METRICS, BOUND_METRIC),
-    "redis": ("cpu", "cpu_user", "cpu_system", "rss_bytes", *REDIS_METRICS),
+    "process": names_of("process"),
+    "remote": (*names_of("process"), CLOCK_BOUND.name),
+    "redis": names_of("endpoint"),
 }
 """Metrics of a source of the monitors, by its key; only the run defines the metrics of others."""
 
@@ -122,7 +116,7 @@ def _check_span(path: Path, expression: Expression, scenario: Scenario) -> Itera
     subject = expression.subject or ""
     if "/" in subject and subject not in names:
         yield path, *unknown("population", subject, names)
-    if expression.metric == "balance":
+    if expression.wants("broker"):
         yield from _check_balance(path, expression, scenario)
     span = expression.span
     if span is None:
@@ -178,26 +172,25 @@ def subjects_of(root: At) -> Subjects:
     for population in root["populations"].named():
         if "publisher" in population:
             many = population["clients"].data != 1
-            own = (*PROCESS_METRICS, *PUBLISHER_METRICS)
-            process = Subject(own, is_population=True, is_group=many)
+            process = Subject(names_of("publisher"), is_population=True, is_group=many)
             subjects[_name(population)] = process
     monitors = root["monitors"]
     if monitors["host"].data is not False:
-        subjects["host"] = Subject(tuple(HOST_METRICS))
+        subjects["host"] = Subject(names_of("host"))
     if monitors["brokers"].data is not False:
-        broker = Subject(tuple(PROCESS_METRICS), is_group=True, is_broker=True)
+        broker = Subject(names_of("broker"), is_group=True, is_broker=True)
         subjects |= dict.fromkeys(_broker_names(root), broker)
-        service = Subject((*PROCESS_METRICS, *REDIS_METRICS))
+        service = Subject(names_of("service"))
         subjects |= {_name(each): service for each in root["topology"]["services"].entries()}
-    subjects["agent"] = Subject(tuple(AGENT_METRICS), is_group=True)
+    subjects["agent"] = Subject(names_of("agent"), is_group=True)
     for bridge in root["topology"]["bridges"].entries():
-        subjects[_name(bridge)] = Subject(tuple(BRIDGE_METRICS))
+        subjects[_name(bridge)] = Subject(names_of("bridge"))
     for source in monitors["sources"].entries():
         metrics = next((names for kind, names in SOURCE_METRICS.items() if kind in source), None)
         if "remote" not in source or "process" in source["remote"]:
             subjects[_name(source)] = Subject(metrics)
         if "remote" in source:
-            own = (*HOST_METRICS, BOUND_METRIC)
+            own = (*names_of("host"), CLOCK_BOUND.name)
             subjects[f"{OTHER_HOST}{_name(source)}"] = Subject(own)
     return subjects
 
@@ -256,25 +249,25 @@ def _check(path: Path, expression: Expression, subjects: Subjects) -> Iterator[F
     if name is None:
         return
     if expression.is_of_run:
-        if expression.metric == "bytes_per_connection":
+        if expression.wants("memory"):
             yield from _check_memory(path, expression, subjects)
         return
     subject = subjects.get(name) or subjects.get(_group(name, subjects))
     if subject is None:
         populations = [n for n, each in subjects.items() if each.is_population]
-        if expression.metric in POPULATION_METRICS:
+        if expression.metric in OF_POPULATIONS:
             yield path, *unknown("population", name, populations)
         else:
             yield path, *unknown("subject", name, tuple(subjects))
         return
     try:
         is_process = subject.metrics is not None and (
-            name not in subjects or expression.metric not in POPULATION_METRICS
+            name not in subjects or expression.metric not in OF_POPULATIONS
         )
         if subject.is_population and not is_process:
             check_population_metric(expression)
         else:
-            check_monitor_metric(expression, subject.metrics)
+            check_reading(expression, subject.metrics)
     except UnfitError as unfit:
         yield path, str(unfit), unfit.hint
 
@@ -306,7 +299,7 @@ def _check_together(path: Path, expression: Expression, scenario: Scenario) -> I
     if name != group:
         yield path, f"found {describe(name)}, allowed is {group}", why
     elif expression.metric.startswith(SYS_PREFIX):
-        metrics = ", ".join(PROCESS_METRICS)
+        metrics = ", ".join(names_of("broker"))
         yield path, f"found {describe(expression.metric)}, allowed are {metrics}", why
 
 
@@ -334,7 +327,7 @@ def _check_kept(path: Path, expression: Expression, scenario: Scenario) -> Itera
         return
     whole = (expression.subject or "").partition("/")[0]
     is_monitor = expression.subject is not None and whole not in scenario.populations
-    metric = POPULATION_METRICS.get(expression.metric)
+    metric = OF_POPULATIONS.get(expression.metric)
     kind: SpanKind = (
         "stage" if expression.span in {stage.name for stage in scenario.stages} else "phase"
     )
@@ -343,11 +336,11 @@ def _check_kept(path: Path, expression: Expression, scenario: Scenario) -> Itera
     if kind == "phase" and expression.span in _without_phases(scenario):
         message = f"found the span {describe(expression.span)} of a hold stage, allowed are for it"
         hint = "nothing is published in it, and so it is no phase"
-        yield path, f"{message} {', '.join(FAULT_METRICS)} and those of monitors", hint
+        yield path, f"{message} {', '.join(names_of('fault'))} and those of monitors", hint
         return
     if kind in metric.spans:
         return
-    kept = [name for name in SHOWN_METRICS if kind in POPULATION_METRICS[name].spans]
+    kept = [name for name in SHOWN if kind in OF_POPULATIONS[name].spans]
     message = f"found {describe(expression.metric)}, allowed for a single {kind} are"
     yield path, f"{message} {', '.join(kept)}", None
 

@@ -20,6 +20,8 @@ from pydantic import (
 from pubstorm.contract.protocol import IDENTIFIER_MAX, MqttVersion
 from pubstorm.contract.target import Target, parse_sources, parse_targets
 from pubstorm.contract.template import Kind, MisplacedError, Template, TemplateError
+from pubstorm.metrics.expressions import Expression, parse_expression
+from pubstorm.metrics.thresholds import Threshold, parse_threshold
 from pubstorm.quantities import (
     KINDS,
     SECOND_NS,
@@ -35,8 +37,6 @@ from pubstorm.quantities import (
     share,
     size_bytes,
 )
-from pubstorm.result.figures import Expression, parse_expression
-from pubstorm.result.figures.thresholds import Threshold, parse_threshold
 from pubstorm.scenario.base import OrWord
 from pubstorm.scenario.document import Path
 

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil, floor
 
+from pubstorm.metrics.thresholds import Threshold
 from pubstorm.quantities import ROUNDING_DIGITS, rounded, write_count
-from pubstorm.result.figures.of_populations import COUNTERS
-from pubstorm.result.figures.thresholds import OF_A_SIZE, Threshold
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.shares import meant_by, shares_of
@@ -22,7 +21,7 @@ def check_limits(scenario: Scenario) -> Iterator[Finding]:
         path: Path = ("thresholds", number)
         if threshold.expression.unit != "":
             continue
-        if threshold.expression.metric in OF_A_SIZE:
+        if threshold.expression.figure.of_a_size:
             yield from _check_size(path, threshold, scenario)
         elif scenario.scale != 1 and _asks_for_some(threshold):
             message = (
@@ -71,9 +70,9 @@ def _share_hint(threshold: Threshold) -> str:
 
 def _asks_for_some(threshold: Threshold) -> bool:
     """Returns True if only a count above 0 meets the threshold."""
-    if threshold.expression.metric not in (*COUNTERS, *OF_A_SIZE):
-        return False
-    return threshold.value > 0 and threshold.op in {"==", ">=", ">"}
+    figure = threshold.expression.figure
+    is_of_clients = figure.of_a_size or (figure.kind == "counter" and "population" in figure.of)
+    return is_of_clients and threshold.value > 0 and threshold.op in {"==", ">=", ">"}
 
 
 def _in_numbers(threshold: Threshold, scenario: Scenario) -> Threshold:

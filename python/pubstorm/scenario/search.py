@@ -14,6 +14,7 @@ from pubstorm.quantities import (
     KINDS,
     Kind,
     UnfitError,
+    Unit,
     bits_per_s,
     count,
     duration_ns,
@@ -21,7 +22,6 @@ from pubstorm.quantities import (
     rate_per_s,
     size_bytes,
 )
-from pubstorm.result.samples import Unit
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.fields import (
     Amount,

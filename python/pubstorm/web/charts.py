@@ -1,4 +1,4 @@
-"""The charts of the live page: which samples each line shows."""
+"""The lines of the live page: which of them shows a sample."""
 
 from __future__ import annotations
 
@@ -6,106 +6,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from pubstorm.contract.source import Sample, Source
+from pubstorm.metrics.charts import LIVE, SCALES, ChartLine, lines_of
 from pubstorm.report.plot import PALETTE
-from pubstorm.report.timeline import SCALES
-from pubstorm.result.samples import unit_of
-from pubstorm.web.history import Mode
 
 SOURCES_MAX = 8
 """Populations or brokers that have lines of their own in a chart."""
-
-
-@dataclass(frozen=True)
-class Chart:
-    """One plot of the page."""
-
-    key: str
-    title: str
-    caption: str
-    unit: str
-    """Unit behind values."""
-    log: bool = False
-
-
-@dataclass(frozen=True)
-class Pick:
-    """Samples that become lines of a chart."""
-
-    chart: str
-    kind: str
-    """Kind of source: population, agent, host or watched."""
-    metric: str
-    label: str
-    """Name of the line, behind the name of the source if each has its own."""
-    mode: Mode
-    each: bool = False
-    """True if each source has a line of its own."""
-
-
-CHARTS = (
-    Chart(
-        "load",
-        "Messages a second",
-        "Scheduled, written by the clients, acknowledged by the broker and received by "
-        "subscribers, all populations together.",
-        "/s",
-    ),
-    Chart(
-        "latency",
-        "Latency",
-        "From the scheduled instant of a message to its delivery, or to its acknowledgement if "
-        "there are no receivers. The scale is logarithmic.",
-        "ms",
-        log=True,
-    ),
-    Chart("clients", "Clients", "Clients by state, all populations together.", ""),
-    Chart(
-        "behind",
-        "Missing and waiting messages",
-        "Missing: passed over in a stream and not "
-        "filled so far. Backlog: scheduled and not yet sent.",
-        "",
-    ),
-    Chart(
-        "cpu", "CPU of brokers", "Of brokers and other watched processes; 100 % is one core.", "%"
-    ),
-    Chart("memory", "Memory of brokers", "Resident memory, as the kernel counts it.", "MB"),
-    Chart(
-        "busy",
-        "Load of the generator",
-        "Of the busiest agent, in % of one core, and of the controller's host, in % of all cores. "
-        "Near 100 % the generator sets the limit, not the broker.",
-        "%",
-    ),
-    Chart(
-        "late",
-        "Lateness of the generator",
-        "99th percentile of the lateness of messages that "
-        "only the agent held up, of the agent with the largest.",
-        "ms",
-    ),
-)
-PICKS = (
-    Pick("load", "population", "sent_per_s", "sent", "sum"),
-    Pick("load", "population", "due_per_s", "scheduled", "sum"),
-    Pick("load", "population", "acked_per_s", "acked", "sum"),
-    Pick("load", "population", "received_per_s", "received", "sum"),
-    Pick("latency", "population", "latency_p50_us", "p50", "sum", each=True),
-    Pick("latency", "population", "latency_p99_us", "p99", "max", each=True),
-    Pick("clients", "population", "connected", "connected", "sum"),
-    Pick("clients", "population", "ready", "ready", "sum"),
-    Pick("clients", "population", "offline", "offline", "sum"),
-    Pick("clients", "population", "stalled", "stalled", "sum"),
-    Pick("behind", "population", "missing", "missing", "sum"),
-    Pick("behind", "population", "in_flight", "in flight", "sum"),
-    Pick("behind", "population", "backlog", "backlog", "sum"),
-    Pick("cpu", "watched", "cpu", "", "sum", each=True),
-    Pick("memory", "watched", "rss_bytes", "", "sum", each=True),
-    Pick("busy", "agent", "busy", "busiest agent: busy", "max"),
-    Pick("busy", "agent", "cpu", "busiest agent: CPU", "max"),
-    Pick("busy", "host", "cpu", "host: CPU", "max"),
-    Pick("late", "agent", "lateness_p99_us", "late p99", "max"),
-)
+DRAWN = tuple(each for chart in LIVE for each in lines_of("live", chart.key))
 """Lines in the order of their colours."""
 
 
@@ -113,14 +19,19 @@ PICKS = (
 class LineKey:
     """One line of the page."""
 
-    pick: Pick
+    drawn: ChartLine
     source: str
     """Name of the source; empty if the line sums several up."""
 
     @property
     def label(self) -> str:
         """Name of the line."""
-        return f"{self.source} {self.pick.label}".strip()
+        return f"{self.source} {self.drawn.line.label}".strip()
+
+    @property
+    def scale(self) -> float:
+        """Factor from the unit of the metric to the one that the chart shows."""
+        return SCALES.get(self.drawn.unit, 1.0)
 
 
 class Sorter:
@@ -150,28 +61,23 @@ class Sorter:
 
     def _line(self, source: Source, metric: str) -> LineKey | None:
         kind = self.kind_of(source)
-        picks = (p for p in PICKS if p.kind == kind and p.metric == metric)
-        pick = next(picks, None)
-        if pick is None:
+        lines = (each for each in DRAWN if each.kind == kind and each.sample == metric)
+        drawn = next(lines, None)
+        if drawn is None:
             return None
-        if not pick.each:
-            return LineKey(pick, "")
-        shown = self._sources.setdefault((pick.chart, pick.metric), [])
+        if not drawn.line.each:
+            return LineKey(drawn, "")
+        shown = self._sources.setdefault((drawn.line.chart, metric), [])
         if len(shown) >= SOURCES_MAX:
             return None
         shown.append(source.name)
-        return LineKey(pick, source.name)
-
-
-def scale_of(metric: str) -> float:
-    """Factor from the unit of a metric to the one that its chart shows."""
-    return SCALES.get(unit_of(metric), 1.0)
+        return LineKey(drawn, source.name)
 
 
 def coloured(keys: Collection[LineKey]) -> Iterator[tuple[LineKey, str]]:
     """Lines with their colours, chart by chart."""
-    for chart in CHARTS:
-        own = [key for key in keys if key.pick.chart == chart.key]
-        own.sort(key=lambda key: (key.source, PICKS.index(key.pick)))
+    for chart in LIVE:
+        own = [key for key in keys if key.drawn.line.chart == chart.key]
+        own.sort(key=lambda key: (key.source, DRAWN.index(key.drawn)))
         for number, key in enumerate(own):
             yield key, PALETTE[number % len(PALETTE)]

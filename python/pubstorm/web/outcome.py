@@ -15,8 +15,14 @@ from pubstorm.play.display import Live
 from pubstorm.play.kept import Kept, snapshots_in
 from pubstorm.play.record import measured_of
 from pubstorm.result import Verdict
-from pubstorm.result.problems import UNACKNOWLEDGED
-from pubstorm.result.samples import EVENTS_FILE, SAMPLES_FILE, Sources, Tracks, samples_in
+from pubstorm.result.problems import KINDS
+from pubstorm.result.samples import (
+    EVENTS_FILE,
+    SAMPLES_FILE,
+    Sources,
+    Tracks,
+    samples_in,
+)
 from pubstorm.result.verdict import evaluate_run
 from pubstorm.scenario.defaults import conditions_of
 from pubstorm.web.tail import Tail
@@ -94,4 +100,5 @@ class Outcome:
 
 def _so_far(verdict: Verdict) -> tuple[str, ...]:
     """Returns the evidence without messages in flight, since publishing continues."""
-    return tuple(each for each in verdict.evidence if UNACKNOWLEDGED.words not in each)
+    words = KINDS["in_flight"].failures.words
+    return tuple(each for each in verdict.evidence if words not in each)

@@ -22,6 +22,7 @@ from pubstorm.measure.run_log import (
     StoredFault,
     stored_event,
 )
+from pubstorm.metrics.charts import LIVE
 from pubstorm.play.directory import PLAN_FILE
 from pubstorm.play.info import RunStart
 from pubstorm.play.kept import kept_scenario
@@ -29,7 +30,7 @@ from pubstorm.report import RESULT_FILE, check_format, holds, load_result
 from pubstorm.result import Event, Result, Verdict
 from pubstorm.result.samples import EVENTS_FILE, SAMPLES_FILE, START_FILE, Sources, samples_in
 from pubstorm.topology.started import is_alive
-from pubstorm.web.charts import CHARTS, LineKey, Sorter, coloured, scale_of
+from pubstorm.web.charts import LineKey, Sorter, coloured
 from pubstorm.web.controls import Controls
 from pubstorm.web.history import History
 from pubstorm.web.now import Latest, Moment, shown
@@ -131,10 +132,10 @@ class Watch:
     def whole(self) -> dict[str, Any]:
         """Everything that a browser needs to begin."""
         keys = self.keys
-        lines = {chart.key: list[dict[str, Any]]() for chart in CHARTS}
+        lines = {chart.key: list[dict[str, Any]]() for chart in LIVE}
         for key, colour in coloured(keys):
             line = {"id": str(keys.index(key)), "label": key.label, "colour": colour}
-            lines[key.pick.chart].append(line)
+            lines[key.drawn.line.chart].append(line)
         return {
             "run": {"name": self.name, "folder": str(self.path)},
             "width": self.history.width_s,
@@ -143,11 +144,11 @@ class Watch:
                     "key": chart.key,
                     "title": chart.title,
                     "caption": chart.caption,
-                    "unit": chart.unit,
+                    "unit": chart.axis,
                     "log": chart.log,
                     "lines": lines[chart.key],
                 }
-                for chart in CHARTS
+                for chart in LIVE
             ],
             "values": _by_number(keys, self.history.whole()),
             "events": self._events_after(0),
@@ -252,8 +253,8 @@ class Watch:
         self._latest.add(sorter.kind_of(sample.source), sample)
         key = sorter.line_of(sample)
         if key is not None:
-            value = sample.value * scale_of(sample.metric)
-            self.history.add(key, key.pick.mode, sample.at_s, value)
+            value = sample.value * key.scale
+            self.history.add(key, key.drawn.line.joined, sample.at_s, value)
 
     def _note(self, stored: Stored | None) -> None:
         match stored:

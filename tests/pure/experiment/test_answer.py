@@ -18,6 +18,7 @@ from pubstorm.experiment.search.trial import (
     unfit,
     without_measurement,
 )
+from pubstorm.metrics.expressions import parse_expression
 from pubstorm.quantities import THIN_SPACE
 from pubstorm.result import (
     LimitedBy,
@@ -28,7 +29,6 @@ from pubstorm.result import (
     Trial,
     Verdict,
 )
-from pubstorm.result.figures import parse_expression
 from pubstorm.result.interval import interval, t_quantile
 from pubstorm.scenario import parse_scenario
 from tests.kit.measured import measured_run

@@ -16,7 +16,7 @@ from pubstorm.contract.snapshot import Snapshot
 from pubstorm.contract.source import Sample
 from pubstorm.fleet.assignment import Assignment
 from pubstorm.measure.load_samples import OPEN_MAX, LoadSampler
-from pubstorm.result.samples import unit_of
+from pubstorm.metrics.monitors import unit_of
 from tests.kit import made
 from tests.kit.made import SECOND_NS, START_NS
 

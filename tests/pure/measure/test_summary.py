@@ -274,8 +274,8 @@ def test_problems_have_their_kind_their_reasons_and_those_that_had_them() -> Non
 
 
 def test_every_reason_belongs_to_a_kind_and_a_good_run_has_no_problem() -> None:
-    reasons = [reason for kind in KINDS for reason in kind.certain]
-    possible = {reason for kind in KINDS for reason in kind.possible}
+    reasons = [reason for kind in KINDS.values() for reason in kind.failures.certain]
+    possible = {reason for kind in KINDS.values() for reason in kind.failures.possible}
     assert len(reasons) == len(set(reasons))
     assert set(reasons) | possible == set(Reason)
     assert not set(reasons) & possible

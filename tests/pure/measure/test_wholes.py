@@ -16,10 +16,11 @@ from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.load_samples import LoadSampler
 from pubstorm.measure.phases import phases
 from pubstorm.measure.run_log import AppliedChange, excluded_from_loss
+from pubstorm.metrics.expressions import parse_expression
 from pubstorm.play.changes import AskedChange, members_of
 from pubstorm.quantities import PartOf
 from pubstorm.result import Measured, PhaseStatus
-from pubstorm.result.figures import Found, Missing, evaluate, parse_expression
+from pubstorm.result.figures import Found, Missing, evaluate
 from tests.kit import made
 from tests.kit.made import SECOND_NS, START_NS
 from tests.kit.measured import measured_run

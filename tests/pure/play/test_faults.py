@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from pubstorm.contract.plan import HoldAction, Plan, PublishAction
+from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.plan.faults import Commands, PlannedFault
 from pubstorm.play.stages import Interrupt, RunEvent
 from pubstorm.result import Event
-from pubstorm.result.figures.thresholds import parse_threshold
 from pubstorm.result.verdict import evaluate_run
 from pubstorm.topology import LinksDied
 from tests.kit.agents import planned

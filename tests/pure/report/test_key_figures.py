@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.report.key_figures import key_figures
 from pubstorm.report.watched import broker_sources
 from pubstorm.result import Peak, Peaks, PublisherResult, Rates, Result, Status, ThresholdOutcome
-from pubstorm.result.figures.thresholds import parse_threshold
 from tests.kit.example_run import Shape, write_run
 
 

@@ -78,16 +78,16 @@ def start_of(result: Result, name: str) -> float:
 
 def test_a_comparison_shows_both_sides_over_time(document: Document) -> None:
     found = plots(document)
-    assert {measure.key for measure in MEASURES} < found.keys()
+    assert {measure.chart.key for measure in MEASURES} < found.keys()
     for measure in MEASURES:
-        figure = found[measure.key].figure
+        figure = found[measure.chart.key].figure
         drawn = plotly.graph_objects.Figure({k: figure[k] for k in ("data", "layout")}).data
         lines = [each for each in drawn if each.showlegend is not False]
         assert [(each.name, each.line.dash) for each in lines] == [
             ("baseline", "solid"),
             ("candidate", "dash"),
         ]
-        assert found[measure.key].linked
+        assert found[measure.chart.key].linked
         labels = [note["text"] for note in figure["layout"]["annotations"]]
         assert "load" in labels, "the stage is named"
 
@@ -108,7 +108,7 @@ def test_an_interval_that_says_nothing_hides_no_difference(compared: Comparison)
 
 
 def test_sides_differ_without_colours(document: Document) -> None:
-    for key in ("percentiles", *(measure.key for measure in MEASURES)):
+    for key in ("percentiles", *(measure.chart.key for measure in MEASURES)):
         lines = [line(plots(document)[key], name)["line"] for name in ("baseline", "candidate")]
         assert [(each["color"], each["dash"]) for each in lines] == list(LOOKS)
     (worse,) = (

@@ -14,8 +14,8 @@ from hypothesis import strategies as some
 
 import pubstorm.report
 from pubstorm.contract.histogram import Histogram
+from pubstorm.metrics.charts import PAGE
 from pubstorm.report.backdrop import MARKS_MAX, marks
-from pubstorm.report.panels import PANELS
 from pubstorm.report.percentiles import points
 from pubstorm.report.plot import (
     DASHES,
@@ -252,7 +252,7 @@ def test_every_track_is_shown_once(failed_run: Path) -> None:
     assert len(lines) + named == len(run.tracks)
     keys = {plot.key for plot in timeline(run.result, run.tracks)}
     missing = {"each", "qos", "agent-clock", "process-disk", "host-disk"}
-    assert keys == {panel.key for panel in PANELS} - missing, "of publishers, other hosts, disks"
+    assert keys == {chart.key for chart in PAGE} - missing, "of publishers, other hosts, disks"
 
 
 def test_deliveries_of_several_qos_have_a_plot(plain_run: Result) -> None:

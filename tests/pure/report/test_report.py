@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.quantities import (
     bytes_text,
     count_text,
@@ -38,7 +39,6 @@ from pubstorm.result import (
     Watched,
 )
 from pubstorm.result.figures.table import cells
-from pubstorm.result.figures.thresholds import parse_threshold
 from pubstorm.result.problems import problems
 from pubstorm.result.verdict import evaluate_run
 from tests.kit import made

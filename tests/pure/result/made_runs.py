@@ -7,8 +7,8 @@ from typing import Any
 
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.source import split_member
+from pubstorm.metrics.thresholds import Threshold, parse_threshold
 from pubstorm.result import HistogramPair, Measured, StageResult, Statistics, Verdict, Watched
-from pubstorm.result.figures.thresholds import Threshold, parse_threshold
 from pubstorm.result.verdict import evaluate_run
 from tests.kit import made
 from tests.kit.example_zeromq import zeromq

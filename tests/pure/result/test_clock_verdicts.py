@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from pubstorm.experiment.search.trial import evaluated as evaluated_trial
+from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.result import Measured, PhasePopulation, Result, Trial, Verdict
 from pubstorm.result.figures.table import cells
-from pubstorm.result.figures.thresholds import parse_threshold
 from pubstorm.result.verdict import evaluate_run, evaluate_threshold
 from tests.kit.measured import DELIVERIES, MeasuredMaker, latency, phase
 

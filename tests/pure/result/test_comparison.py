@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pubstorm.contract.histogram import Histogram
+from pubstorm.metrics.expressions import parse_expression
 from pubstorm.quantities import UnfitError
 from pubstorm.result import HistogramPair, LatencyPair, Measured, PhaseStatus, Rates, Status
 from pubstorm.result.comparison import Comparison, Group, compare, default_figures, parse_condition
-from pubstorm.result.figures import parse_expression
 from pubstorm.result.interval import POWER, Difference, difference
 from tests.kit.measured import ENVIRONMENT, MeasuredMaker, backend, device, latency, phase
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pubstorm.contract.histogram import Histogram
+from pubstorm.metrics.expressions import parse_expression, percentiles_in
+from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.result import (
     HistogramPair,
     Latency,
@@ -17,10 +19,8 @@ from pubstorm.result import (
     Statistics,
     Watched,
 )
-from pubstorm.result.figures import Found, Missing, evaluate, parse_expression
-from pubstorm.result.figures.metric import percentiles_in
+from pubstorm.result.figures import Found, Missing, evaluate
 from pubstorm.result.figures.table import cells
-from pubstorm.result.figures.thresholds import parse_threshold
 from pubstorm.result.verdict import evaluate_run
 from tests.kit.example_fleet import fleet_parts, fleet_stages
 from tests.kit.measured import MeasuredMaker, phase, watched

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pubstorm.metrics import METRICS, OF_POPULATIONS, names_of
+from pubstorm.metrics.charts import LIVE, PAGE, RUNS, SIDES
+from pubstorm.metrics.expressions import Expression, parse_expression
+from pubstorm.metrics.metric import READING_STATISTICS
 from pubstorm.quantities import UnfitError
 from pubstorm.result import PhasePopulation, PopulationResult, StagePopulation
-from pubstorm.result.figures import Expression, parse_expression
-from pubstorm.result.figures.metric import MONITOR_STATISTICS
-from pubstorm.result.figures.of_monitors import AGENT_METRICS, HOST_METRICS, PROCESS_METRICS
-from pubstorm.result.figures.of_populations import POPULATION_METRICS
-from pubstorm.result.figures.of_run import RUN_METRICS
 
 NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,9}", fullmatch=True)
 SPANS = st.none() | st.from_regex(r"[+A-Za-z-]([ @=.A-Za-z0-9]{0,8}[A-Za-z0-9])?", fullmatch=True)
 LABELS = st.just("") | st.from_regex(r'\{a="[ @.=<a-z]{0,6}"\}', fullmatch=True)
 MONITORED = st.one_of(
-    st.sampled_from([*PROCESS_METRICS, *HOST_METRICS, *AGENT_METRICS]),
+    st.sampled_from(names_of("process", "host", "agent")),
     st.from_regex(r"\$SYS/[a-z]{1,5}( [a-z]{1,5})?(/[a-z0-9]{1,5}){0,2}", fullmatch=True),
     st.builds(str.__add__, st.from_regex(r"[a-z][a-z_:]{0,8}[a-z]", fullmatch=True), LABELS),
 )
@@ -29,14 +29,14 @@ MONITORED = st.one_of(
 @st.composite
 def expressions(draw: st.DrawFn) -> Expression:
     """Expressions of populations and monitors."""
-    name, metric = draw(st.sampled_from(sorted(POPULATION_METRICS.items())))
+    name, metric = draw(st.sampled_from([*OF_POPULATIONS.items()]))
     statistics = st.sampled_from(metric.statistics or [None])
     if draw(st.booleans()):
         subject = draw(st.none() | NAMES)
         return Expression(subject, name, draw(statistics), draw(SPANS))
-    subject = draw(NAMES.filter(lambda name: name not in POPULATION_METRICS))
-    watched = draw(MONITORED.filter(lambda name: name not in POPULATION_METRICS))
-    statistic = draw(st.none() | st.sampled_from(sorted(MONITOR_STATISTICS)))
+    subject = draw(NAMES.filter(lambda name: name not in OF_POPULATIONS))
+    watched = draw(MONITORED.filter(lambda name: name not in OF_POPULATIONS))
+    statistic = draw(st.none() | st.sampled_from(READING_STATISTICS))
     return Expression(subject, watched, statistic, draw(SPANS))
 
 
@@ -77,11 +77,11 @@ def test_a_metric_of_a_run_has_a_unit_and_reads_as_what_it_was(written: str) -> 
     expression = parse_expression(written)
     assert str(expression) == written
     assert expression.is_of_run
-    assert expression.unit == RUN_METRICS[expression.metric].unit
+    assert expression.unit == expression.figure.unit
 
 
 def test_every_metric_of_populations_is_in_the_result_and_those_of_spans_in_theirs() -> None:
-    for name, metric in POPULATION_METRICS.items():
+    for name, metric in OF_POPULATIONS.items():
         found: object = PopulationResult(clients=1)
         for step in (*metric.path, *metric.statistics[:1]):
             found = getattr(found, step)
@@ -90,3 +90,21 @@ def test_every_metric_of_populations_is_in_the_result_and_those_of_spans_in_thei
         assert "stage" not in metric.spans or field in StagePopulation.model_fields, name
         kept = field in PhasePopulation.model_fields and "actual" not in metric.path
         assert ("phase" in metric.spans) == kept, name
+
+
+def test_each_chart_has_lines_and_each_line_a_chart() -> None:
+    views = {"page": PAGE, "live": LIVE, "sides": SIDES, "runs": RUNS}
+    charts = {(view, chart.key) for view, found in views.items() for chart in found}
+    lines = Counter((line.view, line.chart) for metric in METRICS for line in metric.lines)
+    assert charts == lines.keys()
+    assert {count for (view, _), count in lines.items() if view in {"sides", "runs"}} == {1}
+
+
+def test_no_source_has_two_metrics_of_a_name() -> None:
+    names = Counter(
+        (owner, name, bool(metric.at))
+        for metric in METRICS
+        for owner in metric.of
+        for name in metric.names
+    )
+    assert [name for name, count in names.items() if count > 1] == []

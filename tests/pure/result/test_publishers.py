@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pubstorm.metrics.expressions import parse_expression
 from pubstorm.result import Latency
-from pubstorm.result.figures import Found, Missing, evaluate, parse_expression
+from pubstorm.result.figures import Found, Missing, evaluate
 from tests.kit.example_zeromq import constant, publisher, subscriber, zeromq
 from tests.kit.measured import MeasuredMaker
 

@@ -2,11 +2,15 @@
 
 import pytest
 
+from pubstorm.metrics.expressions import (
+    Expression,
+    check_population_metric,
+    check_reading,
+    parse_expression,
+    percentiles_in,
+)
+from pubstorm.metrics.thresholds import Operator, parse_threshold
 from pubstorm.quantities import UnfitError
-from pubstorm.result.figures import Expression, check_population_metric, parse_expression
-from pubstorm.result.figures.metric import percentiles_in
-from pubstorm.result.figures.of_monitors import check_monitor_metric
-from pubstorm.result.figures.thresholds import Operator, parse_threshold
 
 
 @pytest.mark.parametrize(
@@ -98,7 +102,7 @@ def test_a_wrong_percentile_names_what_is_allowed() -> None:
     with pytest.raises(UnfitError, match=allowed):
         check_population_metric(parse_expression("device.latency.p123"))
     with pytest.raises(UnfitError, match=r"allowed are mean, min, max"):
-        check_monitor_metric(parse_expression("broker.cpu.p95"), ("cpu",))
+        check_reading(parse_expression("broker.cpu.p95"), ("cpu",))
 
 
 @pytest.mark.parametrize(

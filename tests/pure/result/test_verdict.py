@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from pubstorm.contract.snapshot import Reason
+from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.result import Latency, LatencyPair, Verdict
-from pubstorm.result.figures.thresholds import parse_threshold
 from pubstorm.result.verdict import evaluate_run, evaluate_threshold
 from tests.kit.golden import agree
 from tests.kit.measured import MeasuredMaker

@@ -9,7 +9,6 @@ import pytest
 
 from pubstorm.errors import ScenarioError
 from pubstorm.play.oversights import oversights
-from pubstorm.result.figures.thresholds import OF_A_SIZE
 from pubstorm.scenario import Scenario, load_scenario
 from pubstorm.scenario.load import smallest
 from pubstorm.scenario.shares import meant_by, shares_of
@@ -48,7 +47,7 @@ def size_of(scenario: Scenario, subject: str | None) -> int:
 def test_a_ready_scenario_follows_a_scale(name: str, scale: str) -> None:
     for step in steps_of(load_scenario(find_scenario(name), [f"scale={scale}"])):
         for threshold in step.thresholds:
-            if threshold.expression.metric in OF_A_SIZE:
+            if threshold.expression.figure.of_a_size:
                 assert 0 <= threshold.value <= size_of(step, threshold.expression.subject)
         found = [oversight.text for oversight in oversights(step)]
         assert name in UNHEARD or found == []

@@ -15,9 +15,9 @@ import pytest
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
 from pubstorm.fleet.reference import ReferenceClock
 from pubstorm.host.binaries import engine_path
+from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.report import load_result
 from pubstorm.result import Measured
-from pubstorm.result.figures.thresholds import parse_threshold
 from pubstorm.result.verdict import evaluate_run
 from pubstorm.result.verdict.clock_findings import UNANSWERED_S
 from tests.kit.serving import until

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 from pubstorm.experiment.search.strategy import Bracket, Facts
 from pubstorm.experiment.search.trial import in_words
-from pubstorm.quantities import counted, rate_text, share_text, value_text
+from pubstorm.quantities import Unit, counted, rate_text, share_text, value_text
 from pubstorm.result import Bound, Estimate, LimitedBy, SearchAnswer, Trial
 from pubstorm.result.interval import interval
-from pubstorm.result.samples import Unit
 from pubstorm.scenario import Scenario
 
 TIMES = {"latency": "", "ack_latency": " of acknowledgements", "connect_time": " of connects"}

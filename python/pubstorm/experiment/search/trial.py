@@ -4,8 +4,9 @@ and the reason why a trial says nothing about what is under test."""
 from __future__ import annotations
 
 from pubstorm.experiment.search.strategy import Outcome
+from pubstorm.metrics.expressions import Expression
 from pubstorm.result import LimitedBy, Result, Status, Trial
-from pubstorm.result.figures import Expression, Found, evaluate
+from pubstorm.result.figures import Found, evaluate
 
 EVIDENCE_MAX = 3
 """Facts that are kept of each trial; its own folder has them all."""

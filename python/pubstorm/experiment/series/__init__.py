@@ -25,6 +25,7 @@ from pubstorm.experiment.series.text import text_of
 from pubstorm.host.children import run_loop
 from pubstorm.host.fit import unfit_here
 from pubstorm.host.signals import INTERRUPTED
+from pubstorm.metrics.thresholds import Threshold
 from pubstorm.play.directory import new_path, set_aside
 from pubstorm.play.display import Live
 from pubstorm.play.one_run import RUNS, RunOptions, play_scenario
@@ -37,7 +38,6 @@ from pubstorm.report import (
 )
 from pubstorm.result import Result, SearchResult, Series, SeriesStep, Status
 from pubstorm.result.figures.table import shows_search
-from pubstorm.result.figures.thresholds import Threshold
 from pubstorm.result.verdict import evaluate_threshold
 from pubstorm.scenario import Scenario, Step, Sweep
 from pubstorm.scenario.load import ALONE, largest

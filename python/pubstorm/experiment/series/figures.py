@@ -8,10 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from pubstorm.errors import StoredRunError
+from pubstorm.metrics.expressions import parse_expression
 from pubstorm.quantities import value_text
 from pubstorm.report import load_result
 from pubstorm.result import Figure, LimitedBy, Result, SearchResult, Trial
-from pubstorm.result.figures import Missing, evaluate, parse_expression
+from pubstorm.result.figures import Missing, evaluate
 from pubstorm.result.figures.table import asked_trials, shows_scenario, shows_search, word
 from pubstorm.result.interval import estimate_of
 

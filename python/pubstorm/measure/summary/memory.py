@@ -14,8 +14,8 @@ from pubstorm.contract.source import Source
 from pubstorm.measure.assemble import SECOND_NS, Assembly
 from pubstorm.measure.series import Interval
 from pubstorm.measure.tracks import Span
+from pubstorm.metrics.run import ENGINES
 from pubstorm.result import BrokerResult, MemoryModel, MemoryPoint, StageResult
-from pubstorm.result.figures.of_run import ENGINES
 from pubstorm.result.samples import Track, Tracks
 
 POINTS_MIN = 4

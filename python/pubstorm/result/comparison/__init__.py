@@ -10,7 +10,9 @@ from dataclasses import astuple, dataclass
 from statistics import fmean, geometric_mean
 from typing import Literal, cast
 
-from pubstorm.quantities import UnfitError, counted, share, share_text, value_text
+from pubstorm.metrics.expressions import Expression, is_percentile, parse_expression
+from pubstorm.metrics.metric import LATENCY_STATISTICS
+from pubstorm.quantities import UnfitError, Unit, counted, share, share_text, value_text
 from pubstorm.result import Environment, Measured, Result, Status
 from pubstorm.result.comparison.model import (
     ComparedCondition,
@@ -19,10 +21,8 @@ from pubstorm.result.comparison.model import (
     Outcome,
     Side,
 )
-from pubstorm.result.figures import Expression, Found, evaluate, parse_expression
-from pubstorm.result.figures.metric import LATENCY_STATISTICS, split_percentile
+from pubstorm.result.figures import Found, evaluate
 from pubstorm.result.interval import CONFIDENCE, Difference, difference
-from pubstorm.result.samples import Unit
 
 __all__ = [
     "ComparedFigure",
@@ -46,23 +46,6 @@ SHARE_MAX = 10.0
 """Larger relative differences are not written out."""
 BUCKET = 1 / 128
 """Width of a bucket of histograms, by its duration: percentiles are rounded to it."""
-LOWER_IS_BETTER = frozenset(
-    {
-        *("latency", "latency.intended", "latency.actual", "connect_time"),
-        *("ack_latency", "ack_latency.intended", "ack_latency.actual"),
-        *("loss", "client_loss", "lost", "skipped", "duplicate", "reordered", "stale", "stalled"),
-        *("never_ready", "connect_failed", "disconnected", "rejected", "resent", "abandoned"),
-        *("cpu", "rss", "bytes_per_connection"),
-        *("recovery", "drained", "backlog_peak", "clients_lost", "clients_back"),
-        *("bridges_lost", "bridges_back"),
-    }
-)
-HIGHER_IS_BETTER = frozenset(
-    {
-        *("sent_per_s", "acked_per_s", "received_per_s", "sent_each_per_s"),
-        *("received_each_per_s", "arrivals_per_s", "connects_per_s", "disconnects_per_s"),
-    }
-)
 ALWAYS = ("latency.p50", "latency.p99", "received_per_s", "loss", "connect_time.p99")
 """Figures that are compared unless others are asked for, over all populations."""
 OF_ACKS = "ack_latency.p99"
@@ -221,15 +204,15 @@ def _outcome(figure: Expression, shown: Difference) -> Outcome:
 
 def better_sign(figure: Expression) -> int:
     """Returns 1 if a higher value is better, -1 if a lower one is, 0 if neither is known."""
-    name = figure.metric.removesuffix("_total").removesuffix("_bytes")
-    return (name in HIGHER_IS_BETTER) - (name in LOWER_IS_BETTER)
+    better = figure.figure.better
+    return (better == "higher") - (better == "lower")
 
 
 def _is_of_buckets(figure: Expression) -> bool:
     """Returns True if the value is the end of a bucket of a histogram."""
     statistic = figure.statistic or ""
-    is_percentile = split_percentile(f"{figure.metric}.{statistic}") is not None
-    return figure.unit == "us" and (is_percentile or statistic in LATENCY_STATISTICS[2:-1])
+    is_of_buckets = is_percentile(statistic) or statistic in LATENCY_STATISTICS[2:-1]
+    return figure.unit == "us" and is_of_buckets
 
 
 def _value(result: Measured, figure: Expression) -> float | None:

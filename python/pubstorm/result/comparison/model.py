@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from pubstorm.contract.value import Value
+from pubstorm.quantities import Unit
 from pubstorm.result.model import Status
-from pubstorm.result.samples import Unit
 
 Outcome = Literal["better", "worse", "different", "equal", "no difference detectable", "not known"]
 """different: the figure has no better direction; equal: every run has the same value; not known:

@@ -1,96 +1,30 @@
-"""Figures of a run as a whole: of its targets, its memory and its stages."""
+"""Reads figures of a run (targets, memory and stages), of its phases and of its faults."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator
+from itertools import dropwhile
 
-from pubstorm.quantities import UnfitError
-from pubstorm.result import Measured
-from pubstorm.result.figures.metric import Asked, Found, Metric, Missing
+from pubstorm.metrics.expressions import Expression
+from pubstorm.metrics.metric import RunMetric
+from pubstorm.result import FaultResult, Measured, Phase, PhaseStatus
 from pubstorm.result.figures.of_monitors import unwatched
-
-ENGINES = "engines"
-"""Subject of all agents together."""
+from pubstorm.result.figures.reading import NOTHING_MEASURED, Found, Missing
 
 
-@dataclass(frozen=True)
-class RunMetric(Metric):
-    """A figure of a run."""
-
-    subject: Literal["none", "broker", "memory"] = "none"
-    """none; the name of brokers, if any; or, always, something whose memory was read."""
-    span: Literal["none", "stage", "any stage"] = "none"
-    """none; a stage, always; or a stage, if any."""
-
-    def check(self, asked: Asked) -> None:
-        """Raises UnfitError unless the expression has the subject and the span of the figure."""
-        super().check(asked)
-        name, subject, span = asked.metric, asked.subject, asked.span
-        if self.subject == "memory" and subject is None:
-            raise UnfitError(
-                name, f"is SUBJECT.{name}", f"for example broker.{name} or host.{name}"
-            )
-        if self.subject == "none" and subject is not None:
-            raise UnfitError(subject, f"is {name} without a subject")
-        if self.span == "stage" and span is None:
-            raise UnfitError(name, f"is {name}@STAGE", f"for example {name}@connect")
-        if self.span == "none" and span is not None:
-            raise UnfitError(span, f"is {name} without a span")
-
-    def read(self, measured: Measured, asked: Asked) -> Found | Missing:
-        """Returns the figure of a run."""
-        if self.subject == "memory":
+def read(measured: Measured, metric: RunMetric, asked: Expression) -> Found | Missing:
+    """Returns the figure of a run."""
+    match metric.path[0]:
+        case "memory":
             found = _memory(measured, asked.subject or "")
-        elif self.subject == "broker":
+        case "balance":
             found = _balance(measured, asked.subject)
-        elif asked.metric in _PEAKS:
-            found = _peak(measured, _PEAKS[asked.metric])
-        else:
-            found = _stages(measured, asked)
-        return found if isinstance(found, Missing) else Found(found, self.unit or "")
-
-
-RUN_METRICS: Mapping[str, RunMetric] = {
-    "bytes_per_connection": RunMetric(
-        "bytes",
-        "Memory that each connection adds, of a broker, or of the kernel of `host` without caches "
-        "that it can reclaim.",
-        subject="memory",
-    ),
-    "balance": RunMetric(
-        "share",
-        "Connections of the fullest target of a name, by those of a target if all had the same: "
-        "1 or 100 % is even.",
-        subject="broker",
-    ),
-    "arrivals_per_s": RunMetric(
-        "per_s",
-        "Messages received a second in publish stages, until the last message of a stage. It "
-        "includes what queues deliver in the drain.",
-        span="any stage",
-    ),
-    "connects_per_s": RunMetric(
-        "per_s", "Connections accepted a second in connect stages.", span="any stage"
-    ),
-    "disconnects_per_s": RunMetric(
-        "per_s",
-        "Clients a second that were connected before disconnect stages and not after them.",
-        span="any stage",
-    ),
-    "connected_after": RunMetric(
-        "", "Clients of all populations that were connected when a stage ended.", span="stage"
-    ),
-    **{
-        f"peak_qos{level}_per_s": RunMetric(
-            "per_s", f"Largest rate of deliveries of QoS {level} in an interval of the run."
-        )
-        for level in range(3)
-    },
-    "took": RunMetric("s", "Duration of a stage, with its drain.", span="stage"),
-}
+        case "peaks":
+            found = _peak(measured, metric.path[1])
+        case _:
+            found = _stages(measured, metric, asked.span)
+    return found if isinstance(found, Missing) else Found(found, metric.unit or "")
 
 
 def _memory(measured: Measured, subject: str) -> float | Missing:
@@ -124,30 +58,80 @@ def _peak(measured: Measured, qos: str) -> float | Missing:
     return Missing(f"nothing came with QoS {qos}")
 
 
-def _stages(measured: Measured, asked: Asked) -> float | Missing:
+def _stages(measured: Measured, metric: RunMetric, span: str | None) -> float | Missing:
     """Returns a figure of one stage, or of all stages of its kind, weighted by their duration."""
-    metric, span = asked.metric, asked.span
+    field = metric.path[1]
     if span is not None:
         stage = next((stage for stage in measured.stages if stage.name == span), None)
         if stage is None:
             return Missing(f"{span} was not played")
-        return float(getattr(stage, _STAGE_FIELDS.get(metric, metric)))
-    kind, took = _KINDS[metric]
-    stages = [stage for stage in measured.stages if stage.kind == kind]
-    took_s = math.fsum(getattr(stage, took) for stage in stages)
+        return float(getattr(stage, field))
+    stages = [stage for stage in measured.stages if stage.kind == metric.stage_kind]
+    took_s = math.fsum(getattr(stage, metric.weight) for stage in stages)
     if not took_s:
-        return Missing("nothing arrived" if stages else f"no {kind} stage was played")
-    total = math.fsum(getattr(stage, metric) * getattr(stage, took) for stage in stages)
+        return Missing("nothing arrived" if stages else f"no {metric.stage_kind} stage was played")
+    total = math.fsum(getattr(stage, field) * getattr(stage, metric.weight) for stage in stages)
     return round(total / took_s, 2)
 
 
-_PEAKS = {f"peak_qos{level}_per_s": str(level) for level in range(3)}
-"""QoS of each peak."""
-_KINDS = {
-    "arrivals_per_s": ("publish", "arrived_s"),
-    "connects_per_s": ("connect", "duration_s"),
-    "disconnects_per_s": ("disconnect", "duration_s"),
-}
-"""Kind of the stages of a rate, and the time that it is over."""
-_STAGE_FIELDS = {"connected_after": "connected", "took": "duration_s"}
-"""Fields of a stage whose name differs from the figure's."""
+def read_fault(measured: Measured, metric: RunMetric, asked: Expression) -> Found | Missing:
+    """Returns the figure of the fault that the span names. If nothing was lost, it was back at
+    once."""
+    fault = next((f for f in measured.faults if f.name == asked.span), None)
+    if fault is None:
+        return Missing(f"{asked.span} did not happen")
+    if fault.failed is not None:
+        return Missing(f"{asked.span} failed: {fault.failed}")
+    noun = metric.path[0]
+    if noun == "bridges" and all(bridge.up is None for bridge in measured.bridges):
+        return Missing("no bridges were counted")
+    if noun in {"clients", "bridges"}:
+        found = _recovery(fault, noun, asked.statistic)
+    else:
+        found = _backlog(fault, noun)
+    return found if isinstance(found, Missing) else Found(found, metric.unit or "")
+
+
+def _recovery(fault: FaultResult, noun: str, statistic: str | None) -> float | Missing:
+    """Returns the number that was lost, or by a statistic the time until so many were back."""
+    found = fault.clients if noun == "clients" else fault.bridges
+    if found is None:
+        return 0.0
+    if statistic is None:
+        return float(found.before - found.lowest)
+    back_s: float | None = getattr(found, f"{statistic}_s")
+    late = Missing(f"{noun} were not back before stage {fault.stage} ended")
+    return late if back_s is None else back_s
+
+
+def _backlog(fault: FaultResult, field: str) -> float | Missing:
+    if fault.backlog_peak is None:
+        return Missing(NOTHING_MEASURED)
+    value: float | None = getattr(fault, field)
+    late = Missing(f"the backlog was not gone before stage {fault.stage} ended")
+    return late if value is None else float(value)
+
+
+def read_phase(measured: Measured, metric: RunMetric, asked: Expression) -> Found | Missing:
+    """Returns the time until the load was carried again, which may be in a later phase of the
+    stage."""
+    phases = list(_phases_from(measured, asked.span))
+    if not phases:
+        return Missing(f"{asked.span} is no phase of this run")
+    if phases[0].status is PhaseStatus.HELD:
+        return Found(0.0, metric.unit or "")
+    for phase in phases:
+        if phase.status is PhaseStatus.UNKNOWN:
+            why = next(iter(phase.evidence), "nothing is known about the load")
+            return Missing(f"phase {phase.name} was not evaluated: {why}")
+        if phase.recovered_after_s is not None:
+            since_s = phase.start_s if phase.collapsed_at_s is None else phase.collapsed_at_s
+            carried_s = since_s + phase.recovered_after_s
+            return Found(round(carried_s - phases[0].start_s, 3), metric.unit or "")
+    return Missing(f"the load was not carried again before stage {phases[0].stage} ended")
+
+
+def _phases_from(measured: Measured, name: str | None) -> Iterator[Phase]:
+    """Yields the phase of a name and the later ones of its stage."""
+    phases = list(dropwhile(lambda phase: phase.name != name, measured.phases))
+    yield from (phase for phase in phases if phase.stage == phases[0].stage)

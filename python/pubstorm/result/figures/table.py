@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from pubstorm.metrics.expressions import parse_expression
 from pubstorm.result import Cell, Result
-from pubstorm.result.figures import Missing, evaluate, parse_expression
+from pubstorm.result.figures import Missing, evaluate
 
 RESULT_WORDS = ("verdict", "limited_by", "evidence", "duration", "command")
 """Parts of a result."""

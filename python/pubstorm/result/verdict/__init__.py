@@ -6,10 +6,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Sequence
 
+from pubstorm.metrics.thresholds import Threshold
 from pubstorm.quantities import count_text, counted, duration_text
 from pubstorm.result import LimitedBy, Measured, Status, ThresholdOutcome, Verdict
 from pubstorm.result.figures import Found, Missing, evaluate, nothing_behind
-from pubstorm.result.figures.thresholds import Threshold
 from pubstorm.result.verdict.clock_findings import CLOCK_RULES
 from pubstorm.result.verdict.fault_findings import FAULT_RULES
 from pubstorm.result.verdict.findings import RULES, Finding, invalid, under_test

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pubstorm.contract.explanation import ExplanationSum
 from pubstorm.contract.snapshot import STARVED_SHARE, Answer, Explanation, Reason
+from pubstorm.metrics.populations import LEAVES_A_MESSAGE_OUT
 from pubstorm.quantities import (
     bytes_text,
     count_text,
@@ -26,21 +27,7 @@ from pubstorm.result import (
     StageResult,
 )
 from pubstorm.result.machinery import too_busy
-from pubstorm.result.problems import (
-    CONNECTIONS_FAILED,
-    CONNECTIONS_LOST,
-    DROPPED_UNSENT,
-    FILTERS_REFUSED,
-    GIVEN_UP,
-    LEAVES_A_MESSAGE_OUT,
-    MESSAGES_REFUSED,
-    REMOVALS_REFUSED,
-    SENT_AGAIN,
-    UNACKNOWLEDGED,
-    Kind,
-    problem_of,
-    reasons_text,
-)
+from pubstorm.result.problems import KINDS, ProblemKind, problem_of, reasons_text
 from pubstorm.result.verdict.advice import ADVICE
 
 MAX_HEADROOM_USE = 0.8
@@ -276,16 +263,19 @@ def _connections(measured: Measured) -> Iterable[Finding]:
     """Refused and lost connections of all populations; stages with faults have their own rule."""
     if any(population.connected_total for population in measured.populations.values()):
         for carried_by, names in _touched(measured, "connect_failed_total"):
-            yield from _problem(measured, CONNECTIONS_FAILED, names, carried_by)
+            yield from _problem(measured, KINDS["connect_failed"], names, carried_by)
     for name in measured.populations:
-        for kind in (FILTERS_REFUSED, REMOVALS_REFUSED, MESSAGES_REFUSED):
-            yield from _problem(measured, kind, [name], LimitedBy.BROKER)
+        for metric in ("subscribe_failed", "unsubscribe_failed", "rejected"):
+            yield from _problem(measured, KINDS[metric], [name], LimitedBy.BROKER)
     for carried_by, names in _touched(measured, "disconnected_total"):
-        yield from _problem(measured, CONNECTIONS_LOST, names, carried_by)
+        yield from _problem(measured, KINDS["disconnected"], names, carried_by)
 
 
 def _problem(
-    measured: Measured, kind: Kind, names: Iterable[str], limited_by: LimitedBy = LimitedBy.NONE
+    measured: Measured,
+    kind: ProblemKind,
+    names: Iterable[str],
+    limited_by: LimitedBy = LimitedBy.NONE,
 ) -> Iterable[Finding]:
     """Yields the problem of one kind of some populations, if they have it."""
     problem = problem_of(kind, {name: measured.populations[name] for name in names})
@@ -442,8 +432,8 @@ def _excluded(measured: Measured) -> Iterable[Finding]:
 
 def _unacknowledged(measured: Measured) -> Iterable[Finding]:
     for name in measured.populations:
-        for kind in (UNACKNOWLEDGED, GIVEN_UP, DROPPED_UNSENT, SENT_AGAIN):
-            yield from _problem(measured, kind, [name])
+        for metric in ("in_flight", "abandoned", "unsent_dropped", "resent"):
+            yield from _problem(measured, KINDS[metric], [name])
 
 
 def _backpressure(measured: Measured) -> Iterable[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pubstorm.metrics.thresholds import Threshold
 from pubstorm.quantities import count_text, counted, duration_text, rate_text
 from pubstorm.result import (
     RATED_MIN,
@@ -15,7 +16,6 @@ from pubstorm.result import (
     Status,
     ThresholdOutcome,
 )
-from pubstorm.result.figures.thresholds import Threshold
 from pubstorm.result.verdict.findings import Finding, under_test
 
 
@@ -88,7 +88,7 @@ def _load(measured: Measured, word: str) -> str:
 def _missed(measured: Measured, threshold: Threshold, outcome: ThresholdOutcome) -> str:
     """Returns a missed threshold; a default threshold in words."""
     asked = threshold.expression
-    metric, subject = asked.metric.removesuffix("_total"), asked.subject
+    metric, subject = asked.figure.name, asked.subject
     every = {**measured.wholes, **measured.populations}
     meant = [every[subject]] if subject in every else list(measured.populations.values())
     known = subject is None or subject in every

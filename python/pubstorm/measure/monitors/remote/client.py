@@ -29,8 +29,8 @@ from pubstorm.measure.monitors.remote.pages import (
     query_of,
     read,
 )
+from pubstorm.metrics.monitors import CLOCK_BOUND
 from pubstorm.quantities import SECOND_NS
-from pubstorm.result.figures.of_monitors import BOUND_METRIC
 from pubstorm.scenario.monitors import Process, Remote
 
 DEADLINE_S = 5.0
@@ -177,7 +177,7 @@ class RemoteMonitor:
         """Yields the readings of the other host at the instant in which they were taken, at most
         the bound off."""
         text, at_ns, bound_ns = self._endpoint.get(self._page)
-        yield Reading(at_ns, BOUND_METRIC, bound_ns / 1000)
+        yield Reading(at_ns, CLOCK_BOUND.name, bound_ns / 1000)
         for metric, value in read(text):
             yield Reading(at_ns, metric, value)
         if (problem := problem_in(text)) is not None:

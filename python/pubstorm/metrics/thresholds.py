@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from pubstorm.quantities import UnfitError, count, duration_ns, rate_per_s, share, size_bytes
-from pubstorm.result.figures import Expression, parse_expression
-from pubstorm.result.samples import Unit
+from pubstorm.metrics.expressions import Expression, parse_expression
+from pubstorm.quantities import UnfitError, Unit, count, duration_ns, rate_per_s, share, size_bytes
 
 Operator = Literal["<", "<=", "==", "!=", ">=", ">"]
 
@@ -52,7 +51,7 @@ def parse_threshold(source: str) -> Threshold:
     if op not in OPERATORS:
         raise UnfitError(op, f"are the operators {', '.join(OPERATORS)}")
     expression = parse_expression(written)
-    is_part = expression.unit == "" and expression.metric in OF_A_SIZE and text.endswith("%")
+    is_part = expression.unit == "" and expression.figure.of_a_size and text.endswith("%")
     value = parse_value(text, "share" if is_part else expression.unit)
     return Threshold(expression, cast("Operator", op), value, source.strip(), is_part=is_part)
 
@@ -124,8 +123,6 @@ VALUES: Mapping[Unit, ValueKind] = {
 """Forms of values, by the unit of the metric."""
 BASE_UNITS: tuple[Unit, ...] = ("", "share", "bytes", "per_s", "bytes_per_s", "s")
 """Units that a metric of unknown unit may have: those of Prometheus and of `$SYS`."""
-OF_A_SIZE = ("clients", "connected", "connected_after", "ready_max")
-"""Figures that count clients or bridges; a limit in percent is about all of them."""
 OPERATORS: tuple[Operator, ...] = ("<", "<=", "==", "!=", ">=", ">")
 
 # The value holds no operator, so the last one divides the line: labels and spans may hold others.

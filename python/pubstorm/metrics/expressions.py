@@ -1,0 +1,239 @@
+"""The expressions that ask for figures: `[SUBJECT.]METRIC[.STATISTIC][@SPAN]`, such as
+`device.latency.p99`, `broker.cpu.max` or `device.acked_per_s@steady`. Statistics are fixed names
+and percentiles such as `p95` and `p99.99`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Literal
+
+from pubstorm.metrics import FIGURES, METRICS, OF_POPULATIONS, SHOWN
+from pubstorm.metrics.metric import (
+    LATENCY_STATISTICS,
+    READING_STATISTICS,
+    Metric,
+    RunMetric,
+)
+from pubstorm.metrics.monitors import KNOWN, OF_BRIDGES, OF_PUBLISHERS, SYS_PREFIX, reading_of
+from pubstorm.quantities import UnfitError, Unit
+
+ANY_PERCENTILE = "any percentile between p0 and p100 such as .p95 or .p99.99"
+_PUBLISHERS = {metric.name: metric for metric in OF_PUBLISHERS}
+_BRIDGES = {metric.name for metric in OF_BRIDGES}
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A figure of a result, as a scenario asks for it."""
+
+    subject: str | None
+    """A population or a share of one, a monitor's source or its group; None: all populations."""
+    metric: str
+    statistic: str | None = None
+    span: str | None = None
+    """A stage, phase or fault; None: the whole run, for monitors its time under load."""
+
+    def __str__(self) -> str:
+        subject = "" if self.subject is None else f"{self.subject}."
+        statistic = "" if self.statistic is None else f".{self.statistic}"
+        span = "" if self.span is None else f"@{self.span}"
+        return f"{subject}{self.metric}{statistic}{span}"
+
+    @property
+    def figure(self) -> Metric:
+        """The metric of the registry. A name that is unknown there is one of monitors."""
+        known = FIGURES.get(self.metric)
+        if known is not None and (self.subject is None or known.of.isdisjoint({"phase", "fault"})):
+            return known
+        if self.subject is not None and self.metric in _PUBLISHERS:
+            return _PUBLISHERS[self.metric]
+        return reading_of(self.metric)
+
+    @property
+    def unit(self) -> Unit | None:
+        """Unit of the value; None if only the result defines it."""
+        figure = self.figure
+        is_growth = self.statistic == "rate" and not isinstance(figure, RunMetric)
+        return reading_of(self.metric).growth.unit if is_growth else figure.unit
+
+    def wants(self, subject: Literal["broker", "memory"]) -> bool:
+        """Returns True for a figure of the run that has subjects of this kind."""
+        return isinstance(self.figure, RunMetric) and self.figure.subject == subject
+
+    @property
+    def is_of_fault(self) -> bool:
+        """True for a figure of faults."""
+        return "fault" in self.figure.of
+
+    @property
+    def is_of_phase(self) -> bool:
+        """True for a figure of phases."""
+        return "phase" in self.figure.of
+
+    @property
+    def is_of_run(self) -> bool:
+        """True for a figure of the run as a whole."""
+        return "run" in self.figure.of
+
+
+def parse_expression(source: str) -> Expression:
+    """Parses an expression. The scenario checks that subject and span exist."""
+    found = _EXPRESSION.fullmatch(source.strip())
+    if found is None:
+        hint = "for example device.latency.p99, broker.cpu.max or device.acked_per_s@steady"
+        raise UnfitError(source, "is [SUBJECT.]METRIC[.STATISTIC][@SPAN]", hint)
+    body, span = found["body"], found["span"]
+    metric, statistic = _split_statistic(body)
+    if metric in FIGURES:
+        return _checked(Expression(None, metric, statistic, span))
+    parts = _SUBJECT.fullmatch(body)
+    if parts is None:
+        hint = _metric_hint(metric, FIGURES, SHOWN)
+        raise UnfitError(body, "are the metrics of the reference, or SUBJECT.METRIC", hint)
+    name = parts["name"]
+    metric, statistic = _split_statistic(parts["metric"])
+    if name in OF_POPULATIONS and metric not in {*OF_POPULATIONS, *_BRIDGES}:
+        return _checked(Expression(None, name, parts["metric"], span))
+    return _checked(Expression(name, metric, statistic, span))
+
+
+def _checked(expression: Expression) -> Expression:
+    is_bridge = expression.subject is not None and expression.metric in _BRIDGES
+    if not is_bridge:
+        _check_form(expression)
+    return expression
+
+
+def _check_form(expression: Expression) -> None:
+    """Raises UnfitError unless an expression has what its metric needs, and no more. The statistics
+    of readings depend on their source."""
+    figure, metric, statistic = expression.figure, expression.metric, expression.statistic
+    if isinstance(figure, RunMetric):
+        _check_span(expression, figure)
+        _check_statistic(metric, statistic, figure.statistics)
+        _check_subject(expression, figure)
+    elif figure.has_readings:
+        if statistic is not None and statistic not in READING_STATISTICS:
+            words = f"are {metric} alone, or .{', .'.join(READING_STATISTICS)}"
+            raise UnfitError(statistic, words)
+    elif figure.at:
+        _check_statistic(metric, statistic, figure.statistics)
+
+
+def _check_span(expression: Expression, figure: RunMetric) -> None:
+    """Raises UnfitError for a figure of faults or phases without one."""
+    name = expression.metric
+    if expression.span is not None:
+        return
+    if figure.span == "fault":
+        hint = "for example clients_back.most@kill cloud"
+        raise UnfitError(name, f"is {name}@FAULT, the name of a fault", hint)
+    if figure.span == "phase":
+        words = f"is {name}@PHASE, the name of a fault, change or publish stage"
+        raise UnfitError(name, words, f"for example {name}@kill cloud")
+
+
+def _check_subject(expression: Expression, figure: RunMetric) -> None:
+    """Raises UnfitError unless the expression has the subject and the stage of a figure."""
+    name, subject, span = expression.metric, expression.subject, expression.span
+    if figure.subject == "memory" and subject is None:
+        hint = f"for example broker.{name} or host.{name}"
+        raise UnfitError(name, f"is SUBJECT.{name}", hint)
+    if figure.subject == "none" and subject is not None:
+        raise UnfitError(subject, f"is {name} without a subject")
+    if figure.span == "stage" and span is None:
+        raise UnfitError(name, f"is {name}@STAGE", f"for example {name}@connect")
+    if figure.span == "none" and span is not None:
+        raise UnfitError(span, f"is {name} without a span")
+
+
+def _check_statistic(metric: str, statistic: str | None, allowed: tuple[str, ...]) -> None:
+    """Raises UnfitError unless a metric has a statistic."""
+    if statistic in allowed or (statistic is None and not allowed):
+        return
+    has_percentiles = allowed == LATENCY_STATISTICS
+    if has_percentiles and statistic is not None and _share(statistic) is not None:
+        return
+    if not allowed:
+        raise UnfitError(statistic, f"is {metric} alone: it is one number")
+    found = metric if statistic is None else f"{metric}.{statistic}"
+    example = "p99" if "p99" in allowed else allowed[0]
+    others = f" and {ANY_PERCENTILE}" if has_percentiles else ""
+    words = f"are {metric}.{', .'.join(allowed)}{others}"
+    raise UnfitError(found, words, f"for example {metric}.{example}")
+
+
+def check_population_metric(expression: Expression) -> None:
+    """Raises UnfitError unless populations have the figure, with that statistic."""
+    if expression.metric not in OF_POPULATIONS:
+        metric, _, statistic = expression.metric.rpartition(".")
+        if metric in OF_POPULATIONS:
+            _check_form(Expression(None, metric, statistic))
+        hint = _metric_hint(expression.metric, OF_POPULATIONS, SHOWN)
+        raise UnfitError(expression.metric, "are the metrics of the reference", hint)
+    _check_form(expression)
+
+
+def check_reading(expression: Expression, known: Sequence[str] | None) -> None:
+    """Raises UnfitError unless a source has the metric and the statistic. `known` are its metrics,
+    beside those of `$SYS`; None if only the run defines them."""
+    metric, statistic = expression.metric, expression.statistic
+    if known is not None and metric in _PUBLISHERS and metric in known:
+        return
+    if known is not None and not metric.startswith(SYS_PREFIX):
+        names = [name for name, each in KNOWN.items() if each.name in known]
+        if metric not in names:
+            hint = _metric_hint(metric, names, known)
+            raise UnfitError(metric, "are the metrics of the reference", hint)
+    if statistic is not None and statistic not in READING_STATISTICS:
+        raise UnfitError(statistic, f"are {', '.join(READING_STATISTICS)}")
+
+
+def _metric_hint(name: str, metrics: Collection[str], shown: Collection[str]) -> str:
+    """Returns metrics that a wrong name may mean, or all that there are."""
+    close = get_close_matches(name, metrics, n=2, cutoff=0.7)
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    return f"there are {', '.join(shown)}"
+
+
+def percentiles_in(text: str) -> dict[str, float]:
+    """Returns the shares, by name, of the percentiles that the text of a scenario names anywhere.
+    Each step of a series has the whole text."""
+    found = {name: _share(name) for name in _PERCENTILES.findall(text)}
+    return {name: share for name, share in found.items() if share is not None}
+
+
+def is_percentile(statistic: str) -> bool:
+    """Returns True for the name of a percentile."""
+    return _share(statistic) is not None
+
+
+def _split_statistic(body: str) -> tuple[str, str | None]:
+    """Returns the metric and its statistic, if it ends with one outside labels."""
+    labels_end = body.rfind("}") + 1
+    found = _ENDING.fullmatch(body[labels_end:])
+    if found is not None and is_percentile(found[2]):
+        return body[:labels_end] + found[1], found[2]
+    metric, dot, statistic = body[labels_end:].rpartition(".")
+    if dot and body[:labels_end] + metric and statistic in _STATISTICS:
+        return body[:labels_end] + metric, statistic
+    return body, None
+
+
+def _share(name: str) -> float | None:
+    """Returns the share of a percentile's name, from 0 to 1; None if the name is not one."""
+    found = _PERCENTILE.fullmatch(name)
+    return (float(found[1]) / 100 if found else 0.0) or None
+
+
+_STATISTICS = frozenset(READING_STATISTICS).union(*(metric.statistics for metric in METRICS))
+_NUMBER = r"\d{1,2}(?:\.\d{1,4})?"
+_PERCENTILE = re.compile(rf"p({_NUMBER})", re.ASCII)
+_PERCENTILES = re.compile(rf"\.(p{_NUMBER})(?![\w.])", re.ASCII)
+_ENDING = re.compile(rf"(.+)\.(p{_NUMBER})", re.ASCII)
+_EXPRESSION = re.compile(r"(?P<body>[^@\s](?:[^@{]|\{[^}]*\})*?)(?:@(?P<span>\S(?:.*\S)?))?")
+_SUBJECT = re.compile(r"(?P<name>[A-Za-z][\w-]*(?:/[A-Za-z][\w-]*)?)\.(?P<metric>.+)", re.ASCII)

@@ -1,0 +1,344 @@
+"""The metrics of monitors: processes, services, hosts, agents and bridges, and the lateness of
+publishers under test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Unpack
+
+from pubstorm.metrics.metric import (
+    LATENCY_STATISTICS,
+    Further,
+    Kind,
+    Line,
+    Metric,
+    Owner,
+    live,
+    page,
+    unit_at_end,
+)
+from pubstorm.quantities import Unit
+
+PROCESSES: frozenset[Owner] = frozenset({"broker", "publisher", "service", "process"})
+REDIS: frozenset[Owner] = frozenset({"service", "endpoint"})
+PROGRAMS = PROCESSES | REDIS
+"""Processes, and a Redis that another program started."""
+HOSTS: frozenset[Owner] = frozenset({"host"})
+AGENTS: frozenset[Owner] = frozenset({"agent"})
+BRIDGES: frozenset[Owner] = frozenset({"bridge"})
+BROKERS: frozenset[Owner] = frozenset({"broker"})
+PUBLISHERS: frozenset[Owner] = frozenset({"publisher"})
+ANYTHING = PROGRAMS | HOSTS | AGENTS | BRIDGES
+SYS_PREFIX = "$SYS/"
+"""Prefix of metrics that a broker publishes itself."""
+
+
+def reading(
+    name: str, of: frozenset[Owner], words: str, kind: Kind = "gauge", **further: Unpack[Further]
+) -> Metric:
+    """Returns a metric of a monitor. Its unit is the end of its name, and an expression can leave
+    it out."""
+    unit = unit_at_end(name)
+    short = name.removesuffix(f"_{unit}") if unit else name
+    further = {"aliases": (short,) if short != name else (), **further}
+    return Metric(name, of, kind, unit, words, **further)
+
+
+def share(name: str, of: frozenset[Owner], words: str, **further: Unpack[Further]) -> Metric:
+    """Returns a metric of a monitor that is a share."""
+    return Metric(name, of, "gauge", "share", words, **further)
+
+
+OF_PROCESSES: tuple[Metric, ...] = (
+    share(
+        "cpu",
+        PROGRAMS,
+        "CPU time, as a share of one core: 150 % is one and a half cores.",
+        better="lower",
+        lines=(page("process-cpu", "all"), live("cpu", each=True), Line("sides", "over-cpu")),
+    ),
+    share(
+        "cpu_user",
+        PROGRAMS,
+        "The part of it in the program.",
+        lines=(page("process-cpu", "user"),),
+    ),
+    share(
+        "cpu_system",
+        PROGRAMS,
+        "The part of it in the kernel.",
+        lines=(page("process-cpu", "system"),),
+    ),
+    reading(
+        "rss_bytes",
+        PROGRAMS,
+        "Resident memory.",
+        better="lower",
+        lines=(page("process-memory", "resident"), live("memory", each=True)),
+    ),
+    reading(
+        "private_bytes",
+        PROCESSES,
+        "Resident memory without what other processes share, such as the program.",
+        lines=(page("process-memory", "private"),),
+    ),
+    reading(
+        "virtual_bytes",
+        PROCESSES,
+        "Addresses that it has, with and without memory behind them (VIRT of `top`).",
+    ),
+    share(
+        "memory",
+        PROCESSES,
+        "Resident memory, as a share of the memory of the host (%MEM of `top`).",
+    ),
+    reading(
+        "disk_read_bytes_per_s",
+        PROCESSES,
+        "Bytes that it and its children read from disks.",
+        lines=(page("process-disk", "read"),),
+    ),
+    reading(
+        "disk_written_bytes_per_s",
+        PROCESSES,
+        "Bytes that it and its children wrote to disks.",
+        lines=(page("process-disk", "written"),),
+    ),
+    share(
+        "thread_cpu_max",
+        PROCESSES,
+        "CPU time of its busiest thread, as a share of one core; of a publisher, or of a broker "
+        "with few threads.",
+        lines=(page("process-cpu", "busiest thread"),),
+    ),
+    reading("threads", PROCESSES, "Threads."),
+    reading("descriptors", PROCESSES, "Open descriptors."),
+    reading(
+        "processes",
+        PROCESSES,
+        "Processes: the one watched and its children.",
+        lines=(page("group-processes", "processes"),),
+    ),
+)
+OF_REDIS: tuple[Metric, ...] = (
+    reading("used_memory_bytes", REDIS, "Memory that Redis has taken for its data and buffers."),
+    reading("keys", REDIS, "Keys of all its databases."),
+    reading("connections", REDIS, "Connections to it."),
+    reading("commands_per_s", REDIS, "Commands a second, as Redis itself measures it."),
+    reading("evicted", REDIS, "Keys that it threw away for lack of memory: a counter.", "counter"),
+    reading("rejected", REDIS, "Connections that it refused: a counter.", "counter"),
+)
+OF_BRIDGES: tuple[Metric, ...] = (
+    reading(
+        "connected",
+        BRIDGES,
+        "Bridges that are up, as they say themselves on the main broker.",
+        lines=(page("bridges", "up"),),
+    ),
+)
+OF_HOSTS: tuple[Metric, ...] = (
+    share(
+        "cpu",
+        HOSTS,
+        "CPU time, as a share of all cores.",
+        better="lower",
+        lines=(page("host-cpu", "all"), live("busy", "host: CPU", "max", place=2)),
+    ),
+    share("cpu_user", HOSTS, "The part of it in programs.", lines=(page("host-cpu", "user"),)),
+    share(
+        "cpu_system",
+        HOSTS,
+        "The part of it in the kernel.",
+        lines=(page("host-cpu", "system"),),
+    ),
+    share(
+        "cpu_softirq",
+        HOSTS,
+        "The part of it in soft interrupts, where the kernel handles packets.",
+        lines=(page("host-cpu", "soft interrupts"),),
+    ),
+    share(
+        "cpu_steal",
+        HOSTS,
+        "Time that the hypervisor gave to others.",
+        lines=(page("host-cpu", "stolen by the hypervisor"),),
+    ),
+    reading("processors", HOSTS, "Processors."),
+    reading("memory_used_bytes", HOSTS, "Memory in use.", lines=(page("host-memory", "used"),)),
+    reading(
+        "memory_available_bytes",
+        HOSTS,
+        "Memory that programs can still get.",
+        lines=(page("host-memory", "available"),),
+    ),
+    reading(
+        "slab_bytes",
+        HOSTS,
+        "Memory of the kernel's own objects, with caches that it can reclaim.",
+    ),
+    reading(
+        "kernel_bytes",
+        HOSTS,
+        "The part of it that the kernel cannot reclaim; with many connections sockets are the "
+        "most of it.",
+    ),
+    reading("load1", HOSTS, "Load average of a minute."),
+    reading(
+        "net_sent_bytes_per_s",
+        HOSTS,
+        "Bytes sent over all interfaces.",
+        lines=(page("host-network", "sent"),),
+    ),
+    reading(
+        "net_received_bytes_per_s",
+        HOSTS,
+        "Bytes received over all interfaces.",
+        lines=(page("host-network", "received"),),
+    ),
+    reading(
+        "disk_read_bytes_per_s",
+        HOSTS,
+        "Bytes read from all disks.",
+        lines=(page("host-disk", "read"),),
+    ),
+    reading(
+        "disk_written_bytes_per_s",
+        HOSTS,
+        "Bytes written to all disks.",
+        lines=(page("host-disk", "written"),),
+    ),
+    reading(
+        "tcp_retransmits",
+        HOSTS,
+        "TCP segments sent again: a counter.",
+        "counter",
+        lines=(page("host-tcp", "retransmits", growth=True),),
+    ),
+    reading(
+        "tcp_listen_overflows",
+        HOSTS,
+        "Connections dropped since a listener's queue was full: a counter.",
+        "counter",
+        lines=(page("host-tcp", "listen overflows", growth=True),),
+    ),
+    reading("tcp_sockets", HOSTS, "TCP sockets in use."),
+    reading("tcp_buffer_bytes", HOSTS, "What all TCP sockets have in their buffers."),
+    reading("conntrack", HOSTS, "Connections that the firewall follows."),
+    reading("conntrack_max", HOSTS, "How many it can follow."),
+)
+CLOCK_BOUND = reading(
+    "clock_bound_us",
+    AGENTS,
+    "How far its time was off at most, on a host other than the one that the run was started on.",
+    lines=(page("agent-clock", "clock"),),
+)
+"""Error of the clock of an agent; readings from other hosts have it too."""
+OF_AGENTS: tuple[Metric, ...] = (
+    share(
+        "cpu",
+        AGENTS,
+        "CPU time of the agent, as a share of one core.",
+        better="lower",
+        lines=(
+            page("agent-load", "CPU", place=1),
+            live("busy", "busiest agent: CPU", "max", place=1),
+        ),
+        export="CPU time of an agent",
+        export_name="agent_cpu_seconds_total",
+        interval="cpu_ns",
+    ),
+    reading(
+        "rss_bytes",
+        AGENTS,
+        "Resident memory of the agent.",
+        better="lower",
+        export="Resident memory of an agent",
+        export_name="agent_resident_memory_bytes",
+        interval="rss_bytes",
+    ),
+    share(
+        "busy",
+        AGENTS,
+        "Share of the time that its loop was not waiting.",
+        lines=(page("agent-load", "busy"), live("busy", "busiest agent: busy", "max")),
+        export="Time in which an agent's loop was at work",
+        export_name="agent_busy_seconds_total",
+        interval="busy_ns",
+    ),
+    share(
+        "run_delay",
+        AGENTS,
+        "Share of the time that its loop could run and had no processor, since other programs of "
+        "its host had them.",
+        lines=(page("agent-load", "no processor", place=2),),
+    ),
+    reading(
+        "lateness_p99_us",
+        AGENTS,
+        "99th percentile of how late it wrote messages by its own fault.",
+        lines=(page("agent-late", "late p99"), live("late", "late p99", "max")),
+        export="Lateness of messages that the agent caused",
+        export_name="agent_lateness_seconds",
+        interval="lateness",
+    ),
+    CLOCK_BOUND,
+)
+OF_PUBLISHERS: tuple[Metric, ...] = (
+    Metric(
+        "lateness",
+        PUBLISHERS,
+        "histogram",
+        "us",
+        "Lateness of messages by the publisher.",
+        at="lateness_us",
+        statistics=LATENCY_STATISTICS,
+    ),
+)
+
+
+def reported(pattern: str, *lines: Line, unit: Unit = "") -> Metric:
+    """Returns metrics that a broker publishes itself, below `$SYS/`."""
+    name = rf"\$SYS/{pattern}"
+    return Metric(name, BROKERS, "gauge", unit, lines=lines, is_pattern=True)
+
+
+OF_SYS: tuple[Metric, ...] = (
+    reported("messages/received", page("sys-messages", "received", growth=True)),
+    reported("messages/sent", page("sys-messages", "sent", growth=True)),
+    reported("publish/messages/received", page("sys-messages", "PUBLISH received", growth=True)),
+    reported("publish/messages/sent", page("sys-messages", "PUBLISH sent", growth=True)),
+    reported("bytes/received", page("sys-bytes", "received", growth=True), unit="bytes"),
+    reported("bytes/sent", page("sys-bytes", "sent", growth=True), unit="bytes"),
+    reported("(.*/)?messages/dropped", page("sys-dropped")),
+    reported("(messages/stored|store/messages/count|retained messages/count)", page("sys-stored")),
+    reported("clients/(connected|disconnected|total|active|inactive)", page("sys-clients")),
+    reported("heap/current( size)?", page("sys-heap"), unit="bytes"),
+)
+READINGS = (*OF_PROCESSES, *OF_REDIS, *OF_HOSTS, *OF_AGENTS, *OF_BRIDGES)
+
+
+def _by_name() -> dict[str, Metric]:
+    found: dict[str, Metric] = {}
+    for metric in READINGS:
+        for name in metric.names:
+            found[name] = metric
+    return found
+
+
+KNOWN: Mapping[str, Metric] = _by_name()
+"""Readings by name with and without unit. The same name has one unit wherever it is read."""
+
+
+def reading_of(name: str) -> Metric:
+    """Returns the reading of a name, with or without its unit. Only the run defines the unit of an
+    unknown one whose name ends with none."""
+    known = KNOWN.get(name)
+    return known or Metric(name, ANYTHING, "gauge", unit_at_end(name) or None)
+
+
+def unit_of(name: str) -> Unit:
+    """Returns the unit of a reading by its full name."""
+    return _UNITS.get(name) or unit_at_end(name)
+
+
+_UNITS = {metric.name: metric.unit for metric in READINGS}

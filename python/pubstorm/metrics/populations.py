@@ -1,0 +1,550 @@
+"""The metrics of populations. The meaning of a counter stands beside its field in the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Unpack
+
+from pubstorm.contract.snapshot import Reason
+from pubstorm.metrics.metric import (
+    LATENCY_STATISTICS,
+    Basis,
+    Divisor,
+    Failures,
+    Further,
+    Kind,
+    Line,
+    Metric,
+    Owner,
+    SpanKind,
+    both,
+    page,
+)
+from pubstorm.quantities import Unit
+
+ENDS_A_CONNECTION = frozenset(
+    {
+        Reason.CLOSED_BY_BROKER,
+        Reason.RESET_BY_BROKER,
+        Reason.KEEP_ALIVE_TIMEOUT,
+        Reason.DISCONNECT_TIMEOUT,
+        Reason.SUBSCRIBE_TIMEOUT,
+        Reason.UNSUBSCRIBE_TIMEOUT,
+    }
+)
+"""Reasons that end an established connection only."""
+ENDS_A_WEBSOCKET = frozenset(reason for reason in Reason if reason.startswith("websocket_"))
+"""Close codes of WebSocket, and frames that are none of MQTT."""
+ENDS_EITHER = frozenset({Reason.PROTOCOL_ERROR, Reason.SOCKET_ERROR}) | ENDS_A_WEBSOCKET
+"""Reasons that end an attempt or a connection."""
+REFUSES_A_FILTER = frozenset({Reason.SUBSCRIBE_REFUSED})
+LEAVES_A_MESSAGE_OUT = frozenset(
+    {Reason.MESSAGE_TOO_LARGE, Reason.QOS_UNSUPPORTED, Reason.RETAIN_UNSUPPORTED}
+)
+"""Limits of a broker of MQTT 5, for which a client does not send a message."""
+FAILS_AN_ATTEMPT = (
+    frozenset(Reason) - ENDS_A_CONNECTION - ENDS_EITHER - REFUSES_A_FILTER - LEAVES_A_MESSAGE_OUT
+)
+"""Reasons that end an attempt only."""
+
+POPULATION: frozenset[Owner] = frozenset({"population"})
+DELIVERIES_BY_QOS: frozenset[Owner] = frozenset({"deliveries"})
+NOWHERE: frozenset[SpanKind] = frozenset()
+STAGES: frozenset[SpanKind] = frozenset({"stage"})
+EVERYWHERE: frozenset[SpanKind] = frozenset({"stage", "phase"})
+
+_UNCONNECTED = "no client{of} was to connect{where}: no stage connects it"
+CLIENTS = Basis(("asked",), _UNCONNECTED)
+ATTEMPTS = Basis(("connect_attempts_total",), _UNCONNECTED, may_be_earlier=True)
+FILTERS = Basis(
+    ("subscribed_total", "subscribe_failed_total"), "no filter{of} was sent to a broker{where}"
+)
+REMOVALS = Basis(
+    ("unsubscribed_total", "unsubscribe_failed_total"),
+    "no broker answered an UNSUBSCRIBE{of}{where}: only flapping clients send some",
+)
+MESSAGES = Basis(("sent_total", "skipped_total"), "no message{of} was scheduled{where}")
+ANSWERS = Basis(
+    ("answers_expected_total",),
+    "no request{of} was sent{where}: only publications with request: true send some",
+)
+ANSWERED = Basis(("answered_total",))
+EXPECTED = Basis(("expected_total",))
+RECEIVED = Basis(("received_total",))
+DELIVERIES = Basis(("expected_total", "received_total"))
+_NO_WILL = "no will{to} was expected or received{where}"
+WILLS = Basis(("wills_expected_total",), _NO_WILL)
+WILLS_RECEIVED = Basis(("wills_received_total",), _NO_WILL)
+
+
+def counter(name: str, spans: frozenset[SpanKind] = NOWHERE, **further: Unpack[Further]) -> Metric:
+    """Returns a counter, which lies in the field `NAME_total`."""
+    field = f"{name}_total"
+    further = {"aliases": (field,), **further}
+    return Metric(name, POPULATION, "counter", "", at=field, spans=spans, **further)
+
+
+def gauge(name: str, *, is_peak: bool = False, **further: Unpack[Further]) -> Metric:
+    """Returns a number of clients or messages. `is_peak`: the largest of the run, which the field
+    `NAME_max` has."""
+    field = f"{name}_max" if is_peak else name
+    further = {"aliases": (field,) if is_peak else (), **further}
+    return Metric(name, POPULATION, "gauge", "", at=field, **further)
+
+
+def reading(name: str, unit: Unit = "", kind: Kind = "gauge", **further: Unpack[Further]) -> Metric:
+    """Returns a metric that no expression asks for: other programs get it, or charts show it."""
+    return Metric(name, POPULATION, kind, unit, **further)
+
+
+def rate(name: str, **further: Unpack[Further]) -> Metric:
+    """Returns a rate over the steady windows. The readings of one in charts can be asked for."""
+    return Metric(
+        name,
+        POPULATION,
+        "derived",
+        "bytes_per_s" if name.startswith("bytes_") else "per_s",
+        at=f"rates.{name}",
+        spans=EVERYWHERE,
+        has_readings="lines" in further,
+        **further,
+    )
+
+
+def of_each(name: str, rate: str, line: Line, divisor: Divisor, words: str) -> Metric:
+    """Returns a rate by the number of clients."""
+    return Metric(
+        name,
+        POPULATION,
+        "derived",
+        "per_s",
+        words,
+        at=f"rates.{rate}",
+        spans=EVERYWHERE,
+        divisor=divisor,
+        lines=(line,),
+        better="higher",
+    )
+
+
+def shares(name: str, statistics: tuple[str, ...], **further: Unpack[Further]) -> Metric:
+    """Returns a distribution of shares."""
+    return Metric(
+        name,
+        POPULATION,
+        "derived",
+        "share",
+        at=name,
+        statistics=statistics,
+        spans=STAGES,
+        over_all="worst",
+        **further,
+    )
+
+
+def histogram(
+    name: str,
+    spans: frozenset[SpanKind] = STAGES,
+    *,
+    at: str = "",
+    **further: Unpack[Further],
+) -> Metric:
+    """Returns a distribution of durations, by default that of the field `NAME_us`."""
+    return Metric(
+        name,
+        POPULATION,
+        "histogram",
+        "us",
+        at=at or f"{name}_us",
+        statistics=LATENCY_STATISTICS,
+        spans=spans,
+        over_all="worst",
+        **further,
+    )
+
+
+def two_clocks(name: str, field: str, log: str, **further: Unpack[Further]) -> Iterator[Metric]:
+    """Yields a distribution from the scheduled instant, and one from the instant of sending. Only
+    the first has lines and an export."""
+    for clock, spans in (("intended", EVERYWHERE), ("actual", STAGES)):
+        own: Further = {
+            "basis": further.get("basis"),
+            "interval": f"{field}_{clock}",
+            "tag": f"{log}:{{}}:{clock}",
+            "better": "lower",
+        }
+        full = f"{name}.{clock}"
+        if clock == "intended":
+            own = {**further, **own, "aliases": (full,)}
+        yield histogram(
+            name if clock == "intended" else full, spans, at=f"{name}_us.{clock}", **own
+        )
+
+
+def _ready(*among: str) -> Divisor:
+    return Divisor("ready_max", "no client was ready", among)
+
+
+POPULATIONS: tuple[Metric, ...] = (
+    counter("connect_attempts", export="TCP connections begun"),
+    reading("connected", kind="counter", export="Connections that the broker accepted"),
+    counter(
+        "connect_failed",
+        STAGES,
+        basis=ATTEMPTS,
+        better="lower",
+        export="Connection attempts that failed",
+        failures=Failures(
+            2,
+            "connections failed",
+            "connection attempts failed",
+            ("connect_attempts_total",),
+            certain=FAILS_AN_ATTEMPT,
+            possible=ENDS_EITHER,
+            answers="connect",
+        ),
+    ),
+    counter(
+        "disconnected",
+        STAGES,
+        basis=ATTEMPTS,
+        better="lower",
+        export="Connections that the client did not end",
+        failures=Failures(
+            3,
+            "connections lost",
+            "connections were lost",
+            ("connected_total",),
+            certain=ENDS_A_CONNECTION,
+            possible=ENDS_EITHER,
+            answers="disconnect",
+        ),
+    ),
+    counter("subscribed", export="Filters that the broker granted"),
+    counter(
+        "subscribe_failed",
+        basis=FILTERS,
+        failures=Failures(
+            4,
+            "subscribes refused",
+            "filters were refused",
+            ("subscribed_total", "subscribe_failed_total"),
+            certain=REFUSES_A_FILTER,
+            answers="subscribe",
+        ),
+    ),
+    counter("unsubscribed", STAGES, export="Filters that the broker removed"),
+    counter(
+        "unsubscribe_failed",
+        STAGES,
+        basis=REMOVALS,
+        failures=Failures(
+            5,
+            "unsubscribes refused",
+            "filters were not removed",
+            ("unsubscribed_total", "unsubscribe_failed_total"),
+            answers="unsubscribe",
+        ),
+    ),
+    counter("sent", STAGES, export="Messages sent"),
+    counter("acked", STAGES, of_acks=True, export="Messages that the broker acknowledged"),
+    counter(
+        "rejected",
+        basis=MESSAGES,
+        better="lower",
+        export="Messages that the broker refused",
+        failures=Failures(
+            6, "publishes refused", "messages sent were refused", ("sent_total",), answers="publish"
+        ),
+    ),
+    counter("left", STAGES),
+    counter(
+        "stalled",
+        STAGES,
+        basis=DELIVERIES,
+        better="lower",
+        export="Times that a subscriber stalled",
+        failures=Failures(17, "stalls", "times a subscriber stalled"),
+    ),
+    counter(
+        "resent",
+        basis=MESSAGES,
+        better="lower",
+        export="Messages sent again after a reconnect",
+        failures=Failures(
+            11,
+            "publishes sent again",
+            "messages sent were sent again after a reconnect",
+            ("sent_total",),
+        ),
+    ),
+    counter(
+        "abandoned",
+        basis=MESSAGES,
+        better="lower",
+        export="Messages given up without acknowledgement",
+        failures=Failures(
+            9,
+            "publishes given up",
+            "messages sent were given up with their session",
+            ("sent_total",),
+        ),
+    ),
+    reading(
+        "unsent_dropped",
+        kind="counter",
+        failures=Failures(
+            10,
+            "publishes dropped unsent",
+            "messages sent were dropped with their connection before the socket took them",
+            ("sent_total",),
+        ),
+    ),
+    counter(
+        "skipped",
+        STAGES,
+        basis=MESSAGES,
+        better="lower",
+        export="Messages that were scheduled and not sent",
+        failures=Failures(
+            7,
+            "messages not sent",
+            "scheduled messages were not sent",
+            ("sent_total", "skipped_total"),
+            certain=LEAVES_A_MESSAGE_OUT,
+        ),
+    ),
+    counter("requests", STAGES),
+    counter("answered", STAGES),
+    counter("unanswered", STAGES, basis=ANSWERS),
+    counter("answers_expected", STAGES),
+    counter("answers_duplicate", STAGES, basis=ANSWERS),
+    counter("answers_late", STAGES, basis=ANSWERS),
+    counter("answers_of_others"),
+    counter("answers", STAGES),
+    counter("answers_dropped", STAGES),
+    counter("expected", STAGES, export="Expected deliveries"),
+    counter("received", STAGES, export="Deliveries received"),
+    counter(
+        "lost",
+        STAGES,
+        basis=EXPECTED,
+        better="lower",
+        failures=Failures(
+            12, "deliveries lost", "expected deliveries were lost", ("expected_total",)
+        ),
+    ),
+    counter(
+        "duplicate",
+        STAGES,
+        basis=DELIVERIES,
+        better="lower",
+        export="Deliveries of a message that the receiver already had",
+        failures=Failures(13, "duplicates", "deliveries were duplicates"),
+    ),
+    counter("copies", STAGES, basis=DELIVERIES),
+    counter(
+        "reordered",
+        STAGES,
+        basis=DELIVERIES,
+        better="lower",
+        export="Deliveries after a later message of the same stream",
+        failures=Failures(14, "out of order", "deliveries came out of order", ("received_total",)),
+    ),
+    counter(
+        "stale",
+        STAGES,
+        basis=DELIVERIES,
+        better="lower",
+        export="Deliveries too late to recognise duplicates",
+        failures=Failures(
+            15, "too late to check", "deliveries came too late to separate from duplicates"
+        ),
+    ),
+    counter("receive_maximum_waits"),
+    counter("wills_expected", STAGES),
+    counter("wills_received", STAGES),
+    counter("wills_lost", STAGES, basis=WILLS),
+    counter(
+        "expired",
+        STAGES,
+        export="Messages for offline clients that may expire, and have not arrived",
+        export_name="messages_expired",
+    ),
+    counter(
+        "expired_received",
+        STAGES,
+        basis=RECEIVED,
+        export="Deliveries of messages that had expired",
+        failures=Failures(16, "expired", "deliveries were messages that had expired"),
+    ),
+    counter("retained"),
+    counter("retained_as_published"),
+    counter("expiry_reduced"),
+    counter("server_keep_alives"),
+    counter("foreign"),
+    counter("packets_sent"),
+    counter("packets_received"),
+    counter("bytes_sent", export="Bytes written to sockets"),
+    counter("bytes_received", export="Bytes read from sockets"),
+    gauge("clients", of_a_size=True),
+    gauge(
+        "connected",
+        is_peak=True,
+        of_a_size=True,
+        lines=both("clients", "connected"),
+        export="Clients that the broker has accepted",
+        export_name="clients_connected",
+    ),
+    gauge("ready_max", of_a_size=True),
+    reading(
+        "ready",
+        lines=both("clients", "ready"),
+        export="Clients that are connected and subscribed",
+        export_name="clients_ready",
+    ),
+    gauge(
+        "never_ready",
+        basis=CLIENTS,
+        better="lower",
+        failures=Failures(
+            1,
+            "clients never ready",
+            "clients were never ready",
+            ("asked",),
+            after="connect_attempts_total",
+        ),
+    ),
+    gauge(
+        "offline",
+        is_peak=True,
+        lines=both("clients", "offline"),
+        export="Clients between two session lifetimes",
+        export_name="clients_offline",
+    ),
+    reading(
+        "stalled",
+        lines=both("clients", "stalled"),
+        export="Subscribers that miss messages and receive none",
+        export_name="clients_stalled",
+    ),
+    gauge("in_flight_max"),
+    reading(
+        "missing",
+        lines=both("behind", "missing"),
+        export="Messages passed over in streams and not received yet",
+        export_name="messages_missing",
+        interval="missing_total",
+    ),
+    gauge(
+        "in_flight",
+        lines=both("behind", "in flight"),
+        export="Messages sent and not acknowledged",
+        export_name="messages_in_flight",
+        failures=Failures(
+            8,
+            "publishes unacknowledged",
+            "messages sent were not acknowledged when publishing ended",
+            ("sent_total",),
+        ),
+    ),
+    gauge(
+        "backlog",
+        lines=both("behind", "backlog"),
+        export="Messages scheduled and not yet sent",
+        export_name="messages_backlog",
+    ),
+    reading("skipped_per_s", "per_s", lines=(page("behind", "skipped per second"),)),
+    rate("sent_per_s", lines=both("load", "sent"), better="higher"),
+    reading("due_per_s", "per_s", lines=both("load", "scheduled")),
+    rate(
+        "acked_per_s",
+        lines=(*both("load", "acked"), Line("sides", "over-acked")),
+        of_acks=True,
+        better="higher",
+    ),
+    rate(
+        "received_per_s",
+        lines=(
+            *both("load", "received"),
+            Line("sides", "over-received"),
+            Line("runs", "compare-received"),
+        ),
+        better="higher",
+    ),
+    rate("bytes_sent_per_s"),
+    rate("bytes_received_per_s"),
+    Metric(
+        "loss",
+        POPULATION,
+        "derived",
+        "share",
+        "Lost deliveries, as a share of the expected deliveries.",
+        at="lost_total",
+        spans=STAGES,
+        basis=EXPECTED,
+        divisor=Divisor("expected_total", "no delivery was expected"),
+        better="lower",
+    ),
+    of_each(
+        "sent_each_per_s",
+        "sent_per_s",
+        page("each", "sent"),
+        _ready("sent_total", "skipped_total"),
+        "Messages that each client sent: the rate by the most clients that were ready at once.",
+    ),
+    of_each(
+        "received_each_per_s",
+        "received_per_s",
+        page("each", "received by each"),
+        _ready("expected_total", "received_total"),
+        "Messages that each client received: the rate by the most clients that were ready at once.",
+    ),
+    shares("client_loss", ("mean", "p50", "p90", "p99", "max"), basis=EXPECTED, better="lower"),
+    shares("group_share", ("fairness", "min", "p50", "max"), basis=DELIVERIES),
+    *two_clocks(
+        "latency",
+        "latency",
+        "delivery",
+        basis=RECEIVED,
+        export="From the scheduled instant to the delivery",
+        lines=(
+            Line("page", "latency", "p50", "p50"),
+            Line("page", "latency", "p99", "p99", band=True),
+            Line("page", "latency", "largest", "max"),
+            Line("live", "latency", "p50", "p50", each=True),
+            Line("live", "latency", "p99", "p99", "max", each=True),
+            Line("sides", "over-p50", statistic="p50", joined="max"),
+            Line("sides", "over-p99", statistic="p99", joined="max"),
+            Line("runs", "compare-p99", statistic="p99", joined="max"),
+        ),
+    ),
+    *two_clocks(
+        "ack_latency", "ack", "ack", export="From the scheduled instant to the acknowledgement"
+    ),
+    histogram(
+        "round_trip",
+        basis=ANSWERED,
+        export="From the scheduled instant of a request to its answer",
+        tag="round_trip:{}",
+    ),
+    histogram("will_latency", basis=WILLS_RECEIVED, tag="will:{}"),
+    histogram(
+        "connect_time",
+        NOWHERE,
+        better="lower",
+        export="From the start of TCP to the broker's acceptance",
+        tag="connect:{}",
+    ),
+    histogram("receive_maximum_wait", NOWHERE),
+    histogram(
+        "subscribe_time",
+        basis=REMOVALS,
+        export="From SUBSCRIBE to SUBACK, of clients that had unsubscribed",
+    ),
+    histogram("unsubscribe_time", basis=REMOVALS, export="From UNSUBSCRIBE to UNSUBACK"),
+    *(
+        Metric(f"qos_{qos}_per_s", DELIVERIES_BY_QOS, "gauge", "per_s", lines=(page("qos", label),))
+        for qos, label in (("0", "QoS 0"), ("1", "QoS 1"), ("2", "QoS 2"), ("mixed", "several"))
+    ),
+)

@@ -30,7 +30,7 @@ PYTHON_LANE = test-tools .venv/ready-dev $(if $(CHECKS),lint-format lint-python)
 
 .PHONY: help build demo test test-pure test-pure-python test-rust test-programs test-system \
 	test-world test-world-changes test-budget test-tools steady golden same simulate lint lint-rust \
-	lint-fuzz lint-format lint-python format bench scale docs docs-site pictures requirements \
+	lint-fuzz lint-format lint-python format house bench scale docs docs-site pictures requirements \
 	wheel clean programs demo-programs
 
 help: ## List the targets
@@ -110,6 +110,10 @@ format: .venv/ready-dev ## Format the code
 	cargo fmt
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+house: .venv/ready-dev ## Count what the structure costs; OF="a counter" lists, STORE=yes stores
+	$(if $(STORE),UPDATE_GOLDEN=1 $(BIN)/pytest --quiet tests/pure/house/test_walks.py)
+	@$(BIN)/python -m scripts.house $(if $(STORE),--store,$(if $(OF),"$(OF)"))
 
 bench: .venv/ready ## Measure what the engine costs, as ratios against plain sockets
 	cargo build --locked --release $(PROGRAMS) -p pubstorm-baseline

@@ -1,7 +1,7 @@
 """One run with all features of MQTT at once, on a broker of the test that has a listener for TCP
 and one for WebSocket. Another client, of paho, watches and sends requests. In a second run it
-answers requests, and in a third one nobody does: the drain of the second ends by its counts alone,
-and so it waits for a test process that has no processor."""
+answers requests, and in a third run no client does. The drain of the second ends by its counts
+alone, and so it waits for a test process that has no processor."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ populations:
     clients: 2
     version: 5
     subscriptions: [{topic: "up/#", qos: 1, identifier: 1}, {topic: "up/+", qos: 1, identifier: 2}]
-  # Messages for receivers that are offline. Those of one second are for nobody else: a broker may
+  # Messages for receivers that are offline. Those of one second are for them alone: a broker may
   # discard them while its receiver has no processor.
   brief:
     clients: 2

@@ -264,7 +264,7 @@ def test_each_client_of_the_backend_answers_each_request(run: Played) -> None:
 
 
 @ON_BOTH
-def test_requests_that_nobody_answers_are_counted(run: Played) -> None:
+def test_requests_without_an_answer_are_counted(run: Played) -> None:
     lonely = run.third["populations"]["lonely"]
     assert lonely["unanswered_total"] == lonely["requests_total"] > lonely["answered_total"] == 0
 

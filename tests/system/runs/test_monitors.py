@@ -22,6 +22,7 @@ from tests.system.runs.underway import (
     tracks_of,
     until_profiled,
     until_sampled,
+    wait_for,
     watched,
 )
 
@@ -139,7 +140,8 @@ def test_what_cannot_be_watched_or_profiled_is_reported_and_the_run_continues(
 
 def test_a_broker_that_dies_in_the_run_is_reported_once(start: RunMaker) -> None:
     run = start(watched(OWN))
-    run.wait_for("publish")
+    wait_for(run, "host", "cpu", lambda _: True)
+    wait_for(run, "device", "connected", lambda _: True)
     pid = broker_of(run)
     signal_process(pid, signal.SIGKILL)
     run.wait_for("killed by signal 9")

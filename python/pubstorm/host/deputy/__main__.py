@@ -5,6 +5,7 @@ line has come for a lease. The first argument is the folder in which it makes it
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import resource
@@ -25,7 +26,7 @@ from pubstorm.host.programs import find
 LEASE_S = 10.0
 """Time without a line from the controller after which everything here ends."""
 LINE_BYTES_MAX = 256 << 20
-"""Longest request: room for a program or a file of keys."""
+"""Longest request: room for the input of a command."""
 PROGRAMS = ("mosquitto", "nats-server", "redis-server", "rabbitmq-server", "erl_call")
 """Programs whose paths the first line says."""
 
@@ -122,12 +123,13 @@ async def serve(folder: str | None) -> None:
 
 
 async def _within_lease(requests: asyncio.StreamReader) -> bytes:
-    """Returns the next line; nothing once the lease is over or stdin has ended."""
-    try:
-        async with asyncio.timeout(LEASE_S):
-            return await requests.readline()
-    except TimeoutError:
-        return b""
+    """Returns the next line; nothing once the lease is over or stdin has ended. The lease has two
+    halves: a host that stood still for longer than one of them has lines to read."""
+    for _ in range(2):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEASE_S / 2):
+                return await requests.readline()
+    return b""
 
 
 def main() -> None:

@@ -25,8 +25,11 @@ from pubstorm.host.members import Look
 
 BEAT_S = 1.0
 """Interval of words to the deputy."""
-SILENCE_S = 5.0
-"""Time without a word from the deputy after which the machine is lost."""
+SILENT_BEATS = 5
+"""Words in a row without one from the deputy, after which the machine is lost. They are no time,
+since a controller that has no processor reads no answers either."""
+PIECE_BYTES = 1 << 18
+"""Bytes of a file in one request. On a slow link, other words pass between the pieces."""
 ANSWER_S = 30.0
 """Longest time for an answer."""
 READING_S = 5.0
@@ -139,12 +142,13 @@ class RemoteMachine:
         self._children: dict[int, RemoteChild] = {}
         self._early: dict[int, list[Mapping[str, Any]]] = {}
         self._sent: dict[str, int] = {}
+        self._storing = asyncio.Lock()
         self._numbers = itertools.count()
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._posts: set[asyncio.Task[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._loop = asyncio.get_running_loop()
-        self._answered_s = 0.0
+        self._lines_total = 0
         self.lost = ""
         """Why it does not answer; empty if it does."""
 
@@ -161,7 +165,6 @@ class RemoteMachine:
             words = self._channel.last_words()
             text = f"the deputy on {self.address} did not start"
             raise TopologyError(text, f"its log ends with:\n{words}" if words else None) from error
-        self._answered_s = self._loop.time()
         work = (self._take_lines(), self._beat())
         self._tasks = [asyncio.create_task(each) for each in work]
 
@@ -278,14 +281,19 @@ class RemoteMachine:
 
     async def _store_new(self, contents: Mapping[str, bytes], mode: int) -> None:
         """Brings files that are not there as they are."""
-        new = {name: text for name, text in contents.items() if self._sent.get(name) != hash(text)}
-        if new:
-            packed = {
-                name: base64.b64encode(zlib.compress(text, 1)).decode()
-                for name, text in new.items()
-            }
-            await self.ask("store", files=packed, mode=mode)
-            self._sent |= {name: hash(text) for name, text in new.items()}
+        async with self._storing:
+            for name, content in contents.items():
+                if self._sent.get(name) != hash(content):
+                    await self._store_pieces(name, content, mode)
+                    self._sent[name] = hash(content)
+
+    async def _store_pieces(self, name: str, content: bytes, mode: int) -> None:
+        """Brings a file, which has its name and mode after its last piece."""
+        for begin in range(0, max(1, len(content)), PIECE_BYTES):
+            end = begin + PIECE_BYTES
+            piece = base64.b64encode(zlib.compress(content[begin:end], 1)).decode()
+            final_mode = mode if end >= len(content) else None
+            await self.ask("store", name=name, at=begin, piece=piece, mode=final_mode)
 
     def _there(self, text: str) -> str:
         """Returns a text with the paths that files have there."""
@@ -299,7 +307,7 @@ class RemoteMachine:
         """Takes answers and events until the deputy ends or is lost."""
         try:
             while line := await self._channel.line():
-                self._answered_s = self._loop.time()
+                self._lines_total += 1
                 self._take(json.loads(line))
             self._lose(f"the deputy on {self.address} ended")
         except PubstormError as error:
@@ -325,10 +333,13 @@ class RemoteMachine:
 
     async def _beat(self) -> None:
         """Renews the deputy's lease, and notices its silence."""
-        while self._loop.time() - self._answered_s < SILENCE_S:
+        silent = 0
+        while silent < SILENT_BEATS:
+            lines_total = self._lines_total
             self.post("beat")
             await asyncio.sleep(BEAT_S)
-        self._lose(f"{self.address} has not answered for {SILENCE_S:.0f} s")
+            silent = silent + 1 if self._lines_total == lines_total else 0
+        self._lose(f"{self.address} has not answered for {SILENT_BEATS * BEAT_S:.0f} s")
 
     def _lose(self, why: str) -> None:
         """Nothing there answers any more."""

@@ -20,6 +20,8 @@ from pubstorm.host.spawn_errors import CANNOT_START, start_failure
 
 LOG_BYTES_MAX = 1 << 20
 """Bytes of a log that are sent at the end of its server; of a longer one, the end."""
+UNFINISHED_MODE = 0o600
+"""Mode of a file until its last piece has come."""
 PR_SET_PDEATHSIG = 1
 _PRCTL = ctypes.CDLL(None, use_errno=True).prctl
 
@@ -52,19 +54,22 @@ class Servers:
         self._say = say
         self._servers: dict[int, _Server] = {}
 
-    async def store(self, files: Mapping[str, str], mode: int) -> None:
-        """Writes files, compressed and in Base64, by their paths."""
-        for name, content in files.items():
-            path = self._home / name
-            try:
+    async def store(self, name: str, at: int, piece: str, mode: int | None) -> None:
+        """Writes a piece of a file, compressed and in Base64, from an offset. After the last piece,
+        which comes with the mode, the file gets its name."""
+        path = self._home / name
+        unfinished = path.with_name(f"{path.name}.new")
+        try:
+            if at == 0:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                unfinished = path.with_name(f"{path.name}.new")
-                unfinished.touch(mode=mode)
-                unfinished.write_bytes(zlib.decompress(base64.b64decode(content)))
+                unfinished.touch(mode=UNFINISHED_MODE)
+            with unfinished.open("ab" if at else "wb") as file:
+                file.write(zlib.decompress(base64.b64decode(piece)))
+            if mode is not None:
                 unfinished.chmod(mode)
                 unfinished.replace(path)
-            except OSError as error:
-                raise RefusedError(f"cannot write {path}: {error.strerror}") from error
+        except OSError as error:
+            raise RefusedError(f"cannot write {path}: {error.strerror}") from error
 
     async def output(self, words: list[str], text: str, environment: dict[str, str]) -> str:
         """Returns the stdout of a command, which gets a text as stdin."""

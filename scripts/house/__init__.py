@@ -1,0 +1,1 @@
+"""Counts what the structure of the tree costs a reader."""

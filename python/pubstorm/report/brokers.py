@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pubstorm.quantities import count_text
-from pubstorm.report.document import Table, Value, columns
-from pubstorm.result import BrokerResult, Result
+from pubstorm.report.layout import Cells, RunTable, fields, names, words
+from pubstorm.result import BridgeResult, BrokerResult, Result
 
 
-def brokers(result: Result) -> Table:
+def _groups(result: Result) -> Iterable[tuple[str, list[BrokerResult]]]:
     """Returns the brokers by name, if there are several or one of them died or restarted."""
     groups: dict[str, list[BrokerResult]] = {}
-    for broker in result.brokers:
-        groups.setdefault(broker.group or broker.name, []).append(broker)
-    several = len(result.brokers) > 1
-    shown = several or any(broker.died or broker.restarts for broker in result.brokers)
-    rows = [_broker_cells(name, members) for name, members in groups.items()] if shown else []
-    heads = (*columns("word", "brokers", "what", "at"), *columns("count", "restarts", "died"))
-    return Table("Brokers of the run", heads, rows)
+    if len(result.brokers) > 1 or any(each.died or each.restarts for each in result.brokers):
+        for broker in result.brokers:
+            groups.setdefault(broker.group or broker.name, []).append(broker)
+    return groups.items()
 
 
-def bridges(result: Result) -> Table:
-    """Returns the bridges by name, and the number that was up when the first stage began."""
-    rows = [
-        (each.name, f"{each.small} → {each.main}", each.bridges, each.up, each.up_after_s)
-        for each in result.bridges
-    ]
-    counts = columns("count", "count", "up at first")
-    return Table(
-        "Bridges", (*columns("word", "bridges", "from → to"), *counts, *columns("s", "after")), rows
-    )
+def _kinds_text(members: Sequence[BrokerResult]) -> str:
+    kinds = dict.fromkeys(f"{each.kind} {each.version}".strip() for each in members)
+    many = f"{count_text(len(members))} × " if len(members) > 1 else ""
+    return many + ", ".join(kinds)
 
 
 def addresses_text(addresses: Sequence[tuple[str, int]]) -> str:
@@ -39,18 +30,6 @@ def addresses_text(addresses: Sequence[tuple[str, int]]) -> str:
     for host, port in addresses:
         by_host.setdefault(host, []).append(port)
     return ", ".join(_address_text(host, sorted(ports)) for host, ports in by_host.items())
-
-
-def _broker_cells(name: str, members: Sequence[BrokerResult]) -> tuple[Value, ...]:
-    kinds = dict.fromkeys(f"{each.kind} {each.version}".strip() for each in members)
-    many = f"{count_text(len(members))} × " if len(members) > 1 else ""
-    return (
-        name,
-        many + ", ".join(kinds),
-        addresses_text([(each.host, each.port) for each in members]),
-        sum(each.restarts for each in members),
-        sum(each.died for each in members),
-    )
 
 
 def _address_text(host: str, ports: Sequence[int]) -> str:
@@ -66,3 +45,17 @@ def _address_text(host: str, ports: Sequence[int]) -> str:
 
 PORTS_MAX = 4
 """Ports that are shown one by one."""
+
+BROKERS = RunTable[Sequence[BrokerResult]]("Brokers of the run", "broker", _groups).of(
+    names("brokers"),
+    Cells("what", "word", _kinds_text),
+    Cells("at", "word", lambda members: addresses_text([(b.host, b.port) for b in members])),
+    Cells("restarts", "count", lambda members: sum(each.restarts for each in members)),
+    Cells("died", "count", lambda members: sum(each.died for each in members)),
+)
+BRIDGES = RunTable[BridgeResult]("Bridges", "broker", lambda result: result.bridges).of(
+    words("name as bridges"),
+    Cells("from → to", "word", lambda bridge: f"{bridge.small} → {bridge.main}"),
+    fields("bridges as count", "up as up at first", "up_after_s as after"),
+)
+"""The bridges by name, and the number that was up when the first stage began."""

@@ -2,63 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from pubstorm.quantities import count_text
-from pubstorm.report.document import Table, Value, columns
-from pubstorm.result import FaultResult, Recovery, Result
+from pubstorm.report.document import Unit, Value
+from pubstorm.report.layout import Cells, RunTable, fields, metrics, names, words
+from pubstorm.result import FaultResult, Recovery, Result, StageFlow
 
 
-def faults(result: Result) -> Table:
-    """Returns the faults: time, duration, lost clients, recovery and backlog. Lost bridges have a
-    row of their own."""
-    heads = (
-        *columns("word", "fault"),
-        *columns("s", "at", "lasted"),
-        *columns("word", "who"),
-        *columns("s", "lost", "first back", "99 %", "all"),
-        *columns("count", "waiting"),
-        *columns("s", "drained"),
-    )
-    return Table("Faults", heads, [row for fault in result.faults for row in _rows(fault)])
+class _Row(NamedTuple):
+    """A fault, and the clients or bridges that it disconnected. Bridges have a row of their own."""
+
+    fault: FaultResult
+    who: str
+    recovery: Recovery | None
+    is_first: bool = True
 
 
-def fault_ledger(result: Result) -> Table:
-    """Returns the ledger of each stage with a fault, flow by flow."""
-    names = ("QoS", "expected", "received", "lost", "dup", "reordered")
-    rows = [
-        (
-            stage.name,
-            f"{flow.source} → {flow.to}",
-            ", ".join(map(str, flow.qos)) or None,
-            flow.expected_total,
-            flow.received_total,
-            flow.lost_total,
-            flow.duplicate_total,
-            flow.reordered_total,
-        )
-        for stage in result.stages
-        if any(stage.holds(fault.at_s) for fault in result.faults)
-        for flow in stage.flows
-    ]
-    heads = (*columns("word", "stage", "from → to"), *columns("count", *names))
-    return Table("Deliveries of stages with faults", heads, rows)
+def _rows(result: Result) -> Iterator[_Row]:
+    for fault in result.faults:
+        has_clients = fault.clients is not None or fault.bridges is None
+        if has_clients:
+            yield _Row(fault, "clients", fault.clients)
+        if fault.bridges is not None:
+            yield _Row(fault, "bridges", fault.bridges, not has_clients)
 
 
-def _rows(fault: FaultResult) -> Iterator[tuple[Value, ...]]:
-    lasted_s = None if fault.repaired_at_s is None else fault.repaired_at_s - fault.at_s
-    first: tuple[Value, ...] = (fault.name, fault.at_s, lasted_s)
-    last: tuple[Value, ...] = (fault.backlog_peak, fault.drained_s)
-    if fault.clients is not None or fault.bridges is None:
-        yield (*first, "clients", *_recovery(fault.clients), *last)
-        first, last = ("", "", ""), ("", "")
-    if fault.bridges is not None:
-        yield (*first, "bridges", *_recovery(fault.bridges), *last)
+def _once(head: str, unit: Unit, read: Callable[[FaultResult], Value]) -> Cells[_Row]:
+    """Returns a column of the fault, with a cell in its first row."""
+    return Cells(head, unit, lambda row: read(row.fault) if row.is_first else "")
 
 
-def _recovery(found: Recovery | None) -> tuple[Value, ...]:
-    """Returns the number lost of all, and the times of their return."""
+def _lost_text(row: _Row) -> str:
+    """Returns the number lost of all."""
+    found = row.recovery
     if found is None:
-        return ("0", None, None, None)
-    lost = f"{count_text(found.before - found.lowest)} of {count_text(found.before)}"
-    return (lost, found.first_s, found.most_s, found.all_s)
+        return "0"
+    return f"{count_text(found.before - found.lowest)} of {count_text(found.before)}"
+
+
+FAULTS = RunTable[_Row]("Faults", "happened", _rows).of(
+    _once("fault", "word", lambda fault: fault.name),
+    _once("at", "s", lambda fault: fault.at_s),
+    _once("lasted", "s", lambda f: None if f.repaired_at_s is None else f.repaired_at_s - f.at_s),
+    words("who"),
+    Cells("lost", "s", _lost_text),
+    fields("recovery.first_s as first back", "recovery.most_s as 99 %", "recovery.all_s as all"),
+    _once("waiting", "count", lambda fault: fault.backlog_peak),
+    _once("drained", "s", lambda fault: fault.drained_s),
+)
+
+
+def _flows(result: Result) -> Iterator[tuple[str, StageFlow]]:
+    """Yields the flows of stages with a fault, each with the name of its stage."""
+    for stage in result.stages:
+        if any(stage.holds(fault.at_s) for fault in result.faults):
+            yield from ((stage.name, flow) for flow in stage.flows)
+
+
+FAULT_LEDGER = RunTable[StageFlow]("Deliveries of stages with faults", "happened", _flows).of(
+    names("stage"),
+    Cells("from → to", "word", lambda flow: f"{flow.source} → {flow.to}"),
+    Cells("QoS", "count", lambda flow: ", ".join(map(str, flow.qos)) or None),
+    metrics("expected", "received", "lost", "duplicate as dup", "reordered"),
+)

@@ -3,9 +3,9 @@ that it shows of a row. The registry defines unit and place of a metric."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
+from functools import reduce
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from pubstorm.metrics.expressions import parse_expression
@@ -47,28 +47,40 @@ class Cells(Generic[R]):
         return self.when == "always" or not cells or any(cell not in nothing for cell in cells)
 
 
+Columns: TypeAlias = Cells[R] | Iterable[Cells[R]] | Callable[[S], Iterable[Cells[R]]]
+"""One column, several, or those that a source decides."""
+
+
+@dataclass(frozen=True)
 class Layout(Generic[S, R]):
     """A table, as data. Its source is a result, or a part of one."""
 
-    def __init__(
+    title: Text[S]
+    part: Part
+    """Section of the page that has the table."""
+    rows: Callable[[S], Iterable[R] | Iterable[tuple[str, R]]]
+    """Returns what has a row each, with its name if a column has the names."""
+    columns: tuple[Columns[R, S], ...] = ()
+    note: Text[S] = ""
+    bound_us: Callable[[R], float] | None = None
+    """Returns the largest error of the latencies of a row; None if they have none."""
+
+    def of(
         self,
-        title: Text[S],
-        part: Part,
-        rows: Callable[[S], Mapping[str, R] | Iterable[R]],
-        *columns: Cells[R] | Iterable[Cells[R]] | Callable[[S], Iterable[Cells[R]]],
+        *columns: Columns[R, S],
         note: Text[S] = "",
         bound_us: Callable[[R], float] | None = None,
-    ) -> None:
-        """`rows` returns what has a row each, by name if the rows have names. The source decides
-        some `columns`. `bound_us` returns the largest error of the latencies of a row."""
-        self.title, self.part, self.rows, self.columns = title, part, rows, columns
-        self.note, self.bound_us = note, bound_us
+    ) -> Layout[S, R]:
+        """Returns the layout with columns."""
+        return replace(self, columns=columns, note=note, bound_us=bound_us)
 
     def table(self, source: S) -> Table:
         """Returns the table of a source, which may have no row."""
-        found = self.rows(source)
-        rows = [*found.items()] if isinstance(found, Mapping) else [("", row) for row in found]
-        made = [(column, column.of(rows)) for column in self._columns(source)]
+        columns = [*self._columns(source)]
+        have_names = any(column.is_name for column in columns)
+        rows: Any = self.rows(source)
+        named = [*rows] if have_names else [("", row) for row in rows]
+        made = [(column, column.of(named)) for column in columns]
         kept = [(column, cells) for column, cells in made if column.is_shown(cells)]
         table = Table(
             _text(self.title, source),
@@ -78,7 +90,7 @@ class Layout(Generic[S, R]):
             part=self.part,
         )
         bound_us = self.bound_us
-        return table if bound_us is None else table.with_bounds([bound_us(row) for _, row in rows])
+        return table if bound_us is None else table.with_bounds([bound_us(row) for _, row in named])
 
     def _columns(self, source: S) -> Iterable[Cells[R]]:
         for column in self.columns:
@@ -106,18 +118,22 @@ def metrics(
     """Returns a column for each of some metrics of the registry, such as `lost` or `latency.p99 as
     slowest`. By default its head is the name of the metric or of its statistic.
 
-    `given` returns True for rows with a cell. `without_zero`: zeros are empty cells."""
+    A row of a list shows the sum. `given` returns True for rows with a cell. `without_zero`: zeros
+    are empty cells."""
 
     def made(text: str) -> Cells[Any]:
         name, _, head = text.partition(" as ")
         asked = parse_expression(name)
-        path = [*asked.figure.path, *([asked.statistic] if asked.statistic else [])]
+        path = [*filter(None, (*asked.figure.path, asked.statistic))]
 
         def read(row: Any) -> Value:
-            value = number_at(row, path) if given is None or given(row) else None
-            return None if without_zero and not value else value
+            value = number_at(row, path)
+            if isinstance(row, list):
+                value = sum(number_at(each, path) or 0 for each in row)
+            is_empty = (without_zero and not value) or (given is not None and not given(row))
+            return None if is_empty else value
 
-        return Cells(head or _head(asked.statistic or name), _written(asked.unit), read, when)
+        return Cells(head or _head(asked.statistic or name), written(asked.unit), read, when)
 
     return [*map(made, texts)]
 
@@ -130,18 +146,21 @@ def statistics(metric: str, *parts: str, head: str = "") -> list[Cells[Any]]:
 
 def fields(*texts: str, when: When = "always", without_zero: bool = False) -> list[Cells[Any]]:
     """Returns a column for each of some fields of the rows, such as `at_s` or `duration_s as took`.
-    By default its head is the name. The end of the name is the unit.
+    By default its head is the name. The end of the name is the unit. A field of nothing is empty.
 
     `without_zero`: zeros are empty cells."""
 
     def made(text: str) -> Cells[Any]:
         path, _, head = text.partition(" as ")
-        value = attrgetter(path)
-        read = (lambda row: value(row) or None) if without_zero else value
-        name = path.rpartition(".")[2]
+        *_, name = steps = path.split(".")
+
+        def read(row: Any) -> Any:
+            value = reduce(lambda at, step: None if at is None else getattr(at, step), steps, row)
+            return None if without_zero and not value else value
+
         unit = "share" if name.endswith("share") else unit_at_end(name)
         short = name.removesuffix(f"_{unit}").removesuffix("_total")
-        return Cells(head or _head(short), _written(unit), read, when)
+        return Cells(head or _head(short), written(unit), read, when)
 
     return [*map(made, texts)]
 
@@ -166,7 +185,7 @@ def readings(
             known: Statistics = getattr(row.found.get(name), span, Statistics())
             return known.value(statistic) if known.count else None
 
-        return Cells(head or name, _written(unit_of(name)), read, when)
+        return Cells(head or name, written(unit_of(name)), read, when)
 
     return [*map(made, texts)]
 
@@ -175,7 +194,7 @@ def _head(name: str) -> str:
     return name.replace("_", " ").replace("p999", "p99.9")
 
 
-def _written(unit: Unit | None) -> Written:
+def written(unit: Unit | None) -> Written:
     """Returns the way in which a column writes a unit."""
     return "rate" if unit == "per_s" else unit or "count"
 

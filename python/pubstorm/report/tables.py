@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -17,11 +15,12 @@ from pubstorm.quantities import (
     share_text,
     span_text,
 )
-from pubstorm.report.brokers import bridges, brokers
+from pubstorm.report import brokers, faults, publishers, summary, watched
 from pubstorm.report.document import Fact, Table, columns
-from pubstorm.report.faults import fault_ledger, faults
 from pubstorm.report.layout import (
     Cells,
+    Columns,
+    Layout,
     RunTable,
     fields,
     metrics,
@@ -29,31 +28,7 @@ from pubstorm.report.layout import (
     statistics,
     words,
 )
-from pubstorm.report.plot import Part
-from pubstorm.report.publishers import publishers, subscribers
-from pubstorm.report.summary import (
-    STALLS_SHOWN,
-    balance,
-    balance_text,
-    by_stage,
-    every_stall,
-    explanations,
-    memory,
-    problems,
-    samplers,
-    stalls,
-)
-from pubstorm.report.watched import (
-    ENGINES_MAX,
-    broker_counters,
-    cpu_by_span,
-    every_track,
-    monitor_problems,
-    observers,
-    processes,
-    stale_state,
-    symbols,
-)
+from pubstorm.report.watched import ENGINES_MAX, cpu_by_span
 from pubstorm.result import (
     AgentResult,
     ClockResult,
@@ -77,9 +52,14 @@ OWN_COLUMNS_MAX = 8
 
 
 def tables(result: Result) -> list[Table]:
-    """Every table that has a row, the scenario's own first."""
-    found = ((part, build(result)) for part, build in BUILDERS)
-    return [replace(table, part=part) for part, table in found if table.rows]
+    """Returns every table that has a row, the scenario's own first."""
+    made = (own_table(result), *(layout.table(result) for layout in LAYOUTS))
+    return [table for table in made if table.rows]
+
+
+def detail_tables(result: Result) -> list[Table]:
+    """Returns the tables for those who look closer that have a row."""
+    return [table for layout in DETAILS if (table := layout.table(result)).rows]
 
 
 def own_table(result: Result) -> Table:
@@ -87,25 +67,22 @@ def own_table(result: Result) -> Table:
     title, found = "The scenario's own table", result.table
     if len(found) > OWN_COLUMNS_MAX:
         heads = (*columns("word", "figure"), *columns("count", "found"))
-        return Table(title, heads, list(found.items()), part="happened")
-    heads, rows = columns("count", *found), [tuple(found.values())] * bool(found)
-    return Table(title, heads, rows, part="happened")
+        return Table(title, heads, [*found.items()], part="happened")
+    rows = [tuple(found.values())] * bool(found)
+    return Table(title, columns("count", *found), rows, part="happened")
 
 
-def _populations(*fields: str) -> Callable[[Result], Mapping[str, PopulationResult]]:
+def _populations(*fields: str) -> Callable[[Result], Iterable[tuple[str, PopulationResult]]]:
     """Returns rows: the populations in which one of some fields is not zero, or all."""
     values = [attrgetter(field) for field in fields]
-    return lambda result: {
-        name: population
+    return lambda result: (
+        (name, population)
         for name, population in result.populations.items()
         if not values or any(value(population) for value in values)
-    }
+    )
 
 
-CONNECTIONS = RunTable[PopulationResult](
-    "Connections",
-    "load",
-    _populations(),
+CONNECTIONS = RunTable[PopulationResult]("Connections", "load", _populations()).of(
     names("population"),
     metrics("clients", "connected as connected max", "connect_failed", "disconnected"),
     statistics("connect_time", "p50", "p99", "max"),
@@ -116,10 +93,7 @@ def _receives(p: PopulationResult) -> bool:
     return bool(p.expected_total or p.received_total or p.expired_total)
 
 
-MESSAGES = RunTable[PopulationResult](
-    "Messages",
-    "load",
-    _populations(),
+MESSAGES = RunTable[PopulationResult]("Messages", "load", _populations()).of(
     names("population"),
     metrics("sent"),
     metrics("acked", given=lambda p: p.sent_total and p.acknowledged),
@@ -154,10 +128,7 @@ def _latencies(result: Result) -> Iterator[_Latencies]:
                 yield row
 
 
-LATENCIES = RunTable[_Latencies](
-    "Latency",
-    "latency",
-    _latencies,
+LATENCIES = RunTable[_Latencies]("Latency", "latency", _latencies).of(
     words("population", "latency"),
     fields("latency_us.intended.count"),
     statistics("latency", "p50", "p99", "p999", "max"),
@@ -166,17 +137,15 @@ LATENCIES = RunTable[_Latencies](
     bound_us=lambda row: row.latency_us.intended.bound_us,
 )
 RECEIVE_MAXIMUM = RunTable[PopulationResult](
-    "Waits for Receive Maximum",
-    "latency",
-    _populations("receive_maximum_waits_total"),
+    "Waits for Receive Maximum", "latency", _populations("receive_maximum_waits_total")
+).of(
     names("population"),
     metrics("receive_maximum_waits as waits", "sent"),
     statistics("receive_maximum_wait", "mean", "p50", "p99", "max"),
 )
 FLAPPING = RunTable[PopulationResult](
-    "Flapping subscriptions",
-    "latency",
-    _populations("unsubscribe_time_us.count"),
+    "Flapping subscriptions", "latency", _populations("unsubscribe_time_us.count")
+).of(
     names("population"),
     metrics("unsubscribed", "unsubscribe_failed as refused"),
     statistics("unsubscribe_time", "p50", "p99", "max", head="UNSUBACK"),
@@ -186,6 +155,7 @@ ROUND_TRIPS = RunTable[PopulationResult](
     "Round trips",
     "latency",
     _populations("requests_total", "answers_total", "answers_dropped_total"),
+).of(
     names("population"),
     metrics("requests", without_zero=True),
     metrics("answered", "unanswered", given=lambda p: p.requests_total),
@@ -198,18 +168,16 @@ ROUND_TRIPS = RunTable[PopulationResult](
     statistics("round_trip", "p50", "p99", "p999", "max"),
 )
 WILLS = RunTable[PopulationResult](
-    "Wills",
-    "latency",
-    _populations("wills_expected_total", "wills_received_total"),
+    "Wills", "latency", _populations("wills_expected_total", "wills_received_total")
+).of(
     names("population"),
     metrics("wills_expected as expected", "wills_received as received", "wills_lost as lost"),
     fields("will_latency_us.count as timed"),
     statistics("will_latency", "p50", "p99", "max"),
 )
 FLOWS = RunTable[FlowResult](
-    "Flows",
-    "load",
-    lambda result: result.flows if len(result.flows) > 1 else (),
+    "Flows", "load", lambda result: result.flows if len(result.flows) > 1 else ()
+).of(
     Cells("from → to", "word", lambda flow: f"{flow.source} → {flow.to}"),
     metrics("expected", "received", "lost"),
     fields("in_flight_total", when="any"),
@@ -219,18 +187,10 @@ FLOWS = RunTable[FlowResult](
 )
 """The ledger by publisher and receiver, if there are several flows."""
 
-
-def _moved_per_s(stage: StageResult) -> float | None:
-    return (stage.connects_per_s - stage.disconnects_per_s) or None
-
-
-STAGES = RunTable[StageResult](
-    "Stages",
-    "load",
-    lambda result: result.stages,
+STAGES = RunTable[StageResult]("Stages", "load", lambda result: result.stages).of(
     words("name as stage", "kind"),
     fields("start_s", "duration_s as took", "connected"),
-    Cells("clients/s", "signed rate", _moved_per_s),
+    Cells("clients/s", "signed rate", lambda s: s.connects_per_s - s.disconnects_per_s or None),
     fields("steady_s", without_zero=True),
     Cells("sent/s", "rate", lambda s: sum(p.sent_per_s for p in s.populations.values())),
     Cells("received/s", "rate", lambda s: sum(p.received_per_s for p in s.populations.values())),
@@ -242,22 +202,17 @@ def _acked(result: Result) -> list[Cells[Phase]]:
     return metrics("acked_per_s as acked/s", given=lambda _: are_acked)
 
 
-def _processors(result: Result) -> Iterator[Cells[Phase]]:
-    """Yields the mean CPU of each broker and of the host."""
+def _cpu(name: str, spans: Mapping[str, float]) -> Cells[Phase]:
+    return Cells(f"{name} CPU", "share", lambda phase: spans.get(phase.name))
+
+
+def _processors(result: Result) -> list[Cells[Phase]]:
+    """Returns the mean CPU of each broker and of the host."""
     played = {phase.name for phase in result.phases}
-    for name, spans in cpu_by_span(result).items():
-        if played & spans.keys():
-            yield Cells(f"{name} CPU", "share", partial(_of_phase, spans))
+    return [_cpu(*each) for each in cpu_by_span(result).items() if played & each[1].keys()]
 
 
-def _of_phase(spans: Mapping[str, float], phase: Phase) -> float | None:
-    return spans.get(phase.name)
-
-
-PHASES = RunTable[Phase](
-    "Phases",
-    "happened",
-    lambda result: result.phases,
+PHASES = RunTable[Phase]("Phases", "happened", lambda result: result.phases).of(
     words("name as phase"),
     fields("start_s", "clients", "due_per_s as load/s"),
     _acked,
@@ -272,68 +227,55 @@ PHASES = RunTable[Phase](
 """The phases of publish stages. Only some brokers report how many messages they dropped."""
 
 
-class _Agents(NamedTuple):
-    """Agents that share a row."""
-
-    name: str
-    agents: Sequence[AgentResult]
+_Agents = list[AgentResult]
+"""Agents that share a row."""
 
 
-def _each_agent(result: Result) -> list[_Agents]:
-    return [_Agents(str(agent.agent), [agent]) for agent in result.fleet.agents]
+def _each_agent(result: Result) -> list[tuple[str, _Agents]]:
+    return [(str(agent.agent), [agent]) for agent in result.fleet.agents]
 
 
-def _by_ending(result: Result) -> list[_Agents]:
+def _by_ending(result: Result) -> list[tuple[str, _Agents]]:
     """Returns each agent, or many agents by their endings."""
     if len(result.fleet.agents) <= ENGINES_MAX:
         return _each_agent(result)
-    groups: dict[str, list[AgentResult]] = {}
+    groups: dict[str, _Agents] = {}
     for agent in result.fleet.agents:
         groups.setdefault(agent.ending, []).append(agent)
-    return [_Agents(counted(len(group), "agent"), group) for group in groups.values()]
+    return [(counted(len(group), "agent"), group) for group in groups.values()]
 
 
-def _hosts_text(row: _Agents) -> str:
+def _hosts(result: Result) -> list[Cells[_Agents]]:
+    """Returns a column of hosts if there are some beside that of the controller."""
+    are_several = any(agent.host for agent in result.fleet.agents)
+    return [Cells("host", "word", _hosts_text)] if are_several else []
+
+
+def _hosts_text(agents: _Agents) -> str:
     """The host of some agents, or how many they have."""
-    found = {agent.host or HERE for agent in row.agents}
+    found = {agent.host or HERE for agent in agents}
     return counted(len(found), "host") if len(found) > 1 else min(found)
 
 
-def _agent_columns(result: Result) -> Iterator[Cells[_Agents]]:
-    yield from words("name as agent")
-    if any(agent.host for agent in result.fleet.agents):
-        yield Cells("host", "word", _hosts_text)
-    yield from _totals("clients")
-    yield from _totals("connect_failed as failed connects", is_trouble=True)
-    yield from _totals("sent", "acked")
-    yield from _totals("abandoned as given up", "skipped", is_trouble=True)
-    yield from _totals("expected", "received")
-    yield Cells("busy", "share", lambda row: max(agent.busy_share for agent in row.agents))
-    yield Cells("CPU", "s", lambda row: f"{sum(agent.cpu_s for agent in row.agents):.1f} s")
-    yield Cells("memory max", "bytes", lambda row: max(a.rss_max_bytes for a in row.agents))
-    yield Cells("ending", "word", lambda row: row.agents[0].ending)
-
-
-def _totals(*texts: str, is_trouble: bool = False) -> Iterator[Cells[_Agents]]:
-    """Yields the sums of counters over agents. Trouble has a column only if there is any."""
-    for column in metrics(*texts, when="known" if is_trouble else "always"):
-        yield replace(column, read=partial(_total, column.read, is_trouble))
-
-
-def _total(of_one: Callable[[AgentResult], Any], is_trouble: bool, row: _Agents) -> float | None:
-    total: float = sum(map(of_one, row.agents))
-    return None if is_trouble and not total else total
-
-
+_AGENT: tuple[Columns[_Agents, Result], ...] = (
+    names("agent"),
+    _hosts,
+    metrics("clients"),
+    metrics("connect_failed as failed connects", when="known", without_zero=True),
+    metrics("sent", "acked"),
+    metrics("abandoned as given up", "skipped", when="known", without_zero=True),
+    metrics("expected", "received"),
+    Cells("busy", "share", lambda agents: max(agent.busy_share for agent in agents)),
+    Cells("CPU", "s", lambda agents: f"{sum(agent.cpu_s for agent in agents):.1f} s"),
+    Cells("memory max", "bytes", lambda agents: max(agent.rss_max_bytes for agent in agents)),
+    Cells("ending", "word", lambda agents: agents[0].ending),
+)
 SUMS_NOTE = (
     "Expected are deliveries of the messages that the agent's clients sent, received are "
     "deliveries to them: loss shows only in the sums over all agents."
 )
-AGENTS = RunTable[_Agents](
-    "Agents",
-    "generator",
-    _by_ending,
-    _agent_columns,
+AGENTS = RunTable[_Agents]("Agents", "generator", _by_ending).of(
+    *_AGENT,
     note=lambda result: SUMS_NOTE if len(_by_ending(result)) > 1 else "",
 )
 """The load generator. Many agents have a row for each ending: the sums of clients, messages and
@@ -342,27 +284,20 @@ EVERY_AGENT = RunTable[_Agents](
     "Every agent",
     "details",
     lambda result: _each_agent(result) if len(result.fleet.agents) > ENGINES_MAX else (),
-    _agent_columns,
-    note=SUMS_NOTE,
-)
+).of(*_AGENT, note=SUMS_NOTE)
 
 
 def _rejoin_us(failure: FailureResult) -> float | None:
     return None if failure.rejoined_after_s is None else 1e6 * failure.rejoined_after_s
 
 
-def _replaced_on(failure: FailureResult) -> str | None:
-    return None if failure.replaced_on is None else failure.replaced_on or HERE
-
-
 FAILURES = RunTable[FailureResult](
-    "Agent failures",
-    "generator",
-    lambda result: result.fleet.failures,
+    "Agent failures", "generator", lambda result: result.fleet.failures
+).of(
     Cells("agent", "word", lambda failure: str(failure.agent)),
     fields("at_s", "clients"),
     Cells("rejoin after", "us", _rejoin_us),
-    Cells("on", "word", _replaced_on),
+    Cells("on", "word", lambda f: None if f.replaced_on is None else f.replaced_on or HERE),
     words("text as what"),
 )
 
@@ -396,10 +331,7 @@ def _clocks_note(result: Result) -> str:
     )
 
 
-CLOCKS = RunTable[_Clock](
-    "Clocks",
-    "details",
-    _clocks,
+CLOCKS = RunTable[_Clock]("Clocks", "details", _clocks).of(
     words("agent"),
     words("host", when="known", without_empty=True),
     fields("clock.offset_us"),
@@ -409,21 +341,10 @@ CLOCKS = RunTable[_Clock](
     fields("clock.exchanges_total"),
     note=_clocks_note,
 )
-EVENTS = RunTable[Event](
-    "Events",
-    "details",
-    lambda result: result.events,
+EVENTS = RunTable[Event]("Events", "details", lambda result: result.events).of(
     fields("at_s"),
     words("kind", "text as what"),
 )
-
-
-def detail_tables(result: Result) -> list[Table]:
-    """Tables for those who look closer, only where there is a row."""
-    every = every_stall(result)
-    more = [every] if len(every.rows) > STALLS_SHOWN else []
-    found = (EVERY_AGENT.table(result), CLOCKS.table(result), *more, every_track(result))
-    return [table for table in found if table.rows]
 
 
 def environment(result: Result) -> tuple[Fact, ...]:
@@ -457,7 +378,7 @@ def _facts(result: Result) -> Iterator[Fact]:
     programs += dict.fromkeys(each.library or each.kind for each in result.publishers)
     yield Fact("targets", _targets(result) + (f" ({', '.join(programs)})" if programs else ""))
     yield Fact("started", f"{result.started}, took {span_text(result.duration_s)}")
-    if shares := balance_text(result):
+    if shares := summary.balance_text(result):
         yield Fact("balance", shares)
     if result.command:
         yield Fact("command", result.command, is_code=True)
@@ -486,39 +407,21 @@ def _time(latency: Latency, duration_us: float) -> str:
     return duration_text(duration_us) if latency.count else NOTHING
 
 
-BUILDERS: tuple[tuple[Part, Callable[[Result], Table]], ...] = (
-    ("happened", own_table),
-    ("happened", faults),
-    ("happened", fault_ledger),
-    ("happened", PHASES.table),
-    ("load", publishers),
-    ("load", subscribers),
-    ("load", samplers),
-    ("happened", problems),
-    ("happened", explanations),
-    ("happened", stalls),
-    ("load", CONNECTIONS.table),
-    ("load", MESSAGES.table),
-    ("latency", LATENCIES.table),
-    ("latency", RECEIVE_MAXIMUM.table),
-    ("latency", FLAPPING.table),
-    ("latency", ROUND_TRIPS.table),
-    ("latency", WILLS.table),
-    ("load", FLOWS.table),
-    ("load", STAGES.table),
-    ("broker", balance),
-    ("broker", brokers),
-    ("broker", bridges),
-    ("broker", processes),
-    ("broker", by_stage),
-    ("broker", memory),
-    ("broker", broker_counters),
-    ("broker", observers),
-    ("generator", monitor_problems),
-    ("broker", stale_state),
-    ("broker", symbols),
-    ("generator", AGENTS.table),
-    ("generator", FAILURES.table),
-    ("details", EVENTS.table),
+LAYOUTS: tuple[Layout[Any, Any], ...] = (
+    *(faults.FAULTS, faults.FAULT_LEDGER, PHASES),
+    *(publishers.PUBLISHERS, publishers.SUBSCRIBERS),
+    *(summary.SAMPLERS, summary.PROBLEMS, summary.EXPLANATIONS, summary.STALLS),
+    *(CONNECTIONS, MESSAGES, LATENCIES, RECEIVE_MAXIMUM, FLAPPING, ROUND_TRIPS, WILLS),
+    *(FLOWS, STAGES, summary.BALANCE, brokers.BROKERS, brokers.BRIDGES),
+    *(
+        watched.PROCESSES,
+        summary.BY_STAGE,
+        summary.memory_layout("readings"),
+        watched.BROKER_COUNTERS,
+    ),
+    *(watched.OBSERVERS, watched.MONITOR_PROBLEMS, watched.STALE_STATE, watched.SYMBOLS),
+    *(AGENTS, FAILURES, EVENTS),
 )
-"""The tables in their order, each with the section of the page that has it."""
+"""The tables of a run in their order, after the scenario's own."""
+DETAILS = (EVERY_AGENT, CLOCKS, summary.EVERY_STALL, watched.EVERY_TRACK)
+"""Tables for those who look closer."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pubstorm.report.tables import AGENTS, EVERY_AGENT, FAILURES, PHASES
-from pubstorm.report.watched import ENGINES_MAX, processes
+from pubstorm.report.watched import ENGINES_MAX, PROCESSES
 from pubstorm.result import FailureResult, Result, Statistics, Watched
 
 
@@ -32,7 +32,7 @@ def with_engines(plain_run: Result, number: int) -> Result:
 def test_a_few_engines_have_a_row_each(plain_run: Result) -> None:
     few = with_engines(plain_run, ENGINES_MAX)
     assert [row[0] for row in AGENTS.table(few).texts] == [str(n) for n in range(ENGINES_MAX)]
-    shown = [row[0] for row in processes(few).texts]
+    shown = [row[0] for row in PROCESSES.table(few).texts]
     assert [f"agent-{n}" for n in range(ENGINES_MAX)] == [n for n in shown if "agent" in n]
 
 
@@ -43,7 +43,7 @@ def test_many_engines_are_one_row_and_the_busiest_is_shown(plain_run: Result) ->
     assert row[0] == "51 agents"
     assert row[-4:-2] == ("50 %", f"{51 * first.cpu_s:.1f} s")
     assert row[-1] == first.ending
-    shown = [row[0] for row in processes(many).texts]
+    shown = [row[0] for row in PROCESSES.table(many).texts]
     assert [name for name in shown if "agent" in name] == ["agent-50, busiest of 51"]
 
 

@@ -1,32 +1,15 @@
 """The tables of a run beside its populations: samplers, problems, memory by connections, balance,
-stalled subscribers, and CPU and memory of brokers by stage."""
+and stalled subscribers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from pubstorm.contract.snapshot import Explanation
-from pubstorm.metrics.monitors import unit_of
-from pubstorm.quantities import (
-    NOTHING,
-    count_text,
-    share_text,
-    span_text,
-)
-from pubstorm.report.layout import (
-    Cells,
-    Layout,
-    RunTable,
-    fields,
-    names,
-    readings,
-    words,
-    written,
-)
-from pubstorm.report.watched import broker_sources
+from pubstorm.quantities import NOTHING, count_text, share_text, span_text
+from pubstorm.report.layout import Cells, Layout, RunTable, fields, names, readings, words
 from pubstorm.result import (
     R_SQUARED_GOOD,
     MemoryModel,
@@ -34,20 +17,14 @@ from pubstorm.result import (
     Result,
     Sampler,
     StalledSubscriber,
-    Statistics,
     TargetResult,
     Watched,
 )
-from pubstorm.result.samples import is_host
 
 TARGETS_MAX = 8
 """Targets of a name that have a row each."""
 STALLS_SHOWN = 10
 """Stalls in the table; the others are in the details."""
-STAGE_KINDS = {"connect": "ramp", "steady": "steady", "disconnect": "leaving"}
-"""Parts of a run that memory and CPU are shown of, with their headings."""
-IN_STAGES = {"cpu": "CPU", "rss_bytes": "mem"}
-"""Metrics that are shown of them."""
 
 
 def _rate_text(sampler: Sampler) -> str | None:
@@ -246,84 +223,3 @@ EVERY_STALL = RunTable[StalledSubscriber](
     lambda result: result.stalls if len(result.stalls) > STALLS_SHOWN else (),
 ).of(_STALL)
 """All stalls that the result keeps, if there are more."""
-
-_Parts = Mapping[str, Statistics]
-"""Statistics of a source by metric and kind of stages, such as `cpu steady`."""
-
-
-def _by_stage(result: Result) -> Iterable[tuple[str, _Parts]]:
-    """Returns CPU and memory of brokers and services while clients connected, under load, and while
-    clients left. Empty if there was only load."""
-    agents = {f"agent-{agent.agent}" for agent in result.fleet.agents}
-    bridges = {each.name for each in result.bridges}
-    others = agents | bridges | set(result.populations)
-    found: dict[str, dict[str, Statistics]] = {}
-    for each in result.monitors:
-        if each.source not in others and not is_host(each.source) and each.metric in IN_STAGES:
-            for kind in STAGE_KINDS:
-                parts = found.setdefault(each.source, {})
-                parts[f"{each.metric} {kind}"] = _of_kind(result, each, kind)
-    played = {key.split()[1] for parts in found.values() for key in parts if parts[key].count}
-    return found.items() if len(played) > 1 else ()
-
-
-def _stage_columns(name: str, statistic: str) -> Iterator[Cells[_Parts]]:
-    """Yields the columns of a metric: one for each kind of stages."""
-
-    def made(key: str, parts: _Parts) -> float | None:
-        found = parts.get(key, Statistics())
-        value: float = round(getattr(found, statistic), 4)
-        return value if found.count else None
-
-    for kind, head in STAGE_KINDS.items():
-        column = f"{IN_STAGES[name]} {head}"
-        yield Cells(column, written(unit_of(name)), partial(made, f"{name} {kind}"), "known")
-
-
-def _by_stage_note(result: Result) -> str:
-    several = sum(stage.kind == "publish" for stage in result.stages) > 1
-    return (
-        f"Ramp: connect stages; steady: {'the last publish stage' if several else 'under load'}; "
-        "leaving: disconnect stages. CPU is a mean, memory the largest."
-    )
-
-
-BY_STAGE = RunTable[_Parts]("Brokers and services by stage", "broker", _by_stage).of(
-    names("process"),
-    [*_stage_columns("cpu", "mean"), *_stage_columns("rss_bytes", "max")],
-    note=_by_stage_note,
-)
-
-
-def disconnect_cpu(result: Result) -> tuple[Statistics, Statistics] | None:
-    """Returns CPU of the busiest broker while clients left, and under load; None if unknown."""
-    sources = broker_sources(result)
-    found = [
-        (_of_kind(result, each, "disconnect"), _of_kind(result, each, "steady"))
-        for each in result.monitors
-        if each.source in sources and each.metric == "cpu"
-    ]
-    read = [pair for pair in found if pair[0].count]
-    return max(read, key=lambda pair: pair[0].mean, default=None)
-
-
-def _of_kind(result: Result, watched: Watched, kind: str) -> Statistics:
-    """Returns the readings of all stages of a kind. Of several publish stages the last is steady,
-    since clients may still connect in earlier ones."""
-    if kind == "steady":
-        loaded = [stage.name for stage in result.stages if stage.kind == "publish"]
-        last = watched.spans.get(loaded[-1], Statistics()) if loaded[1:] else Statistics()
-        return last if last.count else watched.load
-    names = dict.fromkeys(stage.name for stage in result.stages if stage.kind == kind)
-    parts = [part for name in names if (part := watched.spans.get(name)) and part.count]
-    count = sum(part.count for part in parts)
-    if not count:
-        return Statistics()
-    return Statistics(
-        count=count,
-        first=parts[0].first,
-        last=parts[-1].last,
-        min=min(part.min for part in parts),
-        mean=sum(part.mean * part.count for part in parts) / count,
-        max=max(part.max for part in parts),
-    )

@@ -15,8 +15,8 @@ from pubstorm.quantities import (
     share_text,
     span_text,
 )
-from pubstorm.report import brokers, faults, publishers, summary, watched
-from pubstorm.report.document import Fact, Table, columns
+from pubstorm.report import publishers, summary, watched
+from pubstorm.report.document import Fact, Table, Unit, Value, columns
 from pubstorm.report.layout import (
     Cells,
     Columns,
@@ -34,12 +34,15 @@ from pubstorm.result import (
     ClockResult,
     Event,
     FailureResult,
+    FaultResult,
     FlowResult,
     Latency,
     LatencyPair,
     Phase,
     PopulationResult,
+    Recovery,
     Result,
+    StageFlow,
     StageResult,
 )
 
@@ -72,9 +75,9 @@ def own_table(result: Result) -> Table:
     return Table(title, columns("count", *found), rows, part="happened")
 
 
-def _populations(*fields: str) -> Callable[[Result], Iterable[tuple[str, PopulationResult]]]:
-    """Returns rows: the populations in which one of some fields is not zero, or all."""
-    values = [attrgetter(field) for field in fields]
+def _populations(*counts: str) -> Callable[[Result], Iterable[tuple[str, PopulationResult]]]:
+    """Returns rows: the populations in which one of some counts is not zero, or all."""
+    values = [attrgetter(count) for count in counts]
     return lambda result: (
         (name, population)
         for name, population in result.populations.items()
@@ -226,6 +229,65 @@ PHASES = RunTable[Phase]("Phases", "happened", lambda result: result.phases).of(
 )
 """The phases of publish stages. Only some brokers report how many messages they dropped."""
 
+
+class _Fault(NamedTuple):
+    """A fault, and the clients or bridges that it disconnected. Bridges have a row of their own."""
+
+    fault: FaultResult
+    who: str
+    recovery: Recovery | None
+    is_first: bool = True
+
+
+def _faults(result: Result) -> Iterator[_Fault]:
+    for fault in result.faults:
+        has_clients = fault.clients is not None or fault.bridges is None
+        if has_clients:
+            yield _Fault(fault, "clients", fault.clients)
+        if fault.bridges is not None:
+            yield _Fault(fault, "bridges", fault.bridges, not has_clients)
+
+
+def _once(head: str, unit: Unit, read: Callable[[FaultResult], Value]) -> Cells[_Fault]:
+    """Returns a column of the fault, with a cell in its first row."""
+    return Cells(head, unit, lambda row: read(row.fault) if row.is_first else "")
+
+
+def _lost_text(row: _Fault) -> str:
+    """Returns the number lost of all."""
+    found = row.recovery
+    if found is None:
+        return "0"
+    return f"{count_text(found.before - found.lowest)} of {count_text(found.before)}"
+
+
+FAULTS = RunTable[_Fault]("Faults", "happened", _faults).of(
+    _once("fault", "word", lambda fault: fault.name),
+    _once("at", "s", lambda fault: fault.at_s),
+    _once("lasted", "s", lambda f: None if f.repaired_at_s is None else f.repaired_at_s - f.at_s),
+    words("who"),
+    Cells("lost", "s", _lost_text),
+    fields("recovery.first_s as first back", "recovery.most_s as 99 %", "recovery.all_s as all"),
+    _once("waiting", "count", lambda fault: fault.backlog_peak),
+    _once("drained", "s", lambda fault: fault.drained_s),
+)
+
+
+def _flows_of_faults(result: Result) -> Iterator[tuple[str, StageFlow]]:
+    """Yields the flows of stages with a fault, each with the name of its stage."""
+    for stage in result.stages:
+        if any(stage.holds(fault.at_s) for fault in result.faults):
+            yield from ((stage.name, flow) for flow in stage.flows)
+
+
+FAULT_LEDGER = RunTable[StageFlow](
+    "Deliveries of stages with faults", "happened", _flows_of_faults
+).of(
+    names("stage"),
+    Cells("from → to", "word", lambda flow: f"{flow.source} → {flow.to}"),
+    Cells("QoS", "count", lambda flow: ", ".join(map(str, flow.qos)) or None),
+    metrics("expected", "received", "lost", "duplicate as dup", "reordered"),
+)
 
 _Agents = list[AgentResult]
 """Agents that share a row."""
@@ -408,14 +470,14 @@ def _time(latency: Latency, duration_us: float) -> str:
 
 
 LAYOUTS: tuple[Layout[Any, Any], ...] = (
-    *(faults.FAULTS, faults.FAULT_LEDGER, PHASES),
+    *(FAULTS, FAULT_LEDGER, PHASES),
     *(publishers.PUBLISHERS, publishers.SUBSCRIBERS),
     *(summary.SAMPLERS, summary.PROBLEMS, summary.EXPLANATIONS, summary.STALLS),
     *(CONNECTIONS, MESSAGES, LATENCIES, RECEIVE_MAXIMUM, FLAPPING, ROUND_TRIPS, WILLS),
-    *(FLOWS, STAGES, summary.BALANCE, brokers.BROKERS, brokers.BRIDGES),
+    *(FLOWS, STAGES, summary.BALANCE, watched.BROKERS, watched.BRIDGES),
     *(
         watched.PROCESSES,
-        summary.BY_STAGE,
+        watched.BY_STAGE,
         summary.memory_layout("readings"),
         watched.BROKER_COUNTERS,
     ),

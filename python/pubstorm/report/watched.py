@@ -1,18 +1,22 @@
-"""The tables of monitors: processes, the broker's own counters, the profile, and monitors that
-failed."""
+"""The tables of brokers and bridges, and of monitors: processes, the broker's own counters, the
+profile, and monitors that failed."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from pubstorm.metrics.monitors import unit_of
+from pubstorm.quantities import count_text
 from pubstorm.report.document import Value
-from pubstorm.report.layout import Cells, RunTable, fields, names, readings, words
+from pubstorm.report.layout import Cells, RunTable, fields, names, readings, words, written
 from pubstorm.report.publishers import publisher_sources
 from pubstorm.result import (
+    BridgeResult,
+    BrokerResult,
     Cell,
     MonitorProblem,
     Observer,
@@ -36,6 +40,12 @@ BROKERS_MAX = 2
 """Brokers that have a column each in the table of phases."""
 SYMBOLS_MAX = 25
 """Functions of a profile in its table."""
+STAGE_KINDS = {"connect": "ramp", "steady": "steady", "disconnect": "leaving"}
+"""Parts of a run that memory and CPU are shown of, with their headings."""
+IN_STAGES = {"cpu": "CPU", "rss_bytes": "mem"}
+"""Metrics that are shown of them."""
+PORTS_MAX = 4
+"""Ports that are shown one by one."""
 
 
 def broker_sources(result: Result) -> set[str]:
@@ -182,3 +192,134 @@ SYMBOLS = RunTable[ProfiledSymbol](
     words("command as program", "module", "symbol as function"),
 )
 """The functions in which the profiled broker spent its time."""
+
+_Parts = Mapping[tuple[str, str], Statistics]
+"""Statistics of a source by metric and kind of stages."""
+
+
+def _by_stage(result: Result) -> Iterable[tuple[str, _Parts]]:
+    """Returns CPU and memory of brokers and services while clients connected, under load, and while
+    clients left. Empty if there was only load."""
+    agents = {f"agent-{agent.agent}" for agent in result.fleet.agents}
+    bridges = {each.name for each in result.bridges}
+    others = agents | bridges | set(result.populations)
+    found: dict[str, dict[tuple[str, str], Statistics]] = {}
+    for each in result.monitors:
+        if each.source not in others and not is_host(each.source) and each.metric in IN_STAGES:
+            for kind in STAGE_KINDS:
+                parts = found.setdefault(each.source, {})
+                parts[each.metric, kind] = _of_kind(result, each, kind)
+    read = [each for parts in found.values() for each in parts.items() if each[1].count]
+    played = {kind for (_, kind), _ in read}
+    return found.items() if len(played) > 1 else ()
+
+
+def _stage_columns(name: str, statistic: str) -> Iterator[Cells[_Parts]]:
+    """Yields the columns of a metric: one for each kind of stages."""
+
+    def made(key: tuple[str, str], parts: _Parts) -> float | None:
+        found = parts.get(key, Statistics())
+        value: float = round(getattr(found, statistic), 4)
+        return value if found.count else None
+
+    for kind, head in STAGE_KINDS.items():
+        column = f"{IN_STAGES[name]} {head}"
+        yield Cells(column, written(unit_of(name)), partial(made, (name, kind)), "known")
+
+
+def _by_stage_note(result: Result) -> str:
+    several = sum(stage.kind == "publish" for stage in result.stages) > 1
+    return (
+        f"Ramp: connect stages; steady: {'the last publish stage' if several else 'under load'}; "
+        "leaving: disconnect stages. CPU is a mean, memory the largest."
+    )
+
+
+BY_STAGE = RunTable[_Parts]("Brokers and services by stage", "broker", _by_stage).of(
+    names("process"),
+    [*_stage_columns("cpu", "mean"), *_stage_columns("rss_bytes", "max")],
+    note=_by_stage_note,
+)
+
+
+def disconnect_cpu(result: Result) -> tuple[Statistics, Statistics] | None:
+    """Returns CPU of the busiest broker while clients left, and under load; None if unknown."""
+    sources = broker_sources(result)
+    found = [
+        (_of_kind(result, each, "disconnect"), _of_kind(result, each, "steady"))
+        for each in result.monitors
+        if each.source in sources and each.metric == "cpu"
+    ]
+    read = [pair for pair in found if pair[0].count]
+    return max(read, key=lambda pair: pair[0].mean, default=None)
+
+
+def _of_kind(result: Result, watched: Watched, kind: str) -> Statistics:
+    """Returns the readings of all stages of a kind. Of several publish stages the last is steady,
+    since clients may still connect in earlier ones."""
+    if kind == "steady":
+        loaded = [stage.name for stage in result.stages if stage.kind == "publish"]
+        last = watched.spans.get(loaded[-1], Statistics()) if loaded[1:] else Statistics()
+        return last if last.count else watched.load
+    names = dict.fromkeys(stage.name for stage in result.stages if stage.kind == kind)
+    parts = [part for name in names if (part := watched.spans.get(name)) and part.count]
+    count = sum(part.count for part in parts)
+    if not count:
+        return Statistics()
+    return Statistics(
+        count=count,
+        first=parts[0].first,
+        last=parts[-1].last,
+        min=min(part.min for part in parts),
+        mean=sum(part.mean * part.count for part in parts) / count,
+        max=max(part.max for part in parts),
+    )
+
+
+def _by_name(result: Result) -> Iterable[tuple[str, list[BrokerResult]]]:
+    """Returns the brokers by name, if there are several or one of them died or restarted."""
+    groups: dict[str, list[BrokerResult]] = {}
+    if len(result.brokers) > 1 or any(each.died or each.restarts for each in result.brokers):
+        for broker in result.brokers:
+            groups.setdefault(broker.group or broker.name, []).append(broker)
+    return groups.items()
+
+
+def _kinds_text(members: Sequence[BrokerResult]) -> str:
+    kinds = dict.fromkeys(f"{each.kind} {each.version}".strip() for each in members)
+    many = f"{count_text(len(members))} × " if len(members) > 1 else ""
+    return many + ", ".join(kinds)
+
+
+def addresses_text(addresses: Sequence[tuple[str, int]]) -> str:
+    """Returns hosts with their ports, consecutive ports as a range."""
+    by_host: dict[str, list[int]] = {}
+    for host, port in addresses:
+        by_host.setdefault(host, []).append(port)
+    return ", ".join(_address_text(host, sorted(ports)) for host, ports in by_host.items())
+
+
+def _address_text(host: str, ports: Sequence[int]) -> str:
+    first, last = ports[0], ports[-1]
+    if len(ports) == 1:
+        return f"{host}:{first}"
+    if last - first == len(ports) - 1:
+        return f"{host}:{first}-{last}"
+    if len(ports) <= PORTS_MAX:
+        return ", ".join(f"{host}:{port}" for port in ports)
+    return f"{host}, {count_text(len(ports))} ports from {first} to {last}"
+
+
+BROKERS = RunTable[Sequence[BrokerResult]]("Brokers of the run", "broker", _by_name).of(
+    names("brokers"),
+    Cells("what", "word", _kinds_text),
+    Cells("at", "word", lambda members: addresses_text([(b.host, b.port) for b in members])),
+    Cells("restarts", "count", lambda members: sum(each.restarts for each in members)),
+    Cells("died", "count", lambda members: sum(each.died for each in members)),
+)
+BRIDGES = RunTable[BridgeResult]("Bridges", "broker", lambda result: result.bridges).of(
+    words("name as bridges"),
+    Cells("from → to", "word", lambda bridge: f"{bridge.small} → {bridge.main}"),
+    fields("bridges as count", "up as up at first", "up_after_s as after"),
+)
+"""The bridges by name, and the number that was up when the first stage began."""

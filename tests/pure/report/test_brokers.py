@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pubstorm.quantities import THIN_SPACE
-from pubstorm.report.brokers import BRIDGES, BROKERS, addresses_text
 from pubstorm.report.tables import facts
+from pubstorm.report.watched import BRIDGES, BROKERS, addresses_text
 from pubstorm.result import Result
 
 

@@ -14,7 +14,8 @@ from pubstorm.report.markdown import markdown
 from pubstorm.report.of_series import series_document
 from pubstorm.report.page import page
 from pubstorm.report.stored import load_run
-from pubstorm.report.summary import BALANCE, BY_STAGE
+from pubstorm.report.summary import BALANCE
+from pubstorm.report.watched import BY_STAGE
 from pubstorm.result import MemoryModel, Result, Series, Statistics, Watched
 from tests.kit.example_fleet import fleet_parts
 from tests.kit.example_run import Shape, write_run

@@ -127,9 +127,10 @@ def metrics(
         path = [*filter(None, (*asked.figure.path, asked.statistic))]
 
         def read(row: Any) -> Value:
-            value = number_at(row, path)
             if isinstance(row, list):
-                value = sum(number_at(each, path) or 0 for each in row)
+                value: float | None = sum(_number(each, path) or 0 for each in row)
+            else:
+                value = _number(row, path)
             is_empty = (without_zero and not value) or (given is not None and not given(row))
             return None if is_empty else value
 
@@ -188,6 +189,14 @@ def readings(
         return Cells(head or name, written(unit_of(name)), read, when)
 
     return [*map(made, texts)]
+
+
+def _number(row: object, path: Sequence[str]) -> float | None:
+    """Returns the number of a metric in a row. Raises AttributeError if such rows never have it."""
+    first = path[0]
+    if first != "rates":
+        getattr(row, first)
+    return number_at(row, path)
 
 
 def _head(name: str) -> str:

@@ -51,6 +51,8 @@ def test_a_metric_has_the_unit_of_the_registry() -> None:
     ]
     with pytest.raises(UnfitError):
         metrics("lots")
+    with pytest.raises(AttributeError):
+        columns[2].read(Row("a", 3, 1))
 
 
 def test_a_row_of_a_list_shows_the_sum() -> None:

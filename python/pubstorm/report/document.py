@@ -131,15 +131,12 @@ class Table:
         note = f"{self.note} {BOUND_NOTE}".strip()
         return replace(self, columns=(*self.columns, Column(BOUND, "us")), rows=rows, note=note)
 
-    def without_empty(self, *names: str) -> Table:
-        """Returns the table without empty columns: without those of these names, or of any name if
-        there are no names."""
+    def without_empty(self) -> Table:
+        """Returns the table without empty columns."""
         kept = [
             place
-            for place, column in enumerate(self.columns)
-            if (names and column.name not in names)
-            or not self.rows
-            or any(row[place] is not None for row in self.rows)
+            for place in range(len(self.columns))
+            if not self.rows or any(row[place] is not None for row in self.rows)
         ]
         return self.only(kept)
 

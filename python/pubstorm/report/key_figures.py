@@ -15,8 +15,7 @@ from pubstorm.quantities import (
     span_text,
 )
 from pubstorm.report.document import KeyFigure
-from pubstorm.report.summary import disconnect_cpu
-from pubstorm.report.watched import broker_sources
+from pubstorm.report.watched import broker_sources, disconnect_cpu
 from pubstorm.result import RATED_MIN, Latency, Result, StageResult, Status, Watched
 
 RATED_MIN_S = 0.1

@@ -12,7 +12,7 @@ from pubstorm.report.courses import compared
 from pubstorm.report.document import Case, Document, Fact, Item, Plots, Table, Unit, Value, columns
 from pubstorm.report.experiment_figures import series_figures, series_headline
 from pubstorm.report.series_plots import StepPlots, answer_plots, overview, step_plots
-from pubstorm.report.summary import memory_table
+from pubstorm.report.summary import memory_layout
 from pubstorm.result import Cell, Series, SeriesStep, SeriesTable, Status, are_figures
 
 HOW = (
@@ -39,7 +39,7 @@ def series_document(series: Series, directory: Path | None = None) -> Document:
     """Builds the report of a series. `directory` is its folder; without one there are no plots."""
     drawn = [StepPlots() if directory is None else step_plots(directory, s) for s in series.steps]
     results = [each.result for each in drawn]
-    memory = memory_table(series.memory, "steps")
+    memory = memory_layout("steps").table(series)
     return Document(
         kind="series",
         title=series.name,

@@ -3,53 +3,86 @@ over time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from pubstorm.contract.source import Source
 from pubstorm.quantities import rate_text
-from pubstorm.report.document import Table, Value, columns
+from pubstorm.report.layout import Cells, RunTable, fields, metrics, names, readings, words
 from pubstorm.result import PopulationResult, PublisherResult, Result, Watched
+from pubstorm.result.figures.reading import number_at
 from pubstorm.result.samples import Track, Tracks
 
-PUBLISHERS_NOTE = (
-    "HWM is the high-water mark, in messages for each subscriber. Sent is what was given to the "
-    "socket, which drops what a queue has no room for. CPU, of all threads and of the busiest one, "
-    "is the mean under load, of one core."
+
+class _Publisher(NamedTuple):
+    """A publisher, with its rate and its monitors by metric."""
+
+    of: PublisherResult
+    sent_per_s: float
+    found: Mapping[str, Watched]
+
+
+def _publishers(result: Result) -> Iterator[_Publisher]:
+    for publisher in result.publishers:
+        population = result.populations[publisher.population]
+        part = publisher.sent_total / population.sent_total if population.sent_total else 0.0
+        own = ("publisher", publisher.name)
+        found = {each.metric: each for each in result.monitors if (each.kind, each.source) == own}
+        yield _Publisher(publisher, population.rates.sent_per_s * part, found)
+
+
+PUBLISHERS = RunTable[_Publisher]("Publishers", "load", _publishers).of(
+    words("of.name as publisher"),
+    Cells("what", "word", lambda row: row.of.library or row.of.kind),
+    words("of.address as at"),
+    Cells("HWM", "count", lambda row: row.of.high_water_mark or "no limit"),
+    Cells("burst", "count", lambda row: row.of.burst if row.of.burst > 1 else None, "known"),
+    fields("of.sent_total", "sent_per_s as sent/s", "of.skipped_total"),
+    Cells("late p99", "us", lambda row: number_at(row.of, ("lateness_us", "p99")), "known"),
+    readings("cpu as CPU", "thread_cpu_max as thread", of="load.mean", when="known"),
+    readings("rss_bytes as mem max", of="whole.max", when="known"),
+    note="HWM is the high-water mark, in messages for each subscriber. Sent is what was given to "
+    "the socket, which drops what a queue has no room for. CPU, of all threads and of the busiest "
+    "one, is the mean under load, of one core.",
 )
+"""The publishers: messages sent, and the CPU and memory that they took."""
 
 
-def publishers(result: Result) -> Table:
-    """Returns the publishers: messages sent, and the CPU and memory that they took."""
-    rows = [_publisher_cells(result, publisher) for publisher in result.publishers]
-    heads = (
-        *columns("word", "publisher", "what", "at"),
-        *columns("count", "HWM", "burst", "sent"),
-        *columns("rate", "sent/s"),
-        *columns("count", "skipped"),
-        *columns("us", "late p99"),
-        *columns("share", "CPU", "thread"),
-        *columns("bytes", "mem max"),
-    )
-    return Table("Publishers", heads, rows, PUBLISHERS_NOTE).without_empty()
+def _subscribers(result: Result) -> Iterator[tuple[str, PopulationResult]]:
+    """Yields the populations of ZeroMQ subscribers. The shares of one follow their sum, which has
+    no limit of its own."""
+    for name, population in _ordered(result).items():
+        if _subscribes(population):
+            no_limit = {"read_rate_per_s": None} if name in result.wholes else {}
+            yield name, population.model_copy(update=no_limit)
 
 
-def subscribers(result: Result) -> Table:
-    """Returns expected and received deliveries of each population of ZeroMQ subscribers. The shares
-    of a population follow their sum."""
-    rows = [
-        _subscriber_cells(name, population, of_shares=name in result.wholes)
-        for name, population in _ordered(result).items()
-        if _subscribes(population)
-    ]
-    heads = (
-        *columns("word", "subscribers"),
-        *columns("count", "clients", "ready max"),
-        *columns("rate", "each received/s", "received/s"),
-        *columns("share", "lost"),
-        *columns("bytes_per_s", "network"),
-        *columns("rate", "reads"),
-    )
-    return Table("Subscribers", heads, rows).without_empty()
+def _subscribes(population: PopulationResult) -> bool:
+    receives = population.expected_total or population.received_total or population.subscribed_total
+    return population.version == "zmtp-3.1" and bool(receives)
+
+
+def _each_per_s(p: PopulationResult) -> float:
+    return p.rates.received_per_s / p.ready_max if p.ready_max else 0.0
+
+
+def _loss(p: PopulationResult) -> float | None:
+    return round(p.lost_total / p.expected_total, 5) if p.expected_total else None
+
+
+def _reads_text(p: PopulationResult) -> str | None:
+    return None if p.read_rate_per_s is None else f"{rate_text(p.read_rate_per_s)}/s at most"
+
+
+SUBSCRIBERS = RunTable[PopulationResult]("Subscribers", "load", _subscribers).of(
+    names("subscribers"),
+    metrics("clients", "ready_max"),
+    Cells("each received/s", "rate", _each_per_s),
+    metrics("received_per_s as received/s"),
+    Cells("lost", "share", _loss, "known"),
+    metrics("bytes_received_per_s as network"),
+    Cells("reads", "rate", _reads_text, "known"),
+)
 
 
 def with_each(result: Result, tracks: Tracks) -> Tracks:
@@ -73,57 +106,6 @@ def _ordered(result: Result) -> dict[str, PopulationResult]:
 
 def _whole(name: str) -> str:
     return name.partition("/")[0]
-
-
-def _publisher_cells(result: Result, publisher: PublisherResult) -> tuple[Value, ...]:
-    population = result.populations[publisher.population]
-    part = publisher.sent_total / population.sent_total if population.sent_total else 0.0
-    late = publisher.lateness_us
-    found = {
-        w.metric: w for w in result.monitors if (w.kind, w.source) == ("publisher", publisher.name)
-    }
-    mark = publisher.high_water_mark
-    return (
-        publisher.name,
-        publisher.library or publisher.kind,
-        publisher.address,
-        mark or "no limit",
-        publisher.burst if publisher.burst > 1 else None,
-        publisher.sent_total,
-        population.rates.sent_per_s * part,
-        publisher.skipped_total,
-        late.p99 if late.count else None,
-        _share(found.get("cpu")),
-        _share(found.get("thread_cpu_max")),
-        found["rss_bytes"].whole.max if "rss_bytes" in found else None,
-    )
-
-
-def _share(watched: Watched | None) -> float | None:
-    return watched.load.mean if watched and watched.load.count else None
-
-
-def _subscribes(population: PopulationResult) -> bool:
-    receives = population.expected_total or population.received_total or population.subscribed_total
-    return population.version == "zmtp-3.1" and bool(receives)
-
-
-def _subscriber_cells(
-    name: str, population: PopulationResult, *, of_shares: bool
-) -> tuple[Value, ...]:
-    received_per_s, expected = population.rates.received_per_s, population.expected_total
-    each = received_per_s / population.ready_max if population.ready_max else 0.0
-    reads = None if of_shares else population.read_rate_per_s
-    return (
-        name,
-        population.clients,
-        population.ready_max,
-        each,
-        received_per_s,
-        round(population.lost_total / expected, 5) if expected else None,
-        population.rates.bytes_received_per_s,
-        None if reads is None else f"{rate_text(reads)}/s at most",
-    )
 
 
 def _each(result: Result, tracks: Tracks) -> Iterator[tuple[tuple[Source, str], Track]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from pubstorm.quantities import (
     NOTHING,
@@ -14,471 +15,398 @@ from pubstorm.quantities import (
     share_text,
     span_text,
 )
-from pubstorm.report.brokers import bridges, brokers
-from pubstorm.report.document import Fact, Table, Value, columns
-from pubstorm.report.faults import fault_ledger, faults
-from pubstorm.report.plot import Part
-from pubstorm.report.publishers import publishers, subscribers
-from pubstorm.report.summary import (
-    STALLS_SHOWN,
-    balance,
-    balance_text,
-    by_stage,
-    every_stall,
-    explanations,
-    memory,
-    problems,
-    samplers,
-    stalls,
+from pubstorm.report import publishers, summary, watched
+from pubstorm.report.document import Fact, Table, Unit, Value, columns
+from pubstorm.report.layout import (
+    Cells,
+    Columns,
+    Layout,
+    RunTable,
+    fields,
+    metrics,
+    names,
+    statistics,
+    words,
 )
-from pubstorm.report.watched import (
-    ENGINES_MAX,
-    broker_counters,
-    cpu_by_span,
-    every_track,
-    monitor_problems,
-    observers,
-    processes,
-    stale_state,
-    symbols,
-)
+from pubstorm.report.watched import ENGINES_MAX, cpu_by_span
 from pubstorm.result import (
     AgentResult,
+    ClockResult,
+    Event,
+    FailureResult,
+    FaultResult,
+    FlowResult,
     Latency,
     LatencyPair,
     Phase,
     PopulationResult,
+    Recovery,
     Result,
+    StageFlow,
+    StageResult,
 )
 
 TARGETS_MAX = 4
 """Targets that are named one by one."""
 HERE = "this host"
 """Name of a host without an address."""
-IN_FLIGHT, NEGATIVE = "in flight", "negative"
-"""Columns that a table has only if a cell is not empty."""
-TOTALS_OF_AGENTS = {
-    "clients": "clients",
-    "failed connects": "connect_failed_total",
-    "sent": "sent_total",
-    "acked": "acked_total",
-    "given up": "abandoned_total",
-    "skipped": "skipped_total",
-    "expected": "expected_total",
-    "received": "received_total",
-}
-"""Columns that add up over agents, with their counters."""
-TROUBLE_OF_AGENTS = ("failed connects", "given up", "skipped")
-"""Columns among them that a table has only if a cell is not zero."""
 OWN_COLUMNS_MAX = 8
 """Columns that a table of the scenario's own may have beside each other."""
 
 
 def tables(result: Result) -> list[Table]:
-    """Every table that has a row, the scenario's own first."""
-    found = ((part, build(result)) for part, build in BUILDERS)
-    return [replace(table, part=part) for part, table in found if table.rows]
+    """Returns every table that has a row, the scenario's own first."""
+    made = (own_table(result), *(layout.table(result) for layout in LAYOUTS))
+    return [table for table in made if table.rows]
+
+
+def detail_tables(result: Result) -> list[Table]:
+    """Returns the tables for those who look closer that have a row."""
+    return [table for layout in DETAILS if (table := layout.table(result)).rows]
 
 
 def own_table(result: Result) -> Table:
     """Returns the scenario's own table: one row, or a row for each figure of many."""
     title, found = "The scenario's own table", result.table
     if len(found) > OWN_COLUMNS_MAX:
-        return Table(
-            title, (*columns("word", "figure"), *columns("count", "found")), list(found.items())
-        )
-    return Table(title, columns("count", *found), [tuple(found.values())] * bool(found))
+        heads = (*columns("word", "figure"), *columns("count", "found"))
+        return Table(title, heads, [*found.items()], part="happened")
+    rows = [tuple(found.values())] * bool(found)
+    return Table(title, columns("count", *found), rows, part="happened")
 
 
-def connections(result: Result) -> Table:
-    """Returns connections and connect times of each population."""
-    rows = [
-        (
-            name,
-            p.clients,
-            p.connected_max,
-            p.connect_failed_total,
-            p.disconnected_total,
-            *_times(p.connect_time_us, "p50", "p99", "max"),
-        )
-        for name, p in result.populations.items()
-    ]
-    heads = (
-        *columns("word", "population"),
-        *columns("count", "clients", "connected max", "connect failed", "disconnected"),
-        *columns("us", "p50", "p99", "max"),
+def _populations(*counts: str) -> Callable[[Result], Iterable[tuple[str, PopulationResult]]]:
+    """Returns rows: the populations in which one of some counts is not zero, or all."""
+    values = [attrgetter(count) for count in counts]
+    return lambda result: (
+        (name, population)
+        for name, population in result.populations.items()
+        if not values or any(value(population) for value in values)
     )
-    return Table("Connections", heads, rows)
 
 
-def deliveries(result: Result) -> Table:
-    """Returns the ledger of each population. Deliveries in flight have a column only if the run
-    ended early."""
-    with_in_flight = any(p.to_come_total for p in result.populations.values())
-    rows = [
-        (
-            name,
-            p.sent_total,
-            p.acked_total if p.sent_total and p.acknowledged else None,
-            *_of_receivers(
-                p,
-                p.received_total,
-                p.lost_total,
-                p.to_come_total if with_in_flight else None,
-                p.duplicate_total,
-                p.reordered_total,
-                p.expired_total or None,
-            ),
-            p.rates.sent_per_s if p.sent_total else None,
-            p.rates.received_per_s if p.received_total else None,
-        )
-        for name, p in result.populations.items()
-    ]
-    names = ("sent", "acked", "received", "lost", IN_FLIGHT, "dup", "reordered", "expired")
-    heads = (
-        *columns("word", "population"),
-        *columns("count", *names),
-        *columns("rate", "sent/s", "received/s"),
-    )
-    return Table("Messages", heads, rows).without_empty(IN_FLIGHT, "expired")
+CONNECTIONS = RunTable[PopulationResult]("Connections", "load", _populations()).of(
+    names("population"),
+    metrics("clients", "connected as connected max", "connect_failed", "disconnected"),
+    statistics("connect_time", "p50", "p99", "max"),
+)
 
 
-def latencies(result: Result) -> Table:
-    """Returns the latencies of each population: of deliveries and of acknowledgements. Negative
-    latencies have a column only if there are any."""
-    pairs = [
-        (name, what, pair)
-        for name, p in result.populations.items()
-        for what, pair in (("delivery", p.latency_us), ("ack", p.ack_latency_us))
-        if pair.intended.count or _negative(pair)
-    ]
-    with_negative = any(_negative(pair) for _, _, pair in pairs)
-    rows = [
-        (
-            name,
-            what,
-            pair.intended.count,
-            *_times(pair.intended, "p50", "p99", "p999", "max"),
-            pair.actual.p99 if pair.intended.count else None,
-            _negative(pair) if with_negative else None,
-        )
-        for name, what, pair in pairs
-    ]
-    heads = (
-        *columns("word", "population", "latency"),
-        *columns("count", "count"),
-        *columns("us", "p50", "p99", "p99.9", "max", "p99 from send"),
-        *columns("count", NEGATIVE),
-    )
-    table = Table("Latency", heads, rows).without_empty(NEGATIVE)
-    return table.with_bounds([pair.intended.bound_us for _, _, pair in pairs])
+def _receives(p: PopulationResult) -> bool:
+    return bool(p.expected_total or p.received_total or p.expired_total)
 
 
-def receive_maximum(result: Result) -> Table:
-    """Returns the waits for the Receive Maximum of brokers, of populations that waited."""
-    rows = [
-        (
-            name,
-            p.receive_maximum_waits_total,
-            p.sent_total,
-            *_times(p.receive_maximum_wait_us, "mean", "p50", "p99", "max"),
-        )
-        for name, p in result.populations.items()
-        if p.receive_maximum_waits_total
-    ]
-    heads = (
-        *columns("word", "population"),
-        *columns("count", "waits", "sent"),
-        *columns("us", "mean", "p50", "p99", "max"),
-    )
-    return Table("Waits for Receive Maximum", heads, rows)
+MESSAGES = RunTable[PopulationResult]("Messages", "load", _populations()).of(
+    names("population"),
+    metrics("sent"),
+    metrics("acked", given=lambda p: p.sent_total and p.acknowledged),
+    metrics("received", "lost", given=_receives),
+    Cells("in flight", "count", lambda p: p.to_come_total if _receives(p) else None, "any"),
+    metrics("duplicate as dup", "reordered", given=_receives),
+    metrics("expired", when="known", without_zero=True),
+    metrics("sent_per_s as sent/s", given=lambda p: p.sent_total),
+    metrics("received_per_s as received/s", given=lambda p: p.received_total),
+)
+"""The ledger of each population. Deliveries are in flight only if the run ended early."""
 
 
-def flapping(result: Result) -> Table:
-    """Returns the times of SUBSCRIBE and UNSUBSCRIBE of populations that flap."""
-    statistics = ("p50", "p99", "max")
-    rows = [
-        (name, p.unsubscribed_total, p.unsubscribe_failed_total, *unsuback, *suback)
-        for name, p in result.populations.items()
-        for unsuback in (_times(p.unsubscribe_time_us, *statistics),)
-        for suback in (_times(p.subscribe_time_us, *statistics),)
-        if p.unsubscribe_time_us.count
-    ]
-    heads = (
-        *columns("word", "population"),
-        *columns("count", "unsubscribed", "refused"),
-        *columns("us", *(f"{ack} {name}" for ack in ("UNSUBACK", "SUBACK") for name in statistics)),
-    )
-    return Table("Flapping subscriptions", heads, rows)
+class _Latencies(NamedTuple):
+    """Latencies of the messages to a population, or of the acknowledgements to it."""
+
+    population: str
+    latency: str
+    latency_us: LatencyPair
+
+    @property
+    def negative(self) -> int:
+        """Negative latencies."""
+        return self.latency_us.intended.negative_total + self.latency_us.actual.negative_total
 
 
-def round_trips(result: Result) -> Table:
-    """Returns the requests and answers of each population that has any."""
-    rows = [
-        (
-            name,
-            p.requests_total or None,
-            *((p.answered_total, p.unanswered_total) if p.requests_total else (None, None)),
-            p.answers_duplicate_total or None,
-            p.answers_late_total or None,
-            p.answers_of_others_total or None,
-            p.answers_total or None,
-            p.answers_dropped_total or None,
-            *_times(p.round_trip_us, "p50", "p99", "p999", "max"),
-        )
-        for name, p in result.populations.items()
-        if p.requests_total or p.answers_total or p.answers_dropped_total
-    ]
-    optional = ("dup", "late", "of others", "answers", "not sent")
-    heads = (
-        *columns("word", "population"),
-        *columns("count", "requests", "answered", "unanswered", *optional),
-        *columns("us", "p50", "p99", "p99.9", "max"),
-    )
-    return Table("Round trips", heads, rows).without_empty(*optional)
+def _latencies(result: Result) -> Iterator[_Latencies]:
+    for name, p in result.populations.items():
+        for kind, pair in (("delivery", p.latency_us), ("ack", p.ack_latency_us)):
+            row = _Latencies(name, kind, pair)
+            if pair.intended.count or row.negative:
+                yield row
 
 
-def wills(result: Result) -> Table:
-    """Returns the deliveries of wills to each population, and their latencies."""
-    rows = [
-        (
-            name,
-            p.wills_expected_total,
-            p.wills_received_total,
-            p.wills_lost_total,
-            p.will_latency_us.count,
-            *_times(p.will_latency_us, "p50", "p99", "max"),
-        )
-        for name, p in result.populations.items()
-        if p.wills_expected_total or p.wills_received_total
-    ]
-    heads = (
-        *columns("word", "population"),
-        *columns("count", "expected", "received", "lost", "timed"),
-        *columns("us", "p50", "p99", "max"),
-    )
-    return Table("Wills", heads, rows)
+LATENCIES = RunTable[_Latencies]("Latency", "latency", _latencies).of(
+    words("population", "latency"),
+    fields("latency_us.intended.count"),
+    statistics("latency", "p50", "p99", "p999", "max"),
+    metrics("latency.actual.p99 as p99 from send"),
+    fields("negative", when="any"),
+    bound_us=lambda row: row.latency_us.intended.bound_us,
+)
+RECEIVE_MAXIMUM = RunTable[PopulationResult](
+    "Waits for Receive Maximum", "latency", _populations("receive_maximum_waits_total")
+).of(
+    names("population"),
+    metrics("receive_maximum_waits as waits", "sent"),
+    statistics("receive_maximum_wait", "mean", "p50", "p99", "max"),
+)
+FLAPPING = RunTable[PopulationResult](
+    "Flapping subscriptions", "latency", _populations("unsubscribe_time_us.count")
+).of(
+    names("population"),
+    metrics("unsubscribed", "unsubscribe_failed as refused"),
+    statistics("unsubscribe_time", "p50", "p99", "max", head="UNSUBACK"),
+    statistics("subscribe_time", "p50", "p99", "max", head="SUBACK"),
+)
+ROUND_TRIPS = RunTable[PopulationResult](
+    "Round trips",
+    "latency",
+    _populations("requests_total", "answers_total", "answers_dropped_total"),
+).of(
+    names("population"),
+    metrics("requests", without_zero=True),
+    metrics("answered", "unanswered", given=lambda p: p.requests_total),
+    metrics(
+        *("answers_duplicate as dup", "answers_late as late", "answers_of_others as of others"),
+        *("answers", "answers_dropped as not sent"),
+        when="known",
+        without_zero=True,
+    ),
+    statistics("round_trip", "p50", "p99", "p999", "max"),
+)
+WILLS = RunTable[PopulationResult](
+    "Wills", "latency", _populations("wills_expected_total", "wills_received_total")
+).of(
+    names("population"),
+    metrics("wills_expected as expected", "wills_received as received", "wills_lost as lost"),
+    fields("will_latency_us.count as timed"),
+    statistics("will_latency", "p50", "p99", "max"),
+)
+FLOWS = RunTable[FlowResult](
+    "Flows", "load", lambda result: result.flows if len(result.flows) > 1 else ()
+).of(
+    Cells("from → to", "word", lambda flow: f"{flow.source} → {flow.to}"),
+    metrics("expected", "received", "lost"),
+    fields("in_flight_total", when="any"),
+    metrics("duplicate as dup", "reordered"),
+    statistics("latency", "p50", "p99", "max"),
+    bound_us=lambda flow: flow.latency_us.intended.bound_us,
+)
+"""The ledger by publisher and receiver, if there are several flows."""
+
+STAGES = RunTable[StageResult]("Stages", "load", lambda result: result.stages).of(
+    words("name as stage", "kind"),
+    fields("start_s", "duration_s as took", "connected"),
+    Cells("clients/s", "signed rate", lambda s: s.connects_per_s - s.disconnects_per_s or None),
+    fields("steady_s", without_zero=True),
+    Cells("sent/s", "rate", lambda s: sum(p.sent_per_s for p in s.populations.values())),
+    Cells("received/s", "rate", lambda s: sum(p.received_per_s for p in s.populations.values())),
+)
 
 
-def flows(result: Result) -> Table:
-    """Returns the ledger by publisher and receiver. Empty if there is only one flow."""
-    several = result.flows if len(result.flows) > 1 else ()
-    with_in_flight = any(flow.in_flight_total for flow in several)
-    rows = [
-        (
-            f"{flow.source} → {flow.to}",
-            flow.expected_total,
-            flow.received_total,
-            flow.lost_total,
-            flow.in_flight_total if with_in_flight else None,
-            flow.duplicate_total,
-            flow.reordered_total,
-            *_times(flow.latency_us.intended, "p50", "p99", "max"),
-        )
-        for flow in several
-    ]
-    names = ("expected", "received", "lost", IN_FLIGHT, "dup", "reordered")
-    heads = (
-        *columns("word", "from → to"),
-        *columns("count", *names),
-        *columns("us", "p50", "p99", "max"),
-    )
-    table = Table("Flows", heads, rows).without_empty(IN_FLIGHT)
-    return table.with_bounds([flow.latency_us.intended.bound_us for flow in several])
+def _acked(result: Result) -> list[Cells[Phase]]:
+    are_acked = any(population.acknowledged for population in result.populations.values())
+    return metrics("acked_per_s as acked/s", given=lambda _: are_acked)
 
 
-def stages(result: Result) -> Table:
-    """Returns the stages in the order played, with the clients connected after each."""
-    rows = [
-        (
-            stage.name,
-            stage.kind,
-            stage.start_s,
-            stage.duration_s,
-            stage.connected,
-            (stage.connects_per_s - stage.disconnects_per_s) or None,
-            stage.steady_s or None,
-            sum(p.sent_per_s for p in stage.populations.values()),
-            sum(p.received_per_s for p in stage.populations.values()),
-        )
-        for stage in result.stages
-    ]
-    heads = (
-        *columns("word", "stage", "kind"),
-        *columns("s", "start", "took"),
-        *columns("count", "connected"),
-        *columns("signed rate", "clients/s"),
-        *columns("s", "steady"),
-        *columns("rate", "sent/s", "received/s"),
-    )
-    return Table("Stages", heads, rows)
+def _cpu(name: str, spans: Mapping[str, float]) -> Cells[Phase]:
+    return Cells(f"{name} CPU", "share", lambda phase: spans.get(phase.name))
 
 
-def phases(result: Result) -> Table:
-    """Returns the phases of publish stages, each with its verdict and the mean CPU of brokers and
-    of the host. Messages that the broker dropped have a column only if the broker reports them."""
+def _processors(result: Result) -> list[Cells[Phase]]:
+    """Returns the mean CPU of each broker and of the host."""
     played = {phase.name for phase in result.phases}
-    processors = {name: by for name, by in cpu_by_span(result).items() if played & by.keys()}
-    with_acks = any(population.acknowledged for population in result.populations.values())
-    rows = [
-        (
-            phase.name,
-            phase.start_s,
-            phase.clients,
-            phase.due_per_s,
-            phase.acked_per_s if with_acks else None,
-            phase.received_per_s or None,
-            phase.queue_growth_per_s,
-            *_times(phase.latency_us, "p99"),
-            phase.dropped_total,
-            *(by_span.get(phase.name) for by_span in processors.values()),
-            _phase_status(phase),
-        )
-        for phase in result.phases
-    ]
-    heads = (
-        *columns("word", "phase"),
-        *columns("s", "start"),
-        *columns("count", "clients"),
-        *columns("rate", "load/s", "acked/s", "received/s"),
-        *columns("signed rate", "queue/s"),
-        *columns("us", "p99"),
-        *columns("count", "dropped"),
-        *columns("share", *(f"{name} CPU" for name in processors)),
-        *columns("word", "status"),
-    )
-    table = Table("Phases", heads, rows).without_empty("dropped")
-    return table.with_bounds([phase.latency_us.bound_us for phase in result.phases])
+    return [_cpu(*each) for each in cpu_by_span(result).items() if played & each[1].keys()]
 
 
-def agents(result: Result) -> Table:
-    """Returns the load generator. Many agents have a row for each ending: the sums of clients,
-    messages and CPU, and the largest of the rest. Agents on several hosts have a column of
-    hosts."""
-    many = len(result.fleet.agents) > ENGINES_MAX
-    groups: dict[str, list[AgentResult]] = {}
+PHASES = RunTable[Phase]("Phases", "happened", lambda result: result.phases).of(
+    words("name as phase"),
+    fields("start_s", "clients", "due_per_s as load/s"),
+    _acked,
+    metrics("received_per_s as received/s", without_zero=True),
+    Cells("queue/s", "signed rate", lambda phase: phase.queue_growth_per_s),
+    metrics("latency.p99"),
+    fields("dropped_total", when="known"),
+    _processors,
+    Cells("status", "word", lambda phase: f"{phase.status}{phase.times(', carried again')}"),
+    bound_us=lambda phase: phase.latency_us.bound_us,
+)
+"""The phases of publish stages. Only some brokers report how many messages they dropped."""
+
+
+class _Fault(NamedTuple):
+    """A fault, and the clients or bridges that it disconnected. Bridges have a row of their own."""
+
+    fault: FaultResult
+    who: str
+    recovery: Recovery | None
+    is_first: bool = True
+
+
+def _faults(result: Result) -> Iterator[_Fault]:
+    for fault in result.faults:
+        has_clients = fault.clients is not None or fault.bridges is None
+        if has_clients:
+            yield _Fault(fault, "clients", fault.clients)
+        if fault.bridges is not None:
+            yield _Fault(fault, "bridges", fault.bridges, not has_clients)
+
+
+def _once(head: str, unit: Unit, read: Callable[[FaultResult], Value]) -> Cells[_Fault]:
+    """Returns a column of the fault, with a cell in its first row."""
+    return Cells(head, unit, lambda row: read(row.fault) if row.is_first else "")
+
+
+def _lost_text(row: _Fault) -> str:
+    """Returns the number lost of all."""
+    found = row.recovery
+    if found is None:
+        return "0"
+    return f"{count_text(found.before - found.lowest)} of {count_text(found.before)}"
+
+
+FAULTS = RunTable[_Fault]("Faults", "happened", _faults).of(
+    _once("fault", "word", lambda fault: fault.name),
+    _once("at", "s", lambda fault: fault.at_s),
+    _once("lasted", "s", lambda f: None if f.repaired_at_s is None else f.repaired_at_s - f.at_s),
+    words("who"),
+    Cells("lost", "s", _lost_text),
+    fields("recovery.first_s as first back", "recovery.most_s as 99 %", "recovery.all_s as all"),
+    _once("waiting", "count", lambda fault: fault.backlog_peak),
+    _once("drained", "s", lambda fault: fault.drained_s),
+)
+
+
+def _flows_of_faults(result: Result) -> Iterator[tuple[str, StageFlow]]:
+    """Yields the flows of stages with a fault, each with the name of its stage."""
+    for stage in result.stages:
+        if any(stage.holds(fault.at_s) for fault in result.faults):
+            yield from ((stage.name, flow) for flow in stage.flows)
+
+
+FAULT_LEDGER = RunTable[StageFlow](
+    "Deliveries of stages with faults", "happened", _flows_of_faults
+).of(
+    names("stage"),
+    Cells("from → to", "word", lambda flow: f"{flow.source} → {flow.to}"),
+    Cells("QoS", "count", lambda flow: ", ".join(map(str, flow.qos)) or None),
+    metrics("expected", "received", "lost", "duplicate as dup", "reordered"),
+)
+
+_Agents = list[AgentResult]
+"""Agents that share a row."""
+
+
+def _each_agent(result: Result) -> list[tuple[str, _Agents]]:
+    return [(str(agent.agent), [agent]) for agent in result.fleet.agents]
+
+
+def _by_ending(result: Result) -> list[tuple[str, _Agents]]:
+    """Returns each agent, or many agents by their endings."""
+    if len(result.fleet.agents) <= ENGINES_MAX:
+        return _each_agent(result)
+    groups: dict[str, _Agents] = {}
     for agent in result.fleet.agents:
-        groups.setdefault(agent.ending if many else str(agent.agent), []).append(agent)
-    names = [counted(len(group), "agent") if many else name for name, group in groups.items()]
-    return _agents("Agents", dict(zip(names, groups.values(), strict=True)))
+        groups.setdefault(agent.ending, []).append(agent)
+    return [(counted(len(group), "agent"), group) for group in groups.values()]
 
 
-def every_agent(result: Result) -> Table | None:
-    """Returns a row for each agent; None if the table of agents has them."""
-    agents = result.fleet.agents
-    if len(agents) <= ENGINES_MAX:
-        return None
-    return _agents("Every agent", {str(agent.agent): [agent] for agent in agents})
+def _hosts(result: Result) -> list[Cells[_Agents]]:
+    """Returns a column of hosts if there are some beside that of the controller."""
+    are_several = any(agent.host for agent in result.fleet.agents)
+    return [Cells("host", "word", _hosts_text)] if are_several else []
 
 
-def _agents(title: str, groups: Mapping[str, Sequence[AgentResult]]) -> Table:
-    hosts = any(agent.host for group in groups.values() for agent in group)
-    rows = [
-        (
-            name,
-            _hosts_text(group) if hosts else None,
-            *_totals(group),
-            max(agent.busy_share for agent in group),
-            f"{sum(agent.cpu_s for agent in group):.1f} s",
-            max(agent.rss_max_bytes for agent in group),
-            group[0].ending,
-        )
-        for name, group in groups.items()
-    ]
-    heads = (
-        *columns("word", "agent", "host"),
-        *columns("count", *TOTALS_OF_AGENTS),
-        *columns("share", "busy"),
-        *columns("s", "CPU"),
-        *columns("bytes", "memory max"),
-        *columns("word", "ending"),
-    )
-    note = (
-        "Expected are deliveries of the messages that the agent's clients sent, received are "
-        "deliveries to them: loss shows only in the sums over all agents."
-    )
-    shown = note if len(groups) > 1 and len(rows) else ""
-    return Table(title, heads, rows, shown).without_empty("host", *TROUBLE_OF_AGENTS)
-
-
-def _totals(agents: Sequence[AgentResult]) -> Iterator[int | None]:
-    """Yields the sums of some agents; no zeros of what should not happen."""
-    for name, total in TOTALS_OF_AGENTS.items():
-        count = sum(getattr(agent, total) for agent in agents)
-        yield None if name in TROUBLE_OF_AGENTS and not count else count
-
-
-def failures(result: Result) -> Table:
-    """Returns the agents that failed while the run continued."""
-    rows = [
-        (
-            str(each.agent),
-            each.at_s,
-            each.clients,
-            None if each.rejoined_after_s is None else 1e6 * each.rejoined_after_s,
-            None if each.replaced_on is None else each.replaced_on or HERE,
-            each.text,
-        )
-        for each in result.fleet.failures
-    ]
-    heads = (
-        *columns("word", "agent"),
-        *columns("s", "at"),
-        *columns("count", "clients"),
-        *columns("us", "rejoin after"),
-        *columns("word", "on", "what"),
-    )
-    return Table("Agent failures", heads, rows)
-
-
-def _hosts_text(agents: Sequence[AgentResult]) -> str:
+def _hosts_text(agents: _Agents) -> str:
     """The host of some agents, or how many they have."""
     found = {agent.host or HERE for agent in agents}
     return counted(len(found), "host") if len(found) > 1 else min(found)
 
 
-def clocks(result: Result) -> Table:
-    """Returns the error of the agents' clocks on other hosts; of many agents the largest errors."""
+_AGENT: tuple[Columns[_Agents, Result], ...] = (
+    names("agent"),
+    _hosts,
+    metrics("clients"),
+    metrics("connect_failed as failed connects", when="known", without_zero=True),
+    metrics("sent", "acked"),
+    metrics("abandoned as given up", "skipped", when="known", without_zero=True),
+    metrics("expected", "received"),
+    Cells("busy", "share", lambda agents: max(agent.busy_share for agent in agents)),
+    Cells("CPU", "s", lambda agents: f"{sum(agent.cpu_s for agent in agents):.1f} s"),
+    Cells("memory max", "bytes", lambda agents: max(agent.rss_max_bytes for agent in agents)),
+    Cells("ending", "word", lambda agents: agents[0].ending),
+)
+SUMS_NOTE = (
+    "Expected are deliveries of the messages that the agent's clients sent, received are "
+    "deliveries to them: loss shows only in the sums over all agents."
+)
+AGENTS = RunTable[_Agents]("Agents", "generator", _by_ending).of(
+    *_AGENT,
+    note=lambda result: SUMS_NOTE if len(_by_ending(result)) > 1 else "",
+)
+"""The load generator. Many agents have a row for each ending: the sums of clients, messages and
+CPU, and the largest of the rest."""
+EVERY_AGENT = RunTable[_Agents](
+    "Every agent",
+    "details",
+    lambda result: _each_agent(result) if len(result.fleet.agents) > ENGINES_MAX else (),
+).of(*_AGENT, note=SUMS_NOTE)
+
+
+def _rejoin_us(failure: FailureResult) -> float | None:
+    return None if failure.rejoined_after_s is None else 1e6 * failure.rejoined_after_s
+
+
+FAILURES = RunTable[FailureResult](
+    "Agent failures", "generator", lambda result: result.fleet.failures
+).of(
+    Cells("agent", "word", lambda failure: str(failure.agent)),
+    fields("at_s", "clients"),
+    Cells("rejoin after", "us", _rejoin_us),
+    Cells("on", "word", lambda f: None if f.replaced_on is None else f.replaced_on or HERE),
+    words("text as what"),
+)
+
+
+class _Clock(NamedTuple):
+    """The clock of an agent or a publisher."""
+
+    agent: str
+    host: str
+    clock: ClockResult
+
+
+def _every_clock(result: Result) -> list[_Clock]:
     agents = [(str(a.agent), a.host, a.clock) for a in result.fleet.agents]
     agents += [(p.name, p.host, p.clock) for p in result.publishers]
-    known = [(name, host, clock) for name, host, clock in agents if clock is not None]
-    worst = sorted(known, key=lambda each: -each[2].bound_us)[:ENGINES_MAX]
-    shown = [each for each in known if each in worst]
-    rows = [
-        (
-            name,
-            host or None,
-            clock.offset_us,
-            f"{clock.drift_ppm:+.3f} ppm",
-            clock.round_trip_us,
-            f"± {duration_text(clock.bound_us)}",
-            clock.exchanges_total,
-        )
-        for name, host, clock in shown
-    ]
-    heads = (
-        *columns("word", "agent", "host"),
-        *columns("us", "offset", "drift", "round trip", "off by at most"),
-        *columns("count", "exchanges"),
+    return [_Clock(name, host, clock) for name, host, clock in agents if clock is not None]
+
+
+def _clocks(result: Result) -> list[_Clock]:
+    """Returns the clocks of a few agents: those with the largest errors."""
+    every = _every_clock(result)
+    worst = sorted(every, key=lambda each: -each.clock.bound_us)[:ENGINES_MAX]
+    return [each for each in every if each in worst]
+
+
+def _clocks_note(result: Result) -> str:
+    known, shown = len(_every_clock(result)), len(_clocks(result))
+    least = f"Shown are the {shown} least sure of {count_text(known)}. " if known > shown else ""
+    return (
+        f"{least}Offset and drift are those of the reference clock against the clock of the host."
     )
-    note = "Offset and drift are those of the reference clock against the clock of the host."
-    if len(known) > len(rows):
-        note = f"Shown are the {len(rows)} least sure of {count_text(len(known))}. {note}"
-    return Table("Clocks", heads, rows, note).without_empty()
 
 
-def events(result: Result) -> Table:
-    """Returns the events of the run, except its stages."""
-    rows = [(event.at_s, event.kind, event.text) for event in result.events]
-    return Table("Events", (*columns("s", "at"), *columns("word", "kind", "what")), rows)
-
-
-def detail_tables(result: Result) -> list[Table]:
-    """Tables for those who look closer, only where there is a row."""
-    every = every_stall(result)
-    more = every if len(every.rows) > STALLS_SHOWN else None
-    found = (every_agent(result), clocks(result), more, every_track(result))
-    return [table for table in found if table is not None and table.rows]
+CLOCKS = RunTable[_Clock]("Clocks", "details", _clocks).of(
+    words("agent"),
+    words("host", when="known", without_empty=True),
+    fields("clock.offset_us"),
+    Cells("drift", "us", lambda row: f"{row.clock.drift_ppm:+.3f} ppm"),
+    fields("clock.round_trip_us"),
+    Cells("off by at most", "us", lambda row: f"± {duration_text(row.clock.bound_us)}"),
+    fields("clock.exchanges_total"),
+    note=_clocks_note,
+)
+EVENTS = RunTable[Event]("Events", "details", lambda result: result.events).of(
+    fields("at_s"),
+    words("kind", "text as what"),
+)
 
 
 def environment(result: Result) -> tuple[Fact, ...]:
@@ -512,7 +440,7 @@ def _facts(result: Result) -> Iterator[Fact]:
     programs += dict.fromkeys(each.library or each.kind for each in result.publishers)
     yield Fact("targets", _targets(result) + (f" ({', '.join(programs)})" if programs else ""))
     yield Fact("started", f"{result.started}, took {span_text(result.duration_s)}")
-    if shares := balance_text(result):
+    if shares := summary.balance_text(result):
         yield Fact("balance", shares)
     if result.command:
         yield Fact("command", result.command, is_code=True)
@@ -537,62 +465,25 @@ def _targets(result: Result) -> str:
     return f"{', '.join(shown)} and {count_text(len(result.targets) - len(shown))} more"
 
 
-def _negative(pair: LatencyPair) -> int:
-    return pair.intended.negative_total + pair.actual.negative_total
-
-
-def _of_receivers(population: PopulationResult, *counts: int | None) -> tuple[Value, ...]:
-    receives = population.expected_total or population.received_total or population.expired_total
-    return counts if receives else (None,) * len(counts)
-
-
-def _times(latency: Latency, *names: str) -> tuple[Value, ...]:
-    """Returns statistics of a latency; nothing if nothing was measured."""
-    return tuple(getattr(latency, name) if latency.count else None for name in names)
-
-
 def _time(latency: Latency, duration_us: float) -> str:
     return duration_text(duration_us) if latency.count else NOTHING
 
 
-def _phase_status(phase: Phase) -> str:
-    """The status, with when it collapsed and what its recovery took."""
-    return f"{phase.status}{phase.times(', carried again')}"
-
-
-BUILDERS: tuple[tuple[Part, Callable[[Result], Table]], ...] = (
-    ("happened", own_table),
-    ("happened", faults),
-    ("happened", fault_ledger),
-    ("happened", phases),
-    ("load", publishers),
-    ("load", subscribers),
-    ("load", samplers),
-    ("happened", problems),
-    ("happened", explanations),
-    ("happened", stalls),
-    ("load", connections),
-    ("load", deliveries),
-    ("latency", latencies),
-    ("latency", receive_maximum),
-    ("latency", flapping),
-    ("latency", round_trips),
-    ("latency", wills),
-    ("load", flows),
-    ("load", stages),
-    ("broker", balance),
-    ("broker", brokers),
-    ("broker", bridges),
-    ("broker", processes),
-    ("broker", by_stage),
-    ("broker", memory),
-    ("broker", broker_counters),
-    ("broker", observers),
-    ("generator", monitor_problems),
-    ("broker", stale_state),
-    ("broker", symbols),
-    ("generator", agents),
-    ("generator", failures),
-    ("details", events),
+LAYOUTS: tuple[Layout[Any, Any], ...] = (
+    *(FAULTS, FAULT_LEDGER, PHASES),
+    *(publishers.PUBLISHERS, publishers.SUBSCRIBERS),
+    *(summary.SAMPLERS, summary.PROBLEMS, summary.EXPLANATIONS, summary.STALLS),
+    *(CONNECTIONS, MESSAGES, LATENCIES, RECEIVE_MAXIMUM, FLAPPING, ROUND_TRIPS, WILLS),
+    *(FLOWS, STAGES, summary.BALANCE, watched.BROKERS, watched.BRIDGES),
+    *(
+        watched.PROCESSES,
+        watched.BY_STAGE,
+        summary.memory_layout("readings"),
+        watched.BROKER_COUNTERS,
+    ),
+    *(watched.OBSERVERS, watched.MONITOR_PROBLEMS, watched.STALE_STATE, watched.SYMBOLS),
+    *(AGENTS, FAILURES, EVENTS),
 )
-"""The tables in their order, each with the section of the page that has it."""
+"""The tables of a run in their order, after the scenario's own."""
+DETAILS = (EVERY_AGENT, CLOCKS, summary.EVERY_STALL, watched.EVERY_TRACK)
+"""Tables for those who look closer."""

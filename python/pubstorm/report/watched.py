@@ -1,18 +1,35 @@
-"""The tables of monitors: processes, the broker's own counters, the profile, and monitors that
-failed."""
+"""The tables of brokers and bridges, and of monitors: processes, the broker's own counters, the
+profile, and monitors that failed."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from pubstorm.contract.source import OF_GENERATOR
 from pubstorm.metrics.monitors import unit_of
-from pubstorm.report.document import Table, Value, columns
+from pubstorm.quantities import count_text
+from pubstorm.report.document import Value
+from pubstorm.report.layout import Cells, RunTable, fields, names, readings, words, written
 from pubstorm.report.publishers import publisher_sources
-from pubstorm.result import Cell, Result, Statistics, Watched
+from pubstorm.result import (
+    BridgeResult,
+    BrokerResult,
+    Cell,
+    MonitorProblem,
+    Observer,
+    ProfiledSymbol,
+    Result,
+    StaleState,
+    Statistics,
+    Watched,
+)
 
+OWN_UNITS = frozenset({"share", "bytes", "bytes_per_s", "us"})
+"""Units of cells in a table of everything; other figures are written as rates."""
 COUNTERS = re.compile(
     r"\$SYS/(publish/)?(messages|bytes)/(received|sent|dropped|stored)|pubstorm_broker_\w+_total"
 )
@@ -23,6 +40,12 @@ BROKERS_MAX = 2
 """Brokers that have a column each in the table of phases."""
 SYMBOLS_MAX = 25
 """Functions of a profile in its table."""
+STAGE_KINDS = {"connect": "ramp", "steady": "steady", "disconnect": "leaving"}
+"""Parts of a run that memory and CPU are shown of, with their headings."""
+IN_STAGES = {"cpu": "CPU", "rss_bytes": "mem"}
+"""Metrics that are shown of them."""
+PORTS_MAX = 4
+"""Ports that are shown one by one."""
 
 
 def broker_sources(result: Result) -> set[str]:
@@ -38,34 +61,6 @@ def broker_sources(result: Result) -> set[str]:
 def groups(result: Result) -> set[str]:
     """Names under which the run started brokers."""
     return {broker.group for broker in result.brokers if broker.group}
-
-
-def processes(result: Result) -> Table:
-    """CPU and memory of every watched process and of the host; of many engines, of the busiest."""
-    sources: dict[str, _Found] = {}
-    for each in _known(result):
-        sources.setdefault(each.source, {})[each.metric] = each
-    rows = [
-        (
-            name,
-            *(_share(found.get(metric)) for metric in ("cpu", "cpu_user", "cpu_system")),
-            _largest(found.get("cpu")),
-            _first(found.get("rss_bytes") or found.get("memory_used_bytes")),
-            _largest(found.get("rss_bytes") or found.get("memory_used_bytes")),
-            _largest(found.get("threads")),
-            _largest(found.get("descriptors")),
-        )
-        for name, found in _with_busiest_engine(sources).items()
-        if "cpu" in found or "rss_bytes" in found
-    ]
-    heads = (
-        *columns("word", "process"),
-        *columns("share", "CPU", "user", "system", "CPU max"),
-        *columns("bytes", "mem first", "mem max"),
-        *columns("count", "threads", "files"),
-    )
-    what = "Publishers" if result.publishers and not result.brokers else "Brokers"
-    return Table(f"{what}, host and agents under load", heads, rows)
 
 
 def cpu_by_span(result: Result) -> dict[str, dict[str, float]]:
@@ -87,116 +82,9 @@ def cpu_by_span(result: Result) -> dict[str, dict[str, float]]:
     return {**brokers, **host}
 
 
-def broker_counters(result: Result) -> Table:
-    """Returns the counters that the broker reports."""
-    rows = [
-        (
-            each.source,
-            each.metric,
-            each.whole.first,
-            each.whole.last,
-            each.whole.last - each.whole.first,
-        )
-        for each in _known(result)
-        if COUNTERS.fullmatch(each.metric) and (each.whole.last or "$SYS" in each.metric)
-    ]
-    heads = (*columns("word", "broker", "counter"), *columns("count", "first", "last", "growth"))
-    return Table("The broker's own counts", heads, rows)
-
-
-def every_track(result: Result) -> Table:
-    """Everything that was watched, over the whole run and under load."""
-    rows = [
-        (
-            each.source,
-            each.metric,
-            each.whole.count,
-            *(_figure(each.metric, value) for value in _in_short(each)),
-        )
-        for each in _known(result)
-    ]
-    names = ("first", "last", "min", "mean", "max", "mean under load", "max under load")
-    words = columns("word", "source", "metric")
-    heads = (*words, *columns("count", "readings"), *columns("rate", *names))
-    return Table("Everything watched", heads, rows)
-
-
-def observers(result: Result) -> Table:
-    """The clients that only watch, which are load too."""
-    rows = [
-        (
-            each.name,
-            each.target,
-            ", ".join(each.topics),
-            each.received_total,
-            each.received_bytes,
-            each.problem or None,
-        )
-        for each in result.observers
-    ]
-    heads = (
-        *columns("word", "observer", "at", "topics"),
-        *columns("count", "received"),
-        *columns("bytes", "payload"),
-        *columns("word", "problem"),
-    )
-    return Table("Observers", heads, rows)
-
-
-def monitor_problems(result: Result) -> Table:
-    """Returns the monitors that failed."""
-    rows = [(each.source, each.at_s, each.text) for each in result.monitor_problems]
-    heads = (*columns("word", "source"), *columns("s", "at"), *columns("word", "what was found"))
-    return Table("Not watched", heads, rows)
-
-
-def stale_state(result: Result) -> Table:
-    """Returns the stale state found before the run, and that removed after the run."""
-    rows = [
-        (each.target, each.when, each.what, each.total, each.text) for each in result.stale_state
-    ]
-    words = columns("word", "broker", "when", "what")
-    heads = (*words, *columns("count", "count"), *columns("word", "in words"))
-    return Table("Clean start", heads, rows)
-
-
-def symbols(result: Result) -> Table:
-    """Returns the functions in which the profiled broker spent its time."""
-    found = result.profile.symbols if result.profile else ()
-    rows = [(each.share, each.command, each.module, each.symbol) for each in found[:SYMBOLS_MAX]]
-    heads = (*columns("share", "share"), *columns("word", "program", "module", "function"))
-    return Table("Profile of the broker", heads, rows)
-
-
-def _with_busiest_engine(sources: Mapping[str, _Found]) -> Mapping[str, _Found]:
-    """Returns the monitors of each source; of many agents those of the busiest."""
-    engines = [name for name, found in sources.items() if "busy" in found]
-    if len(engines) <= ENGINES_MAX:
-        return sources
-    busiest = max(engines, key=lambda name: _mean(sources[name].get("cpu")))
-    rest = {name: found for name, found in sources.items() if name not in engines}
-    return {f"{busiest}, busiest of {len(engines)}": sources[busiest], **rest}
-
-
 def _known(result: Result) -> list[Watched]:
     """Returns the monitors whose values are finite."""
     return [each for each in result.monitors if all(map(math.isfinite, _in_short(each)))]
-
-
-def _mean(watched: Watched | None) -> float:
-    return watched.load.mean if watched else 0.0
-
-
-def _share(watched: Watched | None) -> float | None:
-    return watched.load.mean if watched and watched.load.count else None
-
-
-def _largest(watched: Watched | None) -> float | None:
-    return watched.whole.max if watched and watched.whole.count else None
-
-
-def _first(watched: Watched | None) -> float | None:
-    return watched.whole.first if watched and watched.whole.count else None
 
 
 def _in_short(watched: Watched) -> Iterator[float]:
@@ -205,12 +93,227 @@ def _in_short(watched: Watched) -> Iterator[float]:
     yield from (watched.load.mean, watched.load.max)
 
 
-def _figure(metric: str, value: float) -> Value:
+def _figure(watched: Watched, value: float) -> Value:
     """Returns a value as a cell of its own unit; counts are written as rates."""
-    unit = unit_of(metric)
+    unit = unit_of(watched.metric)
     return Cell(value=value, unit=unit) if unit in OWN_UNITS else value
 
 
-OWN_UNITS = frozenset({"share", "bytes", "bytes_per_s", "us"})
-_Found = dict[str, Watched]
-"""Monitors of a source, by metric."""
+class _Process(NamedTuple):
+    """Something with processes, and its monitors by metric."""
+
+    found: Mapping[str, Watched]
+
+
+def _processes(result: Result) -> Iterator[tuple[str, _Process]]:
+    """Yields every watched process and the host, whose memory in use stands for its own; of many
+    agents, the busiest."""
+    sources: dict[str, dict[str, Watched]] = {}
+    for each in _known(result):
+        sources.setdefault(each.source, {})[each.metric] = each
+    engines = [name for name, found in sources.items() if "busy" in found]
+    if len(engines) > ENGINES_MAX:
+        cpu = {name: w.load.mean for name in engines if (w := sources[name].get("cpu"))}
+        busiest = max(engines, key=lambda name: cpu.get(name, 0.0))
+        rest = {name: found for name, found in sources.items() if name not in engines}
+        sources = {f"{busiest}, busiest of {len(engines)}": sources[busiest], **rest}
+    for name, found in sources.items():
+        if "cpu" in found or "rss_bytes" in found:
+            used = found.get("memory_used_bytes")
+            yield name, _Process({"rss_bytes": used, **found} if used else found)
+
+
+def _processes_title(result: Result) -> str:
+    what = "Publishers" if result.publishers and not result.brokers else "Brokers"
+    return f"{what}, host and agents under load"
+
+
+PROCESSES = RunTable[_Process](_processes_title, "broker", _processes).of(
+    names("process"),
+    readings("cpu as CPU", "cpu_user as user", "cpu_system as system", of="load.mean"),
+    readings("cpu as CPU max", of="whole.max"),
+    readings("rss_bytes as mem first", of="whole.first"),
+    readings("rss_bytes as mem max", "threads", "descriptors as files", of="whole.max"),
+)
+
+
+def _is_counter(each: Watched) -> bool:
+    found = COUNTERS.fullmatch(each.metric)
+    return found is not None and bool(each.whole.last or "$SYS" in each.metric)
+
+
+BROKER_COUNTERS = RunTable[Watched](
+    "The broker's own counts", "broker", lambda result: filter(_is_counter, _known(result))
+).of(
+    words("source as broker", "metric as counter"),
+    fields("whole.first", "whole.last"),
+    Cells("growth", "count", lambda each: each.whole.last - each.whole.first),
+)
+EVERY_TRACK = RunTable[Watched]("Everything watched", "details", lambda result: _known(result)).of(
+    words("source", "metric"),
+    fields("whole.count as readings"),
+    Cells("first", "rate", lambda each: _figure(each, each.whole.first)),
+    Cells("last", "rate", lambda each: _figure(each, each.whole.last)),
+    Cells("min", "rate", lambda each: _figure(each, each.whole.min)),
+    Cells("mean", "rate", lambda each: _figure(each, each.whole.mean)),
+    Cells("max", "rate", lambda each: _figure(each, each.whole.max)),
+    Cells("mean under load", "rate", lambda each: _figure(each, each.load.mean)),
+    Cells("max under load", "rate", lambda each: _figure(each, each.load.max)),
+)
+OBSERVERS = RunTable[Observer]("Observers", "broker", lambda result: result.observers).of(
+    words("name as observer", "target as at"),
+    Cells("topics", "word", lambda observer: ", ".join(observer.topics)),
+    fields("received_total", "received_bytes as payload"),
+    words("problem", without_empty=True),
+)
+"""The clients that only watch, which are load too."""
+MONITOR_PROBLEMS = RunTable[MonitorProblem](
+    "Not watched", "generator", lambda result: result.monitor_problems
+).of(
+    words("source"),
+    fields("at_s"),
+    words("text as what was found"),
+)
+STALE_STATE = RunTable[StaleState]("Clean start", "broker", lambda result: result.stale_state).of(
+    words("target as broker", "when", "what"),
+    fields("total as count"),
+    words("text as in words"),
+)
+"""The stale state found before the run, and that removed after the run."""
+SYMBOLS = RunTable[ProfiledSymbol](
+    "Profile of the broker",
+    "broker",
+    lambda result: result.profile.symbols[:SYMBOLS_MAX] if result.profile else (),
+).of(
+    fields("share"),
+    words("command as program", "module", "symbol as function"),
+)
+"""The functions in which the profiled broker spent its time."""
+
+_Parts = Mapping[tuple[str, str], Statistics]
+"""Statistics of a source by metric and kind of stages."""
+
+
+def _by_stage(result: Result) -> Iterable[tuple[str, _Parts]]:
+    """Returns CPU and memory of brokers and services while clients connected, under load, and while
+    clients left. Empty if there was only load."""
+    found: dict[str, dict[tuple[str, str], Statistics]] = {}
+    for each in result.monitors:
+        if each.kind not in OF_GENERATOR and each.metric in IN_STAGES:
+            for kind in STAGE_KINDS:
+                parts = found.setdefault(each.source, {})
+                parts[each.metric, kind] = _of_kind(result, each, kind)
+    read = [each for parts in found.values() for each in parts.items() if each[1].count]
+    played = {kind for (_, kind), _ in read}
+    return found.items() if len(played) > 1 else ()
+
+
+def _stage_columns(name: str, statistic: str) -> Iterator[Cells[_Parts]]:
+    """Yields the columns of a metric: one for each kind of stages."""
+
+    def made(key: tuple[str, str], parts: _Parts) -> float | None:
+        found = parts.get(key, Statistics())
+        value: float = round(getattr(found, statistic), 4)
+        return value if found.count else None
+
+    for kind, head in STAGE_KINDS.items():
+        column = f"{IN_STAGES[name]} {head}"
+        yield Cells(column, written(unit_of(name)), partial(made, (name, kind)), "known")
+
+
+def _by_stage_note(result: Result) -> str:
+    several = sum(stage.kind == "publish" for stage in result.stages) > 1
+    return (
+        f"Ramp: connect stages; steady: {'the last publish stage' if several else 'under load'}; "
+        "leaving: disconnect stages. CPU is a mean, memory the largest."
+    )
+
+
+BY_STAGE = RunTable[_Parts]("Brokers and services by stage", "broker", _by_stage).of(
+    names("process"),
+    [*_stage_columns("cpu", "mean"), *_stage_columns("rss_bytes", "max")],
+    note=_by_stage_note,
+)
+
+
+def disconnect_cpu(result: Result) -> tuple[Statistics, Statistics] | None:
+    """Returns CPU of the busiest broker while clients left, and under load; None if unknown."""
+    sources = broker_sources(result)
+    found = [
+        (_of_kind(result, each, "disconnect"), _of_kind(result, each, "steady"))
+        for each in result.monitors
+        if each.source in sources and each.metric == "cpu"
+    ]
+    read = [pair for pair in found if pair[0].count]
+    return max(read, key=lambda pair: pair[0].mean, default=None)
+
+
+def _of_kind(result: Result, watched: Watched, kind: str) -> Statistics:
+    """Returns the readings of all stages of a kind. Of several publish stages the last is steady,
+    since clients may still connect in earlier ones."""
+    if kind == "steady":
+        loaded = [stage.name for stage in result.stages if stage.kind == "publish"]
+        last = watched.spans.get(loaded[-1], Statistics()) if loaded[1:] else Statistics()
+        return last if last.count else watched.load
+    names = dict.fromkeys(stage.name for stage in result.stages if stage.kind == kind)
+    parts = [part for name in names if (part := watched.spans.get(name)) and part.count]
+    count = sum(part.count for part in parts)
+    if not count:
+        return Statistics()
+    return Statistics(
+        count=count,
+        first=parts[0].first,
+        last=parts[-1].last,
+        min=min(part.min for part in parts),
+        mean=sum(part.mean * part.count for part in parts) / count,
+        max=max(part.max for part in parts),
+    )
+
+
+def _by_name(result: Result) -> Iterable[tuple[str, list[BrokerResult]]]:
+    """Returns the brokers by name, if there are several or one of them died or restarted."""
+    groups: dict[str, list[BrokerResult]] = {}
+    if len(result.brokers) > 1 or any(each.died or each.restarts for each in result.brokers):
+        for broker in result.brokers:
+            groups.setdefault(broker.group or broker.name, []).append(broker)
+    return groups.items()
+
+
+def _kinds_text(members: Sequence[BrokerResult]) -> str:
+    kinds = dict.fromkeys(f"{each.kind} {each.version}".strip() for each in members)
+    many = f"{count_text(len(members))} × " if len(members) > 1 else ""
+    return many + ", ".join(kinds)
+
+
+def addresses_text(addresses: Sequence[tuple[str, int]]) -> str:
+    """Returns hosts with their ports, consecutive ports as a range."""
+    by_host: dict[str, list[int]] = {}
+    for host, port in addresses:
+        by_host.setdefault(host, []).append(port)
+    return ", ".join(_address_text(host, sorted(ports)) for host, ports in by_host.items())
+
+
+def _address_text(host: str, ports: Sequence[int]) -> str:
+    first, last = ports[0], ports[-1]
+    if len(ports) == 1:
+        return f"{host}:{first}"
+    if last - first == len(ports) - 1:
+        return f"{host}:{first}-{last}"
+    if len(ports) <= PORTS_MAX:
+        return ", ".join(f"{host}:{port}" for port in ports)
+    return f"{host}, {count_text(len(ports))} ports from {first} to {last}"
+
+
+BROKERS = RunTable[Sequence[BrokerResult]]("Brokers of the run", "broker", _by_name).of(
+    names("brokers"),
+    Cells("what", "word", _kinds_text),
+    Cells("at", "word", lambda members: addresses_text([(b.host, b.port) for b in members])),
+    Cells("restarts", "count", lambda members: sum(each.restarts for each in members)),
+    Cells("died", "count", lambda members: sum(each.died for each in members)),
+)
+BRIDGES = RunTable[BridgeResult]("Bridges", "broker", lambda result: result.bridges).of(
+    words("name as bridges"),
+    Cells("from → to", "word", lambda bridge: f"{bridge.small} → {bridge.main}"),
+    fields("bridges as count", "up as up at first", "up_after_s as after"),
+)
+"""The bridges by name, and the number that was up when the first stage began."""

@@ -37,7 +37,7 @@ from pubstorm.measure.run_log import AppliedChange, RunLog, StageSpan
 from pubstorm.measure.summary import Sources, peaks, with_summary
 from pubstorm.measure.summary.memory import fitted
 from pubstorm.measure.summary.targets import planned_clients
-from pubstorm.report.summary import memory_table
+from pubstorm.report.summary import memory_layout
 from pubstorm.result import BrokerResult, Measured, MemoryPoint, PopulationResult, Result
 from pubstorm.result.problems import KINDS, problems
 from pubstorm.result.samples import Track, Tracks
@@ -320,7 +320,7 @@ def test_memory_is_a_line_over_the_connections_of_each() -> None:
     assert lines["engines"].bytes_per_connection is None
     assert lines["engines"].problem == "an engine takes its memory when it starts"
     assert lines["host"].bytes_per_connection == pytest.approx(5_000)
-    table = memory_table(found.memory, "readings")
+    table = memory_layout("readings").table(found)
     assert [str(row[0]) for row in table.rows] == ["node-0", "host"], "engines have no line"
 
 

@@ -5,37 +5,39 @@ from __future__ import annotations
 import pytest
 
 from pubstorm.quantities import THIN_SPACE
-from pubstorm.report.brokers import addresses_text, bridges, brokers
 from pubstorm.report.tables import facts
+from pubstorm.report.watched import BRIDGES, BROKERS, addresses_text
 from pubstorm.result import Result
 
 
 def test_a_thousand_brokers_are_one_row(plain_run: Result) -> None:
     thousand = f"1{THIN_SPACE}000"
-    assert brokers(plain_run).texts == (
+    assert BROKERS.table(plain_run).texts == (
         ("broker", "mosquitto 2.0.11", "127.0.0.1:18830", "0", "0"),
         ("boxes", f"{thousand} × mosquitto 2.0.11", "127.0.0.1:20000-20999", "0", "0"),
     )
-    assert bridges(plain_run).texts == (("uplink", "boxes → broker", thousand, thousand, "31.4 s"),)
+    assert BRIDGES.table(plain_run).texts == (
+        ("uplink", "boxes → broker", thousand, thousand, "31.4 s"),
+    )
 
 
 def test_what_the_brokers_of_a_name_came_to_is_added_up(plain_run: Result) -> None:
     first, *rest = plain_run.brokers[1:]
     flapped = first.model_copy(update={"died": True, "restarts": 3})
     changed = plain_run.model_copy(update={"brokers": (flapped, *rest)})
-    assert brokers(changed).texts[0][-2:] == ("3", "1")
+    assert BROKERS.table(changed).texts[0][-2:] == ("3", "1")
 
 
 def test_one_broker_needs_no_table_until_something_happens_to_it(plain_run: Result) -> None:
     one = plain_run.brokers[0]
-    assert brokers(plain_run.model_copy(update={"brokers": (one,)})).texts == ()
+    assert BROKERS.table(plain_run.model_copy(update={"brokers": (one,)})).texts == ()
     died = one.model_copy(update={"died": True})
-    assert len(brokers(plain_run.model_copy(update={"brokers": (died,)})).texts) == 1
+    assert len(BROKERS.table(plain_run.model_copy(update={"brokers": (died,)})).texts) == 1
 
 
 def test_bridges_that_report_nothing_are_not_said_to_be_up(plain_run: Result) -> None:
     silent = plain_run.bridges[0].model_copy(update={"up": None, "up_after_s": None})
-    (row,) = bridges(plain_run.model_copy(update={"bridges": (silent,)})).texts
+    (row,) = BRIDGES.table(plain_run.model_copy(update={"bridges": (silent,)})).texts
     assert row[-2:] == ("–", "–")
 
 

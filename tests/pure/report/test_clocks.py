@@ -17,7 +17,7 @@ from pubstorm.report.markdown import markdown
 from pubstorm.report.of_search import trials_table
 from pubstorm.report.of_series import steps_table
 from pubstorm.report.stored import load_run
-from pubstorm.report.tables import clocks, flows, latencies, phases
+from pubstorm.report.tables import CLOCKS, FLOWS, LATENCIES, PHASES
 from pubstorm.result import (
     Cell,
     ClockResult,
@@ -95,8 +95,8 @@ def test_a_run_on_one_clock_says_nothing_of_clocks(plain_run: Result, plain_page
 
 
 def test_delivery_times_have_the_bound_beside_them(spread: Result) -> None:
-    assert {row[1]: row[-1] for row in latencies(spread).texts}["ack"] == "–"
-    for table in (latencies(spread), flows(spread), phases(spread)):
+    assert {row[1]: row[-1] for row in LATENCIES.table(spread).texts}["ack"] == "–"
+    for table in (LATENCIES.table(spread), FLOWS.table(spread), PHASES.table(spread)):
         assert (table.columns[-1].name, table.texts[-1][-1]) == ("±", "42.5 µs")
     values = {figure.name: figure.value for figure in key_figures(spread)}
     assert values["delivery p99"].endswith(" ± 42.5 µs")
@@ -113,7 +113,7 @@ def test_of_many_clocks_the_least_sure_are_shown(spread: Result) -> None:
         for n in range(20)
     )
     fleet = spread.fleet.model_copy(update={"agents": many})
-    table = clocks(spread.model_copy(update={"fleet": fleet}))
+    table = CLOCKS.table(spread.model_copy(update={"fleet": fleet}))
     assert [row[0] for row in table.texts] == [str(n) for n in range(12, 20)]
 
 
@@ -121,7 +121,7 @@ def test_on_one_host_the_clocks_have_no_column_of_hosts(spread: Result) -> None:
     (agent,) = spread.fleet.agents
     agents = (agent.model_copy(update={"host": ""}),)
     fleet = spread.fleet.model_copy(update={"agents": agents})
-    names = [c.name for c in clocks(spread.model_copy(update={"fleet": fleet})).columns]
+    names = [c.name for c in CLOCKS.table(spread.model_copy(update={"fleet": fleet})).columns]
     assert names[:2] == ["agent", "offset"]
 
 

@@ -14,7 +14,8 @@ from pubstorm.report.markdown import markdown
 from pubstorm.report.of_series import series_document
 from pubstorm.report.page import page
 from pubstorm.report.stored import load_run
-from pubstorm.report.summary import balance, by_stage
+from pubstorm.report.summary import BALANCE
+from pubstorm.report.watched import BY_STAGE
 from pubstorm.result import MemoryModel, Result, Series, Statistics, Watched
 from tests.kit.example_fleet import fleet_parts
 from tests.kit.example_run import Shape, write_run
@@ -112,10 +113,10 @@ def test_the_steady_part_is_the_last_of_several_publish_stages(result: Result) -
     later = load.model_copy(update={"name": "later"})
     once = result.model_copy(update={"monitors": (cpu,)})
     twice = once.model_copy(update={"stages": (*once.stages[:-1], later, once.stages[-1])})
-    assert by_stage(once).texts == (("broker-0", "15 %", "30 %"),)
-    assert by_stage(twice).texts == (("broker-0", "20 %", "30 %"),)
+    assert BY_STAGE.table(once).texts == (("broker-0", "15 %", "30 %"),)
+    assert BY_STAGE.table(twice).texts == (("broker-0", "20 %", "30 %"),)
 
 
 def test_unwatched_metrics_have_no_column_in_the_balance(result: Result) -> None:
-    names = [column.name for column in balance(result).columns]
+    names = [column.name for column in BALANCE.table(result).columns]
     assert names == ["target", "connected max", "share", "by plan", "accepted", "failed"]

@@ -9,9 +9,9 @@ import pytest
 
 from pubstorm.play.directory import RunDirectory
 from pubstorm.report import load_result, write_reports
-from pubstorm.report.publishers import publishers, subscribers
+from pubstorm.report.publishers import PUBLISHERS, SUBSCRIBERS
 from pubstorm.report.tables import facts
-from pubstorm.report.watched import processes
+from pubstorm.report.watched import PROCESSES
 from pubstorm.result import Result
 from tests.kit.example_publisher import write_publisher_run
 from tests.kit.reading import Page
@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_publisher_has_a_row_with_what_it_sent_and_needed(folder: Path) -> None:
-    table = publishers(load_result(folder))
+    table = PUBLISHERS.table(load_result(folder))
     (row,) = table.texts
     cells = dict(zip((column.name for column in table.columns), row, strict=True))
     assert (cells["publisher"], cells["what"]) == ("feed", "libzmq 4.3.5")
@@ -35,7 +35,7 @@ def test_a_publisher_has_a_row_with_what_it_sent_and_needed(folder: Path) -> Non
 
 
 def test_subscribers_show_what_each_of_them_received(folder: Path) -> None:
-    table = subscribers(load_result(folder))
+    table = SUBSCRIBERS.table(load_result(folder))
     rows = [tuple(cell.replace("\u202f", " ") for cell in row) for row in table.texts]
     assert [row[0] for row in rows] == ["subscriber", "subscriber/rest", "subscriber/slow"]
     assert rows[1][2:6] == ("90", "991", "89 200", "0.90 %")
@@ -44,13 +44,13 @@ def test_subscribers_show_what_each_of_them_received(folder: Path) -> None:
 
 
 def test_a_run_of_mqtt_says_nothing_of_publishers(plain_run: Result) -> None:
-    assert publishers(plain_run).texts == () == subscribers(plain_run).texts
+    assert PUBLISHERS.table(plain_run).texts == () == SUBSCRIBERS.table(plain_run).texts
 
 
 def test_a_publisher_is_the_target(folder: Path) -> None:
     result = load_result(folder)
     assert facts(result)[0].value == "zmq://127.0.0.1:40001 (libzmq 4.3.5)"
-    assert processes(result).title == "Publishers, host and agents under load"
+    assert PROCESSES.table(result).title == "Publishers, host and agents under load"
 
 
 def test_the_page_shows_what_each_received_over_time(folder: Path) -> None:

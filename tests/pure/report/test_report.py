@@ -23,7 +23,7 @@ from pubstorm.report import document_of
 from pubstorm.report.document import Document
 from pubstorm.report.markdown import markdown
 from pubstorm.report.summary import success_text
-from pubstorm.report.tables import deliveries, flows
+from pubstorm.report.tables import FLOWS, MESSAGES
 from pubstorm.report.text import render
 from pubstorm.result import (
     ClockResult,
@@ -106,13 +106,16 @@ def test_deliveries_in_flight_have_a_column_only_after_an_early_end(
     other = run.flows[0].model_copy(update={"source": "backend", "in_flight_total": 0})
     run = run.model_copy(update={"flows": (*run.flows, other)})
     result = Result.of(run, evaluate_run(run, []))
-    for table, rows in ((deliveries(result), ["–", "30"]), (flows(result), ["30", "0"])):
+    for table, rows in (
+        (MESSAGES.table(result), ["–", "30"]),
+        (FLOWS.table(result), ["30", "0"]),
+    ):
         names = [column.name for column in table.columns]
         at = names.index("in flight")
         assert names[at - 1] == "lost"
         assert [row[at] for row in table.texts] == rows
         assert {len(row) for row in table.texts} == {len(names)}
-    assert "in flight" not in [column.name for column in deliveries(passed).columns]
+    assert "in flight" not in [column.name for column in MESSAGES.table(passed).columns]
 
 
 @pytest.fixture

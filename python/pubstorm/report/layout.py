@@ -1,0 +1,212 @@
+"""Tables as data: the rows of a table and its columns, each with its head, its unit and the value
+that it shows of a row. The registry defines unit and place of a metric."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+
+from pubstorm.metrics.expressions import parse_expression
+from pubstorm.metrics.metric import unit_at_end
+from pubstorm.metrics.monitors import unit_of
+from pubstorm.quantities import Unit
+from pubstorm.report.document import Column, Table, Value
+from pubstorm.report.document import Unit as Written
+from pubstorm.report.plot import Part
+from pubstorm.result import Result, Statistics
+from pubstorm.result.figures.reading import number_at
+
+S = TypeVar("S")
+R = TypeVar("R")
+Text: TypeAlias = str | Callable[[S], str]
+When = Literal["always", "known", "any"]
+"""Columns that a table has: all, those with a cell, or those with a cell that is not zero."""
+
+
+@dataclass(frozen=True)
+class Cells(Generic[R]):
+    """A column of a table, as data."""
+
+    head: str
+    unit: Written
+    read: Callable[[R], Value]
+    """Returns the cell of a row; None for an empty one."""
+    when: When = "always"
+    is_name: bool = False
+    """True for the column of the names of the rows."""
+
+    def of(self, rows: Sequence[tuple[str, R]]) -> list[Value]:
+        """Returns the cells of rows with their names."""
+        return [name if self.is_name else self.read(row) for name, row in rows]
+
+    def is_shown(self, cells: Sequence[Value]) -> bool:
+        """Returns True if a table has the column. A table without rows has all."""
+        nothing: tuple[Value, ...] = (None, 0) if self.when == "any" else (None,)
+        return self.when == "always" or not cells or any(cell not in nothing for cell in cells)
+
+
+Columns: TypeAlias = Cells[R] | Iterable[Cells[R]] | Callable[[S], Iterable[Cells[R]]]
+"""One column, several, or those that a source decides."""
+
+
+@dataclass(frozen=True)
+class Layout(Generic[S, R]):
+    """A table, as data. Its source is a result, or a part of one."""
+
+    title: Text[S]
+    part: Part
+    """Section of the page that has the table."""
+    rows: Callable[[S], Iterable[R] | Iterable[tuple[str, R]]]
+    """Returns what has a row each, with its name if a column has the names."""
+    columns: tuple[Columns[R, S], ...] = ()
+    note: Text[S] = ""
+    bound_us: Callable[[R], float] | None = None
+    """Returns the largest error of the latencies of a row; None if they have none."""
+
+    def of(
+        self,
+        *columns: Columns[R, S],
+        note: Text[S] = "",
+        bound_us: Callable[[R], float] | None = None,
+    ) -> Layout[S, R]:
+        """Returns the layout with columns."""
+        return replace(self, columns=columns, note=note, bound_us=bound_us)
+
+    def table(self, source: S) -> Table:
+        """Returns the table of a source, which may have no row."""
+        columns = [*self._columns(source)]
+        have_names = any(column.is_name for column in columns)
+        rows: Any = self.rows(source)
+        named = [*rows] if have_names else [("", row) for row in rows]
+        made = [(column, column.of(named)) for column in columns]
+        kept = [(column, cells) for column, cells in made if column.is_shown(cells)]
+        table = Table(
+            _text(self.title, source),
+            tuple(Column(column.head, column.unit) for column, _ in kept),
+            [*zip(*(cells for _, cells in kept), strict=True)],
+            _text(self.note, source),
+            part=self.part,
+        )
+        bound_us = self.bound_us
+        return table if bound_us is None else table.with_bounds([bound_us(row) for _, row in named])
+
+    def _columns(self, source: S) -> Iterable[Cells[R]]:
+        for column in self.columns:
+            if isinstance(column, Cells):
+                yield column
+            else:
+                yield from column(source) if callable(column) else column
+
+
+RunTable: TypeAlias = Layout[Result, R]
+"""A table of a run."""
+
+
+def names(head: str) -> Cells[Any]:
+    """Returns the column of the names of the rows."""
+    return Cells(head, "word", str, is_name=True)
+
+
+def metrics(
+    *texts: str,
+    when: When = "always",
+    given: Callable[[Any], object] | None = None,
+    without_zero: bool = False,
+) -> list[Cells[Any]]:
+    """Returns a column for each of some metrics of the registry, such as `lost` or `latency.p99 as
+    slowest`. By default its head is the name of the metric or of its statistic.
+
+    A row of a list shows the sum. `given` returns True for rows with a cell. `without_zero`: zeros
+    are empty cells."""
+
+    def made(text: str) -> Cells[Any]:
+        name, _, head = text.partition(" as ")
+        asked = parse_expression(name)
+        path = [*filter(None, (*asked.figure.path, asked.statistic))]
+
+        def read(row: Any) -> Value:
+            if isinstance(row, list):
+                value: float | None = sum(_number(each, path) or 0 for each in row)
+            else:
+                value = _number(row, path)
+            is_empty = (without_zero and not value) or (given is not None and not given(row))
+            return None if is_empty else value
+
+        return Cells(head or _head(asked.statistic or name), written(asked.unit), read, when)
+
+    return [*map(made, texts)]
+
+
+def statistics(metric: str, *parts: str, head: str = "") -> list[Cells[Any]]:
+    """Returns a column for each of some statistics of a metric. `head` begins their heads."""
+    columns = metrics(*(f"{metric}.{part}" for part in parts))
+    return [replace(column, head=f"{head} {column.head}".strip()) for column in columns]
+
+
+def fields(*texts: str, when: When = "always", without_zero: bool = False) -> list[Cells[Any]]:
+    """Returns a column for each of some fields of the rows, such as `at_s` or `duration_s as took`.
+    By default its head is the name. The end of the name is the unit. A field of nothing is empty.
+
+    `without_zero`: zeros are empty cells."""
+
+    def made(text: str) -> Cells[Any]:
+        path, _, head = text.partition(" as ")
+        *_, name = steps = path.split(".")
+
+        def read(row: Any) -> Any:
+            value = reduce(lambda at, step: None if at is None else getattr(at, step), steps, row)
+            return None if without_zero and not value else value
+
+        unit = "share" if name.endswith("share") else unit_at_end(name)
+        short = name.removesuffix(f"_{unit}").removesuffix("_total")
+        return Cells(head or _head(short), written(unit), read, when)
+
+    return [*map(made, texts)]
+
+
+def words(*texts: str, when: When = "always", without_empty: bool = False) -> list[Cells[Any]]:
+    """Returns a column of words for each of some fields of the rows, as `fields` does."""
+    columns = fields(*texts, when=when, without_zero=without_empty)
+    return [replace(column, unit="word") for column in columns]
+
+
+def readings(
+    *texts: str, of: Literal["load.mean", "whole.first", "whole.max"], when: When = "always"
+) -> list[Cells[Any]]:
+    """Returns a column for each of some metrics of monitors, such as `cpu as CPU`: a statistic of
+    the load or of the whole run. Rows have their monitors by metric in `found`."""
+    span, _, statistic = of.partition(".")
+
+    def made(text: str) -> Cells[Any]:
+        name, _, head = text.partition(" as ")
+
+        def read(row: Any) -> Value:
+            known: Statistics = getattr(row.found.get(name), span, Statistics())
+            return known.value(statistic) if known.count else None
+
+        return Cells(head or name, written(unit_of(name)), read, when)
+
+    return [*map(made, texts)]
+
+
+def _number(row: object, path: Sequence[str]) -> float | None:
+    """Returns the number of a metric in a row. Raises AttributeError if such rows never have it."""
+    first = path[0]
+    if first != "rates":
+        getattr(row, first)
+    return number_at(row, path)
+
+
+def _head(name: str) -> str:
+    return name.replace("_", " ").replace("p999", "p99.9")
+
+
+def written(unit: Unit | None) -> Written:
+    """Returns the way in which a column writes a unit."""
+    return "rate" if unit == "per_s" else unit or "count"
+
+
+def _text(text: Text[S], source: S) -> str:
+    return text if isinstance(text, str) else text(source)

@@ -485,12 +485,13 @@ impl EventLoop {
             }
             _ => return,
         }
+        self.context.now_ns = self.context.host.now_ns();
         if let Some(publishing) = &mut self.context.publishing {
             publishing.end_ns = publishing.end_ns.min(self.context.now_ns);
         }
         self.changes = Changes::default();
         for index in 0..self.clients.len() as u32 {
-            self.with_client(index, Client::skip_rest);
+            self.with_client(index, Client::end_publishing);
         }
         self.context.expectations.begin_balance(self.clients.len());
         // A client that returns in the drain does not send messages counted as skipped.

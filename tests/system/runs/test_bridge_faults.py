@@ -50,7 +50,7 @@ stages:
 drain: 10s
 snapshot_interval: 200ms
 monitors: {{host: false, interval: 200ms}}
-# Losses of a bridge at QoS 2 are counted below. Messages due as a stage ends are skipped.
+# Losses of a bridge at QoS 2 are counted below. Messages that wait as a stage ends are skipped.
 thresholds: [loss < 50%, skipped < 50, up.connected.last == 9]
 """
 

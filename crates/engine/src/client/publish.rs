@@ -108,18 +108,23 @@ impl Client {
         context.lifetimes.go(self.population(), self.local, at_ns);
     }
 
-    /// Sends the messages scheduled before `at_ns` in a publish stage, and skips those that cannot
-    /// be sent.
+    /// Ends the schedule of this client at `at_ns`, in the middle of a publish stage.
     fn end_schedule(&mut self, context: &mut Context, at_ns: u64) {
         if let Some(end_ns) = context.publishing.as_ref().map(|publishing| publishing.end_ns) {
             let end_at = |context: &mut Context, end_ns| {
                 context.publishing.iter_mut().for_each(|publishing| publishing.end_ns = end_ns);
             };
             end_at(context, at_ns.min(end_ns));
-            self.publish_due(context);
-            self.skip_rest(context);
+            self.end_publishing(context);
             end_at(context, end_ns);
         }
+    }
+
+    /// Sends the messages scheduled before the end of a publish stage, and counts those that cannot
+    /// be sent as skipped.
+    pub fn end_publishing(&mut self, context: &mut Context) {
+        self.publish_due(context);
+        self.skip_rest(context);
     }
 
     /// Sends all scheduled messages in one write, and notes the instant of the next message.
@@ -311,7 +316,7 @@ impl Client {
     }
 
     /// Ends the schedule of a publish stage: counts the messages that remain as skipped.
-    pub fn skip_rest(&mut self, context: &mut Context) {
+    fn skip_rest(&mut self, context: &mut Context) {
         let skipped = self.backlog(context, u64::MAX);
         context.tally.populations[self.population()].counters.skipped_total += skipped;
         self.end_holds(context);

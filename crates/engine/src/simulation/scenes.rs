@@ -1,7 +1,7 @@
 //! Scenes with one fault each, in virtual time: cases that seeds reach too rarely or cannot
 //! distinguish.
 
-use plan::{Action, Command, Plan, Population, Protocol, Reason};
+use plan::{Action, Command, Plan, Population, Protocol, Reason, Snapshot};
 use testkit::{Broker, Script};
 
 use super::agents::Agents;
@@ -177,4 +177,45 @@ fn a_stage_is_closed_over_several_turns_and_settles_with_all_that_is_expected() 
     assert_eq!(expected, TOPICS.cast_signed());
     let turns = agents.network.borrow().waits_total(0) - turns;
     assert!(turns > TOPICS / 500, "all topics in {turns} turns");
+}
+
+#[test]
+fn messages_that_were_due_while_an_agent_stood_still_are_sent_as_the_stage_closes() {
+    let mut publishers = plans::population("publisher", 10);
+    publishers.publications = vec![publication("t/{n}", 1, 10 * MS)];
+    let connect =
+        Action::Connect { rate_per_s: None, parallelism: None, timeout_ns: S, clients: None };
+    let publish =
+        Action::Publish { duration_ns: 60 * S, changes: Vec::new(), rate_profile: Vec::new() };
+    let stages = vec![stage(connect, &[0]), stage(publish, &[0])];
+    let plan = Plan { populations: vec![publishers], stages, ..plans::empty(1) };
+    let peer = Peer::new(Broker::new(Script::reliable()));
+    let mut agents = Agents::new(&plan, 1, Network::new(1, 1, START_NS, Weather::fair(), peer));
+    let (mut sent, mut skipped) = (0, 0);
+    for index in 0..2 {
+        let at_ns = agents.now_ns() + MS;
+        agents.send(&Command::Stage { index, at_ns });
+        while agents.now_ns() < at_ns + S {
+            let snapshots = agents.play(at_ns + S);
+            sent += snapshots.iter().map(sent_of).sum::<u64>();
+        }
+    }
+    let before = sent;
+    let now_ns = agents.now_ns();
+    while agents.now_ns() < now_ns + 45 * MS {
+        agents.network.borrow_mut().advance(now_ns + 45 * MS);
+    }
+    agents.send(&Command::Close { sent: Vec::new() });
+    while agents.now_ns() < now_ns + S {
+        for snapshot in agents.play(now_ns + S) {
+            sent += sent_of(&snapshot);
+            skipped += snapshot.populations[0].counters.skipped_total;
+        }
+    }
+    assert_eq!(skipped, 0);
+    assert!(sent >= before + 40, "{before} messages, then {sent}");
+}
+
+fn sent_of(snapshot: &Snapshot) -> u64 {
+    snapshot.populations[0].counters.sent_total
 }

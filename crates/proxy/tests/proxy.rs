@@ -203,7 +203,8 @@ fn every_byte_arrives_in_order_through_all_states() {
 
 #[test]
 fn a_refusing_target_resets_its_own_peers_only() {
-    let (mut proxy, target) = (Proxy::start(), support::listen());
+    // No other test takes a port of this address while it is free.
+    let (mut proxy, target) = (Proxy::start(), TcpListener::bind(("127.0.0.9", 0)).unwrap());
     let port = proxy.open(&target, 1)[0];
     let address = target.local_addr().unwrap();
     drop(target);

@@ -9,7 +9,7 @@ mod places;
 mod stalls;
 mod texts;
 
-use crate::support::{Agent, Scripted, Server, plan, population, publication};
+use crate::support::{Agent, CLOSED_PORT, Scripted, Server, plan, population, publication};
 use plan::{Command, Counters, Reason};
 use serde_json::{Value, json};
 use testkit::{Fate, Script};
@@ -151,9 +151,8 @@ fn source_addresses_of_other_hosts_are_left_to_them() {
 
 #[test]
 fn a_closed_target_is_retried_until_the_agent_stops() {
-    let port = Scripted::start(Script::reliable).port;
     let populations = [population("p", 3, json!({}))];
-    let mut agent = Agent::start(&plan(port, &populations, &[connect(&[0])]), "0/1");
+    let mut agent = Agent::start(&plan(CLOSED_PORT, &populations, &[connect(&[0])]), "0/1");
     agent.stage_until(0, |_, totals| totals.populations[0].0.connect_attempts_total > 9);
     let totals = agent.stop();
     let (counters, outcomes) = &totals.populations[0];

@@ -5,7 +5,9 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-use crate::support::{Agent, Authority, Folder, Issued, Scripted, Server, population, publication};
+use crate::support::{
+    Agent, Authority, CLOSED_PORT, Folder, Issued, Scripted, Server, population, publication,
+};
 use openssl::ssl::{SslContext, SslContextBuilder, SslMethod, SslMode, SslVerifyMode, SslVersion};
 use plan::Reason;
 use serde_json::{Value, json};
@@ -269,9 +271,8 @@ fn a_broker_that_closes_or_talks_nonsense_in_the_handshake_is_counted() {
 
 #[test]
 fn a_target_where_nothing_listens_is_refused_as_without_tls() {
-    let port = Scripted::start(Script::reliable).port;
     let population = lone(json!({}), tls(json!({"verify": false})));
-    assert_eq!(outcome(port, population), (0, vec![(Reason::ConnectRefused, 4)]));
+    assert_eq!(outcome(CLOSED_PORT, population), (0, vec![(Reason::ConnectRefused, 4)]));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The real subscribers, as a process, against a publishing socket of libzmq.
 
-use crate::support::{Agent, connect, free_port, plan, population, publisher};
+use crate::support::{Agent, CLOSED_PORT, connect, free_port, plan, population, publisher};
 use plan::{FlowCounters, Reason, Stamp, StreamId};
 use serde_json::{Value, json};
 use zmq::{Context, Socket};
@@ -90,7 +90,7 @@ fn subscribers_reconnect_to_a_publisher() {
 fn a_subscriber_without_reconnect_gives_up() {
     let mut fields = subscribed_to("a");
     fields["reconnect"] = Value::Null;
-    let mut agent = Agent::start(&plan_with(free_port(), fields), SUBSCRIBERS);
+    let mut agent = Agent::start(&plan_with(CLOSED_PORT, fields), SUBSCRIBERS);
     agent.stage(0);
     let (counters, outcomes) = &agent.stop().populations[1];
     assert_eq!((counters.connect_attempts_total, counters.connect_failed_total), (5, 5));

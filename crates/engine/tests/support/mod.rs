@@ -13,6 +13,9 @@ pub use certificates::{Authority, Folder, Issued};
 pub use feed::{Feed, feed, sockets, subscribers};
 pub use scripted::{Scripted, Server};
 
+/// A port at which no server listens. The kernel gives it to no socket by itself.
+pub const CLOSED_PORT: u16 = 1;
+
 /// Starts an engine; `arguments` are its shard, and any options behind it.
 fn spawn(arguments: &str) -> Child {
     engine(arguments).spawn().unwrap()

@@ -14,6 +14,9 @@ use zmq::{Context, Socket};
 
 pub use agent::{Agent, Totals};
 
+/// A port at which no server listens. The kernel gives it to no socket by itself.
+pub const CLOSED_PORT: u16 = 1;
+
 /// Returns a free port.
 pub fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()

@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -79,8 +80,7 @@ FAILURE = TypeAdapter(AgentFailure)
 
 def unpack(name: str, folder: Path) -> Path:
     """Puts the files of a run into a folder, which it returns."""
-    with tarfile.open(FOLDER / f"{name}.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
+    shutil.unpack_archive(FOLDER / f"{name}.tar.xz", folder)
     return folder
 
 

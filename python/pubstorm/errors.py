@@ -9,6 +9,7 @@ PubstormError           exit code 3 unless said otherwise; has a message and, mo
 ├── StoreError           3   a Redis cannot be reached, or refuses what it is asked
 ├── FleetError          3   an engine does not start or breaks the contract
 └── StoredRunError      2   a run directory cannot be written or read
+    └── OtherFormatError 2  another version of Pubstorm has written it
 
 Errors quote what they found, so the rules for secrets stand here too: which keys hold them, and
 what replaces them wherever a text is stored, printed or mailed. A reference such as `${env:NAME}`
@@ -87,6 +88,10 @@ class StoredRunError(PubstormError):
     """A run directory cannot be written or read."""
 
     default_exit_code = 2
+
+
+class OtherFormatError(StoredRunError):
+    """Another version of Pubstorm has written what is stored."""
 
 
 REDACTED = "***"

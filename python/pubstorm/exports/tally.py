@@ -108,12 +108,12 @@ class Tally:
 
     def _series(self, run: Run) -> Iterator[Series]:
         """Yields the sums of the run and its present state."""
-        for stage in self._sums.stages:
-            for name, labels, value in self._of_stage(run, stage):
+        for stage, places in self._stages_by_name(run).items():
+            for name, labels, value in self._of_stage(run, stage, places):
                 if isinstance(value, Histogram):
                     if value.count or value.negative_total:
                         yield name, labels, value.from_zero()
-                elif value or stage is not None:
+                elif value or stage:
                     yield name, labels, value
         for agent in self._sums.agents:
             of_agent, part = (("run", run.name), ("agent", str(agent))), self._sums.agent([agent])
@@ -133,16 +133,24 @@ class Tally:
             of_run = (("run", run.name), ("stage", run.plan.stages[self._stage].name))
             yield "pubstorm_stage_active", of_run, 1.0
 
-    def _of_stage(self, run: Run, stage: int | None) -> Iterator[Series]:
-        of_stage = (("stage", "" if stage is None else run.plan.stages[stage].name),)
+    def _stages_by_name(self, run: Run) -> dict[str, list[int | None]]:
+        """Returns the places of stages by their label: several stages may have one name."""
+        found: dict[str, list[int | None]] = {}
+        for stage in self._sums.stages:
+            name = "" if stage is None else run.plan.stages[stage].name
+            found.setdefault(name, []).append(stage)
+        return found
+
+    def _of_stage(self, run: Run, stage: str, places: Sequence[int | None]) -> Iterator[Series]:
+        of_stage = (("stage", stage),)
         for place, _ in enumerate(run.plan.populations):
-            population = self._sums.population([place], [stage])
+            population = self._sums.population([place], places)
             labels = _of_population(run, place) + of_stage
             for each in _of("population"):
                 yield each.name, labels, each.read(population)
             for reason, count in population.outcomes.items():
                 yield "pubstorm_problems_total", (*labels, ("reason", str(reason))), count
-        for flow in self._sums.flows([stage]).values():
+        for flow in self._sums.flows(places).values():
             publisher = run.plan.populations[flow.source].name
             to = _of_population(run, flow.to, flow.source) + of_stage + (("publisher", publisher),)
             for each in _of("flow"):

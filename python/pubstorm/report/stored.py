@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from pubstorm.errors import StoredRunError
+from pubstorm.errors import OtherFormatError, StoredRunError
 from pubstorm.result import Result, SearchResult, Series
 from pubstorm.result.comparison import Comparison
 from pubstorm.result.samples import (
@@ -92,9 +92,9 @@ def check_format(run_directory: Path) -> None:
             raise _of_other_format(run_directory, found, RUN_FORMAT)
 
 
-def _of_other_format(path: Path, found: object, read: int) -> StoredRunError:
+def _of_other_format(path: Path, found: object, read: int) -> OtherFormatError:
     text = f"{path} is stored in format {found}, this version reads {read}"
-    return StoredRunError(text, "read it with the version of Pubstorm that wrote it")
+    return OtherFormatError(text, "read it with the version of Pubstorm that wrote it")
 
 
 def load_series(series_directory: Path) -> Series:

@@ -106,6 +106,20 @@ def test_a_series_that_ended_in_a_step_is_resumed(
     assert (len(player.runs), capsys.readouterr().out) == (4, resumed)
 
 
+def test_steps_that_another_version_has_played_are_not_played_again(
+    player: Player, capsys: pytest.CaptureFixture[str]
+) -> None:
+    player.meanwhile = end(2, "killed")
+    player.run_to_its_end(scenario("vary: {seed: [1, 2]}"), "killed", capsys)
+    first = player.out / "steps" / "01-seed-1"
+    (first / "start.json").write_text("{}")
+    before, names = player.stored("series.json"), sorted(first.parent.iterdir())
+    assert player.resume() == 2
+    assert f"{first} is stored in format 1, this version reads 2" in capsys.readouterr().err
+    assert player.stored("series.json") == before
+    assert sorted(first.parent.iterdir()) == names
+
+
 def test_an_interrupt_in_the_pause_ends_the_series(tmp_path: Path, player: Player) -> None:
     class Impatient(Live):
         def step(self, text: str) -> None:

@@ -8,6 +8,7 @@ import socket
 import threading
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from io import BytesIO
 from itertools import accumulate
 from pathlib import Path
@@ -86,6 +87,22 @@ def test_counters_are_sums_since_the_start_by_stage(endpoint: Endpoint) -> None:
     assert value(text, "pubstorm_received_total", **of_flow) == 200
     assert value(text, "pubstorm_stage_active", stage="publish") == 1
     assert value(text, "pubstorm_agent_cpu_seconds_total", agent="0") == 0.75
+
+
+def test_stages_of_one_name_have_one_series(endpoint: Endpoint) -> None:
+    run = a_run()
+    first, second = run.plan.stages[:2]
+    stages = (first.model_copy(update={"name": second.name}), second, *run.plan.stages[2:])
+    run = replace(run, plan=run.plan.model_copy(update={"stages": stages}))
+    for number in range(3):
+        endpoint.take(run, interval(number, stage=min(number, 1)))
+    text = page(endpoint)
+    of_stage = {"stage": second.name, "population": "device"}
+    assert value(text, "pubstorm_sent_total", **of_stage) == 300
+    of_flow = {"population": "backend", "publisher": "device", "stage": second.name}
+    assert value(text, "pubstorm_received_total", **of_flow) == 300
+    samples = [(s.name, *sorted(s.labels.items())) for f in plain(text) for s in f.samples]
+    assert len(samples) == len(set(samples))
 
 
 def test_states_are_sums_over_the_agents_that_still_report(endpoint: Endpoint) -> None:

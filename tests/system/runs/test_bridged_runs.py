@@ -88,7 +88,8 @@ def test_what_crosses_is_expected_and_comes_once_in_all_steps_of_a_series(start:
         assert {f["lost_total"] + f["duplicate_total"] for f in result["flows"]} == {0}
         observers = {observer["name"]: observer["problem"] for observer in result["observers"]}
         assert (observers["uplink"], observers["cloud-0"]) == (None, None)
-        assert result["stale_state"] == []
+        # mosquitto counts at intervals: a message of the step before may be among what it stores.
+        assert not [each for each in result["stale_state"] if each["what"] != "queued"]
     assert not (played.directory / "topology" / "keys").exists()
 
 

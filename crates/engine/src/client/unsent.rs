@@ -5,8 +5,9 @@ use plan::Population;
 
 use crate::protocol;
 
-/// Bytes that may wait for the socket before the client reads no further and answers no request:
-/// what it reads makes replies, and a peer that sends without reading would fill the memory.
+/// Bytes of replies that may wait for the socket before the client reads no further and answers no
+/// request: a peer that sends without reading would fill the memory. Messages of its own do not
+/// count, since a peer may read them only after the client has read.
 pub const UNSENT_MAX: usize = 1024 * 1024;
 
 /// Bytes in front of the offset that are kept at most, before they are given back.
@@ -17,12 +18,14 @@ pub struct Unsent {
     packets: Vec<u8>,
     /// Bytes that have gone.
     gone: usize,
+    /// Bytes in front, of the write that found no room. Replies follow.
+    first: usize,
 }
 
 impl Unsent {
     /// Packets of which `gone` bytes have gone.
     pub fn new(packets: &[u8], gone: usize) -> Self {
-        Self { packets: packets.to_vec(), gone }
+        Self { packets: packets.to_vec(), gone, first: packets.len() }
     }
 
     /// Puts packets of a population's protocol behind these.
@@ -31,6 +34,7 @@ impl Unsent {
             let whole = protocol::boundary(population, &self.packets, self.gone);
             self.packets.drain(..whole);
             self.gone -= whole;
+            self.first = self.first.saturating_sub(whole);
         }
         self.packets.extend_from_slice(packets);
     }
@@ -40,9 +44,9 @@ impl Unsent {
         &self.packets[self.gone..]
     }
 
-    /// Returns `true` while more than [`UNSENT_MAX`] bytes wait.
+    /// Returns `true` while more than [`UNSENT_MAX`] bytes of replies wait.
     pub fn is_full(&self) -> bool {
-        self.rest().len() > UNSENT_MAX
+        self.packets.len() - self.gone.max(self.first) > UNSENT_MAX
     }
 
     /// More bytes have gone.
@@ -99,5 +103,20 @@ mod tests {
             (unsent.messages(&population("p", 1)), unsent.rest().len()),
             (2, 3 + many.len() / 20_000)
         );
+    }
+
+    #[test]
+    fn own_messages_that_wait_keep_no_client_from_reading_and_replies_do() {
+        let own = vec![0; 4 * UNSENT_MAX];
+        let mut unsent = Unsent::new(&own, 1);
+        assert!(!unsent.is_full());
+        unsent.extend(&population("p", 1), &vec![0; UNSENT_MAX]);
+        assert!(!unsent.is_full());
+        unsent.extend(&population("p", 1), &[0, 0]);
+        assert!(unsent.is_full());
+        unsent.advance(own.len());
+        assert!(unsent.is_full(), "one byte of the replies has gone, and one is too many");
+        unsent.advance(1);
+        assert!(!unsent.is_full());
     }
 }

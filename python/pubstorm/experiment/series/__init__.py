@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from pubstorm.errors import PubstormError, StoredRunError
+from pubstorm.errors import OtherFormatError, PubstormError, StoredRunError
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.experiment.journal import Journal, asked_again
 from pubstorm.experiment.outlook import Outlook, run_s
@@ -124,18 +124,23 @@ class _Series:
                 self._store()
 
     def _kept(self, turn: _Turn) -> Result | None:
-        """The result of a step that was played to its end before."""
+        """Returns the result of a step that was played to its end before. Raises OtherFormatError
+        if another version has played the step, which is not played again then."""
         folder = self._path / turn.row.folder
         if not folder.exists():
             return None
         if (folder / SEARCH_FILE).exists():
             return self._kept_search(turn, folder)
-        with contextlib.suppress(StoredRunError):
-            result = load_result(folder)
-            if not result.interrupted:
-                self._finish(turn, result)
-                self._live.step(f"{self._title(turn)}: {result.verdict.status}, played before")
-                return result
+        try:
+            result: Result | None = load_result(folder)
+        except OtherFormatError:
+            raise
+        except StoredRunError:
+            result = None
+        if result is not None and not result.interrupted:
+            self._finish(turn, result)
+            self._live.step(f"{self._title(turn)}: {result.verdict.status}, played before")
+            return result
         set_aside(folder)
         return None
 

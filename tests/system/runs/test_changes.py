@@ -117,10 +117,9 @@ def test_planned_changes_make_the_load_that_they_say(result: dict[str, Any]) -> 
     assert [phase["clients"] for phase in result["phases"]] == [101, 111, 61, 51, 101, 101]
     assert late["sent_total"] + late["skipped_total"] == 10 * 10 + 10
     assert (late["connected_max"], late["disconnected_total"]) == (10, 0)
-    assert (
-        result["populations"]["backend"]["received_total"]
-        == device["sent_total"] + (late["acked_total"])
-    )
+    # A client that leaves sends what is due, and may not wait for the acknowledgement.
+    received = result["populations"]["backend"]["received_total"] - device["sent_total"]
+    assert late["acked_total"] <= received <= late["sent_total"]
     sure, rest = (result["populations"][f"device/{name}"] for name in ("sure", "rest"))
     # 1 s of all, 1 s of half, 1 s of all, and 1 s of all at twice the rate: of 5/s, 22.5.
     assert sure["sent_total"] + sure["skipped_total"] == 20 * 22.5

@@ -16,6 +16,7 @@ import pytest
 
 from tests.kit import program
 from tests.kit.runs import MosquittoMaker, Run, RunMaker, SmallDisk
+from tests.kit.starved import passes
 
 Play = Callable[..., tuple[int, dict[str, Any]]]
 Gone = Callable[[Sequence[int]], None]
@@ -168,16 +169,16 @@ def test_a_full_disk_ends_no_run(
 ) -> None:
     disk = small_disk(1280)
     (disk / "ballast").write_bytes(bytes(220 << 10))
+    # With a limit, it drops messages for a reader that has no processor.
     run = start(
-        load(mosquitto().url, "2s"),
+        load(mosquitto(max_queued_messages=0).url, "2s"),
         "--set",
         "snapshot_interval=50ms",
         out=disk / "run",
         report=True,
     )
     code, result = run.finish(), run.result()
-    # The verdict says what a broker drops whose reader has no processor.
-    assert code in (0, 1) and not result["ended_early"] and not result["interrupted"], run.stdout
+    assert passes(code, result), run.stdout
     assert "report.html: No space left on device" in run.stderr
     assert re.search(r"(snapshots.jsonl|samples.csv): No space left on device", run.stderr)
     assert result["populations"]["device"]["sent_total"] == 2000

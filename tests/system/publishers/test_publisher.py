@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import time
 
@@ -124,6 +125,19 @@ def test_what_a_close_cuts_off_is_skipped_and_it_ends_with_its_stdin(agent: Agen
     assert publisher.process.stdin is not None
     publisher.process.stdin.close()
     assert publisher.process.wait(EXIT_TIMEOUT_S) == 0
+
+
+def test_what_is_due_as_a_stage_ends_without_a_processor_is_sent_late(agent: AgentMaker) -> None:
+    few = OpenPace(period_ns=10**8, spread=0, jitter=0, phase="aligned", late="send")
+    second = PublishAction(duration_ns=10**9)
+    publisher = agent(plan(feed(publication(pace=few)), actions=(second,)))
+    publisher.begin()
+    publisher.until(lambda snapshot: snapshot.stage == 0)
+    publisher.process.send_signal(signal.SIGSTOP)
+    time.sleep(1.1)
+    publisher.process.send_signal(signal.SIGCONT)
+    publisher.settle(0)
+    assert (publisher.count("sent_total", 0), publisher.count("skipped_total", 0)) == (10, 0)
 
 
 def test_a_wrong_password_gets_nothing(agent: AgentMaker, context: Context) -> None:

@@ -26,8 +26,8 @@ SOME_MAX = 16 * BATCH
 TURN_NS = 10**6
 """Longest time of sending between two checks for commands."""
 LAST_NS = 10**7
-"""Time after the end of a stage in which it still sends scheduled messages: the last message of a
-schedule is scheduled just before the end."""
+"""Longest time in which it sends what was scheduled before the end of its stage. The last message
+is scheduled just before the end, and the process may have no processor then."""
 LOOK_NS = 10**7
 """Interval at which libzmq checks for new subscriptions while the publisher sends nothing."""
 
@@ -104,7 +104,7 @@ class Publisher:
             self._load.add(change.at_ns, change.action.factor)
 
     def close(self) -> None:
-        """Sends nothing more in this stage; what was due until now is skipped."""
+        """Sends what is due, and nothing more in this stage."""
         if self._load is not None:
             self._load.end_ns = min(self._load.end_ns, time.monotonic_ns())
             self._finish(self._load)
@@ -121,11 +121,13 @@ class Publisher:
         if now_ns < load.start_ns:
             return min(load.start_ns, self._idle(now_ns))
         turn_ends_ns = now_ns + TURN_NS
-        last_ns = load.end_ns if self._pacer is None else load.end_ns + LAST_NS
         while now_ns < turn_ends_ns:
             load.apply_changes(now_ns)
-            if now_ns >= last_ns or not self._send_some(load, now_ns):
-                return self._pause(load, now_ns)
+            if now_ns >= load.end_ns:
+                self._finish(load)
+                return now_ns
+            if not self._send_some(load, now_ns):
+                return min(self._next_ns(load), self._idle(now_ns))
             now_ns = time.monotonic_ns()
         return now_ns
 
@@ -139,13 +141,6 @@ class Publisher:
         self._gate.close()
         self._socket.close()
         self._context.term()
-
-    def _pause(self, load: Load, now_ns: int) -> int:
-        """Nothing is due: there is time, or the stage is over."""
-        if now_ns < load.end_ns:
-            return min(self._next_ns(load), self._idle(now_ns))
-        self._finish(load)
-        return now_ns
 
     def _send_some(self, load: Load, now_ns: int) -> bool:
         """Sends some of the messages that are due; whether there were any."""
@@ -239,8 +234,13 @@ class Publisher:
         self._socket.getsockopt(zmq.EVENTS)
 
     def _finish(self, load: Load) -> None:
+        """Sends what is due, for a while; skips the rest."""
         if self._pacer is not None:
             load.apply_changes(load.end_ns)
+            now_ns = time.monotonic_ns()
+            last_ns = now_ns + LAST_NS
+            while now_ns < last_ns and self._send_some(load, now_ns):
+                now_ns = time.monotonic_ns()
             elapsed_ns = load.tempo.schedule_before(max(load.end_ns - load.start_ns, 0))
             skipped = self._pacer.due_before(elapsed_ns) - load.scheduled
             self._tally.now.counters["skipped_total"] += max(skipped, 0)

@@ -3,22 +3,21 @@
 
 mod agents;
 mod authentication;
+mod case;
 mod cases;
 mod checks;
 mod course;
-mod deaths;
 mod expiry;
 mod flapping;
 mod groups;
 mod host;
 mod network;
-mod outcomes;
 mod peer;
 pub mod plans;
-mod retained;
 mod round_trips;
 mod scenes;
-mod texts;
+mod scram;
+mod totals;
 mod weather;
 mod wire;
 
@@ -27,7 +26,7 @@ use std::collections::BTreeMap;
 use plan::{Action, Lifetime};
 use testkit::{Broker, Fate, Rng, Script, for_each_seed};
 
-use cases::Case;
+use case::Case;
 use course::Run;
 use peer::Peer;
 use weather::{Climate, S, Weather};
@@ -98,7 +97,7 @@ fn play_case(case: Case, seed: u64) -> Run {
         Climate::Storm if seed.is_multiple_of(3) => unreliable(seed),
         _ => Script::reliable(),
     };
-    script.authenticate = authentication::server(case.climate, seed);
+    script.authenticate = scram::server(case.climate, seed);
     let agents = case.agents;
     Run::play(case, seed, agents, Peer::new(Broker::new(script)))
 }

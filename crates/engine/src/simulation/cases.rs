@@ -1,12 +1,13 @@
 //! Cases drawn from a seed: a plan, changes beyond it, how many agents play it, and the weather.
 
 use plan::{
-    Action, Change, ChangeAction, Command, End, Late, Lifetime, MqttVersion, Order, Pace, Payload,
-    Phase, Plan, Population, Process, Property, PropertyValue, Protocol, Publication, RatePoint,
+    Action, Change, ChangeAction, End, Late, Lifetime, MqttVersion, Order, Pace, Payload, Phase,
+    Plan, Population, Process, Property, PropertyValue, Protocol, Publication, RatePoint,
     Reconnect, Subscription, Will,
 };
 use testkit::Rng;
 
+use super::case::Case;
 use super::plans::{self, stage, template};
 use super::weather::{Climate, MS, S, Weather};
 use super::{authentication, expiry, flapping, groups, round_trips};
@@ -14,30 +15,7 @@ use super::{authentication, expiry, flapping, groups, round_trips};
 /// Draws that cases of earlier seeds did not have, in the order of their introduction.
 pub const LATER: [fn(&mut Case, u64); 2] = [flapping::draw, authentication::draw];
 
-/// A plan, and the circumstances in which it is played.
-#[derive(Clone)]
-pub struct Case {
-    /// The plan.
-    pub plan: Plan,
-    /// Changes beyond the plan: the stage, how long after its start, the population.
-    pub changes: Vec<(usize, u64, usize, ChangeAction)>,
-    /// Exclusions from loss: the stage, the nanoseconds after its start, the population.
-    pub exclusions: Vec<(usize, u64, usize)>,
-    /// Number of agents that play the plan.
-    pub agents: u32,
-    /// Kind of the weather.
-    pub climate: Climate,
-    /// The weather.
-    pub weather: Weather,
-}
-
 impl Case {
-    /// A plan for one agent, without changes.
-    pub fn playing(plan: Plan, climate: Climate, weather: Weather) -> Self {
-        let (changes, exclusions) = (Vec::new(), Vec::new());
-        Self { plan, changes, exclusions, agents: 1, climate, weather }
-    }
-
     /// The case of a seed.
     pub fn of(seed: u64) -> Self {
         Self::with_draws(seed, LATER.len())
@@ -218,57 +196,6 @@ impl Case {
         to.client_id = of.client_id.clone();
         taker.first = victim.first;
         taker.takes_over = Some(0);
-    }
-
-    /// Returns `true` if clients of two populations share identifiers.
-    pub fn is_contested(&self, population: usize) -> bool {
-        self.plan.rivals()[population].is_some()
-    }
-
-    /// Commands in a stage that begins at `start_ns`, each with the instant at which it is sent;
-    /// changes take effect `lead_ns` later.
-    pub fn commands_in(&self, stage: usize, start_ns: u64, lead_ns: u64) -> Vec<(u64, Command)> {
-        let changes = self.changes.iter().filter(|change| change.0 == stage);
-        let changes = changes.map(|&(_, after_ns, population, action)| {
-            let at_ns = start_ns + after_ns;
-            (at_ns, Command::Change { at_ns: at_ns + lead_ns, population, action })
-        });
-        let exclusions = self.exclusions.iter().filter(|exclusion| exclusion.0 == stage);
-        let exclusions = exclusions.map(|&(_, after_ns, population)| {
-            (start_ns + after_ns, Command::ExcludeFromLoss { populations: vec![population] })
-        });
-        let mut commands: Vec<_> = changes.chain(exclusions).collect();
-        commands.sort_by_key(|(at_ns, _)| *at_ns);
-        commands
-    }
-
-    /// Returns `true` if a stage excludes deliveries to a population from loss.
-    pub fn is_excluded(&self, population: usize) -> bool {
-        self.exclusions.iter().any(|exclusion| exclusion.2 == population)
-    }
-
-    /// Returns `true` if all clients of a population stay, and stay subscribed, from its connect
-    /// stage on.
-    pub fn is_static(&self, population: usize) -> bool {
-        self.plan.populations[population].flapping.is_none() && self.stays_connected(population)
-    }
-
-    /// Returns `true` if all clients of a population stay from its connect stage on.
-    pub fn stays_connected(&self, population: usize) -> bool {
-        let changes = |action: &ChangeAction| !matches!(action, ChangeAction::Rate { .. });
-        let beyond = self.changes.iter().any(|c| c.2 == population && changes(&c.3));
-        let planned = self.plan.stages.iter().any(|stage| match &stage.action {
-            Action::Publish { changes: planned, .. } => {
-                planned.iter().any(|c| c.population == population && changes(&c.action))
-            }
-            Action::Connect { clients, .. } => clients.is_some(),
-            _ => false,
-        });
-        let ends = |stage: &plan::Stage| matches!(stage.action, Action::Disconnect { .. });
-        let last = self.plan.stages.len() - 1;
-        let leaves = self.plan.stages[..last].iter().any(ends);
-        let lives = self.plan.populations[population].lifetime.is_some();
-        !beyond && !planned && !leaves && !lives && !self.is_contested(population)
     }
 }
 

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use plan::{Action, Command, Plan, SECOND_NS, Shard, Snapshot};
+use plan::{Action, Command, Plan, Population, SECOND_NS, Shard, Snapshot};
+use testkit::{Broker, Script};
 
 use super::agents::Agents;
-use super::cases::Case;
+use super::case::{Case, case};
 use super::network::Network;
 use super::peer::Peer;
-use super::weather::{MS, S};
+use super::weather::{MS, S, Weather};
 
 /// Instant at which simulated runs begin, in nanoseconds.
 pub const START_NS: u64 = 1_000 * S;
@@ -195,4 +196,10 @@ fn span_ns(plan: &Plan, index: usize) -> u64 {
         Action::Publish { duration_ns, .. } | Action::Hold { duration_ns } => *duration_ns,
         Action::Disconnect { rate_per_s } => ramp_ns(*rate_per_s),
     }
+}
+
+/// Connects all clients, publishes for `duration_ns`, and disconnects.
+pub fn played(populations: Vec<Population>, duration_ns: u64, weather: Weather) -> Run {
+    let case = case(populations, duration_ns, weather);
+    Run::play(case, 1, 1, Peer::new(Broker::new(Script::reliable())))
 }

@@ -6,12 +6,11 @@ use plan::{
 };
 use testkit::{Broker, Rng, Script};
 
-use super::cases::Case;
-use super::checks::Totals;
+use super::case::Case;
 use super::course::Run;
 use super::peer::Peer;
-use super::plans::{self, publication, stage, subscription};
-use super::texts::speaking;
+use super::plans::{self, publication, speaking, stage, subscription};
+use super::totals::Totals;
 use super::weather::{Climate, MS, S, Weather};
 
 const RECEIVERS: u32 = 3;

@@ -6,12 +6,11 @@ use mqtt::topic;
 use plan::{Plan, Population};
 use testkit::{Broker, Rng, Script};
 
-use super::cases::Case;
-use super::checks::{Totals, deaths, messages, population_of, publishers, topic_of, written};
+use super::case::{Case, case};
 use super::course::Run;
 use super::peer::Peer;
 use super::plans::{self, publication, subscription, template};
-use super::scenes::case;
+use super::totals::{Totals, deaths, messages, population_of, publishers, topic_of, written};
 use super::weather::{MS, S, Weather};
 use super::wire::Place;
 

@@ -1,8 +1,8 @@
 //! Plans for simulated runs.
 
 use plan::{
-    Action, Attachment, Choice, Late, Mqtt, Order, Pace, Payload, Plan, Population, Protocol,
-    Publication, Reconnect, RetainHandling, Stage, Subscription, Target, Template,
+    Action, Attachment, Choice, Late, Mqtt, MqttVersion, Order, Pace, Payload, Plan, Population,
+    Protocol, Publication, Reconnect, RetainHandling, Stage, Subscription, Target, Template,
 };
 
 use super::weather::{MS, S};
@@ -39,7 +39,7 @@ pub fn population(name: &str, clients: u32) -> Population {
         name: name.into(),
         whole: None,
         protocol: Protocol::Mqtt(Mqtt {
-            version: plan::MqttVersion::V311,
+            version: MqttVersion::V311,
             client_id: template(&format!("{name}-{{n}}")),
             clean_session: true,
             bridge: false,
@@ -114,4 +114,13 @@ pub fn template(source: &str) -> Template {
 /// A stage of the populations with these indices.
 pub fn stage(action: Action, populations: &[usize]) -> Stage {
     Stage { name: "stage".into(), action, populations: populations.to_vec() }
+}
+
+/// Clients of a version.
+pub fn speaking(version: MqttVersion, name: &str, clients: u32) -> Population {
+    let mut population = population(name, clients);
+    if let Protocol::Mqtt(mqtt) = &mut population.protocol {
+        mqtt.version = version;
+    }
+    population
 }

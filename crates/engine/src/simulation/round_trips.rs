@@ -4,12 +4,12 @@ use mqtt::{PacketType, topic};
 use plan::{MqttVersion, Plan, Population, Property, PropertyValue, Protocol, Responds};
 use testkit::{Broker, Fate, Rng, Script};
 
-use super::checks::{Totals, population_of, publishers, written};
-use super::course::Run;
+use super::case::case;
+use super::course::{Run, played};
 use super::groups::Sharing;
 use super::peer::Peer;
 use super::plans::{self, publication, subscription, template};
-use super::scenes::{case, played};
+use super::totals::{Totals, population_of, publishers, written};
 use super::weather::{Climate, MS, S, Weather};
 use super::wire::REPLY;
 

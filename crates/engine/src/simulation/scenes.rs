@@ -1,36 +1,26 @@
 //! Scenes with one fault each, in virtual time: cases that seeds reach too rarely or cannot
 //! distinguish.
 
+mod authentication;
+mod deaths;
+mod flapping;
+mod outcomes;
+mod retained;
+mod texts;
+
 use plan::{Action, Command, Plan, Population, Protocol, Reason, Snapshot};
 use testkit::{Broker, Script};
 
 use super::agents::Agents;
-use super::cases::Case;
-use super::checks::{self, Totals};
-use super::course::{Run, START_NS};
+use super::case::{Case, case};
+use super::checks;
+use super::course::{Run, START_NS, played};
 use super::network::Network;
 use super::peer::{Manner, Peer};
 use super::plans::{self, publication, stage, subscription};
+use super::totals::Totals;
 use super::weather::{Climate, Fault, MS, S, Weather};
 use crate::client::UNSENT_MAX;
-
-/// Connects all clients, publishes for `duration_ns`, and disconnects.
-pub fn played(populations: Vec<Population>, duration_ns: u64, weather: Weather) -> Run {
-    let case = case(populations, duration_ns, weather);
-    Run::play(case, 1, 1, Peer::new(Broker::new(Script::reliable())))
-}
-
-/// Connects all clients, publishes for `duration_ns`, and disconnects.
-pub fn case(populations: Vec<Population>, duration_ns: u64, weather: Weather) -> Case {
-    let all: Vec<usize> = (0..populations.len()).collect();
-    let connect =
-        Action::Connect { rate_per_s: None, parallelism: None, timeout_ns: S, clients: None };
-    let publish = Action::Publish { duration_ns, changes: Vec::new(), rate_profile: Vec::new() };
-    let disconnect = Action::Disconnect { rate_per_s: None };
-    let stages = [connect, publish, disconnect].map(|action| stage(action, &all)).into();
-    let plan = Plan { populations, stages, ..plans::empty(1) };
-    Case::playing(plan, Climate::Storm, weather)
-}
 
 #[test]
 fn an_end_of_stream_is_not_forgotten_while_a_client_pauses() {

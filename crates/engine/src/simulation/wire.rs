@@ -1,7 +1,7 @@
 //! Decodes the bytes of the simulated connections, independently of the engine: the messages that
 //! clients have written and read, each by its stamp.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mqtt::{
     Connect, Decoded, Packet, PacketType, Properties, Property, Publish, QoS, Reasoned, Value,
@@ -11,8 +11,7 @@ use plan::{STAMP_PROPERTY, Stamp};
 use rustc_hash::FxHashMap;
 use testkit::{Frames, KEPT};
 
-use super::authentication::Exchange;
-use super::flapping::Requests;
+use super::scram::Exchange;
 
 /// First level of the response topics of these plans.
 pub const REPLY: &str = "reply/";
@@ -243,4 +242,34 @@ fn stamp_of(publish: &Publish<'_>) -> Option<Stamp> {
 
 fn place(stamp: &Stamp) -> Place {
     (stamp.stream.key(), stamp.sequence)
+}
+
+/// SUBSCRIBE and UNSUBSCRIBE of clients, as they were written.
+#[derive(Default)]
+pub struct Requests {
+    /// Filters that the client of a connection has subscribed to.
+    subscribed: BTreeSet<String>,
+    /// Number of filters of the last UNSUBSCRIBE, until the client reads its UNSUBACK.
+    asked: u64,
+}
+
+impl Requests {
+    /// A SUBSCRIBE was written.
+    pub fn subscribe<'a>(&mut self, filters: impl Iterator<Item = &'a str>) {
+        self.subscribed.extend(filters.map(ToOwned::to_owned));
+    }
+
+    /// An UNSUBSCRIBE was written: it names all filters of the client.
+    pub fn unsubscribe<'a>(&mut self, filters: impl Iterator<Item = &'a str>) {
+        let filters: Vec<String> = filters.map(ToOwned::to_owned).collect();
+        assert_eq!(self.asked, 0, "a client waits for UNSUBACK");
+        self.asked = filters.len() as u64;
+        let subscribed = std::mem::take(&mut self.subscribed);
+        assert_eq!(filters.into_iter().collect::<BTreeSet<_>>(), subscribed);
+    }
+
+    /// UNSUBACK was read. Returns the number of filters that it answers.
+    pub fn unsuback(&mut self) -> u64 {
+        std::mem::take(&mut self.asked)
+    }
 }

@@ -5,13 +5,12 @@ use mqtt::PacketType;
 use plan::{MqttVersion, Pace, Payload, Population, Reason};
 use testkit::{Broker, Fate, Script};
 
-use super::checks::Totals;
-use super::course::Run;
-use super::peer::{Manner, Peer};
-use super::plans::{self, publication, subscription};
-use super::scenes::{case, played};
-use super::texts::speaking;
-use super::weather::{MS, S, Weather};
+use crate::simulation::case::case;
+use crate::simulation::course::{Run, played};
+use crate::simulation::peer::{Manner, Peer};
+use crate::simulation::plans::{self, publication, speaking, subscription};
+use crate::simulation::totals::Totals;
+use crate::simulation::weather::{MS, S, Weather};
 
 /// One client with one filter that does not come back.
 fn subscriber(filter: &str) -> Population {

@@ -1,21 +1,12 @@
 //! Payloads of the user's own in simulated runs: the bytes stay as they are, and MQTT 5 has the
 //! stamp beside them.
 
-use plan::{MqttVersion, Payload, Population, Protocol};
+use plan::{MqttVersion, Payload};
 
-use super::checks::Totals;
-use super::plans::{self, publication, subscription, template};
-use super::scenes::played;
-use super::weather::{MS, S, Weather};
-
-/// Clients of a version.
-pub fn speaking(version: MqttVersion, name: &str, clients: u32) -> Population {
-    let mut population = plans::population(name, clients);
-    if let Protocol::Mqtt(mqtt) = &mut population.protocol {
-        mqtt.version = version;
-    }
-    population
-}
+use crate::simulation::course::played;
+use crate::simulation::plans::{publication, speaking, subscription, template};
+use crate::simulation::totals::Totals;
+use crate::simulation::weather::{MS, S, Weather};
 
 #[test]
 fn both_sides_of_mqtt_5_have_the_stamp_and_others_count_by_topic() {

@@ -5,13 +5,14 @@ use plan::{
 };
 use testkit::{Broker, Script};
 
-use super::cases::Case;
-use super::checks::{self, Totals};
-use super::course::Run;
-use super::peer::Peer;
-use super::plans::{self, stage, subscription, template};
-use super::weather::{Climate, MS, S, Weather};
-use super::wire;
+use crate::simulation::case::Case;
+use crate::simulation::checks;
+use crate::simulation::course::Run;
+use crate::simulation::peer::Peer;
+use crate::simulation::plans::{self, stage, subscription, template};
+use crate::simulation::totals::Totals;
+use crate::simulation::weather::{Climate, MS, S, Weather};
+use crate::simulation::wire;
 
 const CLIENTS: u32 = 6;
 

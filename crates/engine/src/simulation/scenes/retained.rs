@@ -4,13 +4,12 @@
 use plan::{Action, MqttVersion, Plan, Population};
 use testkit::{Broker, Script};
 
-use super::cases::Case;
-use super::checks::Totals;
-use super::course::Run;
-use super::peer::{Manner, Peer};
-use super::plans::{self, publication, stage, subscription};
-use super::texts::speaking;
-use super::weather::{Climate, Fault, MS, S, Weather};
+use crate::simulation::case::Case;
+use crate::simulation::course::Run;
+use crate::simulation::peer::{Manner, Peer};
+use crate::simulation::plans::{self, publication, speaking, stage, subscription};
+use crate::simulation::totals::Totals;
+use crate::simulation::weather::{Climate, Fault, MS, S, Weather};
 
 /// Two publishers of ten retained messages a second each, and three receivers, of which two have
 /// RETAIN as published and one of these joins `late`.

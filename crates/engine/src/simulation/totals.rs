@@ -1,0 +1,163 @@
+//! What a simulated run comes to: the sums of its snapshots, and what was written on the wire.
+
+use std::collections::BTreeMap;
+
+use mqtt::QoS;
+use plan::{
+    AnswerCounters, Counters, End, FlowCounters, Gauges, Histogram, Outcomes, Plan, Population,
+    Reason, Shard, Snapshot,
+};
+
+use super::course::Run;
+
+/// The sums of the snapshots of a run.
+#[derive(PartialEq)]
+pub struct Totals {
+    /// By population.
+    pub counters: Vec<Counters>,
+    /// By population.
+    pub outcomes: Vec<Outcomes>,
+    /// By population, over the last snapshots of all agents.
+    pub gauges: Vec<Gauges>,
+    /// By publishing and receiving population.
+    pub flows: BTreeMap<(usize, usize), FlowCounters>,
+    /// By population.
+    pub answers: Vec<AnswerCounters>,
+    /// Of all flows.
+    pub latency: Histogram,
+    /// Of all populations.
+    pub round_trip: Histogram,
+    /// The population that answers, if there is one.
+    responding: Option<usize>,
+}
+
+impl Totals {
+    /// The sums over a run.
+    pub fn of(run: &Run) -> Self {
+        Self::over(run.plan(), run.snapshots.iter())
+    }
+
+    /// The sums over snapshots in any order.
+    pub fn over<'a>(plan: &Plan, snapshots: impl Iterator<Item = &'a Snapshot>) -> Self {
+        let populations = plan.populations.len();
+        let mut totals = Self {
+            counters: vec![Counters::default(); populations],
+            outcomes: vec![Outcomes::default(); populations],
+            gauges: vec![Gauges::default(); populations],
+            flows: BTreeMap::new(),
+            answers: vec![AnswerCounters::default(); populations],
+            latency: Histogram::default(),
+            round_trip: Histogram::default(),
+            responding: plan.populations.iter().position(|p| p.responds.is_some()),
+        };
+        let mut last: BTreeMap<u32, &Snapshot> = BTreeMap::new();
+        for snapshot in snapshots {
+            let newest = last.entry(snapshot.agent).or_insert(snapshot);
+            *newest = if newest.sequence < snapshot.sequence { snapshot } else { newest };
+            for (p, population) in snapshot.populations.iter().enumerate() {
+                totals.counters[p].add(&population.counters);
+                totals.answers[p].add(&population.answers);
+                totals.round_trip.add(&population.round_trip);
+                for (reason, count) in &population.outcomes {
+                    *totals.outcomes[p].entry(*reason).or_default() += count;
+                }
+            }
+            for flow in &snapshot.flows {
+                totals.flows.entry((flow.from, flow.to)).or_default().add(&flow.counters);
+                totals.latency.add(&flow.latency_intended);
+            }
+        }
+        for snapshot in last.values() {
+            for (p, population) in snapshot.populations.iter().enumerate() {
+                totals.gauges[p].add(&population.gauges);
+            }
+        }
+        totals
+    }
+
+    /// A flow without answers.
+    pub fn flow(&self, from: usize, to: usize) -> FlowCounters {
+        let mut flow = self.flows.get(&(from, to)).copied().unwrap_or_default();
+        if from == self.responding.unwrap_or(to) {
+            flow.expected_total -= self.answers[to].answers_expected_total;
+            flow.received_total -= self.answers[to].answered_total;
+        }
+        flow
+    }
+}
+
+/// Messages of each population that were written in full, each once.
+pub fn written(run: &Run) -> Vec<u64> {
+    let publishers = publishers(run.plan());
+    let mut written = vec![0; run.plan().populations.len()];
+    for ((key, _), (_, qos)) in &run.network().wire.sent {
+        let (population, publication) = publishers[(key >> 48) as usize];
+        let planned = run.plan().populations[population].publications[publication].qos;
+        assert_eq!(*qos, QoS::try_from(planned).expect("0, 1 or 2"));
+        written[population] += 1;
+    }
+    for (client, answers) in &run.network().wire.answers_sent {
+        written[population_of(run, *client)] += answers;
+    }
+    written
+}
+
+/// Population and index of each publication.
+pub fn publishers(plan: &Plan) -> Vec<(usize, usize)> {
+    let of = |(p, population): (usize, &Population)| {
+        (0..population.publications.len()).map(move |index| (p, index))
+    };
+    plan.populations.iter().enumerate().flat_map(of).collect()
+}
+
+/// Connections of a population that may have ended with a will: those that were lost, those that
+/// end so by the plan, and those whose broker did not prove itself.
+pub fn deaths(run: &Run, totals: &Totals, population: usize) -> i64 {
+    let counters = &totals.counters[population];
+    let dies = run.plan().populations[population].end != End::Disconnect;
+    let died = if dies { counters.connected_total } else { 0 };
+    let unproved = totals.outcomes[population].get(&Reason::ServerUnproved).copied().unwrap_or(0);
+    (counters.disconnected_total + died + unproved).cast_signed()
+}
+
+/// Messages of one population on one topic that were written.
+pub struct Messages {
+    pub from: usize,
+    pub topic: String,
+    pub count: i64,
+}
+
+/// All messages that were written.
+pub fn messages(run: &Run) -> Vec<Messages> {
+    let plan = run.plan();
+    let publishers = publishers(plan);
+    let mut messages: BTreeMap<u64, i64> = BTreeMap::new();
+    run.network().wire.sent.keys().for_each(|(key, _)| *messages.entry(*key).or_default() += 1);
+    let named = messages.into_iter().map(|(key, count)| {
+        let (from, topic) = topic_of(key, plan, &publishers);
+        Messages { from, topic, count }
+    });
+    named.collect()
+}
+
+/// The publishing population and the topic of a stream.
+pub fn topic_of(key: u64, plan: &Plan, publishers: &[(usize, usize)]) -> (usize, String) {
+    let (from, publication) = publishers[(key >> 48) as usize];
+    let population = &plan.populations[from];
+    let (variant, client) = ((key >> 32 & 0xffff) as u32, key as u32);
+    let n = population.first + u64::from(client);
+    (from, population.publications[publication].topic.text(n, variant))
+}
+
+/// Population of a client of an agent.
+pub fn population_of(run: &Run, (agent, mut index): (usize, u32)) -> usize {
+    let shard = Shard::new(agent as u32, run.case.agents).expect("it is an agent's");
+    for (p, population) in run.plan().populations.iter().enumerate() {
+        let share = shard.share(population.clients);
+        if index < share {
+            return p;
+        }
+        index -= share;
+    }
+    unreachable!("every client has a population")
+}

@@ -1,6 +1,9 @@
 //! Errors of the protocol, by the peer or by this side.
 
-use crate::{FRAMES_MAX, MESSAGE_MAX, frame::BODY_MAX, greeting};
+use crate::{
+    limits::{BODY_MAX, FRAMES_MAX, MESSAGE_MAX},
+    name::Name,
+};
 
 /// Reason why a connection cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,9 +19,9 @@ pub enum ZmtpError {
     #[error("the peer announces the mechanism {theirs}, this side announces {ours}")]
     OtherMechanism {
         /// Mechanism that the peer announced.
-        theirs: greeting::Name,
+        theirs: Name,
         /// Mechanism that this side announced.
-        ours: greeting::Name,
+        ours: Name,
     },
     /// Bits 7 to 3 of the flags are not zero [37/ZMTP, Framing].
     #[error("frame with flags {0:#010b}: the upper five bits must be zero")]

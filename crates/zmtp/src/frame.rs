@@ -1,10 +1,7 @@
 //! Frames: flags, size and body [37/ZMTP, Framing]. The codec reads the flags and does not
 //! interpret the body.
 
-use crate::ZmtpError;
-
-/// Longest body that the crate accepts, in bytes: 64 MiB. The protocol allows 2^63 - 1.
-pub const BODY_MAX: usize = 64 << 20;
+use crate::{BODY_MAX, ZmtpError};
 
 /// Bit 0: more frames of the same message follow.
 pub(crate) const MORE: u8 = 0b001;

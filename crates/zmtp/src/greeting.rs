@@ -1,8 +1,6 @@
 //! The greeting: the first 64 bytes of each side [37/ZMTP, Version Negotiation].
 
-use std::fmt;
-
-use crate::ZmtpError;
+use crate::{Name, ZmtpError};
 
 /// Length of a greeting, in bytes.
 pub const LEN: usize = 64;
@@ -25,21 +23,6 @@ pub struct Greeting {
     /// True if the peer is the server of the handshake. The crate ignores the flag, because libzmq
     /// leaves it 0 for PLAIN too.
     pub as_server: bool,
-}
-
-/// The name of a security mechanism.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Name {
-    /// `NULL`
-    Null,
-    /// `PLAIN`
-    Plain,
-    /// `CURVE`
-    Curve,
-    /// `GSSAPI`
-    Gssapi,
-    /// Any other name.
-    Other,
 }
 
 impl Greeting {
@@ -88,36 +71,6 @@ impl Greeting {
             mechanism: Name::from_padded(&bytes[MECHANISM]),
             as_server: bytes[AS_SERVER] & 1 == 1,
         }))
-    }
-}
-
-impl Name {
-    const ALL: [Self; 4] = [Self::Null, Self::Plain, Self::Curve, Self::Gssapi];
-
-    /// Name as in the greeting, without the padding.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Null => "NULL",
-            Self::Plain => "PLAIN",
-            Self::Curve => "CURVE",
-            Self::Gssapi => "GSSAPI",
-            Self::Other => "OTHER",
-        }
-    }
-
-    fn from_padded(field: &[u8]) -> Self {
-        let is = |name: &Self| {
-            let (front, padding) = field.split_at(name.as_str().len());
-            front == name.as_str().as_bytes() && padding.iter().all(|&byte| byte == 0)
-        };
-        Self::ALL.into_iter().find(is).unwrap_or(Self::Other)
-    }
-}
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if *self == Self::Other { "of another name" } else { self.as_str() })
     }
 }
 

@@ -38,11 +38,15 @@ pub mod command;
 mod error;
 pub mod frame;
 pub mod greeting;
+mod limits;
+mod name;
 pub mod publisher;
 mod session;
 
 pub use error::ZmtpError;
-pub use session::{Event, FRAMES_MAX, Handled, MESSAGE_MAX, Message, Session};
+pub use limits::{BODY_MAX, FRAMES_MAX, MESSAGE_MAX};
+pub use name::Name;
+pub use session::{Event, Handled, Message, Session};
 
 /// Security mechanism of a connection, with the credentials that a subscriber sends or a publisher
 /// requires.
@@ -62,10 +66,10 @@ pub enum Mechanism<'a> {
 impl Mechanism<'_> {
     /// Name of the mechanism in a greeting.
     #[must_use]
-    pub const fn name(&self) -> greeting::Name {
+    pub const fn name(&self) -> Name {
         match self {
-            Self::Null => greeting::Name::Null,
-            Self::Plain { .. } => greeting::Name::Plain,
+            Self::Null => Name::Null,
+            Self::Plain { .. } => Name::Plain,
         }
     }
 }

@@ -11,7 +11,7 @@ mod tests;
 use crate::{Mechanism, command, frame, greeting::Greeting};
 
 pub use handle::{Event, Handled};
-pub use message::{FRAMES_MAX, MESSAGE_MAX, Message};
+pub use message::Message;
 
 const _: () = assert!(size_of::<Session>() <= 6);
 

@@ -6,16 +6,9 @@
 //! them as frames of the message.
 
 use crate::{
-    ZmtpError,
+    FRAMES_MAX, MESSAGE_MAX, ZmtpError,
     frame::{self, Decoded, Frame, Kind},
 };
-
-/// Longest message that the crate accepts, in bytes with all headers: 64 MiB.
-pub const MESSAGE_MAX: usize = 64 << 20;
-
-/// Largest number of frames of a message, commands between the frames included. The limit bounds
-/// the work of parsing again a message that arrives in pieces.
-pub const FRAMES_MAX: usize = 1024;
 
 /// A complete message, borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

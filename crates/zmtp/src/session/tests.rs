@@ -4,6 +4,7 @@
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
+use crate::{FRAMES_MAX, MESSAGE_MAX};
 use crate::{ZmtpError, frame::Kind, publisher::encode_message};
 
 const NULL: Mechanism<'_> = Mechanism::Null;

@@ -129,10 +129,10 @@ impl Context {
         }
     }
 
-    /// Begins stage `index` at `start_ns`, in which the populations `leaving` disconnect.
-    pub fn begin_stage(&mut self, (index, start_ns): (usize, u64), leaving: &[usize]) {
+    /// Begins stage `index`, in which the populations `leaving` disconnect.
+    pub fn begin_stage(&mut self, index: usize, leaving: &[usize]) {
         let (setup, tally) = (&self.setup, &mut self.tally);
-        self.expectations.begin_stage(setup, (index, start_ns), leaving, tally);
+        self.expectations.begin_stage(setup, index, leaving, tally);
         self.stalls.begin_stage();
     }
 

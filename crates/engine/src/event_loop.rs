@@ -187,6 +187,8 @@ impl EventLoop {
         loop {
             match self.inputs.try_recv() {
                 Ok(Input::Command(Command::Stage { index, at_ns })) => {
+                    let Context { expectations, setup, .. } = &mut self.context;
+                    expectations.announce_stage(&setup.plan, (index, at_ns));
                     self.pending = Some((index, at_ns));
                 }
                 Ok(Input::Command(Command::Change { at_ns, population, action })) => {

@@ -11,7 +11,7 @@ pub mod stalls;
 mod wills;
 
 use agent::tally::Tally;
-use plan::{Expected, FanOut, Stamp, Ways};
+use plan::{Expected, FanOut, Plan, Stamp, Ways};
 
 use crate::setup::Setup;
 
@@ -55,20 +55,27 @@ impl Expectations {
         }
     }
 
-    /// Begins stage `index` at `start_ns`, in which the populations `leaving` disconnect. A session
-    /// that the broker keeps receives messages while its client is offline. A population with
-    /// session lifetimes, with flapping subscriptions, or with client identifiers of another one,
-    /// is excluded from loss.
+    /// Takes the stage `index`, which comes next and begins at `start_ns`.
+    pub fn announce_stage(&mut self, plan: &Plan, (index, start_ns): (usize, u64)) {
+        if let Some(stage) = plan.stages.get(index) {
+            self.expiry.announce(stage, start_ns, &self.active);
+        }
+    }
+
+    /// Begins stage `index`, in which the populations `leaving` disconnect. A session that the
+    /// broker keeps receives messages while its client is offline. A population with session
+    /// lifetimes, with flapping subscriptions, or with client identifiers of another one, is
+    /// excluded from loss.
     pub fn begin_stage(
         &mut self,
         setup: &Setup,
-        (index, start_ns): (usize, u64),
+        index: usize,
         leaving: &[usize],
         tally: &mut Tally,
     ) {
         let plan = &setup.plan;
         self.wills.begin_stage(leaving);
-        self.expiry.begin_stage(&plan.stages[index], start_ns, &self.active);
+        self.expiry.begin_stage(&plan.stages[index]);
         self.receivers.begin_stage(plan, &self.active);
         self.answers.begin_stage(&self.receivers);
         self.counts_loss.fill(true);

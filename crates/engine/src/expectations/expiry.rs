@@ -20,8 +20,8 @@ pub struct Expiry {
     stages: Vec<Activity>,
     /// Clients of each population that were active in all of them.
     always_active: Vec<u32>,
-    /// `true` while the last of them is played.
-    is_publishing: bool,
+    /// Index of the one that is played.
+    played: Option<usize>,
 }
 
 /// Active clients in a publish stage.
@@ -75,15 +75,15 @@ impl Expiry {
         let always = if setup.incarnation == 0 { u32::MAX } else { 0 };
         let always_active = vec![always; plan.populations.len()];
         let stages = Vec::new();
-        Self { expiries_ns, stages, always_active, is_publishing: false }
+        Self { expiries_ns, stages, always_active, played: None }
     }
 
-    /// Begins a stage with the active clients.
-    pub fn begin_stage(&mut self, stage: &Stage, start_ns: u64, active: &[u32]) {
+    /// Takes the stage that comes next, with the active clients. Messages of that stage may be read
+    /// before it is entered here: it begins while the agent reads, or has no processor.
+    pub fn announce(&mut self, stage: &Stage, start_ns: u64, active: &[u32]) {
         if self.expiries_ns.is_empty() {
             return;
         }
-        self.is_publishing = matches!(stage.action, Action::Publish { .. });
         match &stage.action {
             Action::Publish { .. } => {
                 let always = self.always_active.iter_mut().zip(active);
@@ -101,10 +101,16 @@ impl Expiry {
         }
     }
 
+    /// Begins the stage that was announced.
+    pub fn begin_stage(&mut self, stage: &Stage) {
+        let is_publishing = matches!(stage.action, Action::Publish { .. });
+        self.played = if is_publishing { self.stages.len().checked_sub(1) } else { None };
+    }
+
     /// Expects all messages of this stage as received, for a population that is excluded from loss.
     pub fn exclude_from_loss(&mut self, population: usize) {
-        if let (true, Some(stage)) = (self.is_publishing, self.stages.last_mut()) {
-            stage.active[population] = u32::MAX;
+        if let Some(played) = self.played {
+            self.stages[played].active[population] = u32::MAX;
         }
     }
 
@@ -152,3 +158,6 @@ fn may_miss(receiver: &Population) -> bool {
     receiver.keeps_session()
         && receiver.subscriptions.iter().all(|own| !is_shared(own.filter.source()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -96,7 +96,7 @@ impl Stage {
         let changing: Vec<usize> = changing(&stage.action).collect();
         let leaves = matches!(stage.action, Action::Disconnect { .. });
         let leaving = if leaves { stage.populations.clone() } else { Vec::new() };
-        context.begin_stage((index, start_ns), &leaving);
+        context.begin_stage(index, &leaving);
         changing.into_iter().for_each(|population| context.exclude_from_loss(population));
         Self { index, start_ns, closed: false, ramp }
     }

@@ -1,0 +1,63 @@
+//! The stage of a message, by the commands that the agent has taken.
+
+use plan::{MqttVersion, Plan, Property, PropertyValue, Protocol, Shard, StreamId};
+
+use super::*;
+use crate::simulation::plans::{self, publication, speaking, stage, subscription};
+
+const RECEIVER: usize = 1;
+
+/// A device whose messages expire after a minute, and a receiver with a session.
+fn setup() -> Setup {
+    let number = |name: &str, value| Property {
+        name: name.into(),
+        key: None,
+        value: PropertyValue::Number(value),
+    };
+    let mut device = speaking(MqttVersion::V5, "device", 1);
+    device.publications = vec![publication("t", 1, SECOND_NS)];
+    device.publications[0].properties = vec![number("message_expiry_interval", 60)];
+    let mut receiver = speaking(MqttVersion::V5, "receiver", 1);
+    receiver.subscriptions = vec![subscription("t", 1)];
+    if let Protocol::Mqtt(mqtt) = &mut receiver.protocol {
+        mqtt.clean_session = false;
+        mqtt.properties = vec![number("session_expiry_interval", u32::MAX)];
+    }
+    let plan = Plan { populations: vec![device, receiver], ..plans::empty(1) };
+    Setup::new(plan, Shard::WHOLE, 0).expect("the plan needs no files")
+}
+
+fn publish() -> Stage {
+    let (changes, rate_profile) = (Vec::new(), Vec::new());
+    stage(Action::Publish { duration_ns: SECOND_NS, changes, rate_profile }, &[0])
+}
+
+fn connect() -> Stage {
+    let (rate_per_s, parallelism, clients) = (None, None, None);
+    let action = Action::Connect { rate_per_s, parallelism, timeout_ns: SECOND_NS, clients };
+    stage(action, &[RECEIVER])
+}
+
+#[test]
+fn a_message_of_a_stage_that_is_not_entered_yet_finds_its_receivers_as_they_are_there() {
+    let mut expiry = Expiry::new(&setup());
+    for (stage, start_ns) in [(publish(), 1_000), (connect(), 2_000)] {
+        expiry.announce(&stage, start_ns, &[1, 0]);
+        expiry.begin_stage(&stage);
+    }
+    expiry.announce(&publish(), 3_000, &[1, 1]);
+    let absence = |expiry: &Expiry, intended_ns| {
+        let stream = StreamId { publication: 0, variant: 0, client: 0 };
+        let stamp = Stamp { run_tag: 1, stream, sequence: 0, intended_ns, actual_ns: intended_ns };
+        expiry.absence(RECEIVER, 0, &stamp)
+    };
+    let offline = Some(Absence::Now { is_expired: false, expiry_s: 60 });
+    assert_eq!(absence(&expiry, 1_500), offline);
+    assert_eq!(absence(&expiry, 3_000), Some(Absence::Earlier));
+    // An exclusion concerns the stage that is played.
+    expiry.exclude_from_loss(RECEIVER);
+    assert_eq!(expiry.stages[1].active, [1, 1]);
+    expiry.begin_stage(&publish());
+    expiry.exclude_from_loss(RECEIVER);
+    assert_eq!(expiry.stages[1].active, [1, u32::MAX]);
+}

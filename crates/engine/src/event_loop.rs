@@ -385,14 +385,23 @@ impl EventLoop {
         expectations.balance_slice(setup, tally, || host.now_ns(), take_sent);
     }
 
-    /// Applies changes up to now.
+    /// Applies some of the changes up to now.
     fn walk_changes(&mut self) {
         for _ in 0..RAMP_SLICE {
-            let step = self.changes.next(&mut Crowd::of(&mut self.context));
-            self.hold_back();
-            let Some(step) = step else { return };
-            self.step(step);
+            if !self.walk_change() {
+                return;
+            }
         }
+    }
+
+    /// Makes the next step of the changes up to now. Returns `false` if there is none.
+    fn walk_change(&mut self) -> bool {
+        let step = self.changes.next(&mut Crowd::of(&mut self.context));
+        self.hold_back();
+        step.is_some_and(|step| {
+            self.step(step);
+            true
+        })
     }
 
     /// Holds back messages scheduled after the beginning of the next change, which decides about
@@ -488,6 +497,8 @@ impl EventLoop {
             _ => return,
         }
         self.context.now_ns = self.context.host.now_ns();
+        // A change that is due is made, also if it came with the command that closes the stage.
+        while self.walk_change() {}
         if let Some(publishing) = &mut self.context.publishing {
             publishing.end_ns = publishing.end_ns.min(self.context.now_ns);
         }

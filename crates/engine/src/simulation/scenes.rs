@@ -8,7 +8,7 @@ mod outcomes;
 mod retained;
 mod texts;
 
-use plan::{Action, Command, Plan, Population, Protocol, Reason, Snapshot};
+use plan::{Action, ChangeAction, Command, Plan, Population, Protocol, Reason, Snapshot};
 use testkit::{Broker, Script};
 
 use super::agents::Agents;
@@ -208,4 +208,33 @@ fn messages_that_were_due_while_an_agent_stood_still_are_sent_as_the_stage_close
 
 fn sent_of(snapshot: &Snapshot) -> u64 {
     snapshot.populations[0].counters.sent_total
+}
+
+#[test]
+fn a_change_that_comes_with_the_command_to_close_is_made() {
+    let mut publishers = plans::population("publisher", 10);
+    publishers.publications = vec![publication("t/{n}", 1, 10 * MS)];
+    let publish =
+        Action::Publish { duration_ns: 60 * S, changes: Vec::new(), rate_profile: Vec::new() };
+    let plan = Plan {
+        populations: vec![publishers],
+        stages: vec![stage(publish, &[0])],
+        ..plans::empty(1)
+    };
+    let peer = Peer::new(Broker::new(Script::reliable()));
+    let mut agents = Agents::new(&plan, 1, Network::new(1, 1, START_NS, Weather::fair(), peer));
+    let at_ns = agents.now_ns();
+    let action = ChangeAction::Add { clients: 10, over_ns: 0 };
+    agents.send(&Command::Stage { index: 0, at_ns });
+    agents.play(at_ns + MS);
+    let at_ns = agents.now_ns();
+    agents.send(&Command::Change { at_ns, population: 0, action });
+    agents.send(&Command::Close { sent: Vec::new() });
+    let mut connected = 0;
+    while agents.now_ns() < at_ns + S {
+        let snapshots = agents.play(at_ns + S);
+        let counters = snapshots.iter().map(|snapshot| &snapshot.populations[0].counters);
+        connected += counters.map(|counters| counters.connected_total).sum::<u64>();
+    }
+    assert_eq!(connected, 10);
 }

@@ -129,11 +129,15 @@ class AgentFailures:
 
     @property
     def hold_barriers(self) -> bool:
-        """True if barriers must wait: an agent rejoins, or none is left and one is to come."""
+        """True if barriers must wait: an agent or its clients rejoin, or no agent is left and one
+        is to come."""
         for task in self._tasks.values():
             if task.done():
                 task.result()
         if State.REJOINING in self._states.values():
+            return True
+        plays = {agent for agent, state in self._states.items() if state is State.PLAYING}
+        if any(agent in plays and not task.done() for agent, task in self._tasks.items()):
             return True
         is_expected = any(not task.done() for task in self._tasks.values())
         return is_expected and not self._present_engines

@@ -68,9 +68,9 @@ class Rejoin:
             await run.fleet.command(EnterStage(index=stage, at_ns=at_ns), to=[agent])
 
     async def join(self, agent: int, exclude: Callable[[], Awaitable[None]]) -> None:
-        """Lets the clients of an agent join the present publish stage, as those of a change. The
-        agent passes over messages that were scheduled before. `exclude` excludes receivers from
-        loss."""
+        """Lets the clients of an agent join the present publish stage, as those of a change, and
+        waits until each had its turn. The agent passes over messages that were scheduled before.
+        `exclude` excludes receivers from loss."""
         run = self._run
         index = run.progress.stage
         await self._let_changes_pass(index)
@@ -81,15 +81,20 @@ class Rejoin:
         await exclude()
         for command in asked:
             await run.fleet.command(command, to=[agent])
-        await self.change(agent, missing, at_ns)
+        complete_ns = await self.change(agent, missing, at_ns)
+        await asyncio.sleep((complete_ns - run.clock()) / SECOND_NS)
 
-    async def change(self, agent: int, changes: Sequence[_PopulationChange], at_ns: int) -> None:
-        """Changes populations of one agent, in its own part of each."""
+    async def change(self, agent: int, changes: Sequence[_PopulationChange], at_ns: int) -> int:
+        """Changes populations of one agent, in its own part of each, from an instant on. Returns
+        the instant of the last client's turn."""
+        complete_ns = at_ns
         for population, action in changes:
             over_ns = max(min(self._ramp_ns(population), self._room_ns(at_ns)), 0)
             timed = action.model_copy(update={"over_ns": over_ns})
             command = ApplyChange(at_ns=at_ns, population=population, action=timed)
             await self._run.fleet.command(command, to=[agent])
+            complete_ns = max(complete_ns, at_ns + over_ns)
+        return complete_ns
 
     async def _repeat(self, agent: int, index: int) -> None:
         """Takes an agent through one stage, if it connects or disconnects."""

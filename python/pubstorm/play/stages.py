@@ -259,9 +259,10 @@ class Controller:
         reached its bound."""
         run, progress = self._run, self._run.progress
         self._failures.admit(load_until_ns - JOIN_NS)
-        if await self._wait_until(load_until_ns):
-            load_until_ns = await self._end_load()
+        is_ended = await self._wait_until(load_until_ns)
         await self._all_rejoined()
+        if is_ended:
+            load_until_ns = await self._end_load()
         self._failures.close()
         self._changes.close()
         await self._all_repaired()

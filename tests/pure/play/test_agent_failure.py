@@ -24,10 +24,12 @@ from pubstorm.contract.plan import (
 )
 from pubstorm.play import stages
 from pubstorm.play.agent_failure import Signal, State, Step, transition
+from pubstorm.play.display import Live
+from pubstorm.play.stages import Controller
 from pubstorm.scenario.fleet import OnAgentFailure
 from tests.kit.agents import planned
 from tests.kit.made import SECOND_NS
-from tests.kit.virtual import Script, play
+from tests.kit.virtual import Played, Script, play, run_virtually
 
 CONNECT = ConnectAction(rate_per_s=None, parallelism=None, timeout_ns=30 * SECOND_NS)
 PUBLISH = PublishAction(duration_ns=10**7)
@@ -204,6 +206,34 @@ def test_clients_join_a_publish_stage_as_those_of_a_change() -> None:
     assert played.agents[0, 0].excluded == [[0, 1], [0, 1]]
     assert played.run_log.expect_received[1] == {0, 1}
     assert 2 not in played.run_log.expect_received
+
+
+class Ending(Live):
+    """Ends the stage as soon as another engine plays the clients of a lost one."""
+
+    controller: Controller
+
+    def note(self, text: str) -> None:
+        """Ends the stage."""
+        if text.startswith("another engine"):
+            self.controller.end_stage()
+
+
+def test_a_stage_that_the_user_ends_waits_for_clients_that_join_it() -> None:
+    async def run() -> Played:
+        played = Played(plan, Script("replace", 3, kills=[(1, 1)], live=live))
+        live.controller = played.controller
+        return await played.play()
+
+    live, plan = Ending(), plan_of(CONNECT.model_copy(update={"rate_per_s": 11.0}), LONG, PUBLISH)
+    played = run_virtually(run())
+    commands = played.agents[1, 1].commands
+    kinds = [each["command"] for each in commands]
+    assert kinds[:5] == ["stage", "exclude_from_loss", "change", "change", "close"]
+    complete_ns = max(each["at_ns"] + each["action"]["over_ns"] for each in commands[2:4])
+    # 11 clients at 11/s.
+    assert played.run_log.spans[1].load_until_ns >= complete_ns
+    assert complete_ns >= commands[2]["at_ns"] + SECOND_NS
 
 
 def test_changes_of_the_stage_are_made_good_for_who_comes_later() -> None:

@@ -80,12 +80,15 @@ class Perf:
         self._process: Process | None = None
 
     async def prepare(self) -> None:
-        """Finds perf and an event that this machine counts."""
+        """Finds perf and an event that this machine counts. Raises PerfError if perf may not
+        count."""
         program = shutil.which("perf")
         if program is None:
             raise PerfError("perf is not installed: apt-get install linux-perf")
         self._program = program
         counted = await _output(program, "stat", "-x,", "-e", "cycles", "--", "true")
+        if reason := _reason_in(counted):
+            raise PerfError(reason)
         # A virtual machine may have no counter of cycles.
         self._event = "cycles" if re.match(r"[1-9]\d*,", counted) else "cpu-clock"
         try:
@@ -151,10 +154,11 @@ class Perf:
 
 def explained(words: str) -> str:
     """Why perf recorded nothing, from its last words, and what to do."""
-    for part, text in _REASONS:
-        if part in words.lower():
-            return text
-    return f"perf recorded nothing: {words or 'it said nothing'}"
+    return _reason_in(words) or f"perf recorded nothing: {words or 'it said nothing'}"
+
+
+def _reason_in(words: str) -> str | None:
+    return next((text for part, text in _REASONS if part in words.lower()), None)
 
 
 def parse_script(lines: Iterable[str]) -> Profile:

@@ -10,10 +10,12 @@ from functools import cache
 from threading import Lock
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import BytecodeCache, Environment, PackageLoader, StrictUndefined
+from jinja2.bccache import Bucket
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs
+from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
+from pubstorm.report.cache import keep, kept
 from pubstorm.report.document import Document, mark, word
 from pubstorm.report.plot import Plot
 
@@ -29,23 +31,45 @@ def page(
 ) -> str:
     """Returns the text of `report.html`. `plots` and `parts` are those that only this template
     knows. Everything is escaped except Markup."""
-    environment = Environment(
+    own = [plot for section in document.plots for plot in section.plots]
+    every = [*own, *(plot for item in document.items for plot in item.plots), *plots]
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            title=document.title,
+            document=document,
+            mark=mark,
+            word=word,
+            figures=_figures(every),
+            library=library() if every else "",
+            **parts,
+        )
+    )
+
+
+class _Compiled(BytecodeCache):
+    """Keeps compiled templates, each with a checksum of its source."""
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        """Fills a template's bucket, if it is kept."""
+        if (found := kept(f"template-{bucket.key}")) is not None:
+            bucket.bytecode_from_string(found)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """Keeps a template."""
+        keep(f"template-{bucket.key}", bucket.bytecode_to_string())
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
         loader=PackageLoader("pubstorm.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-    )
-    own = [plot for section in document.plots for plot in section.plots]
-    every = [*own, *(plot for item in document.items for plot in item.plots), *plots]
-    return environment.get_template(template).render(
-        title=document.title,
-        document=document,
-        mark=mark,
-        word=word,
-        figures=_figures(every),
-        library=library() if every else "",
-        **parts,
+        bytecode_cache=_Compiled(),
     )
 
 
@@ -61,8 +85,12 @@ _packing = Lock()
 
 @cache
 def _library() -> str:
-    packed = gzip.compress(get_plotlyjs().encode(), LIBRARY_LEVEL, mtime=0)
-    return base64.b64encode(packed).decode("ascii")
+    name = f"plotly-{get_plotlyjs_version()}-{LIBRARY_LEVEL}"
+    if (packed := kept(name)) is None:
+        source = get_plotlyjs().encode()
+        packed = base64.b64encode(gzip.compress(source, LIBRARY_LEVEL, mtime=0))
+        keep(name, packed)
+    return packed.decode("ascii")
 
 
 def _figures(plots: Sequence[Plot]) -> Markup:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-
 LATER = ConfigDict(defer_build=True)
 """Settings of a TypeAdapter that is built when it is first used."""
 

@@ -1,12 +1,18 @@
-"""A report as an HTML page: one file with style, script and Plotly, which fetches nothing."""
+"""A report as an HTML page: one file with style, script and Plotly, which fetches nothing.
+
+Plotly, packed, and compiled templates are the same in all pages. They are kept between commands."""
 
 from __future__ import annotations
 
 import base64
 import gzip
 import json
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from threading import Lock
 from typing import Any
 
@@ -15,7 +21,6 @@ from jinja2.bccache import Bucket
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
-from pubstorm.report.cache import keep, kept
 from pubstorm.report.document import Document, mark, word
 from pubstorm.report.plot import Plot
 
@@ -33,18 +38,15 @@ def page(
     knows. Everything is escaped except Markup."""
     own = [plot for section in document.plots for plot in section.plots]
     every = [*own, *(plot for item in document.items for plot in item.plots), *plots]
-    return (
-        _environment()
-        .get_template(template)
-        .render(
-            title=document.title,
-            document=document,
-            mark=mark,
-            word=word,
-            figures=_figures(every),
-            library=library() if every else "",
-            **parts,
-        )
+    rendered = _environment().get_template(template)
+    return rendered.render(
+        title=document.title,
+        document=document,
+        mark=mark,
+        word=word,
+        figures=_figures(every),
+        library=library() if every else "",
+        **parts,
     )
 
 
@@ -104,3 +106,31 @@ def script_json(value: object) -> Markup:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
+
+
+def kept(name: str) -> bytes | None:
+    """Returns the content of this name; None if there is none, or if it is another user's, whose
+    code is not to run here."""
+    with suppress(OSError, RuntimeError), (_folder() / name).open("rb") as file:
+        if os.fstat(file.fileno()).st_uid == os.geteuid():
+            return file.read()
+    return None
+
+
+def keep(name: str, content: bytes) -> None:
+    """Keeps a content, unless its folder cannot be written. Another command sees all or nothing."""
+    with suppress(OSError, RuntimeError):
+        folder = _folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile(dir=folder, delete=False) as file:
+            fresh = Path(file.name)
+            try:
+                file.write(content)
+                file.flush()
+                fresh.replace(folder / name)
+            except OSError:
+                fresh.unlink()
+
+
+def _folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "pubstorm")

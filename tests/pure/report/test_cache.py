@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pubstorm.report import page
-from pubstorm.report.cache import keep, kept
+from pubstorm.report.page import keep, kept
 
 
 @pytest.fixture(autouse=True)

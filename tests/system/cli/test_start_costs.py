@@ -90,6 +90,7 @@ OF_REPORTS = {
     "pubstorm.report.files",
     "pubstorm.report.text",
     "pubstorm.result.verdict.findings",
+    "rich",
 }
 """Modules that it needs when the load is over: none of them takes memory beside the load."""
 

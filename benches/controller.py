@@ -1,6 +1,7 @@
 """Cases of the controller: what its start, its end and its memory cost a user."""
 
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,8 @@ from benches.cases import ENOUGH, Case, Measure, Sample, Scale, Target
 from benches.programs import ProgramError, Programs
 
 COMMAND = (sys.executable, "-m", "pubstorm")
+ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+"""Environment of commands: with it, each would compile all modules, which an installation has."""
 SCENARIO = """\
 topology: {brokers: {broker: {kind: embedded}}}
 populations:
@@ -28,7 +31,7 @@ def cpu_of(argument: str) -> Measure:
     """CPU seconds of a command that loads next to nothing."""
 
     def measure(_programs: Programs, _scale: Scale) -> Sample:
-        child = subprocess.Popen([*COMMAND, argument], stdout=subprocess.DEVNULL)
+        child = subprocess.Popen([*COMMAND, argument], stdout=subprocess.DEVNULL, env=ENVIRONMENT)
         _pid, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
         wrong = [] if child.returncode == 0 else [f"ended with {child.returncode}"]
@@ -42,6 +45,14 @@ def seconds_of_run(_programs: Programs, _scale: Scale) -> Sample:
     started_s = time.monotonic()
     _play()
     return Sample(time.monotonic() - started_s)
+
+
+def cpu_of_run(_programs: Programs, _scale: Scale) -> Sample:
+    """CPU seconds of a run of 5 s: the controller, and the programs that it has started."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    _play()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Sample(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 
 
 def resident(_programs: Programs, _scale: Scale) -> Sample:
@@ -63,7 +74,9 @@ def _play(*options: str) -> list[int]:
         out = ("--out", str(Path(folder, "run")), "--quiet")
         started_s = time.monotonic()
         child = subprocess.Popen(
-            [*COMMAND, "run", str(scenario), *out, *options], stdout=subprocess.DEVNULL
+            [*COMMAND, "run", str(scenario), *out, *options],
+            stdout=subprocess.DEVNULL,
+            env=ENVIRONMENT,
         )
         read = []
         while child.poll() is None:
@@ -91,6 +104,14 @@ CONTROLLER_CASES = (
         "a run of 5 s",
         Target(5.8, relative=False),
         seconds_of_run,
+        rounds_max=3,
+    ),
+    Case(
+        "short-run-cpu",
+        "CPU-s",
+        "a run of 5 s, with its programs",
+        Target(0.7, relative=False),
+        cpu_of_run,
         rounds_max=3,
     ),
     Case(

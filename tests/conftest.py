@@ -23,6 +23,7 @@ settings.register_profile(
 )
 settings.load_profile("pubstorm")
 os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir(), "pubstorm-tests-have-none"))
+os.environ["XDG_CACHE_HOME"] = str(Path(tempfile.gettempdir(), f"pubstorm-tests-{os.getuid()}"))
 # The gate builds the programs for its tests; without them, tests take those of `make build`.
 if (GATE := Path(__file__).parents[1] / "target" / "ci").is_dir():
     os.environ.setdefault("PUBSTORM_PROGRAMS", str(GATE))

@@ -122,6 +122,7 @@ class Replay(NoStore):
             monitored=memory.monitored,
             stale_state=memory.stale_state,
             warnings=memory.warnings,
+            environment=kept.start.environment,
         )
         with contextlib.closing(RunDirectory(self.folder)) as directory:
             return record(kept.info(memory.run_log, directory, Live()), output)

@@ -29,11 +29,10 @@ from pubstorm.host.preflight import (
     broker_host_needs,
     broker_kinds,
     needs,
-    network_needs_here,
-    script,
-    tuning,
-    tuning_in_need,
 )
+from pubstorm.host.preflight.fixes import script
+from pubstorm.host.preflight.network import network_needs_here
+from pubstorm.host.preflight.tuning import tuning, tuning_in_need
 from pubstorm.host.sizing import sizes_of
 from pubstorm.host.sizing.servers import server_hosts
 from pubstorm.output import say

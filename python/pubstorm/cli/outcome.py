@@ -11,7 +11,6 @@ from pathlib import Path
 
 import click
 
-from pubstorm.cli.console import standard_error, standard_output
 from pubstorm.cli.exporting import Exporting, export_options
 from pubstorm.cli.serving import Serving, shown_by, web_options
 from pubstorm.errors import UsageError
@@ -54,6 +53,7 @@ class Output:
     def conclude(self, played: Result | Series | SearchResult) -> int:
         """Prints a result and returns the exit code."""
         # Renderers are imported after the load, so that they take no memory during it.
+        from pubstorm.cli.console import standard_output
         from pubstorm.report import document_of
         from pubstorm.report.text import render, render_brief, render_screen
 
@@ -72,6 +72,8 @@ def live_of(*, is_quiet: bool, for_data: bool = False, progress_ns: int = PROGRE
     """Returns the display while something is played. With `for_data`, stdout is for data alone."""
     if is_quiet:
         return QuietLive()
+    from pubstorm.cli.console import standard_error, standard_output
+
     consoles = [standard_error()] if for_data else [standard_output(), standard_error()]
     return live_for(consoles, progress_ns)
 

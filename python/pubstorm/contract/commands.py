@@ -9,7 +9,7 @@ from pydantic import Field, TypeAdapter
 
 from pubstorm.contract.plan import ChangeAction
 from pubstorm.contract.snapshot import U64, ClockState, Snapshot
-from pubstorm.contract.value import Value
+from pubstorm.contract.value import LATER, Value
 
 
 class EnterStage(Value):
@@ -140,5 +140,5 @@ AnyAgentLine = Hello | Snapshot | BeatAnswer | Failure | Bye
 AgentLine = Annotated[AnyAgentLine, Field(discriminator="kind")]
 """A line from an agent."""
 
-COMMAND: TypeAdapter[AnyCommand] = TypeAdapter(Command)
-AGENT_LINE: TypeAdapter[AnyAgentLine] = TypeAdapter(AgentLine)
+COMMAND: TypeAdapter[AnyCommand] = TypeAdapter(Command, config=LATER)
+AGENT_LINE: TypeAdapter[AnyAgentLine] = TypeAdapter(AgentLine, config=LATER)

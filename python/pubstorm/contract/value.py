@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
+LATER = ConfigDict(defer_build=True)
+"""Settings of a TypeAdapter that is built when it is first used."""
+
 
 class Value(BaseModel):
     """A frozen value that refuses unknown keys."""

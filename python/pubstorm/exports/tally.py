@@ -8,6 +8,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from pubstorm.contract.histogram import Histogram, bucket_upper_ns
 from pubstorm.contract.snapshot import Snapshot
@@ -181,9 +182,10 @@ class Tally:
             self._values["pubstorm_monitor"][labels] = each.value
 
 
-def _of(part: Part) -> Iterator[Reported]:
-    """Yields the metrics of a part of an interval."""
-    return (each for each in EXPORTED if each.part == part)
+@cache
+def _of(part: Part) -> tuple[Reported, ...]:
+    """Returns the metrics of a part of an interval."""
+    return tuple(each for each in EXPORTED if each.part == part)
 
 
 def _of_population(run: Run, place: int, publisher: int | None = None) -> Labels:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from pubstorm.contract.value import Value
 from pubstorm.errors import StoredRunError
+from pubstorm.host.environment import cores, cpu_model, kernel
 from pubstorm.result import Environment
 
 
@@ -36,6 +37,11 @@ class Fingerprint(Value):
     """Operating system and kernel."""
     engine: str
     """Version of the engine."""
+
+    @classmethod
+    def here(cls, engine: str) -> Fingerprint:
+        """That of this machine and an engine."""
+        return cls(cpu_model=cpu_model(), cores=cores(), kernel=kernel(), engine=engine)
 
     @classmethod
     def of(cls, environment: Environment) -> Fingerprint:

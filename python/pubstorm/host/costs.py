@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from pubstorm import __version__
 from pubstorm.host.calibration import Calibration, Figure, Fingerprint, find
-from pubstorm.host.environment import read_environment
 
 SHIPPED = "shipped: AMD EPYC, Linux 6.18, November 2026"
 """Source of the figures of this file; docs/benchmarks.md has them."""
@@ -65,7 +64,7 @@ class Costs:
     @classmethod
     def here(cls) -> Costs:
         """The costs on this host."""
-        return cls.of(*find(Fingerprint.of(read_environment(__version__, ()))))
+        return cls.of(*find(Fingerprint.here(__version__)))
 
     @classmethod
     def of(cls, calibration: Calibration | None, word: str = "") -> Costs:

@@ -70,10 +70,10 @@ def read_environment(engine: str, brokers: Iterable[BrokerResult]) -> Environmen
     versions = sorted({(broker.kind, broker.version) for broker in brokers})
     return Environment(
         host=platform.node(),
-        kernel=f"{platform.system()} {platform.release()}",
+        kernel=kernel(),
         machine=platform.machine(),
-        cpu_model=_cpu_model(),
-        cores=len(os.sched_getaffinity(0)),
+        cpu_model=cpu_model(),
+        cores=cores(),
         memory_bytes=psutil.virtual_memory().total,
         python=platform.python_version(),
         pubstorm=__version__,
@@ -86,7 +86,18 @@ def read_environment(engine: str, brokers: Iterable[BrokerResult]) -> Environmen
     )
 
 
-def _cpu_model() -> str:
+def kernel() -> str:
+    """The operating system and its kernel."""
+    return f"{platform.system()} {platform.release()}"
+
+
+def cores() -> int:
+    """The number of processors that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def cpu_model() -> str:
+    """The model of the processor."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             key, _, value = line.partition(":")

@@ -18,13 +18,18 @@ from pubstorm.host.spawn_errors import CANNOT_START, start_failure
 
 TIMEOUT_S = 300
 """Longest time for the largest plan."""
+ANYWHERE = {"host": "127.0.0.1", "port": 0}
 KNOWN_MAX = 64
 """Plans whose load is kept."""
 
 
 def offered_load(plan: Plan) -> OfferedLoad:
-    """The load of a plan. Raises BinaryError if the engine cannot be run or refuses the plan."""
-    return _explain(plan.model_dump_json())
+    """The load of a plan, wherever its targets listen: a plan that is asked about before brokers
+    have ports need not be asked about again. Raises BinaryError if the engine cannot be run or
+    refuses the plan."""
+    anywhere = (target.model_copy(update=ANYWHERE) for target in plan.targets)
+    same = plan.model_copy(update={"run_tag": 0, "targets": tuple(anywhere)})
+    return _explain(same.model_dump_json())
 
 
 @lru_cache(maxsize=KNOWN_MAX)

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from pubstorm.contract.plan import ChangeAction, ChangeRate, Plan, PublishAction
 from pubstorm.contract.source import StoredSource
-from pubstorm.contract.value import Value
+from pubstorm.contract.value import LATER, Value
 from pubstorm.errors import without_credentials
 from pubstorm.plan.faults import PlannedFault
 from pubstorm.result import Event
@@ -191,7 +191,7 @@ def stored_event(line: str | bytes) -> Stored | None:
 
 
 Stored = Event | StageEntered | StoredChange | StoredFault | StoredSource
-_STORED: TypeAdapter[Stored] = TypeAdapter(Stored)
+_STORED: TypeAdapter[Stored] = TypeAdapter(Stored, config=LATER)
 
 
 def excluded_from_loss(plan: Plan, changes: Iterable[AppliedChange], stage: int) -> list[int]:

@@ -3,9 +3,11 @@ and its tag in the log of histograms."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Literal
 
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.snapshot import (
@@ -48,7 +50,7 @@ class Reported:
     path: str
     """Place in the part."""
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Name for other programs, by the conventions of Prometheus; the unit stands before
         `_total`."""
@@ -68,11 +70,10 @@ class Reported:
             return "counter"
         return "histogram" if self.name.endswith("_seconds") else "gauge"
 
-    def read(self, part: Value) -> int | Histogram:
+    @cached_property
+    def read(self) -> Callable[[Value], int | Histogram]:
         """Returns the metric of a part of an interval."""
-        found: Any = attrgetter(self.path)(part)
-        assert isinstance(found, int | Histogram)
-        return found
+        return attrgetter(self.path)
 
 
 def _reported(metric: Metric) -> Reported:

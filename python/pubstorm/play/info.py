@@ -43,8 +43,6 @@ class RunInfo:
     """A check of the user after each stage."""
     ended: datetime | None = None
     """Default: now."""
-    environment: Environment | None = None
-    """Default: that of this process."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +59,8 @@ class RunOutput:
     stale_state: tuple[StaleState, ...] = ()
     warnings: tuple[Event, ...] = ()
     """Warnings from the start-up."""
+    environment: Environment | None = None
+    """Environment of the start; None: the run has not come that far."""
 
 
 class RunStart(Value):

@@ -142,6 +142,7 @@ class Kept:
             bridges=self.start.bridges,
             tracks=tracks,
             monitored=Monitored(),
+            environment=self.start.environment,
         )
 
     def info(self, run_log: RunLog, directory: RunDirectory, live: Live) -> RunInfo:
@@ -156,7 +157,6 @@ class Kept:
             command=self.start.command,
             reports=False,
             ended=began + took,
-            environment=self.start.environment,
         )
 
 

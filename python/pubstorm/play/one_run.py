@@ -50,7 +50,7 @@ from pubstorm.play.oversights import oversights
 from pubstorm.play.stage_check import Check
 from pubstorm.play.stages import Controller, ControllerOptions, RunEvent
 from pubstorm.play.steering import Steering, steered
-from pubstorm.result import Event, Result, StaleState
+from pubstorm.result import Environment, Event, Result, StaleState
 from pubstorm.result.samples import START_FILE, Tracks
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.secrets import redacted_override
@@ -88,7 +88,8 @@ def run_scenario(scenario: Scenario, options: RunOptions, live: Live) -> Result:
 async def play_scenario(scenario: Scenario, options: RunOptions, live: Live) -> Result:
     """Does the same in the loop of a series or search."""
     raise_descriptor_limit()
-    check_host_files(scenario, provisional_plan(scenario))
+    provisional = provisional_plan(scenario)
+    check_host_files(scenario, provisional)
     queue: asyncio.Queue[RunEvent] = asyncio.Queue()
     interruption = Interruption(queue.put_nowait)
     # Signals stay caught from before the run's folder exists until its result is stored.
@@ -97,7 +98,7 @@ async def play_scenario(scenario: Scenario, options: RunOptions, live: Live) -> 
         stack.callback(info.directory.close)
         stack.callback(live.end)
         live.begin(scenario.name, info.directory.path)
-        output = await _Run(info, options.topology, queue, interruption).play()
+        output = await _Run(info, provisional, options.topology, queue, interruption).play()
         # The code that makes the result takes no memory while the load is played.
         from pubstorm.play.record import record
 
@@ -119,6 +120,8 @@ class _Run:
     """One run, from brokers to measurements."""
 
     info: RunInfo
+    provisional: Plan
+    """The plan before any broker has a port."""
     shared: Topology | None
     """Brokers that outlive the run."""
     queue: asyncio.Queue[RunEvent]
@@ -148,6 +151,7 @@ class _Run:
             bridges=topology.bridges.results(),
             stale_state=tuple(self.stale_state),
             warnings=tuple(self.warnings),
+            environment=load.environment,
         )
 
     async def _topology(self, stack: AsyncExitStack) -> Topology:
@@ -167,12 +171,12 @@ class _Run:
         if self.shared is None:
             stack.push_async_callback(self._clean_outside, topology)
             stack.push_async_callback(topology.stop)
-        topology.keys.make(provisional_plan(scenario))
-        topology.services.prepare(provisional_plan(scenario))
+        topology.keys.make(self.provisional)
+        topology.services.prepare(self.provisional)
         await self.interruption.unless(topology.start(self.info.live.starting))
         # The run continues without some bridges: each missing bridge is a finding.
         self._warn("bridge", topology.bridges.missing())
-        found = oversights(scenario)
+        found = oversights(scenario, self.provisional)
         self._warn("scenario", (f"{'.'.join(map(str, o.path))}: {o.text}" for o in found))
         return topology
 
@@ -229,7 +233,7 @@ class _Run:
             hosts=fleet.hosts,
             percentiles=percentiles_in(scenario.source_text),
         )
-        return _Load(assembly, recorder.tracks, load.monitored)
+        return _Load(assembly, recorder.tracks, load.monitored, load.environment)
 
     async def _fleet(self, provision: Provision) -> Fleet:
         fleet = await provision.fleet(self.info.directory.logs, self.queue.put_nowait)
@@ -264,7 +268,7 @@ class _Run:
             Breakable(scenario.topology, faulty_bridges(scenario)),
         )
         controller = Controller(run, self.queue, options)
-        self._store_start(run_log, fleet, topology)
+        environment = self._store_start(run_log, fleet, topology)
         name = directory.path.resolve().name
         exports.begin(
             Exported(name, scenario.name, plan, run_log.started_ns, run_log.started_unix_ns)
@@ -284,10 +288,11 @@ class _Run:
             await stack.enter_async_context(socket)
             await stack.enter_async_context(steered(run, steering))
             await controller.play()
-        return _Played(recorder, monitoring.found())
+        return _Played(recorder, monitoring.found(), environment)
 
-    def _store_start(self, run_log: RunLog, fleet: Fleet, topology: Topology) -> None:
-        """Stores what the result needs beside snapshots, should this process be killed."""
+    def _store_start(self, run_log: RunLog, fleet: Fleet, topology: Topology) -> Environment:
+        """Stores what the result needs beside snapshots, should this process be killed. Returns the
+        environment of the run."""
         info, source = self.info, self.info.scenario.source
         hellos = tuple(hello for _, hello in sorted(fleet.hellos.items()))
         start = RunStart(
@@ -308,6 +313,7 @@ class _Run:
             bridges=topology.bridges.results(),
         )
         info.directory.write(START_FILE, start.model_dump_json() + "\n")
+        return start.environment
 
     def _refused(self, plan: Plan) -> _Load:
         """Returns a run without any load, on a target that is not as clean as it has to be."""
@@ -359,6 +365,7 @@ class _Played:
 
     recorder: Recorder
     monitored: Monitored
+    environment: Environment
 
 
 @dataclass(frozen=True)
@@ -368,6 +375,7 @@ class _Load:
     assembly: Assembly
     tracks: Tracks
     monitored: Monitored
+    environment: Environment | None = None
 
 
 async def _end_exports(exports: Exports, run: RunContext) -> None:

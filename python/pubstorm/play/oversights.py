@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pubstorm.contract.offered_load import Unmatched
+from pubstorm.contract.plan import Plan
 from pubstorm.host.explain import offered_load
 from pubstorm.plan import provisional_plan
 from pubstorm.quantities import share_text
@@ -30,9 +31,8 @@ class Oversight:
     """A remedy."""
 
 
-def oversights(scenario: Scenario) -> Iterator[Oversight]:
-    """The oversights of a scenario without a sweep."""
-    plan = provisional_plan(scenario)
+def oversights(scenario: Scenario, plan: Plan) -> Iterator[Oversight]:
+    """The oversights of a scenario without a sweep; `plan`: its plan, provisional or not."""
     loads = list(zip(plan.populations, offered_load(plan).populations, strict=True))
     alone = {population.name for population, load in loads if not load.clients_max}
     for name in scenario.populations:
@@ -61,7 +61,7 @@ def oversights_in_words(scenario: Scenario, played: Sequence[Scenario]) -> Itera
     labels = [step.variation.label for step in scenario.steps]
     for number, each in enumerate(played[:STEPS_MAX]):
         where = f"in step {labels[number]!r}: " if labels and number else ""
-        for oversight in oversights(each):
+        for oversight in oversights(each, provisional_plan(each)):
             found.setdefault(oversight.path, (where, oversight))
     if found:
         yield ""

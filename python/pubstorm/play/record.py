@@ -30,10 +30,7 @@ def record(info: RunInfo, output: RunOutput) -> Result:
     """Returns the evaluated result, stored with the files that are made of it."""
     directory, scenario = info.directory, info.scenario
     directory.release()
-    hellos = output.assembly.hellos
-    environment = info.environment
-    if environment is None:
-        environment = read_environment(hellos[0].version if hellos else "", output.brokers)
+    environment = output.environment or read_environment("", output.brokers)
     directory.write("environment.json", environment.model_dump_json(indent=2) + "\n")
     measured = measured_of(info, output, environment)
     evaluated = Result.of(measured, evaluate_run(measured, conditions_of(scenario)))

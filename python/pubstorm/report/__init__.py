@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from pubstorm.report.document import Document
 from pubstorm.report.stored import (
@@ -24,6 +23,9 @@ from pubstorm.report.stored import (
 )
 from pubstorm.result import Result, SearchResult, Series
 from pubstorm.result.comparison import Comparison
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = [
     "COMPARISON_FILE",

@@ -13,10 +13,7 @@ from pubstorm.report.document import Document
 from pubstorm.report.hdr_log import hdr_log
 from pubstorm.report.junit import junit
 from pubstorm.report.markdown import markdown
-from pubstorm.report.of_comparison import comparison_document
 from pubstorm.report.of_run import run_document
-from pubstorm.report.of_search import search_document
-from pubstorm.report.of_series import series_document
 from pubstorm.report.page import library, page
 from pubstorm.report.run_page import run_page
 from pubstorm.report.stored import (
@@ -63,11 +60,18 @@ def run_files(run: StoredRun) -> Files:
 
 
 def _files(directory: Path) -> Files:
+    """Returns the files of what a folder stores. Imports what a run needs not."""
     if holds(directory, SERIES_FILE):
+        from pubstorm.report.of_series import series_document
+
         document = cache(partial(series_document, load_series(directory), directory))
     elif holds(directory, SEARCH_FILE):
+        from pubstorm.report.of_search import search_document
+
         document = cache(partial(search_document, load_search(directory), directory))
     elif holds(directory, COMPARISON_FILE):
+        from pubstorm.report.of_comparison import comparison_document
+
         document = cache(partial(comparison_document, load_comparison(directory), directory))
     else:
         return run_files(load_run(directory))

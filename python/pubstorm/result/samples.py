@@ -16,6 +16,7 @@ from typing import Final
 from pydantic import TypeAdapter, ValidationError
 
 from pubstorm.contract.source import Sample, Source, SourceKind, StoredSource
+from pubstorm.contract.value import LATER
 
 START_FILE = "start.json"
 RUN_FORMAT: Final = 2
@@ -179,4 +180,4 @@ def _field(text: str) -> str:
     return text
 
 
-_KIND: TypeAdapter[SourceKind] = TypeAdapter(SourceKind)
+_KIND: TypeAdapter[SourceKind] = TypeAdapter(SourceKind, config=LATER)

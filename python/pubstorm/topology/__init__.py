@@ -18,7 +18,7 @@ from pubstorm.host.ports import LOOPBACK
 from pubstorm.result import BrokerResult, ServiceResult
 from pubstorm.scenario.topology import Broker, Command, InstalledBroker, Rabbitmq
 from pubstorm.scenario.topology import Topology as TopologySpec
-from pubstorm.topology.adapters import ADAPTERS
+from pubstorm.topology.adapters import adapter_of
 from pubstorm.topology.bridge_lines import state_topic
 from pubstorm.topology.bridges import TARGET, Bridges
 from pubstorm.topology.bridges.network import Networks
@@ -297,7 +297,7 @@ class Topology:
             environment=self.record.mark,
             note=self.record.note_process,
         )
-        return ADAPTERS[spec.kind](place)
+        return adapter_of(spec.kind)(place)
 
 
 async def _stop(servers: Sequence[ServerProcess]) -> None:

@@ -24,7 +24,7 @@ HEAVY = {
     "rich",
     "yaml",
 }
-NEEDED_BY_RUNS = {"asyncio", "psutil", "pydantic", "rich", "yaml"}
+NEEDED_BY_RUNS = {"asyncio", "psutil", "pydantic", "yaml"}
 
 
 def imported_by(code: str, *arguments: str) -> set[str]:

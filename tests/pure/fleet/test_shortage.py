@@ -17,7 +17,7 @@ import asyncio, os, resource, sys
 from pathlib import Path
 from pubstorm.errors import PubstormError
 from pubstorm.fleet.local import LocalSlot, engine_command
-from pubstorm.topology.adapters import EmbeddedBroker
+from pubstorm.topology.adapters.embedded import EmbeddedBroker
 from pubstorm.topology.broker import Place
 
 def start_engine(folder):

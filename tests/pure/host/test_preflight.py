@@ -19,9 +19,9 @@ from pubstorm.host.preflight import (
     broker_kinds,
     largest_share,
     needs,
-    script,
 )
 from pubstorm.host.preflight.brokers import Kinds
+from pubstorm.host.preflight.fixes import script
 from pubstorm.host.preflight.need import amount_text
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario

@@ -6,8 +6,9 @@ import pytest
 
 from pubstorm.cli.describe.needs import tuning_in_words
 from pubstorm.contract.plan import Plan
-from pubstorm.host.preflight import Host, Setting, needs, script, tuning, tuning_in_need
-from pubstorm.host.preflight.tuning import COVERED, REASONS
+from pubstorm.host.preflight import Host, needs
+from pubstorm.host.preflight.fixes import script
+from pubstorm.host.preflight.tuning import COVERED, REASONS, Setting, tuning, tuning_in_need
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
 

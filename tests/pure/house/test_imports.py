@@ -45,7 +45,7 @@ FOREIGN = {
     "paho": {"topology.observer"},
     "google": {"exports.families"},
     "opentelemetry": {"exports.otlp"},
-    "prometheus_client": {"exports.prometheus", "measure.monitors.prometheus"},
+    "prometheus_client": {"exports.prometheus"},
     "psutil": {
         "host.environment",
         "host.memory",

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from fnmatch import translate
+from typing import cast
+from unittest.mock import Mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
 
 from pubstorm.measure.monitors import MonitorError, prometheus
 from pubstorm.measure.monitors.prometheus import PrometheusMonitor, parse
@@ -142,3 +150,19 @@ def test_names_that_fit_nothing_are_reported_at_the_end(exporter: str) -> None:
     assert list(monitor.read()) == []
     with pytest.raises(MonitorError, match=r"no number that include \(nod_\*\) lets through"):
         monitor.stop()
+
+
+LABELS = st.dictionaries(st.sampled_from(["a", "b_1", "quantile"]), st.text(max_size=8))
+
+
+@given(st.lists(st.tuples(LABELS, st.floats()), max_size=4))
+def test_what_the_library_writes_is_read_as_the_library_reads_it(
+    series: list[tuple[dict[str, str], float]],
+) -> None:
+    metric = Metric("some", "words", "gauge")
+    for labels, value in series:
+        metric.add_sample("some", labels, value)
+    text = generate_latest(cast("CollectorRegistry", Mock(collect=lambda: [metric]))).decode()
+    read_by_it = next(iter(text_string_to_metric_families(text))).samples if series else []
+    finite = [sample.value for sample in read_by_it if math.isfinite(sample.value)]
+    assert [value for _, value in parse(text, re.compile("some"))] == finite

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pubstorm.plan import provisional_plan
 from pubstorm.play.oversights import oversights, oversights_in_words
 from pubstorm.scenario import Scenario, parse_scenario
 from tests.kit import golden
@@ -43,7 +44,10 @@ populations:
 
 def found(text: str, *overrides: str) -> dict[str, str]:
     scenario = parse_scenario(text, "some.yaml", overrides)
-    return {".".join(map(str, each.path)): each.text for each in oversights(scenario)}
+    return {
+        ".".join(map(str, each.path)): each.text
+        for each in oversights(scenario, provisional_plan(scenario))
+    }
 
 
 CASES: tuple[tuple[str, str], ...] = (

@@ -14,7 +14,7 @@ from pubstorm.scenario.command_words import filled
 from pubstorm.scenario.problems import HINTS
 from pubstorm.scenario.shape import shape_of
 from pubstorm.scenario.topology import KNOW_BRIDGES, REFUSE_BRIDGES, Command, Topology
-from pubstorm.topology.adapters import ADAPTERS
+from pubstorm.topology.adapters import KINDS
 from tests.pure.scenario.bases import BROKER, changed
 
 
@@ -25,7 +25,7 @@ def read(broker: str, more: str = "seed: 1") -> Scenario:
 def test_scenarios_and_adapters_agree_about_the_kinds() -> None:
     broker = shape_of(Topology).below("brokers").below("")
     kinds = {kind.removeprefix("kind ") for kind in broker.kinds}
-    assert kinds == {*ADAPTERS} == {*KNOW_BRIDGES, *REFUSE_BRIDGES, "command"}
+    assert kinds == {*KINDS} == {*KNOW_BRIDGES, *REFUSE_BRIDGES, "command"}
 
 
 def test_every_hint_is_about_a_key_that_a_kind_has() -> None:

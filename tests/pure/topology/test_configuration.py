@@ -10,7 +10,7 @@ import pytest
 
 from pubstorm.errors import TopologyError
 from pubstorm.scenario.topology import Federation
-from pubstorm.topology.adapters import ADAPTERS, embedded, mosquitto, nats, rabbitmq
+from pubstorm.topology.adapters import adapter_of, embedded, mosquitto, nats, rabbitmq
 from pubstorm.topology.broker import Place
 from pubstorm.topology.services import redis
 
@@ -103,6 +103,6 @@ def test_a_missing_program_is_an_error_with_the_fix(
     for module, name in ((mosquitto, "mosquitto"), (rabbitmq, "rabbitmq"), (nats, "nats")):
         monkeypatch.setattr(module, f"find_{name}", lambda *_: None)
     with pytest.raises(TopologyError) as caught:
-        ADAPTERS[kind](Place(name="b-0", folder=tmp_path)).program()
+        adapter_of(kind)(Place(name="b-0", folder=tmp_path)).program()
     assert caught.value.exit_code == 2
     assert "apt-get install" in str(caught.value.hint)

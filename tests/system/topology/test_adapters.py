@@ -20,7 +20,8 @@ import pytest
 from pubstorm.errors import TopologyError
 from pubstorm.host.binaries import broker_path
 from pubstorm.scenario.topology import Federation
-from pubstorm.topology.adapters import ADAPTERS, CommandBroker, mosquitto, nats, rabbitmq
+from pubstorm.topology.adapters import KINDS, adapter_of, mosquitto, nats, rabbitmq
+from pubstorm.topology.adapters.command import CommandBroker
 from pubstorm.topology.broker import BrokerProcess, Place
 from pubstorm.topology.observer import Login
 from tests.kit.ports import free_port
@@ -35,7 +36,7 @@ PROGRAMS: Mapping[str, Callable[[], str | None]] = {
     "command": lambda: str(broker_path()),
 }
 slow = pytest.mark.slow("RabbitMQ takes 10 s to start")
-KINDS = [pytest.param(kind, marks=slow if kind == "rabbitmq" else ()) for kind in ADAPTERS]
+EVERY = [pytest.param(kind, marks=slow if kind == "rabbitmq" else ()) for kind in KINDS]
 CUSTOMER = Login("customer-1:guest", "guest")
 
 
@@ -51,7 +52,7 @@ def place_of(kind: str, folder: Path, **more: Any) -> Place:
 @asynccontextmanager
 async def started(place: Place, kind: str) -> AsyncIterator[BrokerProcess]:
     """A broker that is up; nothing of it is left afterwards, and a stop may be repeated."""
-    broker = ADAPTERS[kind](place)
+    broker = adapter_of(kind)(place)
     process_tree: set[int] = set()
     try:
         await broker.start()
@@ -116,7 +117,7 @@ def passes_messages(
         assert receiver.next()[:2] == ("to/me", b"hello")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EVERY)
 async def test_a_broker_serves_clients_and_comes_back_where_it_was(
     kind: str, tmp_path: Path
 ) -> None:
@@ -138,12 +139,12 @@ async def test_a_broker_serves_clients_and_comes_back_where_it_was(
         await asyncio.to_thread(passes_messages, broker)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EVERY)
 async def test_a_taken_port_is_an_error_and_leaves_nothing(kind: str, tmp_path: Path) -> None:
     with socket.socket() as other:
         # This socket does not listen: only the broker could accept connections.
         other.bind(("127.0.0.1", 0))
-        broker = ADAPTERS[kind](place_of(kind, tmp_path, port=other.getsockname()[1]))
+        broker = adapter_of(kind)(place_of(kind, tmp_path, port=other.getsockname()[1]))
         with pytest.raises(TopologyError, match="broker b-0"):
             await broker.start()
         assert not process_tree_of(broker.pid) & living()
@@ -153,12 +154,12 @@ async def test_a_taken_port_is_an_error_and_leaves_nothing(kind: str, tmp_path: 
 STARTS_AND_WAITS = """\
 import asyncio, sys
 from pathlib import Path
-from pubstorm.topology.adapters import ADAPTERS
+from pubstorm.topology.adapters import adapter_of
 from pubstorm.topology.broker import Place
 
 async def main():
     kind, folder, *command = sys.argv[1:]
-    broker = ADAPTERS[kind](Place(name="b-0", folder=Path(folder), command=command))
+    broker = adapter_of(kind)(Place(name="b-0", folder=Path(folder), command=command))
     await broker.start()
     print(broker.pid, broker.port, flush=True)
     await asyncio.Event().wait()
@@ -167,7 +168,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EVERY)
 def test_a_broker_ends_with_a_pubstorm_that_is_killed(kind: str, tmp_path: Path) -> None:
     if shutil.which("setpriv") is None:
         pytest.skip("setpriv (util-linux) is not installed")
@@ -193,7 +194,7 @@ async def test_a_start_of_rabbitmq_that_failed_is_explained_by_its_first_error(
 ) -> None:
     place = place_of("rabbitmq", tmp_path, settings={"no.such.setting": 1})
     with pytest.raises(TopologyError) as caught:
-        await ADAPTERS["rabbitmq"](place).start()
+        await adapter_of("rabbitmq")(place).start()
     assert "no.such.setting" in str(caught.value.hint)
 
 

@@ -27,7 +27,7 @@ from pubstorm.play.clean_start.bridges import remove_bridges
 from pubstorm.play.clean_start.observer import Deadline, Observer
 from pubstorm.scenario import Scenario, parse_scenario
 from pubstorm.topology import Around, BrokerEvent, Topology
-from pubstorm.topology.adapters import MosquittoBroker
+from pubstorm.topology.adapters.mosquitto import MosquittoBroker
 from pubstorm.topology.bridges import Bridges
 from pubstorm.topology.bridges.links import LinkState
 from pubstorm.topology.broker import Place

@@ -14,7 +14,8 @@ from pubstorm.errors import TopologyError
 from pubstorm.measure.monitors.prometheus import PrometheusMonitor
 from pubstorm.scenario.topology import Topology as TopologySpec
 from pubstorm.topology import BrokerEvent, Topology
-from pubstorm.topology.adapters import EmbeddedBroker, embedded
+from pubstorm.topology.adapters import embedded
+from pubstorm.topology.adapters.embedded import EmbeddedBroker
 from pubstorm.topology.broker import Place
 from pubstorm.topology.observer import Login
 from tests.kit import made

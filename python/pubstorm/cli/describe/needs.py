@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pubstorm.host.preflight import Need, Setting
+from pubstorm.host.preflight import Need
+from pubstorm.host.preflight.tuning import Setting
 from pubstorm.host.sizing import Resource, Sizes
 from pubstorm.host.sizing.servers import ServerHosts
 from pubstorm.quantities import write_bits_per_s

@@ -4,29 +4,21 @@ host."""
 
 from pubstorm.host.preflight.brokers import broker_kinds
 from pubstorm.host.preflight.engines import agents_here, agents_needed, largest_share
-from pubstorm.host.preflight.fixes import script
 from pubstorm.host.preflight.host import Host
 from pubstorm.host.preflight.need import Fix, Need
 from pubstorm.host.preflight.needs import MEMORY, broker_host_needs, needs
-from pubstorm.host.preflight.network import network_needs_here
 from pubstorm.host.preflight.sockets import queues_bytes
-from pubstorm.host.preflight.tuning import Setting, tuning, tuning_in_need
 
 __all__ = [
     "MEMORY",
     "Fix",
     "Host",
     "Need",
-    "Setting",
     "agents_here",
     "agents_needed",
     "broker_host_needs",
     "broker_kinds",
     "largest_share",
     "needs",
-    "network_needs_here",
     "queues_bytes",
-    "script",
-    "tuning",
-    "tuning_in_need",
 ]

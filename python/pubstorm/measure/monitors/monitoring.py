@@ -221,5 +221,5 @@ class _Reader(threading.Thread):
 
 
 _Outbox = Callable[[_Reader, Sequence[Reading], str | None], None]
-POLL_S = 0.01
+POLL_S = 0.001
 """Polling interval while the readers end."""

@@ -3,26 +3,19 @@ configured, when it is ready, what can be read of it, how it is stopped."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from importlib import import_module
 
-from pubstorm.topology.adapters.command import CommandBroker
-from pubstorm.topology.adapters.embedded import EmbeddedBroker
-from pubstorm.topology.adapters.mosquitto import MosquittoBroker
-from pubstorm.topology.adapters.nats import NatsBroker
-from pubstorm.topology.adapters.rabbitmq import RabbitmqBroker
 from pubstorm.topology.broker import BrokerProcess
 
-ADAPTERS: Mapping[str, type[BrokerProcess]] = {
-    adapter.kind: adapter
-    for adapter in (EmbeddedBroker, MosquittoBroker, RabbitmqBroker, NatsBroker, CommandBroker)
-}
-"""By the word in the scenario."""
+KINDS = ("embedded", "mosquitto", "rabbitmq", "nats", "command")
+"""Words in the scenario. Each is the name of a module, and of the class in it: `NatsBroker`."""
 
-__all__ = [
-    "ADAPTERS",
-    "CommandBroker",
-    "EmbeddedBroker",
-    "MosquittoBroker",
-    "NatsBroker",
-    "RabbitmqBroker",
-]
+
+def adapter_of(kind: str) -> type[BrokerProcess]:
+    """Returns the class of a kind of broker. Imports its module, which other kinds need not."""
+    module = import_module(f"{__name__}.{kind}")
+    adapter: type[BrokerProcess] = getattr(module, f"{kind.capitalize()}Broker")
+    return adapter
+
+
+__all__ = ["KINDS", "adapter_of"]

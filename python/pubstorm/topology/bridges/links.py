@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from pubstorm.contract.snapshot import U64
-from pubstorm.contract.value import Value
+from pubstorm.contract.value import LATER, Value
 from pubstorm.errors import TopologyError
 from pubstorm.host.binaries import proxy_path
 from pubstorm.host.children import close_stdin, signal_child
@@ -130,9 +130,11 @@ class LinksFailure(Value):
 Command = OpenLinks | SetLinks | CountLinks
 Answer = LinksOpened | LinksSet | LinksCounted | LinksFailure
 LINKS_COMMAND: TypeAdapter[Command] = TypeAdapter(
-    Annotated[Command, Field(discriminator="command")]
+    Annotated[Command, Field(discriminator="command")], config=LATER
 )
-LINKS_ANSWER: TypeAdapter[Answer] = TypeAdapter(Annotated[Answer, Field(discriminator="kind")])
+LINKS_ANSWER: TypeAdapter[Answer] = TypeAdapter(
+    Annotated[Answer, Field(discriminator="kind")], config=LATER
+)
 
 
 class Links:

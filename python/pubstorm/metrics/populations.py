@@ -17,6 +17,7 @@ from pubstorm.metrics.metric import (
     Metric,
     Owner,
     SpanKind,
+    Successes,
     both,
     page,
 )
@@ -77,11 +78,11 @@ WILLS = Basis(("wills_expected_total",), _NO_WILL)
 WILLS_RECEIVED = Basis(("wills_received_total",), _NO_WILL)
 
 
-def counter(name: str, spans: frozenset[SpanKind] = NOWHERE, **further: Unpack[Further]) -> Metric:
-    """Returns a counter, which lies in the field `NAME_total`."""
+def counter(name: str, **further: Unpack[Further]) -> Metric:
+    """Returns a counter, which lies in the field `NAME_total`. Stages keep all counters."""
     field = f"{name}_total"
     further = {"aliases": (field,), **further}
-    return Metric(name, POPULATION, "counter", "", at=field, spans=spans, **further)
+    return Metric(name, POPULATION, "counter", "", at=field, spans=STAGES, **further)
 
 
 def gauge(name: str, *, is_peak: bool = False, **further: Unpack[Further]) -> Metric:
@@ -187,10 +188,14 @@ def _ready(*among: str) -> Divisor:
 
 POPULATIONS: tuple[Metric, ...] = (
     counter("connect_attempts", export="TCP connections begun"),
-    reading("connected", kind="counter", export="Connections that the broker accepted"),
+    reading(
+        "connected",
+        kind="counter",
+        successes=Successes("connect", ATTEMPTS.counters, "connect_time_us"),
+        export="Connections that the broker accepted",
+    ),
     counter(
         "connect_failed",
-        STAGES,
         basis=ATTEMPTS,
         better="lower",
         export="Connection attempts that failed",
@@ -198,7 +203,7 @@ POPULATIONS: tuple[Metric, ...] = (
             2,
             "connections failed",
             "connection attempts failed",
-            ("connect_attempts_total",),
+            ATTEMPTS.counters,
             certain=FAILS_AN_ATTEMPT,
             possible=ENDS_EITHER,
             answers="connect",
@@ -206,7 +211,6 @@ POPULATIONS: tuple[Metric, ...] = (
     ),
     counter(
         "disconnected",
-        STAGES,
         basis=ATTEMPTS,
         better="lower",
         export="Connections that the client did not end",
@@ -220,7 +224,11 @@ POPULATIONS: tuple[Metric, ...] = (
             answers="disconnect",
         ),
     ),
-    counter("subscribed", export="Filters that the broker granted"),
+    counter(
+        "subscribed",
+        successes=Successes("subscribe", FILTERS.counters),
+        export="Filters that the broker granted",
+    ),
     counter(
         "subscribe_failed",
         basis=FILTERS,
@@ -228,39 +236,49 @@ POPULATIONS: tuple[Metric, ...] = (
             4,
             "subscribes refused",
             "filters were refused",
-            ("subscribed_total", "subscribe_failed_total"),
+            FILTERS.counters,
             certain=REFUSES_A_FILTER,
             answers="subscribe",
+            finding="refusal",
         ),
     ),
-    counter("unsubscribed", STAGES, export="Filters that the broker removed"),
+    counter(
+        "unsubscribed",
+        successes=Successes("unsubscribe", REMOVALS.counters, "unsubscribe_time_us"),
+        excludes="unsubscribed and subscribed again",
+        export="Filters that the broker removed",
+    ),
     counter(
         "unsubscribe_failed",
-        STAGES,
         basis=REMOVALS,
         failures=Failures(
             5,
             "unsubscribes refused",
             "filters were not removed",
-            ("unsubscribed_total", "unsubscribe_failed_total"),
+            REMOVALS.counters,
             answers="unsubscribe",
+            finding="refusal",
         ),
     ),
-    counter("sent", STAGES, export="Messages sent"),
-    counter("acked", STAGES, of_acks=True, export="Messages that the broker acknowledged"),
+    counter("sent", export="Messages sent"),
+    counter("acked", of_acks=True, export="Messages that the broker acknowledged"),
     counter(
         "rejected",
         basis=MESSAGES,
         better="lower",
         export="Messages that the broker refused",
         failures=Failures(
-            6, "publishes refused", "messages sent were refused", ("sent_total",), answers="publish"
+            6,
+            "publishes refused",
+            "messages sent were refused",
+            ("sent_total",),
+            answers="publish",
+            finding="refusal",
         ),
     ),
-    counter("left", STAGES),
+    counter("left"),
     counter(
         "stalled",
-        STAGES,
         basis=DELIVERIES,
         better="lower",
         export="Times that a subscriber stalled",
@@ -276,6 +294,7 @@ POPULATIONS: tuple[Metric, ...] = (
             "publishes sent again",
             "messages sent were sent again after a reconnect",
             ("sent_total",),
+            finding="acknowledgement",
         ),
     ),
     counter(
@@ -288,6 +307,7 @@ POPULATIONS: tuple[Metric, ...] = (
             "publishes given up",
             "messages sent were given up with their session",
             ("sent_total",),
+            finding="acknowledgement",
         ),
     ),
     reading(
@@ -298,11 +318,11 @@ POPULATIONS: tuple[Metric, ...] = (
             "publishes dropped unsent",
             "messages sent were dropped with their connection before the socket took them",
             ("sent_total",),
+            finding="acknowledgement",
         ),
     ),
     counter(
         "skipped",
-        STAGES,
         basis=MESSAGES,
         better="lower",
         export="Messages that were scheduled and not sent",
@@ -310,73 +330,74 @@ POPULATIONS: tuple[Metric, ...] = (
             7,
             "messages not sent",
             "scheduled messages were not sent",
-            ("sent_total", "skipped_total"),
+            MESSAGES.counters,
             certain=LEAVES_A_MESSAGE_OUT,
         ),
     ),
-    counter("requests", STAGES),
-    counter("answered", STAGES),
-    counter("unanswered", STAGES, basis=ANSWERS),
-    counter("answers_expected", STAGES),
-    counter("answers_duplicate", STAGES, basis=ANSWERS),
-    counter("answers_late", STAGES, basis=ANSWERS),
+    counter("requests"),
+    counter("answered"),
+    counter("unanswered", basis=ANSWERS),
+    counter("answers_expected"),
+    counter("answers_duplicate", basis=ANSWERS),
+    counter("answers_late", basis=ANSWERS),
     counter("answers_of_others"),
-    counter("answers", STAGES),
-    counter("answers_dropped", STAGES),
-    counter("expected", STAGES, export="Expected deliveries"),
-    counter("received", STAGES, export="Deliveries received"),
+    counter("answers"),
+    counter("answers_dropped"),
+    counter("expected", export="Expected deliveries"),
+    counter("received", export="Deliveries received"),
     counter(
         "lost",
-        STAGES,
         basis=EXPECTED,
         better="lower",
         failures=Failures(
-            12, "deliveries lost", "expected deliveries were lost", ("expected_total",)
+            12, "deliveries lost", "expected deliveries were lost", EXPECTED.counters
         ),
+        fault_effect="lost",
     ),
     counter(
         "duplicate",
-        STAGES,
         basis=DELIVERIES,
         better="lower",
         export="Deliveries of a message that the receiver already had",
         failures=Failures(13, "duplicates", "deliveries were duplicates"),
+        oddity="duplicates",
+        fault_effect="duplicated",
     ),
-    counter("copies", STAGES, basis=DELIVERIES),
+    counter("copies", basis=DELIVERIES),
     counter(
         "reordered",
-        STAGES,
         basis=DELIVERIES,
         better="lower",
         export="Deliveries after a later message of the same stream",
-        failures=Failures(14, "out of order", "deliveries came out of order", ("received_total",)),
+        failures=Failures(14, "out of order", "deliveries came out of order", RECEIVED.counters),
+        oddity="deliveries out of order",
+        fault_effect="out of order",
     ),
     counter(
         "stale",
-        STAGES,
         basis=DELIVERIES,
         better="lower",
         export="Deliveries too late to recognise duplicates",
         failures=Failures(
             15, "too late to check", "deliveries came too late to separate from duplicates"
         ),
+        oddity="deliveries too late to separate from duplicates",
     ),
     counter("receive_maximum_waits"),
-    counter("wills_expected", STAGES),
-    counter("wills_received", STAGES),
-    counter("wills_lost", STAGES, basis=WILLS),
+    counter("wills_expected"),
+    counter("wills_received"),
+    counter("wills_lost", basis=WILLS),
     counter(
         "expired",
-        STAGES,
         export="Messages for offline clients that may expire, and have not arrived",
         export_name="messages_expired",
     ),
     counter(
         "expired_received",
-        STAGES,
         basis=RECEIVED,
         export="Deliveries of messages that had expired",
         failures=Failures(16, "expired", "deliveries were messages that had expired"),
+        oddity="deliveries of messages that had expired",
     ),
     counter("retained"),
     counter("retained_as_published"),
@@ -411,7 +432,7 @@ POPULATIONS: tuple[Metric, ...] = (
             1,
             "clients never ready",
             "clients were never ready",
-            ("asked",),
+            CLIENTS.counters,
             after="connect_attempts_total",
         ),
     ),
@@ -446,6 +467,7 @@ POPULATIONS: tuple[Metric, ...] = (
             "publishes unacknowledged",
             "messages sent were not acknowledged when publishing ended",
             ("sent_total",),
+            finding="acknowledgement",
         ),
     ),
     gauge(
@@ -490,14 +512,14 @@ POPULATIONS: tuple[Metric, ...] = (
         "sent_each_per_s",
         "sent_per_s",
         page("each", "sent"),
-        _ready("sent_total", "skipped_total"),
+        _ready(*MESSAGES.counters),
         "Messages that each client sent: the rate by the most clients that were ready at once.",
     ),
     of_each(
         "received_each_per_s",
         "received_per_s",
         page("each", "received by each"),
-        _ready("expected_total", "received_total"),
+        _ready(*DELIVERIES.counters),
         "Messages that each client received: the rate by the most clients that were ready at once.",
     ),
     shares("client_loss", ("mean", "p50", "p90", "p99", "max"), basis=EXPECTED, better="lower"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pubstorm.contract.plan import Plan, Population
 from pubstorm.measure.assemble import flow_levels
+from pubstorm.metrics.populations import POPULATIONS
 from pubstorm.result import FlowResult, Latency, PopulationResult, Sampler, StageResult
 from pubstorm.result.summary import SamplerKind
 
@@ -58,16 +59,11 @@ def samplers(outcome: Outcome) -> tuple[Sampler, ...]:
 
 def _parts(outcome: Outcome, population: Population) -> Iterator[_Part]:
     result = outcome.populations[population.name]
-    if result.connect_attempts_total:
-        connected, attempts = result.connected_total, result.connect_attempts_total
-        yield _Part("connect", (), connected, attempts, result.connect_time_us)
-    answered = result.subscribed_total + result.subscribe_failed_total
-    if answered:
-        yield _Part("subscribe", (), result.subscribed_total, answered, None)
-    answered = result.unsubscribed_total + result.unsubscribe_failed_total
-    if answered:
-        removed, took = result.unsubscribed_total, result.unsubscribe_time_us
-        yield _Part("unsubscribe", (), removed, answered, took)
+    for counter, succeeds in SUCCESSES:
+        attempts = sum(getattr(result, field) for field in succeeds.of)
+        if attempts:
+            times = getattr(result, succeeds.times) if succeeds.times else None
+            yield _Part(succeeds.action, (), getattr(result, counter), attempts, times)
     if result.sent_total or result.skipped_total:
         yield _publishing(population, result)
     published = {each.name: each for each in outcome.plan.populations}
@@ -148,3 +144,5 @@ def _summary(found: Iterable[Latency | None]) -> tuple[float | None, float | Non
 
 
 KINDS: tuple[SamplerKind, ...] = ("connect", "subscribe", "unsubscribe", "pub", "sub")
+SUCCESSES = tuple((m.field, m.successes) for m in POPULATIONS if m.successes is not None)
+"""Actions with an answer: the field of their successes, and the rest."""

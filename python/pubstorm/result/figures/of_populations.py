@@ -7,6 +7,7 @@ from functools import reduce
 
 from pubstorm.metrics.expressions import Expression
 from pubstorm.metrics.metric import LEAST_IS_WORST, Basis, Divisor, Metric
+from pubstorm.metrics.populations import FILTERS
 from pubstorm.quantities import counted
 from pubstorm.result import Latency, Measured, Peak, PopulationResult
 from pubstorm.result.figures.reading import (
@@ -141,7 +142,7 @@ def _why_no_delivery(measured: Measured, subject: str | None) -> str:
     if population is not None and population.expired_total:
         return f"messages for offline clients of {subject} may have expired"
     if population is not None and _is_excluded(measured, population, subject or ""):
-        did = "unsubscribed" if population.unsubscribed_total else "joined or left"
+        did = population.changed or "joined or left"
         return f"clients of {subject} {did} while messages were sent"
     if measured.fleet.failures:
         return "what clients of failed agents were to receive is not known"
@@ -149,7 +150,7 @@ def _why_no_delivery(measured: Measured, subject: str | None) -> str:
 
 
 def _subscribes_to_nothing(population: PopulationResult) -> bool:
-    filters = population.subscribed_total + population.subscribe_failed_total
+    filters = any(getattr(population, counter) for counter in FILTERS.counters)
     return population.version != "zmtp-3.1" and population.ready_max > 0 and not filters
 
 

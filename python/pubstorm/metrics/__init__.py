@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from pubstorm.metrics.metric import Metric, Owner
+from pubstorm.metrics.metric import Metric, Owner, TableColumn
 from pubstorm.metrics.monitors import OF_PUBLISHERS, OF_SYS, READINGS
 from pubstorm.metrics.populations import POPULATIONS
 from pubstorm.metrics.run import OF_FAULTS, OF_PHASES, OF_RUN
 
-__all__ = ["FIGURES", "METRICS", "OF_POPULATIONS", "SHOWN", "names_of"]
+__all__ = ["FIGURES", "METRICS", "OF_POPULATIONS", "SHOWN", "columns_of", "names_of"]
 
 METRICS: tuple[Metric, ...] = (
     *POPULATIONS,
@@ -39,3 +40,16 @@ def names_of(*owners: Owner) -> tuple[str, ...]:
     """Returns the names of the metrics that one of some kinds of sources has."""
     known = (metric for metric in METRICS if not metric.is_pattern)
     return tuple(metric.name for metric in known if not metric.of.isdisjoint(owners))
+
+
+def columns_of(table: str) -> tuple[tuple[Metric, TableColumn], ...]:
+    """Returns the columns of a table, or of a group of its columns, each with its metric."""
+    return tuple(_COLUMNS[table])
+
+
+_COLUMNS: defaultdict[str, list[tuple[Metric, TableColumn]]] = defaultdict(list)
+for _metric in METRICS:
+    for _column in _metric.columns:
+        _COLUMNS[_column.table].append((_metric, _column))
+for _columns in _COLUMNS.values():
+    _columns.sort(key=lambda each: each[1].place)

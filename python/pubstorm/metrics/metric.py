@@ -124,6 +124,8 @@ class TableColumn:
     zero."""
     without_zero: bool = False
     """True if zeros are empty cells."""
+    given: tuple[str, ...] = ()
+    """Fields of a row of which one must not be zero; the cells of other rows are empty."""
     makes_rows: bool = False
     """True if the table has a row for each population in which the metric is not zero."""
     place: int = 0

@@ -13,6 +13,7 @@ from pubstorm.metrics.metric import (
     Line,
     Metric,
     Owner,
+    TableColumn,
     live,
     page,
     unit_at_end,
@@ -29,6 +30,8 @@ BRIDGES: frozenset[Owner] = frozenset({"bridge"})
 BROKERS: frozenset[Owner] = frozenset({"broker"})
 PUBLISHERS: frozenset[Owner] = frozenset({"publisher"})
 ANYTHING = PROGRAMS | HOSTS | AGENTS | BRIDGES
+LOAD_MEAN = ("load.mean",)
+"""The mean under load, in a table."""
 SYS_PREFIX = "$SYS/"
 """Prefix of metrics that a broker publishes itself."""
 
@@ -56,18 +59,27 @@ OF_PROCESSES: tuple[Metric, ...] = (
         "CPU time, as a share of one core: 150 % is one and a half cores.",
         better="lower",
         lines=(page("process-cpu", "all"), live("cpu", each=True), Line("sides", "over-cpu")),
+        columns=(
+            TableColumn("processes", "CPU", LOAD_MEAN),
+            TableColumn("processes", "CPU max", ("whole.max",), place=1),
+            TableColumn("publishers", "CPU", LOAD_MEAN, "known"),
+            TableColumn("targets", "CPU", LOAD_MEAN, "known"),
+            TableColumn("stages", "CPU", ("mean",)),
+        ),
     ),
     share(
         "cpu_user",
         PROGRAMS,
         "The part of it in the program.",
         lines=(page("process-cpu", "user"),),
+        columns=(TableColumn("processes", "user", LOAD_MEAN),),
     ),
     share(
         "cpu_system",
         PROGRAMS,
         "The part of it in the kernel.",
         lines=(page("process-cpu", "system"),),
+        columns=(TableColumn("processes", "system", LOAD_MEAN),),
     ),
     reading(
         "rss_bytes",
@@ -75,6 +87,13 @@ OF_PROCESSES: tuple[Metric, ...] = (
         "Resident memory.",
         better="lower",
         lines=(page("process-memory", "resident"), live("memory", each=True)),
+        columns=(
+            TableColumn("processes", "mem first", ("whole.first",), place=1),
+            TableColumn("processes", "mem max", ("whole.max",), place=1),
+            TableColumn("publishers", "mem max", ("whole.max",), "known", place=1),
+            TableColumn("targets", "memory", LOAD_MEAN, "known"),
+            TableColumn("stages", "mem", ("max",)),
+        ),
     ),
     reading(
         "private_bytes",
@@ -110,9 +129,20 @@ OF_PROCESSES: tuple[Metric, ...] = (
         "CPU time of its busiest thread, as a share of one core; of a publisher, or of a broker "
         "with few threads.",
         lines=(page("process-cpu", "busiest thread"),),
+        columns=(TableColumn("publishers", "thread", LOAD_MEAN, "known"),),
     ),
-    reading("threads", PROCESSES, "Threads."),
-    reading("descriptors", PROCESSES, "Open descriptors."),
+    reading(
+        "threads",
+        PROCESSES,
+        "Threads.",
+        columns=(TableColumn("processes", "threads", ("whole.max",), place=1),),
+    ),
+    reading(
+        "descriptors",
+        PROCESSES,
+        "Open descriptors.",
+        columns=(TableColumn("processes", "files", ("whole.max",), place=1),),
+    ),
     reading(
         "processes",
         PROCESSES,

@@ -18,6 +18,7 @@ from pubstorm.metrics.metric import (
     Owner,
     SpanKind,
     Successes,
+    TableColumn,
     both,
     page,
 )
@@ -78,6 +79,14 @@ WILLS = Basis(("wills_expected_total",), _NO_WILL)
 WILLS_RECEIVED = Basis(("wills_received_total",), _NO_WILL)
 
 
+SENT = ("sent_total",)
+REQUESTS = ("requests_total",)
+RECEIVES = ("expected_total", "received_total", "expired_total")
+"""Counters of which a population that receives has one above zero."""
+THREE = ("p50", "p99", "max")
+"""Statistics of durations in tables with little room."""
+
+
 def counter(name: str, **further: Unpack[Further]) -> Metric:
     """Returns a counter, which lies in the field `NAME_total`. Stages keep all counters."""
     field = f"{name}_total"
@@ -112,7 +121,9 @@ def rate(name: str, **further: Unpack[Further]) -> Metric:
     )
 
 
-def of_each(name: str, rate: str, line: Line, divisor: Divisor, words: str) -> Metric:
+def of_each(
+    name: str, rate: str, line: Line, divisor: Divisor, words: str, *columns: TableColumn
+) -> Metric:
     """Returns a rate by the number of clients."""
     return Metric(
         name,
@@ -124,6 +135,7 @@ def of_each(name: str, rate: str, line: Line, divisor: Divisor, words: str) -> M
         spans=EVERYWHERE,
         divisor=divisor,
         lines=(line,),
+        columns=columns,
         better="higher",
     )
 
@@ -177,9 +189,16 @@ def two_clocks(name: str, field: str, log: str, **further: Unpack[Further]) -> I
         full = f"{name}.{clock}"
         if clock == "intended":
             own = {**further, **own, "aliases": (full,)}
+        elif log == "delivery":
+            own["columns"] = (TableColumn("latency", "p99 from send", ("p99",)),)
         yield histogram(
             name if clock == "intended" else full, spans, at=f"{name}_us.{clock}", **own
         )
+
+
+def _some_answers(head: str, *, makes_rows: bool = False) -> TableColumn:
+    """Returns a column of answers, which a table without any leaves out."""
+    return TableColumn("round trips", head, when="known", without_zero=True, makes_rows=makes_rows)
 
 
 def _ready(*among: str) -> Divisor:
@@ -198,6 +217,10 @@ POPULATIONS: tuple[Metric, ...] = (
         "connect_failed",
         basis=ATTEMPTS,
         better="lower",
+        columns=(
+            TableColumn("connections"),
+            TableColumn("agents", "failed connects", when="known", without_zero=True, place=-1),
+        ),
         export="Connection attempts that failed",
         failures=Failures(
             2,
@@ -213,6 +236,7 @@ POPULATIONS: tuple[Metric, ...] = (
         "disconnected",
         basis=ATTEMPTS,
         better="lower",
+        columns=(TableColumn("connections"),),
         export="Connections that the client did not end",
         failures=Failures(
             3,
@@ -246,11 +270,13 @@ POPULATIONS: tuple[Metric, ...] = (
         "unsubscribed",
         successes=Successes("unsubscribe", REMOVALS.counters, "unsubscribe_time_us"),
         excludes="unsubscribed and subscribed again",
+        columns=(TableColumn("flapping"),),
         export="Filters that the broker removed",
     ),
     counter(
         "unsubscribe_failed",
         basis=REMOVALS,
+        columns=(TableColumn("flapping", "refused"),),
         failures=Failures(
             5,
             "unsubscribes refused",
@@ -260,8 +286,17 @@ POPULATIONS: tuple[Metric, ...] = (
             finding="refusal",
         ),
     ),
-    counter("sent", export="Messages sent"),
-    counter("acked", of_acks=True, export="Messages that the broker acknowledged"),
+    counter(
+        "sent",
+        columns=(TableColumn("messages"), TableColumn("receive maximum"), TableColumn("agents")),
+        export="Messages sent",
+    ),
+    counter(
+        "acked",
+        of_acks=True,
+        columns=(TableColumn("messages", given=SENT), TableColumn("agents")),
+        export="Messages that the broker acknowledged",
+    ),
     counter(
         "rejected",
         basis=MESSAGES,
@@ -301,6 +336,7 @@ POPULATIONS: tuple[Metric, ...] = (
         "abandoned",
         basis=MESSAGES,
         better="lower",
+        columns=(TableColumn("agents", "given up", when="known", without_zero=True),),
         export="Messages given up without acknowledgement",
         failures=Failures(
             9,
@@ -325,6 +361,7 @@ POPULATIONS: tuple[Metric, ...] = (
         "skipped",
         basis=MESSAGES,
         better="lower",
+        columns=(TableColumn("agents", when="known", without_zero=True),),
         export="Messages that were scheduled and not sent",
         failures=Failures(
             7,
@@ -334,17 +371,29 @@ POPULATIONS: tuple[Metric, ...] = (
             certain=LEAVES_A_MESSAGE_OUT,
         ),
     ),
-    counter("requests"),
-    counter("answered"),
-    counter("unanswered", basis=ANSWERS),
+    counter("requests", columns=(TableColumn("round trips", without_zero=True, makes_rows=True),)),
+    counter("answered", columns=(TableColumn("round trips", given=REQUESTS),)),
+    counter("unanswered", basis=ANSWERS, columns=(TableColumn("round trips", given=REQUESTS),)),
     counter("answers_expected"),
-    counter("answers_duplicate", basis=ANSWERS),
-    counter("answers_late", basis=ANSWERS),
-    counter("answers_of_others"),
-    counter("answers"),
-    counter("answers_dropped"),
-    counter("expected", export="Expected deliveries"),
-    counter("received", export="Deliveries received"),
+    counter("answers_duplicate", basis=ANSWERS, columns=(_some_answers("dup"),)),
+    counter("answers_late", basis=ANSWERS, columns=(_some_answers("late"),)),
+    counter("answers_of_others", columns=(_some_answers("of others"),)),
+    counter("answers", columns=(_some_answers("answers", makes_rows=True),)),
+    counter("answers_dropped", columns=(_some_answers("not sent", makes_rows=True),)),
+    counter(
+        "expected",
+        columns=(TableColumn("ledger"), TableColumn("agents")),
+        export="Expected deliveries",
+    ),
+    counter(
+        "received",
+        columns=(
+            TableColumn("messages", given=RECEIVES),
+            TableColumn("ledger"),
+            TableColumn("agents"),
+        ),
+        export="Deliveries received",
+    ),
     counter(
         "lost",
         basis=EXPECTED,
@@ -353,6 +402,7 @@ POPULATIONS: tuple[Metric, ...] = (
             12, "deliveries lost", "expected deliveries were lost", EXPECTED.counters
         ),
         fault_effect="lost",
+        columns=(TableColumn("messages", given=RECEIVES), TableColumn("ledger")),
     ),
     counter(
         "duplicate",
@@ -362,6 +412,7 @@ POPULATIONS: tuple[Metric, ...] = (
         failures=Failures(13, "duplicates", "deliveries were duplicates"),
         oddity="duplicates",
         fault_effect="duplicated",
+        columns=(TableColumn("order", "dup", given=RECEIVES), TableColumn("disorder", "dup")),
     ),
     counter("copies", basis=DELIVERIES),
     counter(
@@ -372,6 +423,7 @@ POPULATIONS: tuple[Metric, ...] = (
         failures=Failures(14, "out of order", "deliveries came out of order", RECEIVED.counters),
         oddity="deliveries out of order",
         fault_effect="out of order",
+        columns=(TableColumn("order", given=RECEIVES), TableColumn("disorder")),
     ),
     counter(
         "stale",
@@ -383,12 +435,16 @@ POPULATIONS: tuple[Metric, ...] = (
         ),
         oddity="deliveries too late to separate from duplicates",
     ),
-    counter("receive_maximum_waits"),
-    counter("wills_expected"),
-    counter("wills_received"),
-    counter("wills_lost", basis=WILLS),
+    counter(
+        "receive_maximum_waits",
+        columns=(TableColumn("receive maximum", "waits", makes_rows=True, place=-1),),
+    ),
+    counter("wills_expected", columns=(TableColumn("wills", "expected", makes_rows=True),)),
+    counter("wills_received", columns=(TableColumn("wills", "received", makes_rows=True),)),
+    counter("wills_lost", basis=WILLS, columns=(TableColumn("wills", "lost"),)),
     counter(
         "expired",
+        columns=(TableColumn("order", when="known", without_zero=True),),
         export="Messages for offline clients that may expire, and have not arrived",
         export_name="messages_expired",
     ),
@@ -408,16 +464,25 @@ POPULATIONS: tuple[Metric, ...] = (
     counter("packets_received"),
     counter("bytes_sent", export="Bytes written to sockets"),
     counter("bytes_received", export="Bytes read from sockets"),
-    gauge("clients", of_a_size=True),
+    gauge(
+        "clients",
+        of_a_size=True,
+        columns=(
+            TableColumn("connections", place=-1),
+            TableColumn("subscribers"),
+            TableColumn("agents", place=-2),
+        ),
+    ),
     gauge(
         "connected",
         is_peak=True,
         of_a_size=True,
+        columns=(TableColumn("connections", "connected max", place=-1),),
         lines=both("clients", "connected"),
         export="Clients that the broker has accepted",
         export_name="clients_connected",
     ),
-    gauge("ready_max", of_a_size=True),
+    gauge("ready_max", of_a_size=True, columns=(TableColumn("subscribers"),)),
     reading(
         "ready",
         lines=both("clients", "ready"),
@@ -477,16 +542,27 @@ POPULATIONS: tuple[Metric, ...] = (
         export_name="messages_backlog",
     ),
     reading("skipped_per_s", "per_s", lines=(page("behind", "skipped per second"),)),
-    rate("sent_per_s", lines=both("load", "sent"), better="higher"),
+    rate(
+        "sent_per_s",
+        columns=(TableColumn("order", "sent/s", given=SENT),),
+        lines=both("load", "sent"),
+        better="higher",
+    ),
     reading("due_per_s", "per_s", lines=both("load", "scheduled")),
     rate(
         "acked_per_s",
+        columns=(TableColumn("phase acks", "acked/s"),),
         lines=(*both("load", "acked"), Line("sides", "over-acked")),
         of_acks=True,
         better="higher",
     ),
     rate(
         "received_per_s",
+        columns=(
+            TableColumn("order", "received/s", given=RECEIVED.counters),
+            TableColumn("phases", "received/s", without_zero=True),
+            TableColumn("subscribers", "received/s", place=2),
+        ),
         lines=(
             *both("load", "received"),
             Line("sides", "over-received"),
@@ -495,7 +571,7 @@ POPULATIONS: tuple[Metric, ...] = (
         better="higher",
     ),
     rate("bytes_sent_per_s"),
-    rate("bytes_received_per_s"),
+    rate("bytes_received_per_s", columns=(TableColumn("subscribers", "network", place=4),)),
     Metric(
         "loss",
         POPULATION,
@@ -506,6 +582,7 @@ POPULATIONS: tuple[Metric, ...] = (
         spans=STAGES,
         basis=EXPECTED,
         divisor=Divisor("expected_total", "no delivery was expected"),
+        columns=(TableColumn("subscribers", "lost", when="known", place=3),),
         better="lower",
     ),
     of_each(
@@ -521,6 +598,7 @@ POPULATIONS: tuple[Metric, ...] = (
         page("each", "received by each"),
         _ready(*DELIVERIES.counters),
         "Messages that each client received: the rate by the most clients that were ready at once.",
+        TableColumn("subscribers", "each received/s", place=1),
     ),
     shares("client_loss", ("mean", "p50", "p90", "p99", "max"), basis=EXPECTED, better="lower"),
     shares("group_share", ("fairness", "min", "p50", "max"), basis=DELIVERIES),
@@ -530,6 +608,11 @@ POPULATIONS: tuple[Metric, ...] = (
         "delivery",
         basis=RECEIVED,
         export="From the scheduled instant to the delivery",
+        columns=(
+            TableColumn("latency", statistics=("p50", "p99", "p999", "max")),
+            TableColumn("flows", statistics=THREE),
+            TableColumn("phase latency", statistics=("p99",)),
+        ),
         lines=(
             Line("page", "latency", "p50", "p50"),
             Line("page", "latency", "p99", "p99", band=True),
@@ -549,22 +632,39 @@ POPULATIONS: tuple[Metric, ...] = (
         basis=ANSWERED,
         export="From the scheduled instant of a request to its answer",
         tag="round_trip:{}",
+        columns=(TableColumn("round trips", statistics=("p50", "p99", "p999", "max")),),
     ),
-    histogram("will_latency", basis=WILLS_RECEIVED, tag="will:{}"),
+    histogram(
+        "will_latency",
+        basis=WILLS_RECEIVED,
+        tag="will:{}",
+        columns=(TableColumn("will latency", statistics=THREE),),
+    ),
     histogram(
         "connect_time",
         NOWHERE,
         better="lower",
+        columns=(TableColumn("connections", statistics=THREE),),
         export="From the start of TCP to the broker's acceptance",
         tag="connect:{}",
     ),
-    histogram("receive_maximum_wait", NOWHERE),
+    histogram(
+        "receive_maximum_wait",
+        NOWHERE,
+        columns=(TableColumn("receive maximum", statistics=("mean", *THREE)),),
+    ),
     histogram(
         "subscribe_time",
         basis=REMOVALS,
+        columns=(TableColumn("flapping", "SUBACK", THREE, place=1),),
         export="From SUBSCRIBE to SUBACK, of clients that had unsubscribed",
     ),
-    histogram("unsubscribe_time", basis=REMOVALS, export="From UNSUBSCRIBE to UNSUBACK"),
+    histogram(
+        "unsubscribe_time",
+        basis=REMOVALS,
+        columns=(TableColumn("flapping", "UNSUBACK", THREE, makes_rows=True),),
+        export="From UNSUBSCRIBE to UNSUBACK",
+    ),
     *(
         Metric(f"qos_{qos}_per_s", DELIVERIES_BY_QOS, "gauge", "per_s", lines=(page("qos", label),))
         for qos, label in (("0", "QoS 0"), ("1", "QoS 1"), ("2", "QoS 2"), ("mixed", "several"))

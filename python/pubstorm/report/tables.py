@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from pubstorm.metrics.populations import RECEIVES
+from pubstorm.metrics.counters import RECEIVES
 from pubstorm.quantities import (
     NOTHING,
     bytes_text,

@@ -16,7 +16,7 @@ from pubstorm.contract.snapshot import (
     Outcome,
 )
 from pubstorm.contract.value import Value
-from pubstorm.metrics.populations import POPULATIONS
+from pubstorm.metrics.counters import COUNTERS
 from pubstorm.result.measures import (
     ClientLoss,
     GroupShare,
@@ -59,7 +59,7 @@ class PopulationSums(Counters, FlowCounters, AnswerCounters):
     def changed(self) -> str:
         """Past tense of what its clients did that excluded deliveries from loss; empty if no
         counter shows it."""
-        did = (m.excludes for m in POPULATIONS if m.excludes and getattr(self, m.field))
+        did = (m.excludes for m in COUNTERS if m.excludes and getattr(self, m.field))
         return next(did, "")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pubstorm.contract.plan import Plan, Population
 from pubstorm.measure.assemble import flow_levels
-from pubstorm.metrics.populations import POPULATIONS
+from pubstorm.metrics.counters import COUNTERS
 from pubstorm.result import FlowResult, Latency, PopulationResult, Sampler, StageResult
 from pubstorm.result.summary import SamplerKind
 
@@ -144,5 +144,5 @@ def _summary(found: Iterable[Latency | None]) -> tuple[float | None, float | Non
 
 
 KINDS: tuple[SamplerKind, ...] = ("connect", "subscribe", "unsubscribe", "pub", "sub")
-SUCCESSES = tuple((m.field, m.successes) for m in POPULATIONS if m.successes is not None)
+SUCCESSES = tuple((m.field, m.successes) for m in COUNTERS if m.successes is not None)
 """Actions with an answer: the field of their successes, and the rest."""

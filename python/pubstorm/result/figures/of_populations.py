@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import reduce
 
+from pubstorm.metrics.counters import FILTERS
 from pubstorm.metrics.expressions import Expression
 from pubstorm.metrics.metric import LEAST_IS_WORST, Basis, Divisor, Metric
-from pubstorm.metrics.populations import FILTERS
 from pubstorm.quantities import counted
 from pubstorm.result import Latency, Measured, Peak, PopulationResult
 from pubstorm.result.figures.reading import (

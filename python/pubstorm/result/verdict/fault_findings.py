@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pubstorm.metrics.populations import POPULATIONS
+from pubstorm.metrics.counters import COUNTERS
 from pubstorm.quantities import count_text, counted, span_text
 from pubstorm.result import FaultResult, LimitedBy, Measured, StageFlow, StageResult
 from pubstorm.result.verdict.findings import Finding, invalid, with_faults
@@ -62,5 +62,5 @@ def _stage_facts(stage: StageResult) -> Iterator[str]:
         yield f"{counts} of {counted(expected, 'delivery', 'deliveries')}{level}"
 
 
-_EFFECTS = {metric.field: metric.fault_effect for metric in POPULATIONS if metric.fault_effect}
+_EFFECTS = {metric.field: metric.fault_effect for metric in COUNTERS if metric.fault_effect}
 FAULT_RULES = (_faults,)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pubstorm.contract.explanation import ExplanationSum
 from pubstorm.contract.snapshot import STARVED_SHARE, Answer, Explanation, Reason
-from pubstorm.metrics.populations import LEAVES_A_MESSAGE_OUT, POPULATIONS
+from pubstorm.metrics.counters import COUNTERS, LEAVES_A_MESSAGE_OUT
 from pubstorm.quantities import (
     bytes_text,
     count_text,
@@ -518,7 +518,7 @@ _PROPERTIES = {
 }
 _STARVED_ADVICE = "end other programs there, or use a host with more processors"
 _TOO_SLOW = "the load generator could not keep up with the load"
-_ODDITIES = {metric.field: metric.oddity for metric in POPULATIONS if metric.oddity}
+_ODDITIES = {metric.field: metric.oddity for metric in COUNTERS if metric.oddity}
 _HOST_FIXES = {
     Reason.NO_DESCRIPTORS: (
         "the limit of open descriptors",

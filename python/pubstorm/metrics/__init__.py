@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from pubstorm.metrics.metric import Metric, Owner, TableColumn
+from pubstorm.metrics.metric import Metric, Owner, ReportColumn
 from pubstorm.metrics.monitors import OF_PUBLISHERS, OF_SYS, READINGS
 from pubstorm.metrics.populations import POPULATIONS
 from pubstorm.metrics.run import OF_FAULTS, OF_PHASES, OF_RUN
@@ -42,12 +42,12 @@ def names_of(*owners: Owner) -> tuple[str, ...]:
     return tuple(metric.name for metric in known if not metric.of.isdisjoint(owners))
 
 
-def columns_of(table: str) -> tuple[tuple[Metric, TableColumn], ...]:
+def columns_of(table: str) -> tuple[tuple[Metric, ReportColumn], ...]:
     """Returns the columns of a table, or of a group of its columns, each with its metric."""
     return tuple(_COLUMNS[table])
 
 
-_COLUMNS: defaultdict[str, list[tuple[Metric, TableColumn]]] = defaultdict(list)
+_COLUMNS: defaultdict[str, list[tuple[Metric, ReportColumn]]] = defaultdict(list)
 for _metric in METRICS:
     for _column in _metric.columns:
         _COLUMNS[_column.table].append((_metric, _column))

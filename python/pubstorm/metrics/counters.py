@@ -13,9 +13,9 @@ from pubstorm.metrics.metric import (
     Kind,
     Metric,
     Owner,
+    ReportColumn,
     SpanKind,
     Successes,
-    TableColumn,
 )
 from pubstorm.quantities import Unit
 
@@ -91,9 +91,9 @@ def reading(name: str, unit: Unit = "", kind: Kind = "gauge", **further: Unpack[
     return Metric(name, POPULATION, kind, unit, **further)
 
 
-def _some_answers(head: str, *, makes_rows: bool = False) -> TableColumn:
+def _some_answers(head: str, *, makes_rows: bool = False) -> ReportColumn:
     """Returns a column of answers, which a table without any leaves out."""
-    return TableColumn("round trips", head, when="known", without_zero=True, makes_rows=makes_rows)
+    return ReportColumn("round trips", head, when="known", without_zero=True, makes_rows=makes_rows)
 
 
 COUNTERS: tuple[Metric, ...] = (
@@ -109,8 +109,8 @@ COUNTERS: tuple[Metric, ...] = (
         basis=ATTEMPTS,
         better="lower",
         columns=(
-            TableColumn("connections"),
-            TableColumn("agents", "failed connects", when="known", without_zero=True, place=-1),
+            ReportColumn("connections"),
+            ReportColumn("agents", "failed connects", when="known", without_zero=True, place=-1),
         ),
         export="Connection attempts that failed",
         failures=Failures(
@@ -127,7 +127,7 @@ COUNTERS: tuple[Metric, ...] = (
         "disconnected",
         basis=ATTEMPTS,
         better="lower",
-        columns=(TableColumn("connections"),),
+        columns=(ReportColumn("connections"),),
         export="Connections that the client did not end",
         failures=Failures(
             3,
@@ -161,13 +161,13 @@ COUNTERS: tuple[Metric, ...] = (
         "unsubscribed",
         successes=Successes("unsubscribe", REMOVALS.counters, "unsubscribe_time_us"),
         excludes="unsubscribed and subscribed again",
-        columns=(TableColumn("flapping"),),
+        columns=(ReportColumn("flapping"),),
         export="Filters that the broker removed",
     ),
     counter(
         "unsubscribe_failed",
         basis=REMOVALS,
-        columns=(TableColumn("flapping", "refused"),),
+        columns=(ReportColumn("flapping", "refused"),),
         failures=Failures(
             5,
             "unsubscribes refused",
@@ -179,13 +179,13 @@ COUNTERS: tuple[Metric, ...] = (
     ),
     counter(
         "sent",
-        columns=(TableColumn("messages"), TableColumn("receive maximum"), TableColumn("agents")),
+        columns=(ReportColumn("messages"), ReportColumn("receive maximum"), ReportColumn("agents")),
         export="Messages sent",
     ),
     counter(
         "acked",
         of_acks=True,
-        columns=(TableColumn("messages", given=SENT), TableColumn("agents")),
+        columns=(ReportColumn("messages", given=SENT), ReportColumn("agents")),
         export="Messages that the broker acknowledged",
     ),
     counter(
@@ -227,7 +227,7 @@ COUNTERS: tuple[Metric, ...] = (
         "abandoned",
         basis=MESSAGES,
         better="lower",
-        columns=(TableColumn("agents", "given up", when="known", without_zero=True),),
+        columns=(ReportColumn("agents", "given up", when="known", without_zero=True),),
         export="Messages given up without acknowledgement",
         failures=Failures(
             9,
@@ -252,7 +252,7 @@ COUNTERS: tuple[Metric, ...] = (
         "skipped",
         basis=MESSAGES,
         better="lower",
-        columns=(TableColumn("agents", when="known", without_zero=True),),
+        columns=(ReportColumn("agents", when="known", without_zero=True),),
         export="Messages that were scheduled and not sent",
         failures=Failures(
             7,
@@ -262,9 +262,9 @@ COUNTERS: tuple[Metric, ...] = (
             certain=LEAVES_A_MESSAGE_OUT,
         ),
     ),
-    counter("requests", columns=(TableColumn("round trips", without_zero=True, makes_rows=True),)),
-    counter("answered", columns=(TableColumn("round trips", given=REQUESTS),)),
-    counter("unanswered", basis=ANSWERS, columns=(TableColumn("round trips", given=REQUESTS),)),
+    counter("requests", columns=(ReportColumn("round trips", without_zero=True, makes_rows=True),)),
+    counter("answered", columns=(ReportColumn("round trips", given=REQUESTS),)),
+    counter("unanswered", basis=ANSWERS, columns=(ReportColumn("round trips", given=REQUESTS),)),
     counter("answers_expected"),
     counter("answers_duplicate", basis=ANSWERS, columns=(_some_answers("dup"),)),
     counter("answers_late", basis=ANSWERS, columns=(_some_answers("late"),)),
@@ -273,15 +273,15 @@ COUNTERS: tuple[Metric, ...] = (
     counter("answers_dropped", columns=(_some_answers("not sent", makes_rows=True),)),
     counter(
         "expected",
-        columns=(TableColumn("ledger"), TableColumn("agents")),
+        columns=(ReportColumn("ledger"), ReportColumn("agents")),
         export="Expected deliveries",
     ),
     counter(
         "received",
         columns=(
-            TableColumn("messages", given=RECEIVES),
-            TableColumn("ledger"),
-            TableColumn("agents"),
+            ReportColumn("messages", given=RECEIVES),
+            ReportColumn("ledger"),
+            ReportColumn("agents"),
         ),
         export="Deliveries received",
     ),
@@ -293,7 +293,7 @@ COUNTERS: tuple[Metric, ...] = (
             12, "deliveries lost", "expected deliveries were lost", EXPECTED.counters
         ),
         fault_effect="lost",
-        columns=(TableColumn("messages", given=RECEIVES), TableColumn("ledger")),
+        columns=(ReportColumn("messages", given=RECEIVES), ReportColumn("ledger")),
     ),
     counter(
         "duplicate",
@@ -303,7 +303,7 @@ COUNTERS: tuple[Metric, ...] = (
         failures=Failures(13, "duplicates", "deliveries were duplicates"),
         oddity="duplicates",
         fault_effect="duplicated",
-        columns=(TableColumn("order", "dup", given=RECEIVES), TableColumn("disorder", "dup")),
+        columns=(ReportColumn("order", "dup", given=RECEIVES), ReportColumn("disorder", "dup")),
     ),
     counter("copies", basis=DELIVERIES),
     counter(
@@ -314,7 +314,7 @@ COUNTERS: tuple[Metric, ...] = (
         failures=Failures(14, "out of order", "deliveries came out of order", RECEIVED.counters),
         oddity="deliveries out of order",
         fault_effect="out of order",
-        columns=(TableColumn("order", given=RECEIVES), TableColumn("disorder")),
+        columns=(ReportColumn("order", given=RECEIVES), ReportColumn("disorder")),
     ),
     counter(
         "stale",
@@ -328,14 +328,14 @@ COUNTERS: tuple[Metric, ...] = (
     ),
     counter(
         "receive_maximum_waits",
-        columns=(TableColumn("receive maximum", "waits", makes_rows=True, place=-1),),
+        columns=(ReportColumn("receive maximum", "waits", makes_rows=True, place=-1),),
     ),
-    counter("wills_expected", columns=(TableColumn("wills", "expected", makes_rows=True),)),
-    counter("wills_received", columns=(TableColumn("wills", "received", makes_rows=True),)),
-    counter("wills_lost", basis=WILLS, columns=(TableColumn("wills", "lost"),)),
+    counter("wills_expected", columns=(ReportColumn("wills", "expected", makes_rows=True),)),
+    counter("wills_received", columns=(ReportColumn("wills", "received", makes_rows=True),)),
+    counter("wills_lost", basis=WILLS, columns=(ReportColumn("wills", "lost"),)),
     counter(
         "expired",
-        columns=(TableColumn("order", when="known", without_zero=True),),
+        columns=(ReportColumn("order", when="known", without_zero=True),),
         export="Messages for offline clients that may expire, and have not arrived",
         export_name="messages_expired",
     ),

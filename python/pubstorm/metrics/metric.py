@@ -109,7 +109,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class TableColumn:
+class ReportColumn:
     """A column of a table of a report, or several: one for each statistic."""
 
     table: str
@@ -202,7 +202,7 @@ class Metric:
     """True if it counts clients or bridges: a limit in percent is about all of them."""
     lines: tuple[Line, ...] = ()
     """Lines of its readings in charts."""
-    columns: tuple[TableColumn, ...] = ()
+    columns: tuple[ReportColumn, ...] = ()
     """Columns of tables."""
     is_pattern: bool = False
     """True if the name is a pattern of names, of which only the run knows those that there are."""
@@ -261,7 +261,7 @@ class Further(TypedDict, total=False):
     of_acks: bool
     of_a_size: bool
     lines: tuple[Line, ...]
-    columns: tuple[TableColumn, ...]
+    columns: tuple[ReportColumn, ...]
     failures: Failures
     successes: Successes
     oddity: str

@@ -30,8 +30,8 @@ from pubstorm.metrics.metric import (
     Line,
     Metric,
     Owner,
+    ReportColumn,
     SpanKind,
-    TableColumn,
     both,
     page,
 )
@@ -64,7 +64,7 @@ def rate(name: str, **further: Unpack[Further]) -> Metric:
 
 
 def of_each(
-    name: str, rate: str, line: Line, divisor: Divisor, words: str, *columns: TableColumn
+    name: str, rate: str, line: Line, divisor: Divisor, words: str, *columns: ReportColumn
 ) -> Metric:
     """Returns a rate by the number of clients."""
     return Metric(
@@ -132,7 +132,7 @@ def two_clocks(name: str, field: str, log: str, **further: Unpack[Further]) -> I
         if clock == "intended":
             own = {**further, **own, "aliases": (full,)}
         elif log == "delivery":
-            own["columns"] = (TableColumn("latency", "p99 from send", ("p99",)),)
+            own["columns"] = (ReportColumn("latency", "p99 from send", ("p99",)),)
         yield histogram(
             name if clock == "intended" else full, spans, at=f"{name}_us.{clock}", **own
         )
@@ -148,21 +148,21 @@ POPULATIONS: tuple[Metric, ...] = (
         "clients",
         of_a_size=True,
         columns=(
-            TableColumn("connections", place=-1),
-            TableColumn("subscribers"),
-            TableColumn("agents", place=-2),
+            ReportColumn("connections", place=-1),
+            ReportColumn("subscribers"),
+            ReportColumn("agents", place=-2),
         ),
     ),
     gauge(
         "connected",
         is_peak=True,
         of_a_size=True,
-        columns=(TableColumn("connections", "connected max", place=-1),),
+        columns=(ReportColumn("connections", "connected max", place=-1),),
         lines=both("clients", "connected"),
         export="Clients that the broker has accepted",
         export_name="clients_connected",
     ),
-    gauge("ready_max", of_a_size=True, columns=(TableColumn("subscribers"),)),
+    gauge("ready_max", of_a_size=True, columns=(ReportColumn("subscribers"),)),
     reading(
         "ready",
         lines=both("clients", "ready"),
@@ -224,14 +224,14 @@ POPULATIONS: tuple[Metric, ...] = (
     reading("skipped_per_s", "per_s", lines=(page("behind", "skipped per second"),)),
     rate(
         "sent_per_s",
-        columns=(TableColumn("order", "sent/s", given=SENT),),
+        columns=(ReportColumn("order", "sent/s", given=SENT),),
         lines=both("load", "sent"),
         better="higher",
     ),
     reading("due_per_s", "per_s", lines=both("load", "scheduled")),
     rate(
         "acked_per_s",
-        columns=(TableColumn("phase acks", "acked/s"),),
+        columns=(ReportColumn("phase acks", "acked/s"),),
         lines=(*both("load", "acked"), Line("sides", "over-acked")),
         of_acks=True,
         better="higher",
@@ -239,9 +239,9 @@ POPULATIONS: tuple[Metric, ...] = (
     rate(
         "received_per_s",
         columns=(
-            TableColumn("order", "received/s", given=RECEIVED.counters),
-            TableColumn("phases", "received/s", without_zero=True),
-            TableColumn("subscribers", "received/s", place=2),
+            ReportColumn("order", "received/s", given=RECEIVED.counters),
+            ReportColumn("phases", "received/s", without_zero=True),
+            ReportColumn("subscribers", "received/s", place=2),
         ),
         lines=(
             *both("load", "received"),
@@ -251,7 +251,7 @@ POPULATIONS: tuple[Metric, ...] = (
         better="higher",
     ),
     rate("bytes_sent_per_s"),
-    rate("bytes_received_per_s", columns=(TableColumn("subscribers", "network", place=4),)),
+    rate("bytes_received_per_s", columns=(ReportColumn("subscribers", "network", place=4),)),
     Metric(
         "loss",
         POPULATION,
@@ -262,7 +262,7 @@ POPULATIONS: tuple[Metric, ...] = (
         spans=STAGES,
         basis=EXPECTED,
         divisor=Divisor("expected_total", "no delivery was expected"),
-        columns=(TableColumn("subscribers", "lost", when="known", place=3),),
+        columns=(ReportColumn("subscribers", "lost", when="known", place=3),),
         better="lower",
     ),
     of_each(
@@ -278,7 +278,7 @@ POPULATIONS: tuple[Metric, ...] = (
         page("each", "received by each"),
         _ready(*DELIVERIES.counters),
         "Messages that each client received: the rate by the most clients that were ready at once.",
-        TableColumn("subscribers", "each received/s", place=1),
+        ReportColumn("subscribers", "each received/s", place=1),
     ),
     shares("client_loss", ("mean", "p50", "p90", "p99", "max"), basis=EXPECTED, better="lower"),
     shares("group_share", ("fairness", "min", "p50", "max"), basis=DELIVERIES),
@@ -289,9 +289,9 @@ POPULATIONS: tuple[Metric, ...] = (
         basis=RECEIVED,
         export="From the scheduled instant to the delivery",
         columns=(
-            TableColumn("latency", statistics=("p50", "p99", "p999", "max")),
-            TableColumn("flows", statistics=THREE),
-            TableColumn("phase latency", statistics=("p99",)),
+            ReportColumn("latency", statistics=("p50", "p99", "p999", "max")),
+            ReportColumn("flows", statistics=THREE),
+            ReportColumn("phase latency", statistics=("p99",)),
         ),
         lines=(
             Line("page", "latency", "p50", "p50"),
@@ -312,37 +312,37 @@ POPULATIONS: tuple[Metric, ...] = (
         basis=ANSWERED,
         export="From the scheduled instant of a request to its answer",
         tag="round_trip:{}",
-        columns=(TableColumn("round trips", statistics=("p50", "p99", "p999", "max")),),
+        columns=(ReportColumn("round trips", statistics=("p50", "p99", "p999", "max")),),
     ),
     histogram(
         "will_latency",
         basis=WILLS_RECEIVED,
         tag="will:{}",
-        columns=(TableColumn("will latency", statistics=THREE),),
+        columns=(ReportColumn("will latency", statistics=THREE),),
     ),
     histogram(
         "connect_time",
         NOWHERE,
         better="lower",
-        columns=(TableColumn("connections", statistics=THREE),),
+        columns=(ReportColumn("connections", statistics=THREE),),
         export="From the start of TCP to the broker's acceptance",
         tag="connect:{}",
     ),
     histogram(
         "receive_maximum_wait",
         NOWHERE,
-        columns=(TableColumn("receive maximum", statistics=("mean", *THREE)),),
+        columns=(ReportColumn("receive maximum", statistics=("mean", *THREE)),),
     ),
     histogram(
         "subscribe_time",
         basis=REMOVALS,
-        columns=(TableColumn("flapping", "SUBACK", THREE, place=1),),
+        columns=(ReportColumn("flapping", "SUBACK", THREE, place=1),),
         export="From SUBSCRIBE to SUBACK, of clients that had unsubscribed",
     ),
     histogram(
         "unsubscribe_time",
         basis=REMOVALS,
-        columns=(TableColumn("flapping", "UNSUBACK", THREE, makes_rows=True),),
+        columns=(ReportColumn("flapping", "UNSUBACK", THREE, makes_rows=True),),
         export="From UNSUBSCRIBE to UNSUBACK",
     ),
     *(

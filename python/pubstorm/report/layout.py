@@ -9,7 +9,7 @@ from functools import reduce
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from pubstorm.metrics import columns_of
-from pubstorm.metrics.metric import Metric, TableColumn, unit_at_end
+from pubstorm.metrics.metric import Metric, ReportColumn, unit_at_end
 from pubstorm.quantities import Unit
 from pubstorm.report.document import Column, Table, Value
 from pubstorm.report.document import Unit as Written
@@ -122,7 +122,7 @@ def listed(table: str, *, given: Callable[[Any], object] | None = None) -> list[
 
 def _cells(
     metric: Metric,
-    column: TableColumn,
+    column: ReportColumn,
     statistic: str,
     given: Callable[[Any], object] | None,
 ) -> Cells[Any]:
@@ -142,7 +142,7 @@ def _cells(
     return Cells(name, written(metric.unit), read, column.when)
 
 
-def _is_given(row: Any, metric: Metric, column: TableColumn) -> bool:
+def _is_given(row: Any, metric: Metric, column: ReportColumn) -> bool:
     has_acks = not metric.of_acks or getattr(row, "acknowledged", True)
     return has_acks and (not column.given or any(getattr(row, name) for name in column.given))
 

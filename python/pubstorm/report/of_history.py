@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from statistics import median
 from typing import Any
 
-from pubstorm.quantities import Unit, counted, share_text, value_text
+from pubstorm.quantities import Unit, counted, share_text, shortened, value_text
 from pubstorm.report.document import Document, Fact, Plots, Shown, Table, columns, sentence
-from pubstorm.report.plot import GRID, NO_MORE, Plot, colour, figure, plotted, rounded, value_axis
+from pubstorm.report.plot import GRID, NO_MORE, Plot, colour, figure, plotted, value_axis
 from pubstorm.result.changes import RUNS_MIN
 from pubstorm.result.history import Change, History, HistorySeries, Point
 
@@ -130,7 +130,7 @@ def _plots(found: History) -> Iterator[Plot]:
         line = {"color": colour(number), "width": 2}
         x, y = [], []
         for level in each.levels():
-            middle = rounded(scale * median(p.value for p in level if p.value is not None))
+            middle = shortened(scale * median(p.value for p in level if p.value is not None))
             x += [_instant(level[0].started), _instant(level[-1].started), None]
             y += [middle, middle, None]
         traces.append({"name": "level", "x": x, "y": y, "mode": "lines", "line": line})
@@ -150,7 +150,7 @@ def _trace(
     return {
         "name": name,
         "x": [_instant(point.started) for point in points],
-        "y": [rounded(scale * (point.value or 0.0)) for point in points],
+        "y": [shortened(scale * (point.value or 0.0)) for point in points],
         "text": [plotted(point.run) for point in points],
         "hovertemplate": f"%{{text}}: %{{y}}{NO_MORE}",
         **look,

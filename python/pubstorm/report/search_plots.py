@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from pubstorm.metrics.charts import SCALES, UNITS
-from pubstorm.quantities import Unit, value_text
+from pubstorm.quantities import Unit, shortened, value_text
 from pubstorm.report.plot import (
     GRID,
     HOVER,
@@ -18,7 +18,6 @@ from pubstorm.report.plot import (
     figure,
     log_ticks,
     plotted,
-    rounded,
     value_axis,
 )
 from pubstorm.report.timeline import AXES
@@ -63,7 +62,7 @@ class Axis:
 
     def scaled(self, value: float) -> float | int:
         """Returns a value as it is plotted."""
-        return rounded(value * SCALES.get(self.unit, 1.0))
+        return shortened(value * SCALES.get(self.unit, 1.0))
 
 
 def search_plots(search: SearchResult) -> Iterator[Plot]:
@@ -140,7 +139,7 @@ def _unit_of(search: SearchResult) -> str:
 
 
 def _tried(search: SearchResult, value: float) -> float | int:
-    return rounded(value * SCALES.get(search.unit, 1.0))
+    return shortened(value * SCALES.get(search.unit, 1.0))
 
 
 def _line(name: str, x: Sequence[float], y: Sequence[float], **style: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pubstorm.errors import StoredRunError
 from pubstorm.metrics.charts import SCALES, UNITS
+from pubstorm.quantities import shortened
 from pubstorm.report.courses import Course, course
 from pubstorm.report.heat_maps import CAPTION, INVALID, OF_REPEATS, heat_map
 from pubstorm.report.plot import (
@@ -21,7 +22,6 @@ from pubstorm.report.plot import (
     log_ticks,
     looks,
     plotted,
-    rounded,
     value_axis,
 )
 from pubstorm.report.search_plots import search_plots
@@ -159,7 +159,7 @@ def _reach(estimate: Estimate, end: float) -> float | int:
 
 
 def _scaled(estimate: Estimate, value: float) -> float | int:
-    return rounded(value * SCALES.get(estimate.unit, 1.0))
+    return shortened(value * SCALES.get(estimate.unit, 1.0))
 
 
 def step_plots(directory: Path, step: SeriesStep) -> StepPlots:
@@ -279,7 +279,7 @@ def _heat_maps(played: Sequence[Played]) -> Iterator[Plot]:
             value = read(result) if result else None
             if value is not None:
                 place = (step.values[across], step.values[down])
-                cells[place] = max(rounded(value), cells[place] or 0)
+                cells[place] = max(shortened(value), cells[place] or 0)
         plot = heat_map(Plot(key, title, caption, {}), (_name(across), _name(down)), unit, cells)
         if plot is not None:
             yield plot
@@ -334,7 +334,7 @@ def _points(played: Sequence[Played], line: Line, grid: Grid, group: str) -> Ite
     for step, result in played:
         value = line.read(result) if result else None
         if result is not None and value is not None and grid.group(step) == group:
-            yield Point(plotted(grid.at(step)), result.verdict.status, rounded(value))
+            yield Point(plotted(grid.at(step)), result.verdict.status, shortened(value))
 
 
 def _trace(name: str, points: Sequence[Point], look: tuple[str, str], unit: str) -> dict[str, Any]:

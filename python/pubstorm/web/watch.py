@@ -28,13 +28,12 @@ from pubstorm.play.info import RunStart
 from pubstorm.play.kept import kept_scenario
 from pubstorm.report import RESULT_FILE, check_format, holds, load_result
 from pubstorm.result import Event, Result, Verdict
-from pubstorm.result.samples import EVENTS_FILE, SAMPLES_FILE, START_FILE, Sources, samples_in
+from pubstorm.result.samples import EVENTS_FILE, SAMPLES_FILE, START_FILE, Sources, Tail, samples_in
 from pubstorm.topology.started import is_alive
 from pubstorm.web.charts import LineKey, Sorter, coloured
 from pubstorm.web.controls import Controls
 from pubstorm.web.history import History
 from pubstorm.web.now import Latest, Moment, shown
-from pubstorm.web.tail import Tail
 
 EVENTS_MAX = 300
 """Events that the page shows, the latest."""

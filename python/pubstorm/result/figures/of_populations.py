@@ -17,8 +17,8 @@ from pubstorm.result.figures.reading import (
     number_at,
     part_of,
     place_of,
-    readings,
 )
+from pubstorm.result.monitors import readings
 
 NO_ACKS = "messages of QoS 0 are not acknowledged"
 

@@ -13,8 +13,6 @@ from pubstorm.result import (
     Measured,
     Phase,
     StageResult,
-    Statistics,
-    Watched,
 )
 
 NOTHING_MEASURED = "nothing was measured"
@@ -66,15 +64,3 @@ def place_of(measured: Measured, span: str | None) -> Measured | StageResult | P
     """Returns the run, or its stage or phase of a name; None if that was not played."""
     spans: Iterable[StageResult | Phase] = (*measured.stages, *measured.phases)
     return measured if span is None else next((s for s in spans if s.name == span), None)
-
-
-def readings(watched: Iterable[Watched], statistic: str, span: str | None) -> list[float]:
-    """Returns a statistic of each monitor that has it in a span."""
-    found = (span_of(each, span) for each in watched)
-    values = (each.value(statistic) for each in found if each.count)
-    return [value for value in values if value is not None]
-
-
-def span_of(watched: Watched, span: str | None) -> Statistics:
-    """Returns the readings of a monitor in a span; without one, those under load."""
-    return watched.load if span is None else watched.spans.get(span, Statistics())

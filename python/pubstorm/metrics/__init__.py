@@ -6,11 +6,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from pubstorm.metrics.metric import Metric, Owner, ReportColumn
-from pubstorm.metrics.monitors import OF_PUBLISHERS, OF_SYS, READINGS
+from pubstorm.metrics.monitors import OF_EMBEDDED, OF_PUBLISHERS, OF_SYS, READINGS
 from pubstorm.metrics.populations import POPULATIONS
 from pubstorm.metrics.run import OF_FAULTS, OF_PHASES, OF_RUN
 
-__all__ = ["FIGURES", "METRICS", "OF_POPULATIONS", "SHOWN", "columns_of", "names_of"]
+__all__ = [
+    "FIGURES",
+    "METRICS",
+    "OF_POPULATIONS",
+    "SHOWN",
+    "columns_of",
+    "expressions_of",
+    "names_of",
+]
 
 METRICS: tuple[Metric, ...] = (
     *POPULATIONS,
@@ -20,6 +28,7 @@ METRICS: tuple[Metric, ...] = (
     *READINGS,
     *OF_PUBLISHERS,
     *OF_SYS,
+    *OF_EMBEDDED,
 )
 """Every metric that has a name before the run. Brokers and servers of Prometheus have others."""
 
@@ -45,6 +54,15 @@ def names_of(*owners: Owner) -> tuple[str, ...]:
 def columns_of(table: str) -> tuple[tuple[Metric, ReportColumn], ...]:
     """Returns the columns of a table, or of a group of its columns, each with its metric."""
     return tuple(_COLUMNS[table])
+
+
+def expressions_of(table: str) -> dict[str, str]:
+    """Returns the columns of a table as expressions, by their heads."""
+    return {
+        column.head or f"{metric.name} {statistic}": f"{metric.name}.{statistic}".rstrip(".")
+        for metric, column in columns_of(table)
+        for statistic in column.statistics or ("",)
+    }
 
 
 _COLUMNS: defaultdict[str, list[tuple[Metric, ReportColumn]]] = defaultdict(list)

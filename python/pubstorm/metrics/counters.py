@@ -179,7 +179,11 @@ COUNTERS: tuple[Metric, ...] = (
     ),
     counter(
         "sent",
-        columns=(ReportColumn("messages"), ReportColumn("receive maximum"), ReportColumn("agents")),
+        columns=(
+            ReportColumn("messages"),
+            ReportColumn("receive maximum"),
+            ReportColumn("agents"),
+        ),
         export="Messages sent",
     ),
     counter(
@@ -293,7 +297,12 @@ COUNTERS: tuple[Metric, ...] = (
             12, "deliveries lost", "expected deliveries were lost", EXPECTED.counters
         ),
         fault_effect="lost",
-        columns=(ReportColumn("messages", given=RECEIVES), ReportColumn("ledger")),
+        columns=(
+            ReportColumn("messages", given=RECEIVES),
+            ReportColumn("ledger"),
+            ReportColumn("steps", "lost", place=1),
+            ReportColumn("live end", "lost", place=1),
+        ),
     ),
     counter(
         "duplicate",

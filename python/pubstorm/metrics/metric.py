@@ -236,6 +236,10 @@ class Metric:
         """Steps to its place."""
         return tuple(self.at.split("."))
 
+    def sample(self, statistic: str = "") -> str:
+        """Returns the name of the metric in samples, which have statistics as metrics."""
+        return f"{self.name}_{statistic}_{self.unit}" if statistic else self.name
+
     @property
     def field(self) -> str:
         """Field of a population's result, of a counter or gauge."""

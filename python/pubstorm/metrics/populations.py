@@ -49,6 +49,18 @@ def gauge(name: str, *, is_peak: bool = False, **further: Unpack[Further]) -> Me
     return Metric(name, POPULATION, "gauge", "", at=field, **further)
 
 
+def in_short(counter: str, *, given: tuple[str, ...]) -> tuple[ReportColumn, ...]:
+    """Returns the columns of a rate of messages where few figures stand for a run. `given`: the
+    counters of which a run with the figure has one above zero."""
+    return (
+        ReportColumn("steps", f"{counter}/s"),
+        ReportColumn("live", f"{counter}/s"),
+        ReportColumn("live end", f"{counter}/s"),
+        ReportColumn("key rates", counter, given=given),
+        ReportColumn("throughput", counter),
+    )
+
+
 def rate(name: str, **further: Unpack[Further]) -> Metric:
     """Returns a rate over the steady windows. The readings of one in charts can be asked for."""
     return Metric(
@@ -157,7 +169,12 @@ POPULATIONS: tuple[Metric, ...] = (
         "connected",
         is_peak=True,
         of_a_size=True,
-        columns=(ReportColumn("connections", "connected max", place=-1),),
+        columns=(
+            ReportColumn("connections", "connected max", place=-1),
+            ReportColumn("steps", "connected"),
+            ReportColumn("live", "connected"),
+            ReportColumn("live end", "connected"),
+        ),
         lines=both("clients", "connected"),
         export="Clients that the broker has accepted",
         export_name="clients_connected",
@@ -197,6 +214,7 @@ POPULATIONS: tuple[Metric, ...] = (
     gauge("in_flight_max"),
     reading(
         "missing",
+        columns=(ReportColumn("live", "missing", place=1),),
         lines=both("behind", "missing"),
         export="Messages passed over in streams and not received yet",
         export_name="messages_missing",
@@ -224,14 +242,17 @@ POPULATIONS: tuple[Metric, ...] = (
     reading("skipped_per_s", "per_s", lines=(page("behind", "skipped per second"),)),
     rate(
         "sent_per_s",
-        columns=(ReportColumn("order", "sent/s", given=SENT),),
+        columns=(ReportColumn("order", "sent/s", given=SENT), *in_short("sent", given=SENT)),
         lines=both("load", "sent"),
         better="higher",
     ),
     reading("due_per_s", "per_s", lines=both("load", "scheduled")),
     rate(
         "acked_per_s",
-        columns=(ReportColumn("phase acks", "acked/s"),),
+        columns=(
+            ReportColumn("phase acks", "acked/s"),
+            *in_short("acked", given=("acked_total",)),
+        ),
         lines=(*both("load", "acked"), Line("sides", "over-acked")),
         of_acks=True,
         better="higher",
@@ -242,6 +263,8 @@ POPULATIONS: tuple[Metric, ...] = (
             ReportColumn("order", "received/s", given=RECEIVED.counters),
             ReportColumn("phases", "received/s", without_zero=True),
             ReportColumn("subscribers", "received/s", place=2),
+            ReportColumn("comparison", "received_per_s"),
+            *in_short("received", given=DELIVERIES.counters),
         ),
         lines=(
             *both("load", "received"),
@@ -262,7 +285,10 @@ POPULATIONS: tuple[Metric, ...] = (
         spans=STAGES,
         basis=EXPECTED,
         divisor=Divisor("expected_total", "no delivery was expected"),
-        columns=(ReportColumn("subscribers", "lost", when="known", place=3),),
+        columns=(
+            ReportColumn("subscribers", "lost", when="known", place=3),
+            ReportColumn("comparison", "loss"),
+        ),
         better="lower",
     ),
     of_each(
@@ -292,6 +318,13 @@ POPULATIONS: tuple[Metric, ...] = (
             ReportColumn("latency", statistics=("p50", "p99", "p999", "max")),
             ReportColumn("flows", statistics=THREE),
             ReportColumn("phase latency", statistics=("p99",)),
+            ReportColumn("steps", "p99", ("p99",)),
+            ReportColumn("live", statistics=("p50", "p99")),
+            ReportColumn("live end", statistics=("p50", "p99")),
+            ReportColumn("comparison", statistics=("p50", "p99"), place=-1),
+            ReportColumn("key latencies", "delivery"),
+            ReportColumn("missed times"),
+            ReportColumn("slowest", "delivery", ("p99",)),
         ),
         lines=(
             Line("page", "latency", "p50", "p50"),
@@ -305,7 +338,17 @@ POPULATIONS: tuple[Metric, ...] = (
         ),
     ),
     *two_clocks(
-        "ack_latency", "ack", "ack", export="From the scheduled instant to the acknowledgement"
+        "ack_latency",
+        "ack",
+        "ack",
+        export="From the scheduled instant to the acknowledgement",
+        columns=(
+            ReportColumn("steps", "ack p99", ("p99",)),
+            ReportColumn("comparison", statistics=("p99",), place=1),
+            ReportColumn("key latencies", "acknowledgement"),
+            ReportColumn("slowest", "acknowledgement", ("p99",)),
+            ReportColumn("missed times", " of acknowledgements"),
+        ),
     ),
     histogram(
         "round_trip",
@@ -324,7 +367,11 @@ POPULATIONS: tuple[Metric, ...] = (
         "connect_time",
         NOWHERE,
         better="lower",
-        columns=(ReportColumn("connections", statistics=THREE),),
+        columns=(
+            ReportColumn("connections", statistics=THREE),
+            ReportColumn("comparison", statistics=("p99",)),
+            ReportColumn("missed times", " of connects"),
+        ),
         export="From the start of TCP to the broker's acceptance",
         tag="connect:{}",
     ),

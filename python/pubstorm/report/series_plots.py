@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pubstorm.errors import StoredRunError
+from pubstorm.metrics import OF_POPULATIONS, columns_of
 from pubstorm.metrics.charts import SCALES, UNITS
+from pubstorm.metrics.metric import Metric
 from pubstorm.quantities import shortened
 from pubstorm.report.courses import Course, course
 from pubstorm.report.heat_maps import CAPTION, INVALID, OF_REPEATS, heat_map
@@ -30,7 +33,6 @@ from pubstorm.report.timeline import AXES, timeline
 from pubstorm.report.watched import broker_sources
 from pubstorm.result import (
     Estimate,
-    Latency,
     Result,
     SearchAnswer,
     Series,
@@ -38,6 +40,7 @@ from pubstorm.result import (
     Status,
     Trial,
 )
+from pubstorm.result.figures.reading import together
 
 STEP_PANELS = ("load", "process-cpu")
 """Plots over time that each step shows here; the rest is in its own report."""
@@ -222,11 +225,7 @@ def overview(steps: Sequence[SeriesStep], results: Sequence[Result | None]) -> l
             played,
             Plot("throughput", "Throughput", "Rates over the steady windows of each step.", {}),
             ("messages per second", "/s"),
-            [
-                Line("sent", lambda result: _rate(result, "sent_per_s")),
-                Line("acked", lambda result: _rate(result, "acked_per_s")),
-                Line("received", lambda result: _rate(result, "received_per_s")),
-            ],
+            _lines("throughput"),
         ),
         _over_steps(
             played,
@@ -237,10 +236,7 @@ def overview(steps: Sequence[SeriesStep], results: Sequence[Result | None]) -> l
                 {},
             ),
             ("latency p99 (ms)", " ms"),
-            [
-                Line("delivery", lambda result: _p99_ms(result, "latency_us")),
-                Line("acknowledgement", lambda result: _p99_ms(result, "ack_latency_us")),
-            ],
+            _lines("slowest"),
         ),
         _over_steps(
             played,
@@ -352,14 +348,20 @@ def _trace(name: str, points: Sequence[Point], look: tuple[str, str], unit: str)
     }
 
 
-def _rate(result: Result, name: str) -> float | None:
-    rate: float = sum(getattr(p.rates, name) for p in result.populations.values())
-    return rate or None
+def _lines(table: str) -> list[Line]:
+    """Returns a line for each column that the registry has of a plot over the steps."""
+    return [
+        Line(column.head, partial(_figure, metric=metric, statistic=statistic))
+        for metric, column in columns_of(table)
+        for statistic in column.statistics or (None,)
+    ]
 
 
-def _p99_ms(result: Result, field: str) -> float | None:
-    found: list[Latency] = [getattr(p, field).intended for p in result.populations.values()]
-    return max((latency.p99 / 1000 for latency in found if latency.count), default=None)
+def _figure(result: Result, metric: Metric, statistic: str | None = None) -> float | None:
+    """Returns a figure of all populations, scaled as in plots; None if it is zero or was not
+    measured."""
+    found = together(metric, result.populations.values(), statistic) or 0.0
+    return found * SCALES.get(metric.unit or "", 1.0) or None
 
 
 def _cpu_percent(result: Result, sources: set[str]) -> float | None:
@@ -433,13 +435,13 @@ HEATED: tuple[tuple[str, str, str, Callable[[Result], float | None]], ...] = (
         "heat-received",
         "Messages received a second",
         "/s",
-        lambda result: _rate(result, "received_per_s"),
+        lambda result: _figure(result, OF_POPULATIONS["received_per_s"]),
     ),
     (
         "heat-p99",
         "Latency p99 (ms)",
         " ms",
-        lambda result: _p99_ms(result, "latency_us") or _p99_ms(result, "ack_latency_us"),
+        lambda result: next(filter(None, (line.read(result) for line in _lines("slowest"))), None),
     ),
 )
 """Figures with a heat map: key, title, unit, and the figure of a step."""

@@ -31,10 +31,6 @@ from pubstorm.result import (
 
 OWN_UNITS = frozenset({"share", "bytes", "bytes_per_s", "us"})
 """Units of cells in a table of everything; other figures are written as rates."""
-COUNTERS = re.compile(
-    r"\$SYS/(publish/)?(messages|bytes)/(received|sent|dropped|stored)|pubstorm_broker_\w+_total"
-)
-"""Counters of the broker for messages and refusals; its moving averages are in the details."""
 ENGINES_MAX = 8
 """Engines that have a row each."""
 BROKERS_MAX = 2
@@ -133,13 +129,17 @@ PROCESSES = RunTable[_Process](_processes_title, "broker", _processes).of(
 )
 
 
-def _is_counter(each: Watched) -> bool:
-    found = COUNTERS.fullmatch(each.metric)
-    return found is not None and bool(each.whole.last or "$SYS" in each.metric)
+def _is_own_count(each: Watched) -> bool:
+    """Returns True for a count of messages or refusals by the broker itself. Its moving averages
+    are in the details."""
+    return any(
+        re.fullmatch(metric.name, each.metric) and (each.whole.last or not column.without_zero)
+        for metric, column in columns_of("own counts")
+    )
 
 
 BROKER_COUNTERS = RunTable[Watched](
-    "The broker's own counts", "broker", lambda result: filter(_is_counter, _known(result))
+    "The broker's own counts", "broker", lambda result: filter(_is_own_count, _known(result))
 ).of(
     words("source as broker", "metric as counter"),
     fields("whole.first", "whole.last"),

@@ -7,7 +7,7 @@ from functools import reduce
 
 from pubstorm.metrics.counters import FILTERS
 from pubstorm.metrics.expressions import Expression
-from pubstorm.metrics.metric import LEAST_IS_WORST, Basis, Divisor, Metric
+from pubstorm.metrics.metric import Basis, Divisor, Metric
 from pubstorm.quantities import counted
 from pubstorm.result import Latency, Measured, Peak, PopulationResult
 from pubstorm.result.figures.reading import (
@@ -17,6 +17,7 @@ from pubstorm.result.figures.reading import (
     number_at,
     part_of,
     place_of,
+    together,
 )
 from pubstorm.result.monitors import readings
 
@@ -36,13 +37,10 @@ def read(measured: Measured, metric: Metric, asked: Expression) -> Found | Missi
         return Missing(NO_ACKS)
     if metric.divisor is not None:
         return _quotient(measured, metric, metric.divisor, places)
-    path = metric.path if asked.statistic is None else (*metric.path, asked.statistic)
-    values = [v for place in places.values() if (v := number_at(place, path)) is not None]
-    if not values:
+    value = together(metric, places.values(), asked.statistic)
+    if value is None:
         return Missing(NOTHING_MEASURED)
     bound = max(_bound_at(place, metric.path) for place in places.values())
-    worst = min if asked.statistic in LEAST_IS_WORST else max
-    value = sum(values) if metric.over_all == "sum" else worst(values)
     return Found(value, metric.unit or "", bound)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pubstorm.metrics.metric import LEAST_IS_WORST, Metric
 from pubstorm.quantities import Unit, value_text
 from pubstorm.result import (
     ClientLoss,
@@ -51,6 +52,19 @@ def number_at(place: object, path: Iterable[str]) -> float | None:
             return None
         found = part_of(found, step)
     return float(found) if isinstance(found, int | float) else None
+
+
+def together(
+    metric: Metric, places: Iterable[object], statistic: str | None = None
+) -> float | None:
+    """Returns a figure of several places, such as populations: the sum, or the worst; None if
+    nothing was measured."""
+    path = metric.path if statistic is None else (*metric.path, statistic)
+    values = [value for place in places if (value := number_at(place, path)) is not None]
+    if not values:
+        return None
+    worst = min if statistic in LEAST_IS_WORST else max
+    return sum(values) if metric.over_all == "sum" else worst(values)
 
 
 def part_of(place: object, step: str) -> object:

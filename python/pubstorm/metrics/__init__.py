@@ -59,9 +59,9 @@ def columns_of(table: str) -> tuple[tuple[Metric, ReportColumn], ...]:
 def expressions_of(table: str) -> dict[str, str]:
     """Returns the columns of a table as expressions, by their heads."""
     return {
-        column.head or f"{metric.name} {statistic}": f"{metric.name}.{statistic}".rstrip(".")
+        head: ".".join(filter(None, (metric.name, statistic)))
         for metric, column in columns_of(table)
-        for statistic in column.statistics or ("",)
+        for head, statistic in column.named(metric.name)
     }
 
 

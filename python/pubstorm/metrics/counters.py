@@ -241,9 +241,8 @@ COUNTERS: tuple[Metric, ...] = (
             finding="acknowledgement",
         ),
     ),
-    reading(
+    counter(
         "unsent_dropped",
-        kind="counter",
         failures=Failures(
             10,
             "publishes dropped unsent",
@@ -360,6 +359,8 @@ COUNTERS: tuple[Metric, ...] = (
     counter("expiry_reduced"),
     counter("server_keep_alives"),
     counter("foreign"),
+    counter("websocket_pings"),
+    counter("websocket_pongs"),
     counter("packets_sent"),
     counter("packets_received"),
     counter("bytes_sent", export="Bytes written to sockets"),

@@ -131,6 +131,14 @@ class ReportColumn:
     place: int = 0
     """Place among the columns; columns of one place are in the order of the registry."""
 
+    def named(self, metric: str) -> tuple[tuple[str, str], ...]:
+        """Returns the heads of the columns of a metric, each with its statistic. The statistic of a
+        metric without any is empty."""
+        if len(self.statistics) > 1:
+            return tuple((f"{self.head} {in_words(s)}".strip(), s) for s in self.statistics)
+        (statistic,) = self.statistics or ("",)
+        return ((self.head or in_words(statistic or metric), statistic),)
+
 
 @dataclass(frozen=True, slots=True)
 class Successes:
@@ -141,6 +149,11 @@ class Successes:
     """Fields of a population's result whose sum is the number of all attempts with an outcome."""
     times: str = ""
     """Field of a population's result with the response times; empty: there are none."""
+
+
+def in_words(name: str) -> str:
+    """Returns a name as the head of a column."""
+    return name.replace("_", " ").replace("p999", "p99.9")
 
 
 def page(chart: str, label: str = "", *, growth: bool = False, place: int = 0) -> Line:

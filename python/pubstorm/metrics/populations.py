@@ -114,6 +114,7 @@ def histogram(
     spans: frozenset[SpanKind] = STAGES,
     *,
     at: str = "",
+    words: str = "",
     **further: Unpack[Further],
 ) -> Metric:
     """Returns a distribution of durations, by default that of the field `NAME_us`."""
@@ -122,6 +123,7 @@ def histogram(
         POPULATION,
         "histogram",
         "us",
+        words,
         at=at or f"{name}_us",
         statistics=LATENCY_STATISTICS,
         spans=spans,
@@ -140,13 +142,19 @@ def two_clocks(name: str, field: str, log: str, **further: Unpack[Further]) -> I
             "tag": f"{log}:{{}}:{clock}",
             "better": "lower",
         }
-        full = f"{name}.{clock}"
+        full, words = f"{name}.{clock}", ""
         if clock == "intended":
             own = {**further, **own, "aliases": (full,)}
-        elif log == "delivery":
-            own["columns"] = (ReportColumn("latency", "p99 from send", ("p99",)),)
+        else:
+            words = f"As `{name}`, from the instant at which the message was sent."
+            if log == "delivery":
+                own["columns"] = (ReportColumn("latency", "p99 from send", ("p99",)),)
         yield histogram(
-            name if clock == "intended" else full, spans, at=f"{name}_us.{clock}", **own
+            name if clock == "intended" else full,
+            spans,
+            at=f"{name}_us.{clock}",
+            words=words,
+            **own,
         )
 
 
@@ -321,7 +329,7 @@ POPULATIONS: tuple[Metric, ...] = (
             ReportColumn("steps", "p99", ("p99",)),
             ReportColumn("live", statistics=("p50", "p99")),
             ReportColumn("live end", statistics=("p50", "p99")),
-            ReportColumn("comparison", statistics=("p50", "p99"), place=-1),
+            ReportColumn("comparison", "latency", ("p50", "p99"), place=-1),
             ReportColumn("key latencies", "delivery"),
             ReportColumn("missed times"),
             ReportColumn("slowest", "delivery", ("p99",)),
@@ -344,7 +352,7 @@ POPULATIONS: tuple[Metric, ...] = (
         export="From the scheduled instant to the acknowledgement",
         columns=(
             ReportColumn("steps", "ack p99", ("p99",)),
-            ReportColumn("comparison", statistics=("p99",), place=1),
+            ReportColumn("comparison", "ack latency", ("p99",), place=1),
             ReportColumn("key latencies", "acknowledgement"),
             ReportColumn("slowest", "acknowledgement", ("p99",)),
             ReportColumn("missed times", " of acknowledgements"),
@@ -369,7 +377,7 @@ POPULATIONS: tuple[Metric, ...] = (
         better="lower",
         columns=(
             ReportColumn("connections", statistics=THREE),
-            ReportColumn("comparison", statistics=("p99",)),
+            ReportColumn("comparison", "connect time", ("p99",)),
             ReportColumn("missed times", " of connects"),
         ),
         export="From the start of TCP to the broker's acceptance",

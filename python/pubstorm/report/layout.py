@@ -9,7 +9,7 @@ from functools import reduce
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from pubstorm.metrics import columns_of
-from pubstorm.metrics.metric import Metric, ReportColumn, unit_at_end
+from pubstorm.metrics.metric import Metric, ReportColumn, in_words, unit_at_end
 from pubstorm.quantities import Unit
 from pubstorm.report.document import Column, Table, Value
 from pubstorm.report.document import Unit as Written
@@ -114,22 +114,18 @@ def listed(table: str, *, given: Callable[[Any], object] | None = None) -> list[
     A row of a list shows the sum. `given` returns True for rows with cells. Rows of monitors have
     them by metric in `found`."""
     return [
-        _cells(metric, column, statistic, given)
+        Cells(head, written(metric.unit), _reader(metric, column, statistic, given), column.when)
         for metric, column in columns_of(table)
-        for statistic in column.statistics or ("",)
+        for head, statistic in column.named(metric.name)
     ]
 
 
-def _cells(
+def _reader(
     metric: Metric,
     column: ReportColumn,
     statistic: str,
     given: Callable[[Any], object] | None,
-) -> Cells[Any]:
-    name = column.head or _head(statistic or metric.name)
-    if len(column.statistics) > 1:
-        name = f"{column.head} {_head(statistic)}".strip()
-
+) -> Callable[[Any], Value]:
     def read(row: Any) -> Value:
         if isinstance(row, list):
             value: float | None = sum(_number(each, metric, statistic) or 0 for each in row)
@@ -139,7 +135,7 @@ def _cells(
             value = _number(row, metric, statistic)
         return None if column.without_zero and not value else value
 
-    return Cells(name, written(metric.unit), read, column.when)
+    return read
 
 
 def _is_given(row: Any, metric: Metric, column: ReportColumn) -> bool:
@@ -193,7 +189,7 @@ def fields(*texts: str, when: When = "always", without_zero: bool = False) -> li
 
         unit = "share" if name.endswith("share") else unit_at_end(name)
         short = name.removesuffix(f"_{unit}").removesuffix("_total")
-        return Cells(head or _head(short), written(unit), read, when)
+        return Cells(head or in_words(short), written(unit), read, when)
 
     return [*map(made, texts)]
 
@@ -202,10 +198,6 @@ def words(*texts: str, when: When = "always", without_empty: bool = False) -> li
     """Returns a column of words for each of some fields of the rows, as `fields` does."""
     columns = fields(*texts, when=when, without_zero=without_empty)
     return [replace(column, unit="word") for column in columns]
-
-
-def _head(name: str) -> str:
-    return name.replace("_", " ").replace("p999", "p99.9")
 
 
 def written(unit: Unit | None) -> Written:

@@ -351,13 +351,13 @@ def _trace(name: str, points: Sequence[Point], look: tuple[str, str], unit: str)
 def _lines(table: str) -> list[Line]:
     """Returns a line for each column that the registry has of a plot over the steps."""
     return [
-        Line(column.head, partial(_figure, metric=metric, statistic=statistic))
+        Line(head, partial(_figure, metric=metric, statistic=statistic))
         for metric, column in columns_of(table)
-        for statistic in column.statistics or (None,)
+        for head, statistic in column.named(metric.name)
     ]
 
 
-def _figure(result: Result, metric: Metric, statistic: str | None = None) -> float | None:
+def _figure(result: Result, metric: Metric, statistic: str = "") -> float | None:
     """Returns a figure of all populations, scaled as in plots; None if it is zero or was not
     measured."""
     found = together(metric, result.populations.values(), statistic) or 0.0

@@ -257,7 +257,7 @@ def _populations(plan: Plan, latest: Latest) -> Iterator[dict[str, Any]]:
             "name": name,
             "cells": [
                 _cell(each, latest.value(source, each.sample(statistic), since_s), count)
-                for each, statistic in _columns("live")
+                for _, each, statistic in _columns("live")
             ],
         }
 
@@ -275,7 +275,7 @@ def _results(result: Result) -> Iterator[dict[str, Any]]:
             "name": name,
             "cells": [
                 _cell(metric, _number(each, metric, statistic), each.clients)
-                for metric, statistic in _columns("live end")
+                for _, metric, statistic in _columns("live end")
             ],
         }
 
@@ -292,14 +292,13 @@ def _number(population: PopulationResult, metric: Metric, statistic: str) -> flo
 
 def _heads(table: str) -> list[str]:
     """Returns the heads of the table of the populations."""
-    found = columns_of(table)
-    return ["population", *(c.head or s for _, c in found for s in c.statistics or ("",))]
+    return ["population", *(head for head, _, _ in _columns(table))]
 
 
-def _columns(table: str) -> Iterator[tuple[Metric, str]]:
-    """Yields metric and statistic of each column of the table of the populations."""
+def _columns(table: str) -> Iterator[tuple[str, Metric, str]]:
+    """Yields head, metric and statistic of each column of the table of the populations."""
     for metric, column in columns_of(table):
-        yield from ((metric, statistic) for statistic in column.statistics or ("",))
+        yield from ((head, metric, stat) for head, stat in column.named(metric.name))
 
 
 def _cell(metric: Metric, value: float | None, clients: int) -> str:

@@ -37,7 +37,7 @@ def read(measured: Measured, metric: Metric, asked: Expression) -> Found | Missi
         return Missing(NO_ACKS)
     if metric.divisor is not None:
         return _quotient(measured, metric, metric.divisor, places)
-    value = together(metric, places.values(), asked.statistic)
+    value = together(metric, places.values(), asked.statistic or "")
     if value is None:
         return Missing(NOTHING_MEASURED)
     bound = max(_bound_at(place, metric.path) for place in places.values())

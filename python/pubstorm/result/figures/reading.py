@@ -54,12 +54,10 @@ def number_at(place: object, path: Iterable[str]) -> float | None:
     return float(found) if isinstance(found, int | float) else None
 
 
-def together(
-    metric: Metric, places: Iterable[object], statistic: str | None = None
-) -> float | None:
+def together(metric: Metric, places: Iterable[object], statistic: str = "") -> float | None:
     """Returns a figure of several places, such as populations: the sum, or the worst; None if
     nothing was measured."""
-    path = metric.path if statistic is None else (*metric.path, statistic)
+    path = (*metric.path, *filter(None, (statistic,)))
     values = [value for place in places if (value := number_at(place, path)) is not None]
     if not values:
         return None

@@ -30,7 +30,7 @@ BAND = "rgba(47,131,201,0.15)"
 
 
 @dataclass(frozen=True)
-class Kind:
+class TrialKind:
     """Trials of one outcome, drawn alike."""
 
     name: str
@@ -40,9 +40,9 @@ class Kind:
 
 
 KINDS = (
-    Kind("passed", "circle", "#2b9a66", lambda trial: trial.passed),
-    Kind("failed", "x", "#d24f57", lambda trial: trial.failed),
-    Kind(
+    TrialKind("passed", "circle", "#2b9a66", lambda trial: trial.passed),
+    TrialKind("failed", "x", "#d24f57", lambda trial: trial.failed),
+    TrialKind(
         "not counted",
         "triangle-up-open",
         "#cf6d17",
@@ -115,7 +115,7 @@ def _tried_axis(search: SearchResult) -> dict[str, Any]:
     return {**log_ticks(*_ends(search)), "title": title, "gridcolor": GRID}
 
 
-def _trace(search: SearchResult, axis: Axis, kind: Kind) -> dict[str, Any] | None:
+def _trace(search: SearchResult, axis: Axis, kind: TrialKind) -> dict[str, Any] | None:
     found = [(p, value) for p in search.trials if (value := axis.read(p)) is not None]
     mine = [(trial, value) for trial, value in found if kind.includes(trial)]
     if not mine:

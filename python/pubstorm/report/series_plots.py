@@ -72,7 +72,7 @@ class StepPlots:
 
 
 @dataclass(frozen=True)
-class Line:
+class StepLine:
     """A figure of each step, as a line over all of them."""
 
     name: str
@@ -81,7 +81,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Point:
+class StepPoint:
     """A figure of one step."""
 
     at: str
@@ -248,11 +248,11 @@ def overview(steps: Sequence[SeriesStep], results: Sequence[Result | None]) -> l
             ),
             ("CPU (%)", " %"),
             [
-                Line(
+                StepLine(
                     f"{tested} (of one core)",
                     lambda result: _cpu_percent(result, broker_sources(result)),
                 ),
-                Line("host (of all cores)", lambda result: _cpu_percent(result, {"host"})),
+                StepLine("host (of all cores)", lambda result: _cpu_percent(result, {"host"})),
             ],
         ),
     ]
@@ -282,7 +282,7 @@ def _heat_maps(played: Sequence[Played]) -> Iterator[Plot]:
 
 
 def _over_steps(
-    played: Sequence[Played], plot: Plot, axis: tuple[str, str], lines: Sequence[Line]
+    played: Sequence[Played], plot: Plot, axis: tuple[str, str], lines: Sequence[StepLine]
 ) -> Plot:
     """Returns a plot over the steps. `axis` is the title of the axis, and the unit after a value.
     In a grid each value of the other variables has its own line; so has each variant."""
@@ -306,7 +306,7 @@ def _over_steps(
     )
 
 
-def _steps_axis(steps: Sequence[SeriesStep], grid: Grid) -> dict[str, Any]:
+def _steps_axis(steps: Sequence[SeriesStep], grid: StepGrid) -> dict[str, Any]:
     numbers: dict[str, int] = {}
     for step in steps:
         numbers.setdefault(plotted(grid.at(step)), step.number)
@@ -326,14 +326,18 @@ def _steps_axis(steps: Sequence[SeriesStep], grid: Grid) -> dict[str, Any]:
     return axis
 
 
-def _points(played: Sequence[Played], line: Line, grid: Grid, group: str) -> Iterator[Point]:
+def _points(
+    played: Sequence[Played], line: StepLine, grid: StepGrid, group: str
+) -> Iterator[StepPoint]:
     for step, result in played:
         value = line.read(result) if result else None
         if result is not None and value is not None and grid.group(step) == group:
-            yield Point(plotted(grid.at(step)), result.verdict.status, shortened(value))
+            yield StepPoint(plotted(grid.at(step)), result.verdict.status, shortened(value))
 
 
-def _trace(name: str, points: Sequence[Point], look: tuple[str, str], unit: str) -> dict[str, Any]:
+def _trace(
+    name: str, points: Sequence[StepPoint], look: tuple[str, str], unit: str
+) -> dict[str, Any]:
     hue, dash = look
     return {
         "type": "scatter",
@@ -348,10 +352,10 @@ def _trace(name: str, points: Sequence[Point], look: tuple[str, str], unit: str)
     }
 
 
-def _lines(table: str) -> list[Line]:
+def _lines(table: str) -> list[StepLine]:
     """Returns a line for each column that the registry has of a plot over the steps."""
     return [
-        Line(head, partial(_figure, metric=metric, statistic=statistic))
+        StepLine(head, partial(_figure, metric=metric, statistic=statistic))
         for metric, column in columns_of(table)
         for head, statistic in column.named(metric.name)
     ]
@@ -374,7 +378,7 @@ def _cpu_percent(result: Result, sources: set[str]) -> float | None:
 
 
 @dataclass(frozen=True)
-class Grid:
+class StepGrid:
     """The axis and the lines of a series."""
 
     path: str | None
@@ -397,19 +401,19 @@ class Grid:
         return ", ".join((*values, *([step.variant] if step.variant else ())))
 
 
-def grid_of(steps: Sequence[SeriesStep]) -> Grid:
+def grid_of(steps: Sequence[SeriesStep]) -> StepGrid:
     """The grid of a series: of several variables, if every value of the first one is played with
     every combination of the others. Otherwise the steps stand side by side."""
     paths = [path for path in _shared_paths(steps) if len({s.values[path] for s in steps}) > 1]
     if len(paths) < 2:
-        return Grid(None)
+        return StepGrid(None)
     first, *others = paths
     rows = {step.values[first] for step in steps}
     lines = {tuple(step.values[path] for path in others) for step in steps}
     played = {tuple(step.values[path] for path in paths) for step in steps}
     if len(lines) < 2 or len(played) != len(rows) * len(lines):
-        return Grid(None)
-    return Grid(first, tuple(others))
+        return StepGrid(None)
+    return StepGrid(first, tuple(others))
 
 
 def _shared_paths(steps: Sequence[SeriesStep]) -> list[str]:

@@ -71,7 +71,7 @@ class Latest:
 
 
 @dataclass(frozen=True)
-class Moment:
+class RunState:
     """A run at one instant."""
 
     plan: Plan | None
@@ -84,7 +84,7 @@ class Moment:
     is_alive: bool
 
 
-def shown(moment: Moment, latest: Latest, after_s: float) -> dict[str, Any]:
+def shown(moment: RunState, latest: Latest, after_s: float) -> dict[str, Any]:
     """Returns what the page shows. `after_s` is the time that further runs take."""
     plan, result = moment.plan, moment.result
     if result is not None:
@@ -109,7 +109,7 @@ def shown(moment: Moment, latest: Latest, after_s: float) -> dict[str, Any]:
     }
 
 
-def _state(moment: Moment) -> str:
+def _state(moment: RunState) -> str:
     if moment.result is not None:
         return "over"
     if not moment.is_alive:
@@ -117,7 +117,7 @@ def _state(moment: Moment) -> str:
     return "running" if moment.stage is not None else "starting"
 
 
-def _progress(moment: Moment, latest: Latest, after_s: float) -> dict[str, Any]:
+def _progress(moment: RunState, latest: Latest, after_s: float) -> dict[str, Any]:
     """The headline, with the stage and the share of it that is done."""
     result, plan, stage = moment.result, moment.plan, moment.stage
     if result is not None:
@@ -306,7 +306,7 @@ def _cell(metric: Metric, value: float | None, clients: int) -> str:
     return f"{text} / {count_text(clients)}" if metric.of_a_size else text
 
 
-def _outcomes(moment: Moment) -> Iterable[ThresholdOutcome]:
+def _outcomes(moment: RunState) -> Iterable[ThresholdOutcome]:
     return moment.verdict.thresholds if moment.verdict is not None else ()
 
 
@@ -317,7 +317,7 @@ def _threshold(outcome: ThresholdOutcome) -> dict[str, str]:
     return {"text": outcome.label, "found": outcome.text, "status": status}
 
 
-def _verdict(moment: Moment) -> dict[str, str] | None:
+def _verdict(moment: RunState) -> dict[str, str] | None:
     verdict = moment.verdict
     if verdict is None:
         return None

@@ -33,7 +33,7 @@ SHARE = 1 / 300
 """Largest share of one core for evaluations, on average."""
 
 
-class Outcome:
+class VerdictSoFar:
     """The verdict so far."""
 
     def __init__(self, path: Path) -> None:

@@ -32,8 +32,8 @@ from pubstorm.result.samples import EVENTS_FILE, SAMPLES_FILE, START_FILE, Sourc
 from pubstorm.topology.started import is_alive
 from pubstorm.web.charts import LineKey, Sorter, coloured
 from pubstorm.web.controls import Controls
-from pubstorm.web.history import History
-from pubstorm.web.now import Latest, Moment, shown
+from pubstorm.web.history import LiveHistory
+from pubstorm.web.now import Latest, RunState, shown
 
 EVENTS_MAX = 300
 """Events that the page shows, the latest."""
@@ -64,7 +64,7 @@ class Watch:
         self._has_controls = has_controls
         self._controls: Controls | None = None
         self.around = around
-        self.history = History()
+        self.history = LiveHistory()
         self.events: deque[tuple[int, Event]] = deque(maxlen=EVENTS_MAX)
         """The latest events with their numbers."""
         self.entered: StageEntered | None = None
@@ -173,7 +173,7 @@ class Watch:
 
     def now(self) -> dict[str, Any]:
         """The state of the run at this instant."""
-        moment = Moment(
+        moment = RunState(
             plan=self.plan,
             stage=self.entered,
             at_s=self.at_s,

@@ -101,7 +101,6 @@ def shown(moment: RunState, latest: Latest, after_s: float) -> dict[str, Any]:
         **_progress(moment, latest, after_s),
         "verdict": _verdict(moment),
         "figures": figures,
-        "heads": _heads("live" if result is None else "live end"),
         "populations": populations,
         "thresholds": [_threshold(each) for each in _outcomes(moment)],
         "evaluated": None if moment.evaluated_s is None else round(moment.evaluated_s, 1),
@@ -290,9 +289,12 @@ def _number(population: PopulationResult, metric: Metric, statistic: str) -> flo
     return found
 
 
-def _heads(table: str) -> list[str]:
-    """Returns the heads of the table of the populations."""
-    return ["population", *(head for head, _, _ in _columns(table))]
+def heads() -> dict[str, list[str]]:
+    """Returns the heads of the table of the populations, while a run is played and at its end."""
+    return {
+        "live": [head for head, _, _ in _columns("live")],
+        "end": [head for head, _, _ in _columns("live end")],
+    }
 
 
 def _columns(table: str) -> Iterator[tuple[str, Metric, str]]:

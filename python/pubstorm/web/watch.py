@@ -33,7 +33,7 @@ from pubstorm.topology.started import is_alive
 from pubstorm.web.charts import LineKey, Sorter, coloured
 from pubstorm.web.controls import Controls
 from pubstorm.web.history import LiveHistory
-from pubstorm.web.now import Latest, RunState, shown
+from pubstorm.web.now import Latest, RunState, heads, shown
 
 EVENTS_MAX = 300
 """Events that the page shows, the latest."""
@@ -149,6 +149,7 @@ class Watch:
                 }
                 for chart in LIVE
             ],
+            "heads": heads(),
             "values": _by_number(keys, self.history.whole()),
             "events": self._events_after(0),
             "stages": [{"at": at_s, "name": name} for at_s, name in self._stages],

@@ -11,8 +11,8 @@ from pubstorm.contract.snapshot import Stall
 from pubstorm.measure.assemble import SECOND_NS, Assembly
 from pubstorm.measure.run_log import StageSpan
 from pubstorm.measure.series import TimeSeries
-from pubstorm.measure.summary.memory import MemoryTracks, memory_models
-from pubstorm.measure.summary.samplers import Sampled, samplers
+from pubstorm.measure.summary.memory import Watched, memory_models
+from pubstorm.measure.summary.samplers import Outcome, samplers
 from pubstorm.measure.summary.targets import target_results
 from pubstorm.result import (
     BrokerResult,
@@ -46,12 +46,12 @@ def with_summary(measured: Measured, assembly: Assembly, sources: Sources) -> Me
     populations, stages = measured.populations, measured.stages
     plan = assembly.plan
     found = {
-        "samplers": samplers(Sampled(plan, populations, measured.flows, stages)),
+        "samplers": samplers(Outcome(plan, populations, measured.flows, stages)),
         "problems": problems(populations, measured.fleet.unfollowed_total),
         "stalls": stalls(assembly),
         "peaks": peaks(assembly.series, tracks, populations),
         "balance": target_results(assembly, groups, brokers),
-        "memory": memory_models(MemoryTracks(assembly, tracks, stages, groups, brokers)),
+        "memory": memory_models(Watched(assembly, tracks, stages, groups, brokers)),
     }
     return measured.model_copy(update=found)
 

@@ -30,7 +30,7 @@ AT_START = "an engine takes its memory when it starts"
 
 
 @dataclass(frozen=True)
-class MemoryTracks:
+class Watched:
     """The samples of memory, and the numbers of connections that go with them."""
 
     assembly: Assembly
@@ -41,7 +41,7 @@ class MemoryTracks:
     brokers: Sequence[BrokerResult]
 
 
-def memory_models(watched: MemoryTracks) -> tuple[MemoryModel, ...]:
+def memory_models(watched: Watched) -> tuple[MemoryModel, ...]:
     """Returns the line of each subject with samples of its memory, or why there is none."""
     spans = sorted((*_stages(watched.stages), *_joins(watched.assembly)), key=lambda s: s.from_s)
     steady = watched.assembly.named_spans()[1][-1:]
@@ -90,7 +90,7 @@ Connections = Callable[[float], float]
 """Clients connected at an instant."""
 
 
-def _subjects(watched: MemoryTracks) -> Iterator[tuple[Source, Track, Connections]]:
+def _subjects(watched: Watched) -> Iterator[tuple[Source, Track, Connections]]:
     """Everything whose memory was read, with the connections that it depends on."""
     line = watched.assembly.series.intervals()
     everything = _connections(watched.assembly, line, lambda interval: interval.connected)
@@ -110,7 +110,7 @@ def _subjects(watched: MemoryTracks) -> Iterator[tuple[Source, Track, Connection
         yield Source.host(), kernel, everything
 
 
-def _targets_of_sources(watched: MemoryTracks) -> dict[Source, set[int]]:
+def _targets_of_sources(watched: Watched) -> dict[Source, set[int]]:
     """The targets behind each source that may be a broker: targets that the run did not start are
     watched as `broker-0` and so on."""
     plan, brokers = watched.assembly.plan, watched.brokers

@@ -134,6 +134,7 @@
   }
 
   function tables(now) {
+    const heads = ["population", ...state.heads[now.state === "over" ? "end" : "live"]];
     const head = () => {
       const made = element("th", "", "number");
       made.scope = "col";
@@ -143,10 +144,10 @@
       const made = element("tr"), name = element("th");
       name.scope = "row";
       made.append(name);
-      now.heads.slice(1).forEach(() => made.append(element("td", "", "number")));
+      heads.slice(1).forEach(() => made.append(element("td", "", "number")));
       return made;
     };
-    fill(byId("heads"), now.heads, head, write);
+    fill(byId("heads"), heads, head, write);
     fill(byId("rows"), now.populations, row, (made, population) => {
       write(made.cells[0], population.name);
       population.cells.forEach((cell, n) => write(made.cells[n + 1], cell));

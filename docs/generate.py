@@ -188,7 +188,7 @@ def _population_metrics() -> Iterator[str]:
     described = {**descriptions(PopulationResult), **descriptions(Rates)}
 
     def row(metric: Metric) -> tuple[str, ...]:
-        field = metric.path[-1]
+        field = metric.path[0] if metric.kind == "histogram" else metric.path[-1]
         text = metric.words or described.get(field) or getdoc(getattr(PopulationResult, field))
         return f"`{metric.name}`", _prose(text), ", ".join(sorted(metric.spans, reverse=True))
 
@@ -208,16 +208,13 @@ def _population_metrics() -> Iterator[str]:
     yield ""
     yield "## Times of populations"
     yield ""
-    yield "`latency` is from send to delivery, in the population that receives; `ack_latency` from"
-    yield "send to acknowledgement, in the population that publishes. Both start at the instant a"
-    yield "message was due; `latency.actual` and `ack_latency.actual` at the instant it was sent."
-    yield "Both are kept for stages, and from the instant it was due for phases. `will_latency` is"
-    yield "from the instant at which a will was due to its delivery, in the population that"
-    yield "receives it; stages keep it. `connect_time` is from the start of TCP to CONNACK."
-    yield "`receive_maximum_wait` is the time for which the next message of a client waited for the"
-    yield "Receive Maximum of the broker. `unsubscribe_time` is from UNSUBSCRIBE to UNSUBACK, and"
-    yield "`subscribe_time` from the SUBSCRIBE of a client that had unsubscribed to its last"
-    yield "SUBACK; stages keep both. Each has:"
+    yield "Those of deliveries are of the population that receives, those of acknowledgements of"
+    yield "the population that publishes. Both start at the instant a message was due."
+    yield ""
+    times = (metric for metric in POPULATIONS if metric.kind == "histogram")
+    yield from _table(("metric", "meaning", "spans"), map(row, times))
+    yield ""
+    yield "Each has:"
     yield ""
     yield from _table(
         ("statistic", "meaning"), ((f"`.{s}`", _described(Latency, s)) for s in LATENCY_STATISTICS)

@@ -169,6 +169,12 @@ def rounded(number: float) -> int:
     return floor(round(number, ROUNDING_DIGITS) + 0.5)
 
 
+def shortened(value: float) -> float | int:
+    """A value with as many digits as a plot shows."""
+    short = float(f"{value:.{PLOTTED_DIGITS}g}")
+    return int(short) if short.is_integer() else short
+
+
 def describe(value: object) -> str:
     """A value as an error shows it: short, in the words of YAML."""
     match value:
@@ -362,6 +368,7 @@ class Kind:
 
 
 LONGEST_NUMBER_CHARS = 40
+PLOTTED_DIGITS = 5
 ROUNDING_DIGITS = 6
 """A share in percent is no binary fraction, and half of one is to be half."""
 LARGEST_EXPONENT = 24

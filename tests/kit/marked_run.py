@@ -29,7 +29,7 @@ from pubstorm.experiment.comparison import Question, compare_stored
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.exports import Exports, Item, Run
 from pubstorm.exports.families import CONTENT_TYPE
-from pubstorm.exports.prometheus import Endpoint
+from pubstorm.exports.prometheus import ScrapeEndpoint
 from pubstorm.fleet import Slot
 from pubstorm.fleet.site import AgentCommand
 from pubstorm.host import proc
@@ -40,7 +40,7 @@ from pubstorm.play import one_run
 from pubstorm.play.display import Live
 from pubstorm.report import document_of
 from pubstorm.report.markdown import markdown
-from pubstorm.web.outcome import Outcome
+from pubstorm.web.outcome import VerdictSoFar
 from tests.kit import made
 from tests.kit.made import SECOND_NS
 from tests.kit.trace import Marks, Trace
@@ -254,7 +254,7 @@ class DirectExports(Exports):
 
     def __init__(self) -> None:
         super().__init__()
-        self.endpoint = Endpoint("127.0.0.1", 0)
+        self.endpoint = ScrapeEndpoint("127.0.0.1", 0)
         self._marked: Run | None = None
 
     def begin(self, run: Run) -> None:
@@ -301,7 +301,7 @@ def play_marked(folder: Path, patch: pytest.MonkeyPatch) -> Trace:
         with trace.running():
             play(Invocation(str(scenario)), out, None, DirectLive(exports))
             exports.scrape()
-            assert Outcome(out).evaluate() is not None
+            assert VerdictSoFar(out).evaluate() is not None
             shutil.copytree(out, folder / "again")
             compared = compare_stored([out], [folder / "again"], Question(), None)
             assert markdown(document_of(compared))

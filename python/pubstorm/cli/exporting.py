@@ -48,9 +48,9 @@ class Exporting:
     def _sinks(self) -> Iterator[Sink]:
         """Yields the exports, each begun. Imports the libraries of each here."""
         if self.prometheus is not None:
-            from pubstorm.exports.prometheus import Endpoint
+            from pubstorm.exports.prometheus import ScrapeEndpoint
 
-            yield Endpoint(*_listening(self.prometheus))
+            yield ScrapeEndpoint(*_listening(self.prometheus))
         if self.otlp is not None:
             from pubstorm.exports.otlp import Collector
 

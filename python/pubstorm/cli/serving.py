@@ -27,7 +27,7 @@ from pubstorm.host.listening import (
 )
 from pubstorm.output import warn
 from pubstorm.play.display import Live
-from pubstorm.web.process import Settings, page_of
+from pubstorm.web.process import PageSettings, page_of
 
 PORT = 8780
 DEFAULT = f"127.0.0.1:{PORT}"
@@ -49,14 +49,14 @@ class Serving:
     cert: Path | None
     key: Path | None
 
-    def listen(self) -> tuple[socket.socket, Settings]:
+    def listen(self) -> tuple[socket.socket, PageSettings]:
         """Takes the address, and prints the page's URL. Raises UsageError if it cannot be had."""
         listener = listener_at(self.address)
         port = listener.getsockname()[1]
         scheme = "http" if self.cert is None else "https"
         token = f"#token={self.token}" if self.is_generated else ""
         warn(f"live page: {scheme}://{self.address.shown(port)}/{token}")
-        return listener, Settings(
+        return listener, PageSettings(
             descriptor=listener.fileno(),
             hosts=self._hosts(port),
             token=self.token,

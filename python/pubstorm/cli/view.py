@@ -10,7 +10,7 @@ import click
 
 from pubstorm.cli.serving import Serving, listen_options
 from pubstorm.host.signals import ending_signals
-from pubstorm.web.follow import Follower
+from pubstorm.web.follow import RunFollower
 from pubstorm.web.guard import Guard
 from pubstorm.web.server import serve
 from pubstorm.web.watch import Surroundings, run_in
@@ -32,7 +32,7 @@ def view(run_dir: Path, serving: Serving) -> None:
 
 
 async def _serve(folder: Path, guard: Guard, listener: socket.socket) -> None:
-    follower, ended = Follower(Surroundings()), asyncio.Event()
+    follower, ended = RunFollower(Surroundings()), asyncio.Event()
     follower.show(folder)
     loop = asyncio.get_running_loop()
     for number in ending_signals():

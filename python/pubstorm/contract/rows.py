@@ -41,7 +41,7 @@ class RowFile:
 
 
 @dataclass(frozen=True)
-class Table:
+class RowTable:
     """The rows of a file, each for a client's number."""
 
     file: RowFile

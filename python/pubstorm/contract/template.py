@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pubstorm.contract.random import U64_MAX, Random
-from pubstorm.contract.rows import Table
+from pubstorm.contract.rows import RowTable
 from pubstorm.contract.stamp import stamp_text
 
 
@@ -87,7 +87,7 @@ class Variable:
         """Number of its values."""
         return len(self.words) if self.kind is Kind.CHOICE else self.b - self.a + 1
 
-    def value(self, n: int, variant: int = 0, rows: Table | None = None) -> str:
+    def value(self, n: int, variant: int = 0, rows: RowTable | None = None) -> str:
         """Its value for client number `n` and value number `variant` of the range or choice; what
         only a message has is left out."""
         match self.kind:
@@ -155,11 +155,11 @@ class Template:
 
     source: str
     parts: tuple[Part, ...]
-    rows: Table | None = None
+    rows: RowTable | None = None
     """Rows with the values of its columns."""
 
     @classmethod
-    def parse(cls, source: str, rows: Table | None = None) -> Template:
+    def parse(cls, source: str, rows: RowTable | None = None) -> Template:
         """Compiles a template; `TemplateError` says what was found and what is allowed."""
         parts: list[Part] = []
         at = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pubstorm.contract.flows import Publication, TextPayload
 from pubstorm.contract.plan import Population, Tls
-from pubstorm.contract.rows import Table, read_rows
+from pubstorm.contract.rows import RowTable, read_rows
 from pubstorm.contract.template import Kind, Template
 
 
@@ -17,10 +17,10 @@ def template_of(population: Population, source: str) -> Template:
     return Template.parse(source, rows_of(population))
 
 
-def rows_of(population: Population) -> Table | None:
+def rows_of(population: Population) -> RowTable | None:
     """The rows of the population's clients; `None`: it has none."""
     rows = population.rows
-    return None if rows is None else Table(read_rows(rows.file), rows.first)
+    return None if rows is None else RowTable(read_rows(rows.file), rows.first)
 
 
 def client_tls(population: Population, n: int) -> Tls | None:

@@ -26,13 +26,13 @@ from pubstorm.report import (
 from pubstorm.result import Environment
 from pubstorm.result.comparison import unfit, unlike
 from pubstorm.result.figures import Found, Missing, evaluate
-from pubstorm.result.history import Change, History, HistorySeries, Point, history
+from pubstorm.result.history import History, HistoryChange, HistoryPoint, HistorySeries, history
 
 EXPERIMENTS = {SERIES_FILE: "a series", SEARCH_FILE: "a search", COMPARISON_FILE: "a comparison"}
 
 
 @dataclass(frozen=True)
-class _Run:
+class _StoredRun:
     """The part of a run that a history keeps."""
 
     folder: Path
@@ -47,7 +47,7 @@ class _Run:
 def stored_history(folders: Sequence[Path], figures: Sequence[Expression]) -> History:
     """Returns the history of all runs in folders. A folder is a run, or contains runs at any
     depth. Raises StoredRunError if there is none, UsageError if no run has a figure."""
-    runs: dict[Path, _Run] = {}
+    runs: dict[Path, _StoredRun] = {}
     unread: list[str] = []
     for folder in folders:
         for path in _folders(folder):
@@ -81,7 +81,7 @@ def _folders(folder: Path) -> Iterator[Path]:
             yield from _folders(path)
 
 
-def _read(folder: Path, figures: Sequence[Expression]) -> _Run:
+def _read(folder: Path, figures: Sequence[Expression]) -> _StoredRun:
     """Reads a run. Raises StoredRunError if the folder has none."""
     for file, words in EXPERIMENTS.items():
         if holds(folder, file):
@@ -93,7 +93,7 @@ def _read(folder: Path, figures: Sequence[Expression]) -> _Run:
         text = f"{folder / RESULT_FILE} has no time of its start: {result.started}"
         raise StoredRunError(text) from error
     found = (evaluate(result, figure) for figure in figures)
-    return _Run(
+    return _StoredRun(
         folder=folder,
         started=started,
         name=result.name,
@@ -107,8 +107,10 @@ def _is_number(found: Found | Missing) -> TypeGuard[Found]:
     return isinstance(found, Found) and math.isfinite(found.value)
 
 
-def _answer(runs: Sequence[_Run], figures: Sequence[Expression], unread: Sequence[str]) -> History:
-    by_name: dict[str, list[_Run]] = defaultdict(list)
+def _answer(
+    runs: Sequence[_StoredRun], figures: Sequence[Expression], unread: Sequence[str]
+) -> History:
+    by_name: dict[str, list[_StoredRun]] = defaultdict(list)
     for run in runs:
         by_name[run.name].append(run)
     series = [
@@ -130,11 +132,11 @@ def _answer(runs: Sequence[_Run], figures: Sequence[Expression], unread: Sequenc
     return answer.model_copy(update={"series": named})
 
 
-def _series(scenario: str, figure: str, place: int, runs: Sequence[_Run]) -> HistorySeries:
+def _series(scenario: str, figure: str, place: int, runs: Sequence[_StoredRun]) -> HistorySeries:
     values = [run.values[place] for run in runs]
     unit: Unit = next((found.unit for found in values if found), "")
     points = [
-        Point(
+        HistoryPoint(
             run=str(run.folder),
             started=run.started.isoformat(timespec="seconds"),
             value=found.value if found else None,
@@ -145,7 +147,7 @@ def _series(scenario: str, figure: str, place: int, runs: Sequence[_Run]) -> His
     return HistorySeries(scenario=scenario, figure=figure, unit=unit, points=tuple(points))
 
 
-def _named(series: HistorySeries, runs: dict[str, _Run]) -> Iterator[Change]:
+def _named(series: HistorySeries, runs: dict[str, _StoredRun]) -> Iterator[HistoryChange]:
     """Yields the changes of a series, each with the other differences between both levels."""
     levels = [[runs[point.run] for point in level] for level in series.levels()]
     for change, before, after in zip(series.changes, levels, levels[1:], strict=False):

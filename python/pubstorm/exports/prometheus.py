@@ -69,7 +69,7 @@ def _native(histogram: Histogram) -> NativeHistogram:
 NO_ADDRESS = "HOST is an address of this machine; without it the endpoint is on loopback"
 
 
-class Endpoint:
+class ScrapeEndpoint:
     """The endpoint, as an export."""
 
     unit = ("record", "records")
@@ -97,7 +97,7 @@ class Endpoint:
                 return chosen({**environ, "HTTP_ACCEPT": ""}, start)
 
         try:
-            kind = _ServerOfIpv6 if ":" in host else _Server
+            kind = _ServerOfIpv6 if ":" in host else _MetricsServer
             self._server = make_server(host, port, app, kind, _Silent)
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
@@ -135,12 +135,12 @@ class Endpoint:
         self._server.server_close()
 
 
-class _Server(ThreadingWSGIServer):
+class _MetricsServer(ThreadingWSGIServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignores a scraper that leaves."""
 
 
-class _ServerOfIpv6(_Server):
+class _ServerOfIpv6(_MetricsServer):
     address_family = socket.AF_INET6
 
 

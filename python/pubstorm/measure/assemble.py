@@ -33,7 +33,6 @@ from pubstorm.measure.series import (
     busy_share,
     rate_per_s,
 )
-from pubstorm.measure.tracks import Span
 from pubstorm.result import (
     AgentResult,
     ClockResult,
@@ -51,6 +50,7 @@ from pubstorm.result import (
     StageResult,
     ValidityLimits,
 )
+from pubstorm.result.samples import Span
 from pubstorm.scenario import Scenario
 
 SECOND_NS = 10**9

@@ -51,8 +51,7 @@ class ChartLine:
     @property
     def sample(self) -> str:
         """Name of the metric in samples."""
-        name, statistic = self.metric.name, self.line.statistic
-        return f"{name}_{statistic}_{self.metric.unit}" if statistic else name
+        return self.metric.sample(self.line.statistic)
 
     @property
     def unit(self) -> Unit:

@@ -74,6 +74,8 @@ class Failures:
     """Reasons of this and another problem."""
     answers: str | None = None
     """First word of the reason codes of MQTT 5 of this problem; None if it has none."""
+    finding: Literal["refusal", "acknowledgement"] | None = None
+    """Rule of a verdict that states it; None if it has a rule of its own, or none."""
 
     def names(self, reason: Reason | Answer) -> bool:
         """Returns True for a reason of this problem only."""
@@ -104,6 +106,54 @@ class Line:
     """True if the area down to the previous line is filled."""
     place: int = 0
     """Place among the lines of a chart; lines of one place are in the order of the registry."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportColumn:
+    """A column of a table of a report, or several: one for each statistic."""
+
+    table: str
+    """Key of the table, or of a group of its columns."""
+    head: str = ""
+    """Head of the column; the beginning of the heads of several. Empty: the name of the metric, or
+    that of its statistic."""
+    statistics: tuple[str, ...] = ()
+    """Statistics that are shown. Those of readings have their span first: `load.mean`."""
+    when: Literal["always", "known", "any"] = "always"
+    """Tables that have the column: all, those with a cell, or those with a cell that is not
+    zero."""
+    without_zero: bool = False
+    """True if zeros are empty cells."""
+    given: tuple[str, ...] = ()
+    """Fields of a row of which one must not be zero; the cells of other rows are empty."""
+    makes_rows: bool = False
+    """True if the table has a row for each population in which the metric is not zero."""
+    place: int = 0
+    """Place among the columns; columns of one place are in the order of the registry."""
+
+    def named(self, metric: str) -> tuple[tuple[str, str], ...]:
+        """Returns the heads of the columns of a metric, each with its statistic. The statistic of a
+        metric without any is empty."""
+        if len(self.statistics) > 1:
+            return tuple((f"{self.head} {in_words(s)}".strip(), s) for s in self.statistics)
+        (statistic,) = self.statistics or ("",)
+        return ((self.head or in_words(statistic or metric), statistic),)
+
+
+@dataclass(frozen=True, slots=True)
+class Successes:
+    """An action of clients that has a sampler: the metric counts its successes."""
+
+    action: Literal["connect", "subscribe", "unsubscribe"]
+    of: tuple[str, ...]
+    """Fields of a population's result whose sum is the number of all attempts with an outcome."""
+    times: str = ""
+    """Field of a population's result with the response times; empty: there are none."""
+
+
+def in_words(name: str) -> str:
+    """Returns a name as the head of a column."""
+    return name.replace("_", " ").replace("p999", "p99.9")
 
 
 def page(chart: str, label: str = "", *, growth: bool = False, place: int = 0) -> Line:
@@ -165,10 +215,23 @@ class Metric:
     """True if it counts clients or bridges: a limit in percent is about all of them."""
     lines: tuple[Line, ...] = ()
     """Lines of its readings in charts."""
+    columns: tuple[ReportColumn, ...] = ()
+    """Columns of tables."""
     is_pattern: bool = False
     """True if the name is a pattern of names, of which only the run knows those that there are."""
     failures: Failures | None = None
     """The problem that it counts; None: it counts none."""
+    successes: Successes | None = None
+    """The action whose successes it counts; None: it counts none."""
+    oddity: str = ""
+    """Deliveries that it counts, in words, where a verdict states them for each flow; empty: a
+    verdict does not, or has a rule of its own."""
+    fault_effect: str = ""
+    """Participle of the deliveries that it counts, where a verdict states the effects of a fault;
+    empty: a verdict does not."""
+    excludes: str = ""
+    """Past tense of an action of clients that excludes deliveries to them from loss meanwhile;
+    empty: it excludes none."""
     interval: str = ""
     """Field of the intervals of agents; empty: the name, of counters `NAME_total`."""
     export: str = ""
@@ -185,6 +248,15 @@ class Metric:
     def path(self) -> tuple[str, ...]:
         """Steps to its place."""
         return tuple(self.at.split("."))
+
+    def sample(self, statistic: str = "") -> str:
+        """Returns the name of the metric in samples, which have statistics as metrics."""
+        return f"{self.name}_{statistic}_{self.unit}" if statistic else self.name
+
+    @property
+    def field(self) -> str:
+        """Field of a population's result, of a counter or gauge."""
+        return self.at or f"{self.name}_total"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -206,7 +278,12 @@ class Further(TypedDict, total=False):
     of_acks: bool
     of_a_size: bool
     lines: tuple[Line, ...]
+    columns: tuple[ReportColumn, ...]
     failures: Failures
+    successes: Successes
+    oddity: str
+    fault_effect: str
+    excludes: str
     interval: str
     export: str
     export_name: str

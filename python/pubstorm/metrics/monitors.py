@@ -13,6 +13,7 @@ from pubstorm.metrics.metric import (
     Line,
     Metric,
     Owner,
+    ReportColumn,
     live,
     page,
     unit_at_end,
@@ -29,6 +30,8 @@ BRIDGES: frozenset[Owner] = frozenset({"bridge"})
 BROKERS: frozenset[Owner] = frozenset({"broker"})
 PUBLISHERS: frozenset[Owner] = frozenset({"publisher"})
 ANYTHING = PROGRAMS | HOSTS | AGENTS | BRIDGES
+LOAD_MEAN = ("load.mean",)
+"""The mean under load, in a table."""
 SYS_PREFIX = "$SYS/"
 """Prefix of metrics that a broker publishes itself."""
 
@@ -56,18 +59,28 @@ OF_PROCESSES: tuple[Metric, ...] = (
         "CPU time, as a share of one core: 150 % is one and a half cores.",
         better="lower",
         lines=(page("process-cpu", "all"), live("cpu", each=True), Line("sides", "over-cpu")),
+        columns=(
+            ReportColumn("processes", "CPU", LOAD_MEAN),
+            ReportColumn("processes", "CPU max", ("whole.max",), place=1),
+            ReportColumn("publishers", "CPU", LOAD_MEAN, "known"),
+            ReportColumn("targets", "CPU", LOAD_MEAN, "known"),
+            ReportColumn("stages", "CPU", ("mean",)),
+            ReportColumn("broker comparison", "cpu"),
+        ),
     ),
     share(
         "cpu_user",
         PROGRAMS,
         "The part of it in the program.",
         lines=(page("process-cpu", "user"),),
+        columns=(ReportColumn("processes", "user", LOAD_MEAN),),
     ),
     share(
         "cpu_system",
         PROGRAMS,
         "The part of it in the kernel.",
         lines=(page("process-cpu", "system"),),
+        columns=(ReportColumn("processes", "system", LOAD_MEAN),),
     ),
     reading(
         "rss_bytes",
@@ -75,6 +88,14 @@ OF_PROCESSES: tuple[Metric, ...] = (
         "Resident memory.",
         better="lower",
         lines=(page("process-memory", "resident"), live("memory", each=True)),
+        columns=(
+            ReportColumn("processes", "mem first", ("whole.first",), place=1),
+            ReportColumn("processes", "mem max", ("whole.max",), place=1),
+            ReportColumn("publishers", "mem max", ("whole.max",), "known", place=1),
+            ReportColumn("targets", "memory", LOAD_MEAN, "known"),
+            ReportColumn("stages", "mem", ("max",)),
+            ReportColumn("broker comparison", "rss"),
+        ),
     ),
     reading(
         "private_bytes",
@@ -110,9 +131,20 @@ OF_PROCESSES: tuple[Metric, ...] = (
         "CPU time of its busiest thread, as a share of one core; of a publisher, or of a broker "
         "with few threads.",
         lines=(page("process-cpu", "busiest thread"),),
+        columns=(ReportColumn("publishers", "thread", LOAD_MEAN, "known"),),
     ),
-    reading("threads", PROCESSES, "Threads."),
-    reading("descriptors", PROCESSES, "Open descriptors."),
+    reading(
+        "threads",
+        PROCESSES,
+        "Threads.",
+        columns=(ReportColumn("processes", "threads", ("whole.max",), place=1),),
+    ),
+    reading(
+        "descriptors",
+        PROCESSES,
+        "Open descriptors.",
+        columns=(ReportColumn("processes", "files", ("whole.max",), place=1),),
+    ),
     reading(
         "processes",
         PROCESSES,
@@ -296,24 +328,53 @@ OF_PUBLISHERS: tuple[Metric, ...] = (
 )
 
 
-def reported(pattern: str, *lines: Line, unit: Unit = "") -> Metric:
-    """Returns metrics that a broker publishes itself, below `$SYS/`."""
+def reported(
+    pattern: str,
+    *lines: Line,
+    unit: Unit = "",
+    is_counter: bool = False,
+) -> Metric:
+    """Returns metrics that a broker publishes itself, below `$SYS/`. Those of counters are in the
+    table of its own counts."""
     name = rf"\$SYS/{pattern}"
-    return Metric(name, BROKERS, "gauge", unit, lines=lines, is_pattern=True)
+    columns = (ReportColumn("own counts"),) if is_counter else ()
+    return Metric(name, BROKERS, "gauge", unit, lines=lines, columns=columns, is_pattern=True)
+
+
+def reported_rate(pattern: str, line: Line, unit: Unit = "") -> Metric:
+    """Returns a count of the broker itself, which a chart shows as growth a second."""
+    return reported(pattern, line, unit=unit, is_counter=True)
 
 
 OF_SYS: tuple[Metric, ...] = (
-    reported("messages/received", page("sys-messages", "received", growth=True)),
-    reported("messages/sent", page("sys-messages", "sent", growth=True)),
-    reported("publish/messages/received", page("sys-messages", "PUBLISH received", growth=True)),
-    reported("publish/messages/sent", page("sys-messages", "PUBLISH sent", growth=True)),
-    reported("bytes/received", page("sys-bytes", "received", growth=True), unit="bytes"),
-    reported("bytes/sent", page("sys-bytes", "sent", growth=True), unit="bytes"),
-    reported("(.*/)?messages/dropped", page("sys-dropped")),
-    reported("(messages/stored|store/messages/count|retained messages/count)", page("sys-stored")),
+    reported_rate("messages/received", page("sys-messages", "received", growth=True)),
+    reported_rate("messages/sent", page("sys-messages", "sent", growth=True)),
+    reported_rate(
+        "publish/messages/received", page("sys-messages", "PUBLISH received", growth=True)
+    ),
+    reported_rate("publish/messages/sent", page("sys-messages", "PUBLISH sent", growth=True)),
+    reported_rate("bytes/received", page("sys-bytes", "received", growth=True), "bytes"),
+    reported_rate("bytes/sent", page("sys-bytes", "sent", growth=True), "bytes"),
+    reported("(publish/)?bytes/(dropped|stored)", is_counter=True, unit="bytes"),
+    reported("publish/(bytes/(received|sent)|messages/stored)", is_counter=True),
+    reported("(publish/)?messages/dropped", page("sys-dropped"), is_counter=True),
+    reported("(?!publish/).+/messages/dropped", page("sys-dropped")),
+    reported("messages/stored", page("sys-stored"), is_counter=True),
+    reported("(store/messages/count|retained messages/count)", page("sys-stored")),
     reported("clients/(connected|disconnected|total|active|inactive)", page("sys-clients")),
     reported("heap/current( size)?", page("sys-heap"), unit="bytes"),
 )
+OF_EMBEDDED: tuple[Metric, ...] = (
+    Metric(
+        r"pubstorm_broker_\w+_total",
+        BROKERS,
+        "counter",
+        "",
+        columns=(ReportColumn("own counts", without_zero=True),),
+        is_pattern=True,
+    ),
+)
+"""Counters of the embedded broker, in Prometheus' format."""
 READINGS = (*OF_PROCESSES, *OF_REDIS, *OF_HOSTS, *OF_AGENTS, *OF_BRIDGES)
 
 

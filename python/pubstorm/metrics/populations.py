@@ -1,87 +1,44 @@
-"""The metrics of populations. The meaning of a counter stands beside its field in the contract."""
+"""The metrics of populations: counters, states, rates and distributions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Unpack
 
-from pubstorm.contract.snapshot import Reason
+from pubstorm.metrics.counters import (
+    ANSWERED,
+    CLIENTS,
+    COUNTERS,
+    DELIVERIES,
+    EVERYWHERE,
+    EXPECTED,
+    MESSAGES,
+    NOWHERE,
+    POPULATION,
+    RECEIVED,
+    REMOVALS,
+    SENT,
+    STAGES,
+    WILLS_RECEIVED,
+    reading,
+)
 from pubstorm.metrics.metric import (
     LATENCY_STATISTICS,
-    Basis,
     Divisor,
     Failures,
     Further,
-    Kind,
     Line,
     Metric,
     Owner,
+    ReportColumn,
     SpanKind,
     both,
     page,
 )
-from pubstorm.quantities import Unit
 
-ENDS_A_CONNECTION = frozenset(
-    {
-        Reason.CLOSED_BY_BROKER,
-        Reason.RESET_BY_BROKER,
-        Reason.KEEP_ALIVE_TIMEOUT,
-        Reason.DISCONNECT_TIMEOUT,
-        Reason.SUBSCRIBE_TIMEOUT,
-        Reason.UNSUBSCRIBE_TIMEOUT,
-    }
-)
-"""Reasons that end an established connection only."""
-ENDS_A_WEBSOCKET = frozenset(reason for reason in Reason if reason.startswith("websocket_"))
-"""Close codes of WebSocket, and frames that are none of MQTT."""
-ENDS_EITHER = frozenset({Reason.PROTOCOL_ERROR, Reason.SOCKET_ERROR}) | ENDS_A_WEBSOCKET
-"""Reasons that end an attempt or a connection."""
-REFUSES_A_FILTER = frozenset({Reason.SUBSCRIBE_REFUSED})
-LEAVES_A_MESSAGE_OUT = frozenset(
-    {Reason.MESSAGE_TOO_LARGE, Reason.QOS_UNSUPPORTED, Reason.RETAIN_UNSUPPORTED}
-)
-"""Limits of a broker of MQTT 5, for which a client does not send a message."""
-FAILS_AN_ATTEMPT = (
-    frozenset(Reason) - ENDS_A_CONNECTION - ENDS_EITHER - REFUSES_A_FILTER - LEAVES_A_MESSAGE_OUT
-)
-"""Reasons that end an attempt only."""
-
-POPULATION: frozenset[Owner] = frozenset({"population"})
 DELIVERIES_BY_QOS: frozenset[Owner] = frozenset({"deliveries"})
-NOWHERE: frozenset[SpanKind] = frozenset()
-STAGES: frozenset[SpanKind] = frozenset({"stage"})
-EVERYWHERE: frozenset[SpanKind] = frozenset({"stage", "phase"})
-
-_UNCONNECTED = "no client{of} was to connect{where}: no stage connects it"
-CLIENTS = Basis(("asked",), _UNCONNECTED)
-ATTEMPTS = Basis(("connect_attempts_total",), _UNCONNECTED, may_be_earlier=True)
-FILTERS = Basis(
-    ("subscribed_total", "subscribe_failed_total"), "no filter{of} was sent to a broker{where}"
-)
-REMOVALS = Basis(
-    ("unsubscribed_total", "unsubscribe_failed_total"),
-    "no broker answered an UNSUBSCRIBE{of}{where}: only flapping clients send some",
-)
-MESSAGES = Basis(("sent_total", "skipped_total"), "no message{of} was scheduled{where}")
-ANSWERS = Basis(
-    ("answers_expected_total",),
-    "no request{of} was sent{where}: only publications with request: true send some",
-)
-ANSWERED = Basis(("answered_total",))
-EXPECTED = Basis(("expected_total",))
-RECEIVED = Basis(("received_total",))
-DELIVERIES = Basis(("expected_total", "received_total"))
-_NO_WILL = "no will{to} was expected or received{where}"
-WILLS = Basis(("wills_expected_total",), _NO_WILL)
-WILLS_RECEIVED = Basis(("wills_received_total",), _NO_WILL)
-
-
-def counter(name: str, spans: frozenset[SpanKind] = NOWHERE, **further: Unpack[Further]) -> Metric:
-    """Returns a counter, which lies in the field `NAME_total`."""
-    field = f"{name}_total"
-    further = {"aliases": (field,), **further}
-    return Metric(name, POPULATION, "counter", "", at=field, spans=spans, **further)
+THREE = ("p50", "p99", "max")
+"""Statistics of durations in tables with little room."""
 
 
 def gauge(name: str, *, is_peak: bool = False, **further: Unpack[Further]) -> Metric:
@@ -92,9 +49,16 @@ def gauge(name: str, *, is_peak: bool = False, **further: Unpack[Further]) -> Me
     return Metric(name, POPULATION, "gauge", "", at=field, **further)
 
 
-def reading(name: str, unit: Unit = "", kind: Kind = "gauge", **further: Unpack[Further]) -> Metric:
-    """Returns a metric that no expression asks for: other programs get it, or charts show it."""
-    return Metric(name, POPULATION, kind, unit, **further)
+def in_short(counter: str, *, given: tuple[str, ...]) -> tuple[ReportColumn, ...]:
+    """Returns the columns of a rate of messages where few figures stand for a run. `given`: the
+    counters of which a run with the figure has one above zero."""
+    return (
+        ReportColumn("steps", f"{counter}/s"),
+        ReportColumn("live", f"{counter}/s"),
+        ReportColumn("live end", f"{counter}/s"),
+        ReportColumn("key rates", counter, given=given),
+        ReportColumn("throughput", counter),
+    )
 
 
 def rate(name: str, **further: Unpack[Further]) -> Metric:
@@ -111,7 +75,9 @@ def rate(name: str, **further: Unpack[Further]) -> Metric:
     )
 
 
-def of_each(name: str, rate: str, line: Line, divisor: Divisor, words: str) -> Metric:
+def of_each(
+    name: str, rate: str, line: Line, divisor: Divisor, words: str, *columns: ReportColumn
+) -> Metric:
     """Returns a rate by the number of clients."""
     return Metric(
         name,
@@ -123,6 +89,7 @@ def of_each(name: str, rate: str, line: Line, divisor: Divisor, words: str) -> M
         spans=EVERYWHERE,
         divisor=divisor,
         lines=(line,),
+        columns=columns,
         better="higher",
     )
 
@@ -147,6 +114,7 @@ def histogram(
     spans: frozenset[SpanKind] = STAGES,
     *,
     at: str = "",
+    words: str = "",
     **further: Unpack[Further],
 ) -> Metric:
     """Returns a distribution of durations, by default that of the field `NAME_us`."""
@@ -155,6 +123,7 @@ def histogram(
         POPULATION,
         "histogram",
         "us",
+        words,
         at=at or f"{name}_us",
         statistics=LATENCY_STATISTICS,
         spans=spans,
@@ -173,11 +142,19 @@ def two_clocks(name: str, field: str, log: str, **further: Unpack[Further]) -> I
             "tag": f"{log}:{{}}:{clock}",
             "better": "lower",
         }
-        full = f"{name}.{clock}"
+        full, words = f"{name}.{clock}", ""
         if clock == "intended":
             own = {**further, **own, "aliases": (full,)}
+        else:
+            words = f"As `{name}`, from the instant at which the message was sent."
+            if log == "delivery":
+                own["columns"] = (ReportColumn("latency", "p99 from send", ("p99",)),)
         yield histogram(
-            name if clock == "intended" else full, spans, at=f"{name}_us.{clock}", **own
+            name if clock == "intended" else full,
+            spans,
+            at=f"{name}_us.{clock}",
+            words=words,
+            **own,
         )
 
 
@@ -186,217 +163,31 @@ def _ready(*among: str) -> Divisor:
 
 
 POPULATIONS: tuple[Metric, ...] = (
-    counter("connect_attempts", export="TCP connections begun"),
-    reading("connected", kind="counter", export="Connections that the broker accepted"),
-    counter(
-        "connect_failed",
-        STAGES,
-        basis=ATTEMPTS,
-        better="lower",
-        export="Connection attempts that failed",
-        failures=Failures(
-            2,
-            "connections failed",
-            "connection attempts failed",
-            ("connect_attempts_total",),
-            certain=FAILS_AN_ATTEMPT,
-            possible=ENDS_EITHER,
-            answers="connect",
+    *COUNTERS,
+    gauge(
+        "clients",
+        of_a_size=True,
+        columns=(
+            ReportColumn("connections", place=-1),
+            ReportColumn("subscribers"),
+            ReportColumn("agents", place=-2),
         ),
     ),
-    counter(
-        "disconnected",
-        STAGES,
-        basis=ATTEMPTS,
-        better="lower",
-        export="Connections that the client did not end",
-        failures=Failures(
-            3,
-            "connections lost",
-            "connections were lost",
-            ("connected_total",),
-            certain=ENDS_A_CONNECTION,
-            possible=ENDS_EITHER,
-            answers="disconnect",
-        ),
-    ),
-    counter("subscribed", export="Filters that the broker granted"),
-    counter(
-        "subscribe_failed",
-        basis=FILTERS,
-        failures=Failures(
-            4,
-            "subscribes refused",
-            "filters were refused",
-            ("subscribed_total", "subscribe_failed_total"),
-            certain=REFUSES_A_FILTER,
-            answers="subscribe",
-        ),
-    ),
-    counter("unsubscribed", STAGES, export="Filters that the broker removed"),
-    counter(
-        "unsubscribe_failed",
-        STAGES,
-        basis=REMOVALS,
-        failures=Failures(
-            5,
-            "unsubscribes refused",
-            "filters were not removed",
-            ("unsubscribed_total", "unsubscribe_failed_total"),
-            answers="unsubscribe",
-        ),
-    ),
-    counter("sent", STAGES, export="Messages sent"),
-    counter("acked", STAGES, of_acks=True, export="Messages that the broker acknowledged"),
-    counter(
-        "rejected",
-        basis=MESSAGES,
-        better="lower",
-        export="Messages that the broker refused",
-        failures=Failures(
-            6, "publishes refused", "messages sent were refused", ("sent_total",), answers="publish"
-        ),
-    ),
-    counter("left", STAGES),
-    counter(
-        "stalled",
-        STAGES,
-        basis=DELIVERIES,
-        better="lower",
-        export="Times that a subscriber stalled",
-        failures=Failures(17, "stalls", "times a subscriber stalled"),
-    ),
-    counter(
-        "resent",
-        basis=MESSAGES,
-        better="lower",
-        export="Messages sent again after a reconnect",
-        failures=Failures(
-            11,
-            "publishes sent again",
-            "messages sent were sent again after a reconnect",
-            ("sent_total",),
-        ),
-    ),
-    counter(
-        "abandoned",
-        basis=MESSAGES,
-        better="lower",
-        export="Messages given up without acknowledgement",
-        failures=Failures(
-            9,
-            "publishes given up",
-            "messages sent were given up with their session",
-            ("sent_total",),
-        ),
-    ),
-    reading(
-        "unsent_dropped",
-        kind="counter",
-        failures=Failures(
-            10,
-            "publishes dropped unsent",
-            "messages sent were dropped with their connection before the socket took them",
-            ("sent_total",),
-        ),
-    ),
-    counter(
-        "skipped",
-        STAGES,
-        basis=MESSAGES,
-        better="lower",
-        export="Messages that were scheduled and not sent",
-        failures=Failures(
-            7,
-            "messages not sent",
-            "scheduled messages were not sent",
-            ("sent_total", "skipped_total"),
-            certain=LEAVES_A_MESSAGE_OUT,
-        ),
-    ),
-    counter("requests", STAGES),
-    counter("answered", STAGES),
-    counter("unanswered", STAGES, basis=ANSWERS),
-    counter("answers_expected", STAGES),
-    counter("answers_duplicate", STAGES, basis=ANSWERS),
-    counter("answers_late", STAGES, basis=ANSWERS),
-    counter("answers_of_others"),
-    counter("answers", STAGES),
-    counter("answers_dropped", STAGES),
-    counter("expected", STAGES, export="Expected deliveries"),
-    counter("received", STAGES, export="Deliveries received"),
-    counter(
-        "lost",
-        STAGES,
-        basis=EXPECTED,
-        better="lower",
-        failures=Failures(
-            12, "deliveries lost", "expected deliveries were lost", ("expected_total",)
-        ),
-    ),
-    counter(
-        "duplicate",
-        STAGES,
-        basis=DELIVERIES,
-        better="lower",
-        export="Deliveries of a message that the receiver already had",
-        failures=Failures(13, "duplicates", "deliveries were duplicates"),
-    ),
-    counter("copies", STAGES, basis=DELIVERIES),
-    counter(
-        "reordered",
-        STAGES,
-        basis=DELIVERIES,
-        better="lower",
-        export="Deliveries after a later message of the same stream",
-        failures=Failures(14, "out of order", "deliveries came out of order", ("received_total",)),
-    ),
-    counter(
-        "stale",
-        STAGES,
-        basis=DELIVERIES,
-        better="lower",
-        export="Deliveries too late to recognise duplicates",
-        failures=Failures(
-            15, "too late to check", "deliveries came too late to separate from duplicates"
-        ),
-    ),
-    counter("receive_maximum_waits"),
-    counter("wills_expected", STAGES),
-    counter("wills_received", STAGES),
-    counter("wills_lost", STAGES, basis=WILLS),
-    counter(
-        "expired",
-        STAGES,
-        export="Messages for offline clients that may expire, and have not arrived",
-        export_name="messages_expired",
-    ),
-    counter(
-        "expired_received",
-        STAGES,
-        basis=RECEIVED,
-        export="Deliveries of messages that had expired",
-        failures=Failures(16, "expired", "deliveries were messages that had expired"),
-    ),
-    counter("retained"),
-    counter("retained_as_published"),
-    counter("expiry_reduced"),
-    counter("server_keep_alives"),
-    counter("foreign"),
-    counter("packets_sent"),
-    counter("packets_received"),
-    counter("bytes_sent", export="Bytes written to sockets"),
-    counter("bytes_received", export="Bytes read from sockets"),
-    gauge("clients", of_a_size=True),
     gauge(
         "connected",
         is_peak=True,
         of_a_size=True,
+        columns=(
+            ReportColumn("connections", "connected max", place=-1),
+            ReportColumn("steps", "connected"),
+            ReportColumn("live", "connected"),
+            ReportColumn("live end", "connected"),
+        ),
         lines=both("clients", "connected"),
         export="Clients that the broker has accepted",
         export_name="clients_connected",
     ),
-    gauge("ready_max", of_a_size=True),
+    gauge("ready_max", of_a_size=True, columns=(ReportColumn("subscribers"),)),
     reading(
         "ready",
         lines=both("clients", "ready"),
@@ -411,7 +202,7 @@ POPULATIONS: tuple[Metric, ...] = (
             1,
             "clients never ready",
             "clients were never ready",
-            ("asked",),
+            CLIENTS.counters,
             after="connect_attempts_total",
         ),
     ),
@@ -431,6 +222,7 @@ POPULATIONS: tuple[Metric, ...] = (
     gauge("in_flight_max"),
     reading(
         "missing",
+        columns=(ReportColumn("live", "missing", place=1),),
         lines=both("behind", "missing"),
         export="Messages passed over in streams and not received yet",
         export_name="messages_missing",
@@ -446,6 +238,7 @@ POPULATIONS: tuple[Metric, ...] = (
             "publishes unacknowledged",
             "messages sent were not acknowledged when publishing ended",
             ("sent_total",),
+            finding="acknowledgement",
         ),
     ),
     gauge(
@@ -455,16 +248,32 @@ POPULATIONS: tuple[Metric, ...] = (
         export_name="messages_backlog",
     ),
     reading("skipped_per_s", "per_s", lines=(page("behind", "skipped per second"),)),
-    rate("sent_per_s", lines=both("load", "sent"), better="higher"),
+    rate(
+        "sent_per_s",
+        columns=(ReportColumn("order", "sent/s", given=SENT), *in_short("sent", given=SENT)),
+        lines=both("load", "sent"),
+        better="higher",
+    ),
     reading("due_per_s", "per_s", lines=both("load", "scheduled")),
     rate(
         "acked_per_s",
+        columns=(
+            ReportColumn("phase acks", "acked/s"),
+            *in_short("acked", given=("acked_total",)),
+        ),
         lines=(*both("load", "acked"), Line("sides", "over-acked")),
         of_acks=True,
         better="higher",
     ),
     rate(
         "received_per_s",
+        columns=(
+            ReportColumn("order", "received/s", given=RECEIVED.counters),
+            ReportColumn("phases", "received/s", without_zero=True),
+            ReportColumn("subscribers", "received/s", place=2),
+            ReportColumn("comparison", "received_per_s"),
+            *in_short("received", given=DELIVERIES.counters),
+        ),
         lines=(
             *both("load", "received"),
             Line("sides", "over-received"),
@@ -473,7 +282,7 @@ POPULATIONS: tuple[Metric, ...] = (
         better="higher",
     ),
     rate("bytes_sent_per_s"),
-    rate("bytes_received_per_s"),
+    rate("bytes_received_per_s", columns=(ReportColumn("subscribers", "network", place=4),)),
     Metric(
         "loss",
         POPULATION,
@@ -484,21 +293,26 @@ POPULATIONS: tuple[Metric, ...] = (
         spans=STAGES,
         basis=EXPECTED,
         divisor=Divisor("expected_total", "no delivery was expected"),
+        columns=(
+            ReportColumn("subscribers", "lost", when="known", place=3),
+            ReportColumn("comparison", "loss"),
+        ),
         better="lower",
     ),
     of_each(
         "sent_each_per_s",
         "sent_per_s",
         page("each", "sent"),
-        _ready("sent_total", "skipped_total"),
+        _ready(*MESSAGES.counters),
         "Messages that each client sent: the rate by the most clients that were ready at once.",
     ),
     of_each(
         "received_each_per_s",
         "received_per_s",
         page("each", "received by each"),
-        _ready("expected_total", "received_total"),
+        _ready(*DELIVERIES.counters),
         "Messages that each client received: the rate by the most clients that were ready at once.",
+        ReportColumn("subscribers", "each received/s", place=1),
     ),
     shares("client_loss", ("mean", "p50", "p90", "p99", "max"), basis=EXPECTED, better="lower"),
     shares("group_share", ("fairness", "min", "p50", "max"), basis=DELIVERIES),
@@ -508,6 +322,18 @@ POPULATIONS: tuple[Metric, ...] = (
         "delivery",
         basis=RECEIVED,
         export="From the scheduled instant to the delivery",
+        columns=(
+            ReportColumn("latency", statistics=("p50", "p99", "p999", "max")),
+            ReportColumn("flows", statistics=THREE),
+            ReportColumn("phase latency", statistics=("p99",)),
+            ReportColumn("steps", "p99", ("p99",)),
+            ReportColumn("live", statistics=("p50", "p99")),
+            ReportColumn("live end", statistics=("p50", "p99")),
+            ReportColumn("comparison", "latency", ("p50", "p99"), place=-1),
+            ReportColumn("key latencies", "delivery"),
+            ReportColumn("missed times"),
+            ReportColumn("slowest", "delivery", ("p99",)),
+        ),
         lines=(
             Line("page", "latency", "p50", "p50"),
             Line("page", "latency", "p99", "p99", band=True),
@@ -520,29 +346,60 @@ POPULATIONS: tuple[Metric, ...] = (
         ),
     ),
     *two_clocks(
-        "ack_latency", "ack", "ack", export="From the scheduled instant to the acknowledgement"
+        "ack_latency",
+        "ack",
+        "ack",
+        export="From the scheduled instant to the acknowledgement",
+        columns=(
+            ReportColumn("steps", "ack p99", ("p99",)),
+            ReportColumn("comparison", "ack latency", ("p99",), place=1),
+            ReportColumn("key latencies", "acknowledgement"),
+            ReportColumn("slowest", "acknowledgement", ("p99",)),
+            ReportColumn("missed times", " of acknowledgements"),
+        ),
     ),
     histogram(
         "round_trip",
         basis=ANSWERED,
         export="From the scheduled instant of a request to its answer",
         tag="round_trip:{}",
+        columns=(ReportColumn("round trips", statistics=("p50", "p99", "p999", "max")),),
     ),
-    histogram("will_latency", basis=WILLS_RECEIVED, tag="will:{}"),
+    histogram(
+        "will_latency",
+        basis=WILLS_RECEIVED,
+        tag="will:{}",
+        columns=(ReportColumn("will latency", statistics=THREE),),
+    ),
     histogram(
         "connect_time",
         NOWHERE,
         better="lower",
+        columns=(
+            ReportColumn("connections", statistics=THREE),
+            ReportColumn("comparison", "connect time", ("p99",)),
+            ReportColumn("missed times", " of connects"),
+        ),
         export="From the start of TCP to the broker's acceptance",
         tag="connect:{}",
     ),
-    histogram("receive_maximum_wait", NOWHERE),
+    histogram(
+        "receive_maximum_wait",
+        NOWHERE,
+        columns=(ReportColumn("receive maximum", statistics=("mean", *THREE)),),
+    ),
     histogram(
         "subscribe_time",
         basis=REMOVALS,
+        columns=(ReportColumn("flapping", "SUBACK", THREE, place=1),),
         export="From SUBSCRIBE to SUBACK, of clients that had unsubscribed",
     ),
-    histogram("unsubscribe_time", basis=REMOVALS, export="From UNSUBSCRIBE to UNSUBACK"),
+    histogram(
+        "unsubscribe_time",
+        basis=REMOVALS,
+        columns=(ReportColumn("flapping", "UNSUBACK", THREE, makes_rows=True),),
+        export="From UNSUBSCRIBE to UNSUBACK",
+    ),
     *(
         Metric(f"qos_{qos}_per_s", DELIVERIES_BY_QOS, "gauge", "per_s", lines=(page("qos", label),))
         for qos, label in (("0", "QoS 0"), ("1", "QoS 1"), ("2", "QoS 2"), ("mixed", "several"))

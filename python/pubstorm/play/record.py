@@ -11,7 +11,6 @@ from pubstorm.measure.faults.results import fault_results, fault_spans
 from pubstorm.measure.headroom import headroom_of
 from pubstorm.measure.phases import phase_spans, phases, short_stages
 from pubstorm.measure.summary import Sources, with_summary
-from pubstorm.measure.tracks import watched
 from pubstorm.plan import targets_by_name
 from pubstorm.play.info import RunInfo, RunOutput
 from pubstorm.report import RESULT_FILE, write_reports
@@ -22,6 +21,7 @@ from pubstorm.result import (
     Result,
 )
 from pubstorm.result.figures.table import cells
+from pubstorm.result.samples import watched
 from pubstorm.result.verdict import evaluate_run
 from pubstorm.scenario.defaults import conditions_of
 

@@ -8,9 +8,9 @@ from typing import Literal
 from pydantic import Field
 
 from pubstorm.contract.value import Value
+from pubstorm.metrics import OF_POPULATIONS
 from pubstorm.report.document import Document
 from pubstorm.result import (
-    Latency,
     LimitedBy,
     PopulationResult,
     Result,
@@ -20,6 +20,7 @@ from pubstorm.result import (
     Status,
     ThresholdOutcome,
 )
+from pubstorm.result.figures.reading import number_at
 
 
 class ConcludedFigure(Value):
@@ -163,22 +164,15 @@ def _kind(played: Result | Series | SearchResult) -> Literal["run", "series", "s
 
 
 def _population(population: PopulationResult) -> ConcludedPopulation:
-    delivery, answer = population.latency_us.intended, population.ack_latency_us.intended
-    return ConcludedPopulation(
-        clients=population.clients,
-        connected_max=population.connected_max,
-        sent_total=population.sent_total,
-        acked_total=population.acked_total,
-        expected_total=population.expected_total,
-        received_total=population.received_total,
-        lost_total=population.lost_total,
-        sent_per_s=population.rates.sent_per_s,
-        received_per_s=population.rates.received_per_s,
-        latency_p50_us=_known(delivery, delivery.p50),
-        latency_p99_us=_known(delivery, delivery.p99),
-        ack_latency_p99_us=_known(answer, answer.p99),
-    )
+    """Returns the fields of the same name, and the statistics `latency_p99_us` of a distribution
+    `latency`."""
+    fields = ConcludedPopulation.model_fields
+    return ConcludedPopulation.model_validate({name: _field(population, name) for name in fields})
 
 
-def _known(latency: Latency, value: float) -> float | None:
-    return value if latency.count else None
+def _field(population: PopulationResult, name: str) -> object:
+    for part in (population, population.rates):
+        if hasattr(part, name):
+            return getattr(part, name)
+    metric, statistic, _ = name.rsplit("_", 2)
+    return number_at(population, (*OF_POPULATIONS[metric].path, statistic))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from pubstorm.contract.source import Source
 from pubstorm.metrics.charts import RUNS, SCALES, UNITS, Chart, lines_of
+from pubstorm.quantities import shortened
 from pubstorm.report.plot import (
     HOVER,
     NO_MORE,
@@ -16,7 +17,6 @@ from pubstorm.report.plot import (
     looks,
     milliseconds,
     plotted,
-    rounded,
     thinned,
     time_axis,
     value_axis,
@@ -88,7 +88,7 @@ def _trace(line: Course, chart: Chart, look: tuple[str, str]) -> dict[str, objec
         "mode": "lines",
         "name": plotted(line.name),
         "x": [milliseconds(instants[n]) for n in places],
-        "y": [None if chart.log and levels[n] <= 0 else rounded(levels[n]) for n in places],
+        "y": [None if chart.log and levels[n] <= 0 else shortened(levels[n]) for n in places],
         "hovertemplate": f"{HOVER}{UNITS[drawn.unit]} at %{{x}}{NO_MORE}",
         "line": {"color": hue, "width": 1.5, "dash": dash},
     }

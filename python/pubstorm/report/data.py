@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pubstorm.contract.value import Value
 from pubstorm.errors import UsageError
+from pubstorm.metrics.charts import lines_of
+from pubstorm.quantities import Unit
 from pubstorm.report.stored import load_tracks
 from pubstorm.result import Result, SearchResult, Series
 from pubstorm.result.populations import PopulationResult, StagePopulation
@@ -22,14 +23,15 @@ DataTable = dict[str, list[Cell]]
 """Columns by name, all of one length."""
 Row = dict[str, Cell]
 
-OVER_TIME: Mapping[str, str] = {
-    "latency": r"(?P<column>(ack_)?latency_\w+_us)",
-    "load": r"(?P<column>(due|sent|acked|received|skipped)_per_s)",
-    "clients": r"(?P<column>connected|ready|offline|stalled|in_flight|missing|backlog)",
-    "cpu": r"(?P<column>cpu\w*|busy|thread_cpu_max)",
-    "memory": r"(?P<column>\w*rss_bytes|private_bytes|memory_\w+_bytes)",
+OVER_TIME: Mapping[str, tuple[Unit, tuple[str, ...]]] = {
+    "latency": ("us", ("latency",)),
+    "load": ("per_s", ("load", "behind")),
+    "clients": ("", ("clients", "behind")),
+    "cpu": ("share", ("process-cpu", "host-cpu", "agent-load")),
+    "memory": ("bytes", ("process-memory", "host-memory")),
 }
-"""Tables over time with a part of the metrics, which are their columns."""
+"""Tables over time with a part of the metrics, which are their columns: the lines of one unit in
+some charts of a report."""
 PARTS: Mapping[str, Callable[[Result], Iterable[Row]]] = {
     "run": lambda result: [_run(result)],
     "populations": lambda result: _populations(result.populations, result.wholes),
@@ -104,10 +106,12 @@ def data_table(stored: Result | Series | SearchResult, folder: Path, name: str) 
         if not own:
             text = f"{SAMPLES_FILE} has no sample of a population"
             raise UsageError(f"there is no table {name}: {text}")
-        table = _wide(own, ".+", "population")
+        table = _wide(own, {metric for _, metric in own}, "population")
         stages: list[Cell] = [_stage_at(stored, at_s) for at_s in table["at_s"]]
         return {"at_s": table.pop("at_s"), "stage": stages, **table}
-    return _wide(tracks, OVER_TIME[name], "source")
+    unit, charts = OVER_TIME[name]
+    lines = (line for chart in charts for line in lines_of("page", chart))
+    return _wide(tracks, {line.sample for line in lines if line.unit == unit}, "source")
 
 
 def _samples(tracks: Tracks) -> DataTable:
@@ -123,10 +127,10 @@ def _samples(tracks: Tracks) -> DataTable:
     return table
 
 
-def _wide(tracks: Tracks, pattern: str, subject: str) -> DataTable:
-    """Returns a row for each instant and source, with a column for each metric that fits."""
+def _wide(tracks: Tracks, wanted: Collection[str], subject: str) -> DataTable:
+    """Returns a row for each instant and source, with a column for each wanted metric."""
     rows: dict[tuple[float, str], Row] = {}
-    metrics = sorted({metric for _, metric in tracks if re.fullmatch(pattern, metric)})
+    metrics = sorted({metric for _, metric in tracks if metric in wanted})
     for (source, metric), track in tracks.items():
         if metric in metrics:
             for at_s, value in zip(track.at_s, track.values, strict=True):

@@ -32,7 +32,7 @@ MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
 """Marks of remarks in their order; beyond them the number in brackets."""
 
 
-class Figure(Protocol):
+class HasUnit(Protocol):
     """A figure that has a unit of its own."""
 
     @property
@@ -41,7 +41,7 @@ class Figure(Protocol):
         ...
 
 
-Value = Figure | float | str | None
+Value = HasUnit | float | str | None
 """A cell: a figure, a number in the unit of its column, a word, or nothing."""
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, zip_longest
+from operator import attrgetter
 
+from pubstorm.metrics import columns_of
+from pubstorm.metrics.metric import Metric
 from pubstorm.quantities import (
     bytes_text,
     count_text,
@@ -17,6 +20,7 @@ from pubstorm.quantities import (
 from pubstorm.report.document import KeyFigure
 from pubstorm.report.watched import broker_sources, disconnect_cpu
 from pubstorm.result import RATED_MIN, Latency, Result, StageResult, Status, Watched
+from pubstorm.result.figures.reading import together
 
 RATED_MIN_S = 0.1
 """Shortest time, in seconds, over which a rate of connections is shown."""
@@ -105,18 +109,15 @@ def _losses(result: Result) -> Iterator[KeyFigure]:
 
 def _load(result: Result) -> Iterator[KeyFigure]:
     populations = result.populations.values()
-    for name, total_name in (("sent", "sent_total"), ("acked", "acked_total")):
-        total = sum(getattr(p, total_name) for p in populations)
-        rate = sum(getattr(p.rates, f"{name}_per_s") for p in populations)
-        if total:
-            yield _messages(name, total, rate)
-    expected = sum(p.expected_total for p in populations)
+    for metric, column in columns_of("key rates"):
+        counts = {name: sum(getattr(p, name) for p in populations) for name in column.given}
+        if any(counts.values()):
+            total = sum(getattr(p, f"{column.head}_total") for p in populations)
+            yield _messages(metric, column.head, total, together(metric, populations) or 0.0)
     received = sum(p.received_total for p in populations)
-    if expected or received:
-        rate = sum(p.rates.received_per_s for p in populations)
-        yield _messages("received", received, rate)
+    if received >= RATED_MIN:
         peak = result.peaks.received_per_s
-        if peak.at_s is not None and received >= RATED_MIN:
+        if peak.at_s is not None:
             note = f"largest rate of an interval, at {span_text(peak.at_s)}"
             by_qos = result.peaks.received_by_qos
             if len(by_qos) > 1:
@@ -125,13 +126,13 @@ def _load(result: Result) -> Iterator[KeyFigure]:
             yield KeyFigure("peak dispatch rate", f"{rate_text(peak.value)} /s", note)
 
 
-def _messages(name: str, total: int, per_s: float) -> KeyFigure:
+def _messages(metric: Metric, name: str, total: int, per_s: float) -> KeyFigure:
     """Returns the rate of messages, or their number if they are too few for a rate or were sent
     outside of the load."""
     if total and (total < RATED_MIN or not per_s):
         return KeyFigure(f"messages {name}", count_text(total), "in all")
     note = f"{count_text(total)} in all; rate while steady"
-    return KeyFigure(f"messages {name}", f"{rate_text(per_s)} /s", note, (f"{name}_per_s",))
+    return KeyFigure(f"messages {name}", f"{rate_text(per_s)} /s", note, (metric.name,))
 
 
 def _qos_text(qos: str) -> str:
@@ -169,8 +170,8 @@ def _published(result: Result) -> set[str]:
 
 def _latencies(result: Result) -> Iterator[KeyFigure]:
     populations = result.populations
-    for name, field in (("delivery", "latency_us"), ("acknowledgement", "ack_latency_us")):
-        found: dict[str, Latency] = {n: getattr(p, field).intended for n, p in populations.items()}
+    for metric, column in columns_of("key latencies"):
+        found: dict[str, Latency] = {n: attrgetter(metric.at)(p) for n, p in populations.items()}
         counted = [(latency.p99, n) for n, latency in found.items() if latency.count]
         if counted:
             p99, worst = max(counted)
@@ -178,8 +179,8 @@ def _latencies(result: Result) -> Iterator[KeyFigure]:
             note = f"median {duration_text(latency.p50)}, largest {duration_text(latency.max)}"
             of = f", {worst}" if len(counted) > 1 else ""
             off = f" ± {duration_text(latency.bound_us)}" if latency.bound_us else ""
-            metric = field.removesuffix("_us")
-            yield KeyFigure(f"{name} p99", duration_text(p99) + off, note + of, (metric,))
+            name, text = f"{column.head} p99", duration_text(p99) + off
+            yield KeyFigure(name, text, note + of, (metric.name,))
 
 
 def _brokers(result: Result) -> Iterator[KeyFigure]:

@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
-from pubstorm.metrics.expressions import parse_expression
-from pubstorm.metrics.metric import unit_at_end
-from pubstorm.metrics.monitors import unit_of
+from pubstorm.metrics import columns_of
+from pubstorm.metrics.metric import Metric, ReportColumn, in_words, unit_at_end
 from pubstorm.quantities import Unit
 from pubstorm.report.document import Column, Table, Value
 from pubstorm.report.document import Unit as Written
 from pubstorm.report.plot import Part
-from pubstorm.result import Result, Statistics
+from pubstorm.result import PopulationResult, Result, Statistics
 from pubstorm.result.figures.reading import number_at
 
 S = TypeVar("S")
@@ -109,40 +108,69 @@ def names(head: str) -> Cells[Any]:
     return Cells(head, "word", str, is_name=True)
 
 
-def metrics(
-    *texts: str,
-    when: When = "always",
-    given: Callable[[Any], object] | None = None,
-    without_zero: bool = False,
-) -> list[Cells[Any]]:
-    """Returns a column for each of some metrics of the registry, such as `lost` or `latency.p99 as
-    slowest`. By default its head is the name of the metric or of its statistic.
+def listed(table: str, *, given: Callable[[Any], object] | None = None) -> list[Cells[Any]]:
+    """Returns the columns that the registry has of a table, or of a group of its columns.
 
-    A row of a list shows the sum. `given` returns True for rows with a cell. `without_zero`: zeros
-    are empty cells."""
-
-    def made(text: str) -> Cells[Any]:
-        name, _, head = text.partition(" as ")
-        asked = parse_expression(name)
-        path = [*filter(None, (*asked.figure.path, asked.statistic))]
-
-        def read(row: Any) -> Value:
-            if isinstance(row, list):
-                value: float | None = sum(_number(each, path) or 0 for each in row)
-            else:
-                value = _number(row, path)
-            is_empty = (without_zero and not value) or (given is not None and not given(row))
-            return None if is_empty else value
-
-        return Cells(head or _head(asked.statistic or name), written(asked.unit), read, when)
-
-    return [*map(made, texts)]
+    A row of a list shows the sum. `given` returns True for rows with cells. Rows of monitors have
+    them by metric in `found`."""
+    return [
+        Cells(head, written(metric.unit), _reader(metric, column, statistic, given), column.when)
+        for metric, column in columns_of(table)
+        for head, statistic in column.named(metric.name)
+    ]
 
 
-def statistics(metric: str, *parts: str, head: str = "") -> list[Cells[Any]]:
-    """Returns a column for each of some statistics of a metric. `head` begins their heads."""
-    columns = metrics(*(f"{metric}.{part}" for part in parts))
-    return [replace(column, head=f"{head} {column.head}".strip()) for column in columns]
+def _reader(
+    metric: Metric,
+    column: ReportColumn,
+    statistic: str,
+    given: Callable[[Any], object] | None,
+) -> Callable[[Any], Value]:
+    def read(row: Any) -> Value:
+        if isinstance(row, list):
+            value: float | None = sum(_number(each, metric, statistic) or 0 for each in row)
+        elif not all((given is None or given(row), _is_given(row, metric, column))):
+            return None
+        else:
+            value = _number(row, metric, statistic)
+        return None if column.without_zero and not value else value
+
+    return read
+
+
+def _is_given(row: Any, metric: Metric, column: ReportColumn) -> bool:
+    has_acks = not metric.of_acks or getattr(row, "acknowledged", True)
+    return has_acks and (not column.given or any(getattr(row, name) for name in column.given))
+
+
+def _number(row: Any, metric: Metric, statistic: str) -> float | None:
+    """Returns the number of a metric in a row. Raises AttributeError if such rows never have it."""
+    if not metric.at:
+        span, _, of_span = statistic.partition(".")
+        known: Statistics = getattr(row.found.get(metric.name), span, Statistics())
+        return known.value(of_span) if known.count else None
+    first, *_ = path = [*metric.path, *filter(None, (statistic,))]
+    if first != "rates":
+        getattr(row, first)
+    value = number_at(row, path)
+    if metric.divisor is None or value is None:
+        return value
+    below = number_at(row, [metric.divisor.field])
+    return round(value / below, 5) if below else None
+
+
+def populations_in(table: str) -> Callable[[Result], Iterable[tuple[str, PopulationResult]]]:
+    """Returns rows: the populations with one of the counts that make rows of a table, or all."""
+    paths = [
+        [metric.at, "count"] if metric.kind == "histogram" else [metric.at]
+        for metric, column in columns_of(table)
+        if column.makes_rows
+    ]
+    return lambda result: (
+        (name, population)
+        for name, population in result.populations.items()
+        if not paths or any(number_at(population, path) for path in paths)
+    )
 
 
 def fields(*texts: str, when: When = "always", without_zero: bool = False) -> list[Cells[Any]]:
@@ -161,7 +189,7 @@ def fields(*texts: str, when: When = "always", without_zero: bool = False) -> li
 
         unit = "share" if name.endswith("share") else unit_at_end(name)
         short = name.removesuffix(f"_{unit}").removesuffix("_total")
-        return Cells(head or _head(short), written(unit), read, when)
+        return Cells(head or in_words(short), written(unit), read, when)
 
     return [*map(made, texts)]
 
@@ -170,37 +198,6 @@ def words(*texts: str, when: When = "always", without_empty: bool = False) -> li
     """Returns a column of words for each of some fields of the rows, as `fields` does."""
     columns = fields(*texts, when=when, without_zero=without_empty)
     return [replace(column, unit="word") for column in columns]
-
-
-def readings(
-    *texts: str, of: Literal["load.mean", "whole.first", "whole.max"], when: When = "always"
-) -> list[Cells[Any]]:
-    """Returns a column for each of some metrics of monitors, such as `cpu as CPU`: a statistic of
-    the load or of the whole run. Rows have their monitors by metric in `found`."""
-    span, _, statistic = of.partition(".")
-
-    def made(text: str) -> Cells[Any]:
-        name, _, head = text.partition(" as ")
-
-        def read(row: Any) -> Value:
-            known: Statistics = getattr(row.found.get(name), span, Statistics())
-            return known.value(statistic) if known.count else None
-
-        return Cells(head or name, written(unit_of(name)), read, when)
-
-    return [*map(made, texts)]
-
-
-def _number(row: object, path: Sequence[str]) -> float | None:
-    """Returns the number of a metric in a row. Raises AttributeError if such rows never have it."""
-    first = path[0]
-    if first != "rates":
-        getattr(row, first)
-    return number_at(row, path)
-
-
-def _head(name: str) -> str:
-    return name.replace("_", " ").replace("p999", "p99.9")
 
 
 def written(unit: Unit | None) -> Written:

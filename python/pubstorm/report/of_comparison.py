@@ -10,7 +10,7 @@ from typing import Any
 
 from pubstorm.contract.histogram import Histogram, HistogramSum
 from pubstorm.errors import StoredRunError
-from pubstorm.quantities import counted, share_text, value_text
+from pubstorm.quantities import counted, share_text, shortened, value_text
 from pubstorm.report.document import (
     Case,
     Document,
@@ -32,7 +32,6 @@ from pubstorm.report.plot import (
     Plot,
     figure,
     plotted,
-    rounded,
     value_axis,
 )
 from pubstorm.report.stored import holds, load_result, load_tracks
@@ -192,13 +191,13 @@ def _differences(found: Comparison) -> Plot | None:
             "type": "scatter",
             "mode": "markers",
             "name": plotted(each.figure),
-            "x": [rounded(100 * (each.difference or 0))],
+            "x": [shortened(100 * (each.difference or 0))],
             "y": [plotted(each.figure)],
             "error_x": {
                 "type": "data",
                 "symmetric": False,
-                "array": [rounded(100 * ((each.high or 0) - (each.difference or 0)))],
-                "arrayminus": [rounded(100 * ((each.difference or 0) - (each.low or 0)))],
+                "array": [shortened(100 * ((each.high or 0) - (each.difference or 0)))],
+                "arrayminus": [shortened(100 * ((each.difference or 0) - (each.low or 0)))],
                 "color": hue,
                 "thickness": 2,
             },

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from statistics import median
 from typing import Any
 
-from pubstorm.quantities import Unit, counted, share_text, value_text
+from pubstorm.quantities import Unit, counted, share_text, shortened, value_text
 from pubstorm.report.document import Document, Fact, Plots, Shown, Table, columns, sentence
-from pubstorm.report.plot import GRID, NO_MORE, Plot, colour, figure, plotted, rounded, value_axis
+from pubstorm.report.plot import GRID, NO_MORE, Plot, colour, figure, plotted, value_axis
 from pubstorm.result.changes import RUNS_MIN
-from pubstorm.result.history import Change, History, HistorySeries, Point
+from pubstorm.result.history import History, HistoryChange, HistoryPoint, HistorySeries
 
 GREY = "#7f8894"
 SCALES: Mapping[Unit, tuple[float, str]] = {
@@ -100,7 +100,7 @@ def _tables(found: History) -> Iterator[Table]:
         )
 
 
-def _row(point: Point, series: HistorySeries) -> tuple[str | Shown | None, ...]:
+def _row(point: HistoryPoint, series: HistorySeries) -> tuple[str | Shown | None, ...]:
     change = next((each for each in series.changes if each.run == point.run), None)
     note = f"left out: {point.left_out}" if point.left_out else ""
     if change is not None:
@@ -109,7 +109,7 @@ def _row(point: Point, series: HistorySeries) -> tuple[str | Shown | None, ...]:
     return point.run, point.started, value, note
 
 
-def _size(change: Change, series: HistorySeries) -> str:
+def _size(change: HistoryChange, series: HistorySeries) -> str:
     """Returns the size of a change, such as `+12 %`, in the unit if there is no ratio."""
     rise = change.after - change.before
     sign = "-" if rise < 0 else "+"
@@ -130,7 +130,7 @@ def _plots(found: History) -> Iterator[Plot]:
         line = {"color": colour(number), "width": 2}
         x, y = [], []
         for level in each.levels():
-            middle = rounded(scale * median(p.value for p in level if p.value is not None))
+            middle = shortened(scale * median(p.value for p in level if p.value is not None))
             x += [_instant(level[0].started), _instant(level[-1].started), None]
             y += [middle, middle, None]
         traces.append({"name": "level", "x": x, "y": y, "mode": "lines", "line": line})
@@ -145,12 +145,15 @@ def _plots(found: History) -> Iterator[Plot]:
 
 
 def _trace(
-    name: str, points: tuple[Point, ...] | list[Point], scale: float, look: dict[str, Any]
+    name: str,
+    points: tuple[HistoryPoint, ...] | list[HistoryPoint],
+    scale: float,
+    look: dict[str, Any],
 ) -> dict[str, Any]:
     return {
         "name": name,
         "x": [_instant(point.started) for point in points],
-        "y": [rounded(scale * (point.value or 0.0)) for point in points],
+        "y": [shortened(scale * (point.value or 0.0)) for point in points],
         "text": [plotted(point.run) for point in points],
         "hovertemplate": f"%{{text}}: %{{y}}{NO_MORE}",
         **look,

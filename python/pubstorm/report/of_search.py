@@ -50,7 +50,7 @@ HOW = (
 
 
 @dataclass(frozen=True)
-class Condition:
+class TrialCondition:
     """A threshold in a table: the figure found, and a mark."""
 
     outcome: ThresholdOutcome
@@ -174,7 +174,7 @@ def trials_table(search: SearchResult) -> Table:
 
 
 def _cells(search: SearchResult, trial: Trial) -> Iterator[Value]:
-    found = {outcome.expression: Condition(outcome) for outcome in trial.thresholds}
+    found = {outcome.expression: TrialCondition(outcome) for outcome in trial.thresholds}
     figure = trial.figure
     yield from (trial.number, _purpose(trial), _value(search, trial))
     yield None if figure is None else Cell(value=figure, unit=search.figure_unit)

@@ -12,6 +12,7 @@ from typing import Any
 
 from pubstorm.contract.source import OF_LOAD, Source
 from pubstorm.metrics.charts import SCALES, SIDES, UNITS, Chart, ChartLine, lines_of
+from pubstorm.quantities import shortened
 from pubstorm.report.backdrop import bands
 from pubstorm.report.plot import (
     HOVER,
@@ -22,7 +23,6 @@ from pubstorm.report.plot import (
     figure,
     milliseconds,
     plotted,
-    rounded,
     time_axis,
     value_axis,
 )
@@ -239,7 +239,7 @@ def _parts(line: Line, slot_s: float) -> Iterator[Line]:
 
 
 def _shown(value: float, measure: _Measure) -> float | None:
-    return None if measure.chart.log and value <= 0 else rounded(value)
+    return None if measure.chart.log and value <= 0 else shortened(value)
 
 
 def _trace(
@@ -274,8 +274,8 @@ def _band(
         shown = {at_s: each for at_s, each in part.items() if each[0] > 0 or not measure.chart.log}
         there = [*map(milliseconds, shown)]
         x += [*there, *reversed(there), None]
-        y += [rounded(high) for _, _, high in shown.values()]
-        y += [*reversed([rounded(low) for low, _, _ in shown.values()]), None]
+        y += [shortened(high) for _, _, high in shown.values()]
+        y += [*reversed([shortened(low) for low, _, _ in shown.values()]), None]
     hue, dash = look
     edge = {"width": 0} if dash == "solid" else {"width": 1, "dash": "dot", "color": hue}
     return {

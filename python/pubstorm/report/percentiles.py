@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pubstorm.contract.histogram import Histogram, bucket_upper_ns
+from pubstorm.quantities import shortened
 from pubstorm.report.plot import (
     DASHES,
     GRID,
@@ -16,7 +17,6 @@ from pubstorm.report.plot import (
     figure,
     looks,
     plotted,
-    rounded,
     value_axis,
 )
 from pubstorm.result import HistogramPair, Result
@@ -75,8 +75,8 @@ def curve(name: str, histogram: Histogram, look: tuple[str, str]) -> dict[str, A
         "type": "scatter",
         "mode": "lines",
         "name": plotted(name),
-        "x": [rounded(each) for each in rarities],
-        "y": [rounded(each / NS_IN_MS) for each in latencies],
+        "x": [shortened(each) for each in rarities],
+        "y": [shortened(each / NS_IN_MS) for each in latencies],
         "line": {"color": hue, "width": 1.8, "dash": dash, "shape": "vh"},
         "hovertemplate": f"{HOVER} ms, exceeded by 1 in %{{x:,.4~r}}{NO_MORE}",
     }

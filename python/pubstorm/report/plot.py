@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pubstorm.quantities import THIN_SPACE
+from pubstorm.quantities import THIN_SPACE, shortened
 
 PALETTE = (
     "#2f83c9",
@@ -38,8 +38,6 @@ NO_MORE = "<extra></extra>"
 GRID = "rgba(128,136,148,0.25)"
 POINTS_MAX = 1000
 """Points of a track in a plot."""
-DIGITS = 5
-"""Significant digits of a plotted value."""
 CLOSE = 10
 """Factor between the smallest and the largest value up to which they are close together."""
 LETTER_WIDTH = 7.2
@@ -94,12 +92,6 @@ def faint(hue: str) -> str:
     """The colour of the ground around a line."""
     red, green, blue = (int(hue[at : at + 2], 16) for at in (1, 3, 5))
     return f"rgba({red},{green},{blue},0.15)"
-
-
-def rounded(value: float) -> float | int:
-    """A value with as many digits as can be seen."""
-    short = float(f"{value:.{DIGITS}g}")
-    return int(short) if short.is_integer() else short
 
 
 def milliseconds(at_s: float) -> int:
@@ -176,7 +168,7 @@ def log_ticks(low: float, high: float) -> dict[str, Any]:
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     steps = range(1, 10) if high < CLOSE * low else (1, 2, 5)
     ticks = [step * 10.0**power for power in powers for step in steps]
-    shown = [rounded(tick) for tick in ticks if low / 2 <= tick <= high * 2]
+    shown = [shortened(tick) for tick in ticks if low / 2 <= tick <= high * 2]
     return {
         "type": "log",
         "tickmode": "array",

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pubstorm.contract.source import Source
 from pubstorm.quantities import rate_text
-from pubstorm.report.layout import Cells, RunTable, fields, metrics, names, readings, words
+from pubstorm.report.layout import Cells, RunTable, fields, listed, names, words
 from pubstorm.result import PopulationResult, PublisherResult, Result, Watched
 from pubstorm.result.figures.reading import number_at
 from pubstorm.result.samples import Track, Tracks
@@ -39,8 +39,7 @@ PUBLISHERS = RunTable[_Publisher]("Publishers", "load", _publishers).of(
     Cells("burst", "count", lambda row: row.of.burst if row.of.burst > 1 else None, "known"),
     fields("of.sent_total", "sent_per_s as sent/s", "of.skipped_total"),
     Cells("late p99", "us", lambda row: number_at(row.of, ("lateness_us", "p99")), "known"),
-    readings("cpu as CPU", "thread_cpu_max as thread", of="load.mean", when="known"),
-    readings("rss_bytes as mem max", of="whole.max", when="known"),
+    listed("publishers"),
     note="HWM is the high-water mark, in messages for each subscriber. Sent is what was given to "
     "the socket, which drops what a queue has no room for. CPU, of all threads and of the busiest "
     "one, is the mean under load, of one core.",
@@ -62,25 +61,13 @@ def _subscribes(population: PopulationResult) -> bool:
     return population.version == "zmtp-3.1" and bool(receives)
 
 
-def _each_per_s(p: PopulationResult) -> float:
-    return p.rates.received_per_s / p.ready_max if p.ready_max else 0.0
-
-
-def _loss(p: PopulationResult) -> float | None:
-    return round(p.lost_total / p.expected_total, 5) if p.expected_total else None
-
-
 def _reads_text(p: PopulationResult) -> str | None:
     return None if p.read_rate_per_s is None else f"{rate_text(p.read_rate_per_s)}/s at most"
 
 
 SUBSCRIBERS = RunTable[PopulationResult]("Subscribers", "load", _subscribers).of(
     names("subscribers"),
-    metrics("clients", "ready_max"),
-    Cells("each received/s", "rate", _each_per_s),
-    metrics("received_per_s as received/s"),
-    Cells("lost", "share", _loss, "known"),
-    metrics("bytes_received_per_s as network"),
+    listed("subscribers"),
     Cells("reads", "rate", _reads_text, "known"),
 )
 

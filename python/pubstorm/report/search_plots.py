@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from pubstorm.metrics.charts import SCALES, UNITS
-from pubstorm.quantities import Unit, value_text
+from pubstorm.quantities import Unit, shortened, value_text
 from pubstorm.report.plot import (
     GRID,
     HOVER,
@@ -18,7 +18,6 @@ from pubstorm.report.plot import (
     figure,
     log_ticks,
     plotted,
-    rounded,
     value_axis,
 )
 from pubstorm.report.timeline import AXES
@@ -31,7 +30,7 @@ BAND = "rgba(47,131,201,0.15)"
 
 
 @dataclass(frozen=True)
-class Kind:
+class TrialKind:
     """Trials of one outcome, drawn alike."""
 
     name: str
@@ -41,9 +40,9 @@ class Kind:
 
 
 KINDS = (
-    Kind("passed", "circle", "#2b9a66", lambda trial: trial.passed),
-    Kind("failed", "x", "#d24f57", lambda trial: trial.failed),
-    Kind(
+    TrialKind("passed", "circle", "#2b9a66", lambda trial: trial.passed),
+    TrialKind("failed", "x", "#d24f57", lambda trial: trial.failed),
+    TrialKind(
         "not counted",
         "triangle-up-open",
         "#cf6d17",
@@ -63,7 +62,7 @@ class Axis:
 
     def scaled(self, value: float) -> float | int:
         """Returns a value as it is plotted."""
-        return rounded(value * SCALES.get(self.unit, 1.0))
+        return shortened(value * SCALES.get(self.unit, 1.0))
 
 
 def search_plots(search: SearchResult) -> Iterator[Plot]:
@@ -116,7 +115,7 @@ def _tried_axis(search: SearchResult) -> dict[str, Any]:
     return {**log_ticks(*_ends(search)), "title": title, "gridcolor": GRID}
 
 
-def _trace(search: SearchResult, axis: Axis, kind: Kind) -> dict[str, Any] | None:
+def _trace(search: SearchResult, axis: Axis, kind: TrialKind) -> dict[str, Any] | None:
     found = [(p, value) for p in search.trials if (value := axis.read(p)) is not None]
     mine = [(trial, value) for trial, value in found if kind.includes(trial)]
     if not mine:
@@ -140,7 +139,7 @@ def _unit_of(search: SearchResult) -> str:
 
 
 def _tried(search: SearchResult, value: float) -> float | int:
-    return rounded(value * SCALES.get(search.unit, 1.0))
+    return shortened(value * SCALES.get(search.unit, 1.0))
 
 
 def _line(name: str, x: Sequence[float], y: Sequence[float], **style: Any) -> dict[str, Any]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pubstorm.errors import StoredRunError
+from pubstorm.metrics import OF_POPULATIONS, columns_of
 from pubstorm.metrics.charts import SCALES, UNITS
+from pubstorm.metrics.metric import Metric
+from pubstorm.quantities import shortened
 from pubstorm.report.courses import Course, course
 from pubstorm.report.heat_maps import CAPTION, INVALID, OF_REPEATS, heat_map
 from pubstorm.report.plot import (
@@ -21,7 +25,6 @@ from pubstorm.report.plot import (
     log_ticks,
     looks,
     plotted,
-    rounded,
     value_axis,
 )
 from pubstorm.report.search_plots import search_plots
@@ -30,7 +33,6 @@ from pubstorm.report.timeline import AXES, timeline
 from pubstorm.report.watched import broker_sources
 from pubstorm.result import (
     Estimate,
-    Latency,
     Result,
     SearchAnswer,
     Series,
@@ -38,6 +40,7 @@ from pubstorm.result import (
     Status,
     Trial,
 )
+from pubstorm.result.figures.reading import together
 
 STEP_PANELS = ("load", "process-cpu")
 """Plots over time that each step shows here; the rest is in its own report."""
@@ -69,7 +72,7 @@ class StepPlots:
 
 
 @dataclass(frozen=True)
-class Line:
+class StepLine:
     """A figure of each step, as a line over all of them."""
 
     name: str
@@ -78,7 +81,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Point:
+class StepPoint:
     """A figure of one step."""
 
     at: str
@@ -159,7 +162,7 @@ def _reach(estimate: Estimate, end: float) -> float | int:
 
 
 def _scaled(estimate: Estimate, value: float) -> float | int:
-    return rounded(value * SCALES.get(estimate.unit, 1.0))
+    return shortened(value * SCALES.get(estimate.unit, 1.0))
 
 
 def step_plots(directory: Path, step: SeriesStep) -> StepPlots:
@@ -222,11 +225,7 @@ def overview(steps: Sequence[SeriesStep], results: Sequence[Result | None]) -> l
             played,
             Plot("throughput", "Throughput", "Rates over the steady windows of each step.", {}),
             ("messages per second", "/s"),
-            [
-                Line("sent", lambda result: _rate(result, "sent_per_s")),
-                Line("acked", lambda result: _rate(result, "acked_per_s")),
-                Line("received", lambda result: _rate(result, "received_per_s")),
-            ],
+            _lines("throughput"),
         ),
         _over_steps(
             played,
@@ -237,10 +236,7 @@ def overview(steps: Sequence[SeriesStep], results: Sequence[Result | None]) -> l
                 {},
             ),
             ("latency p99 (ms)", " ms"),
-            [
-                Line("delivery", lambda result: _p99_ms(result, "latency_us")),
-                Line("acknowledgement", lambda result: _p99_ms(result, "ack_latency_us")),
-            ],
+            _lines("slowest"),
         ),
         _over_steps(
             played,
@@ -252,11 +248,11 @@ def overview(steps: Sequence[SeriesStep], results: Sequence[Result | None]) -> l
             ),
             ("CPU (%)", " %"),
             [
-                Line(
+                StepLine(
                     f"{tested} (of one core)",
                     lambda result: _cpu_percent(result, broker_sources(result)),
                 ),
-                Line("host (of all cores)", lambda result: _cpu_percent(result, {"host"})),
+                StepLine("host (of all cores)", lambda result: _cpu_percent(result, {"host"})),
             ],
         ),
     ]
@@ -279,14 +275,14 @@ def _heat_maps(played: Sequence[Played]) -> Iterator[Plot]:
             value = read(result) if result else None
             if value is not None:
                 place = (step.values[across], step.values[down])
-                cells[place] = max(rounded(value), cells[place] or 0)
+                cells[place] = max(shortened(value), cells[place] or 0)
         plot = heat_map(Plot(key, title, caption, {}), (_name(across), _name(down)), unit, cells)
         if plot is not None:
             yield plot
 
 
 def _over_steps(
-    played: Sequence[Played], plot: Plot, axis: tuple[str, str], lines: Sequence[Line]
+    played: Sequence[Played], plot: Plot, axis: tuple[str, str], lines: Sequence[StepLine]
 ) -> Plot:
     """Returns a plot over the steps. `axis` is the title of the axis, and the unit after a value.
     In a grid each value of the other variables has its own line; so has each variant."""
@@ -310,7 +306,7 @@ def _over_steps(
     )
 
 
-def _steps_axis(steps: Sequence[SeriesStep], grid: Grid) -> dict[str, Any]:
+def _steps_axis(steps: Sequence[SeriesStep], grid: StepGrid) -> dict[str, Any]:
     numbers: dict[str, int] = {}
     for step in steps:
         numbers.setdefault(plotted(grid.at(step)), step.number)
@@ -330,14 +326,18 @@ def _steps_axis(steps: Sequence[SeriesStep], grid: Grid) -> dict[str, Any]:
     return axis
 
 
-def _points(played: Sequence[Played], line: Line, grid: Grid, group: str) -> Iterator[Point]:
+def _points(
+    played: Sequence[Played], line: StepLine, grid: StepGrid, group: str
+) -> Iterator[StepPoint]:
     for step, result in played:
         value = line.read(result) if result else None
         if result is not None and value is not None and grid.group(step) == group:
-            yield Point(plotted(grid.at(step)), result.verdict.status, rounded(value))
+            yield StepPoint(plotted(grid.at(step)), result.verdict.status, shortened(value))
 
 
-def _trace(name: str, points: Sequence[Point], look: tuple[str, str], unit: str) -> dict[str, Any]:
+def _trace(
+    name: str, points: Sequence[StepPoint], look: tuple[str, str], unit: str
+) -> dict[str, Any]:
     hue, dash = look
     return {
         "type": "scatter",
@@ -352,14 +352,20 @@ def _trace(name: str, points: Sequence[Point], look: tuple[str, str], unit: str)
     }
 
 
-def _rate(result: Result, name: str) -> float | None:
-    rate: float = sum(getattr(p.rates, name) for p in result.populations.values())
-    return rate or None
+def _lines(table: str) -> list[StepLine]:
+    """Returns a line for each column that the registry has of a plot over the steps."""
+    return [
+        StepLine(head, partial(_figure, metric=metric, statistic=statistic))
+        for metric, column in columns_of(table)
+        for head, statistic in column.named(metric.name)
+    ]
 
 
-def _p99_ms(result: Result, field: str) -> float | None:
-    found: list[Latency] = [getattr(p, field).intended for p in result.populations.values()]
-    return max((latency.p99 / 1000 for latency in found if latency.count), default=None)
+def _figure(result: Result, metric: Metric, statistic: str = "") -> float | None:
+    """Returns a figure of all populations, scaled as in plots; None if it is zero or was not
+    measured."""
+    found = together(metric, result.populations.values(), statistic) or 0.0
+    return found * SCALES.get(metric.unit or "", 1.0) or None
 
 
 def _cpu_percent(result: Result, sources: set[str]) -> float | None:
@@ -372,7 +378,7 @@ def _cpu_percent(result: Result, sources: set[str]) -> float | None:
 
 
 @dataclass(frozen=True)
-class Grid:
+class StepGrid:
     """The axis and the lines of a series."""
 
     path: str | None
@@ -395,19 +401,19 @@ class Grid:
         return ", ".join((*values, *([step.variant] if step.variant else ())))
 
 
-def grid_of(steps: Sequence[SeriesStep]) -> Grid:
+def grid_of(steps: Sequence[SeriesStep]) -> StepGrid:
     """The grid of a series: of several variables, if every value of the first one is played with
     every combination of the others. Otherwise the steps stand side by side."""
     paths = [path for path in _shared_paths(steps) if len({s.values[path] for s in steps}) > 1]
     if len(paths) < 2:
-        return Grid(None)
+        return StepGrid(None)
     first, *others = paths
     rows = {step.values[first] for step in steps}
     lines = {tuple(step.values[path] for path in others) for step in steps}
     played = {tuple(step.values[path] for path in paths) for step in steps}
     if len(lines) < 2 or len(played) != len(rows) * len(lines):
-        return Grid(None)
-    return Grid(first, tuple(others))
+        return StepGrid(None)
+    return StepGrid(first, tuple(others))
 
 
 def _shared_paths(steps: Sequence[SeriesStep]) -> list[str]:
@@ -433,13 +439,13 @@ HEATED: tuple[tuple[str, str, str, Callable[[Result], float | None]], ...] = (
         "heat-received",
         "Messages received a second",
         "/s",
-        lambda result: _rate(result, "received_per_s"),
+        lambda result: _figure(result, OF_POPULATIONS["received_per_s"]),
     ),
     (
         "heat-p99",
         "Latency p99 (ms)",
         " ms",
-        lambda result: _p99_ms(result, "latency_us") or _p99_ms(result, "ack_latency_us"),
+        lambda result: next(filter(None, (line.read(result) for line in _lines("slowest"))), None),
     ),
 )
 """Figures with a heat map: key, title, unit, and the figure of a step."""

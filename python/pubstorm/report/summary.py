@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from pubstorm.contract.snapshot import Explanation
 from pubstorm.quantities import NOTHING, count_text, share_text, span_text
-from pubstorm.report.layout import Cells, Layout, RunTable, fields, names, readings, words
+from pubstorm.report.layout import Cells, Layout, RunTable, fields, listed, names, words
 from pubstorm.result import (
     R_SQUARED_GOOD,
     MemoryModel,
@@ -168,7 +168,7 @@ BALANCE = RunTable[_Target]("Balance of the targets", "broker", _targets).of(
     Cells("share", "share", lambda row: round(row.of.share, 4)),
     Cells("by plan", "share", lambda row: round(row.of.planned_share, 4)),
     fields("of.connected_total as accepted", "of.connect_failed_total as failed"),
-    readings("cpu as CPU", "rss_bytes as memory", of="load.mean", when="known"),
+    listed("targets"),
 )
 """The connections of each target."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from operator import attrgetter
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from pubstorm.metrics.counters import RECEIVES
 from pubstorm.quantities import (
     NOTHING,
     bytes_text,
@@ -23,9 +23,9 @@ from pubstorm.report.layout import (
     Layout,
     RunTable,
     fields,
-    metrics,
+    listed,
     names,
-    statistics,
+    populations_in,
     words,
 )
 from pubstorm.report.watched import ENGINES_MAX, cpu_by_span
@@ -75,39 +75,20 @@ def own_table(result: Result) -> Table:
     return Table(title, columns("count", *found), rows, part="happened")
 
 
-def _populations(*counts: str) -> Callable[[Result], Iterable[tuple[str, PopulationResult]]]:
-    """Returns rows: the populations in which one of some counts is not zero, or all."""
-    values = [attrgetter(count) for count in counts]
-    return lambda result: (
-        (name, population)
-        for name, population in result.populations.items()
-        if not values or any(value(population) for value in values)
-    )
-
-
-CONNECTIONS = RunTable[PopulationResult]("Connections", "load", _populations()).of(
-    names("population"),
-    metrics("clients", "connected as connected max", "connect_failed", "disconnected"),
-    statistics("connect_time", "p50", "p99", "max"),
+CONNECTIONS = RunTable[PopulationResult]("Connections", "load", populations_in("connections")).of(
+    names("population"), listed("connections")
 )
-
-
-def _receives(p: PopulationResult) -> bool:
-    return bool(p.expected_total or p.received_total or p.expired_total)
-
-
-MESSAGES = RunTable[PopulationResult]("Messages", "load", _populations()).of(
+MESSAGES = RunTable[PopulationResult]("Messages", "load", populations_in("messages")).of(
     names("population"),
-    metrics("sent"),
-    metrics("acked", given=lambda p: p.sent_total and p.acknowledged),
-    metrics("received", "lost", given=_receives),
+    listed("messages"),
     Cells("in flight", "count", lambda p: p.to_come_total if _receives(p) else None, "any"),
-    metrics("duplicate as dup", "reordered", given=_receives),
-    metrics("expired", when="known", without_zero=True),
-    metrics("sent_per_s as sent/s", given=lambda p: p.sent_total),
-    metrics("received_per_s as received/s", given=lambda p: p.received_total),
+    listed("order"),
 )
 """The ledger of each population. Deliveries are in flight only if the run ended early."""
+
+
+def _receives(population: PopulationResult) -> bool:
+    return any(getattr(population, counter) for counter in RECEIVES)
 
 
 class _Latencies(NamedTuple):
@@ -134,58 +115,33 @@ def _latencies(result: Result) -> Iterator[_Latencies]:
 LATENCIES = RunTable[_Latencies]("Latency", "latency", _latencies).of(
     words("population", "latency"),
     fields("latency_us.intended.count"),
-    statistics("latency", "p50", "p99", "p999", "max"),
-    metrics("latency.actual.p99 as p99 from send"),
+    listed("latency"),
     fields("negative", when="any"),
     bound_us=lambda row: row.latency_us.intended.bound_us,
 )
 RECEIVE_MAXIMUM = RunTable[PopulationResult](
-    "Waits for Receive Maximum", "latency", _populations("receive_maximum_waits_total")
-).of(
-    names("population"),
-    metrics("receive_maximum_waits as waits", "sent"),
-    statistics("receive_maximum_wait", "mean", "p50", "p99", "max"),
-)
+    "Waits for Receive Maximum", "latency", populations_in("receive maximum")
+).of(names("population"), listed("receive maximum"))
 FLAPPING = RunTable[PopulationResult](
-    "Flapping subscriptions", "latency", _populations("unsubscribe_time_us.count")
-).of(
-    names("population"),
-    metrics("unsubscribed", "unsubscribe_failed as refused"),
-    statistics("unsubscribe_time", "p50", "p99", "max", head="UNSUBACK"),
-    statistics("subscribe_time", "p50", "p99", "max", head="SUBACK"),
-)
+    "Flapping subscriptions", "latency", populations_in("flapping")
+).of(names("population"), listed("flapping"))
 ROUND_TRIPS = RunTable[PopulationResult](
-    "Round trips",
-    "latency",
-    _populations("requests_total", "answers_total", "answers_dropped_total"),
-).of(
+    "Round trips", "latency", populations_in("round trips")
+).of(names("population"), listed("round trips"))
+WILLS = RunTable[PopulationResult]("Wills", "latency", populations_in("wills")).of(
     names("population"),
-    metrics("requests", without_zero=True),
-    metrics("answered", "unanswered", given=lambda p: p.requests_total),
-    metrics(
-        *("answers_duplicate as dup", "answers_late as late", "answers_of_others as of others"),
-        *("answers", "answers_dropped as not sent"),
-        when="known",
-        without_zero=True,
-    ),
-    statistics("round_trip", "p50", "p99", "p999", "max"),
-)
-WILLS = RunTable[PopulationResult](
-    "Wills", "latency", _populations("wills_expected_total", "wills_received_total")
-).of(
-    names("population"),
-    metrics("wills_expected as expected", "wills_received as received", "wills_lost as lost"),
+    listed("wills"),
     fields("will_latency_us.count as timed"),
-    statistics("will_latency", "p50", "p99", "max"),
+    listed("will latency"),
 )
 FLOWS = RunTable[FlowResult](
     "Flows", "load", lambda result: result.flows if len(result.flows) > 1 else ()
 ).of(
     Cells("from → to", "word", lambda flow: f"{flow.source} → {flow.to}"),
-    metrics("expected", "received", "lost"),
+    listed("ledger"),
     fields("in_flight_total", when="any"),
-    metrics("duplicate as dup", "reordered"),
-    statistics("latency", "p50", "p99", "max"),
+    listed("disorder"),
+    listed("flows"),
     bound_us=lambda flow: flow.latency_us.intended.bound_us,
 )
 """The ledger by publisher and receiver, if there are several flows."""
@@ -202,7 +158,7 @@ STAGES = RunTable[StageResult]("Stages", "load", lambda result: result.stages).o
 
 def _acked(result: Result) -> list[Cells[Phase]]:
     are_acked = any(population.acknowledged for population in result.populations.values())
-    return metrics("acked_per_s as acked/s", given=lambda _: are_acked)
+    return listed("phase acks", given=lambda _: are_acked)
 
 
 def _cpu(name: str, spans: Mapping[str, float]) -> Cells[Phase]:
@@ -219,9 +175,9 @@ PHASES = RunTable[Phase]("Phases", "happened", lambda result: result.phases).of(
     words("name as phase"),
     fields("start_s", "clients", "due_per_s as load/s"),
     _acked,
-    metrics("received_per_s as received/s", without_zero=True),
+    listed("phases"),
     Cells("queue/s", "signed rate", lambda phase: phase.queue_growth_per_s),
-    metrics("latency.p99"),
+    listed("phase latency"),
     fields("dropped_total", when="known"),
     _processors,
     Cells("status", "word", lambda phase: f"{phase.status}{phase.times(', carried again')}"),
@@ -286,7 +242,8 @@ FAULT_LEDGER = RunTable[StageFlow](
     names("stage"),
     Cells("from → to", "word", lambda flow: f"{flow.source} → {flow.to}"),
     Cells("QoS", "count", lambda flow: ", ".join(map(str, flow.qos)) or None),
-    metrics("expected", "received", "lost", "duplicate as dup", "reordered"),
+    listed("ledger"),
+    listed("disorder"),
 )
 
 _Agents = list[AgentResult]
@@ -322,11 +279,7 @@ def _hosts_text(agents: _Agents) -> str:
 _AGENT: tuple[Columns[_Agents, Result], ...] = (
     names("agent"),
     _hosts,
-    metrics("clients"),
-    metrics("connect_failed as failed connects", when="known", without_zero=True),
-    metrics("sent", "acked"),
-    metrics("abandoned as given up", "skipped", when="known", without_zero=True),
-    metrics("expected", "received"),
+    listed("agents"),
     Cells("busy", "share", lambda agents: max(agent.busy_share for agent in agents)),
     Cells("CPU", "s", lambda agents: f"{sum(agent.cpu_s for agent in agents):.1f} s"),
     Cells("memory max", "bytes", lambda agents: max(agent.rss_max_bytes for agent in agents)),

@@ -20,7 +20,7 @@ from pubstorm.metrics.charts import (
     lines_of,
 )
 from pubstorm.metrics.monitors import unit_of
-from pubstorm.quantities import Unit
+from pubstorm.quantities import Unit, shortened
 from pubstorm.report.backdrop import backdrop
 from pubstorm.report.plot import (
     HOVER,
@@ -32,7 +32,6 @@ from pubstorm.report.plot import (
     looks,
     milliseconds,
     plotted,
-    rounded,
     thinned,
     time_axis,
     value_axis,
@@ -296,7 +295,7 @@ def _trace(chart: Chart, line: _Line, hue: str) -> Trace:
     y: list[float | None] = []
     for at, following in zip(places, [*places[1:], None], strict=True):
         x.append(milliseconds(line.track.at_s[at]))
-        y.append(None if chart.log and values[at] <= 0 else rounded(values[at]))
+        y.append(None if chart.log and values[at] <= 0 else shortened(values[at]))
         if following is not None and any(n in line.gaps for n in range(at, following)):
             x.append(milliseconds(line.track.at_s[at]) + 1)
             y.append(None)

@@ -10,10 +10,11 @@ from functools import partial
 from typing import NamedTuple
 
 from pubstorm.contract.source import OF_GENERATOR
+from pubstorm.metrics import columns_of
 from pubstorm.metrics.monitors import unit_of
 from pubstorm.quantities import count_text
 from pubstorm.report.document import Value
-from pubstorm.report.layout import Cells, RunTable, fields, names, readings, words, written
+from pubstorm.report.layout import Cells, RunTable, fields, listed, names, words, written
 from pubstorm.report.publishers import publisher_sources
 from pubstorm.result import (
     BridgeResult,
@@ -30,10 +31,6 @@ from pubstorm.result import (
 
 OWN_UNITS = frozenset({"share", "bytes", "bytes_per_s", "us"})
 """Units of cells in a table of everything; other figures are written as rates."""
-COUNTERS = re.compile(
-    r"\$SYS/(publish/)?(messages|bytes)/(received|sent|dropped|stored)|pubstorm_broker_\w+_total"
-)
-"""Counters of the broker for messages and refusals; its moving averages are in the details."""
 ENGINES_MAX = 8
 """Engines that have a row each."""
 BROKERS_MAX = 2
@@ -42,8 +39,6 @@ SYMBOLS_MAX = 25
 """Functions of a profile in its table."""
 STAGE_KINDS = {"connect": "ramp", "steady": "steady", "disconnect": "leaving"}
 """Parts of a run that memory and CPU are shown of, with their headings."""
-IN_STAGES = {"cpu": "CPU", "rss_bytes": "mem"}
-"""Metrics that are shown of them."""
 PORTS_MAX = 4
 """Ports that are shown one by one."""
 
@@ -130,20 +125,21 @@ def _processes_title(result: Result) -> str:
 
 PROCESSES = RunTable[_Process](_processes_title, "broker", _processes).of(
     names("process"),
-    readings("cpu as CPU", "cpu_user as user", "cpu_system as system", of="load.mean"),
-    readings("cpu as CPU max", of="whole.max"),
-    readings("rss_bytes as mem first", of="whole.first"),
-    readings("rss_bytes as mem max", "threads", "descriptors as files", of="whole.max"),
+    listed("processes"),
 )
 
 
-def _is_counter(each: Watched) -> bool:
-    found = COUNTERS.fullmatch(each.metric)
-    return found is not None and bool(each.whole.last or "$SYS" in each.metric)
+def _is_own_count(each: Watched) -> bool:
+    """Returns True for a count of messages or refusals by the broker itself. Its moving averages
+    are in the details."""
+    return any(
+        re.fullmatch(metric.name, each.metric) and (each.whole.last or not column.without_zero)
+        for metric, column in columns_of("own counts")
+    )
 
 
 BROKER_COUNTERS = RunTable[Watched](
-    "The broker's own counts", "broker", lambda result: filter(_is_counter, _known(result))
+    "The broker's own counts", "broker", lambda result: filter(_is_own_count, _known(result))
 ).of(
     words("source as broker", "metric as counter"),
     fields("whole.first", "whole.last"),
@@ -198,8 +194,9 @@ def _by_stage(result: Result) -> Iterable[tuple[str, _Parts]]:
     """Returns CPU and memory of brokers and services while clients connected, under load, and while
     clients left. Empty if there was only load."""
     found: dict[str, dict[tuple[str, str], Statistics]] = {}
+    shown = {metric.name for metric, _ in columns_of("stages")}
     for each in result.monitors:
-        if each.kind not in OF_GENERATOR and each.metric in IN_STAGES:
+        if each.kind not in OF_GENERATOR and each.metric in shown:
             for kind in STAGE_KINDS:
                 parts = found.setdefault(each.source, {})
                 parts[each.metric, kind] = _of_kind(result, each, kind)
@@ -208,17 +205,18 @@ def _by_stage(result: Result) -> Iterable[tuple[str, _Parts]]:
     return found.items() if len(played) > 1 else ()
 
 
-def _stage_columns(name: str, statistic: str) -> Iterator[Cells[_Parts]]:
-    """Yields the columns of a metric: one for each kind of stages."""
+def _stage_columns() -> Iterator[Cells[_Parts]]:
+    """Yields the columns of each metric: one for each kind of stages."""
 
-    def made(key: tuple[str, str], parts: _Parts) -> float | None:
+    def made(statistic: str, key: tuple[str, str], parts: _Parts) -> float | None:
         found = parts.get(key, Statistics())
         value: float = round(getattr(found, statistic), 4)
         return value if found.count else None
 
-    for kind, head in STAGE_KINDS.items():
-        column = f"{IN_STAGES[name]} {head}"
-        yield Cells(column, written(unit_of(name)), partial(made, (name, kind)), "known")
+    for metric, column in columns_of("stages"):
+        for kind, head in STAGE_KINDS.items():
+            read = partial(made, column.statistics[0], (metric.name, kind))
+            yield Cells(f"{column.head} {head}", written(metric.unit), read, "known")
 
 
 def _by_stage_note(result: Result) -> str:
@@ -231,7 +229,7 @@ def _by_stage_note(result: Result) -> str:
 
 BY_STAGE = RunTable[_Parts]("Brokers and services by stage", "broker", _by_stage).of(
     names("process"),
-    [*_stage_columns("cpu", "mean"), *_stage_columns("rss_bytes", "max")],
+    [*_stage_columns()],
     note=_by_stage_note,
 )
 

@@ -15,7 +15,7 @@ from pubstorm.result.comparison import better_sign
 from pubstorm.result.interval import CONFIDENCE
 
 
-class Point(Value):
+class HistoryPoint(Value):
     """A run in a history."""
 
     run: str
@@ -28,7 +28,7 @@ class Point(Value):
     """Reason why no change point is computed with this run; empty: one is."""
 
 
-class Change(Value):
+class HistoryChange(Value):
     """A change of level."""
 
     run: str
@@ -54,17 +54,17 @@ class HistorySeries(Value):
     """The figure as a threshold names it, such as `latency.p99`."""
     unit: Unit
     """Unit of the values."""
-    points: tuple[Point, ...]
+    points: tuple[HistoryPoint, ...]
     """The runs in the order of time."""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[HistoryChange, ...] = ()
     """Changes in the order of time."""
 
     @property
-    def counted(self) -> tuple[Point, ...]:
+    def counted(self) -> tuple[HistoryPoint, ...]:
         """The runs that change points are computed with."""
         return tuple(point for point in self.points if not point.left_out)
 
-    def levels(self) -> list[tuple[Point, ...]]:
+    def levels(self) -> list[tuple[HistoryPoint, ...]]:
         """Returns the counted runs between changes."""
         points = self.counted
         starts = {change.run for change in self.changes}
@@ -94,7 +94,7 @@ def history(series: Sequence[HistorySeries], unread: Sequence[str] = ()) -> Hist
     return History(confidence=CONFIDENCE, series=found, unread=tuple(unread))
 
 
-def changes_of(series: HistorySeries, level: float) -> tuple[Change, ...]:
+def changes_of(series: HistorySeries, level: float) -> tuple[HistoryChange, ...]:
     """Returns the changes of a series."""
     points = series.counted
     values = [point.value for point in points if point.value is not None]
@@ -103,7 +103,7 @@ def changes_of(series: HistorySeries, level: float) -> tuple[Change, ...]:
     edges = (0, *places, len(values))
     medians = [median(values[a:b]) for a, b in itertools.pairwise(edges) if a < b]
     return tuple(
-        Change(
+        HistoryChange(
             run=points[place].run,
             started=points[place].started,
             before=before,

@@ -3,6 +3,7 @@ readings."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from pydantic import Field
@@ -64,6 +65,17 @@ class Watched(Value):
     none."""
     spans: dict[str, Statistics] = Field(default_factory=dict)
     """Readings over each stage and phase, by name."""
+
+    def over(self, span: str | None) -> Statistics:
+        """Returns the readings in a span; without one, those under load."""
+        return self.load if span is None else self.spans.get(span, Statistics())
+
+
+def readings(watched: Iterable[Watched], statistic: str, span: str | None) -> list[float]:
+    """Returns a statistic of each monitor that has it in a span."""
+    found = (each.over(span) for each in watched)
+    values = (each.value(statistic) for each in found if each.count)
+    return [value for value in values if value is not None]
 
 
 class Observer(Value):

@@ -16,6 +16,7 @@ from pubstorm.contract.snapshot import (
     Outcome,
 )
 from pubstorm.contract.value import Value
+from pubstorm.metrics.counters import COUNTERS
 from pubstorm.result.measures import (
     ClientLoss,
     GroupShare,
@@ -53,6 +54,13 @@ class PopulationSums(Counters, FlowCounters, AnswerCounters):
     """Time from UNSUBSCRIBE to UNSUBACK."""
     round_trip_us: Latency = Latency()
     """Time from the intended send of its requests to their answers."""
+
+    @property
+    def changed(self) -> str:
+        """Past tense of what its clients did that excluded deliveries from loss; empty if no
+        counter shows it."""
+        did = (m.excludes for m in COUNTERS if m.excludes and getattr(self, m.field))
+        return next(did, "")
 
 
 class PopulationResult(PopulationSums):

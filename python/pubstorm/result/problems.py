@@ -100,8 +100,7 @@ def _kinds() -> Iterator[tuple[str, ProblemKind]]:
     """Yields each kind by the name of its metric."""
     for metric in sorted(POPULATIONS, key=_place):
         if metric.failures is not None:
-            field = metric.at or f"{metric.name}_total"
-            yield metric.name, ProblemKind(field, metric.failures)
+            yield metric.name, ProblemKind(metric.field, metric.failures)
 
 
 def _place(metric: Metric) -> int:

@@ -1,12 +1,13 @@
-"""Samples over time: tracks of everything that is watched, the load included, their file
-`samples.csv`, and the growth of a count between readings."""
+"""Samples over time: tracks of everything that is watched, the load included, their statistics over
+named spans, their file `samples.csv`, and the growth of a count between readings."""
 
 from __future__ import annotations
 
 import csv
+import math
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from pubstorm.contract.source import Sample, Source, SourceKind, StoredSource
 from pubstorm.contract.value import LATER
+from pubstorm.result.monitors import Statistics, Watched
 
 START_FILE = "start.json"
 RUN_FORMAT: Final = 2
@@ -25,6 +27,9 @@ SAMPLES_FILE = "samples.csv"
 EVENTS_FILE = "events.jsonl"
 HEADER = ("at_s", "kind", "source", "metric", "value", "held")
 
+CHUNK_BYTES = 2**20
+"""Bytes of a growing file that are read at once, so that other work is not held up by a long
+file."""
 HELD = "1"
 """Mark of a reading that repeats the last known value."""
 
@@ -106,6 +111,74 @@ Sources = dict[tuple[str, str], Source]
 """Sources by kind and name."""
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A named part of the run, in seconds after its start; ends included."""
+
+    name: str
+    from_s: float
+    to_s: float
+
+
+def watched(tracks: Tracks, spans: Sequence[Span], load: Sequence[Span]) -> tuple[Watched, ...]:
+    """Each figure over the whole run, over the load, and over each name among the spans."""
+    by_name: dict[str, list[Span]] = {}
+    for span in spans:
+        by_name.setdefault(span.name, []).append(span)
+    return tuple(
+        _watched(source, metric, track, (by_name, load))
+        for (source, metric), track in sorted(tracks.items(), key=_place)
+    )
+
+
+def statistics(parts: Sequence[Track]) -> Statistics:
+    """Statistics of the samples of some spans."""
+    values = [value for part in parts for value in part.values]
+    if not values:
+        return Statistics()
+    grown = [each for part in parts for each in part.growth()]
+    length_s = math.fsum(each.to_s - each.from_s for each in grown)
+    amount = math.fsum(each.amount for each in grown)
+    return Statistics(
+        count=len(values),
+        first=values[0],
+        last=values[-1],
+        min=min(values),
+        mean=float(f"{math.fsum(values) / len(values):.6g}"),
+        max=max(values),
+        rate_per_s=float(f"{amount / length_s:.6g}") if length_s else None,
+    )
+
+
+def _watched(
+    source: Source,
+    metric: str,
+    track: Track,
+    spans: tuple[Mapping[str, Sequence[Span]], Sequence[Span]],
+) -> Watched:
+    by_name, load = spans
+    whole = statistics([track])
+    return Watched(
+        source=source.name,
+        kind=source.kind,
+        group=source.group,
+        metric=metric,
+        whole=whole,
+        load=_over(track, load) if load else whole,
+        spans={name: _over(track, each) for name, each in by_name.items()},
+    )
+
+
+def _place(entry: tuple[tuple[Source, str], Track]) -> tuple[str, str, str]:
+    """Returns the place of a track in the order of names."""
+    (source, metric), _ = entry
+    return source.name, metric, source.kind
+
+
+def _over(track: Track, spans: Iterable[Span]) -> Statistics:
+    return statistics([track.between(span.from_s, span.to_s) for span in spans])
+
+
 def read_samples(run_directory: Path) -> Tracks:
     """Returns the samples of a run, by source and metric. Raises OSError if their file cannot be
     read."""
@@ -178,6 +251,28 @@ def _field(text: str) -> str:
     if any(character in text for character in ',"\n'):
         return '"' + text.replace('"', '""').replace("\n", " ") + '"'
     return text
+
+
+class Tail:
+    """The complete lines of a growing file that were not read yet, in the order of writing."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._rest = b""
+
+    def lines(self) -> list[bytes]:
+        """Returns the next complete lines, without their ends; none if there is no file. A line
+        that is not complete is kept for later."""
+        try:
+            with self._path.open("rb") as stream:
+                stream.seek(self._offset)
+                data = stream.read(CHUNK_BYTES)
+        except OSError:
+            return []
+        self._offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return lines
 
 
 _KIND: TypeAdapter[SourceKind] = TypeAdapter(SourceKind, config=LATER)

@@ -56,7 +56,7 @@ class DocumentError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class YamlDocument:
     """Plain values, the line of each path, and the keys that were given twice."""
 
     data: object
@@ -69,7 +69,7 @@ def yaml_of(values: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(values), sort_keys=False, default_flow_style=None).rstrip()
 
 
-def read_document(text: str) -> Document:
+def read_document(text: str) -> YamlDocument:
     """Reads one YAML document; raises `DocumentError`."""
     try:
         text.encode()
@@ -88,10 +88,10 @@ def read_document(text: str) -> Document:
         summary = str(error).splitlines()[0]
         raise DocumentError(1, f"found no valid YAML: {summary}") from None
     if root is None:
-        return Document(None, {}, ())
+        return YamlDocument(None, {}, ())
     walk = _Walk()
     data = walk.value(root, ())
-    return Document(data, walk.lines, tuple(walk.duplicates))
+    return YamlDocument(data, walk.lines, tuple(walk.duplicates))
 
 
 def _check_size(text: str) -> None:

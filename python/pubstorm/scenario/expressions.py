@@ -33,7 +33,7 @@ from pubstorm.result.figures.table import (
 from pubstorm.scenario.document import At, Finding, Path
 from pubstorm.scenario.faults import Fault
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.monitors import TOGETHER_ABOVE
+from pubstorm.scenario.monitors import MONITORABLE, TOGETHER_ABOVE
 from pubstorm.scenario.shares import REST, shares_of
 
 STOP_WORDS = ("failed", "invalid")
@@ -55,12 +55,6 @@ class Subject:
 
 
 Subjects = Mapping[str, Subject]
-SOURCE_METRICS: Mapping[str, tuple[str, ...]] = {
-    "process": names_of("process"),
-    "remote": (*names_of("process"), CLOCK_BOUND.name),
-    "redis": names_of("endpoint"),
-}
-"""Metrics of a source of the monitors, by its key; only the run defines the metrics of others."""
 
 
 def check_expressions(root: At) -> Iterator[Finding]:
@@ -186,7 +180,7 @@ def subjects_of(root: At) -> Subjects:
     for bridge in root["topology"]["bridges"].entries():
         subjects[_name(bridge)] = Subject(names_of("bridge"))
     for source in monitors["sources"].entries():
-        metrics = next((names for kind, names in SOURCE_METRICS.items() if kind in source), None)
+        metrics = next((each.METRICS for key, each in MONITORABLE.items() if key in source), None)
         if "remote" not in source or "process" in source["remote"]:
             subjects[_name(source)] = Subject(metrics)
         if "remote" in source:

@@ -17,10 +17,10 @@ from pubstorm.scenario.checks import check_files, check_keys, check_values
 from pubstorm.scenario.descriptors import allowed_descriptors
 from pubstorm.scenario.document import (
     At,
-    Document,
     DocumentError,
     Finding,
     Path,
+    YamlDocument,
     read_document,
     yaml_of,
 )
@@ -130,7 +130,7 @@ def largest(scenario: Scenario) -> Scenario:
 class _Loading:
     """One file on its way: its values so far, and where each came from."""
 
-    def __init__(self, file: str, document: Document) -> None:
+    def __init__(self, file: str, document: YamlDocument) -> None:
         self.file = file
         self.document = document
         self.data = document.data

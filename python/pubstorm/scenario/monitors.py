@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validator
 from pydantic_core import CoreSchema
 
+from pubstorm.contract.source import SourceKind
 from pubstorm.contract.target import Target, parse_target
+from pubstorm.metrics import names_of
+from pubstorm.metrics.monitors import CLOCK_BOUND
 from pubstorm.quantities import SECOND_NS, UnfitError
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.fields import (
@@ -28,8 +31,21 @@ TOGETHER_ABOVE = 8
 """Brokers of one name, if there are more of them, are watched together, as one source."""
 
 
-class Process(Part):
+class Monitorable(Part):
+    """A thing that monitors can read. The module of `measure.monitors` with the name of the class
+    makes its monitors."""
+
+    KIND: ClassVar[SourceKind]
+    """Kind of the source of its readings."""
+    METRICS: ClassVar[tuple[str, ...] | None] = None
+    """Names of its metrics; None if only the run defines them."""
+
+
+class Process(Monitorable):
     """A process with its children, by exactly one of the keys."""
+
+    KIND: ClassVar[SourceKind] = "process"
+    METRICS: ClassVar[tuple[str, ...] | None] = names_of(KIND)
 
     pid: Number | None = None
     """Its process id."""
@@ -48,8 +64,10 @@ class Process(Part):
         return self
 
 
-class SysTopics(Part):
+class SysTopics(Monitorable):
     """Figures that a broker publishes under `$SYS`, read by an observer: one more client."""
+
+    KIND: ClassVar[SourceKind] = "broker"
 
     url: Text | None = None
     """The broker. Default: the scenario's first target."""
@@ -69,8 +87,10 @@ class SysTopics(Part):
         return url
 
 
-class Prometheus(Part):
+class Prometheus(Monitorable):
     """An endpoint in Prometheus' text format."""
+
+    KIND: ClassVar[SourceKind] = "endpoint"
 
     url: Text
     """Address, for example http://127.0.0.1:9100/metrics."""
@@ -86,9 +106,11 @@ class Prometheus(Part):
         return url
 
 
-class Redis(Part):
+class Redis(Monitorable):
     """A Redis that the run does not start; a plain text is its address."""
 
+    KIND: ClassVar[SourceKind] = "endpoint"
+    METRICS: ClassVar[tuple[str, ...] | None] = names_of(KIND)
     SHORT_FOR: ClassVar[str | None] = "url"
 
     url: Text
@@ -104,8 +126,11 @@ class Redis(Part):
         return url
 
 
-class Remote(Part):
+class Remote(Monitorable):
     """Another host, through `pubstorm monitor --listen` on that host."""
+
+    KIND: ClassVar[SourceKind] = "process"
+    METRICS: ClassVar[tuple[str, ...] | None] = (*names_of(KIND), CLOCK_BOUND.name)
 
     url: Text
     """Address of `pubstorm monitor`, for example https://broker.example:9700. Plain http:// is for
@@ -156,6 +181,13 @@ class Source(Part):
             raise UnfitError(found, f"is one of {', '.join(cls.model_fields)}")
         return {kind: {} if source is None else source for kind, source in value.items()}
 
+    @property
+    def wanted(self) -> Monitorable:
+        """The thing that is watched."""
+        found: Monitorable
+        (found,) = filter(None, (getattr(self, key) for key in MONITORABLE))
+        return found
+
     @classmethod
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -163,6 +195,12 @@ class Source(Part):
         """Adds that there is exactly one key."""
         full = super().__get_pydantic_json_schema__(schema, handler)
         return {**full, "minProperties": 1, "maxProperties": 1}
+
+
+MONITORABLE: Mapping[str, type[Monitorable]] = {
+    key: get_args(field.annotation)[0] for key, field in Source.model_fields.items()
+}
+"""The things that monitors can read, by their key."""
 
 
 class Monitors(Part):

@@ -70,7 +70,7 @@ class Search(Part):
     """Wait between two trials."""
 
     @property
-    def span(self) -> Span:
+    def span(self) -> SearchSpan:
         """Its values as numbers; raises UnfitError where there is no kind that both are of."""
         return span_of(self.from_, self.to)
 
@@ -103,7 +103,7 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class SearchSpan:
     """The values that a search may try, in the unit of their parser."""
 
     measure: Measure
@@ -111,11 +111,11 @@ class Span:
     high: float
 
 
-def span_of(low: object, high: object) -> Span:
+def span_of(low: object, high: object) -> SearchSpan:
     """The span from one written value to another; raises UnfitError."""
     for measure in MEASURES:
         try:
-            return Span(measure, float(measure.parse(low)), float(measure.parse(high)))
+            return SearchSpan(measure, float(measure.parse(low)), float(measure.parse(high)))
         except UnfitError:
             continue
     raise UnfitError(high, f"is a quantity of the same kind as from: {low}")

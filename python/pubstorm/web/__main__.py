@@ -11,9 +11,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from pubstorm.web.follow import Follower
+from pubstorm.web.follow import RunFollower
 from pubstorm.web.guard import Guard
-from pubstorm.web.process import Message, Settings
+from pubstorm.web.process import Message, PageSettings
 from pubstorm.web.server import serve
 from pubstorm.web.watch import Surroundings
 
@@ -25,9 +25,9 @@ async def main() -> None:
     """Serves until stdin closes."""
     loop, lines = asyncio.get_running_loop(), asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    settings = Settings.model_validate_json(await lines.readline())
+    settings = PageSettings.model_validate_json(await lines.readline())
     around = Surroundings()
-    follower = Follower(around, has_controls=True)
+    follower = RunFollower(around, has_controls=True)
     guard = Guard(
         frozenset(settings.hosts),
         settings.token,
@@ -49,7 +49,7 @@ async def main() -> None:
     listening.cancel()
 
 
-def _take(message: Message, around: Surroundings, follower: Follower) -> None:
+def _take(message: Message, around: Surroundings, follower: RunFollower) -> None:
     if message.name is not None:
         around.name = message.name
     if message.step is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pubstorm.errors import PubstormError
 from pubstorm.web.feed import Feed
-from pubstorm.web.outcome import Outcome
+from pubstorm.web.outcome import VerdictSoFar
 from pubstorm.web.watch import Surroundings, Watch
 
 POLL_S = 1.0
@@ -21,7 +21,7 @@ END_S = 1.0
 """Longest time for which the end waits for an evaluation."""
 
 
-class Follower:
+class RunFollower:
     """The run that the page shows, and what browsers get of it."""
 
     def __init__(self, around: Surroundings, *, has_controls: bool = False) -> None:
@@ -30,7 +30,7 @@ class Follower:
         """True if the page steers the run."""
         self.watch: Watch | None = None
         self.feed = Feed(self._whole)
-        self._outcome: Outcome | None = None
+        self._outcome: VerdictSoFar | None = None
         self._shape: tuple[object, ...] = ()
         self._evaluating: asyncio.Task[None] | None = None
 
@@ -98,13 +98,13 @@ class Follower:
             return
         try:
             if self._outcome is None:
-                self._outcome = Outcome(watch.path)
+                self._outcome = VerdictSoFar(watch.path)
         except PubstormError:
             return
         if self._outcome.is_due:
             self._evaluating = asyncio.create_task(self._evaluated(watch, self._outcome))
 
-    async def _evaluated(self, watch: Watch, outcome: Outcome) -> None:
+    async def _evaluated(self, watch: Watch, outcome: VerdictSoFar) -> None:
         at_s, verdict = watch.at_s, None
         try:
             verdict = await asyncio.to_thread(outcome.evaluate)

@@ -17,7 +17,7 @@ value of all."""
 
 
 @dataclass
-class Line:
+class LiveLine:
     """One line of a chart."""
 
     mode: Mode
@@ -60,13 +60,13 @@ class Line:
             self.instants[step // 2] = self.instants.get(step // 2, 0) + count
 
 
-class History:
+class LiveHistory:
     """All lines of a run, in steps of one width."""
 
     def __init__(self, steps_max: int = STEPS_MAX) -> None:
         self.width_s = 1.0
         """Width of a step; step 0 begins at the start of the run."""
-        self.lines: dict[Hashable, Line] = {}
+        self.lines: dict[Hashable, LiveLine] = {}
         self._steps_max = steps_max
 
     def add(self, key: Hashable, mode: Mode, at_s: float, value: float) -> None:
@@ -76,7 +76,7 @@ class History:
             self.width_s *= 2
             for line in self.lines.values():
                 line.widen()
-        line = self.lines.get(key) or self.lines.setdefault(key, Line(mode))
+        line = self.lines.get(key) or self.lines.setdefault(key, LiveLine(mode))
         line.add(step, at_s, value)
 
     def whole(self) -> dict[Hashable, list[float]]:
@@ -91,5 +91,5 @@ class History:
         return found
 
 
-def _flat(line: Line, steps: set[int] | dict[int, float]) -> list[float]:
+def _flat(line: LiveLine, steps: set[int] | dict[int, float]) -> list[float]:
     return [part for step in sorted(steps) for part in (step, line.value(step))]

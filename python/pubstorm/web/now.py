@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pubstorm.contract.plan import ConnectAction, DisconnectAction, Plan, Stage
 from pubstorm.contract.source import Sample, Source
 from pubstorm.measure.run_log import StageEntered
+from pubstorm.metrics import OF_POPULATIONS, columns_of
+from pubstorm.metrics.metric import Metric
 from pubstorm.play.display.summary import clients_of, planned_s
 from pubstorm.quantities import (
+    Unit,
     bytes_text,
     count_text,
     duration_text,
@@ -19,13 +22,20 @@ from pubstorm.quantities import (
     span_text,
 )
 from pubstorm.report.key_figures import key_figures
-from pubstorm.result import Result, Status, ThresholdOutcome, Verdict
+from pubstorm.result import PopulationResult, Result, Status, ThresholdOutcome, Verdict
+from pubstorm.result.figures.reading import number_at
 
 STALE_S = 4.0
 """Age at which a reading is no longer the present value, beside the interval of snapshots."""
 SECOND_NS = 10**9
 FIGURES = 6
 """Key figures of a run."""
+WRITTEN: Mapping[Unit, Callable[[float], str]] = {
+    "": count_text,
+    "per_s": rate_text,
+    "us": duration_text,
+}
+"""Writes the figures of populations, by their unit."""
 BUSY = 0.7
 """Busy share from which the figure is a warning."""
 
@@ -61,7 +71,7 @@ class Latest:
 
 
 @dataclass(frozen=True)
-class Moment:
+class RunState:
     """A run at one instant."""
 
     plan: Plan | None
@@ -74,7 +84,7 @@ class Moment:
     is_alive: bool
 
 
-def shown(moment: Moment, latest: Latest, after_s: float) -> dict[str, Any]:
+def shown(moment: RunState, latest: Latest, after_s: float) -> dict[str, Any]:
     """Returns what the page shows. `after_s` is the time that further runs take."""
     plan, result = moment.plan, moment.result
     if result is not None:
@@ -98,7 +108,7 @@ def shown(moment: Moment, latest: Latest, after_s: float) -> dict[str, Any]:
     }
 
 
-def _state(moment: Moment) -> str:
+def _state(moment: RunState) -> str:
     if moment.result is not None:
         return "over"
     if not moment.is_alive:
@@ -106,7 +116,7 @@ def _state(moment: Moment) -> str:
     return "running" if moment.stage is not None else "starting"
 
 
-def _progress(moment: Moment, latest: Latest, after_s: float) -> dict[str, Any]:
+def _progress(moment: RunState, latest: Latest, after_s: float) -> dict[str, Any]:
     """The headline, with the stage and the share of it that is done."""
     result, plan, stage = moment.result, moment.plan, moment.stage
     if result is not None:
@@ -240,21 +250,13 @@ def _populations(plan: Plan, latest: Latest) -> Iterator[dict[str, Any]]:
         name = each.whole or each.name
         clients[name] = clients.get(name, 0) + each.clients
 
-    def text(name: str, metric: str, words: Any) -> str:
-        value = latest.value(_population(name), metric, since_s)
-        return "–" if value is None else str(words(value))
-
     for name, count in clients.items():
+        source = _population(name)
         yield {
             "name": name,
             "cells": [
-                f"{text(name, 'connected', count_text)} / {count_text(count)}",
-                text(name, "sent_per_s", rate_text),
-                text(name, "acked_per_s", rate_text),
-                text(name, "received_per_s", rate_text),
-                text(name, "latency_p50_us", duration_text),
-                text(name, "latency_p99_us", duration_text),
-                text(name, "missing", count_text),
+                _cell(each, latest.value(source, each.sample(statistic), since_s), count)
+                for _, each, statistic in _columns("live")
             ],
         }
 
@@ -268,25 +270,45 @@ def _results(result: Result) -> Iterator[dict[str, Any]]:
     """The populations of a run that is over: most clients, rates while steady, losses."""
     whole = {name: each for name, each in result.populations.items() if "/" not in name}
     for name, each in {**whole, **result.wholes}.items():
-        latency = each.latency_us.intended
-        if not latency.count:
-            latency = each.ack_latency_us.intended
-        p50, p99 = (duration_text(value) for value in (latency.p50, latency.p99))
         yield {
             "name": name,
             "cells": [
-                f"{count_text(each.connected_max)} / {count_text(each.clients)}",
-                rate_text(each.rates.sent_per_s),
-                rate_text(each.rates.acked_per_s),
-                rate_text(each.rates.received_per_s),
-                p50 if latency.count else "–",
-                p99 if latency.count else "–",
-                count_text(each.lost_total),
+                _cell(metric, _number(each, metric, statistic), each.clients)
+                for _, metric, statistic in _columns("live end")
             ],
         }
 
 
-def _outcomes(moment: Moment) -> Iterable[ThresholdOutcome]:
+def _number(population: PopulationResult, metric: Metric, statistic: str) -> float | None:
+    """Returns a figure of a population. Those of deliveries are of acknowledgements if there were
+    no deliveries, as while the run is played."""
+    path = (*metric.path, *filter(None, (statistic,)))
+    found = number_at(population, path)
+    if found is None and metric.kind == "histogram":
+        return number_at(population, (*OF_POPULATIONS["ack_latency"].path, statistic))
+    return found
+
+
+def heads() -> dict[str, list[str]]:
+    """Returns the heads of the table of the populations, while a run is played and at its end."""
+    return {
+        "live": [head for head, _, _ in _columns("live")],
+        "end": [head for head, _, _ in _columns("live end")],
+    }
+
+
+def _columns(table: str) -> Iterator[tuple[str, Metric, str]]:
+    """Yields head, metric and statistic of each column of the table of the populations."""
+    for metric, column in columns_of(table):
+        yield from ((head, metric, stat) for head, stat in column.named(metric.name))
+
+
+def _cell(metric: Metric, value: float | None, clients: int) -> str:
+    text = "–" if value is None else WRITTEN[metric.unit or ""](value)
+    return f"{text} / {count_text(clients)}" if metric.of_a_size else text
+
+
+def _outcomes(moment: RunState) -> Iterable[ThresholdOutcome]:
     return moment.verdict.thresholds if moment.verdict is not None else ()
 
 
@@ -297,7 +319,7 @@ def _threshold(outcome: ThresholdOutcome) -> dict[str, str]:
     return {"text": outcome.label, "found": outcome.text, "status": status}
 
 
-def _verdict(moment: Moment) -> dict[str, str] | None:
+def _verdict(moment: RunState) -> dict[str, str] | None:
     verdict = moment.verdict
     if verdict is None:
         return None

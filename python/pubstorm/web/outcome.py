@@ -20,12 +20,12 @@ from pubstorm.result.samples import (
     EVENTS_FILE,
     SAMPLES_FILE,
     Sources,
+    Tail,
     Tracks,
     samples_in,
 )
 from pubstorm.result.verdict import evaluate_run
 from pubstorm.scenario.defaults import conditions_of
-from pubstorm.web.tail import Tail
 
 PAUSE_S = 5.0
 """Shortest time between two evaluations."""
@@ -33,7 +33,7 @@ SHARE = 1 / 300
 """Largest share of one core for evaluations, on average."""
 
 
-class Outcome:
+class VerdictSoFar:
     """The verdict so far."""
 
     def __init__(self, path: Path) -> None:

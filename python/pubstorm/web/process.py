@@ -22,7 +22,7 @@ END_S = 5.0
 """Longest time in which the process sends browsers the end of the run."""
 
 
-class Settings(Value):
+class PageSettings(Value):
     """The first line that the process reads."""
 
     descriptor: int
@@ -48,7 +48,7 @@ class Message(Value):
 class PageProcess:
     """The process, until it is closed."""
 
-    def __init__(self, listener: socket.socket, settings: Settings) -> None:
+    def __init__(self, listener: socket.socket, settings: PageSettings) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 -- closed with the process
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pubstorm.web"],
@@ -169,7 +169,7 @@ class WebLive(Live):
 
 
 @contextmanager
-def page_of(listener: socket.socket, settings: Settings, live: Live) -> Iterator[Live]:
+def page_of(listener: socket.socket, settings: PageSettings, live: Live) -> Iterator[Live]:
     """Serves the page while it is open. Yields the display of the runs that it shows."""
     page = PageProcess(listener, settings)
     listener.close()

@@ -25,7 +25,7 @@ from starlette.responses import (
 from starlette.routing import Route
 
 from pubstorm.web.controls import request
-from pubstorm.web.follow import Follower
+from pubstorm.web.follow import RunFollower
 from pubstorm.web.guard import Guard, Guarded
 from pubstorm.web.watch import REPORT_FILE
 
@@ -79,7 +79,7 @@ PAGES = {
 LOGIN = Page("text/html", ((OWN, "page/login.html"),))
 
 
-def application(follower: Follower, guard: Guard) -> Starlette:
+def application(follower: RunFollower, guard: Guard) -> Starlette:
     """Returns the application, behind the guard."""
 
     def page(found: Page) -> Callable[[Request], Response]:
@@ -168,7 +168,7 @@ class Server(uvicorn.Server):
 
 
 async def serve(
-    follower: Follower, guard: Guard, listener: socket.socket, ended: asyncio.Event
+    follower: RunFollower, guard: Guard, listener: socket.socket, ended: asyncio.Event
 ) -> None:
     """Serves the page until `ended`, then sends every browser the last state."""
     config = uvicorn.Config(

@@ -28,13 +28,12 @@ from pubstorm.play.info import RunStart
 from pubstorm.play.kept import kept_scenario
 from pubstorm.report import RESULT_FILE, check_format, holds, load_result
 from pubstorm.result import Event, Result, Verdict
-from pubstorm.result.samples import EVENTS_FILE, SAMPLES_FILE, START_FILE, Sources, samples_in
+from pubstorm.result.samples import EVENTS_FILE, SAMPLES_FILE, START_FILE, Sources, Tail, samples_in
 from pubstorm.topology.started import is_alive
 from pubstorm.web.charts import LineKey, Sorter, coloured
 from pubstorm.web.controls import Controls
-from pubstorm.web.history import History
-from pubstorm.web.now import Latest, Moment, shown
-from pubstorm.web.tail import Tail
+from pubstorm.web.history import LiveHistory
+from pubstorm.web.now import Latest, RunState, heads, shown
 
 EVENTS_MAX = 300
 """Events that the page shows, the latest."""
@@ -65,7 +64,7 @@ class Watch:
         self._has_controls = has_controls
         self._controls: Controls | None = None
         self.around = around
-        self.history = History()
+        self.history = LiveHistory()
         self.events: deque[tuple[int, Event]] = deque(maxlen=EVENTS_MAX)
         """The latest events with their numbers."""
         self.entered: StageEntered | None = None
@@ -150,6 +149,7 @@ class Watch:
                 }
                 for chart in LIVE
             ],
+            "heads": heads(),
             "values": _by_number(keys, self.history.whole()),
             "events": self._events_after(0),
             "stages": [{"at": at_s, "name": name} for at_s, name in self._stages],
@@ -174,7 +174,7 @@ class Watch:
 
     def now(self) -> dict[str, Any]:
         """The state of the run at this instant."""
-        moment = Moment(
+        moment = RunState(
             plan=self.plan,
             stage=self.entered,
             at_s=self.at_s,

@@ -16,7 +16,7 @@ from pubstorm.contract.commands import AGENT_LINE, COMMAND, ReferenceHello
 from pubstorm.contract.histogram import Histogram, bucket_index, bucket_upper_ns
 from pubstorm.contract.offered_load import OfferedLoad
 from pubstorm.contract.plan import Attachment, Plan
-from pubstorm.contract.rows import RowFile, Table
+from pubstorm.contract.rows import RowFile, RowTable
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.contract.template import MessageFacts, Template, TemplateError
 from pubstorm.host.explain import offered_load
@@ -123,7 +123,7 @@ def test_any_text_is_a_template_or_refused(source: str) -> None:
 def test_rows_are_rendered_as_agreed() -> None:
     for file in golden("template.json")["rows"]:
         values = tuple((value,) for value in file["values"])
-        table = Table(RowFile((file["column"],), values), file["rows"]["first"])
+        table = RowTable(RowFile((file["column"],), values), file["rows"]["first"])
         for case in file["rendered"]:
             assert Template.parse(case["template"], table).text(case["n"]) == case["text"], case
 

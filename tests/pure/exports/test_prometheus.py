@@ -23,7 +23,7 @@ from pubstorm.contract.source import Sample
 from pubstorm.errors import UsageError
 from pubstorm.exports import Event, FaultState, Samples
 from pubstorm.exports.families import CONTENT_TYPE, MetricFamily, are_preferred
-from pubstorm.exports.prometheus import Endpoint
+from pubstorm.exports.prometheus import ScrapeEndpoint
 from pubstorm.exports.tally import METRICS
 from tests.kit import made
 from tests.kit.made_run import LATENCIES_NS, a_run, interval
@@ -44,13 +44,13 @@ NATIVE = "application/openmetrics-text; version=2.0.0"
 
 
 @pytest.fixture
-def endpoint() -> Iterator[Endpoint]:
-    found = Endpoint("127.0.0.1", 0)
+def endpoint() -> Iterator[ScrapeEndpoint]:
+    found = ScrapeEndpoint("127.0.0.1", 0)
     yield found
     found.close()
 
 
-def asked(endpoint: Endpoint, accept: str) -> tuple[str, bytes]:
+def asked(endpoint: ScrapeEndpoint, accept: str) -> tuple[str, bytes]:
     """The type and the content of the page in the format that a scraper asks for."""
     request = urllib.request.Request(
         f"http://127.0.0.1:{endpoint.port}/metrics", headers={"Accept": accept}
@@ -59,7 +59,7 @@ def asked(endpoint: Endpoint, accept: str) -> tuple[str, bytes]:
         return answer.headers["Content-Type"], answer.read()
 
 
-def page(endpoint: Endpoint, accept: str = "") -> str:
+def page(endpoint: ScrapeEndpoint, accept: str = "") -> str:
     return asked(endpoint, accept)[1].decode()
 
 
@@ -74,7 +74,7 @@ def value(text: str, name: str, **labels: str) -> float:
     return float(found[0])
 
 
-def test_counters_are_sums_since_the_start_by_stage(endpoint: Endpoint) -> None:
+def test_counters_are_sums_since_the_start_by_stage(endpoint: ScrapeEndpoint) -> None:
     run = a_run()
     for second in range(3):
         endpoint.take(run, interval(second, stage=min(second, 1)))
@@ -89,7 +89,7 @@ def test_counters_are_sums_since_the_start_by_stage(endpoint: Endpoint) -> None:
     assert value(text, "pubstorm_agent_cpu_seconds_total", agent="0") == 0.75
 
 
-def test_stages_of_one_name_have_one_series(endpoint: Endpoint) -> None:
+def test_stages_of_one_name_have_one_series(endpoint: ScrapeEndpoint) -> None:
     run = a_run()
     first, second = run.plan.stages[:2]
     stages = (first.model_copy(update={"name": second.name}), second, *run.plan.stages[2:])
@@ -105,7 +105,7 @@ def test_stages_of_one_name_have_one_series(endpoint: Endpoint) -> None:
     assert len(samples) == len(set(samples))
 
 
-def test_states_are_sums_over_the_agents_that_still_report(endpoint: Endpoint) -> None:
+def test_states_are_sums_over_the_agents_that_still_report(endpoint: ScrapeEndpoint) -> None:
     run = a_run()
     endpoint.take(run, interval(0, agent=0))
     endpoint.take(run, interval(0, agent=1))
@@ -114,7 +114,7 @@ def test_states_are_sums_over_the_agents_that_still_report(endpoint: Endpoint) -
     assert value(page(endpoint), "pubstorm_clients_connected", population="device") == 10
 
 
-def test_classic_buckets_hold_the_latencies_in_seconds(endpoint: Endpoint) -> None:
+def test_classic_buckets_hold_the_latencies_in_seconds(endpoint: ScrapeEndpoint) -> None:
     endpoint.take(a_run(), interval(0))
     text, name = page(endpoint), "pubstorm_latency_seconds"
     for bound, count in (("0.0005", 0), ("0.01", 10), ("0.05", 50), ("0.25", 100), ("+Inf", 100)):
@@ -124,7 +124,7 @@ def test_classic_buckets_hold_the_latencies_in_seconds(endpoint: Endpoint) -> No
     assert value(text, f"{name}_sum") == pytest.approx(sum(LATENCIES_NS) / 1e9)
 
 
-def test_native_histograms_hold_the_same_counts(endpoint: Endpoint) -> None:
+def test_native_histograms_hold_the_same_counts(endpoint: ScrapeEndpoint) -> None:
     endpoint.take(a_run(), interval(0))
     text = page(endpoint, NATIVE)
     lines = [line for line in text.splitlines() if line.startswith("pubstorm_latency_seconds{")]
@@ -145,7 +145,7 @@ def test_native_histograms_hold_the_same_counts(endpoint: Endpoint) -> None:
     assert "count:" not in page(endpoint), "an older format has classic buckets alone"
 
 
-def families(endpoint: Endpoint, accept: str) -> list[Any]:
+def families(endpoint: ScrapeEndpoint, accept: str) -> list[Any]:
     kind, content = asked(endpoint, accept)
     assert kind == CONTENT_TYPE
     stream = BytesIO(content)
@@ -155,7 +155,7 @@ def families(endpoint: Endpoint, accept: str) -> list[Any]:
     return found
 
 
-def test_the_protobuf_format_has_the_figures_of_the_text(endpoint: Endpoint) -> None:
+def test_the_protobuf_format_has_the_figures_of_the_text(endpoint: ScrapeEndpoint) -> None:
     run = a_run()
     endpoint.take(run, interval(0))
     endpoint.take(run, Samples([Sample(made.source("broker"), "cpu", 1.0, 0.0)]))
@@ -186,7 +186,9 @@ def test_the_protobuf_format_has_the_figures_of_the_text(endpoint: Endpoint) -> 
     assert lines == text
 
 
-def test_native_and_classic_buckets_of_a_histogram_hold_the_same_counts(endpoint: Endpoint) -> None:
+def test_native_and_classic_buckets_of_a_histogram_hold_the_same_counts(
+    endpoint: ScrapeEndpoint,
+) -> None:
     endpoint.take(a_run(), interval(0))
     named = {family.name: family for family in families(endpoint, CONTENT_TYPE)}
     family = named["pubstorm_latency_seconds"]
@@ -218,7 +220,7 @@ def test_a_scraper_gets_the_format_that_it_likes_most(accept: str, is_chosen: bo
     assert are_preferred(accept) is is_chosen
 
 
-def test_names_follow_the_conventions_and_each_format_is_read(endpoint: Endpoint) -> None:
+def test_names_follow_the_conventions_and_each_format_is_read(endpoint: ScrapeEndpoint) -> None:
     run = a_run()
     endpoint.take(run, interval(0))
     endpoint.take(run, Event(at_s=1, kind="fault", text="a fault"))
@@ -242,7 +244,7 @@ def test_names_follow_the_conventions_and_each_format_is_read(endpoint: Endpoint
     assert value(text, "pubstorm_monitor", source="broker", metric="cpu") == 0.5
 
 
-def test_another_run_begins_at_zero(endpoint: Endpoint) -> None:
+def test_another_run_begins_at_zero(endpoint: ScrapeEndpoint) -> None:
     endpoint.take(a_run("first"), interval(0))
     endpoint.take(a_run("second"), interval(0))
     text = page(endpoint)
@@ -250,7 +252,7 @@ def test_another_run_begins_at_zero(endpoint: Endpoint) -> None:
     assert value(text, "pubstorm_sent_total", run="second", population="device") == 100
 
 
-def test_the_end_of_a_run_leaves_sums_and_no_states(endpoint: Endpoint) -> None:
+def test_the_end_of_a_run_leaves_sums_and_no_states(endpoint: ScrapeEndpoint) -> None:
     endpoint.take(a_run(), interval(0))
     endpoint.end()
     text = page(endpoint)
@@ -262,7 +264,7 @@ def test_the_end_of_a_run_leaves_sums_and_no_states(endpoint: Endpoint) -> None:
     "accept", ["application/openmetrics-text; version=new", "text/plain; version=a.b", ";;q=,"]
 )
 def test_an_accept_header_that_makes_no_sense_gets_plain_text(
-    accept: str, endpoint: Endpoint, capfd: pytest.CaptureFixture[str]
+    accept: str, endpoint: ScrapeEndpoint, capfd: pytest.CaptureFixture[str]
 ) -> None:
     endpoint.take(a_run(), interval(0))
     assert value(page(endpoint, accept), "pubstorm_sent_total", population="device") == 100
@@ -270,7 +272,7 @@ def test_an_accept_header_that_makes_no_sense_gets_plain_text(
 
 
 def test_a_scraper_that_leaves_prints_nothing(
-    endpoint: Endpoint, capfd: pytest.CaptureFixture[str]
+    endpoint: ScrapeEndpoint, capfd: pytest.CaptureFixture[str]
 ) -> None:
     reset = b"\1\0\0\0\0\0\0\0"
     with socket.create_connection(("127.0.0.1", endpoint.port)) as scraper:
@@ -286,14 +288,14 @@ def test_a_scraper_that_leaves_prints_nothing(
 def test_the_endpoint_listens_on_addresses_of_ipv6() -> None:
     if not Path("/proc/net/if_inet6").exists():
         pytest.skip("this host has no IPv6")
-    found = Endpoint("::1", 0)
+    found = ScrapeEndpoint("::1", 0)
     with socket.create_connection(("::1", found.port)):
         found.close()
 
 
 def test_an_address_of_another_machine_is_a_clear_message() -> None:
     with pytest.raises(UsageError, match="cannot listen: Cannot assign") as found:
-        Endpoint("192.0.2.1", 0)
+        ScrapeEndpoint("192.0.2.1", 0)
     assert found.value.hint is not None and "address of this machine" in found.value.hint
 
 

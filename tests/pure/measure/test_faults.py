@@ -16,12 +16,11 @@ from pubstorm.measure.faults.recovery import Times, recovery, summed
 from pubstorm.measure.faults.results import fault_results, fault_spans
 from pubstorm.measure.phases import phases
 from pubstorm.measure.run_log import AppliedFault
-from pubstorm.measure.tracks import Span
 from pubstorm.metrics.expressions import parse_expression
 from pubstorm.plan.faults import planned_faults
 from pubstorm.result import BridgeResult, FaultResult, Phase, PhaseStatus, Recovery
 from pubstorm.result.figures import Found, Missing, evaluate
-from pubstorm.result.samples import Track, Tracks
+from pubstorm.result.samples import Span, Track, Tracks
 from pubstorm.result.verdict import evaluate_run
 from pubstorm.scenario import parse_scenario
 from tests.kit import made

@@ -10,11 +10,19 @@ from pubstorm.contract.source import Sample, Source, split_member
 from pubstorm.fleet.assignment import Assignment
 from pubstorm.measure.recorder import Recorder, keep
 from pubstorm.measure.run_log import RunLog
-from pubstorm.measure.tracks import Span, watched
 from pubstorm.play.directory import RunDirectory
 from pubstorm.play.kept import kept_tracks
 from pubstorm.result import Statistics
-from pubstorm.result.samples import HEADER, SAMPLES_FILE, Tracks, csv_lines, growth, read_samples
+from pubstorm.result.samples import (
+    HEADER,
+    SAMPLES_FILE,
+    Span,
+    Tracks,
+    csv_lines,
+    growth,
+    read_samples,
+    watched,
+)
 from tests.kit import made
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
-from pubstorm.quantities import UnfitError
 from pubstorm.report.document import Unit
-from pubstorm.report.layout import Cells, Layout, fields, metrics, names, statistics, words
+from pubstorm.report.layout import Cells, Layout, fields, listed, names, words
 from pubstorm.result import Result
 
 
@@ -20,6 +19,7 @@ class Row(NamedTuple):
     at_s: float
     busy_share: float = 0.5
     inner: Row | None = None
+    answers_total: int = 0
 
 
 def shown(*columns: Cells[Row], rows: tuple[Row, ...]) -> tuple[tuple[str, ...], ...]:
@@ -42,22 +42,24 @@ def test_the_name_of_a_field_has_head_and_unit(text: str, head: str, unit: Unit)
     assert (column.head, column.unit) == (head, unit)
 
 
-def test_a_metric_has_the_unit_of_the_registry() -> None:
-    columns = [*metrics("lost as gone", "sent_per_s"), *statistics("round_trip", "p999", head="T")]
-    assert [(each.head, each.unit) for each in columns] == [
-        ("gone", "count"),
-        ("sent per s", "rate"),
-        ("T p99.9", "us"),
+def column(table: str, head: str) -> Cells[Any]:
+    """Returns a column of the registry."""
+    return next(each for each in listed(table) if each.head == head)
+
+
+def test_a_metric_has_head_and_unit_of_the_registry() -> None:
+    assert [(each.head, each.unit) for each in listed("flapping")] == [
+        ("unsubscribed", "count"),
+        ("refused", "count"),
+        *((f"UNSUBACK {each}", "us") for each in ("p50", "p99", "max")),
+        *((f"SUBACK {each}", "us") for each in ("p50", "p99", "max")),
     ]
-    with pytest.raises(UnfitError):
-        metrics("lots")
     with pytest.raises(AttributeError):
-        columns[2].read(Row("a", 3, 1))
+        listed("flapping")[0].read(Row("a", 3, 1))
 
 
 def test_a_row_of_a_list_shows_the_sum() -> None:
-    (column,) = metrics("lost")
-    assert column.read([Row("a", 3, 1), Row("b", 4, 1)]) == 7
+    assert column("ledger", "lost").read([Row("a", 3, 1), Row("b", 4, 1)]) == 7
 
 
 def test_a_column_can_need_a_cell() -> None:
@@ -67,11 +69,11 @@ def test_a_column_can_need_a_cell() -> None:
         *fields("inner.at_s as inside", when="known"),
         *fields("lost_total", when="known"),
         *fields("lost_total as some", when="any"),
-        *metrics("lost as given", given=lambda row: row.name),
-        *metrics("lost as none", when="known", without_zero=True),
+        next(each for each in listed("ledger", given=lambda row: row.name) if each.head == "lost"),
+        column("round trips", "answers"),
     )
     assert shown(*every, rows=rows) == (
-        ("name", "lost", "given"),
+        ("name", "lost", "lost"),
         ("a", "0", "0"),
         ("–", "0", "–"),
     )
@@ -81,8 +83,13 @@ def test_a_column_can_need_a_cell() -> None:
 def test_rows_can_have_names_and_columns_can_come_from_the_source(plain_run: Result) -> None:
     made = Layout[Result, object](
         lambda result: result.name, "load", lambda result: result.populations.items()
-    ).of(names("population"), lambda result: metrics("sent" if result.flows else "lost"))
+    ).of(names("population"), lambda result: listed("wills" if result.flows else "order"))
     table = made.table(plain_run)
     assert table.title == plain_run.name
-    assert [column.name for column in table.columns] == ["population", "sent"]
+    assert [column.name for column in table.columns] == [
+        "population",
+        "expected",
+        "received",
+        "lost",
+    ]
     assert [row[0] for row in table.rows] == [*plain_run.populations]

@@ -15,6 +15,7 @@ from hypothesis import strategies as some
 import pubstorm.report
 from pubstorm.contract.histogram import Histogram
 from pubstorm.metrics.charts import PAGE
+from pubstorm.quantities import shortened
 from pubstorm.report.backdrop import MARKS_MAX, marks
 from pubstorm.report.percentiles import points
 from pubstorm.report.plot import (
@@ -26,7 +27,6 @@ from pubstorm.report.plot import (
     Plot,
     looks,
     plotted,
-    rounded,
     thinned,
     time_axis,
 )
@@ -59,8 +59,8 @@ def test_a_short_track_is_kept_whole() -> None:
     ("value", "written"), [(0.0, 0), (1.0, 1), (1234567.8, 1234600), (0.123456789, 0.12346)]
 )
 def test_values_have_as_many_digits_as_can_be_seen(value: float, written: float) -> None:
-    assert rounded(value) == written
-    assert isinstance(rounded(value), type(written))
+    assert shortened(value) == written
+    assert isinstance(shortened(value), type(written))
 
 
 def test_names_in_plots_are_short_and_no_markup() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pubstorm
 from pubstorm.metrics import METRICS, OF_POPULATIONS, names_of
 from pubstorm.metrics.charts import LIVE, PAGE, RUNS, SIDES
 from pubstorm.metrics.expressions import Expression, parse_expression
@@ -16,6 +18,8 @@ from pubstorm.metrics.metric import READING_STATISTICS
 from pubstorm.quantities import UnfitError
 from pubstorm.result import PhasePopulation, PopulationResult, StagePopulation
 
+ASKED = re.compile(r'(?:_of|listed|_columns|_lines)\("([a-z ]+)"')
+"""A table of the registry that the program asks for."""
 NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,9}", fullmatch=True)
 SPANS = st.none() | st.from_regex(r"[+A-Za-z-]([ @=.A-Za-z0-9]{0,8}[A-Za-z0-9])?", fullmatch=True)
 LABELS = st.just("") | st.from_regex(r'\{a="[ @.=<a-z]{0,6}"\}', fullmatch=True)
@@ -87,9 +91,27 @@ def test_every_metric_of_populations_is_in_the_result_and_those_of_spans_in_thei
             found = getattr(found, step)
         assert isinstance(found, int | float), name
         (field, *_) = (step for step in metric.path if step != "rates")
-        assert "stage" not in metric.spans or field in StagePopulation.model_fields, name
+        assert ("stage" in metric.spans) == (field in StagePopulation.model_fields), name
         kept = field in PhasePopulation.model_fields and "actual" not in metric.path
         assert ("phase" in metric.spans) == kept, name
+
+
+def test_every_counter_of_a_result_is_a_metric() -> None:
+    metrics = {metric.field for metric in METRICS if "population" in metric.of}
+    counters = {name for name in StagePopulation.model_fields if name.endswith("_total")}
+    # Expressions ask for the clients that are connected, and for the loss of a flow.
+    assert counters - metrics == set()
+    assert counters - {metric.at for metric in OF_POPULATIONS.values()} == {
+        "connected_total",
+        "missing_total",
+    }
+
+
+def test_each_table_with_columns_is_asked_for() -> None:
+    package = Path(pubstorm.__file__).parent
+    texts = [path.read_text(encoding="utf-8") for path in package.rglob("*.py")]
+    asked = {name for text in texts for name in ASKED.findall(text)}
+    assert {column.table for metric in METRICS for column in metric.columns} <= asked
 
 
 def test_each_chart_has_lines_and_each_line_a_chart() -> None:

@@ -13,6 +13,7 @@ from pubstorm.contract.target import Target
 from pubstorm.host.members import LocalProcesses
 from pubstorm.measure.monitors import MonitorError
 from pubstorm.measure.monitors.choice import (
+    maker_of,
     monitors_for,
     profile_spec,
     watched_brokers,
@@ -22,7 +23,7 @@ from pubstorm.measure.monitors.profiling import ProfileSpec
 from pubstorm.plan import compile_plan
 from pubstorm.result import BrokerResult
 from pubstorm.scenario import Scenario, parse_scenario
-from pubstorm.scenario.monitors import TOGETHER_ABOVE, Process
+from pubstorm.scenario.monitors import MONITORABLE, TOGETHER_ABOVE, Monitorable, Process
 
 SECOND_NS = 10**9
 HERE = Target(host="127.0.0.1", port=1883)
@@ -124,6 +125,13 @@ def test_sources_are_watched_by_their_names() -> None:
         ("SysTopicsMonitor", "site"),
         ("SysTopicsMonitor", "other"),
     ]
+
+
+@pytest.mark.parametrize("kind", MONITORABLE.values())
+def test_everything_that_monitors_can_read_has_a_module_that_makes_them(
+    kind: type[Monitorable],
+) -> None:
+    assert callable(maker_of(kind))
 
 
 CLOUD = {"url": "https://broker.example:9700", "token": "t" * 16, "process": {"port": 1883}}

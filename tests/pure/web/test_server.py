@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from pubstorm.host.listening import address_of, listener_at
-from pubstorm.web.follow import Follower
+from pubstorm.web.follow import RunFollower
 from pubstorm.web.guard import Guard
 from pubstorm.web.server import VIEWERS_MAX, serve
 from pubstorm.web.watch import Surroundings
@@ -22,11 +22,11 @@ PATIENCE_S = 120.0
 
 
 @contextlib.asynccontextmanager
-async def page(timeout_ms: int = 60_000) -> AsyncIterator[tuple[Follower, int]]:
+async def page(timeout_ms: int = 60_000) -> AsyncIterator[tuple[RunFollower, int]]:
     """Serves a page without a run."""
     port = free_port()
     listener = listener_at(address_of(f"127.0.0.1:{port}", "", ""), timeout_ms)
-    follower, ended = Follower(Surroundings()), asyncio.Event()
+    follower, ended = RunFollower(Surroundings()), asyncio.Event()
     guard = Guard(frozenset({f"127.0.0.1:{port}"}))
     serving = asyncio.create_task(serve(follower, guard, listener, ended))
     try:

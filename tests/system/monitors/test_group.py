@@ -9,8 +9,8 @@ import pytest
 
 from pubstorm.host.members import LocalProcesses, members_of
 from pubstorm.host.proc import HOST_BYTES
-from pubstorm.measure.monitors import choice
-from pubstorm.measure.monitors.choice import GroupMonitor, GroupPart
+from pubstorm.measure.monitors import process
+from pubstorm.measure.monitors.process import GroupMonitor, GroupPart
 from tests.kit import made
 from tests.kit.serving import until
 from tests.system.monitors.conftest import BUSY, WAITING, ChildMaker, read
@@ -22,7 +22,7 @@ def monitor(pids: Sequence[int]) -> GroupMonitor:
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "MEMBERS_PER_S", 1e9)
+    monkeypatch.setattr(process, "MEMBERS_PER_S", 1e9)
 
 
 def test_the_members_of_a_group_are_added_up(child: ChildMaker) -> None:
@@ -57,7 +57,7 @@ def test_a_large_group_is_read_less_often(
     child: ChildMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched = monitor([child(WAITING).pid])
-    monkeypatch.setattr(choice, "MEMBERS_PER_S", 1e-3)
+    monkeypatch.setattr(process, "MEMBERS_PER_S", 1e-3)
     assert read(watched)
     assert read(watched) == {}
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 from pubstorm.experiment.search.strategy import Bracket, Facts
 from pubstorm.experiment.search.trial import in_words
+from pubstorm.metrics import columns_of
 from pubstorm.quantities import Unit, counted, rate_text, share_text, value_text
 from pubstorm.result import Bound, Estimate, LimitedBy, SearchAnswer, Trial
 from pubstorm.result.interval import interval
 from pubstorm.scenario import Scenario
 
-TIMES = {"latency": "", "ack_latency": " of acknowledgements", "connect_time": " of connects"}
+TIMES = {metric.name: column.head for metric, column in columns_of("missed times")}
 """Times of populations, as a headline names their statistics."""
 
 

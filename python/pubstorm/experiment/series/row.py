@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pubstorm.measure.summary.memory import fitted
+from pubstorm.metrics import expressions_of
 from pubstorm.result import Cell, MemoryModel, MemoryPoint, Result, SeriesStep
 from pubstorm.result.figures.table import cells as measured_cells
 from pubstorm.result.figures.table import shows_search
@@ -13,13 +14,7 @@ from pubstorm.scenario import Scenario
 
 DEFAULT_TABLE = {
     "step": "step",
-    "connected": "connected",
-    "sent/s": "sent_per_s",
-    "acked/s": "acked_per_s",
-    "received/s": "received_per_s",
-    "p99": "latency.p99",
-    "ack p99": "ack_latency.p99",
-    "lost": "lost",
+    **expressions_of("steps"),
     "verdict": "verdict",
     "limited by": "limited_by",
 }

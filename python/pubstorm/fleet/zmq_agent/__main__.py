@@ -19,7 +19,7 @@ from pubstorm.fleet.zmq_agent.publisher import Publisher
 from pubstorm.fleet.zmq_agent.sockets import check_security
 from pubstorm.fleet.zmq_agent.stages import Agent
 from pubstorm.fleet.zmq_agent.subscribers import Subscribers
-from pubstorm.fleet.zmq_agent.tally import Tally
+from pubstorm.fleet.zmq_agent.tally import AgentTally
 
 PR_SET_PDEATHSIG = 1
 PR_SET_TIMERSLACK = 29
@@ -35,7 +35,7 @@ def main() -> int:
         _settle_in()
         part = Part(Plan.model_validate_json(pipes.plan_line()), place)
         check_security(part)
-        tally = Tally(part)
+        tally = AgentTally(part)
         play = Publisher(part, tally) if part.population.publications else Subscribers(part, tally)
         Agent(part, pipes, tally).run(play)
     except ValidationError as error:

@@ -17,7 +17,7 @@ from pubstorm.fleet.zmq_agent.part import Part
 from pubstorm.fleet.zmq_agent.pipes import Pipes
 from pubstorm.fleet.zmq_agent.schedule import NEVER_NS, Pacer, Tempo
 from pubstorm.fleet.zmq_agent.sockets import Gate, publisher_socket
-from pubstorm.fleet.zmq_agent.tally import Tally
+from pubstorm.fleet.zmq_agent.tally import AgentTally
 
 BATCH = 16
 """Messages that share one reading of the clock at most, where it is behind its schedule."""
@@ -66,7 +66,7 @@ class Load:
 class Publisher:
     """The one client of a publisher's agent."""
 
-    def __init__(self, part: Part, tally: Tally) -> None:
+    def __init__(self, part: Part, tally: AgentTally) -> None:
         self._part, self._tally = part, tally
         self._client = part.clients[0]
         options = part.population.zmtp

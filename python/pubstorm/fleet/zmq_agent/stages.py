@@ -24,7 +24,7 @@ from pubstorm.contract.commands import (
 from pubstorm.contract.plan import Stage
 from pubstorm.fleet.zmq_agent.part import Part
 from pubstorm.fleet.zmq_agent.pipes import Pipes
-from pubstorm.fleet.zmq_agent.tally import Tally
+from pubstorm.fleet.zmq_agent.tally import AgentTally
 
 SECOND_NS = 10**9
 
@@ -58,7 +58,7 @@ class Play(Protocol):
 class Agent:
     """One agent, from hello to bye."""
 
-    def __init__(self, part: Part, pipes: Pipes, tally: Tally) -> None:
+    def __init__(self, part: Part, pipes: Pipes, tally: AgentTally) -> None:
         self._part = part
         self._pipes = pipes
         self._tally = tally

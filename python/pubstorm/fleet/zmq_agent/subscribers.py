@@ -31,7 +31,7 @@ from pubstorm.fleet.zmq_agent.part import Part
 from pubstorm.fleet.zmq_agent.pipes import STDIN, Pipes
 from pubstorm.fleet.zmq_agent.schedule import NEVER_NS
 from pubstorm.fleet.zmq_agent.sockets import filters, subscriber_socket
-from pubstorm.fleet.zmq_agent.tally import FlowTally, Tally
+from pubstorm.fleet.zmq_agent.tally import AgentTally, FlowTally
 
 READ_MAX = 200
 """Messages that are read from one socket before the others have their turn."""
@@ -106,7 +106,7 @@ class Client:
 class Subscribers:
     """The clients of an agent."""
 
-    def __init__(self, part: Part, tally: Tally) -> None:
+    def __init__(self, part: Part, tally: AgentTally) -> None:
         self._part, self._tally = part, tally
         options = part.population.zmtp
         self._context = zmq.Context(1 if options is None else options.io_threads)

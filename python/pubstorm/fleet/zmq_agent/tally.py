@@ -58,7 +58,7 @@ class Counts:
     unfollowed_total: int = 0
 
 
-class Tally:
+class AgentTally:
     """The counts of an agent, and what is true of it now."""
 
     def __init__(self, part: Part) -> None:

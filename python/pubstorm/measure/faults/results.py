@@ -13,10 +13,9 @@ from pubstorm.measure.faults.backlog import Backlog, Waiting, backlog, waiting
 from pubstorm.measure.faults.recovery import SECOND_NS, Times, connected, recovery, summed
 from pubstorm.measure.run_log import AppliedFault
 from pubstorm.measure.series import Step
-from pubstorm.measure.tracks import Span
 from pubstorm.quantities import count_text, counted, span_text
 from pubstorm.result import FaultResult, Recovery, StageResult
-from pubstorm.result.samples import Tracks
+from pubstorm.result.samples import Span, Tracks
 from pubstorm.scenario.faults import BRIDGE_FAULTS
 
 BRIDGES_METRIC = "connected"

@@ -1,45 +1,45 @@
-"""The monitors that a scenario asks for, by default or by name, and the monitor of a group of
-brokers. Starts none."""
+"""The monitors that a scenario asks for, by default or by name. Starts none."""
 
 from __future__ import annotations
 
-import time
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from pubstorm.contract.plan import Plan, PublishAction
-from pubstorm.contract.source import Source, SourceKind
-from pubstorm.contract.target import Target, ZmqTarget, parse_target
+from pubstorm.contract.source import Source
+from pubstorm.contract.target import Target, ZmqTarget
 from pubstorm.host.children import parent_death_prefix
 from pubstorm.host.deputy.remote import RemoteMachine
 from pubstorm.host.machine import Machine
 from pubstorm.host.members import LocalProcesses, Processes
-from pubstorm.measure.monitors import Monitor, MonitorError, Reading
+from pubstorm.measure.monitors import Monitor, MonitorError
 from pubstorm.measure.monitors.bridges import BridgeMonitor
 from pubstorm.measure.monitors.host import HostMonitor
 from pubstorm.measure.monitors.monitoring import Monitoring
 from pubstorm.measure.monitors.perf import Perf
-from pubstorm.measure.monitors.process import PidNow, ProcessMonitor
+from pubstorm.measure.monitors.process import GroupMonitor, GroupPart, PidNow, ProcessMonitor
 from pubstorm.measure.monitors.profiling import FOLDER as PROFILE_FOLDER
 from pubstorm.measure.monitors.profiling import Profiler, ProfileSpec, Recording
-from pubstorm.measure.monitors.sys_topics import SysTopicsMonitor
-from pubstorm.measure.monitors.usage import Differences, sums
+from pubstorm.measure.monitors.sys_topics import SysTopicsMonitor, client_login
 from pubstorm.result import BrokerResult
 from pubstorm.scenario import Scenario
-from pubstorm.scenario.monitors import TOGETHER_ABOVE, Process, Remote, SysTopics
-from pubstorm.scenario.monitors import Source as WantedSource
+from pubstorm.scenario.monitors import (
+    TOGETHER_ABOVE,
+    Monitorable,
+    Process,
+    Prometheus,
+    SysTopics,
+)
 from pubstorm.topology import Topology
 from pubstorm.topology.observer import Login
 from pubstorm.topology.services.redis import RedisService
-
-MEMBERS_PER_S = 200
-"""Processes of a group that are read a second: a larger group is read less often."""
-SLACK_S = 0.1
-"""Time by which a reading may be early: the schedule is met to a millisecond or so."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def monitoring_of(
         *monitors_for(scenario, plan, watched),
         *process_monitors(programs if scenario.monitors.brokers else ()),
         *topology_monitors(
-            topology, services=scenario.monitors.brokers, hosts=scenario.monitors.host
+            topology, plan, services=scenario.monitors.brokers, hosts=scenario.monitors.host
         ),
     )
     return Monitoring(monitors, scenario.monitors.interval, warn, profiler)
@@ -214,84 +214,33 @@ def monitors_for(scenario: Scenario, plan: Plan, watched: Watchable) -> Iterator
                 login = broker.login or client_login(plan, broker.target)
                 yield SysTopicsMonitor(broker.source, broker.target, SysTopics().topics, login)
             if broker.metrics_url is not None:
-                yield _prometheus(broker.source, broker.metrics_url, ("*",))
+                yield from _made(broker.source, Prometheus(url=broker.metrics_url), plan)
         for group in watched.groups:
             parts = (GroupPart(processes or here, pids) for processes, pids in group.parts)
             yield GroupMonitor(group.source, tuple(parts))
     brokers = (Source.member("broker", "broker", n) for n in range(len(scenario.target)))
     targets = {broker.name: broker for broker in brokers}
-    for name, wanted in scenario.monitors.sources.items():
+    for name, found in scenario.monitors.sources.items():
         # A source can have the name of a target, which it watches then.
-        source = targets.get(name) or Source.single(_kind_of(wanted), name)
-        if wanted.process is not None:
-            yield ProcessMonitor(source, wanted.process, here)
-        if wanted.prometheus is not None:
-            yield _prometheus(source, wanted.prometheus.url, wanted.prometheus.include)
-        if wanted.remote is not None:
-            yield from _remote(source, wanted.remote)
-        if wanted.redis is not None:
-            yield _redis(source, wanted.redis.url, with_process=True)
-        if wanted.sys is not None:
-            first = plan.targets[0] if scenario.target else watched.brokers[0].target
-            yield _observer(source, wanted.sys, plan, first)
+        source = targets.get(name) or Source.single(found.wanted.KIND, name)
+        yield from _made(source, found.wanted, plan)
 
 
-def _kind_of(wanted: WantedSource) -> SourceKind:
-    """Returns the kind of a source that the scenario names, by the first of its monitors."""
-    if wanted.process is not None or wanted.remote is not None:
-        return "process"
-    if wanted.redis is not None:
-        return "service"
-    return "endpoint" if wanted.sys is None else "broker"
+def _made(source: Source, wanted: Monitorable, plan: Plan) -> Iterable[Monitor]:
+    """Returns the monitors of a thing. Their module is imported only if there is such a thing."""
+    return maker_of(type(wanted))(source, wanted, plan)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupPart:
-    """The processes of a group on one machine."""
-
-    processes: Processes
-    """The processes of the machine."""
-    pids: Callable[[], Sequence[int]]
-    """The ids of those in the group, as they are now."""
-
-
-class GroupMonitor:
-    """Measures all processes of a group as one source, with their descendants, such as a thousand
-    brokers of one name. Those that end or start meanwhile count while they live."""
-
-    def __init__(self, source: Source, parts: Sequence[GroupPart]) -> None:
-        """`parts`: the processes of each machine."""
-        self.source = source
-        self._parts = tuple((part, Differences()) for part in parts)
-        self._next_at_s = 0.0
-
-    def start(self) -> None:
-        """Takes the CPU time that was used before."""
-        list(self.read())
-
-    def read(self) -> Iterator[Reading]:
-        """Yields the use of the group now; nothing too soon after the last reading."""
-        now_s, asked_ns = time.monotonic(), time.monotonic_ns()
-        if now_s < self._next_at_s:
-            return
-        sum_of: dict[str, float] = {}
-        members = 0
-        for part, differences in self._parts:
-            look = part.processes.look_at(part.pids())
-            members += len(look.members)
-            for reading in (*differences.read(look, asked_ns), *sums(look, asked_ns)):
-                sum_of[reading.metric] = sum_of.get(reading.metric, 0) + reading.value
-        self._next_at_s = now_s + members / MEMBERS_PER_S - SLACK_S
-        at_ns = (asked_ns + time.monotonic_ns()) // 2
-        for metric, value in sum_of.items():
-            yield Reading(at_ns, metric, round(value, 5))
-
-    def stop(self) -> None:
-        """Nothing is held."""
+def maker_of(kind: type[Monitorable]) -> Callable[[Source, Any, Plan], Iterable[Monitor]]:
+    """Returns the function that makes the monitors of a kind of thing."""
+    name = "_".join(re.findall("[A-Z][a-z]*", kind.__name__)).lower()
+    maker: Callable[[Source, Any, Plan], Iterable[Monitor]]
+    maker = import_module(f"pubstorm.measure.monitors.{name}").monitors_of
+    return maker
 
 
 def topology_monitors(
-    topology: Topology, *, services: bool, hosts: bool = True
+    topology: Topology, plan: Plan, *, services: bool, hosts: bool = True
 ) -> Iterator[Monitor]:
     """The monitors of bridges, and of services and other hosts if asked for, once all are
     started."""
@@ -302,7 +251,7 @@ def topology_monitors(
         processes = _processes_at(server.place.machine) or here
         source = Source.single("service", server.name)
         yield ProcessMonitor(source, partial(_pid, server), processes)
-        yield _redis(source, server.url, with_process=False)
+        yield from _made(source, server.watched, plan)
     for states in topology.bridges.states():
         yield BridgeMonitor(states)
 
@@ -357,15 +306,6 @@ def _elsewhere(broker: str) -> int:
     raise MonitorError(f"{broker} runs on another host: {hint}")
 
 
-def client_login(plan: Plan, target: Target) -> Login:
-    """Returns the login of a client at a target: the first one of the first population there."""
-    index = plan.targets.index(target) if target in plan.targets else 0
-    fits = (p for p in plan.populations if p.at.first <= index < p.at.first + p.at.count)
-    population = next(fits, plan.populations[0])
-    login = Login.of(population)
-    return login if target.tls else replace(login, tls=None)
-
-
 def _recording(scenario: Scenario, spec: ProfileSpec, folder: Path) -> Recording:
     source = scenario.monitors.sources.get(spec.broker)
     if source is None or source.remote is None:
@@ -373,24 +313,6 @@ def _recording(scenario: Scenario, spec: ProfileSpec, folder: Path) -> Recording
     from pubstorm.measure.monitors.remote.client import RemotePerf
 
     return RemotePerf(source.remote, folder, spec.frequency, spec.duration_ns)
-
-
-def _remote(source: Source, remote: Remote) -> Iterator[Monitor]:
-    from pubstorm.measure.monitors.remote.client import remote_monitors
-
-    return remote_monitors(source, remote)
-
-
-def _prometheus(source: Source, url: str, include: Sequence[str]) -> Monitor:
-    from pubstorm.measure.monitors.prometheus import PrometheusMonitor
-
-    return PrometheusMonitor(source, url, include)
-
-
-def _redis(source: Source, url: str, *, with_process: bool) -> Monitor:
-    from pubstorm.measure.monitors.redis import RedisMonitor
-
-    return RedisMonitor(source, url, with_process=with_process)
 
 
 def _processes_of(topology: Topology, name: str) -> Processes | None:
@@ -404,11 +326,3 @@ def _processes_at(machine: Machine | None) -> Processes | None:
 
 def _pid(server: RedisService) -> int:
     return server.pid
-
-
-def _observer(source: Source, topics: SysTopics, plan: Plan, first: Target) -> SysTopicsMonitor:
-    target = first if topics.url is None else parse_target(topics.url)
-    login = client_login(plan, target)
-    if topics.username is not None:
-        login = replace(login, username=topics.username, password=topics.password)
-    return SysTopicsMonitor(source, target, topics.topics, login)

@@ -1,25 +1,36 @@
-"""One process with its descendants, on this machine or another. On this one it is found by its id,
-its port or its name."""
+"""Processes with their descendants, on this machine or another: CPU, memory, disk, threads and
+descriptors of one process, or of a group as one source. On this machine a process is found by its
+id, its port or its name."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import psutil
 
+from pubstorm.contract.plan import Plan
 from pubstorm.contract.source import Source
 from pubstorm.host import proc
-from pubstorm.host.members import Look, Processes
+from pubstorm.host.members import LocalProcesses, Look, Member, Processes
 from pubstorm.measure.monitors import MonitorError, Reading
-from pubstorm.measure.monitors.usage import Differences, sums
 from pubstorm.scenario.monitors import Process as Wanted
 
 RETRY_S = (1.0, 60.0)
 """Shortest and longest time between two searches for a process; one by port looks at every
 socket."""
+MEMBERS_PER_S = 200
+"""Processes of a group that are read a second: a larger group is read less often."""
+SLACK_S = 0.1
+"""Time by which a reading may be early: the schedule is met to a millisecond or so."""
 PidNow = Callable[[], int]
 """The process id that something has now, which changes when it is started again."""
+
+
+def monitors_of(source: Source, wanted: Wanted, _: Plan) -> Iterator[ProcessMonitor]:
+    """Yields the monitor of a process of this machine."""
+    yield ProcessMonitor(source, wanted, LocalProcesses())
 
 
 class ProcessMonitor:
@@ -107,6 +118,108 @@ class ProcessMonitor:
         if used:
             share = max(used) / proc.TICKS_PER_S / (look.at_s - before.at_s)
             yield Reading(at_ns, "thread_cpu_max", round(share, 4))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPart:
+    """The processes of a group on one machine."""
+
+    processes: Processes
+    """The processes of the machine."""
+    pids: Callable[[], Sequence[int]]
+    """The ids of those in the group, as they are now."""
+
+
+class GroupMonitor:
+    """Measures all processes of a group as one source, with their descendants, such as a thousand
+    brokers of one name. Those that end or start meanwhile count while they live."""
+
+    def __init__(self, source: Source, parts: Sequence[GroupPart]) -> None:
+        """`parts`: the processes of each machine."""
+        self.source = source
+        self._parts = tuple((part, Differences()) for part in parts)
+        self._next_at_s = 0.0
+
+    def start(self) -> None:
+        """Takes the CPU time that was used before."""
+        list(self.read())
+
+    def read(self) -> Iterator[Reading]:
+        """Yields the use of the group now; nothing too soon after the last reading."""
+        now_s, asked_ns = time.monotonic(), time.monotonic_ns()
+        if now_s < self._next_at_s:
+            return
+        sum_of: dict[str, float] = {}
+        members = 0
+        for part, differences in self._parts:
+            look = part.processes.look_at(part.pids())
+            members += len(look.members)
+            for reading in (*differences.read(look, asked_ns), *sums(look, asked_ns)):
+                sum_of[reading.metric] = sum_of.get(reading.metric, 0) + reading.value
+        self._next_at_s = now_s + members / MEMBERS_PER_S - SLACK_S
+        at_ns = (asked_ns + time.monotonic_ns()) // 2
+        for metric, value in sum_of.items():
+            yield Reading(at_ns, metric, round(value, 5))
+
+    def stop(self) -> None:
+        """Nothing is held."""
+
+
+class Differences:
+    """CPU time and disk traffic of processes between two readings."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, Member] = {}
+        self._read_at_s = 0.0
+
+    def read(self, look: Look, at_ns: int) -> Iterator[Reading]:
+        """Yields shares of one core and bytes a second since the last reading, of the processes
+        that both have; nothing at the first reading."""
+        members = look.members
+        if self._before:
+            both = [(self._before.get(member.stat.pid), member) for member in members]
+            same = [(old, new) for old, new in both if old and old.stat.started == new.stat.started]
+            span_s = look.at_s - self._read_at_s
+            cpu = _cpu([(old.stat, new.stat) for old, new in same], span_s)
+            disk = _disk([(old.disk_bytes, new.disk_bytes) for old, new in same], span_s)
+            for metric, value in {**cpu, **disk}.items():
+                yield Reading(at_ns, metric, value)
+        self._before = {member.stat.pid: member for member in members}
+        self._read_at_s = look.at_s
+
+
+def _cpu(pairs: Sequence[tuple[proc.Stat, proc.Stat]], span_s: float) -> dict[str, float]:
+    ticks = span_s * proc.TICKS_PER_S
+    user = sum(new.user_ticks - old.user_ticks for old, new in pairs) / ticks
+    system = sum(new.system_ticks - old.system_ticks for old, new in pairs) / ticks
+    shares = {"cpu": user + system, "cpu_user": user, "cpu_system": system}
+    return {metric: round(share, 4) for metric, share in shares.items()}
+
+
+def _disk(
+    pairs: Sequence[tuple[tuple[int, int] | None, tuple[int, int] | None]], span_s: float
+) -> dict[str, float]:
+    """Returns rates of disk traffic; none if the traffic of a process is hidden."""
+    known = [(old, new) for old, new in pairs if old is not None and new is not None]
+    if len(known) < len(pairs):
+        return {}
+    read, written = (sum(new[k] - old[k] for old, new in known) / span_s for k in (0, 1))
+    return {"disk_read_bytes_per_s": round(read), "disk_written_bytes_per_s": round(written)}
+
+
+def sums(look: Look, at_ns: int) -> Iterator[Reading]:
+    """Yields memory, threads and number of processes; descriptors unless some are hidden."""
+    members = look.members
+    resident = sum(member.memory.resident for member in members)
+    yield Reading(at_ns, "rss_bytes", resident)
+    yield Reading(at_ns, "private_bytes", sum(member.memory.private for member in members))
+    yield Reading(at_ns, "virtual_bytes", sum(member.memory.virtual for member in members))
+    yield Reading(at_ns, "memory", round(resident / look.host_bytes, 5))
+    yield Reading(at_ns, "threads", sum(member.stat.threads for member in members))
+    yield Reading(at_ns, "processes", len(members))
+    descriptors = [each.descriptors for each in members if each.descriptors is not None]
+    if len(descriptors) == len(members):
+        yield Reading(at_ns, "descriptors", sum(descriptors))
 
 
 def find(wanted: Wanted | PidNow) -> proc.Stat:

@@ -12,8 +12,10 @@ from http.client import HTTPException
 from urllib.error import HTTPError, URLError
 from urllib.request import OpenerDirector, ProxyHandler, Request, build_opener
 
+from pubstorm.contract.plan import Plan
 from pubstorm.contract.source import Source
 from pubstorm.measure.monitors import MonitorError, Reading
+from pubstorm.scenario.monitors import Prometheus
 
 DEADLINE_S = 5.0
 """Longest time for an endpoint to answer in full."""
@@ -22,6 +24,11 @@ BYTES_MAX = 16 << 20
 CHUNK_BYTES = 1 << 16
 SERIES_MAX = 1000
 """Series that are kept of one endpoint."""
+
+
+def monitors_of(source: Source, wanted: Prometheus, _: Plan) -> Iterator[PrometheusMonitor]:
+    """Yields the monitor of an endpoint."""
+    yield PrometheusMonitor(source, wanted.url, wanted.include)
 
 
 class PrometheusMonitor:

@@ -7,9 +7,11 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 
+from pubstorm.contract.plan import Plan
 from pubstorm.contract.source import Source
 from pubstorm.errors import PubstormError
 from pubstorm.measure.monitors import MonitorError, Reading
+from pubstorm.scenario.monitors import Redis
 from pubstorm.topology.identities.store import Address, Store
 
 ANSWER_S = 3.0
@@ -22,6 +24,11 @@ FIGURES: Mapping[str, str] = {
     "rejected": "rejected_connections",
 }
 """Our names and those of Redis' INFO."""
+
+
+def monitors_of(source: Source, wanted: Redis, _: Plan) -> Iterator[RedisMonitor]:
+    """Yields the monitor of a Redis. The process of one that the run starts has its own."""
+    yield RedisMonitor(source, wanted.url, with_process=source.kind != "service")
 
 
 class RedisMonitor:

@@ -8,11 +8,14 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from pubstorm.contract.plan import Plan
 from pubstorm.contract.source import Source
-from pubstorm.contract.target import Target
+from pubstorm.contract.target import Target, parse_target
 from pubstorm.measure.monitors import MonitorError, Reading
 from pubstorm.result import Observer
+from pubstorm.scenario.monitors import SysTopics
 from pubstorm.topology.observer import ANONYMOUS, Follower, Login, ObserverError
 
 SECOND_NS = 10**9
@@ -99,6 +102,24 @@ class Reports:
                 yield Reading(report_ns, name, reading.value)
             elif now_ns - self._received_ns <= SILENCE_S * SECOND_NS:
                 yield Reading(now_ns, name, reading.value, held=True)
+
+
+def monitors_of(source: Source, wanted: SysTopics, plan: Plan) -> Iterator[SysTopicsMonitor]:
+    """Yields the observer of a broker, by default of the first target."""
+    target = plan.targets[0] if wanted.url is None else parse_target(wanted.url)
+    login = client_login(plan, target)
+    if wanted.username is not None:
+        login = replace(login, username=wanted.username, password=wanted.password)
+    yield SysTopicsMonitor(source, target, wanted.topics, login)
+
+
+def client_login(plan: Plan, target: Target) -> Login:
+    """Returns the login of a client at a target: the first one of the first population there."""
+    index = plan.targets.index(target) if target in plan.targets else 0
+    fits = (p for p in plan.populations if p.at.first <= index < p.at.first + p.at.count)
+    population = next(fits, plan.populations[0])
+    login = Login.of(population)
+    return login if target.tls else replace(login, tls=None)
 
 
 class SysTopicsMonitor(Follower):

@@ -28,11 +28,10 @@ from pubstorm.measure.phases.ticks import Grid, Tick, ticks
 from pubstorm.measure.run_log import AppliedChange, StageSpan
 from pubstorm.measure.series import Interval, busy_share, rate_per_s
 from pubstorm.measure.slices import Measure, SliceKey
-from pubstorm.measure.tracks import Span
 from pubstorm.quantities import count_text, counted, duration_text, share_text, span_text
 from pubstorm.result import Latency, Phase, PhasePopulation, PhaseStatus, ShortStage
 from pubstorm.result.machinery import too_busy
-from pubstorm.result.samples import Track, Tracks
+from pubstorm.result.samples import Span, Track, Tracks
 
 SECOND_NS = 10**9
 MIN_INTERVALS = 10

@@ -13,10 +13,9 @@ from pubstorm.contract.plan import AddClients
 from pubstorm.contract.source import Source
 from pubstorm.measure.assemble import SECOND_NS, Assembly
 from pubstorm.measure.series import Interval
-from pubstorm.measure.tracks import Span
 from pubstorm.metrics.run import ENGINES
 from pubstorm.result import BrokerResult, MemoryModel, MemoryPoint, StageResult
-from pubstorm.result.samples import Track, Tracks
+from pubstorm.result.samples import Span, Track, Tracks
 
 POINTS_MIN = 4
 """Readings, and readings that differ in connections, from which a line is fitted."""

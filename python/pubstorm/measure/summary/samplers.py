@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pubstorm.contract.plan import Plan, Population
 from pubstorm.measure.assemble import flow_levels
+from pubstorm.metrics.counters import COUNTERS
 from pubstorm.result import FlowResult, Latency, PopulationResult, Sampler, StageResult
 from pubstorm.result.summary import SamplerKind
 
@@ -23,7 +24,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Contribution:
     """The part of one population, or of one flow, in a sampler."""
 
     kind: SamplerKind
@@ -41,8 +42,8 @@ class _Part:
 def samplers(outcome: Outcome) -> tuple[Sampler, ...]:
     """The samplers of each population that did anything; the sums over shares before the shares."""
     several = {whole for whole, shares in outcome.plan.wholes.items() if len(shares) > 1}
-    sums: dict[str, list[_Part]] = {}
-    own: dict[str, list[_Part]] = {}
+    sums: dict[str, list[_Contribution]] = {}
+    own: dict[str, list[_Contribution]] = {}
     for population in outcome.plan.populations:
         parts = list(_parts(outcome, population))
         if population.of in several:
@@ -56,18 +57,13 @@ def samplers(outcome: Outcome) -> tuple[Sampler, ...]:
     return tuple(found)
 
 
-def _parts(outcome: Outcome, population: Population) -> Iterator[_Part]:
+def _parts(outcome: Outcome, population: Population) -> Iterator[_Contribution]:
     result = outcome.populations[population.name]
-    if result.connect_attempts_total:
-        connected, attempts = result.connected_total, result.connect_attempts_total
-        yield _Part("connect", (), connected, attempts, result.connect_time_us)
-    answered = result.subscribed_total + result.subscribe_failed_total
-    if answered:
-        yield _Part("subscribe", (), result.subscribed_total, answered, None)
-    answered = result.unsubscribed_total + result.unsubscribe_failed_total
-    if answered:
-        removed, took = result.unsubscribed_total, result.unsubscribe_time_us
-        yield _Part("unsubscribe", (), removed, answered, took)
+    for counter, succeeds in SUCCESSES:
+        attempts = sum(getattr(result, field) for field in succeeds.of)
+        if attempts:
+            times = getattr(result, succeeds.times) if succeeds.times else None
+            yield _Contribution(succeeds.action, (), getattr(result, counter), attempts, times)
     if result.sent_total or result.skipped_total:
         yield _publishing(population, result)
     published = {each.name: each for each in outcome.plan.populations}
@@ -76,7 +72,9 @@ def _parts(outcome: Outcome, population: Population) -> Iterator[_Part]:
             qos = flow_levels(published[flow.source], population)
             received, expected, is_partial = _counted(outcome, flow)
             times = flow.latency_us
-            yield _Part("sub", qos, received, expected, times.intended, times.actual, is_partial)
+            yield _Contribution(
+                "sub", qos, received, expected, times.intended, times.actual, is_partial
+            )
 
 
 def _counted(outcome: Outcome, flow: FlowResult) -> tuple[int, int | None, bool]:
@@ -97,24 +95,26 @@ def _counted(outcome: Outcome, flow: FlowResult) -> tuple[int, int | None, bool]
     return sum(each.received_total for each in own), expected, True
 
 
-def _publishing(population: Population, result: PopulationResult) -> _Part:
+def _publishing(population: Population, result: PopulationResult) -> _Contribution:
     """If any message is of QoS 0, no count shows how many of the others were acknowledged."""
     levels = tuple(sorted({publication.qos for publication in population.publications}))
     times = result.ack_latency_us
     if population.mqtt is None:
-        return _Part("pub", (), result.sent_total, result.sent_total + result.skipped_total, None)
+        return _Contribution(
+            "pub", (), result.sent_total, result.sent_total + result.skipped_total, None
+        )
     if 0 not in levels:
         count, of = result.acked_total, result.sent_total
     else:
         count, of = result.sent_total, result.sent_total + result.skipped_total
     if levels == (0,):
-        return _Part("pub", levels, count, of, None)
-    return _Part("pub", levels, count, of, times.intended, times.actual)
+        return _Contribution("pub", levels, count, of, None)
+    return _Contribution("pub", levels, count, of, times.intended, times.actual)
 
 
-def _of(subject: str, parts: Sequence[_Part], *, is_sum: bool) -> Iterator[Sampler]:
+def _of(subject: str, parts: Sequence[_Contribution], *, is_sum: bool) -> Iterator[Sampler]:
     """The parts of a subject put together by kind and QoS."""
-    groups: dict[tuple[int, tuple[int, ...]], list[_Part]] = {}
+    groups: dict[tuple[int, tuple[int, ...]], list[_Contribution]] = {}
     for part in parts:
         groups.setdefault((KINDS.index(part.kind), part.qos), []).append(part)
     for (kind, qos), group in sorted(groups.items()):
@@ -148,3 +148,5 @@ def _summary(found: Iterable[Latency | None]) -> tuple[float | None, float | Non
 
 
 KINDS: tuple[SamplerKind, ...] = ("connect", "subscribe", "unsubscribe", "pub", "sub")
+SUCCESSES = tuple((m.field, m.successes) for m in COUNTERS if m.successes is not None)
+"""Actions with an answer: the field of their successes, and the rest."""

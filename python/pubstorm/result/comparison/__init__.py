@@ -10,6 +10,7 @@ from dataclasses import astuple, dataclass
 from statistics import fmean, geometric_mean
 from typing import Literal, cast
 
+from pubstorm.metrics import columns_of, expressions_of
 from pubstorm.metrics.expressions import Expression, is_percentile, parse_expression
 from pubstorm.metrics.metric import LATENCY_STATISTICS
 from pubstorm.quantities import UnfitError, Unit, counted, share, share_text, value_text
@@ -46,10 +47,6 @@ SHARE_MAX = 10.0
 """Larger relative differences are not written out."""
 BUCKET = 1 / 128
 """Width of a bucket of histograms, by its duration: percentiles are rounded to it."""
-ALWAYS = ("latency.p50", "latency.p99", "received_per_s", "loss", "connect_time.p99")
-"""Figures that are compared unless others are asked for, over all populations."""
-OF_ACKS = "ack_latency.p99"
-OF_BROKERS = ("cpu", "rss")
 
 
 @dataclass(frozen=True)
@@ -116,7 +113,9 @@ def default_figures(results: Sequence[Measured]) -> tuple[Expression, ...]:
     """Returns the figures that are compared unless others are asked for, as far as a run has
     them."""
     brokers = sorted({re.sub(r"-\d+$", "", b.name) for result in results for b in result.brokers})
-    wanted = [*ALWAYS, OF_ACKS, *(f"{name}.{metric}" for name in brokers for metric in OF_BROKERS)]
+    of_brokers = [column.head for _, column in columns_of("broker comparison")]
+    wanted = [*expressions_of("comparison").values()]
+    wanted += [f"{name}.{metric}" for name in brokers for metric in of_brokers]
     figures = map(parse_expression, wanted)
     return tuple(f for f in figures if any(_value(result, f) is not None for result in results))
 

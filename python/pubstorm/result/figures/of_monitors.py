@@ -15,9 +15,8 @@ from pubstorm.result.figures.reading import (
     Found,
     Missing,
     number_at,
-    readings,
-    span_of,
 )
+from pubstorm.result.monitors import readings
 
 MOVING_AVERAGE = re.compile(r"^\$SYS/.*/(\d+)min$", re.ASCII)
 """Names of the broker's moving averages, with their time constant in minutes."""
@@ -47,7 +46,7 @@ def read(measured: Measured, asked: Expression) -> Found | Missing:
     values = readings(named, statistic, asked.span)
     if values:
         return Found(max(values), unit)
-    has_reading = any(span_of(w, asked.span).count for w in named)
+    has_reading = any(w.over(asked.span).count for w in named)
     return Missing(NO_GROWTH if has_reading else NOTHING_MEASURED)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import reduce
 
+from pubstorm.metrics.counters import FILTERS
 from pubstorm.metrics.expressions import Expression
-from pubstorm.metrics.metric import LEAST_IS_WORST, Basis, Divisor, Metric
+from pubstorm.metrics.metric import Basis, Divisor, Metric
 from pubstorm.quantities import counted
 from pubstorm.result import Latency, Measured, Peak, PopulationResult
 from pubstorm.result.figures.reading import (
@@ -16,8 +17,9 @@ from pubstorm.result.figures.reading import (
     number_at,
     part_of,
     place_of,
-    readings,
+    together,
 )
+from pubstorm.result.monitors import readings
 
 NO_ACKS = "messages of QoS 0 are not acknowledged"
 
@@ -35,13 +37,10 @@ def read(measured: Measured, metric: Metric, asked: Expression) -> Found | Missi
         return Missing(NO_ACKS)
     if metric.divisor is not None:
         return _quotient(measured, metric, metric.divisor, places)
-    path = metric.path if asked.statistic is None else (*metric.path, asked.statistic)
-    values = [v for place in places.values() if (v := number_at(place, path)) is not None]
-    if not values:
+    value = together(metric, places.values(), asked.statistic or "")
+    if value is None:
         return Missing(NOTHING_MEASURED)
     bound = max(_bound_at(place, metric.path) for place in places.values())
-    worst = min if asked.statistic in LEAST_IS_WORST else max
-    value = sum(values) if metric.over_all == "sum" else worst(values)
     return Found(value, metric.unit or "", bound)
 
 
@@ -141,7 +140,7 @@ def _why_no_delivery(measured: Measured, subject: str | None) -> str:
     if population is not None and population.expired_total:
         return f"messages for offline clients of {subject} may have expired"
     if population is not None and _is_excluded(measured, population, subject or ""):
-        did = "unsubscribed" if population.unsubscribed_total else "joined or left"
+        did = population.changed or "joined or left"
         return f"clients of {subject} {did} while messages were sent"
     if measured.fleet.failures:
         return "what clients of failed agents were to receive is not known"
@@ -149,7 +148,7 @@ def _why_no_delivery(measured: Measured, subject: str | None) -> str:
 
 
 def _subscribes_to_nothing(population: PopulationResult) -> bool:
-    filters = population.subscribed_total + population.subscribe_failed_total
+    filters = any(getattr(population, counter) for counter in FILTERS.counters)
     return population.version != "zmtp-3.1" and population.ready_max > 0 and not filters
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pubstorm.metrics.metric import LEAST_IS_WORST, Metric
 from pubstorm.quantities import Unit, value_text
 from pubstorm.result import (
     ClientLoss,
@@ -13,8 +14,6 @@ from pubstorm.result import (
     Measured,
     Phase,
     StageResult,
-    Statistics,
-    Watched,
 )
 
 NOTHING_MEASURED = "nothing was measured"
@@ -55,6 +54,17 @@ def number_at(place: object, path: Iterable[str]) -> float | None:
     return float(found) if isinstance(found, int | float) else None
 
 
+def together(metric: Metric, places: Iterable[object], statistic: str = "") -> float | None:
+    """Returns a figure of several places, such as populations: the sum, or the worst; None if
+    nothing was measured."""
+    path = (*metric.path, *filter(None, (statistic,)))
+    values = [value for place in places if (value := number_at(place, path)) is not None]
+    if not values:
+        return None
+    worst = min if statistic in LEAST_IS_WORST else max
+    return sum(values) if metric.over_all == "sum" else worst(values)
+
+
 def part_of(place: object, step: str) -> object:
     """Returns a part of a place. Stages and phases are rates; phases keep one latency."""
     if isinstance(place, Latency) and step in place.percentiles:
@@ -66,15 +76,3 @@ def place_of(measured: Measured, span: str | None) -> Measured | StageResult | P
     """Returns the run, or its stage or phase of a name; None if that was not played."""
     spans: Iterable[StageResult | Phase] = (*measured.stages, *measured.phases)
     return measured if span is None else next((s for s in spans if s.name == span), None)
-
-
-def readings(watched: Iterable[Watched], statistic: str, span: str | None) -> list[float]:
-    """Returns a statistic of each monitor that has it in a span."""
-    found = (span_of(each, span) for each in watched)
-    values = (each.value(statistic) for each in found if each.count)
-    return [value for value in values if value is not None]
-
-
-def span_of(watched: Watched, span: str | None) -> Statistics:
-    """Returns the readings of a monitor in a span; without one, those under load."""
-    return watched.load if span is None else watched.spans.get(span, Statistics())

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from pubstorm.metrics.counters import COUNTERS
 from pubstorm.quantities import count_text, counted, span_text
 from pubstorm.result import FaultResult, LimitedBy, Measured, StageFlow, StageResult
 from pubstorm.result.verdict.findings import Finding, invalid, with_faults
@@ -54,16 +55,12 @@ def _stage_facts(stage: StageResult) -> Iterator[str]:
     for qos, flows in sorted(levels.items()):
         counts = ", ".join(
             f"{count_text(sum(getattr(flow, counter) for flow in flows))} {words}"
-            for counter, words in _COUNTED.items()
+            for counter, words in _EFFECTS.items()
         )
         expected = sum(flow.expected_total for flow in flows)
         level = f" at QoS {' and '.join(map(str, qos))}" if qos else ""
         yield f"{counts} of {counted(expected, 'delivery', 'deliveries')}{level}"
 
 
-_COUNTED = {
-    "lost_total": "lost",
-    "duplicate_total": "duplicated",
-    "reordered_total": "out of order",
-}
+_EFFECTS = {metric.field: metric.fault_effect for metric in COUNTERS if metric.fault_effect}
 FAULT_RULES = (_faults,)

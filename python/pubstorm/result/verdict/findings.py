@@ -4,12 +4,12 @@ numerators. Pure functions of measured values; they weigh nothing against each o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from pubstorm.contract.explanation import ExplanationSum
 from pubstorm.contract.snapshot import STARVED_SHARE, Answer, Explanation, Reason
-from pubstorm.metrics.populations import LEAVES_A_MESSAGE_OUT
+from pubstorm.metrics.counters import COUNTERS, LEAVES_A_MESSAGE_OUT
 from pubstorm.quantities import (
     bytes_text,
     count_text,
@@ -265,10 +265,15 @@ def _connections(measured: Measured) -> Iterable[Finding]:
         for carried_by, names in _touched(measured, "connect_failed_total"):
             yield from _problem(measured, KINDS["connect_failed"], names, carried_by)
     for name in measured.populations:
-        for metric in ("subscribe_failed", "unsubscribe_failed", "rejected"):
-            yield from _problem(measured, KINDS[metric], [name], LimitedBy.BROKER)
+        for kind in _stated_as("refusal"):
+            yield from _problem(measured, kind, [name], LimitedBy.BROKER)
     for carried_by, names in _touched(measured, "disconnected_total"):
         yield from _problem(measured, KINDS["disconnected"], names, carried_by)
+
+
+def _stated_as(finding: str) -> Iterator[ProblemKind]:
+    """Yields the kinds of problems that one rule states."""
+    return (kind for kind in KINDS.values() if kind.failures.finding == finding)
 
 
 def _problem(
@@ -390,11 +395,11 @@ def _deliveries(measured: Measured) -> Iterable[Finding]:
         if flow.in_flight_total:
             in_flight = count_text(flow.in_flight_total)
             yield Finding(f"{name}: {in_flight} {of} were in flight when the run ended early")
-        for counter, text in _ODD_DELIVERIES.items():
+        for counter, words in _ODDITIES.items():
             total = getattr(flow, counter)
             if total > in_stages_with_faults(measured, flow, counter):
                 expected = counted(flow.expected_total, "expected delivery", "expected deliveries")
-                yield Finding(f"{name}: {text.format(count_text(total))} beside {expected}")
+                yield Finding(f"{name}: {count_text(total)} {words} beside {expected}")
         if flow.surplus_total:
             came = counted(flow.surplus_total, "delivery", "deliveries")
             yield Finding(
@@ -409,9 +414,6 @@ def _deliveries(measured: Measured) -> Iterable[Finding]:
         )
 
 
-FLAPPED = "its clients unsubscribed and subscribed again meanwhile"
-
-
 def _excluded(measured: Measured) -> Iterable[Finding]:
     """Receivers that joined, left or were lost while messages were sent."""
     why = "its clients joined or left meanwhile"
@@ -421,19 +423,20 @@ def _excluded(measured: Measured) -> Iterable[Finding]:
         for name in stage.excluded:
             own = stage.populations.get(name)
             received = 0 if own is None else own.received_total
-            flaps = own is not None and own.unsubscribed_total > 0
+            did = "" if own is None else own.changed
             if measured.interrupted and not stage.settled:
                 why = "the run ended before the stage"
             yield Finding(
                 f"{name}: {counted(received, 'delivery', 'deliveries')} in stage {stage.name} "
-                f"were excluded from loss, because {FLAPPED if flaps else why}"
+                f"were excluded from loss, because "
+                + (f"its clients {did} meanwhile" if did else why)
             )
 
 
 def _unacknowledged(measured: Measured) -> Iterable[Finding]:
     for name in measured.populations:
-        for metric in ("in_flight", "abandoned", "unsent_dropped", "resent"):
-            yield from _problem(measured, KINDS[metric], [name])
+        for kind in _stated_as("acknowledgement"):
+            yield from _problem(measured, kind, [name])
 
 
 def _backpressure(measured: Measured) -> Iterable[Finding]:
@@ -515,12 +518,7 @@ _PROPERTIES = {
 }
 _STARVED_ADVICE = "end other programs there, or use a host with more processors"
 _TOO_SLOW = "the load generator could not keep up with the load"
-_ODD_DELIVERIES = {
-    "duplicate_total": "{} duplicates",
-    "reordered_total": "{} deliveries out of order",
-    "stale_total": "{} deliveries too late to separate from duplicates",
-    "expired_received_total": "{} deliveries of messages that had expired",
-}
+_ODDITIES = {metric.field: metric.oddity for metric in COUNTERS if metric.oddity}
 _HOST_FIXES = {
     Reason.NO_DESCRIPTORS: (
         "the limit of open descriptors",

@@ -30,6 +30,7 @@ from pubstorm.scenario.checks.websocket import check_websocket
 from pubstorm.scenario.checks.zeromq import check_zeromq
 from pubstorm.scenario.document import At, Finding, Path
 from pubstorm.scenario.expressions import (
+    TARGET_BROKER,
     check_expressions,
     check_spans,
     check_subject_names,
@@ -110,7 +111,7 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     yield from check_zeromq(scenario)
     yield from check_faults(scenario)
     yield from check_fleet(scenario)
-    yield from _check_sources(scenario)
+    yield from _check_members(scenario)
     yield from _check_profile(scenario)
     yield from _check_ports(scenario)
     if scenario.sweep is not None:
@@ -247,30 +248,39 @@ def _check_stages(scenario: Scenario) -> Iterator[Finding]:
             connected.difference_update(chosen)
 
 
-def _check_sources(scenario: Scenario) -> Iterator[Finding]:
-    """Names that a broker, a publisher or an engine has by its number. A source can have the name
-    of a target whose own monitors are off."""
-    publishers = scenario.publishers.items()
-    targets = _targets_here(scenario) if scenario.monitors.brokers else []
-    taken = [
-        *targets,
+def _check_members(scenario: Scenario) -> Iterator[Finding]:
+    """Yields names that a target, a broker, a publisher or an agent has by its number. A source can
+    have the name of a target whose own monitors are off."""
+    publishers = [(n, p.clients) for n, p in scenario.publishers.items() if p.clients > 1]
+    numbered = [
+        *(f"{TARGET_BROKER}-{number}" for number, _ in enumerate(scenario.target)),
         *_started(scenario),
-        *(f"{n}-{k}" for n, p in publishers for k in range(p.clients)),
+        *(f"{name}-{number}" for name, clients in publishers for number in range(clients)),
     ]
-    for name in scenario.monitors.sources:
-        group, number = split_member(name)
-        if name in taken or (group == "agent" and number is not None):
-            message = f"found the name {describe(name)}, allowed is one that nothing else has"
-            hint = "its figures would be mixed with others"
-            if name in targets:
-                hint += ": write monitors.brokers: false to monitor this target by the source alone"
-            yield ("monitors", "sources", name), message, hint
+    targets = _targets_here(scenario) if scenario.monitors.brokers else []
+    alone = {*numbered[: len(scenario.target)]}.difference(targets)
+    topology = scenario.topology
+    for noun, path, names in (
+        ("broker", ("topology", "brokers"), topology.brokers),
+        ("bridge", ("topology", "bridges"), topology.bridges),
+        ("population", ("populations",), scenario.populations),
+        ("source", ("monitors", "sources"), scenario.monitors.sources),
+    ):
+        for name in names:
+            group, number = split_member(name)
+            is_member = name in numbered or (group == "agent" and number is not None)
+            if is_member and (noun != "source" or name not in alone):
+                message = f"found the name {describe(name)}, allowed is one that nothing else has"
+                hint = f"rename it: its figures would be mixed with number {number} of {group}"
+                if noun == "source" and name in targets:
+                    hint += ", or write monitors.brokers: false to monitor this target by it alone"
+                yield (*path, name), message, hint
 
 
 def _targets_here(scenario: Scenario) -> list[str]:
     """Returns the names of the targets that are watched by default."""
     targets = enumerate(scenario.target)
-    return [f"broker-{number}" for number, target in targets if target.is_loopback]
+    return [f"{TARGET_BROKER}-{number}" for number, target in targets if target.is_loopback]
 
 
 def _started(scenario: Scenario) -> list[str]:

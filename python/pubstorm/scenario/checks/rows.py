@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pubstorm.contract.rows import RowFile, RowsError, Table, read_rows
+from pubstorm.contract.rows import RowFile, RowsError, RowTable, read_rows
 from pubstorm.contract.template import Template, TemplateError, splits_levels
 from pubstorm.quantities import describe
 from pubstorm.scenario.document import Finding, Path
@@ -132,7 +132,7 @@ def _check_count(
 
 
 def _check_columns(within: Path, population: Connecting, file: RowFile) -> Iterator[Finding]:
-    table = Table(file, population.first)
+    table = RowTable(file, population.first)
     known = True
     for path, source in texts_of(population):
         for column in Template.parse(source).columns:

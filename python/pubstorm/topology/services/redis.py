@@ -9,6 +9,7 @@ from urllib.parse import quote
 from pubstorm.errors import TopologyError
 from pubstorm.host.machine import HERE, Machine
 from pubstorm.host.ports import LOOPBACK
+from pubstorm.scenario.monitors import Redis
 from pubstorm.topology.adapters.program import stated_version
 from pubstorm.topology.broker import ServerProcess
 
@@ -53,6 +54,11 @@ class RedisService(ServerProcess):
         password = self.place.settings.get("requirepass")
         login = "" if password is None else f":{quote(str(password), safe='')}@"
         return f"redis://{login}{self.host}:{self.port}/0"
+
+    @property
+    def watched(self) -> Redis:
+        """The service as monitors read it."""
+        return Redis(url=self.url)
 
 
 def find_redis(machine: Machine = HERE) -> str | None:

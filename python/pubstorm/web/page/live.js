@@ -134,13 +134,20 @@
   }
 
   function tables(now) {
+    const heads = ["population", ...state.heads[now.state === "over" ? "end" : "live"]];
+    const head = () => {
+      const made = element("th", "", "number");
+      made.scope = "col";
+      return made;
+    };
     const row = () => {
       const made = element("tr"), name = element("th");
       name.scope = "row";
       made.append(name);
-      for (let n = 0; n < 7; n++) made.append(element("td", "", "number"));
+      heads.slice(1).forEach(() => made.append(element("td", "", "number")));
       return made;
     };
+    fill(byId("heads"), heads, head, write);
     fill(byId("rows"), now.populations, row, (made, population) => {
       write(made.cells[0], population.name);
       population.cells.forEach((cell, n) => write(made.cells[n + 1], cell));
@@ -162,7 +169,6 @@
       write(made.children[2], threshold.text);
       write(made.children[3], threshold.found);
     });
-    write(byId("last"), now.state === "over" ? "lost" : "missing");
     if (now.state === "over") write(byId("evaluated"), "As evaluated at the end of the run.");
     else if (now.problem) {
       write(byId("evaluated"), `The thresholds cannot be evaluated now: ${now.problem}`);

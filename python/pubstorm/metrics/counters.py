@@ -1,0 +1,368 @@
+"""The counters of populations, and the words for what they mean to verdicts. The meaning of a
+counter stands beside its field in the contract."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from pubstorm.contract.snapshot import Reason
+from pubstorm.metrics.metric import (
+    Basis,
+    Failures,
+    Further,
+    Kind,
+    Metric,
+    Owner,
+    ReportColumn,
+    SpanKind,
+    Successes,
+)
+from pubstorm.quantities import Unit
+
+ENDS_A_CONNECTION = frozenset(
+    {
+        Reason.CLOSED_BY_BROKER,
+        Reason.RESET_BY_BROKER,
+        Reason.KEEP_ALIVE_TIMEOUT,
+        Reason.DISCONNECT_TIMEOUT,
+        Reason.SUBSCRIBE_TIMEOUT,
+        Reason.UNSUBSCRIBE_TIMEOUT,
+    }
+)
+"""Reasons that end an established connection only."""
+ENDS_A_WEBSOCKET = frozenset(reason for reason in Reason if reason.startswith("websocket_"))
+"""Close codes of WebSocket, and frames that are none of MQTT."""
+ENDS_EITHER = frozenset({Reason.PROTOCOL_ERROR, Reason.SOCKET_ERROR}) | ENDS_A_WEBSOCKET
+"""Reasons that end an attempt or a connection."""
+REFUSES_A_FILTER = frozenset({Reason.SUBSCRIBE_REFUSED})
+LEAVES_A_MESSAGE_OUT = frozenset(
+    {Reason.MESSAGE_TOO_LARGE, Reason.QOS_UNSUPPORTED, Reason.RETAIN_UNSUPPORTED}
+)
+"""Limits of a broker of MQTT 5, for which a client does not send a message."""
+FAILS_AN_ATTEMPT = (
+    frozenset(Reason) - ENDS_A_CONNECTION - ENDS_EITHER - REFUSES_A_FILTER - LEAVES_A_MESSAGE_OUT
+)
+"""Reasons that end an attempt only."""
+
+POPULATION: frozenset[Owner] = frozenset({"population"})
+NOWHERE: frozenset[SpanKind] = frozenset()
+STAGES: frozenset[SpanKind] = frozenset({"stage"})
+EVERYWHERE: frozenset[SpanKind] = frozenset({"stage", "phase"})
+
+_UNCONNECTED = "no client{of} was to connect{where}: no stage connects it"
+CLIENTS = Basis(("asked",), _UNCONNECTED)
+ATTEMPTS = Basis(("connect_attempts_total",), _UNCONNECTED, may_be_earlier=True)
+FILTERS = Basis(
+    ("subscribed_total", "subscribe_failed_total"), "no filter{of} was sent to a broker{where}"
+)
+REMOVALS = Basis(
+    ("unsubscribed_total", "unsubscribe_failed_total"),
+    "no broker answered an UNSUBSCRIBE{of}{where}: only flapping clients send some",
+)
+MESSAGES = Basis(("sent_total", "skipped_total"), "no message{of} was scheduled{where}")
+ANSWERS = Basis(
+    ("answers_expected_total",),
+    "no request{of} was sent{where}: only publications with request: true send some",
+)
+ANSWERED = Basis(("answered_total",))
+EXPECTED = Basis(("expected_total",))
+RECEIVED = Basis(("received_total",))
+DELIVERIES = Basis(("expected_total", "received_total"))
+_NO_WILL = "no will{to} was expected or received{where}"
+WILLS = Basis(("wills_expected_total",), _NO_WILL)
+WILLS_RECEIVED = Basis(("wills_received_total",), _NO_WILL)
+
+
+SENT = ("sent_total",)
+REQUESTS = ("requests_total",)
+RECEIVES = ("expected_total", "received_total", "expired_total")
+"""Counters of which a population that receives has one above zero."""
+
+
+def counter(name: str, **further: Unpack[Further]) -> Metric:
+    """Returns a counter, which lies in the field `NAME_total`. Stages keep all counters."""
+    field = f"{name}_total"
+    further = {"aliases": (field,), **further}
+    return Metric(name, POPULATION, "counter", "", at=field, spans=STAGES, **further)
+
+
+def reading(name: str, unit: Unit = "", kind: Kind = "gauge", **further: Unpack[Further]) -> Metric:
+    """Returns a metric that no expression asks for: other programs get it, or charts show it."""
+    return Metric(name, POPULATION, kind, unit, **further)
+
+
+def _some_answers(head: str, *, makes_rows: bool = False) -> ReportColumn:
+    """Returns a column of answers, which a table without any leaves out."""
+    return ReportColumn("round trips", head, when="known", without_zero=True, makes_rows=makes_rows)
+
+
+COUNTERS: tuple[Metric, ...] = (
+    counter("connect_attempts", export="TCP connections begun"),
+    reading(
+        "connected",
+        kind="counter",
+        successes=Successes("connect", ATTEMPTS.counters, "connect_time_us"),
+        export="Connections that the broker accepted",
+    ),
+    counter(
+        "connect_failed",
+        basis=ATTEMPTS,
+        better="lower",
+        columns=(
+            ReportColumn("connections"),
+            ReportColumn("agents", "failed connects", when="known", without_zero=True, place=-1),
+        ),
+        export="Connection attempts that failed",
+        failures=Failures(
+            2,
+            "connections failed",
+            "connection attempts failed",
+            ATTEMPTS.counters,
+            certain=FAILS_AN_ATTEMPT,
+            possible=ENDS_EITHER,
+            answers="connect",
+        ),
+    ),
+    counter(
+        "disconnected",
+        basis=ATTEMPTS,
+        better="lower",
+        columns=(ReportColumn("connections"),),
+        export="Connections that the client did not end",
+        failures=Failures(
+            3,
+            "connections lost",
+            "connections were lost",
+            ("connected_total",),
+            certain=ENDS_A_CONNECTION,
+            possible=ENDS_EITHER,
+            answers="disconnect",
+        ),
+    ),
+    counter(
+        "subscribed",
+        successes=Successes("subscribe", FILTERS.counters),
+        export="Filters that the broker granted",
+    ),
+    counter(
+        "subscribe_failed",
+        basis=FILTERS,
+        failures=Failures(
+            4,
+            "subscribes refused",
+            "filters were refused",
+            FILTERS.counters,
+            certain=REFUSES_A_FILTER,
+            answers="subscribe",
+            finding="refusal",
+        ),
+    ),
+    counter(
+        "unsubscribed",
+        successes=Successes("unsubscribe", REMOVALS.counters, "unsubscribe_time_us"),
+        excludes="unsubscribed and subscribed again",
+        columns=(ReportColumn("flapping"),),
+        export="Filters that the broker removed",
+    ),
+    counter(
+        "unsubscribe_failed",
+        basis=REMOVALS,
+        columns=(ReportColumn("flapping", "refused"),),
+        failures=Failures(
+            5,
+            "unsubscribes refused",
+            "filters were not removed",
+            REMOVALS.counters,
+            answers="unsubscribe",
+            finding="refusal",
+        ),
+    ),
+    counter(
+        "sent",
+        columns=(
+            ReportColumn("messages"),
+            ReportColumn("receive maximum"),
+            ReportColumn("agents"),
+        ),
+        export="Messages sent",
+    ),
+    counter(
+        "acked",
+        of_acks=True,
+        columns=(ReportColumn("messages", given=SENT), ReportColumn("agents")),
+        export="Messages that the broker acknowledged",
+    ),
+    counter(
+        "rejected",
+        basis=MESSAGES,
+        better="lower",
+        export="Messages that the broker refused",
+        failures=Failures(
+            6,
+            "publishes refused",
+            "messages sent were refused",
+            ("sent_total",),
+            answers="publish",
+            finding="refusal",
+        ),
+    ),
+    counter("left"),
+    counter(
+        "stalled",
+        basis=DELIVERIES,
+        better="lower",
+        export="Times that a subscriber stalled",
+        failures=Failures(17, "stalls", "times a subscriber stalled"),
+    ),
+    counter(
+        "resent",
+        basis=MESSAGES,
+        better="lower",
+        export="Messages sent again after a reconnect",
+        failures=Failures(
+            11,
+            "publishes sent again",
+            "messages sent were sent again after a reconnect",
+            ("sent_total",),
+            finding="acknowledgement",
+        ),
+    ),
+    counter(
+        "abandoned",
+        basis=MESSAGES,
+        better="lower",
+        columns=(ReportColumn("agents", "given up", when="known", without_zero=True),),
+        export="Messages given up without acknowledgement",
+        failures=Failures(
+            9,
+            "publishes given up",
+            "messages sent were given up with their session",
+            ("sent_total",),
+            finding="acknowledgement",
+        ),
+    ),
+    counter(
+        "unsent_dropped",
+        failures=Failures(
+            10,
+            "publishes dropped unsent",
+            "messages sent were dropped with their connection before the socket took them",
+            ("sent_total",),
+            finding="acknowledgement",
+        ),
+    ),
+    counter(
+        "skipped",
+        basis=MESSAGES,
+        better="lower",
+        columns=(ReportColumn("agents", when="known", without_zero=True),),
+        export="Messages that were scheduled and not sent",
+        failures=Failures(
+            7,
+            "messages not sent",
+            "scheduled messages were not sent",
+            MESSAGES.counters,
+            certain=LEAVES_A_MESSAGE_OUT,
+        ),
+    ),
+    counter("requests", columns=(ReportColumn("round trips", without_zero=True, makes_rows=True),)),
+    counter("answered", columns=(ReportColumn("round trips", given=REQUESTS),)),
+    counter("unanswered", basis=ANSWERS, columns=(ReportColumn("round trips", given=REQUESTS),)),
+    counter("answers_expected"),
+    counter("answers_duplicate", basis=ANSWERS, columns=(_some_answers("dup"),)),
+    counter("answers_late", basis=ANSWERS, columns=(_some_answers("late"),)),
+    counter("answers_of_others", columns=(_some_answers("of others"),)),
+    counter("answers", columns=(_some_answers("answers", makes_rows=True),)),
+    counter("answers_dropped", columns=(_some_answers("not sent", makes_rows=True),)),
+    counter(
+        "expected",
+        columns=(ReportColumn("ledger"), ReportColumn("agents")),
+        export="Expected deliveries",
+    ),
+    counter(
+        "received",
+        columns=(
+            ReportColumn("messages", given=RECEIVES),
+            ReportColumn("ledger"),
+            ReportColumn("agents"),
+        ),
+        export="Deliveries received",
+    ),
+    counter(
+        "lost",
+        basis=EXPECTED,
+        better="lower",
+        failures=Failures(
+            12, "deliveries lost", "expected deliveries were lost", EXPECTED.counters
+        ),
+        fault_effect="lost",
+        columns=(
+            ReportColumn("messages", given=RECEIVES),
+            ReportColumn("ledger"),
+            ReportColumn("steps", "lost", place=1),
+            ReportColumn("live end", "lost", place=1),
+        ),
+    ),
+    counter(
+        "duplicate",
+        basis=DELIVERIES,
+        better="lower",
+        export="Deliveries of a message that the receiver already had",
+        failures=Failures(13, "duplicates", "deliveries were duplicates"),
+        oddity="duplicates",
+        fault_effect="duplicated",
+        columns=(ReportColumn("order", "dup", given=RECEIVES), ReportColumn("disorder", "dup")),
+    ),
+    counter("copies", basis=DELIVERIES),
+    counter(
+        "reordered",
+        basis=DELIVERIES,
+        better="lower",
+        export="Deliveries after a later message of the same stream",
+        failures=Failures(14, "out of order", "deliveries came out of order", RECEIVED.counters),
+        oddity="deliveries out of order",
+        fault_effect="out of order",
+        columns=(ReportColumn("order", given=RECEIVES), ReportColumn("disorder")),
+    ),
+    counter(
+        "stale",
+        basis=DELIVERIES,
+        better="lower",
+        export="Deliveries too late to recognise duplicates",
+        failures=Failures(
+            15, "too late to check", "deliveries came too late to separate from duplicates"
+        ),
+        oddity="deliveries too late to separate from duplicates",
+    ),
+    counter(
+        "receive_maximum_waits",
+        columns=(ReportColumn("receive maximum", "waits", makes_rows=True, place=-1),),
+    ),
+    counter("wills_expected", columns=(ReportColumn("wills", "expected", makes_rows=True),)),
+    counter("wills_received", columns=(ReportColumn("wills", "received", makes_rows=True),)),
+    counter("wills_lost", basis=WILLS, columns=(ReportColumn("wills", "lost"),)),
+    counter(
+        "expired",
+        columns=(ReportColumn("order", when="known", without_zero=True),),
+        export="Messages for offline clients that may expire, and have not arrived",
+        export_name="messages_expired",
+    ),
+    counter(
+        "expired_received",
+        basis=RECEIVED,
+        export="Deliveries of messages that had expired",
+        failures=Failures(16, "expired", "deliveries were messages that had expired"),
+        oddity="deliveries of messages that had expired",
+    ),
+    counter("retained"),
+    counter("retained_as_published"),
+    counter("expiry_reduced"),
+    counter("server_keep_alives"),
+    counter("foreign"),
+    counter("websocket_pings"),
+    counter("websocket_pongs"),
+    counter("packets_sent"),
+    counter("packets_received"),
+    counter("bytes_sent", export="Bytes written to sockets"),
+    counter("bytes_received", export="Bytes read from sockets"),
+)

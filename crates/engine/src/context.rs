@@ -129,6 +129,11 @@ impl Context {
         }
     }
 
+    /// Takes the stage `index`, which comes next and begins at `start_ns`.
+    pub fn announce_stage(&mut self, (index, start_ns): (usize, u64)) {
+        self.expectations.announce_stage(&self.setup.plan, (index, start_ns));
+    }
+
     /// Begins stage `index`, in which the populations `leaving` disconnect.
     pub fn begin_stage(&mut self, index: usize, leaving: &[usize]) {
         let (setup, tally) = (&self.setup, &mut self.tally);

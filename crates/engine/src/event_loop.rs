@@ -187,8 +187,7 @@ impl EventLoop {
         loop {
             match self.inputs.try_recv() {
                 Ok(Input::Command(Command::Stage { index, at_ns })) => {
-                    let Context { expectations, setup, .. } = &mut self.context;
-                    expectations.announce_stage(&setup.plan, (index, at_ns));
+                    self.context.announce_stage((index, at_ns));
                     self.pending = Some((index, at_ns));
                 }
                 Ok(Input::Command(Command::Change { at_ns, population, action })) => {
@@ -239,9 +238,7 @@ impl EventLoop {
         next_ns = next_ns.min(self.context.lifetimes.next_ns().unwrap_or(u64::MAX));
         next_ns = next_ns.min(self.context.flaps.next_ns().unwrap_or(u64::MAX));
         next_ns = next_ns.min(self.context.expectations.next_will_ns().unwrap_or(u64::MAX));
-        if let Some((_, at_ns)) = self.pending {
-            next_ns = next_ns.min(at_ns);
-        }
+        next_ns = next_ns.min(self.pending.map_or(u64::MAX, |(_, at_ns)| at_ns));
         let timer_ns = self.wheel.next_ns().unwrap_or(u64::MAX);
         next_ns.min(timer_ns).max(self.timers_ns)
     }
@@ -387,21 +384,14 @@ impl EventLoop {
 
     /// Applies some of the changes up to now.
     fn walk_changes(&mut self) {
-        for _ in 0..RAMP_SLICE {
-            if !self.walk_change() {
-                return;
-            }
-        }
+        let _ = (0..RAMP_SLICE).all(|_| self.walk_change());
     }
 
     /// Makes the next step of the changes up to now. Returns `false` if there is none.
     fn walk_change(&mut self) -> bool {
         let step = self.changes.next(&mut Crowd::of(&mut self.context));
         self.hold_back();
-        step.is_some_and(|step| {
-            self.step(step);
-            true
-        })
+        step.map(|step| self.step(step)).is_some()
     }
 
     /// Holds back messages scheduled after the beginning of the next change, which decides about

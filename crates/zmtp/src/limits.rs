@@ -1,4 +1,4 @@
-//! What the crate accepts at most.
+//! Limits of the crate.
 
 /// Longest body that the crate accepts, in bytes: 64 MiB. The protocol allows 2^63 - 1.
 pub const BODY_MAX: usize = 64 << 20;

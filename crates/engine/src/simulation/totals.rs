@@ -1,4 +1,4 @@
-//! What a simulated run comes to: the sums of its snapshots, and what was written on the wire.
+//! The sums of the snapshots of a simulated run, and the messages on its wire.
 
 use std::collections::BTreeMap;
 

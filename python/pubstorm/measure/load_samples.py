@@ -14,7 +14,7 @@ from pubstorm.contract.plan import Plan
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.contract.source import Sample, Source
 from pubstorm.fleet.assignment import Assignment
-from pubstorm.measure.series import GAUGES, overlaps
+from pubstorm.result.timeline.rows import GAUGES, overlaps
 
 SECOND_NS = 10**9
 OPEN_MAX = 8

@@ -22,9 +22,9 @@ from pubstorm.measure.run_log import (
     StoredChange,
     StoredFault,
 )
-from pubstorm.measure.series import TimeSeries
 from pubstorm.metrics.populations import POPULATIONS
 from pubstorm.result.samples import Track, Tracks
+from pubstorm.result.timeline import Timeline
 
 SUMMED_UP = frozenset(metric.name for metric in POPULATIONS if metric.has_readings)
 """Figures of populations that the result sums up; all are stored."""
@@ -69,7 +69,7 @@ class Recorder:
     ) -> None:
         self.run_log = run_log
         self.sums = RunSum()
-        self.series = TimeSeries(frozenset(assignment.publishers))
+        self.timeline = Timeline(plan, run_log.started_ns, assignment.publishers)
         self.tracks: Tracks = {}
         """Samples that the result sums up, by source and metric."""
         self._sampler = LoadSampler(plan, assignment, run_log.started_ns)
@@ -87,7 +87,7 @@ class Recorder:
         self._exports.take(snapshot)
         self._exports.follow(self.run_log.events, self._faults())
         self.sums.take(snapshot, early=early)
-        self.series.add_snapshot(snapshot)
+        self.timeline.take(snapshot)
         self._add_load(self._sampler.take(snapshot))
 
     def _faults(self) -> Iterable[tuple[str, bool]]:
@@ -125,7 +125,7 @@ class Recorder:
         replacement reports."""
         self.run_log.failures.append(failure)
         self.note("failure", failure.text, failure.at_ns)
-        self.series.fail(failure.agent, failure.at_ns, stage)
+        self.timeline.fail(failure.agent, failure.at_ns, stage)
         self._sampler.fail(failure.agent, failure.at_ns)
 
     def finish(self) -> None:

@@ -29,7 +29,6 @@ from pubstorm.measure.run_log import (
     StoredChange,
     StoredFault,
 )
-from pubstorm.measure.series import TimeSeries
 from pubstorm.metrics.expressions import percentiles_in
 from pubstorm.play.directory import PLAN_FILE, RunDirectory, stored_scenario
 from pubstorm.play.display import Live
@@ -37,6 +36,7 @@ from pubstorm.play.info import RunInfo, RunOutput, RunStart
 from pubstorm.report import SCENARIO_FILE, check_format
 from pubstorm.result import Event
 from pubstorm.result.samples import START_FILE, Tracks, read_samples
+from pubstorm.result.timeline import Timeline
 from pubstorm.scenario import Scenario, parse_scenario
 
 V = TypeVar("V", RunStart, Plan)
@@ -65,7 +65,7 @@ class Kept:
         self.scenario = kept_scenario(path, self.start)
         publishers = Assignment.among(self.plan, len(self.start.hellos)).publishers
         self._sums = RunSum()
-        self._series = TimeSeries(frozenset(publishers))
+        self._timeline = Timeline(self.plan, self.start.started_ns, publishers)
         self._reaches: dict[int, _Reach] = {}
         self._events: list[Event] = []
         self._changes: list[AppliedChange] = []
@@ -75,7 +75,7 @@ class Kept:
     def add(self, snapshot: Snapshot) -> None:
         """Adds a snapshot."""
         self._sums.take(snapshot)
-        self._series.add_snapshot(snapshot)
+        self._timeline.take(snapshot)
         if snapshot.stage is None:
             return
         reach = self._reaches.setdefault(snapshot.stage, _Reach(snapshot.from_ns, snapshot.to_ns))
@@ -129,7 +129,7 @@ class Kept:
             hellos=self.start.hellos,
             run_log=run_log,
             sums=self._sums,
-            series=self._series,
+            timeline=self._timeline,
             limits=limits_of(self.scenario),
             on=self.start.on,
             hosts=self.start.hosts,

@@ -47,27 +47,26 @@ def waiting(run: Assembly, span: StageSpan) -> list[Waiting]:
     """Returns the backlog in a publish stage and its drain: messages due and unsent or
     unacknowledged, or deliveries due and not received, whichever are more. Lost deliveries are
     among them; `backlog` leaves them out."""
-    intervals = run.series.intervals(span.index)
     populations = range(len(run.plan.populations))
-    grid = Grid(span.from_ns, span.to_ns, run.plan.snapshot_interval_ns, populations, populations)
-    whole = ticks(intervals, grid)
-    due = [0.0] * len(whole)
-    for publisher, each in fan_out(run.ledger, span.index, populations).items():
-        own = Grid(grid.from_ns, grid.to_ns, grid.width_ns, [publisher], [])
-        sent = 0.0
-        for n, tick in enumerate(ticks(intervals, own)):
-            sent += tick.sent
-            due[n] += each * (sent + tick.unsent)
+    grid = Grid(
+        span.from_ns,
+        span.to_ns,
+        run.plan.snapshot_interval_ns,
+        populations,
+        populations,
+        fan_out(run.ledger, span.index, populations),
+    )
     found: list[Waiting] = []
-    received = missing = 0.0
-    for n, tick in enumerate(whole):
+    expected = received = missing = 0.0
+    for tick in ticks(run.timeline, span.index, grid):
+        expected += tick.expected
         received += tick.received
         missing += tick.missing
         found.append(
             Waiting(
                 to_s=(tick.to_ns - run.run_log.started_ns) / SECOND_NS,
                 came_per_s=max(tick.received, tick.acked) * SECOND_NS / grid.width_ns,
-                count=max(due[n] - received, tick.queue),
+                count=max(expected + tick.expected_unsent - received, tick.queue),
                 missing=missing,
             )
         )

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from pubstorm.measure.series import Step, TimeSeries, steps
 from pubstorm.result import Recovery
 from pubstorm.result.samples import Track
+from pubstorm.result.timeline import Step, Timeline, steps
+from pubstorm.result.timeline.rows import Row
 
 SECOND_NS = 10**9
 MOST_SHARE = 0.99
@@ -55,11 +56,15 @@ def recovery(counts: Sequence[Step], times: Times) -> Recovery | None:
     )
 
 
-def connected(series: TimeSeries, started_ns: int) -> list[Step]:
+def connected(timeline: Timeline, started_ns: int) -> list[Step]:
     """Returns how many clients were connected, summed over agents. Clients that are offline after
     their session lifetime count as connected."""
-    sums = series.sums(lambda i: sum(p.connected + p.offline for p in i.populations))
-    return [((at_ns - started_ns) / SECOND_NS, count) for at_ns, count in sums]
+
+    def value(row: Row) -> int:
+        everybody = range(row.populations)
+        return row.gauge("connected", everybody) + row.gauge("offline", everybody)
+
+    return [((at_ns - started_ns) / SECOND_NS, count) for at_ns, count in timeline.steps(value)]
 
 
 def summed(tracks: Sequence[Track]) -> list[Step]:

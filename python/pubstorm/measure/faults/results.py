@@ -12,11 +12,11 @@ from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.faults.backlog import Backlog, Waiting, backlog, waiting
 from pubstorm.measure.faults.recovery import SECOND_NS, Times, connected, recovery, summed
 from pubstorm.measure.run_log import AppliedFault
-from pubstorm.measure.series import Step
 from pubstorm.measure.tracks import Span
 from pubstorm.quantities import count_text, counted, span_text
 from pubstorm.result import FaultResult, Recovery, StageResult
 from pubstorm.result.samples import Tracks
+from pubstorm.result.timeline import Step
 from pubstorm.scenario.faults import BRIDGE_FAULTS
 
 BRIDGES_METRIC = "connected"
@@ -57,7 +57,7 @@ class _Around:
         self._stages = {
             span.index: stage for span, stage in zip(run.run_log.spans, run.stages, strict=True)
         }
-        self._clients = connected(run.series, run.run_log.started_ns)
+        self._clients = connected(run.timeline, run.run_log.started_ns)
         self._bridges = {
             name: track
             for name in bridges

@@ -24,10 +24,12 @@ from pubstorm.contract.snapshot import (
     Reason,
     Snapshot,
 )
-from pubstorm.contract.source import OTHER_HOST, Source, split_member
+from pubstorm.contract.source import OTHER_HOST, Sample, Source, split_member
 from pubstorm.contract.sums import RunSum
 from pubstorm.contract.target import Target
+from pubstorm.fleet.assignment import Assignment
 from pubstorm.measure.assemble import Assembly
+from pubstorm.measure.load_samples import LoadSampler
 from pubstorm.measure.run_log import RunLog, StageSpan
 from pubstorm.plan import compile_plan, planned_targets
 from pubstorm.result import ValidityLimits
@@ -204,6 +206,27 @@ def timeline(played: Plan, snapshots: Iterable[Snapshot], started_ns: int = STAR
     for each in snapshots:
         found.take(each)
     return found
+
+
+class Sampled:
+    """A timeline with the samples that are made of it."""
+
+    def __init__(self, played: Plan, agents: int = 1) -> None:
+        self.line = Timeline(played, START_NS)
+        self.sampler = LoadSampler(played, Assignment.among(played, agents), self.line)
+
+    def take(self, snapshot: Snapshot) -> list[Sample]:
+        """Takes a snapshot; the samples of the spans that are complete with it."""
+        return self.sampler.take(self.line.take(snapshot), snapshot)
+
+    def fail(self, agent: int, at_ns: int) -> None:
+        """Makes an agent fail in the first stage."""
+        self.sampler.fail(agent, self.line.fail(agent, at_ns, 0))
+
+    def all(self, snapshots: Iterable[Snapshot]) -> list[Sample]:
+        """All samples of some snapshots."""
+        found = [sample for each in snapshots for sample in self.take(each)]
+        return found + self.sampler.finish()
 
 
 def row(agent: int, from_ns: int, to_ns: int, *clients: Mapping[str, int], **parts: Any) -> Row:

@@ -72,7 +72,7 @@ class Recorder:
         self.timeline = Timeline(plan, run_log.started_ns, assignment.publishers)
         self.tracks: Tracks = {}
         """Samples that the result sums up, by source and metric."""
-        self._sampler = LoadSampler(plan, assignment, run_log.started_ns)
+        self._sampler = LoadSampler(plan, assignment, self.timeline)
         self._sources: set[Source] = set()
         """Sources that are stored."""
         self._store = store or NoStore()
@@ -87,8 +87,7 @@ class Recorder:
         self._exports.take(snapshot)
         self._exports.follow(self.run_log.events, self._faults())
         self.sums.take(snapshot, early=early)
-        self.timeline.take(snapshot)
-        self._add_load(self._sampler.take(snapshot))
+        self._add_load(self._sampler.take(self.timeline.take(snapshot), snapshot))
 
     def _faults(self) -> Iterable[tuple[str, bool]]:
         """Yields the faults that began, each with True if it is active."""
@@ -125,8 +124,8 @@ class Recorder:
         replacement reports."""
         self.run_log.failures.append(failure)
         self.note("failure", failure.text, failure.at_ns)
-        self.timeline.fail(failure.agent, failure.at_ns, stage)
-        self._sampler.fail(failure.agent, failure.at_ns)
+        emptied = self.timeline.fail(failure.agent, failure.at_ns, stage)
+        self._sampler.fail(failure.agent, emptied)
 
     def finish(self) -> None:
         """Records the load since the last complete interval of all agents."""

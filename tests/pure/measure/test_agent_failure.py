@@ -10,7 +10,6 @@ from pubstorm.contract.sums import RunSum
 from pubstorm.fleet.assignment import Assignment
 from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.ledger import Ledger
-from pubstorm.measure.load_samples import LoadSampler
 from pubstorm.measure.phases import phases
 from pubstorm.measure.run_log import AgentFailure, RunLog
 from pubstorm.play.progress import Progress
@@ -114,7 +113,7 @@ def test_barriers_leave_a_failed_agent_out_until_it_takes_part_again() -> None:
 
 
 def test_samples_of_what_is_connected_fall_at_the_instant_of_the_loss() -> None:
-    line = LoadSampler(test_load_samples.plan(), Assignment(engines=2), START_NS)
+    line = made.Sampled(test_load_samples.plan(), agents=2)
     samples = []
     for n in range(2):
         for agent in (0, 1):

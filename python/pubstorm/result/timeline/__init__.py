@@ -43,6 +43,7 @@ class Timeline:
         """`publishers` are agents under test: their load is not the generator's."""
         self.histograms = HistogramCells[HistogramKey](started_ns, plan.snapshot_interval_ns)
         """Latency and lateness by stage and population."""
+        self.started_ns = started_ns
         self._plan = plan
         self._publishers = publishers
         self._lanes: dict[int, _Lane] = {}
@@ -61,11 +62,11 @@ class Timeline:
         self.histograms.add(span, self._histograms(snapshot))
         return self._added(Row.of(snapshot))
 
-    def fail(self, agent: int, at_ns: int, stage: int) -> None:
-        """Empties the gauges of an agent that failed, until its replacement reports."""
+    def fail(self, agent: int, at_ns: int, stage: int) -> Row | None:
+        """Empties the gauges of an agent that failed, until its replacement reports, and returns
+        the empty row; None if the agent reported nothing."""
         lane = self._lanes.get(agent)
-        if lane is not None:
-            self._added(lane.latest.emptied(at_ns, stage))
+        return None if lane is None else self._added(lane.latest.emptied(at_ns, stage))
 
     def rows(
         self, stage: int | None = None, from_ns: int | None = None, to_ns: int | None = None

@@ -4,7 +4,7 @@ belongs to the cell of its middle."""
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from operator import attrgetter
@@ -35,15 +35,15 @@ class _Cell(Generic[K]):
         """The middle of the time that its intervals cover."""
         return (self.from_ns + self.to_ns) // 2
 
-    def add(self, series: K, histogram: Histogram) -> None:
-        """Adds a histogram."""
-        part = self.parts.get(series)
-        if not isinstance(part, HistogramSum):
-            part = HistogramSum()
-            if packed := self.parts.get(series):
-                part.add(_histogram(packed))
-            self.parts[series] = part
-        part.add(histogram)
+    def growing(self, series: K) -> HistogramSum:
+        """Returns the sum of a series, which may be added to."""
+        part = self.parts.get(series, b"")
+        if isinstance(part, bytes):
+            found = HistogramSum()
+            if part:
+                found.add(_histogram(part))
+            part = self.parts[series] = found
+        return part
 
     def pack(self) -> None:
         """Makes it small, until something is added."""
@@ -78,7 +78,7 @@ class HistogramCells(Generic[K]):
         cell = self._cell(*span, create=bool(counted))
         if cell is not None:
             for series, histogram in counted:
-                cell.add(series, histogram)
+                cell.growing(series).add(histogram)
 
     def between(self, series: K, from_ns: int, to_ns: int) -> Histogram:
         """Returns the sum of the cells whose middle lies in a span; of those that reach into it if
@@ -90,10 +90,12 @@ class HistogramCells(Generic[K]):
             found.add(cell.histogram(series))
         return found.value()
 
-    def at(self, place: int) -> Mapping[K, Histogram]:
-        """Returns the histograms of a cell, by its number from the origin on."""
+    def at(self, place: int) -> Iterator[tuple[K, HistogramSum]]:
+        """Yields the sums of a cell, by its number from the origin on."""
         cell = self._cells.get(place)
-        return {} if cell is None else cell.histograms()
+        if cell is not None:
+            for series in list(cell.parts):
+                yield series, cell.growing(series)
 
     def spans(self) -> Iterator[tuple[int, int, dict[K, Histogram]]]:
         """Yields the cells in the order of time: the span of each, and its histograms."""

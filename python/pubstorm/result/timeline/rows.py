@@ -130,6 +130,11 @@ class Row:
         """Clients of all populations that were connected at the end."""
         return sum(self.gauges[: self.populations])
 
+    def column(self, name: Gauge | Count) -> array[int]:
+        """Returns a gauge or count of each population."""
+        numbers, first = self.gauges if name in GAUGES else self.counts, _PLACES[name]
+        return numbers[first * self.populations : (first + 1) * self.populations]
+
     def gauge(self, name: Gauge, populations: Iterable[int]) -> int:
         """Returns the sum of a gauge over populations."""
         first = _PLACES[name] * self.populations

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from pubstorm.contract.histogram import NOTHING, Histogram, HistogramSum
 from pubstorm.result.timeline.rows import bounded, packed, unpacked
 
-GROWING = 8
+GROWING = 12
 """The latest cells, which are not packed: intervals of agents that are behind belong to them."""
 
 K = TypeVar("K")
@@ -74,11 +74,14 @@ class HistogramCells(Generic[K]):
 
     def add(self, span: tuple[int, int], histograms: Iterable[tuple[K, Histogram]]) -> None:
         """Adds what was counted in an interval."""
-        counted = [(k, each) for k, each in histograms if each.count or each.negative_total]
-        cell = self._cell(*span, create=bool(counted))
-        if cell is not None:
-            for series, histogram in counted:
+        place = (sum(span) // 2 - self._origin_ns) // self.width_ns
+        cell = self._cell(place, *span)
+        for series, histogram in histograms:
+            if histogram.count or histogram.negative_total:
                 cell.growing(series).add(histogram)
+        for older in {place, *self._places[-GROWING - 1 : -GROWING]}:
+            if older < self._places[-GROWING:][0]:
+                self._pack(older)
 
     def between(self, series: K, from_ns: int, to_ns: int) -> Histogram:
         """Returns the sum of the cells whose middle lies in a span; of those that reach into it if
@@ -103,20 +106,22 @@ class HistogramCells(Generic[K]):
             cell = self._cells[place]
             yield cell.from_ns, cell.to_ns, cell.histograms()
 
-    def _cell(self, from_ns: int, to_ns: int, *, create: bool) -> _Cell[K] | None:
-        """Returns the cell of an interval, which covers the interval then; None if there is none to
-        be created."""
-        place = ((from_ns + to_ns) // 2 - self._origin_ns) // self.width_ns
+    def _cell(self, place: int, from_ns: int, to_ns: int) -> _Cell[K]:
+        """Returns the cell of an interval, which covers the interval then."""
         cell = self._cells.get(place)
         if cell is None:
-            if not create:
-                return None
             cell = self._cells[place] = _Cell(from_ns, to_ns)
             insort(self._places, place)
-            for older in self._places[-GROWING - 2 : -GROWING]:
-                self._cells[older].pack()
         cell.from_ns, cell.to_ns = min(cell.from_ns, from_ns), max(cell.to_ns, to_ns)
         return cell
+
+    def _pack(self, place: int) -> None:
+        """Packs a cell, or drops it if nothing was counted."""
+        if self._cells[place].parts:
+            self._cells[place].pack()
+        else:
+            self._places.remove(place)
+            del self._cells[place]
 
     def _reaching_into(self, from_ns: int, to_ns: int) -> list[_Cell[K]]:
         """Returns the cells that overlap a span, in the order of time."""

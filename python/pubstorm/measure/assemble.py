@@ -25,9 +25,11 @@ from pubstorm.measure.clocks import clock_bound_us, clock_result
 from pubstorm.measure.ledger import Ledger, lost_wills, together
 from pubstorm.measure.run_log import AgentFailure, RunLog, StageSpan
 from pubstorm.measure.tracks import Span
+from pubstorm.quantities import duration_text
 from pubstorm.result import (
     AgentResult,
     ClockResult,
+    Event,
     FailureResult,
     FleetResult,
     FlowResult,
@@ -141,6 +143,15 @@ class Assembly:
             [self._span("", *ends) for ends in load or holds],
         )
 
+    def resolutions(self) -> Iterator[Event]:
+        """Yields the stages of a long run whose older parts are coarser than an interval."""
+        for span in self.run_log.spans:
+            step_ns = self.timeline.resolution_ns(span.from_ns, span.to_ns)
+            if step_ns > self.plan.snapshot_interval_ns:
+                name, step = self.plan.stages[span.index].name, duration_text(step_ns / 1000)
+                text = f"older parts of {name} are kept in steps of {step}"
+                yield Event(at_s=self.run_log.at_s(span.to_ns), kind="resolution", text=text)
+
     def fleet(self) -> FleetResult:
         """The generator's own figures."""
         sums, publishers = self.sums, self.assignment.publishers
@@ -157,7 +168,7 @@ class Assembly:
             clock_bound_us=self.clock_bound_us,
             lateness_us=Latency.of(publish.lateness),
             blocked_us=Latency.of(publish.blocked),
-            load_intervals_total=sum(each.rows for each in load.values()),
+            load_intervals_total=sum(each.intervals for each in load.values()),
             busy_intervals_total=sum(each.busy for each in load.values()),
             starved_intervals_total=sum(each.starved for each in load.values()),
             busy_starved_total=sum(each.busy_starved for each in load.values()),

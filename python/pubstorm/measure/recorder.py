@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from pubstorm.contract.plan import Plan
+from pubstorm.contract.plan import Plan, PublishAction
 from pubstorm.contract.source import Sample, Source, StoredSource
 from pubstorm.contract.sums import RunSum
 from pubstorm.exports import Exports, Samples
@@ -68,6 +68,7 @@ class Recorder:
         exports: Exports | None = None,
     ) -> None:
         self.run_log = run_log
+        self._plan = plan
         self.sums = RunSum()
         self.timeline = Timeline(plan, run_log.started_ns, assignment.publishers)
         self.tracks: Tracks = {}
@@ -103,16 +104,21 @@ class Recorder:
         """Records the start of a stage."""
         # Agents that are late still count for the stage before.
         self.sums.close(stage - 2)
+        action = self._plan.stages[stage].action
+        load_ns = action.duration_ns if isinstance(action, PublishAction) else 0
+        self.timeline.keep_apart(at_ns, at_ns + load_ns)
         entered = StageEntered(at_s=self.run_log.at_s(at_ns), stage=stage)
         self._store.append_event(entered.model_dump_json())
 
     def change(self, change: AppliedChange) -> None:
         """Records a change that took effect."""
         self.run_log.changes.append(change)
+        self.timeline.keep_apart(*change.edges_ns(self._plan.snapshot_interval_ns))
         self._store.append_event(StoredChange(change=change).model_dump_json())
 
     def store_fault(self, fault: AppliedFault) -> None:
         """Stores a fault as it is now: it began, or was repaired."""
+        self.timeline.keep_apart(*fault.edges_ns)
         self._store.append_event(StoredFault(fault=fault.without_secrets()).model_dump_json())
 
     def note(self, kind: str, text: str, at_ns: int) -> None:

@@ -21,9 +21,11 @@ from pubstorm.measure.assemble import Assembly, limits_of
 from pubstorm.measure.monitors.monitoring import Monitored
 from pubstorm.measure.recorder import is_summed_up
 from pubstorm.measure.run_log import (
+    SECOND_NS,
     AppliedChange,
     AppliedFault,
     RunLog,
+    StageEntered,
     StageSpan,
     Stored,
     StoredChange,
@@ -89,9 +91,13 @@ class Kept:
         match stored:
             case Event():
                 self._events.append(stored)
+            case StageEntered():
+                self._timeline.keep_apart(self.start.started_ns + round(stored.at_s * SECOND_NS))
             case StoredChange():
+                self._timeline.keep_apart(*stored.change.edges_ns(self.plan.snapshot_interval_ns))
                 self._changes.append(stored.change)
             case StoredFault():
+                self._timeline.keep_apart(*stored.fault.edges_ns)
                 self._faults[stored.fault.stage, stored.fault.name] = stored.fault
 
     def run_log(self) -> RunLog:

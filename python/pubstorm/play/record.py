@@ -93,6 +93,7 @@ def measured_of(info: RunInfo, output: RunOutput, environment: Environment) -> M
             *output.warnings,
             *((Event(at_s=0.0, kind="host", text=word),) if word else ()),
             *run_log.events,
+            *assembly.resolutions(),
             *_storage_event(info, duration_s),
         ),
         validity=assembly.limits,

@@ -26,12 +26,12 @@ def salvage(path: Path, live: Live) -> None:
     if is_alive(kept.start.process):
         hint = "its result comes at its end; Ctrl-C there ends it with what it has measured"
         raise UsageError(f"the run in {path} is active (pid {kept.start.process.pid})", hint)
-    with contextlib.suppress(OSError), (path / SNAPSHOTS_FILE).open("rb") as lines:
-        for snapshot in snapshots_in(lines):
-            kept.add(snapshot)
     with contextlib.suppress(OSError), (path / EVENTS_FILE).open("rb") as lines:
         for line in lines:
             kept.note(stored_event(line))
+    with contextlib.suppress(OSError), (path / SNAPSHOTS_FILE).open("rb") as lines:
+        for snapshot in snapshots_in(lines):
+            kept.add(snapshot)
     run_log = kept.run_log()
     run_log.interrupted = run_log.ended_early = True
     run_log.endings = {hello.agent: "ended with its controller" for hello in kept.start.hellos}

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from pubstorm.contract.histogram import Histogram, HistogramSum
 from pubstorm.contract.snapshot import ClockState
-from pubstorm.result.timeline import BLOCK, Timeline, steps
+from pubstorm.result.timeline import Timeline, steps
 from pubstorm.result.timeline.cells import HistogramCells
+from pubstorm.result.timeline.lane import BLOCK
 from pubstorm.result.timeline.rows import COUNTS, GAUGES, LARGEST, Block, Row, overlaps
 from tests.kit import made
 from tests.kit.made import SECOND_NS, START_NS

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from pubstorm.contract.changes import together
 from pubstorm.contract.histogram import Histogram, HistogramSum
-from pubstorm.contract.plan import ChangeRate, PublishAction
+from pubstorm.contract.plan import PublishAction
 from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.group_shares import joins_groups
 from pubstorm.measure.phases.collapse import (
@@ -31,7 +31,7 @@ from pubstorm.quantities import count_text, counted, duration_text, share_text, 
 from pubstorm.result import Latency, Phase, PhasePopulation, PhaseStatus, ShortStage
 from pubstorm.result.machinery import too_busy
 from pubstorm.result.samples import Track, Tracks
-from pubstorm.result.timeline import HistogramKey, Measure
+from pubstorm.result.timeline.cells import HistogramKey, Measure
 from pubstorm.result.timeline.rows import Activities, Activity, activities, rate_per_s
 
 SECOND_NS = 10**9
@@ -76,8 +76,7 @@ class _Beginning:
     @property
     def ramp_ns(self) -> int:
         """Time over which clients join or leave."""
-        actions = (change.action for change in self.changes)
-        return max((a.over_ns for a in actions if not isinstance(a, ChangeRate)), default=0)
+        return max((change.ramp_ns for change in self.changes), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,11 +294,11 @@ class _Stage:
             )
         publishers = self._run.assignment.publishers
         load = [activity for agent, activity in inside.items() if agent not in publishers]
-        busy, rows = (sum(getattr(each, name) for each in load) for name in ("busy", "rows"))
-        if too_busy(busy, rows):
+        busy, intervals = sum(each.busy for each in load), sum(each.intervals for each in load)
+        if too_busy(busy, intervals):
             yield (
                 f"an engine's loop was busy for more than {share_text(limits.busy)} of the time "
-                f"in {count_text(busy)} of {counted(rows, 'interval')}"
+                f"in {count_text(busy)} of {counted(intervals, 'interval')}"
             )
 
     def _drops(self, cut: _Cut) -> Drops | None:

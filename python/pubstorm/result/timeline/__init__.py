@@ -1,39 +1,30 @@
 """The load of a run over time: intervals as agents cut them, filled once from their snapshots.
-Seconds, ticks, peaks and percentiles of a span are views of it."""
+Seconds, ticks, peaks and percentiles of a span are views of it. Memory has a bound: what is old is
+merged into minutes, and then into hours."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
-from dataclasses import dataclass
 from heapq import merge
-from typing import Literal
 
-from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.plan import Plan
 from pubstorm.contract.snapshot import Snapshot
-from pubstorm.result.timeline.cells import HistogramCells
+from pubstorm.result.timeline.ages import HOUR_NS, Edges
+from pubstorm.result.timeline.cells import HistogramCells, HistogramKey, over_time
+from pubstorm.result.timeline.lane import BLOCK, Choice, Lane
 from pubstorm.result.timeline.peaks import PeakSums
-from pubstorm.result.timeline.rows import Block, Gauge, Row
+from pubstorm.result.timeline.rows import Gauge, Row
 
-BLOCK = 60
-"""Rows that are packed together."""
-TAIL = 10
-"""Rows of an agent that are not packed yet: others may still come before them."""
+NUMBERS_MAX = 8_000_000
+"""Own intervals that are kept, counted by agent and population: 80 MB of 10 bytes each."""
+OWN_MIN = 900
+"""Own intervals of an agent that are kept in any case."""
+OWN_MAX_NS = 7 * 24 * HOUR_NS
+"""Time of own intervals that are kept at most."""
 
-Measure = Literal["delivery", "acknowledgement", "lateness"]
 Step = tuple[float, int]
 """An instant, and a sum that holds from then on."""
-
-
-@dataclass(frozen=True, slots=True)
-class HistogramKey:
-    """One histogram over time."""
-
-    stage: int | None
-    measure: Measure
-    population: int = 0
-    """Index of the population; 0 for lateness, which is the generator's."""
 
 
 class Timeline:
@@ -41,12 +32,20 @@ class Timeline:
 
     def __init__(self, plan: Plan, started_ns: int, publishers: Collection[int] = ()) -> None:
         """`publishers` are agents under test: their load is not the generator's."""
-        self.histograms = HistogramCells[HistogramKey](started_ns, plan.snapshot_interval_ns)
-        """Latency and lateness by stage and population."""
         self.started_ns = started_ns
-        self._plan = plan
+        self._edges = Edges(started_ns)
+        self.histograms = HistogramCells[HistogramKey](
+            started_ns, plan.snapshot_interval_ns, self._edges
+        )
+        """Latency and lateness by stage and population."""
+        self._interval_ns = plan.snapshot_interval_ns
+        self._populations = max(len(plan.populations), 1)
         self._publishers = publishers
-        self._lanes: dict[int, _Lane] = {}
+        self._lanes: dict[int, Lane] = {}
+        self._aged_ns = 0
+        """End of the last own interval that was merged."""
+        self._aged_peaks = PeakSums(plan, publishers)
+        """The peaks until then."""
         self._peaks: PeakSums | None = None
         self._ends: dict[tuple[int | None, int], list[Row]] = {}
         """The last rows of a stage, or of the run, before an instant."""
@@ -59,14 +58,27 @@ class Timeline:
     def take(self, snapshot: Snapshot) -> Row:
         """Adds an interval of an agent."""
         span = snapshot.from_ns, snapshot.to_ns
-        self.histograms.add(span, self._histograms(snapshot))
+        self.histograms.add(span, over_time(snapshot, self._publishers))
         return self._added(Row.of(snapshot))
 
     def fail(self, agent: int, at_ns: int, stage: int) -> Row | None:
         """Empties the gauges of an agent that failed, until its replacement reports, and returns
         the empty row; None if the agent reported nothing."""
         lane = self._lanes.get(agent)
+        self.keep_apart(at_ns)
         return None if lane is None else self._added(lane.latest.emptied(at_ns, stage))
+
+    def keep_apart(self, *edges_ns: int) -> None:
+        """Keeps what is before and after some instants apart, however old it gets."""
+        for at_ns in edges_ns:
+            self._edges.add(at_ns)
+
+    def resolution_ns(self, from_ns: int, to_ns: int) -> int:
+        """Returns the length of the coarsest cells in a span: the snapshot interval, a minute or an
+        hour."""
+        choice = Choice(None, from_ns + 1, to_ns - 1)
+        found = [lane.resolution_ns(choice) for lane in self._lanes.values()]
+        return max([*found, self.histograms.resolution_ns(from_ns, to_ns), self._interval_ns])
 
     def rows(
         self, stage: int | None = None, from_ns: int | None = None, to_ns: int | None = None
@@ -84,11 +96,11 @@ class Timeline:
         to_ns: int | None = None,
     ) -> Iterator[Row]:
         """Yields the rows of one agent."""
-        return self._lanes[agent].rows(_Choice(stage, from_ns, to_ns))
+        return self._lanes[agent].rows(Choice(stage, from_ns, to_ns))
 
     def last(self, agent: int, stage: int | None = None, until_ns: int | None = None) -> Row | None:
         """Returns the last row of an agent, in a stage and by an instant where they are given."""
-        return self._lanes[agent].last(_Choice(stage, None, None), until_ns)
+        return self._lanes[agent].last(Choice(stage), until_ns)
 
     def inside(self, stage: int, from_ns: int, to_ns: int) -> Iterator[Row]:
         """Yields the rows of a stage that lie wholly in a span, give or take a hundredth."""
@@ -103,8 +115,8 @@ class Timeline:
     def peaks(self) -> PeakSums:
         """Returns the largest sums of the run so far."""
         if self._peaks is None:
-            self._peaks = PeakSums(self._plan, self._publishers)
-            for row in self.rows():
+            self._peaks = self._aged_peaks.copy()
+            for row in self._since_aged():
                 self._peaks.take(row)
             self._peaks.settle()
         return self._peaks
@@ -131,86 +143,33 @@ class Timeline:
     def _added(self, row: Row) -> Row:
         lane = self._lanes.get(row.agent)
         if lane is None:
-            lane = self._lanes[row.agent] = _Lane(row)
+            lane = self._lanes[row.agent] = Lane(row, self._edges)
         lane.add(row)
         self._peaks = None
         self._ends.clear()
+        if len(lane) > self._own_max + BLOCK:
+            self._age(lane.oldest_ns)
         return row
 
-    def _histograms(self, snapshot: Snapshot) -> Iterator[tuple[HistogramKey, Histogram]]:
-        stage = snapshot.stage
-        for index, population in enumerate(snapshot.populations):
-            yield HistogramKey(stage, "acknowledgement", index), population.ack_intended
-        for flow in snapshot.flows:
-            yield HistogramKey(stage, "delivery", flow.to), flow.latency_intended
-        if snapshot.agent not in self._publishers:
-            yield HistogramKey(stage, "lateness"), snapshot.engine.lateness
+    @property
+    def _own_max(self) -> int:
+        """Own intervals of an agent that are kept."""
+        most = NUMBERS_MAX // (len(self._lanes) * self._populations)
+        return max(min(most, OWN_MAX_NS // self._interval_ns), OWN_MIN)
 
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """Rows to read: of a stage, and those that reach into a span; None: all."""
-
-    stage: int | None
-    from_ns: int | None
-    to_ns: int | None
-
-    def may_be_in(self, block: Block) -> bool:
-        """True if a block may have such rows."""
-        in_stage = self.stage is None or self.stage in block.stages
-        return in_stage and self._reaches(block.from_ns, block.to_ns)
-
-    def has(self, row: Row) -> bool:
-        """True if a row is one of them."""
-        in_stage = self.stage is None or self.stage == row.stage
-        return in_stage and self._reaches(row.from_ns, row.to_ns)
-
-    def _reaches(self, from_ns: int, to_ns: int) -> bool:
-        after = self.from_ns is None or to_ns >= self.from_ns
-        return after and (self.to_ns is None or from_ns <= self.to_ns)
-
-
-class _Lane:
-    """The rows of one agent, in the order of their ends."""
-
-    def __init__(self, first: Row) -> None:
-        self.latest = first
-        self._blocks: list[Block] = []
-        self._open: list[Row] = []
-
-    def add(self, row: Row) -> None:
-        """Adds a row. Rows come nearly in the order of their ends."""
-        self.latest = max(self.latest, row, key=_end)
-        self._open.append(row)
-        if len(self._open) == BLOCK + TAIL:
-            self._open.sort(key=_end)
-            self._blocks.append(Block.of(self._open[:BLOCK]))
-            del self._open[:BLOCK]
-
-    def rows(self, choice: _Choice) -> Iterator[Row]:
-        """Yields rows."""
-        for block in self._blocks:
-            if choice.may_be_in(block):
-                yield from filter(choice.has, block.unpacked())
-        yield from filter(choice.has, sorted(self._open, key=_end))
-
-    def last(self, choice: _Choice, until_ns: int | None) -> Row | None:
-        """Returns the last row that ended by an instant."""
-
-        def chosen(rows: Iterable[Row]) -> list[Row]:
-            return [r for r in rows if choice.has(r) and (until_ns is None or r.to_ns <= until_ns)]
-
-        found = chosen(self._open)
-        for block in reversed(self._blocks):
-            if found:
+    def _age(self, until_ns: int) -> None:
+        """Merges own intervals of all agents that ended by an instant."""
+        for row in self._since_aged():
+            if row.to_ns > until_ns:
                 break
-            if choice.may_be_in(block) and (until_ns is None or block.first_ns <= until_ns):
-                found = chosen(block.unpacked())
-        return max(found, key=_end, default=None)
+            self._aged_peaks.take(row)
+        self._aged_ns = max(self._aged_ns, until_ns)
+        for lane in self._lanes.values():
+            lane.age(until_ns)
 
-
-def _end(row: Row) -> tuple[int, int]:
-    return row.to_ns, row.sequence
+    def _since_aged(self) -> Iterator[Row]:
+        """Yields the rows of which the peaks so far know nothing."""
+        return self.rows(from_ns=self._aged_ns + 1)
 
 
 def steps(values: Iterable[tuple[float, Hashable, int]]) -> Iterator[Step]:

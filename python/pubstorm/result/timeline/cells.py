@@ -1,22 +1,56 @@
 """Histograms over time: sums over agents in cells of a grid from the start of the run. An interval
-belongs to the cell of its middle."""
+belongs to the cell of its middle. Old cells are merged into minutes, and then into hours."""
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from operator import attrgetter
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from pubstorm.contract.histogram import NOTHING, Histogram, HistogramSum
+from pubstorm.contract.snapshot import Snapshot
+from pubstorm.result.timeline.ages import HOUR_NS, MINUTE_NS, Edges
 from pubstorm.result.timeline.rows import bounded, packed, unpacked
 
 GROWING = 12
 """The latest cells, which are not packed: intervals of agents that are behind belong to them."""
 
+OWN_MAX = 100_000
+"""Histograms of single cells that are kept before they become minutes: 50 MB of half a kB each."""
+MINUTES_MAX = 40_000
+"""Histograms of minutes that are kept, before they become hours."""
+CELLS_MIN = 100
+"""Cells of each length that are kept in any case."""
+
 K = TypeVar("K")
+Measure = Literal["delivery", "acknowledgement", "lateness"]
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramKey:
+    """One histogram over time."""
+
+    stage: int | None
+    measure: Measure
+    population: int = 0
+    """Index of the population; 0 for lateness, which is the generator's."""
+
+
+def over_time(
+    snapshot: Snapshot, publishers: Collection[int]
+) -> Iterator[tuple[HistogramKey, Histogram]]:
+    """Yields the histograms of a snapshot that are kept over time; `publishers` are agents under
+    test, whose lateness is not the generator's."""
+    stage = snapshot.stage
+    for index, population in enumerate(snapshot.populations):
+        yield HistogramKey(stage, "acknowledgement", index), population.ack_intended
+    for flow in snapshot.flows:
+        yield HistogramKey(stage, "delivery", flow.to), flow.latency_intended
+    if snapshot.agent not in publishers:
+        yield HistogramKey(stage, "lateness"), snapshot.engine.lateness
 
 
 @dataclass(slots=True)
@@ -45,6 +79,18 @@ class _Cell(Generic[K]):
             part = self.parts[series] = found
         return part
 
+    def may_take(self, following: _Cell[K], edges: Edges, length_ns: int) -> bool:
+        """True if the cell that follows may become a part of this one."""
+        spans = (self.from_ns, self.to_ns), (following.from_ns, following.to_ns)
+        return edges.may_merge(*spans, length_ns)
+
+    def merge(self, following: _Cell[K]) -> None:
+        """Adds the cell that follows."""
+        self.from_ns = min(self.from_ns, following.from_ns)
+        self.to_ns = max(self.to_ns, following.to_ns)
+        for series in following.parts:
+            self.growing(series).merge(following.growing(series))
+
     def pack(self) -> None:
         """Makes it small, until something is added."""
         for series, part in self.parts.items():
@@ -64,13 +110,18 @@ class _Cell(Generic[K]):
 class HistogramCells(Generic[K]):
     """Histograms of any number of series over time. They add up in any order."""
 
-    def __init__(self, origin_ns: int, width_ns: int) -> None:
-        """Cell 0 begins at `origin_ns`."""
+    def __init__(self, origin_ns: int, width_ns: int, edges: Edges | None = None) -> None:
+        """Cell 0 begins at `origin_ns`. Without edges, cells are not merged."""
         self.width_ns = width_ns
+        self._edges = edges
         self._origin_ns = origin_ns
         self._cells: dict[int, _Cell[K]] = {}
         self._places: list[int] = []
-        """Places of the cells in the grid, in order."""
+        """Places of the cells in the grid, in order; of a merged cell that of its first part."""
+        self._hours = self._minutes = 0
+        """Cells that are hours, and those after them that are minutes."""
+        self._series = 1
+        """Most series of a cell."""
 
     def add(self, span: tuple[int, int], histograms: Iterable[tuple[K, Histogram]]) -> None:
         """Adds what was counted in an interval."""
@@ -82,6 +133,18 @@ class HistogramCells(Generic[K]):
         for older in {place, *self._places[-GROWING - 1 : -GROWING]}:
             if older < self._places[-GROWING:][0]:
                 self._pack(older)
+        self._series = max(self._series, len(cell.parts))
+        if self._edges is not None:
+            self._age(self._edges)
+
+    def resolution_ns(self, from_ns: int, to_ns: int) -> int:
+        """Returns the length of the cells in a span that were merged; 0 if none was."""
+        merged = (HOUR_NS, self._places[: self._hours]), (MINUTE_NS, self._places[: self._merged])
+        for length_ns, places in merged:
+            cells = (self._cells[place] for place in places)
+            if any(cell.from_ns < to_ns and cell.to_ns > from_ns for cell in cells):
+                return length_ns
+        return 0
 
     def between(self, series: K, from_ns: int, to_ns: int) -> Histogram:
         """Returns the sum of the cells whose middle lies in a span; of those that reach into it if
@@ -106,22 +169,52 @@ class HistogramCells(Generic[K]):
             cell = self._cells[place]
             yield cell.from_ns, cell.to_ns, cell.histograms()
 
+    @property
+    def _merged(self) -> int:
+        return self._hours + self._minutes
+
     def _cell(self, place: int, from_ns: int, to_ns: int) -> _Cell[K]:
         """Returns the cell of an interval, which covers the interval then."""
-        cell = self._cells.get(place)
-        if cell is None:
-            cell = self._cells[place] = _Cell(from_ns, to_ns)
+        before = max(bisect_right(self._places, place) - 1, 0)
+        known = place in self._cells
+        if not known and before >= self._merged:
+            self._cells[place] = _Cell(from_ns, to_ns)
             insort(self._places, place)
+        cell = self._cells[place if known or before >= self._merged else self._places[before]]
         cell.from_ns, cell.to_ns = min(cell.from_ns, from_ns), max(cell.to_ns, to_ns)
         return cell
 
     def _pack(self, place: int) -> None:
         """Packs a cell, or drops it if nothing was counted."""
-        if self._cells[place].parts:
-            self._cells[place].pack()
-        else:
+        cell = self._cells.get(place)
+        if cell is not None and cell.parts:
+            cell.pack()
+        elif cell is not None:
             self._places.remove(place)
             del self._cells[place]
+
+    def _age(self, edges: Edges) -> None:
+        """Merges the oldest cells into minutes, and minutes into hours, until few enough are
+        left."""
+        while len(self._places) - self._merged > max(OWN_MAX // self._series, CELLS_MIN):
+            if not self._joins(self._merged, self._hours, edges, MINUTE_NS):
+                self._minutes += 1
+        while self._minutes > max(MINUTES_MAX // self._series, CELLS_MIN):
+            self._minutes -= 1
+            if not self._joins(self._hours, 0, edges, HOUR_NS):
+                self._hours += 1
+
+    def _joins(self, index: int, first: int, edges: Edges, length_ns: int) -> bool:
+        """Adds a cell to the one before it, if that is at `first` or later and may take it."""
+        if index == first:
+            return False
+        cell, before = (self._cells[self._places[n]] for n in (index, index - 1))
+        if not before.may_take(cell, edges, length_ns):
+            before.pack()
+            return False
+        before.merge(cell)
+        del self._cells[self._places.pop(index)]
+        return True
 
     def _reaching_into(self, from_ns: int, to_ns: int) -> list[_Cell[K]]:
         """Returns the cells that overlap a span, in the order of time."""

@@ -4,6 +4,7 @@ to targets."""
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from copy import copy
 from itertools import zip_longest
 from operator import add
 from typing import Literal
@@ -13,7 +14,7 @@ from pubstorm.result.timeline.rows import GAUGES, Gauge, Row
 
 Peak = Gauge | Literal["reached"]
 """A gauge, or clients that are ready or offline after their session lifetime."""
-_COLUMNS: tuple[Peak, ...] = (*GAUGES, "reached")
+COLUMNS: tuple[Peak, ...] = (*GAUGES, "reached")
 
 
 class PeakSums:
@@ -27,13 +28,19 @@ class PeakSums:
         self._wholes = [indices for indices in plan.wholes.values() if len(indices) > 1]
         subjects = [*((index,) for index in range(self._populations)), *self._wholes]
         self._subjects = {indices: place for place, indices in enumerate(subjects)}
-        self._connected = len(_COLUMNS) * len(subjects)
+        self._connected = len(COLUMNS) * len(subjects)
         """Place of the generator's clients; those of the targets follow."""
         self._sums: list[int] = []
         self._largest: list[int] = []
         self._latest: dict[int, list[int]] = {}
         """The addends of each agent's latest row."""
         self._at_ns: int | None = None
+
+    def copy(self) -> PeakSums:
+        """Returns the same sums, which grow by themselves."""
+        found = copy(self)
+        found._latest = dict(self._latest)
+        return found
 
     def take(self, row: Row) -> None:
         """Adds a row."""
@@ -51,7 +58,7 @@ class PeakSums:
 
     def of(self, populations: Sequence[int], gauge: Peak) -> int:
         """Returns the peak of a population, or of a population with shares."""
-        column = _COLUMNS.index(gauge) * len(self._subjects)
+        column = COLUMNS.index(gauge) * len(self._subjects)
         return self._at(column + self._subjects[tuple(populations)])
 
     @property

@@ -1,5 +1,5 @@
-"""Rows of the timeline: one interval of one agent, as the agent cut it. Older rows are packed in
-columns, since neighbours are alike."""
+"""Rows of the timeline: one interval of one agent, as the agent cut it, or several that were
+merged. Older rows are packed in columns, since neighbours are alike."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import zlib
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import add, attrgetter
 from typing import Literal, get_args
@@ -40,8 +40,9 @@ def _array() -> array[int]:
 
 @dataclass(slots=True)
 class Row:
-    """One interval of an agent: gauges at its end, counts of its whole length. Numbers of
-    populations lie in columns: all populations of the first gauge or count, then of the next."""
+    """One interval of an agent, or several that were merged: gauges at its end, counts of its whole
+    length. Numbers of populations lie in columns: all populations of the first gauge or count, then
+    of the next."""
 
     agent: int
     sequence: int
@@ -64,6 +65,10 @@ class Row:
     """Resident memory of the agent at the end."""
     clock: ClockState | None = None
     """State of the agent's clock; None if its host has the reference clock."""
+    starved: int = 0
+    """Intervals in which the host gave the agent too little of its processors."""
+    merged: int = 1
+    """Number of intervals."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Row:
@@ -102,6 +107,7 @@ class Row:
             (load.run_delay_ns or 0) if snapshot.starved else 0,
             load.rss_bytes,
             snapshot.clock,
+            int(snapshot.starved),
         )
 
     def emptied(self, at_ns: int, stage: int | None) -> Row:
@@ -109,6 +115,30 @@ class Row:
         nothing = array("q", bytes(8 * len(self.gauges))), array("q", bytes(8 * len(self.counts)))
         at_ns = max(at_ns, self.to_ns)
         return Row(self.agent, self.sequence + 1, stage, at_ns, at_ns, *nothing)
+
+    def merged_with(self, following: Row) -> Row:
+        """Returns the sum with the row that follows: counts add up, gauges are the later ones."""
+        delays_ns = [r.run_delay_ns for r in (self, following) if r.run_delay_ns is not None]
+        clock = following.clock or self.clock
+        if self.clock is not None and following.clock is not None:
+            worst = {
+                "bound_ns": max(self.clock.bound_ns, following.clock.bound_ns),
+                "round_trip_ns": min(self.clock.round_trip_ns, following.clock.round_trip_ns),
+            }
+            clock = following.clock.model_copy(update=worst)
+        return replace(
+            following,
+            from_ns=self.from_ns,
+            counts=_added(self.counts, following.counts),
+            busy_ns=self.busy_ns + following.busy_ns,
+            cpu_ns=self.cpu_ns + following.cpu_ns,
+            run_delay_ns=sum(delays_ns) if delays_ns else None,
+            starved_ns=self.starved_ns + following.starved_ns,
+            rss_bytes=max(self.rss_bytes, following.rss_bytes),
+            clock=clock,
+            starved=self.starved + following.starved,
+            merged=self.merged + following.merged,
+        )
 
     @property
     def populations(self) -> int:
@@ -169,24 +199,24 @@ class Activity:
 
     length_ns: int = 0
     busy_ns: int = 0
-    rows: int = 0
+    intervals: int = 0
     busy: int = 0
-    """Rows in which the loop was busy for more than the limit."""
+    """Intervals in which the loop was busy for more than the limit: all of a row, or none."""
     starved: int = 0
-    """Rows in which the host gave the agent too little of its processors."""
+    """Intervals in which the host gave the agent too little of its processors."""
     busy_starved: int = 0
-    """Rows that were both."""
+    """Intervals that were both."""
     counts: array[int] = field(default_factory=_array)
 
     def add(self, row: Row, busy_limit: float = 1.0) -> Activity:
         """Adds a row; `busy_limit` is the share of time above which a loop is busy."""
-        busy, starved = row.busy_share > busy_limit, row.starved_ns > 0
+        busy = row.busy_share > busy_limit
         self.length_ns += row.length_ns
         self.busy_ns += row.busy_ns
-        self.rows += 1
-        self.busy += busy
-        self.starved += starved
-        self.busy_starved += busy and starved
+        self.intervals += row.merged
+        self.busy += row.merged if busy else 0
+        self.starved += row.starved
+        self.busy_starved += row.starved if busy else 0
         self.counts = _added(self.counts, row.counts)
         return self
 
@@ -194,7 +224,7 @@ class Activity:
         """Adds the sum of other rows of the agent."""
         self.length_ns += other.length_ns
         self.busy_ns += other.busy_ns
-        self.rows += other.rows
+        self.intervals += other.intervals
         self.busy += other.busy
         self.starved += other.starved
         self.busy_starved += other.busy_starved
@@ -293,7 +323,7 @@ _CLOCK = attrgetter(*ClockState.model_fields)
 _NO_CLOCK = (0,) * len(ClockState.model_fields)
 _NOTHING = -1
 """Stands for None in packed rows."""
-_HEAD = 9
+_HEAD = 11
 _FIRST_GAUGE = _HEAD + 1 + len(_NO_CLOCK)
 
 
@@ -309,6 +339,8 @@ def _numbers(row: Row, targets: int) -> array[int]:
         _NOTHING if row.run_delay_ns is None else row.run_delay_ns,
         row.starved_ns,
         row.rss_bytes,
+        row.starved,
+        row.merged,
     )
     clock = (0, *_NO_CLOCK) if row.clock is None else (1, *_CLOCK(row.clock))
     rest = array("q", bytes(8 * (targets - len(row.targets))))
@@ -316,7 +348,8 @@ def _numbers(row: Row, targets: int) -> array[int]:
 
 
 def _row(agent: int, numbers: array[int], populations: int) -> Row:
-    sequence, stage, from_ns, to_ns, busy_ns, cpu_ns, delay_ns, starved_ns, rss = numbers[:_HEAD]
+    sequence, stage, from_ns, to_ns, busy_ns, cpu_ns, delay_ns, *rest = numbers[:_HEAD]
+    starved_ns, rss_bytes, starved, merged = rest
     clock = None
     if numbers[_HEAD]:
         offset_ns, drift_ppb, bound_ns, round_trip_ns, exchanges = numbers[_HEAD + 1 : _FIRST_GAUGE]
@@ -342,8 +375,10 @@ def _row(agent: int, numbers: array[int], populations: int) -> Row:
         cpu_ns,
         None if delay_ns == _NOTHING else delay_ns,
         starved_ns,
-        rss,
+        rss_bytes,
         clock,
+        starved,
+        merged,
     )
 
 

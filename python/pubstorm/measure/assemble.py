@@ -17,12 +17,12 @@ from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.plan import HoldAction, Plan, Population, PublishAction
 from pubstorm.contract.protocol import Zmtp
 from pubstorm.contract.snapshot import FlowSnapshot, PopulationSnapshot
-from pubstorm.contract.sums import Pair, RunSum
+from pubstorm.contract.sums import Pair, RunSum, total
 from pubstorm.contract.value import Value
 from pubstorm.fleet.assignment import Assignment, Program
 from pubstorm.measure import client_loss, group_shares
 from pubstorm.measure.clocks import clock_bound_us, clock_result
-from pubstorm.measure.ledger import Ledger, lost_wills, together
+from pubstorm.measure.ledger import Ledger, lost_wills
 from pubstorm.measure.run_log import AgentFailure, RunLog, StageSpan
 from pubstorm.measure.tracks import Span
 from pubstorm.quantities import duration_text
@@ -265,7 +265,7 @@ class Assembly:
         """Returns the fields of a result of populations that are sums over stages, or over all."""
         ledger, plan, percentiles = self.ledger, self.plan, self.percentiles
         sums, own = ledger.population(indices, stages), ledger.into(indices, stages)
-        into = together(own.values())
+        into = total(FlowSnapshot, own.values())
         played = stages or [span.index for span in self._spans_of(PublishAction)]
         parts = (sums, sums.counters, sums.answers, into, into.counters)
         return {

@@ -4,7 +4,6 @@ its directory keeps: of a run that is not over yet, and of one whose controller 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -164,13 +163,6 @@ class Kept:
             ended=began + took,
             environment=self.start.environment,
         )
-
-
-def snapshots_in(lines: Iterable[bytes]) -> Iterator[Snapshot]:
-    """The snapshots of stored lines; the last line may be cut off."""
-    for line in lines:
-        with contextlib.suppress(ValidationError):
-            yield Snapshot.model_validate_json(line)
 
 
 def kept_tracks(path: Path) -> Tracks:

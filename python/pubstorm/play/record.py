@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from pubstorm.host.environment import read_environment
-from pubstorm.measure.faults.results import fault_results, fault_spans
+from pubstorm.measure.faults import fault_results, fault_spans
 from pubstorm.measure.headroom import headroom_of
 from pubstorm.measure.phases import phase_spans, phases, short_stages
 from pubstorm.measure.summary import Sources, with_summary

@@ -7,15 +7,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from hdrh.histogram import HdrHistogram
-from pydantic import ValidationError
 
 from pubstorm.contract.histogram import MAX_NS, Histogram, bucket_lower_ns
-from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
+from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot, snapshots_in
 from pubstorm.contract.value import Value
 from pubstorm.errors import StoredRunError
 from pubstorm.metrics.intervals import LOGGED
@@ -73,9 +71,7 @@ def _snapshots(path: Path) -> Iterator[Snapshot]:
     line may be cut off. Raises StoredRunError if the file cannot be read."""
     try:
         with path.open("rb") as lines:
-            for line in lines:
-                with suppress(ValidationError):
-                    yield Snapshot.model_validate_json(line)
+            yield from snapshots_in(lines)
     except FileNotFoundError:
         return
     except OSError as error:

@@ -15,7 +15,7 @@ from pubstorm.contract.snapshot import Snapshot
 from pubstorm.result.timeline.ages import HOUR_NS, MINUTE_NS, Edges
 from pubstorm.result.timeline.rows import bounded, packed, unpacked
 
-GROWING = 12
+GROWING = 3
 """The latest cells, which are not packed: intervals of agents that are behind belong to them."""
 
 OWN_MAX = 100_000
@@ -69,15 +69,20 @@ class _Cell(Generic[K]):
         """The middle of the time that its intervals cover."""
         return (self.from_ns + self.to_ns) // 2
 
+    def sum_of(self, series: K) -> HistogramSum:
+        """Returns the sum of a series."""
+        part = self.parts.get(series)
+        if isinstance(part, HistogramSum):
+            return part
+        found = HistogramSum()
+        if part is not None:
+            found.add(_histogram(part))
+        return found
+
     def growing(self, series: K) -> HistogramSum:
-        """Returns the sum of a series, which may be added to."""
-        part = self.parts.get(series, b"")
-        if isinstance(part, bytes):
-            found = HistogramSum()
-            if part:
-                found.add(_histogram(part))
-            part = self.parts[series] = found
-        return part
+        """Returns the sum of a series, to be added to."""
+        found = self.parts[series] = self.sum_of(series)
+        return found
 
     def may_take(self, following: _Cell[K], edges: Edges, length_ns: int) -> bool:
         """True if the cell that follows may become a part of this one."""
@@ -89,7 +94,7 @@ class _Cell(Generic[K]):
         self.from_ns = min(self.from_ns, following.from_ns)
         self.to_ns = max(self.to_ns, following.to_ns)
         for series in following.parts:
-            self.growing(series).merge(following.growing(series))
+            self.growing(series).merge(following.sum_of(series))
 
     def pack(self) -> None:
         """Makes it small, until something is added."""
@@ -160,8 +165,8 @@ class HistogramCells(Generic[K]):
         """Yields the sums of a cell, by its number from the origin on."""
         cell = self._cells.get(place)
         if cell is not None:
-            for series in list(cell.parts):
-                yield series, cell.growing(series)
+            for series in cell.parts:
+                yield series, cell.sum_of(series)
 
     def spans(self) -> Iterator[tuple[int, int, dict[K, Histogram]]]:
         """Yields the cells in the order of time: the span of each, and its histograms."""

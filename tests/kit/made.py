@@ -4,7 +4,8 @@ out."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,17 @@ from pubstorm.contract.snapshot import (
     Reason,
     Snapshot,
 )
-from pubstorm.contract.source import OTHER_HOST, Source, split_member
+from pubstorm.contract.source import OTHER_HOST, Sample, Source, split_member
 from pubstorm.contract.sums import RunSum
 from pubstorm.contract.target import Target
+from pubstorm.fleet.assignment import Assignment
 from pubstorm.measure.assemble import Assembly
+from pubstorm.measure.load_samples import LoadSampler
 from pubstorm.measure.run_log import RunLog, StageSpan
-from pubstorm.measure.series import TimeSeries
 from pubstorm.plan import compile_plan, planned_targets
 from pubstorm.result import ValidityLimits
+from pubstorm.result.timeline import Timeline
+from pubstorm.result.timeline.rows import COUNTS, GAUGES, Row
 from pubstorm.scenario import parse_scenario
 
 GOLDEN = Path(__file__).parents[2] / "contract" / "golden"
@@ -184,7 +188,8 @@ def assembly(
 ) -> Assembly:
     """The measurements of a run, under the usual limits."""
     taken = list(snapshots)
-    return Assembly(played, list(hellos), log, sums(taken), series(taken), LIMITS, **parts)
+    line = timeline(played, taken, log.started_ns)
+    return Assembly(played, list(hellos), log, sums(taken), line, LIMITS, **parts)
 
 
 def sums(snapshots: Iterable[Snapshot]) -> RunSum:
@@ -195,9 +200,40 @@ def sums(snapshots: Iterable[Snapshot]) -> RunSum:
     return found
 
 
-def series(snapshots: Iterable[Snapshot]) -> TimeSeries:
-    """The time series of some snapshots."""
-    found = TimeSeries()
+def timeline(played: Plan, snapshots: Iterable[Snapshot], started_ns: int = START_NS) -> Timeline:
+    """The timeline of some snapshots."""
+    found = Timeline(played, started_ns)
     for each in snapshots:
-        found.add_snapshot(each)
+        found.take(each)
     return found
+
+
+class Sampled:
+    """A timeline with the samples that are made of it."""
+
+    def __init__(self, played: Plan, agents: int = 1) -> None:
+        self.line = Timeline(played, START_NS)
+        self.sampler = LoadSampler(played, Assignment.among(played, agents), self.line)
+
+    def take(self, snapshot: Snapshot) -> list[Sample]:
+        """Takes a snapshot; the samples of the spans that are complete with it."""
+        return self.sampler.take(self.line.take(snapshot), snapshot)
+
+    def fail(self, agent: int, at_ns: int) -> None:
+        """Makes an agent fail in the first stage."""
+        self.sampler.fail(agent, self.line.fail(agent, at_ns, 0))
+
+    def all(self, snapshots: Iterable[Snapshot]) -> list[Sample]:
+        """All samples of some snapshots."""
+        found = [sample for each in snapshots for sample in self.take(each)]
+        return found + self.sampler.finish()
+
+
+def row(agent: int, from_ns: int, to_ns: int, *clients: Mapping[str, int], **parts: Any) -> Row:
+    """A row with the gauges and counts of each population."""
+    gauges, counts = (
+        array("q", (each.get(name, 0) for name in names for each in clients))
+        for names in (GAUGES, COUNTS)
+    )
+    fields = {"sequence": 0, "stage": 1, "gauges": gauges, "counts": counts, **parts}
+    return Row(agent=agent, from_ns=from_ns, to_ns=to_ns, **fields)

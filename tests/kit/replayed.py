@@ -107,7 +107,7 @@ class Replay(NoStore):
             hellos=memory.hellos,
             run_log=memory.run_log,
             sums=self.recorder.sums,
-            series=self.recorder.series,
+            timeline=self.recorder.timeline,
             limits=limits_of(kept.scenario),
             on=kept.start.on,
             hosts=memory.hosts,

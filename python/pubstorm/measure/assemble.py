@@ -4,7 +4,7 @@ stage, rates over the steady windows, and the generator's own figures."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -17,25 +17,18 @@ from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.plan import HoldAction, Plan, Population, PublishAction
 from pubstorm.contract.protocol import Zmtp
 from pubstorm.contract.snapshot import FlowSnapshot, PopulationSnapshot
-from pubstorm.contract.sums import Pair, RunSum
+from pubstorm.contract.sums import Pair, RunSum, total
 from pubstorm.contract.value import Value
 from pubstorm.fleet.assignment import Assignment, Program
 from pubstorm.measure import client_loss, group_shares
 from pubstorm.measure.clocks import clock_bound_us, clock_result
-from pubstorm.measure.ledger import Ledger, lost_wills, together
+from pubstorm.measure.ledger import Ledger, lost_wills
 from pubstorm.measure.run_log import AgentFailure, RunLog, StageSpan
-from pubstorm.measure.series import (
-    Count,
-    Gauge,
-    Interval,
-    PopulationInterval,
-    TimeSeries,
-    busy_share,
-    rate_per_s,
-)
+from pubstorm.quantities import duration_text
 from pubstorm.result import (
     AgentResult,
     ClockResult,
+    Event,
     FailureResult,
     FleetResult,
     FlowResult,
@@ -51,6 +44,15 @@ from pubstorm.result import (
     ValidityLimits,
 )
 from pubstorm.result.samples import Span
+from pubstorm.result.timeline import Timeline
+from pubstorm.result.timeline.rows import (
+    Activities,
+    Activity,
+    Count,
+    Gauge,
+    activities,
+    rate_per_s,
+)
 from pubstorm.scenario import Scenario
 
 SECOND_NS = 10**9
@@ -70,7 +72,7 @@ class Assembly:
     hellos: Sequence[Hello]
     run_log: RunLog
     sums: RunSum
-    series: TimeSeries
+    timeline: Timeline
     limits: ValidityLimits
     on: str = "local"
     """Place of the agents, as in `fleet.on`."""
@@ -88,11 +90,10 @@ class Assembly:
     def clocks(self) -> Mapping[int, ClockResult | None]:
         """Quality of each agent's clock; None if the agent's host has the reference clock."""
         stamping = {span.index for span in self._spans_of(PublishAction)}
-        intervals: dict[int, list[Interval]] = {}
-        for interval in self.series.intervals():
-            intervals.setdefault(interval.agent, []).append(interval)
+        played = self.timeline.agents
+        rows = {agent: self.timeline.rows_of(agent) for agent in played}
         return {
-            agent: clock_result(hello, intervals.get(agent, []), stamping)
+            agent: clock_result(hello, rows.get(agent, ()), stamping)
             for agent, hello in enumerate(self.hellos)
         }
 
@@ -142,27 +143,35 @@ class Assembly:
             [self._span("", *ends) for ends in load or holds],
         )
 
+    def resolutions(self) -> Iterator[Event]:
+        """Yields the stages of a long run whose older parts are coarser than an interval."""
+        for span in self.run_log.spans:
+            step_ns = self.timeline.resolution_ns(span.from_ns, span.to_ns)
+            if step_ns > self.plan.snapshot_interval_ns:
+                name, step = self.plan.stages[span.index].name, duration_text(step_ns / 1000)
+                text = f"older parts of {name} are kept in steps of {step}"
+                yield Event(at_s=self.run_log.at_s(span.to_ns), kind="resolution", text=text)
+
     def fleet(self) -> FleetResult:
         """The generator's own figures."""
         sums, publishers = self.sums, self.assignment.publishers
         stages = [span.index for span in self._spans_of(PublishAction)]
         publish = sums.agent([agent for agent in sums.agents if agent not in publishers], stages)
-        load = [i for i in self._load() if i.agent not in publishers]
+        load = {agent: each for agent, each in self._load.items() if agent not in publishers}
         agents = [sums.agent([agent]) for agent in sums.agents]
         hellos = (h for a, h in enumerate(self.hellos) if a not in publishers)
-        busy = [i for i in load if busy_share([i]) > self.limits.busy]
         allowed_ns = round(1000 * self.limits.lateness_p99_us)
         return FleetResult(
             on=self.on,
             failures=tuple(map(self._failure, self.run_log.failures)),
-            agents=tuple(self._agent(hello, load) for hello in hellos),
+            agents=tuple(map(self._agent, hellos)),
             clock_bound_us=self.clock_bound_us,
             lateness_us=Latency.of(publish.lateness),
             blocked_us=Latency.of(publish.blocked),
-            load_intervals_total=len(load),
-            busy_intervals_total=len(busy),
-            starved_intervals_total=sum(interval.starved for interval in load),
-            busy_starved_total=sum(interval.starved for interval in busy),
+            load_intervals_total=sum(each.intervals for each in load.values()),
+            busy_intervals_total=sum(each.busy for each in load.values()),
+            starved_intervals_total=sum(each.starved for each in load.values()),
+            busy_starved_total=sum(each.busy_starved for each in load.values()),
             late_total=publish.lateness.count_above(allowed_ns),
             late_starved_total=publish.lateness_starved.count_above(allowed_ns),
             ledger_pairs=sum(agent.ledger_pairs_max for agent in agents),
@@ -173,13 +182,9 @@ class Assembly:
         """The processes under test."""
         if not self.hellos:
             return ()
-        load = self._load()
-        return tuple(
-            self._publisher(program, [i for i in load if i.agent == program.agent])
-            for program in self.assignment.publishers.values()
-        )
+        return tuple(map(self._publisher, self.assignment.publishers.values()))
 
-    def _publisher(self, program: Program, load: Sequence[Interval]) -> PublisherResult:
+    def _publisher(self, program: Program) -> PublisherResult:
         population = self.plan.populations[program.population]
         hello, part = self.hellos[program.agent], self.sums.agent([program.agent])
         options = population.zmtp or Zmtp(high_water_mark=0)
@@ -199,14 +204,22 @@ class Assembly:
             security=options.security,
             burst=pace.burst if isinstance(pace, OpenPace) else 1,
             **dict(self._named(PublisherResult, part)),
-            busy_share=round(busy_share(load), 4),
+            busy_share=self._busy_share(program.agent),
             ending=self.run_log.endings.get(program.agent, "unknown"),
             clock=self.clocks.get(program.agent),
         )
 
-    def _load(self) -> list[Interval]:
-        """The intervals of all agents under full load."""
-        return [i for span in self._spans_of(PublishAction) for i in self._steady(span)]
+    @cached_property
+    def _load(self) -> Activities:
+        """The activity of each agent under full load."""
+        found: Activities = {}
+        for span in self._spans_of(PublishAction):
+            for agent, activity in self._steady[span.index].items():
+                found.setdefault(agent, Activity()).merge(activity)
+        return found
+
+    def _busy_share(self, agent: int) -> float:
+        return round(self._load.get(agent, Activity()).busy_share, 4)
 
     def _populations(self, members: Mapping[str, Sequence[int]]) -> dict[str, PopulationResult]:
         """Returns the results of groups of populations, by the names of the groups."""
@@ -217,7 +230,7 @@ class Assembly:
 
     def _population(self, indices: Sequence[int], rates: Rates) -> PopulationResult:
         plans, own = self._plans(indices), self.ledger.into(indices)
-        publishing = self._spans_of(PublishAction)
+        publishing, peaks = self._spans_of(PublishAction), self.timeline.peaks()
         return PopulationResult(
             **self._sums_of(PopulationResult, indices),
             clients=sum(plan.clients for plan in plans),
@@ -230,11 +243,11 @@ class Assembly:
             closed_loop=any(map(_is_closed_loop, plans)),
             closed_loop_window=_closed_loop_window(plans),
             lives=any(plan.lifetime is not None for plan in plans),
-            connected_max=self.series.peak(indices, "connected"),
-            ready_max=self.series.peak(indices, "ready"),
-            reached_max=self.series.peak(indices, "ready", "offline"),
-            offline_max=self.series.peak(indices, "offline"),
-            in_flight_max=self.series.peak(indices, "in_flight"),
+            connected_max=peaks.of(indices, "connected"),
+            ready_max=peaks.of(indices, "ready"),
+            reached_max=peaks.of(indices, "reached"),
+            offline_max=peaks.of(indices, "offline"),
+            in_flight_max=peaks.of(indices, "in_flight"),
             in_flight=self._at_ends(publishing[-1:], indices, "in_flight"),
             backlog=self._at_ends(publishing[-1:], indices, "backlog"),
             stalled=self._at_ends(publishing, indices, "stalled"),
@@ -252,7 +265,7 @@ class Assembly:
         """Returns the fields of a result of populations that are sums over stages, or over all."""
         ledger, plan, percentiles = self.ledger, self.plan, self.percentiles
         sums, own = ledger.population(indices, stages), ledger.into(indices, stages)
-        into = together(own.values())
+        into = total(FlowSnapshot, own.values())
         played = stages or [span.index for span in self._spans_of(PublishAction)]
         parts = (sums, sums.counters, sums.answers, into, into.counters)
         return {
@@ -300,14 +313,13 @@ class Assembly:
 
     def _stage(self, span: StageSpan) -> StageResult:
         stage = self.plan.stages[span.index]
-        steady = [*self._steady(span), *self._absences(span)]
+        steady = dict(self._steady[span.index])
+        for agent, absence_ns in self._absences(span):
+            known = steady.get(agent, Activity())
+            steady[agent] = replace(known, length_ns=known.length_ns + absence_ns)
         there = {*stage.populations, *self._receivers(span)}
-        spans_ns: dict[int, int] = {}
-        for interval in steady:
-            spans_ns.setdefault(interval.agent, 0)
-            spans_ns[interval.agent] += interval.to_ns - interval.from_ns
         duration_s = (span.to_ns - span.from_ns) / SECOND_NS
-        before, after = map(self.series.connected_at, (span.from_ns, span.to_ns))
+        before, after = map(self.timeline.connected_at, (span.from_ns, span.to_ns))
         everybody = range(len(self.plan.populations))
         clients = (self.sums.population([index], [span.index]).counters for index in everybody)
         accepted = sum(each.connected_total for each in clients)
@@ -318,7 +330,7 @@ class Assembly:
             kind=kind,
             start_s=round((span.from_ns - self.run_log.started_ns) / SECOND_NS, 3),
             duration_s=round(duration_s, 3),
-            steady_s=round(max(spans_ns.values(), default=0) / SECOND_NS, 3),
+            steady_s=round(max((a.length_ns for a in steady.values()), default=0) / SECOND_NS, 3),
             settled=span.settled,
             connected=after,
             arrived_s=round(arrived_s, 3),
@@ -326,12 +338,12 @@ class Assembly:
             connects_per_s=_rate(accepted, duration_s) if kind == "connect" else 0.0,
             disconnects_per_s=_rate(before - after, duration_s) if kind == "disconnect" else 0.0,
             populations={
-                population.name: self._stage_population(span, (index,), steady)
+                population.name: self._stage_population(span, (index,), steady.values())
                 for index, population in enumerate(self.plan.populations)
                 if index in there
             },
             wholes={
-                name: self._stage_population(span, indices, steady)
+                name: self._stage_population(span, indices, steady.values())
                 for name, indices in self.plan.wholes.items()
                 if there.intersection(indices)
             },
@@ -348,13 +360,11 @@ class Assembly:
     def _arrivals(self, span: StageSpan) -> tuple[float, int]:
         """Returns the time from the start of a stage until its last message came, and how many did.
         Agents know it as well as the end of an interval."""
-        came = [
-            interval
-            for interval in self.series.intervals(span.index)
-            if any(p.received for p in interval.populations)
-        ]
-        last_ns = max((interval.to_ns for interval in came), default=span.from_ns)
-        received = sum(each.received for interval in came for each in interval.populations)
+        last_ns, received, everybody = span.from_ns, 0, range(len(self.plan.populations))
+        for row in self.timeline.rows(span.index):
+            count = row.count("received", everybody)
+            last_ns = row.to_ns if count else last_ns
+            received += count
         return max(last_ns - span.from_ns, 0) / SECOND_NS, received
 
     def _stage_flow(self, stage: int, pair: Pair, flow: FlowSnapshot) -> StageFlow:
@@ -385,10 +395,10 @@ class Assembly:
         return most
 
     def _stage_population(
-        self, span: StageSpan, indices: Sequence[int], steady: Sequence[Interval]
+        self, span: StageSpan, indices: Sequence[int], steady: Collection[Activity]
     ) -> StagePopulation:
         def rate(count: Count) -> float:
-            return rate_per_s(steady, indices, count)
+            return rate_per_s(steady, count, indices)
 
         return StagePopulation(
             **self._sums_of(StagePopulation, indices, [span.index]),
@@ -407,7 +417,7 @@ class Assembly:
             if flow.counters.received_total or flow.counters.expected_total
         }
 
-    def _agent(self, hello: Hello, load: Iterable[Interval]) -> AgentResult:
+    def _agent(self, hello: Hello) -> AgentResult:
         part = self.sums.agent([hello.agent])
         delay_ns = part.run_delay_ns
         return AgentResult(
@@ -419,7 +429,7 @@ class Assembly:
             **dict(self._named(AgentResult, part)),
             cpu_s=round(part.cpu_ns / SECOND_NS, 3),
             run_delay_s=None if delay_ns is None else round(delay_ns / SECOND_NS, 3),
-            busy_share=round(busy_share([i for i in load if i.agent == hello.agent]), 4),
+            busy_share=self._busy_share(hello.agent),
             ending=self.run_log.endings.get(hello.agent, "unknown"),
             clock=self.clocks.get(hello.agent),
             host=self.hosts.get(hello.agent, ""),
@@ -439,8 +449,8 @@ class Assembly:
 
     def _at_ends(self, spans: Sequence[StageSpan], indices: Sequence[int], gauge: Gauge) -> int:
         """The sum of a gauge at the ends of stages."""
-        series = self.series
-        return sum(series.at_end(span.index, span.to_ns, indices, gauge) for span in spans)
+        line = self.timeline
+        return sum(line.at_end(span.index, span.to_ns, indices, gauge) for span in spans)
 
     def _span(self, name: str, from_ns: int, to_ns: int) -> Span:
         started_ns = self.run_log.started_ns
@@ -450,29 +460,35 @@ class Assembly:
         spans = self.run_log.spans
         return [s for s in spans if isinstance(self.plan.stages[s.index].action, action)]
 
-    def _absences(self, span: StageSpan) -> Iterator[Interval]:
-        """The times of a publish stage in which nothing is known of the clients of agents that were
-        lost: they count, so that rates are those of all agents over the whole time."""
-        nothing = PopulationInterval.nothing()
-        clients = tuple(nothing for _ in self.plan.populations)
+    def _absences(self, span: StageSpan) -> Iterator[tuple[int, int]]:
+        """Yields the agents that were lost, each with its time in a publish stage in which nothing
+        is known of its clients: it counts, so that rates are those of all agents over the whole
+        time."""
         for failure in self.run_log.failures:
             from_ns = max(failure.reported_ns, span.from_ns)
             to_ns = min(failure.rejoined_ns or span.load_until_ns, span.load_until_ns)
             if from_ns < to_ns:
-                yield Interval(failure.agent, -1, span.index, from_ns, to_ns, 0, clients)
+                yield failure.agent, to_ns - from_ns
 
-    def _steady(self, span: StageSpan) -> list[Interval]:
-        """Returns the intervals under full load: of each agent those wholly in the publishing time,
-        or all that began in it if none lies wholly in it."""
+    @cached_property
+    def _steady(self) -> dict[int, Activities]:
+        """The activity of each agent under full load, by stage: its rows wholly in the publishing
+        time, or all that began in it if none lies wholly in it."""
+        return {span.index: self._steady_of(span) for span in self.run_log.spans}
+
+    def _steady_of(self, span: StageSpan) -> Activities:
         if span.load_until_ns == span.from_ns:
-            return []
-        inside = self.series.inside(span.index, span.from_ns, span.load_until_ns)
-        agents = {interval.agent for interval in inside}
-        return inside + [
-            interval
-            for interval in self.series.intervals(span.index)
-            if interval.agent not in agents and interval.from_ns < span.load_until_ns
-        ]
+            return {}
+        stage, until_ns, busy = span.index, span.load_until_ns, self.limits.busy
+        inside = activities(self.timeline.inside(stage, span.from_ns, until_ns), busy)
+        others = (
+            row
+            for agent in self.timeline.agents
+            if agent not in inside
+            for row in self.timeline.rows_of(agent, stage)
+            if row.from_ns < until_ns
+        )
+        return {**inside, **activities(others, busy)}
 
 
 def flow_levels(publisher: Population, receiver: Population) -> tuple[int, ...]:

@@ -8,25 +8,26 @@ from itertools import pairwise
 
 from pubstorm.contract.commands import Hello
 from pubstorm.contract.snapshot import ClockState
-from pubstorm.measure.series import Interval
 from pubstorm.result import ClockResult
+from pubstorm.result.timeline.rows import Row
 
 US_NS = 1000
 SECOND_NS = 10**9
 
 
 def clock_result(
-    hello: Hello, intervals: Sequence[Interval], stamping: Collection[int]
+    hello: Hello, rows: Iterable[Row], stamping: Collection[int]
 ) -> ClockResult | None:
-    """Returns the quality of an agent's clock, from its hello and its intervals in the order of
+    """Returns the quality of an agent's clock, from its hello and its rows in the order of
     time; None if its host has the reference clock. The bound is that of the stages in which
     messages are stamped, or of the whole run if there was none."""
-    states = [(i.to_ns, i.clock) for i in intervals if i.clock is not None]
+    known = [(row.to_ns, row.stage, row.clock) for row in rows if row.clock is not None]
+    states = [(at_ns, clock) for at_ns, _, clock in known]
     if hello.clock is not None:
         states.insert(0, (hello.clock_ns, hello.clock))
     if not states:
         return None
-    stamped = [i.clock.bound_ns for i in intervals if i.clock and i.stage in stamping]
+    stamped = [clock.bound_ns for _, stage, clock in known if stage in stamping]
     bound_ns = max(stamped or [state.bound_ns for _, state in states])
     last = states[-1][1]
     return ClockResult(

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from pubstorm.contract.plan import Plan, Population
 from pubstorm.host.calibration import Calibration, Fingerprint, find
 from pubstorm.measure.assemble import Assembly
-from pubstorm.measure.series import Interval
 from pubstorm.result import Environment, Headroom
+from pubstorm.result.timeline.rows import Row
 
 MIN_SPAN_SHARE = 0.5
 """Share of the snapshot interval below which a span is too short for a rate."""
@@ -31,20 +31,16 @@ def headroom_of(assembly: Assembly, environment: Environment) -> tuple[Headroom 
     if any(population.zmtp is not None for population in assembly.plan.populations):
         return None, "the calibration was made with MQTT and says nothing of ZeroMQ's headroom"
     clients = [sum(hello.clients) for hello in assembly.hellos]
-    intervals = assembly.series.intervals()
-    return shares_of_ceilings(assembly.plan, intervals, clients, calibration), ""
+    rows = assembly.timeline.rows()
+    return shares_of_ceilings(assembly.plan, rows, clients, calibration), ""
 
 
 def shares_of_ceilings(
-    plan: Plan, intervals: Iterable[Interval], clients: Sequence[int], calibration: Calibration
+    plan: Plan, rows: Iterable[Row], clients: Sequence[int], calibration: Calibration
 ) -> Headroom:
     """The largest shares of the ceilings that an agent reached; `clients` are those of each."""
     long_enough_ns = MIN_SPAN_SHARE * plan.snapshot_interval_ns
-    shares = (
-        _share(plan, interval, calibration)
-        for interval in intervals
-        if interval.to_ns - interval.from_ns >= long_enough_ns
-    )
+    shares = (_share(plan, row, calibration) for row in rows if row.length_ns >= long_enough_ns)
     return Headroom(
         rate=round(max(shares, default=0.0), 4),
         clients=round(max(clients, default=0) / max(1, calibration.clients), 4),
@@ -52,13 +48,13 @@ def shares_of_ceilings(
     )
 
 
-def _share(plan: Plan, interval: Interval, calibration: Calibration) -> float:
-    """CPU seconds that the interval's messages take by the calibration, for each second."""
+def _share(plan: Plan, row: Row, calibration: Calibration) -> float:
+    """CPU seconds that the messages of a row take by the calibration, for each second."""
     cpu_s = 0.0
-    for population, counts in zip(plan.populations, interval.populations, strict=True):
-        cpu_s += counts.sent * _sending_cpu_s(population, calibration)
-        cpu_s += counts.received / calibration.received.median
-    return cpu_s * 1e9 / (interval.to_ns - interval.from_ns)
+    for index, population in enumerate(plan.populations):
+        cpu_s += row.count("sent", [index]) * _sending_cpu_s(population, calibration)
+        cpu_s += row.count("received", [index]) / calibration.received.median
+    return cpu_s * 1e9 / row.length_ns
 
 
 def _sending_cpu_s(population: Population, calibration: Calibration) -> float:

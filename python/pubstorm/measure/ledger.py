@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from pubstorm.contract.plan import Plan, PublishAction
 from pubstorm.contract.snapshot import FlowCounters, FlowSnapshot, PopulationSnapshot
-from pubstorm.contract.sums import ALL, Pair, RunSum, Stages, total
+from pubstorm.contract.sums import ALL, Pair, RunSum, Stages
 from pubstorm.measure.run_log import RunLog
 
 
@@ -115,11 +115,6 @@ _Key = frozenset[int | None] | None
 
 def _key(stages: Stages) -> _Key:
     return None if stages is None else frozenset(stages)
-
-
-def together(flows: Iterable[FlowSnapshot]) -> FlowSnapshot:
-    """Returns the sum of some flows; the indices of its populations have no meaning."""
-    return total(FlowSnapshot, flows)
 
 
 def lost_wills(flows: Iterable[FlowSnapshot]) -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from pubstorm.contract.plan import Plan
+from pubstorm.contract.plan import Plan, PublishAction
 from pubstorm.contract.source import Sample, Source, StoredSource
 from pubstorm.contract.sums import RunSum
 from pubstorm.exports import Exports, Samples
@@ -22,9 +22,9 @@ from pubstorm.measure.run_log import (
     StoredChange,
     StoredFault,
 )
-from pubstorm.measure.series import TimeSeries
 from pubstorm.metrics.populations import POPULATIONS
 from pubstorm.result.samples import Track, Tracks
+from pubstorm.result.timeline import Timeline
 
 SUMMED_UP = frozenset(metric.name for metric in POPULATIONS if metric.has_readings)
 """Figures of populations that the result sums up; all are stored."""
@@ -68,11 +68,12 @@ class Recorder:
         exports: Exports | None = None,
     ) -> None:
         self.run_log = run_log
+        self._plan = plan
         self.sums = RunSum()
-        self.series = TimeSeries(frozenset(assignment.publishers))
+        self.timeline = Timeline(plan, run_log.started_ns, assignment.publishers)
         self.tracks: Tracks = {}
         """Samples that the result sums up, by source and metric."""
-        self._sampler = LoadSampler(plan, assignment, run_log.started_ns)
+        self._sampler = LoadSampler(plan, assignment, self.timeline)
         self._sources: set[Source] = set()
         """Sources that are stored."""
         self._store = store or NoStore()
@@ -87,8 +88,7 @@ class Recorder:
         self._exports.take(snapshot)
         self._exports.follow(self.run_log.events, self._faults())
         self.sums.take(snapshot, early=early)
-        self.series.add_snapshot(snapshot)
-        self._add_load(self._sampler.take(snapshot))
+        self._add_load(self._sampler.take(self.timeline.take(snapshot), snapshot))
 
     def _faults(self) -> Iterable[tuple[str, bool]]:
         """Yields the faults that began, each with True if it is active."""
@@ -104,16 +104,21 @@ class Recorder:
         """Records the start of a stage."""
         # Agents that are late still count for the stage before.
         self.sums.close(stage - 2)
+        action = self._plan.stages[stage].action
+        load_ns = action.duration_ns if isinstance(action, PublishAction) else 0
+        self.timeline.keep_apart(at_ns, at_ns + load_ns)
         entered = StageEntered(at_s=self.run_log.at_s(at_ns), stage=stage)
         self._store.append_event(entered.model_dump_json())
 
     def change(self, change: AppliedChange) -> None:
         """Records a change that took effect."""
         self.run_log.changes.append(change)
+        self.timeline.keep_apart(*change.edges_ns(self._plan.snapshot_interval_ns))
         self._store.append_event(StoredChange(change=change).model_dump_json())
 
     def store_fault(self, fault: AppliedFault) -> None:
         """Stores a fault as it is now: it began, or was repaired."""
+        self.timeline.keep_apart(*fault.edges_ns)
         self._store.append_event(StoredFault(fault=fault.without_secrets()).model_dump_json())
 
     def note(self, kind: str, text: str, at_ns: int) -> None:
@@ -125,8 +130,8 @@ class Recorder:
         replacement reports."""
         self.run_log.failures.append(failure)
         self.note("failure", failure.text, failure.at_ns)
-        self.series.fail(failure.agent, failure.at_ns, stage)
-        self._sampler.fail(failure.agent, failure.at_ns)
+        emptied = self.timeline.fail(failure.agent, failure.at_ns, stage)
+        self._sampler.fail(failure.agent, emptied)
 
     def finish(self) -> None:
         """Records the load since the last complete interval of all agents."""

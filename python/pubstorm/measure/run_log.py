@@ -57,6 +57,15 @@ class AppliedChange:
     action: ChangeAction
     """The change."""
 
+    @property
+    def ramp_ns(self) -> int:
+        """Time over which clients join or leave."""
+        return 0 if isinstance(self.action, ChangeRate) else self.action.over_ns
+
+    def edges_ns(self, interval_ns: int) -> tuple[int, int]:
+        """Instants at which its phase begins and has settled."""
+        return self.at_ns, self.at_ns + self.ramp_ns + interval_ns
+
 
 @dataclass
 class AppliedFault:
@@ -81,6 +90,11 @@ class AppliedFault:
     def name(self) -> str:
         """Name of the phase that begins with it."""
         return self.planned.name
+
+    @property
+    def edges_ns(self) -> list[int]:
+        """Instants of its beginning and its repair, as far as they are known."""
+        return [at_ns for at_ns in (self.began_ns, self.repaired_ns) if at_ns is not None]
 
     def without_secrets(self) -> AppliedFault:
         """The same without passwords in commands, to be stored."""

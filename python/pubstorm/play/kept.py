@@ -4,7 +4,6 @@ its directory keeps: of a run that is not over yet, and of one whose controller 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -21,15 +20,16 @@ from pubstorm.measure.assemble import Assembly, limits_of
 from pubstorm.measure.monitors.monitoring import Monitored
 from pubstorm.measure.recorder import is_summed_up
 from pubstorm.measure.run_log import (
+    SECOND_NS,
     AppliedChange,
     AppliedFault,
     RunLog,
+    StageEntered,
     StageSpan,
     Stored,
     StoredChange,
     StoredFault,
 )
-from pubstorm.measure.series import TimeSeries
 from pubstorm.metrics.expressions import percentiles_in
 from pubstorm.play.directory import PLAN_FILE, RunDirectory, stored_scenario
 from pubstorm.play.display import Live
@@ -37,6 +37,7 @@ from pubstorm.play.info import RunInfo, RunOutput, RunStart
 from pubstorm.report import SCENARIO_FILE, check_format
 from pubstorm.result import Event
 from pubstorm.result.samples import START_FILE, Tracks, read_samples
+from pubstorm.result.timeline import Timeline
 from pubstorm.scenario import Scenario, parse_scenario
 
 V = TypeVar("V", RunStart, Plan)
@@ -65,7 +66,7 @@ class Kept:
         self.scenario = kept_scenario(path, self.start)
         publishers = Assignment.among(self.plan, len(self.start.hellos)).publishers
         self._sums = RunSum()
-        self._series = TimeSeries(frozenset(publishers))
+        self._timeline = Timeline(self.plan, self.start.started_ns, publishers)
         self._reaches: dict[int, _Reach] = {}
         self._events: list[Event] = []
         self._changes: list[AppliedChange] = []
@@ -75,7 +76,7 @@ class Kept:
     def add(self, snapshot: Snapshot) -> None:
         """Adds a snapshot."""
         self._sums.take(snapshot)
-        self._series.add_snapshot(snapshot)
+        self._timeline.take(snapshot)
         if snapshot.stage is None:
             return
         reach = self._reaches.setdefault(snapshot.stage, _Reach(snapshot.from_ns, snapshot.to_ns))
@@ -89,9 +90,13 @@ class Kept:
         match stored:
             case Event():
                 self._events.append(stored)
+            case StageEntered():
+                self._timeline.keep_apart(self.start.started_ns + round(stored.at_s * SECOND_NS))
             case StoredChange():
+                self._timeline.keep_apart(*stored.change.edges_ns(self.plan.snapshot_interval_ns))
                 self._changes.append(stored.change)
             case StoredFault():
+                self._timeline.keep_apart(*stored.fault.edges_ns)
                 self._faults[stored.fault.stage, stored.fault.name] = stored.fault
 
     def run_log(self) -> RunLog:
@@ -129,7 +134,7 @@ class Kept:
             hellos=self.start.hellos,
             run_log=run_log,
             sums=self._sums,
-            series=self._series,
+            timeline=self._timeline,
             limits=limits_of(self.scenario),
             on=self.start.on,
             hosts=self.start.hosts,
@@ -158,13 +163,6 @@ class Kept:
             reports=False,
             ended=began + took,
         )
-
-
-def snapshots_in(lines: Iterable[bytes]) -> Iterator[Snapshot]:
-    """The snapshots of stored lines; the last line may be cut off."""
-    for line in lines:
-        with contextlib.suppress(ValidationError):
-            yield Snapshot.model_validate_json(line)
 
 
 def kept_tracks(path: Path) -> Tracks:

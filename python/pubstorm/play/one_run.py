@@ -32,7 +32,6 @@ from pubstorm.measure.monitors.choice import RunSurroundings, monitoring_of
 from pubstorm.measure.monitors.monitoring import Monitored
 from pubstorm.measure.recorder import Recorder
 from pubstorm.measure.run_log import RunLog
-from pubstorm.measure.series import TimeSeries
 from pubstorm.metrics.expressions import percentiles_in
 from pubstorm.plan import compile_plan, planned_targets, provisional_plan, targets_by_name
 from pubstorm.plan.faults import faulty_bridges, planned_faults
@@ -52,6 +51,7 @@ from pubstorm.play.stages import Controller, ControllerOptions, RunEvent
 from pubstorm.play.steering import Steering, steered
 from pubstorm.result import Environment, Event, Result, StaleState
 from pubstorm.result.samples import START_FILE, Tracks
+from pubstorm.result.timeline import Timeline
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.secrets import redacted_override
 from pubstorm.topology import Around, Topology
@@ -227,7 +227,7 @@ class _Run:
             hellos=now,
             run_log=recorder.run_log,
             sums=recorder.sums,
-            series=recorder.series,
+            timeline=recorder.timeline,
             limits=limits_of(scenario),
             on=scenario.fleet.on,
             hosts=fleet.hosts,
@@ -321,13 +321,14 @@ class _Run:
         run_log = RunLog(now_ns, time.time_ns(), ended_ns=now_ns, ended_early=True)
         run_log.note("stale_state", "nothing was played: clean_start is require", now_ns)
         limits = limits_of(self.info.scenario)
-        return _Load(Assembly(plan, (), run_log, RunSum(), TimeSeries(), limits), {}, Monitored())
+        timeline = Timeline(plan, now_ns)
+        return _Load(Assembly(plan, (), run_log, RunSum(), timeline, limits), {}, Monitored())
 
     async def _clean(self, clean_start: CleanStart, assembly: Assembly) -> None:
         """Removes what the run left, unless a further signal ends the clean-up."""
-        everybody = range(len(assembly.plan.populations))
-        connected_max = assembly.series.peak(everybody, "connected")
-        if not clean_start.has_work_after or not connected_max:
+        peaks, everybody = assembly.timeline.peaks(), range(len(assembly.plan.populations))
+        was_connected = any(peaks.of([index], "connected") for index in everybody)
+        if not clean_start.has_work_after or not was_connected:
             return
         self.info.live.note("removing what this run left on the broker")
         self.interruption.forget()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from pubstorm.host.environment import read_environment
-from pubstorm.measure.faults.results import fault_results, fault_spans
+from pubstorm.measure.faults import fault_results, fault_spans
 from pubstorm.measure.headroom import headroom_of
 from pubstorm.measure.phases import phase_spans, phases, short_stages
 from pubstorm.measure.summary import Sources, with_summary
@@ -90,6 +90,7 @@ def measured_of(info: RunInfo, output: RunOutput, environment: Environment) -> M
             *output.warnings,
             *((Event(at_s=0.0, kind="host", text=word),) if word else ()),
             *run_log.events,
+            *assembly.resolutions(),
             *_storage_event(info, duration_s),
         ),
         validity=assembly.limits,

@@ -6,12 +6,12 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from pubstorm.contract.snapshot import SNAPSHOTS_FILE
+from pubstorm.contract.snapshot import SNAPSHOTS_FILE, snapshots_in
 from pubstorm.errors import UsageError
 from pubstorm.measure.run_log import stored_event
 from pubstorm.play.directory import RunDirectory
 from pubstorm.play.display import Live
-from pubstorm.play.kept import Kept, kept_tracks, snapshots_in
+from pubstorm.play.kept import Kept, kept_tracks
 from pubstorm.play.record import record
 from pubstorm.result.samples import EVENTS_FILE
 from pubstorm.topology.started import is_alive
@@ -26,12 +26,12 @@ def salvage(path: Path, live: Live) -> None:
     if is_alive(kept.start.process):
         hint = "its result comes at its end; Ctrl-C there ends it with what it has measured"
         raise UsageError(f"the run in {path} is active (pid {kept.start.process.pid})", hint)
-    with contextlib.suppress(OSError), (path / SNAPSHOTS_FILE).open("rb") as lines:
-        for snapshot in snapshots_in(lines):
-            kept.add(snapshot)
     with contextlib.suppress(OSError), (path / EVENTS_FILE).open("rb") as lines:
         for line in lines:
             kept.note(stored_event(line))
+    with contextlib.suppress(OSError), (path / SNAPSHOTS_FILE).open("rb") as lines:
+        for snapshot in snapshots_in(lines):
+            kept.add(snapshot)
     run_log = kept.run_log()
     run_log.interrupted = run_log.ended_early = True
     run_log.endings = {hello.agent: "ended with its controller" for hello in kept.start.hellos}

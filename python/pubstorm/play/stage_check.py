@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pubstorm.contract.histogram import Histogram
-from pubstorm.measure.ledger import together
+from pubstorm.contract.snapshot import FlowSnapshot
+from pubstorm.contract.sums import total
 from pubstorm.play.context import RunContext
 
 US_NS = 1000
@@ -72,7 +73,7 @@ def stage_figures(run: RunContext, index: int) -> StageFigures:
     latest, found = run.progress.latest_of_load, {}
     for number, population in enumerate(run.plan.populations):
         clients, flows = sums.population([number], [index]), sums.flows([index]).values()
-        into = together(flow for flow in flows if flow.to == number)
+        into = total(FlowSnapshot, (flow for flow in flows if flow.to == number))
         expected, received = into.counters.expected_total, into.counters.received_total
         found[population.name] = PopulationFigures(
             connected=sum(s.populations[number].gauges.connected for s in latest),

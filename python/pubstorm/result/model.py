@@ -137,6 +137,7 @@ class Event(Value):
         "interrupt",
         "target",
         "storage",
+        "resolution",
         "stage",
         "change",
         "fault",

@@ -6,13 +6,13 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from pubstorm.contract.snapshot import SNAPSHOTS_FILE
+from pubstorm.contract.snapshot import SNAPSHOTS_FILE, snapshots_in
 from pubstorm.contract.source import StoredSource
 from pubstorm.measure.recorder import is_summed_up, keep
 from pubstorm.measure.run_log import stored_event
 from pubstorm.play.directory import RunDirectory
 from pubstorm.play.display import Live
-from pubstorm.play.kept import Kept, snapshots_in
+from pubstorm.play.kept import Kept
 from pubstorm.play.record import measured_of
 from pubstorm.result import Verdict
 from pubstorm.result.problems import KINDS

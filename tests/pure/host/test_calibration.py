@@ -1,6 +1,5 @@
 """Calibrations as stored values, and what a run makes of them."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,9 +16,10 @@ from pubstorm.host.calibration import (
     store,
 )
 from pubstorm.measure.headroom import shares_of_ceilings
-from pubstorm.measure.series import Interval, PopulationInterval
 from pubstorm.plan import provisional_plan
+from pubstorm.result.timeline.rows import Row
 from pubstorm.scenario import parse_scenario
+from tests.kit import made
 
 HERE = Fingerprint(cpu_model="Some CPU", cores=2, kernel="Linux 6.1", engine="0.1.0")
 
@@ -112,10 +112,8 @@ populations:
     return provisional_plan(parse_scenario(text, "s.yaml"))
 
 
-def interval(sent: int, received: int, span_s: float = 1.0, agent: int = 0) -> Interval:
-    nothing = PopulationInterval.nothing()
-    populations = (replace(nothing, sent=sent), replace(nothing, received=received))
-    return Interval(agent, 0, 1, 0, round(span_s * 1e9), 0, populations)
+def interval(sent: int, received: int, span_s: float = 1.0, agent: int = 0) -> Row:
+    return made.row(agent, 0, round(span_s * 1e9), {"sent": sent}, {"received": received})
 
 
 @pytest.mark.parametrize(
@@ -132,7 +130,7 @@ def interval(sent: int, received: int, span_s: float = 1.0, agent: int = 0) -> I
     ],
 )
 def test_the_share_of_the_ceiling_adds_up_what_is_sent_and_received(
-    qos: int, intervals: list[Interval], connected: list[int], rate: float, clients: float
+    qos: int, intervals: list[Row], connected: list[int], rate: float, clients: float
 ) -> None:
     found = shares_of_ceilings(plan_of(qos), intervals, connected, calibration())
     assert found.rate == pytest.approx(rate) and found.clients == clients

@@ -10,12 +10,11 @@ from pubstorm.contract.sums import RunSum
 from pubstorm.fleet.assignment import Assignment
 from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.ledger import Ledger
-from pubstorm.measure.load_samples import LoadSampler
 from pubstorm.measure.phases import phases
 from pubstorm.measure.run_log import AgentFailure, RunLog
-from pubstorm.measure.series import TimeSeries
 from pubstorm.play.progress import Progress
 from pubstorm.result import PhaseStatus
+from pubstorm.result.timeline import Timeline
 from tests.kit import made
 from tests.kit.made import SECOND_NS, START_NS
 from tests.pure.measure import test_assemble, test_load_samples, test_phases
@@ -24,36 +23,36 @@ from tests.pure.measure.test_assemble import PUBLISHING_NS, flow, plan, snapshot
 TEXT = "agent 1 on 10.77.0.3 (pid 71) was killed by signal 9"
 
 
-def series_of(second: int, *, back: bool) -> TimeSeries:
+def line_of(second: int, *, back: bool) -> Timeline:
     """Two agents with 500 clients each; one of them is lost in the third second of a stage, and
     another engine in its place counts its snapshots from 0 again."""
     snapshots = [snapshot(agent, n, n, sent=100) for agent in (0, 1) for n in range(2)]
-    series = made.series(snapshots)
-    series.fail(1, PUBLISHING_NS + second * SECOND_NS, 1)
+    line = made.timeline(plan(), snapshots)
+    line.fail(1, PUBLISHING_NS + second * SECOND_NS, 1)
     if back:
-        series.add_snapshot(snapshot(1, 0, second + 1, sent=100))
-    return series
+        line.take(snapshot(1, 0, second + 1, sent=100))
+    return line
 
 
 def test_who_is_lost_is_connected_no_more() -> None:
-    series = series_of(3, back=False)
+    line = line_of(3, back=False)
     seconds = [PUBLISHING_NS + n * SECOND_NS for n in (2, 3, 4)]
-    assert [series.connected_at(instant_ns) for instant_ns in seconds] == [1000, 500, 500]
-    assert series.connected_peak() == 1000
-    assert series.at_end(1, seconds[-1], (0,), "ready") == 499
+    assert [line.connected_at(instant_ns) for instant_ns in seconds] == [1000, 500, 500]
+    assert line.peaks().connected == 1000
+    assert line.at_end(1, seconds[-1], (0,), "ready") == 499
 
 
 def test_another_engine_in_its_place_adds_up_with_it() -> None:
-    series = series_of(3, back=True)
-    assert series.connected_at(PUBLISHING_NS + 5 * SECOND_NS) == 1000
-    assert series.connected_peak() == 1000
-    assert len([i for i in series.intervals() if i.agent == 1]) == 4
+    line = line_of(3, back=True)
+    assert line.connected_at(PUBLISHING_NS + 5 * SECOND_NS) == 1000
+    assert line.peaks().connected == 1000
+    assert len(list(line.rows_of(1))) == 4
 
 
 def test_an_agent_that_reported_nothing_is_lost_without_a_trace() -> None:
-    series = TimeSeries()
-    series.fail(1, PUBLISHING_NS, 0)
-    assert series.intervals() == []
+    line = Timeline(plan(), START_NS)
+    line.fail(1, PUBLISHING_NS, 0)
+    assert list(line.rows()) == []
 
 
 def test_expected_is_received_where_the_expected_deliveries_are_unknown() -> None:
@@ -114,7 +113,7 @@ def test_barriers_leave_a_failed_agent_out_until_it_takes_part_again() -> None:
 
 
 def test_samples_of_what_is_connected_fall_at_the_instant_of_the_loss() -> None:
-    line = LoadSampler(test_load_samples.plan(), Assignment(engines=2), START_NS)
+    line = made.Sampled(test_load_samples.plan(), agents=2)
     samples = []
     for n in range(2):
         for agent in (0, 1):

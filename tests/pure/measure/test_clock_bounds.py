@@ -10,8 +10,8 @@ from pubstorm.contract.commands import Hello
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.snapshot import ClockState
 from pubstorm.measure.clocks import clock_bound_us, clock_result
-from pubstorm.measure.series import Interval
 from pubstorm.result import ClockResult, Latency
+from pubstorm.result.timeline.rows import Row
 from tests.kit import made
 from tests.kit.made import SECOND_NS
 
@@ -23,9 +23,9 @@ def state(bound_us: float, exchanges: int = 0, **changes: int) -> ClockState:
     return ClockState(bound_ns=round(bound_us * 1000), exchanges_total=exchanges, **values)
 
 
-def interval(second: int, stage: int, clock: ClockState | None) -> Interval:
+def interval(second: int, stage: int, clock: ClockState | None) -> Row:
     from_ns = second * SECOND_NS
-    return Interval(1, second, stage, from_ns, from_ns + SECOND_NS, 0, (), clock=clock)
+    return made.row(1, from_ns, from_ns + SECOND_NS, stage=stage, clock=clock)
 
 
 def hello(clock: ClockState | None) -> Hello:
@@ -55,7 +55,7 @@ def test_the_bound_is_that_of_the_stages_in_which_messages_are_stamped() -> None
     [(state(900), [interval(0, CONNECT, state(400))], 900), (state(7), [], 7)],
 )
 def test_without_a_publish_stage_it_is_that_of_the_whole_run(
-    first: ClockState, intervals: list[Interval], bound_us: float
+    first: ClockState, intervals: list[Row], bound_us: float
 ) -> None:
     found = clock_result(hello(first), intervals, {PUBLISH})
     assert found is not None and found.bound_us == bound_us

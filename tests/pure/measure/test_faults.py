@@ -11,9 +11,15 @@ import pytest
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.contract.source import Source
 from pubstorm.measure.assemble import Assembly
-from pubstorm.measure.faults.backlog import Waiting, backlog
-from pubstorm.measure.faults.recovery import Times, recovery, summed
-from pubstorm.measure.faults.results import fault_results, fault_spans
+from pubstorm.measure.faults import (
+    Times,
+    Waiting,
+    backlog,
+    fault_results,
+    fault_spans,
+    recovery,
+    summed,
+)
 from pubstorm.measure.phases import phases
 from pubstorm.measure.run_log import AppliedFault
 from pubstorm.metrics.expressions import parse_expression

@@ -14,8 +14,7 @@ from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.plan import Plan, Population
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.contract.source import Sample
-from pubstorm.fleet.assignment import Assignment
-from pubstorm.measure.load_samples import OPEN_MAX, LoadSampler
+from pubstorm.measure.load_samples import OPEN_MAX
 from pubstorm.metrics.monitors import unit_of
 from tests.kit import made
 from tests.kit.made import SECOND_NS, START_NS
@@ -72,15 +71,12 @@ def snapshot(agent: int, from_s: float, to_s: float, **figures: Any) -> Snapshot
     )
 
 
-def sampler(*paces: OpenPace | ClosedPace, agents: int = 1) -> LoadSampler:
-    played = plan(*paces or (OPEN,))
-    return LoadSampler(played, Assignment.among(played, agents), START_NS)
+def sampler(*paces: OpenPace | ClosedPace, agents: int = 1) -> made.Sampled:
+    return made.Sampled(plan(*paces or (OPEN,)), agents)
 
 
 def samples(snapshots: Iterable[Snapshot], agents: int = 1) -> list[Sample]:
-    timeline = sampler(agents=agents)
-    found = [sample for each in snapshots for sample in timeline.take(each)]
-    return found + timeline.finish()
+    return sampler(agents=agents).all(snapshots)
 
 
 def track(found: Sequence[Sample], source: str, metric: str) -> list[tuple[float, float]]:
@@ -190,8 +186,7 @@ def test_an_hour_of_snapshots_keeps_no_span_open() -> None:
     timeline = sampler()
     for n in range(3600):
         timeline.take(snapshot(0, n + 0.3, n + 1.3, sent=1))
-    assert len(timeline._spans) <= 2
-    assert all(len(states) <= 2 for states in timeline._states.values())
+    assert all(len(agent.taken) <= 2 for agent in timeline.sampler._agents.values())
 
 
 def test_what_is_due_is_sent_or_skipped_or_waits() -> None:

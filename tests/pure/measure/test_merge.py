@@ -18,9 +18,11 @@ from pubstorm.contract.snapshot import (
     Reason,
     Snapshot,
 )
-from pubstorm.measure.series import rate_per_s
+from pubstorm.result.timeline.rows import activities, rate_per_s
 from tests.kit import made
 
+ONE = made.plan(made.clients("device"))
+TWO = made.plan(made.clients("device"), made.clients("backend"))
 SMALL = st.integers(0, 50)
 HISTOGRAMS = st.lists(st.integers(-5, 1 << 40), max_size=5).map(Histogram.of)
 EXPLANATIONS = st.lists(
@@ -98,10 +100,11 @@ def test_totals_lose_nothing_and_do_not_depend_on_order(
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     sums = made.sums(snapshots)
     assert made.sums(shuffled) == sums
-    series = [made.series(each) for each in (snapshots, shuffled)]
-    assert series[0] == series[1]
+    lines = [made.timeline(TWO, each, 0) for each in (snapshots, shuffled)]
+    assert list(lines[0].rows()) == list(lines[1].rows())
+    assert list(lines[0].histograms.spans()) == list(lines[1].histograms.spans())
     for index in (0, 1):
-        peaks = [each.peak([index], "connected") for each in series]
+        peaks = [each.peaks().of([index], "connected") for each in lines]
         assert peaks[0] == peaks[1]
         sent = sum(s.populations[index].counters.sent_total for s in snapshots)
         assert sums.population([index]).counters.sent_total == sent
@@ -121,33 +124,35 @@ def connected(agent: int, sequence: int, to_ns: int, clients: int, sent: int = 0
 
 
 def test_the_peak_is_that_of_the_sum_over_agents_at_one_time() -> None:
-    series = made.series(
+    line = made.timeline(
+        ONE,
         [
             connected(0, 0, 1000, 10),
             connected(0, 1, 3000, 0),
             connected(1, 0, 2000, 5),
             connected(1, 1, 4000, 12),
-        ]
+        ],
     )
-    assert series.peak([0], "connected") == 15
-    assert series.at_end(0, 4000, [0], "connected") == 12
-    assert series.at_end(0, 3999, [0], "connected") == 5
+    assert line.peaks().of([0], "connected") == 15
+    assert line.at_end(0, 4000, [0], "connected") == 12
+    assert line.at_end(0, 3999, [0], "connected") == 5
 
 
 def test_rates_of_agents_add_up_even_where_their_intervals_differ() -> None:
-    intervals = made.series(
+    line = made.timeline(
+        ONE,
         [
             connected(0, 0, 1000, 1, sent=10),
             connected(0, 1, 2000, 1, sent=30),
             connected(1, 0, 1000, 1, sent=5),
-        ]
-    ).intervals()
-    assert rate_per_s(intervals, [0], "sent") == pytest.approx(20e6 + 5e6)
-    assert rate_per_s([], [0], "sent") == 0
+        ],
+    )
+    found = activities(line.rows()).values()
+    assert rate_per_s(found, "sent", [0]) == pytest.approx(20e6 + 5e6)
+    assert rate_per_s([], "sent", [0]) == 0
 
 
 def test_only_intervals_wholly_inside_count_as_steady() -> None:
-    series = made.series([connected(0, n, 1000 * (n + 1), 1) for n in range(5)])
-    inside = series.inside(0, 1000, 4005)
-    assert [interval.to_ns for interval in inside] == [2000, 3000, 4000]
-    assert series.inside(1, 0, 9999) == []
+    line = made.timeline(ONE, [connected(0, n, 1000 * (n + 1), 1) for n in range(5)])
+    assert [row.to_ns for row in line.inside(0, 1000, 4005)] == [2000, 3000, 4000]
+    assert list(line.inside(1, 0, 9999)) == []

@@ -17,7 +17,6 @@ from pubstorm.measure.phases import phases, short_stages
 from pubstorm.measure.phases.collapse import CONSECUTIVE_TICKS
 from pubstorm.measure.phases.ticks import Grid, ticks
 from pubstorm.measure.run_log import AppliedChange
-from pubstorm.measure.series import Interval, PopulationInterval
 from pubstorm.result import Phase, PhaseStatus, ShortStage
 from pubstorm.result.samples import Track, Tracks
 from tests.kit import made
@@ -44,16 +43,22 @@ stages:
 MS_NS = 10**6
 
 
-def tick_interval(from_ms: int, to_ms: int, in_flight: int) -> Interval:
-    population = replace(PopulationInterval.nothing(), sent=25, in_flight=in_flight)
-    return Interval(0, from_ms, 0, from_ms * MS_NS, to_ms * MS_NS, 0, (population,))
-
-
 def test_what_waits_after_a_fault_began_is_not_in_the_queue_before_it() -> None:
     """The interval around the fault ends less than half a tick after it."""
     spans = ((0, 250, 1), (250, 500, 2), (500, 750, 40))
     grid = Grid(0, 660 * MS_NS, 220 * MS_NS, publishers=[0], receivers=[])
-    found = ticks([tick_interval(*span) for span in spans], grid)
+    line = made.timeline(
+        plan(),
+        (
+            made.snapshot(
+                made.population(in_flight=in_flight, sent_total=25),
+                from_ns=from_ms * MS_NS,
+                to_ns=to_ms * MS_NS,
+            )
+            for from_ms, to_ms, in_flight in spans
+        ),
+    )
+    found = ticks(line, 1, grid)
     assert [tick.queue for tick in found] == [1, 2, 2]
 
 

@@ -476,7 +476,7 @@ def test_peaks_of_each_qos_are_those_of_its_receivers() -> None:
         (made.source(name), "received_per_s"): Track([1, 2], [10.0 * n, 100.0 * n])
         for n, name in enumerate(populations, 1)
     }
-    found = peaks(assembly(snapshot(1, 7)).series, rates, populations).received_by_qos
+    found = peaks(assembly(snapshot(1, 7)).timeline, rates, populations).received_by_qos
     shown = {qos: (peak.value, peak.at_s) for qos, peak in found.items()}
     assert shown == {"0": (600, 2), "1": (100, 2), "mixed": (300, 2)}
 

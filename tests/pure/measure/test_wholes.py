@@ -11,9 +11,7 @@ from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.plan import AddClients, ChangeRate, Plan, RemoveClients
 from pubstorm.contract.snapshot import PopulationSnapshot, Snapshot
 from pubstorm.errors import UsageError
-from pubstorm.fleet.assignment import Assignment
 from pubstorm.measure.assemble import Assembly
-from pubstorm.measure.load_samples import LoadSampler
 from pubstorm.measure.phases import phases
 from pubstorm.measure.run_log import AppliedChange, excluded_from_loss
 from pubstorm.metrics.expressions import parse_expression
@@ -155,9 +153,7 @@ def filled() -> Measured:
 
 
 def test_samples_describe_the_whole_beside_its_shares() -> None:
-    timeline = LoadSampler(plan(), Assignment.among(plan(), 1), START_NS)
-    samples = [sample for n in range(4) for sample in timeline.take(snapshot(n))]
-    samples += timeline.finish()
+    samples = made.Sampled(plan()).all(map(snapshot, range(4)))
     of = {
         source: [s.value for s in samples if s.source.name == source and s.metric == "connected"]
         for source in ("device", "device/brief", "device/slow")

@@ -175,7 +175,7 @@ def test_another_engine_comes_to_where_the_run_is(
     assert failure.rejoined_ns is not None and failure.rejoined_ns > failure.at_ns
     assert run_log.endings == dict.fromkeys(run_log.endings, "bye")
     assert played.agents[failure.agent, 1].stages == entered
-    assert played.run.recorder.series.connected_at(run_log.ended_ns) == 11
+    assert played.run.recorder.timeline.connected_at(run_log.ended_ns) == 11
 
 
 def test_who_comes_too_late_for_a_stage_takes_part_in_the_next(
@@ -344,4 +344,4 @@ def test_whenever_agents_fail_the_run_ends_and_its_log_is_whole(
     lost = {agent: each for agent, each in latest.items() if each.rejoined_ns is None}
     assert policy == "continue" or all(each.at_ns >= late_ns for each in lost.values())
     clients = sum(sum(played.agents[agent, 0].clients) for agent in {0, 1, 2} - lost.keys())
-    assert played.run.recorder.series.connected_at(run_log.ended_ns) == clients
+    assert played.run.recorder.timeline.connected_at(run_log.ended_ns) == clients

@@ -129,14 +129,14 @@ def test_publishers_settle_agents_learn_the_sums_and_no_publisher_is_a_generator
     assert run.progress.sent()[0] == Sent(population=1, client=0, total=15)
     limits = ValidityLimits(lateness_p99_us=1, busy=0.9)
     recorder = run.recorder
-    assembly = Assembly(plan, hellos, run_log, recorder.sums, recorder.series, limits)
+    assembly = Assembly(plan, hellos, run_log, recorder.sums, recorder.timeline, limits)
     assert [agent.agent for agent in assembly.fleet().agents] == [0]
     first, second = assembly.publishers()
     assert (first.name, first.population, first.address) == ("feed-0", "feed", "127.0.0.1:5001")
     assert (second.high_water_mark, second.io_threads, second.burst) == (7, 2, 100)
     assert (second.sent_total, second.ending, second.kind) == (15, "bye", "command")
     assert second.pid == hellos[2].pid
-    assert assembly.series.connected_peak() == 10
+    assert assembly.timeline.peaks().connected == 10
 
 
 def test_what_engines_publish_beside_them_is_waited_for(tmp_path: Path) -> None:

@@ -4,13 +4,13 @@ its settled part and evaluated by itself, from the collapse of one to the recove
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from pubstorm.contract.changes import together
 from pubstorm.contract.histogram import Histogram, HistogramSum
-from pubstorm.contract.plan import ChangeRate, PublishAction
+from pubstorm.contract.plan import PublishAction
 from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.group_shares import joins_groups
 from pubstorm.measure.phases.collapse import (
@@ -26,12 +26,12 @@ from pubstorm.measure.phases.collapse import (
 from pubstorm.measure.phases.load_due import LoadDue, Publishing, fan_out, load_due
 from pubstorm.measure.phases.ticks import Grid, Tick, ticks
 from pubstorm.measure.run_log import AppliedChange, StageSpan
-from pubstorm.measure.series import Interval, busy_share, rate_per_s
-from pubstorm.measure.slices import Measure, SliceKey
 from pubstorm.quantities import count_text, counted, duration_text, share_text, span_text
 from pubstorm.result import Latency, Phase, PhasePopulation, PhaseStatus, ShortStage
 from pubstorm.result.machinery import too_busy
 from pubstorm.result.samples import Span, Track, Tracks
+from pubstorm.result.timeline.cells import HistogramKey, Measure
+from pubstorm.result.timeline.rows import Activities, Activity, activities, rate_per_s
 
 SECOND_NS = 10**9
 MIN_INTERVALS = 10
@@ -75,8 +75,7 @@ class _Beginning:
     @property
     def ramp_ns(self) -> int:
         """Time over which clients join or leave."""
-        actions = (change.action for change in self.changes)
-        return max((a.over_ns for a in actions if not isinstance(a, ChangeRate)), default=0)
+        return max((change.ramp_ns for change in self.changes), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ class _Stage:
         self._drop_tracks = drop_tracks
         self._width_ns = run.plan.snapshot_interval_ns
         self._end_ns = min(span.load_until_ns, span.to_ns)
-        self._intervals = run.series.intervals(span.index)
+        self._timeline = run.timeline
         self._beginnings = self._all_beginnings()
         changed = {change.population for b in self._beginnings for change in b.changes}
         self._publishers = sorted({*run.plan.stages[span.index].populations, *changed})
@@ -176,8 +175,9 @@ class _Stage:
     def _phase(self, cut: _Cut, before: Before) -> tuple[Phase, Before]:
         inside = self._inside(cut)
         grid = Grid(cut.settled_ns, cut.to_ns, self._width_ns, self._evaluated, self._receivers)
-        made, drops = ticks(self._intervals, grid), self._drops(cut)
-        outcome, doubts = Outcome(ended_collapsed=before.collapsed), self._doubts(cut, made)
+        made, drops = ticks(self._timeline, self._span.index, grid), self._drops(cut)
+        doubts = tuple(self._doubts(cut, made, inside))
+        outcome = Outcome(ended_collapsed=before.collapsed)
         if not doubts:
             outcome = follow(made, cut.due, before, drops if self._reads_freely else None)
         if outcome.starved:
@@ -204,10 +204,10 @@ class _Stage:
         )
         return phase, after
 
-    def _measured(self, cut: _Cut, inside: Sequence[Interval]) -> Phase:
+    def _measured(self, cut: _Cut, inside: Activities) -> Phase:
         """Returns the figures of a phase before its evaluation."""
         plan = self._run.plan
-        populations = self._populations(cut, inside, plan.alone)
+        populations = self._populations(cut, inside.values(), plan.alone)
         everybody = range(len(plan.populations))
         delivered = self._latency(cut, "delivery", everybody)
         acknowledged = self._latency(cut, "acknowledgement", everybody)
@@ -224,26 +224,26 @@ class _Stage:
             queue_growth_per_s=0.0,
             latency_us=delivered if delivered.count else acknowledged,
             populations=populations,
-            wholes=self._populations(cut, inside, plan.wholes),
+            wholes=self._populations(cut, inside.values(), plan.wholes),
             status=PhaseStatus.UNKNOWN,
         )
 
     def _populations(
-        self, cut: _Cut, inside: Sequence[Interval], members: Mapping[str, Sequence[int]]
+        self, cut: _Cut, inside: Collection[Activity], members: Mapping[str, Sequence[int]]
     ) -> dict[str, PhasePopulation]:
         """Returns the activity of groups of populations that did more than stay connected."""
         found = {name: self._population(cut, inside, each) for name, each in members.items()}
         return {name: each for name, each in found.items() if _did_anything(each)}
 
     def _population(
-        self, cut: _Cut, inside: Sequence[Interval], indices: Sequence[int]
+        self, cut: _Cut, inside: Collection[Activity], indices: Sequence[int]
     ) -> PhasePopulation:
         return PhasePopulation(
-            sent_per_s=rate_per_s(inside, indices, "sent"),
-            acked_per_s=rate_per_s(inside, indices, "acked"),
-            received_per_s=rate_per_s(inside, indices, "received"),
-            bytes_sent_per_s=rate_per_s(inside, indices, "bytes_sent"),
-            bytes_received_per_s=rate_per_s(inside, indices, "bytes_received"),
+            sent_per_s=rate_per_s(inside, "sent", indices),
+            acked_per_s=rate_per_s(inside, "acked", indices),
+            received_per_s=rate_per_s(inside, "received", indices),
+            bytes_sent_per_s=rate_per_s(inside, "bytes_sent", indices),
+            bytes_received_per_s=rate_per_s(inside, "bytes_received", indices),
             latency_us=self._latency(cut, "delivery", indices),
             ack_latency_us=self._latency(cut, "acknowledgement", indices),
         )
@@ -256,19 +256,20 @@ class _Stage:
         return Latency.of(sums.value(), bound_us, self._run.percentiles)
 
     def _histogram(self, cut: _Cut, measure: Measure, population: int = 0) -> Histogram:
-        key = SliceKey(self._span.index, measure, population)
-        return self._run.series.histograms.between(key, cut.settled_ns, cut.to_ns)
+        key = HistogramKey(self._span.index, measure, population)
+        return self._timeline.histograms.between(key, cut.settled_ns, cut.to_ns)
 
-    def _inside(self, cut: _Cut) -> list[Interval]:
-        """The intervals of the settled part; where it holds none, those that began in it."""
-        inside = [i for i in self._intervals if i.lies_inside(cut.settled_ns, cut.to_ns)]
-        return inside or [i for i in self._intervals if cut.from_ns <= i.from_ns < cut.to_ns]
+    def _inside(self, cut: _Cut) -> Activities:
+        """Returns the activity of each agent in the settled part: of the rows that lie in it; where
+        it holds none, of those that began in the phase."""
+        busy, chosen = self._run.limits.busy, (self._span.index, cut.from_ns, cut.to_ns)
+        rows = self._timeline.rows(*chosen)
+        inside = activities((r for r in rows if r.lies_inside(cut.settled_ns, cut.to_ns)), busy)
+        begun = (r for r in self._timeline.rows(*chosen) if cut.from_ns <= r.from_ns < cut.to_ns)
+        return inside or activities(begun, busy)
 
-    def _doubts(self, cut: _Cut, made: Sequence[Tick]) -> tuple[str, ...]:
-        """Returns the reasons why a phase is inconclusive for the target."""
-        return tuple(self._doubts_of(cut, made))
-
-    def _doubts_of(self, cut: _Cut, made: Sequence[Tick]) -> Iterator[str]:
+    def _doubts(self, cut: _Cut, made: Sequence[Tick], inside: Activities) -> Iterator[str]:
+        """Yields the reasons why a phase is inconclusive for the target."""
         if not cut.due.is_open:
             yield "in a closed loop nothing is due by a clock, so nothing can be missed"
         if self._publishers and not self._evaluated:
@@ -291,12 +292,12 @@ class _Stage:
                 f"{counted(late.count, 'message')}"
             )
         publishers = self._run.assignment.publishers
-        inside = [i for i in self._inside(cut) if i.agent not in publishers]
-        busy = sum(busy_share([interval]) > limits.busy for interval in inside)
-        if too_busy(busy, len(inside)):
+        load = [activity for agent, activity in inside.items() if agent not in publishers]
+        busy, intervals = sum(each.busy for each in load), sum(each.intervals for each in load)
+        if too_busy(busy, intervals):
             yield (
                 f"an engine's loop was busy for more than {share_text(limits.busy)} of the time "
-                f"in {count_text(busy)} of {counted(len(inside), 'interval')}"
+                f"in {count_text(busy)} of {counted(intervals, 'interval')}"
             )
 
     def _drops(self, cut: _Cut) -> Drops | None:

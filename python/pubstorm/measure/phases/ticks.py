@@ -1,12 +1,13 @@
 """The load of a stage tick by tick: what all agents together sent, saw and had waiting in equal
-steps of time, from intervals that each agent cut by its own clock. Pure arithmetic."""
+steps of time, from rows that each agent cut by its own clock. Pure arithmetic."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from pubstorm.measure.series import Interval, PopulationInterval, overlaps
+from pubstorm.result.timeline import Timeline
+from pubstorm.result.timeline.rows import Row
 
 
 @dataclass(slots=True)
@@ -31,10 +32,12 @@ class Tick:
     """Their latencies from the intended send."""
     queue: int = 0
     """Messages due and unsent, or sent and unacknowledged, at its end."""
-    unsent: int = 0
-    """Those of them that are due and unsent."""
     starved_ns: float = 0.0
     """Time in which an agent had no processor: that of the agent with the longest."""
+    expected: float = 0.0
+    """Deliveries that follow from the messages sent in it."""
+    expected_unsent: float = 0.0
+    """Deliveries that would follow from those that are due and unsent at its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,80 +54,79 @@ class Grid:
     """Populations whose messages count."""
     receivers: Collection[int]
     """Populations whose deliveries count."""
+    fan_out: Mapping[int, float] = field(default_factory=dict)
+    """Deliveries expected of each message, by population."""
 
 
-def ticks(intervals: Iterable[Interval], grid: Grid) -> list[Tick]:
-    """The ticks that every agent's intervals cover."""
-    by_agent: dict[int, list[Interval]] = {}
-    for interval in intervals:
-        by_agent.setdefault(interval.agent, []).append(interval)
-    ends = [max(interval.to_ns for interval in own) for own in by_agent.values()]
+def ticks(timeline: Timeline, stage: int, grid: Grid) -> list[Tick]:
+    """The ticks of a stage that every agent's rows cover."""
+    starts = range(grid.from_ns, grid.to_ns - grid.width_ns + 1, grid.width_ns)
+    made = [Tick(start, start + grid.width_ns) for start in starts]
+    ends: list[int] = []
+    for agent in timeline.agents:
+        last = timeline.last(agent, stage)
+        if last is not None:
+            ends.append(last.to_ns)
+            before = timeline.last(agent, stage, grid.from_ns)
+            waiting = _Waiting() if before is None else _Waiting.of(before, grid)
+            rows = timeline.rows_of(agent, stage, grid.from_ns, grid.to_ns)
+            _add_agent(made, waiting, rows, grid)
     # Agents cut their intervals at nearly the same instants.
     covered_ns = min(min(ends, default=grid.from_ns) + grid.width_ns // 2, grid.to_ns)
-    count = max(covered_ns - grid.from_ns, 0) // grid.width_ns
-    starts = [grid.from_ns + n * grid.width_ns for n in range(count)]
-    made = [Tick(start, start + grid.width_ns) for start in starts]
-    for own in by_agent.values():
-        own.sort(key=lambda interval: interval.to_ns)
-        for interval in own:
-            _add_counts(made, interval, grid)
-        _add_queue(made, own, grid)
-        _add_starved(made, own, grid)
-    return made
+    return made[: max(covered_ns - grid.from_ns, 0) // grid.width_ns]
 
 
-def _shares(interval: Interval, grid: Grid, count: int) -> Iterator[tuple[int, float]]:
-    """Yields the numbers of the ticks that an interval overlaps, each with its share of it."""
-    length_ns = interval.to_ns - interval.from_ns
-    if length_ns > 0:
-        for number, overlap_ns in overlaps(
-            (interval.from_ns, interval.to_ns), grid.from_ns, grid.width_ns
-        ):
-            if 0 <= number < count:
-                yield number, overlap_ns / length_ns
-
-
-def _add_starved(made: Sequence[Tick], own: Iterable[Interval], grid: Grid) -> None:
-    """Raises the time without a processor of each tick to that of an agent."""
-    starved_ns = [0.0] * len(made)
-    for interval in own:
-        if interval.starved_ns:
-            for number, share in _shares(interval, grid, len(made)):
-                starved_ns[number] += share * interval.starved_ns
+def _add_agent(made: Sequence[Tick], waiting: _Waiting, rows: Iterable[Row], grid: Grid) -> None:
+    """Adds the rows of an agent, in the order of their ends. Messages that came to wait after the
+    end of the last tick do not count: a fault may have begun there."""
+    starved_ns, place = [0.0] * len(made), 0
+    for row in rows:
+        while place < len(made) and row.to_ns > _until_ns(made[place], grid):
+            waiting.add_to(made[place])
+            place += 1
+        waiting = _Waiting.of(row, grid)
+        for number, share in row.shares(grid.from_ns, grid.width_ns):
+            if 0 <= number < len(made):
+                _add_counts(made[number], row, share, grid)
+                starved_ns[number] += share * row.starved_ns
+    for tick in made[place:]:
+        waiting.add_to(tick)
     for tick, time_ns in zip(made, starved_ns, strict=True):
         tick.starved_ns = max(tick.starved_ns, time_ns)
 
 
-def _add_counts(made: Sequence[Tick], interval: Interval, grid: Grid) -> None:
-    """Adds an interval's counts to the ticks that it overlaps, to each its share."""
-    for number, share in _shares(interval, grid, len(made)):
-        tick = made[number]
-        for index, population in enumerate(interval.populations):
-            if index in grid.publishers:
-                tick.sent += share * population.sent
-                tick.acked += share * population.acked
-            if index in grid.receivers:
-                tick.received += share * population.received
-                tick.missing += share * population.missing
-            tick.latency_count += share * population.latency_count
-            tick.latency_sum_ns += share * population.latency_sum_ns
+def _until_ns(tick: Tick, grid: Grid) -> int:
+    return min(tick.to_ns + grid.width_ns // 2, grid.to_ns)
 
 
-def _add_queue(made: Sequence[Tick], own: Sequence[Interval], grid: Grid) -> None:
-    """Adds an agent's waiting messages at the end of each tick, without messages that came to wait
-    after the last one: a fault may have begun there."""
-    place = 0
-    waiting = unsent = 0
-    for tick in made:
-        until_ns = min(tick.to_ns + grid.width_ns // 2, grid.to_ns)
-        while place < len(own) and own[place].to_ns <= until_ns:
-            populations = own[place].populations
-            waiting = sum(_waiting(populations[index]) for index in grid.publishers)
-            unsent = sum(populations[index].backlog for index in grid.publishers)
-            place += 1
-        tick.queue += waiting
-        tick.unsent += unsent
+def _add_counts(tick: Tick, row: Row, share: float, grid: Grid) -> None:
+    """Adds a share of a row's counts."""
+    everybody = range(row.populations)
+    tick.sent += share * row.count("sent", grid.publishers)
+    tick.acked += share * row.count("acked", grid.publishers)
+    tick.received += share * row.count("received", grid.receivers)
+    tick.missing += share * row.count("missing", grid.receivers)
+    tick.latency_count += share * row.count("latency_count", everybody)
+    tick.latency_sum_ns += share * row.count("latency_sum_ns", everybody)
+    for population, each in grid.fan_out.items():
+        tick.expected += each * share * row.count("sent", [population])
 
 
-def _waiting(population: PopulationInterval) -> int:
-    return population.in_flight + population.backlog
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """Messages of an agent that wait at an instant."""
+
+    queue: int = 0
+    expected_unsent: float = 0.0
+
+    @classmethod
+    def of(cls, row: Row, grid: Grid) -> _Waiting:
+        """Returns those at the end of a row."""
+        unsent = row.gauge("backlog", grid.publishers)
+        expected = (each * row.gauge("backlog", [n]) for n, each in grid.fan_out.items())
+        return cls(row.gauge("in_flight", grid.publishers) + unsent, sum(expected))
+
+    def add_to(self, tick: Tick) -> None:
+        """Adds them to a tick, at whose end they wait."""
+        tick.queue += self.queue
+        tick.expected_unsent += self.expected_unsent

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pubstorm.contract.snapshot import Stall
 from pubstorm.measure.assemble import SECOND_NS, Assembly
 from pubstorm.measure.run_log import StageSpan
-from pubstorm.measure.series import TimeSeries
 from pubstorm.measure.summary.memory import Watched, memory_models
 from pubstorm.measure.summary.samplers import Outcome, samplers
 from pubstorm.measure.summary.targets import target_results
@@ -25,6 +24,7 @@ from pubstorm.result import (
 )
 from pubstorm.result.problems import problems
 from pubstorm.result.samples import Tracks
+from pubstorm.result.timeline import Timeline
 
 __all__ = ["Sources", "peaks", "with_summary"]
 
@@ -49,18 +49,18 @@ def with_summary(measured: Measured, assembly: Assembly, sources: Sources) -> Me
         "samplers": samplers(Outcome(plan, populations, measured.flows, stages)),
         "problems": problems(populations, measured.fleet.unfollowed_total),
         "stalls": stalls(assembly),
-        "peaks": peaks(assembly.series, tracks, populations),
+        "peaks": peaks(assembly.timeline, tracks, populations),
         "balance": target_results(assembly, groups, brokers),
         "memory": memory_models(Watched(assembly, tracks, stages, groups, brokers)),
     }
     return measured.model_copy(update=found)
 
 
-def peaks(series: TimeSeries, tracks: Tracks, populations: Mapping[str, PopulationResult]) -> Peaks:
+def peaks(timeline: Timeline, tracks: Tracks, populations: Mapping[str, PopulationResult]) -> Peaks:
     """The peaks of a run; its rates are those of the time axis, whose spans all populations
     share."""
     return Peaks(
-        connected=series.connected_peak(),
+        connected=timeline.peaks().connected,
         sent_per_s=_peak(tracks, populations, "sent_per_s"),
         received_per_s=_peak(tracks, populations, "received_per_s"),
         received_by_qos={
@@ -103,7 +103,7 @@ def _stalled(assembly: Assembly, stall: Stall) -> StalledSubscriber:
 def _anybody_left(assembly: Assembly, stall: Stall, span: StageSpan) -> bool:
     """True if a client of the population was still stalled when a stage ended."""
     until_ns, populations = span.to_ns, (stall.population,)
-    return assembly.series.at_end(span.index, until_ns, populations, "stalled") > 0
+    return assembly.timeline.at_end(span.index, until_ns, populations, "stalled") > 0
 
 
 def _instant_s(assembly: Assembly, instant_ns: int) -> float:

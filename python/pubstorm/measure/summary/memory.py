@@ -12,10 +12,10 @@ from statistics import StatisticsError, correlation, fmean, linear_regression
 from pubstorm.contract.plan import AddClients
 from pubstorm.contract.source import Source
 from pubstorm.measure.assemble import SECOND_NS, Assembly
-from pubstorm.measure.series import Interval
 from pubstorm.metrics.run import ENGINES
 from pubstorm.result import BrokerResult, MemoryModel, MemoryPoint, StageResult
 from pubstorm.result.samples import Span, Track, Tracks
+from pubstorm.result.timeline.rows import Row
 
 POINTS_MIN = 4
 """Readings, and readings that differ in connections, from which a line is fitted."""
@@ -92,16 +92,15 @@ Connections = Callable[[float], float]
 
 def _subjects(watched: Watched) -> Iterator[tuple[Source, Track, Connections]]:
     """Everything whose memory was read, with the connections that it depends on."""
-    line = watched.assembly.series.intervals()
-    everything = _connections(watched.assembly, line, lambda interval: interval.connected)
-    is_counted = any(interval.connected_at for interval in line)
+    everything = _connections(watched.assembly, lambda row: row.connected)
+    is_counted = any(row.targets for row in watched.assembly.timeline.rows())
     everywhere = set(range(len(watched.assembly.plan.targets)))
     for source, targets in _targets_of_sources(watched).items():
         track = watched.tracks.get((source, "rss_bytes"))
         if track is not None and targets == everywhere:
             yield source, track, everything
         elif track is not None and is_counted:
-            yield source, track, _connections(watched.assembly, line, _connected_to(targets))
+            yield source, track, _connections(watched.assembly, _connected_to(targets))
     engines = _engines(watched.tracks, watched.assembly.agents_of_load)
     if engines.values:
         yield Source.single("agent", ENGINES), engines, everything
@@ -126,20 +125,18 @@ def _targets_of_sources(watched: Watched) -> dict[Source, set[int]]:
     return found | {group: set(watched.groups.get(group.name, ())) for group in together}
 
 
-def _connected_to(targets: Iterable[int]) -> Callable[[Interval], int]:
-    return lambda interval: interval.connected_to(targets)
+def _connected_to(targets: Iterable[int]) -> Callable[[Row], int]:
+    return lambda row: row.connected_to(targets)
 
 
-def _connections(
-    assembly: Assembly, line: Iterable[Interval], reading: Callable[[Interval], int]
-) -> Connections:
+def _connections(assembly: Assembly, reading: Callable[[Row], int]) -> Connections:
     """Clients connected over time: between two snapshots of an agent along a straight line."""
     tracks: dict[int, Track] = {}
-    for interval in line:
-        track = tracks.setdefault(interval.agent, Track())
+    for row in assembly.timeline.rows():
+        track = tracks.setdefault(row.agent, Track())
         if not track.at_s:
-            track.add((interval.from_ns - assembly.run_log.started_ns) / SECOND_NS, 0.0)
-        track.add((interval.to_ns - assembly.run_log.started_ns) / SECOND_NS, reading(interval))
+            track.add((row.from_ns - assembly.run_log.started_ns) / SECOND_NS, 0.0)
+        track.add((row.to_ns - assembly.run_log.started_ns) / SECOND_NS, reading(row))
     return lambda at_s: sum(_between(track, at_s) for track in tracks.values())
 
 

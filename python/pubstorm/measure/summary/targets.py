@@ -16,12 +16,12 @@ def target_results(
 ) -> tuple[TargetResult, ...]:
     """Returns every target of the names that have several, by name; nothing if agents report no
     targets. `groups` has the indices of the targets of each name."""
-    sums, peaks = assembly.sums, assembly.series.connected_peaks()
+    sums, peaks = assembly.sums, assembly.timeline.peaks()
     planned = planned_clients(assembly.plan)
     names = target_names(assembly.plan, brokers)
     found: list[TargetResult] = []
     for group, members in groups.items():
-        most = sum(peaks.get(target, 0) for target in members)
+        most = sum(peaks.connected_to(target) for target in members)
         due = sum(planned[target] for target in members)
         if len(members) < 2 or not any(target in sums.targets for target in members):
             continue
@@ -30,10 +30,10 @@ def target_results(
                 TargetResult(
                     name=names[target],
                     group=group,
-                    connected_max=peaks.get(target, 0),
+                    connected_max=peaks.connected_to(target),
                     connected_total=sums.target(target).connected_total,
                     connect_failed_total=sums.target(target).connect_failed_total,
-                    share=peaks.get(target, 0) / most if most else 0.0,
+                    share=peaks.connected_to(target) / most if most else 0.0,
                     planned_share=planned[target] / due if due else 0.0,
                 )
             )

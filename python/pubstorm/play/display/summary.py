@@ -14,10 +14,10 @@ from pubstorm.contract.plan import (
     Stage,
 )
 from pubstorm.contract.snapshot import Snapshot
-from pubstorm.measure.series import Count, Interval, rate_per_s
 from pubstorm.play.barriers import SECOND_NS, schedule_ns
 from pubstorm.play.display import PopulationSummary, Summary
 from pubstorm.play.progress import Progress
+from pubstorm.result.timeline.rows import Count, Row, activities, rate_per_s
 
 
 def summary_of(progress: Progress, started_ns: int, now_ns: int) -> Summary:
@@ -88,16 +88,17 @@ def _connected_share(progress: Progress, stage: Stage) -> float:
 
 
 def _populations(progress: Progress) -> tuple[PopulationSummary, ...]:
-    latest = [Interval.of(snapshot) for snapshot in progress.latest.values()]
+    latest = [Row.of(snapshot) for snapshot in progress.latest.values()]
+    activity = activities(latest).values()
 
     def rate(index: int, count: Count) -> float:
-        return rate_per_s(latest, [index], count)
+        return rate_per_s(activity, count, [index])
 
     return tuple(
         PopulationSummary(
             name=population.name,
             clients=population.clients,
-            connected=sum(interval.populations[index].connected for interval in latest),
+            connected=sum(row.gauge("connected", [index]) for row in latest),
             sent_per_s=rate(index, "sent"),
             acked_per_s=rate(index, "acked"),
             received_per_s=rate(index, "received"),

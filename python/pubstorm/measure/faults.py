@@ -1,23 +1,34 @@
-"""Measures the effect of each fault of a run: connections that were lost and recovered, the
-backlog, and the facts in words."""
+"""Measures the effect of each fault of a run: connections that were lost and recovered, the backlog
+of messages that were due and not yet received or acknowledged, and the facts in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
 
 from pubstorm.contract.plan import PublishAction
 from pubstorm.contract.source import Source
 from pubstorm.errors import without_credentials
 from pubstorm.measure.assemble import Assembly
-from pubstorm.measure.faults.backlog import Backlog, Waiting, backlog, waiting
-from pubstorm.measure.faults.recovery import SECOND_NS, Times, connected, recovery, summed
-from pubstorm.measure.run_log import AppliedFault
-from pubstorm.measure.series import Step
+from pubstorm.measure.phases.load_due import fan_out
+from pubstorm.measure.phases.ticks import Grid, ticks
+from pubstorm.measure.run_log import AppliedFault, StageSpan
 from pubstorm.quantities import count_text, counted, span_text
 from pubstorm.result import FaultResult, Recovery, StageResult
-from pubstorm.result.samples import Span, Tracks
+from pubstorm.result.samples import Span, Track, Tracks
+from pubstorm.result.timeline import Step, Timeline, steps
+from pubstorm.result.timeline.rows import Row
 from pubstorm.scenario.faults import BRIDGE_FAULTS
 
+SECOND_NS = 10**9
+MOST_SHARE = 0.99
+"""Share of the earlier count that counts as "most"."""
+BEFORE_TICKS = 10
+"""Ticks before a fault that define the usual backlog and rate."""
+GONE_S = 1.0
+"""Seconds' worth of the messages that came through before, of which as many may wait when a backlog
+counts as gone."""
 BRIDGES_METRIC = "connected"
 """Metric of the number of connected bridges, under the name of the bridges."""
 MISSING = {"first": "none", "99 %": "not 99 %", "all": "not all"}
@@ -56,7 +67,7 @@ class _Around:
         self._stages = {
             span.index: stage for span, stage in zip(run.run_log.spans, run.stages, strict=True)
         }
-        self._clients = connected(run.series, run.run_log.started_ns)
+        self._clients = connected(run.timeline, run.run_log.started_ns)
         self._bridges = {
             name: track
             for name in bridges
@@ -158,3 +169,142 @@ def _problems(fault: AppliedFault) -> Iterator[str]:
     left = len(fault.problems) - PROBLEMS_SHOWN
     if left > 0:
         yield f"and {counted(left, 'problem')} more"
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The instants of a fault, in seconds after the start of the run."""
+
+    began_s: float
+    repaired_s: float | None
+    """Instant of the repair; None if it was not repaired."""
+    next_s: float
+    """Instant at which the next fault of the stage began, or the stage ended."""
+    end_s: float
+    """Instant at which the stage ended."""
+
+
+def recovery(counts: Sequence[Step], times: Times) -> Recovery | None:
+    """Returns how the number fell and rose; None if it did not fall."""
+    before = next((n for at_s, n in reversed(counts) if at_s <= times.began_s), 0)
+    during = [step for step in counts if times.began_s < step[0] <= times.next_s]
+    lowest_s, lowest = min(during, key=lambda step: (step[1], step[0]), default=(0.0, before))
+    if lowest >= before:
+        return None
+    after = [step for step in counts if lowest_s < step[0] <= times.end_s]
+
+    def until(count: int) -> float | None:
+        """Returns the time from the repair until a count was reached; 0 if it was reached
+        before."""
+        back_s = next((at_s for at_s, n in after if n >= count), None)
+        if back_s is None or times.repaired_s is None:
+            return None
+        return round(max(back_s - times.repaired_s, 0.0), 3)
+
+    return Recovery(
+        before=before,
+        lowest=lowest,
+        first_s=until(lowest + 1),
+        most_s=until(max(ceil(MOST_SHARE * before), lowest + 1)),
+        all_s=until(before),
+    )
+
+
+def connected(timeline: Timeline, started_ns: int) -> list[Step]:
+    """Returns how many clients were connected, summed over agents. Clients that are offline after
+    their session lifetime count as connected."""
+
+    def value(row: Row) -> int:
+        everybody = range(row.populations)
+        return row.gauge("connected", everybody) + row.gauge("offline", everybody)
+
+    return [((at_ns - started_ns) / SECOND_NS, count) for at_ns, count in timeline.steps(value)]
+
+
+def summed(tracks: Sequence[Track]) -> list[Step]:
+    """Returns the sum of some tracks, whose samples hold until the next."""
+    samples = sorted(
+        (at_s, number, round(value))
+        for number, track in enumerate(tracks)
+        for at_s, value in zip(track.at_s, track.values, strict=True)
+    )
+    return list(steps(samples))
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """One step of time."""
+
+    to_s: float
+    """Its end, after the start of the run."""
+    came_per_s: float
+    """Messages received or acknowledged in it, whichever are more."""
+    count: float
+    """Messages that waited at its end."""
+    missing: float = 0.0
+    """Those of them that others had overtaken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """The backlog of a fault."""
+
+    peak: int
+    """Most messages that waited."""
+    drained_s: float | None
+    """From the repairing until they were gone; None: not in time."""
+
+
+def waiting(run: Assembly, span: StageSpan) -> list[Waiting]:
+    """Returns the backlog in a publish stage and its drain: messages due and unsent or
+    unacknowledged, or deliveries due and not received, whichever are more. Lost deliveries are
+    among them; `backlog` leaves them out."""
+    populations = range(len(run.plan.populations))
+    grid = Grid(
+        span.from_ns,
+        span.to_ns,
+        run.plan.snapshot_interval_ns,
+        populations,
+        populations,
+        fan_out(run.ledger, span.index, populations),
+    )
+    found: list[Waiting] = []
+    expected = received = missing = 0.0
+    for tick in ticks(run.timeline, span.index, grid):
+        expected += tick.expected
+        received += tick.received
+        missing += tick.missing
+        found.append(
+            Waiting(
+                to_s=(tick.to_ns - run.run_log.started_ns) / SECOND_NS,
+                came_per_s=max(tick.received, tick.acked) * SECOND_NS / grid.width_ns,
+                count=max(expected + tick.expected_unsent - received, tick.queue),
+                missing=missing,
+            )
+        )
+    return found
+
+
+def backlog(waits: Sequence[Waiting], times: Times, lost: int) -> Backlog | None:
+    """Returns the peak backlog of a fault and its drain time, without `lost` messages that others
+    had overtaken. None if there was neither load before the fault nor a backlog after it."""
+    before = [each for each in waits if each.to_s <= times.began_s][-BEFORE_TICKS:]
+    during = [each for each in waits if times.began_s < each.to_s <= times.next_s]
+    usual_per_s = sum(each.came_per_s for each in before) / len(before) if before else 0.0
+    peak = max((each.count for each in during), default=0.0)
+    if not usual_per_s and not peak:
+        return None
+    allowed = max(usual_per_s * GONE_S, *(each.count for each in before), 0.0)
+    drained_s = None
+    if times.repaired_s is not None:
+        drained_s = next(
+            (
+                round(each.to_s - times.repaired_s, 3)
+                for each in waits
+                if times.repaired_s < each.to_s <= times.end_s
+                and each.came_per_s
+                and each.count - min(each.missing, lost) <= allowed
+            ),
+            None,
+        )
+    return Backlog(peak=round(peak), drained_s=drained_s)

@@ -1,1 +1,0 @@
-"""Effects of the faults of a run."""

@@ -222,7 +222,7 @@ pub enum Decoded<'a> {
 /// [`DecodeError`] for all input that the standard calls malformed. The caller must then close the
 /// connection `[MQTT-4.8.0-1]`. The decoder reports a wrong first byte or length before the rest
 /// has arrived.
-#[inline]
+#[inline(always)]
 pub fn decode(version: Version, bytes: &[u8]) -> Result<Decoded<'_>, DecodeError> {
     let Some(header) = FixedHeader::read(version, bytes)? else {
         return Ok(Decoded::Incomplete { needed: bytes.len() + 1 });
@@ -231,12 +231,18 @@ pub fn decode(version: Version, bytes: &[u8]) -> Result<Decoded<'_>, DecodeError
     let Some(body) = bytes.get(header.len..len) else {
         return Ok(Decoded::Incomplete { needed: len });
     };
-    let packet = decode_body(version, header, &mut Reader::new(body))?;
+    let mut body = Reader::new(body);
+    // The hot path, which moves the fields of no other packet.
+    let packet = match header.packet_type {
+        PacketType::Publish => Packet::Publish(Publish::decode(version, header.flags, &mut body)?),
+        _ => decode_rest(version, header, &mut body)?,
+    };
     Ok(Decoded::Packet { packet, len })
 }
 
-#[inline]
-fn decode_body<'a>(
+/// Decodes the body of a packet.
+#[inline(never)]
+fn decode_rest<'a>(
     version: Version,
     header: FixedHeader,
     body: &mut Reader<'a>,

@@ -114,6 +114,17 @@ impl Expectations {
         self.expiry.absence(to, client, stamp)
     }
 
+    /// Returns `true` if messages of a publication, which has this index over all populations, may
+    /// expire for offline clients of a population.
+    pub fn may_expire(&self, publication: u16, population: usize) -> bool {
+        self.expiry.is_for(publication, population)
+    }
+
+    /// Returns `true` if some clients of a population are members of shared groups.
+    pub fn has_groups(&self, population: usize) -> bool {
+        self.receivers.has_groups(population)
+    }
+
     /// The ways in which a client at `target` may receive a message on `topic`.
     pub fn ways(&self, population: usize, client: u32, topic: &str, target: usize) -> Ways {
         self.receivers.ways(population, client, topic, target)

@@ -259,6 +259,9 @@ impl Delivery {
 }
 
 impl Window {
+    /// A window of no stream.
+    pub const UNUSED: Self = Self { seen: 0, next: 0, length: 0, ways: Ways::ONE };
+
     /// Notes the delivery of place `sequence`.
     #[inline]
     pub fn note(&mut self, sequence: u32) -> Delivery {

@@ -4,3 +4,4 @@
 pub mod books;
 pub mod classify;
 pub mod origin;
+pub mod run;

@@ -112,14 +112,9 @@ impl Receivers {
         &self.deliveries
     }
 
-    /// Returns `true` if some clients of a population are members of shared groups.
-    pub fn has_groups(&self, population: usize) -> bool {
-        self.fan_out.has_groups(population)
-    }
-
     /// The ways in which a client at `target` may receive a message on `topic`.
     pub fn ways(&self, population: usize, client: u32, topic: &str, target: usize) -> Ways {
-        let has_groups = self.has_groups(population);
+        let has_groups = self.fan_out.has_groups(population);
         if has_groups { self.fan_out.ways(population, client, topic, target) } else { Ways::ONE }
     }
 }

@@ -1,12 +1,13 @@
 //! Deliveries of one read: each is looked up, noted in the ledger, classified and counted. Nearly
 //! all are plain. Plain deliveries of one stream that follow each other are counted together.
 
-use agent::ledger::{Delivery, Ledger, Window};
+use agent::ledger::{Delivery, Ledger};
 use agent::tally::{Tally, is_received};
-use plan::{Batch, Expected, Stamp, StreamId, Ways};
+use plan::{Expected, Stamp, StreamId, Ways};
 
 use super::classify::{Effects, Facts, Noted, classify};
 use super::origin::Origin;
+use super::run::Run;
 use crate::context::Context;
 use crate::expectations::forwarded::Forwarded;
 use crate::expectations::{Expectations, Unstamped};
@@ -42,15 +43,9 @@ pub struct Books<'c> {
     allowed: u64,
     /// Stream and publisher of the last delivery, if the delivery was plain.
     last: Option<(StreamId, usize)>,
-    run: Option<Run>,
-}
-
-/// Plain deliveries of the last stream that are not counted yet.
-struct Run {
-    /// Window of the stream, which is stale in the ledger.
-    window: Window,
-    latencies: Batch,
-    count: u32,
+    /// `true` while `run` has deliveries.
+    is_open: bool,
+    run: &'c mut Run,
 }
 
 impl Inbox for Books<'_> {
@@ -99,14 +94,15 @@ impl<'c> Books<'c> {
             taken: 0,
             allowed,
             last: None,
-            run: None,
+            is_open: false,
+            run: &mut context.run,
         };
         (books, &mut context.out)
     }
 
     /// Counts what is not counted yet. Returns the number of messages that were taken.
     #[inline]
-    pub fn finish(mut self) -> u64 {
+    pub fn finish(&mut self) -> u64 {
         self.close_run();
         self.taken
     }
@@ -116,15 +112,15 @@ impl<'c> Books<'c> {
     fn delivered(&mut self, message: &Received<'_>, stamp: &Stamp, from: usize) {
         self.close_run();
         let noted = self.note(message, stamp);
-        let facts = self.facts(message, stamp, &noted);
-        if !noted.is_plain(&facts) {
+        let Receiver { population: to, index, .. } = self.receiver;
+        if noted != Noted::PLAIN || !self.expectations.is_simple(to) {
             self.last = None;
+            let facts = self.facts(message, stamp, &noted);
             return self.apply(&classify(&noted, &facts), stamp, from);
         }
         self.last = Some((stamp.stream, from));
-        let Receiver { population, index, .. } = self.receiver;
-        let counters = self.tally.note_received((from, population), index, stamp, self.now_ns);
-        counters.expected_total += i64::from(!facts.counts_loss);
+        let counters = self.tally.note_received((from, to), index, stamp, self.now_ns);
+        counters.expected_total += i64::from(!self.expectations.counts_loss(to));
     }
 
     /// Notes a message in the windows of its receiver, of its copies and of its group.
@@ -141,7 +137,7 @@ impl<'c> Books<'c> {
             return Noted { delivery, expected, copy_is_new: None, group_had_it: None };
         }
         let ways = || {
-            if !expectations.has_groups(to) {
+            if expectations.is_simple(to) {
                 return Ways::ONE;
             }
             let topic = message.beside.topic().unwrap_or_default();
@@ -207,23 +203,9 @@ impl<'c> Books<'c> {
         let Some((stream, from)) = self.last.filter(|(stream, _)| *stream == stamp.stream) else {
             return false;
         };
-        if self.run.is_none() && !self.open_run(stream) {
-            return false;
-        }
-        let Some(run) = &mut self.run else { return false };
-        if !run.window.note_next(stamp.sequence) {
-            return false;
-        }
-        run.count += 1;
-        let now_ns = self.now_ns.cast_signed();
-        let latencies_ns =
-            [stamp.intended_ns, stamp.actual_ns].map(|sent_ns| now_ns - sent_ns.cast_signed());
-        if !run.latencies.record(latencies_ns) {
-            let flow = self.tally.flow(from, self.receiver.population);
-            let histograms = [&mut flow.latency_intended, &mut flow.latency_actual];
-            run.latencies.renew(latencies_ns, histograms);
-        }
-        true
+        let to = self.receiver.population;
+        let is_open = self.is_open || self.open_run(stream);
+        is_open && self.run.note(stamp, self.now_ns, || self.tally.flow(from, to))
     }
 
     /// Begins to count deliveries of a stream together. Returns `false` for streams of which some
@@ -231,29 +213,32 @@ impl<'c> Books<'c> {
     #[inline(never)]
     fn open_run(&mut self, stream: StreamId) -> bool {
         let Receiver { population, index, .. } = self.receiver;
-        if !self.expectations.may_expire(stream.publication, population) {
-            let window = self.ledger.lift(index, stream);
-            self.run = window.map(|window| Run { window, latencies: Batch::EMPTY, count: 0 });
+        let is_simple = self.expectations.is_simple(population);
+        if let Some(window) = self.ledger.lift(index, stream).filter(|_| is_simple) {
+            self.run.begin(window);
+            self.is_open = true;
         }
-        self.run.is_some()
+        self.is_open
     }
 
     /// Counts the deliveries of a run, and puts its window back.
     #[inline]
     fn close_run(&mut self) {
-        if let (Some(run), Some(last)) = (self.run.take(), self.last) {
-            self.count_run(run, last);
+        if std::mem::take(&mut self.is_open)
+            && let Some(last) = self.last
+        {
+            self.count_run(last);
         }
     }
 
     #[inline(never)]
-    fn count_run(&mut self, mut run: Run, (stream, from): (StreamId, usize)) {
+    fn count_run(&mut self, (stream, from): (StreamId, usize)) {
         let Receiver { population: to, index, .. } = self.receiver;
-        self.ledger.put_back(index, stream, run.window);
         let counts_loss = self.expectations.counts_loss(to);
-        let flow = self.tally.note_run((from, to), index, run.count);
-        flow.counters.expected_total += i64::from(run.count) * i64::from(!counts_loss);
-        run.latencies.flush([&mut flow.latency_intended, &mut flow.latency_actual]);
+        let count = self.run.count();
+        let flow = self.tally.note_run((from, to), index, count);
+        flow.counters.expected_total += i64::from(count) * i64::from(!counts_loss);
+        self.ledger.put_back(index, stream, self.run.end(flow));
     }
 
     /// Takes a message that is watched, or has no stamp at its start. Returns `true` if the client

@@ -5,6 +5,8 @@ mod beside;
 mod properties;
 pub mod scram;
 
+use std::cell::OnceCell;
+
 use mqtt::{
     Alias, Blocked, Connect, Decoded, Packet, PacketId, PacketType, Properties, Property,
     PropertyList, Publish, PublishHeader, QoS, ReasonCode, RetainHandling, SubAck,
@@ -17,7 +19,7 @@ use plan::{
 use super::{
     Asked, Buffers, Cause, Event, Goodbye, Identity, Outgoing, Published, Reading, Refusals,
     Resent, Step, Texts, Token,
-    received::{Inbox, Next, Received},
+    received::{BESIDE, Inbox, Next, RETAINED, Received},
 };
 
 use beside::Message;
@@ -128,11 +130,14 @@ pub fn handle<'a>(
         step.replied += u32::from(out.len() > before);
         let publish = match event {
             Ok(mqtt::Event::Delivered(publish)) => publish,
+            Ok(mqtt::Event::Acknowledged(token)) => break Event::Acknowledged(token),
             Ok(event) => break neutral(session, reading.version, event),
             Err(_) => break Event::Ended(Reason::ProtocolError.into()),
         };
-        let beside = Message::new(session, publish);
-        let message = Received { payload: publish.payload, marks: beside.marks(), beside: &beside };
+        let retained = if publish.retain { RETAINED } else { 0 };
+        let marks = retained | if publish.properties.is_empty() { 0 } else { BESIDE };
+        let beside = Message { session, publish, carried: OnceCell::new() };
+        let message = Received { payload: publish.payload, marks, beside: &beside };
         match inbox.take(&message) {
             Next::More => {}
             Next::Pause => break Event::Handled,
@@ -143,6 +148,7 @@ pub fn handle<'a>(
 }
 
 /// Events other than messages.
+#[inline(never)]
 fn neutral<'a>(session: &Session, version: Version, event: mqtt::Event<'a, Token>) -> Event<'a> {
     match event {
         mqtt::Event::Acknowledged(token) => Event::Acknowledged(token),

@@ -7,30 +7,19 @@ use mqtt::{Properties, Property, Publish, Value};
 use plan::{STAMP_PROPERTY, Stamp};
 
 use super::Session;
-use crate::protocol::received::{BESIDE, Beside, Carried, Marks, RETAINED};
+use crate::protocol::received::{Beside, Carried};
 
 /// A PUBLISH, beside its payload.
 pub struct Message<'s, 'a> {
-    session: &'s Session,
-    publish: Publish<'a>,
-    carried: OnceCell<Carried<'a>>,
+    /// Session that has received the PUBLISH.
+    pub session: &'s Session,
+    /// The PUBLISH.
+    pub publish: Publish<'a>,
+    /// Parts of its properties, once they were asked for.
+    pub carried: OnceCell<Carried<'a>>,
 }
 
-impl<'s, 'a> Message<'s, 'a> {
-    /// A PUBLISH that a session has received.
-    #[inline]
-    pub const fn new(session: &'s Session, publish: Publish<'a>) -> Self {
-        Self { session, publish, carried: OnceCell::new() }
-    }
-
-    /// Marks of the message.
-    #[inline]
-    pub const fn marks(&self) -> Marks {
-        let retained = if self.publish.retain { RETAINED } else { 0 };
-        let beside = if self.publish.properties.is_empty() { 0 } else { BESIDE };
-        retained | beside
-    }
-
+impl<'a> Message<'_, 'a> {
     /// Parts of the properties.
     pub fn carried(&self) -> &Carried<'a> {
         self.carried.get_or_init(|| carried(self.publish.properties))
@@ -139,7 +128,8 @@ mod tests {
             };
             session.handle(Version::V5, &packet, &mut out).unwrap();
             if let Packet::Publish(publish) = packet {
-                assert_eq!(Message::new(&session, publish).topic(), Some("a/b"));
+                let message = Message { session: &session, publish, carried: OnceCell::new() };
+                assert_eq!(message.topic(), Some("a/b"));
             }
         }
     }

@@ -6,9 +6,9 @@ use super::PacketType;
 pub(super) type Packets = u16;
 
 pub(super) const WILL: Packets = 1;
-const CONNECT: Packets = bit(PacketType::Connect);
-const CONNACK: Packets = bit(PacketType::ConnAck);
-const PUBLISH: Packets = bit(PacketType::Publish);
+pub(super) const CONNECT: Packets = bit(PacketType::Connect);
+pub(super) const CONNACK: Packets = bit(PacketType::ConnAck);
+pub(super) const PUBLISH: Packets = bit(PacketType::Publish);
 const ACKS: Packets = bit(PacketType::PubAck)
     | bit(PacketType::PubRec)
     | bit(PacketType::PubRel)
@@ -16,9 +16,9 @@ const ACKS: Packets = bit(PacketType::PubAck)
     | bit(PacketType::SubAck)
     | bit(PacketType::UnsubAck);
 pub(super) const SUBSCRIBE: Packets = bit(PacketType::Subscribe);
-const UNSUBSCRIBE: Packets = bit(PacketType::Unsubscribe);
-const DISCONNECT: Packets = bit(PacketType::Disconnect);
-const AUTH: Packets = bit(PacketType::Auth);
+pub(super) const UNSUBSCRIBE: Packets = bit(PacketType::Unsubscribe);
+pub(super) const DISCONNECT: Packets = bit(PacketType::Disconnect);
+pub(super) const AUTH: Packets = bit(PacketType::Auth);
 const ALL: Packets =
     WILL | CONNECT | CONNACK | PUBLISH | ACKS | SUBSCRIBE | UNSUBSCRIBE | DISCONNECT | AUTH;
 

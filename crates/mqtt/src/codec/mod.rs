@@ -231,9 +231,14 @@ pub fn decode(version: Version, bytes: &[u8]) -> Result<Decoded<'_>, DecodeError
         return Ok(Decoded::Incomplete { needed: len });
     };
     let mut body = Reader::new(body);
-    // The hot path, which moves the fields of no other packet.
+    // The hot paths, which move the fields of no other packet.
     let packet = match header.packet_type {
         PacketType::Publish => Packet::Publish(Publish::decode(version, header.flags, &mut body)?),
+        PacketType::PubAck => {
+            let ack = Ack::decode(version, PacketType::PubAck, &mut body)?;
+            body.finish()?;
+            Packet::PubAck(ack)
+        }
         _ => decode_rest(version, header, &mut body)?,
     };
     Ok(Decoded::Packet { packet, len })

@@ -72,6 +72,7 @@ struct Windows {
 }
 
 /// Places of one stream that one receiver has seen.
+#[derive(Clone, Copy)]
 pub struct Window {
     /// One bit for each of the last places before `next`, the latest lowest.
     seen: u128,
@@ -157,6 +158,21 @@ impl Ledger {
         self.windows.entry((stream.key(), receiver, copy), sequence, || Ways::ONE)
     }
 
+    /// The window of a stream at a receiver, to note its next deliveries outside of the ledger.
+    /// `None` if there is no window, or some of its deliveries are not expected of the receiver.
+    pub fn lift(&self, receiver: u32, stream: StreamId) -> Option<Window> {
+        let key = (stream.key(), receiver, 0);
+        let window = self.windows.parts[part_of(&key)].get(&key).copied();
+        window.filter(|window| window.ways.expected == Expected::Client)
+    }
+
+    /// Puts a lifted window back. In between, the ledger must note no delivery of its stream to
+    /// its receiver.
+    pub fn put_back(&mut self, receiver: u32, stream: StreamId, window: Window) {
+        let key = (stream.key(), receiver, 0);
+        self.windows.parts[part_of(&key)].insert(key, window);
+    }
+
     /// Pairs followed.
     pub const fn pairs(&self) -> u64 {
         self.windows.pairs
@@ -194,9 +210,7 @@ impl Windows {
         if self.pairs >= self.next_pairs {
             self.grow_next();
         }
-        // Clients and receivers are numbered in a row, often both: the multiplication mixes.
-        let mixed = (key.0 as u32 ^ key.1.rotate_left(16)).wrapping_mul(0x9e37_79b9);
-        let part = &mut self.parts[(mixed >> 24) as usize];
+        let part = &mut self.parts[part_of(&key)];
         if part.len() >= PART_PAIRS_MAX {
             return part.get_mut(&key);
         }
@@ -227,6 +241,12 @@ impl Windows {
     }
 }
 
+/// Clients and receivers are numbered in a row, often both: the multiplication mixes.
+#[inline]
+const fn part_of(key: &Key) -> usize {
+    ((key.0 as u32 ^ key.1.rotate_left(16)).wrapping_mul(0x9e37_79b9) >> 24) as usize
+}
+
 impl Delivery {
     /// The same for a receiver that gets some messages of a stream only.
     const fn without_gaps(self) -> Self {
@@ -239,13 +259,13 @@ impl Delivery {
 }
 
 impl Window {
+    /// A window of no stream.
+    pub const UNUSED: Self = Self { seen: 0, next: 0, length: 0, ways: Ways::ONE };
+
     /// Notes the delivery of place `sequence`.
     #[inline]
     pub fn note(&mut self, sequence: u32) -> Delivery {
-        if sequence == self.next {
-            self.seen = self.seen << 1 | 1;
-            self.next = following(sequence);
-            self.length = self.length.saturating_add(1);
+        if self.note_next(sequence) {
             return Delivery::First { passed_over: 0 };
         }
         let (incarnation, current) = (sequence & !PLACE, self.next & !PLACE);
@@ -273,6 +293,19 @@ impl Window {
         }
         self.seen |= bit;
         Delivery::Reordered { filled: age < self.length }
+    }
+
+    /// Notes the delivery of place `sequence` if this is the next place. Returns `false` and notes
+    /// nothing otherwise.
+    #[inline]
+    pub fn note_next(&mut self, sequence: u32) -> bool {
+        let is_next = sequence == self.next;
+        if is_next {
+            self.seen = self.seen << 1 | 1;
+            self.next = following(sequence);
+            self.length = self.length.saturating_add(1);
+        }
+        is_next
     }
 
     /// Returns `true` if a place lies behind the first delivery of the stream and before the next.

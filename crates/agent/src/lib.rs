@@ -4,7 +4,6 @@
 
 pub mod address;
 pub mod clock;
-pub mod deliveries;
 mod flows;
 pub mod lease;
 pub mod ledger;

@@ -11,8 +11,8 @@ use plan::{
 };
 
 use crate::clock;
-use crate::deliveries::Deliveries;
 use crate::flows::Flows;
+use crate::ledger::Delivery;
 
 /// Counts since the last snapshot.
 pub struct Tally {
@@ -102,30 +102,27 @@ impl Tally {
         stamp: &Stamp,
         now_ns: u64,
     ) -> &mut FlowCounters {
-        if let Some(deliveries) = self.deliveries_of.get_mut(client as usize) {
-            *deliveries = deliveries.saturating_add(1);
-        }
-        let flow = self.flows.flow(from, to);
+        let flow = self.note_run((from, to), client, 1);
         let now_ns = now_ns.cast_signed();
-        flow.counters.received_total += 1;
         flow.latency_intended.record(now_ns - stamp.intended_ns.cast_signed());
         flow.latency_actual.record(now_ns - stamp.actual_ns.cast_signed());
         &mut flow.counters
     }
 
-    /// Deliveries of a flow that a client of this agent reads together at `now_ns`. `counts_loss`
-    /// is `false` if the receiver is excluded from loss.
+    /// Counts `count` messages like [`Tally::note_received`], all but their latencies.
     #[inline]
-    pub fn deliveries(
+    pub fn note_run(
         &mut self,
         (from, to): (usize, usize),
         client: u32,
-        counts_loss: bool,
-        now_ns: u64,
-    ) -> Deliveries<'_> {
+        count: u32,
+    ) -> &mut FlowSnapshot {
+        if let Some(deliveries) = self.deliveries_of.get_mut(client as usize) {
+            *deliveries = deliveries.saturating_add(count);
+        }
         let flow = self.flows.flow(from, to);
-        let of_client = self.deliveries_of.get_mut(client as usize);
-        Deliveries::new(flow, of_client, &mut self.unfollowed_total, counts_loss, now_ns)
+        flow.counters.received_total += i64::from(count);
+        flow
     }
 
     /// Counts deliveries of a stage anew; to be called after a snapshot.
@@ -269,6 +266,31 @@ impl Targets {
         }
         taken
     }
+}
+
+/// Counts a delivery by its class. Returns `true` if it counts as received.
+#[inline]
+pub fn is_received(counters: &mut FlowCounters, delivery: Delivery, counts_loss: bool) -> bool {
+    match delivery {
+        Delivery::Duplicate => {
+            counters.duplicate_total += 1;
+            return false;
+        }
+        Delivery::Stale => {
+            counters.stale_total += 1;
+            return false;
+        }
+        Delivery::First { passed_over: 0 } | Delivery::Unfollowed => {}
+        Delivery::First { passed_over } => {
+            // Gaps do not count for receivers that may have been offline.
+            counters.missing_total += i64::from(passed_over) * i64::from(counts_loss);
+        }
+        Delivery::Reordered { filled } => {
+            counters.reordered_total += 1;
+            counters.missing_total -= i64::from(filled && counts_loss);
+        }
+    }
+    true
 }
 
 /// Answers that are expected and have not arrived.

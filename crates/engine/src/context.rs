@@ -10,6 +10,7 @@ use crate::expectations::Expectations;
 use crate::expectations::forwarded::Forwarded;
 use crate::expectations::stalls::Stalls;
 use crate::host::Host;
+use crate::ledger::run::Run;
 use crate::outboxes::Outboxes;
 use crate::protocol::Exchanges;
 use crate::schedule::flaps::Flaps;
@@ -31,6 +32,8 @@ pub struct Context {
     pub tally: Tally,
     /// Messages that receivers have received.
     pub ledger: Ledger,
+    /// Memory for deliveries of one stream in one read.
+    pub run: Run,
     /// The machine that the engine runs on.
     pub host: Host,
     /// The instant that is being handled, in nanoseconds.
@@ -87,6 +90,7 @@ impl Context {
         Self {
             tally,
             ledger: Ledger::default(),
+            run: Run::NONE,
             host,
             now_ns,
             publishing: None,

@@ -31,6 +31,9 @@ pub struct Expectations {
     /// `true` for a population whose expected deliveries follow from what was published; `false`
     /// for one that is excluded from loss.
     counts_loss: Vec<bool>,
+    /// `true` for a population whose clients expect each message once: none is a member of shared
+    /// groups, and no message expires for them.
+    is_simple: Vec<bool>,
     receivers: Receivers,
     answers: Answers,
     wills: Wills,
@@ -43,14 +46,16 @@ impl Expectations {
     pub fn new(setup: &Setup) -> Self {
         let plan = &setup.plan;
         let populations = plan.populations.len();
-        let fan_out = FanOut::new(plan);
+        let (fan_out, expiry) = (FanOut::new(plan), Expiry::new(setup));
+        let is_simple = |p| !fan_out.has_groups(p) && !expiry.concerns(p);
         Self {
+            is_simple: (0..populations).map(is_simple).collect(),
             active: vec![0; populations],
             counts_loss: vec![true; populations],
             answers: Answers::new(plan, &fan_out),
             receivers: Receivers::new(fan_out),
             wills: Wills::default(),
-            expiry: Expiry::new(setup),
+            expiry,
             balance: Balance::default(),
         }
     }
@@ -119,6 +124,12 @@ impl Expectations {
     #[inline]
     pub fn absence(&self, to: usize, client: u32, stamp: &Stamp) -> Option<Absence> {
         self.expiry.absence(to, client, stamp)
+    }
+
+    /// Returns `true` if the clients of a population expect each message once, whatever its topic.
+    #[inline]
+    pub fn is_simple(&self, population: usize) -> bool {
+        self.is_simple[population]
     }
 
     /// The ways in which a client at `target` may receive a message on `topic`.

@@ -1,3 +1,7 @@
-//! The meaning of a delivery for the counters, apart from the state that it changes.
+//! Deliveries into the ledger of received messages: their origin, their meaning for the counters,
+//! and the counting.
 
+pub mod books;
 pub mod classify;
+pub mod origin;
+pub mod run;

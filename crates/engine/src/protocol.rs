@@ -5,10 +5,11 @@
 mod cause;
 mod keep_alive;
 mod mqtt;
+pub mod received;
 mod token;
 mod zmtp;
 
-use ::mqtt::{Properties, Property, PropertyList};
+use ::mqtt::PropertyList;
 use agent::publication::{self, PublicationSetup};
 use plan::{Population, Protocol, Publication, Reason, Responds, Stamp};
 
@@ -18,6 +19,7 @@ pub use self::mqtt::PropertySetup;
 pub use self::mqtt::scram::{Exchanges, Login, nonce};
 pub use self::token::Token;
 use keep_alive::KeepAlive;
+use received::Inbox;
 
 /// Protocol state of a client.
 pub struct Session {
@@ -56,9 +58,11 @@ pub struct Reading {
 pub struct Step<'a> {
     /// Bytes at the front that the step has handled.
     pub len: usize,
-    /// `true` if the protocol has appended a reply.
-    pub replied: bool,
-    /// Meaning of the bytes.
+    /// Packets in these bytes.
+    pub read: u32,
+    /// Replies that the protocol has appended.
+    pub replied: u32,
+    /// Meaning of the last packet, or of the bytes after it.
     pub event: Event<'a>,
 }
 
@@ -66,7 +70,7 @@ pub struct Step<'a> {
 pub enum Event<'a> {
     /// The rest of a packet has not arrived.
     Incomplete,
-    /// A packet that concerns the protocol only.
+    /// A packet that concerns the protocol only, or a message that the inbox has taken.
     Handled,
     /// The peer has accepted the client.
     Connected {
@@ -99,8 +103,8 @@ pub enum Event<'a> {
         /// Filters that the peer has refused to remove.
         refused: Refusals<'a>,
     },
-    /// A message.
-    Delivered(Message<'a>),
+    /// A message that the inbox has taken asks for an answer.
+    Asked(Response<'a>),
     /// The peer has acknowledged a message of the client.
     Acknowledged(Token),
     /// The peer has refused a message of the client.
@@ -119,15 +123,6 @@ pub struct Refusals<'a> {
     reason: fn(u8) -> Option<Reason>,
     /// Texts of the packet with the codes.
     texts: Texts<'a>,
-}
-
-/// A received message. Its parts are computed only when they are asked for.
-#[derive(Clone, Copy)]
-pub enum Message<'a> {
-    /// A PUBLISH of MQTT.
-    Mqtt(::mqtt::Publish<'a>),
-    /// Frames of ZeroMQ. Messages of one stream follow each other, as a publisher sends them.
-    Zmtp(::zmtp::Message<'a>),
 }
 
 /// SUBSCRIBE packets that a protocol has appended.
@@ -268,41 +263,19 @@ impl Session {
         Reading { version, packet_bytes_max: packet_bytes_max as usize, credentials }
     }
 
-    /// Handles one packet at the front of `bytes` and appends the reply.
+    /// Handles the packets at the front of `bytes` and appends the replies. The `inbox` takes the
+    /// messages, up to one that it pauses at or answers, or another packet.
     #[inline]
     pub fn handle<'a>(
         &mut self,
         reading: &Reading,
         bytes: &'a [u8],
         out: &mut Vec<u8>,
+        inbox: &mut impl Inbox,
     ) -> Step<'a> {
-        let before = out.len();
-        let (len, event) = match &mut self.spoken {
-            Spoken::Mqtt(session) => mqtt::handle(session, reading, bytes, out),
-            Spoken::Zmtp(session) => zmtp::handle(session, reading, bytes, out),
-        };
-        Step { len, replied: out.len() > before, event }
-    }
-
-    /// Handles one packet like [`Session::handle`], and returns a message of ZeroMQ with its length
-    /// in registers: at high rates nothing else comes.
-    #[inline(always)]
-    pub fn handle_in_run<'a>(
-        &mut self,
-        reading: &Reading,
-        bytes: &'a [u8],
-        out: &mut Vec<u8>,
-    ) -> Result<(usize, ::zmtp::Message<'a>), Step<'a>> {
         match &mut self.spoken {
-            Spoken::Zmtp(session) => {
-                let before = out.len();
-                zmtp::message(session, reading, bytes, out).map_err(|(len, event)| Step {
-                    len,
-                    replied: out.len() > before,
-                    event,
-                })
-            }
-            Spoken::Mqtt(_) => Err(self.handle(reading, bytes, out)),
+            Spoken::Mqtt(session) => mqtt::handle(session, reading, bytes, out, inbox),
+            Spoken::Zmtp(session) => zmtp::handle(session, reading, bytes, out, inbox),
         }
     }
 
@@ -352,14 +325,6 @@ impl Session {
         match &mut self.spoken {
             Spoken::Mqtt(session) => mqtt::answer(session, answer, token, to),
             Spoken::Zmtp(_) => Published::Waits,
-        }
-    }
-
-    /// Topic of a received message; `None` if it is no text.
-    pub fn topic<'a>(&'a self, message: &Message<'a>) -> Option<&'a str> {
-        match (&self.spoken, message) {
-            (Spoken::Mqtt(session), Message::Mqtt(publish)) => session.topic(publish),
-            (_, message) => message.topic(),
         }
     }
 
@@ -498,58 +463,5 @@ impl<'a> Refusals<'a> {
     pub fn iter(&self) -> impl Iterator<Item = Cause<'a>> {
         let reasons = self.codes.iter().filter_map(|&code| (self.reason)(code));
         reasons.map(|reason| Cause { reason, texts: self.texts })
-    }
-}
-
-impl<'a> Message<'a> {
-    /// Topic in the message itself; `None` if it is no text.
-    fn topic(&self) -> Option<&'a str> {
-        match self {
-            Self::Mqtt(publish) => Some(publish.topic),
-            Self::Zmtp(message) => zmtp::topic(message),
-        }
-    }
-
-    /// Payload of the message.
-    #[inline]
-    pub fn payload(&self) -> &'a [u8] {
-        match self {
-            Self::Mqtt(publish) => publish.payload,
-            Self::Zmtp(message) => message.payload(),
-        }
-    }
-
-    /// Returns `true` if the message itself has this topic.
-    pub fn has_topic(&self, topic: &str) -> bool {
-        self.topic() == Some(topic)
-    }
-
-    /// Properties of MQTT 5.
-    #[inline]
-    pub const fn properties(&self) -> Properties<'a> {
-        match self {
-            Self::Mqtt(publish) => publish.properties,
-            Self::Zmtp(_) => Properties::NONE,
-        }
-    }
-
-    /// Time for which the message has left to be delivered, in seconds; `None` if it has no end.
-    pub fn expiry_s(&self) -> Option<u32> {
-        self.properties().number(Property::MessageExpiryInterval)
-    }
-
-    /// The response that the message asks for; `None` if it asks for none.
-    #[inline]
-    pub fn response(&self) -> Option<Response<'a>> {
-        match self {
-            Self::Mqtt(publish) => mqtt::response_of(publish),
-            Self::Zmtp(_) => None,
-        }
-    }
-
-    /// Returns `true` if the broker has kept the message for later subscribers.
-    #[inline]
-    pub const fn is_retained(&self) -> bool {
-        matches!(self, Self::Mqtt(publish) if publish.retain)
     }
 }

@@ -1,19 +1,18 @@
 //! The plan prepared for one agent: its clients, their publications and their targets, with all
 //! names resolved. Nothing changes after the start.
 
-pub mod origin;
-
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use agent::address::resolve;
 use agent::clock;
-use agent::publication::{PublicationSetup, Sender, is_stamped_text, publications};
+use agent::publication::{PublicationSetup, Sender, publications};
 use agent::rows::{self, RowsError};
-use mqtt::{Property, Value};
-use plan::{Plan, Population, Shard, Stamp, Target};
+use plan::{Plan, Population, Shard, Target};
 
-use crate::protocol::{Message, Outgoing, PropertySetup};
+use crate::ledger::origin::Origins;
+use crate::protocol::received::{BESIDE, Marks, RETAINED};
+use crate::protocol::{Outgoing, PropertySetup};
 use crate::transport::tls::{Tls, TlsError};
 
 /// Failure to prepare a plan on this host.
@@ -85,18 +84,10 @@ pub struct Setup {
     pub targets: Vec<SocketAddr>,
     /// One for each population of the plan.
     pub populations: Vec<PopulationSetup>,
-    /// Population of each publication, over all populations.
-    pub publisher_of: Vec<usize>,
-    /// For each publication, over all populations, `true` if its messages are requests.
-    requests: Vec<bool>,
-    /// `true` if some publication sends requests.
-    has_requests: bool,
+    /// Facts from which the origin of a message follows.
+    pub origins: Origins,
     /// For each target the population that publishes there with ZeroMQ, if there is one.
     pub publisher_at: Vec<Option<usize>>,
-    /// `true` if some payloads of text carry a stamp.
-    pub stamps_text: bool,
-    /// `true` if some messages carry their stamp in a user property.
-    stamps_properties: bool,
     /// Difference from an instant of the clock to nanoseconds since 1970.
     pub since_1970_ns: u64,
 }
@@ -120,23 +111,15 @@ pub struct PopulationSetup {
     /// Subscription identifiers, which distinguish copies of a message; empty if all filters have
     /// the same.
     identifiers: Vec<u32>,
+    /// Marks of messages that are no plain deliveries, whatever their stamp.
+    pub watched: Marks,
 }
 
 impl PopulationSetup {
-    /// Number of the copies of a message that have its subscription identifier, from 1 on. `None`
-    /// if the message has several identifiers, or the population does not distinguish copies.
-    #[inline]
-    pub fn copy_of(&self, message: &Message<'_>) -> Option<u8> {
-        if self.identifiers.is_empty() {
-            return None;
-        }
-        let mut found =
-            message.properties().iter().filter_map(|(property, value)| match (property, value) {
-                (Property::SubscriptionIdentifier, Value::Number(number)) => Some(number),
-                _ => None,
-            });
-        let (number, None) = (found.next()?, found.next()) else { return None };
-        let place = self.identifiers.iter().position(|&own| own == number)?;
+    /// Number of the copies of a message that have this subscription identifier, from 1 on; `None`
+    /// if the population does not distinguish copies.
+    pub fn copy_of(&self, identifier: u32) -> Option<u8> {
+        let place = self.identifiers.iter().position(|&own| own == identifier)?;
         u8::try_from(place + 1).ok()
     }
 }
@@ -183,18 +166,21 @@ impl Setup {
         let targets = plan.targets.iter().map(address).collect::<Result<Vec<_>, _>>()?;
         bind_rows(&plan, shard)?;
         let rivals = plan.rivals();
+        let origins = Origins::new(&plan);
         let mut populations = Vec::new();
-        let mut publisher_of = Vec::new();
-        let mut first_client = 0;
+        let (mut first_client, mut first_publication) = (0, 0);
         for (p, population) in plan.populations.iter().enumerate() {
             let is_played = population.is_played_by_engines()
                 && own.as_ref().is_none_or(|own| own.contains(&p));
             let share = if is_played { shard.share(population.clients) } else { 0 };
-            let publications = publications(population, plan.seed, publisher_of.len());
-            publisher_of.extend(publications.iter().map(|_| p));
+            let publications = publications(population, plan.seed, first_publication);
+            first_publication += publications.len();
             let tls = if is_played { Tls::new(&plan, p, shard) } else { Ok(None) }
                 .map_err(|error| SetupError::Tls { population: population.name.clone(), error })?;
             let properties = PropertySetup::of_publications(population);
+            let identifiers = identifiers(population);
+            let is_beside =
+                origins.are_beside() || population.responds.is_some() || !identifiers.is_empty();
             let ready = PopulationSetup {
                 is_played,
                 first_client,
@@ -203,18 +189,12 @@ impl Setup {
                 publications,
                 properties,
                 rival: rivals[p],
-                identifiers: identifiers(population),
+                identifiers,
+                watched: RETAINED | if is_beside { BESIDE } else { 0 },
             };
             populations.push(ready);
             first_client += share;
         }
-        let publications = || plan.populations.iter().flat_map(|p| &p.publications);
-        let requests: Vec<bool> = publications().map(|p| p.request).collect();
-        let has_requests = requests.contains(&true);
-        let stamps_text = publications().any(|p| is_stamped_text(&p.payload));
-        let stamps_properties = plan.populations.iter().any(|population| {
-            population.publications.iter().any(|p| population.stamps_property(p))
-        });
         let mut publisher_at = vec![None; targets.len()];
         for (p, population) in
             plan.populations.iter().enumerate().filter(|(_, p)| p.is_externally_published())
@@ -229,12 +209,8 @@ impl Setup {
             incarnation,
             targets,
             populations,
-            publisher_of,
-            requests,
-            has_requests,
+            origins,
             publisher_at,
-            stamps_text,
-            stamps_properties,
             since_1970_ns: clock::since_1970_ns(),
         })
     }
@@ -292,27 +268,6 @@ impl Setup {
         publications
             .zip(&self.populations[population].publications)
             .any(|(publication, ready)| !ready.stamped && publication.topic.renders(topic))
-    }
-
-    /// The stamp of a payload, if this run made it.
-    #[inline]
-    fn stamp_of(&self, payload: &[u8]) -> Option<Stamp> {
-        let first = Stamp::read(payload).filter(|stamp| self.has_made(stamp));
-        let in_text = || self.stamps_text.then(|| Stamp::find(payload)).flatten();
-        first.or_else(|| in_text().filter(|stamp| self.has_made(stamp)))
-    }
-
-    /// Returns `true` for a stamp of this run.
-    #[inline]
-    fn has_made(&self, stamp: &Stamp) -> bool {
-        stamp.run_tag == self.plan.run_tag
-    }
-
-    /// The stamp of a payload and the index of the publishing population, if this run made it.
-    #[inline]
-    pub fn origin_of(&self, payload: &[u8]) -> Option<(Stamp, usize)> {
-        let stamp = self.stamp_of(payload)?;
-        Some((stamp, self.publisher(&stamp)?))
     }
 
     /// Longest time of timer coalescing, in nanoseconds: short enough that no message is skipped as

@@ -24,15 +24,20 @@ pub struct Histogram {
     buckets: Vec<u64>,
 }
 
-/// Counts successive durations that are mostly alike. Equal buckets are added to the histogram
-/// together, at the latest when the batch is dropped.
-#[derive(Debug)]
-pub struct Batch<'a> {
-    histogram: &'a mut Histogram,
+/// Pairs of durations that are in one bucket each, not yet added to their two histograms: successive
+/// pairs are mostly alike.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch {
+    count: u64,
+    parts: [Part; 2],
+}
+
+/// Durations of one bucket.
+#[derive(Clone, Copy, Debug)]
+struct Part {
     /// Shortest duration of the bucket, in nanoseconds.
     low_ns: u64,
     width_ns: u64,
-    count: u64,
     sum_ns: u64,
     min_ns: u64,
     max_ns: u64,
@@ -49,6 +54,12 @@ struct Stored {
     negative_total: u64,
     negative_min_ns: i64,
     buckets: Vec<(u32, u64)>,
+}
+
+/// Width of the bucket of a duration, as a power of two, in nanoseconds.
+#[inline]
+const fn shift(ns: u64) -> u32 {
+    63 - (ns | LINEAR >> 1).leading_zeros() - SUB_BITS
 }
 
 impl Histogram {
@@ -73,18 +84,16 @@ impl Histogram {
         self.negative_min_ns = self.negative_min_ns.min(duration_ns);
     }
 
-    /// Counts durations that are mostly alike.
-    #[inline]
-    pub const fn batch(&mut self) -> Batch<'_> {
-        Batch {
-            histogram: self,
-            low_ns: 0,
-            width_ns: 0,
-            count: 0,
-            sum_ns: 0,
-            min_ns: u64::MAX,
-            max_ns: 0,
+    fn add_part(&mut self, part: &Part, count: u64) {
+        let index = Self::index(part.low_ns);
+        if index >= self.buckets.len() {
+            self.buckets.resize(index + 1, 0);
         }
+        self.buckets[index] += count;
+        self.min_ns = if self.count == 0 { part.min_ns } else { self.min_ns.min(part.min_ns) };
+        self.max_ns = self.max_ns.max(part.max_ns);
+        self.sum_ns += part.sum_ns;
+        self.count += count;
     }
 
     /// Number of durations, without negative durations.
@@ -132,10 +141,7 @@ impl Histogram {
     #[must_use]
     pub const fn index(ns: u64) -> usize {
         let ns = if ns > MAX_NS { MAX_NS } else { ns };
-        if ns < LINEAR {
-            return ns as usize;
-        }
-        let shift = 63 - ns.leading_zeros() - SUB_BITS;
+        let shift = shift(ns);
         ((shift as usize) << SUB_BITS) + (ns >> shift) as usize
     }
 
@@ -151,53 +157,76 @@ impl Histogram {
     }
 }
 
-impl Batch<'_> {
-    /// Counts one duration, in nanoseconds.
+impl Batch {
+    /// No pairs.
+    pub const EMPTY: Self = Self { count: 0, parts: [Part::at(0, 0); 2] };
+
+    /// Counts a pair of durations, in nanoseconds. Returns `false` and counts nothing if one of the
+    /// durations is outside the bucket: [`Batch::renew`] counts such a pair.
     #[inline]
-    pub fn record(&mut self, duration_ns: i64) {
-        // A negative duration is in no bucket, since as an unsigned number it is too large.
-        let ns = duration_ns.cast_unsigned();
-        if ns.wrapping_sub(self.low_ns) > self.width_ns {
-            if duration_ns < 0 {
-                return self.histogram.record_negative(duration_ns);
-            }
-            self.flush();
-            let index = Histogram::index(ns);
-            let upper_ns = Histogram::upper_ns(index);
-            let below = |index| Histogram::upper_ns(index) + 1;
-            self.low_ns = index.checked_sub(1).map_or(0, below);
-            self.width_ns = upper_ns - self.low_ns;
+    #[must_use]
+    pub fn record(&mut self, durations_ns: [i64; 2]) -> bool {
+        let [one, other] = &mut self.parts;
+        let [ns, other_ns] = durations_ns.map(i64::cast_unsigned);
+        let is_inside = self.count > 0 && one.has(ns) && other.has(other_ns);
+        if is_inside {
+            self.count += 1;
+            one.add(ns);
+            other.add(other_ns);
         }
-        self.count += 1;
-        self.sum_ns += ns;
-        self.min_ns = self.min_ns.min(ns);
-        self.max_ns = self.max_ns.max(ns);
+        is_inside
     }
 
-    #[inline]
-    fn flush(&mut self) {
-        if self.count == 0 {
-            return;
+    /// Adds the pairs to the histograms, and begins anew with the buckets of a pair of durations,
+    /// in nanoseconds.
+    pub fn renew(&mut self, durations_ns: [i64; 2], histograms: [&mut Histogram; 2]) {
+        let [one, other] = histograms;
+        self.flush([&mut *one, &mut *other]);
+        let [Ok(ns), Ok(other_ns)] = durations_ns.map(u64::try_from) else {
+            one.record(durations_ns[0]);
+            return other.record(durations_ns[1]);
+        };
+        *self = Self { count: 1, parts: [Part::around(ns), Part::around(other_ns)] };
+    }
+
+    /// Adds the pairs to the histograms.
+    pub fn flush(&mut self, histograms: [&mut Histogram; 2]) {
+        let count = std::mem::take(&mut self.count);
+        if count > 0 {
+            for (part, histogram) in self.parts.iter().zip(histograms) {
+                histogram.add_part(part, count);
+            }
         }
-        let histogram = &mut *self.histogram;
-        let index = Histogram::index(self.low_ns);
-        if index >= histogram.buckets.len() {
-            histogram.buckets.resize(index + 1, 0);
-        }
-        histogram.buckets[index] += self.count;
-        histogram.min_ns =
-            if histogram.count == 0 { self.min_ns } else { histogram.min_ns.min(self.min_ns) };
-        histogram.max_ns = histogram.max_ns.max(self.max_ns);
-        histogram.sum_ns += self.sum_ns;
-        histogram.count += self.count;
-        (self.count, self.sum_ns, self.min_ns, self.max_ns) = (0, 0, u64::MAX, 0);
     }
 }
 
-impl Drop for Batch<'_> {
+impl Part {
+    const fn at(low_ns: u64, width_ns: u64) -> Self {
+        Self { low_ns, width_ns, sum_ns: 0, min_ns: u64::MAX, max_ns: 0 }
+    }
+
+    /// The bucket of a duration, with this one.
     #[inline]
-    fn drop(&mut self) {
-        self.flush();
+    fn around(ns: u64) -> Self {
+        let bucketed_ns = ns.min(MAX_NS);
+        let shift = shift(bucketed_ns);
+        let mut part = Self::at(bucketed_ns >> shift << shift, (1 << shift) - 1);
+        part.add(ns);
+        part
+    }
+
+    /// Returns `true` if a duration is in the bucket. A negative one is in none, since as an
+    /// unsigned number it is too large.
+    #[inline]
+    const fn has(&self, ns: u64) -> bool {
+        ns.wrapping_sub(self.low_ns) <= self.width_ns
+    }
+
+    #[inline]
+    fn add(&mut self, ns: u64) {
+        self.sum_ns += ns;
+        self.min_ns = self.min_ns.min(ns);
+        self.max_ns = self.max_ns.max(ns);
     }
 }
 
@@ -250,6 +279,11 @@ mod tests {
         histogram
     }
 
+    /// Durations of which many are in one bucket, some negative, some beyond the last bucket.
+    fn duration() -> impl Strategy<Value = i64> {
+        prop_oneof![-5i64..300, 9_990i64..10_000, (1i64 << 43)..(1 << 45)]
+    }
+
     proptest! {
         #[test]
         fn a_value_lies_in_its_bucket_and_the_bucket_is_narrow(ns in 0..=MAX_NS) {
@@ -281,17 +315,20 @@ mod tests {
     proptest! {
         #[test]
         fn a_batch_counts_as_its_durations_one_by_one(
-            values in prop::collection::vec(
-                prop_oneof![-5i64..300, 9_990i64..10_000, (1i64 << 43)..(1 << 45)], 0..50),
+            pairs in prop::collection::vec((duration(), duration()), 0..50),
         ) {
-            let mut histogram = Histogram::default();
-            let mut batch = histogram.batch();
-            values.iter().for_each(|&value| batch.record(value));
-            drop(batch);
-            prop_assert_eq!(&histogram, &of(&values));
-            prop_assert_eq!(histogram.count() + histogram.negative_total, values.len() as u64);
-            for &value in values.iter().filter(|&&value| value >= 0) {
-                prop_assert!(histogram.buckets[Histogram::index(value as u64)] > 0);
+            let (mut histograms, mut batch) = ([of(&[]), of(&[])], Batch::EMPTY);
+            for &(one, other) in &pairs {
+                if !batch.record([one, other]) {
+                    batch.renew([one, other], histograms.each_mut());
+                }
+            }
+            batch.flush(histograms.each_mut());
+            batch.flush(histograms.each_mut());
+            let (ones, others): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+            prop_assert_eq!(&histograms, &[of(&ones), of(&others)]);
+            for &value in ones.iter().filter(|&&value| value >= 0) {
+                prop_assert!(histograms[0].buckets[Histogram::index(value as u64)] > 0);
             }
         }
     }

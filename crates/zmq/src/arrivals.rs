@@ -1,7 +1,8 @@
 //! Received messages: assembles frames, finds the publisher of a message by stamp or topic, and
 //! notes the message in the ledger.
 
-use agent::ledger::Ledger;
+use agent::ledger::{Delivery, Ledger};
+use agent::tally::is_received;
 use anyhow::Result;
 use plan::Stamp;
 use zmq::Socket;
@@ -77,8 +78,10 @@ impl Arrivals {
         };
         let delivery = ledger.note(receiver, stamp.stream, stamp.sequence);
         // Engines report expected deliveries.
-        let mut deliveries = shared.tally.deliveries((from, to), receiver, true, shared.now_ns);
-        deliveries.note(delivery, &stamp);
+        if is_received(&mut shared.tally.flow(from, to).counters, delivery, true) {
+            shared.tally.unfollowed_total += u64::from(delivery == Delivery::Unfollowed);
+            shared.tally.note_received((from, to), receiver, &stamp, shared.now_ns);
+        }
     }
 
     fn stamp(&self, run_tag: u32) -> Option<Stamp> {

@@ -1,16 +1,13 @@
 //! Reading of a client: bytes from the socket, events of the protocol, deliveries into the ledger,
 //! at the read rate.
 
-use agent::ledger::Delivery;
-use plan::{Expected, Reason, Stamp};
+use plan::Reason;
 
 use super::{Client, Phase, identity_of};
 use crate::context::Context;
-use crate::expectations::Unstamped;
-use crate::ledger::classify::{Effects, Facts, Noted, classify};
-use crate::protocol::{Event, Message, Reading, Step};
+use crate::ledger::books::{Books, Receiver};
+use crate::protocol::Event;
 use crate::schedule::read_rate::ReadRate;
-use crate::setup::origin::Origin;
 use crate::transport::{Halt, Stream};
 
 /// Bytes that a client reads in one time slice at most.
@@ -146,36 +143,36 @@ impl Client {
     fn handle_whole(&mut self, context: &mut Context, bytes: &[u8]) -> usize {
         let identity = identity_of(self, &context.setup);
         let reading = self.session.reading(&identity, context.setup.plan.max_packet_bytes);
+        let receiver = Receiver {
+            population: self.population(),
+            index: self.index,
+            local: self.local,
+            watched: context.setup.populations[self.population()].watched,
+        };
+        let is_paced = identity.population.read_rate_per_s.is_some();
         let (mut handled, mut can_publish) = (0, false);
-        let mut next: Option<Step<'_>> = None;
         context.out.clear();
         while self.stream.is_some() && !self.paused {
-            let step = match next.take() {
-                Some(step) => step,
-                None => self.session.handle(&reading, &bytes[handled..], &mut context.out),
-            };
+            let allowed = if is_paced { self.allowance(context) } else { u64::MAX };
+            let (mut books, out) = Books::new(context, receiver, allowed);
+            let step = self.session.handle(&reading, &bytes[handled..], out, &mut books);
+            let delivered = books.finish();
             handled += step.len;
             let tally = &mut context.tally.populations[usize::from(self.population)];
             tally.counters.packets_sent_total += u64::from(step.replied);
-            let is_whole = match step.event {
-                Event::Incomplete => break,
-                Event::Ended(_) => step.len > 0,
-                _ => true,
-            };
-            tally.counters.packets_received_total += u64::from(is_whole);
+            tally.counters.packets_received_total += u64::from(step.read);
+            if delivered > 0 {
+                context.stalls.note_delivery(self.index, context.now_ns);
+                if is_paced {
+                    self.note_read(context, delivered);
+                }
+            }
             match step.event {
-                Event::Delivered(message @ Message::Mqtt(_)) => {
-                    self.delivered(context, &message);
-                    self.note_read(context, 1);
-                }
-                Event::Delivered(message @ Message::Zmtp(_)) => {
-                    let (taken, step) =
-                        self.delivered_together(context, &reading, message, &bytes[handled..]);
-                    handled += taken;
-                    next = step;
-                }
+                Event::Incomplete => break,
+                Event::Asked(response) => self.respond(context, response),
                 Event::Acknowledged(token) => can_publish |= self.acknowledged(context, &token),
                 Event::Connected { resumed, dropped, sets_keep_alive, proof } => {
+                    let tally = &mut context.tally.populations[receiver.population];
                     tally.counters.server_keep_alives_total += u64::from(sets_keep_alive);
                     self.connected(context, (resumed, dropped), proof);
                 }
@@ -190,8 +187,10 @@ impl Client {
                     can_publish |= self.rejected(context, &token, cause);
                 }
                 Event::Refused(cause) | Event::Ended(cause) => self.lost(context, cause),
-                Event::UnknownAcknowledgement => tally.outcome(Reason::UnexpectedAck),
-                Event::Incomplete | Event::Handled => {}
+                Event::UnknownAcknowledgement => {
+                    context.tally.populations[receiver.population].outcome(Reason::UnexpectedAck);
+                }
+                Event::Handled => {}
             }
         }
         self.flush(context);
@@ -199,183 +198,6 @@ impl Client {
             self.publish_due(context);
         }
         handled
-    }
-
-    fn delivered(&mut self, context: &mut Context, message: &Message<'_>) {
-        let to = usize::from(self.population);
-        context.stalls.note_delivery(self.index, context.now_ns);
-        let origin = context.setup.origin_of_message(message);
-        if message.is_retained() && !self.is_forwarded(context, origin.as_ref()) {
-            context.tally.populations[to].counters.retained_total += 1;
-            return;
-        }
-        self.respond(context, message);
-        match origin {
-            Some(Origin::Message(stamp, from)) => {
-                self.delivered_in_stream(context, message, &stamp, from);
-            }
-            Some(Origin::Answer(stamp, from)) => self.receive_answer(context, &stamp, from),
-            Some(Origin::OtherRun) => {
-                context.tally.populations[to].counters.foreign_total += 1;
-            }
-            None => self.delivered_unstamped(context, message),
-        }
-    }
-
-    /// Counts a message of this run: notes it in the ledger, classifies it and applies the effects.
-    #[inline]
-    fn delivered_in_stream(
-        &self,
-        context: &mut Context,
-        message: &Message<'_>,
-        stamp: &Stamp,
-        from: usize,
-    ) {
-        let noted = self.note(context, message, stamp);
-        let to = self.population();
-        let expecting = match noted.expected {
-            Expected::Group { population, .. } => Some(usize::from(population)),
-            Expected::Client | Expected::Nothing => None,
-        };
-        let Context { setup, tally, expectations, now_ns, .. } = context;
-        let absence = match expecting {
-            None => expectations.absence(to, setup.shard.global(self.local), stamp),
-            Some(_) => None,
-        };
-        let facts = Facts {
-            to,
-            counts_loss: expectations.counts_loss(to),
-            group_counts_loss: expecting.is_some_and(|other| expectations.counts_loss(other)),
-            absence,
-            expiry_left_s: absence.and_then(|_| message.expiry_s()),
-        };
-        if noted.is_plain(&facts) {
-            let counters = tally.note_received((from, to), self.index, stamp, *now_ns);
-            counters.expected_total += i64::from(!facts.counts_loss);
-            return;
-        }
-        let effects = classify(&noted, &facts);
-        self.apply(context, &effects, stamp, from);
-    }
-
-    /// Notes a message in the windows of its receiver, of its copies and of its group.
-    #[inline]
-    fn note(&self, context: &mut Context, message: &Message<'_>, stamp: &Stamp) -> Noted {
-        let Context { setup, ledger, expectations, .. } = context;
-        let Stamp { stream, sequence, .. } = *stamp;
-        let (to, client) = (self.population(), setup.shard.global(self.local));
-        let ways = || {
-            let topic = self.session.topic(message).unwrap_or_default();
-            expectations.ways(to, client, topic, setup.target(to, client))
-        };
-        let (delivery, expected) = ledger.note_ways(self.index, stream, sequence, ways);
-        let copy_is_new = setup.populations[to].copy_of(message).map(|copy| {
-            let window = ledger.follow_copy(self.index, stream, sequence, copy);
-            window.is_some_and(|w| w.note(sequence) != Delivery::Duplicate)
-        });
-        let group_had_it = match expected {
-            Expected::Group { group, .. } if delivery != Delivery::Duplicate => {
-                let member = setup.group_at(usize::from(group), setup.target(to, client));
-                let window = ledger.follow(member, stream, sequence);
-                Some(window.is_some_and(|w| w.note(sequence) == Delivery::Duplicate))
-            }
-            _ => None,
-        };
-        Noted { delivery, expected, copy_is_new, group_had_it }
-    }
-
-    /// Counts the effects of a delivery that is not plain.
-    #[inline(never)]
-    fn apply(&self, context: &mut Context, effects: &Effects, stamp: &Stamp, from: usize) {
-        let Context { tally, now_ns, .. } = context;
-        let to = self.population();
-        tally.unfollowed_total += u64::from(effects.unfollowed);
-        tally.populations[to].counters.expiry_reduced_total += u64::from(effects.expiry_reduced);
-        if let Some(other) = effects.less {
-            tally.flow(from, other).counters.expected_total -= 1;
-        }
-        let counters = match effects.received {
-            true => tally.note_received((from, to), self.index, stamp, *now_ns),
-            false => &mut tally.flow(from, to).counters,
-        };
-        effects.add_to(counters);
-    }
-
-    /// Counts a message with RETAIN that the broker forwards as published, which takes part in the
-    /// ledger. Returns `false` for a message that the broker has kept, or may have kept.
-    fn is_forwarded(&self, context: &mut Context, origin: Option<&Origin>) -> bool {
-        let Some(Origin::Message(stamp, _) | Origin::Answer(stamp, _)) = origin else {
-            return false;
-        };
-        let Context { forwarded, tally, .. } = context;
-        let is_forwarded = forwarded.is_forwarded(self.population(), self.local, stamp.actual_ns);
-        let counters = &mut tally.populations[self.population()].counters;
-        counters.retained_as_published_total += u64::from(is_forwarded);
-        is_forwarded
-    }
-
-    /// Counts a message, and those of its stream behind it as far as the read rate allows. Returns
-    /// the number of bytes of the messages behind it, and the step after them if it was made.
-    fn delivered_together<'a>(
-        &mut self,
-        context: &mut Context,
-        reading: &Reading,
-        message: Message<'a>,
-        rest: &'a [u8],
-    ) -> (usize, Option<Step<'a>>) {
-        context.stalls.note_delivery(self.index, context.now_ns);
-        let Some((mut stamp, from)) = context.setup.origin_of(message.payload()) else {
-            self.delivered_unstamped(context, &message);
-            self.note_read(context, 1);
-            return (0, None);
-        };
-        let allowed = self.allowance(context);
-        let Context { setup, tally, ledger, expectations, now_ns, out, .. } = &mut *context;
-        let to = usize::from(self.population);
-        let counts_loss = expectations.counts_loss(to);
-        let mut deliveries = tally.deliveries((from, to), self.index, counts_loss, *now_ns);
-        let mut window = ledger.follow(self.index, stamp.stream, stamp.sequence);
-        let (mut taken, mut count) = (0, 0);
-        let next = loop {
-            count += 1;
-            let noted = window.as_mut().map(|window| window.note(stamp.sequence));
-            deliveries.note(noted.unwrap_or(Delivery::Unfollowed), &stamp);
-            if count >= allowed {
-                break None;
-            }
-            let step = self.session.handle_in_run(reading, &rest[taken..], out);
-            let (len, message) = match step {
-                Ok(message) => message,
-                Err(step) => break Some(step),
-            };
-            match Stamp::read(message.payload()) {
-                Some(next) if next.run_tag == setup.plan.run_tag && next.stream == stamp.stream => {
-                    stamp = next;
-                    taken += len;
-                }
-                _ => {
-                    let event = Event::Delivered(Message::Zmtp(message));
-                    break Some(Step { len, replied: false, event });
-                }
-            }
-        };
-        drop(deliveries);
-        tally.populations[to].counters.packets_received_total += count - 1;
-        self.note_read(context, count);
-        (taken, next)
-    }
-
-    /// Counts a message that carries no stamp of this run.
-    fn delivered_unstamped(&self, context: &mut Context, message: &Message<'_>) {
-        let delivery = Unstamped {
-            to: usize::from(self.population),
-            client: self.global(context),
-            target: self.target(context),
-            topic: self.session.topic(message),
-            now_ns: context.now_ns,
-        };
-        let Context { setup, tally, expectations, .. } = context;
-        expectations.note_unstamped(setup, tally, &delivery);
     }
 
     /// Number of messages that the read rate allows now, at least one.

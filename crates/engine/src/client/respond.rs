@@ -1,32 +1,22 @@
-//! Round trips of MQTT 5: a client answers requests that it receives, and measures the answers to
-//! its own requests.
+//! Answers of MQTT 5: a client answers requests that it receives.
 
-use agent::deliveries::is_received;
-use agent::ledger::Delivery;
-use plan::{Responds, Stamp, StreamId};
+use plan::Stamp;
 
 use super::unsent::UNSENT_MAX;
 use super::{Client, Phase};
 use crate::context::Context;
-use crate::protocol::{Answer, Buffers, Message, Published, Response, Token};
+use crate::protocol::{Answer, Buffers, Published, Response, Token};
 
 impl Client {
-    /// Answers a message, if it asks for an answer and the population answers.
-    #[inline]
-    pub(super) fn respond(&mut self, context: &mut Context, message: &Message<'_>) {
-        if let Some(responds) = context.setup.plan.populations[self.population()].responds
-            && let Some(response) = message.response()
-        {
-            self.answer(context, responds, response);
-        }
-    }
-
-    fn answer(&mut self, context: &mut Context, responds: Responds, response: Response<'_>) {
+    /// Answers a message, if the population answers.
+    pub(super) fn respond(&mut self, context: &mut Context, response: Response<'_>) {
+        let population = &context.setup.plan.populations[self.population()];
+        let Some(responds) = population.responds else { return };
         let unsent = self.unsent.as_ref().map_or(0, |unsent| unsent.rest().len());
         if unsent + context.out.len() > UNSENT_MAX {
             return self.drop_answers(context, 1);
         }
-        let stamp = response.correlation.and_then(|bytes| context.setup.request_of(bytes));
+        let stamp = response.correlation.and_then(|bytes| context.setup.origins.request_of(bytes));
         let stamp = stamp.map(|stamp| Stamp { stream: stamp.stream.of_answers(), ..stamp });
         let answer = Answer { responds, response, stamp };
         if responds.qos > 0 {
@@ -79,37 +69,5 @@ impl Client {
     /// Counts answers that are not sent.
     pub(super) fn drop_answers(&self, context: &mut Context, count: u64) {
         context.tally.populations[self.population()].counters.answers_dropped_total += count;
-    }
-
-    /// Counts an answer to the request with this stamp, which population `from` has sent.
-    pub(super) fn receive_answer(&mut self, context: &mut Context, stamp: &Stamp, from: usize) {
-        let to = self.population();
-        let client = self.global(context);
-        let Context { setup, tally, ledger, expectations, publishing, now_ns, .. } = context;
-        if (from, stamp.stream.client) != (to, client) {
-            tally.populations[to].counters.answers_of_others_total += 1;
-            return;
-        }
-        let (responding, epoch) = expectations.answers_to(to);
-        let counts_loss = expectations.counts_answers(to);
-        let stream = StreamId { client: epoch, ..stamp.stream.of_answers() };
-        let ways = || expectations.ways_of_answers(setup, to, &stamp.stream);
-        let (delivery, _) = ledger.note_ways(self.index, stream, stamp.sequence, ways);
-        tally.unfollowed_total += u64::from(delivery == Delivery::Unfollowed);
-        let counters = &mut tally.flow(responding, to).counters;
-        let received = is_received(counters, delivery, counts_loss);
-        counters.received_total += i64::from(received);
-        counters.expected_total += i64::from(received && !counts_loss);
-        let answers = &mut tally.populations[to].answers;
-        if !received {
-            answers.answers_duplicate_total += i64::from(delivery == Delivery::Duplicate);
-            return;
-        }
-        let is_late = publishing.as_ref().is_none_or(|stage| stamp.intended_ns < stage.start_ns);
-        answers.answered_total += 1;
-        answers.answers_expected_total += i64::from(!counts_loss);
-        answers.answers_late_total += i64::from(is_late);
-        let round_trip_ns = now_ns.cast_signed() - stamp.intended_ns.cast_signed();
-        tally.populations[to].round_trip.record(round_trip_ns);
     }
 }

@@ -8,7 +8,7 @@ use plan::{Expected, FlowCounters};
 use crate::expectations::Absence;
 
 /// A delivery as the ledger has noted it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Noted {
     /// Its class in its stream.
     pub delivery: Delivery,
@@ -66,15 +66,15 @@ pub struct Effects {
 }
 
 impl Noted {
-    /// Returns `true` for the next message of a stream, without a gap, to a client that was never
-    /// absent: it is received, and expected as received if the population is excluded from
-    /// loss. Nearly all deliveries are plain.
-    #[inline]
-    pub fn is_plain(&self, facts: &Facts) -> bool {
-        self.delivery == Delivery::First { passed_over: 0 }
-            && self.expected == Expected::Client
-            && facts.absence.is_none()
-    }
+    /// The next message of a stream, without a gap, that the client expects. A client that was never
+    /// absent receives the message, which is expected as received if the population is excluded
+    /// from loss. Nearly all deliveries are plain.
+    pub const PLAIN: Self = Self {
+        delivery: Delivery::First { passed_over: 0 },
+        expected: Expected::Client,
+        copy_is_new: None,
+        group_had_it: None,
+    };
 }
 
 impl Effects {

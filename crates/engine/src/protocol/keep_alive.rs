@@ -66,12 +66,21 @@ mod tests {
     use plan::{Population, Protocol, Security};
 
     use super::*;
+    use crate::protocol::received::{Inbox, Next, Received};
     use crate::protocol::{Identity, Session};
     use crate::simulation::plans;
 
     const S: u64 = SECOND_NS;
     const PING: &[u8] = b"\x04\x07\x04PING\0\0";
     const PONG: &[u8] = b"\x04\x05\x04PONG";
+
+    struct Trash;
+
+    impl Inbox for Trash {
+        fn take(&mut self, _: &Received<'_>) -> Next {
+            Next::More
+        }
+    }
 
     /// A population of one socket of ZeroMQ, with a keep-alive of 10 s.
     fn sockets() -> Population {
@@ -98,7 +107,8 @@ mod tests {
         let reading = session.reading(&identity, u32::MAX);
         let mut handled = 0;
         while handled < bytes.len() {
-            handled += session.handle(&reading, &bytes[handled..], &mut Vec::new()).len;
+            let (out, inbox) = (&mut Vec::new(), &mut Trash);
+            handled += session.handle(&reading, &bytes[handled..], out, inbox).len;
         }
         session
     }
@@ -106,7 +116,7 @@ mod tests {
     fn receive(session: &mut Session, population: &Population, bytes: &[u8]) {
         session.note_receipt();
         let reading = session.reading(&Identity { population, n: 0 }, u32::MAX);
-        session.handle(&reading, bytes, &mut Vec::new());
+        session.handle(&reading, bytes, &mut Vec::new(), &mut Trash);
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! MQTT: CONNECT and SUBSCRIBE of a client, packets of the broker as events, PUBLISH for messages.
 
 mod answers;
+mod beside;
 mod properties;
 pub mod scram;
+
+use std::cell::OnceCell;
 
 use mqtt::{
     Alias, Blocked, Connect, Decoded, Packet, PacketId, PacketType, Properties, Property,
@@ -14,13 +17,15 @@ use plan::{
 };
 
 use super::{
-    Asked, Buffers, Cause, Event, Goodbye, Identity, Message, Outgoing, Published, Reading,
-    Refusals, Resent, Texts, Token,
+    Asked, Buffers, Cause, Event, Goodbye, Identity, Outgoing, Published, Reading, Refusals,
+    Resent, Step, Texts, Token,
+    received::{BESIDE, Inbox, Next, RETAINED, Received},
 };
 
+use beside::Message;
 use scram::Login;
 
-pub use answers::{answer, response_of};
+pub use answers::answer;
 pub use properties::PropertySetup;
 
 /// State of an MQTT client.
@@ -98,27 +103,54 @@ fn push_step(properties: &mut PropertyList, method: &str, data: &str) -> Result<
     pushed.map_err(|_| Reason::ProtocolError)
 }
 
-/// Handles one packet and appends its reply.
+/// Handles the messages at the front of `bytes`, and the packet after them, and appends the
+/// replies.
 #[inline]
 pub fn handle<'a>(
     session: &mut Session,
     reading: &Reading,
     bytes: &'a [u8],
     out: &mut Vec<u8>,
-) -> (usize, Event<'a>) {
-    let (packet, len) = match decode(reading.version, bytes) {
-        Ok(Decoded::Packet { packet, len }) if len <= reading.packet_bytes_max => (packet, len),
-        Ok(Decoded::Incomplete { needed }) if needed <= reading.packet_bytes_max => {
-            return (0, Event::Incomplete);
+    inbox: &mut impl Inbox,
+) -> Step<'a> {
+    let mut step = Step { len: 0, read: 0, replied: 0, event: Event::Incomplete };
+    let event = loop {
+        let (packet, len) = match decode(reading.version, &bytes[step.len..]) {
+            Ok(Decoded::Packet { packet, len }) if len <= reading.packet_bytes_max => (packet, len),
+            Ok(Decoded::Incomplete { needed }) if needed <= reading.packet_bytes_max => {
+                break Event::Incomplete;
+            }
+            Ok(_) => break Event::Ended(Reason::PacketTooLarge.into()),
+            Err(_) => break Event::Ended(Reason::ProtocolError.into()),
+        };
+        let before = out.len();
+        let event = session.handle(reading.version, &packet, out);
+        step.len += len;
+        step.read += 1;
+        step.replied += u32::from(out.len() > before);
+        let publish = match event {
+            Ok(mqtt::Event::Delivered(publish)) => publish,
+            Ok(mqtt::Event::Acknowledged(token)) => break Event::Acknowledged(token),
+            Ok(event) => break neutral(session, reading.version, event),
+            Err(_) => break Event::Ended(Reason::ProtocolError.into()),
+        };
+        let retained = if publish.retain { RETAINED } else { 0 };
+        let marks = retained | if publish.properties.is_empty() { 0 } else { BESIDE };
+        let beside = Message { session, publish, carried: OnceCell::new() };
+        let message = Received { payload: publish.payload, marks, beside: &beside };
+        match inbox.take(&message) {
+            Next::More => {}
+            Next::Pause => break Event::Handled,
+            Next::Answer => break beside.carried().asks_for().map_or(Event::Handled, Event::Asked),
         }
-        Ok(_) => return (0, Event::Ended(Reason::PacketTooLarge.into())),
-        Err(_) => return (0, Event::Ended(Reason::ProtocolError.into())),
     };
-    let Ok(event) = session.handle(reading.version, &packet, out) else {
-        return (len, Event::Ended(Reason::ProtocolError.into()));
-    };
-    let event = match event {
-        mqtt::Event::Delivered(publish) => Event::Delivered(Message::Mqtt(publish)),
+    Step { event, ..step }
+}
+
+/// Events other than messages.
+#[inline(never)]
+fn neutral<'a>(session: &Session, version: Version, event: mqtt::Event<'a, Token>) -> Event<'a> {
+    match event {
         mqtt::Event::Acknowledged(token) => Event::Acknowledged(token),
         mqtt::Event::Connected { session_present, dropped, properties } => Event::Connected {
             resumed: session_present,
@@ -128,10 +160,10 @@ pub fn handle<'a>(
         },
         mqtt::Event::Challenged(properties) => Event::Challenged(step(properties)),
         mqtt::Event::Refused { code, properties } => {
-            Event::Refused(cause(refusal(reading.version, code), properties))
+            Event::Refused(cause(refusal(version, code), properties))
         }
         mqtt::Event::Subscribed { codes, properties, .. } => {
-            let reason: fn(u8) -> Option<Reason> = match reading.version {
+            let reason: fn(u8) -> Option<Reason> = match version {
                 Version::V5 => |code| is_refusal(code).then(|| answered(PacketType::SubAck, code)),
                 Version::V31 | Version::V311 => {
                     |code| is_refusal(code).then_some(Reason::SubscribeRefused)
@@ -155,12 +187,12 @@ pub fn handle<'a>(
             let removed = u64::from(filters) - refused.iter().count() as u64;
             Event::Unsubscribed { removed, refused }
         }
-        mqtt::Event::Redelivered
+        mqtt::Event::Delivered(_)
+        | mqtt::Event::Redelivered
         | mqtt::Event::Received
         | mqtt::Event::Released
         | mqtt::Event::Pong => Event::Handled,
-    };
-    (len, event)
+    }
 }
 
 /// Appends the subscriptions: one SUBSCRIBE for the filters without an identifier, and one for each

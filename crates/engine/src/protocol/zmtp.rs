@@ -3,7 +3,8 @@
 use plan::{Reason, Security, Template};
 use zmtp::{Handled, Mechanism, Session};
 
-use super::{Asked, Cause, Event, Identity, Message, Reading, Refusals, Texts};
+use super::received::{Beside, Carried, Inbox, Next, ORDERED, Received};
+use super::{Asked, Cause, Event, Identity, Reading, Refusals, Step, Texts};
 
 /// User name and password.
 pub type Credentials = (String, String);
@@ -13,34 +14,43 @@ pub fn open(session: &mut Session, identity: &Identity<'_>, out: &mut Vec<u8>) {
     session.connect(&mechanism(credentials(identity).as_ref()), out);
 }
 
-/// Handles one greeting, command or message and appends the reply.
+/// Handles the messages at the front of `bytes`, and the greeting or command after them, and
+/// appends the replies.
+#[inline]
 pub fn handle<'a>(
     session: &mut Session,
     reading: &Reading,
     bytes: &'a [u8],
     out: &mut Vec<u8>,
-) -> (usize, Event<'a>) {
-    match message(session, reading, bytes, out) {
-        Ok((len, message)) => (len, Event::Delivered(Message::Zmtp(message))),
-        Err(other) => other,
-    }
-}
-
-/// Handles the same, and returns a message apart from the other events.
-#[inline(always)]
-pub fn message<'a>(
-    session: &mut Session,
-    reading: &Reading,
-    bytes: &'a [u8],
-    out: &mut Vec<u8>,
-) -> Result<(usize, zmtp::Message<'a>), (usize, Event<'a>)> {
+    inbox: &mut impl Inbox,
+) -> Step<'a> {
+    let before = out.len();
     let was_connected = session.is_connected();
     let credentials = reading.credentials.as_ref();
-    match session.handle(bytes, &mechanism(credentials), out) {
-        Ok(Handled { len, event: zmtp::Event::Message(message) }) => Ok((len, message)),
-        Ok(Handled { len, event }) => Err((len, neutral(event, was_connected, credentials))),
-        Err(_) => Err((0, Event::Ended(Reason::ProtocolError.into()))),
-    }
+    let mut step = Step { len: 0, read: 0, replied: 0, event: Event::Incomplete };
+    let event = loop {
+        let handled = session.handle(&bytes[step.len..], &mechanism(credentials), out);
+        let Ok(Handled { len, event }) = handled else {
+            break Event::Ended(Reason::ProtocolError.into());
+        };
+        step.len += len;
+        let message = match event {
+            zmtp::Event::Message(message) => message,
+            zmtp::Event::Incomplete => break Event::Incomplete,
+            event => {
+                step.read += 1;
+                break neutral(event, was_connected, credentials);
+            }
+        };
+        step.read += 1;
+        let marks = ORDERED;
+        if inbox.take(&Received { payload: message.payload(), marks, beside: &message })
+            != Next::More
+        {
+            break Event::Handled;
+        }
+    };
+    Step { replied: u32::from(out.len() > before), event, ..step }
 }
 
 /// Events other than messages.
@@ -51,8 +61,6 @@ fn neutral<'a>(
     credentials: Option<&Credentials>,
 ) -> Event<'a> {
     match event {
-        zmtp::Event::Message(message) => Event::Delivered(Message::Zmtp(message)),
-        zmtp::Event::Incomplete => Event::Incomplete,
         zmtp::Event::Connected => {
             Event::Connected { resumed: false, dropped: 0, sets_keep_alive: false, proof: &[] }
         }
@@ -69,7 +77,10 @@ fn neutral<'a>(
             let texts = Texts { reason_string: Some(text), server_reference: None };
             Event::Refused(Cause { reason, texts })
         }
-        zmtp::Event::Greeted | zmtp::Event::Replied => Event::Handled,
+        zmtp::Event::Message(_)
+        | zmtp::Event::Incomplete
+        | zmtp::Event::Greeted
+        | zmtp::Event::Replied => Event::Handled,
     }
 }
 
@@ -88,11 +99,17 @@ pub fn subscribe(session: &mut Session, identity: &Identity<'_>, out: &mut Vec<u
     Asked { packets: prefixes + u64::from(awaits_answer), granted: prefixes, awaits_answer }
 }
 
-/// Topic of a message: its first frame. A message of one frame has the empty topic.
-pub fn topic<'a>(message: &zmtp::Message<'a>) -> Option<&'a str> {
-    let mut frames = message.frames();
-    let topic = frames.next().filter(|_| frames.next().is_some()).unwrap_or_default();
-    str::from_utf8(topic).ok()
+impl Beside for zmtp::Message<'_> {
+    /// The first frame. A message of one frame has the empty topic.
+    fn topic(&self) -> Option<&str> {
+        let mut frames = self.frames();
+        let topic = frames.next().filter(|_| frames.next().is_some()).unwrap_or_default();
+        str::from_utf8(topic).ok()
+    }
+
+    fn carried(&self) -> Carried<'_> {
+        Carried::default()
+    }
 }
 
 /// User name and password for PLAIN; `None` without PLAIN.

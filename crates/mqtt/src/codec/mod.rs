@@ -38,7 +38,6 @@ pub use wire::LEN_MAX;
 pub(crate) use ack::encode_success as encode_ack;
 pub(crate) use empty::encode as encode_empty;
 
-use header::FixedHeader;
 use wire::Reader;
 
 /// A packet identifier. Never 0 on the wire `[MQTT-2.3.1-1]`; 0 means "none" (QoS 0).
@@ -222,7 +221,7 @@ pub enum Decoded<'a> {
 /// [`DecodeError`] for all input that the standard calls malformed. The caller must then close the
 /// connection `[MQTT-4.8.0-1]`. The decoder reports a wrong first byte or length before the rest
 /// has arrived.
-#[inline]
+#[inline(always)]
 pub fn decode(version: Version, bytes: &[u8]) -> Result<Decoded<'_>, DecodeError> {
     let Some(header) = FixedHeader::read(version, bytes)? else {
         return Ok(Decoded::Incomplete { needed: bytes.len() + 1 });
@@ -231,12 +230,23 @@ pub fn decode(version: Version, bytes: &[u8]) -> Result<Decoded<'_>, DecodeError
     let Some(body) = bytes.get(header.len..len) else {
         return Ok(Decoded::Incomplete { needed: len });
     };
-    let packet = decode_body(version, header, &mut Reader::new(body))?;
+    let mut body = Reader::new(body);
+    // The hot paths, which move the fields of no other packet.
+    let packet = match header.packet_type {
+        PacketType::Publish => Packet::Publish(Publish::decode(version, header.flags, &mut body)?),
+        PacketType::PubAck => {
+            let ack = Ack::decode(version, PacketType::PubAck, &mut body)?;
+            body.finish()?;
+            Packet::PubAck(ack)
+        }
+        _ => decode_rest(version, header, &mut body)?,
+    };
     Ok(Decoded::Packet { packet, len })
 }
 
-#[inline]
-fn decode_body<'a>(
+/// Decodes the body of a packet.
+#[inline(never)]
+fn decode_rest<'a>(
     version: Version,
     header: FixedHeader,
     body: &mut Reader<'a>,
@@ -261,4 +271,77 @@ fn decode_body<'a>(
     };
     body.finish()?;
     Ok(packet)
+}
+
+/// A decoded fixed header; type and flags are valid.
+#[derive(Clone, Copy)]
+struct FixedHeader {
+    packet_type: PacketType,
+    /// The low four bits of the first byte.
+    flags: u8,
+    /// Bytes of the fixed header itself, 2 to 5.
+    len: usize,
+    /// Bytes that follow the fixed header.
+    remaining: usize,
+}
+
+impl FixedHeader {
+    /// Reads the header at the front of `bytes`; `None` if the header is incomplete.
+    #[inline]
+    fn read(version: Version, bytes: &[u8]) -> Result<Option<Self>, DecodeError> {
+        let Some((&first, rest)) = bytes.split_first() else { return Ok(None) };
+        let (packet_type, flags) = split_first_byte(version, first)?;
+        let mut remaining = 0;
+        for (index, &byte) in rest.iter().take(4).enumerate() {
+            remaining |= usize::from(byte & 0x7f) << (7 * index);
+            if byte & 0x80 == 0 {
+                return Ok(Some(Self { packet_type, flags, len: index + 2, remaining }));
+            }
+        }
+        if rest.len() >= 4 { Err(DecodeError::BadRemainingLength) } else { Ok(None) }
+    }
+}
+
+#[inline]
+fn split_first_byte(version: Version, first: u8) -> Result<(PacketType, u8), DecodeError> {
+    let reserved = DecodeError::ReservedPacketType(first >> 4);
+    let packet = packet_type(first >> 4).ok_or(reserved)?;
+    if packet == PacketType::Auth && version != Version::V5 {
+        return Err(reserved);
+    }
+    let flags = first & 0x0f;
+    let is_fixed = packet == PacketType::Publish || flags == packet.fixed_flags();
+    if !is_fixed && !is_repeat_of_3_1(version, packet, flags) {
+        return Err(DecodeError::BadHeaderFlags { packet, flags });
+    }
+    Ok((packet, flags))
+}
+
+/// MQTT 3.1 sets DUP in PUBREL, SUBSCRIBE and UNSUBSCRIBE that are sent again (2.1 there).
+#[cold]
+fn is_repeat_of_3_1(version: Version, packet: PacketType, flags: u8) -> bool {
+    let fixed = packet.fixed_flags();
+    version == Version::V31 && fixed != 0 && flags == fixed | 0b1000
+}
+
+/// The packet type of the upper four bits of the first byte; `None` if there is none.
+const fn packet_type(nibble: u8) -> Option<PacketType> {
+    Some(match nibble {
+        1 => PacketType::Connect,
+        2 => PacketType::ConnAck,
+        3 => PacketType::Publish,
+        4 => PacketType::PubAck,
+        5 => PacketType::PubRec,
+        6 => PacketType::PubRel,
+        7 => PacketType::PubComp,
+        8 => PacketType::Subscribe,
+        9 => PacketType::SubAck,
+        10 => PacketType::Unsubscribe,
+        11 => PacketType::UnsubAck,
+        12 => PacketType::PingReq,
+        13 => PacketType::PingResp,
+        14 => PacketType::Disconnect,
+        15 => PacketType::Auth,
+        _ => return None,
+    })
 }

@@ -1,139 +1,18 @@
-//! Properties of MQTT 5 (2.2.2): one table of all properties, and the properties of one packet as
-//! the bytes on the wire. Packets of older versions have none.
+//! Properties of MQTT 5 (2.2.2): the properties of one packet as the bytes on the wire. Packets of
+//! older versions have none.
+
+mod table;
 
 use super::wire::{Reader, write_field, write_variable};
 use super::{DecodeError, EncodeError, PacketType, Version};
 use crate::topic;
+use table::{Kind, Packets, ROWS, Row, SUBSCRIBE, TABLE, WILL, bit};
 
-/// Packets as bits: bit `PacketType as u8`; bit 0 stands for the will in CONNECT.
-type Packets = u16;
-
-const WILL: Packets = 1;
-const CONNECT: Packets = bit(PacketType::Connect);
-const CONNACK: Packets = bit(PacketType::ConnAck);
-const PUBLISH: Packets = bit(PacketType::Publish);
-const ACKS: Packets = bit(PacketType::PubAck)
-    | bit(PacketType::PubRec)
-    | bit(PacketType::PubRel)
-    | bit(PacketType::PubComp)
-    | bit(PacketType::SubAck)
-    | bit(PacketType::UnsubAck);
-const SUBSCRIBE: Packets = bit(PacketType::Subscribe);
-const UNSUBSCRIBE: Packets = bit(PacketType::Unsubscribe);
-const DISCONNECT: Packets = bit(PacketType::Disconnect);
-const AUTH: Packets = bit(PacketType::Auth);
-const ALL: Packets =
-    WILL | CONNECT | CONNACK | PUBLISH | ACKS | SUBSCRIBE | UNSUBSCRIBE | DISCONNECT | AUTH;
-
-/// Data type of a property, with the values that its section allows.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// One byte, 0 or 1.
-    Flag,
-    /// Two bytes.
-    Short,
-    /// Two bytes, not 0.
-    PositiveShort,
-    /// Four bytes.
-    Long,
-    /// Four bytes, not 0.
-    PositiveLong,
-    /// A variable byte integer, not 0.
-    PositiveVariable,
-    /// Binary data.
-    Binary,
-    /// A UTF-8 string.
-    Text,
-    /// A UTF-8 string that is a topic name.
-    Topic,
-    /// Two UTF-8 strings: name and value.
-    Pair,
-}
-
-/// One row of the table.
-#[derive(Clone, Copy)]
-struct Row {
-    property: Property,
-    name: &'static str,
-    kind: Kind,
-    packets: Packets,
-    repeats: bool,
-}
-
-/// Declares [`Property`] and the table of its rows: identifier, name of the standard, data type,
-/// packets that may carry the property, and `many` if one packet may carry it more than once.
-macro_rules! properties {
-    ($($id:literal $variant:ident $name:literal $kind:ident $times:ident $packets:expr;)*) => {
-        /// A property, by its identifier (table 2-4).
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[allow(missing_docs, reason = "the names are those of the standard")]
-        #[repr(u8)]
-        pub enum Property { $($variant = $id,)* }
-
-        const TABLE: &[Row] = &[$(Row {
-            property: Property::$variant,
-            name: $name,
-            kind: Kind::$kind,
-            packets: $packets,
-            repeats: is_many(stringify!($times)),
-        },)*];
-    };
-}
-
-properties! {
-    0x01 PayloadFormatIndicator "Payload Format Indicator" Flag once PUBLISH | WILL;
-    0x02 MessageExpiryInterval "Message Expiry Interval" Long once PUBLISH | WILL;
-    0x03 ContentType "Content Type" Text once PUBLISH | WILL;
-    0x08 ResponseTopic "Response Topic" Topic once PUBLISH | WILL;
-    0x09 CorrelationData "Correlation Data" Binary once PUBLISH | WILL;
-    0x0b SubscriptionIdentifier "Subscription Identifier" PositiveVariable many
-        PUBLISH | SUBSCRIBE;
-    0x11 SessionExpiryInterval "Session Expiry Interval" Long once
-        CONNECT | CONNACK | DISCONNECT;
-    0x12 AssignedClientIdentifier "Assigned Client Identifier" Text once CONNACK;
-    0x13 ServerKeepAlive "Server Keep Alive" Short once CONNACK;
-    0x15 AuthenticationMethod "Authentication Method" Text once CONNECT | CONNACK | AUTH;
-    0x16 AuthenticationData "Authentication Data" Binary once CONNECT | CONNACK | AUTH;
-    0x17 RequestProblemInformation "Request Problem Information" Flag once CONNECT;
-    0x18 WillDelayInterval "Will Delay Interval" Long once WILL;
-    0x19 RequestResponseInformation "Request Response Information" Flag once CONNECT;
-    0x1a ResponseInformation "Response Information" Text once CONNACK;
-    0x1c ServerReference "Server Reference" Text once CONNACK | DISCONNECT;
-    0x1f ReasonString "Reason String" Text once CONNACK | ACKS | DISCONNECT | AUTH;
-    0x21 ReceiveMaximum "Receive Maximum" PositiveShort once CONNECT | CONNACK;
-    0x22 TopicAliasMaximum "Topic Alias Maximum" Short once CONNECT | CONNACK;
-    0x23 TopicAlias "Topic Alias" PositiveShort once PUBLISH;
-    0x24 MaximumQoS "Maximum QoS" Flag once CONNACK;
-    0x25 RetainAvailable "Retain Available" Flag once CONNACK;
-    0x26 UserProperty "User Property" Pair many ALL;
-    0x27 MaximumPacketSize "Maximum Packet Size" PositiveLong once CONNECT | CONNACK;
-    0x28 WildcardSubscriptionAvailable "Wildcard Subscription Available" Flag once CONNACK;
-    0x29 SubscriptionIdentifierAvailable "Subscription Identifier Available" Flag once CONNACK;
-    0x2a SharedSubscriptionAvailable "Shared Subscription Available" Flag once CONNACK;
-}
-
-/// Rows by identifier.
-const ROWS: [Option<Row>; 0x2b] = {
-    let mut rows = [None; 0x2b];
-    let mut index = 0;
-    while index < TABLE.len() {
-        rows[TABLE[index].property as usize] = Some(TABLE[index]);
-        index += 1;
-    }
-    rows
-};
-
-const fn bit(packet: PacketType) -> Packets {
-    1 << packet as u8
-}
+pub use table::Property;
 
 /// Letters of a name of the standard in small letters, with `_` for a space.
 pub(super) fn snake_case(name: &str) -> impl Iterator<Item = char> {
     name.chars().map(|letter| if letter == ' ' { '_' } else { letter.to_ascii_lowercase() })
-}
-
-const fn is_many(times: &str) -> bool {
-    matches!(times.as_bytes(), b"many")
 }
 
 /// Value of a property.

@@ -103,6 +103,11 @@ impl PublishHeader<'_> {
 }
 
 impl<'a> Publish<'a> {
+    /// Topic alias (3.3.2.3.4).
+    pub(crate) fn alias(&self) -> Option<u16> {
+        self.properties.number(Property::TopicAlias).map(|alias| alias as u16)
+    }
+
     /// All fields but topic and payload.
     #[must_use]
     pub const fn header(&self) -> PublishHeader<'a> {

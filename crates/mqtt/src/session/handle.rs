@@ -1,6 +1,6 @@
 //! The receiving side of a session: applies a packet from the server and appends the answer.
 
-use super::{Awaits, Connection, Event, ProtocolError, Request, Server, Session, server};
+use super::{Awaits, Connection, Event, ProtocolError, Request, Server, Session};
 use crate::codec::{
     self, Ack, Packet, PacketId, PacketType, Publish, QoS, ReasonCode, SubAck, Version,
 };
@@ -105,7 +105,7 @@ impl<T: Copy> Session<T> {
 
     /// Stores the topic of an alias, or checks that the topic is known.
     fn note_alias(&mut self, publish: &Publish<'_>) -> Result<(), ProtocolError> {
-        let Some(alias) = server::alias_of(publish) else { return Ok(()) };
+        let Some(alias) = publish.alias() else { return Ok(()) };
         if alias > self.aliases_max {
             return Err(ProtocolError::TopicAlias(alias.into()));
         }

@@ -213,15 +213,10 @@ impl<T: Copy> Session<T> {
         if !publish.topic.is_empty() {
             return Some(publish.topic);
         }
-        let index = usize::from(alias_of(publish)?) - 1;
+        let index = usize::from(publish.alias()?) - 1;
         let topics = &self.server.as_ref()?.texts.as_ref()?.topics;
         topics.get(index).map(|topic| &**topic).filter(|topic| !topic.is_empty())
     }
-}
-
-/// Topic alias of a PUBLISH.
-pub(super) fn alias_of(publish: &Publish<'_>) -> Option<u16> {
-    publish.properties.number(Property::TopicAlias).map(|alias| alias as u16)
 }
 
 #[cfg(test)]

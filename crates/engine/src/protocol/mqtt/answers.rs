@@ -1,27 +1,10 @@
 //! Answers to messages with a Response Topic (section 4.10 of MQTT 5).
 
-use mqtt::{Alias, Property, Publish, PublishHeader, Value, Version, encode_publish_header};
+use mqtt::{Alias, Property, PublishHeader, Value, Version, encode_publish_header};
 use plan::Reason;
 
 use super::{Delivery, Session, begin, qos};
 use crate::protocol::{Answer, Buffers, Published, Response, Token};
-
-/// The response that a message asks for; `None` if it asks for none.
-#[inline]
-pub fn response_of<'a>(publish: &Publish<'a>) -> Option<Response<'a>> {
-    if publish.properties.is_empty() {
-        return None;
-    }
-    let (mut topic, mut correlation) = (None, None);
-    for (property, value) in publish.properties.iter() {
-        match (property, value) {
-            (Property::ResponseTopic, Value::Text(text)) => topic = Some(text),
-            (Property::CorrelationData, Value::Binary(bytes)) => correlation = Some(bytes),
-            _ => {}
-        }
-    }
-    Some(Response { topic: topic?, correlation })
-}
 
 /// Appends an answer.
 pub fn answer(

@@ -4,6 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 
+use super::table::{AUTH, CONNACK, CONNECT, DISCONNECT, PUBLISH, UNSUBSCRIBE};
 use super::*;
 
 /// A value that the row of a property allows.

@@ -1,0 +1,326 @@
+//! Deliveries of one read: each is looked up, noted in the ledger, classified and counted. Nearly
+//! all are plain. Plain deliveries of one stream that follow each other are counted together.
+
+use agent::ledger::{Delivery, Ledger};
+use agent::tally::{Tally, is_received};
+use plan::{Expected, Stamp, StreamId, Ways};
+
+use super::classify::{Effects, Facts, Noted, classify};
+use super::origin::Origin;
+use super::run::Run;
+use crate::context::Context;
+use crate::expectations::forwarded::Forwarded;
+use crate::expectations::{Expectations, Unstamped};
+use crate::protocol::received::{BESIDE, Inbox, Marks, Next, ORDERED, RETAINED, Received};
+use crate::schedule::publishing::Publishing;
+use crate::setup::Setup;
+
+/// A client that receives.
+#[derive(Clone, Copy)]
+pub struct Receiver {
+    /// Index of its population.
+    pub population: usize,
+    /// Its index in this agent.
+    pub index: u32,
+    /// Its index in the share of its population.
+    pub local: u32,
+    /// Marks of messages that are not plain.
+    pub watched: Marks,
+}
+
+/// The books of one receiver during one read.
+pub struct Books<'c> {
+    setup: &'c Setup,
+    tally: &'c mut Tally,
+    ledger: &'c mut Ledger,
+    expectations: &'c mut Expectations,
+    forwarded: &'c Forwarded,
+    publishing: Option<&'c Publishing>,
+    receiver: Receiver,
+    now_ns: u64,
+    /// Messages that were taken, and those that the read rate allows.
+    taken: u64,
+    allowed: u64,
+    /// Stream and publisher of the last delivery, if the delivery was plain.
+    last: Option<(StreamId, usize)>,
+    /// `true` while `run` has deliveries.
+    is_open: bool,
+    run: &'c mut Run,
+}
+
+impl Inbox for Books<'_> {
+    #[inline]
+    fn take(&mut self, message: &Received<'_>) -> Next {
+        self.taken += 1;
+        let is_watched = message.marks & self.receiver.watched != 0;
+        let stamp = self.setup.origins.stamp_at_start(message.payload);
+        let asks = match stamp.filter(|stamp| !is_watched && stamp.stream.of_requests().is_none()) {
+            Some(stamp) if self.continues(&stamp) => false,
+            Some(stamp) => match self.setup.origins.publisher(&stamp) {
+                Some(from) => {
+                    self.delivered(message, &stamp, from);
+                    false
+                }
+                None => self.take_rest(message),
+            },
+            None => self.take_rest(message),
+        };
+        match asks {
+            true => Next::Answer,
+            false if self.taken == self.allowed => Next::Pause,
+            false => Next::More,
+        }
+    }
+}
+
+impl<'c> Books<'c> {
+    /// Books of a receiver that may take `allowed` messages now, and the buffer for replies.
+    #[inline]
+    pub fn new(
+        context: &'c mut Context,
+        receiver: Receiver,
+        allowed: u64,
+    ) -> (Self, &'c mut Vec<u8>) {
+        let Context { setup, tally, ledger, expectations, forwarded, .. } = context;
+        let books = Self {
+            setup,
+            tally,
+            ledger,
+            expectations,
+            forwarded,
+            publishing: context.publishing.as_ref(),
+            receiver,
+            now_ns: context.now_ns,
+            taken: 0,
+            allowed,
+            last: None,
+            is_open: false,
+            run: &mut context.run,
+        };
+        (books, &mut context.out)
+    }
+
+    /// Counts what is not counted yet. Returns the number of messages that were taken.
+    #[inline]
+    pub fn finish(&mut self) -> u64 {
+        self.close_run();
+        self.taken
+    }
+
+    /// Counts a message of this run: notes it in the ledger, classifies it and applies the effects.
+    #[inline]
+    fn delivered(&mut self, message: &Received<'_>, stamp: &Stamp, from: usize) {
+        self.close_run();
+        let noted = self.note(message, stamp);
+        let Receiver { population: to, index, .. } = self.receiver;
+        if noted != Noted::PLAIN || !self.expectations.is_simple(to) {
+            self.last = None;
+            let facts = self.facts(message, stamp, &noted);
+            return self.apply(&classify(&noted, &facts), stamp, from);
+        }
+        self.last = Some((stamp.stream, from));
+        let counters = self.tally.note_received((from, to), index, stamp, self.now_ns);
+        counters.expected_total += i64::from(!self.expectations.counts_loss(to));
+    }
+
+    /// Notes a message in the windows of its receiver, of its copies and of its group.
+    #[inline]
+    fn note(&mut self, message: &Received<'_>, stamp: &Stamp) -> Noted {
+        let Self { setup, ledger, expectations, .. } = self;
+        let Stamp { stream, sequence, .. } = *stamp;
+        let Receiver { population: to, index, local, .. } = self.receiver;
+        let client = setup.shard.global(local);
+        if message.marks & ORDERED != 0 {
+            let window = ledger.follow(index, stream, sequence);
+            let delivery = window.map_or(Delivery::Unfollowed, |window| window.note(sequence));
+            let expected = Expected::Client;
+            return Noted { delivery, expected, copy_is_new: None, group_had_it: None };
+        }
+        let ways = || {
+            if expectations.is_simple(to) {
+                return Ways::ONE;
+            }
+            let topic = message.beside.topic().unwrap_or_default();
+            expectations.ways(to, client, topic, setup.target(to, client))
+        };
+        let (delivery, expected) = ledger.note_ways(index, stream, sequence, ways);
+        let is_beside = message.marks & self.receiver.watched & BESIDE != 0;
+        let identifier = is_beside.then(|| message.beside.carried().identifier).flatten();
+        let copy = identifier.and_then(|number| setup.populations[to].copy_of(number));
+        let copy_is_new = copy.map(|copy| {
+            let window = ledger.follow_copy(index, stream, sequence, copy);
+            window.is_some_and(|w| w.note(sequence) != Delivery::Duplicate)
+        });
+        let group_had_it = match expected {
+            Expected::Group { group, .. } if delivery != Delivery::Duplicate => {
+                let member = setup.group_at(usize::from(group), setup.target(to, client));
+                let window = ledger.follow(member, stream, sequence);
+                Some(window.is_some_and(|w| w.note(sequence) == Delivery::Duplicate))
+            }
+            _ => None,
+        };
+        Noted { delivery, expected, copy_is_new, group_had_it }
+    }
+
+    #[inline]
+    fn facts(&self, message: &Received<'_>, stamp: &Stamp, noted: &Noted) -> Facts {
+        let to = self.receiver.population;
+        let client = self.setup.shard.global(self.receiver.local);
+        let (absence, group_counts_loss) = match noted.expected {
+            Expected::Group { population, .. } => {
+                (None, self.expectations.counts_loss(usize::from(population)))
+            }
+            Expected::Client | Expected::Nothing => {
+                (self.expectations.absence(to, client, stamp), false)
+            }
+        };
+        let expiry_left_s = absence.and_then(|_| message.beside.carried().expiry_s);
+        let counts_loss = self.expectations.counts_loss(to);
+        Facts { to, counts_loss, group_counts_loss, absence, expiry_left_s }
+    }
+
+    /// Counts the effects of a delivery that is not plain.
+    #[inline(never)]
+    fn apply(&mut self, effects: &Effects, stamp: &Stamp, from: usize) {
+        let Receiver { population: to, index, .. } = self.receiver;
+        let tally = &mut *self.tally;
+        tally.unfollowed_total += u64::from(effects.unfollowed);
+        tally.populations[to].counters.expiry_reduced_total += u64::from(effects.expiry_reduced);
+        if let Some(other) = effects.less {
+            tally.flow(from, other).counters.expected_total -= 1;
+        }
+        let counters = match effects.received {
+            true => tally.note_received((from, to), index, stamp, self.now_ns),
+            false => &mut tally.flow(from, to).counters,
+        };
+        effects.add_to(counters);
+    }
+
+    /// Notes a delivery that is plain because the last one was, and the next place of its stream
+    /// follows. Returns `false` and notes nothing for others.
+    #[inline]
+    fn continues(&mut self, stamp: &Stamp) -> bool {
+        let Some((stream, from)) = self.last.filter(|(stream, _)| *stream == stamp.stream) else {
+            return false;
+        };
+        let to = self.receiver.population;
+        let is_open = self.is_open || self.open_run(stream);
+        is_open && self.run.note(stamp, self.now_ns, || self.tally.flow(from, to))
+    }
+
+    /// Begins to count deliveries of a stream together. Returns `false` for streams of which some
+    /// deliveries may not be plain although they come in order.
+    #[inline(never)]
+    fn open_run(&mut self, stream: StreamId) -> bool {
+        let Receiver { population, index, .. } = self.receiver;
+        let is_simple = self.expectations.is_simple(population);
+        if let Some(window) = self.ledger.lift(index, stream).filter(|_| is_simple) {
+            self.run.begin(window);
+            self.is_open = true;
+        }
+        self.is_open
+    }
+
+    /// Counts the deliveries of a run, and puts its window back.
+    #[inline]
+    fn close_run(&mut self) {
+        if std::mem::take(&mut self.is_open)
+            && let Some(last) = self.last
+        {
+            self.count_run(last);
+        }
+    }
+
+    #[inline(never)]
+    fn count_run(&mut self, (stream, from): (StreamId, usize)) {
+        let Receiver { population: to, index, .. } = self.receiver;
+        let counts_loss = self.expectations.counts_loss(to);
+        let count = self.run.count();
+        let flow = self.tally.note_run((from, to), index, count);
+        flow.counters.expected_total += i64::from(count) * i64::from(!counts_loss);
+        self.ledger.put_back(index, stream, self.run.end(flow));
+    }
+
+    /// Takes a message that is watched, or has no stamp at its start. Returns `true` if the client
+    /// answers the message.
+    #[inline(never)]
+    fn take_rest(&mut self, message: &Received<'_>) -> bool {
+        self.close_run();
+        self.last = None;
+        let to = self.receiver.population;
+        let origin = self.setup.origins.of(message);
+        if message.marks & RETAINED != 0 && !self.is_forwarded(origin.as_ref()) {
+            self.tally.populations[to].counters.retained_total += 1;
+            return false;
+        }
+        match origin {
+            Some(Origin::Message(stamp, from)) => self.delivered(message, &stamp, from),
+            Some(Origin::Answer(stamp, from)) => self.answered(&stamp, from),
+            Some(Origin::OtherRun) => self.tally.populations[to].counters.foreign_total += 1,
+            None => self.delivered_unstamped(message),
+        }
+        let responds = self.setup.plan.populations[to].responds.is_some();
+        responds && message.marks & BESIDE != 0 && message.beside.carried().response.is_some()
+    }
+
+    /// Counts a message with RETAIN that the broker forwards as published, which takes part in the
+    /// ledger. Returns `false` for a message that the broker has kept, or may have kept.
+    fn is_forwarded(&mut self, origin: Option<&Origin>) -> bool {
+        let Some(Origin::Message(stamp, _) | Origin::Answer(stamp, _)) = origin else {
+            return false;
+        };
+        let Receiver { population, local, .. } = self.receiver;
+        let is_forwarded = self.forwarded.is_forwarded(population, local, stamp.actual_ns);
+        let counters = &mut self.tally.populations[population].counters;
+        counters.retained_as_published_total += u64::from(is_forwarded);
+        is_forwarded
+    }
+
+    /// Counts a message that carries no stamp of this run.
+    fn delivered_unstamped(&mut self, message: &Received<'_>) {
+        let Receiver { population: to, local, .. } = self.receiver;
+        let client = self.setup.shard.global(local);
+        let delivery = Unstamped {
+            to,
+            client,
+            target: self.setup.target(to, client),
+            topic: message.beside.topic(),
+            now_ns: self.now_ns,
+        };
+        self.expectations.note_unstamped(self.setup, self.tally, &delivery);
+    }
+
+    /// Counts an answer to the request with this stamp, which population `from` has sent.
+    fn answered(&mut self, stamp: &Stamp, from: usize) {
+        let Receiver { population: to, index, local, .. } = self.receiver;
+        let Self { setup, tally, ledger, expectations, now_ns, .. } = self;
+        if (from, stamp.stream.client) != (to, setup.shard.global(local)) {
+            tally.populations[to].counters.answers_of_others_total += 1;
+            return;
+        }
+        let (responding, epoch) = expectations.answers_to(to);
+        let counts_loss = expectations.counts_answers(to);
+        let stream = StreamId { client: epoch, ..stamp.stream.of_answers() };
+        let ways = || expectations.ways_of_answers(setup, to, &stamp.stream);
+        let (delivery, _) = ledger.note_ways(index, stream, stamp.sequence, ways);
+        tally.unfollowed_total += u64::from(delivery == Delivery::Unfollowed);
+        let counters = &mut tally.flow(responding, to).counters;
+        let received = is_received(counters, delivery, counts_loss);
+        counters.received_total += i64::from(received);
+        counters.expected_total += i64::from(received && !counts_loss);
+        let answers = &mut tally.populations[to].answers;
+        if !received {
+            answers.answers_duplicate_total += i64::from(delivery == Delivery::Duplicate);
+            return;
+        }
+        let is_late = self.publishing.is_none_or(|stage| stamp.intended_ns < stage.start_ns);
+        answers.answered_total += 1;
+        answers.answers_expected_total += i64::from(!counts_loss);
+        answers.answers_late_total += i64::from(is_late);
+        let round_trip_ns = now_ns.cast_signed() - stamp.intended_ns.cast_signed();
+        tally.populations[to].round_trip.record(round_trip_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! Messages in one read count as the same messages one by one.
+
+use agent::tally::Moment;
+use plan::{FlowSnapshot, Plan, PopulationSnapshot, Shard};
+use proptest::prelude::*;
+
+use super::*;
+use crate::host::Host;
+use crate::protocol::received::{Carried, Rest};
+use crate::simulation::plans::{self, publication, subscription};
+
+const NOW_NS: u64 = 1_000_000_000;
+const RECEIVER: Receiver = Receiver { population: 1, index: 2, local: 0, watched: RETAINED };
+
+/// Two publishers, and a subscriber of `filter`.
+fn context(filter: &str) -> Context {
+    let mut publishers = plans::population("publishers", 2);
+    publishers.publications = vec![publication("t/{n}", 0, 1)];
+    let mut subscriber = plans::population("subscriber", 1);
+    subscriber.subscriptions = vec![subscription(filter, 0)];
+    let plan = Plan { populations: vec![publishers, subscriber], ..plans::empty(1) };
+    let setup = Setup::new(plan, Shard::WHOLE, 0).unwrap();
+    let mut context = Context::new(setup, Host::machine().unwrap().0);
+    context.now_ns = NOW_NS;
+    context
+}
+
+/// The payload of a message of one of the publishers, which it sent `ago_ns` ago.
+fn payload(context: &Context, client: u32, sequence: u32, ago_ns: u64) -> Vec<u8> {
+    let stamp = Stamp {
+        run_tag: context.setup.plan.run_tag,
+        stream: StreamId { publication: 0, variant: 0, client },
+        sequence,
+        intended_ns: NOW_NS - ago_ns,
+        actual_ns: NOW_NS - ago_ns / 2,
+    };
+    stamp.to_bytes().to_vec()
+}
+
+/// The counts of a context.
+fn counts(context: &mut Context) -> (Vec<FlowSnapshot>, Vec<PopulationSnapshot>, u64) {
+    let (agent, stage, settled) = (0, None, false);
+    let moment = Moment { agent, stage, settled, now_ns: NOW_NS, ledger_pairs: 0 };
+    let snapshot = context.tally.snapshot(&moment);
+    (snapshot.flows, snapshot.populations, snapshot.engine.unfollowed_total)
+}
+
+#[test]
+fn a_plain_delivery_asks_for_nothing_beside_its_payload() {
+    let mut context = context("t/+");
+    let rest = Rest { topic: "t/0", ..Rest::default() };
+    let payloads: Vec<_> = (0..9).map(|n| payload(&context, n % 2, n / 2, 500)).collect();
+    let (mut books, _) = Books::new(&mut context, RECEIVER, u64::MAX);
+    for payload in &payloads {
+        let message = Received { payload, marks: 0, beside: &rest };
+        assert_eq!(books.take(&message), Next::More);
+    }
+    assert_eq!((books.finish(), rest.asked.get()), (9, 0));
+    let (flows, ..) = counts(&mut context);
+    assert_eq!(flows[0].counters.received_total, 9);
+}
+
+#[test]
+fn properties_that_nothing_depends_on_are_not_read() {
+    let mut context = context("t/+");
+    let carried = Carried { response: Some("r"), ..Carried::default() };
+    let rest = Rest { topic: "t/0", carried, ..Rest::default() };
+    let payload = payload(&context, 0, 0, 500);
+    let message = Received { payload: &payload, marks: BESIDE, beside: &rest };
+    let (mut books, _) = Books::new(&mut context, RECEIVER, 1);
+    assert_eq!((books.take(&message), books.finish()), (Next::Pause, 1));
+    assert_eq!(rest.asked.get(), 0);
+}
+
+#[test]
+fn the_first_message_of_a_stream_to_a_group_is_asked_for_its_topic() {
+    let mut context = context("$share/g/t/+");
+    let rest = Rest { topic: "t/0", ..Rest::default() };
+    let payloads: Vec<_> = (0..3).map(|n| payload(&context, 0, n, 500)).collect();
+    let (mut books, _) = Books::new(&mut context, RECEIVER, u64::MAX);
+    for payload in &payloads {
+        assert_eq!(books.take(&Received { payload, marks: 0, beside: &rest }), Next::More);
+    }
+    assert_eq!((books.finish(), rest.asked.get()), (3, 1));
+}
+
+proptest! {
+    #[test]
+    fn a_read_counts_as_its_messages_one_by_one(
+        messages in prop::collection::vec(
+            (0u32..2, prop_oneof![4 => Just(None), 1 => (0u32..8).prop_map(Some)], 0u64..1000,
+                prop_oneof![6 => Just(0), 1 => 0..=7u8]), 0..40),
+        is_ordered: bool,
+        counts_loss: bool,
+    ) {
+        let (mut one, mut other) = (context("t/+"), context("t/+"));
+        if !counts_loss {
+            one.exclude_from_loss(1);
+            other.exclude_from_loss(1);
+        }
+        let (rest, ordered) = (Rest::default(), if is_ordered { ORDERED } else { 0 });
+        let mut next = [0; 2];
+        let payloads: Vec<_> = messages
+            .iter()
+            .map(|&(client, place, ago_ns, _)| {
+                let next = &mut next[client as usize];
+                let sequence = place.unwrap_or(*next);
+                *next = sequence + 1;
+                payload(&one, client, sequence, ago_ns)
+            })
+            .collect();
+        let received = messages.iter().zip(&payloads).map(|((.., marks), payload)| {
+            Received { payload, marks: marks | ordered, beside: &rest }
+        });
+        let (mut books, _) = Books::new(&mut one, RECEIVER, u64::MAX);
+        received.clone().for_each(|message| {
+            books.take(&message);
+        });
+        prop_assert_eq!(books.finish(), messages.len() as u64);
+        received.for_each(|message| {
+            let (mut books, _) = Books::new(&mut other, RECEIVER, u64::MAX);
+            books.take(&message);
+            books.finish();
+        });
+        prop_assert_eq!(counts(&mut one), counts(&mut other));
+    }
+}

@@ -1,0 +1,59 @@
+//! Plain deliveries of one stream that follow each other in one read. Their window and their
+//! latencies wait outside of the ledger and of the histograms until the run ends.
+
+use agent::ledger::Window;
+use plan::{Batch, FlowSnapshot, Stamp};
+
+/// Deliveries that are not counted yet.
+pub struct Run {
+    /// Window of the stream, which is stale in the ledger.
+    window: Window,
+    latencies: Batch,
+    count: u32,
+}
+
+impl Run {
+    /// No deliveries.
+    pub const NONE: Self = Self { window: Window::UNUSED, latencies: Batch::EMPTY, count: 0 };
+
+    /// Begins a run with the window of its stream.
+    pub fn begin(&mut self, window: Window) {
+        *self = Self { window, ..Self::NONE };
+    }
+
+    /// Notes a delivery at `now_ns` if it is the next of the stream. Returns `false` and notes
+    /// nothing otherwise.
+    #[inline]
+    pub fn note<'f>(
+        &mut self,
+        stamp: &Stamp,
+        now_ns: u64,
+        flow: impl FnOnce() -> &'f mut FlowSnapshot,
+    ) -> bool {
+        if !self.window.note_next(stamp.sequence) {
+            return false;
+        }
+        self.count += 1;
+        let latency_ns = |sent_ns: u64| now_ns.cast_signed() - sent_ns.cast_signed();
+        let latencies_ns = [stamp.intended_ns, stamp.actual_ns].map(latency_ns);
+        if !self.latencies.record(latencies_ns) {
+            self.latencies.renew(latencies_ns, histograms(flow()));
+        }
+        true
+    }
+
+    /// Number of deliveries.
+    pub const fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Adds the latencies to those of a flow. Returns the window of the stream.
+    pub fn end(&mut self, flow: &mut FlowSnapshot) -> Window {
+        self.latencies.flush(histograms(flow));
+        self.window
+    }
+}
+
+const fn histograms(flow: &mut FlowSnapshot) -> [&mut plan::Histogram; 2] {
+    [&mut flow.latency_intended, &mut flow.latency_actual]
+}

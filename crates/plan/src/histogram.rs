@@ -24,8 +24,8 @@ pub struct Histogram {
     buckets: Vec<u64>,
 }
 
-/// Pairs of durations that are in one bucket each, not yet added to their two histograms: successive
-/// pairs are mostly alike.
+/// Pairs of durations that are in one bucket each, not yet added to their two histograms:
+/// successive pairs are mostly alike.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch {
     count: u64,

@@ -66,9 +66,9 @@ pub struct Effects {
 }
 
 impl Noted {
-    /// The next message of a stream, without a gap, that the client expects. A client that was never
-    /// absent receives the message, which is expected as received if the population is excluded
-    /// from loss. Nearly all deliveries are plain.
+    /// The next message of a stream, without a gap, that the client expects. A client that was
+    /// never absent receives the message, which is expected as received if the population is
+    /// excluded from loss. Nearly all deliveries are plain.
     pub const PLAIN: Self = Self {
         delivery: Delivery::First { passed_over: 0 },
         expected: Expected::Client,

@@ -74,7 +74,7 @@ impl<'a> Carried<'a> {
     }
 }
 
-/// What is beside a payload in tests. Counts the questions.
+/// The rest of a message in tests. Counts the questions.
 #[cfg(test)]
 #[derive(Default)]
 pub struct Rest<'a> {

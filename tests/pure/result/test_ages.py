@@ -127,7 +127,7 @@ def taken(plan: Plan, seconds: int) -> Timeline:
 
 @pytest.mark.usefixtures("few_rows")
 def test_an_old_timeline_has_the_sums_and_peaks_of_a_new_one() -> None:
-    seconds = 8000
+    seconds = 5000
     old = taken(PLAN, seconds)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timeline, "OWN_MIN", 10**6)

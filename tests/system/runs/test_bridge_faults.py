@@ -105,9 +105,8 @@ def test_bridges_and_brokers_are_counted_out_and_back(played: Run) -> None:
 
 
 def test_bridges_deliver_what_they_kept(played: Run) -> None:
-    """At QoS 2 none comes twice. mosquitto 2.0 loses what a bridge had queued beyond its window as
-    its connection was cut, at QoS 1 in few runs: then later messages of the same stream have come,
-    and the ledger has the gap."""
+    """All at QoS 1, unless the main broker is killed with what it has not stored. At QoS 2 none
+    comes twice; mosquitto 2.0 loses what a bridge had queued beyond its window."""
     result = played.result()
     stages = {stage["name"]: stage["flows"] for stage in result["stages"]}
     for qos, flows in enumerate(zip(stages["load"], stages["without"], strict=True), 1):
@@ -115,10 +114,8 @@ def test_bridges_deliver_what_they_kept(played: Run) -> None:
             assert (flow["source"], flow["to"]) == (f"sender-{qos}", f"reader-{qos}")
             assert flow["qos"] == [qos]
             assert flow["expected_total"] == flow["received_total"] + flow["lost_total"] > 0
-        if qos == 1:
-            assert flows[0]["lost_total"] == flows[0]["missing_total"], flows[0]
-        else:
-            assert flows[0]["duplicate_total"] == 0, flows[0]
+        spared = "lost_total" if qos == 1 else "duplicate_total"
+        assert (qos, flows[0][spared]) == (qos, 0), flows[0]
         sent_total = result["populations"][f"sender-{qos}"]["sent_total"]
         assert sum(flow["expected_total"] for flow in flows) == sent_total
     phases = {phase["name"]: phase for phase in result["phases"]}

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from operator import attrgetter
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from pubstorm.contract.histogram import NOTHING, Histogram, HistogramSum
 from pubstorm.contract.snapshot import Snapshot
@@ -243,19 +243,13 @@ def _histogram(part: HistogramSum | bytes) -> Histogram:
     if isinstance(part, HistogramSum):
         return part.value()
     numbers = unpacked(part)
-    places = len(numbers) // 2 + _SUMS // 2
-    count, sum_ns, min_ns, max_ns, negative_total, negative_min_ns = numbers[:_SUMS]
-    return Histogram.model_construct(
-        count=count,
-        sum_ns=sum_ns,
-        min_ns=min_ns,
-        max_ns=max_ns,
-        negative_total=negative_total,
-        negative_min_ns=negative_min_ns,
-        buckets=tuple(zip(accumulate(numbers[_SUMS:places]), numbers[places:], strict=True)),
-    )
+    first = len(_SUMS)
+    places = (len(numbers) + first) // 2
+    buckets = tuple(zip(accumulate(numbers[first:places]), numbers[places:], strict=True))
+    sums: dict[str, Any] = dict(zip(_SUMS, numbers[:first], strict=True))
+    return Histogram.model_construct(**sums, buckets=buckets)
 
 
-_SUMS_OF = attrgetter("count", "sum_ns", "min_ns", "max_ns", "negative_total", "negative_min_ns")
-_SUMS = 6
+_SUMS = tuple(name for name in Histogram.model_fields if name != "buckets")
 """Numbers of a packed histogram before its buckets."""
+_SUMS_OF = attrgetter(*_SUMS)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import add, attrgetter
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from pubstorm.contract.snapshot import ClockState, Snapshot, TargetSnapshot
 
@@ -352,14 +352,9 @@ def _row(agent: int, numbers: array[int], populations: int) -> Row:
     starved_ns, rss_bytes, starved, merged = rest
     clock = None
     if numbers[_HEAD]:
-        offset_ns, drift_ppb, bound_ns, round_trip_ns, exchanges = numbers[_HEAD + 1 : _FIRST_GAUGE]
-        clock = ClockState.model_construct(
-            offset_ns=offset_ns,
-            drift_ppb=drift_ppb,
-            bound_ns=bound_ns,
-            round_trip_ns=round_trip_ns,
-            exchanges_total=exchanges,
-        )
+        places = numbers[_HEAD + 1 : _FIRST_GAUGE]
+        values: dict[str, Any] = dict(zip(ClockState.model_fields, places, strict=True))
+        clock = ClockState.model_construct(**values)
     counts = _FIRST_GAUGE + len(GAUGES) * populations
     targets = counts + len(COUNTS) * populations
     return Row(

@@ -14,8 +14,7 @@ from pubstorm.report.stored import load_stored
 from pubstorm.result import Result as RunResult
 from pubstorm.result import SearchResult, Series, SeriesStep, Status, ThresholdOutcome
 from pubstorm.result.comparison import Comparison
-from pubstorm.result.figures import Found, evaluate
-from pubstorm.result.verdict import evaluate_threshold
+from pubstorm.result.figures import Found, evaluate, evaluate_threshold
 
 if TYPE_CHECKING:
     import pandas

@@ -20,7 +20,7 @@ from pubstorm.result import (
     Status,
     ThresholdOutcome,
 )
-from pubstorm.result.figures.reading import number_at
+from pubstorm.result.figures import number_at
 
 
 class ConcludedFigure(Value):

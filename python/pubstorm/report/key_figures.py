@@ -20,7 +20,7 @@ from pubstorm.quantities import (
 from pubstorm.report.document import KeyFigure
 from pubstorm.report.watched import broker_sources, disconnect_cpu
 from pubstorm.result import RATED_MIN, Latency, Result, StageResult, Status, Watched
-from pubstorm.result.figures.reading import together
+from pubstorm.result.figures import together
 
 RATED_MIN_S = 0.1
 """Shortest time, in seconds, over which a rate of connections is shown."""

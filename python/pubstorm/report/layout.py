@@ -15,7 +15,7 @@ from pubstorm.report.document import Column, Table, Value
 from pubstorm.report.document import Unit as Written
 from pubstorm.report.plot import Part
 from pubstorm.result import PopulationResult, Result, Statistics
-from pubstorm.result.figures.reading import number_at
+from pubstorm.result.figures import number_at
 
 S = TypeVar("S")
 R = TypeVar("R")

@@ -10,7 +10,7 @@ from pubstorm.contract.source import Source
 from pubstorm.quantities import rate_text
 from pubstorm.report.layout import Cells, RunTable, fields, listed, names, words
 from pubstorm.result import PopulationResult, PublisherResult, Result, Watched
-from pubstorm.result.figures.reading import number_at
+from pubstorm.result.figures import number_at
 from pubstorm.result.samples import Track, Tracks
 
 

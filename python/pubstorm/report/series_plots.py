@@ -40,7 +40,7 @@ from pubstorm.result import (
     Status,
     Trial,
 )
-from pubstorm.result.figures.reading import together
+from pubstorm.result.figures import together
 
 STEP_PANELS = ("load", "process-cpu")
 """Plots over time that each step shows here; the rest is in its own report."""

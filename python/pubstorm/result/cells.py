@@ -1,14 +1,42 @@
-"""Stored cells of tables: a figure with its unit and certainty, or a word."""
+"""A figure with its unit and certainty, or the reason why there is none. Stored cells of tables,
+which are figures or words."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from pubstorm.contract.value import Value
 from pubstorm.quantities import NOTHING, Unit, value_text
 
+NOTHING_MEASURED = "nothing was measured"
 Bound = Literal["exact", "at_least", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The value of an expression."""
+
+    value: float
+    """Value in the unit."""
+    unit: Unit
+    """Shares are from 0 to 1."""
+    bound: float = 0.0
+    """Largest error of the value, since clocks of several hosts made it."""
+
+    def __str__(self) -> str:
+        shown = value_text(self.value, self.unit)
+        return f"{shown} ± {value_text(self.bound, self.unit)}" if self.bound else shown
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Reason why an expression has no value."""
+
+    reason: str
+    word: str = ""
+    """The reason as a cell of a table shows it; empty for none."""
 
 
 class Estimate(Value):
@@ -63,6 +91,13 @@ class Cell(Value):
             return cls(word=word)
         return cls(value=estimate.value, unit=estimate.unit, estimate=estimate)
 
+    @classmethod
+    def found(cls, found: Found | Missing) -> Cell:
+        """A cell of the value of an expression, or of the word of the reason for none."""
+        if isinstance(found, Missing):
+            return cls(word=found.word)
+        return cls(value=found.value, unit=found.unit, bound=found.bound)
+
     @property
     def text(self) -> str:
         """The cell as it is shown."""
@@ -70,8 +105,7 @@ class Cell(Value):
             return self.estimate.text
         if self.value is None:
             return self.word or NOTHING
-        shown = value_text(self.value, self.unit)
-        return f"{shown} ± {value_text(self.bound, self.unit)}" if self.bound else shown
+        return str(Found(self.value, self.unit, self.bound))
 
     @property
     def is_empty(self) -> bool:

@@ -23,7 +23,7 @@ from pubstorm.quantities import (
 )
 from pubstorm.report.key_figures import key_figures
 from pubstorm.result import PopulationResult, Result, Status, ThresholdOutcome, Verdict
-from pubstorm.result.figures.reading import number_at
+from pubstorm.result.figures import number_at
 
 STALE_S = 4.0
 """Age at which a reading is no longer the present value, beside the interval of snapshots."""

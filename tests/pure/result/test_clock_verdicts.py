@@ -9,8 +9,9 @@ import pytest
 from pubstorm.experiment.search.trial import evaluated as evaluated_trial
 from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.result import Measured, PhasePopulation, Result, Trial, Verdict
+from pubstorm.result.figures import evaluate_threshold
 from pubstorm.result.figures.table import cells
-from pubstorm.result.verdict import evaluate_run, evaluate_threshold
+from pubstorm.result.verdict import evaluate_run
 from tests.kit.measured import DELIVERIES, MeasuredMaker, latency, phase
 
 

@@ -14,7 +14,8 @@ import yaml
 from pubstorm.contract.snapshot import Reason
 from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.result import Latency, LatencyPair, Verdict
-from pubstorm.result.verdict import evaluate_run, evaluate_threshold
+from pubstorm.result.figures import evaluate_threshold
+from pubstorm.result.verdict import evaluate_run
 from tests.kit.golden import agree
 from tests.kit.measured import MeasuredMaker
 from tests.pure.result.made_runs import verdict_of

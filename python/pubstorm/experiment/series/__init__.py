@@ -37,8 +37,8 @@ from pubstorm.report import (
     load_series,
 )
 from pubstorm.result import Result, SearchResult, Series, SeriesStep, Status
+from pubstorm.result.figures import evaluate_threshold
 from pubstorm.result.figures.table import shows_search
-from pubstorm.result.verdict import evaluate_threshold
 from pubstorm.scenario import Scenario, Step, Sweep
 from pubstorm.scenario.load import ALONE, largest
 from pubstorm.scenario.sweep import shown

@@ -1,15 +1,43 @@
-"""Reads figures: the value of an expression in a result. Thresholds, tables and stop rules use
-them."""
+"""Reads figures: the value of an expression in a result, for thresholds, tables and stop rules.
+Figures of populations are read here: counters, states, rates, quotients and latencies."""
 
 from __future__ import annotations
 
-from pubstorm.metrics.expressions import Expression
-from pubstorm.metrics.metric import RunMetric
-from pubstorm.result import Measured
-from pubstorm.result.figures import of_monitors, of_populations, of_run
-from pubstorm.result.figures.reading import Found, Missing
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
 
-__all__ = ["Found", "Missing", "evaluate", "nothing_behind"]
+from pubstorm.metrics.counters import FILTERS
+from pubstorm.metrics.expressions import Expression
+from pubstorm.metrics.metric import LEAST_IS_WORST, Basis, Divisor, Metric, RunMetric
+from pubstorm.metrics.thresholds import Threshold
+from pubstorm.quantities import counted
+from pubstorm.result import (
+    ClientLoss,
+    GroupShare,
+    Latency,
+    Measured,
+    Peak,
+    Phase,
+    PopulationResult,
+    StageResult,
+    ThresholdOutcome,
+)
+from pubstorm.result.cells import NOTHING_MEASURED, Found, Missing
+from pubstorm.result.figures import of_monitors, of_run
+from pubstorm.result.monitors import readings
+
+__all__ = [
+    "Found",
+    "Missing",
+    "evaluate",
+    "evaluate_threshold",
+    "nothing_behind",
+    "number_at",
+    "together",
+]
+
+NO_ACKS = "messages of QoS 0 are not acknowledged"
 
 
 def evaluate(measured: Measured, expression: Expression) -> Found | Missing:
@@ -20,23 +48,250 @@ def evaluate(measured: Measured, expression: Expression) -> Found | Missing:
         return _READERS[owner](measured, figure, expression)
     is_population = subject in measured.populations or subject in measured.wholes
     if "population" in figure.of and (subject is None or is_population):
-        return of_populations.read(measured, figure, expression)
+        return _of_populations(measured, figure, expression)
     is_publisher = any(subject in {p.name, p.population} for p in measured.publishers)
     if subject is None or (is_population and not is_publisher):
         return Missing(f"populations have no metric {expression.metric}")
     if is_publisher and figure.of == {"publisher"}:
-        return of_monitors.read_publisher(measured, figure, expression)
+        return _of_publisher(measured, figure, expression)
     return of_monitors.read(measured, expression)
 
 
 def nothing_behind(measured: Measured, expression: Expression) -> str | None:
     """Returns why a condition on an expression is about nothing; None if it is about something."""
-    basis = expression.figure.basis
-    return None if basis is None else of_populations.nothing_behind(measured, basis, expression)
+    basis, parts = expression.figure.basis, _places(measured, expression)
+    if basis is None or parts is None:
+        return None
+    found = [getattr(part, name, None) for part in parts.values() for name in basis.counters]
+    may_be_earlier = expression.span is not None and basis.may_be_earlier
+    is_unknown = may_be_earlier or all(count is None for count in found)
+    if any(found) or (found and is_unknown):
+        return None
+    return _why_nothing(measured, expression, basis, parts)
+
+
+def evaluate_threshold(measured: Measured, threshold: Threshold) -> ThresholdOutcome:
+    """Evaluates one threshold. A threshold about nothing does not pass. An inexact value passes
+    only if every value within the bound does."""
+    asked = threshold.expression
+    found: Found | Missing | str = evaluate(measured, asked)
+    found = nothing_behind(measured, asked) or found
+    outcome = ThresholdOutcome(
+        expression=threshold.source,
+        figure=str(asked),
+        metric=asked.metric,
+        limit=threshold.value,
+        found=None,
+        passed=False,
+        text=found.reason if isinstance(found, Missing) else str(found),
+        default=threshold.is_default,
+    )
+    if not isinstance(found, Found):
+        return outcome
+    passed, missed = _passes(threshold, found)
+    undecided = not passed and not missed
+    doubt = ": the clocks are too inexact to decide" if undecided else ""
+    return outcome.model_copy(
+        update={
+            "found": found.value,
+            "unit": found.unit,
+            "bound": found.bound,
+            "passed": passed,
+            "undecided": undecided,
+            "text": f"found {found}{doubt}",
+        }
+    )
+
+
+def _passes(threshold: Threshold, found: Found) -> tuple[bool, bool]:
+    """Returns True if every value within the error passes, and True if none does."""
+    fulfils, value = _OPERATORS[threshold.op], threshold.value
+    if not found.bound:
+        passed = fulfils(found.value, value)
+        return passed, not passed
+    low, high = max(found.value - found.bound, 0.0), found.value + found.bound
+    answers = {fulfils(low, value), fulfils(high, value)}
+    if low < value < high:
+        # `==` and `!=` say the same of both ends, and another thing of the value between them.
+        answers.add(fulfils(value, value))
+    return answers == {True}, answers == {False}
+
+
+def _of_populations(measured: Measured, metric: Metric, asked: Expression) -> Found | Missing:
+    """Returns the subject's value; without a subject the sum over all, or the worst."""
+    silent = _without_acks(measured) if metric.of_acks else frozenset[str]()
+    if metric.has_readings and asked.statistic is not None:
+        return _of_readings(measured, metric, asked, silent)
+    found = _places(measured, asked)
+    if found is None:
+        return Missing(f"{asked.span} was not played")
+    places = {name: place for name, place in found.items() if name not in silent}
+    if found and not places:
+        return Missing(NO_ACKS)
+    if metric.divisor is not None:
+        return _quotient(measured, metric, metric.divisor, places)
+    value = together(metric, places.values(), asked.statistic or "")
+    if value is None:
+        return Missing(NOTHING_MEASURED)
+    bound = max(_bound_at(place, metric.path) for place in places.values())
+    return Found(value, metric.unit or "", bound)
+
+
+def _quotient(
+    measured: Measured, metric: Metric, divisor: Divisor, places: Mapping[str, object]
+) -> Found | Missing:
+    """Returns the figure by its divisor, each the sum over the places."""
+    every = {**measured.wholes, **measured.populations}
+    above = below = 0.0
+    for name, place in places.items():
+        population = every[name]
+        if divisor.among and not any(getattr(population, c) for c in divisor.among):
+            continue
+        own = number_at(place, (divisor.field,))
+        above += number_at(place, metric.path) or 0.0
+        below += (number_at(population, (divisor.field,)) if own is None else own) or 0.0
+    return Found(above / below, metric.unit or "") if below else Missing(divisor.nothing)
+
+
+def _without_acks(measured: Measured) -> frozenset[str]:
+    """Returns the populations whose messages are not acknowledged."""
+    every = {**measured.wholes, **measured.populations}
+    return frozenset(name for name, population in every.items() if not population.acknowledged)
+
+
+def _of_readings(
+    measured: Measured, metric: Metric, asked: Expression, silent: frozenset[str]
+) -> Found | Missing:
+    """Returns a statistic of the readings of a rate: the subject's, or the sum over all. The
+    largest rate of all populations is that of one instant."""
+    subject, statistic = asked.subject, asked.statistic or "mean"
+    peak = getattr(measured.peaks, metric.name, Peak())
+    if subject is None and asked.span is None and statistic == "max" and peak.at_s is not None:
+        return Found(peak.value, "per_s")
+    names = (set(measured.populations) if subject is None else {subject}) - silent
+    if not names:
+        return Missing(NO_ACKS)
+    watched = [w for w in measured.monitors if w.source in names and w.metric == metric.name]
+    values = readings(watched, statistic, asked.span)
+    return Found(sum(values), "per_s") if values else Missing(NOTHING_MEASURED)
+
+
+def _places(measured: Measured, asked: Expression) -> dict[str, object] | None:
+    """Returns the measurements of the subject in its span, or of each population without a subject;
+    None if the span was not played."""
+    place = _place_of(measured, asked.span)
+    if place is None or asked.subject is None:
+        return None if place is None else dict(place.populations)
+    every = {**place.wholes, **place.populations}
+    return {asked.subject: every[asked.subject]} if asked.subject in every else {}
+
+
+def _bound_at(place: object, path: tuple[str, ...]) -> float:
+    """Returns the largest error of the latencies in a place; 0 for other figures."""
+    found = reduce(_part_of, path, place)
+    return found.bound_us if isinstance(found, Latency) else 0.0
+
+
+def _why_nothing(
+    measured: Measured, asked: Expression, basis: Basis, parts: Mapping[str, object]
+) -> str:
+    subject, span = asked.subject, asked.span
+    where = "" if span is None else f" in {span}"
+    to = "" if subject is None else f" to {subject}"
+    if basis.nothing:
+        of = "" if subject is None else f" of {subject}"
+        return basis.nothing.format(of=of, to=to, where=where)
+    expected = sum(getattr(part, "expected_total", 0) for part in parts.values())
+    if expected:
+        return f"none of {counted(expected, 'delivery', 'deliveries')}{to} came{where}"
+    return f"no delivery{to} was expected{where}: {_why_no_delivery(measured, subject)}"
+
+
+def _why_no_delivery(measured: Measured, subject: str | None) -> str:
+    """Returns the likeliest reason why no delivery to a population, or to any, was expected."""
+    if not any(population.sent_total for population in measured.populations.values()):
+        return "no message was published"
+    every = {**measured.wholes, **measured.populations}
+    population = every.get(subject or "")
+    if population is not None and not population.asked:
+        return f"no stage connects {subject}"
+    if population is not None and _subscribes_to_nothing(population):
+        return f"{subject} subscribes to nothing"
+    if population is not None and population.expired_total:
+        return f"messages for offline clients of {subject} may have expired"
+    if population is not None and _is_excluded(measured, population, subject or ""):
+        did = population.changed or "joined or left"
+        return f"clients of {subject} {did} while messages were sent"
+    if measured.fleet.failures:
+        return "what clients of failed agents were to receive is not known"
+    return f"no publication matches the filters of {subject or 'any population'}"
+
+
+def _subscribes_to_nothing(population: PopulationResult) -> bool:
+    filters = any(getattr(population, counter) for counter in FILTERS.counters)
+    return population.version != "zmtp-3.1" and population.ready_max > 0 and not filters
+
+
+def _is_excluded(measured: Measured, population: PopulationResult, name: str) -> bool:
+    """Returns True if every publish stage excluded deliveries from loss."""
+    stages = [stage for stage in measured.stages if stage.kind == "publish"]
+    return population.lives or all(name in stage.excluded for stage in stages)
+
+
+def _of_publisher(measured: Measured, metric: Metric, asked: Expression) -> Found | Missing:
+    """Returns the worst value of the publishers that the subject means."""
+    if asked.span is not None:
+        return Missing(f"{asked.metric} of publishers is kept for the whole run only")
+    named = [p for p in measured.publishers if asked.subject in {p.name, p.population}]
+    path = (*metric.path, asked.statistic or "")
+    values = [value for p in named if (value := number_at(p, path)) is not None]
+    return Found(max(values), metric.unit or "") if values else Missing(NOTHING_MEASURED)
+
+
+def number_at(place: object, path: Iterable[str]) -> float | None:
+    """Returns a number in a place, by its path; None if nothing was measured."""
+    found = place
+    for step in path:
+        if isinstance(found, Latency | ClientLoss | GroupShare) and not found.count:
+            return None
+        found = _part_of(found, step)
+    return float(found) if isinstance(found, int | float) else None
+
+
+def together(metric: Metric, places: Iterable[object], statistic: str = "") -> float | None:
+    """Returns a figure of several places, such as populations: the sum, or the worst; None if
+    nothing was measured."""
+    path = (*metric.path, *filter(None, (statistic,)))
+    values = [value for place in places if (value := number_at(place, path)) is not None]
+    if not values:
+        return None
+    worst = min if statistic in LEAST_IS_WORST else max
+    return sum(values) if metric.over_all == "sum" else worst(values)
+
+
+def _part_of(place: object, step: str) -> object:
+    """Returns a part of a place. Stages and phases are rates; phases keep one latency."""
+    if isinstance(place, Latency) and step in place.percentiles:
+        return place.percentiles[step]
+    return getattr(place, step, place if step in {"rates", "intended"} else None)
+
+
+def _place_of(measured: Measured, span: str | None) -> Measured | StageResult | Phase | None:
+    """Returns the run, or its stage or phase of a name; None if that was not played."""
+    spans: Iterable[StageResult | Phase] = (*measured.stages, *measured.phases)
+    return measured if span is None else next((s for s in spans if s.name == span), None)
 
 
 _READERS = {
     "run": of_run.read,
     "fault": of_run.read_fault,
     "phase": of_run.read_phase,
+}
+_OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">=": operator.ge,
+    ">": operator.gt,
 }

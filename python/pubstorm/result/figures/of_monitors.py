@@ -6,16 +6,10 @@ from __future__ import annotations
 import re
 
 from pubstorm.metrics.expressions import Expression
-from pubstorm.metrics.metric import Metric
 from pubstorm.metrics.monitors import reading_of
 from pubstorm.quantities import span_text
 from pubstorm.result import Measured
-from pubstorm.result.figures.reading import (
-    NOTHING_MEASURED,
-    Found,
-    Missing,
-    number_at,
-)
+from pubstorm.result.cells import NOTHING_MEASURED, Found, Missing
 from pubstorm.result.monitors import readings
 
 MOVING_AVERAGE = re.compile(r"^\$SYS/.*/(\d+)min$", re.ASCII)
@@ -75,16 +69,6 @@ def _lasted_s(measured: Measured, span: str | None) -> float:
     stages = [each for each in measured.stages if span in {None, each.name}]
     loaded = [s for s in stages if s.kind == "publish"] or [s for s in stages if s.kind == "hold"]
     return max((stage.steady_s for stage in (loaded or stages)[-1:]), default=0.0)
-
-
-def read_publisher(measured: Measured, metric: Metric, asked: Expression) -> Found | Missing:
-    """Returns the worst value of the publishers that the subject means."""
-    if asked.span is not None:
-        return Missing(f"{asked.metric} of publishers is kept for the whole run only")
-    named = [p for p in measured.publishers if asked.subject in {p.name, p.population}]
-    path = (*metric.path, asked.statistic or "")
-    values = [value for p in named if (value := number_at(p, path)) is not None]
-    return Found(max(values), metric.unit or "") if values else Missing(NOTHING_MEASURED)
 
 
 def unwatched(measured: Measured, subject: str) -> str:

@@ -9,8 +9,8 @@ from itertools import dropwhile
 from pubstorm.metrics.expressions import Expression
 from pubstorm.metrics.metric import RunMetric
 from pubstorm.result import FaultResult, Measured, Phase, PhaseStatus
+from pubstorm.result.cells import NOTHING_MEASURED, Found, Missing
 from pubstorm.result.figures.of_monitors import unwatched
-from pubstorm.result.figures.reading import NOTHING_MEASURED, Found, Missing
 
 
 def read(measured: Measured, metric: RunMetric, asked: Expression) -> Found | Missing:

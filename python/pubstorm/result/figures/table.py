@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from pubstorm.metrics.expressions import parse_expression
 from pubstorm.result import Cell, Result
-from pubstorm.result.figures import Missing, evaluate
+from pubstorm.result.figures import evaluate
 
 RESULT_WORDS = ("verdict", "limited_by", "evidence", "duration", "command")
 """Parts of a result."""
@@ -68,10 +68,7 @@ def _cell(column: str, result: Result) -> Cell:
     said = word(column, result)
     if said is not None:
         return said
-    found = evaluate(result, parse_expression(column))
-    if isinstance(found, Missing):
-        return Cell(word=found.word)
-    return Cell(value=found.value, unit=found.unit, bound=found.bound)
+    return Cell.found(evaluate(result, parse_expression(column)))
 
 
 _WORDS: Mapping[str, Callable[[Result], Cell]] = {

@@ -3,13 +3,12 @@ function of measurements and thresholds."""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from pubstorm.metrics.thresholds import Threshold
 from pubstorm.quantities import count_text, counted, duration_text
 from pubstorm.result import LimitedBy, Measured, Status, ThresholdOutcome, Verdict
-from pubstorm.result.figures import Found, Missing, evaluate, nothing_behind
+from pubstorm.result.figures import evaluate_threshold
 from pubstorm.result.verdict.clock_findings import CLOCK_RULES
 from pubstorm.result.verdict.fault_findings import FAULT_RULES
 from pubstorm.result.verdict.findings import RULES, Finding, invalid, under_test
@@ -61,53 +60,6 @@ def _evidence(findings: Sequence[Finding], limited_by: LimitedBy) -> tuple[str, 
         return not finding.invalid, not shows_limit
 
     return tuple(finding.text for finding in sorted(findings, key=place))
-
-
-def evaluate_threshold(measured: Measured, threshold: Threshold) -> ThresholdOutcome:
-    """Evaluates one threshold. A threshold about nothing does not pass. An inexact value passes
-    only if every value within the bound does."""
-    asked = threshold.expression
-    found: Found | Missing | str = evaluate(measured, asked)
-    found = nothing_behind(measured, asked) or found
-    outcome = ThresholdOutcome(
-        expression=threshold.source,
-        figure=str(asked),
-        metric=asked.metric,
-        limit=threshold.value,
-        found=None,
-        passed=False,
-        text=found.reason if isinstance(found, Missing) else str(found),
-        default=threshold.is_default,
-    )
-    if not isinstance(found, Found):
-        return outcome
-    passed, missed = _passes(threshold, found)
-    undecided = not passed and not missed
-    doubt = ": the clocks are too inexact to decide" if undecided else ""
-    return outcome.model_copy(
-        update={
-            "found": found.value,
-            "unit": found.unit,
-            "bound": found.bound,
-            "passed": passed,
-            "undecided": undecided,
-            "text": f"found {found}{doubt}",
-        }
-    )
-
-
-def _passes(threshold: Threshold, found: Found) -> tuple[bool, bool]:
-    """Returns True if every value within the error passes, and True if none does."""
-    fulfils, value = _OPERATORS[threshold.op], threshold.value
-    if not found.bound:
-        passed = fulfils(found.value, value)
-        return passed, not passed
-    low, high = max(found.value - found.bound, 0.0), found.value + found.bound
-    answers = {fulfils(low, value), fulfils(high, value)}
-    if low < value < high:
-        # `==` and `!=` say the same of both ends, and another thing of the value between them.
-        answers.add(fulfils(value, value))
-    return answers == {True}, answers == {False}
 
 
 def _undecided(outcomes: Iterable[ThresholdOutcome]) -> list[Finding]:
@@ -164,13 +116,3 @@ def _health(measured: Measured) -> str:
         f"the generator kept up: {late}busy in {count_text(fleet.busy_intervals_total)} of "
         f"{counted(fleet.load_intervals_total, 'interval')}"
     )
-
-
-_OPERATORS: dict[str, Callable[[float, float], bool]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    "==": operator.eq,
-    "!=": operator.ne,
-    ">=": operator.ge,
-    ">": operator.gt,
-}

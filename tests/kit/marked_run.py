@@ -28,8 +28,7 @@ from pubstorm.errors import FleetError
 from pubstorm.experiment.comparison import Question, compare_stored
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.exports import Exports, Item, Run
-from pubstorm.exports.families import CONTENT_TYPE
-from pubstorm.exports.prometheus import ScrapeEndpoint
+from pubstorm.exports.prometheus import CONTENT_TYPE, ScrapeEndpoint
 from pubstorm.fleet import Slot
 from pubstorm.fleet.site import AgentCommand
 from pubstorm.host import proc

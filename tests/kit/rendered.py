@@ -17,8 +17,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
 from pubstorm.exports import Run, otlp
-from pubstorm.exports.families import encoded
-from pubstorm.exports.prometheus import _Figures
+from pubstorm.exports.prometheus import _Figures, encoded
 from pubstorm.exports.tally import Family
 from pubstorm.metrics.expressions import parse_expression
 from pubstorm.quantities import UnfitError

@@ -22,8 +22,12 @@ from prometheus_client.parser import text_string_to_metric_families as plain
 from pubstorm.contract.source import Sample
 from pubstorm.errors import UsageError
 from pubstorm.exports import Event, FaultState, Samples
-from pubstorm.exports.families import CONTENT_TYPE, MetricFamily, are_preferred
-from pubstorm.exports.prometheus import ScrapeEndpoint
+from pubstorm.exports.prometheus import (
+    CONTENT_TYPE,
+    MetricFamily,
+    ScrapeEndpoint,
+    are_preferred,
+)
 from pubstorm.exports.tally import METRICS
 from tests.kit import made
 from tests.kit.made_run import LATENCIES_NS, a_run, interval

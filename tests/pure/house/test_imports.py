@@ -43,7 +43,7 @@ FOREIGN = {
     "pandas": {"api.frames", "api.stored"},
     "pyarrow": {"report.export"},
     "paho": {"topology.observer"},
-    "google": {"exports.families"},
+    "google": {"exports.prometheus"},
     "opentelemetry": {"exports.otlp"},
     "prometheus_client": {"exports.prometheus"},
     "psutil": {

@@ -145,7 +145,7 @@ def _in_run(run: Path) -> Iterator[tuple[str, Any]]:
     from pubstorm.experiment.series.row import DEFAULT_TABLE
     from pubstorm.metrics.thresholds import parse_threshold
     from pubstorm.report.data import data_table
-    from pubstorm.report.hdr_log import hdr_log
+    from pubstorm.report.latencies import hdr_log
     from pubstorm.report.of_run import run_document
     from pubstorm.report.stored import RESULT_FILE
     from pubstorm.result.figures import evaluate

@@ -23,12 +23,11 @@ from pubstorm.metrics.expressions import parse_expression
 from pubstorm.quantities import UnfitError
 from pubstorm.report.courses import compared, course
 from pubstorm.report.data import PARTS, data_table
-from pubstorm.report.hdr_log import hdr_log
 from pubstorm.report.junit import junit
+from pubstorm.report.latencies import hdr_log, percentile_plot
 from pubstorm.report.markdown import markdown
 from pubstorm.report.of_run import run_document
 from pubstorm.report.overlay import Played, overlaid
-from pubstorm.report.percentiles import percentile_plot
 from pubstorm.report.plot import Plot
 from pubstorm.report.stored import RESULT_FILE
 from pubstorm.report.timeline import other_tracks, timeline

@@ -76,7 +76,7 @@ class _Asked:
 
     def log(self) -> Iterator[File]:
         """Yields the log of HdrHistogram."""
-        from pubstorm.report.hdr_log import hdr_log
+        from pubstorm.report.latencies import hdr_log
 
         if self.names:
             raise UsageError("found --table with --to hdr, whose log has no tables")

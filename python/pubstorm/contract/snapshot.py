@@ -3,12 +3,10 @@ are the original; golden files keep both equal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from enum import Enum, StrEnum, auto
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.value import Value
@@ -423,10 +421,3 @@ class Snapshot(Value):
         span_ns = self.to_ns - self.from_ns
         waited = (self.engine.run_delay_ns or 0) > STARVED_SHARE * span_ns
         return waited and self.engine.cpu_ns <= SATURATED_SHARE * span_ns
-
-
-def snapshots_in(lines: Iterable[bytes]) -> Iterator[Snapshot]:
-    """Yields the snapshots of stored lines; the last line may be cut off."""
-    for line in lines:
-        with suppress(ValidationError):
-            yield Snapshot.model_validate_json(line)

@@ -6,14 +6,14 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from pubstorm.contract.snapshot import SNAPSHOTS_FILE, snapshots_in
+from pubstorm.contract.snapshot import SNAPSHOTS_FILE
 from pubstorm.errors import UsageError
 from pubstorm.measure.run_log import stored_event
 from pubstorm.play.directory import RunDirectory
 from pubstorm.play.display import Live
 from pubstorm.play.kept import Kept, kept_tracks
 from pubstorm.play.record import record
-from pubstorm.result.samples import EVENTS_FILE
+from pubstorm.result.samples import EVENTS_FILE, snapshots_in
 from pubstorm.topology.started import is_alive
 
 REASON = "no result was stored: the controller was killed, or could not write any more"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pubstorm.errors import StoredRunError
 from pubstorm.report.document import Document
-from pubstorm.report.hdr_log import hdr_log
 from pubstorm.report.junit import junit
+from pubstorm.report.latencies import hdr_log
 from pubstorm.report.markdown import markdown
 from pubstorm.report.of_run import run_document
 from pubstorm.report.page import library, page

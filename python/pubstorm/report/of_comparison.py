@@ -23,9 +23,9 @@ from pubstorm.report.document import (
     sentence,
 )
 from pubstorm.report.experiment_figures import comparison_figures
+from pubstorm.report.latencies import curve, percentile_axis
 from pubstorm.report.overlay import HOW as OVER_TIME
 from pubstorm.report.overlay import LOOKS, Played, needed, overlaid
-from pubstorm.report.percentiles import curve, percentile_axis
 from pubstorm.report.plot import (
     GRID,
     NO_MORE,

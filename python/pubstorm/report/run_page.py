@@ -9,8 +9,8 @@ from typing import Any
 from pubstorm.quantities import span_text
 from pubstorm.report.backdrop import MARKS_MAX, marks
 from pubstorm.report.document import Document, Table, word
+from pubstorm.report.latencies import percentile_plot
 from pubstorm.report.page import page, script_json
-from pubstorm.report.percentiles import percentile_plot
 from pubstorm.report.plot import Part, Plot
 from pubstorm.report.stored import StoredRun
 from pubstorm.report.tables import environment

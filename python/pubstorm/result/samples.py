@@ -1,5 +1,6 @@
 """Samples over time: tracks of everything that is watched, the load included, their statistics over
-named spans, their file `samples.csv`, and the growth of a count between readings."""
+named spans, and the growth of a count between readings. The files of a run that grow while it is
+played, and their lines."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from pubstorm.contract.snapshot import Snapshot
 from pubstorm.contract.source import Sample, Source, SourceKind, StoredSource
 from pubstorm.contract.value import LATER
 from pubstorm.result.monitors import Statistics, Watched
@@ -217,6 +219,13 @@ def samples_in(lines: Iterable[str], sources: Sources) -> Iterator[Sample]:
             at_s, kind, name, metric, value, held = row
             reading = float(at_s), float(value)
             yield Sample(_source(kind, name, sources), metric, *reading, held == HELD)
+
+
+def snapshots_in(lines: Iterable[bytes]) -> Iterator[Snapshot]:
+    """Yields the snapshots of stored lines; the last line may be cut off."""
+    for line in lines:
+        with suppress(ValidationError):
+            yield Snapshot.model_validate_json(line)
 
 
 def _rows(lines: Iterable[str]) -> Iterator[list[str]]:

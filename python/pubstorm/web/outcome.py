@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from pubstorm.contract.snapshot import SNAPSHOTS_FILE, snapshots_in
+from pubstorm.contract.snapshot import SNAPSHOTS_FILE
 from pubstorm.contract.source import StoredSource
 from pubstorm.measure.recorder import is_summed_up, keep
 from pubstorm.measure.run_log import stored_event
@@ -23,6 +23,7 @@ from pubstorm.result.samples import (
     Tail,
     Tracks,
     samples_in,
+    snapshots_in,
 )
 from pubstorm.result.verdict import evaluate_run
 from pubstorm.scenario.defaults import conditions_of

@@ -37,7 +37,7 @@ FOREIGN = {
         "cli.keys",
     },
     "cryptography": {"host.keys.authority", "host.keys.certificates"},
-    "hdrh": {"report.hdr_log"},
+    "hdrh": {"report.latencies"},
     "jinja2": {"report.page"},
     "plotly": {"report.page"},
     "pandas": {"api.frames", "api.stored"},

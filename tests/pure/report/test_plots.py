@@ -17,7 +17,7 @@ from pubstorm.contract.histogram import Histogram
 from pubstorm.metrics.charts import PAGE
 from pubstorm.quantities import shortened
 from pubstorm.report.backdrop import MARKS_MAX, marks
-from pubstorm.report.percentiles import points
+from pubstorm.report.latencies import points
 from pubstorm.report.plot import (
     DASHES,
     NAME_CHARS_MAX,

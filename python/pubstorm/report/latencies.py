@@ -1,0 +1,226 @@
+"""All latencies of a run in the two forms of HdrHistogram. The plot by percentile has on its
+horizontal axis the share of messages that took longer, on a logarithmic scale, so that the rare
+slow ones can be seen. The log, which its tools read, has for each interval one tagged, compressed
+histogram for each flow and each population, in nanoseconds. The buckets of ours are those of
+HdrHistogram with two significant digits, so nothing is lost on the way."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hdrh.histogram import HdrHistogram
+
+from pubstorm.contract.histogram import MAX_NS, Histogram, bucket_lower_ns, bucket_upper_ns
+from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
+from pubstorm.contract.value import Value
+from pubstorm.errors import StoredRunError
+from pubstorm.metrics.intervals import LOGGED
+from pubstorm.quantities import shortened
+from pubstorm.report.plot import (
+    DASHES,
+    GRID,
+    HOVER,
+    NO_MORE,
+    Plot,
+    figure,
+    looks,
+    plotted,
+    value_axis,
+)
+from pubstorm.result import HistogramPair, Result
+from pubstorm.result.samples import snapshots_in
+from pubstorm.result.timeline.cells import HistogramCells
+
+NS_IN_MS = 1e6
+SOLID, DOT = DASHES.index("solid"), DASHES.index("dot")
+STEP = 1.02
+"""Points of a curve lie at least this factor apart on the horizontal axis."""
+SIGNIFICANT_DIGITS = 2
+SECOND_NS = 10**9
+INTERVALS_MAX = 1000
+"""Intervals of a log at most. They are 1 s wide, or wider in longer runs."""
+
+
+def percentile_plot(result: Result) -> Plot | None:
+    """Every latency of the run as a curve; None where none was measured."""
+    found = [
+        (number, f"{name}, from {since}", histogram, dash)
+        for number, (name, pair) in enumerate(_pairs(result))
+        for since, histogram, dash in (
+            ("scheduled", pair.intended, SOLID),
+            ("sent", pair.actual, DOT),
+        )
+        if histogram.count
+    ]
+    if not found:
+        return None
+    own = looks((number, dash) for number, _, _, dash in found)
+    curves = [
+        curve(name, histogram, look)
+        for (_, name, histogram, _), look in zip(found, own, strict=True)
+    ]
+    furthest = max(curve["x"][-1] for curve in curves)
+    return Plot(
+        key="percentiles",
+        title="Latency by percentile",
+        caption="At 99 %, the height of a curve is the time that 99 of 100 messages did not "
+        "exceed. Further right are the rare slow ones, up to the slowest of all. Solid: from the "
+        "scheduled instant. Dotted: from the instant it was sent, which hides the "
+        "sender's wait.",
+        figure=figure(
+            curves, percentile_axis(furthest), value_axis("latency (ms, logarithmic)", log=True)
+        ),
+        part="latency",
+    )
+
+
+def _pairs(result: Result) -> Iterator[tuple[str, HistogramPair]]:
+    for flow in result.flows:
+        yield f"{flow.source} → {flow.to}", flow.histogram_ns
+    for name, population in result.populations.items():
+        yield f"{name} acks", population.ack_histogram_ns
+
+
+def curve(name: str, histogram: Histogram, look: tuple[str, str]) -> dict[str, Any]:
+    """Returns the line of a histogram; `look` is its colour and its dash."""
+    hue, dash = look
+    rarities, latencies = points(histogram)
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": plotted(name),
+        "x": [shortened(each) for each in rarities],
+        "y": [shortened(each / NS_IN_MS) for each in latencies],
+        "line": {"color": hue, "width": 1.8, "dash": dash, "shape": "vh"},
+        "hovertemplate": f"{HOVER} ms, exceeded by 1 in %{{x:,.4~r}}{NO_MORE}",
+    }
+
+
+def points(histogram: Histogram) -> tuple[list[float], list[float]]:
+    """The curve of a histogram that holds something: 1/(1-q) and the quantile in nanoseconds. The
+    largest of n lies at n, for nothing rarer was seen."""
+    rarities: list[float] = [1.0]
+    latencies: list[float] = [max(histogram.min_ns, 1)]
+    below = 0
+    for index, count in histogram.buckets:
+        below += count
+        rarity = histogram.count / max(histogram.count - below, 1)
+        if rarity >= rarities[-1] * STEP:
+            rarities.append(rarity)
+            latencies.append(max(min(bucket_upper_ns(index), histogram.max_ns), 1))
+    if latencies[-1] < histogram.max_ns:
+        rarities.append(histogram.count)
+        latencies.append(histogram.max_ns)
+    return rarities, latencies
+
+
+def percentile_axis(furthest: float) -> dict[str, Any]:
+    """Returns the horizontal axis, with ticks at 0, 50, 90, 99 … %."""
+    ticks, labels, power = [1, 2], ["0", "50 %"], 1
+    while 10**power <= 10 * furthest:
+        ticks.append(10**power)
+        digits = f"{100 - 100 / 10**power:.{max(power - 2, 0)}f}"
+        labels.append(f"{digits} %")
+        power += 1
+    return {
+        "type": "log",
+        "title": {
+            "text": "percentile of messages (logarithmic towards the slowest)",
+            "standoff": 8,
+        },
+        "tickvals": ticks,
+        "ticktext": labels,
+        "gridcolor": GRID,
+    }
+
+
+def hdr_log(run_directory: Path, result: Result) -> str:
+    """The text of `latencies.hlog`. Raises StoredRunError if the snapshots of the run do not hold
+    all latencies of its result."""
+    origin_ns = result.started_unix_ns - result.started_monotonic_ns
+    started = datetime.fromtimestamp(result.started_unix_ns / SECOND_NS, UTC)
+    lines = [
+        f"#[Latencies of {_one_line(result.name)}, in nanoseconds]",
+        "#[Histogram log format version 1.3]",
+        f"#[StartTime: {started.timestamp():.3f} (seconds since epoch), {started.isoformat()}]",
+        '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"',
+    ]
+    found = 0
+    for from_ns, to_ns, histograms in _cells(run_directory / SNAPSHOTS_FILE, result).spans():
+        start_s, length_s = (from_ns + origin_ns) / SECOND_NS, (to_ns - from_ns) / SECOND_NS
+        for tag, histogram in sorted(histograms.items()):
+            if not histogram.count:
+                continue
+            found += histogram.count if tag.startswith(("delivery:", "ack:")) else 0
+            largest_ms = histogram.max_ns / NS_IN_MS
+            payload = _encoded(histogram)
+            lines.append(f"Tag={tag},{start_s:.3f},{length_s:.3f},{largest_ms:.6f},{payload}")
+    if found != (counted := _counted(result)):
+        text = f"{SNAPSHOTS_FILE} holds {found} of {counted} latencies"
+        raise StoredRunError(text, "the run could not store all of its snapshots")
+    return "\n".join(lines) + "\n"
+
+
+def _cells(path: Path, result: Result) -> HistogramCells[str]:
+    """Returns the histograms in the snapshots of a file, by tag."""
+    started_ns, names = result.started_monotonic_ns, list(result.populations)
+    width_ns = max(math.ceil(result.duration_s / INTERVALS_MAX), 1) * SECOND_NS
+    cells = HistogramCells[str](started_ns, width_ns)
+    for snapshot in _snapshots(path):
+        if snapshot.to_ns > started_ns:
+            span = max(snapshot.from_ns, started_ns), snapshot.to_ns
+            cells.add(span, _tagged(snapshot, names))
+    return cells
+
+
+def _snapshots(path: Path) -> Iterator[Snapshot]:
+    """Yields the snapshots of a file; none if there is no file, since nothing was played. The last
+    line may be cut off. Raises StoredRunError if the file cannot be read."""
+    try:
+        with path.open("rb") as lines:
+            yield from snapshots_in(lines)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoredRunError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _tagged(snapshot: Snapshot, names: Sequence[str]) -> Iterator[tuple[str, Histogram]]:
+    """Yields the histograms of a snapshot, each with its tag."""
+    flows = ((f"{names[each.source]}->{names[each.to]}", each) for each in snapshot.flows)
+    populations = zip(names, snapshot.populations, strict=True)
+    parts: Mapping[str, Iterable[tuple[str, Value]]] = {"flow": flows, "population": populations}
+    for part, values in parts.items():
+        logged = [each for each in LOGGED if each.part == part]
+        for name, value in values:
+            for each in logged:
+                histogram = each.read(value)
+                if isinstance(histogram, Histogram):
+                    yield each.metric.tag.format(_tag(name)), histogram
+
+
+def _counted(result: Result) -> int:
+    """Returns the number of latencies of deliveries and acknowledgements in a result."""
+    return sum(pair.intended.count + pair.actual.count for _, pair in _pairs(result))
+
+
+def _encoded(histogram: Histogram) -> str:
+    hdr = HdrHistogram(1, MAX_NS, SIGNIFICANT_DIGITS)
+    for index, count in histogram.buckets:
+        hdr.record_value(bucket_lower_ns(index), count)
+    encoded: bytes = hdr.encode()
+    return encoded.decode("ascii")
+
+
+def _tag(name: str) -> str:
+    """A tag ends at a comma or a space."""
+    return re.sub(r"[\s,]+", "_", name)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).replace("]", ")")

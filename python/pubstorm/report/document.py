@@ -1,149 +1,17 @@
-"""A report before it is rendered: verdict, facts, tables with typed cells, plots and evidence.
-Runs, series and searches each have one builder; every format has one renderer."""
+"""A report before it is rendered: verdict, facts, tables, plots and evidence. Runs, series and
+searches each have one builder; every format has one renderer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from dataclasses import dataclass
+from typing import Literal
 
-from pubstorm.quantities import (
-    NOTHING,
-    bytes_text,
-    count_text,
-    duration_text,
-    rate_text,
-    share_text,
-    span_text,
-)
-from pubstorm.report.plot import Part, Plot
-from pubstorm.result import LimitedBy, SeriesCell, Status, ThresholdOutcome, Verdict
-
-BOUND = "±"
-"""Heading of the largest error of latencies that clocks of several hosts made."""
-BOUND_NOTE = "±: the times are off by this much at most, since clocks of several hosts made them."
+from pubstorm.report.layout import Table
+from pubstorm.report.plot import Plot
+from pubstorm.result import LimitedBy, Status, ThresholdOutcome, Verdict
 
 KEY_FIGURES_MAX = 6
 """Key figures that stand beside the headline."""
-
-Unit = Literal["word", "count", "rate", "signed rate", "us", "s", "share", "bytes", "bytes_per_s"]
-"""Unit of the numbers of a column; `word` for a column of words."""
-MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
-"""Marks of remarks in their order; beyond them the number in brackets."""
-
-
-class HasUnit(Protocol):
-    """A figure that has a unit of its own."""
-
-    @property
-    def text(self) -> str:
-        """The figure as it is shown."""
-        ...
-
-
-Value = HasUnit | float | str | None
-"""A cell: a figure, a number in the unit of its column, a word, or nothing."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a table."""
-
-    name: str
-    unit: Unit = "count"
-
-    @property
-    def right(self) -> bool:
-        """True if the cells are numbers, set flush right."""
-        return self.unit != "word"
-
-    def text(self, value: Value) -> str:
-        """Returns a cell as it is shown."""
-        if value is None:
-            return NOTHING
-        if isinstance(value, int | float):
-            return _WRITERS[self.unit](value)
-        return value if isinstance(value, str) else value.text
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A text in a column of numbers."""
-
-    text: str
-
-
-def columns(unit: Unit, *names: str) -> tuple[Column, ...]:
-    """Returns columns of one unit."""
-    return tuple(Column(name, unit) for name in names)
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table."""
-
-    title: str
-    columns: tuple[Column, ...]
-    rows: Sequence[tuple[Value, ...]]
-    note: str = ""
-    """Text below the table; the remarks of its cells follow."""
-    links: tuple[str, ...] = ()
-    """Part of the page that each row links to; empty for none."""
-    part: Part = "details"
-    """Section of the page that has the table."""
-
-    @property
-    def texts(self) -> tuple[tuple[str, ...], ...]:
-        """The rows as they are shown."""
-        marks = self._marks
-        return tuple(
-            tuple(
-                " ".join(
-                    [column.text(value), *(["".join(marks[r] for r in found)] if found else [])]
-                )
-                for column, value in zip(self.columns, row, strict=True)
-                for found in [_remarks(value)]
-            )
-            for row in self.rows
-        )
-
-    @property
-    def notes(self) -> str:
-        """The note and the remarks of the cells, each with its mark."""
-        remarks = "; ".join(f"{mark} {remark}" for remark, mark in self._marks.items())
-        return " ".join(filter(None, (self.note, remarks)))
-
-    @property
-    def _marks(self) -> dict[str, str]:
-        found = dict.fromkeys(
-            remark for row in self.rows for cell in row for remark in _remarks(cell)
-        )
-        return {
-            remark: MARKS[n] if n < len(MARKS) else f"[{n + 1}]" for n, remark in enumerate(found)
-        }
-
-    def with_bounds(self, bounds_us: Sequence[float]) -> Table:
-        """Returns the table with a last column: the largest error of the latencies of each row.
-        Returns the table itself if one clock made all latencies."""
-        if not any(bounds_us):
-            return self
-        rows = [(*row, bound or None) for row, bound in zip(self.rows, bounds_us, strict=True)]
-        note = f"{self.note} {BOUND_NOTE}".strip()
-        return replace(self, columns=(*self.columns, Column(BOUND, "us")), rows=rows, note=note)
-
-    def without_empty(self) -> Table:
-        """Returns the table without empty columns."""
-        kept = [
-            place
-            for place in range(len(self.columns))
-            if not self.rows or any(row[place] is not None for row in self.rows)
-        ]
-        return self.only(kept)
-
-    def only(self, places: Sequence[int]) -> Table:
-        """Returns the table with some of its columns."""
-        rows = [tuple(row[place] for place in places) for row in self.rows]
-        return replace(self, columns=tuple(self.columns[place] for place in places), rows=rows)
 
 
 @dataclass(frozen=True)
@@ -277,23 +145,6 @@ class Document:
         return (
             self.statements if is_said or not self.headline else (self.headline, *self.statements)
         )
-
-
-def _remarks(value: Value) -> tuple[str, ...]:
-    return value.remarks if isinstance(value, SeriesCell) else ()
-
-
-_WRITERS: Mapping[Unit, Callable[[float], str]] = {
-    "word": count_text,
-    "count": count_text,
-    "rate": rate_text,
-    "signed rate": lambda value: f"{'+' if value > 0 else ''}{rate_text(value)}",
-    "us": duration_text,
-    "s": span_text,
-    "share": share_text,
-    "bytes": bytes_text,
-    "bytes_per_s": lambda value: f"{bytes_text(value)}/s",
-}
 
 
 def sentence(text: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from pubstorm.report.document import Document, Table, mark
+from pubstorm.report.document import Document, mark
+from pubstorm.report.layout import Table
 from pubstorm.result import Verdict
 
 

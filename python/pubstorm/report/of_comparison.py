@@ -11,19 +11,10 @@ from typing import Any
 from pubstorm.contract.histogram import Histogram, HistogramSum
 from pubstorm.errors import StoredRunError
 from pubstorm.quantities import counted, share_text, shortened, value_text
-from pubstorm.report.document import (
-    Case,
-    Document,
-    Fact,
-    Item,
-    Plots,
-    Shown,
-    Table,
-    columns,
-    sentence,
-)
+from pubstorm.report.document import Case, Document, Fact, Item, Plots, sentence
 from pubstorm.report.experiment_figures import comparison_figures
 from pubstorm.report.latencies import curve, percentile_axis
+from pubstorm.report.layout import Shown, Table, columns
 from pubstorm.report.overlay import HOW as OVER_TIME
 from pubstorm.report.overlay import LOOKS, Played, needed, overlaid
 from pubstorm.report.plot import (

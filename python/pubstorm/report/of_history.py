@@ -8,7 +8,8 @@ from statistics import median
 from typing import Any
 
 from pubstorm.quantities import Unit, counted, share_text, shortened, value_text
-from pubstorm.report.document import Document, Fact, Plots, Shown, Table, columns, sentence
+from pubstorm.report.document import Document, Fact, Plots, sentence
+from pubstorm.report.layout import Shown, Table, columns
 from pubstorm.report.plot import GRID, NO_MORE, Plot, colour, figure, plotted, value_axis
 from pubstorm.result.changes import RUNS_MIN
 from pubstorm.result.history import History, HistoryChange, HistoryPoint, HistorySeries

@@ -13,19 +13,9 @@ from pubstorm.errors import StoredRunError
 from pubstorm.quantities import counted, share_text, span_text, value_text
 from pubstorm.report.courses import HOW as COMPARED
 from pubstorm.report.courses import Course, compared, course
-from pubstorm.report.document import (
-    Case,
-    Document,
-    Fact,
-    Item,
-    Plots,
-    Table,
-    Value,
-    columns,
-    mark,
-    sentence,
-)
+from pubstorm.report.document import Case, Document, Fact, Item, Plots, mark, sentence
 from pubstorm.report.experiment_figures import search_figures
+from pubstorm.report.layout import Table, Value, columns
 from pubstorm.report.search_plots import search_plots
 from pubstorm.report.stored import load_result, load_tracks
 from pubstorm.result import (

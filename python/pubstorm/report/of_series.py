@@ -9,8 +9,9 @@ from pathlib import Path
 
 from pubstorm.report.courses import HOW as COMPARED
 from pubstorm.report.courses import compared
-from pubstorm.report.document import Case, Document, Fact, Item, Plots, Table, Unit, Value, columns
+from pubstorm.report.document import Case, Document, Fact, Item, Plots
 from pubstorm.report.experiment_figures import series_figures, series_headline
+from pubstorm.report.layout import Table, Value, Written, columns
 from pubstorm.report.series_plots import StepPlots, answer_plots, overview, step_plots
 from pubstorm.report.summary import memory_layout
 from pubstorm.result import Cell, Series, SeriesStep, SeriesTable, Status, are_figures
@@ -114,7 +115,7 @@ def _own_table(table: SeriesTable) -> Table:
     return Table(table.title, heads, table.rows)
 
 
-def _unit(cells: Sequence[Cell]) -> Unit:
+def _unit(cells: Sequence[Cell]) -> Written:
     """Returns the unit of a column whose cells have units of their own."""
     return "count" if are_figures(cells) else "word"
 

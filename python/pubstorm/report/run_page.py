@@ -8,8 +8,9 @@ from typing import Any
 
 from pubstorm.quantities import span_text
 from pubstorm.report.backdrop import MARKS_MAX, marks
-from pubstorm.report.document import Document, Table, word
+from pubstorm.report.document import Document, word
 from pubstorm.report.latencies import percentile_plot
+from pubstorm.report.layout import Table
 from pubstorm.report.page import page, script_json
 from pubstorm.report.plot import Part, Plot
 from pubstorm.report.stored import StoredRun

@@ -16,12 +16,16 @@ from pubstorm.quantities import (
     span_text,
 )
 from pubstorm.report import publishers, summary, watched
-from pubstorm.report.document import Fact, Table, Unit, Value, columns
+from pubstorm.report.document import Fact
 from pubstorm.report.layout import (
     Cells,
     Columns,
     Layout,
     RunTable,
+    Table,
+    Value,
+    Written,
+    columns,
     fields,
     listed,
     names,
@@ -204,7 +208,7 @@ def _faults(result: Result) -> Iterator[_Fault]:
             yield _Fault(fault, "bridges", fault.bridges, not has_clients)
 
 
-def _once(head: str, unit: Unit, read: Callable[[FaultResult], Value]) -> Cells[_Fault]:
+def _once(head: str, unit: Written, read: Callable[[FaultResult], Value]) -> Cells[_Fault]:
     """Returns a column of the fault, with a cell in its first row."""
     return Cells(head, unit, lambda row: read(row.fault) if row.is_first else "")
 

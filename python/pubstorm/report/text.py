@@ -12,7 +12,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from pubstorm.report.console import PlainConsole
-from pubstorm.report.document import Document, Item, KeyFigure, Table, mark, word
+from pubstorm.report.document import Document, Item, KeyFigure, mark, word
+from pubstorm.report.layout import Table
 from pubstorm.result import Status, Verdict
 
 FILE_WIDTH = 100

@@ -13,8 +13,7 @@ from pubstorm.contract.source import OF_GENERATOR
 from pubstorm.metrics import columns_of
 from pubstorm.metrics.monitors import unit_of
 from pubstorm.quantities import count_text
-from pubstorm.report.document import Value
-from pubstorm.report.layout import Cells, RunTable, fields, listed, names, words, written
+from pubstorm.report.layout import Cells, RunTable, Value, fields, listed, names, words, written
 from pubstorm.report.publishers import publisher_sources
 from pubstorm.result import (
     BridgeResult,

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pubstorm.report.document import Unit
-from pubstorm.report.layout import Cells, Layout, fields, listed, names, words
+from pubstorm.report.layout import Cells, Layout, Written, fields, listed, names, words
 from pubstorm.result import Result
 
 
@@ -37,7 +36,7 @@ def shown(*columns: Cells[Row], rows: tuple[Row, ...]) -> tuple[tuple[str, ...],
         ("inner.at_s as inside", "inside", "s"),
     ],
 )
-def test_the_name_of_a_field_has_head_and_unit(text: str, head: str, unit: Unit) -> None:
+def test_the_name_of_a_field_has_head_and_unit(text: str, head: str, unit: Written) -> None:
     (column,) = fields(text)
     assert (column.head, column.unit) == (head, unit)
 

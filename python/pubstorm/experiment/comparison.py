@@ -44,7 +44,7 @@ from pubstorm.result.comparison import (
     default_figures,
     unfit,
 )
-from pubstorm.result.figures import Found, evaluate
+from pubstorm.result.figures import in_results
 from pubstorm.scenario import Scenario, parse_scenario
 
 FOLDER = "runs"
@@ -83,7 +83,7 @@ class Question:
     def check(self, results: Sequence[Result]) -> None:
         """Raises UsageError for a figure that no run has."""
         for figure in self.asked:
-            if not any(isinstance(evaluate(result, figure), Found) for result in results):
+            if not in_results(results, figure):
                 raise UsageError(
                     f"found no {figure} in the runs of either side",
                     "the reference lists the figures of thresholds",

@@ -13,12 +13,10 @@ from pubstorm.contract.attachment import target_of
 from pubstorm.contract.changes import ActiveClients
 from pubstorm.contract.commands import Hello
 from pubstorm.contract.flows import ClosedPace, OpenPace
-from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.plan import HoldAction, Plan, Population, PublishAction
 from pubstorm.contract.protocol import Zmtp
-from pubstorm.contract.snapshot import FlowSnapshot, PopulationSnapshot
+from pubstorm.contract.snapshot import FlowSnapshot
 from pubstorm.contract.sums import Pair, RunSum, total
-from pubstorm.contract.value import Value
 from pubstorm.fleet.assignment import Assignment, Program
 from pubstorm.measure import client_loss, group_shares
 from pubstorm.measure.clocks import clock_bound_us, clock_result
@@ -43,15 +41,15 @@ from pubstorm.result import (
     StageResult,
     ValidityLimits,
 )
+from pubstorm.result.measures import fields_of
 from pubstorm.result.samples import Span
 from pubstorm.result.timeline import Timeline
 from pubstorm.result.timeline.rows import (
     Activities,
     Activity,
-    Count,
     Gauge,
     activities,
-    rate_per_s,
+    rates_of,
 )
 from pubstorm.scenario import Scenario
 
@@ -203,7 +201,7 @@ class Assembly:
             io_threads=options.io_threads,
             security=options.security,
             burst=pace.burst if isinstance(pace, OpenPace) else 1,
-            **dict(self._named(PublisherResult, part)),
+            **dict(fields_of(PublisherResult, part, self.percentiles)),
             busy_share=self._busy_share(program.agent),
             ending=self.run_log.endings.get(program.agent, "unknown"),
             clock=self.clocks.get(program.agent),
@@ -253,7 +251,7 @@ class Assembly:
             stalled=self._at_ends(publishing, indices, "stalled"),
             to_come_total=self.ledger.in_flight(own),
             rates=rates,
-            ack_histogram_ns=_acknowledgements(self.ledger.population(indices)),
+            ack_histogram_ns=HistogramPair.of_acks(self.ledger.population(indices)),
         )
 
     def _sums_of(
@@ -268,29 +266,17 @@ class Assembly:
         into = total(FlowSnapshot, own.values())
         played = stages or [span.index for span in self._spans_of(PublishAction)]
         parts = (sums, sums.counters, sums.answers, into, into.counters)
+        deliveries, acks = HistogramPair.of_deliveries(into), HistogramPair.of_acks(sums)
         return {
-            **dict(chain.from_iterable(self._named(model, part) for part in parts)),
+            **dict(chain.from_iterable(fields_of(model, part, percentiles) for part in parts)),
             "lost_total": ledger.lost(own, stages),
             "unanswered_total": ledger.unanswered(indices, stages),
             "client_loss": client_loss.of_stages(plan, ledger, played, indices),
             "group_share": group_shares.of_stages(plan, ledger, played, indices),
-            "latency_us": _delivery(into).latency_us(self.clock_bound_us, percentiles),
-            "ack_latency_us": _acknowledgements(sums).latency_us(shares=percentiles),
+            "latency_us": deliveries.latency_us(self.clock_bound_us, percentiles),
+            "ack_latency_us": acks.latency_us(shares=percentiles),
             "wills_lost_total": lost_wills(own.values()),
         }
-
-    def _named(self, model: type[Value], part: Value) -> Iterator[tuple[str, Any]]:
-        """Yields the fields of a sum that a result has too: a histogram `NAME` is its latency
-        `NAME_us`."""
-        for name, value in part:
-            if isinstance(value, Histogram):
-                if f"{name}_us" in model.model_fields:
-                    yield f"{name}_us", self._time(value)
-            elif name in model.model_fields:
-                yield name, value
-
-    def _time(self, histogram: Histogram) -> Latency:
-        return Latency.of(histogram, shares=self.percentiles)
 
     def _delivery_qos(self, flows: Mapping[Pair, FlowSnapshot]) -> tuple[int, ...]:
         """Returns the levels of QoS of flows with deliveries."""
@@ -299,7 +285,7 @@ class Assembly:
 
     def _flow(self, pair: Pair, flow: FlowSnapshot) -> FlowResult:
         publisher, receiver = self._plans(pair)
-        histograms, counters = _delivery(flow), flow.counters
+        histograms, counters = HistogramPair.of_deliveries(flow), flow.counters
         return FlowResult(
             **dict(counters),
             source=publisher.name,
@@ -397,17 +383,8 @@ class Assembly:
     def _stage_population(
         self, span: StageSpan, indices: Sequence[int], steady: Collection[Activity]
     ) -> StagePopulation:
-        def rate(count: Count) -> float:
-            return rate_per_s(steady, count, indices)
-
-        return StagePopulation(
-            **self._sums_of(StagePopulation, indices, [span.index]),
-            sent_per_s=rate("sent"),
-            acked_per_s=rate("acked"),
-            received_per_s=rate("received"),
-            bytes_sent_per_s=rate("bytes_sent"),
-            bytes_received_per_s=rate("bytes_received"),
-        )
+        sums = self._sums_of(StagePopulation, indices, [span.index])
+        return StagePopulation(**sums, **dict(rates_of(steady, indices)))
 
     def _receivers(self, span: StageSpan) -> set[int]:
         """Populations that received deliveries in a stage, or should have."""
@@ -426,7 +403,7 @@ class Assembly:
             pid=hello.pid,
             descriptors=hello.descriptors,
             clients=sum(hello.clients),
-            **dict(self._named(AgentResult, part)),
+            **dict(fields_of(AgentResult, part, self.percentiles)),
             cpu_s=round(part.cpu_ns / SECOND_NS, 3),
             run_delay_s=None if delay_ns is None else round(delay_ns / SECOND_NS, 3),
             busy_share=self._busy_share(hello.agent),
@@ -508,14 +485,6 @@ def flow_levels(publisher: Population, receiver: Population) -> tuple[int, ...]:
 
 def _rate(count: int, duration_s: float) -> float:
     return round(max(count, 0) / duration_s, 2) if duration_s else 0.0
-
-
-def _delivery(flow: FlowSnapshot) -> HistogramPair:
-    return HistogramPair(intended=flow.latency_intended, actual=flow.latency_actual)
-
-
-def _acknowledgements(population: PopulationSnapshot) -> HistogramPair:
-    return HistogramPair(intended=population.ack_intended, actual=population.ack_actual)
 
 
 def _is_closed_loop(population: Population) -> bool:

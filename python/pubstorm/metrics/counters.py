@@ -12,6 +12,7 @@ from pubstorm.metrics.metric import (
     Further,
     Kind,
     Metric,
+    Missed,
     Owner,
     ReportColumn,
     SpanKind,
@@ -73,6 +74,7 @@ WILLS = Basis(("wills_expected_total",), _NO_WILL)
 WILLS_RECEIVED = Basis(("wills_received_total",), _NO_WILL)
 
 
+LOST = Missed(("delivery", "deliveries"), "were lost", "to")
 SENT = ("sent_total",)
 REQUESTS = ("requests_total",)
 RECEIVES = ("expected_total", "received_total", "expired_total")
@@ -264,6 +266,7 @@ COUNTERS: tuple[Metric, ...] = (
             MESSAGES.counters,
             certain=LEAVES_A_MESSAGE_OUT,
         ),
+        missed=Missed(("scheduled message", "scheduled messages"), "were never sent"),
     ),
     counter("requests", columns=(ReportColumn("round trips", without_zero=True, makes_rows=True),)),
     counter("answered", columns=(ReportColumn("round trips", given=REQUESTS),)),
@@ -295,6 +298,7 @@ COUNTERS: tuple[Metric, ...] = (
         failures=Failures(
             12, "deliveries lost", "expected deliveries were lost", EXPECTED.counters
         ),
+        missed=LOST,
         fault_effect="lost",
         columns=(
             ReportColumn("messages", given=RECEIVES),

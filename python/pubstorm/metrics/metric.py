@@ -85,6 +85,18 @@ class Failures:
 
 
 @dataclass(frozen=True, slots=True)
+class Missed:
+    """Words of a headline for a condition that was not met. The basis of the metric counts all."""
+
+    noun: tuple[str, str]
+    """Singular and plural of what is counted."""
+    words: str
+    """Words after the numbers and the subject."""
+    preposition: Literal["of", "to"] = "of"
+    """Word before the subject."""
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
     """A line of a chart over time."""
 
@@ -130,6 +142,9 @@ class ReportColumn:
     """True if the table has a row for each population in which the metric is not zero."""
     place: int = 0
     """Place among the columns; columns of one place are in the order of the registry."""
+    rank: int = 0
+    """Rank by use on a terminal, which leaves out the largest ones if not all fit; 0: it has no
+    such column."""
 
     def named(self, metric: str) -> tuple[tuple[str, str], ...]:
         """Returns the heads of the columns of a metric, each with its statistic. The statistic of a
@@ -221,6 +236,8 @@ class Metric:
     """True if the name is a pattern of names, of which only the run knows those that there are."""
     failures: Failures | None = None
     """The problem that it counts; None: it counts none."""
+    missed: Missed | None = None
+    """Words for a condition on it that was not met; None: the condition stands for itself."""
     successes: Successes | None = None
     """The action whose successes it counts; None: it counts none."""
     oddity: str = ""
@@ -280,6 +297,7 @@ class Further(TypedDict, total=False):
     lines: tuple[Line, ...]
     columns: tuple[ReportColumn, ...]
     failures: Failures
+    missed: Missed
     successes: Successes
     oddity: str
     fault_effect: str

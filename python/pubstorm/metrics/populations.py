@@ -12,6 +12,7 @@ from pubstorm.metrics.counters import (
     DELIVERIES,
     EVERYWHERE,
     EXPECTED,
+    LOST,
     MESSAGES,
     NOWHERE,
     POPULATION,
@@ -29,6 +30,7 @@ from pubstorm.metrics.metric import (
     Further,
     Line,
     Metric,
+    Missed,
     Owner,
     ReportColumn,
     SpanKind,
@@ -49,12 +51,12 @@ def gauge(name: str, *, is_peak: bool = False, **further: Unpack[Further]) -> Me
     return Metric(name, POPULATION, "gauge", "", at=field, **further)
 
 
-def in_short(counter: str, *, given: tuple[str, ...]) -> tuple[ReportColumn, ...]:
-    """Returns the columns of a rate of messages where few figures stand for a run. `given`: the
-    counters of which a run with the figure has one above zero."""
+def in_short(counter: str, rank: int, *, given: tuple[str, ...]) -> tuple[ReportColumn, ...]:
+    """Returns the columns of a rate of messages where few figures stand for a run. `rank`: that on
+    a terminal. `given`: the counters of which a run with the figure has one above zero."""
     return (
         ReportColumn("steps", f"{counter}/s"),
-        ReportColumn("live", f"{counter}/s"),
+        ReportColumn("live", f"{counter}/s", rank=rank),
         ReportColumn("live end", f"{counter}/s"),
         ReportColumn("key rates", counter, given=given),
         ReportColumn("throughput", counter),
@@ -180,7 +182,7 @@ POPULATIONS: tuple[Metric, ...] = (
         columns=(
             ReportColumn("connections", "connected max", place=-1),
             ReportColumn("steps", "connected"),
-            ReportColumn("live", "connected"),
+            ReportColumn("live", "connected", rank=1),
             ReportColumn("live end", "connected"),
         ),
         lines=both("clients", "connected"),
@@ -205,6 +207,7 @@ POPULATIONS: tuple[Metric, ...] = (
             CLIENTS.counters,
             after="connect_attempts_total",
         ),
+        missed=Missed(("client", "clients"), "never connected"),
     ),
     gauge(
         "offline",
@@ -222,7 +225,7 @@ POPULATIONS: tuple[Metric, ...] = (
     gauge("in_flight_max"),
     reading(
         "missing",
-        columns=(ReportColumn("live", "missing", place=1),),
+        columns=(ReportColumn("live", "missing", place=1, rank=4),),
         lines=both("behind", "missing"),
         export="Messages passed over in streams and not received yet",
         export_name="messages_missing",
@@ -250,7 +253,7 @@ POPULATIONS: tuple[Metric, ...] = (
     reading("skipped_per_s", "per_s", lines=(page("behind", "skipped per second"),)),
     rate(
         "sent_per_s",
-        columns=(ReportColumn("order", "sent/s", given=SENT), *in_short("sent", given=SENT)),
+        columns=(ReportColumn("order", "sent/s", given=SENT), *in_short("sent", 3, given=SENT)),
         lines=both("load", "sent"),
         better="higher",
     ),
@@ -259,7 +262,7 @@ POPULATIONS: tuple[Metric, ...] = (
         "acked_per_s",
         columns=(
             ReportColumn("phase acks", "acked/s"),
-            *in_short("acked", given=("acked_total",)),
+            *in_short("acked", 5, given=("acked_total",)),
         ),
         lines=(*both("load", "acked"), Line("sides", "over-acked")),
         of_acks=True,
@@ -272,7 +275,7 @@ POPULATIONS: tuple[Metric, ...] = (
             ReportColumn("phases", "received/s", without_zero=True),
             ReportColumn("subscribers", "received/s", place=2),
             ReportColumn("comparison", "received_per_s"),
-            *in_short("received", given=DELIVERIES.counters),
+            *in_short("received", 2, given=DELIVERIES.counters),
         ),
         lines=(
             *both("load", "received"),
@@ -293,6 +296,7 @@ POPULATIONS: tuple[Metric, ...] = (
         spans=STAGES,
         basis=EXPECTED,
         divisor=Divisor("expected_total", "no delivery was expected"),
+        missed=LOST,
         columns=(
             ReportColumn("subscribers", "lost", when="known", place=3),
             ReportColumn("comparison", "loss"),
@@ -331,6 +335,7 @@ POPULATIONS: tuple[Metric, ...] = (
             ReportColumn("live end", statistics=("p50", "p99")),
             ReportColumn("comparison", "latency", ("p50", "p99"), place=-1),
             ReportColumn("key latencies", "delivery"),
+            ReportColumn("headline", "p99"),
             ReportColumn("missed times"),
             ReportColumn("slowest", "delivery", ("p99",)),
         ),
@@ -354,6 +359,7 @@ POPULATIONS: tuple[Metric, ...] = (
             ReportColumn("steps", "ack p99", ("p99",)),
             ReportColumn("comparison", "ack latency", ("p99",), place=1),
             ReportColumn("key latencies", "acknowledgement"),
+            ReportColumn("headline", "p99 of acknowledgements"),
             ReportColumn("slowest", "acknowledgement", ("p99",)),
             ReportColumn("missed times", " of acknowledgements"),
         ),

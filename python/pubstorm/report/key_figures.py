@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, zip_longest
-from operator import attrgetter
 
 from pubstorm.metrics import columns_of
 from pubstorm.metrics.metric import Metric
@@ -19,8 +18,8 @@ from pubstorm.quantities import (
 )
 from pubstorm.report.document import KeyFigure
 from pubstorm.report.watched import broker_sources, disconnect_cpu
-from pubstorm.result import RATED_MIN, Latency, Result, StageResult, Status, Watched
-from pubstorm.result.figures import together
+from pubstorm.result import RATED_MIN, Result, StageResult, Status, Watched
+from pubstorm.result.figures import slowest_first, together
 
 RATED_MIN_S = 0.1
 """Shortest time, in seconds, over which a rate of connections is shown."""
@@ -169,17 +168,13 @@ def _published(result: Result) -> set[str]:
 
 
 def _latencies(result: Result) -> Iterator[KeyFigure]:
-    populations = result.populations
     for metric, column in columns_of("key latencies"):
-        found: dict[str, Latency] = {n: attrgetter(metric.at)(p) for n, p in populations.items()}
-        counted = [(latency.p99, n) for n, latency in found.items() if latency.count]
-        if counted:
-            p99, worst = max(counted)
-            latency = found[worst]
+        found = slowest_first(metric, result.populations)
+        for worst, latency in found[:1]:
             note = f"median {duration_text(latency.p50)}, largest {duration_text(latency.max)}"
-            of = f", {worst}" if len(counted) > 1 else ""
+            of = f", {worst}" if len(found) > 1 else ""
             off = f" ± {duration_text(latency.bound_us)}" if latency.bound_us else ""
-            name, text = f"{column.head} p99", duration_text(p99) + off
+            name, text = f"{column.head} p99", duration_text(latency.p99) + off
             yield KeyFigure(name, text, note + of, (metric.name,))
 
 

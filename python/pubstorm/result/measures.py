@@ -1,13 +1,16 @@
-"""Durations and rates of a result."""
+"""Durations and rates of a result, and the way there from sums of snapshots."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from pydantic import Field
 
 from pubstorm.contract.histogram import Histogram
+from pubstorm.contract.snapshot import FlowSnapshot, PopulationSnapshot
 from pubstorm.contract.value import Value
 
 RATED_MIN = 10
@@ -121,6 +124,18 @@ class LatencyPair(Value):
     """Distribution from the write to the socket."""
 
 
+@dataclass(frozen=True, slots=True)
+class EarlyDeliveries:
+    """Deliveries that came before they were sent, by the clocks of those who sent and received
+    them."""
+
+    count: int
+    of: int
+    """Deliveries in all."""
+    most_us: float
+    """Time by which the earliest came too early, in microseconds."""
+
+
 class HistogramPair(Value):
     """The full distributions behind a pair of latencies, in nanoseconds."""
 
@@ -128,6 +143,23 @@ class HistogramPair(Value):
     """Distribution from the scheduled instant."""
     actual: Histogram = Histogram()
     """Distribution from the write to the socket."""
+
+    @classmethod
+    def of_deliveries(cls, flow: FlowSnapshot) -> HistogramPair:
+        """The latencies of a flow."""
+        return cls(intended=flow.latency_intended, actual=flow.latency_actual)
+
+    @classmethod
+    def of_acks(cls, population: PopulationSnapshot) -> HistogramPair:
+        """The acknowledgement latencies of a population."""
+        return cls(intended=population.ack_intended, actual=population.ack_actual)
+
+    @property
+    def early(self) -> EarlyDeliveries:
+        """The negative durations of the distribution with the most negative one."""
+        found = max(self.actual, self.intended, key=_most_negative)
+        count = found.negative_total
+        return EarlyDeliveries(count, found.count + count, -found.negative_min_ns / 1000)
 
     def latency_us(
         self, bound_us: float = 0.0, shares: Mapping[str, float] = NO_OTHERS
@@ -152,3 +184,20 @@ class Rates(Value):
     """Bytes that clients wrote, or that a publisher gave to its socket."""
     bytes_received_per_s: float = 0.0
     """Bytes that clients read: the traffic of their connections."""
+
+
+def _most_negative(histogram: Histogram) -> tuple[int, int]:
+    return -histogram.negative_min_ns, histogram.negative_total
+
+
+def fields_of(
+    model: type[Value], part: Value, shares: Mapping[str, float] = NO_OTHERS
+) -> Iterator[tuple[str, Any]]:
+    """Yields the fields of a sum that a class of results has too: a histogram `NAME` is its latency
+    `NAME_us`, with the percentiles of some `shares` by name."""
+    for name, value in part:
+        if isinstance(value, Histogram):
+            if f"{name}_us" in model.model_fields:
+                yield f"{name}_us", Latency.of(value, shares=shares)
+        elif name in model.model_fields:
+            yield name, value

@@ -18,7 +18,7 @@ from pubstorm.contract.snapshot import (
     Reason,
     Snapshot,
 )
-from pubstorm.result.timeline.rows import activities, rate_per_s
+from pubstorm.result.timeline.rows import activities, rates_of
 from tests.kit import made
 
 ONE = made.plan(made.clients("device"))
@@ -148,8 +148,8 @@ def test_rates_of_agents_add_up_even_where_their_intervals_differ() -> None:
         ],
     )
     found = activities(line.rows()).values()
-    assert rate_per_s(found, "sent", [0]) == pytest.approx(20e6 + 5e6)
-    assert rate_per_s([], "sent", [0]) == 0
+    assert rates_of(found, [0]).sent_per_s == pytest.approx(20e6 + 5e6)
+    assert rates_of([], [0]).sent_per_s == 0
 
 
 def test_only_intervals_wholly_inside_count_as_steady() -> None:

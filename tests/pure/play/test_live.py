@@ -10,10 +10,18 @@ import pytest
 from rich.console import Console
 
 from pubstorm.contract.histogram import Histogram
+from pubstorm.contract.plan import PublishAction
+from pubstorm.contract.sums import RunSum
+from pubstorm.fleet.assignment import Assignment
 from pubstorm.play.barriers import SECOND_NS
 from pubstorm.play.display import PopulationSummary, Summary, live_for
 from pubstorm.play.display.plain import PlainLive, line_of
-from pubstorm.play.display.terminal import TerminalLive
+from pubstorm.play.display.summary import summary_of
+from pubstorm.play.display.terminal import COLUMNS, TerminalLive
+from pubstorm.play.progress import Progress
+from pubstorm.result import Latency
+from tests.kit import made
+from tests.kit.agents import planned
 
 STARTING = Summary(
     elapsed_s=0,
@@ -34,13 +42,25 @@ UNDER_WAY = replace(
     left_s=4.2,
     rest_s=6.2,
     populations=(
-        PopulationSummary("device", 1000, 1000, sent_per_s=10_000, acked_per_s=9_999.6),
-        PopulationSummary("backend", 1, 1, received_per_s=9_999.6, missing=3),
+        PopulationSummary(
+            "device", 1000, {"connected": 1000, "sent_per_s": 10_000, "acked_per_s": 9_999.6}
+        ),
+        PopulationSummary("backend", 1, {"connected": 1, "received_per_s": 9_999.6, "missing": 3}),
     ),
-    latency=Histogram.of([1_000_000, 2_000_000]),
+    latency=Latency.of(Histogram.of([1_000_000, 2_000_000])),
     outcomes={"connect_refused": 2},
     busy_share=0.123,
 )
+
+
+def test_a_summary_has_every_figure_that_is_shown() -> None:
+    plan = planned("well", PublishAction(duration_ns=10**7))
+    progress = Progress(plan, Assignment.among(plan, 1), RunSum())
+    each = made.population(connected=3, sent_total=5)
+    progress.take(made.snapshot(*[each for _ in plan.populations], from_ns=0, to_ns=SECOND_NS))
+    for population in summary_of(progress, 0, SECOND_NS).populations:
+        assert {metric.name for metric, _ in COLUMNS} <= {*population.figures}
+        assert (population.figures["connected"], population.figures["sent_per_s"]) == (3, 5)
 
 
 def test_plain_lines_show_the_state() -> None:

@@ -31,7 +31,7 @@ from pubstorm.result import Latency, Phase, PhasePopulation, PhaseStatus, ShortS
 from pubstorm.result.machinery import too_busy
 from pubstorm.result.samples import Span, Track, Tracks
 from pubstorm.result.timeline.cells import HistogramKey, Measure
-from pubstorm.result.timeline.rows import Activities, Activity, activities, rate_per_s
+from pubstorm.result.timeline.rows import Activities, Activity, activities, rates_of
 
 SECOND_NS = 10**9
 MIN_INTERVALS = 10
@@ -239,11 +239,7 @@ class _Stage:
         self, cut: _Cut, inside: Collection[Activity], indices: Sequence[int]
     ) -> PhasePopulation:
         return PhasePopulation(
-            sent_per_s=rate_per_s(inside, "sent", indices),
-            acked_per_s=rate_per_s(inside, "acked", indices),
-            received_per_s=rate_per_s(inside, "received", indices),
-            bytes_sent_per_s=rate_per_s(inside, "bytes_sent", indices),
-            bytes_received_per_s=rate_per_s(inside, "bytes_received", indices),
+            **dict(rates_of(inside, indices)),
             latency_us=self._latency(cut, "delivery", indices),
             ack_latency_us=self._latency(cut, "acknowledgement", indices),
         )

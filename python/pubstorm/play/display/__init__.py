@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pubstorm.contract.histogram import Histogram
 from pubstorm.exports import Exports
 from pubstorm.output import warn
 from pubstorm.quantities import span_text
+from pubstorm.result import Latency
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,12 +23,8 @@ class PopulationSummary:
 
     name: str
     clients: int
-    connected: int = 0
-    sent_per_s: float = 0.0
-    acked_per_s: float = 0.0
-    received_per_s: float = 0.0
-    missing: int = 0
-    """Places passed over in the streams that its clients receive, not (yet) filled."""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    """By the names of samples; what is not among them is 0."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +44,7 @@ class Summary:
     rest_s: float
     """Least time that this stage and later ones still take."""
     populations: tuple[PopulationSummary, ...]
-    latency: Histogram = field(default_factory=Histogram)
+    latency: Latency = field(default_factory=Latency)
     """From the intended send to the delivery, or to the acknowledgement if there are no
     receivers."""
     outcomes: Mapping[str, int] = field(default_factory=dict)

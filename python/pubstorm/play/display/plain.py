@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from pubstorm.metrics import columns_of
+from pubstorm.metrics.metric import Metric, ReportColumn
 from pubstorm.output import warn
 from pubstorm.play.barriers import Clock
 from pubstorm.play.display import Live, Summary, left_text
@@ -54,23 +56,26 @@ class PlainLive(Live):
 
 def line_of(summary: Summary, after_s: float = 0.0) -> str:
     """A summary in one line. `after_s` is the time that further runs take."""
-    populations = summary.populations
-    connected = sum(population.connected for population in populations)
-    clients = sum(population.clients for population in populations)
     parts = [
         f"{span_text(summary.elapsed_s)}",
         f"{summary.stage} {share_text(round(summary.progress, 2))}",
-        f"connected {count_text(connected)}/{count_text(clients)}",
-        f"sent {rate_text(sum(p.sent_per_s for p in populations))}/s",
-        f"acked {rate_text(sum(p.acked_per_s for p in populations))}/s",
-        f"received {rate_text(sum(p.received_per_s for p in populations))}/s",
+        *filter(None, (_text(*each, summary) for each in columns_of("live"))),
     ]
-    if summary.latency.count:
-        parts.append(f"p99 {duration_text(summary.latency.quantile_ns(0.99) / 1000)}")
-    missing = sum(population.missing for population in populations)
-    if missing:
-        parts.append(f"missing {count_text(missing)}")
     parts += [f"{reason} {count_text(count)}" for reason, count in summary.outcomes.items()]
     parts.append(f"busy {share_text(round(summary.busy_share, 2))}")
     parts.append(f"{left_text(summary, after_s)}")
     return "  ".join(parts)
+
+
+def _text(metric: Metric, column: ReportColumn, summary: Summary) -> str:
+    """Returns a figure of all populations together; empty if it is not worth the room."""
+    latency, populations = summary.latency, summary.populations
+    if metric.kind == "histogram":
+        return f"p99 {duration_text(latency.p99)}" if latency.count else ""
+    value = sum(each.figures.get(metric.name, 0) for each in populations)
+    if metric.unit == "per_s":
+        return f"{column.head.removesuffix('/s')} {rate_text(value)}/s"
+    if metric.of_a_size:
+        clients = sum(population.clients for population in populations)
+        return f"{column.head} {count_text(value)}/{count_text(clients)}"
+    return f"{column.head} {count_text(value)}" if value else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pubstorm.contract.histogram import Histogram, HistogramSum
 from pubstorm.contract.plan import (
     ConnectAction,
     DisconnectAction,
@@ -17,7 +16,9 @@ from pubstorm.contract.snapshot import Snapshot
 from pubstorm.play.barriers import SECOND_NS, schedule_ns
 from pubstorm.play.display import PopulationSummary, Summary
 from pubstorm.play.progress import Progress
-from pubstorm.result.timeline.rows import Count, Row, activities, rate_per_s
+from pubstorm.result import Latency
+from pubstorm.result.timeline.cells import latency_of
+from pubstorm.result.timeline.rows import GAUGES, Row, activities, rates_of
 
 
 def summary_of(progress: Progress, started_ns: int, now_ns: int) -> Summary:
@@ -34,7 +35,7 @@ def summary_of(progress: Progress, started_ns: int, now_ns: int) -> Summary:
         left_s=left_s,
         rest_s=_rest_s(progress, left_s, share_done),
         populations=_populations(progress),
-        latency=_latency(list(progress.latest.values())),
+        latency=Latency.of(latency_of(progress.latest.values())),
         outcomes=progress.outcomes,
         busy_share=max(busy, default=0.0),
     )
@@ -90,33 +91,18 @@ def _connected_share(progress: Progress, stage: Stage) -> float:
 def _populations(progress: Progress) -> tuple[PopulationSummary, ...]:
     latest = [Row.of(snapshot) for snapshot in progress.latest.values()]
     activity = activities(latest).values()
-
-    def rate(index: int, count: Count) -> float:
-        return rate_per_s(activity, count, [index])
-
     return tuple(
         PopulationSummary(
-            name=population.name,
-            clients=population.clients,
-            connected=sum(row.gauge("connected", [index]) for row in latest),
-            sent_per_s=rate(index, "sent"),
-            acked_per_s=rate(index, "acked"),
-            received_per_s=rate(index, "received"),
-            missing=progress.missing[index],
+            population.name,
+            population.clients,
+            {
+                **{gauge: sum(row.gauge(gauge, [index]) for row in latest) for gauge in GAUGES},
+                **dict(rates_of(activity, [index])),
+                "missing": progress.missing[index],
+            },
         )
         for index, population in enumerate(progress.plan.populations)
     )
-
-
-def _latency(latest: list[Snapshot]) -> Histogram:
-    deliveries, acknowledgements = HistogramSum(), HistogramSum()
-    for snapshot in latest:
-        for flow in snapshot.flows:
-            deliveries.add(flow.latency_intended)
-        for population in snapshot.populations:
-            acknowledgements.add(population.ack_intended)
-    delivered = deliveries.value()
-    return delivered if delivered.count else acknowledgements.value()
 
 
 def _busy_share(snapshot: Snapshot) -> float:

@@ -4,7 +4,7 @@ generator's own load, drawn in place."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,17 +17,19 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pubstorm.metrics import columns_of
+from pubstorm.metrics.metric import Metric
 from pubstorm.play.display import Live, PopulationSummary, Summary, left_text
 from pubstorm.quantities import count_text, duration_text, rate_text, share_text, span_text
+from pubstorm.result import Latency
 
 BAR_WIDTH = 40
 BUSY_WARNING = 0.7
 """Busy share from which the figure is shown as a warning."""
 
 
-COLUMNS = ("connected", "sent/s", "acked/s", "received/s", "missing")
-BY_USE = ("connected", "received/s", "sent/s", "missing", "acked/s")
-"""The columns of numbers, the last of which a narrow terminal leaves out first."""
+COLUMNS = [each for each in columns_of("live") if each[1].rank]
+RANKS = sorted((column.rank for _, column in COLUMNS), reverse=True)
 WIDEST = 1000
 
 KEYS = (("p", "pause"), ("+ -", "rate by 10 %"), ("s", "end the stage"), ("q", "end the run"))
@@ -145,53 +147,50 @@ class _Populations:
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
         unbounded = options.update(max_width=WIDEST)
-        for fit in range(len(BY_USE), 0, -1):
-            table = _populations(self.summary, BY_USE[:fit])
+        for rank in RANKS:
+            table = _populations(self.summary, rank)
             if Measurement.get(console, unbounded, table).maximum <= options.max_width:
                 break
         yield table
 
 
-def _populations(summary: Summary, shown: Sequence[str]) -> Table:
+def _populations(summary: Summary, rank_max: int) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="dim", pad_edge=False)
     table.add_column("population", no_wrap=True)
-    columns = [name for name in COLUMNS if name in shown]
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True, min_width=10)
+    columns = [(metric, column) for metric, column in COLUMNS if column.rank <= rank_max]
+    for _, column in columns:
+        table.add_column(column.head, justify="right", no_wrap=True, min_width=10)
     for population in summary.populations:
-        cells = _cells(population)
-        table.add_row(Text(population.name), *(cells[name] for name in columns))
+        cells = (_cell(metric, population) for metric, _ in columns)
+        table.add_row(Text(population.name), *cells)
     return table
 
 
-def _cells(population: PopulationSummary) -> dict[str, RenderableType]:
-    all_there = population.connected >= population.clients
-    connected = f"{count_text(population.connected)} / {count_text(population.clients)}"
-    missing = count_text(population.missing)
-    return {
-        "connected": Text(connected, style="green" if all_there else "yellow"),
-        "sent/s": rate_text(population.sent_per_s),
-        "acked/s": rate_text(population.acked_per_s),
-        "received/s": rate_text(population.received_per_s),
-        "missing": Text(missing, style="red" if population.missing else ""),
-    }
+def _cell(metric: Metric, population: PopulationSummary) -> RenderableType:
+    value = population.figures.get(metric.name, 0)
+    if metric.unit == "per_s":
+        return rate_text(value)
+    if metric.of_a_size:
+        all_there = value >= population.clients
+        text = f"{count_text(value)} / {count_text(population.clients)}"
+        return Text(text, style="green" if all_there else "yellow")
+    return Text(count_text(value), style="red" if value else "")
 
 
 def _figures(summary: Summary) -> Text:
     busy_style = "bold yellow" if summary.busy_share >= BUSY_WARNING else "bold"
     return Text.assemble(
         ("latency p50 ", "dim"),
-        (_quantile(summary, 0.5), "bold"),
+        (_duration(summary.latency, summary.latency.p50), "bold"),
         ("  p99 ", "dim"),
-        (_quantile(summary, 0.99), "bold"),
+        (_duration(summary.latency, summary.latency.p99), "bold"),
         ("   engine busy ", "dim"),
         (share_text(round(summary.busy_share, 2)), busy_style),
     )
 
 
-def _quantile(summary: Summary, quantile: float) -> str:
-    latency = summary.latency
-    return duration_text(latency.quantile_ns(quantile) / 1000) if latency.count else "–"
+def _duration(latency: Latency, duration_us: float) -> str:
+    return duration_text(duration_us) if latency.count else "–"
 
 
 def _outcomes(summary: Summary) -> Text:

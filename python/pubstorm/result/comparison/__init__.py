@@ -13,7 +13,7 @@ from typing import Literal, cast
 from pubstorm.metrics import columns_of, expressions_of
 from pubstorm.metrics.expressions import Expression, is_percentile, parse_expression
 from pubstorm.metrics.metric import LATENCY_STATISTICS
-from pubstorm.quantities import UnfitError, Unit, counted, share, share_text, value_text
+from pubstorm.quantities import UnfitError, counted, share, share_text, value_text
 from pubstorm.result import Environment, Measured, Result, Status
 from pubstorm.result.comparison.model import (
     ComparedCondition,
@@ -22,7 +22,7 @@ from pubstorm.result.comparison.model import (
     Outcome,
     Side,
 )
-from pubstorm.result.figures import Found, evaluate
+from pubstorm.result.figures import in_results
 from pubstorm.result.interval import CONFIDENCE, Difference, difference
 
 __all__ = [
@@ -117,7 +117,7 @@ def default_figures(results: Sequence[Measured]) -> tuple[Expression, ...]:
     wanted = [*expressions_of("comparison").values()]
     wanted += [f"{name}.{metric}" for name in brokers for metric in of_brokers]
     figures = map(parse_expression, wanted)
-    return tuple(f for f in figures if any(_value(result, f) is not None for result in results))
+    return tuple(figure for figure in figures if in_results(results, figure))
 
 
 def compare(
@@ -147,15 +147,14 @@ def compare(
 def _compared(
     figure: Expression, baseline: Group, candidate: Group, confidence: float
 ) -> ComparedFigure:
-    found = [
-        [value for result in group.results if (value := _value(result, figure)) is not None]
-        for group in (baseline, candidate)
-    ]
+    sides = [in_results(group.results, figure) for group in (baseline, candidate)]
+    found = [[each.value for each in side] for side in sides]
+    units = (each.unit for side in sides for each in side)
     is_relative = all(value > 0 for values in found for value in values)
     mean: Callable[[Sequence[float]], float] = geometric_mean if is_relative else fmean
     compared = ComparedFigure(
         figure=str(figure),
-        unit=_unit(figure, (*baseline.results, *candidate.results)),
+        unit=next(units, "") if figure.unit is None else figure.unit,
         baseline=tuple(found[0]),
         candidate=tuple(found[1]),
         relative=is_relative,
@@ -212,18 +211,6 @@ def _is_of_buckets(figure: Expression) -> bool:
     statistic = figure.statistic or ""
     is_of_buckets = is_percentile(statistic) or statistic in LATENCY_STATISTICS[2:-1]
     return figure.unit == "us" and is_of_buckets
-
-
-def _value(result: Measured, figure: Expression) -> float | None:
-    found = evaluate(result, figure)
-    return found.value if isinstance(found, Found) else None
-
-
-def _unit(figure: Expression, results: Sequence[Measured]) -> Unit:
-    if figure.unit is not None:
-        return figure.unit
-    found = (evaluate(result, figure) for result in results)
-    return next((each.unit for each in found if isinstance(each, Found)), "")
 
 
 def _evaluated(condition: Condition, found: ComparedFigure) -> ComparedCondition:

@@ -32,8 +32,10 @@ __all__ = [
     "Missing",
     "evaluate",
     "evaluate_threshold",
+    "in_results",
     "nothing_behind",
     "number_at",
+    "slowest_first",
     "together",
 ]
 
@@ -188,8 +190,12 @@ def _places(measured: Measured, asked: Expression) -> dict[str, object] | None:
 
 def _bound_at(place: object, path: tuple[str, ...]) -> float:
     """Returns the largest error of the latencies in a place; 0 for other figures."""
-    found = reduce(_part_of, path, place)
+    found = _place_at(place, path)
     return found.bound_us if isinstance(found, Latency) else 0.0
+
+
+def _place_at(place: object, path: Iterable[str]) -> object:
+    return reduce(_part_of, path, place)
 
 
 def _why_nothing(
@@ -267,6 +273,21 @@ def together(metric: Metric, places: Iterable[object], statistic: str = "") -> f
         return None
     worst = min if statistic in LEAST_IS_WORST else max
     return sum(values) if metric.over_all == "sum" else worst(values)
+
+
+def slowest_first(
+    metric: Metric, populations: Mapping[str, PopulationResult]
+) -> list[tuple[str, Latency]]:
+    """Returns the populations with durations of a metric, each with these, by their p99."""
+    found = [(name, _place_at(each, metric.path)) for name, each in populations.items()]
+    measured = [(name, each) for name, each in found if isinstance(each, Latency) and each.count]
+    return sorted(measured, key=lambda each: (each[1].p99, each[0]), reverse=True)
+
+
+def in_results(results: Iterable[Measured], expression: Expression) -> list[Found]:
+    """Returns the values of an expression in several results; some may have none."""
+    found = (evaluate(result, expression) for result in results)
+    return [each for each in found if isinstance(each, Found)]
 
 
 def _part_of(place: object, step: str) -> object:

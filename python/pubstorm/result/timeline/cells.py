@@ -53,6 +53,17 @@ def over_time(
         yield HistogramKey(stage, "lateness"), snapshot.engine.lateness
 
 
+def latency_of(snapshots: Iterable[Snapshot]) -> Histogram:
+    """Returns the latencies of deliveries in some snapshots, or of acknowledgements if there are no
+    deliveries."""
+    sums = {"delivery": HistogramSum(), "acknowledgement": HistogramSum()}
+    for snapshot in snapshots:
+        for key, histogram in over_time(snapshot, ()):
+            if key.measure in sums:
+                sums[key.measure].add(histogram)
+    return next((found for each in sums.values() if (found := each.value()).count), NOTHING)
+
+
 @dataclass(slots=True)
 class _Cell(Generic[K]):
     """The histograms of all agents in one cell."""

@@ -6,13 +6,14 @@ from __future__ import annotations
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import add, attrgetter
 from typing import Any, Literal, get_args
 
 from pubstorm.contract.snapshot import ClockState, Snapshot, TargetSnapshot
+from pubstorm.result.measures import Rates
 
 Gauge = Literal["connected", "ready", "in_flight", "backlog", "offline", "stalled"]
 Count = Literal[
@@ -30,6 +31,9 @@ Count = Literal[
 are those of deliveries and of acknowledgements together, from the intended send."""
 GAUGES: tuple[Gauge, ...] = get_args(Gauge)
 COUNTS: tuple[Count, ...] = get_args(Count)
+_RATES: Mapping[str, Count] = {
+    name: count for count in COUNTS if (name := f"{count}_per_s") in Rates.model_fields
+}
 LARGEST = 2**63 - 1
 """Largest number that a row holds; a larger one counts as this."""
 
@@ -254,9 +258,14 @@ def activities(rows: Iterable[Row], busy_limit: float = 1.0) -> Activities:
     return found
 
 
-def rate_per_s(of: Iterable[Activity], name: Count, populations: Sequence[int]) -> float:
-    """Returns the rate of populations: the sum over agents of each agent's own."""
-    return sum(activity.per_s(name, populations) for activity in of)
+def rates_of(active: Collection[Activity], populations: Sequence[int]) -> Rates:
+    """Returns the rates of populations: the sums over agents of each agent's own."""
+    return Rates(
+        **{
+            name: sum(activity.per_s(count, populations) for activity in active)
+            for name, count in _RATES.items()
+        }
+    )
 
 
 def total(counts: array[int], name: Count, populations: Iterable[int]) -> int:

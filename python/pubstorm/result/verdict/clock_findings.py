@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pubstorm.contract.histogram import Histogram
 from pubstorm.quantities import count_text, counted, duration_text, span_text
 from pubstorm.result import AgentResult, LimitedBy, Measured, PublisherResult
 from pubstorm.result.verdict.findings import Finding, invalid
@@ -15,21 +14,19 @@ UNANSWERED_S = 3.0
 
 
 def _negative(measured: Measured) -> Iterable[Finding]:
-    """Deliveries that came before they were sent, by the clocks of those who sent and received
-    them. What the bound explains is nothing; more means that a clock is wrong, and then no latency
-    between hosts is worth anything."""
+    """Deliveries that came before they were sent. What the bound explains is nothing; more means
+    that a clock is wrong, and then no latency between hosts is worth anything."""
     bound_us = measured.fleet.clock_bound_us
     for flow in measured.flows:
-        found = max(flow.histogram_ns.actual, flow.histogram_ns.intended, key=_most_negative)
-        if not found.negative_total:
+        early = flow.histogram_ns.early
+        if not early.count:
             continue
-        early_us = -found.negative_min_ns / 1000
-        total = counted(found.count + found.negative_total, "delivery", "deliveries")
+        total = counted(early.of, "delivery", "deliveries")
         text = (
-            f"{flow.source} → {flow.to}: {count_text(found.negative_total)} of {total} seem to "
-            f"have come before they were sent, by up to {duration_text(early_us)}"
+            f"{flow.source} → {flow.to}: {count_text(early.count)} of {total} seem to "
+            f"have come before they were sent, by up to {duration_text(early.most_us)}"
         )
-        if early_us <= bound_us:
+        if early.most_us <= bound_us:
             yield Finding(
                 f"{text}: the clocks are known to ± {duration_text(bound_us)}, so they count as 0"
             )
@@ -38,10 +35,6 @@ def _negative(measured: Measured) -> Iterable[Finding]:
         why = known if bound_us else "though all agents are said to have one clock"
         reason = "a clock of the load generator is wrong"
         yield invalid(f"{text}, {why}: a clock is wrong", LimitedBy.GENERATOR, reason)
-
-
-def _most_negative(histogram: Histogram) -> tuple[int, int]:
-    return -histogram.negative_min_ns, histogram.negative_total
 
 
 def _unanswered(measured: Measured) -> Iterable[Finding]:

@@ -4,18 +4,19 @@ failed or is invalid. Built from measured values."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
+from pubstorm.metrics import columns_of
 from pubstorm.metrics.thresholds import Threshold
 from pubstorm.quantities import count_text, counted, duration_text, rate_text
 from pubstorm.result import (
     RATED_MIN,
-    Latency,
     LimitedBy,
     Measured,
-    PopulationResult,
     Status,
     ThresholdOutcome,
 )
+from pubstorm.result.figures import slowest_first
 from pubstorm.result.verdict.findings import Finding, under_test
 
 
@@ -55,15 +56,12 @@ def _carried(measured: Measured) -> str:
         lost = sum(population.lost_total for population in populations)
         of = counted(expected, "delivery", "deliveries")
         parts.append(f"{count_text(lost)} of {of} were lost" if lost else "nothing was lost")
-    for what, latencies in (
-        ("p99", [population.latency_us.intended for population in populations]),
-        ("p99 of acknowledgements", [p.ack_latency_us.intended for p in populations]),
-    ):
-        worst = _worst(latencies)
-        if worst is not None:
-            parts.append(f"{what} {duration_text(worst)}")
-            break
-    return "; ".join(parts)
+    slow = (
+        f"{column.head} {duration_text(latency.p99)}"
+        for metric, column in columns_of("headline")
+        for _, latency in slowest_first(metric, measured.populations)[:1]
+    )
+    return "; ".join([*parts, *islice(slow, 1)])
 
 
 def _carrier(measured: Measured) -> str:
@@ -88,38 +86,17 @@ def _load(measured: Measured, word: str) -> str:
 def _missed(measured: Measured, threshold: Threshold, outcome: ThresholdOutcome) -> str:
     """Returns a missed threshold; a default threshold in words."""
     asked = threshold.expression
-    metric, subject = asked.figure.name, asked.subject
+    metric, subject = asked.figure, asked.subject
     every = {**measured.wholes, **measured.populations}
     meant = [every[subject]] if subject in every else list(measured.populations.values())
     known = subject is None or subject in every
-    if known and asked.span is None and outcome.found is not None and metric in _SAID:
-        return _SAID[metric](meant, subject)
+    said, basis = metric.missed, metric.basis
+    if known and asked.span is None and outcome.found is not None and said and basis:
+        count = sum(getattr(each, metric.field) for each in meant)
+        of = sum(getattr(each, counter) for each in meant for counter in basis.counters)
+        where = "" if subject is None else f" {said.preposition} {subject}"
+        return f"{count_text(count)} of {counted(of, *said.noun)}{where} {said.words}"
     return f"{threshold.source} was not met: {outcome.text}"
-
-
-def _lost(meant: Sequence[PopulationResult], subject: str | None) -> str:
-    lost = sum(population.lost_total for population in meant)
-    expected = sum(population.expected_total for population in meant)
-    to = "" if subject is None else f" to {subject}"
-    of = counted(expected, "delivery", "deliveries")
-    return f"{count_text(lost)} of {of}{to} were lost"
-
-
-def _never_ready(meant: Sequence[PopulationResult], subject: str | None) -> str:
-    missing = sum(population.never_ready for population in meant)
-    asked = sum(population.asked for population in meant)
-    return f"{count_text(missing)} of {counted(asked, 'client')}{_of(subject)} never connected"
-
-
-def _skipped(meant: Sequence[PopulationResult], subject: str | None) -> str:
-    skipped = sum(population.skipped_total for population in meant)
-    due = skipped + sum(population.sent_total for population in meant)
-    of = counted(due, "scheduled message")
-    return f"{count_text(skipped)} of {of}{_of(subject)} were never sent"
-
-
-def _of(subject: str | None) -> str:
-    return "" if subject is None else f" of {subject}"
 
 
 def _clients(measured: Measured) -> int:
@@ -130,9 +107,4 @@ def _sent_per_s(measured: Measured) -> float:
     return sum(population.rates.sent_per_s for population in measured.populations.values())
 
 
-def _worst(latencies: Sequence[Latency]) -> float | None:
-    return max((latency.p99 for latency in latencies if latency.count), default=None)
-
-
 _NO_LIMIT = frozenset({LimitedBy.NONE, LimitedBy.UNKNOWN})
-_SAID = {"lost": _lost, "loss": _lost, "never_ready": _never_ready, "skipped": _skipped}

@@ -15,16 +15,21 @@ from pubstorm.contract.plan import Plan
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.contract.source import Sample, Source
 from pubstorm.fleet.assignment import Assignment
+from pubstorm.metrics.monitors import OF_AGENTS
+from pubstorm.metrics.populations import POPULATIONS
 from pubstorm.result.timeline import Timeline
-from pubstorm.result.timeline.rows import GAUGES, Count, Gauge, Row
+from pubstorm.result.timeline.rows import COUNTS, GAUGES, Count, Gauge, Row
 
 SECOND_NS = 10**9
 OPEN_MAX = 8
 """Spans that are kept open for agents that are behind."""
 MIN_COVERED = 0.1
 """Smallest share of a span with reports of an agent from which its rates are computed."""
-PUBLISHER_FIGURES = ("busy", "lateness_p99_us")
-COUNTS: tuple[Count, ...] = ("sent", "acked", "received", "skipped")
+SHOWN = frozenset(metric.name for metric in POPULATIONS if metric.lines)
+KINDS: tuple[Count, ...] = tuple(kind for kind in COUNTS if f"{kind}_per_s" in SHOWN)
+"""Counts of rows whose rates charts show."""
+OF_PUBLISHERS = frozenset(metric.name for metric in OF_AGENTS if metric.is_under_test)
+"""Metrics of an agent under test."""
 
 
 @dataclass(slots=True)
@@ -77,7 +82,7 @@ class _Part:
         self.busy_ns += share * row.busy_ns
         if row.run_delay_ns is not None:
             self.run_delay_ns = (self.run_delay_ns or 0.0) + share * row.run_delay_ns
-        for kind, column in (*((kind, row.column(kind)) for kind in COUNTS), ("due", taken.due)):
+        for kind, column in (*((kind, row.column(kind)) for kind in KINDS), ("due", taken.due)):
             before = self.counts.get(kind, [0.0] * row.populations)
             self.counts[kind] = [n + share * count for n, count in zip(before, column, strict=True)]
 
@@ -130,8 +135,9 @@ class LoadSampler:
     def _add(self, row: Row, lateness: Histogram) -> None:
         agent = self._agents.get(row.agent)
         backlog = [0] * row.populations if agent is None else agent.latest.column("backlog")
-        columns = (row.column(name) for name in ("sent", "skipped", "backlog"))
-        due = [sum(counts) - before for *counts, before in zip(*columns, backlog, strict=True)]
+        sent, skipped, waiting = row.column("sent"), row.column("skipped"), row.column("backlog")
+        columns = zip(sent, skipped, waiting, backlog, strict=True)
+        due = [sum(counts) - before for *counts, before in columns]
         if agent is None:
             agent = self._agents[row.agent] = _Agent(row)
         agent.latest = row
@@ -207,11 +213,10 @@ class LoadSampler:
     def _agent_samples(
         self, at_s: float, agent: int, figures: Mapping[str, float]
     ) -> Iterator[Sample]:
-        """Of a publisher only what no monitor of its process sees."""
         publisher = self._publishers.get(agent)
         source = Source.member("agent", "agent", agent) if publisher is None else publisher.source
         for metric, value in figures.items():
-            if publisher is None or metric in PUBLISHER_FIGURES:
+            if publisher is None or metric in OF_PUBLISHERS:
                 yield Sample(source, metric, at_s, value)
 
     def _rates(self, name: str, parts: Collection[_Part]) -> dict[str, float]:
@@ -219,7 +224,7 @@ class LoadSampler:
         if not parts:
             return {}
         counted = [(part, index) for part in parts for index in self._subjects[name]]
-        kinds = (*COUNTS, *(["due"] if self._scheduled[name] else []))
+        kinds = (*KINDS, *(["due"] if self._scheduled[name] else []))
         rates = {
             kind: sum(part.counts[kind][index] / part.covered_ns for part, index in counted)
             for kind in kinds

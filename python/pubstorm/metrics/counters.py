@@ -17,6 +17,7 @@ from pubstorm.metrics.metric import (
     ReportColumn,
     SpanKind,
     Successes,
+    Zero,
 )
 from pubstorm.quantities import Unit
 
@@ -207,6 +208,7 @@ COUNTERS: tuple[Metric, ...] = (
             answers="publish",
             finding="refusal",
         ),
+        zero=Zero(5, "rejectable"),
     ),
     counter("left"),
     counter(
@@ -267,16 +269,26 @@ COUNTERS: tuple[Metric, ...] = (
             certain=LEAVES_A_MESSAGE_OUT,
         ),
         missed=Missed(("scheduled message", "scheduled messages"), "were never sent"),
+        zero=Zero(6, "scheduled", but="skipping"),
     ),
     counter("requests", columns=(ReportColumn("round trips", without_zero=True, makes_rows=True),)),
     counter("answered", columns=(ReportColumn("round trips", given=REQUESTS),)),
-    counter("unanswered", basis=ANSWERS, columns=(ReportColumn("round trips", given=REQUESTS),)),
+    counter(
+        "unanswered",
+        basis=ANSWERS,
+        zero=Zero(3, "requesters", but="lossy"),
+        columns=(ReportColumn("round trips", given=REQUESTS),),
+    ),
     counter("answers_expected"),
     counter("answers_duplicate", basis=ANSWERS, columns=(_some_answers("dup"),)),
     counter("answers_late", basis=ANSWERS, columns=(_some_answers("late"),)),
     counter("answers_of_others", columns=(_some_answers("of others"),)),
     counter("answers", columns=(_some_answers("answers", makes_rows=True),)),
-    counter("answers_dropped", columns=(_some_answers("not sent", makes_rows=True),)),
+    counter(
+        "answers_dropped",
+        zero=Zero(4, "responders", but="lossy"),
+        columns=(_some_answers("not sent", makes_rows=True),),
+    ),
     counter(
         "expected",
         columns=(ReportColumn("ledger"), ReportColumn("agents")),
@@ -299,11 +311,13 @@ COUNTERS: tuple[Metric, ...] = (
             12, "deliveries lost", "expected deliveries were lost", EXPECTED.counters
         ),
         missed=LOST,
+        zero=Zero(2, "receivers", but="lossy"),
         fault_effect="lost",
         columns=(
             ReportColumn("messages", given=RECEIVES),
             ReportColumn("ledger"),
             ReportColumn("steps", "lost", place=1),
+            ReportColumn("key losses"),
             ReportColumn("live end", "lost", place=1),
         ),
     ),

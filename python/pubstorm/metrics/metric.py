@@ -85,6 +85,20 @@ class Failures:
 
 
 @dataclass(frozen=True, slots=True)
+class Zero:
+    """A default threshold: the metric has to be 0."""
+
+    place: int
+    """Place among the default thresholds."""
+    of: Literal["clients", "receivers", "requesters", "responders", "rejectable", "scheduled"]
+    """Populations that have the figure."""
+    but: Literal["", "lossy", "skipping"] = ""
+    """Those of them whose figure is not 0 by design."""
+    is_of_messages: bool = True
+    """True if the figure needs messages of a publish stage."""
+
+
+@dataclass(frozen=True, slots=True)
 class Missed:
     """Words of a headline for a condition that was not met. The basis of the metric counts all."""
 
@@ -222,6 +236,8 @@ class Metric:
     """Denominator of a ratio; None for other metrics."""
     over_all: Literal["sum", "worst"] = "sum"
     """Combination of all populations."""
+    is_under_test: bool = False
+    """True if samples of agents under test have it too. Monitors of their processes have others."""
     has_readings: bool = False
     """True if its readings can be asked for too, with the statistics of monitors."""
     of_acks: bool = False
@@ -236,6 +252,11 @@ class Metric:
     """True if the name is a pattern of names, of which only the run knows those that there are."""
     failures: Failures | None = None
     """The problem that it counts; None: it counts none."""
+    zero: Zero | None = None
+    """Its default threshold; None: it has none."""
+    replaces: str = ""
+    """Metric about the same, whose default threshold a threshold about this one replaces; empty: it
+    replaces none but its own."""
     missed: Missed | None = None
     """Words for a condition on it that was not met; None: the condition stands for itself."""
     successes: Successes | None = None
@@ -294,9 +315,12 @@ class Further(TypedDict, total=False):
     basis: Basis | None
     of_acks: bool
     of_a_size: bool
+    is_under_test: bool
     lines: tuple[Line, ...]
     columns: tuple[ReportColumn, ...]
     failures: Failures
+    zero: Zero
+    replaces: str
     missed: Missed
     successes: Successes
     oddity: str

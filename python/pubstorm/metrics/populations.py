@@ -34,6 +34,7 @@ from pubstorm.metrics.metric import (
     Owner,
     ReportColumn,
     SpanKind,
+    Zero,
     both,
     page,
 )
@@ -179,8 +180,10 @@ POPULATIONS: tuple[Metric, ...] = (
         "connected",
         is_peak=True,
         of_a_size=True,
+        replaces="never_ready",
         columns=(
             ReportColumn("connections", "connected max", place=-1),
+            ReportColumn("key clients"),
             ReportColumn("steps", "connected"),
             ReportColumn("live", "connected", rank=1),
             ReportColumn("live end", "connected"),
@@ -189,7 +192,12 @@ POPULATIONS: tuple[Metric, ...] = (
         export="Clients that the broker has accepted",
         export_name="clients_connected",
     ),
-    gauge("ready_max", of_a_size=True, columns=(ReportColumn("subscribers"),)),
+    gauge(
+        "ready_max",
+        of_a_size=True,
+        replaces="never_ready",
+        columns=(ReportColumn("subscribers"),),
+    ),
     reading(
         "ready",
         lines=both("clients", "ready"),
@@ -208,6 +216,8 @@ POPULATIONS: tuple[Metric, ...] = (
             after="connect_attempts_total",
         ),
         missed=Missed(("client", "clients"), "never connected"),
+        zero=Zero(1, "clients", is_of_messages=False),
+        columns=(ReportColumn("key clients"),),
     ),
     gauge(
         "offline",
@@ -297,9 +307,11 @@ POPULATIONS: tuple[Metric, ...] = (
         basis=EXPECTED,
         divisor=Divisor("expected_total", "no delivery was expected"),
         missed=LOST,
+        replaces="lost",
         columns=(
             ReportColumn("subscribers", "lost", when="known", place=3),
             ReportColumn("comparison", "loss"),
+            ReportColumn("key losses"),
         ),
         better="lower",
     ),

@@ -62,8 +62,7 @@ def _present(result: Result) -> Iterator[KeyFigure]:
     connected = result.peaks.connected or sum(p.connected_max for p in populations)
     status = Status.FAIL if any(p.never_ready for p in populations) else None
     note = f"of {count_text(clients)} planned"
-    metrics = ("connected", "never_ready")
-    yield KeyFigure("clients connected", count_text(connected), note, metrics, status)
+    yield KeyFigure("clients connected", count_text(connected), note, _of("key clients"), status)
 
 
 def _passing(result: Result) -> Iterator[KeyFigure]:
@@ -103,7 +102,7 @@ def _losses(result: Result) -> Iterator[KeyFigure]:
     note = f"{share_text(share)} of {count_text(expected)} expected deliveries"
     # Loss that a threshold allows is as it says.
     status = Status.FAIL if lost and result.verdict.status is not Status.PASS else None
-    yield KeyFigure("messages lost", count_text(lost), note, ("lost", "loss"), status)
+    yield KeyFigure("messages lost", count_text(lost), note, _of("key losses"), status)
 
 
 def _load(result: Result) -> Iterator[KeyFigure]:
@@ -132,6 +131,11 @@ def _messages(metric: Metric, name: str, total: int, per_s: float) -> KeyFigure:
         return KeyFigure(f"messages {name}", count_text(total), "in all")
     note = f"{count_text(total)} in all; rate while steady"
     return KeyFigure(f"messages {name}", f"{rate_text(per_s)} /s", note, (metric.name,))
+
+
+def _of(figure: str) -> tuple[str, ...]:
+    """Returns the metrics that a figure is about."""
+    return tuple(metric.name for metric, _ in columns_of(figure))
 
 
 def _qos_text(qos: str) -> str:
@@ -181,17 +185,17 @@ def _latencies(result: Result) -> Iterator[KeyFigure]:
 def _brokers(result: Result) -> Iterator[KeyFigure]:
     sources = broker_sources(result)
     watched = [each for each in result.monitors if each.source in sources]
-    cpu = max(_of(watched, "cpu"), key=lambda each: each.load.mean, default=None)
+    cpu = max(_readings(watched, "cpu"), key=lambda each: each.load.mean, default=None)
     if cpu is not None:
         note = f"of one core, mean under load; most {share_text(cpu.load.max)}"
         yield KeyFigure(f"CPU of {cpu.source}", share_text(cpu.load.mean), note)
-    memory = max(_of(watched, "rss_bytes"), key=lambda each: each.whole.max, default=None)
+    memory = max(_readings(watched, "rss_bytes"), key=lambda each: each.whole.max, default=None)
     if memory is not None:
         note = f"largest; {bytes_text(memory.whole.first)} at first"
         yield KeyFigure(f"memory of {memory.source}", bytes_text(memory.whole.max), note)
 
 
-def _of(watched: list[Watched], metric: str) -> Iterator[Watched]:
+def _readings(watched: list[Watched], metric: str) -> Iterator[Watched]:
     return (each for each in watched if each.metric == metric)
 
 

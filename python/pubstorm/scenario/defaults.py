@@ -4,10 +4,11 @@ stands for the figures that a scenario has no threshold about."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from pubstorm.metrics.expressions import Expression
+from pubstorm.metrics.metric import Zero
+from pubstorm.metrics.populations import POPULATIONS
 from pubstorm.metrics.thresholds import Threshold
 from pubstorm.scenario.flows import MqttPublication
 from pubstorm.scenario.model import Scenario
@@ -26,39 +27,25 @@ def default_thresholds(scenario: Scenario) -> tuple[Threshold, ...]:
         return ()
     return tuple(
         Threshold(Expression(name, metric), "==", 0.0, f"{subject}{metric} == 0", is_default=True)
-        for metric, default in DEFAULTS.items()
-        for name in _subjects(scenario, default)
+        for metric, zero in _DEFAULTS
+        for name in _subjects(scenario, metric, zero)
         for subject in ("" if name is None else f"{name}.",)
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Default:
-    """A default threshold: its metric has to be 0."""
-
-    replaced_by: frozenset[str]
-    """Metrics about the same figure: a threshold about one of them replaces the default."""
-    concerns: Callable[[Population], bool]
-    """Returns True if clients of a population or share have the figure."""
-    exempts: Callable[[Population], bool]
-    """Returns True if the figure of these clients is not 0 by design."""
-    publishing: bool = True
-    """True if the figure needs messages of a publish stage."""
-
-
-def _subjects(scenario: Scenario, default: Default) -> Iterator[str | None]:
+def _subjects(scenario: Scenario, metric: str, zero: Zero) -> Iterator[str | None]:
     """The populations or shares that a default is still needed for; None stands for all of them
     together."""
-    if default.publishing and not _takes_part(scenario, "publish"):
+    if zero.is_of_messages and not _takes_part(scenario, "publish"):
         return
     shares = shares_of(scenario)
-    concerned = {n: d for n, d in shares.items() if default.concerns(d.population)}
-    exempt = {name for name, each in concerned.items() if default.exempts(each.population)}
+    concerned = {n: d for n, d in shares.items() if _HAVE[zero.of](d.population)}
+    exempt = {name for name, each in concerned.items() if _EXEMPT[zero.but](each.population)}
     subjects = {None, *shares, *scenario.populations}
     own = subjects & {
         threshold.expression.subject
         for threshold in scenario.thresholds
-        if threshold.expression.figure.name in default.replaced_by
+        if metric in {threshold.expression.figure.name, threshold.expression.figure.replaces}
     }
     if None in own or not concerned:
         return
@@ -129,29 +116,20 @@ def _skips_late(population: Population) -> bool:
     return any(each.late == "skip" for each in population.flows)
 
 
-DEFAULTS: Mapping[str, Default] = {
-    "never_ready": Default(
-        replaced_by=frozenset({"never_ready", "connected", "ready_max"}),
-        concerns=lambda _: True,
-        exempts=lambda _: False,
-        publishing=False,
-    ),
-    "lost": Default(
-        replaced_by=frozenset({"lost", "loss"}),
-        concerns=_receives,
-        exempts=_may_lose,
-    ),
-    "unanswered": Default(
-        replaced_by=frozenset({"unanswered"}), concerns=_requests, exempts=_may_lose
-    ),
-    "answers_dropped": Default(
-        replaced_by=frozenset({"answers_dropped"}), concerns=_responds, exempts=_may_lose
-    ),
-    "rejected": Default(
-        replaced_by=frozenset({"rejected"}), concerns=_can_be_rejected, exempts=lambda _: False
-    ),
-    "skipped": Default(
-        replaced_by=frozenset({"skipped"}), concerns=_has_schedule, exempts=_skips_late
-    ),
+_HAVE: Mapping[str, Callable[[Population], bool]] = {
+    "clients": lambda _: True,
+    "receivers": _receives,
+    "requesters": _requests,
+    "responders": _responds,
+    "rejectable": _can_be_rejected,
+    "scheduled": _has_schedule,
 }
-"""By metric."""
+_EXEMPT: Mapping[str, Callable[[Population], bool]] = {
+    "": lambda _: False,
+    "lossy": _may_lose,
+    "skipping": _skips_late,
+}
+_DEFAULTS = sorted(
+    ((metric.name, metric.zero) for metric in POPULATIONS if metric.zero is not None),
+    key=lambda each: each[1].place,
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pubstorm.contract.plan import ConnectAction, DisconnectAction, Plan, Stage
@@ -180,10 +181,7 @@ def _since_s(plan: Plan, latest: Latest) -> float:
 def _figures(plan: Plan, latest: Latest) -> Iterator[dict[str, Any]]:
     """The six key figures."""
     since_s = _since_s(plan, latest)
-
-    def total(metric: str) -> float:
-        return sum(latest.of("population", metric, since_s).values())
-
+    total = partial(_total, latest, since_s)
     sent, due, received = total("sent_per_s"), total("due_per_s"), total("received_per_s")
     receives = any(each.subscriptions for each in plan.populations)
     scheduled = f" of {rate_text(due)} /s scheduled" if due else ""
@@ -202,6 +200,10 @@ def _figures(plan: Plan, latest: Latest) -> Iterator[dict[str, Any]]:
     yield from _generator(latest, since_s)
 
 
+def _total(latest: Latest, since_s: float, metric: str) -> float:
+    return sum(latest.of("population", metric, since_s).values())
+
+
 def _figure(name: str, value: str, note: str, status: str = "") -> dict[str, str]:
     return {"name": name, "value": value, "note": note, "status": status}
 
@@ -217,9 +219,7 @@ def _latency(latest: Latest, since_s: float) -> dict[str, str]:
 
 
 def _clients(plan: Plan, latest: Latest, since_s: float) -> dict[str, str]:
-    connected, ready = (
-        sum(latest.of("population", metric, since_s).values()) for metric in ("connected", "ready")
-    )
+    connected, ready = _total(latest, since_s, "connected"), _total(latest, since_s, "ready")
     note = f"of {count_text(plan.clients)} planned; {count_text(ready)} ready"
     return _figure("clients connected", count_text(connected), note)
 

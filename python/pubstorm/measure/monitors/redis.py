@@ -81,9 +81,8 @@ class RedisMonitor:
             return
         span_s = at_ns / 1e9 - before[0]
         used = (user - before[1]) / span_s, (system - before[2]) / span_s
-        for metric, share in zip(
-            ("cpu", "cpu_user", "cpu_system"), (sum(used), *used), strict=True
-        ):
+        shares = {"cpu": sum(used), "cpu_user": used[0], "cpu_system": used[1]}
+        for metric, share in shares.items():
             yield Reading(at_ns, metric, round(share, 4))
 
     def _let_go(self) -> None:

@@ -26,8 +26,9 @@ from pubstorm.measure.phases.collapse import (
 from pubstorm.measure.phases.load_due import LoadDue, Publishing, fan_out, load_due
 from pubstorm.measure.phases.ticks import Grid, Tick, ticks
 from pubstorm.measure.run_log import AppliedChange, StageSpan
+from pubstorm.metrics import OF_POPULATIONS
 from pubstorm.quantities import count_text, counted, duration_text, share_text, span_text
-from pubstorm.result import Latency, Phase, PhasePopulation, PhaseStatus, ShortStage
+from pubstorm.result import Latency, Phase, PhasePopulation, PhaseStatus, Rates, ShortStage
 from pubstorm.result.machinery import too_busy
 from pubstorm.result.samples import Span, Track, Tracks
 from pubstorm.result.timeline.cells import HistogramKey, Measure
@@ -324,7 +325,8 @@ class _Stage:
 
 def _did_anything(population: PhasePopulation) -> bool:
     """True if there is more than traffic: a kept-alive connection has traffic too."""
-    traffic = {"bytes_sent_per_s": 0.0, "bytes_received_per_s": 0.0}
+    rates = [OF_POPULATIONS[name] for name in Rates.model_fields]
+    traffic = {rate.name: 0.0 for rate in rates if rate.unit == "bytes_per_s"}
     return population.model_copy(update=traffic) != PhasePopulation()
 
 

@@ -300,9 +300,9 @@ class _LoadHistory:
         """Returns the largest shortfall of the load in the window before `end`, or None if the
         load was carried. Nothing is due in `starved_s`."""
         found = []
-        for name, (per_s, what) in _CARRIED.items():
+        for name, what in _CARRIED.items():
             came = self._sums[name][end] - self._sums[name][end - self._window]
-            due = getattr(self.due, per_s) * max(self._window_s - starved_s, 0.0)
+            due = getattr(self.due, f"{name}_per_s") * max(self._window_s - starved_s, 0.0)
             if came < CARRIED_SHARE * due - _noise(self.due, due):
                 found.append(_Shortfall(what, came, due, self._window_s))
         return min(found, key=lambda shortfall: shortfall.found / shortfall.due, default=None)
@@ -335,8 +335,5 @@ def _noise(due: LoadDue, count: float) -> float:
     return due.scatter * sqrt(count) + due.burst
 
 
-_CARRIED = {
-    "sent": ("sent_per_s", "sent"),
-    "acked": ("acked_per_s", "acknowledged"),
-    "received": ("received_per_s", "received"),
-}
+_CARRIED = {"sent": "sent", "acked": "acknowledged", "received": "received"}
+"""Counts of ticks that are compared with the load due, each with its participle."""

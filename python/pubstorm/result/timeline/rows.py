@@ -19,8 +19,8 @@ Gauge = Literal["connected", "ready", "in_flight", "backlog", "offline", "stalle
 Count = Literal[
     "sent",
     "acked",
-    "skipped",
     "received",
+    "skipped",
     "bytes_sent",
     "bytes_received",
     "missing",
@@ -88,7 +88,7 @@ class Row:
             (
                 *_SENT(population.counters),
                 received[index],
-                *_BYTES(population.counters),
+                *_SKIPPED(population.counters),
                 missing[index],
                 count[index] + population.ack_intended.count,
                 sum_ns[index] + population.ack_intended.sum_ns,
@@ -325,8 +325,8 @@ class Block:
 
 
 _GAUGES = attrgetter(*GAUGES)
-_SENT = attrgetter("sent_total", "acked_total", "skipped_total")
-_BYTES = attrgetter("bytes_sent_total", "bytes_received_total")
+_SENT = attrgetter("sent_total", "acked_total")
+_SKIPPED = attrgetter("skipped_total", "bytes_sent_total", "bytes_received_total")
 _PLACES = {name: place for names in (GAUGES, COUNTS) for place, name in enumerate(names)}
 _CLOCK = attrgetter(*ClockState.model_fields)
 _NO_CLOCK = (0,) * len(ClockState.model_fields)

@@ -72,6 +72,8 @@ def _text(metric: Metric, column: ReportColumn, summary: Summary) -> str:
     latency, populations = summary.latency, summary.populations
     if metric.kind == "histogram":
         return f"p99 {duration_text(latency.p99)}" if latency.count else ""
+    if not column.rank:
+        return ""
     value = sum(each.figures.get(metric.name, 0) for each in populations)
     if metric.unit == "per_s":
         return f"{column.head.removesuffix('/s')} {rate_text(value)}/s"

@@ -29,6 +29,7 @@ BUSY_WARNING = 0.7
 
 
 COLUMNS = [each for each in columns_of("live") if each[1].rank]
+"""The columns of numbers. A narrow terminal leaves out those of the largest ranks."""
 RANKS = sorted((column.rank for _, column in COLUMNS), reverse=True)
 WIDEST = 1000
 

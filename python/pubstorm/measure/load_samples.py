@@ -15,7 +15,7 @@ from pubstorm.contract.plan import Plan
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.contract.source import Sample, Source
 from pubstorm.fleet.assignment import Assignment
-from pubstorm.metrics.monitors import OF_AGENTS
+from pubstorm.metrics.monitors import OF_AGENTS_UNDER_TEST
 from pubstorm.metrics.populations import POPULATIONS
 from pubstorm.result.timeline import Timeline
 from pubstorm.result.timeline.rows import COUNTS, GAUGES, Count, Gauge, Row
@@ -28,8 +28,6 @@ MIN_COVERED = 0.1
 SHOWN = frozenset(metric.name for metric in POPULATIONS if metric.lines)
 KINDS: tuple[Count, ...] = tuple(kind for kind in COUNTS if f"{kind}_per_s" in SHOWN)
 """Counts of rows whose rates charts show."""
-OF_PUBLISHERS = frozenset(metric.name for metric in OF_AGENTS if metric.is_under_test)
-"""Metrics of an agent under test."""
 
 
 @dataclass(slots=True)
@@ -216,7 +214,7 @@ class LoadSampler:
         publisher = self._publishers.get(agent)
         source = Source.member("agent", "agent", agent) if publisher is None else publisher.source
         for metric, value in figures.items():
-            if publisher is None or metric in OF_PUBLISHERS:
+            if publisher is None or metric in OF_AGENTS_UNDER_TEST:
                 yield Sample(source, metric, at_s, value)
 
     def _rates(self, name: str, parts: Collection[_Part]) -> dict[str, float]:

@@ -317,6 +317,8 @@ OF_AGENTS: tuple[Metric, ...] = (
     ),
     CLOCK_BOUND,
 )
+OF_AGENTS_UNDER_TEST = frozenset(metric.name for metric in OF_AGENTS if metric.is_under_test)
+"""Names of the metrics of agents that a publisher under test has beside those of its process."""
 OF_PUBLISHERS: tuple[Metric, ...] = (
     Metric(
         "lateness",

@@ -108,9 +108,12 @@ def play(name: str, number: int, tests: Sequence[str], workers: int) -> None:
     except KeyboardInterrupt:
         # Its tests end what they have started, if they have the time.
         os.killpg(process.pid, signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE_S)
+        end_s = time.monotonic() + GRACE_S
         with contextlib.suppress(ProcessLookupError):
+            while time.monotonic() < end_s:
+                process.poll()
+                os.killpg(process.pid, 0)  # Its workers may outlive pytest itself.
+                time.sleep(0.1)
             os.killpg(process.pid, signal.SIGKILL)
         raise
     passed, failed = PASSED.search(output), FAILED.findall(output)

@@ -10,10 +10,10 @@ mod receive;
 mod respond;
 mod unsent;
 
-use plan::{Population, Random, Reason};
+use plan::{Population, Random, Reason, TextProperty};
 
 use crate::context::Context;
-use crate::protocol::{Cause, Identity, Liveness, Refusals, Session};
+use crate::protocol::{Broken, Cause, Identity, Liveness, Refusals, Session};
 use crate::schedule::coalescing;
 use crate::setup::Setup;
 use crate::transport::{Halt, Stream};
@@ -217,10 +217,11 @@ impl Client {
         match self.phase {
             Phase::Idle | Phase::GaveUp | Phase::Offline => {}
             Phase::Waiting if self.deadline_ns <= context.now_ns => self.connect(context),
-            Phase::Connecting | Phase::Greeting | Phase::Subscribing
-                if self.deadline_ns <= context.now_ns =>
-            {
+            Phase::Connecting | Phase::Greeting if self.deadline_ns <= context.now_ns => {
                 self.lost(context, Reason::ConnectTimeout);
+            }
+            Phase::Subscribing if self.deadline_ns <= context.now_ns => {
+                self.lost(context, Reason::SubscribeTimeout);
             }
             Phase::Waiting | Phase::Connecting | Phase::Greeting | Phase::Subscribing => {}
             Phase::Ready => self.timer_when_ready(context),
@@ -339,11 +340,23 @@ impl Client {
         self.retransmit(context);
     }
 
+    /// The peer has broken the protocol.
+    #[cold]
+    fn broke(&mut self, context: &mut Context, broken: &Broken) {
+        let tally = &mut context.tally.populations[usize::from(self.population)];
+        let text = broken.to_string();
+        tally.explanations.count(broken.reason(), TextProperty::Detail, &text);
+        self.lost(context, broken.reason());
+    }
+
     /// Handles the loss of the connection, or a failed attempt, and counts the reason.
     fn lost<'a>(&mut self, context: &mut Context, cause: impl Into<Cause<'a>>) {
         let tally = &mut context.tally.populations[usize::from(self.population)];
         let cause = cause.into();
         cause.count(tally);
+        if self.phase == Phase::Subscribing && cause.reason.is_end_by_peer() {
+            tally.explanations.count(cause.reason, TextProperty::Detail, "before SUBACK");
+        }
         match self.phase {
             Phase::Connecting | Phase::Greeting => {
                 tally.counters.connect_failed_total += 1;

@@ -13,7 +13,7 @@ use ::mqtt::PropertyList;
 use agent::publication::{self, PublicationSetup};
 use plan::{Population, Protocol, Publication, Reason, Responds, Stamp};
 
-pub use self::cause::{Cause, Texts};
+pub use self::cause::{Broken, Cause, Texts};
 pub use self::keep_alive::Liveness;
 pub use self::mqtt::PropertySetup;
 pub use self::mqtt::scram::{Exchanges, Login, nonce};
@@ -111,8 +111,10 @@ pub enum Event<'a> {
     Rejected(Token, Cause<'a>),
     /// The peer has acknowledged a message that is not in flight.
     UnknownAcknowledgement,
-    /// The peer has broken the protocol: the connection ends.
+    /// The peer ends the connection.
     Ended(Cause<'a>),
+    /// The peer has broken the protocol: the connection ends.
+    Broken(Broken),
 }
 
 /// Answers to filters, some of which are refusals.
@@ -248,7 +250,7 @@ impl Session {
     pub fn authenticate(&self, step: &str, out: &mut Vec<u8>) -> Result<(), Reason> {
         match &self.spoken {
             Spoken::Mqtt(_) => mqtt::authenticate(step, out),
-            Spoken::Zmtp(_) => Err(Reason::ProtocolError),
+            Spoken::Zmtp(_) => Err(Reason::CannotEncode),
         }
     }
 
@@ -306,7 +308,7 @@ impl Session {
         match &mut self.spoken {
             Spoken::Mqtt(session) => mqtt::unsubscribe(session, identity, out),
             // Plans have no flapping sockets.
-            Spoken::Zmtp(_) => Err(Reason::ProtocolError),
+            Spoken::Zmtp(_) => Err(Reason::CannotEncode),
         }
     }
 

@@ -27,10 +27,12 @@
 //! assert_eq!(session.publish(QoS::AtLeastOnce, 7), Ok(1));
 //! ```
 
+mod breach;
 mod codec;
 mod session;
 pub mod topic;
 
+pub use breach::Breach;
 pub use codec::{
     Ack, ConnAck, Connect, DecodeError, Decoded, EncodeError, LEN_MAX, Packet, PacketId,
     PacketType, Properties, Property, PropertyIter, PropertyList, Publish, PublishHeader, QoS,

@@ -13,7 +13,7 @@ const EXAMPLES_MAX: usize = 5;
 /// Characters of a text that are kept.
 const CHARACTERS_MAX: usize = 200;
 
-/// Property of a packet that holds a text.
+/// Property of a packet that holds a text, or another kind of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TextProperty {
@@ -21,6 +21,8 @@ pub enum TextProperty {
     ReasonString,
     /// Server Reference: another server that the client should use.
     ServerReference,
+    /// No text of the peer: the packet, the field and the rule that it broke.
+    Detail,
 }
 
 /// A text of a broker beside an outcome.

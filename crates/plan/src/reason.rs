@@ -15,7 +15,7 @@ pub enum Reason {
     ConnectReset,
     /// The target closed the connection before CONNACK.
     ConnectClosed,
-    /// No CONNACK and SUBACK within the time allowed.
+    /// No CONNACK within the time allowed.
     ConnectTimeout,
     /// No route to the target.
     ConnectUnreachable,
@@ -80,7 +80,7 @@ pub enum Reason {
     ServerUnproved,
     /// SUBACK 0x80.
     SubscribeRefused,
-    /// No SUBACK within the connect timeout, of a client that had unsubscribed.
+    /// No SUBACK within the time allowed.
     SubscribeTimeout,
     /// No UNSUBACK within the connect timeout.
     UnsubscribeTimeout,
@@ -88,6 +88,10 @@ pub enum Reason {
     ClosedByBroker,
     /// The broker reset an established connection.
     ResetByBroker,
+    /// Nothing acknowledged what the kernel sent: the path to the broker is gone (ETIMEDOUT).
+    PathTimeout,
+    /// Bytes of an established connection that TLS cannot read, or a fatal alert of the broker.
+    TlsBroken,
     /// WebSocket close code 1000, or a close without a code.
     WebsocketClosed,
     /// WebSocket close code 1001.
@@ -120,6 +124,8 @@ pub enum Reason {
     ProtocolError,
     /// The broker sent a packet larger than the plan allows.
     PacketTooLarge,
+    /// A packet of the client cannot be written: this program, or its plan, is wrong.
+    CannotEncode,
     /// A message is larger than the broker, or the protocol, accepts.
     MessageTooLarge,
     /// The broker does not accept messages of this QoS.
@@ -141,4 +147,13 @@ pub enum Reason {
     /// A reason code of MQTT 5.
     #[serde(untagged)]
     Answer(Answer),
+}
+
+impl Reason {
+    /// Returns `true` if the peer has ended an established connection, without a packet that says
+    /// why.
+    #[must_use]
+    pub const fn is_end_by_peer(self) -> bool {
+        matches!(self, Self::ClosedByBroker | Self::ResetByBroker | Self::WebsocketClosed)
+    }
 }

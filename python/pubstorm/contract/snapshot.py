@@ -217,6 +217,8 @@ class Reason(StrEnum):
     UNSUBSCRIBE_TIMEOUT = "unsubscribe_timeout"
     CLOSED_BY_BROKER = "closed_by_broker"
     RESET_BY_BROKER = "reset_by_broker"
+    PATH_TIMEOUT = "path_timeout"
+    TLS_BROKEN = "tls_broken"
     WEBSOCKET_CLOSED = "websocket_closed"
     WEBSOCKET_GOING_AWAY = "websocket_going_away"
     WEBSOCKET_PROTOCOL_ERROR = "websocket_protocol_error"
@@ -233,6 +235,7 @@ class Reason(StrEnum):
     DISCONNECT_TIMEOUT = "disconnect_timeout"
     PROTOCOL_ERROR = "protocol_error"
     PACKET_TOO_LARGE = "packet_too_large"
+    CANNOT_ENCODE = "cannot_encode"
     MESSAGE_TOO_LARGE = "message_too_large"
     QOS_UNSUPPORTED = "qos_unsupported"
     RETAIN_UNSUPPORTED = "retain_unsupported"
@@ -250,18 +253,19 @@ Answer = Annotated[
 """A reason code of MQTT 5: the action of the client, and the name of the code in the standard."""
 Outcome = Annotated[Reason | Answer, Field(union_mode="left_to_right")]
 """Reason of a problem, or the reason code of a broker's answer."""
-TextProperty = Literal["reason_string", "server_reference"]
-"""Property of a packet that holds a text of the broker."""
+TextProperty = Literal["reason_string", "server_reference", "detail"]
+"""Property of a packet that holds a text of the broker, or a detail that the agent saw."""
 
 
 class Explanation(Value):
-    """A text of a broker beside an outcome."""
+    """A text beside an outcome."""
 
     outcome: Outcome
     """The outcome."""
     property: TextProperty
     """Property of the packet that held the text: Reason String (with ZMTP, the reason of an ERROR),
-    or Server Reference, another server that the client should use."""
+    or Server Reference, another server that the client should use. `detail`: the packet, the field
+    and the rule that the peer broke, or the answer that the peer owed, in words of the agent."""
     text: str | None
     """The text, escaped and cut to 200 characters; null for all other texts together."""
     count: U64

@@ -25,6 +25,8 @@ ENDS_A_CONNECTION = frozenset(
     {
         Reason.CLOSED_BY_BROKER,
         Reason.RESET_BY_BROKER,
+        Reason.PATH_TIMEOUT,
+        Reason.TLS_BROKEN,
         Reason.KEEP_ALIVE_TIMEOUT,
         Reason.DISCONNECT_TIMEOUT,
         Reason.SUBSCRIBE_TIMEOUT,
@@ -34,15 +36,32 @@ ENDS_A_CONNECTION = frozenset(
 """Reasons that end an established connection only."""
 ENDS_A_WEBSOCKET = frozenset(reason for reason in Reason if reason.startswith("websocket_"))
 """Close codes of WebSocket, and frames that are none of MQTT."""
-ENDS_EITHER = frozenset({Reason.PROTOCOL_ERROR, Reason.SOCKET_ERROR}) | ENDS_A_WEBSOCKET
+ENDS_EITHER = ENDS_A_WEBSOCKET | {
+    Reason.PROTOCOL_ERROR,
+    Reason.PACKET_TOO_LARGE,
+    Reason.CANNOT_ENCODE,
+    Reason.SOCKET_ERROR,
+}
 """Reasons that end an attempt or a connection."""
+ENDED_BY_PEER = (ENDS_A_WEBSOCKET - {Reason.WEBSOCKET_INVALID}) | {
+    Reason.CLOSED_BY_BROKER,
+    Reason.RESET_BY_BROKER,
+}
+"""Ends of connections that the peer made, without those that have a reason code of MQTT 5."""
+BREAKS_A_RULE = frozenset({Reason.UNEXPECTED_ACK})
+"""Breaches of the peer after which the connection goes on."""
 REFUSES_A_FILTER = frozenset({Reason.SUBSCRIBE_REFUSED})
 LEAVES_A_MESSAGE_OUT = frozenset(
     {Reason.MESSAGE_TOO_LARGE, Reason.QOS_UNSUPPORTED, Reason.RETAIN_UNSUPPORTED}
 )
 """Limits of a broker of MQTT 5, for which a client does not send a message."""
 FAILS_AN_ATTEMPT = (
-    frozenset(Reason) - ENDS_A_CONNECTION - ENDS_EITHER - REFUSES_A_FILTER - LEAVES_A_MESSAGE_OUT
+    frozenset(Reason)
+    - ENDS_A_CONNECTION
+    - ENDS_EITHER
+    - BREAKS_A_RULE
+    - REFUSES_A_FILTER
+    - LEAVES_A_MESSAGE_OUT
 )
 """Reasons that end an attempt only."""
 

@@ -34,9 +34,9 @@ populations:
   reader-1: {{clients: 1, at: cloud, subscriptions: [{{topic: "box/+/1/#", qos: 1}}], {STAYS}}}
   reader-2: {{clients: 1, at: cloud, subscriptions: [{{topic: "box/+/2/#", qos: 2}}], {STAYS}}}
   sender-1:
-    {{clients: 9, at: boxes, publications: [{{topic: "1/{{n}}", rate: 10/s, qos: 1}}], {STAYS}}}
+    {{clients: 9, at: boxes, publications: [{{topic: "1/{{n}}", rate: 2/s, qos: 1}}], {STAYS}}}
   sender-2:
-    {{clients: 9, at: boxes, publications: [{{topic: "2/{{n}}", rate: 10/s, qos: 2}}], {STAYS}}}
+    {{clients: 9, at: boxes, publications: [{{topic: "2/{{n}}", rate: 2/s, qos: 2}}], {STAYS}}}
 stages:
   - connect
   - hold: {{name: idle, for: 10min, faults: [{{at: 500ms, kill: boxes, count: 3, for: 500ms}}]}}
@@ -50,7 +50,8 @@ stages:
 drain: 10s
 snapshot_interval: 200ms
 monitors: {{host: false, interval: 200ms}}
-# Losses of a bridge at QoS 2 are counted below. Messages that wait as a stage ends are skipped.
+# The main broker is killed with what it has not stored. Messages that wait as a stage ends are
+# skipped.
 thresholds: [loss < 50%, skipped < 50, up.connected.last == 9]
 """
 
@@ -105,8 +106,9 @@ def test_bridges_and_brokers_are_counted_out_and_back(played: Run) -> None:
 
 
 def test_bridges_deliver_what_they_kept(played: Run) -> None:
-    """All at QoS 1, unless the main broker is killed with what it has not stored. At QoS 2 none
-    comes twice; mosquitto 2.0 loses what a bridge had queued beyond its window."""
+    """All, unless the main broker is killed with what it has not stored. At QoS 2 none comes twice.
+    A bridge keeps less than its window of 20 messages: of what it queues beyond, mosquitto 2.0 loses
+    some if an attempt to connect is refused."""
     result = played.result()
     stages = {stage["name"]: stage["flows"] for stage in result["stages"]}
     for qos, flows in enumerate(zip(stages["load"], stages["without"], strict=True), 1):
@@ -114,8 +116,8 @@ def test_bridges_deliver_what_they_kept(played: Run) -> None:
             assert (flow["source"], flow["to"]) == (f"sender-{qos}", f"reader-{qos}")
             assert flow["qos"] == [qos]
             assert flow["expected_total"] == flow["received_total"] + flow["lost_total"] > 0
-        spared = "lost_total" if qos == 1 else "duplicate_total"
-        assert (qos, flows[0][spared]) == (qos, 0), flows[0]
+        assert flows[0]["lost_total"] == 0, flows[0]
+        assert qos == 1 or flows[0]["duplicate_total"] == 0, flows[0]
         sent_total = result["populations"][f"sender-{qos}"]["sent_total"]
         assert sum(flow["expected_total"] for flow in flows) == sent_total
     phases = {phase["name"]: phase for phase in result["phases"]}

@@ -187,6 +187,7 @@ impl Client {
                     can_publish |= self.rejected(context, &token, cause);
                 }
                 Event::Refused(cause) | Event::Ended(cause) => self.lost(context, cause),
+                Event::Broken(broken) => self.broke(context, &broken),
                 Event::UnknownAcknowledgement => {
                     context.tally.populations[receiver.population].outcome(Reason::UnexpectedAck);
                 }

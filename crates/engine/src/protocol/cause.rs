@@ -1,4 +1,6 @@
-//! The reason of a problem, with the texts of the peer about it.
+//! The reason of a problem, with the texts of the peer about it, or the rule that the peer broke.
+
+use std::fmt;
 
 use plan::{PopulationSnapshot, Reason, TextProperty};
 
@@ -18,6 +20,34 @@ pub struct Texts<'a> {
     pub reason_string: Option<&'a str>,
     /// Another server that the client should use.
     pub server_reference: Option<&'a str>,
+}
+
+/// A rule that the peer broke, which ends the connection.
+#[derive(Clone, Copy)]
+pub enum Broken {
+    /// A rule of MQTT.
+    Mqtt(mqtt::Breach),
+    /// A rule of ZMTP.
+    Zmtp(zmtp::ZmtpError),
+}
+
+impl Broken {
+    /// The reason to count.
+    pub const fn reason(&self) -> Reason {
+        match self {
+            Self::Mqtt(mqtt::Breach::Size { .. }) => Reason::PacketTooLarge,
+            Self::Mqtt(_) | Self::Zmtp(_) => Reason::ProtocolError,
+        }
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mqtt(breach) => breach.fmt(f),
+            Self::Zmtp(error) => error.fmt(f),
+        }
+    }
 }
 
 impl Cause<'_> {

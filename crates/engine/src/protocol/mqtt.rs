@@ -8,7 +8,7 @@ pub mod scram;
 use std::cell::OnceCell;
 
 use mqtt::{
-    Alias, Blocked, Connect, Decoded, Packet, PacketId, PacketType, Properties, Property,
+    Alias, Blocked, Breach, Connect, Decoded, Packet, PacketId, PacketType, Properties, Property,
     PropertyList, Publish, PublishHeader, QoS, ReasonCode, RetainHandling, SubAck,
     SubscriptionOptions, Unsupported, Value, Version, decode, encode_auth, encode_publish_header,
 };
@@ -17,7 +17,7 @@ use plan::{
 };
 
 use super::{
-    Asked, Buffers, Cause, Event, Goodbye, Identity, Outgoing, Published, Reading, Refusals,
+    Asked, Broken, Buffers, Cause, Event, Goodbye, Identity, Outgoing, Published, Reading, Refusals,
     Resent, Step, Texts, Token,
     received::{BESIDE, Inbox, Next, RETAINED, Received},
 };
@@ -45,7 +45,7 @@ pub fn open(
     out: &mut Vec<u8>,
 ) -> Result<(), Reason> {
     let Identity { population, n } = *identity;
-    let Some(options) = population.mqtt() else { return Err(Reason::ProtocolError) };
+    let Some(options) = population.mqtt() else { return Err(Reason::CannotEncode) };
     let text = |template: &plan::Template| template.text(n, 0);
     let client_id = text(&options.client_id);
     // With SCRAM, the password is not sent.
@@ -57,7 +57,7 @@ pub fn open(
         let written = setup.write(&mut list, &mut Vec::new(), |template, text| {
             template.render(n, 0, text);
         });
-        written.map(|()| list).ok_or(Reason::ProtocolError)
+        written.map(|()| list).ok_or(Reason::CannotEncode)
     };
     let mut properties = list(&options.properties)?;
     if let Some(Authentication { method, data }) = &options.authentication {
@@ -86,21 +86,21 @@ pub fn open(
     };
     // The controller checks lengths; no packet can hold a longer text.
     let opened = session.connect(version(population), &connect, out);
-    opened.map(drop).map_err(|_| Reason::ProtocolError)
+    opened.map(drop).map_err(|_| Reason::CannotEncode)
 }
 
 /// Appends AUTH with a step of SCRAM.
 pub fn authenticate(data: &str, out: &mut Vec<u8>) -> Result<(), Reason> {
     let mut properties = PropertyList::new();
     push_step(&mut properties, SCRAM_SHA_256, data)?;
-    encode_auth(properties.properties(), out).map_err(|_| Reason::ProtocolError)
+    encode_auth(properties.properties(), out).map_err(|_| Reason::CannotEncode)
 }
 
 fn push_step(properties: &mut PropertyList, method: &str, data: &str) -> Result<(), Reason> {
     let method = properties.push(Property::AuthenticationMethod, Value::Text(method));
     let data = Value::Binary(data.as_bytes());
     let pushed = method.and_then(|()| properties.push(Property::AuthenticationData, data));
-    pushed.map_err(|_| Reason::ProtocolError)
+    pushed.map_err(|_| Reason::CannotEncode)
 }
 
 /// Handles the messages at the front of `bytes`, and the packet after them, and appends the
@@ -120,8 +120,14 @@ pub fn handle<'a>(
             Ok(Decoded::Incomplete { needed }) if needed <= reading.packet_bytes_max => {
                 break Event::Incomplete;
             }
-            Ok(_) => break Event::Ended(Reason::PacketTooLarge.into()),
-            Err(_) => break Event::Ended(Reason::ProtocolError.into()),
+            Ok(Decoded::Packet { len, .. } | Decoded::Incomplete { needed: len }) => {
+                let breach = Breach::of_size(&bytes[step.len..], len, reading.packet_bytes_max);
+                break Event::Broken(Broken::Mqtt(breach));
+            }
+            Err(error) => {
+                let breach = Breach::of_bytes(reading.version, &bytes[step.len..], error);
+                break Event::Broken(Broken::Mqtt(breach));
+            }
         };
         let before = out.len();
         let event = session.handle(reading.version, &packet, out);
@@ -132,7 +138,7 @@ pub fn handle<'a>(
             Ok(mqtt::Event::Delivered(publish)) => publish,
             Ok(mqtt::Event::Acknowledged(token)) => break Event::Acknowledged(token),
             Ok(event) => break neutral(session, reading.version, event),
-            Err(_) => break Event::Ended(Reason::ProtocolError.into()),
+            Err(error) => break Event::Broken(Broken::Mqtt(Breach::Turn(error))),
         };
         let retained = if publish.retain { RETAINED } else { 0 };
         let marks = retained | if publish.properties.is_empty() { 0 } else { BESIDE };
@@ -211,7 +217,7 @@ pub fn subscribe(
         let mut properties = PropertyList::new();
         if let Some(number) = identifier {
             let pushed = properties.push(Property::SubscriptionIdentifier, Value::Number(number));
-            pushed.map_err(|_| Reason::ProtocolError)?;
+            pushed.map_err(|_| Reason::CannotEncode)?;
         }
         let mut filters = Vec::new();
         for subscription in population.subscriptions.iter().filter(|s| s.identifier == identifier) {
@@ -220,7 +226,7 @@ pub fn subscribe(
         }
         let requested = filters.iter().map(|(filter, options)| (filter.as_str(), *options));
         let asked = session.subscribe(version(population), properties.properties(), requested, out);
-        asked.map_err(|_| Reason::ProtocolError)?;
+        asked.map_err(|_| Reason::CannotEncode)?;
     }
     Ok(Asked { packets, granted: 0, awaits_answer: packets > 0 })
 }
@@ -236,7 +242,7 @@ pub fn unsubscribe(
     let texts = filters.flat_map(|filter| (0..filter.variants()).map(move |v| filter.text(n, v)));
     let texts: Vec<String> = texts.collect();
     let asked = session.unsubscribe(version(population), texts.iter().map(String::as_str), out);
-    asked.map(drop).map_err(|_| Reason::ProtocolError)
+    asked.map(drop).map_err(|_| Reason::CannotEncode)
 }
 
 fn options(subscription: &Subscription) -> SubscriptionOptions {

@@ -4,7 +4,7 @@ use plan::{Reason, Security, Template};
 use zmtp::{Handled, Mechanism, Session};
 
 use super::received::{Beside, Carried, Inbox, Next, ORDERED, Received};
-use super::{Asked, Cause, Event, Identity, Reading, Refusals, Step, Texts};
+use super::{Asked, Broken, Cause, Event, Identity, Reading, Refusals, Step, Texts};
 
 /// User name and password.
 pub type Credentials = (String, String);
@@ -30,8 +30,9 @@ pub fn handle<'a>(
     let mut step = Step { len: 0, read: 0, replied: 0, event: Event::Incomplete };
     let event = loop {
         let handled = session.handle(&bytes[step.len..], &mechanism(credentials), out);
-        let Ok(Handled { len, event }) = handled else {
-            break Event::Ended(Reason::ProtocolError.into());
+        let Handled { len, event } = match handled {
+            Ok(handled) => handled,
+            Err(error) => break Event::Broken(Broken::Zmtp(error)),
         };
         step.len += len;
         let message = match event {

@@ -254,7 +254,7 @@ fn halt(error: &Error, connecting: bool) -> Halt {
             None if codes().any(|code| code.reason_code() == VERIFY_FAILED) => {
                 Halt::Lost(Reason::CertificateUntrusted)
             }
-            None if !connecting => Halt::Lost(Reason::ResetByBroker),
+            None if !connecting => Halt::Lost(Reason::TlsBroken),
             None if codes().any(|code| ALERTS.contains(&code.reason_code())) => {
                 Halt::Lost(Reason::TlsRefused)
             }

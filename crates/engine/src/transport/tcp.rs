@@ -98,6 +98,7 @@ pub fn reason(error: &io::Error, connecting: bool) -> Reason {
         (ErrorKind::UnexpectedEof, true) => Reason::ConnectClosed,
         (ErrorKind::UnexpectedEof, false) => Reason::ClosedByBroker,
         (ErrorKind::TimedOut, true) => Reason::ConnectTimeout,
+        (ErrorKind::TimedOut, false) => Reason::PathTimeout,
         (ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable, _) => {
             Reason::ConnectUnreachable
         }

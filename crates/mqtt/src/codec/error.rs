@@ -13,7 +13,7 @@ pub enum DecodeError {
     ReservedPacketType(u8),
     /// Low four bits of the first byte differ from the fixed ones; only PUBLISH has flags
     /// `[MQTT-2.2.2-2]`.
-    #[error("{packet} with header flags {flags:#06b} [MQTT-2.2.2-2]")]
+    #[error("header flags {flags:#06b} [MQTT-2.2.2-2]")]
     BadHeaderFlags {
         /// Packet type of the first byte.
         packet: PacketType,
@@ -62,7 +62,7 @@ pub enum DecodeError {
     #[error("CONNACK flags {0:#010b} [MQTT-3.2.2-4]")]
     BadConnAckFlags(u8),
     /// A reason code that the packet must not carry `[MQTT-3.9.3-2]`, 2.4 of MQTT 5.
-    #[error("{packet} with reason code {code:#04x} [MQTT-3.9.3-2]")]
+    #[error("reason code {code:#04x} is not one of this packet [MQTT-3.9.3-2]")]
     BadReasonCode {
         /// Type of the packet.
         packet: PacketType,
@@ -80,7 +80,7 @@ pub enum DecodeError {
     #[error("property {0:#04x} is unknown")]
     UnknownProperty(u8),
     /// A property in a packet that must not carry the property (table 2-4 of MQTT 5).
-    #[error("{packet} with property {property}")]
+    #[error("property {property} does not belong into this packet")]
     PropertyNotAllowed {
         /// Type of the packet; CONNECT also stands for its will.
         packet: PacketType,

@@ -6,6 +6,7 @@ mod connack;
 mod connect;
 mod empty;
 mod error;
+mod fields;
 mod header;
 mod property;
 mod publish;
@@ -37,6 +38,7 @@ pub use wire::LEN_MAX;
 
 pub(crate) use ack::encode_success as encode_ack;
 pub(crate) use empty::encode as encode_empty;
+pub(crate) use fields::unreadable_field;
 
 use wire::Reader;
 
@@ -325,7 +327,7 @@ fn is_repeat_of_3_1(version: Version, packet: PacketType, flags: u8) -> bool {
 }
 
 /// The packet type of the upper four bits of the first byte; `None` if there is none.
-const fn packet_type(nibble: u8) -> Option<PacketType> {
+pub(crate) const fn packet_type(nibble: u8) -> Option<PacketType> {
     Some(match nibble {
         1 => PacketType::Connect,
         2 => PacketType::ConnAck,

@@ -90,7 +90,7 @@ pub enum ProtocolError {
     #[error("second CONNACK on one connection")]
     SecondConnAck,
     /// Session present although CONNECT requested a clean session `[MQTT-3.2.2-1]`.
-    #[error("session present on a clean session [MQTT-3.2.2-1]")]
+    #[error("CONNACK with session present on a clean session [MQTT-3.2.2-1]")]
     SessionPresentOnCleanSession,
     /// SUBACK with more or fewer codes than its SUBSCRIBE has filters `[MQTT-3.9.3-1]`.
     #[error("SUBACK with {codes} codes for {filters} filters [MQTT-3.9.3-1]")]
@@ -115,7 +115,7 @@ pub enum ProtocolError {
     #[error("AUTH without an authentication method [MQTT5-4.12.0-6]")]
     UnexpectedAuth,
     /// A topic alias above the client's maximum `[MQTT5-3.3.2-11]`, or without a topic before.
-    #[error("topic alias {0} is unknown or too large [MQTT5-3.3.2-11]")]
+    #[error("PUBLISH with topic alias {0}, which is unknown or too large [MQTT5-3.3.2-11]")]
     TopicAlias(u32),
 }
 

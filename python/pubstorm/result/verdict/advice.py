@@ -18,6 +18,26 @@ ADVICE: Mapping[Reason, str] = {
         "the target sent bytes that the protocol of the clients does not allow: look whether this "
         "port speaks that protocol; ports of WebSocket take ws:// or wss://"
     ),
+    Reason.PACKET_TOO_LARGE: (
+        "the broker sent a packet above max_packet of the scenario, and the client closed the "
+        "connection: raise max_packet, or make the messages smaller"
+    ),
+    Reason.SUBSCRIBE_TIMEOUT: (
+        "the broker accepted the clients and did not answer SUBSCRIBE within connect_timeout, so "
+        "the clients closed the connections: its log says more"
+    ),
+    Reason.PATH_TIMEOUT: (
+        "nothing acknowledged what the kernel had sent, and it gave the connections up: the path "
+        "to the broker, or its host, was gone"
+    ),
+    Reason.TLS_BROKEN: (
+        "the bytes of established connections were none of TLS, or the broker ended them with an "
+        "alert: look at the broker's log, and at what lies between"
+    ),
+    Reason.CANNOT_ENCODE: (
+        "pubstorm could not write a packet of its own: a text is longer than MQTT allows; please "
+        "report this, with the scenario"
+    ),
     Reason.AUTHENTICATION_INVALID: (
         "the broker's AUTH is not a step of the method of the clients: compare authentication in "
         "the population with the broker's settings"
@@ -129,3 +149,10 @@ ADVICE: Mapping[Reason, str] = {
         "extension"
     ),
 }
+ACCEPTED: Mapping[Reason, str] = {
+    Reason.PROTOCOL_ERROR: (
+        "the broker had accepted the clients, and then sent what the protocol does not allow, so "
+        "the clients closed the connections: the detail beside it names the packet and the rule"
+    ),
+}
+"""Advice where the broker had accepted the clients."""

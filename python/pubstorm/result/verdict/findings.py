@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pubstorm.contract.explanation import ExplanationSum
 from pubstorm.contract.snapshot import STARVED_SHARE, Answer, Explanation, Reason
-from pubstorm.metrics.counters import COUNTERS, LEAVES_A_MESSAGE_OUT
+from pubstorm.metrics.counters import COUNTERS, ENDED_BY_PEER, LEAVES_A_MESSAGE_OUT
 from pubstorm.quantities import (
     bytes_text,
     count_text,
@@ -28,7 +28,7 @@ from pubstorm.result import (
 )
 from pubstorm.result.machinery import too_busy
 from pubstorm.result.problems import KINDS, ProblemKind, problem_of, reasons_text
-from pubstorm.result.verdict.advice import ADVICE
+from pubstorm.result.verdict.advice import ACCEPTED, ADVICE
 
 MAX_HEADROOM_USE = 0.8
 """Share of a calibrated ceiling above which the generator may have set the limit."""
@@ -44,10 +44,15 @@ SHORT_S = 15.0
 """Mean time between two connections of a client up to which they count as short."""
 ENDED_UNANSWERED = (Reason.CONNECT_CLOSED, Reason.CONNECT_RESET)
 """Ends of connections by the peer before CONNACK."""
+BEFORE_SUBACK = "before SUBACK"
+"""Detail of ends of connections that have a SUBSCRIBE without an answer (crates/engine)."""
+SESSION_TAKEN_OVER = "disconnect_session_taken_over"
+ABOUT_ONE = 1.5
+"""Messages of a connection, in the mean, up to which the first one may have ended it."""
 LARGE_CONNECT_BYTES = 1000
 """Bytes of a CONNECT from which its size may be the cause: few have more without a large will."""
-OTHERWISE = (Reason.KEEP_ALIVE_TIMEOUT, Reason.PROTOCOL_ERROR, Reason.SOCKET_ERROR)
-"""Ends of connections that the broker did not ask for."""
+MOSTLY = 0.9
+"""Share of the ends of connections from which a common circumstance explains them."""
 
 
 @dataclass(frozen=True)
@@ -344,6 +349,9 @@ def _advice(measured: Measured) -> Iterable[Finding]:
     outcomes = _outcomes(measured)
     for reason, advice in ADVICE.items():
         if outcomes[reason]:
+            with_it = [p for p in measured.populations.values() if p.outcomes.get(reason)]
+            if all(population.connected_total for population in with_it):
+                advice = ACCEPTED.get(reason, advice)
             yield Finding(f"{reason} ({count_text(outcomes[reason])} ×): {advice}")
     for name, population in measured.populations.items():
         ended = sum(population.outcomes.get(reason, 0) for reason in ENDED_UNANSWERED)
@@ -496,8 +504,8 @@ def _taken_over(measured: Measured) -> Iterable[Finding]:
     if measured.faults or any(event.kind in {"broker", "restart"} for event in measured.events):
         return
     for name, population in measured.populations.items():
-        otherwise = sum(population.outcomes.get(reason, 0) for reason in OTHERWISE)
-        ended = population.disconnected_total - otherwise
+        by_peer = (n for reason, n in population.outcomes.items() if _is_end_by_peer(reason))
+        ended = min(sum(by_peer), population.disconnected_total)
         if not population.asked or ended < ENDED_EACH * population.asked:
             continue
         between_s = measured.duration_s * population.asked / max(population.connected_total, 1)
@@ -505,16 +513,42 @@ def _taken_over(measured: Measured) -> Iterable[Finding]:
             yield Finding(
                 f"{name}: the broker accepted {counted(population.connected_total, 'connection')} "
                 f"of {counted(population.asked, 'client')} and ended {count_text(ended)} of them, "
-                f"each client every {span_text(between_s)}: another program probably uses the same "
-                "client ids, or the broker's rules end these sessions; look for a second run and "
-                "at the broker's log, or change client_id",
+                f"each client every {span_text(between_s)}: {_why_ended(population, ended)}",
                 LimitedBy.BROKER,
             )
+
+
+def _is_end_by_peer(reason: Reason | Answer) -> bool:
+    """Returns True if the peer has ended an established connection, with a code or without."""
+    return reason in ENDED_BY_PEER or reason.startswith("disconnect_")
+
+
+def _why_ended(population: PopulationResult, ended: int) -> str:
+    """The likely cause of ends of connections: their circumstances tell a packet that the broker
+    does not take from a client id that is used twice."""
+    unanswered = sum(e.count for e in population.explanations if e.text == BEFORE_SUBACK)
+    if unanswered >= MOSTLY * ended:
+        return (
+            "before it answered SUBSCRIBE, so it probably dislikes a filter, or the clients may "
+            "not subscribe; look at the broker's log"
+        )
+    takeovers = population.outcomes.get(SESSION_TAKEN_OVER, 0)
+    sent_each = population.sent_total / max(1, population.connected_total)
+    if not takeovers and 0 < sent_each <= ABOUT_ONE and not population.acked_total:
+        return (
+            "after about one message each and without an acknowledgement, so it probably dislikes "
+            "the topic, the size or a property; look at the broker's log"
+        )
+    return (
+        "another program probably uses the same client ids, or the broker's rules end these "
+        "sessions; look for a second run and at the broker's log, or change client_id"
+    )
 
 
 _PROPERTIES = {
     "reason_string": "the peer's reason is",
     "server_reference": "the broker refers to",
+    "detail": "the agents found",
 }
 _STARVED_ADVICE = "end other programs there, or use a host with more processors"
 _TOO_SLOW = "the load generator could not keep up with the load"

@@ -62,6 +62,12 @@ def search_in_words(scenario: Scenario, steps: int = 1) -> Iterator[str]:
         yield f"  if all {steps} steps are like the first: {shortest} to {longest} or more"
 
 
+def trials_of(scenario: Scenario) -> int:
+    """Returns the fewest trials of a scenario's search; one without a search."""
+    search = scenario.search
+    return 1 if search is None else trials_expected(settings_of(search))[0]
+
+
 def trials_expected(settings: Settings) -> tuple[int, int]:
     """Returns the trials for a low limit and for one near the bound; no trial is repeated."""
     third = (settings.high / settings.low) ** (1 / 3)

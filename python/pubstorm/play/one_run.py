@@ -346,7 +346,7 @@ class _Run:
 
     def _note_left_out(self) -> None:
         for text in self.info.scenario.source.left_out:
-            event = Event(at_s=0.0, kind="host", text=f"left out with this target: {text}")
+            event = Event(at_s=0.0, kind="host", text=f"left out: {text}")
             self._store_warning(event)
 
     def _warn(self, kind: str, texts: Iterable[str]) -> None:

@@ -11,7 +11,7 @@ from pubstorm.contract.plan import Plan
 from pubstorm.host.calibration import Calibration, Figure
 from pubstorm.host.costs import SHIPPED, Costs
 from pubstorm.host.preflight.engines import clients_bytes
-from pubstorm.host.sizing import Resource, PlannedRuns, Sizes, sizes_of
+from pubstorm.host.sizing import PlannedRuns, Resource, Sizes, sizes_of
 from pubstorm.host.sizing.servers import server_hosts
 from pubstorm.host.sizing.traffic import moments
 from pubstorm.host.sizing.wire import Bytes, Layers, connection, message, ping, publish_bytes

@@ -77,7 +77,7 @@ def plan_in_words(scenario: Scenario, plan: Plan) -> Iterator[str]:
         ("populations", clients),
         ("stages", [line for n in range(len(plan.stages)) for line in _stage(scenario, plan, n)]),
         ("thresholds", [*_thresholds(scenario)]),
-        *((("left out with this target", left_out),) if left_out else ()),
+        *((("left out", left_out),) if left_out else ()),
     ):
         yield ""
         yield title

@@ -30,6 +30,9 @@ def sweep_in_words(scenario: Scenario) -> Iterator[str]:
     for name in sweep.played:
         changed = ", ".join(f"{path}={written(v)}" for path, v in sweep.variants[name].items())
         yield f"  each as {name}: {changed or 'as written'}"
+    left_out = [each for step in scenario.steps for each in step.scenario.source.left_out]
+    for text in dict.fromkeys(left_out):
+        yield f"  left out of {many(left_out.count(text), 'step')}: {text}"
     for line in sweep.stop_when:
         yield f"  ends early when {line if isinstance(line, str) else line.source}"
 

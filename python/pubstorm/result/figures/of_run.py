@@ -34,7 +34,9 @@ def _memory(measured: Measured, subject: str) -> float | Missing:
     if slopes:
         return max(slopes)
     problems = [model.problem for model in named if model.problem is not None]
-    return Missing(f"{subject}: {problems[0]}" if problems else unwatched(measured, subject))
+    if problems:
+        return Missing(f"{subject}: {problems[0]}")
+    return Missing(unwatched(measured, subject, {subject}))
 
 
 def _balance(measured: Measured, group: str | None) -> float | Missing:

@@ -26,7 +26,7 @@ from pubstorm.host.explain import offered_load
 from pubstorm.host.preflight import queues_bytes
 from pubstorm.host.preflight.need import amount_text
 from pubstorm.plan import planned_targets
-from pubstorm.play.barriers import DRAINS_MAX, connect_bound_ns, schedule_ns
+from pubstorm.play.barriers import DRAINS_MAX, connect_bound_ns, schedule_ns, wills_wait_ns
 from pubstorm.quantities import (
     MILLISECOND_NS,
     SECOND_NS,
@@ -458,7 +458,10 @@ def _action(plan: Plan, stage: Stage) -> str:
                 f"most after {longest}"
             )
         case DisconnectAction(rate_per_s=rate_per_s):
-            return "all at once" if rate_per_s is None else write_rate(rate_per_s)
+            words = "all at once" if rate_per_s is None else write_rate(rate_per_s)
+            wills_ns = wills_wait_ns(plan.populations[index] for index in stage.populations)
+            words += f"; waits for wills, about {write_duration(wills_ns)}" if wills_ns else ""
+            return words
         case HoldAction(duration_ns=duration_ns):
             return f"{write_duration(duration_ns)} without publishing"
         case action:

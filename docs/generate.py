@@ -163,9 +163,10 @@ def _expression_parts() -> Iterator[tuple[str, str]]:
     yield (
         "`SUBJECT`",
         "a population; a broker (`broker-0`, or `broker` for all of that name), `host`, an engine "
-        "(`agent-0`, or `agent` for all) or a source of `monitors`. A group is as bad as its worst "
-        "member, unless it is watched as one; `uplink` for the bridges of a name. Without a "
-        "subject: the sum over all populations, of times the worst",
+        "(`agent-0`, or `agent` for all) or a source of `monitors`; `broker.host` for the host of "
+        "a broker, service, publisher or process. A group is as bad as its worst member, unless it "
+        "is watched as one; `uplink` for the bridges of a name. Without a subject: the sum over "
+        "all populations, of times the worst",
     )
     yield (
         "`METRIC`",

@@ -7,7 +7,7 @@ import json
 import resource
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -35,7 +35,7 @@ TEXT = "scenario"
 def run(
     scenario: Source,
     *,
-    target: str | None = None,
+    target: str | Sequence[str] | None = None,
     out: str | PathLike[str] | None = None,
     rows: Mapping[str, Rows] | None = None,
     check: Check | None = None,
@@ -45,19 +45,21 @@ def run(
 
     `overrides` are values as in --set. Two underscores stand for a dot:
     `populations__device__clients=100`. `target` is a broker in place of the scenario's, as in
-    --target. `rows` makes the rows of populations with functions, before the run. `check` gets the
-    figures of each stage that is over, and ends the run with the reason that it returns.
+    --target, or a list of brokers. `rows` makes the rows of populations with functions, before the
+    run. `check` gets the figures of each stage that is over, and ends the run with the reason that
+    it returns.
 
     Raises PubstormError if the scenario is wrong or the run comes to no measurement. A
     KeyboardInterrupt ends the run, keeps what was measured, and is raised then.
     """
     settings = tuple(f"{name.replace('__', '.')}={_written(v)}" for name, v in overrides.items())
-    asked = Invocation(_name(scenario), settings, target, reports=False)
+    targets = target if target is None or isinstance(target, str) else " ".join(target)
+    asked = Invocation(_name(scenario), settings, targets, reports=False)
     folder = None if out is None else Path(out)
     with tempfile.TemporaryDirectory(prefix="pubstorm-rows-") as made, _kept_limits():
 
         def read(*more: str) -> Scenario:
-            return _read(scenario, (*settings, *more), target)
+            return _read(scenario, (*settings, *more), targets)
 
         loaded = with_rows(read, rows or {}, Path(made))
         guarded = None if check is None else _Guarded(check)

@@ -12,10 +12,21 @@ from pubstorm.experiment.invocation import Invocation
 from pubstorm.quantities import UnfitError
 from pubstorm.scenario.fleet import place
 
+
+def _targets(
+    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> str | None:
+    """Returns the targets of all --target as one text."""
+    return " ".join(values) or None
+
+
 TARGET = click.option(
     "--target",
     metavar="URL",
-    help="Use this broker: mqtt[s]://HOST[:PORT] or ws[s]://HOST[:PORT][/PATH].",
+    multiple=True,
+    callback=_targets,
+    help="Use this broker: mqtt[s]://HOST[:PORT] or ws[s]://HOST[:PORT][/PATH]. Can be repeated: "
+    "clients connect to the brokers in turn.",
 )
 SET = click.option(
     "--set",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
@@ -17,7 +17,7 @@ from pubstorm.cli.describe.needs import (
     tuning_in_words,
 )
 from pubstorm.cli.describe.plan import plan_in_words
-from pubstorm.cli.describe.series import search_in_words, sweep_in_words
+from pubstorm.cli.describe.series import search_in_words, sweep_in_words, trials_of
 from pubstorm.contract.plan import Plan
 from pubstorm.errors import UsageError
 from pubstorm.experiment.invocation import Invocation
@@ -33,7 +33,7 @@ from pubstorm.host.preflight import (
 from pubstorm.host.preflight.fixes import script
 from pubstorm.host.preflight.network import network_needs_here
 from pubstorm.host.preflight.tuning import tuning, tuning_in_need
-from pubstorm.host.sizing import sizes_of
+from pubstorm.host.sizing import PlannedRuns, sizes_of
 from pubstorm.host.sizing.servers import server_hosts
 from pubstorm.output import say
 from pubstorm.plan import provisional_plan
@@ -87,7 +87,8 @@ def check(asked: Invocation, fixes: Path | None, every_setting: bool) -> int:
     ):
         say(line)
     if heaviest.fleet.on != "local":
-        return _checked_cluster(heaviest, plan, fixes)
+        trials = trials_of(steps[0]) * (loaded.sweep.repeat if loaded.sweep is not None else 1)
+        return _checked_cluster(heaviest, plan, [(each, trials) for each in plans], fixes)
     return _checked_host(heaviest, plan, fixes, every_setting)
 
 
@@ -109,8 +110,11 @@ def _checked_host(scenario: Scenario, plan: Plan, fixes: Path | None, every_sett
     return 0 if all(need.is_met for need in needed) else HOST_SHORT
 
 
-def _checked_cluster(scenario: Scenario, plan: Plan, fixes: Path | None) -> int:
-    """Prints the sizes of the cluster that the plan needs; this host is not in question."""
+def _checked_cluster(
+    scenario: Scenario, plan: Plan, plans: Sequence[tuple[Plan, int]], fixes: Path | None
+) -> int:
+    """Prints the sizes of the cluster that the plan needs, and time and price of all plans with
+    their number of runs; this host is not in question."""
     if fixes is not None:
         raise UsageError(
             "--fixes is for engines on this host, and fleet.on names a cluster",
@@ -118,12 +122,12 @@ def _checked_cluster(scenario: Scenario, plan: Plan, fixes: Path | None) -> int:
         )
     host = Host.here()
     ports = host.ports
-    starts = bool(scenario.topology.brokers or scenario.publishers)
-    sizes = sizes_of(plan, scenario.fleet, host.costs, ports, starts_targets=starts)
-    servers = server_hosts(scenario.topology, plan, host.costs, scenario.fleet.host.memory)
+    servers = list(server_hosts(scenario, plan, host.costs, scenario.fleet.host.memory))
+    planned = PlannedRuns(plans, servers=sum(each.hosts for each in servers if each.label))
+    sizes = sizes_of(plan, scenario.fleet, host.costs, ports, planned)
     for line in (
         *sizes_in_words(sizes, ports),
-        *servers_in_words(list(servers), scenario.fleet.host.descriptors),
+        *servers_in_words(servers, scenario.fleet.host.descriptors),
         *_broker_lines(scenario, plan),
     ):
         say(line)

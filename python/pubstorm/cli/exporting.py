@@ -12,7 +12,6 @@ import click
 
 from pubstorm.errors import UsageError
 from pubstorm.exports import Exports, Sink
-from pubstorm.play.display import Live
 
 LOOPBACK = "127.0.0.1"
 
@@ -27,9 +26,9 @@ class Exporting:
     json_lines: Path | None
 
     @contextmanager
-    def to(self, live: Live) -> Iterator[None]:
-        """Exports the runs of a display while it is open. Raises UsageError if an export cannot
-        begin."""
+    def begun(self) -> Iterator[Exports]:
+        """Exports runs while it is open. Yields the exports for their display. Raises UsageError if
+        an export cannot begin."""
         sinks: list[Sink] = []
         try:
             for sink in self._sinks():
@@ -39,9 +38,8 @@ class Exporting:
                 sink.close()
             raise
         exports = Exports(sinks)
-        live.exports = exports
         try:
-            yield
+            yield exports
         finally:
             exports.close()
 

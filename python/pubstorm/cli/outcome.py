@@ -47,7 +47,12 @@ class Output:
         """Shows what is played while it is open: on the terminal, on the live page, and to other
         programs. Yields the display."""
         live = live_of(is_quiet=self.quiet, for_data=self.json, progress_ns=self.progress_ns)
-        with never_waiting(), shown_by(self.serving, live) as shown, self.exporting.to(shown):
+        with (
+            never_waiting(),
+            self.exporting.begun() as exports,
+            shown_by(self.serving, live) as shown,
+        ):
+            shown.exports = exports
             yield shown
 
     def conclude(self, played: Result | Series | SearchResult) -> int:

@@ -25,11 +25,15 @@ OF_LOAD: frozenset[SourceKind] = frozenset({"population", "agent"})
 OF_GENERATOR: frozenset[SourceKind] = frozenset({*OF_LOAD, "host", "bridge"})
 """Kinds that are neither under test nor a program beside it."""
 
+TARGET_BROKER = "broker"
+"""Name of the brokers that a run does not start, its targets: `broker-0` and so on."""
 HOST = "host"
 """Name of the controller's host."""
 OTHER_HOST = f"{HOST}-"
 """Beginning of the names of other hosts. An address or the name of a source follows. No other
 name begins so."""
+HOST_OF = f".{HOST}"
+"""End of a subject that means the hosts of what is before it, such as `broker.host`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ class Invocation:
     overrides: tuple[str, ...] = ()
     """`PATH=VALUE` each."""
     target: str | None = None
-    """Target in place of the scenario's."""
+    """Targets in place of the scenario's, separated by spaces."""
     reports: bool = True
     """True if Pubstorm renders reports of the results."""
 
@@ -58,7 +58,7 @@ class Invocation:
 
     def _command(self, overrides: Iterable[str]) -> str:
         words = ["pubstorm", "run", self.scenario]
-        words += [] if self.target is None else ["--target", self.target]
+        words += [word for each in (self.target or "").split() for word in ("--target", each)]
         shown = map(redacted_override, overrides)
         words += [word for override in shown for word in ("--set", override)]
         return shlex.join(words)

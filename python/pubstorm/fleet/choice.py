@@ -45,7 +45,8 @@ def hosts_of(scenario: Scenario, logs: Path) -> Hosts:
     from pubstorm.fleet.ray import RayHosts
 
     own = {fleet.hosts} if fleet.hosts is not None else set()
-    return RayHosts(_address(fleet), logs, scenario.engine_labels | own)
+    silent_s = scenario.topology.hosts_timeout / 1e9
+    return RayHosts(_address(fleet), logs, scenario.engine_labels | own, silent_s)
 
 
 def _address(fleet: Fleet) -> str | None:

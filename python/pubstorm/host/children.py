@@ -1,4 +1,5 @@
-"""Child processes under asyncio: noticing their ends, sending them signals, closing their stdin."""
+"""Child processes under asyncio: noticing their ends, sending them signals, closing their stdin.
+The priority of their parent above them."""
 
 from __future__ import annotations
 
@@ -10,11 +11,14 @@ import signal
 import sys
 import threading
 from asyncio.subprocess import Process
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+RAISED_NICE = -10
+"""Nice value of a thread that runs before the processes it starts, where it may have one below
+zero."""
 
 
 def run_loop(play: Coroutine[Any, Any, T]) -> T:
@@ -125,3 +129,23 @@ def parent_death_prefix() -> tuple[str, ...]:
     """Puts a command under the kernel's parent-death signal, where util-linux has the tool."""
     setpriv = shutil.which("setpriv")
     return (setpriv, "--pdeathsig", "KILL", "--") if setpriv else ()
+
+
+@contextlib.contextmanager
+def raised_priority() -> Iterator[None]:
+    """Lets this thread run before the agents and brokers of a full host, which would delay
+    commands, answers and display by many seconds. Threads and processes that it starts keep the
+    usual priority. A priority that the user has chosen stays."""
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    if usual != 0:
+        yield
+        return
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
+        os.setpriority(os.PRIO_PROCESS, 0, RAISED_NICE)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, usual)
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))

@@ -16,7 +16,7 @@ from pubstorm.host.explain import offered_load
 SECOND_NS = 10**9
 
 
-def least_seconds(plan: Plan, *, connects_per_s: float = inf) -> float:
+def least_seconds(plan: Plan, connects_per_s: float = inf) -> float:
     """Seconds that the stages take at least, without the start of brokers and the drains; engines
     connect `connects_per_s` clients a second at most."""
     found, before = 0.0, 0

@@ -7,7 +7,7 @@ import os
 import platform
 import resource
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
@@ -31,30 +31,6 @@ SYSCTLS = (
     "net.ipv4.tcp_wmem",
     "net.netfilter.nf_conntrack_max",
 )
-
-
-CONTROLLER_NICE = -10
-"""Nice value of the controller's thread, where it is allowed to have one below zero."""
-
-
-@contextlib.contextmanager
-def raised_priority() -> Iterator[None]:
-    """Lets this thread run before the agents and brokers of a full host, which would delay commands
-    and display by many seconds. Threads and processes that it starts keep the usual priority. A
-    priority that the user has chosen stays."""
-    usual = os.getpriority(os.PRIO_PROCESS, 0)
-    if usual != 0:
-        yield
-        return
-    with contextlib.suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
-        os.setpriority(os.PRIO_PROCESS, 0, CONTROLLER_NICE)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, 0, usual)
-            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def raise_descriptor_limit() -> None:

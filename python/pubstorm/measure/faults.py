@@ -140,7 +140,7 @@ def _facts(result: FaultResult) -> Iterator[str]:
         if result.drained_s is not None:
             text += f", gone {span_text(result.drained_s)} after it was repaired"
         elif result.repaired_at_s is not None:
-            text += ", not gone before the stage ended"
+            text += ", not gone in the stage"
         yield text
 
 
@@ -155,7 +155,7 @@ def _recovery(noun: str, found: Recovery, *, is_repaired: bool) -> str:
     words = [f"{word} back after {span_text(s)}" for word, s in backs if s is not None]
     missing = next((word for word, s in backs if s is None), None)
     if missing is not None:
-        words.append(f"{MISSING[missing]} back before the stage ended")
+        words.append(f"{MISSING[missing]} back in the stage")
     return f"{text}, {', '.join(words)}"
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal
 
+from pubstorm.contract.source import HOST_OF
 from pubstorm.metrics import FIGURES, METRICS, OF_POPULATIONS, SHOWN
 from pubstorm.metrics.metric import (
     LATENCY_STATISTICS,
@@ -30,7 +31,8 @@ class Expression:
     """A figure of a result, as a scenario asks for it."""
 
     subject: str | None
-    """A population or a share of one, a monitor's source or its group; None: all populations."""
+    """A population or a share of one, a monitor's source or its group, or with `.host` the hosts
+    of these; None: all populations."""
     metric: str
     statistic: str | None = None
     span: str | None = None
@@ -236,4 +238,7 @@ _PERCENTILE = re.compile(rf"p({_NUMBER})", re.ASCII)
 _PERCENTILES = re.compile(rf"\.(p{_NUMBER})(?![\w.])", re.ASCII)
 _ENDING = re.compile(rf"(.+)\.(p{_NUMBER})", re.ASCII)
 _EXPRESSION = re.compile(r"(?P<body>[^@\s](?:[^@{]|\{[^}]*\})*?)(?:@(?P<span>\S(?:.*\S)?))?")
-_SUBJECT = re.compile(r"(?P<name>[A-Za-z][\w-]*(?:/[A-Za-z][\w-]*)?)\.(?P<metric>.+)", re.ASCII)
+_NAME = r"[A-Za-z][\w-]*"
+_SUBJECT = re.compile(
+    rf"(?P<name>{_NAME}(?:/{_NAME}|{re.escape(HOST_OF)}(?=\.))?)\.(?P<metric>.+)", re.ASCII
+)

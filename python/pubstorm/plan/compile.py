@@ -32,6 +32,8 @@ from pubstorm.scenario.shares import PopulationShare, mean_stay_ns, mean_subscri
 from pubstorm.scenario.tls import Tls
 from pubstorm.scenario.topology import WEBSOCKET_PATH
 
+UNKNOWN_HOST = "0.0.0.0"
+"""Address of what a run starts on some host of a cluster, until it is started."""
 COALESCING_PART, COALESCING_MAX_NS = 10, 1_000_000
 """Timers wait for each other for this part of the lateness that counts as valid, up to 1 ms."""
 
@@ -74,10 +76,11 @@ def provisional_plan(scenario: Scenario) -> plan.Plan:
 
 def planned_targets(scenario: Scenario) -> tuple[Target, ...]:
     """The scenario's targets, then the brokers and then the publishers that are yet to be started:
-    these have port 0 unless the scenario gives them one."""
+    these have port 0 unless the scenario gives them one, and on a cluster no address yet."""
+    host = "127.0.0.1" if scenario.fleet.on == "local" else UNKNOWN_HOST
     started = (
         Target(
-            host="127.0.0.1",
+            host=host,
             port=0,
             tls=broker.tls_mode != "none",
             websocket=WEBSOCKET_PATH if broker.serves_websocket else None,
@@ -86,7 +89,7 @@ def planned_targets(scenario: Scenario) -> tuple[Target, ...]:
         for _ in range(broker.count)
     )
     publishers = (
-        Target(host="127.0.0.1", port=0 if publisher.port is None else publisher.port + number)
+        Target(host=host, port=0 if publisher.port is None else publisher.port + number)
         for population in scenario.publishers.values()
         for publisher in (population.publisher,)
         for number in range(population.clients)

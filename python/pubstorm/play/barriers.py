@@ -3,8 +3,10 @@ them, and the longest times of stages beyond the plan."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+
+from pubstorm.contract.plan import Population
 
 SECOND_NS = 10**9
 NEVER_NS = 2**63
@@ -43,6 +45,13 @@ class Barrier:
 def connect_bound_ns(clients: int, timeout_ns: int) -> int:
     """Longest time of a connect stage beyond its schedule. No progress can move it."""
     return CONNECT_TIMEOUTS_MAX * timeout_ns + clients * CONNECT_EACH_NS
+
+
+def wills_wait_ns(leaving: Iterable[Population]) -> int:
+    """Longest time from the end of the last connection to the publication of its will; 0 if clients
+    leave without wills."""
+    waits = (p.will_wait_ns for p in leaving if p.will is not None and p.end != "disconnect")
+    return max(waits, default=0)
 
 
 def schedule_ns(clients: int, rate_per_s: float | None) -> int:

@@ -76,7 +76,7 @@ class RunStart(Value):
     overrides: tuple[str, ...]
     """`PATH=VALUE` each."""
     target: str | None
-    """The target of the command line."""
+    """The targets of the command line, separated by spaces."""
     command: str
     """The command line."""
     started: str

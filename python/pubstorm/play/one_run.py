@@ -23,8 +23,8 @@ from pubstorm.fleet.choice import hosts_of, site_of
 from pubstorm.fleet.placement import Placement
 from pubstorm.fleet.provision import Provision
 from pubstorm.host.binaries import engine_path
-from pubstorm.host.children import run_loop
-from pubstorm.host.environment import raise_descriptor_limit, raised_priority, read_environment
+from pubstorm.host.children import raised_priority, run_loop
+from pubstorm.host.environment import raise_descriptor_limit, read_environment
 from pubstorm.host.files import check_host_files
 from pubstorm.host.memory import watch_memory
 from pubstorm.measure.assemble import Assembly, limits_of
@@ -346,7 +346,7 @@ class _Run:
 
     def _note_left_out(self) -> None:
         for text in self.info.scenario.source.left_out:
-            event = Event(at_s=0.0, kind="host", text=f"left out with this target: {text}")
+            event = Event(at_s=0.0, kind="host", text=f"left out: {text}")
             self._store_warning(event)
 
     def _warn(self, kind: str, texts: Iterable[str]) -> None:

@@ -31,6 +31,7 @@ from pubstorm.play.barriers import (
     Barrier,
     connect_bound_ns,
     schedule_ns,
+    wills_wait_ns,
 )
 from pubstorm.play.changes import StageChanges
 from pubstorm.play.context import RunContext
@@ -340,8 +341,8 @@ class Controller:
         run = self._run
         leaving = [run.plan.populations[index] for index in stage.populations]
         scheduled_ns = at_ns + schedule_ns(sum(p.clients for p in leaving), action.rate_per_s)
-        wills_ns = max((each.will_wait_ns for each in leaving), default=0)
-        await self._passed(run.progress.settled, scheduled_ns + LEAVE_TIMEOUT_NS + wills_ns)
+        until_ns = scheduled_ns + LEAVE_TIMEOUT_NS + wills_wait_ns(leaving)
+        await self._passed(run.progress.settled, until_ns)
         if any(each.will is not None and each.end != "disconnect" for each in leaving):
             bound_ns = run.clock() + DRAINS_MAX * self._drain_ns
             await self._while_moving(run.progress.balanced, bound_ns)

@@ -15,6 +15,8 @@ MARK_LABEL_SHARE = 0.015
 """Share of the time axis that the number of a line needs."""
 BAND_LABEL_SHARE = 0.05
 """Share of the time axis that a band needs to have its name written above it."""
+WARNINGS = frozenset({"scenario", "host"})
+"""Kinds of events that are no happenings: warnings from before the first stage."""
 MARK_COLOURS: Mapping[str, str] = {
     "collapse": "#d24f57",
     "recovery": "#2b9a66",
@@ -34,7 +36,8 @@ class Mark:
 
 
 def marks(result: Result) -> list[Mark]:
-    """Returns events, changes, collapses, recoveries and stalls in the order of time."""
+    """Returns events, changes, collapses, recoveries and stalls in the order of time, and then
+    warnings."""
     found = [(event.at_s, str(event.kind), event.text) for event in result.events]
     for phase in result.phases:
         where = f"phase {phase.name} of stage {phase.stage}"
@@ -46,7 +49,8 @@ def marks(result: Result) -> list[Mark]:
             at_s = start_s + phase.recovered_after_s
             found.append((at_s, "recovery", f"the load was carried again, {where}"))
     found += _stalls(result)
-    return [Mark(number, *each) for number, each in enumerate(sorted(found), 1)]
+    found.sort(key=lambda each: (each[1] in WARNINGS, *each))
+    return [Mark(number, *each) for number, each in enumerate(found, 1)]
 
 
 def _stalls(result: Result) -> Iterator[tuple[float, str, str]]:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pubstorm.contract.source import HOST
 from pubstorm.errors import StoredRunError
 from pubstorm.metrics import OF_POPULATIONS, columns_of
 from pubstorm.metrics.charts import SCALES, UNITS
@@ -41,6 +42,7 @@ from pubstorm.result import (
     Trial,
 )
 from pubstorm.result.figures import together
+from pubstorm.result.figures.of_monitors import hosts_of
 
 STEP_PANELS = ("load", "process-cpu")
 """Plots over time that each step shows here; the rest is in its own report."""
@@ -252,7 +254,10 @@ def overview(steps: Sequence[SeriesStep], results: Sequence[Result | None]) -> l
                     f"{tested} (of one core)",
                     lambda result: _cpu_percent(result, broker_sources(result)),
                 ),
-                StepLine("host (of all cores)", lambda result: _cpu_percent(result, {"host"})),
+                StepLine(
+                    "host (of all cores)",
+                    lambda result: _cpu_percent(result, _hosts_under_test(result)),
+                ),
             ],
         ),
     ]
@@ -366,6 +371,12 @@ def _figure(result: Result, metric: Metric, statistic: str = "") -> float | None
     measured."""
     found = together(metric, result.populations.values(), statistic) or 0.0
     return found * SCALES.get(metric.unit or "", 1.0) or None
+
+
+def _hosts_under_test(result: Result) -> set[str]:
+    """Returns the hosts of the sources under test; the controller's if they have none."""
+    found = (hosts_of(result, source) for source in broker_sources(result))
+    return set[str]().union(*found) or {HOST}
 
 
 def _cpu_percent(result: Result, sources: set[str]) -> float | None:

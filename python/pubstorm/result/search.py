@@ -103,7 +103,7 @@ class Experiment(Value):
     scenario: str
     """The scenario as the command line named it."""
     target: str | None = None
-    """The target of the command line; null: there was none."""
+    """The targets of the command line, separated by spaces; null: there was none."""
     run_directory: str
     """Folder that the experiment was written to."""
     started: str

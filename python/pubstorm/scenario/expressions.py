@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from pubstorm.contract.source import OTHER_HOST, split_member
+from pubstorm.contract.source import HOST, HOST_OF, OTHER_HOST, TARGET_BROKER, split_member
 from pubstorm.metrics import OF_POPULATIONS, SHOWN, names_of
 from pubstorm.metrics.expressions import (
     Expression,
@@ -52,6 +52,8 @@ class Subject:
     is_group: bool = False
     """True if its members have numbers, such as `broker-0`."""
     is_broker: bool = False
+    is_on_a_host: bool = False
+    """True if the figures of its host can be asked for, as of `broker.host`."""
 
 
 Subjects = Mapping[str, Subject]
@@ -166,15 +168,17 @@ def subjects_of(root: At) -> Subjects:
     for population in root["populations"].named():
         if "publisher" in population:
             many = population["clients"].data != 1
-            process = Subject(names_of("publisher"), is_population=True, is_group=many)
+            process = Subject(
+                names_of("publisher"), is_population=True, is_group=many, is_on_a_host=True
+            )
             subjects[_name(population)] = process
     monitors = root["monitors"]
     if monitors["host"].data is not False:
-        subjects["host"] = Subject(names_of("host"))
+        subjects[HOST] = Subject(names_of("host"))
     if monitors["brokers"].data is not False:
-        broker = Subject(names_of("broker"), is_group=True, is_broker=True)
+        broker = Subject(names_of("broker"), is_group=True, is_broker=True, is_on_a_host=True)
         subjects |= dict.fromkeys(_broker_names(root), broker)
-        service = Subject(names_of("service"))
+        service = Subject(names_of("service"), is_on_a_host=True)
         subjects |= {_name(each): service for each in root["topology"]["services"].entries()}
     subjects["agent"] = Subject(names_of("agent"), is_group=True)
     for bridge in root["topology"]["bridges"].entries():
@@ -182,7 +186,8 @@ def subjects_of(root: At) -> Subjects:
     for source in monitors["sources"].entries():
         metrics = next((each.METRICS for key, each in MONITORABLE.items() if key in source), None)
         if "remote" not in source or "process" in source["remote"]:
-            subjects[_name(source)] = Subject(metrics)
+            there = "remote" in source or "process" in source
+            subjects[_name(source)] = Subject(metrics, is_on_a_host=there)
         if "remote" in source:
             own = (*names_of("host"), CLOCK_BOUND.name)
             subjects[f"{OTHER_HOST}{_name(source)}"] = Subject(own)
@@ -246,7 +251,7 @@ def _check(path: Path, expression: Expression, subjects: Subjects) -> Iterator[F
         if expression.wants("memory"):
             yield from _check_memory(path, expression, subjects)
         return
-    subject = subjects.get(name) or subjects.get(_group(name, subjects))
+    subject = _subject(name, subjects)
     if subject is None:
         populations = [n for n, each in subjects.items() if each.is_population]
         if expression.metric in OF_POPULATIONS:
@@ -264,6 +269,15 @@ def _check(path: Path, expression: Expression, subjects: Subjects) -> Iterator[F
             check_reading(expression, subject.metrics)
     except UnfitError as unfit:
         yield path, str(unfit), unfit.hint
+
+
+def _subject(name: str, subjects: Subjects) -> Subject | None:
+    """Returns the subject of a name, of which a number or `.host` can be the end."""
+    whole = name.removesuffix(HOST_OF)
+    found = subjects.get(whole) or subjects.get(_group(whole, subjects))
+    if whole == name:
+        return found
+    return subjects.get(HOST) if found is not None and found.is_on_a_host else None
 
 
 def _check_memory(path: Path, expression: Expression, subjects: Subjects) -> Iterator[Finding]:
@@ -344,6 +358,17 @@ def _without_phases(scenario: Scenario) -> set[str]:
     return {name for stage in scenario.stages if stage.hold is not None for name in stage.phases}
 
 
+def asked_of(scenario: Scenario, metrics: str) -> set[str]:
+    """Returns the subjects of which the scenario asks for metrics with a beginning."""
+    columns = (column.metric for table in scenario.tables.values() for column in table.values())
+    expressions = [each for _, each in _expressions(scenario)]
+    for _, asked in map(asked_trials, columns):
+        # A column can show a value that the sweep varies, which is no expression.
+        with suppress(UnfitError):
+            expressions.append(parse_expression(asked))
+    return {each.subject or "" for each in expressions if each.metric.startswith(metrics)}
+
+
 def _expressions(scenario: Scenario) -> Iterator[tuple[Path, Expression]]:
     for n, threshold in enumerate(scenario.thresholds):
         yield ("thresholds", n), threshold.expression
@@ -388,6 +413,4 @@ def _name(entry: At) -> str:
     return str(entry.path[-1])
 
 
-RESERVED = ("host", "agent", ENGINES)
-TARGET_BROKER = "broker"
-"""Name of a broker that the run does not start."""
+RESERVED = (HOST, "agent", ENGINES)

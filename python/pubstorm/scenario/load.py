@@ -28,7 +28,7 @@ from pubstorm.scenario.expressions import check_variant_columns
 from pubstorm.scenario.limits import check_limits, with_limits
 from pubstorm.scenario.model import Scenario, Source, Step
 from pubstorm.scenario.problems import explain
-from pubstorm.scenario.retarget import retargeted
+from pubstorm.scenario.retarget import placed, retargeted
 from pubstorm.scenario.rewrite import (
     apply_override,
     counted,
@@ -48,7 +48,7 @@ def load_scenario(
     """Reads a scenario file; raises `ScenarioError` with every problem.
 
     `overrides` are `a.b.c=value` each. A `target` replaces the file's and its brokers, but for
-    those that are bridged to it.
+    those that are bridged to it; several are separated by spaces.
     """
     return parse_scenario(_read_file(path), str(path), overrides, target)
 
@@ -159,7 +159,7 @@ class _Loading:
         if scenario is None or self.problems:
             raise ScenarioError(sorted(self.problems, key=self._order))
         settings = [f"--set {redacted_override(override)}" for override in overrides]
-        settings += [f"--target {target}"] if target is not None else []
+        settings += [_options(target)] if target is not None else []
         notes = "".join(f"# with {setting}\n" for setting in settings)
         stored = redacted_text(text)
         newline = "" if stored.endswith("\n") or not notes else "\n"
@@ -173,6 +173,9 @@ class _Loading:
             self._override(override)
         if target is not None:
             self._retarget(target)
+        if isinstance(self.data, dict):
+            there = placed(self.data)
+            self.data, self.left_out = dict(there.data), (*self.left_out, *there.left_out)
         return self.data if isinstance(self.data, dict) else {}
 
     def _sized(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -272,9 +275,9 @@ class _Loading:
     def _retarget(self, target: str) -> None:
         if not isinstance(self.data, dict):
             return
-        moved = retargeted(self.data, target)
-        self.data, self.left_out = moved.data, moved.left_out
-        self.overridden[("target",)] = f"--target {target}"
+        moved = retargeted(self.data, target.split())
+        self.data, self.left_out = dict(moved.data), moved.left_out
+        self.overridden[("target",)] = _options(target)
 
     def _validate(self) -> Scenario | None:
         self._add(check_keys(self.data))
@@ -370,6 +373,11 @@ def _unreadable(path: FilePath | str, message: str, hint: str | None) -> Scenari
 def _name_of(file: str) -> str:
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", FilePath(file).stem).strip("-")[:60]
     return stem if stem[:1].isalpha() else f"run-{stem}".rstrip("-")
+
+
+def _options(target: str) -> str:
+    """Returns the options of a command line for the targets in a text."""
+    return " ".join(f"--target {each}" for each in target.split())
 
 
 UNFIT_SECRET = "found a secret that does not fit here"

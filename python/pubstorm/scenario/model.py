@@ -118,10 +118,10 @@ class Scenario(Part):
     """Conditions of success, such as `device.lost == 0` or `device.latency.p99 < 100ms`. A limit of
     `connected` in percent is about all clients or bridges of that name."""
     defaults: Literal["on", "off"] = "on"
-    """Default thresholds: `never_ready == 0`, `lost == 0` and `skipped == 0`. A threshold about the
-    same figure of a population replaces the default for that population; `off` removes all. Clients
-    with `read_rate`, `lifetime` or `flapping` may lose messages; publications with `late: skip` may
-    skip some."""
+    """Default thresholds, such as `never_ready == 0` and `lost == 0`. A threshold about the same
+    figure of a population replaces the default for that population; `off` removes all. Clients with
+    `read_rate`, `lifetime` or `flapping` may lose messages; publications with `late: skip` may skip
+    some."""
     validity: Validity = Validity()
     """Limits above which the load generator counts as saturated."""
 
@@ -204,7 +204,8 @@ class Source:
     target: str | None = None
     """Target instead of the file's; None for that of the file."""
     left_out: tuple[str, ...] = ()
-    """Keys and conditions of the file that make no sense with that target, each with the reason."""
+    """Keys and conditions of the file that make no sense with that target or on that cluster, each
+    with the reason."""
 
 
 @dataclass(frozen=True, slots=True)

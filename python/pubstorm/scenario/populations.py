@@ -376,6 +376,10 @@ class MqttClients(Simulated):
     called `POPULATION/SHARE`; `POPULATION` means all of them."""
 
 
+AT_THE_CONTROLLER = ("pyzmq", "command")
+"""Kinds of publishers that are on the controller's host: on others they cannot follow its clock."""
+
+
 class ZmqPublisher(Population):
     """Publishers of ZeroMQ that the run starts to test them: each client is a process with a PUB
     socket. Populations whose `at` names this one are its subscribers."""
@@ -384,8 +388,8 @@ class ZmqPublisher(Population):
     """The program of the processes."""
     hosts: HostLabel | None = None
     """On a cluster: label of the hosts that publishers are on in turn (`ray start --labels
-    pubstorm=LABEL`), or the address of one; allowed with kind libzmq. Default: the controller's
-    host."""
+    pubstorm=LABEL`), or the address of one. Default: the controller's host, where those of another
+    kind than `libzmq` always are, since they read its clock."""
     publications: tuple[Publication, ...] = ()
     """The one flow that each publisher sends in publish stages."""
 

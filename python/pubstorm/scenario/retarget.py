@@ -1,46 +1,83 @@
-"""A scenario as it was written, played against another target. What it starts itself is left out,
-but for small brokers that are bridged to a main one; then the target is the main one. Expressions
-that name a broker that is left out name the target's broker instead."""
+"""A scenario as it was written, played elsewhere: against other targets, or on a cluster. Of other
+targets, what it starts itself is left out, but for small brokers that are bridged to a main one;
+then the target is the main one. Expressions that name a broker that is left out name the targets'
+brokers instead. On a cluster, what only the controller's host can do is left out."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pubstorm.contract.source import split_member
+from pubstorm.contract.source import TARGET_BROKER, split_member
 from pubstorm.contract.target import parse_target
 from pubstorm.quantities import UnfitError
 from pubstorm.scenario.document import At
+from pubstorm.scenario.populations import AT_THE_CONTROLLER
 
 TARGET = "target"
-BROKER = "broker"
-"""The subject of figures of a broker that the run does not start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retargeted:
-    """The values of a file with another target."""
+    """The values of a file for another place."""
 
-    data: dict[str, Any]
+    data: Mapping[str, Any]
     left_out: tuple[str, ...] = ()
     """Keys and conditions that make no sense there, each with the reason."""
 
 
-def retargeted(data: Mapping[str, Any], target: str) -> Retargeted:
-    """Returns the file's values with another target."""
-    moved, brokers, services = _moved_to(data, target)
-    expressions = _Expressions(brokers, services)
+def placed(data: Mapping[str, Any]) -> Retargeted:
+    """Returns the file's values for its cluster, if it names one: without a profile of a broker on
+    another host, and with publishers on the controller's host that have no clock elsewhere."""
+    root = At(data)
+    if root["fleet"]["on"].data in {None, "local"}:
+        return Retargeted(data)
+    changed, left_out = dict(data), []
+    if isinstance(data.get("profile"), Mapping) and _is_elsewhere(root):
+        changed["profile"] = None
+        left_out.append("profile: perf runs on the controller's host, and the broker on another")
+    populations = {}
+    for population in root["populations"].named():
+        name, publisher = str(population.path[-1]), population["publisher"]
+        kind = publisher["kind"].data or publisher.data
+        values = population.data
+        populations[name] = values
+        if kind in AT_THE_CONTROLLER and isinstance(values, Mapping) and values.get("hosts"):
+            populations[name] = {key: each for key, each in values.items() if key != "hosts"}
+            why = f"a publisher of kind {kind} is on the controller's host, whose clock it reads"
+            left_out.append(f"populations.{name}.hosts: {why}")
+    if populations:
+        changed["populations"] = populations
+    return Retargeted(changed, tuple(left_out))
+
+
+def _is_elsewhere(root: At) -> bool:
+    """Returns True if the broker of the profile is one that the run places on another host."""
+    brokers = {str(each.path[-1]): each for each in root["topology"]["brokers"].named()}
+    name = root["profile"]["broker"].data or next(iter(brokers), None)
+    if not isinstance(name, str) or name in root["monitors"]["sources"]:
+        return False
+    broker = brokers.get(name) or brokers.get(split_member(name)[0])
+    return broker is not None and broker["hosts"].data is not None
+
+
+def retargeted(data: Mapping[str, Any], targets: Sequence[str]) -> Retargeted:
+    """Returns the file's values with other targets."""
+    moved, brokers, services = _moved_to(data, targets)
+    expressions = _Expressions(targets, brokers, services)
     changed = {**moved, **dict(expressions.changed(moved))}
     if isinstance(changed.get("profile"), Mapping):
-        changed["profile"] = expressions.profile(changed, target)
+        changed["profile"] = expressions.profile(changed)
     return Retargeted(changed, tuple(expressions.left_out))
 
 
-def _moved_to(data: Mapping[str, Any], target: str) -> tuple[dict[str, Any], set[str], set[str]]:
-    """Returns the values with the target, and the brokers and services that are not started."""
-    root = At(data)
+def _moved_to(
+    data: Mapping[str, Any], targets: Sequence[str]
+) -> tuple[dict[str, Any], set[str], set[str]]:
+    """Returns the values with the targets, and the brokers and services that are not started."""
+    root, target = At(data), targets[0] if len(targets) == 1 else list(targets)
     topology, bridges = data.get("topology"), list(root["topology"]["bridges"].entries())
     if not isinstance(topology, Mapping):
         return {**data, TARGET: target}, set(), set()
@@ -59,6 +96,8 @@ def _moved_to(data: Mapping[str, Any], target: str) -> tuple[dict[str, Any], set
         changed["bridges"] = {b.path[-1]: _with(b.data, "to", renamed) for b in bridges}
     else:
         changed = {key: each for key, each in topology.items() if key not in OWN}
+        if len(targets) > 1 and any(b["cluster"].data for b in root["topology"]["brokers"].named()):
+            changed["joined"] = True
     populations = data.get("populations")
     if isinstance(populations, Mapping):
         populations = {name: _moved(each, renamed) for name, each in populations.items()}
@@ -70,6 +109,7 @@ def _moved_to(data: Mapping[str, Any], target: str) -> tuple[dict[str, Any], set
 class _Expressions:
     """Expressions of a file on their way to another target."""
 
+    targets: Sequence[str]
     brokers: set[str]
     services: set[str]
     left_out: list[str] = field(default_factory=list)
@@ -90,19 +130,19 @@ class _Expressions:
                 new = self._conditions(value) if isinstance(value, list) else self._renamed(value)
                 yield key, {**part, inner: new}
 
-    def profile(self, data: Mapping[str, Any], target: str) -> object:
+    def profile(self, data: Mapping[str, Any]) -> object:
         """Returns the profile, or None if its broker is not on this machine."""
         profile = data["profile"]
         sources = [*At(data)["monitors"]["sources"].named()]
         watched = any("process" in each or "process" in each["remote"] for each in sources)
         try:
-            is_here = parse_target(target).is_loopback
+            is_here = any(parse_target(target).is_loopback for target in self.targets)
         except UnfitError:
             return profile
         if not is_here and not watched:
             self.left_out.append("profile: the broker is not on this machine")
             return None
-        return _with(profile, "broker", dict.fromkeys(self.brokers, BROKER))
+        return _with(profile, "broker", dict.fromkeys(self.brokers, TARGET_BROKER))
 
     def _columns(self, path: str, columns: object) -> object:
         if not isinstance(columns, Mapping):
@@ -124,7 +164,7 @@ class _Expressions:
             subject = self._subject(line)
             if subject in self.services:
                 self.left_out.append(f"{line}: {subject} is not started")
-            elif subject in self.brokers and _BALANCE.search(str(line)):
+            elif subject in self.brokers and _BALANCE.search(str(line)) and len(self.targets) == 1:
                 self.left_out.append(f"{line}: one target has no balance")
             else:
                 kept.append(self._renamed(line))
@@ -142,7 +182,7 @@ class _Expressions:
     def _renamed(self, text: object) -> object:
         if self._subject(text) not in self.brokers or not isinstance(text, str):
             return text
-        new = TARGET if _BALANCE.search(text) else BROKER
+        new = TARGET if _BALANCE.search(text) else TARGET_BROKER
         return _EXPRESSION.sub(lambda found: f"{found['point'] or ''}{new}.", text, count=1)
 
 

@@ -17,6 +17,7 @@ from pubstorm.scenario.fields import (
     Duration,
     Flag,
     HostLabel,
+    HostsTimeout,
     KeepAlive,
     Name,
     PortNumber,
@@ -355,6 +356,9 @@ class Topology(Part):
     """Programs beside the brokers, by name: up before them, gone after them."""
     bridges: Mapping[Name, Bridge] = Field(default_factory=dict)
     """Bridges by name."""
+    hosts_timeout: HostsTimeout = 5 * SECOND_NS
+    """On a cluster: silence after which a host of brokers, services or publishers is lost, with all
+    that the run has started there. More for hosts whose processors are full."""
     joined: Flag = False
     """A message published at one target reaches subscribers at the others, as in a cluster. A
     `cluster` of the run always does so."""

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from pubstorm import cli
+from pubstorm.cli import outcome
+from pubstorm.cli.exporting import Exporting
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.errors import UsageError
 from pubstorm.exports import Event, Exports, FaultState, Item, Run
@@ -154,3 +156,16 @@ def test_an_export_that_cannot_begin_ends_before_the_run(
 def test_a_wrong_url_of_a_collector_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match=r"allowed is http\[s\]://HOST:PORT"):
         Collector(url)
+
+
+def test_an_export_that_cannot_begin_ends_a_command_before_its_page_is_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def served(*_: object) -> None:
+        pytest.fail("the page is served")
+
+    monkeypatch.setattr(outcome, "shown_by", served)
+    exporting = Exporting("nonsense", None, None, None)
+    output = outcome.Output(None, True, False, False, outcome.PROGRESS_NS, exporting, None)
+    with pytest.raises(UsageError, match="found --prometheus nonsense"), output.shown():
+        pass

@@ -6,11 +6,11 @@ import os
 import subprocess
 import sys
 
-from pubstorm.host.environment import CONTROLLER_NICE
+from pubstorm.host.children import RAISED_NICE
 
 CODE = """
 import os, subprocess, threading
-from pubstorm.host.environment import raised_priority
+from pubstorm.host.children import raised_priority
 
 with raised_priority():
     child = subprocess.run(["nice"], capture_output=True, text=True, check=True)
@@ -30,7 +30,7 @@ def nice_values(*before: str) -> list[int]:
 def test_the_controller_comes_first_and_what_it_starts_does_not() -> None:
     own = os.getpriority(os.PRIO_PROCESS, 0)
     may_raise = os.geteuid() == 0 and own == 0
-    assert nice_values() == [CONTROLLER_NICE if may_raise else own, own, own]
+    assert nice_values() == [RAISED_NICE if may_raise else own, own, own]
 
 
 def test_a_priority_that_the_user_has_chosen_stays() -> None:

@@ -11,7 +11,7 @@ from pubstorm.contract.plan import Plan
 from pubstorm.host.calibration import Calibration, Figure
 from pubstorm.host.costs import SHIPPED, Costs
 from pubstorm.host.preflight.engines import clients_bytes
-from pubstorm.host.sizing import Resource, Sizes, sizes_of
+from pubstorm.host.sizing import PlannedRuns, Resource, Sizes, sizes_of
 from pubstorm.host.sizing.servers import server_hosts
 from pubstorm.host.sizing.traffic import moments
 from pubstorm.host.sizing.wire import Bytes, Layers, connection, message, ping, publish_bytes
@@ -40,7 +40,7 @@ stages: [{stages or "connect: {rate: 100/s}, hold: 1min"}]
 def sizes(plan: Plan, *, agents: int | None = None, spread: str = "strict", **host: Any) -> Sizes:
     chosen = {"agents": agents, "spread": spread, "host": LARGE.model_copy(update=host)}
     fleet = Fleet(on="ray").model_copy(update=chosen)
-    return sizes_of(plan, fleet, COSTS, PORTS)
+    return sizes_of(plan, fleet, COSTS, PORTS, PlannedRuns([(plan, 1)]))
 
 
 def row(found: Sizes, what: str) -> Resource:
@@ -283,16 +283,80 @@ fleet: {on: ray}
 """
 
 
+@pytest.mark.parametrize(
+    ("brokers", "hosts", "is_enough"),
+    [
+        # A broker of 60 000 clients needs 0.32 GB, and a host gives 0.8 GB.
+        ("a: {kind: mosquitto, count: 6, hosts: broker}", 3, True),
+        ("a: {kind: mosquitto, count: 6, hosts: x}, b: {kind: mosquitto, hosts: x}", 3, True),
+        ("a: {kind: mosquitto, hosts: x}, b: {kind: mosquitto, hosts: x}", 1, False),
+        ("a: {kind: rabbitmq, count: 3, cluster: true, hosts: x}", 3, False),
+        ("a: {kind: embedded, count: 2, hosts: x}", 2, False),
+    ],
+)
+def test_a_broker_is_on_one_host_as_a_whole(brokers: str, hosts: int, *, is_enough: bool) -> None:
+    text = f"""\
+topology: {{brokers: {{{brokers}}}, joined: true}}
+populations: {{p: {{clients: 360k, at: a, subscriptions: [x]}}}}
+stages: [connect: {{rate: 10000/s}}]
+fleet: {{on: ray}}
+"""
+    scenario = parse_scenario(text, "s.yaml")
+    (found,) = server_hosts(scenario, provisional_plan(scenario), COSTS, 10**9)
+    assert (found.hosts, found.is_enough) == (hosts, is_enough)
+
+
+def test_labels_of_services_and_publishers_have_a_host_each() -> None:
+    text = """\
+topology:
+  services: {users: {kind: redis, hosts: store}}
+  brokers: {main: {kind: embedded, auth: users, hosts: broker}}
+populations: {a: {clients: 1, subscriptions: [x], username: u, password: p}}
+stages: [connect]
+fleet: {on: ray}
+"""
+    scenario = parse_scenario(text, "s.yaml")
+    found = [*server_hosts(scenario, provisional_plan(scenario), COSTS, 10**9)]
+    assert [(each.label, each.brokers, each.hosts) for each in found] == [
+        ("broker", 1, 1),
+        ("store", 0, 1),
+    ]
+
+
+def test_time_and_price_are_those_of_all_runs_on_all_hosts() -> None:
+    plan, other = plan_of(1000), plan_of(2000)
+    fleet = Fleet(on="ray").model_copy(update={"host": LARGE.model_copy(update={"price": 0.5})})
+    alone = sizes_of(other, fleet, COSTS, PORTS, PlannedRuns([(other, 1)]))
+    found = sizes_of(other, fleet, COSTS, PORTS, PlannedRuns([(plan, 3), (other, 3)], servers=2))
+    assert (alone.seconds, alone.runs, alone.price_per_hour) == (80, 1, 1.0)
+    assert (found.seconds, found.runs, found.price_per_hour) == (3 * (70 + 80), 6, 2.0)
+    words = "\n".join(words_of(found))
+    assert "1, 2 hosts for brokers, and one for the controller" in words
+    assert "7 min 30 s at least, for 6 runs" in words
+
+
+@pytest.mark.parametrize(("on", "sources"), [("local", 3), ("ray", 0)])
+def test_addresses_of_this_host_are_no_sources_of_agents_on_others(on: str, sources: int) -> None:
+    text = f"""\
+topology: {{brokers: {{a: {{kind: mosquitto}}}}}}
+populations: {{p: {{clients: 30k, subscriptions: [x]}}}}
+stages: [connect]
+fleet: {{on: {on}}}
+"""
+    assert len(provisional_plan(parse_scenario(text, "s.yaml")).sources) == sources
+
+
 def test_hosts_of_brokers_are_counted_by_label() -> None:
     scenario = parse_scenario(PLACED, "s.yaml")
     plan = provisional_plan(scenario)
-    found = {h.label: h for h in server_hosts(scenario.topology, plan, COSTS, 8 * 10**9)}
-    assert (found["broker"].brokers, found["broker"].hosts) == (1, 2)
+    found = {h.label: h for h in server_hosts(scenario, plan, COSTS, 8 * 10**9)}
+    assert (found["broker"].brokers, found["broker"].hosts) == (1, 1)
     assert found["broker"].largest == 2_000_000
     assert (found["rabbits"].brokers, found["rabbits"].hosts) == (2, 2)
-    assert found[""].hosts == 4
-    assert [h.label for h in found.values() if not h.is_enough] == [""]
+    assert found[""].hosts == 1
+    assert [h.label for h in found.values() if not h.is_enough] == ["", "broker"]
     words = "\n".join(servers_in_words(list(found.values()), descriptors=1_000_000))
+    assert "memory: a host of broker needs 10.6 GB for brokers and gives 6.4 GB" in words
     assert "a broker has 2,000,000 connections and 1,000,000 files" in words
     assert "place brokers (topology.brokers.NAME.hosts)" in words
     assert [*servers_in_words([], descriptors=1)] == []

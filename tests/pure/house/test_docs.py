@@ -19,6 +19,7 @@ from pubstorm import cli
 from pubstorm.cli.bench import bench
 from pubstorm.cli.imports import parsed, scenario_lines
 from pubstorm.experiment.invocation import Invocation
+from pubstorm.metrics.populations import POPULATIONS
 from pubstorm.scenario import Scenario, parse_scenario
 from pubstorm.scenario.checks.brokers import EMBEDDED_OPTIONS
 from pubstorm.scenario.document import read_document
@@ -62,6 +63,22 @@ def test_links_of_pages_beside_the_site_lead_to_files() -> None:
     ]
     assert len(links) > 20
     assert [link for page, link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_guide_lists_each_default_threshold() -> None:
+    guide = (ROOT / "docs/how-to/scenarios.md").read_text(encoding="utf-8")
+    defaults = {metric.name for metric in POPULATIONS if metric.zero is not None}
+    assert set(re.findall(r"^\| `(\w+) == 0` \|", guide, re.M)) == defaults
+
+
+def test_limits_deny_no_feature_that_a_ready_scenario_plays() -> None:
+    limits = (ROOT / "docs/reference/limits.md").read_text(encoding="utf-8")
+    denied = re.search(r"^\| MQTT \|.*\|(.*)\|$", limits, re.M)
+    features = (ROOT / "scenarios/mqtt5-features.yaml").read_text(encoding="utf-8")
+    played = re.findall(r"^    - step: (.+)$", features, re.M)
+    assert denied is not None
+    assert "retain as published" in played
+    assert [feature for feature in played if feature.lower() in denied[1].lower()] == []
 
 
 def quoted() -> Iterator[str]:

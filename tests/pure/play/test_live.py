@@ -170,3 +170,33 @@ def test_the_display_fits_the_place_it_is_shown_in() -> None:
     pipe = Console(file=StringIO())
     assert isinstance(live_for([pipe, terminal], SECOND_NS), TerminalLive)
     assert isinstance(live_for([pipe, pipe], SECOND_NS), PlainLive)
+
+
+LEAVING = """
+target: mqtt://127.0.0.1
+populations:
+  phone: {{clients: 10, keep_alive: 10s, end: {end}, will: {{topic: gone, payload: bye}}}}
+stages: [connect, {{disconnect: {{rate: 10/s}}}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "gone_s", "share", "left_s", "rest_s"),
+    [
+        # The wills come when a keep-alive and a half is over.
+        ("vanish", 1, 1 / 16, 15, 15),
+        ("vanish", 8, 0.5, 8, 8),
+        ("vanish", 17, 1.0, 0, 0),
+        # Wills that come at once.
+        ("abort", 1, 1.0, None, 0),
+        ("disconnect", 1, 1.0, None, 0),
+    ],
+)
+def test_a_stage_that_waits_for_wills_is_not_done_when_all_have_left(
+    end: str, gone_s: int, share: float, left_s: float | None, rest_s: float
+) -> None:
+    plan = made.compiled(LEAVING.format(end=end))
+    progress = Progress(plan, Assignment(engines=1), RunSum(), clock=lambda: 0)
+    progress.enter(1, 0)
+    summary = summary_of(progress, 0, gone_s * SECOND_NS)
+    assert (summary.progress, summary.left_s, summary.rest_s) == (share, left_s, rest_s)

@@ -282,6 +282,14 @@ def test_of_too_many_tracks_the_largest_are_shown(plain_run: Result) -> None:
     assert f"Shown are the {LINES_MAX} of {LINES_MAX + 1} tracks" in plot.caption
 
 
+def test_what_happened_comes_before_warnings_about_the_scenario(tmp_path: Path) -> None:
+    kinds = (("scenario", 0.0), ("fault", 5.0), ("host", 0.0), ("agent", 2.0))
+    events = tuple(Event.model_validate({"at_s": t, "kind": k, "text": k}) for k, t in kinds)
+    result = write_run(tmp_path, Shape(duration_s=100), events=events)
+    found = [mark.text for mark in marks(result)]
+    assert found == ["agent", "fault", "host", "scenario"]
+
+
 def test_happenings_are_numbered_in_order_and_too_many_are_not_drawn(tmp_path: Path) -> None:
     events = tuple(Event(at_s=100 - n, kind="target", text=str(n)) for n in range(100))
     result = write_run(tmp_path, Shape(duration_s=100), events=events)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pubstorm.contract.histogram import Histogram
 from pubstorm.metrics.expressions import parse_expression, percentiles_in
 from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.result import (
+    BrokerResult,
     HistogramPair,
     Latency,
     LatencyPair,
     Measured,
     MonitorProblem,
+    Observer,
     PhasePopulation,
     Rates,
     Result,
+    ServiceResult,
     Statistics,
     Watched,
 )
@@ -23,6 +28,7 @@ from pubstorm.result.figures import Found, Missing, evaluate
 from pubstorm.result.figures.table import cells
 from pubstorm.result.verdict import evaluate_run
 from tests.kit.example_fleet import fleet_parts, fleet_stages
+from tests.kit.example_zeromq import publisher
 from tests.kit.measured import MeasuredMaker, phase, watched
 
 
@@ -288,3 +294,114 @@ def test_a_population_that_is_never_answered_has_no_messages_acknowledged(
     found = evaluate(run, parse_expression("device.acked_per_s"))
     assert isinstance(found, Found)
     assert found.value == 0
+
+
+def server(name: str, host: str) -> BrokerResult:
+    where: dict[str, Any] = {"host": host, "port": 1, "pid": 1, "died": False}
+    return BrokerResult(name=name, group=name[:-2], kind="mosquitto", version="2", **where)
+
+
+HOSTS = (
+    watched("host", "cpu", 0.1),
+    watched("host-10.0.0.2", "cpu", 0.2, 0.4),
+    watched("host-10.0.0.3", "cpu", 0.5),
+    watched("host-broker-0", "cpu", 0.6),
+)
+PLACED = (server("main-0", "10.0.0.2"), server("main-1", "10.0.0.3"), server("near-0", "10.0.0.1"))
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("host.cpu", 0.1),
+        ("main.host.cpu", 0.5),
+        ("main-0.host.cpu", 0.3),
+        ("main-0.host.cpu.max", 0.4),
+        # Of a broker on the controller's host, by the address of that host in the cluster.
+        ("near.host.cpu", 0.1),
+        ("users.host.cpu", 0.5),
+        ("feed.host.cpu", 0.3),
+    ],
+)
+def test_the_host_of_a_server_that_the_run_placed_is_where_the_server_is(
+    measured: MeasuredMaker, expression: str, value: float
+) -> None:
+    where: dict[str, Any] = {"port": 1, "pid": 1, "died": False}
+    users = ServiceResult(name="users", kind="redis", version="7", host="10.0.0.3", **where)
+    feed = publisher(name="feed", population="feed", host="10.0.0.2")
+    found = evaluate(
+        measured(monitors=HOSTS, brokers=PLACED, services=(users,), publishers=(feed,)),
+        parse_expression(expression),
+    )
+    assert isinstance(found, Found), found
+    assert found.value == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("monitors", "expected"),
+    [
+        # Through `pubstorm monitor` on the host of a target.
+        (HOSTS, 0.6),
+        # A target on this machine.
+        ((HOSTS[0], watched("broker-0", "cpu", 0.9)), 0.1),
+        # A target elsewhere whose `$SYS` alone is read.
+        ((HOSTS[0], watched("broker-0", "$SYS/uptime", 9)), None),
+    ],
+)
+def test_the_host_of_a_target_is_not_taken_for_the_controllers(
+    measured: MeasuredMaker, monitors: tuple[Watched, ...], expected: float | None
+) -> None:
+    found = evaluate(measured(monitors=monitors), parse_expression("broker.host.cpu"))
+    if expected is None:
+        assert found == Missing("broker.host is not watched")
+    else:
+        assert isinstance(found, Found), found
+        assert found.value == expected
+
+
+def test_a_host_that_could_not_be_read_is_not_replaced_by_another(measured: MeasuredMaker) -> None:
+    problem = MonitorProblem(source="host-10.0.0.2", at_s=1, text="no answer")
+    run = measured(monitors=HOSTS[:1], brokers=PLACED[:1], monitor_problems=(problem,))
+    found = evaluate(run, parse_expression("main.host.cpu"))
+    assert found == Missing("main.host is not watched: no answer")
+
+
+def observer(name: str, target: str) -> Observer:
+    received: dict[str, Any] = {"received_total": 1, "received_bytes": 1}
+    return Observer(name=name, target=target, topics=("$SYS/#",), **received)
+
+
+SYS = "$SYS/clients/connected"
+
+
+@pytest.mark.parametrize(
+    ("subject", "value"),
+    [("broker", 7), ("broker-0", 5), ("broker-1", 7), ("topics", 5), ("broker-2", None)],
+)
+def test_a_source_that_observes_a_target_has_its_own_counters_for_the_target(
+    measured: MeasuredMaker, subject: str, value: float | None
+) -> None:
+    run = measured(
+        targets=("one.example:1883", "mqtts://two.example:8883", "three:1883"),
+        monitors=tuple(
+            watched(name, SYS, count) for name, count in (("topics", 5), ("two", 7), ("far", 9))
+        ),
+        # The second is observed at another port of its host.
+        observers=(
+            observer("topics", "one.example:1883"),
+            observer("two", "two.example:1883"),
+            observer("far", "far.example:1883"),
+        ),
+    )
+    found = evaluate(run, parse_expression(f"{subject}.{SYS}"))
+    assert getattr(found, "value", None) == value
+
+
+def test_two_targets_of_a_host_are_distinguished_by_their_ports(measured: MeasuredMaker) -> None:
+    run = measured(
+        targets=("one:1883", "one:1884"),
+        monitors=(watched("topics", SYS, 5),),
+        observers=(observer("topics", "one:1884"),),
+    )
+    assert isinstance(evaluate(run, parse_expression(f"broker-1.{SYS}")), Found)
+    assert isinstance(evaluate(run, parse_expression(f"broker-0.{SYS}")), Missing)

@@ -10,6 +10,7 @@ import yaml
 
 from pubstorm.contract.plan import Plan
 from pubstorm.contract.target import Target
+from pubstorm.errors import ScenarioError
 from pubstorm.host.members import LocalProcesses
 from pubstorm.measure.monitors import MonitorError
 from pubstorm.measure.monitors.choice import (
@@ -217,3 +218,71 @@ def test_a_broker_that_the_run_placed_on_another_host_is_not_mistaken_for_a_loca
 def test_a_scenario_without_a_profile_has_none() -> None:
     asked = scenario()
     assert profile_spec(asked, compiled_for(asked, [HERE]), ()) is None
+
+
+@pytest.mark.parametrize(
+    ("keys", "observed"),
+    [
+        ({"thresholds": ["broker.$SYS/clients/connected.max < 9"]}, ["broker-0", "broker-1"]),
+        ({"thresholds": ["broker-1.$SYS/uptime > 1"]}, ["broker-1"]),
+        ({"table": {"clients": "broker.$SYS/clients/connected"}}, ["broker-0", "broker-1"]),
+        ({"table": {"CPU": "broker.cpu"}}, []),
+        (
+            {
+                "table": {"clients": "broker.$SYS/clients/connected"},
+                "monitors": {"sources": {"topics": {"sys": {"username": "observer"}}}},
+            },
+            ["broker-1", "topics"],
+        ),
+        (
+            {
+                "table": {"clients": "broker.$SYS/clients/connected"},
+                "monitors": {"sources": {"topics": {"sys": {"url": "mqtt://two.example:1884"}}}},
+            },
+            ["broker-0", "topics"],
+        ),
+        ({"table": {"n": "broker.$SYS/uptime"}, "monitors": {"brokers": False}}, None),
+    ],
+)
+def test_targets_elsewhere_whose_own_counters_are_asked_for_are_observed(
+    keys: dict[str, Any], observed: list[str] | None
+) -> None:
+    if observed is None:
+        with pytest.raises(ScenarioError):
+            scenario(**keys)
+        return
+    urls = ["mqtt://one.example", "mqtt://two.example"]
+    targets = [Target(host=url.removeprefix("mqtt://"), port=1883) for url in urls]
+    found = chosen(scenario(target=urls, **keys), targets)
+    assert [name for kind, name in found if kind == "SysTopicsMonitor"] == observed
+
+
+@pytest.mark.parametrize(
+    ("expression", "is_allowed"),
+    [
+        ("broker.host.cpu.max < 90%", True),
+        ("broker-0.host.memory_used < 1GB", True),
+        ("far.host.clock_bound < 1s", False),
+        ("far.host.cpu < 1", True),
+        ("topics.host.cpu < 1", False),
+        ("device.host.cpu < 1", False),
+        ("agent.host.cpu < 1", False),
+        ("host.host.cpu < 1", False),
+        ("broker.host.rss < 1GB", False),
+    ],
+)
+def test_the_host_of_what_runs_on_one_has_the_figures_of_a_host(
+    expression: str, *, is_allowed: bool
+) -> None:
+    sources = {
+        "far": {"remote": {"url": "https://broker.example:9700", "process": {"port": 1}}},
+        "topics": {"sys": {"url": "mqtt://broker.example"}},
+    }
+    keys = {"thresholds": [expression], "monitors": {"sources": sources}}
+    if is_allowed:
+        assert scenario(**keys).thresholds
+    else:
+        with pytest.raises(ScenarioError):
+            scenario(**keys)
+    with pytest.raises(ScenarioError):
+        scenario(**keys | {"monitors": {"sources": sources, "host": False}})

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from pubstorm.experiment.invocation import Invocation
 from pubstorm.scenario import Scenario, parse_scenario
+from pubstorm.scenario.populations import ZmqPublisher
 
 SCENARIOS = Path(__file__).parents[3] / "scenarios"
 ELSEWHERE = "mqtt://10.0.0.9:1883"
@@ -84,3 +86,81 @@ def test_figures_of_a_service_are_left_out() -> None:
         "table.redis: redis is not started",
         "redis.cpu < 1: redis is not started",
     )
+
+
+def test_several_targets_take_the_place_of_a_cluster() -> None:
+    file = SCENARIOS / "device-mobile.yaml"
+    both = f"{ELSEWHERE} mqtt://10.0.0.10:1883"
+    scenario = parse_scenario(file.read_text(), str(file), target=both)
+    assert [each.host for each in scenario.target] == ["10.0.0.9", "10.0.0.10"]
+    assert scenario.topology.is_joined
+    assert any(each.source == "target.balance < 105%" for each in scenario.thresholds)
+    assert scenario.source.left_out == ()
+    assert "# with --target mqtt://10.0.0.9:1883 --target mqtt://10.0.0.10:1883" in (
+        scenario.source_text
+    )
+    asked = Invocation("device-mobile", (), both)
+    assert asked.command().endswith("--target mqtt://10.0.0.9:1883 --target mqtt://10.0.0.10:1883")
+    assert asked.load().target == scenario.target
+
+
+def test_brokers_that_are_no_cluster_are_separate_targets() -> None:
+    scenario = parse_scenario(TEXT, "s.yaml", target=f"{ELSEWHERE} mqtt://10.0.0.10:1883")
+    assert len(scenario.target) == 2
+    assert not scenario.topology.is_joined
+
+
+def on_cluster(name: str, *overrides: str) -> Scenario:
+    file = SCENARIOS / f"{name}.yaml"
+    return parse_scenario(file.read_text(), str(file), ("fleet.on=ray", *overrides))
+
+
+@pytest.mark.parametrize(
+    ("name", "hosts"),
+    [
+        ("mosquitto-fixed-rate", ["topology.brokers.broker.hosts"]),
+        ("mosquitto-variants", ["topology.brokers.broker.hosts"]),
+        ("mosquitto-perturbation", ["topology.brokers.broker.hosts"]),
+        ("mosquitto-bridges", ["topology.brokers.cloud.hosts", "topology.brokers.boxes.hosts"]),
+        ("bridge-faults", ["topology.brokers.cloud.hosts", "topology.brokers.boxes.hosts"]),
+        ("device-mobile", ["topology.brokers.node.hosts"]),
+        ("zmq-pubsub-scale", ["populations.feed.hosts"]),
+        ("zmq-slow-subscribers", ["populations.feed.hosts"]),
+        ("zmq-quickstart", ["populations.feed.hosts"]),
+    ],
+)
+def test_each_is_played_on_a_cluster_with_brokers_on_their_hosts(
+    name: str, hosts: list[str]
+) -> None:
+    scenario = on_cluster(name, *(f"{key}=broker" for key in hosts))
+    for step in scenario.steps or ():
+        for feed in step.scenario.publishers.values():
+            assert (feed.hosts is None) == bool(step.scenario.source.left_out)
+            assert feed.hosts is None or feed.publisher.kind == "libzmq"
+
+
+def test_a_profile_on_a_cluster_needs_a_broker_of_the_controllers_host() -> None:
+    away = on_cluster("mosquitto-fixed-rate", "topology.brokers.broker.hosts=broker")
+    assert away.profile is None
+    why = "profile: perf runs on the controller's host, and the broker on another"
+    assert away.source.left_out == (why,)
+    assert [step.scenario.source.left_out for step in away.steps] == [(why,)] * 12
+    here = on_cluster("mosquitto-fixed-rate")
+    assert (here.profile is None, here.source.left_out) == (False, ())
+    local = parse_scenario(
+        (SCENARIOS / "mosquitto-fixed-rate.yaml").read_text(),
+        "s.yaml",
+        ("topology.brokers.broker.hosts=broker",),
+    )
+    assert (local.profile is None, local.source.left_out) == (False, ())
+
+
+def test_publishers_whose_clock_is_the_controllers_stay_there() -> None:
+    scenario = on_cluster("zmq-pubsub-scale", "populations.feed.hosts=broker")
+    by_variant = {}
+    for step in scenario.steps:
+        feed = step.scenario.populations["feed"]
+        assert isinstance(feed, ZmqPublisher)
+        by_variant[step.variation.variant] = (feed.hosts, len(step.scenario.source.left_out))
+    assert by_variant["cpp"] == ("broker", 0)
+    assert by_variant["python"] == by_variant["python reconnecting"] == (None, 1)

@@ -34,7 +34,7 @@ class Deputies:
         self.folder.mkdir()
         pack(self.folder / NAME)
         for number, label in enumerate(wanted, 2):
-            words = (sys.executable, "-I", "-S", str(self.folder / NAME), str(self.folder))
+            words = (sys.executable, "-I", "-S", str(self.folder / NAME), str(self.folder), "10")
             slot = LocalSlot(
                 AgentCommand(words, f"deputy {label}", 0), self.folder / f"{label}.log"
             )

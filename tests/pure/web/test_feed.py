@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
+from pubstorm.result import Status
+from pubstorm.web import now
 from pubstorm.web.feed import KEPT_MAX, Feed
 
 
@@ -84,3 +88,10 @@ async def test_the_end_of_the_feed_ends_every_stream() -> None:
     rest = [parsed(event)[2] async for event in stream]
     assert rest == [{"n": "last"}]
     assert own.viewers == 0
+
+
+def test_each_status_of_a_verdict_has_a_sign_on_the_page() -> None:
+    script = Path(now.__file__).parent / "page" / "live.js"
+    signs = re.search(r"const SIGNS = \{(.*?)\};", script.read_text(encoding="utf-8"))
+    assert signs is not None
+    assert set(re.findall(r"(\w+):", signs[1])) == {*map(str, Status), "none"}

@@ -107,8 +107,8 @@ def test_bridges_and_brokers_are_counted_out_and_back(played: Run) -> None:
 
 def test_bridges_deliver_what_they_kept(played: Run) -> None:
     """All, unless the main broker is killed with what it has not stored. At QoS 2 none comes twice.
-    A bridge keeps less than its window of 20 messages: of what it queues beyond, mosquitto 2.0 loses
-    some if an attempt to connect is refused."""
+    A bridge keeps less than its window of 20 messages: mosquitto 2.0 loses some of what it queues
+    beyond, if an attempt to connect is refused."""
     result = played.result()
     stages = {stage["name"]: stage["flows"] for stage in result["stages"]}
     for qos, flows in enumerate(zip(stages["load"], stages["without"], strict=True), 1):

@@ -19,6 +19,7 @@ import pytest
 
 from pubstorm.contract.source import Source
 from pubstorm.errors import TopologyError
+from pubstorm.host.children import RAISED_NICE
 from pubstorm.host.deputy.remote import RemoteMachine
 from pubstorm.measure.monitors.host import HostMonitor
 from pubstorm.measure.monitors.process import ProcessMonitor
@@ -70,6 +71,17 @@ async def started(text: str, folder: Path) -> AsyncIterator[Started]:
 
 def folders_of(hosts: Deputies) -> list[Path]:
     return [path for path in hosts.folder.iterdir() if path.is_dir()]
+
+
+async def test_a_deputy_runs_before_its_servers_if_it_may(tmp_path: Path) -> None:
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    may_raise = os.geteuid() == 0 and usual == 0
+    async with started("brokers: {main: {kind: embedded, hosts: a}}", tmp_path) as up_there:
+        broker = psutil.Process(up_there.topology.broker("main-0").pid)
+        deputy = broker.parent()
+        assert deputy is not None
+        assert deputy.nice() == (RAISED_NICE if may_raise else usual)
+        assert broker.nice() == usual
 
 
 @pytest.mark.parametrize("kind", [pytest.param("mosquitto", marks=needs_mosquitto), "embedded"])

@@ -44,6 +44,13 @@ stages:
   - publish: {for: 4s, faults: [{at: 1s, freeze: main, for: 1s}]}
   - disconnect
 monitors: {interval: 500ms}
+# Left out there: perf is on the controller's host.
+profile: {for: 1s}
+table:
+  overall CPU: main.host.cpu
+  both: boxes.host.cpu
+  own: host.cpu
+  clients: main.$SYS/clients/total.max
 sweep:
   broker: same
   pause: 0s
@@ -86,6 +93,8 @@ populations:
     publications: [{topic: "", size: 32B, rate: 200/s}]
   python:
     clients: 1
+    # Left out: it is on the controller's host.
+    hosts: broker
     publisher: pyzmq
     publications: [{topic: "", size: 32B, rate: 100/s}]
   subscriber:
@@ -177,6 +186,29 @@ def test_brokers_and_hosts_elsewhere_are_monitored(played: Played, nodes: Cluste
             found = figures(result, f"host-{host.address}")
             assert 0 <= found["cpu"]["max"] <= 1
             assert found["net_received_bytes_per_s"]["max"] > 0
+
+
+def test_figures_of_the_host_of_a_broker_are_of_that_host(played: Played, nodes: Cluster) -> None:
+    one, other = (f"host-{host.address}" for host in nodes.hosts[1:3])
+    for result in played.steps:
+        cpu = {
+            w["source"]: w["load"]["mean"]
+            for w in result["monitors"]
+            if w["kind"] == "host" and w["metric"] == "cpu"
+        }
+        found = {heading: cell["value"] for heading, cell in result["table"].items()}
+        assert found["overall CPU"] == pytest.approx(cpu[one])
+        assert found["both"] == pytest.approx(max(cpu[one], cpu[other]))
+        assert found["own"] == pytest.approx(cpu["host"])
+        assert found["clients"] >= 6
+
+
+def test_what_only_the_controllers_host_can_do_is_left_out_with_a_word(played: Played) -> None:
+    for result, word in ((played.steps[0], "profile: "), (played.zeromq, "populations.python.")):
+        assert result["profile"] is None
+        texts = [each["text"] for each in result["events"] if each["kind"] == "host"]
+        assert [text for text in texts if text.startswith(f"left out: {word}")]
+        assert any(f"left out: {word}" in text for text in result["verdict"]["evidence"])
 
 
 def test_nodes_of_rabbitmq_form_a_cluster_over_two_hosts(played: Played, nodes: Cluster) -> None:

@@ -65,7 +65,12 @@ def sizes_in_words(sizes: Sizes, ports: int) -> Iterator[str]:
     why = f"{first.what} set their number" if sizes.hosts > 1 else "one is enough"
     if sizes.given:
         why = "as fleet.agents says"
-    yield f"  hosts        {sizes.hosts:,}, and one for the controller; {why}"
+    others = "one for the controller"
+    if sizes.servers:
+        others = f"{many(sizes.servers, 'host')} for brokers, and {others}"
+    else:
+        others = f"and {others}"
+    yield f"  hosts        {sizes.hosts:,}, {others}; {why}"
     share = f"of up to {many(sizes.clients, 'client')} each"
     packed = not sizes.given and sizes.agents > sizes.hosts
     ask = f": --set fleet.agents={sizes.agents}" if packed else ""
@@ -74,7 +79,8 @@ def sizes_in_words(sizes: Sizes, ports: int) -> Iterator[str]:
         f"  addresses    {sizes.hosts * host.addresses:,} in all, each with {ports:,} ports for a "
         f"target, as on this host (net.ipv4.ip_local_port_range; {PORTS_MOST:,} with 1024 65535)"
     )
-    yield f"  time         {_span(sizes.seconds)} at least"
+    runs = f", for {sizes.runs:,} runs" if sizes.runs > 1 else ""
+    yield f"  time         {_span(sizes.seconds)} at least{runs}"
     yield f"  price        {_price(sizes)}"
     yield ""
     titles = "".join(f"{title:>18}" for title in ("engines need", "on each host", "a host gives"))
@@ -96,18 +102,32 @@ def servers_in_words(found: Sequence[ServerHosts], descriptors: int) -> Iterator
     if not found:
         return
     yield ""
-    yield "  hosts for brokers      brokers            memory    hosts"
+    titles = "".join(f"{title:>18}" for title in ("memory", "on one host", "a host gives"))
+    yield f"  hosts for brokers      brokers{titles}{'hosts':>9}"
     for each in found:
         label = each.label or "(controller)"
-        yield f"  {label:18}{each.brokers:>12,}{_amount(each.bytes, 'bytes'):>18}{each.hosts:>9,}"
+        memory = (each.bytes, each.fullest_bytes, each.host_bytes)
+        columns = "".join(f"{_amount(amount, 'bytes'):>18}" for amount in memory)
+        yield f"  {label:18}{each.brokers:>12,}{columns}{each.hosts:>9,}"
     for each in found:
         if not each.is_enough:
-            text = "memory of the controller's host: place brokers (topology.brokers.NAME.hosts)"
-            yield f"  short  {text}"
+            yield f"  short  {_short_memory(each)}"
         if each.largest + KEPT_FILES > descriptors:
             text = f"a broker has {each.largest:,} connections and {descriptors:,} files"
             yield f"  short  open files: {text}"
     yield "  processors and networks of brokers are not counted"
+
+
+def _short_memory(found: ServerHosts) -> str:
+    """Returns the shortage of the fullest host for brokers, with advice."""
+    needed, gives = (_amount(each, "bytes") for each in (found.fullest_bytes, found.host_bytes))
+    if not found.label:
+        where, hint = "the controller's host", "place brokers (topology.brokers.NAME.hosts)"
+    else:
+        where = f"a host of {found.label}"
+        hint = "a broker is on one host: take hosts with more of it (fleet.host.memory), or more"
+        hint += " brokers (topology.brokers.NAME.count)"
+    return f"memory: {where} needs {needed} for brokers and gives {gives}; {hint}"
 
 
 def _row(resource: Resource, hosts: int) -> str:
@@ -145,7 +165,7 @@ def _price(sizes: Sizes) -> str:
     if not sizes.host.price:
         return "not known: --set fleet.host.price=0.20 is that of a host for an hour"
     return (
-        f"{sizes.price:,.2f}: {sizes.hosts + 1:,} hosts at {sizes.host.price:g} an hour are "
+        f"{sizes.price:,.2f}: {sizes.all_hosts:,} hosts at {sizes.host.price:g} an hour are "
         f"{sizes.price_per_hour:,.2f} an hour"
     )
 

@@ -26,7 +26,7 @@ from pubstorm.host.explain import offered_load
 from pubstorm.host.preflight import queues_bytes
 from pubstorm.host.preflight.need import amount_text
 from pubstorm.plan import planned_targets
-from pubstorm.play.barriers import DRAINS_MAX, connect_bound_ns, schedule_ns
+from pubstorm.play.barriers import DRAINS_MAX, connect_bound_ns, schedule_ns, wills_wait_ns
 from pubstorm.quantities import (
     MILLISECOND_NS,
     SECOND_NS,
@@ -77,7 +77,7 @@ def plan_in_words(scenario: Scenario, plan: Plan) -> Iterator[str]:
         ("populations", clients),
         ("stages", [line for n in range(len(plan.stages)) for line in _stage(scenario, plan, n)]),
         ("thresholds", [*_thresholds(scenario)]),
-        *((("left out with this target", left_out),) if left_out else ()),
+        *((("left out", left_out),) if left_out else ()),
     ):
         yield ""
         yield title
@@ -458,7 +458,10 @@ def _action(plan: Plan, stage: Stage) -> str:
                 f"most after {longest}"
             )
         case DisconnectAction(rate_per_s=rate_per_s):
-            return "all at once" if rate_per_s is None else write_rate(rate_per_s)
+            words = "all at once" if rate_per_s is None else write_rate(rate_per_s)
+            wills_ns = wills_wait_ns(plan.populations[index] for index in stage.populations)
+            words += f"; waits for wills, about {write_duration(wills_ns)}" if wills_ns else ""
+            return words
         case HoldAction(duration_ns=duration_ns):
             return f"{write_duration(duration_ns)} without publishing"
         case action:

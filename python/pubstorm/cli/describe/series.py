@@ -30,6 +30,9 @@ def sweep_in_words(scenario: Scenario) -> Iterator[str]:
     for name in sweep.played:
         changed = ", ".join(f"{path}={written(v)}" for path, v in sweep.variants[name].items())
         yield f"  each as {name}: {changed or 'as written'}"
+    left_out = [each for step in scenario.steps for each in step.scenario.source.left_out]
+    for text in dict.fromkeys(left_out):
+        yield f"  left out of {many(left_out.count(text), 'step')}: {text}"
     for line in sweep.stop_when:
         yield f"  ends early when {line if isinstance(line, str) else line.source}"
 
@@ -60,6 +63,12 @@ def search_in_words(scenario: Scenario, steps: int = 1) -> Iterator[str]:
     if steps > 1:
         shortest, longest = (span_text(steps * n * seconds) for n in (few, most))
         yield f"  if all {steps} steps are like the first: {shortest} to {longest} or more"
+
+
+def trials_of(scenario: Scenario) -> int:
+    """Returns the fewest trials of a scenario's search; one without a search."""
+    search = scenario.search
+    return 1 if search is None else trials_expected(settings_of(search))[0]
 
 
 def trials_expected(settings: Settings) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from pubstorm.fleet.ray.cluster import Cluster, Room, in_thread
 from pubstorm.fleet.ray.slot import Cargo, RaySlot
 from pubstorm.fleet.site import AgentCommand
 from pubstorm.host.deputy.archive import NAME, pack
-from pubstorm.host.deputy.remote import RemoteMachine
+from pubstorm.host.deputy.remote import SILENT_S, RemoteMachine, lease_s
 from pubstorm.host.machine import LocalMachine, Machine
 
 SHIP_S = 60.0
@@ -28,11 +28,19 @@ class RayHosts:
 
     are_here = False
 
-    def __init__(self, address: str | None, folder: Path, watched: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        address: str | None,
+        folder: Path,
+        watched: Collection[str] = (),
+        silent_s: float = SILENT_S,
+    ) -> None:
         """`address`: `HOST:PORT` of the cluster's head; None: the cluster that this host is in.
-        `folder` gets the logs of the deputies. `watched`: labels of the hosts of agents."""
+        `folder` gets the logs of the deputies. `watched`: labels of the hosts of agents.
+        `silent_s`: silence after which a host is lost."""
         self.watched = watched
         """Labels of hosts without servers that are watched too."""
+        self._silent_s = silent_s
         self._cluster = Cluster(address)
         self._folder = folder
         self._hosts: tuple[Host, ...] = ()
@@ -87,7 +95,7 @@ class RayHosts:
         slots = []
         for worker, host in zip(await self._cluster.pinned(hosts), hosts, strict=True):
             title = f"deputy on {host.address}"
-            command = AgentCommand((NAME, "."), title, 0)
+            command = AgentCommand((NAME, ".", str(lease_s(self._silent_s))), title, 0)
             log = self._folder / f"deputy-{host.address}.log"
             slots.append(RaySlot(worker, Room(host, None, 0), command, log))
         self._slots += slots
@@ -100,7 +108,7 @@ class RayHosts:
 
     async def _opened(self, slot: RaySlot, cargo: Cargo) -> None:
         await slot.load(cargo)
-        machine = RemoteMachine(slot, slot.room.host.address)
+        machine = RemoteMachine(slot, slot.room.host.address, self._silent_s)
         self._remote.append(machine)
         self._machines[slot.room.host.node] = machine
         await machine.open()

@@ -1,6 +1,7 @@
 """The deputy: carries out requests that come as JSON lines on stdin, and writes answers and events
 as JSON lines to stdout. It ends, with all its servers and their files, when stdin closes or when no
-line has come for a lease. The first argument is the folder in which it makes its own."""
+line has come for a lease. The arguments are the folder in which it makes its own, and the lease in
+seconds."""
 
 from __future__ import annotations
 
@@ -17,14 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from pubstorm.host import ports
-from pubstorm.host.children import run_loop
+from pubstorm.host.children import raised_priority, run_loop
 from pubstorm.host.counters import counters
 from pubstorm.host.deputy.servers import Servers
 from pubstorm.host.members import LocalProcesses
 from pubstorm.host.programs import find
 
-LEASE_S = 10.0
-"""Time without a line from the controller after which everything here ends."""
 LINE_BYTES_MAX = 256 << 20
 """Longest request: room for the input of a command."""
 PROGRAMS = ("mosquitto", "nats-server", "redis-server", "rabbitmq-server", "erl_call")
@@ -99,7 +98,7 @@ def _rights() -> dict[str, object]:
     return {"root": os.geteuid() == 0, "descriptors": hard}
 
 
-async def serve(folder: str | None) -> None:
+async def serve(folder: str, lease_s: float) -> None:
     """Carries out requests until stdin ends or the lease is over."""
     home = Path(tempfile.mkdtemp(prefix="pubstorm-", dir=folder)).absolute()
     deputy = Deputy(home)
@@ -109,7 +108,7 @@ async def serve(folder: str | None) -> None:
         requests = asyncio.StreamReader(limit=LINE_BYTES_MAX)
         protocol = asyncio.StreamReaderProtocol(requests)
         await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
-        while line := await _within_lease(requests):
+        while line := await _within(lease_s, requests):
             request = json.loads(line)
             if request["do"] == "end":
                 break
@@ -122,12 +121,12 @@ async def serve(folder: str | None) -> None:
         await deputy.close()
 
 
-async def _within_lease(requests: asyncio.StreamReader) -> bytes:
+async def _within(lease_s: float, requests: asyncio.StreamReader) -> bytes:
     """Returns the next line; nothing once the lease is over or stdin has ended. The lease has two
     halves: a host that stood still for longer than one of them has lines to read."""
     for _ in range(2):
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LEASE_S / 2):
+            async with asyncio.timeout(lease_s / 2):
                 return await requests.readline()
     return b""
 
@@ -137,6 +136,7 @@ def main() -> None:
     # A reader of stdout that is gone is seen at stdin.
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123
         try:
-            run_loop(serve(sys.argv[1] if len(sys.argv) > 1 else None))
+            with raised_priority():
+                run_loop(serve(sys.argv[1], float(sys.argv[2])))
         except (BrokenPipeError, KeyboardInterrupt):
             os.dup2(nowhere.fileno(), sys.stdout.fileno())

@@ -25,9 +25,11 @@ from pubstorm.host.members import Look
 
 BEAT_S = 1.0
 """Interval of words to the deputy."""
-SILENT_BEATS = 5
-"""Words in a row without one from the deputy, after which the machine is lost. They are no time,
-since a controller that has no processor reads no answers either."""
+SILENT_S = 5.0
+"""Silence of the deputy after which the machine is lost, unless the scenario says otherwise. It is
+counted in beats, since a controller that has no processor reads no answers either."""
+LEASE_LEAST_S = 10.0
+"""Least time without a line from the controller after which the deputy ends."""
 PIECE_BYTES = 1 << 18
 """Bytes of a file in one request. On a slow link, other words pass between the pieces."""
 ANSWER_S = 30.0
@@ -130,8 +132,10 @@ class RemoteMachine:
 
     is_here = False
 
-    def __init__(self, channel: Channel, address: str) -> None:
+    def __init__(self, channel: Channel, address: str, silent_s: float = SILENT_S) -> None:
+        """`silent_s`: silence of the deputy after which the machine is lost."""
         self.address = address
+        self._silent_s = silent_s
         self.is_root = False
         self.descriptors = 0
         """Open files that a process may have there."""
@@ -235,10 +239,11 @@ class RemoteMachine:
         answer = self._answers[number] = self._loop.create_future()
         await self._send({"id": number, "do": request, **values})
         try:
-            async with asyncio.timeout(ANSWER_S):
+            answer_s = max(ANSWER_S, self._silent_s)
+            async with asyncio.timeout(answer_s):
                 return await answer
         except TimeoutError as error:
-            text = f"{self.address} has not answered {request} for {ANSWER_S:.0f} s"
+            text = f"{self.address} has not answered {request} for {answer_s:.0f} s"
             raise TopologyError(text) from error
         finally:
             self._answers.pop(number, None)
@@ -334,12 +339,13 @@ class RemoteMachine:
     async def _beat(self) -> None:
         """Renews the deputy's lease, and notices its silence."""
         silent = 0
-        while silent < SILENT_BEATS:
+        while silent * BEAT_S < self._silent_s:
             lines_total = self._lines_total
             self.post("beat")
             await asyncio.sleep(BEAT_S)
             silent = silent + 1 if self._lines_total == lines_total else 0
-        self._lose(f"{self.address} has not answered for {SILENT_BEATS * BEAT_S:.0f} s")
+        hint = "topology.hosts_timeout allows more"
+        self._lose(f"{self.address} has not answered for {silent * BEAT_S:.0f} s ({hint})")
 
     def _lose(self, why: str) -> None:
         """Nothing there answers any more."""
@@ -349,6 +355,11 @@ class RemoteMachine:
                 answer.set_exception(TopologyError(self.lost))
         for child in self._children.values():
             child.lose(self.lost)
+
+
+def lease_s(silent_s: float) -> float:
+    """Returns the lease of a deputy that may be silent so long: its host may stand still, too."""
+    return max(LEASE_LEAST_S, 2 * silent_s)
 
 
 def _files_of(order: Order) -> Sequence[Path]:

@@ -58,6 +58,8 @@ class Sizes:
     host: FleetHost
     hosts: int
     """Hosts with engines; one more has the controller."""
+    servers: int
+    """Hosts with brokers and other servers of the run, besides the controller's."""
     agents: int
     clients: int
     """Clients of the engine that has the most."""
@@ -65,28 +67,43 @@ class Sizes:
     """The resources, ordered by the number of hosts that they need, the largest first."""
     given: bool
     """True if the scenario sets the number of engines."""
+    runs: int
+    """Runs of all steps and trials, at least."""
     seconds: float
-    """Least duration of the run, in seconds."""
+    """Least duration of all runs, in seconds."""
     costs: tuple[str, ...]
     """Figures that the sizes are reckoned with, a line for each."""
     remarks: tuple[str, ...]
 
     @property
+    def all_hosts(self) -> int:
+        """Hosts of engines, of servers, and the controller's."""
+        return self.hosts + self.servers + 1
+
+    @property
     def price_per_hour(self) -> float:
-        """Price of all hosts, including the controller's; 0 if unknown."""
-        return self.host.price * (self.hosts + 1)
+        """Price of all hosts; 0 if unknown."""
+        return self.host.price * self.all_hosts
 
     @property
     def price(self) -> float:
-        """Of the run."""
+        """Of all runs."""
         return self.price_per_hour * self.seconds / HOUR_S
 
 
-def sizes_of(
-    plan: Plan, fleet: Fleet, costs: Costs, ports: int, *, starts_targets: bool = False
-) -> Sizes:
-    """The sizes for a plan, with `ports` ports for each address and target. Brokers that the run
-    starts are on addresses of the cluster."""
+@dataclass(frozen=True, slots=True)
+class PlannedRuns:
+    """The runs that a cluster is for."""
+
+    plans: Sequence[tuple[Plan, int]]
+    """The plan of each step, with its number of runs."""
+    servers: int = 0
+    """Hosts with brokers and other servers of the largest step, besides the controller's."""
+
+
+def sizes_of(plan: Plan, fleet: Fleet, costs: Costs, ports: int, planned: PlannedRuns) -> Sizes:
+    """The sizes for a plan, the largest of a series, with `ports` ports for each address and
+    target."""
     busy = list(moments(plan, costs))
     found = _resources(plan, fleet, costs, ports, busy)
     found.sort(key=lambda resource: resource.hosts, reverse=True)
@@ -96,18 +113,21 @@ def sizes_of(
         agents = hosts if per_host == 1 else min(hosts * per_host, max(hosts, _least(plan, found)))
     else:
         agents, hosts = fleet.agents, ceil(fleet.agents / per_host)
+    connects_per_s = agents * CPU_SHARE * 1e6 / costs.connect.value
     engine_clients = [each.clients for each in plan.populations if each.player == "engine"]
     return Sizes(
         host=fleet.host,
         hosts=hosts,
+        servers=planned.servers,
         agents=agents,
         clients=sum(ceil(clients / agents) for clients in engine_clients),
         resources=tuple(found),
         given=fleet.agents is not None,
-        seconds=least_seconds(plan, connects_per_s=agents * CPU_SHARE * 1e6 / costs.connect.value),
+        runs=sum(runs for _, runs in planned.plans),
+        seconds=sum(runs * least_seconds(step, connects_per_s) for step, runs in planned.plans),
         costs=tuple(_figures(plan, costs)),
         remarks=(
-            *(() if starts_targets else _unreachable(plan)),
+            *_unreachable(plan),
             *_remarks(plan, fleet, hosts, ports),
             *filter(None, [costs.word]),
         ),

@@ -1,9 +1,10 @@
-"""Hosts for the brokers that a run starts, by their label: what the brokers need of memory, and
-nodes of a cluster of a host each. Their processors and networks are not counted."""
+"""Hosts for the servers that a run starts, by their label: the memory of its brokers, each of
+which is on one host, and nodes of a cluster of a host each. Their processors and networks are not
+counted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -11,7 +12,8 @@ from pubstorm.contract.plan import Plan
 from pubstorm.host.costs import Costs
 from pubstorm.host.preflight.brokers import APPETITES
 from pubstorm.host.preflight.connections import connections_at
-from pubstorm.scenario.topology import Broker, Topology
+from pubstorm.scenario import Scenario
+from pubstorm.scenario.topology import Broker
 
 MEMORY_SHARE = 0.8
 """Share of a host's memory for brokers."""
@@ -27,42 +29,69 @@ class ServerHosts:
     """Brokers on them."""
     bytes: int
     """Memory of these with their connections."""
+    fullest_bytes: int
+    """Memory of the brokers of the host that needs the most."""
+    host_bytes: int
+    """Memory that one host gives them."""
     hosts: int
-    """Hosts that give it."""
+    """Hosts that give the memory, at most one for each broker."""
     largest: int
     """Connections of the broker that has the most."""
 
     @property
     def is_enough(self) -> bool:
-        """True if the label can have so many hosts: there is one controller."""
-        return bool(self.label) or self.hosts <= 1
+        """True if the brokers of each host fit there. A broker is on one host as a whole."""
+        return self.fullest_bytes <= self.host_bytes
 
 
 def server_hosts(
-    topology: Topology, plan: Plan, costs: Costs, host_bytes: int
+    scenario: Scenario, plan: Plan, costs: Costs, memory_bytes: int
 ) -> Iterator[ServerHosts]:
-    """Yields the hosts of each label, with `host_bytes` of memory each."""
+    """Yields the hosts of each label, with `memory_bytes` of memory each. Services and publishers
+    have one host of their label."""
+    brokers = scenario.topology.brokers
     publishers = sum(each.clients for each in plan.populations if each.is_publisher)
     at = connections_at(plan)
     # The targets of publishers come after those of brokers.
-    first = len(at) - publishers - sum(broker.count for broker in topology.brokers.values())
-    found: dict[str, list[tuple[Broker, list[int]]]] = {}
-    for broker in topology.brokers.values():
+    first = len(at) - publishers - sum(broker.count for broker in brokers.values())
+    found: dict[str, list[tuple[Broker, list[int]]]] = {each: [] for each in scenario.server_labels}
+    for broker in brokers.values():
         own, first = at[first : first + broker.count], first + broker.count
         found.setdefault(broker.hosts or "", []).append((broker, own))
+    gives = memory_bytes * MEMORY_SHARE
     for label, groups in sorted(found.items()):
-        needed = sum(_bytes(broker, connections, costs) for broker, connections in groups)
+        needs = [_bytes(broker, connections, costs) for broker, connections in groups]
         nodes = max((broker.count for broker, _ in groups if broker.is_cluster), default=1)
+        hosts = _hosts(needs, gives, nodes) if label else 1
         yield ServerHosts(
             label=label,
             brokers=sum(broker.count for broker, _ in groups),
-            bytes=round(needed),
-            hosts=max(ceil(needed / (host_bytes * MEMORY_SHARE)), nodes),
-            largest=max(each for _, connections in groups for each in connections),
+            bytes=round(sum(map(sum, needs))),
+            fullest_bytes=round(_fullest(needs, hosts)),
+            host_bytes=round(gives),
+            hosts=hosts,
+            largest=max((max(connections) for _, connections in groups), default=0),
         )
 
 
-def _bytes(broker: Broker, connections: list[int], costs: Costs) -> float:
+def _hosts(needs: Sequence[Sequence[float]], gives: float, nodes: int) -> int:
+    """Returns the fewest hosts on which brokers fit that are on them in turn, at least `nodes`; if
+    they fit on none, one for each broker of the largest group."""
+    most = max((len(each) for each in needs), default=1)
+    if _fullest(needs, most) > gives:
+        return most
+    least = max(nodes, ceil(sum(map(sum, needs)) / gives))
+    fitting = (hosts for hosts in range(least, most) if _fullest(needs, hosts) <= gives)
+    return next(fitting, most)
+
+
+def _fullest(needs: Sequence[Sequence[float]], hosts: int) -> float:
+    """Returns the memory that the fullest of some hosts needs."""
+    return max(sum(sum(each[host::hosts]) for each in needs) for host in range(hosts))
+
+
+def _bytes(broker: Broker, connections: Sequence[int], costs: Costs) -> Sequence[float]:
+    """Returns the memory of each broker of a name."""
     appetite = APPETITES[broker.kind]
     each = appetite.client_bytes + costs.end.value
-    return broker.count * appetite.bytes + sum(connections) * each
+    return [appetite.bytes + number * each for number in connections]

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from pubstorm.contract.plan import Plan, PublishAction
-from pubstorm.contract.source import Source
-from pubstorm.contract.target import Target, ZmqTarget
+from pubstorm.contract.source import TARGET_BROKER, Source
+from pubstorm.contract.target import Target, ZmqTarget, parse_target
 from pubstorm.host.children import parent_death_prefix
 from pubstorm.host.deputy.remote import RemoteMachine
 from pubstorm.host.machine import Machine
@@ -28,8 +28,10 @@ from pubstorm.measure.monitors.process import GroupMonitor, GroupPart, PidNow, P
 from pubstorm.measure.monitors.profiling import FOLDER as PROFILE_FOLDER
 from pubstorm.measure.monitors.profiling import Profiler, ProfileSpec, Recording
 from pubstorm.measure.monitors.sys_topics import SysTopicsMonitor, client_login
+from pubstorm.metrics.monitors import SYS_PREFIX
 from pubstorm.result import BrokerResult
 from pubstorm.scenario import Scenario
+from pubstorm.scenario.expressions import asked_of
 from pubstorm.scenario.monitors import (
     TOGETHER_ABOVE,
     Monitorable,
@@ -151,7 +153,7 @@ def watched_brokers(
     given = targets[: len(targets) - len(started)]
     found = (
         WatchedBroker(
-            source=Source.member("broker", "broker", number),
+            source=Source.member("broker", TARGET_BROKER, number),
             process=Process(port=target.port),
             target=target,
             speaks_sys=not isinstance(target, ZmqTarget),
@@ -218,12 +220,29 @@ def monitors_for(scenario: Scenario, plan: Plan, watched: Watchable) -> Iterator
         for group in watched.groups:
             parts = (GroupPart(processes or here, pids) for processes, pids in group.parts)
             yield GroupMonitor(group.source, tuple(parts))
-    brokers = (Source.member("broker", "broker", n) for n in range(len(scenario.target)))
+    brokers = (Source.member("broker", TARGET_BROKER, n) for n in range(len(scenario.target)))
     targets = {broker.name: broker for broker in brokers}
+    if scenario.monitors.brokers:
+        yield from _observers_elsewhere(scenario, plan, tuple(targets.values()))
     for name, found in scenario.monitors.sources.items():
         # A source can have the name of a target, which it watches then.
         source = targets.get(name) or Source.single(found.wanted.KIND, name)
         yield from _made(source, found.wanted, plan)
+
+
+def _observers_elsewhere(
+    scenario: Scenario, plan: Plan, brokers: Sequence[Source]
+) -> Iterator[Monitor]:
+    """Yields the observers of targets on other machines of which the scenario asks for figures of
+    `$SYS`, unless one of its sources observes such a target."""
+    asked = asked_of(scenario, SYS_PREFIX)
+    sources = [each.sys for each in scenario.monitors.sources.values() if each.sys is not None]
+    targets = (parse_target(each.url) if each.url else plan.targets[0] for each in sources)
+    observed = {target.host for target in targets}
+    for broker, target in zip(brokers, plan.targets, strict=False):
+        is_asked = not asked.isdisjoint({broker.name, broker.group})
+        if is_asked and not target.is_loopback and target.host not in observed:
+            yield SysTopicsMonitor(broker, target, SysTopics().topics, client_login(plan, target))
 
 
 def _made(source: Source, wanted: Monitorable, plan: Plan) -> Iterable[Monitor]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import StatisticsError, correlation, fmean, linear_regression
 
 from pubstorm.contract.plan import AddClients
-from pubstorm.contract.source import Source
+from pubstorm.contract.source import TARGET_BROKER, Source
 from pubstorm.measure.assemble import SECOND_NS, Assembly
 from pubstorm.metrics.run import ENGINES
 from pubstorm.result import BrokerResult, MemoryModel, MemoryPoint, StageResult
@@ -119,7 +119,7 @@ def _targets_of_sources(watched: Watched) -> dict[Source, set[int]]:
     }
     found: dict[Source, set[int]] = {}
     for index, target in enumerate(plan.targets):
-        given = Source.member("broker", "broker", index)
+        given = Source.member("broker", TARGET_BROKER, index)
         found.setdefault(started.get((target.host, target.port), given), set()).add(index)
     together = {Source.single("broker", broker.group) for broker in brokers if broker.group}
     return found | {group: set(watched.groups.get(group.name, ())) for group in together}

@@ -14,12 +14,15 @@ from pubstorm.contract.texts import has_stamped_text, template_of
 
 OWN_TOPICS_MAX = 200_000
 """Topics that are rendered to be recognised."""
+SYS = "$SYS"
+"""First level of the topics in which brokers report."""
 
 
 def looked_at(plan: Plan) -> tuple[str, ...]:
     """Filters that hold all topics of the plan's publications and subscriptions, without those
-    that lie within others."""
+    that lie within others. Left out are topics below `$SYS`: a broker keeps these itself."""
     filters = {_wildcards(template) for template in _templates(plan)}
+    filters = {each for each in filters if each.partition("/")[0] != SYS}
     return tuple(sorted(f for f in filters if not any(g != f and _covers(g, f) for g in filters)))
 
 

@@ -9,11 +9,12 @@ from pubstorm.contract.plan import (
     DisconnectAction,
     HoldAction,
     Plan,
+    Population,
     PublishAction,
     Stage,
 )
 from pubstorm.contract.snapshot import Snapshot
-from pubstorm.play.barriers import SECOND_NS, schedule_ns
+from pubstorm.play.barriers import SECOND_NS, schedule_ns, wills_wait_ns
 from pubstorm.play.display import PopulationSummary, Summary
 from pubstorm.play.progress import Progress
 from pubstorm.result import Latency
@@ -44,17 +45,20 @@ def summary_of(progress: Progress, started_ns: int, now_ns: int) -> Summary:
 def _time_left(progress: Progress, now_ns: int) -> tuple[float | None, float]:
     """Returns the seconds left in the stage and the share of it that is done."""
     stage = progress.plan.stages[progress.stage]
-    if isinstance(stage.action, ConnectAction | DisconnectAction):
-        share = _connected_share(progress, stage)
-        return None, share if isinstance(stage.action, ConnectAction) else 1 - share
-    duration_ns = max(stage.action.duration_ns, 1)
+    match stage.action:
+        case ConnectAction():
+            return None, _connected_share(progress, stage)
+        case DisconnectAction() if not wills_wait_ns(_leaving(progress.plan, stage)):
+            return None, 1 - _connected_share(progress, stage)
+    # Clients that leave with wills are gone long before their wills have come.
+    duration_ns = max(round(_stage_s(progress.plan, stage) * SECOND_NS), 1)
     gone_ns = max(now_ns - progress.entered_ns, 0)
     return max(duration_ns - gone_ns, 0) / SECOND_NS, min(gone_ns / duration_ns, 1.0)
 
 
 def planned_s(plan: Plan, stages: Iterable[Stage]) -> float:
-    """Returns the seconds that stages take at least by their plan: without drains, and without the
-    start of agents and brokers."""
+    """Returns the seconds that stages take by their plan, with the longest wait for wills: without
+    drains, and without the start of agents and brokers."""
     return sum(_stage_s(plan, stage) for stage in stages)
 
 
@@ -62,7 +66,14 @@ def _stage_s(plan: Plan, stage: Stage) -> float:
     action = stage.action
     if isinstance(action, PublishAction | HoldAction):
         return action.duration_ns / SECOND_NS
-    return schedule_ns(clients_of(plan, stage), action.rate_per_s) / SECOND_NS
+    duration_ns = schedule_ns(clients_of(plan, stage), action.rate_per_s)
+    if isinstance(action, DisconnectAction):
+        duration_ns += wills_wait_ns(_leaving(plan, stage))
+    return duration_ns / SECOND_NS
+
+
+def _leaving(plan: Plan, stage: Stage) -> Iterable[Population]:
+    return (plan.populations[index] for index in stage.populations)
 
 
 def _rest_s(progress: Progress, left_s: float | None, share_done: float) -> float:

@@ -4,9 +4,19 @@ publishers under test."""
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Collection
 
+from pubstorm.contract.source import (
+    HOST,
+    HOST_OF,
+    OF_GENERATOR,
+    OTHER_HOST,
+    TARGET_BROKER,
+    split_member,
+)
 from pubstorm.metrics.expressions import Expression
-from pubstorm.metrics.monitors import reading_of
+from pubstorm.metrics.monitors import SYS_PREFIX, reading_of
 from pubstorm.quantities import span_text
 from pubstorm.result import Measured
 from pubstorm.result.cells import NOTHING_MEASURED, Found, Missing
@@ -23,10 +33,15 @@ UNITS_LEFT_OUT = ("bytes", "bytes_per_s", "per_s", "us")
 
 def read(measured: Measured, asked: Expression) -> Found | Missing:
     """Returns the worst value of the sources that the subject means."""
-    subject = asked.subject
-    watched = [w for w in measured.monitors if subject in {w.source, w.group}]
+    subject = asked.subject or ""
+    names = {subject}
+    if subject.endswith(HOST_OF):
+        names = hosts_of(measured, subject.removesuffix(HOST_OF))
+    watched = [w for w in measured.monitors if names & {w.source, w.group}]
+    if asked.metric.startswith(SYS_PREFIX) and all(w.metric != asked.metric for w in watched):
+        watched += [w for w in measured.monitors if w.source in _observing(measured, subject)]
     if not watched:
-        return Missing(unwatched(measured, subject or ""))
+        return Missing(unwatched(measured, subject, names))
     full = (asked.metric, *(f"{asked.metric}_{suffix}" for suffix in UNITS_LEFT_OUT))
     metric = next((name for name in full if any(w.metric == name for w in watched)), None)
     if metric is None:
@@ -42,6 +57,44 @@ def read(measured: Measured, asked: Expression) -> Found | Missing:
         return Found(max(values), unit)
     has_reading = any(w.over(asked.span).count for w in named)
     return Missing(NO_GROWTH if has_reading else NOTHING_MEASURED)
+
+
+def hosts_of(measured: Measured, subject: str) -> set[str]:
+    """Returns the hosts that brokers, services, publishers and processes of a name are on."""
+    servers = {b.name: b.host for b in measured.brokers if subject in {b.name, b.group}}
+    servers |= {s.name: s.host for s in measured.services if subject == s.name}
+    servers |= {p.name: p.host for p in measured.publishers if subject in {p.name, p.population}}
+    hosts = {w.source for w in measured.monitors if w.kind == "host"}
+    hosts |= {p.source for p in measured.monitor_problems if p.source.startswith(OTHER_HOST)}
+    named = {host.removeprefix(OTHER_HOST) for host in hosts}
+    places = {each for each in named if subject in {each, split_member(each)[0]}}
+    places |= {
+        servers.get(w.source, w.source)
+        for w in measured.monitors
+        if subject in {w.source, w.group} and w.metric == "cpu" and w.kind not in OF_GENERATOR
+    }
+    found = (f"{OTHER_HOST}{place}" for place in (*places, *servers.values()))
+    return {host if host in hosts else HOST for host in found}
+
+
+def _observing(measured: Measured, subject: str) -> set[str]:
+    """Returns the sources of other names that observe targets, such as `broker-0`: those at the
+    address of a target, or at its host if that has no other target."""
+    group, number = split_member(subject)
+    if TARGET_BROKER not in {subject, group}:
+        return set()
+    started = len(measured.brokers) + len(measured.publishers)
+    given = measured.targets[: len(measured.targets) - started]
+    asked = [each for n, each in enumerate(given) if number in {None, n}]
+    hosts = Counter(map(_host_of, given))
+    alone = {host for host in map(_host_of, asked) if hosts[host] == 1}
+    others = (o for o in measured.observers if split_member(o.name)[0] != TARGET_BROKER)
+    return {o.name for o in others if o.target in asked or _host_of(o.target) in alone}
+
+
+def _host_of(target: str) -> str:
+    """Returns the host of a target that is written as an address."""
+    return target.rpartition("://")[2].rpartition(":")[0]
 
 
 def _unsettled(measured: Measured, metric: str, span: str | None) -> str | None:
@@ -71,9 +124,9 @@ def _lasted_s(measured: Measured, span: str | None) -> float:
     return max((stage.steady_s for stage in (loaded or stages)[-1:]), default=0.0)
 
 
-def unwatched(measured: Measured, subject: str) -> str:
-    """Returns why a subject is not among the monitors."""
+def unwatched(measured: Measured, subject: str, names: Collection[str]) -> str:
+    """Returns why the sources of a subject, by their names, are not among the monitors."""
     for problem in measured.monitor_problems:
-        if subject in {problem.source, problem.group}:
+        if {problem.source, problem.group} & {*names}:
             return f"{subject} is not watched: {problem.text}"
     return f"{subject} is not watched"

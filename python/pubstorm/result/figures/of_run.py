@@ -34,7 +34,9 @@ def _memory(measured: Measured, subject: str) -> float | Missing:
     if slopes:
         return max(slopes)
     problems = [model.problem for model in named if model.problem is not None]
-    return Missing(f"{subject}: {problems[0]}" if problems else unwatched(measured, subject))
+    if problems:
+        return Missing(f"{subject}: {problems[0]}")
+    return Missing(unwatched(measured, subject, {subject}))
 
 
 def _balance(measured: Measured, group: str | None) -> float | Missing:
@@ -100,7 +102,7 @@ def _recovery(fault: FaultResult, noun: str, statistic: str | None) -> float | M
     if statistic is None:
         return float(found.before - found.lowest)
     back_s: float | None = getattr(found, f"{statistic}_s")
-    late = Missing(f"{noun} were not back before stage {fault.stage} ended")
+    late = Missing(f"{noun} were not back in stage {fault.stage}")
     return late if back_s is None else back_s
 
 
@@ -108,7 +110,7 @@ def _backlog(fault: FaultResult, field: str) -> float | Missing:
     if fault.backlog_peak is None:
         return Missing(NOTHING_MEASURED)
     value: float | None = getattr(fault, field)
-    late = Missing(f"the backlog was not gone before stage {fault.stage} ended")
+    late = Missing(f"the backlog was not gone in stage {fault.stage}")
     return late if value is None else float(value)
 
 
@@ -128,7 +130,7 @@ def read_phase(measured: Measured, metric: RunMetric, asked: Expression) -> Foun
             since_s = phase.start_s if phase.collapsed_at_s is None else phase.collapsed_at_s
             carried_s = since_s + phase.recovered_after_s
             return Found(round(carried_s - phases[0].start_s, 3), metric.unit or "")
-    return Missing(f"the load was not carried again before stage {phases[0].stage} ended")
+    return Missing(f"the load was not carried again in stage {phases[0].stage}")
 
 
 def _phases_from(measured: Measured, name: str | None) -> Iterator[Phase]:

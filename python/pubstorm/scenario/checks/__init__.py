@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from pubstorm.contract.source import split_member
+from pubstorm.contract.source import TARGET_BROKER, split_member
 from pubstorm.contract.template import Kind, Template
 from pubstorm.quantities import describe
 from pubstorm.scenario.checks.bridges import check_bridges
@@ -30,7 +30,6 @@ from pubstorm.scenario.checks.websocket import check_websocket
 from pubstorm.scenario.checks.zeromq import check_zeromq
 from pubstorm.scenario.document import At, Finding, Path
 from pubstorm.scenario.expressions import (
-    TARGET_BROKER,
     check_expressions,
     check_spans,
     check_subject_names,

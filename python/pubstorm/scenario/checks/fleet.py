@@ -3,7 +3,7 @@ checks that agents reach their targets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.model import Scenario
@@ -13,12 +13,13 @@ from pubstorm.scenario.populations import ZmqPublisher, ZmqSockets
 def check_fleet(scenario: Scenario) -> Iterator[Finding]:
     """Yields what does not fit together."""
     fleet = scenario.fleet
-    programs = list(_programs(scenario))
     if fleet.on != "local":
-        yield from _check_programs(scenario, programs)
+        yield from _check_sockets(scenario)
         yield from _check_networks(scenario)
         yield from _check_placed(scenario)
-    if fleet.on_agent_failure != "fail" and programs:
+    programs = (ZmqPublisher, ZmqSockets)
+    has_programs = any(isinstance(each, programs) for each in scenario.populations.values())
+    if fleet.on_agent_failure != "fail" and has_programs:
         message = (
             f"found {fleet.on_agent_failure} with programs that are no engines, allowed is fail"
         )
@@ -38,30 +39,16 @@ def _check_parallelism(scenario: Scenario) -> Iterator[Finding]:
             yield ("stages", index, "connect", "parallelism"), message, hint
 
 
-def _programs(scenario: Scenario) -> Iterator[tuple[str, ZmqPublisher | ZmqSockets]]:
-    """Yields the populations that programs play, by name."""
+def _check_sockets(scenario: Scenario) -> Iterator[Finding]:
+    """Yields real subscribers on other hosts that get no keys there."""
     for name, population in scenario.populations.items():
-        if isinstance(population, ZmqPublisher | ZmqSockets):
-            yield name, population
-
-
-def _check_programs(
-    scenario: Scenario, programs: Sequence[tuple[str, ZmqPublisher | ZmqSockets]]
-) -> Iterator[Finding]:
-    """Yields programs on other hosts that cannot follow the clock of the controller's host."""
-    for name, population in programs:
-        if population.hosts is None:
-            continue
-        place: Path = ("populations", name, "hosts")
-        hint = "leave hosts out: then it is on the controller's host"
-        if isinstance(population, ZmqPublisher):
-            kind = population.publisher.kind
-            if kind != "libzmq":
-                yield place, f"found hosts with kind {kind}, allowed with libzmq", hint
+        if not isinstance(population, ZmqSockets) or population.hosts is None:
             continue
         publishers = scenario.publisher_of(population)
         if publishers is not None and publishers.publisher.security == "curve":
-            yield place, "found hosts with security curve, allowed with none and plain", hint
+            message = "found hosts with security curve, allowed with none and plain"
+            hint = "leave hosts out: then it is on the controller's host"
+            yield ("populations", name, "hosts"), message, hint
 
 
 def _check_placed(scenario: Scenario) -> Iterator[Finding]:
@@ -76,10 +63,6 @@ def _check_placed(scenario: Scenario) -> Iterator[Finding]:
                 message = f"found hosts with topology.bridges.{bridge}.network, allowed is one"
                 hint = "a network joins brokers of one host: leave network or hosts out"
                 yield path, message, hint
-        if scenario.profile is not None and scenario.profile.broker in {name, f"{name}-0", None}:
-            message = f"found a profile of {name}, which is on another host"
-            hint = "perf runs on the controller's host: profile a broker without hosts"
-            yield ("profile",), message, hint
 
 
 def _check_networks(scenario: Scenario) -> Iterator[Finding]:

@@ -25,7 +25,7 @@ from pubstorm.report.document import (
     mark,
     sentence,
 )
-from pubstorm.report.experiment_figures import search_figures
+from pubstorm.report.experiment_figures import AGAIN, search_figures
 from pubstorm.report.search_plots import search_plots
 from pubstorm.report.stored import load_result, load_tracks
 from pubstorm.result import (
@@ -122,8 +122,8 @@ def _facts(search: SearchResult) -> Iterator[Fact]:
         yield Fact(f"most {search.figure}", _estimate_text(search, answer.most))
     if answer.limited_by is not None:
         yield Fact("limited by", str(answer.limited_by))
-    if answer.confirmed is not None:
-        yield Fact("confirmed", "it passed again" if answer.confirmed else "it failed")
+    if answer.best is not None:
+        yield Fact("played again", AGAIN[answer.confirmed][0])
     took_s = sum(trial.duration_s for trial in search.trials)
     played = f"{counted(len(search.trials), 'trial')} in {span_text(took_s)}"
     uncounted = sum(not trial.counted for trial in search.trials)
@@ -235,5 +235,5 @@ def _cases(search: SearchResult, facts: tuple[Fact, ...]) -> tuple[Case, ...]:
     return (
         Case("trials could be counted", text if is_invalid else None, took_s=took_s),
         Case("a value passes", text if answer.best is None and not is_invalid else None),
-        Case("the answer passed again", text if answer.confirmed is False else None),
+        Case("the answer passed again", None if answer.confirmed or answer.best is None else text),
     )

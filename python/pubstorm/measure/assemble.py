@@ -254,7 +254,18 @@ class Assembly:
             to_come_total=self.ledger.in_flight(own),
             rates=rates,
             ack_histogram_ns=_acknowledgements(self.ledger.population(indices)),
+            time_histograms_ns=self._time_histograms(indices, total(FlowSnapshot, own.values())),
         )
+
+    def _time_histograms(self, indices: Sequence[int], into: FlowSnapshot) -> dict[str, Histogram]:
+        """Returns the distributions behind the times that `_named` takes."""
+        sums, fields = self.ledger.population(indices), PopulationResult.model_fields
+        return {
+            f"{name}_us": value
+            for part in (sums, sums.answers, into)
+            for name, value in part
+            if isinstance(value, Histogram) and value.count and f"{name}_us" in fields
+        }
 
     def _sums_of(
         self,

@@ -259,6 +259,7 @@ POPULATIONS: tuple[Metric, ...] = (
         "acked_per_s",
         columns=(
             ReportColumn("phase acks", "acked/s"),
+            ReportColumn("comparison", "acked_per_s"),
             *in_short("acked", given=("acked_total",)),
         ),
         lines=(*both("load", "acked"), Line("sides", "over-acked")),

@@ -117,7 +117,13 @@ def default_figures(results: Sequence[Measured]) -> tuple[Expression, ...]:
     wanted = [*expressions_of("comparison").values()]
     wanted += [f"{name}.{metric}" for name in brokers for metric in of_brokers]
     figures = map(parse_expression, wanted)
-    return tuple(f for f in figures if any(_value(result, f) is not None for result in results))
+    return tuple(f for f in figures if any(_is_compared(result, f) for result in results))
+
+
+def _is_compared(result: Measured, figure: Expression) -> bool:
+    """Returns True if a run has a figure. A rate of 0 is that of messages that nobody sends."""
+    value = _value(result, figure)
+    return value is not None and (value != 0 or figure.unit != "per_s")
 
 
 def compare(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import reduce
 
+from pubstorm.contract.histogram import Histogram, HistogramSum
 from pubstorm.metrics.counters import FILTERS
-from pubstorm.metrics.expressions import Expression
+from pubstorm.metrics.expressions import Expression, share_of
 from pubstorm.metrics.metric import Basis, Divisor, Metric
 from pubstorm.quantities import counted
 from pubstorm.result import Latency, Measured, Peak, PopulationResult
@@ -14,14 +15,16 @@ from pubstorm.result.figures.reading import (
     NOTHING_MEASURED,
     Found,
     Missing,
+    joined,
     number_at,
     part_of,
     place_of,
-    together,
 )
 from pubstorm.result.monitors import readings
 
 NO_ACKS = "messages of QoS 0 are not acknowledged"
+NOT_KEPT = "{0} is not stored there: the scenario must name it, as in the threshold {1} < 100ms"
+"""Stages and phases keep the usual percentiles, and those that the scenario names."""
 
 
 def read(measured: Measured, metric: Metric, asked: Expression) -> Found | Missing:
@@ -37,11 +40,63 @@ def read(measured: Measured, metric: Metric, asked: Expression) -> Found | Missi
         return Missing(NO_ACKS)
     if metric.divisor is not None:
         return _quotient(measured, metric, metric.divisor, places)
-    value = together(metric, places.values(), asked.statistic or "")
+    found = [_number(measured, metric, asked, *place) for place in places.items()]
+    value = joined(metric, found, asked.statistic or "")
     if value is None:
-        return Missing(NOTHING_MEASURED)
+        counted_there = any(_distribution(place, metric) for place in places.values())
+        words = NOT_KEPT.format(asked.statistic, asked)
+        return Missing(words if counted_there else NOTHING_MEASURED)
     bound = max(_bound_at(place, metric.path) for place in places.values())
     return Found(value, metric.unit or "", bound)
+
+
+def _number(
+    measured: Measured, metric: Metric, asked: Expression, name: str, place: object
+) -> float | None:
+    """Returns a figure of one place; a percentile that the place does not have is read from the
+    stored distribution."""
+    statistic = asked.statistic or ""
+    kept = number_at(place, (*metric.path, *filter(None, (statistic,))))
+    latency, share = _distribution(place, metric), share_of(statistic)
+    if kept is not None or latency is None or share is None or asked.span is not None:
+        return kept
+    histogram = histogram_of(measured, metric, name)
+    if histogram is None:
+        return None
+    found = Latency.of(histogram, latency.bound_us, {statistic: share})
+    return found.percentiles.get(statistic)
+
+
+def _distribution(place: object, metric: Metric) -> Latency | None:
+    """Returns the distribution of a metric in a place; None if it is empty, or there is none."""
+    found = reduce(part_of, metric.path, place)
+    return found if isinstance(found, Latency) and found.count else None
+
+
+def histogram_of(measured: Measured, metric: Metric, name: str) -> Histogram | None:
+    """Returns the stored distribution of a metric of a population in the whole run; None if there
+    is none."""
+    field, *clock = metric.path
+    population = {**measured.wholes, **measured.populations}.get(name)
+    if field == "latency_us":
+        tally = HistogramSum()
+        for each in _into(measured, name, clock[0]):
+            tally.add(each)
+        found: Histogram | None = tally.value()
+    elif population is None:
+        found = None
+    elif field == "ack_latency_us":
+        found = getattr(population.ack_histogram_ns, clock[0])
+    else:
+        found = population.time_histograms_ns.get(field)
+    return found if found is not None and found.count else None
+
+
+def _into(measured: Measured, name: str, clock: str) -> Iterator[Histogram]:
+    """Yields the distributions of the flows to a population, of all shares of one."""
+    for flow in measured.flows:
+        if name in {flow.to, flow.to.partition("/")[0]}:
+            yield getattr(flow.histogram_ns, clock)
 
 
 def _quotient(

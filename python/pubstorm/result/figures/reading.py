@@ -58,7 +58,12 @@ def together(metric: Metric, places: Iterable[object], statistic: str = "") -> f
     """Returns a figure of several places, such as populations: the sum, or the worst; None if
     nothing was measured."""
     path = (*metric.path, *filter(None, (statistic,)))
-    values = [value for place in places if (value := number_at(place, path)) is not None]
+    return joined(metric, (number_at(place, path) for place in places), statistic)
+
+
+def joined(metric: Metric, found: Iterable[float | None], statistic: str) -> float | None:
+    """Returns the figures of several places as one; None if there is none."""
+    values = [value for value in found if value is not None]
     if not values:
         return None
     worst = min if statistic in LEAST_IS_WORST else max

@@ -15,6 +15,7 @@ from pubstorm.result import Result as RunResult
 from pubstorm.result import SearchResult, Series, SeriesStep, Status, ThresholdOutcome
 from pubstorm.result.comparison import Comparison
 from pubstorm.result.figures import Found, evaluate, evaluate_threshold
+from pubstorm.result.series import RANKED
 
 if TYPE_CHECKING:
     import pandas
@@ -68,11 +69,11 @@ class Result:
 
     @property
     def status(self) -> Status | None:
-        """pass, fail or invalid. Of a series the worst of its steps; None if no step was played."""
+        """pass, fail or invalid, of a search also open. Of a series the worst of its steps; None if
+        no step was played."""
         if isinstance(self.stored, Series):
             found = {step.status or Status.INVALID for step in self.stored.steps if _counts(step)}
-            ranked = (Status.FAIL, Status.INVALID, Status.PASS)
-            return next((status for status in ranked if status in found), None)
+            return next((status for status in RANKED if status in found), None)
         if isinstance(self.stored, SearchResult):
             return self.stored.status
         return self.stored.verdict.status

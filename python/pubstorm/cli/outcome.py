@@ -20,7 +20,7 @@ from pubstorm.play.display import Live, QuietLive, live_for
 from pubstorm.quantities import Quantity, UnfitError, duration_ns
 from pubstorm.result import Result, SearchResult, Series, SeriesStep, Status
 
-EXIT_CODES = {Status.PASS: 0, Status.FAIL: 1, Status.INVALID: 3}
+EXIT_CODES = {Status.PASS: 0, Status.FAIL: 1, Status.INVALID: 3, Status.OPEN: 4}
 NOT_STORED = 3
 """Exit code where a result could not be stored."""
 PROGRESS = Quantity(duration_ns, 10**9, 10**12)

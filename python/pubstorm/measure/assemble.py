@@ -13,6 +13,7 @@ from pubstorm.contract.attachment import target_of
 from pubstorm.contract.changes import ActiveClients
 from pubstorm.contract.commands import Hello
 from pubstorm.contract.flows import ClosedPace, OpenPace
+from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.plan import HoldAction, Plan, Population, PublishAction
 from pubstorm.contract.protocol import Zmtp
 from pubstorm.contract.snapshot import FlowSnapshot
@@ -252,7 +253,18 @@ class Assembly:
             to_come_total=self.ledger.in_flight(own),
             rates=rates,
             ack_histogram_ns=HistogramPair.of_acks(self.ledger.population(indices)),
+            time_histograms_ns=self._time_histograms(indices, total(FlowSnapshot, own.values())),
         )
+
+    def _time_histograms(self, indices: Sequence[int], into: FlowSnapshot) -> dict[str, Histogram]:
+        """Returns the distributions behind the times of results."""
+        sums, fields = self.ledger.population(indices), PopulationResult.model_fields
+        return {
+            f"{name}_us": value
+            for part in (sums, sums.answers, into)
+            for name, value in part
+            if isinstance(value, Histogram) and value.count and f"{name}_us" in fields
+        }
 
     def _sums_of(
         self,

@@ -157,7 +157,7 @@ def _check_statistic(metric: str, statistic: str | None, allowed: tuple[str, ...
     if statistic in allowed or (statistic is None and not allowed):
         return
     has_percentiles = allowed == LATENCY_STATISTICS
-    if has_percentiles and statistic is not None and _share(statistic) is not None:
+    if has_percentiles and statistic is not None and share_of(statistic) is not None:
         return
     if not allowed:
         raise UnfitError(statistic, f"is {metric} alone: it is one number")
@@ -205,13 +205,13 @@ def _metric_hint(name: str, metrics: Collection[str], shown: Collection[str]) ->
 def percentiles_in(text: str) -> dict[str, float]:
     """Returns the shares, by name, of the percentiles that the text of a scenario names anywhere.
     Each step of a series has the whole text."""
-    found = {name: _share(name) for name in _PERCENTILES.findall(text)}
+    found = {name: share_of(name) for name in _PERCENTILES.findall(text)}
     return {name: share for name, share in found.items() if share is not None}
 
 
 def is_percentile(statistic: str) -> bool:
     """Returns True for the name of a percentile."""
-    return _share(statistic) is not None
+    return share_of(statistic) is not None
 
 
 def _split_statistic(body: str) -> tuple[str, str | None]:
@@ -226,7 +226,7 @@ def _split_statistic(body: str) -> tuple[str, str | None]:
     return body, None
 
 
-def _share(name: str) -> float | None:
+def share_of(name: str) -> float | None:
     """Returns the share of a percentile's name, from 0 to 1; None if the name is not one."""
     found = _PERCENTILE.fullmatch(name)
     return (float(found[1]) / 100 if found else 0.0) or None

@@ -272,6 +272,7 @@ POPULATIONS: tuple[Metric, ...] = (
         "acked_per_s",
         columns=(
             ReportColumn("phase acks", "acked/s"),
+            ReportColumn("comparison", "acked_per_s"),
             *in_short("acked", 5, given=("acked_total",)),
         ),
         lines=(*both("load", "acked"), Line("sides", "over-acked")),

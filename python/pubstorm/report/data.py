@@ -67,7 +67,14 @@ OF_RUN = (
     "ended_early",
 )
 """Columns of the table `run` that are fields of the result."""
-LEFT_OUT = {"histogram_ns", "ack_histogram_ns", "populations", "wholes", "flows"}
+LEFT_OUT = {
+    "histogram_ns",
+    "ack_histogram_ns",
+    "time_histograms_ns",
+    "populations",
+    "wholes",
+    "flows",
+}
 """Parts of a value that no cell holds: histograms are for the HdrHistogram log, and the parts of a
 stage have tables of their own."""
 

@@ -9,12 +9,17 @@ from pubstorm.quantities import bytes_text, count_text, counted, span_text, valu
 from pubstorm.report.document import KEY_FIGURES_MAX, KeyFigure, sentence
 from pubstorm.result import Estimate, SearchResult, Series, SeriesStep, Status
 from pubstorm.result.comparison import ComparedFigure, Comparison, signed
+from pubstorm.result.series import NOT_PASSED, RANKED
 
-FAILED = {"fail": "failed", "invalid": "invalid", "no measurement": "without a measurement"}
-"""Outcomes of steps that did not pass, in words."""
 RANKS = {"worse": 0, "better": 1, "different": 2}
 """Order of the differences of a comparison; figures without one follow."""
 STATUSES = {"worse": Status.FAIL, "better": Status.PASS}
+AGAIN = {
+    True: ("passed", Status.PASS),
+    False: ("failed", Status.FAIL),
+    None: ("not counted", Status.OPEN),
+}
+"""Outcome of the answer that was played again, by its confirmation."""
 
 
 def series_headline(series: Series) -> str:
@@ -70,8 +75,7 @@ def _of_series(series: Series) -> Iterator[KeyFigure]:
     left = len(series.steps) - len(played)
     note = _others(played, "") or "every step that was played"
     outcomes = {step.status or Status.INVALID for step in played}
-    ranked = (Status.FAIL, Status.INVALID, Status.PASS)
-    status = next((each for each in ranked if each in outcomes), None)
+    status = next((each for each in RANKED if each in outcomes), None)
     value = f"{_passed(played)} of {count_text(len(played))}"
     unplayed = f"; {left} not played" if left else ""
     yield KeyFigure("steps passed", value, note + unplayed, status=status)
@@ -98,7 +102,7 @@ def _of_series(series: Series) -> Iterator[KeyFigure]:
 
 def _of_search(search: SearchResult) -> Iterator[KeyFigure]:
     answer = search.answer
-    best = "–" if answer.best is None else answer.best.text
+    best = "–" if answer.of_load is None else answer.of_load.text
     note = f"of {search.vary}{_basis(answer.best)}"
     yield KeyFigure("largest that passes", best, note, status=search.status)
     failed = [trial for trial in search.trials if trial.failed]
@@ -112,9 +116,8 @@ def _of_search(search: SearchResult) -> Iterator[KeyFigure]:
         yield KeyFigure("limited by", str(answer.limited_by), "at the first value that failed")
     if answer.most is not None and search.figure is not None:
         yield KeyFigure(f"largest {search.figure}", answer.most.text, "at any value")
-    if answer.confirmed is not None:
-        value = "passed" if answer.confirmed else "failed"
-        status = Status.PASS if answer.confirmed else Status.FAIL
+    if answer.best is not None:
+        value, status = AGAIN[answer.confirmed]
         yield KeyFigure("played again", value, "the answer, once more", status=status)
     took_s = math.fsum(trial.duration_s for trial in search.trials)
     uncounted = sum(not trial.counted for trial in search.trials)
@@ -140,5 +143,5 @@ def _passed(steps: Sequence[SeriesStep]) -> int:
 def _others(played: Sequence[SeriesStep], before: str) -> str:
     """Returns the steps that did not pass by outcome, in words; empty if there is none."""
     outcomes = [step.outcome for step in played]
-    parts = [f"{outcomes.count(o)} {word}" for o, word in FAILED.items() if o in outcomes]
+    parts = [f"{outcomes.count(o)} {word}" for o, word in NOT_PASSED.items() if o in outcomes]
     return before + ", ".join(parts) if parts else ""

@@ -14,7 +14,7 @@ from pubstorm.quantities import counted, share_text, span_text, value_text
 from pubstorm.report.courses import HOW as COMPARED
 from pubstorm.report.courses import Course, compared, course
 from pubstorm.report.document import Case, Document, Fact, Item, Plots, mark, sentence
-from pubstorm.report.experiment_figures import search_figures
+from pubstorm.report.experiment_figures import AGAIN, search_figures
 from pubstorm.report.layout import Table, Value, columns
 from pubstorm.report.search_plots import search_plots
 from pubstorm.report.stored import load_result, load_tracks
@@ -112,8 +112,8 @@ def _facts(search: SearchResult) -> Iterator[Fact]:
         yield Fact(f"most {search.figure}", _estimate_text(search, answer.most))
     if answer.limited_by is not None:
         yield Fact("limited by", str(answer.limited_by))
-    if answer.confirmed is not None:
-        yield Fact("confirmed", "it passed again" if answer.confirmed else "it failed")
+    if answer.best is not None:
+        yield Fact("played again", AGAIN[answer.confirmed][0])
     took_s = sum(trial.duration_s for trial in search.trials)
     played = f"{counted(len(search.trials), 'trial')} in {span_text(took_s)}"
     uncounted = sum(not trial.counted for trial in search.trials)
@@ -225,5 +225,5 @@ def _cases(search: SearchResult, facts: tuple[Fact, ...]) -> tuple[Case, ...]:
     return (
         Case("trials could be counted", text if is_invalid else None, took_s=took_s),
         Case("a value passes", text if answer.best is None and not is_invalid else None),
-        Case("the answer passed again", text if answer.confirmed is False else None),
+        Case("the answer passed again", None if answer.confirmed or answer.best is None else text),
     )

@@ -46,7 +46,12 @@ from pubstorm.result.figures.of_monitors import hosts_of
 
 STEP_PANELS = ("load", "process-cpu")
 """Plots over time that each step shows here; the rest is in its own report."""
-SIGNS = {Status.PASS: "circle", Status.FAIL: "x", Status.INVALID: "triangle-up-open"}
+SIGNS = {
+    Status.PASS: "circle",
+    Status.FAIL: "x",
+    Status.OPEN: "triangle-up-open",
+    Status.INVALID: "triangle-up-open",
+}
 """Shape of a point by the verdict of its step; its colour is that of its line."""
 LABEL_CHARS_MAX = 100
 """Characters of all labels together that there is room for below a plot."""

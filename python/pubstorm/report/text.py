@@ -26,9 +26,13 @@ COLUMN_GAP = 3
 """Characters between two columns."""
 WORDS_MIN = 24
 """Width to which a column of words is wrapped before a table is drawn in parts."""
-STYLES = {Status.PASS: "bold green", Status.FAIL: "bold red", Status.INVALID: "bold yellow"}
+COLOURS = {
+    Status.PASS: "green",
+    Status.FAIL: "red",
+    Status.OPEN: "yellow",
+    Status.INVALID: "yellow",
+}
 MARK_STYLES = {"passed": "green", "failed": "bold red", "undecided": "bold yellow"}
-BORDERS = {Status.PASS: "green", Status.FAIL: "red", Status.INVALID: "yellow"}
 
 
 def render(document: Document, console: Console) -> None:
@@ -128,7 +132,7 @@ def _part(table: Table, texts: Sequence[tuple[str, ...]], places: Sequence[int])
 
 
 def _item_line(item: Item) -> Text:
-    style = "bold yellow" if item.status is None else STYLES[item.status]
+    style = f"bold {COLOURS[item.status or Status.INVALID]}"
     limit = "" if item.limited_by is None else f"  limited by {item.limited_by}"
     name = f"{item.number}: {item.name}"
     return Text.assemble((f"{item.outcome.upper():<6}  ", style), name, (limit, "dim"))
@@ -144,7 +148,7 @@ def _conclude(document: Document, console: Console, of: int | None = None) -> No
         sign = (
             ()
             if status is None or number
-            else ((f"{document.status_word.upper()}  ", STYLES[status]),)
+            else ((f"{document.status_word.upper()}  ", f"bold {COLOURS[status]}"),)
         )
         console.print(Text.assemble(*sign, statement), soft_wrap=True)
     if document.stopped is not None:
@@ -170,7 +174,7 @@ def _figures(figures: Sequence[KeyFigure]) -> RichTable:
     grid.add_column(justify="right", overflow="fold")
     grid.add_column(style="dim", overflow="fold")
     for each in figures:
-        style = "bold" if each.status is None else STYLES[each.status]
+        style = "bold" if each.status is None else f"bold {COLOURS[each.status]}"
         grid.add_row(Text(each.name), Text(each.value, style=style), Text(each.note))
     return grid
 
@@ -179,7 +183,7 @@ def _verdict(verdict: Verdict, of: int | None) -> Panel:
     status = verdict.status
     lines: list[RenderableType] = [
         Text.assemble(
-            (str(status).upper(), STYLES[status]),
+            (str(status).upper(), f"bold {COLOURS[status]}"),
             ("   limited by ", "dim"),
             (str(verdict.limited_by), "bold"),
         )
@@ -199,4 +203,4 @@ def _verdict(verdict: Verdict, of: int | None) -> Panel:
     left = len(verdict.thresholds) - len(thresholds) + len(verdict.evidence[of:] if of else ())
     if left:
         lines.append(Text(f"… {left} more", style="dim"))
-    return Panel(Group(*lines), border_style=BORDERS[status], title="verdict", title_align="left")
+    return Panel(Group(*lines), border_style=COLOURS[status], title="verdict", title_align="left")

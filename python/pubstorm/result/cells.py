@@ -57,6 +57,11 @@ class Estimate(Value):
     unit: Unit = ""
     """Unit of all three values."""
 
+    def times(self, factor: float) -> Estimate:
+        """Returns the estimate of a multiple."""
+        ends = {name: factor * getattr(self, name) for name in ("value", "low", "high")}
+        return self.model_copy(update=ends)
+
     @property
     def text(self) -> str:
         """The estimate in short: 12 300/s ± 150/s, 12 300/s … 12 500/s, ≥ 40 000/s."""

@@ -41,10 +41,12 @@ from pubstorm.result.summary import (
 
 
 class Status(StrEnum):
-    """Outcome of a run."""
+    """Outcome of a run or a search. Only a search is open: this host or the load generator ended
+    it, or kept its answer from being played again."""
 
     PASS = "pass"
     FAIL = "fail"
+    OPEN = "open"
     INVALID = "invalid"
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.protocol import MqttName
 from pubstorm.contract.snapshot import (
     AnswerCounters,
@@ -117,6 +118,9 @@ class PopulationResult(PopulationSums):
     """Time for which the next message of a client waited for the Receive Maximum of the broker."""
     ack_histogram_ns: HistogramPair = HistogramPair()
     """The distributions behind `ack_latency_us`."""
+    time_histograms_ns: dict[str, Histogram] = Field(default_factory=dict)
+    """The distributions behind the other times, by the names of their fields; empty ones are left
+    out."""
 
     @property
     def asked(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -67,7 +68,11 @@ class SearchAnswer(Value):
     """The answer of a search."""
 
     best: Estimate | None = None
-    """The largest value at which the scenario passes; null: no value passed."""
+    """The largest value at which the scenario passes; null: no value passed. An answer that did not
+    pass again has no confidence interval."""
+    whole: Estimate | None = None
+    """The same for all clients together; null: `best` is that, since the search did not vary a rate
+    of each client."""
     most: Estimate | None = None
     """The largest value of the figure; null: there is no figure, or it was never measured."""
     limited_by: LimitedBy | None = None
@@ -93,6 +98,28 @@ class SearchAnswer(Value):
     def statements(self) -> tuple[str, ...]:
         """The answer in sentences, the shortest first."""
         return tuple(filter(None, (self.headline, self.text)))
+
+    @property
+    def of_load(self) -> Estimate | None:
+        """The answer in the unit of the whole load."""
+        return self.whole or self.best
+
+
+def beyond(trials: Sequence[Trial], best: Estimate | None) -> Trial | None:
+    """Returns the smallest value above an answer that failed or was not counted, as it came out the
+    last time; None if there is none."""
+    floor = 0.0 if best is None else best.value
+    others = [trial for trial in trials if not trial.passed and trial.value > floor]
+    return min(reversed(others), key=lambda trial: trial.value, default=None)
+
+
+def ended_by_host(trials: Sequence[Trial], best: Estimate | None) -> bool:
+    """Returns True if this host or the load generator alone ended a search: values above its lower
+    bound were not counted, and none of them failed."""
+    if best is None or best.bound != "at_least":
+        return False
+    above = [trial for trial in trials if trial.value > best.value]
+    return any(not trial.counted for trial in above) and not any(trial.failed for trial in above)
 
 
 class Experiment(Value):
@@ -152,10 +179,13 @@ class SearchResult(Experiment):
 
     @property
     def status(self) -> Status:
-        """pass: an answer was found and, where it was played again, passed; fail: no value passed;
-        invalid: nothing could be counted."""
+        """pass: an answer was found, and passed again; fail: no value passed, or the answer failed
+        again; open: this host or the load generator ended the search, or the answer was not counted
+        again; invalid: nothing could be counted."""
+        answer = self.answer
         if not any(trial.counted for trial in self.trials):
             return Status.INVALID
-        if self.answer.best is None or self.answer.confirmed is False:
+        if answer.best is None or answer.confirmed is False:
             return Status.FAIL
-        return Status.PASS
+        is_open = answer.confirmed is None or ended_by_host(self.trials, answer.best)
+        return Status.OPEN if is_open else Status.PASS

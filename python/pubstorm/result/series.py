@@ -12,6 +12,16 @@ from pubstorm.result.model import LimitedBy, Status
 from pubstorm.result.search import Experiment, SearchAnswer
 from pubstorm.result.summary import MemoryModel, MemoryPoint
 
+NOT_PASSED = {
+    "fail": "failed",
+    "open": "not found",
+    "invalid": "invalid",
+    "no measurement": "without a measurement",
+}
+"""Outcomes of steps that did not pass, in words."""
+RANKED = (Status.FAIL, Status.INVALID, Status.OPEN, Status.PASS)
+"""The worst outcome first."""
+
 
 class Figure(Value):
     """Cell of one step in a table over the series."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from pubstorm.experiment.search.answer import Terms, answer_of, question_of
+from pubstorm.experiment.search.answer import Terms, answer_of, clients_of, question_of
 from pubstorm.experiment.search.strategy import Candidate, Outcome, Settings, State, Strategy
 from pubstorm.experiment.search.trial import (
     EVIDENCE_MAX,
@@ -31,6 +31,7 @@ from pubstorm.result import (
 )
 from pubstorm.result.interval import interval, t_quantile
 from pubstorm.scenario import parse_scenario
+from tests.kit.example_search import search_of
 from tests.kit.measured import measured_run
 from tests.pure.experiment.test_pivot import trial as trial_of
 
@@ -129,13 +130,61 @@ def test_an_answer_that_breaks_again_is_the_value_below_it_that_passed() -> None
     assert " failed and " in said
 
 
-def test_an_answer_that_never_holds_again_is_not_confirmed() -> None:
+@pytest.mark.parametrize(
+    ("host", "again", "expected"),
+    [
+        (1e12, "failed", (False, "none", Status.FAIL)),
+        (1e12, "uncounted", (None, "none", Status.OPEN)),
+        (1e12, "passed", (True, "exact", Status.PASS)),
+        (40_000, "failed", (False, "none", Status.FAIL)),
+        (40_000, "uncounted", (None, "at_least", Status.OPEN)),
+        (40_000, "passed", (True, "at_least", Status.OPEN)),
+    ],
+)
+@pytest.mark.parametrize("retries", [0, 2])
+def test_only_an_answer_that_passed_again_passes(
+    host: float, again: State, expected: tuple[bool | None, str, Status], retries: int
+) -> None:
+    def system(each: Candidate) -> State:
+        return again if each.phase == "confirm" else limited(43_607, host)(each)
+
+    strategy, trials = searched(Settings(1000, 1_000_000, retries=retries), system)
+    answer = answer_of(trials, strategy.facts, TERMS)
+    assert answer.best is not None
+    found = search_of(trials=tuple(trials), answer=answer)
+    confirmed, bound, status = expected
+    assert (answer.confirmed, answer.best.bound, found.status) == expected
+    said = (answer.headline, answer.text)
+    assert [text.startswith("not confirmed: ") for text in said].count(True) == (
+        0 if confirmed else 2 if status is Status.FAIL or host > 1e6 else 1
+    )
+    assert ("passes (3 repeats, 95 % confidence)" in answer.text) == (bound == "exact")
+    assert answer.headline.startswith("not found: ") == (status is Status.OPEN and host < 1e6)
+
+
+def test_the_span_of_an_answer_that_fails_again_begins_below_its_failures() -> None:
     strategy, trials = searched(
         Settings(1000, 1_000_000),
         lambda each: limited(0 if each.phase == "confirm" else 43_607)(each),
     )
     answer = answer_of(trials, strategy.facts, TERMS)
-    assert (answer.confirmed, answer.confirmed_at) == (False, None)
+    failures = [value for value, _ in strategy.facts.confirmations]
+    assert len(failures) == 2
+    assert answer.best is not None
+    assert answer.best.low < min(failures) < 43_607 < answer.best.high
+    assert any(t.passed and t.value == answer.best.low for t in trials)
+    assert answer.best_trial is not None
+    ends = (f"{round(each):_}/s" for each in (answer.best.low, answer.best.high))
+    span = " to ".join(ends).replace("_", THIN_SPACE)
+    assert answer.headline.startswith(f"not confirmed: {span}")
+    assert {f"{t.value:.0f}" for t in trials if not t.passed} >= {f"{answer.best.high:.0f}"}
+
+
+def test_a_search_that_reached_its_bound_is_not_open() -> None:
+    strategy, trials = searched(Settings(1000, 8000), limited(1e12))
+    answer = answer_of(trials, strategy.facts, TERMS)
+    assert answer.best is not None and answer.best.bound == "at_least"
+    assert search_of(trials=tuple(trials), answer=answer).status is Status.PASS
 
 
 @pytest.mark.parametrize(
@@ -206,21 +255,37 @@ thresholds: [device.skipped == 0]
 
 
 @pytest.mark.parametrize(
-    ("vary", "ends", "words"),
+    ("vary", "ends", "words", "clients"),
     [
-        ("publications.0.total_rate", "from: 10/s, to: 1M/s", "{} messages/s in all"),
-        ("publications.0.rate", "from: 1/s, to: 1k/s", "{} messages/s from each client of device"),
-        ("publications.0.size", "from: 10B, to: 1kB", "messages of {} of device"),
-        ("clients", "from: 10, to: 1k", "{} clients"),
-        ("keep_alive", "from: 10s, to: 60s", "keep_alive {}"),
+        ("publications.0.total_rate", "from: 10/s, to: 1M/s", "{} messages/s in all", 1),
+        ("publications.0.rate", "from: 1/s, to: 1k/s", "{} messages/s in all", 10),
+        ("publications.0.size", "from: 10B, to: 1kB", "messages of {} of device", 1),
+        ("clients", "from: 10, to: 1k", "{} clients", 1),
+        ("keep_alive", "from: 10s, to: 60s", "keep_alive {}", 1),
     ],
 )
-def test_an_answer_speaks_in_the_unit_of_its_question(vary: str, ends: str, words: str) -> None:
+def test_an_answer_speaks_in_the_unit_of_its_question(
+    vary: str, ends: str, words: str, clients: int
+) -> None:
     search = f"search: {{vary: populations.device.{vary}, {ends}}}\n"
     text = (
         QUESTIONS.replace("total_rate: 30/s", "rate: 3/s") if vary.endswith(".rate") else QUESTIONS
     )
-    assert question_of(parse_scenario(text + search, "s.yaml")) == words
+    scenario = parse_scenario(text + search, "s.yaml")
+    assert (question_of(scenario), clients_of(scenario)) == (words, clients)
+
+
+def test_the_rate_of_each_client_is_answered_as_the_load_of_all() -> None:
+    strategy, trials = searched(Settings(1000, 64_000, repeat=1), limited(43_607), MISSED)
+    terms = replace(TERMS, question="{} messages/s in all", clients=100)
+    answer = answer_of(trials, strategy.facts, terms)
+    assert answer.best is not None and answer.whole is not None
+    assert answer.whole.value == 100 * answer.best.value
+    assert answer.of_load == answer.whole
+    said = answer.headline.replace(THIN_SPACE, " ")
+    assert re.match(
+        r"4 3\d0 000 messages/s in all, 43 \d00/s from each client; at 4 3\d0 000/s", said
+    )
 
 
 def test_with_more_than_one_population_the_question_names_one() -> None:
@@ -269,7 +334,9 @@ def test_a_headline_has_the_answer_and_what_the_next_value_showed() -> None:
 def test_a_headline_without_a_figure_beyond_the_answer() -> None:
     assert headline(1e9, None) == "at least 64 000 messages/s in all"
     assert "/s fails, limited by broker: device.lost" in headline(43_607, None)
-    assert headline(1e9, None, host=40_000).endswith("/s this host was the limit")
+    ended = headline(1e9, None, host=40_000)
+    assert ended.startswith("not found: at least ")
+    assert ended.endswith("/s this host was the limit")
     assert headline(0, MISSED) == "no value passed; at 1.95/s p99 was 131 ms"
 
 

@@ -60,6 +60,27 @@ def test_where_nothing_can_be_counted_it_ends_with_3(player: Player) -> None:
     assert "broker-0" in trials[0]["why"]
 
 
+def test_where_only_the_host_is_a_limit_it_ends_with_4(
+    player: Player, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A broker that does not start beyond a number of clients says nothing of what it carries."""
+
+    def full(_number: int, scenario: Scenario) -> bool:
+        if scenario.populations["device"].clients > 11:
+            raise TopologyError("broker broker-0 exited")
+        return False
+
+    player.meanwhile = full
+    assert player.run(f"{LOAD}{LIMIT}{SEARCH}, repeat: 1, retries: 0}}\n", report=True) == 4
+    answer = player.stored("search.json")["answer"]
+    assert (answer["best"]["bound"], answer["confirmed"]) == ("at_least", True)
+    assert "OPEN  Not found: at least 11 clients" in capsys.readouterr().out
+    steps = "table: {step: step}\nsweep: {pause: 0s, steps: [{step: full}]}\n"
+    player.out.rename(player.folder / "before")
+    assert player.run(f"{LOAD}{LIMIT}{SEARCH}, repeat: 1, retries: 0}}\n{steps}") == 4
+    assert player.stored("series.json")["steps"][0]["status"] == "open"
+
+
 @pytest.mark.parametrize("how", ["killed", "interrupted"])
 def test_a_search_that_ended_in_a_trial_is_resumed(
     player: Player, how: str, capsys: pytest.CaptureFixture[str]

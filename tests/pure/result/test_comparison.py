@@ -59,7 +59,7 @@ def test_equal_runs_are_rarely_called_different(measured: MeasuredMaker, repeats
     for _ in range(COMPARISONS):
         one, other = ([run(good, random_) for _ in range(repeats)] for _ in range(2))
         found = compared(one, other)
-        assert len(found.figures) == 6, "all figures are compared"
+        assert len(found.figures) == 7, "all figures are compared"
         called += any(each.outcome in {"better", "worse"} for each in found.figures)
     assert called <= LEVEL * COMPARISONS
 
@@ -164,6 +164,35 @@ def test_a_condition_is_decided_by_the_interval(
     assert found.status is status, found.conditions
     if status is Status.INVALID:
         assert "more runs narrow the interval" in found.conditions[0].text
+
+
+def test_publishers_alone_are_compared_by_what_was_acknowledged(measured: MeasuredMaker) -> None:
+    alone = measured(backend={"rates": Rates()})
+    figures = [str(each) for each in default_figures([alone])]
+    assert "acked_per_s" in figures
+    assert "received_per_s" not in figures, "nobody receives"
+
+
+def test_any_percentile_is_compared_without_a_scenario_that_names_it(
+    measured: MeasuredMaker,
+) -> None:
+    one, other = (
+        [measured(**_spread(random.Random(slow * 10 + n), slow)) for n in range(4)]
+        for slow in (1, 2)
+    )
+    found = compared(one, other, "backend.latency.p95 worse by 10%", "latency.p99.5 worse by 10%")
+    assert found.status is Status.FAIL
+    assert [each.status for each in found.conditions] == [Status.FAIL, Status.FAIL]
+    assert outcome(found, "backend.latency.p95") == "worse"
+
+
+def _spread(random_: random.Random, slow: float) -> dict[str, object]:
+    """Receivers whose latencies vary in each run."""
+    durations = [round(slow * random_.lognormvariate(12, 0.5)) for _ in range(500)]
+    histogram = Histogram.of(durations)
+    pair = HistogramPair(intended=histogram, actual=histogram)
+    latency_us = pair.latency_us()
+    return {"backend": {"latency_us": latency_us}, "flow": {"histogram_ns": pair}}
 
 
 def test_a_longer_recovery_is_worse(measured: MeasuredMaker) -> None:

@@ -29,7 +29,7 @@ from pubstorm.result.figures.table import cells
 from pubstorm.result.verdict import evaluate_run
 from tests.kit.example_fleet import fleet_parts, fleet_stages
 from tests.kit.example_zeromq import publisher
-from tests.kit.measured import MeasuredMaker, phase, watched
+from tests.kit.measured import MeasuredMaker, flow, phase, watched
 
 
 @pytest.fixture
@@ -265,6 +265,42 @@ def test_any_percentile_that_the_scenario_names_has_its_value(measured: Measured
         run, parse_expression("device.ack_latency.p95")
     )
     assert isinstance(evaluate(run, parse_expression("device.ack_latency.p42")), Missing)
+
+
+def test_any_percentile_is_read_from_the_stored_histogram(measured: MeasuredMaker) -> None:
+    """No scenario names them: the sum over the flows to a population and over its shares, the
+    acknowledgements, and the other times. Without a subject it is the worst."""
+    low, high = (Histogram.of(range(n * 10**6, 101 * n * 10**6, n * 10**6)) for n in (1, 3))
+    pairs = [HistogramPair(intended=each, actual=each) for each in (low, high)]
+    into = pairs[0].intended.plus(high)
+    both = HistogramPair(intended=into, actual=into)
+    time = {"connect_time_us": Latency.of(low), "time_histograms_ns": {"connect_time_us": low}}
+    run = measured(
+        device={"ack_latency_us": pairs[1].latency_us(), "ack_histogram_ns": pairs[1], **time},
+        backend={"latency_us": both.latency_us()},
+        flows=(
+            flow(histogram_ns=pairs[0]),
+            flow(source="other", to="backend/part", histogram_ns=pairs[1]),
+            flow(to="device", histogram_ns=pairs[1]),
+        ),
+    )
+    expected = {
+        "backend.latency.p95": into.quantile_ns(0.95) / 1000,
+        "latency.actual.p66.6": into.quantile_ns(0.666) / 1000,
+        "ack_latency.p95": high.quantile_ns(0.95) / 1000,
+        "device.connect_time.p37": low.quantile_ns(0.37) / 1000,
+    }
+    stored = Measured.model_validate_json(run.model_dump_json())
+    for expression, value in expected.items():
+        found = evaluate(stored, parse_expression(expression))
+        assert isinstance(found, Found), expression
+        assert found.value == value
+
+
+def test_a_percentile_that_a_span_does_not_keep_says_what_to_do(run: Measured) -> None:
+    found = evaluate(run, parse_expression("device.ack_latency.p95@+500 device"))
+    assert isinstance(found, Missing)
+    assert "the scenario must name it" in found.reason
 
 
 def test_a_population_whose_messages_have_qos_0_has_no_acknowledgements(

@@ -13,7 +13,7 @@ from pubstorm.errors import PubstormError, StoredRunError
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.experiment.journal import Journal, asked_again
 from pubstorm.experiment.outlook import Outlook, run_s
-from pubstorm.experiment.search.answer import Terms, answer_of, question_of
+from pubstorm.experiment.search.answer import Terms, answer_of, clients_of, question_of
 from pubstorm.experiment.search.strategy import Candidate, Outcome, Settings, Strategy, trials_left
 from pubstorm.experiment.search.trial import (
     evaluated,
@@ -227,6 +227,7 @@ class _Search:
             figure_unit="" if search.figure is None else search.figure.unit or "",
             confidence=search.confidence,
             question=question_of(self._scenario),
+            clients=clients_of(self._scenario),
         )
         found = SearchResult(
             **self._journal.record,

@@ -13,6 +13,8 @@ from pubstorm.metrics import columns_of
 from pubstorm.quantities import Unit, counted, rate_text, share_text, value_text
 from pubstorm.result import Bound, Estimate, LimitedBy, SearchAnswer, Trial
 from pubstorm.result.interval import interval
+from pubstorm.result.search import beyond as trial_beyond
+from pubstorm.result.search import ended_by_host
 from pubstorm.scenario import Scenario
 
 TIMES = {metric.name: column.head for metric, column in columns_of("missed times")}
@@ -32,27 +34,51 @@ class Terms:
     figure_unit: Unit
     confidence: float
     question: str = "{} passes"
-    """The answer in words, with {} for the value."""
+    """The answer in words, with {} for the value of the whole load."""
+    clients: int = 1
+    """Clients of which each has the value; 1: the value is that of the whole load."""
 
-    def answered(self, value: float) -> str:
-        """Returns a value of the trials in the words of the question."""
+    def answered(self, *values: float) -> str:
+        """Returns a value of the trials, or a span of two, in the words of the question."""
         is_rate = self.unit == "per_s" and "messages/s" in self.question
-        shown = rate_text(value) if is_rate else value_text(value, self.unit)
-        return self.question.replace("{}", shown)
+        named = [value * self.clients for value in values]
+        texts = [rate_text(each) if is_rate else self.shown(each) for each in named]
+        said = self.question.replace("{}", " to ".join(texts))
+        if self.clients == 1:
+            return said
+        return f"{said}, {' to '.join(map(self.shown, values))} from each client"
+
+    def of_load(self, value: float) -> str:
+        """Returns a value of the trials as that of the whole load."""
+        return self.shown(value * self.clients)
+
+    def shown(self, value: float) -> str:
+        """Returns a value with its unit."""
+        return value_text(value, self.unit)
+
+
+def clients_of(scenario: Scenario) -> int:
+    """Returns the clients of which each has the value of a scenario's search; 1 if the value is
+    that of the whole load."""
+    assert scenario.search is not None, "only a scenario with a search has a value"
+    match scenario.search.vary.split("."):
+        case ["populations", name, "publications", _, "rate"]:
+            return scenario.populations[name].clients
+        case _:
+            return 1
 
 
 def question_of(scenario: Scenario) -> str:
-    """Returns the answer of a scenario's search in words, with {} for the value."""
+    """Returns the answer of a scenario's search in words, with {} for the value of the whole
+    load."""
     assert scenario.search is not None, "only a scenario with a search has a question"
     populations = scenario.populations
     publications = sum(len(_publications(each)) for each in populations.values())
     match scenario.search.vary.split("."):
         case ["populations", name, "clients"]:
             return "{} clients" if len(populations) == 1 else f"{{}} clients of {name}"
-        case ["populations", name, "publications", _, "total_rate"]:
+        case ["populations", name, "publications", _, "total_rate" | "rate"]:
             return "{} messages/s in all" if publications == 1 else f"{{}} messages/s of {name}"
-        case ["populations", name, "publications", _, "rate"]:
-            return f"{{}} messages/s from each client of {name}"
         case ["populations", name, "publications", _, "size"]:
             return f"messages of {{}} of {name}"
         case path:
@@ -66,16 +92,19 @@ def _publications(population: object) -> Sequence[object]:
 def answer_of(trials: Sequence[Trial], facts: Facts, terms: Terms) -> SearchAnswer:
     """The answer so far."""
     best, most = _best(facts, terms), _most(facts, terms)
-    beyond = _beyond(trials, best)
     states = [outcome.state for _, outcome in facts.confirmations]
     again = [value for value, outcome in facts.confirmations if outcome.state == "passed"]
     confirmed_at = again[0] / terms.per_unit if again else None
-    if best is not None and confirmed_at is not None and states[0] == "failed":
+    if best is not None and confirmed_at is None:
+        best = _unconfirmed(best, trials, facts, terms)
+    elif best is not None and confirmed_at is not None and states[0] == "failed":
         best = _lowered(best, confirmed_at)
+    beyond = trial_beyond(trials, best)
     shown = confirmed_at if confirmed_at is not None or best is None else best.value
     most_value = None if facts.most_value is None else facts.most_value / terms.per_unit
     answer = SearchAnswer(
         best=best,
+        whole=None if best is None or terms.clients == 1 else best.times(terms.clients),
         most=most,
         limited_by=_limit(best, beyond),
         confirmed=bool(again) if {"passed", "failed"} & {*states} else None,
@@ -84,7 +113,8 @@ def answer_of(trials: Sequence[Trial], facts: Facts, terms: Terms) -> SearchAnsw
         most_trial=_largest_figure(trials, most_value),
         trials=len(trials),
     )
-    said = {"headline": _headline(answer, beyond, terms)} if trials else {}
+    is_open = ended_by_host(trials, best)
+    said = {"headline": _headline(answer, beyond, terms, is_open=is_open)} if trials else {}
     return answer.model_copy(update={**said, "text": _text(answer, trials, facts, terms)})
 
 
@@ -119,6 +149,22 @@ def _lowered(best: Estimate, confirmed: float) -> Estimate:
     )
 
 
+def _unconfirmed(best: Estimate, trials: Sequence[Trial], facts: Facts, terms: Terms) -> Estimate:
+    """Returns the span of an answer that did not pass again: from the largest value that passed
+    below all of its failures, up to the largest that did not pass. A lower bound that did not fail
+    stays one."""
+    failed = [v / terms.per_unit for v, outcome in facts.confirmations if outcome.state == "failed"]
+    if best.bound == "at_least" and not failed:
+        return best
+    limit = min(failed, default=best.value)
+    low = max((t.value for t in trials if t.passed and t.value < limit), default=0.0)
+    if not failed:
+        low = min(each.passed for each in facts.estimates if each.passed is not None)
+        low /= terms.per_unit
+    high = max(_end(bracket, terms) for bracket in facts.estimates)
+    return best.model_copy(update={"value": low, "low": low, "high": high, "bound": "none"})
+
+
 def _end(bracket: Bracket, terms: Terms) -> float:
     beyond = bracket.passed if bracket.beyond is None else bracket.beyond
     assert beyond is not None, "an estimate has a value that passed"
@@ -141,13 +187,6 @@ def _estimate(ends: tuple[float, float, float], repeats: int, bound: Bound, unit
     return Estimate(value=value, low=low, high=high, repeats=repeats, bound=bound, unit=unit)
 
 
-def _beyond(trials: Sequence[Trial], best: Estimate | None) -> Trial | None:
-    """The smallest value above the answer that failed, as it came out the last time."""
-    floor = 0.0 if best is None else best.value
-    others = [trial for trial in trials if not trial.passed and trial.value > floor]
-    return min(reversed(others), key=lambda trial: trial.value, default=None)
-
-
 def _passed(trials: Sequence[Trial], value: float | None) -> int | None:
     """The last trial that passed with the largest value not above one."""
     if value is None:
@@ -163,15 +202,18 @@ def _largest_figure(trials: Sequence[Trial], value: float | None) -> int | None:
     return next((trial.number for trial in found), None)
 
 
-def _headline(answer: SearchAnswer, beyond: Trial | None, terms: Terms) -> str:
-    """Returns the answer in the unit of the question, and the first value beyond it."""
+def _headline(answer: SearchAnswer, beyond: Trial | None, terms: Terms, *, is_open: bool) -> str:
+    """Returns the answer in the unit of the whole load, and the first value beyond it."""
     best = answer.best
     parts = ["no value passed"]
     if best is not None:
+        is_span = not answer.confirmed and best.bound == "none"
         bound = "at least " if best.bound == "at_least" else ""
-        parts = [f"{bound}{terms.answered(best.value)}"]
+        word = "" if answer.confirmed else "not confirmed: "
+        ends = (best.low, best.high) if is_span else (best.value,)
+        parts = [f"{'not found: ' if is_open else word}{bound}{terms.answered(*ends)}"]
     if beyond is not None:
-        parts.append(f"at {value_text(beyond.value, terms.unit)} {_seen(beyond)}")
+        parts.append(f"at {terms.of_load(beyond.value)} {_seen(beyond)}")
     return "; ".join(parts)
 
 
@@ -190,15 +232,15 @@ def _seen(trial: Trial) -> str:
 
 
 def _text(answer: SearchAnswer, trials: Sequence[Trial], facts: Facts, terms: Terms) -> str:
-    beyond = _beyond(trials, answer.best)
+    beyond = trial_beyond(trials, answer.best)
     parts = [_holds(answer, terms)]
     if beyond is not None:
-        parts.append(f"{value_text(beyond.value, terms.unit)} {in_words(beyond)}")
+        parts.append(f"{terms.shown(beyond.value)} {in_words(beyond)}")
     elif answer.best is not None:
         parts.append("the search goes no further")
     parts.append(_confirmed(facts, terms))
     if answer.most is not None and facts.most_value is not None:
-        at = value_text(facts.most_value / terms.per_unit, terms.unit)
+        at = terms.shown(facts.most_value / terms.per_unit)
         parts.append(f"the largest {terms.figure} is {answer.most.text}, at {at}")
     return "; ".join(part for part in parts if part)
 
@@ -207,6 +249,8 @@ def _holds(answer: SearchAnswer, terms: Terms) -> str:
     best = answer.best
     if best is None:
         return "no value passed"
+    if not answer.confirmed:
+        return f"not confirmed: {best.text}"
     if best.bound != "exact":
         return f"{best.text} passes" if best.bound == "at_least" else f"the limit is {best.text}"
     confidence = share_text(terms.confidence)
@@ -216,7 +260,7 @@ def _holds(answer: SearchAnswer, terms: Terms) -> str:
 def _confirmed(facts: Facts, terms: Terms) -> str:
     """Returns the outcome of the answer's repetition, in words."""
     played = [
-        (value_text(value / terms.per_unit, terms.unit), outcome.state)
+        (terms.shown(value / terms.per_unit), outcome.state)
         for value, outcome in facts.confirmations
     ]
     words = {"passed": "passed", "failed": "failed", "uncounted": "was not counted"}

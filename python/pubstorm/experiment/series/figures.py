@@ -71,8 +71,9 @@ def _of_search(column: str, search: SearchResult) -> Figure:
     remark = None
     if answer.best is None:
         remark = "no value passed"
-    elif answer.confirmed is False:
-        remark = "it failed when it was played again"
+    elif not answer.confirmed:
+        did = "failed" if answer.confirmed is False else "was not counted"
+        remark = f"it {did} when it was played again"
     return Figure(estimate=answer.best, limited_by=answer.limited_by, remark=remark)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from pubstorm.result import LimitedBy, SeriesStep, Status
+from pubstorm.result.series import NOT_PASSED
 
 
 def text_of(steps: Sequence[SeriesStep], is_ladder: bool) -> str:
@@ -55,9 +56,8 @@ def _counts(played: Sequence[SeriesStep]) -> str:
     total = len(played)
     noun = "step" if total == 1 else "steps"
     outcomes = [step.outcome for step in played]
-    words = {"fail": "failed", "invalid": "invalid", "no measurement": "without a measurement"}
     parts = [f"{outcomes.count('pass')} of {total} {noun} passed"]
-    parts += [f"{outcomes.count(o)} {word}" for o, word in words.items() if o in outcomes]
+    parts += [f"{outcomes.count(o)} {word}" for o, word in NOT_PASSED.items() if o in outcomes]
     return ", ".join(parts)
 
 
@@ -68,7 +68,7 @@ def _first_failed(played: Sequence[SeriesStep]) -> str:
     if step.status is None:
         problem = (step.problem or "").partition("\n")[0]
         return f"{step.name} came to no measurement: {problem}"
-    word = "failed" if step.status is Status.FAIL else "is invalid"
+    word = {Status.FAIL: "failed", Status.OPEN: "is open"}.get(step.status, "is invalid")
     is_unlimited = step.limited_by in {None, LimitedBy.NONE}
     limit = "" if is_unlimited else f": limited by {step.limited_by}"
     evidence = f": {step.evidence[0]}" if step.evidence else ""

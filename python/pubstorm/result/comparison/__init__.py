@@ -15,6 +15,7 @@ from pubstorm.metrics.expressions import Expression, is_percentile, parse_expres
 from pubstorm.metrics.metric import LATENCY_STATISTICS
 from pubstorm.quantities import UnfitError, counted, share, share_text, value_text
 from pubstorm.result import Environment, Measured, Result, Status
+from pubstorm.result.cells import Found
 from pubstorm.result.comparison.model import (
     ComparedCondition,
     ComparedFigure,
@@ -117,7 +118,14 @@ def default_figures(results: Sequence[Measured]) -> tuple[Expression, ...]:
     wanted = [*expressions_of("comparison").values()]
     wanted += [f"{name}.{metric}" for name in brokers for metric in of_brokers]
     figures = map(parse_expression, wanted)
-    return tuple(figure for figure in figures if in_results(results, figure))
+    return tuple(
+        f for f in figures if any(_is_compared(found, f) for found in in_results(results, f))
+    )
+
+
+def _is_compared(found: Found, figure: Expression) -> bool:
+    """Returns True if a value can be compared. A rate of 0 is that of messages nobody sends."""
+    return found.value != 0 or figure.unit != "per_s"
 
 
 def compare(

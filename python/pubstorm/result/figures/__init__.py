@@ -4,11 +4,12 @@ Figures of populations are read here: counters, states, rates, quotients and lat
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
 
+from pubstorm.contract.histogram import Histogram, HistogramSum
 from pubstorm.metrics.counters import FILTERS
-from pubstorm.metrics.expressions import Expression
+from pubstorm.metrics.expressions import Expression, share_of
 from pubstorm.metrics.metric import LEAST_IS_WORST, Basis, Divisor, Metric, RunMetric
 from pubstorm.metrics.thresholds import Threshold
 from pubstorm.quantities import counted
@@ -32,6 +33,7 @@ __all__ = [
     "Missing",
     "evaluate",
     "evaluate_threshold",
+    "histogram_of",
     "in_results",
     "nothing_behind",
     "number_at",
@@ -40,6 +42,8 @@ __all__ = [
 ]
 
 NO_ACKS = "messages of QoS 0 are not acknowledged"
+NOT_KEPT = "{0} is not stored there: the scenario must name it, as in the threshold {1} < 100ms"
+"""Stages and phases keep the usual percentiles, and those that the scenario names."""
 
 
 def evaluate(measured: Measured, expression: Expression) -> Found | Missing:
@@ -132,11 +136,63 @@ def _of_populations(measured: Measured, metric: Metric, asked: Expression) -> Fo
         return Missing(NO_ACKS)
     if metric.divisor is not None:
         return _quotient(measured, metric, metric.divisor, places)
-    value = together(metric, places.values(), asked.statistic or "")
+    numbers = [_number(measured, metric, asked, *place) for place in places.items()]
+    value = _joined(metric, numbers, asked.statistic or "")
     if value is None:
-        return Missing(NOTHING_MEASURED)
+        counted_there = any(_distribution(place, metric) for place in places.values())
+        words = NOT_KEPT.format(asked.statistic, asked)
+        return Missing(words if counted_there else NOTHING_MEASURED)
     bound = max(_bound_at(place, metric.path) for place in places.values())
     return Found(value, metric.unit or "", bound)
+
+
+def _number(
+    measured: Measured, metric: Metric, asked: Expression, name: str, place: object
+) -> float | None:
+    """Returns a figure of one place; a percentile that the place does not have is read from the
+    stored distribution."""
+    statistic = asked.statistic or ""
+    kept = number_at(place, (*metric.path, *filter(None, (statistic,))))
+    latency, share = _distribution(place, metric), share_of(statistic)
+    if kept is not None or latency is None or share is None or asked.span is not None:
+        return kept
+    histogram = histogram_of(measured, metric, name)
+    if histogram is None:
+        return None
+    found = Latency.of(histogram, latency.bound_us, {statistic: share})
+    return found.percentiles.get(statistic)
+
+
+def _distribution(place: object, metric: Metric) -> Latency | None:
+    """Returns the distribution of a metric in a place; None if it is empty, or there is none."""
+    found = _place_at(place, metric.path)
+    return found if isinstance(found, Latency) and found.count else None
+
+
+def histogram_of(measured: Measured, metric: Metric, name: str) -> Histogram | None:
+    """Returns the stored distribution of a metric of a population in the whole run; None if there
+    is none."""
+    field, *clock = metric.path
+    population = {**measured.wholes, **measured.populations}.get(name)
+    if field == "latency_us":
+        tally = HistogramSum()
+        for each in _into(measured, name, clock[0]):
+            tally.add(each)
+        found: Histogram | None = tally.value()
+    elif population is None:
+        found = None
+    elif field == "ack_latency_us":
+        found = getattr(population.ack_histogram_ns, clock[0])
+    else:
+        found = population.time_histograms_ns.get(field)
+    return found if found is not None and found.count else None
+
+
+def _into(measured: Measured, name: str, clock: str) -> Iterator[Histogram]:
+    """Yields the distributions of the flows to a population, of all shares of one."""
+    for flow in measured.flows:
+        if name in {flow.to, flow.to.partition("/")[0]}:
+            yield getattr(flow.histogram_ns, clock)
 
 
 def _quotient(
@@ -268,7 +324,12 @@ def together(metric: Metric, places: Iterable[object], statistic: str = "") -> f
     """Returns a figure of several places, such as populations: the sum, or the worst; None if
     nothing was measured."""
     path = (*metric.path, *filter(None, (statistic,)))
-    values = [value for place in places if (value := number_at(place, path)) is not None]
+    return _joined(metric, (number_at(place, path) for place in places), statistic)
+
+
+def _joined(metric: Metric, found: Iterable[float | None], statistic: str) -> float | None:
+    """Returns the figures of several places as one; None if there is none."""
+    values = [value for value in found if value is not None]
     if not values:
         return None
     worst = min if statistic in LEAST_IS_WORST else max

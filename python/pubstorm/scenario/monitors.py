@@ -212,8 +212,9 @@ class Monitors(Part):
     """Monitors this machine: CPU, memory, network."""
     brokers: Flag = True
     """Monitors the brokers that the run starts, their services, and a target on this machine: the
-    process, `$SYS`, and the figures of services. More than 8 brokers of one name are one source
-    with that name, without `$SYS`."""
+    process, `$SYS`, and the figures of services; of a target on another machine `$SYS`, if the
+    scenario asks for a figure of it. More than 8 brokers of one name are one source with that name,
+    without `$SYS`."""
     sources: Mapping[Name, Source] = Field(default_factory=dict)
     """More sources, by name."""
 

@@ -241,7 +241,8 @@ def _observers_elsewhere(
     observed = {target.host for target in targets}
     for broker, target in zip(brokers, plan.targets, strict=False):
         is_asked = not asked.isdisjoint({broker.name, broker.group})
-        if is_asked and not target.is_loopback and target.host not in observed:
+        is_found = target.is_loopback or target.host in observed or isinstance(target, ZmqTarget)
+        if is_asked and not is_found:
             yield SysTopicsMonitor(broker, target, SysTopics().topics, client_login(plan, target))
 
 

@@ -102,8 +102,16 @@ mod tests {
                 b"\x40\x03\0\x01\x01",
                 "PUBACK, reason code 0x01 is not one of this packet [MQTT-3.9.3-2]",
             ),
-            (Version::V5, b"\x40\x04\0\x01\0\x02", "PUBACK, properties: packet ends inside a field"),
-            (Version::V311, b"\x90\x02\0\x01", "SUBACK, list of topic filters is empty [MQTT-3.8.3-3]"),
+            (
+                Version::V5,
+                b"\x40\x04\0\x01\0\x02",
+                "PUBACK, properties: packet ends inside a field",
+            ),
+            (
+                Version::V311,
+                b"\x90\x02\0\x01",
+                "SUBACK, list of topic filters is empty [MQTT-3.8.3-3]",
+            ),
             (Version::V311, b"\xd0\x01\0", "PINGRESP, 1 bytes after the last field of the packet"),
             (Version::V311, b"\x00\0", "packet type 0 is reserved"),
         ] {

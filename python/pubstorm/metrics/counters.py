@@ -49,7 +49,7 @@ ENDED_BY_PEER = (ENDS_A_WEBSOCKET - {Reason.WEBSOCKET_INVALID}) | {
 }
 """Ends of connections that the peer made, without those that have a reason code of MQTT 5."""
 BREAKS_A_RULE = frozenset({Reason.UNEXPECTED_ACK})
-"""Breaches of the peer after which the connection goes on."""
+"""Breaches of the peer after which the connection continues."""
 REFUSES_A_FILTER = frozenset({Reason.SUBSCRIBE_REFUSED})
 LEAVES_A_MESSAGE_OUT = frozenset(
     {Reason.MESSAGE_TOO_LARGE, Reason.QOS_UNSUPPORTED, Reason.RETAIN_UNSUPPORTED}

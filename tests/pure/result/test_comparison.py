@@ -170,7 +170,7 @@ def test_publishers_alone_are_compared_by_what_was_acknowledged(measured: Measur
     alone = measured(backend={"rates": Rates()})
     figures = [str(each) for each in default_figures([alone])]
     assert "acked_per_s" in figures
-    assert "received_per_s" not in figures, "nobody receives"
+    assert "received_per_s" not in figures, "no client receives"
 
 
 def test_any_percentile_is_compared_without_a_scenario_that_names_it(

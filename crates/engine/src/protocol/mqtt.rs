@@ -17,8 +17,8 @@ use plan::{
 };
 
 use super::{
-    Asked, Broken, Buffers, Cause, Event, Goodbye, Identity, Outgoing, Published, Reading, Refusals,
-    Resent, Step, Texts, Token,
+    Asked, Broken, Buffers, Cause, Event, Goodbye, Identity, Outgoing, Published, Reading,
+    Refusals, Resent, Step, Texts, Token,
     received::{BESIDE, Inbox, Next, RETAINED, Received},
 };
 

@@ -21,11 +21,9 @@ const PROPERTIES: Field = ("properties", Format::Properties);
 /// Fields in order, without those that take the rest of a packet.
 const fn fields(packet: PacketType) -> &'static [Field] {
     match packet {
-        PacketType::ConnAck => &[
-            ("flags", Format::Byte),
-            ("return code", Format::Byte),
-            PROPERTIES,
-        ],
+        PacketType::ConnAck => {
+            &[("flags", Format::Byte), ("return code", Format::Byte), PROPERTIES]
+        }
         PacketType::Publish => &[("topic name", Format::Text), ID, PROPERTIES],
         PacketType::PubAck | PacketType::PubRec | PacketType::PubRel | PacketType::PubComp => {
             &[ID, CODE, PROPERTIES]

@@ -124,7 +124,7 @@ def default_figures(results: Sequence[Measured]) -> tuple[Expression, ...]:
 
 
 def _is_compared(found: Found, figure: Expression) -> bool:
-    """Returns True if a value can be compared. A rate of 0 is that of messages nobody sends."""
+    """Returns True if a value can be compared. A rate of 0 belongs to clients that send nothing."""
     return found.value != 0 or figure.unit != "per_s"
 
 

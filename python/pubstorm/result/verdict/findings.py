@@ -524,8 +524,8 @@ def _is_end_by_peer(reason: Reason | Answer) -> bool:
 
 
 def _why_ended(population: PopulationResult, ended: int) -> str:
-    """The likely cause of ends of connections: their circumstances tell a packet that the broker
-    does not take from a client id that is used twice."""
+    """The likely cause of ends of connections: a packet that the broker does not take, or a client
+    id that is used twice."""
     unanswered = sum(e.count for e in population.explanations if e.text == BEFORE_SUBACK)
     if unanswered >= MOSTLY * ended:
         return (

@@ -152,6 +152,72 @@ OF_PROCESSES: tuple[Metric, ...] = (
         lines=(page("group-processes", "processes"),),
     ),
 )
+OF_CONNECTIONS: tuple[Metric, ...] = (
+    reading("tcp_connections", PROCESSES, "Connections that it accepted, of those that are read."),
+    reading("tcp_unread_bytes", PROCESSES, "Bytes that its clients sent and it has not read."),
+    reading(
+        "tcp_unsent_bytes",
+        PROCESSES,
+        "Bytes that it wrote and TCP has not sent.",
+        lines=(page("process-unsent", "unsent"),),
+    ),
+    reading(
+        "tcp_unsent_closed_bytes",
+        PROCESSES,
+        "The part of them for clients whose receive window was full for most of the time: what is "
+        "at the other end reads too slowly.",
+        lines=(page("process-unsent", "at a full window"),),
+    ),
+    reading("tcp_segments_per_s", PROCESSES, "TCP segments with data that it sent."),
+    reading("tcp_resent_per_s", PROCESSES, "TCP segments that it sent again."),
+    share(
+        "tcp_window_closed",
+        PROCESSES,
+        "Share of the time with data to send in which the receive window of the client was full.",
+    ),
+    share(
+        "tcp_send_buffer_full",
+        PROCESSES,
+        "Share of the time with data to send in which its send buffer was too small.",
+    ),
+    reading(
+        "tcp_rtt_us",
+        PROCESSES,
+        "Round trip of TCP, the mean of connections that sent data.",
+        lines=(page("process-round-trip", "round trip"),),
+    ),
+    reading(
+        "tcp_least_rtt_us",
+        PROCESSES,
+        "Shortest round trip of TCP in the last minutes, the mean of the same connections.",
+        lines=(page("process-round-trip", "at least"),),
+    ),
+    reading(
+        "tcp_answer_us",
+        PROCESSES,
+        "Median time from data of a client to the next data for it, in ticks of the kernel.",
+    ),
+    reading(
+        "tcp_onward_connections",
+        PROCESSES,
+        "Connections that it made to pass on those that it accepted: it is a proxy.",
+    ),
+    reading(
+        "tcp_onward_unread_bytes",
+        PROCESSES,
+        "Bytes on them that it has not read, of a proxy.",
+    ),
+    reading(
+        "tcp_onward_unsent_bytes",
+        PROCESSES,
+        "Bytes on them that it wrote and TCP has not sent, of a proxy.",
+    ),
+    reading(
+        "tcp_onward_answer_us",
+        PROCESSES,
+        "Median time from data on them to the next data that came back, of a proxy.",
+    ),
+)
 OF_REDIS: tuple[Metric, ...] = (
     reading("used_memory_bytes", REDIS, "Memory that Redis has taken for its data and buffers."),
     reading("keys", REDIS, "Keys of all its databases."),
@@ -375,7 +441,7 @@ OF_EMBEDDED: tuple[Metric, ...] = (
     ),
 )
 """Counters of the embedded broker, in Prometheus' format."""
-READINGS = (*OF_PROCESSES, *OF_REDIS, *OF_HOSTS, *OF_AGENTS, *OF_BRIDGES)
+READINGS = (*OF_PROCESSES, *OF_CONNECTIONS, *OF_REDIS, *OF_HOSTS, *OF_AGENTS, *OF_BRIDGES)
 
 
 def _by_name() -> dict[str, Metric]:

@@ -57,6 +57,7 @@ class LimitedBy(StrEnum):
     TARGET = "target"
     BROKER = "broker"
     PUBLISHER = "publisher"
+    NETWORK = "network"
     WINDOW = "window"
     UNKNOWN = "unknown"
 

@@ -15,6 +15,7 @@ from pubstorm.contract.source import Source
 from pubstorm.host import proc
 from pubstorm.host.members import LocalProcesses, Look, Member, Processes
 from pubstorm.measure.monitors import MonitorError, Reading
+from pubstorm.measure.monitors.connections import ConnectionsMonitor
 from pubstorm.scenario.monitors import Process as Wanted
 
 RETRY_S = (1.0, 60.0)
@@ -28,9 +29,22 @@ PidNow = Callable[[], int]
 """The process id that something has now, which changes when it is started again."""
 
 
-def monitors_of(source: Source, wanted: Wanted, _: Plan) -> Iterator[ProcessMonitor]:
-    """Yields the monitor of a process of this machine."""
-    yield ProcessMonitor(source, wanted, LocalProcesses())
+def monitors_of(
+    source: Source, wanted: Wanted, _: Plan
+) -> Iterator[ProcessMonitor | ConnectionsMonitor]:
+    """Yields the monitors of a process of this machine."""
+    yield from process_monitors(source, wanted, LocalProcesses(), wanted.port)
+
+
+def process_monitors(
+    source: Source, wanted: Wanted | PidNow, processes: Processes, port: int | None
+) -> Iterator[ProcessMonitor | ConnectionsMonitor]:
+    """Yields the monitors of a process, and of its connections if it is on this machine. `port`:
+    the one that it listens on; None: all."""
+    process = ProcessMonitor(source, wanted, processes)
+    yield process
+    if isinstance(processes, LocalProcesses):
+        yield ConnectionsMonitor(source, lambda: process.pid, port)
 
 
 class ProcessMonitor:
@@ -45,6 +59,11 @@ class ProcessMonitor:
         self._retry_s, self._retry_at_s = RETRY_S[0], 0.0
         self._differences = Differences()
         self._before: Look | None = None
+
+    @property
+    def pid(self) -> int:
+        """Its process id as of the last reading; 0 while there is no process."""
+        return self._root.pid if self._root else 0
 
     def start(self) -> None:
         """Finds the process, and the CPU time that it has used before."""

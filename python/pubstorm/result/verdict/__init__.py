@@ -14,6 +14,7 @@ from pubstorm.result.verdict.clock_findings import CLOCK_RULES
 from pubstorm.result.verdict.fault_findings import FAULT_RULES
 from pubstorm.result.verdict.findings import RULES, Finding, invalid, under_test
 from pubstorm.result.verdict.headline import headline
+from pubstorm.result.verdict.network_findings import NETWORK_RULES, on_the_path
 from pubstorm.result.verdict.phase_findings import PHASE_RULES
 from pubstorm.result.verdict.publisher_findings import PUBLISHER_RULES
 from pubstorm.result.verdict.summary_findings import SUMMARY_RULES
@@ -31,6 +32,7 @@ def evaluate_run(measured: Measured, thresholds: Sequence[Threshold]) -> Verdict
         *FAULT_RULES,
         *PHASE_RULES,
         *WATCHED_RULES,
+        *NETWORK_RULES,
         *SUMMARY_RULES,
     )
     findings = [finding for rule in rules for finding in rule(measured)]
@@ -126,6 +128,7 @@ def _limit(findings: Iterable[Finding], is_invalid: bool) -> LimitedBy:
         LimitedBy.HOST,
         LimitedBy.TARGET,
         LimitedBy.GENERATOR,
+        LimitedBy.NETWORK,
         LimitedBy.BROKER,
         LimitedBy.PUBLISHER,
         LimitedBy.WINDOW,
@@ -137,8 +140,8 @@ def _limit(findings: Iterable[Finding], is_invalid: bool) -> LimitedBy:
 def _limit_of_missed(
     measured: Measured, thresholds: Sequence[Threshold], outcomes: Sequence[ThresholdOutcome]
 ) -> LimitedBy:
-    """Returns the limit behind a missed threshold: what is under test, for a latency or a figure of
-    a broker or publisher; else unknown."""
+    """Returns the limit behind a missed threshold: what is under test, for a latency that is not
+    mostly that of the path, or a figure of a broker or publisher; else unknown."""
     brokers = {part for b in measured.brokers for part in (b.name, b.group)}
     publishers = {part for p in measured.publishers for part in (p.name, p.population)}
     for threshold, outcome in zip(thresholds, outcomes, strict=True):
@@ -151,7 +154,8 @@ def _limit_of_missed(
         if asked.subject in brokers:
             return LimitedBy.BROKER
         if slow:
-            return under_test(measured)
+            path = any(on_the_path(measured))
+            return LimitedBy.NETWORK if path else under_test(measured)
     return LimitedBy.UNKNOWN
 
 

@@ -30,7 +30,7 @@ from pubstorm.host.members import LocalProcesses
 from pubstorm.measure.monitors import Monitor, MonitorError
 from pubstorm.measure.monitors.host import HostMonitor
 from pubstorm.measure.monitors.perf import Perf, PerfError
-from pubstorm.measure.monitors.process import ProcessMonitor
+from pubstorm.measure.monitors.process import process_monitors
 from pubstorm.measure.monitors.remote.pages import (
     HOST_PAGE,
     PROCESS_PAGE,
@@ -228,7 +228,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Prepares for the first request."""
         super().setup()
         self.rfile: Any = _Limited(self.rfile)
-        self._monitors: dict[str, Monitor] = {}
+        self._monitors: dict[str, tuple[Monitor, ...]] = {}
 
     def handle_one_request(self) -> None:
         """Reads and answers a request."""
@@ -294,7 +294,7 @@ class _Handler(BaseHTTPRequestHandler):
         return pages[path](asked)
 
     def _host(self, _: dict[str, str]) -> tuple[str, str]:
-        monitor = self._monitors.setdefault(HOST_PAGE, HostMonitor())
+        (monitor,) = self._monitors.setdefault(HOST_PAGE, (HostMonitor(),))
         return _EXPOSITION, written("host", monitor.read())
 
     def _process(self, query: dict[str, str]) -> tuple[str, str]:
@@ -304,8 +304,9 @@ class _Handler(BaseHTTPRequestHandler):
             if len(self._monitors) > MONITORS_MAX:
                 text = f"a connection may ask for {MONITORS_MAX} processes: open another"
                 raise _RefusedError(HTTPStatus.BAD_REQUEST, text)
-            self._monitors[key] = ProcessMonitor(PROCESS, wanted, self.server.processes)
-        return _EXPOSITION, written("process", self._monitors[key].read())
+            made = process_monitors(PROCESS, wanted, self.server.processes, wanted.port)
+            self._monitors[key] = tuple(made)
+        return _EXPOSITION, "".join(written("process", m.read()) for m in self._monitors[key])
 
     def _profile(self, query: dict[str, str]) -> tuple[str, str]:
         options = {key: query.pop(key) for key in ("for", "frequency") if key in query}

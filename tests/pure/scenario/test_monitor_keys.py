@@ -51,7 +51,8 @@ def test_a_source_with_the_name_of_a_target_is_the_broker_there() -> None:
     compiled = compiled_for(asked, [there])
     found = monitors_for(asked, compiled, watched_brokers((), [there], int))
     groups = [(each.source.kind, each.source.group) for each in found]
-    assert groups == [("broker", "broker"), ("process", "box-1")]
+    # A process has a monitor of its own, and one of its connections.
+    assert groups == [*[("broker", "broker")] * 2, *[("process", "box-1")] * 2]
 
 
 def compiled_for(asked: Scenario, targets: list[Target]) -> Plan:
@@ -90,10 +91,13 @@ def test_by_default_host_and_brokers_of_the_run_are_watched() -> None:
     assert chosen(scenario(), [HERE, HERE, HERE], *brokers) == [
         HOST,
         ("ProcessMonitor", "main-0"),
+        ("ConnectionsMonitor", "main-0"),
         ("SysTopicsMonitor", "main-0"),
         ("ProcessMonitor", "small-0"),
+        ("ConnectionsMonitor", "small-0"),
         ("PrometheusMonitor", "small-0"),
         ("ProcessMonitor", "other-0"),
+        ("ConnectionsMonitor", "other-0"),
         ("PrometheusMonitor", "other-0"),
     ]
 
@@ -102,6 +106,7 @@ def test_a_target_of_this_machine_is_watched_and_another_is_not() -> None:
     assert chosen(scenario(), [THERE, HERE]) == [
         HOST,
         ("ProcessMonitor", "broker-1"),
+        ("ConnectionsMonitor", "broker-1"),
         ("SysTopicsMonitor", "broker-1"),
     ]
 
@@ -121,6 +126,7 @@ def test_sources_are_watched_by_their_names() -> None:
     asked = scenario(monitors={"host": False, "sources": sources})
     assert chosen(asked, [THERE]) == [
         ("ProcessMonitor", "redis"),
+        ("ConnectionsMonitor", "redis"),
         ("PrometheusMonitor", "node"),
         ("SysTopicsMonitor", "site"),
         ("SysTopicsMonitor", "other"),
@@ -174,8 +180,13 @@ def test_many_brokers_of_a_name_are_watched_together_and_without_observers() -> 
     assert chosen(scenario(), [HERE] * len(brokers), *brokers) == [
         HOST,
         ("ProcessMonitor", "cloud-0"),
+        ("ConnectionsMonitor", "cloud-0"),
         ("SysTopicsMonitor", "cloud-0"),
-        *(("ProcessMonitor", f"few-{n}") for n in range(TOGETHER_ABOVE)),
+        *(
+            (monitor, f"few-{n}")
+            for n in range(TOGETHER_ABOVE)
+            for monitor in ("ProcessMonitor", "ConnectionsMonitor")
+        ),
         ("GroupMonitor", "boxes"),
     ]
 

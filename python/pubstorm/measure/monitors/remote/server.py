@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
 from pathlib import Path
 from socketserver import TCPServer
 from typing import Any, BinaryIO
@@ -229,6 +230,13 @@ class _Handler(BaseHTTPRequestHandler):
         super().setup()
         self.rfile: Any = _Limited(self.rfile)
         self._monitors: dict[str, tuple[Monitor, ...]] = {}
+
+    def finish(self) -> None:
+        """Stops the monitors of the connection."""
+        super().finish()
+        for monitor in chain.from_iterable(self._monitors.values()):
+            with contextlib.suppress(MonitorError):
+                monitor.stop()
 
     def handle_one_request(self) -> None:
         """Reads and answers a request."""

@@ -117,8 +117,9 @@ ACK_50_MS = {
         ({**PROXY, "tcp_answer_us": 50_000, "tcp_onward_answer_us": 48_000}, LimitedBy.BROKER),
         ({"tcp_least_rtt_us": 50_000, "tcp_rtt_us": 51_000}, LimitedBy.NETWORK),
         ({"tcp_least_rtt_us": 5000, "tcp_rtt_us": 5000}, LimitedBy.BROKER),
+        ({"tcp_segments_per_s": 900, "tcp_resent_per_s": 9}, LimitedBy.NETWORK),
     ],
-    ids=["unseen", "quick", "slow", "proxy", "slow behind a proxy", "far", "not so far"],
+    ids=["unseen", "quick", "slow", "proxy", "slow behind a proxy", "far", "not so far", "lossy"],
 )
 def test_a_latency_belongs_to_the_path_if_the_broker_is_quick_or_the_network_far(
     measured: MeasuredMaker, readings: dict[str, float], limited_by: LimitedBy

@@ -3,17 +3,29 @@ names the path; a busy host of the tests may be named by the verdict."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
-from collections.abc import Callable
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pubstorm.host.preflight.network import NetworkHost
+from pubstorm.topology.adapters.mosquitto import find_mosquitto
 from tests.kit.ports import free_port
 from tests.kit.relay import relaying
 from tests.kit.runs import MosquittoMaker, RunMaker
 
-pytestmark = pytest.mark.xdist_group("paths")
+pytestmark = [
+    pytest.mark.xdist_group("paths"),
+    pytest.mark.slow("queues on a path grow for some seconds"),
+]
 
 SCENARIO = """
 target: mqtt://{address}
@@ -26,8 +38,8 @@ stages:
   - connect
   - publish: {time}
 drain: 1s
-monitors: {{interval: 500ms}}
-thresholds: [latency.p99 < 50ms]
+monitors: {{interval: 500ms{sources}}}
+thresholds: [ack_latency.max < 1ms]
 """
 
 Facts = Callable[..., list[str]]
@@ -37,11 +49,13 @@ Facts = Callable[..., list[str]]
 def facts(start: RunMaker) -> Facts:
     """Plays the load at an address; the evidence about the path."""
 
-    def play(address: str, time: str = "6s") -> list[str]:
-        run = start(SCENARIO.format(address=address, time=time))
+    def play(address: str, publish: str = "6s", pid: int | None = None) -> list[str]:
+        sources = "" if pid is None else f", sources: {{broker-0: {{process: {{pid: {pid}}}}}}}"
+        run = start(SCENARIO.format(address=address, time=publish, sources=sources))
         assert run.finish() != 0
-        result: dict[str, Any] = run.result()
-        return [fact for fact in result["verdict"]["evidence"] if "broker-0" in fact]
+        verdict: dict[str, Any] = run.result()["verdict"]
+        assert verdict["limited_by"] in {"network", "host"}, verdict
+        return [fact for fact in verdict["evidence"] if "broker-0" in fact]
 
     return play
 
@@ -62,3 +76,65 @@ def test_a_relay_of_50_ms_is_the_path(mosquitto: MosquittoMaker, facts: Facts) -
     with relaying(port, broker.port, delay_s=0.05):
         found = facts(f"127.0.0.1:{port}", "3s")
     assert about("behind broker-0, a proxy, answered after .*: the path between", found), found
+
+
+HOST = NetworkHost.here(("tbf",))
+needs_namespaces = pytest.mark.skipif(
+    not HOST.makes_namespaces or find_mosquitto() is None,
+    reason="this host or user makes no network namespaces, or mosquitto is not installed",
+)
+OUTER, INNER = "10.213.77.1", "10.213.77.2"
+"""Addresses of the two ends of the link, which no other network has."""
+
+
+def made(command: str) -> None:
+    subprocess.run(command.split(), check=True, capture_output=True)
+
+
+@pytest.fixture
+def distant(tmp_path: Path) -> Iterator[tuple[str, str, int]]:
+    """A mosquitto in a network namespace of its own: the namespace, the address, the process."""
+    name, port = f"pubstorm-path-{os.getpid()}", free_port()
+    settings = f"listener {port} {INNER}\nallow_anonymous true\nuser root\n"
+    (tmp_path / "mosquitto.conf").write_text(f"{settings}set_tcp_nodelay true\n")
+    made(f"ip netns add {name}")
+    with contextlib.ExitStack() as ending:
+        ending.callback(made, f"ip netns delete {name}")
+        made(f"ip link add ps-path type veth peer name inner netns {name}")
+        made(f"ip address add {OUTER}/30 dev ps-path")
+        made("ip link set ps-path up")
+        made(f"ip -n {name} address add {INNER}/30 dev inner")
+        made(f"ip -n {name} link set inner up")
+        command = ["ip", "netns", "exec", name, str(find_mosquitto()), "-c", "mosquitto.conf"]
+        process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+        ending.callback(process.wait)
+        ending.callback(process.kill)
+        while process.poll() is None:
+            with contextlib.suppress(OSError):
+                socket.create_connection((INNER, port), 1).close()
+                break
+            time.sleep(0.01)
+        yield name, f"{INNER}:{port}", process.pid
+
+
+@needs_namespaces
+@pytest.mark.skipif("tbf" not in (HOST.disciplines or ()), reason="this kernel has no tbf")
+def test_a_link_of_150_kb_a_second_is_the_path(distant: tuple[str, str, int], facts: Facts) -> None:
+    name, address, pid = distant
+    made(f"tc -n {name} qdisc add dev inner root tbf rate 1200kbit burst 5kb limit 30kb")
+    found = facts(address, pid=pid)
+    assert about("the network took no more|queued in the network|the network .* lost", found), found
+
+
+@needs_namespaces
+@pytest.mark.skipif(shutil.which("nft") is None, reason="nft is not installed")
+def test_a_loss_of_1_percent_is_the_path(distant: tuple[str, str, int], facts: Facts) -> None:
+    _, address, pid = distant
+    # The sender must not see the drop, so it lies at this end, for this link alone.
+    with contextlib.ExitStack() as ending:
+        made("nft add table inet pubstorm_path")
+        ending.callback(made, "nft delete table inet pubstorm_path")
+        made("nft add chain inet pubstorm_path in { type filter hook input priority 0 ; }")
+        made("nft add rule inet pubstorm_path in iifname ps-path numgen random mod 100 == 0 drop")
+        found = facts(address, pid=pid)
+    assert about("TCP of broker-0 sent .* of its segments again: the network", found), found

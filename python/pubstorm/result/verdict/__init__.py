@@ -14,7 +14,7 @@ from pubstorm.result.verdict.clock_findings import CLOCK_RULES
 from pubstorm.result.verdict.fault_findings import FAULT_RULES
 from pubstorm.result.verdict.findings import RULES, Finding, invalid, under_test
 from pubstorm.result.verdict.headline import headline
-from pubstorm.result.verdict.network_findings import NETWORK_RULES, on_the_path
+from pubstorm.result.verdict.network_findings import NETWORK_RULES, delays
 from pubstorm.result.verdict.phase_findings import PHASE_RULES
 from pubstorm.result.verdict.publisher_findings import PUBLISHER_RULES
 from pubstorm.result.verdict.summary_findings import SUMMARY_RULES
@@ -154,8 +154,7 @@ def _limit_of_missed(
         if asked.subject in brokers:
             return LimitedBy.BROKER
         if slow:
-            path = any(on_the_path(measured))
-            return LimitedBy.NETWORK if path else under_test(measured)
+            return LimitedBy.NETWORK if delays(measured) else under_test(measured)
     return LimitedBy.UNKNOWN
 
 

@@ -157,20 +157,32 @@ PATH_RULES: tuple[PathRule, ...] = (
 def _paths(measured: Measured) -> Iterable[Finding]:
     """The first rule that applies to each end. It names a culprit only if load was not carried."""
     missing = _is_missing(measured)
+    for end, rule in _applied(measured):
+        limited_by = rule.limited_by if missing else LimitedBy.NONE
+        yield Finding(rule.words.format_map(end.words), limited_by)
+
+
+def _applied(measured: Measured) -> Iterator[tuple[End, PathRule]]:
+    """Yields the first rule that applies to each end."""
     for end in ends(measured):
         rule = next((rule for rule in PATH_RULES if rule.applies(end)), None)
         if rule is not None:
-            limited_by = rule.limited_by if missing else LimitedBy.NONE
-            yield Finding(rule.words.format_map(end.words), limited_by)
+            yield end, rule
 
 
 def _latencies(measured: Measured) -> Iterable[Finding]:
     """The part of the latency that the path has."""
-    for text in on_the_path(measured):
+    for text in _on_the_path(measured):
         yield Finding(text)
 
 
-def on_the_path(measured: Measured) -> Iterator[str]:
+def delays(measured: Measured) -> bool:
+    """Returns True if the path explains a latency that was missed."""
+    rules = (rule.limited_by for _, rule in _applied(measured))
+    return LimitedBy.NETWORK in rules or any(_on_the_path(measured))
+
+
+def _on_the_path(measured: Measured) -> Iterator[str]:
     """Yields reasons, in words, for which latencies are mostly those of the path: the network is
     far, or the broker answered quickly and clients waited."""
     populations = measured.populations.values()

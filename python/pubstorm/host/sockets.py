@@ -15,8 +15,9 @@ ESTABLISHED, CLOSE_WAIT, LISTEN = 1 << 1, 1 << 8, 1 << 10
 """States of connections, as bits of a question."""
 INFO = 1 << 1
 """Bit of a question for `tcp_info`."""
-NOT_BELOW, NOT_ABOVE = 4, 5
-"""Operations of a filter of the kernel on the port of the peer (`INET_DIAG_BC_D_GE`, `_LE`)."""
+OWN_PORT, PEER_PORT = (2, 3), (4, 5)
+"""Operations of a filter of the kernel on a port, not below and not above a number
+(`INET_DIAG_BC_S_GE`, `_S_LE`, `_D_GE`, `_D_LE`)."""
 PORTS = range(1 << 16)
 
 
@@ -74,11 +75,14 @@ class SocketTable:
 
     def of_port(self, port: int, peer_ports: range = PORTS) -> list[Connection]:
         """Returns the accepted connections of a port to peers with these ports."""
-        return self._connections(port=port, peer_ports=peer_ports)
+        found = self._answers(ESTABLISHED | CLOSE_WAIT, _filter(PEER_PORT, peer_ports), port=port)
+        return list(map(_connection, found))
 
-    def to_port(self, peer_port: int) -> list[Connection]:
-        """Returns the connections to a port."""
-        return self._connections(peer_ports=range(peer_port, peer_port + 1))
+    def to_port(self, peer_port: int, ports: range = PORTS) -> list[Connection]:
+        """Returns the connections to a port from these ports."""
+        states = ESTABLISHED | CLOSE_WAIT
+        found = self._answers(states, _filter(OWN_PORT, ports), peer_port=peer_port)
+        return list(map(_connection, found))
 
     def of_sockets(self, inodes: Collection[int]) -> list[Connection]:
         """Returns those of all connections that have these numbers. Looks at every connection."""
@@ -94,12 +98,14 @@ class SocketTable:
         """Closes the socket of the questions."""
         self._diag.close()
 
-    def _connections(self, port: int = 0, peer_ports: range = PORTS) -> list[Connection]:
-        found = self._answers(ESTABLISHED | CLOSE_WAIT, port, peer_ports)
-        return list(map(_connection, found))
-
     def _answers(
-        self, states: int, port: int = 0, peer_ports: range = PORTS, *, with_info: bool = True
+        self,
+        states: int,
+        wanted: bytes = b"",
+        *,
+        port: int = 0,
+        peer_port: int = 0,
+        with_info: bool = True,
     ) -> Iterator[Any]:
         from pyroute2.netlink import NLM_F_MATCH, NLM_F_REQUEST, NLM_F_ROOT
         from pyroute2.netlink.diag import SOCK_DIAG_BY_FAMILY
@@ -111,9 +117,9 @@ class SocketTable:
             question["sdiag_protocol"] = socket.IPPROTO_TCP
             question["idiag_states"] = states
             question["idiag_ext"] = INFO if with_info else 0
-            question["idiag_sport"] = port
-            if peer_ports != PORTS:
-                question["attrs"] = [("INET_DIAG_REQ_BYTECODE", _filter(peer_ports))]
+            question["idiag_sport"], question["idiag_dport"] = port, peer_port
+            if wanted:
+                question["attrs"] = [("INET_DIAG_REQ_BYTECODE", wanted)]
             for answer in self._diag.nlm_request(question, SOCK_DIAG_BY_FAMILY, flags):
                 if "idiag_inode" not in answer:
                     text = "this kernel does not show TCP connections"
@@ -155,13 +161,16 @@ def _question() -> Any:
     return Question()
 
 
-def _filter(peer_ports: range) -> bytes:
-    """Returns a filter of the kernel (`struct inet_diag_bc_op`): each test is two operations of 4
-    bytes, and leads to the next test, or beyond the end where the connection fails it."""
+def _filter(port: tuple[int, int], ports: range) -> bytes:
+    """Returns a filter of the kernel (`struct inet_diag_bc_op`); empty for all ports. Each test is
+    two operations of 4 bytes, and leads to the next test, or beyond the end if it fails."""
+    if ports == PORTS:
+        return b""
+    not_below, not_above = port
     return struct.pack(
         "=BBHBBHBBHBBH",
-        *(NOT_BELOW, 8, 20, 0, 0, peer_ports.start),
-        *(NOT_ABOVE, 8, 12, 0, 0, peer_ports.stop - 1),
+        *(not_below, 8, 20, 0, 0, ports.start),
+        *(not_above, 8, 12, 0, 0, ports.stop - 1),
     )
 
 

@@ -177,6 +177,14 @@ PAGE = (
         "watched",
     ),
     Chart(
+        "host-unsent",
+        "Bytes that clients wrote and TCP has not sent",
+        "Clients on the host of the run. At a full window the other end reads too slowly: the "
+        "broker, or a proxy between. The rest waits for the network.",
+        "bytes (MB)",
+        "host",
+    ),
+    Chart(
         "bridges",
         "Bridges up",
         "Bridges that reported to the main broker that they are up. All count as down while the "

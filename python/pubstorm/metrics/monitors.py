@@ -321,6 +321,31 @@ OF_HOSTS: tuple[Metric, ...] = (
     ),
     reading("tcp_sockets", HOSTS, "TCP sockets in use."),
     reading("tcp_buffer_bytes", HOSTS, "What all TCP sockets have in their buffers."),
+    reading(
+        "clients_unread_bytes",
+        HOSTS,
+        "Bytes that brokers sent to clients on this host, and that no agent has read.",
+    ),
+    reading(
+        "clients_unsent_bytes",
+        HOSTS,
+        "Bytes that clients on this host wrote and TCP has not sent.",
+        lines=(page("host-unsent", "unsent"),),
+    ),
+    reading(
+        "clients_unsent_closed_bytes",
+        HOSTS,
+        "The part of them for brokers whose receive window was full for most of the time.",
+        lines=(page("host-unsent", "at a full window"),),
+    ),
+    reading("clients_segments_per_s", HOSTS, "TCP segments with data that these clients sent."),
+    reading("clients_resent_per_s", HOSTS, "TCP segments that these clients sent again."),
+    reading("clients_rtt_us", HOSTS, "Round trip of TCP at these clients, in the mean."),
+    reading(
+        "clients_least_rtt_us",
+        HOSTS,
+        "Shortest round trip of TCP at these clients in the last minutes, in the mean.",
+    ),
     reading("conntrack", HOSTS, "Connections that the firewall follows."),
     reading("conntrack_max", HOSTS, "How many it can follow."),
 )

@@ -93,6 +93,66 @@ def test_a_loss_has_the_culprit_that_tcp_shows(
     assert verdict.limited_by == limited_by, verdict.evidence
 
 
+CLIENTS_FULL: dict[str, float] = {
+    "clients_unsent_bytes": 900_000,
+    "clients_unsent_closed_bytes": 800_000,
+}
+
+
+@pytest.mark.parametrize(
+    ("clients", "broker", "limited_by", "words"),
+    [
+        ({"clients_unsent_bytes": 900_000}, {}, LimitedBy.NETWORK, "the network took no more"),
+        (CLIENTS_FULL, {}, LimitedBy.BROKER, "the broker or the path"),
+        (CLIENTS_FULL, QUIET, LimitedBy.NETWORK, "something between"),
+        (CLIENTS_FULL, {"tcp_unread_bytes": 99_000}, LimitedBy.BROKER, "clients unread"),
+        (CLIENTS_FULL, {**PROXY, "tcp_unread_bytes": 99_000}, LimitedBy.NETWORK, "is a proxy"),
+        (
+            CLIENTS_FULL,
+            {**PROXY, "tcp_unread_bytes": 99_000, "tcp_onward_unsent_bytes": 99_000},
+            LimitedBy.BROKER,
+            "clients unread",
+        ),
+        (
+            {"clients_segments_per_s": 900, "clients_resent_per_s": 9},
+            QUIET,
+            LimitedBy.NETWORK,
+            "clients on this host sent 1 %",
+        ),
+        ({}, {"tcp_unread_bytes": 99_000}, LimitedBy.BROKER, "clients sent more than it reads"),
+    ],
+    ids=["open", "unseen", "path", "broker", "proxy", "behind a proxy", "lossy", "unread"],
+)
+def test_the_ends_of_clients_say_where_the_way_to_the_broker_is_blocked(
+    measured: MeasuredMaker,
+    clients: dict[str, float],
+    broker: dict[str, float],
+    limited_by: LimitedBy,
+    words: str,
+) -> None:
+    monitors = {"host": clients, "broker-0": broker}
+    verdict = verdict_of(measured, {**LOST, "monitors": monitors})
+    assert verdict.limited_by is limited_by, verdict.evidence
+    assert any(words in fact for fact in verdict.evidence), verdict.evidence
+
+
+@pytest.mark.parametrize(
+    ("fleet", "limited_by"),
+    [
+        ({"busy_intervals_total": 9}, LimitedBy.GENERATOR),
+        ({"starved_intervals_total": 9}, LimitedBy.HOST),
+        ({}, LimitedBy.BROKER),
+    ],
+    ids=["busy", "starved", "neither"],
+)
+def test_agents_that_do_not_read_are_the_limit(
+    measured: MeasuredMaker, fleet: dict[str, int], limited_by: LimitedBy
+) -> None:
+    monitors = {"host": {"clients_unread_bytes": 99_000}}
+    verdict = verdict_of(measured, {**LOST, "fleet": fleet, "monitors": monitors})
+    assert verdict.limited_by is limited_by, verdict.evidence
+
+
 def test_the_network_limits_nothing_that_was_carried(measured: MeasuredMaker) -> None:
     verdict = verdict_of(measured, {"thresholds": ["lost == 0"], "monitors": {"broker-0": OPEN}})
     assert verdict.limited_by is LimitedBy.NONE

@@ -82,14 +82,14 @@ def started(name: str, kind: str) -> BrokerResult:
     )
 
 
-HOST = ("HostMonitor", "host")
+HOST = (("HostMonitor", "host"), ("ClientsMonitor", "host"))
 
 
 def test_by_default_host_and_brokers_of_the_run_are_watched() -> None:
     kinds = {"main-0": "mosquitto", "small-0": "embedded", "other-0": "rabbitmq"}
     brokers = [started(name, kind) for name, kind in kinds.items()]
     assert chosen(scenario(), [HERE, HERE, HERE], *brokers) == [
-        HOST,
+        *HOST,
         ("ProcessMonitor", "main-0"),
         ("ConnectionsMonitor", "main-0"),
         ("SysTopicsMonitor", "main-0"),
@@ -104,7 +104,7 @@ def test_by_default_host_and_brokers_of_the_run_are_watched() -> None:
 
 def test_a_target_of_this_machine_is_watched_and_another_is_not() -> None:
     assert chosen(scenario(), [THERE, HERE]) == [
-        HOST,
+        *HOST,
         ("ProcessMonitor", "broker-1"),
         ("ConnectionsMonitor", "broker-1"),
         ("SysTopicsMonitor", "broker-1"),
@@ -178,7 +178,7 @@ def test_many_brokers_of_a_name_are_watched_together_and_without_observers() -> 
         *(started(f"few-{n}", "nats") for n in range(TOGETHER_ABOVE)),
     )
     assert chosen(scenario(), [HERE] * len(brokers), *brokers) == [
-        HOST,
+        *HOST,
         ("ProcessMonitor", "cloud-0"),
         ("ConnectionsMonitor", "cloud-0"),
         ("SysTopicsMonitor", "cloud-0"),

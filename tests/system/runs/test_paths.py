@@ -4,7 +4,6 @@ names the path; a busy host of the tests may be named by the verdict."""
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
 import socket
@@ -94,15 +93,17 @@ def made(command: str) -> None:
 @pytest.fixture
 def distant(tmp_path: Path) -> Iterator[tuple[str, str, int]]:
     """A mosquitto in a network namespace of its own: the namespace, the address, the process."""
-    name, port = f"pubstorm-path-{os.getpid()}", free_port()
+    port = free_port()
+    # The kernel takes its time to remove a namespace with its link: each has names of its own.
+    name = f"path-{port}"
     settings = f"listener {port} {INNER}\nallow_anonymous true\nuser root\n"
     (tmp_path / "mosquitto.conf").write_text(f"{settings}set_tcp_nodelay true\n")
     made(f"ip netns add {name}")
     with contextlib.ExitStack() as ending:
         ending.callback(made, f"ip netns delete {name}")
-        made(f"ip link add ps-path type veth peer name inner netns {name}")
-        made(f"ip address add {OUTER}/30 dev ps-path")
-        made("ip link set ps-path up")
+        made(f"ip link add {name} type veth peer name inner netns {name}")
+        made(f"ip address add {OUTER}/30 dev {name}")
+        made(f"ip link set {name} up")
         made(f"ip -n {name} address add {INNER}/30 dev inner")
         made(f"ip -n {name} link set inner up")
         command = ["ip", "netns", "exec", name, str(find_mosquitto()), "-c", "mosquitto.conf"]
@@ -129,12 +130,12 @@ def test_a_link_of_150_kb_a_second_is_the_path(distant: tuple[str, str, int], fa
 @needs_namespaces
 @pytest.mark.skipif(shutil.which("nft") is None, reason="nft is not installed")
 def test_a_loss_of_1_percent_is_the_path(distant: tuple[str, str, int], facts: Facts) -> None:
-    _, address, pid = distant
+    name, address, pid = distant
     # The sender must not see the drop, so it lies at this end, for this link alone.
     with contextlib.ExitStack() as ending:
-        made("nft add table inet pubstorm_path")
-        ending.callback(made, "nft delete table inet pubstorm_path")
-        made("nft add chain inet pubstorm_path in { type filter hook input priority 0 ; }")
-        made("nft add rule inet pubstorm_path in iifname ps-path numgen random mod 100 == 0 drop")
+        made(f"nft add table inet {name}")
+        ending.callback(made, f"nft delete table inet {name}")
+        made(f"nft add chain inet {name} in {{ type filter hook input priority 0 ; }}")
+        made(f"nft add rule inet {name} in iifname {name} numgen random mod 100 == 0 drop")
         found = facts(address, pid=pid)
     assert about("TCP of broker-0 sent .* of its segments again: the network", found), found

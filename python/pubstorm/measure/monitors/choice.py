@@ -21,6 +21,7 @@ from pubstorm.host.machine import Machine
 from pubstorm.host.members import LocalProcesses, Processes
 from pubstorm.measure.monitors import Monitor, MonitorError
 from pubstorm.measure.monitors.bridges import BridgeMonitor
+from pubstorm.measure.monitors.connections import ClientsMonitor
 from pubstorm.measure.monitors.host import HostMonitor
 from pubstorm.measure.monitors.monitoring import Monitoring
 from pubstorm.measure.monitors.perf import Perf
@@ -213,6 +214,7 @@ def monitors_for(scenario: Scenario, plan: Plan, watched: Watchable) -> Iterator
     here = LocalProcesses()
     if scenario.monitors.host:
         yield HostMonitor()
+        yield ClientsMonitor(target.port for target in plan.targets)
     if scenario.monitors.brokers:
         for broker in watched.brokers:
             processes, port = broker.processes or here, broker.target.port

@@ -25,6 +25,19 @@ LOOK_EVERY = 30
 """Readings between two searches for ports and onward connections."""
 GROWN = 1.5
 """Growth of the connections since the last search from which another one is made."""
+CLIENTS: Mapping[str, str] = {
+    f"tcp_{figure}": f"clients_{figure}"
+    for figure in (
+        "unread_bytes",
+        "unsent_bytes",
+        "unsent_closed_bytes",
+        "segments_per_s",
+        "resent_per_s",
+        "rtt_us",
+        "least_rtt_us",
+    )
+}
+"""Figures of the clients' ends, by those of the brokers' ends."""
 PORTS_MAX = 8
 """Most ports of a process that are read."""
 SEARCH_MAX = 4096
@@ -73,6 +86,88 @@ class ConnectionsMonitor:
             self._listener = None
 
 
+class ClientsMonitor:
+    """Reads the clients' ends on this machine of connections to some ports, whatever program has
+    them."""
+
+    def __init__(self, ports: Iterable[int]) -> None:
+        self.source = Source.host()
+        self._ports = sorted(set(ports))[:PORTS_MAX]
+        self._table: SocketTable | None = None
+        self._part = _Part()
+        self._account = _Account()
+
+    def start(self) -> None:
+        """Takes the counts that differences are taken from."""
+        list(self.read())
+
+    def read(self) -> Iterator[Reading]:
+        """Yields the state of the connections now, and rates since the last reading. Raises
+        MonitorError if they are hidden."""
+        try:
+            if self._table is None:
+                self._table = SocketTable()
+            ports = self._part.ports
+            found = [each for port in self._ports for each in self._table.to_port(port, ports)]
+        except SocketsError as error:
+            raise MonitorError(str(error)) from error
+        self._part.took(len(found))
+        for metric, value in self._account.figures(found).items():
+            if (name := CLIENTS.get(metric)) is not None:
+                yield Reading(time.monotonic_ns(), name, round(value, 4))
+
+    def stop(self) -> None:
+        """Closes the socket of the questions."""
+        if self._table is not None:
+            self._table.close()
+            self._table = None
+
+
+class _Part:
+    """The part of the peers' ports that is read: all, or as few as have few enough connections."""
+
+    def __init__(self) -> None:
+        self._parts, self._part, self._takes = 1, 0, 0
+
+    @property
+    def ports(self) -> range:
+        """The ports to read."""
+        if self._parts == 1:
+            return PORTS
+        width = max(len(PEER_PORTS) // self._parts, 1)
+        start = PEER_PORTS.start + self._part * width % len(PEER_PORTS)
+        return range(start, start + width)
+
+    def expect(self, connections: int) -> None:
+        """Prepares for a number of connections in all parts."""
+        self._parts = max(self._parts, connections // CONNECTIONS_MAX)
+
+    def took(self, connections: int) -> None:
+        """Notes the connections of the last reading."""
+        self._takes += 1
+        if connections > 2 * CONNECTIONS_MAX:
+            self._parts *= connections // CONNECTIONS_MAX
+        elif not connections or self._takes % HOLD == 0:
+            self._part += 1
+
+
+class _Account:
+    """The last reading of connections, which the next one is compared with."""
+
+    def __init__(self) -> None:
+        self.span_us = 0.0
+        self._before: dict[int, Connection] = {}
+        self._before_ns = 0
+
+    def figures(self, now: Sequence[Connection]) -> dict[str, float]:
+        """Returns the figures of connections as they are now."""
+        now_ns = time.monotonic_ns()
+        self.span_us = (now_ns - self._before_ns) / 1000
+        found = {**state(now, self.span_us), **growth(self._before, now, self.span_us)}
+        self._before, self._before_ns = {each.cookie: each for each in now}, now_ns
+        return found
+
+
 class _Listener:
     """A process that listens, from one reading to the next."""
 
@@ -83,49 +178,34 @@ class _Listener:
         self._is_given = port is not None
         self._descendants = Descendants()
         self._looks = 0
-        self._parts, self._part = 1, 0
+        self._part = _Part()
+        self._account = _Account()
         self._onward_port: int | None = None
         self._searched = ONWARD_MIN
-        self._before: dict[int, Connection] = {}
-        self._before_ns = 0
 
     def read(self) -> dict[str, float]:
         """Returns the figures of its connections."""
         if self._looks % LOOK_EVERY == 0:
             self._find_ports()
-        accepted = self._accepted()
+        peer_ports = self._part.ports
+        accepted = [each for port in self._ports for each in self.table.of_port(port, peer_ports)]
+        self._part.took(len(accepted))
         if self._looks % LOOK_EVERY == 1 or len(accepted) > GROWN * self._searched:
             self._searched = len(accepted)
             self._find_onward(accepted)
         self._looks += 1
-        now_ns = time.monotonic_ns()
-        span_us = (now_ns - self._before_ns) / 1000
-        found = {**state(accepted, span_us), **growth(self._before, accepted, span_us)}
-        self._before, self._before_ns = {each.cookie: each for each in accepted}, now_ns
+        found = self._account.figures(accepted)
         if self._onward_port is not None:
             own = self._sockets()
             onward = [each for each in self.table.to_port(self._onward_port) if each.inode in own]
-            found |= onward_state(onward, span_us)
+            found |= onward_state(onward, self._account.span_us)
         return found
 
     def _find_ports(self) -> None:
         """Finds the ports to read, and the parts of which each has few enough connections."""
         if not self._is_given:
             self._ports = self.table.listening(self._sockets())[:PORTS_MAX]
-        self._parts = max(self._parts, len(sockets_of(self.pid)) // CONNECTIONS_MAX)
-
-    def _accepted(self) -> list[Connection]:
-        peer_ports = PORTS
-        if self._parts > 1:
-            width = max(len(PEER_PORTS) // self._parts, 1)
-            start = PEER_PORTS.start + self._part * width % len(PEER_PORTS)
-            peer_ports = range(start, start + width)
-        found = [each for port in self._ports for each in self.table.of_port(port, peer_ports)]
-        if len(found) > 2 * CONNECTIONS_MAX:
-            self._parts *= len(found) // CONNECTIONS_MAX
-        if not found or self._looks % HOLD == 0:
-            self._part += 1
-        return found
+        self._part.expect(len(sockets_of(self.pid)))
 
     def _find_onward(self, accepted: Sequence[Connection]) -> None:
         """Finds the port that the process passes its connections on to, if it does."""

@@ -4,10 +4,11 @@ rule is a row: a condition, the culprit, and the words. The first that applies t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from pubstorm.contract.source import HOST
 from pubstorm.quantities import bytes_text, duration_text, share_text
-from pubstorm.result import LimitedBy, Measured, Statistics
+from pubstorm.result import LimitedBy, Measured
 from pubstorm.result.machinery import too_busy
 from pubstorm.result.verdict.findings import Finding
 
@@ -34,9 +35,13 @@ SLOW_ANSWER_US = 20_000
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The brokers' end of connections, under load. Bytes are means of readings."""
+    """One end of connections, under load: a broker's, or that of the clients on this host. Bytes
+    are means of readings."""
 
     name: str
+    is_clients: bool
+    peer_unread_bytes: float | None
+    """Bytes that the brokers had not read, for the clients' end; None if that is not known."""
     unread_bytes: float
     unsent_bytes: float
     closed_bytes: float
@@ -59,6 +64,11 @@ class End:
     def stands(self) -> bool:
         """True if bytes stood unsent."""
         return self.unsent_bytes >= STANDING_BYTES
+
+    @property
+    def is_unread(self) -> bool:
+        """True if bytes waited for the program at this end."""
+        return self.unread_bytes >= STANDING_BYTES
 
     @property
     def is_closed(self) -> bool:
@@ -90,6 +100,8 @@ class PathRule:
     words: str
 
 
+_UNSENT = "{name} had {unsent} unsent in the mean, for brokers whose receive windows were full"
+_UNREAD = "{name} had {unread} unread in the mean"
 _SLOW = "{name} had {unsent} unsent in the mean, for subscribers whose receive windows were full"
 PATH_RULES: tuple[PathRule, ...] = (
     PathRule(
@@ -99,11 +111,7 @@ PATH_RULES: tuple[PathRule, ...] = (
         "the mean, of what came from behind it for the clients",
     ),
     PathRule(
-        lambda end: (
-            end.is_proxy
-            and end.unread_bytes >= STANDING_BYTES
-            and end.onward_unsent_bytes < STANDING_BYTES
-        ),
+        lambda end: end.is_proxy and end.is_unread and end.onward_unsent_bytes < STANDING_BYTES,
         LimitedBy.NETWORK,
         "{name} is a proxy: it passes its connections on, and had not read {unread} of the "
         "clients, in the mean, though what is behind it took what it sent",
@@ -116,19 +124,55 @@ PATH_RULES: tuple[PathRule, ...] = (
     PathRule(
         lambda end: end.resent_per_s >= max(RESENT_SHARE * end.segments_per_s, RESENT_MIN_PER_S),
         LimitedBy.NETWORK,
-        "TCP of {name} sent {resent} of its segments again: the network to the clients lost them",
+        "TCP of {name} sent {resent} of its segments again: the network lost them",
     ),
     PathRule(
         lambda end: end.stands and not end.is_closed,
         LimitedBy.NETWORK,
-        "{name} had {unsent} unsent in the mean, though the receive windows of the clients were "
+        "{name} had {unsent} unsent in the mean, though the receive windows of the other ends were "
         "open: the network took no more; a round trip of TCP took {rtt}, {least} at least",
     ),
     PathRule(
         lambda end: end.rtt_us - end.least_rtt_us >= WAITED_US,
         LimitedBy.NETWORK,
-        "a round trip of TCP between {name} and clients took {rtt}, {least} at least: packets "
-        "queued in the network",
+        "a round trip of TCP of {name} took {rtt}, {least} at least: packets queued in the network",
+    ),
+    PathRule(
+        lambda end: end.is_clients and end.stands and end.peer_unread_bytes is None,
+        LimitedBy.NONE,
+        f"{_UNSENT}: the broker or the path; the connections at the broker were not read",
+    ),
+    PathRule(
+        lambda end: (
+            end.is_clients and end.stands and (end.peer_unread_bytes or 0.0) >= STANDING_BYTES
+        ),
+        LimitedBy.BROKER,
+        f"{_UNSENT}, and the broker had the bytes of clients unread",
+    ),
+    PathRule(
+        lambda end: end.is_clients and end.stands,
+        LimitedBy.NETWORK,
+        f"{_UNSENT}, though the broker had read what came: something between reads too slowly",
+    ),
+    PathRule(
+        lambda end: end.is_clients and end.is_unread and end.readers == "slow",
+        LimitedBy.NONE,
+        f"{_UNREAD}: subscribers read slowly on purpose",
+    ),
+    PathRule(
+        lambda end: end.is_clients and end.is_unread and end.readers == "starved",
+        LimitedBy.HOST,
+        f"{_UNREAD}: the host gave agents no processor",
+    ),
+    PathRule(
+        lambda end: end.is_clients and end.is_unread and end.readers == "busy",
+        LimitedBy.GENERATOR,
+        f"{_UNREAD}: agents were busy",
+    ),
+    PathRule(
+        lambda end: not end.is_clients and not end.is_proxy and end.is_unread,
+        LimitedBy.BROKER,
+        f"{_UNREAD}: clients sent more than it reads",
     ),
     PathRule(
         lambda end: end.stands and end.readers == "slow",
@@ -192,7 +236,7 @@ def _on_the_path(measured: Measured) -> Iterator[str]:
         for p50 in waited or came:
             if end.least_rtt_us >= FAR_US and p50 <= FAR_FACTOR * end.least_rtt_us:
                 yield (
-                    f"the network to {end.name} is far: a round trip of TCP took at least "
+                    f"the network at {end.name} is far: a round trip of TCP took at least "
                     f"{duration_text(end.least_rtt_us)}, and half of the messages "
                     f"{duration_text(p50)}"
                 )
@@ -217,31 +261,48 @@ def _is_missing(measured: Measured) -> bool:
 
 
 def ends(measured: Measured) -> Iterator[End]:
-    """Yields the ends of connections that were read."""
-    found: dict[str, dict[str, Statistics]] = {}
+    """Yields the ends of connections that were read: those of brokers first."""
+    means: dict[str, dict[str, float]] = {}
     for each in measured.monitors:
-        if each.metric.startswith("tcp_") and each.kind != "host" and each.load.count:
-            found.setdefault(each.source, {})[each.metric] = each.load
+        prefix, _, figure = each.metric.partition("_")
+        if prefix == ("clients" if each.kind == "host" else "tcp") and each.load.count:
+            means.setdefault(each.source, {})[figure] = each.load.mean
     readers = _readers(measured)
-    for name, figures in sorted(found.items()):
-        # A name per line: the metrics of `metrics/monitors`.
-        means = {metric: statistics.mean for metric, statistics in figures.items()}
-        yield End(
-            name=name,
-            unread_bytes=means.get("tcp_unread_bytes", 0.0),
-            unsent_bytes=means.get("tcp_unsent_bytes", 0.0),
-            closed_bytes=means.get("tcp_unsent_closed_bytes", 0.0),
-            segments_per_s=means.get("tcp_segments_per_s", 0.0),
-            resent_per_s=means.get("tcp_resent_per_s", 0.0),
-            rtt_us=means.get("tcp_rtt_us", 0.0),
-            least_rtt_us=means.get("tcp_least_rtt_us", 0.0),
-            answer_us=means.get("tcp_answer_us"),
-            is_proxy=means.get("tcp_onward_connections", 0.0) > 0,
-            onward_unread_bytes=means.get("tcp_onward_unread_bytes", 0.0),
-            onward_unsent_bytes=means.get("tcp_onward_unsent_bytes", 0.0),
-            onward_answer_us=means.get("tcp_onward_answer_us"),
-            readers=readers,
-        )
+    clients = means.pop(HOST, None)
+    for name, figures in sorted(means.items()):
+        yield _end(name, figures, readers)
+    if clients is not None:
+        end = _end("clients on this host", clients, readers)
+        unread = list(map(_unread_behind, means.values()))
+        yield replace(end, is_clients=True, peer_unread_bytes=sum(unread) if unread else None)
+
+
+def _unread_behind(means: Mapping[str, float]) -> float:
+    """Returns the bytes that a broker has not read: of one behind a proxy, what the proxy has
+    unsent for it."""
+    is_proxy = means.get("onward_connections", 0.0) > 0
+    return means.get("onward_unsent_bytes" if is_proxy else "unread_bytes", 0.0)
+
+
+def _end(name: str, means: Mapping[str, float], readers: str) -> End:
+    return End(
+        name=name,
+        is_clients=False,
+        peer_unread_bytes=None,
+        unread_bytes=means.get("unread_bytes", 0.0),
+        unsent_bytes=means.get("unsent_bytes", 0.0),
+        closed_bytes=means.get("unsent_closed_bytes", 0.0),
+        segments_per_s=means.get("segments_per_s", 0.0),
+        resent_per_s=means.get("resent_per_s", 0.0),
+        rtt_us=means.get("rtt_us", 0.0),
+        least_rtt_us=means.get("least_rtt_us", 0.0),
+        answer_us=means.get("answer_us"),
+        is_proxy=means.get("onward_connections", 0.0) > 0,
+        onward_unread_bytes=means.get("onward_unread_bytes", 0.0),
+        onward_unsent_bytes=means.get("onward_unsent_bytes", 0.0),
+        onward_answer_us=means.get("onward_answer_us"),
+        readers=readers,
+    )
 
 
 def _readers(measured: Measured) -> str:

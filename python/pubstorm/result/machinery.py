@@ -123,6 +123,9 @@ class FleetResult(Value):
     than 5 % of the time, though the agent used at most 90 % of one."""
     busy_starved_total: int = 0
     """Intervals that count in both totals."""
+    starved_share: float = 0.0
+    """Largest share of the publishing time for which the host gave one agent no processor, in its
+    starved intervals."""
     late_total: int = 0
     """Messages that were written later than `validity.lateness_p99`, and that nothing but the
     engine held up."""

@@ -58,6 +58,7 @@ class LimitedBy(StrEnum):
     BROKER = "broker"
     PUBLISHER = "publisher"
     WINDOW = "window"
+    SCENARIO = "scenario"
     UNKNOWN = "unknown"
 
 

@@ -26,6 +26,7 @@ from pubstorm.measure.phases.collapse import (
 from pubstorm.measure.phases.load_due import LoadDue, Publishing, fan_out, load_due
 from pubstorm.measure.phases.ticks import Grid, Tick, ticks
 from pubstorm.measure.run_log import AppliedChange, StageSpan
+from pubstorm.metrics.monitors import DROPPED_METRICS
 from pubstorm.quantities import count_text, counted, duration_text, share_text, span_text
 from pubstorm.result import Latency, Phase, PhasePopulation, PhaseStatus, ShortStage
 from pubstorm.result.machinery import too_busy
@@ -36,8 +37,6 @@ from pubstorm.result.timeline.rows import Activities, Activity, activities, rate
 SECOND_NS = 10**9
 MIN_INTERVALS = 10
 """Intervals that a publish stage without changes must have to be evaluated as a phase."""
-DROPPED_METRICS = ("$SYS/messages/dropped", "$SYS/publish/messages/dropped")
-"""Topics with the number of messages that a broker dropped."""
 
 
 def phases(run: Assembly, tracks: Tracks) -> tuple[Phase, ...]:

@@ -67,7 +67,7 @@ def _carried(measured: Measured) -> str:
 
 
 def _carrier(measured: Measured) -> str:
-    who = "publisher" if under_test(measured) is LimitedBy.PUBLISHER else "broker"
+    who = str(under_test(measured).culprit)
     many = len(measured.publishers if who == "publisher" else measured.targets) > 1
     return f"{who}s" if many else who
 

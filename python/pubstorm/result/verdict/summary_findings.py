@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pubstorm.quantities import count_text, counted, share_text, span_text
-from pubstorm.result import LimitedBy, Measured, StalledSubscriber, TargetResult
+from pubstorm.result import Measured, StalledSubscriber, TargetResult
 from pubstorm.result.verdict.findings import Finding, carrier, with_faults
 
 UNEVEN_FACTOR = 1.1
@@ -28,7 +28,7 @@ def _stalls(measured: Measured) -> Iterable[Finding]:
                 f"stage ended{_named(for_good, lasting)}"
             )
             explained = stalls and all(stall.stage in broken for stall in stalls)
-            yield Finding(text, LimitedBy.NONE if explained else carrier(population))
+            yield Finding(text, None if explained else carrier(population)())
         passing = max(population.stalled_total, len(stalls)) - lasting
         if passing > 0:
             over = [stall for stall in stalls if not stall.lasted]

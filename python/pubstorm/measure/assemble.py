@@ -396,6 +396,12 @@ class Assembly:
                     most = max(most, active.together(indices))
         return most
 
+    def ready_share(self, population: int) -> float:
+        """Share of the clients of a population that were ready, or offline after a lifetime."""
+        asked = self._asked_max([population])
+        reached = self.timeline.peaks().of([population], "reached")
+        return min(reached / asked, 1.0) if asked else 1.0
+
     def _stage_population(
         self, span: StageSpan, indices: Sequence[int], steady: Collection[Activity]
     ) -> StagePopulation:

@@ -10,6 +10,7 @@ from pubstorm.metrics.thresholds import Threshold
 from pubstorm.quantities import count_text, counted, duration_text
 from pubstorm.result import LimitedBy, Measured, Status, ThresholdOutcome, Verdict
 from pubstorm.result.figures import Found, Missing, evaluate, nothing_behind
+from pubstorm.result.figures.from_send import from_send
 from pubstorm.result.verdict.clock_findings import CLOCK_RULES
 from pubstorm.result.verdict.culprit import Kind, limit
 from pubstorm.result.verdict.fault_findings import FAULT_RULES
@@ -42,7 +43,8 @@ def evaluate_run(measured: Measured, thresholds: Sequence[Threshold]) -> Verdict
     status = Status.INVALID if is_invalid else Status.FAIL if failed else Status.PASS
     evidence = [f.because for f in findings if f.because and (f.invalid or not is_invalid)]
     if status is Status.FAIL and all(each.kind.is_state for each in evidence):
-        findings += [Finding(_health(measured))] if not evidence else []
+        if not evidence and not any(outcome.from_send is not None for outcome in outcomes):
+            findings.append(Finding(_health(measured)))
         evidence.append(_symptom_of_missed(measured, thresholds, outcomes)())
     limited_by = limit(evidence)
     pairs = tuple(zip(thresholds, outcomes, strict=True))
@@ -67,7 +69,8 @@ def _evidence(findings: Sequence[Finding], limited_by: LimitedBy) -> tuple[str, 
 
 def evaluate_threshold(measured: Measured, threshold: Threshold) -> ThresholdOutcome:
     """Evaluates one threshold. A threshold about nothing does not pass. An inexact value passes
-    only if every value within the bound does."""
+    only if every value within the bound does. A latency that the generator made passes or fails
+    only if the latency from the actual send does, too."""
     asked = threshold.expression
     found: Found | Missing | str = evaluate(measured, asked)
     found = nothing_behind(measured, asked) or found
@@ -84,15 +87,21 @@ def evaluate_threshold(measured: Measured, threshold: Threshold) -> ThresholdOut
     if not isinstance(found, Found):
         return outcome
     passed, missed = _passes(threshold, found)
-    undecided = not passed and not missed
-    doubt = ": the clocks are too inexact to decide" if undecided else ""
+    doubt = "" if passed or missed else ": the clocks are too inexact to decide"
+    sent = from_send(measured, asked)
+    if sent is not None:
+        doubt = f", {sent} from the actual send{doubt}"
+        if (passed, missed) != _passes(threshold, sent):
+            passed, missed = False, False
+            doubt += ": the generator was too late to decide"
     return outcome.model_copy(
         update={
             "found": found.value,
             "unit": found.unit,
             "bound": found.bound,
             "passed": passed,
-            "undecided": undecided,
+            "undecided": not passed and not missed,
+            "from_send": None if sent is None else sent.value,
             "text": f"found {found}{doubt}",
         }
     )
@@ -113,9 +122,14 @@ def _passes(threshold: Threshold, found: Found) -> tuple[bool, bool]:
 
 
 def _undecided(outcomes: Iterable[ThresholdOutcome]) -> list[Finding]:
-    reason = "the clocks are not exact enough to evaluate a threshold"
+    clocks = "the clocks are not exact enough to evaluate a threshold"
+    late = "the generator made too much of a latency to evaluate a threshold"
     return [
-        invalid(f"{outcome.expression}: {outcome.text}", Kind.INEXACT, reason)
+        invalid(
+            f"{outcome.expression}: {outcome.text}",
+            Kind.INEXACT,
+            clocks if outcome.from_send is None else late,
+        )
         for outcome in outcomes
         if outcome.undecided
     ]

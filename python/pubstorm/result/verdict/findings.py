@@ -27,7 +27,7 @@ from pubstorm.result import (
     PopulationResult,
     StageResult,
 )
-from pubstorm.result.machinery import too_busy
+from pubstorm.result.machinery import is_late, too_busy
 from pubstorm.result.problems import KINDS, ProblemKind, problem_of, reasons_text
 from pubstorm.result.verdict.advice import ADVICE
 from pubstorm.result.verdict.culprit import Evidence, Kind, Uncarried
@@ -80,6 +80,9 @@ def _events(measured: Measured) -> Iterable[Finding]:
             yield invalid(text, Kind.AGENT_LOST, "a part of the load generator failed")
         elif event.kind == "broker":
             yield Finding(text, Kind.EXITED(), failed=True)
+        elif event.kind == "outage":
+            broken = any(stage.holds(event.at_s) for stage in with_faults(measured))
+            yield Finding(text, None if broken else under_test(measured)())
         elif event.kind == "check":
             yield Finding(event.text, Kind.UNEXPLAINED(), failed=True)
         elif event.kind == "publisher":
@@ -160,18 +163,25 @@ def _saturation(measured: Measured) -> Iterable[Finding]:
     """The generator's own lateness and load."""
     fleet, limits = measured.fleet, measured.validity
     late = fleet.lateness_us
-    if late.count and late.p99 > limits.lateness_p99_us:
+    if is_late(late, fleet.late_total, limits.lateness_p99_us):
         text = (
             f"the generator was late: p99 {duration_text(late.p99)} over "
             f"{counted(late.count, 'message')} that nothing else held up, allowed is "
             f"{duration_text(limits.lateness_p99_us)}"
         )
+        late_ones = counted(fleet.late_total, "late message")
         why = (
-            f"{count_text(fleet.late_starved_total)} of the {count_text(fleet.late_total)} late "
-            f"ones were sent in intervals in which the host gave an agent no processor for more "
-            f"than {share_text(STARVED_SHARE)} of the time"
+            f"{count_text(fleet.late_starved_total)} of {late_ones} fell into intervals in which "
+            "the host gave an agent no processor for more than "
+            f"{share_text(STARVED_SHARE)} of the time"
         )
         yield _by_host(text, why) if _was_starved(fleet) else _by_generator(text)
+    elif late.count and late.p99 > limits.lateness_p99_us:
+        yield Finding(
+            f"{count_text(fleet.late_total)} of {counted(late.count, 'message')} that nothing else "
+            f"held up went out later than {duration_text(limits.lateness_p99_us)}, the latest by "
+            f"{duration_text(late.max)}: too few to say that the generator was late"
+        )
     busy, intervals = fleet.busy_intervals_total, fleet.load_intervals_total
     if too_busy(busy, intervals):
         text = (

@@ -106,6 +106,15 @@ SITUATIONS: dict[str, tuple[dict[str, Any], str]] = {
         {"flow": {"lost_total": 360}, "fleet": {"starved_share": 0.117}},
         "broker",
     ),
+    "an outage that was made up for beside agents that starve": (
+        {
+            "device": {"skipped_total": 1, "disconnected_total": 1},
+            "events": [{"at_s": 4.0, "kind": "outage", "text": "nothing came"}],
+            "phases": [{"name": "publish", "status": "collapsed", "recovered_after_s": 5}],
+            "fleet": {"starved_share": 0.123},
+        },
+        "broker",
+    ),
     "agents that starve as much as is lost": (
         {"flow": {"lost_total": 100}, "fleet": {"starved_share": 0.12}},
         "host",
@@ -128,6 +137,15 @@ SITUATIONS: dict[str, tuple[dict[str, Any], str]] = {
             "device": SMALL_WINDOW,
             "monitors": BUSY,
             "fleet": {"starved_share": 0.2, "blocked_us": {"count": 900, "p99": 50_000}},
+        },
+        "window",
+    ),
+    "a full window whose messages all wait, on a busy host": (
+        {
+            "device": {**SMALL_WINDOW, "skipped_total": 0},
+            "phases": [{"name": "publish", "status": "collapsed"}],
+            "monitors": BUSY,
+            "fleet": {"starved_share": 0.3, "blocked_us": {"count": 900, "p99": 50_000}},
         },
         "window",
     ),
@@ -181,6 +199,10 @@ SITUATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "subscribers that read slowly on purpose": ({"flow": LOST, "backend": SLOW}, "scenario"),
     "subscribers that read slowly on purpose, and drops of the broker": (
         {"flow": LOST, "backend": SLOW, "brokers": [MAIN], "monitors": {**BUSY, **DROPS}},
+        "scenario",
+    ),
+    "subscribers that read slowly on purpose, beside agents without a processor": (
+        {"flow": LOST, "backend": SLOW, "monitors": BUSY, "fleet": {"starved_share": 0.62}},
         "scenario",
     ),
     "subscribers that read slower than they may": (

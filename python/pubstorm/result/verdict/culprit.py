@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
-from pubstorm.result import LimitedBy, Measured, Phase, PhaseStatus
+from pubstorm.result import LimitedBy, Measured, PhaseStatus
 
 DECIMALS = 2
 """Decimals of a reach that count: directness decides between equal ones."""
@@ -53,6 +53,7 @@ class Kind(Enum):
     FULL_THREAD = "a thread of a publisher was full", LimitedBy.PUBLISHER, Directness.CAUSE, STATE
     FIREWALL = "a firewall was full", LimitedBy.HOST, Directness.CAUSE, STATE
     STARVED_BROKER = "a full host starved a broker", LimitedBy.HOST, Directness.CAUSE, STATE
+    NO_TIME = "an agent had no time to keep up", LimitedBy.HOST, Directness.CAUSE, STATE
     REFUSED = "a broker does not accept messages", LimitedBy.BROKER, Directness.COUNT
     DROPS = "a broker counts its drops", LimitedBy.BROKER, Directness.COUNT
     PUBLISHER_DROPS = "a publisher dropped messages", LimitedBy.PUBLISHER, Directness.COUNT
@@ -113,13 +114,13 @@ class Uncarried:
     deliveries: float = 0.0
     """Expected deliveries that were lost."""
     messages: float = 0.0
-    """Messages due that were not sent."""
+    """Messages due that were not sent; all of them where a phase collapsed."""
     clients: float = 0.0
     """Clients that were never ready."""
     expected: int = 0
     """Expected deliveries."""
-    due: int = 0
-    """Messages due."""
+    unsent: int = 0
+    """Messages due that were left out. Others waited, and were sent after their time."""
 
     @classmethod
     def of(cls, measured: Measured) -> Uncarried:
@@ -131,16 +132,17 @@ class Uncarried:
         expected = sum(flow.expected_total for flow in measured.flows)
         skipped = sum(population.skipped_total for population in populations)
         due = skipped + sum(population.sent_total for population in populations)
-        whole = {stage.name for stage in measured.stages if stage not in broken}
-        short = (_short(phase) for phase in measured.phases if phase.stage in whole)
+        named = {stage.name for stage in broken}
+        # Phases weigh what starved while they collapsed: it explains no more than its share.
+        lasted = any(p.status in _NOT_CARRIED and p.stage not in named for p in measured.phases)
         asked = sum(population.asked for population in populations)
         never_ready = sum(population.never_ready for population in populations)
         return cls(
             deliveries=max(_share(lost, expected), 0.0),
-            messages=max(_share(skipped, due), *short, 0.0),
+            messages=1.0 if lasted else _share(skipped, due),
             clients=_share(never_ready, asked),
             expected=expected,
-            due=due,
+            unsent=skipped,
         )
 
     @property
@@ -150,28 +152,25 @@ class Uncarried:
 
     def of_lost(self, deliveries: int) -> float:
         """Returns the reach of what explains some lost deliveries."""
-        return self._reach(_share(deliveries, self.expected), self.whole)
+        return self._reach(_share(deliveries, self.expected))
 
     def of_unsent(self, messages: int) -> float:
-        """Returns the reach of what explains some messages that were not sent."""
-        return self._reach(_share(messages, self.due), self.whole)
+        """Returns the reach of what explains some messages that were left out; if none was, of what
+        explains those that waited."""
+        part = messages / self.unsent if self.unsent else 1.0
+        return self._reach(part * self.messages)
 
     def of_time(self, share: float) -> float:
         """Returns the reach of a share of the time in which something stood still: it explains no
         more than its size, and no client, which can connect later. Where nothing is missing, the
         share itself."""
-        return self._reach(share, self.deliveries + self.messages) if self.whole else share
+        if not self.whole:
+            return share
+        explained = min(_share(share, max(self.deliveries, self.messages)), 1.0)
+        return self._reach(explained * (self.deliveries + self.messages))
 
-    def _reach(self, share: float, most: float) -> float:
-        return min(_share(min(share, most), self.whole), 1.0) if self.whole else 1.0
-
-
-def _short(phase: Phase) -> float:
-    """Returns the share of the messages due that a phase did not carry."""
-    if phase.status not in _NOT_CARRIED or not phase.due_per_s:
-        return 0.0
-    unsent = 1.0 - phase.sent_per_s / phase.due_per_s
-    return min(max(unsent, phase.queue_growth_per_s / phase.due_per_s, 0.0), 1.0)
+    def _reach(self, share: float) -> float:
+        return min(share / self.whole, 1.0) if self.whole else 1.0
 
 
 def _share(part: float, whole: float) -> float:

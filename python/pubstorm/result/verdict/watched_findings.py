@@ -233,7 +233,7 @@ def _starved(measured: Measured) -> Iterable[Finding]:
     share = measured.fleet.starved_share
     if share > STARVED_SHARE and missing.deliveries + missing.messages:
         text = f"the host gave an agent no processor for {share_text(share)} of the publishing time"
-        kind = Kind.NO_PROCESSOR if share > MOSTLY_STARVED else Kind.STARVED_AGENTS
+        kind = Kind.NO_TIME if share > MOSTLY_STARVED else Kind.STARVED_AGENTS
         yield Finding(text, kind(missing.of_time(share)))
 
 

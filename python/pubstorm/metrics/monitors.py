@@ -34,6 +34,8 @@ LOAD_MEAN = ("load.mean",)
 """The mean under load, in a table."""
 SYS_PREFIX = "$SYS/"
 """Prefix of metrics that a broker publishes itself."""
+DROPPED_METRICS = ("$SYS/messages/dropped", "$SYS/publish/messages/dropped")
+"""Numbers of messages that a broker dropped, in the order of preference."""
 
 
 def reading(
@@ -133,6 +135,20 @@ OF_PROCESSES: tuple[Metric, ...] = (
         lines=(page("process-cpu", "busiest thread"),),
         columns=(ReportColumn("publishers", "thread", LOAD_MEAN, "known"),),
     ),
+    share(
+        "run_delay",
+        PROCESSES,
+        "Share of the time that a thread of it could run and had no processor: of the thread that "
+        "waited longest. Of processes with few threads.",
+        better="lower",
+        lines=(page("process-cpu", "no processor"),),
+    ),
+    share(
+        "throttled",
+        PROCESSES,
+        "Share of the time that the CPU quota of its cgroup kept it from the processors.",
+        better="lower",
+    ),
     reading(
         "threads",
         PROCESSES,
@@ -145,6 +161,7 @@ OF_PROCESSES: tuple[Metric, ...] = (
         "Open descriptors.",
         columns=(ReportColumn("processes", "files", ("whole.max",), place=1),),
     ),
+    reading("descriptors_max", PROCESSES, "Descriptors that it may have open."),
     reading(
         "processes",
         PROCESSES,

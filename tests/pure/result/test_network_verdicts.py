@@ -49,7 +49,7 @@ SITUATIONS: list[tuple[str, dict[str, float], dict[str, Any], LimitedBy]] = [
         "a full window of slow subscribers",
         FULL,
         {"backend": {"lost_total": 100, "read_rate_per_s": 5.0}},
-        LimitedBy.BROKER,
+        LimitedBy.SCENARIO,
     ),
     ("segments lost", {"tcp_segments_per_s": 900, "tcp_resent_per_s": 9}, {}, LimitedBy.NETWORK),
     ("few lost", {"tcp_segments_per_s": 900, "tcp_resent_per_s": 2}, {}, LimitedBy.BROKER),
@@ -91,6 +91,15 @@ def test_a_loss_has_the_culprit_that_tcp_shows(
 ) -> None:
     verdict = verdict_of(measured, {**LOST, **changes, "monitors": {"broker-0": readings}})
     assert verdict.limited_by == limited_by, verdict.evidence
+
+
+def test_the_path_beats_a_full_host_and_what_the_broker_drops(measured: MeasuredMaker) -> None:
+    """The host takes time from all, and the broker drops what its full queues do not take."""
+    dropped = {"$SYS/publish/messages/dropped": [0, 100]}
+    monitors = {"host": {"cpu": 1.0}, "broker-0": {**OPEN, **dropped}}
+    verdict = verdict_of(measured, {**LOST, "monitors": monitors})
+    assert verdict.limited_by is LimitedBy.NETWORK, verdict.evidence
+    assert any("dropped" in fact for fact in verdict.evidence), verdict.evidence
 
 
 CLIENTS_FULL: dict[str, float] = {
@@ -165,6 +174,13 @@ ACK_50_MS = {
         for clock in ("intended", "actual")
     }
 }
+
+
+def test_a_delay_of_some_messages_is_not_the_path(measured: MeasuredMaker) -> None:
+    some = {clock: {**each, "min": 900} for clock, each in ACK_50_MS["ack_latency_us"].items()}
+    missed = {"thresholds": ["device.ack_latency.p99 < 10ms"], "device": {"ack_latency_us": some}}
+    verdict = verdict_of(measured, {**missed, "monitors": {"broker-0": {"tcp_answer_us": 4000}}})
+    assert verdict.limited_by is LimitedBy.BROKER, verdict.evidence
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -53,7 +54,7 @@ def facts(start: RunMaker) -> Facts:
         run = start(SCENARIO.format(address=address, time=publish, sources=sources))
         assert run.finish() != 0
         verdict: dict[str, Any] = run.result()["verdict"]
-        assert verdict["limited_by"] in {"network", "host"}, verdict
+        assert verdict["limited_by"] == "network", verdict
         return [fact for fact in verdict["evidence"] if "broker-0" in fact]
 
     return play
@@ -75,6 +76,19 @@ def test_a_relay_of_50_ms_is_the_path(mosquitto: MosquittoMaker, facts: Facts) -
     with relaying(port, broker.port, delay_s=0.05):
         found = facts(f"127.0.0.1:{port}", "3s")
     assert about("behind broker-0, a proxy, answered after .*: the path between", found), found
+
+
+def test_a_broker_that_does_not_read_is_the_broker(
+    mosquitto: MosquittoMaker, start: RunMaker
+) -> None:
+    broker = mosquitto()
+    run = start(SCENARIO.format(address=f"127.0.0.1:{broker.port}", time="4s", sources=""))
+    run.wait_for_stage("publish", 25)
+    broker.signal(signal.SIGSTOP)
+    assert run.finish() != 0
+    verdict = run.result()["verdict"]
+    assert verdict["limited_by"] == "broker", verdict
+    assert about("broker-0 had .* unread", verdict["evidence"]), verdict
 
 
 HOST = NetworkHost.here(("tbf",))

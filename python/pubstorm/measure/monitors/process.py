@@ -87,12 +87,14 @@ class ProcessMonitor:
             self._end(root)
             return
         yield from self._differences.read(look, at_ns)
-        yield from self._busiest_thread(look, at_ns)
+        yield from self._of_threads(look, at_ns)
         yield from sums(look, at_ns)
         hidden = [member.stat.pid for member in members if member.descriptors is None]
         if hidden:
             text = f"the descriptors of process {hidden[0]} are hidden from this user"
             raise MonitorError(f"{text}: run pubstorm as its user, or as root")
+        if members[0].descriptors_max is not None:
+            yield Reading(at_ns, "descriptors_max", members[0].descriptors_max)
 
     def stop(self) -> None:
         """Nothing is held."""
@@ -126,17 +128,30 @@ class ProcessMonitor:
                 self._retry_at_s = float("inf")
             raise MonitorError(f"process {pid} has ended: nothing more is read of it")
 
-    def _busiest_thread(self, look: Look, at_ns: int) -> Iterator[Reading]:
-        """Yields the share of one core that the busiest thread has used since the last reading: no
-        second core makes one thread faster."""
+    def _of_threads(self, look: Look, at_ns: int) -> Iterator[Reading]:
+        """Yields the share of one core that the busiest thread has used since the last reading, and
+        the share of the time that the thread that waited longest had no processor. No second core
+        makes one thread faster. The quota of its cgroup counts for the first process."""
         before, self._before = self._before, look
         if before is None:
             return
-        was = before.thread_ticks
-        used = [now - was[t] for t, now in look.thread_ticks.items() if t in was]
-        if used:
-            share = max(used) / proc.TICKS_PER_S / (look.at_s - before.at_s)
+        was, seconds = before.threads, look.at_s - before.at_s
+        both = [(was[thread], now) for thread, now in look.threads.items() if thread in was]
+        if both:
+            share = max(now[0] - old[0] for old, now in both) / proc.TICKS_PER_S / seconds
             yield Reading(at_ns, "thread_cpu_max", round(share, 4))
+        pairs = ((old[1], now[1]) for old, now in both)
+        waits = [now - old for old, now in pairs if old is not None and now is not None]
+        if waits:
+            yield Reading(at_ns, "run_delay", _share_of_time(max(waits), seconds))
+        old_ns, now_ns = (each.members[0].throttled_ns for each in (before, look))
+        if old_ns is not None and now_ns is not None:
+            yield Reading(at_ns, "throttled", _share_of_time(now_ns - old_ns, seconds))
+
+
+def _share_of_time(duration_ns: int, seconds: float) -> float:
+    """Returns a share of the time. A reading can contain a wait that began before it."""
+    return round(min(max(duration_ns / 1e9 / seconds, 0.0), 1.0), 4)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pubstorm.metrics.expressions import Expression
 from pubstorm.metrics.thresholds import Threshold
 from pubstorm.quantities import count_text, counted, duration_text, rate_text
 from pubstorm.result import (
     RATED_MIN,
-    Latency,
     LimitedBy,
     Measured,
     PopulationResult,
     Status,
     ThresholdOutcome,
 )
+from pubstorm.result.figures import Found, evaluate
+from pubstorm.result.figures.from_send import from_send
 from pubstorm.result.verdict.findings import Finding, under_test
 
 
@@ -55,19 +57,19 @@ def _carried(measured: Measured) -> str:
         lost = sum(population.lost_total for population in populations)
         of = counted(expected, "delivery", "deliveries")
         parts.append(f"{count_text(lost)} of {of} were lost" if lost else "nothing was lost")
-    for what, latencies in (
-        ("p99", [population.latency_us.intended for population in populations]),
-        ("p99 of acknowledgements", [p.ack_latency_us.intended for p in populations]),
-    ):
-        worst = _worst(latencies)
-        if worst is not None:
-            parts.append(f"{what} {duration_text(worst)}")
+    for what, metric in (("p99", "latency"), ("p99 of acknowledgements", "ack_latency")):
+        asked = Expression(None, metric, "p99")
+        worst = evaluate(measured, asked)
+        if isinstance(worst, Found):
+            sent = from_send(measured, asked)
+            instead = "" if sent is None else f" ({duration_text(sent.value)} from the actual send)"
+            parts.append(f"{what} {duration_text(worst.value)}{instead}")
             break
     return "; ".join(parts)
 
 
 def _carrier(measured: Measured) -> str:
-    who = "publisher" if under_test(measured) is LimitedBy.PUBLISHER else "broker"
+    who = str(under_test(measured).culprit)
     many = len(measured.publishers if who == "publisher" else measured.targets) > 1
     return f"{who}s" if many else who
 
@@ -128,10 +130,6 @@ def _clients(measured: Measured) -> int:
 
 def _sent_per_s(measured: Measured) -> float:
     return sum(population.rates.sent_per_s for population in measured.populations.values())
-
-
-def _worst(latencies: Sequence[Latency]) -> float | None:
-    return max((latency.p99 for latency in latencies if latency.count), default=None)
 
 
 _NO_LIMIT = frozenset({LimitedBy.NONE, LimitedBy.UNKNOWN})

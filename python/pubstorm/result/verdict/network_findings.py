@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 from pubstorm.contract.source import HOST
 from pubstorm.quantities import bytes_text, duration_text, share_text
-from pubstorm.result import LimitedBy, Measured
+from pubstorm.result import Measured
 from pubstorm.result.machinery import too_busy
+from pubstorm.result.verdict.culprit import Kind, Uncarried
 from pubstorm.result.verdict.findings import Finding
 
 STANDING_BYTES = 32 << 10
@@ -29,6 +30,8 @@ FAR_FACTOR = 2
 """Ratio of a latency to the shortest round trip up to which the network is most of it."""
 QUICK_SHARE = 0.25
 """Share of the clients' wait up to which the broker answered quickly."""
+STEADY_SHARE = 0.5
+"""Shortest wait of clients, as a share of the median, from which the path delays all messages."""
 SLOW_ANSWER_US = 20_000
 """Wait of clients from which the ticks of the kernel are exact enough to say where it was."""
 
@@ -96,7 +99,8 @@ class PathRule:
     """A rule about an end."""
 
     applies: Callable[[End], bool]
-    limited_by: LimitedBy
+    because: Kind | None
+    """Evidence that it is; None if another finding names the culprit, or none is known."""
     words: str
 
 
@@ -106,92 +110,92 @@ _SLOW = "{name} had {unsent} unsent in the mean, for subscribers whose receive w
 PATH_RULES: tuple[PathRule, ...] = (
     PathRule(
         lambda end: end.is_proxy and end.onward_unread_bytes >= STANDING_BYTES,
-        LimitedBy.NETWORK,
+        Kind.SLOW_PATH,
         "{name} is a proxy: it passes its connections on, and had not read {onward_unread}, in "
         "the mean, of what came from behind it for the clients",
     ),
     PathRule(
         lambda end: end.is_proxy and end.is_unread and end.onward_unsent_bytes < STANDING_BYTES,
-        LimitedBy.NETWORK,
+        Kind.SLOW_PATH,
         "{name} is a proxy: it passes its connections on, and had not read {unread} of the "
         "clients, in the mean, though what is behind it took what it sent",
     ),
     PathRule(
         lambda end: end.is_proxy and end.onward_unsent_bytes >= STANDING_BYTES,
-        LimitedBy.BROKER,
+        Kind.UNREAD,
         "{name} is a proxy, and had {onward_unsent} unsent, in the mean, for the broker behind it",
     ),
     PathRule(
         lambda end: end.resent_per_s >= max(RESENT_SHARE * end.segments_per_s, RESENT_MIN_PER_S),
-        LimitedBy.NETWORK,
+        Kind.SLOW_PATH,
         "TCP of {name} sent {resent} of its segments again: the network lost them",
     ),
     PathRule(
         lambda end: end.stands and not end.is_closed,
-        LimitedBy.NETWORK,
+        Kind.SLOW_PATH,
         "{name} had {unsent} unsent in the mean, though the receive windows of the other ends were "
         "open: the network took no more; a round trip of TCP took {rtt}, {least} at least",
     ),
     PathRule(
         lambda end: end.rtt_us - end.least_rtt_us >= WAITED_US,
-        LimitedBy.NETWORK,
+        Kind.SLOW_PATH,
         "a round trip of TCP of {name} took {rtt}, {least} at least: packets queued in the network",
     ),
     PathRule(
         lambda end: end.is_clients and end.stands and end.peer_unread_bytes is None,
-        LimitedBy.NONE,
+        None,
         f"{_UNSENT}: the broker or the path; the connections at the broker were not read",
     ),
     PathRule(
         lambda end: (
             end.is_clients and end.stands and (end.peer_unread_bytes or 0.0) >= STANDING_BYTES
         ),
-        LimitedBy.BROKER,
+        Kind.UNREAD,
         f"{_UNSENT}, and the broker had the bytes of clients unread",
     ),
     PathRule(
         lambda end: end.is_clients and end.stands,
-        LimitedBy.NETWORK,
+        Kind.SLOW_PATH,
         f"{_UNSENT}, though the broker had read what came: something between reads too slowly",
     ),
     PathRule(
         lambda end: end.is_clients and end.is_unread and end.readers == "slow",
-        LimitedBy.NONE,
+        None,
         f"{_UNREAD}: subscribers read slowly on purpose",
     ),
     PathRule(
         lambda end: end.is_clients and end.is_unread and end.readers == "starved",
-        LimitedBy.HOST,
+        Kind.STARVED_AGENTS,
         f"{_UNREAD}: the host gave agents no processor",
     ),
     PathRule(
         lambda end: end.is_clients and end.is_unread and end.readers == "busy",
-        LimitedBy.GENERATOR,
+        None,
         f"{_UNREAD}: agents were busy",
     ),
     PathRule(
         lambda end: not end.is_clients and not end.is_proxy and end.is_unread,
-        LimitedBy.BROKER,
+        Kind.UNREAD,
         f"{_UNREAD}: clients sent more than it reads",
     ),
     PathRule(
         lambda end: end.stands and end.readers == "slow",
-        LimitedBy.NONE,
+        None,
         f"{_SLOW}: they read slowly on purpose",
     ),
     PathRule(
         lambda end: end.stands and end.readers == "starved",
-        LimitedBy.HOST,
+        Kind.STARVED_AGENTS,
         f"{_SLOW}: the host gave their agents no processor",
     ),
     PathRule(
         lambda end: end.stands and end.readers == "busy",
-        LimitedBy.GENERATOR,
+        None,
         f"{_SLOW}: their agents were busy",
     ),
     PathRule(
         lambda end: end.stands,
-        LimitedBy.NETWORK,
+        Kind.SLOW_PATH,
         f"{_SLOW}, though their agents had time to read: something between reads too slowly, such "
         "as a proxy or a balancer",
     ),
@@ -199,11 +203,12 @@ PATH_RULES: tuple[PathRule, ...] = (
 
 
 def _paths(measured: Measured) -> Iterable[Finding]:
-    """The first rule that applies to each end. It names a culprit only if load was not carried."""
-    missing = _is_missing(measured)
+    """The first rule that applies to each end. It explains messages and deliveries, and no client
+    that did not connect."""
+    reach = Uncarried.of(measured).of_time(1.0)
     for end, rule in _applied(measured):
-        limited_by = rule.limited_by if missing else LimitedBy.NONE
-        yield Finding(rule.words.format_map(end.words), limited_by)
+        because = None if rule.because is None else rule.because(reach)
+        yield Finding(rule.words.format_map(end.words), because)
 
 
 def _applied(measured: Measured) -> Iterator[tuple[End, PathRule]]:
@@ -222,18 +227,18 @@ def _latencies(measured: Measured) -> Iterable[Finding]:
 
 def delays(measured: Measured) -> bool:
     """Returns True if the path explains a latency that was missed."""
-    rules = (rule.limited_by for _, rule in _applied(measured))
-    return LimitedBy.NETWORK in rules or any(_on_the_path(measured))
+    rules = (rule.because for _, rule in _applied(measured))
+    return Kind.SLOW_PATH in rules or any(_on_the_path(measured))
 
 
 def _on_the_path(measured: Measured) -> Iterator[str]:
     """Yields reasons, in words, for which latencies are mostly those of the path: the network is
     far, or the broker answered quickly and clients waited."""
     populations = measured.populations.values()
-    waited = [p.ack_latency_us.actual.p50 for p in populations if p.ack_latency_us.actual.count]
-    came = [p.latency_us.actual.p50 for p in populations if p.latency_us.actual.count]
+    waited = [p.ack_latency_us.actual for p in populations if p.ack_latency_us.actual.count]
+    came = [p.latency_us.actual for p in populations if p.latency_us.actual.count]
     for end in ends(measured):
-        for p50 in waited or came:
+        for p50 in (latency.p50 for latency in waited or came):
             if end.least_rtt_us >= FAR_US and p50 <= FAR_FACTOR * end.least_rtt_us:
                 yield (
                     f"the network at {end.name} is far: a round trip of TCP took at least "
@@ -242,7 +247,8 @@ def _on_the_path(measured: Measured) -> Iterator[str]:
                 )
                 break
         answer_us = end.onward_answer_us if end.is_proxy else end.answer_us
-        for p50 in waited:
+        # Processors that others have delay some messages, and a path delays all of them.
+        for p50 in (latency.p50 for latency in waited if latency.min >= STEADY_SHARE * latency.p50):
             if answer_us is not None and p50 >= SLOW_ANSWER_US and answer_us <= QUICK_SHARE * p50:
                 who = f"what is behind {end.name}, a proxy," if end.is_proxy else end.name
                 yield (
@@ -250,14 +256,6 @@ def _on_the_path(measured: Measured) -> Iterator[str]:
                     f"for {duration_text(p50)}: the path between took the rest"
                 )
                 break
-
-
-def _is_missing(measured: Measured) -> bool:
-    """Returns True if load was not carried, or if a closed loop had a limit."""
-    populations = measured.populations.values()
-    if any(p.skipped_total or p.lost_total or p.closed_loop for p in populations):
-        return True
-    return any(flow.lost_total for flow in measured.flows)
 
 
 def ends(measured: Measured) -> Iterator[End]:

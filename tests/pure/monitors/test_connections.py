@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
 
 from pubstorm.host.sockets import Connection
-from pubstorm.measure.monitors.connections import growth, onward_state, state
+from pubstorm.measure.monitors.connections import (
+    CONNECTIONS_MAX,
+    ReadPorts,
+    growth,
+    onward_state,
+    state,
+)
 
 SECOND_US = 1e6
 IDLE = Connection(cookie=1, inode=9, port=1883, peer_port=40000, unread_bytes=0)
@@ -59,6 +66,23 @@ def test_bytes_are_held_up_by_a_window_that_is_full_for_most_of_the_time(
 ) -> None:
     now = replace(BUSY, unsent_bytes=70, closed_us=closed_us)
     assert growth({2: BUSY}, [now], SECOND_US)["tcp_unsent_closed_bytes"] == bytes_held
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_of_very_many_connections_few_are_read(seed: int) -> None:
+    """Clients have ports in clusters, and more of them come while they are read."""
+    draw, part, taken = random.Random(seed), ReadPorts(), list[int]()
+    everything = list[int]()
+    part.expect(draw.choice([0, 50_000]))
+    for _ in range(60):
+        for _ in range(draw.randrange(6) if len(everything) < 9000 else 0):
+            first = draw.randrange(1024, 60_000)
+            everything += range(first, first + draw.randrange(1, 900))
+        found = [port for port in everything if port in part.ports]
+        part.took(found)
+        taken.append(len(found))
+    assert sum(0 < count <= 2 * CONNECTIONS_MAX for count in taken[-20:]) >= 8, taken
+    assert max(taken[-20:]) <= 32 * CONNECTIONS_MAX, taken
 
 
 def test_a_round_trip_without_news_does_not_count() -> None:

@@ -17,8 +17,12 @@ from pubstorm.measure.monitors import MonitorError, Reading
 CONNECTIONS_MAX = 256
 """Connections that a reading aims at; each costs some 60 us. Of more, it takes those to a part of
 the ports of the peers, since the kernel selects by port."""
-PEER_PORTS = range(32768, 61000)
-"""Ports of peers among which the parts are: those that Linux gives by default."""
+CLIENT_PORTS = range(1024, 65536)
+"""Ports among which the parts are."""
+FIRST_PORT = 32768
+"""Port at which the first part begins: Linux gives ports from here on."""
+WIDEST = 4096
+"""Most ports of a part. Clients of one address have a connection at each port, at most."""
 HOLD = 10
 """Readings before another part: rates need two of the same connections."""
 LOOK_EVERY = 30
@@ -94,7 +98,7 @@ class ClientsMonitor:
         self.source = Source.host()
         self._ports = sorted(set(ports))[:PORTS_MAX]
         self._table: SocketTable | None = None
-        self._part = _Part()
+        self._part = ReadPorts()
         self._account = _Account()
 
     def start(self) -> None:
@@ -111,7 +115,7 @@ class ClientsMonitor:
             found = [each for port in self._ports for each in self._table.to_port(port, ports)]
         except SocketsError as error:
             raise MonitorError(str(error)) from error
-        self._part.took(len(found))
+        self._part.took([each.port for each in found])
         for metric, value in self._account.figures(found).items():
             if (name := CLIENTS.get(metric)) is not None:
                 yield Reading(time.monotonic_ns(), name, round(value, 4))
@@ -123,32 +127,36 @@ class ClientsMonitor:
             self._table = None
 
 
-class _Part:
-    """The part of the peers' ports that is read: all, or as few as have few enough connections."""
+class ReadPorts:
+    """The ports of clients that are read: all, or so many that few enough connections have them."""
 
     def __init__(self) -> None:
-        self._parts, self._part, self._takes = 1, 0, 0
-
-    @property
-    def ports(self) -> range:
-        """The ports to read."""
-        if self._parts == 1:
-            return PORTS
-        width = max(len(PEER_PORTS) // self._parts, 1)
-        start = PEER_PORTS.start + self._part * width % len(PEER_PORTS)
-        return range(start, start + width)
+        self.ports = PORTS
+        self._takes = 0
 
     def expect(self, connections: int) -> None:
-        """Prepares for a number of connections in all parts."""
-        self._parts = max(self._parts, connections // CONNECTIONS_MAX)
+        """Prepares for a number of connections from all ports."""
+        if self.ports == PORTS and connections > 2 * CONNECTIONS_MAX:
+            self._read(FIRST_PORT, len(CLIENT_PORTS) * CONNECTIONS_MAX // connections)
 
-    def took(self, connections: int) -> None:
-        """Notes the connections of the last reading."""
+    def took(self, found: Sequence[int]) -> None:
+        """Notes the ports of the connections that were read, and selects the next ones."""
         self._takes += 1
-        if connections > 2 * CONNECTIONS_MAX:
-            self._parts *= connections // CONNECTIONS_MAX
-        elif not connections or self._takes % HOLD == 0:
-            self._part += 1
+        if len(found) > 2 * CONNECTIONS_MAX:
+            first = self._takes % (len(found) // CONNECTIONS_MAX) * CONNECTIONS_MAX
+            some = sorted(found)[first : first + CONNECTIONS_MAX]
+            self._read(some[0], some[-1] + 1 - some[0])
+        elif self.ports != PORTS:
+            width = len(self.ports)
+            if 4 * len(found) < CONNECTIONS_MAX:
+                self._read(self.ports.stop, min(2 * width, WIDEST))
+            elif self._takes % HOLD == 0:
+                self._read(self.ports.stop, width)
+
+    def _read(self, start: int, width: int) -> None:
+        if start not in CLIENT_PORTS:
+            start = CLIENT_PORTS.start
+        self.ports = range(start, min(start + max(width, 1), PORTS.stop))
 
 
 class _Account:
@@ -178,7 +186,7 @@ class _Listener:
         self._is_given = port is not None
         self._descendants = Descendants()
         self._looks = 0
-        self._part = _Part()
+        self._part = ReadPorts()
         self._account = _Account()
         self._onward_port: int | None = None
         self._searched = ONWARD_MIN
@@ -189,7 +197,7 @@ class _Listener:
             self._find_ports()
         peer_ports = self._part.ports
         accepted = [each for port in self._ports for each in self.table.of_port(port, peer_ports)]
-        self._part.took(len(accepted))
+        self._part.took([each.peer_port for each in accepted])
         if self._looks % LOOK_EVERY == 1 or len(accepted) > GROWN * self._searched:
             self._searched = len(accepted)
             self._find_onward(accepted)

@@ -27,7 +27,14 @@ from pubstorm.contract.offered_load import OfferedLoad
 from pubstorm.contract.plan import Plan
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.metrics.metric import LATENCY_STATISTICS, READING_STATISTICS, Metric
-from pubstorm.metrics.monitors import OF_AGENTS, OF_BRIDGES, OF_HOSTS, OF_PROCESSES, OF_REDIS
+from pubstorm.metrics.monitors import (
+    OF_AGENTS,
+    OF_BRIDGES,
+    OF_CONNECTIONS,
+    OF_HOSTS,
+    OF_PROCESSES,
+    OF_REDIS,
+)
 from pubstorm.metrics.populations import POPULATIONS
 from pubstorm.metrics.run import BACK_STATISTICS, OF_FAULTS, OF_PHASES, OF_RUN
 from pubstorm.metrics.thresholds import OPERATORS, VALUES
@@ -281,7 +288,7 @@ def _monitor_metrics() -> Iterator[str]:
         (
             "A broker, more than 8 brokers of one name together (`boxes`), a publisher (`feed`, or "
             "`feed-0` where there are several), or a process of `monitors.sources`",
-            OF_PROCESSES,
+            (*OF_PROCESSES, *OF_CONNECTIONS),
         ),
         (
             "A service of kind redis, beside those of its process, or a Redis of "

@@ -30,6 +30,10 @@ class Member:
     """None: hidden from this user."""
     disk_bytes: tuple[int, int] | None
     """Bytes read and written so far. None: hidden from this user."""
+    descriptors_max: int | None = None
+    """Descriptors that it may have open. None: hidden from this user."""
+    throttled_ns: int | None = None
+    """Time for which a quota kept its cgroup from the processors so far. None: it has no quota."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +44,15 @@ class Look:
     """Instant on the monotonic clock of their machine."""
     members: Sequence[Member]
     """The living processes, with their descendants."""
-    thread_ticks: Mapping[tuple[int, int], int]
-    """CPU time by process and thread; empty if there are many threads."""
+    threads: Mapping[tuple[int, int], tuple[int, int | None]]
+    """CPU time in ticks and run delay in nanoseconds by process and thread; empty if there are many
+    threads. None: the kernel does not count the delay."""
     host_bytes: int = proc.HOST_BYTES
     """Memory of their machine."""
 
     def to_json(self) -> dict[str, object]:
         """Returns plain values."""
-        threads = [[*thread, ticks] for thread, ticks in self.thread_ticks.items()]
+        threads = [[*thread, *figures] for thread, figures in self.threads.items()]
         return {
             "at_s": self.at_s,
             "members": list(map(astuple, self.members)),
@@ -59,10 +64,10 @@ class Look:
     def of_json(cls, value: Mapping[str, Any]) -> Look:
         """Reads them again."""
         members = [
-            Member(proc.Stat(*stat), proc.Memory(*memory), descriptors, disk and tuple(disk))
-            for stat, memory, descriptors, disk in value["members"]
+            Member(proc.Stat(*stat), proc.Memory(*memory), descriptors, disk and tuple(disk), *rest)
+            for stat, memory, descriptors, disk, *rest in value["members"]
         ]
-        threads = {(pid, thread): ticks for pid, thread, ticks in value["threads"]}
+        threads = {(pid, thread): (ticks, ns) for pid, thread, ticks, ns in value["threads"]}
         return cls(value["at_s"], members, threads, value["host_bytes"])
 
 
@@ -114,14 +119,17 @@ class LocalProcesses:
         at_s = time.monotonic()
         children = (pid for root in roots for pid in self._descendants.of(root))
         members = members_of(dict.fromkeys((*roots, *children)))
-        ticks: dict[tuple[int, int], int] = {}
+        threads: dict[tuple[int, int], tuple[int, int | None]] = {}
         if sum(member.stat.threads for member in members) <= THREADS_MAX:
-            ticks = {
-                (member.stat.pid, number): thread.user_ticks + thread.system_ticks
+            threads = {
+                (member.stat.pid, number): (
+                    thread.user_ticks + thread.system_ticks,
+                    proc.run_delay_ns(member.stat.pid, number),
+                )
                 for member in members
                 for number, thread in proc.threads(member.stat.pid)
             }
-        return Look(at_s, members, ticks)
+        return Look(at_s, members, threads)
 
 
 def members_of(pids: Iterable[int]) -> list[Member]:
@@ -131,6 +139,14 @@ def members_of(pids: Iterable[int]) -> list[Member]:
         stat = proc.stat(pid)
         if stat is not None and not stat.has_ended:
             with contextlib.suppress(OSError):
-                memory, descriptors = proc.memory(pid), proc.descriptors(pid)
-                found.append(Member(stat, memory, descriptors, proc.disk_bytes(pid)))
+                found.append(
+                    Member(
+                        stat,
+                        proc.memory(pid),
+                        proc.descriptors(pid),
+                        proc.disk_bytes(pid),
+                        proc.descriptors_max(pid),
+                        proc.throttled_ns(pid),
+                    )
+                )
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,14 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 HOST_BYTES = PAGE_BYTES * os.sysconf("SC_PHYS_PAGES")
 """Memory of this machine."""
 FILE_BYTES_MAX = 4096
+_CGROUPS = "/sys/fs/cgroup"
+QUOTA_ROOTS = {
+    "": (_CGROUPS, f"{_CGROUPS}/unified"),
+    "cpu": (f"{_CGROUPS}/cpu",),
+    "cpu,cpuacct": (f"{_CGROUPS}/cpu,cpuacct",),
+}
+"""Folders of the hierarchies that may have quotas, by their controllers: of version 2, and of
+version 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +123,36 @@ def descriptors(pid: int) -> int | None:
         return folder.stat().st_size or sum(1 for _ in folder.iterdir())
     except PermissionError:
         return None
+
+
+def descriptors_max(pid: int) -> int | None:
+    """Returns the number of descriptors that a process may have open, or None if this user may not
+    see it."""
+    with contextlib.suppress(OSError, ValueError):
+        return resource.prlimit(pid, resource.RLIMIT_NOFILE)[0]
+    return None
+
+
+def run_delay_ns(pid: int, thread: int) -> int | None:
+    """Returns the time in which a thread could run and had no processor so far, or None if the
+    kernel does not count it."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(_content(f"{PROC}/{pid}/task/{thread}/schedstat").split()[1])
+    return None
+
+
+def throttled_ns(pid: int) -> int | None:
+    """Returns the time for which the CPU quota of the cgroup of a process kept the group from the
+    processors so far, or None if it has no quota. Quotas of groups above it do not count."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        for line in _content(f"{PROC}/{pid}/cgroup").decode().splitlines():
+            _, controllers, path = line.split(":", 2)
+            for root in QUOTA_ROOTS.get(controllers, ()):
+                words = _content(f"{root}{path}/cpu.stat").split()
+                found = dict(zip(words[::2], map(int, words[1::2]), strict=True))
+                if found.get(b"nr_periods"):
+                    return found.get(b"throttled_time") or 1000 * found[b"throttled_usec"]
+    return None
 
 
 def _content(path: str) -> bytes:

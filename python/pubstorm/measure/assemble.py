@@ -171,6 +171,7 @@ class Assembly:
             busy_intervals_total=sum(each.busy for each in load.values()),
             starved_intervals_total=sum(each.starved for each in load.values()),
             busy_starved_total=sum(each.busy_starved for each in load.values()),
+            starved_share=round(max((e.starved_share for e in load.values()), default=0.0), 4),
             late_total=publish.lateness.count_above(allowed_ns),
             late_starved_total=publish.lateness_starved.count_above(allowed_ns),
             ledger_pairs=sum(agent.ledger_pairs_max for agent in agents),
@@ -240,7 +241,8 @@ class Assembly:
             acknowledged=any(each.qos for plan in plans for each in plan.publications),
             delivery_qos=self._delivery_qos(own),
             closed_loop=any(map(_is_closed_loop, plans)),
-            closed_loop_window=_closed_loop_window(plans),
+            closed_loop_window=_window(plans, ClosedPace),
+            open_loop_window=_window(plans, OpenPace),
             lives=any(plan.lifetime is not None for plan in plans),
             connected_max=peaks.of(indices, "connected"),
             ready_max=peaks.of(indices, "ready"),
@@ -392,6 +394,12 @@ class Assembly:
                     most = max(most, active.together(indices))
         return most
 
+    def ready_share(self, population: int) -> float:
+        """Share of the clients of a population that were ready, or offline after a lifetime."""
+        asked = self._asked_max([population])
+        reached = self.timeline.peaks().of([population], "reached")
+        return min(reached / asked, 1.0) if asked else 1.0
+
     def _stage_population(
         self, span: StageSpan, indices: Sequence[int], steady: Collection[Activity]
     ) -> StagePopulation:
@@ -508,10 +516,10 @@ def _read_rate_per_s(populations: Iterable[Population]) -> float | None:
     return min((rate for rate in rates if rate is not None), default=None)
 
 
-def _closed_loop_window(populations: Iterable[Population]) -> int | None:
+def _window(populations: Iterable[Population], pace: type[OpenPace | ClosedPace]) -> int | None:
     publications = (p for population in populations for p in population.publications)
-    closed = [p for p in publications if isinstance(p.pace, ClosedPace)]
-    return min((publication.window for publication in closed if publication.qos > 0), default=None)
+    paced = (p.window for p in publications if isinstance(p.pace, pace) and p.qos > 0)
+    return min(paced, default=None)
 
 
 def _mean_rates(name: str, stages: Iterable[StageResult]) -> Rates:

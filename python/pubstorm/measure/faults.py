@@ -4,7 +4,8 @@ of messages that were due and not yet received or acknowledged, and the facts in
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import ceil
 
 from pubstorm.contract.plan import PublishAction
@@ -258,19 +259,25 @@ class Backlog:
 def waiting(run: Assembly, span: StageSpan) -> list[Waiting]:
     """Returns the backlog in a publish stage and its drain: messages due and unsent or
     unacknowledged, or deliveries due and not received, whichever are more. Lost deliveries are
-    among them; `backlog` leaves them out."""
+    among them; `backlog` leaves them out. Clients that were never ready neither send nor
+    receive."""
     populations = range(len(run.plan.populations))
-    grid = Grid(
-        span.from_ns,
-        span.to_ns,
-        run.plan.snapshot_interval_ns,
-        populations,
-        populations,
-        fan_out(run.ledger, span.index, populations),
-    )
+    ready = {n: share for n in populations if (share := run.ready_share(n)) < 1}
+    each = fan_out(run.ledger, span.index, populations, ready)
+    width_ns = run.plan.snapshot_interval_ns
+    grid = Grid(span.from_ns, span.to_ns, width_ns, populations, populations, each)
+    made = ticks(run.timeline, span.index, grid)
+    for population, share in ready.items():
+        own = replace(grid, publishers=[population], receivers=[], fan_out={})
+        parts = ticks(run.timeline, span.index, own)
+        sent = accumulate(part.sent for part in parts)
+        for tick, part, so_far in zip(made, parts, sent, strict=True):
+            unsent = (1 - share) * (so_far + part.queue)
+            tick.queue -= round(min(unsent, part.queue))
+            tick.expected_unsent -= each.get(population, 0.0) * unsent
     found: list[Waiting] = []
     expected = received = missing = 0.0
-    for tick in ticks(run.timeline, span.index, grid):
+    for tick in made:
         expected += tick.expected
         received += tick.received
         missing += tick.missing

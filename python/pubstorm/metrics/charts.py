@@ -161,6 +161,30 @@ PAGE = (
         "watched",
     ),
     Chart(
+        "process-unsent",
+        "Bytes that brokers wrote and TCP has not sent",
+        "At a full window the other end reads too slowly: a client, or a proxy between. The rest "
+        "waits for the network.",
+        "bytes (MB)",
+        "watched",
+    ),
+    Chart(
+        "process-round-trip",
+        "Round trip of TCP at brokers",
+        "The mean of connections that sent data, and the shortest of the last minutes. A round "
+        "trip far above the shortest has waited in the network.",
+        "round trip (ms)",
+        "watched",
+    ),
+    Chart(
+        "host-unsent",
+        "Bytes that clients wrote and TCP has not sent",
+        "Clients on the host of the run. At a full window the other end reads too slowly: the "
+        "broker, or a proxy between. The rest waits for the network.",
+        "bytes (MB)",
+        "host",
+    ),
+    Chart(
         "bridges",
         "Bridges up",
         "Bridges that reported to the main broker that they are up. All count as down while the "

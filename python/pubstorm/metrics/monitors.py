@@ -34,6 +34,8 @@ LOAD_MEAN = ("load.mean",)
 """The mean under load, in a table."""
 SYS_PREFIX = "$SYS/"
 """Prefix of metrics that a broker publishes itself."""
+DROPPED_METRICS = ("$SYS/messages/dropped", "$SYS/publish/messages/dropped")
+"""Numbers of messages that a broker dropped, in the order of preference."""
 
 
 def reading(
@@ -133,6 +135,20 @@ OF_PROCESSES: tuple[Metric, ...] = (
         lines=(page("process-cpu", "busiest thread"),),
         columns=(ReportColumn("publishers", "thread", LOAD_MEAN, "known"),),
     ),
+    share(
+        "run_delay",
+        PROCESSES,
+        "Share of the time that a thread of it could run and had no processor: of the thread that "
+        "waited longest. Of processes with few threads.",
+        better="lower",
+        lines=(page("process-cpu", "no processor"),),
+    ),
+    share(
+        "throttled",
+        PROCESSES,
+        "Share of the time that the CPU quota of its cgroup kept it from the processors.",
+        better="lower",
+    ),
     reading(
         "threads",
         PROCESSES,
@@ -145,11 +161,78 @@ OF_PROCESSES: tuple[Metric, ...] = (
         "Open descriptors.",
         columns=(ReportColumn("processes", "files", ("whole.max",), place=1),),
     ),
+    reading("descriptors_max", PROCESSES, "Descriptors that it may have open."),
     reading(
         "processes",
         PROCESSES,
         "Processes: the one watched and its children.",
         lines=(page("group-processes", "processes"),),
+    ),
+)
+OF_CONNECTIONS: tuple[Metric, ...] = (
+    reading("tcp_connections", PROCESSES, "Connections that it accepted, of those that are read."),
+    reading("tcp_unread_bytes", PROCESSES, "Bytes that its clients sent and it has not read."),
+    reading(
+        "tcp_unsent_bytes",
+        PROCESSES,
+        "Bytes that it wrote and TCP has not sent.",
+        lines=(page("process-unsent", "unsent"),),
+    ),
+    reading(
+        "tcp_unsent_closed_bytes",
+        PROCESSES,
+        "The part of them for clients whose receive window was full for most of the time: what is "
+        "at the other end reads too slowly.",
+        lines=(page("process-unsent", "at a full window"),),
+    ),
+    reading("tcp_segments_per_s", PROCESSES, "TCP segments with data that it sent."),
+    reading("tcp_resent_per_s", PROCESSES, "TCP segments that it sent again."),
+    share(
+        "tcp_window_closed",
+        PROCESSES,
+        "Share of the time with data to send in which the receive window of the client was full.",
+    ),
+    share(
+        "tcp_send_buffer_full",
+        PROCESSES,
+        "Share of the time with data to send in which its send buffer was too small.",
+    ),
+    reading(
+        "tcp_rtt_us",
+        PROCESSES,
+        "Round trip of TCP, the mean of connections that sent data.",
+        lines=(page("process-round-trip", "round trip"),),
+    ),
+    reading(
+        "tcp_least_rtt_us",
+        PROCESSES,
+        "Shortest round trip of TCP in the last minutes, the mean of the same connections.",
+        lines=(page("process-round-trip", "at least"),),
+    ),
+    reading(
+        "tcp_answer_us",
+        PROCESSES,
+        "Median time from data of a client to the next data for it, in ticks of the kernel.",
+    ),
+    reading(
+        "tcp_onward_connections",
+        PROCESSES,
+        "Connections that it made to pass on those that it accepted: it is a proxy.",
+    ),
+    reading(
+        "tcp_onward_unread_bytes",
+        PROCESSES,
+        "Bytes on them that it has not read, of a proxy.",
+    ),
+    reading(
+        "tcp_onward_unsent_bytes",
+        PROCESSES,
+        "Bytes on them that it wrote and TCP has not sent, of a proxy.",
+    ),
+    reading(
+        "tcp_onward_answer_us",
+        PROCESSES,
+        "Median time from data on them to the next data that came back, of a proxy.",
     ),
 )
 OF_REDIS: tuple[Metric, ...] = (
@@ -255,6 +338,31 @@ OF_HOSTS: tuple[Metric, ...] = (
     ),
     reading("tcp_sockets", HOSTS, "TCP sockets in use."),
     reading("tcp_buffer_bytes", HOSTS, "What all TCP sockets have in their buffers."),
+    reading(
+        "clients_unread_bytes",
+        HOSTS,
+        "Bytes that brokers sent to clients on this host, and that no agent has read.",
+    ),
+    reading(
+        "clients_unsent_bytes",
+        HOSTS,
+        "Bytes that clients on this host wrote and TCP has not sent.",
+        lines=(page("host-unsent", "unsent"),),
+    ),
+    reading(
+        "clients_unsent_closed_bytes",
+        HOSTS,
+        "The part of them for brokers whose receive window was full for most of the time.",
+        lines=(page("host-unsent", "at a full window"),),
+    ),
+    reading("clients_segments_per_s", HOSTS, "TCP segments with data that these clients sent."),
+    reading("clients_resent_per_s", HOSTS, "TCP segments that these clients sent again."),
+    reading("clients_rtt_us", HOSTS, "Round trip of TCP at these clients, in the mean."),
+    reading(
+        "clients_least_rtt_us",
+        HOSTS,
+        "Shortest round trip of TCP at these clients in the last minutes, in the mean.",
+    ),
     reading("conntrack", HOSTS, "Connections that the firewall follows."),
     reading("conntrack_max", HOSTS, "How many it can follow."),
 )
@@ -379,7 +487,7 @@ OF_EMBEDDED: tuple[Metric, ...] = (
     ),
 )
 """Counters of the embedded broker, in Prometheus' format."""
-READINGS = (*OF_PROCESSES, *OF_REDIS, *OF_HOSTS, *OF_AGENTS, *OF_BRIDGES)
+READINGS = (*OF_PROCESSES, *OF_CONNECTIONS, *OF_REDIS, *OF_HOSTS, *OF_AGENTS, *OF_BRIDGES)
 
 
 def _by_name() -> dict[str, Metric]:

@@ -9,7 +9,7 @@ from datetime import datetime
 from pubstorm.host.environment import read_environment
 from pubstorm.measure.faults import fault_results, fault_spans
 from pubstorm.measure.headroom import headroom_of
-from pubstorm.measure.phases import phase_spans, phases, short_stages
+from pubstorm.measure.phases import outage_events, phase_spans, phases, short_stages
 from pubstorm.measure.summary import Sources, with_summary
 from pubstorm.plan import targets_by_name
 from pubstorm.play.info import RunInfo, RunOutput
@@ -90,6 +90,7 @@ def measured_of(info: RunInfo, output: RunOutput, environment: Environment) -> M
             *output.warnings,
             *((Event(at_s=0.0, kind="host", text=word),) if word else ()),
             *run_log.events,
+            *outage_events(assembly),
             *assembly.resolutions(),
             *_storage_event(info, duration_s),
         ),

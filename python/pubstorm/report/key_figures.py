@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise, zip_longest
 
 from pubstorm.metrics import columns_of
+from pubstorm.metrics.expressions import Expression
 from pubstorm.metrics.metric import Metric
 from pubstorm.quantities import (
     bytes_text,
@@ -19,7 +20,7 @@ from pubstorm.quantities import (
 from pubstorm.report.document import KeyFigure
 from pubstorm.report.watched import broker_sources, disconnect_cpu
 from pubstorm.result import RATED_MIN, Result, StageResult, Status, Watched
-from pubstorm.result.figures import slowest_first, together
+from pubstorm.result.figures import from_send, slowest_first, together
 
 RATED_MIN_S = 0.1
 """Shortest time, in seconds, over which a rate of connections is shown."""
@@ -179,7 +180,9 @@ def _latencies(result: Result) -> Iterator[KeyFigure]:
             of = f", {worst}" if len(found) > 1 else ""
             off = f" ± {duration_text(latency.bound_us)}" if latency.bound_us else ""
             name, text = f"{column.head} p99", duration_text(latency.p99) + off
-            yield KeyFigure(name, text, note + of, (metric.name,))
+            sent = from_send(result, Expression(worst, metric.name, "p99"))
+            late = "" if sent is None else f"; {sent} from the actual send"
+            yield KeyFigure(name, text, note + late + of, (metric.name,))
 
 
 def _brokers(result: Result) -> Iterator[KeyFigure]:

@@ -11,10 +11,20 @@ from pubstorm.result.measures import Latency
 MAX_BUSY_INTERVALS_SHARE = 0.1
 """Share of the intervals under full load in which a loop may be busier than allowed."""
 
+MIN_LATE = 10
+"""Late messages from which the generator was late."""
+
 
 def too_busy(busy: int, intervals: int) -> bool:
     """Returns whether loops were busy in too many intervals. One of several is chance."""
     return busy > MAX_BUSY_INTERVALS_SHARE * intervals and (busy > 1 or intervals < 3)
+
+
+def is_late(lateness: Latency, late: int, allowed_us: float) -> bool:
+    """Returns True if too many messages were late. One of sixty is the 99th percentile, and chance:
+    it takes MIN_LATE late ones, or most of all messages."""
+    enough = late >= MIN_LATE or 2 * late > lateness.count
+    return lateness.count > 0 and lateness.p99 > allowed_us and enough
 
 
 class ClockResult(Value):
@@ -123,6 +133,9 @@ class FleetResult(Value):
     than 5 % of the time, though the agent used at most 90 % of one."""
     busy_starved_total: int = 0
     """Intervals that count in both totals."""
+    starved_share: float = 0.0
+    """Largest share of the publishing time for which the host gave one agent no processor, in its
+    starved intervals."""
     late_total: int = 0
     """Messages that were written later than `validity.lateness_p99`, and that nothing but the
     engine held up."""

@@ -59,7 +59,9 @@ class LimitedBy(StrEnum):
     TARGET = "target"
     BROKER = "broker"
     PUBLISHER = "publisher"
+    NETWORK = "network"
     WINDOW = "window"
+    SCENARIO = "scenario"
     UNKNOWN = "unknown"
 
 
@@ -83,7 +85,11 @@ class ThresholdOutcome(Value):
     passed: bool
     """True if the threshold certainly passes."""
     undecided: bool = False
-    """True if the clocks of the agents are too inexact to decide."""
+    """True if the clocks of the agents are too inexact to decide, or if the value from the actual
+    send decides otherwise."""
+    from_send: float | None = None
+    """The value from the actual send, of a latency of which the generator made more than a fifth
+    and more than 1 ms; null for other values."""
     text: str
     """The value found, in words."""
     default: bool = False
@@ -143,6 +149,7 @@ class Event(Value):
         "stage",
         "change",
         "fault",
+        "outage",
         "bridge",
         "links",
         "monitor",

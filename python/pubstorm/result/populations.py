@@ -102,6 +102,8 @@ class PopulationResult(PopulationSums):
     """Subscribers that had stalled and got nothing more before their publish stages ended."""
     closed_loop_window: int | None = None
     """Window of its closed-loop publications of QoS 1 and 2, the smallest; null: there is none."""
+    open_loop_window: int | None = None
+    """Window of its open-loop publications of QoS 1 and 2, the smallest; null: there is none."""
     closed_loop: bool = False
     """True if any publication of the population is closed loop."""
     to_come_total: int = 0

@@ -55,6 +55,7 @@ FOREIGN = {
         "host.preflight.host",
         "topology.ports",
     },
+    "pyroute2": {"host.sockets"},
     "redis": {"topology.identities.store"},
     "ray": {
         "fleet.ray.cluster",

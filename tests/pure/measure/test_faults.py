@@ -42,7 +42,7 @@ populations:
   device:
     clients: 100
     at: cloud
-    publications: [{{topic: "d/{{n}}", rate: 10/s, qos: 1}}]
+    publications: [{{topic: "d/{{n}}", rate: {rate}, qos: 1}}]
   backend:
     clients: 2
     at: cloud
@@ -143,8 +143,10 @@ def snapshot(second: int, connected: int, sent: int, received: int, unsent: int)
         0, 1, expected_total=2 * sent, received_total=received, duplicate_total=duplicates
     )
     return made.snapshot(
-        made.population(connected=connected, backlog=unsent, sent_total=sent, acked_total=sent),
-        made.population(connected=2 if connected else 0),
+        made.population(
+            connected=connected, ready=connected, backlog=unsent, sent_total=sent, acked_total=sent
+        ),
+        made.population(connected=2 if connected else 0, ready=2 if connected else 0),
         from_ns=START_NS + second * SECOND_NS,
         sequence=second,
         settled=True,
@@ -168,8 +170,10 @@ def outage(from_s: int, to_s: int, then: int = 1000) -> list[Snapshot]:
     return found
 
 
-def assembly(seconds: Sequence[Snapshot], faults: str = KILL, verb: str = "publish") -> Assembly:
-    text = SCENARIO.format(faults=faults, verb=verb)
+def assembly(
+    seconds: Sequence[Snapshot], faults: str = KILL, verb: str = "publish", rate: str = "10/s"
+) -> Assembly:
+    text = SCENARIO.format(faults=faults, verb=verb, rate=rate)
     log = made.run_log(START_NS, START_NS + 60 * SECOND_NS)
     for fault in planned_faults(parse_scenario(text, "s.yaml")):
         began_ns = START_NS + fault.after_ns
@@ -205,6 +209,20 @@ def test_a_killed_broker_is_reported_with_clients_bridges_and_backlog() -> None:
     )
 
 
+def test_an_outage_shorter_than_the_period_of_the_clients_has_a_recovery() -> None:
+    """100 clients send a message in 10 s each. The broker is away for 3 s, then all comes."""
+    found, unsent = [], 0
+    for second in range(60):
+        sent = 0 if 20 <= second < 23 else 10 + unsent
+        unsent = unsent + 10 if not sent else 0
+        found.append(snapshot(second, 100 if sent else 0, sent, 2 * sent, unsent))
+    run = assembly(found, "{at: 20s, kill: cloud, for: 3s}", rate="0.1/s")
+    measured = measured_run(phases=phases(run, {}), faults=fault_results(run, {}, []))
+    recovery_s = evaluate(measured, parse_expression("recovery@kill cloud"))
+    assert isinstance(recovery_s, Found)
+    assert 3 <= recovery_s.value <= 5
+
+
 def test_clients_that_never_come_back_are_reported() -> None:
     run = assembly(outage(20, 60))
     (fault,) = fault_results(run, {}, ["up"])
@@ -213,6 +231,19 @@ def test_clients_that_never_come_back_are_reported() -> None:
     assert (fault.backlog_peak, fault.drained_s) == (80_000, None)
     assert "102 of 102 clients were lost, none back in the stage" in fault.evidence
     assert "up to 80\u202f000 messages waited, not gone in the stage" in fault.evidence
+
+
+def test_clients_that_were_never_ready_are_in_no_backlog() -> None:
+    """20 of 100 devices have wrong passwords, so their messages wait all the time."""
+    found = []
+    for second, good in enumerate(outage(20, 26)):
+        device = good.populations[0]
+        sent, connected = device.counters.sent_total * 8 // 10, device.gauges.connected * 8 // 10
+        unsent = device.gauges.backlog * 8 // 10 + 200 * (second + 1)
+        found.append(snapshot(second, connected, sent, 2 * sent, unsent))
+    (fault,) = fault_results(assembly(found), {}, [])
+    assert fault.drained_s == 6.0
+    assert fault.backlog_peak == pytest.approx(9600, rel=0.05)
 
 
 def test_only_bridges_that_were_cut_count_for_a_cut() -> None:

@@ -13,7 +13,7 @@ from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.plan import AddClients, ChangeRate, Plan, RemoveClients
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.measure.assemble import Assembly
-from pubstorm.measure.phases import phases, short_stages
+from pubstorm.measure.phases import outage_events, phases, short_stages
 from pubstorm.measure.phases.collapse import CONSECUTIVE_TICKS
 from pubstorm.measure.phases.ticks import Grid, ticks
 from pubstorm.measure.run_log import AppliedChange
@@ -265,10 +265,78 @@ def test_a_starved_host_that_has_processors_again_is_evidence_only() -> None:
 
 @pytest.mark.parametrize("bad", range(1, CONSECUTIVE_TICKS))
 def test_a_short_stall_is_no_collapse(bad: int) -> None:
-    stall = [replace(SLOW, acked=0, received=0, waiting=1500 * (n + 1)) for n in range(bad)]
-    catching_up = Second(acked=1500 * (bad + 1), received=1500 * (bad + 1))
+    stall = [replace(SLOW, acked=10, received=10, waiting=1490 * (n + 1)) for n in range(bad)]
+    catching_up = Second(acked=1500 + 1490 * bad, received=1500 + 1490 * bad)
     (phase,) = evaluated([GOOD] * 10 + stall + [catching_up] + [GOOD] * 10)
     assert phase.status is PhaseStatus.HELD
+
+
+def silence(seconds: int, per_s: int = 1500, starved: float = 0.0) -> list[Second]:
+    """Nothing comes for some seconds, and everything after them."""
+    still = [
+        Second(per_s, 0, 0, per_s * (n + 1), starved=starved if n < seconds - 1 else 0.0)
+        for n in range(seconds)
+    ]
+    late = per_s * (seconds + 1)
+    return [*still, Second(per_s, late, late, 10, 1000.0 * seconds), *[steady(per_s)] * 12]
+
+
+def steady(per_s: int) -> Second:
+    """A second in which all messages come."""
+    return Second(per_s, per_s, per_s)
+
+
+@pytest.mark.parametrize("seconds", range(1, CONSECUTIVE_TICKS))
+def test_an_outage_is_a_collapse_however_short(seconds: int) -> None:
+    played = [GOOD] * 10 + silence(seconds)
+    (phase,) = evaluated(played)
+    assert (phase.status, phase.collapsed_at_s) == (PhaseStatus.COLLAPSED, 10)
+    assert phase.recovered_after_s == (seconds + 1 if seconds == 1 else seconds + 2)
+    (event,) = outage_events(assembly(played))
+    assert (event.kind, event.at_s) == ("outage", 10)
+    due = f"{1500 * seconds:,}".replace(",", "\u202f")
+    assert event.text == f"nothing was received for {seconds}.0 s, in which {due} were due"
+
+
+def test_an_outage_shorter_than_the_period_of_the_clients_is_seen() -> None:
+    """150 clients send one message in 10 s each, and the broker stands still for 3 s."""
+    text = SCENARIO.replace("rate: 10/s", "interval: 10s")
+    played = [steady(15)] * 20 + silence(3, 15)
+    (phase,) = evaluated(played, scenario=text)
+    assert (phase.status, phase.collapsed_at_s) == (PhaseStatus.COLLAPSED, 20)
+    assert phase.recovered_after_s is not None
+    assert phase.recovered_after_s > 3
+    (event,) = outage_events(assembly(played, scenario=text))
+    assert "45 were due" in event.text
+    few = text.replace("interval: 10s", "interval: 20s")
+    assert not list(outage_events(assembly([steady(7)] * 20 + silence(3, 7), scenario=few)))
+
+
+def test_a_stage_that_is_no_phase_has_outages_too() -> None:
+    (event,) = outage_events(assembly([GOOD] * 2 + silence(3)[:6]))
+    assert (event.at_s, event.kind) == (2, "outage")
+
+
+def test_an_outage_that_lasts_has_no_recovery() -> None:
+    (phase,) = evaluated([GOOD] * 20 + silence(4)[:4])
+    assert (phase.status, phase.collapsed_at_s) == (PhaseStatus.COLLAPSED, 20)
+    assert phase.recovered_after_s is None
+
+
+def test_agents_without_a_processor_explain_an_outage_of_their_length_only() -> None:
+    frozen = [GOOD] * 10 + [replace(each, starved=0.98) for each in silence(3)[:3]] + [GOOD] * 10
+    assert not list(outage_events(assembly(frozen)))
+    assert evaluated(frozen)[0].status is not PhaseStatus.COLLAPSED
+    (event,) = outage_events(assembly([GOOD] * 10 + silence(4, starved=0.15)))
+    assert event.at_s == 10
+
+
+def test_a_frozen_broker_is_not_excused_by_agents_that_starved_a_little() -> None:
+    """It loses four seconds of ten, in which agents had no processor for one."""
+    stopped = [Second(received=0, acked=0, waiting=1500 * n, starved=0.2) for n in range(1, 5)]
+    around = Second(sent=1350, acked=1350, received=1350, starved=0.2)
+    (phase,) = evaluated([GOOD] * 5 + [around] * 2 + stopped + [around] * 2)
+    assert (phase.status, phase.starved) == (PhaseStatus.COLLAPSED, False)
 
 
 @pytest.mark.parametrize(
@@ -475,9 +543,11 @@ def test_a_phase_too_short_to_be_evaluated_says_so() -> None:
 def test_slow_senders_are_evaluated_over_their_whole_period(phase: str) -> None:
     text = SCENARIO.replace("rate: 10/s", f"interval: 6s, phase: {phase}")
     bursts = [Second(*((150,) * 3)) if n % 6 == 0 else Second(0, 0, 0) for n in range(90)]
-    (steady,) = evaluated(bursts, scenario=text)
-    assert steady.due_per_s == pytest.approx(25)
-    assert steady.status is PhaseStatus.HELD
+    if phase == "spread":
+        bursts = [steady(25)] * 90
+    (whole,) = evaluated(bursts, scenario=text)
+    assert whole.due_per_s == pytest.approx(25)
+    assert whole.status is PhaseStatus.HELD
     lossy = [replace(second, received=second.received // 2) for second in bursts]
     (broken,) = evaluated(lossy, scenario=text)
     assert broken.status is PhaseStatus.COLLAPSED

@@ -252,7 +252,9 @@ def test_every_track_is_shown_once(failed_run: Path) -> None:
     assert len(lines) + named == len(run.tracks)
     keys = {plot.key for plot in timeline(run.result, run.tracks)}
     missing = {"each", "qos", "agent-clock", "process-disk", "host-disk"}
-    assert keys == {chart.key for chart in PAGE} - missing, "of publishers, other hosts, disks"
+    missing |= {"process-unsent", "process-round-trip", "host-unsent"}
+    without = "of publishers, other hosts, disks, connections"
+    assert keys == {chart.key for chart in PAGE} - missing, without
 
 
 def test_deliveries_of_several_qos_have_a_plot(plain_run: Result) -> None:

@@ -52,7 +52,8 @@ def test_a_source_with_the_name_of_a_target_is_the_broker_there() -> None:
     compiled = compiled_for(asked, [there])
     found = monitors_for(asked, compiled, watched_brokers((), [there], int))
     groups = [(each.source.kind, each.source.group) for each in found]
-    assert groups == [("broker", "broker"), ("process", "box-1")]
+    # A process has a monitor of its own, and one of its connections.
+    assert groups == [*[("broker", "broker")] * 2, *[("process", "box-1")] * 2]
 
 
 def compiled_for(asked: Scenario, targets: list[Target]) -> Plan:
@@ -82,27 +83,31 @@ def started(name: str, kind: str) -> BrokerResult:
     )
 
 
-HOST = ("HostMonitor", "host")
+HOST = (("HostMonitor", "host"), ("ClientsMonitor", "host"))
 
 
 def test_by_default_host_and_brokers_of_the_run_are_watched() -> None:
     kinds = {"main-0": "mosquitto", "small-0": "embedded", "other-0": "rabbitmq"}
     brokers = [started(name, kind) for name, kind in kinds.items()]
     assert chosen(scenario(), [HERE, HERE, HERE], *brokers) == [
-        HOST,
+        *HOST,
         ("ProcessMonitor", "main-0"),
+        ("ConnectionsMonitor", "main-0"),
         ("SysTopicsMonitor", "main-0"),
         ("ProcessMonitor", "small-0"),
+        ("ConnectionsMonitor", "small-0"),
         ("PrometheusMonitor", "small-0"),
         ("ProcessMonitor", "other-0"),
+        ("ConnectionsMonitor", "other-0"),
         ("PrometheusMonitor", "other-0"),
     ]
 
 
 def test_a_target_of_this_machine_is_watched_and_another_is_not() -> None:
     assert chosen(scenario(), [THERE, HERE]) == [
-        HOST,
+        *HOST,
         ("ProcessMonitor", "broker-1"),
+        ("ConnectionsMonitor", "broker-1"),
         ("SysTopicsMonitor", "broker-1"),
     ]
 
@@ -122,6 +127,7 @@ def test_sources_are_watched_by_their_names() -> None:
     asked = scenario(monitors={"host": False, "sources": sources})
     assert chosen(asked, [THERE]) == [
         ("ProcessMonitor", "redis"),
+        ("ConnectionsMonitor", "redis"),
         ("PrometheusMonitor", "node"),
         ("SysTopicsMonitor", "site"),
         ("SysTopicsMonitor", "other"),
@@ -173,10 +179,15 @@ def test_many_brokers_of_a_name_are_watched_together_and_without_observers() -> 
         *(started(f"few-{n}", "nats") for n in range(TOGETHER_ABOVE)),
     )
     assert chosen(scenario(), [HERE] * len(brokers), *brokers) == [
-        HOST,
+        *HOST,
         ("ProcessMonitor", "cloud-0"),
+        ("ConnectionsMonitor", "cloud-0"),
         ("SysTopicsMonitor", "cloud-0"),
-        *(("ProcessMonitor", f"few-{n}") for n in range(TOGETHER_ABOVE)),
+        *(
+            (monitor, f"few-{n}")
+            for n in range(TOGETHER_ABOVE)
+            for monitor in ("ProcessMonitor", "ConnectionsMonitor")
+        ),
         ("GroupMonitor", "boxes"),
     ]
 
@@ -290,4 +301,4 @@ def test_the_host_of_what_runs_on_one_has_the_figures_of_a_host(
 
 def test_a_publisher_of_zeromq_elsewhere_has_no_observer() -> None:
     asked = scenario(table={"clients": "broker.$SYS/clients/connected"})
-    assert chosen(asked, [ZmqTarget(host="one.example", port=5555)]) == [HOST]
+    assert chosen(asked, [ZmqTarget(host="one.example", port=5555)]) == [*HOST]

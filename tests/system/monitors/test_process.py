@@ -67,6 +67,47 @@ def test_cpu_is_the_share_of_a_core_since_the_last_reading(
     assert "thread_cpu_max" not in read(watched)
 
 
+def test_a_thread_that_waits_for_a_processor_has_a_run_delay(child: ChildMaker) -> None:
+    one = min(os.sched_getaffinity(0))
+    bound = f"import os\nos.sched_setaffinity(0, {{{one}}})\n{BUSY}"
+    watched, beside = child(bound), child(bound)
+    found = monitor(pid=watched.pid)
+    assert "run_delay" not in read(found)
+    used = psutil.Process(beside.pid).cpu_times
+    before_s = used().user
+    until(lambda: used().user > before_s + 0.2)
+    readings = read(found)
+    assert 0.1 < readings["run_delay"] <= 1
+    assert (
+        readings["descriptors_max"] == psutil.Process(watched.pid).rlimit(psutil.RLIMIT_NOFILE)[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "folder", "stat"),
+    [
+        ("0::/broker", "v2", "usage_usec 9\nnr_periods {}\nnr_throttled 1\nthrottled_usec {}\n"),
+        ("1:cpu:/broker", "v1", "nr_periods {}\nnr_throttled 1\nthrottled_time {}000\n"),
+    ],
+)
+def test_a_quota_that_holds_a_process_is_seen(
+    line: str, folder: str, stat: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = tmp_path / folder / "broker"
+    group.mkdir(parents=True)
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "cgroup").write_text(f"9:pids:/\n{line}\n")
+    monkeypatch.setattr(proc, "PROC", str(tmp_path))
+    roots = {"": (str(tmp_path / "v2"),), "cpu": (str(tmp_path / "v1"),)}
+    monkeypatch.setattr(proc, "QUOTA_ROOTS", roots)
+    assert proc.throttled_ns(7) is None
+    (group / "cpu.stat").write_text(stat.format(0, 0))
+    assert proc.throttled_ns(7) is None
+    (group / "cpu.stat").write_text(stat.format(40, 1200))
+    assert proc.throttled_ns(7) == 1_200_000
+    assert proc.throttled_ns(8) is None
+
+
 def test_disk_traffic_is_a_rate_since_the_last_reading_of_those_that_both_have(
     child: ChildMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -173,4 +173,4 @@ monitors: {{host: false}}
     assert slow["received_total"] + slow["lost_total"] == slow["expected_total"] == 20 * 25 * 2
     assert slow["lost_total"] > 0
     until(lambda: broker.sys_topic("publish/messages/dropped") == slow["lost_total"])
-    assert result["verdict"]["limited_by"] == "broker"
+    assert result["verdict"]["limited_by"] == "scenario"

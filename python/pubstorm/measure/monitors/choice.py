@@ -21,10 +21,17 @@ from pubstorm.host.machine import Machine
 from pubstorm.host.members import LocalProcesses, Processes
 from pubstorm.measure.monitors import Monitor, MonitorError
 from pubstorm.measure.monitors.bridges import BridgeMonitor
+from pubstorm.measure.monitors.connections import ClientsMonitor
 from pubstorm.measure.monitors.host import HostMonitor
 from pubstorm.measure.monitors.monitoring import Monitoring
 from pubstorm.measure.monitors.perf import Perf
-from pubstorm.measure.monitors.process import GroupMonitor, GroupPart, PidNow, ProcessMonitor
+from pubstorm.measure.monitors.process import (
+    GroupMonitor,
+    GroupPart,
+    PidNow,
+    ProcessMonitor,
+    process_monitors,
+)
 from pubstorm.measure.monitors.profiling import FOLDER as PROFILE_FOLDER
 from pubstorm.measure.monitors.profiling import Profiler, ProfileSpec, Recording
 from pubstorm.measure.monitors.sys_topics import SysTopicsMonitor, client_login
@@ -131,7 +138,7 @@ def monitoring_of(
         profiler = Profiler(spec, plan, recording)
     monitors = (
         *monitors_for(scenario, plan, watched),
-        *process_monitors(programs if scenario.monitors.brokers else ()),
+        *program_monitors(programs if scenario.monitors.brokers else ()),
         *topology_monitors(
             topology, plan, services=scenario.monitors.brokers, hosts=scenario.monitors.host
         ),
@@ -209,9 +216,11 @@ def monitors_for(scenario: Scenario, plan: Plan, watched: Watchable) -> Iterator
     here = LocalProcesses()
     if scenario.monitors.host:
         yield HostMonitor()
+        yield ClientsMonitor(target.port for target in plan.targets)
     if scenario.monitors.brokers:
         for broker in watched.brokers:
-            yield ProcessMonitor(broker.source, broker.process, broker.processes or here)
+            processes, port = broker.processes or here, broker.target.port
+            yield from process_monitors(broker.source, broker.process, processes, port)
             if broker.speaks_sys:
                 login = broker.login or client_login(plan, broker.target)
                 yield SysTopicsMonitor(broker.source, broker.target, SysTopics().topics, login)
@@ -276,7 +285,7 @@ def topology_monitors(
         yield BridgeMonitor(states)
 
 
-def process_monitors(programs: Sequence[WatchedProcess]) -> Iterator[Monitor]:
+def program_monitors(programs: Sequence[WatchedProcess]) -> Iterator[Monitor]:
     """The monitors of programs of the run."""
     here = LocalProcesses()
     for program in programs:

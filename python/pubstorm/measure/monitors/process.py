@@ -15,6 +15,7 @@ from pubstorm.contract.source import Source
 from pubstorm.host import proc
 from pubstorm.host.members import LocalProcesses, Look, Member, Processes
 from pubstorm.measure.monitors import MonitorError, Reading
+from pubstorm.measure.monitors.connections import ConnectionsMonitor
 from pubstorm.scenario.monitors import Process as Wanted
 
 RETRY_S = (1.0, 60.0)
@@ -28,9 +29,22 @@ PidNow = Callable[[], int]
 """The process id that something has now, which changes when it is started again."""
 
 
-def monitors_of(source: Source, wanted: Wanted, _: Plan) -> Iterator[ProcessMonitor]:
-    """Yields the monitor of a process of this machine."""
-    yield ProcessMonitor(source, wanted, LocalProcesses())
+def monitors_of(
+    source: Source, wanted: Wanted, _: Plan
+) -> Iterator[ProcessMonitor | ConnectionsMonitor]:
+    """Yields the monitors of a process of this machine."""
+    yield from process_monitors(source, wanted, LocalProcesses(), wanted.port)
+
+
+def process_monitors(
+    source: Source, wanted: Wanted | PidNow, processes: Processes, port: int | None
+) -> Iterator[ProcessMonitor | ConnectionsMonitor]:
+    """Yields the monitors of a process, and of its connections if it is on this machine. `port`:
+    the one that it listens on; None: all."""
+    process = ProcessMonitor(source, wanted, processes)
+    yield process
+    if isinstance(processes, LocalProcesses):
+        yield ConnectionsMonitor(source, lambda: process.pid, port)
 
 
 class ProcessMonitor:
@@ -45,6 +59,11 @@ class ProcessMonitor:
         self._retry_s, self._retry_at_s = RETRY_S[0], 0.0
         self._differences = Differences()
         self._before: Look | None = None
+
+    @property
+    def pid(self) -> int:
+        """Its process id as of the last reading; 0 while there is no process."""
+        return self._root.pid if self._root else 0
 
     def start(self) -> None:
         """Finds the process, and the CPU time that it has used before."""
@@ -68,12 +87,14 @@ class ProcessMonitor:
             self._end(root)
             return
         yield from self._differences.read(look, at_ns)
-        yield from self._busiest_thread(look, at_ns)
+        yield from self._of_threads(look, at_ns)
         yield from sums(look, at_ns)
         hidden = [member.stat.pid for member in members if member.descriptors is None]
         if hidden:
             text = f"the descriptors of process {hidden[0]} are hidden from this user"
             raise MonitorError(f"{text}: run pubstorm as its user, or as root")
+        if members[0].descriptors_max is not None:
+            yield Reading(at_ns, "descriptors_max", members[0].descriptors_max)
 
     def stop(self) -> None:
         """Nothing is held."""
@@ -107,17 +128,30 @@ class ProcessMonitor:
                 self._retry_at_s = float("inf")
             raise MonitorError(f"process {pid} has ended: nothing more is read of it")
 
-    def _busiest_thread(self, look: Look, at_ns: int) -> Iterator[Reading]:
-        """Yields the share of one core that the busiest thread has used since the last reading: no
-        second core makes one thread faster."""
+    def _of_threads(self, look: Look, at_ns: int) -> Iterator[Reading]:
+        """Yields the share of one core that the busiest thread has used since the last reading, and
+        the share of the time that the thread that waited longest had no processor. No second core
+        makes one thread faster. The quota of its cgroup counts for the first process."""
         before, self._before = self._before, look
         if before is None:
             return
-        was = before.thread_ticks
-        used = [now - was[t] for t, now in look.thread_ticks.items() if t in was]
-        if used:
-            share = max(used) / proc.TICKS_PER_S / (look.at_s - before.at_s)
+        was, seconds = before.threads, look.at_s - before.at_s
+        both = [(was[thread], now) for thread, now in look.threads.items() if thread in was]
+        if both:
+            share = max(now[0] - old[0] for old, now in both) / proc.TICKS_PER_S / seconds
             yield Reading(at_ns, "thread_cpu_max", round(share, 4))
+        pairs = ((old[1], now[1]) for old, now in both)
+        waits = [now - old for old, now in pairs if old is not None and now is not None]
+        if waits:
+            yield Reading(at_ns, "run_delay", _share_of_time(max(waits), seconds))
+        old_ns, now_ns = (each.members[0].throttled_ns for each in (before, look))
+        if old_ns is not None and now_ns is not None:
+            yield Reading(at_ns, "throttled", _share_of_time(now_ns - old_ns, seconds))
+
+
+def _share_of_time(duration_ns: int, seconds: float) -> float:
+    """Returns a share of the time. A reading can contain a wait that began before it."""
+    return round(min(max(duration_ns / 1e9 / seconds, 0.0), 1.0), 4)
 
 
 @dataclass(frozen=True, slots=True)

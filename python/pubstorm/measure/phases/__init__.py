@@ -16,9 +16,11 @@ from pubstorm.measure.group_shares import joins_groups
 from pubstorm.measure.phases.collapse import (
     Before,
     Drops,
+    Outage,
     Outcome,
     follow,
     mean_latency_ns,
+    outages,
     queue_growth_per_s,
     second_half,
     ticks_needed,
@@ -27,9 +29,10 @@ from pubstorm.measure.phases.load_due import LoadDue, Publishing, fan_out, load_
 from pubstorm.measure.phases.ticks import Grid, Tick, ticks
 from pubstorm.measure.run_log import AppliedChange, StageSpan
 from pubstorm.metrics import OF_POPULATIONS
+from pubstorm.metrics.monitors import DROPPED_METRICS
 from pubstorm.quantities import count_text, counted, duration_text, share_text, span_text
-from pubstorm.result import Latency, Phase, PhasePopulation, PhaseStatus, Rates, ShortStage
-from pubstorm.result.machinery import too_busy
+from pubstorm.result import Event, Latency, Phase, PhasePopulation, PhaseStatus, Rates, ShortStage
+from pubstorm.result.machinery import is_late, too_busy
 from pubstorm.result.samples import Span, Track, Tracks
 from pubstorm.result.timeline.cells import HistogramKey, Measure
 from pubstorm.result.timeline.rows import Activities, Activity, activities, rates_of
@@ -37,8 +40,6 @@ from pubstorm.result.timeline.rows import Activities, Activity, activities, rate
 SECOND_NS = 10**9
 MIN_INTERVALS = 10
 """Intervals that a publish stage without changes must have to be evaluated as a phase."""
-DROPPED_METRICS = ("$SYS/messages/dropped", "$SYS/publish/messages/dropped")
-"""Topics with the number of messages that a broker dropped."""
 
 
 def phases(run: Assembly, tracks: Tracks) -> tuple[Phase, ...]:
@@ -54,6 +55,12 @@ def short_stages(run: Assembly) -> tuple[ShortStage, ...]:
     """The publish stages with too few intervals for a phase."""
     found = (_Stage(run, span, ()).short() for span in _publish_spans(run))
     return tuple(stage for stage in found if stage is not None)
+
+
+def outage_events(run: Assembly) -> Iterator[Event]:
+    """Yields the outages of every publish stage, in the order of time."""
+    for span in _publish_spans(run):
+        yield from _Stage(run, span, ()).outages()
 
 
 def _publish_spans(run: Assembly) -> Iterator[StageSpan]:
@@ -85,6 +92,8 @@ class _Cut:
 
     name: str
     from_ns: int
+    loaded_ns: int
+    """Instant from which its load is due: that of a fault, or the next."""
     settled_ns: int
     """Instant at which its clients have joined or left, and an interval more."""
     to_ns: int
@@ -131,6 +140,29 @@ class _Stage:
             phase, before = self._phase(cut, before)
             yield phase
 
+    def outages(self) -> Iterator[Event]:
+        """Yields the outages of the stage that no lack of processors explains."""
+        for cut in self._cuts():
+            for outage in self._silent(cut):
+                if outage.is_sure:
+                    at_s = self._since_start_s(outage.from_ns) or 0.0
+                    yield Event(at_s=at_s, kind="outage", text=str(outage))
+
+    def _silent(self, cut: _Cut) -> tuple[Outage, ...]:
+        """Returns the outages of a phase; none where the load due is not known."""
+        unknown = not cut.due.is_open or any(self._failed_agents(cut))
+        if unknown or not self._evaluated:
+            return ()
+        grid = Grid(cut.loaded_ns, cut.to_ns, self._width_ns, self._evaluated, self._receivers)
+        return tuple(outages(ticks(self._timeline, self._span.index, grid), cut.due))
+
+    def _failed_agents(self, cut: _Cut) -> Iterator[int]:
+        """Yields the agents whose clients were away for a part of a phase."""
+        for failure in self._run.run_log.failures:
+            away = failure.is_away(cut.from_ns, cut.to_ns)
+            if away or failure.rejoins(self._span.from_ns, cut.to_ns):
+                yield failure.agent
+
     def short(self) -> ShortStage | None:
         """The stage, if it has an open loop, no change or fault, and too few intervals."""
         intervals = max(self._end_ns - self._span.from_ns, 0) // self._width_ns
@@ -164,10 +196,12 @@ class _Stage:
             begins = self._beginnings[n - 1] if n else _Beginning(plan.stages[stage].name, from_ns)
             for change in begins.changes:
                 publishing.apply(change)
+            settled_ns = min(from_ns + begins.ramp_ns + self._width_ns, to_ns)
             yield _Cut(
                 name=begins.name,
                 from_ns=from_ns,
-                settled_ns=min(from_ns + begins.ramp_ns + self._width_ns, to_ns),
+                loaded_ns=settled_ns if begins.changes or not n else from_ns,
+                settled_ns=settled_ns,
                 to_ns=to_ns,
                 planned=load_due(plan, publishing, self._publishers, each),
                 due=load_due(plan, publishing, self._evaluated, each),
@@ -180,7 +214,8 @@ class _Stage:
         doubts = tuple(self._doubts(cut, made, inside))
         outcome = Outcome(ended_collapsed=before.collapsed)
         if not doubts:
-            outcome = follow(made, cut.due, before, drops if self._reads_freely else None)
+            own_drops = drops if self._reads_freely else None
+            outcome = follow(made, cut.due, before, own_drops, self._silent(cut))
         if outcome.starved:
             doubts = (_starved_text(made), *outcome.evidence)
         status = PhaseStatus.UNKNOWN if doubts else _status(before, outcome)
@@ -271,10 +306,8 @@ class _Stage:
             yield "in a closed loop nothing is due by a clock, so nothing can be missed"
         if self._publishers and not self._evaluated:
             yield "all publishers have session lifetimes: the load due at an instant is not known"
-        for failure in self._run.run_log.failures:
-            away = failure.is_away(cut.from_ns, cut.to_ns)
-            if away or failure.rejoins(self._span.from_ns, cut.to_ns):
-                yield f"agent {failure.agent} failed, and its clients were away for a part of it"
+        for agent in self._failed_agents(cut):
+            yield f"agent {agent} failed, and its clients were away for a part of it"
         needed = ticks_needed(cut.due, self._width_ns)
         if len(made) < needed:
             yield (
@@ -282,10 +315,11 @@ class _Stage:
                 "the phase is too short to be evaluated, or its snapshots end early"
             )
         late = self._histogram(cut, "lateness")
-        late_us, limits = late.quantile_ns(0.99) / 1000, self._run.limits
-        if late.count and late_us > limits.lateness_p99_us:
+        limits, lateness = self._run.limits, Latency.of(late)
+        above = late.count_above(round(1000 * limits.lateness_p99_us))
+        if is_late(lateness, above, limits.lateness_p99_us):
             yield (
-                f"the generator was late: p99 {duration_text(late_us)} over "
+                f"the generator was late: p99 {duration_text(lateness.p99)} over "
                 f"{counted(late.count, 'message')}"
             )
         publishers = self._run.assignment.publishers

@@ -3,9 +3,9 @@ again. The constants below are the criteria."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, groupby
 from math import ceil, sqrt
 
 from pubstorm.measure.phases.load_due import SECOND_NS, LoadDue
@@ -28,6 +28,44 @@ ALIGNED_TURNS = 10
 QUEUE_GONE_S = 1.0
 """Seconds' worth of messages due that may still wait, and the mean latency, when a queue counts as
 gone. The latency shows queues inside the broker, too."""
+
+OUTAGE_DUE = 30
+"""Messages due in a span in which none came, from which the span is an outage."""
+OUTAGE_S = 1.0
+"""Shortest outage: a pause of the broker is shorter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A span in which nothing came though much was due, however long the period of the clients."""
+
+    from_ns: int
+    to_ns: int
+    due: float
+    what: str
+    """Word for messages that came."""
+    is_sure: bool
+    """True if agents had processors for enough of it."""
+
+    def __str__(self) -> str:
+        lasted = span_text((self.to_ns - self.from_ns) / SECOND_NS)
+        return f"nothing was {self.what} for {lasted}, in which {count_text(self.due)} were due"
+
+
+def outages(ticks: Sequence[Tick], due: LoadDue) -> Iterator[Outage]:
+    """Yields the outages of a load: of deliveries, or of acknowledgements where there is no
+    receiver."""
+    name = "received" if due.received_per_s else "acked"
+    per_s, what = getattr(due, f"{name}_per_s"), _CARRIED[name]
+    least = OUTAGE_DUE + (due.burst + due.lump) * (per_s / due.sent_per_s if per_s else 1.0)
+    for is_silent, group in groupby(ticks, key=lambda tick: not getattr(tick, name)):
+        span = list(group)
+        seconds = (span[-1].to_ns - span[0].from_ns) / SECOND_NS
+        if is_silent and per_s * seconds >= least and seconds >= OUTAGE_S:
+            starved_s = sum(tick.starved_ns for tick in span) / SECOND_NS
+            rest_s = seconds - starved_s
+            is_sure = per_s * rest_s >= least and rest_s >= OUTAGE_S / 2
+            yield Outage(span[0].from_ns, span[-1].to_ns, per_s * seconds, what, is_sure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +120,20 @@ def ticks_needed(due: LoadDue, width_ns: int) -> int:
     return _window(due, width_ns) + CONSECUTIVE_TICKS - 1
 
 
-def follow(ticks: Sequence[Tick], due: LoadDue, before: Before, drops: Drops | None) -> Outcome:
-    """Follows the load tick by tick; `ticks` are at least as many as needed."""
+def follow(
+    ticks: Sequence[Tick],
+    due: LoadDue,
+    before: Before,
+    drops: Drops | None,
+    silent: Sequence[Outage] = (),
+) -> Outcome:
+    """Follows the load tick by tick; `ticks` are at least as many as needed, and `silent` are the
+    outages in them."""
     history = _LoadHistory(ticks, due, before)
     history.walk()
     if not before.collapsed:
+        if silent and history.collapsed_at_ns is None:
+            history.take_outages(silent)
         held = history.collapsed_at_ns is None
         if held:
             history.check_queue()
@@ -171,10 +218,30 @@ class _LoadHistory:
             sure = sure + 1 if self._is_surely_short(end) else 0
             self.is_sure = self.is_sure or sure == CONSECUTIVE_TICKS
             if streak == CONSECUTIVE_TICKS:
+                if not self.collapsed:
+                    self._weigh_window(end - streak - self._window + 1, end)
                 self._turn(self.ticks[end - streak], last_short)
                 streak = 0
         if self.collapsed:
             self._report_end(last_short)
+
+    def take_outages(self, silent: Sequence[Outage]) -> None:
+        """Collapse by outages in windows that carried the load. It lasts until an interval in which
+        the rate is that of the load again, and the queue is gone."""
+        self.collapsed_at_ns = silent[0].from_ns
+        self.is_sure = self.is_sure or any(outage.is_sure for outage in silent)
+        later = [tick for tick in self.ticks if tick.from_ns >= silent[-1].to_ns]
+        again = (tick.to_ns for tick in later if self._is_usual(tick))
+        self.recovered_at_ns = next(again, later[-1].to_ns if later else None)
+        self.collapsed = self.recovered_at_ns is None
+
+    def _is_usual(self, tick: Tick) -> bool:
+        seconds = (tick.to_ns - tick.from_ns) / SECOND_NS
+        due = self._deliveries_per_s * seconds
+        came = tick.received if self.due.received_per_s else tick.acked
+        short = tick.queue <= self._queue_gone
+        soon = mean_latency_ns([tick]) <= self._latency_gone_ns
+        return short and soon and came >= CARRIED_SHARE * due - _noise(self.due, due)
 
     def _is_queue_gone(self, end: int) -> bool:
         latency_ns = mean_latency_ns(self.ticks[end - self._window : end])
@@ -217,6 +284,17 @@ class _LoadHistory:
                     f"{share_text(round(growth_per_s / due_per_s, 3))} of those due, and the mean "
                     f"latency from {duration_text(early / 1000)} to {duration_text(late / 1000)}"
                 )
+
+    def _weigh_window(self, first: int, end: int) -> None:
+        """Notes whether some ticks lack more than was due while agents had no processor."""
+        seconds = (self.ticks[end - 1].to_ns - self.ticks[first].from_ns) / SECOND_NS
+        starved_s = self._starved_s(first, end)
+        for name in _CARRIED:
+            per_s = getattr(self.due, f"{name}_per_s")
+            due = per_s * seconds
+            allowed = (1.0 - CARRIED_SHARE) * due + _noise(self.due, due)
+            lack = due - (self._sums[name][end] - self._sums[name][first]) - allowed
+            self.is_sure = self.is_sure or lack > starved_s * per_s
 
     def _weigh(self, excess: float, due_per_s: float, ticks: int) -> None:
         """Notes whether the last ticks lack more than was due while agents had no processor."""

@@ -3,9 +3,10 @@ the plan and its changes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import atanh, sqrt
+from types import MappingProxyType
 
 from pubstorm.contract.changes import ActiveClients
 from pubstorm.contract.flows import OpenPace, Publication
@@ -38,6 +39,8 @@ class LoadDue:
     """Messages that are due at one instant, since their clients are aligned."""
     is_open: bool
     """True if all of it is open loop; a closed loop has nothing due by a clock."""
+    lump: int = 0
+    """Most messages that a client sends at once, if it sends several."""
     scatter: float = 1.0
     """Messages by which a window may miss its mean, divided by the root of the mean."""
 
@@ -90,15 +93,23 @@ def load_due(
         period_ns=max((flow.period_ns for flow in paced), default=0),
         burst=round(sum(flow.clients for flow in flows if flow.is_aligned)),
         is_open=not closed,
+        lump=max((flow.pace.burst for flow in flows if flow.pace.burst > 1), default=0),
         scatter=max((flow.scatter for flow in flows), default=1.0),
     )
 
 
-def fan_out(ledger: Ledger, stage: int, receivers: Iterable[int]) -> dict[int, float]:
-    """Expected deliveries to the receivers for each message that a population sent in a stage."""
-    expected: dict[int, int] = {}
-    for (source, _), flow in ledger.into(set(receivers), [stage]).items():
-        expected[source] = expected.get(source, 0) + flow.counters.expected_total
+def fan_out(
+    ledger: Ledger,
+    stage: int,
+    receivers: Iterable[int],
+    ready: Mapping[int, float] = MappingProxyType({}),
+) -> dict[int, float]:
+    """Expected deliveries to the receivers for each message that a population sent in a stage;
+    `ready` are shares of populations whose clients were ready, where some never were."""
+    expected: dict[int, float] = {}
+    for (source, to), flow in ledger.into(set(receivers), [stage]).items():
+        count = flow.counters.expected_total * ready.get(to, 1.0)
+        expected[source] = expected.get(source, 0.0) + count
     sent = {n: ledger.population([n], [stage]).counters.sent_total for n in expected}
     return {source: expected[source] / count for source, count in sent.items() if count}
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import reduce
 
 from pubstorm.contract.histogram import Histogram, HistogramSum
+from pubstorm.metrics import OF_POPULATIONS
 from pubstorm.metrics.counters import FILTERS
 from pubstorm.metrics.expressions import Expression, share_of
 from pubstorm.metrics.metric import LEAST_IS_WORST, Basis, Divisor, Metric, RunMetric
@@ -30,9 +32,11 @@ from pubstorm.result.monitors import readings
 
 __all__ = [
     "Found",
+    "ROUND_TRIP",
     "Missing",
     "evaluate",
     "evaluate_threshold",
+    "from_send",
     "histogram_of",
     "in_results",
     "nothing_behind",
@@ -44,6 +48,18 @@ __all__ = [
 NO_ACKS = "messages of QoS 0 are not acknowledged"
 NOT_KEPT = "{0} is not stored there: the scenario must name it, as in the threshold {1} < 100ms"
 """Stages and phases keep the usual percentiles, and those that the scenario names."""
+GENERATOR_SHARE = 0.2
+"""Share of a latency that the generator may make."""
+GENERATOR_MIN_US = 1000.0
+"""Lateness up to which the generator made none of it."""
+FROM_SEND = {
+    name.removesuffix(".actual"): name for name in OF_POPULATIONS if name.endswith(".actual")
+}
+"""Latencies from the scheduled instant, with those from the actual send."""
+ROUND_TRIP = "round_trip"
+"""A time from the scheduled instant without a twin."""
+UP_TO_P99 = frozenset({"mean", "min", "p50", "p90", "p95", "p99"})
+"""Statistics whose lateness is at most the 99th percentile of that of all messages."""
 
 
 def evaluate(measured: Measured, expression: Expression) -> Found | Missing:
@@ -78,7 +94,8 @@ def nothing_behind(measured: Measured, expression: Expression) -> str | None:
 
 def evaluate_threshold(measured: Measured, threshold: Threshold) -> ThresholdOutcome:
     """Evaluates one threshold. A threshold about nothing does not pass. An inexact value passes
-    only if every value within the bound does."""
+    only if every value within the bound does. A latency that the generator made passes or fails
+    only if the latency from the actual send does, too."""
     asked = threshold.expression
     found: Found | Missing | str = evaluate(measured, asked)
     found = nothing_behind(measured, asked) or found
@@ -95,15 +112,21 @@ def evaluate_threshold(measured: Measured, threshold: Threshold) -> ThresholdOut
     if not isinstance(found, Found):
         return outcome
     passed, missed = _passes(threshold, found)
-    undecided = not passed and not missed
-    doubt = ": the clocks are too inexact to decide" if undecided else ""
+    doubt = "" if passed or missed else ": the clocks are too inexact to decide"
+    sent = from_send(measured, asked)
+    if sent is not None:
+        doubt = f", {sent} from the actual send{doubt}"
+        if (passed, missed) != _passes(threshold, sent):
+            passed, missed = False, False
+            doubt += ": the generator was too late to decide"
     return outcome.model_copy(
         update={
             "found": found.value,
             "unit": found.unit,
             "bound": found.bound,
             "passed": passed,
-            "undecided": undecided,
+            "undecided": not passed and not missed,
+            "from_send": None if sent is None else sent.value,
             "text": f"found {found}{doubt}",
         }
     )
@@ -121,6 +144,30 @@ def _passes(threshold: Threshold, found: Found) -> tuple[bool, bool]:
         # `==` and `!=` say the same of both ends, and another thing of the value between them.
         answers.add(fulfils(value, value))
     return answers == {True}, answers == {False}
+
+
+def from_send(measured: Measured, asked: Expression) -> Found | None:
+    """Returns the figure of an expression from the actual send, if the generator made more than
+    `GENERATOR_SHARE` of it and more than `GENERATOR_MIN_US`; else None. For round trips it is the
+    least that can be: the lateness of all messages is the most that the generator made."""
+    metric = asked.metric.removesuffix(".intended")
+    found = evaluate(measured, asked) if metric in {*FROM_SEND, ROUND_TRIP} else None
+    late = measured.fleet.lateness_us
+    if not isinstance(found, Found) or not late.count:
+        return None
+    most = late.p99 if asked.statistic in UP_TO_P99 else late.max
+    if metric == ROUND_TRIP:
+        actual = replace(found, value=max(found.value - most, 0.0))
+    else:
+        twin = evaluate(measured, replace(asked, metric=FROM_SEND[metric]))
+        if not isinstance(twin, Found):
+            return None
+        actual = twin
+    own = found.value - actual.value
+    if measured.fleet.blocked_us.count or measured.publishers:
+        # The wait for window, socket and connection is not the generator's, nor is a publisher's.
+        own = min(own, most)
+    return actual if own > max(GENERATOR_SHARE * found.value, GENERATOR_MIN_US) else None
 
 
 def _of_populations(measured: Measured, metric: Metric, asked: Expression) -> Found | Missing:

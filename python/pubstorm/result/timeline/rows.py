@@ -210,6 +210,8 @@ class Activity:
     """Intervals in which the host gave the agent too little of its processors."""
     busy_starved: int = 0
     """Intervals that were both."""
+    starved_ns: int = 0
+    """Time without a processor in starved intervals."""
     counts: array[int] = field(default_factory=_array)
 
     def add(self, row: Row, busy_limit: float = 1.0) -> Activity:
@@ -221,6 +223,7 @@ class Activity:
         self.busy += row.merged if busy else 0
         self.starved += row.starved
         self.busy_starved += row.starved if busy else 0
+        self.starved_ns += row.starved_ns
         self.counts = _added(self.counts, row.counts)
         return self
 
@@ -232,12 +235,18 @@ class Activity:
         self.busy += other.busy
         self.starved += other.starved
         self.busy_starved += other.busy_starved
+        self.starved_ns += other.starved_ns
         self.counts = _added(self.counts, other.counts)
 
     @property
     def busy_share(self) -> float:
         """Share of the rows that the agent's loop was not waiting."""
         return self.busy_ns / self.length_ns if self.length_ns > 0 else 0.0
+
+    @property
+    def starved_share(self) -> float:
+        """Share of the rows for which the host gave the agent no processor."""
+        return self.starved_ns / self.length_ns if self.length_ns > 0 else 0.0
 
     def per_s(self, name: Count, populations: Iterable[int]) -> float:
         """Returns the rate of a count of populations."""

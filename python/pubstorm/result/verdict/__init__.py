@@ -10,13 +10,15 @@ from pubstorm.quantities import count_text, counted, duration_text
 from pubstorm.result import LimitedBy, Measured, Status, ThresholdOutcome, Verdict
 from pubstorm.result.figures import evaluate_threshold
 from pubstorm.result.verdict.clock_findings import CLOCK_RULES
+from pubstorm.result.verdict.culprit import Kind, limit
 from pubstorm.result.verdict.fault_findings import FAULT_RULES
 from pubstorm.result.verdict.findings import RULES, Finding, invalid, under_test
 from pubstorm.result.verdict.headline import headline
+from pubstorm.result.verdict.network_findings import NETWORK_RULES, delays
 from pubstorm.result.verdict.phase_findings import PHASE_RULES
 from pubstorm.result.verdict.publisher_findings import PUBLISHER_RULES
 from pubstorm.result.verdict.summary_findings import SUMMARY_RULES
-from pubstorm.result.verdict.watched_findings import CLOSED_LOOP_RULES, WATCHED_RULES
+from pubstorm.result.verdict.watched_findings import WATCHED_RULES, WINDOW_RULES
 
 
 def evaluate_run(measured: Measured, thresholds: Sequence[Threshold]) -> Verdict:
@@ -25,11 +27,12 @@ def evaluate_run(measured: Measured, thresholds: Sequence[Threshold]) -> Verdict
     rules = (
         *RULES,
         *CLOCK_RULES,
-        *CLOSED_LOOP_RULES,
+        *WINDOW_RULES,
         *PUBLISHER_RULES,
         *FAULT_RULES,
         *PHASE_RULES,
         *WATCHED_RULES,
+        *NETWORK_RULES,
         *SUMMARY_RULES,
     )
     findings = [finding for rule in rules for finding in rule(measured)]
@@ -38,10 +41,12 @@ def evaluate_run(measured: Measured, thresholds: Sequence[Threshold]) -> Verdict
     findings += [] if failed else _undecided(outcomes)
     is_invalid = any(f.invalid for f in findings)
     status = Status.INVALID if is_invalid else Status.FAIL if failed else Status.PASS
-    limited_by = _limit(findings, is_invalid)
-    if status is Status.FAIL and limited_by is LimitedBy.NONE:
-        limited_by = _limit_of_missed(measured, thresholds, outcomes)
-        findings.append(Finding(_health(measured)))
+    evidence = [f.because for f in findings if f.because and (f.invalid or not is_invalid)]
+    if status is Status.FAIL and all(each.kind.is_state for each in evidence):
+        if not evidence and not any(outcome.from_send is not None for outcome in outcomes):
+            findings.append(Finding(_health(measured)))
+        evidence.append(_symptom_of_missed(measured, thresholds, outcomes)())
+    limited_by = limit(evidence)
     pairs = tuple(zip(thresholds, outcomes, strict=True))
     return Verdict(
         headline=headline(measured, (status, limited_by), pairs, findings),
@@ -63,34 +68,24 @@ def _evidence(findings: Sequence[Finding], limited_by: LimitedBy) -> tuple[str, 
 
 
 def _undecided(outcomes: Iterable[ThresholdOutcome]) -> list[Finding]:
-    reason = "the clocks are not exact enough to evaluate a threshold"
+    clocks = "the clocks are not exact enough to evaluate a threshold"
+    late = "the generator made too much of a latency to evaluate a threshold"
     return [
-        invalid(f"{outcome.expression}: {outcome.text}", LimitedBy.GENERATOR, reason)
+        invalid(
+            f"{outcome.expression}: {outcome.text}",
+            Kind.INEXACT,
+            clocks if outcome.from_send is None else late,
+        )
         for outcome in outcomes
         if outcome.undecided
     ]
 
 
-def _limit(findings: Iterable[Finding], is_invalid: bool) -> LimitedBy:
-    """Returns the most severe limit; in an invalid run, only of findings that make it invalid."""
-    found = {f.limited_by for f in findings if f.invalid or not is_invalid}
-    order = (
-        LimitedBy.HOST,
-        LimitedBy.TARGET,
-        LimitedBy.GENERATOR,
-        LimitedBy.BROKER,
-        LimitedBy.PUBLISHER,
-        LimitedBy.WINDOW,
-        LimitedBy.UNKNOWN,
-    )
-    return next((limit for limit in order if limit in found), LimitedBy.NONE)
-
-
-def _limit_of_missed(
+def _symptom_of_missed(
     measured: Measured, thresholds: Sequence[Threshold], outcomes: Sequence[ThresholdOutcome]
-) -> LimitedBy:
-    """Returns the limit behind a missed threshold: what is under test, for a latency or a figure of
-    a broker or publisher; else unknown."""
+) -> Kind:
+    """Returns the symptom of a missed threshold: of the path or what is under test, for a latency,
+    or a figure of a broker or publisher; else an unexplained one."""
     brokers = {part for b in measured.brokers for part in (b.name, b.group)}
     publishers = {part for p in measured.publishers for part in (p.name, p.population)}
     for threshold, outcome in zip(thresholds, outcomes, strict=True):
@@ -99,12 +94,12 @@ def _limit_of_missed(
         if not outcome.missed or outcome.found is None:
             continue
         if asked.subject in publishers:
-            return LimitedBy.PUBLISHER
+            return Kind.AT_PUBLISHER
         if asked.subject in brokers:
-            return LimitedBy.BROKER
+            return Kind.AT_BROKER
         if slow:
-            return under_test(measured)
-    return LimitedBy.UNKNOWN
+            return Kind.ON_THE_PATH if delays(measured) else under_test(measured)
+    return Kind.UNEXPLAINED
 
 
 def _health(measured: Measured) -> str:

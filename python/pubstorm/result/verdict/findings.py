@@ -15,6 +15,7 @@ from pubstorm.quantities import (
     count_text,
     counted,
     duration_text,
+    rate_text,
     share_text,
     span_text,
 )
@@ -26,14 +27,17 @@ from pubstorm.result import (
     PopulationResult,
     StageResult,
 )
-from pubstorm.result.machinery import too_busy
+from pubstorm.result.machinery import is_late, too_busy
 from pubstorm.result.problems import KINDS, ProblemKind, problem_of, reasons_text
 from pubstorm.result.verdict.advice import ACCEPTED, ADVICE
+from pubstorm.result.verdict.culprit import Evidence, Kind, Uncarried
 
 MAX_HEADROOM_USE = 0.8
 """Share of a calibrated ceiling above which the generator may have set the limit."""
 MIN_HELD_UP_SHARE = 0.01
 """Share of the messages held up by socket or window from which the broker sets the limit."""
+MIN_READ_SHARE = 0.8
+"""Share of their read rate that slow subscribers must reach for it to be the reason of a loss."""
 MOSTLY_HELD = 0.5
 """Share of publish stages with waits for the Receive Maximum from which it limits the rate."""
 
@@ -60,11 +64,17 @@ class Finding:
     """One fact that bears on the verdict."""
 
     text: str
-    limited_by: LimitedBy = LimitedBy.NONE
+    because: Evidence | None = None
+    """Evidence that the fact is; None if it names no culprit."""
     invalid: bool = False
     failed: bool = False
     reason: str = ""
     """Why the run is invalid, in a few words for the headline."""
+
+    @property
+    def limited_by(self) -> LimitedBy:
+        """The culprit that it names."""
+        return LimitedBy.NONE if self.because is None else self.because.kind.culprit
 
 
 def _events(measured: Measured) -> Iterable[Finding]:
@@ -72,21 +82,24 @@ def _events(measured: Measured) -> Iterable[Finding]:
     for event in measured.events:
         text = f"at {event.at_s:.1f} s: {event.text}"
         if event.kind == "agent" or event.kind == "links":
-            yield invalid(text, LimitedBy.GENERATOR, "a part of the load generator failed")
+            yield invalid(text, Kind.AGENT_LOST, "a part of the load generator failed")
         elif event.kind == "broker":
-            yield Finding(text, LimitedBy.BROKER, failed=True)
+            yield Finding(text, Kind.EXITED(), failed=True)
+        elif event.kind == "outage":
+            broken = any(stage.holds(event.at_s) for stage in with_faults(measured))
+            yield Finding(text, None if broken else under_test(measured)())
         elif event.kind == "check":
-            yield Finding(event.text, LimitedBy.UNKNOWN, failed=True)
+            yield Finding(event.text, Kind.UNEXPLAINED(), failed=True)
         elif event.kind == "publisher":
-            yield Finding(text, LimitedBy.PUBLISHER, failed=True)
+            yield Finding(text, Kind.PUBLISHER_EXITED(), failed=True)
         elif event.kind in {"host", "bridge", "scenario"}:
             yield Finding(event.text)
         elif event.kind == "stale_state":
-            yield invalid(event.text, LimitedBy.TARGET, "the target holds what earlier runs left")
+            yield invalid(event.text, Kind.STALE_STATE, "the target holds what earlier runs left")
         elif event.kind == "memory":
-            yield invalid(text, LimitedBy.HOST, "the host ran out of memory")
+            yield invalid(text, Kind.NO_RESOURCE, "the host ran out of memory")
         elif event.kind == "interrupt":
-            yield invalid(text, LimitedBy.UNKNOWN, "the run was interrupted")
+            yield invalid(text, Kind.UNEXPLAINED, "the run was interrupted")
         elif event.kind not in {"change", "fault", "failure"}:
             yield Finding(text)
     if any(event.kind in {"agent", "failure"} for event in measured.events):
@@ -125,7 +138,7 @@ def _host_limits(measured: Measured) -> Iterable[Finding]:
     for reason, (what, fix) in _HOST_FIXES.items():
         if outcomes[reason]:
             text = f"{counted(outcomes[reason], 'attempt')} met {what}: {fix}"
-            yield invalid(text, LimitedBy.HOST, "the host could not open all connections")
+            yield invalid(text, Kind.NO_RESOURCE, "the host could not open all connections")
 
 
 def _target(measured: Measured) -> Iterable[Finding]:
@@ -144,7 +157,7 @@ def _target(measured: Measured) -> Iterable[Finding]:
         # A run that was interrupted may not have given the target the time to answer.
         cut_short = waiting == attempts and _was_interrupted(measured)
         advice = "no client could connect to the target"
-        yield Finding(text) if cut_short else invalid(text, LimitedBy.TARGET, advice)
+        yield Finding(text) if cut_short else invalid(text, Kind.NO_CONNECTION, advice)
 
 
 def _was_interrupted(measured: Measured) -> bool:
@@ -155,18 +168,25 @@ def _saturation(measured: Measured) -> Iterable[Finding]:
     """The generator's own lateness and load."""
     fleet, limits = measured.fleet, measured.validity
     late = fleet.lateness_us
-    if late.count and late.p99 > limits.lateness_p99_us:
+    if is_late(late, fleet.late_total, limits.lateness_p99_us):
         text = (
             f"the generator was late: p99 {duration_text(late.p99)} over "
             f"{counted(late.count, 'message')} that nothing else held up, allowed is "
             f"{duration_text(limits.lateness_p99_us)}"
         )
+        late_ones = counted(fleet.late_total, "late message")
         why = (
-            f"{count_text(fleet.late_starved_total)} of the {count_text(fleet.late_total)} late "
-            f"ones were sent in intervals in which the host gave an agent no processor for more "
-            f"than {share_text(STARVED_SHARE)} of the time"
+            f"{count_text(fleet.late_starved_total)} of {late_ones} fell into intervals in which "
+            "the host gave an agent no processor for more than "
+            f"{share_text(STARVED_SHARE)} of the time"
         )
         yield _by_host(text, why) if _was_starved(fleet) else _by_generator(text)
+    elif late.count and late.p99 > limits.lateness_p99_us:
+        yield Finding(
+            f"{count_text(fleet.late_total)} of {counted(late.count, 'message')} that nothing else "
+            f"held up went out later than {duration_text(limits.lateness_p99_us)}, the latest by "
+            f"{duration_text(late.max)}: too few to say that the generator was late"
+        )
     busy, intervals = fleet.busy_intervals_total, fleet.load_intervals_total
     if too_busy(busy, intervals):
         text = (
@@ -190,16 +210,16 @@ def _by_host(text: str, why: str) -> Finding:
 def starved(text: str) -> Finding:
     """A lack of processor time for agents, which makes the run invalid."""
     reason = "the host gave the load generator too little processor time"
-    return invalid(f"{text}: {_STARVED_ADVICE}", LimitedBy.HOST, reason)
+    return invalid(f"{text}: {_STARVED_ADVICE}", Kind.NO_PROCESSOR, reason)
 
 
-def invalid(text: str, limited_by: LimitedBy, reason: str) -> Finding:
+def invalid(text: str, kind: Kind, reason: str) -> Finding:
     """A fact that makes the run invalid, with the reason in a few words."""
-    return Finding(text, limited_by, invalid=True, reason=reason)
+    return Finding(text, kind(), invalid=True, reason=reason)
 
 
 def _by_generator(text: str) -> Finding:
-    return invalid(f"{text}: use more agents or less load", LimitedBy.GENERATOR, _TOO_SLOW)
+    return invalid(f"{text}: use more agents or less load", Kind.TOO_SLOW, _TOO_SLOW)
 
 
 def _headroom(measured: Measured) -> Iterable[Finding]:
@@ -221,12 +241,14 @@ def _skipped(measured: Measured) -> Iterable[Finding]:
     """Messages that the engines did not send; publishers under test have rules of their own."""
     published = of_publishers(measured)
     interrupted = _was_interrupted(measured)
+    missing = Uncarried.of(measured)
     for name, population in measured.populations.items():
         due = population.skipped_total + population.sent_total
         left_out = sum(population.outcomes.get(reason, 0) for reason in LEAVES_A_MESSAGE_OUT)
         if left_out:
             text = f"{name}: {count_text(left_out)} of {counted(due, 'message')} due were not sent"
-            yield Finding(f"{text}: the broker does not accept them", LimitedBy.BROKER)
+            reach = missing.of_unsent(left_out)
+            yield Finding(f"{text}: the broker does not accept them", Kind.REFUSED(reach))
         skipped = population.skipped_total - left_out
         if skipped <= 0 or name in published:
             continue
@@ -239,7 +261,7 @@ def _skipped(measured: Measured) -> Iterable[Finding]:
             yield starved(f"{text}: the host's processors were taken")
         else:
             text = f"{text}, and nothing but the generator held them up"
-            yield invalid(text, LimitedBy.GENERATOR, _TOO_SLOW)
+            yield invalid(text, Kind.TOO_SLOW, _TOO_SLOW)
 
 
 def of_publishers(measured: Measured) -> set[str]:
@@ -271,7 +293,7 @@ def _connections(measured: Measured) -> Iterable[Finding]:
             yield from _problem(measured, KINDS["connect_failed"], names, carried_by)
     for name in measured.populations:
         for kind in _stated_as("refusal"):
-            yield from _problem(measured, kind, [name], LimitedBy.BROKER)
+            yield from _problem(measured, kind, [name], Kind.AT_BROKER)
     for carried_by, names in _touched(measured, "disconnected_total"):
         yield from _problem(measured, KINDS["disconnected"], names, carried_by)
 
@@ -285,20 +307,21 @@ def _problem(
     measured: Measured,
     kind: ProblemKind,
     names: Iterable[str],
-    limited_by: LimitedBy = LimitedBy.NONE,
+    symptom: Kind | None = None,
 ) -> Iterable[Finding]:
     """Yields the problem of one kind of some populations, if they have it."""
     problem = problem_of(kind, {name: measured.populations[name] for name in names})
     if problem is not None:
-        yield Finding(f"{', '.join(problem.populations)}: {problem.text}", limited_by)
+        because = None if symptom is None else symptom()
+        yield Finding(f"{', '.join(problem.populations)}: {problem.text}", because)
 
 
-def _touched(measured: Measured, counter: str) -> Iterable[tuple[LimitedBy, list[str]]]:
+def _touched(measured: Measured, counter: str) -> Iterable[tuple[Kind, list[str]]]:
     """The populations with a counter that faults do not explain, by what carries their messages."""
-    broken, found = with_faults(measured), dict[LimitedBy, list[str]]()
+    broken, found = with_faults(measured), dict[Kind, list[str]]()
     for name, population in measured.populations.items():
         carried_by = _unless_broken(measured, broken, name, counter)
-        if getattr(population, counter) and carried_by is not LimitedBy.NONE:
+        if getattr(population, counter) and carried_by is not None:
             found.setdefault(carried_by, []).append(name)
     return found.items()
 
@@ -310,26 +333,25 @@ def with_faults(measured: Measured) -> list[StageResult]:
 
 def _unless_broken(
     measured: Measured, broken: Iterable[StageResult], population: str, counter: str
-) -> LimitedBy:
-    """Returns what carries a population's messages; none if its counter grew in stages with faults
-    only."""
+) -> Kind | None:
+    """Returns the symptom of a population's counter; None if it grew in stages with faults only."""
     there = [s.populations[population] for s in broken if population in s.populations]
     counted_there = sum(getattr(part, counter) for part in there)
     whole = measured.populations[population]
-    return LimitedBy.NONE if counted_there >= getattr(whole, counter) else carrier(whole)
+    return None if counted_there >= getattr(whole, counter) else carrier(whole)
 
 
-def carrier(population: PopulationResult) -> LimitedBy:
-    """Returns what carries the messages of a population: a broker, or a publisher of ZeroMQ."""
-    is_zeromq = population.version == "zmtp-3.1"
-    return LimitedBy.PUBLISHER if is_zeromq else LimitedBy.BROKER
+def carrier(population: PopulationResult) -> Kind:
+    """Returns the symptom of load that is missing behind what carries the messages of a population:
+    a broker, or a publisher of ZeroMQ."""
+    return Kind.AT_PUBLISHER if population.version == "zmtp-3.1" else Kind.AT_BROKER
 
 
-def under_test(measured: Measured) -> LimitedBy:
-    """Returns what carries the messages of a run: publishers if all clients speak ZeroMQ, else
-    brokers."""
+def under_test(measured: Measured) -> Kind:
+    """Returns the symptom of load that is missing behind what carries the messages of a run:
+    publishers if all clients speak ZeroMQ, else brokers."""
     found = set(map(carrier, measured.populations.values()))
-    return LimitedBy.PUBLISHER if found == {LimitedBy.PUBLISHER} else LimitedBy.BROKER
+    return Kind.AT_PUBLISHER if found == {Kind.AT_PUBLISHER} else Kind.AT_BROKER
 
 
 def explained_by_faults(measured: Measured, flow: FlowResult) -> bool:
@@ -393,13 +415,18 @@ def _explanations(measured: Measured) -> Iterable[Finding]:
 def _deliveries(measured: Measured) -> Iterable[Finding]:
     """Losses, surplus, duplicates and what the ledger could not follow, flow by flow; the losses of
     publishers under test have a rule of their own."""
-    published = of_publishers(measured)
+    published, missing = of_publishers(measured), Uncarried.of(measured)
     for flow in measured.flows:
         name = f"{flow.source} → {flow.to}"
         of = f"of {counted(flow.expected_total, 'delivery', 'deliveries')}"
         if flow.source not in published and not explained_by_faults(measured, flow):
             text = f"{name}: {count_text(flow.lost_total)} {of} were lost"
-            yield Finding(text, LimitedBy.BROKER)
+            receiver = measured.populations[flow.to]
+            reach = missing.of_lost(flow.lost_total)
+            if reads_slowly(receiver):
+                yield Finding(text + slow_text(flow.to, receiver), Kind.SLOW_READERS(reach))
+            else:
+                yield Finding(text, Kind.AT_BROKER(reach))
         if flow.in_flight_total:
             in_flight = count_text(flow.in_flight_total)
             yield Finding(f"{name}: {in_flight} {of} were in flight when the run ended early")
@@ -420,6 +447,20 @@ def _deliveries(measured: Measured) -> Iterable[Finding]:
             f"{counted(unfollowed, 'delivery', 'deliveries')} were beyond the ledger's bound: "
             "counted, not checked for order and duplicates"
         )
+
+
+def reads_slowly(receiver: PopulationResult) -> bool:
+    """Returns True if subscribers read at their configured rate, and not slower: on purpose."""
+    limit_per_s, ready = receiver.read_rate_per_s, receiver.ready_max
+    if limit_per_s is None or not ready:
+        return False
+    return receiver.rates.received_per_s >= MIN_READ_SHARE * limit_per_s * ready
+
+
+def slow_text(name: str, receiver: PopulationResult) -> str:
+    """Returns the words for subscribers that read slowly on purpose."""
+    rate = rate_text(receiver.read_rate_per_s or 0.0)
+    return f"; {name} reads slowly on purpose: {rate} a second at most"
 
 
 def _excluded(measured: Measured) -> Iterable[Finding]:
@@ -455,7 +496,7 @@ def _backpressure(measured: Measured) -> Iterable[Finding]:
         yield Finding(
             f"{count_text(blocked.count)} of {counted(sent, 'message')} waited for window, socket "
             f"or connection, p99 {duration_text(blocked.p99)}",
-            LimitedBy.NONE if measured.faults else LimitedBy.BROKER,
+            None if measured.faults else Kind.AT_BROKER(),
         )
 
 
@@ -468,7 +509,7 @@ def _receive_maximum(measured: Measured) -> Iterable[Finding]:
                 f"{name}: messages waited {count_text(waits)} × until the broker accepted more in "
                 f"flight (Receive Maximum), p99 {duration_text(times.p99)}, "
                 f"{share_text(held_share(measured, population))} of the publish stages",
-                LimitedBy.BROKER if is_held(measured, population) else LimitedBy.NONE,
+                Kind.RECEIVE_MAXIMUM() if is_held(measured, population) else None,
             )
 
 
@@ -514,7 +555,7 @@ def _taken_over(measured: Measured) -> Iterable[Finding]:
                 f"{name}: the broker accepted {counted(population.connected_total, 'connection')} "
                 f"of {counted(population.asked, 'client')} and ended {count_text(ended)} of them, "
                 f"each client every {span_text(between_s)}: {_why_ended(population, ended)}",
-                LimitedBy.BROKER,
+                Kind.AT_BROKER(),
             )
 
 

@@ -4,9 +4,9 @@ failed or is invalid. Built from measured values."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 
 from pubstorm.metrics import columns_of
+from pubstorm.metrics.expressions import Expression
 from pubstorm.metrics.thresholds import Threshold
 from pubstorm.quantities import count_text, counted, duration_text, rate_text
 from pubstorm.result import (
@@ -16,7 +16,7 @@ from pubstorm.result import (
     Status,
     ThresholdOutcome,
 )
-from pubstorm.result.figures import slowest_first
+from pubstorm.result.figures import from_send, slowest_first
 from pubstorm.result.verdict.findings import Finding, under_test
 
 
@@ -56,16 +56,17 @@ def _carried(measured: Measured) -> str:
         lost = sum(population.lost_total for population in populations)
         of = counted(expected, "delivery", "deliveries")
         parts.append(f"{count_text(lost)} of {of} were lost" if lost else "nothing was lost")
-    slow = (
-        f"{column.head} {duration_text(latency.p99)}"
-        for metric, column in columns_of("headline")
-        for _, latency in slowest_first(metric, measured.populations)[:1]
-    )
-    return "; ".join([*parts, *islice(slow, 1)])
+    for metric, column in columns_of("headline"):
+        for _, latency in slowest_first(metric, measured.populations)[:1]:
+            sent = from_send(measured, Expression(None, metric.name, "p99"))
+            instead = "" if sent is None else f" ({duration_text(sent.value)} from the actual send)"
+            parts.append(f"{column.head} {duration_text(latency.p99)}{instead}")
+            return "; ".join(parts)
+    return "; ".join(parts)
 
 
 def _carrier(measured: Measured) -> str:
-    who = "publisher" if under_test(measured) is LimitedBy.PUBLISHER else "broker"
+    who = str(under_test(measured).culprit)
     many = len(measured.publishers if who == "publisher" else measured.targets) > 1
     return f"{who}s" if many else who
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pubstorm.quantities import count_text, counted
-from pubstorm.result import LimitedBy, Measured, Phase, PhaseStatus
+from pubstorm.result import Measured, Phase, PhaseStatus
 from pubstorm.result.verdict.findings import Finding, starved, under_test
 
 
@@ -39,8 +39,8 @@ def _phases(measured: Measured) -> Iterable[Finding]:
             if is_starved:
                 yield starved(text)
             else:
-                limited_by = under_test(measured) if broke else LimitedBy.NONE
-                yield Finding(text, limited_by, failed=lasted)
+                because = under_test(measured)() if broke else None
+                yield Finding(text, because, failed=lasted)
 
 
 def _is_unknown(phase: Phase) -> bool:

@@ -7,14 +7,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pubstorm.quantities import count_text, counted, duration_text, rate_text, share_text
-from pubstorm.result import FlowResult, LimitedBy, Measured, PopulationResult, PublisherResult
-from pubstorm.result.verdict.findings import Finding, explained_by_faults
+from pubstorm.result import FlowResult, Measured, PublisherResult
+from pubstorm.result.verdict.culprit import Kind, Uncarried
+from pubstorm.result.verdict.findings import (
+    Finding,
+    explained_by_faults,
+    reads_slowly,
+    slow_text,
+)
 
 MIN_SKIPPED_SHARE = 0.001
 """Share of the messages due that a publisher must have left out to set the limit: the last before
 the end of a stage may miss it by chance."""
-MIN_READ_SHARE = 0.8
-"""Share of their read rate that slow subscribers must reach for it to be the reason of a loss."""
 NEAR_SHARE = 0.5
 """Share of the high-water mark from which a burst comes near it."""
 
@@ -26,18 +30,18 @@ def _unsent(measured: Measured) -> Iterable[Finding]:
         if publisher.sent_total and measured.populations[publisher.population].closed_loop:
             rate = rate_text(sent_per_s(measured, publisher))
             text = f"{publisher.name} sent as fast as it could: {rate} messages a second"
-            yield Finding(text, LimitedBy.PUBLISHER)
+            yield Finding(text, Kind.AT_PUBLISHER())
             continue
         if publisher.skipped_total:
             few = publisher.skipped_total < MIN_SKIPPED_SHARE * publisher.due_total
-            limited_by = LimitedBy.NONE if few else LimitedBy.PUBLISHER
-            yield Finding(_skipped_text(measured, publisher), limited_by)
+            because = None if few else Kind.AT_PUBLISHER()
+            yield Finding(_skipped_text(measured, publisher), because)
         late, allowed_us = publisher.lateness_us, measured.validity.lateness_p99_us
         if late.count and late.p99 > allowed_us:
             yield Finding(
                 f"{publisher.name} was late: p99 {duration_text(late.p99)} over "
                 f"{counted(late.count, 'message')}, allowed is {duration_text(allowed_us)}",
-                LimitedBy.PUBLISHER,
+                Kind.AT_PUBLISHER(),
             )
 
 
@@ -71,7 +75,7 @@ def _dropped(measured: Measured) -> Iterable[Finding]:
             continue
         finding = _drop(measured, flow, publisher)
         yield finding
-        if finding.limited_by is LimitedBy.PUBLISHER:
+        if finding.because is not None and finding.because.kind is Kind.PUBLISHER_DROPS:
             hit[flow.source] = publisher
     for name, publisher in hit.items():
         yield from _bursts(name, publisher)
@@ -87,9 +91,9 @@ def _drop(measured: Measured, flow: FlowResult, publisher: PublisherResult) -> F
     receiver = measured.populations[flow.to]
     if not receiver.ready_max:
         return Finding(f"{flow.to} was never ready: nothing of the deliveries to it came ({of})")
-    if _reads_what_it_may(receiver):
-        rate = rate_text(receiver.read_rate_per_s or 0.0)
-        return Finding(f"{text}, which read slowly on purpose: {rate} a second at most")
+    reach = Uncarried.of(measured).of_lost(flow.lost_total)
+    if reads_slowly(receiver):
+        return Finding(text + slow_text(flow.to, receiver), Kind.SLOW_READERS(reach))
     if explained_by_faults(measured, flow):
         return Finding(f"{text} in stages with faults")
     if not publisher.high_water_mark:
@@ -101,15 +105,7 @@ def _drop(measured: Measured, flow: FlowResult, publisher: PublisherResult) -> F
         why = f" at its high-water mark of {count_text(publisher.high_water_mark)}"
         if receiver.player != "engine":
             why += ", or its subscribers did at theirs"
-    return Finding(text + why, LimitedBy.PUBLISHER)
-
-
-def _reads_what_it_may(receiver: PopulationResult) -> bool:
-    """Returns True if subscribers read at their configured rate, and not slower."""
-    limit_per_s, ready = receiver.read_rate_per_s, receiver.ready_max
-    if limit_per_s is None or not ready:
-        return False
-    return receiver.rates.received_per_s >= MIN_READ_SHARE * limit_per_s * ready
+    return Finding(text + why, Kind.PUBLISHER_DROPS(reach))
 
 
 def _bursts(name: str, publisher: PublisherResult) -> Iterator[Finding]:

@@ -1,11 +1,15 @@
-"""Findings about stalled subscribers, and about targets with more than their share."""
+"""Findings about stalled subscribers, targets with more than their share, and latencies of which
+the generator made too much."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from pubstorm.metrics.expressions import Expression
 from pubstorm.quantities import count_text, counted, share_text, span_text
-from pubstorm.result import LimitedBy, Measured, StalledSubscriber, TargetResult
+from pubstorm.result import Measured, StalledSubscriber, TargetResult
+from pubstorm.result.figures import evaluate
+from pubstorm.result.figures import ROUND_TRIP, from_send
 from pubstorm.result.verdict.findings import Finding, carrier, with_faults
 
 UNEVEN_FACTOR = 1.1
@@ -28,7 +32,7 @@ def _stalls(measured: Measured) -> Iterable[Finding]:
                 f"stage ended{_named(for_good, lasting)}"
             )
             explained = stalls and all(stall.stage in broken for stall in stalls)
-            yield Finding(text, LimitedBy.NONE if explained else carrier(population))
+            yield Finding(text, None if explained else carrier(population)())
         passing = max(population.stalled_total, len(stalls)) - lasting
         if passing > 0:
             over = [stall for stall in stalls if not stall.lasted]
@@ -72,4 +76,25 @@ def _balance(measured: Measured) -> Iterable[Finding]:
         )
 
 
-SUMMARY_RULES = (_stalls, _balance)
+def _from_send(measured: Measured) -> Iterable[Finding]:
+    """Latencies of populations of which the generator made too much."""
+    for name in measured.populations:
+        for metric, what in _LATENCIES.items():
+            shown = []
+            for statistic in ("p50", "p99"):
+                asked = Expression(name, metric, statistic)
+                found, sent = evaluate(measured, asked), from_send(measured, asked)
+                if sent is not None:
+                    shown.append(f"{statistic} {found}, from the actual send {sent}")
+            if shown:
+                text = f"{name}: the generator made a part of the {what}: {'; '.join(shown)}"
+                upper = " at least, by the lateness of all messages"
+                yield Finding(text + (upper if metric == ROUND_TRIP else ""))
+
+
+_LATENCIES = {
+    "latency": "latency",
+    "ack_latency": "latency of acknowledgements",
+    ROUND_TRIP: "round trips",
+}
+SUMMARY_RULES = (_stalls, _balance, _from_send)

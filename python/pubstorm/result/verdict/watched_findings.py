@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from pubstorm.contract.snapshot import STARVED_SHARE
 from pubstorm.contract.source import HOST, OF_GENERATOR, OTHER_HOST, Source
+from pubstorm.metrics.monitors import DROPPED_METRICS
 from pubstorm.quantities import (
     bytes_text,
     count_text,
     counted,
     duration_text,
+    rate_text,
     share_text,
     span_text,
 )
-from pubstorm.result import LimitedBy, Measured, Statistics, Watched
-from pubstorm.result.verdict.findings import Finding, is_held, of_publishers
+from pubstorm.result import Measured, PopulationResult, Statistics, Watched
+from pubstorm.result.verdict.culprit import Evidence, Kind, Uncarried
+from pubstorm.result.verdict.findings import (
+    Finding,
+    explained_by_faults,
+    is_held,
+    of_publishers,
+    reads_slowly,
+)
 
 FULL_SHARE = 0.95
 """Share of usable processors from which they limit a process or the host; share of a kernel table
@@ -23,21 +33,24 @@ STOLEN_SHARE = 0.1
 """Share of the host's time that the hypervisor may give to others."""
 SPARE_MEMORY_SHARE = 0.05
 """Share of the host's memory that must stay available."""
+BUSY_SHARE = 0.9
+"""Share of the host's processors in use from which programs wait for each other."""
+MOSTLY_STARVED = 0.5
+"""Share of the time without a processor from which an agent could not have kept up."""
+FULL_FILES_SHARE = 0.98
+"""Share of its descriptors that a broker has open when it is out of them."""
 RESENT_SHARE = 0.001
 """Share of the packets of the clients that TCP may have to send again."""
 
 
 def _processors(measured: Measured) -> Iterable[Finding]:
-    """A process at its limit: it has no core left, or a publisher's thread has none; else the host.
-    A publisher that sends as fast as possible always has a full thread, which says nothing about
-    the host."""
-    texts = processes_at_limit(measured, FULL_SHARE)
-    at_limit = [Finding(text, LimitedBy.BROKER) for text in texts]
-    at_limit += _threads_at_limit(measured, closed_loop=False)
-    yield from at_limit
-    yield from _threads_at_limit(measured, closed_loop=True)
+    """Processes at their limit: they have no core left, or a publisher's thread has none. A full
+    host limits nothing by itself: what it starves has findings of its own."""
+    for text in processes_at_limit(measured, FULL_SHARE):
+        yield Finding(text, Kind.FULL_BROKER())
+    yield from _threads_at_limit(measured)
     for host in _hosts(measured):
-        yield from _host(measured, host, LimitedBy.NONE if at_limit else LimitedBy.HOST)
+        yield from _host(measured, host)
 
 
 def _hosts(measured: Measured) -> list[str]:
@@ -48,18 +61,18 @@ def _name(host: str) -> str:
     return "the host" if host == HOST else f"host {host.removeprefix(OTHER_HOST)}"
 
 
-def _host(measured: Measured, host: str, limited_by: LimitedBy) -> Iterable[Finding]:
+def _host(measured: Measured, host: str) -> Iterable[Finding]:
     """A host whose processors were full, or given to others."""
     name = _name(host)
     for share, span in _busiest(measured, host, "cpu"):
         if share >= FULL_SHARE:
             text = f"{name}'s processors were busy for {share_text(share)} of the time {span}"
             text += _users(measured, host)
-            yield Finding(text, limited_by)
+            yield Finding(text)
     for share, span in _busiest(measured, host, "cpu_steal"):
         if share >= STOLEN_SHARE:
             text = f"the hypervisor gave {share_text(share)} of {name}'s time to others {span}"
-            yield Finding(text, LimitedBy.HOST)
+            yield Finding(text, Kind.STOLEN(Uncarried.of(measured).of_time(share)))
 
 
 def processes_at_limit(measured: Measured, full_share: float) -> Iterator[str]:
@@ -82,15 +95,14 @@ def processes_at_limit(measured: Measured, full_share: float) -> Iterator[str]:
                 yield f"{source} used {share_text(used / cores)} of {of} {span}{why}"
 
 
-def _threads_at_limit(measured: Measured, *, closed_loop: bool) -> Iterator[Finding]:
+def _threads_at_limit(measured: Measured) -> Iterator[Finding]:
     """Publishers with a thread that had a core to itself, and no less to do: the one that sends, or
     one that does input and output."""
     for publisher in measured.publishers:
-        if measured.populations[publisher.population].closed_loop is closed_loop:
-            for used, span in _busiest(measured, publisher.name, "thread_cpu_max"):
-                if used >= FULL_SHARE:
-                    text = f"{publisher.name}: its busiest thread used {share_text(used)} of a core"
-                    yield Finding(f"{text} {span}", LimitedBy.PUBLISHER)
+        for used, span in _busiest(measured, publisher.name, "thread_cpu_max"):
+            if used >= FULL_SHARE:
+                text = f"{publisher.name}: its busiest thread used {share_text(used)} of a core"
+                yield Finding(f"{text} {span}", Kind.FULL_THREAD())
 
 
 def _users(measured: Measured, host: str) -> str:
@@ -122,7 +134,7 @@ def _memory(measured: Measured) -> Iterable[Finding]:
             total = round(available.last + _whole(measured, host, "memory_used_bytes").last)
         if available.count and available.min < SPARE_MEMORY_SHARE * total:
             left = f"{bytes_text(available.min)} of {bytes_text(total)} memory"
-            yield Finding(f"{_name(host)} had {left} left", LimitedBy.HOST)
+            yield Finding(f"{_name(host)} had {left} left")
 
 
 def _kernel(measured: Measured) -> Iterable[Finding]:
@@ -157,7 +169,7 @@ def _kernel_of(measured: Measured, host: str) -> Iterable[Finding]:
         yield Finding(
             f"{firewall} followed {count_text(followed)} of at most {count_text(limit)} "
             "connections: raise net.netfilter.nf_conntrack_max",
-            LimitedBy.HOST,
+            Kind.FIREWALL(1.0 if Uncarried.of(measured).clients else 0.0),
         )
 
 
@@ -199,13 +211,82 @@ def _gaps(measured: Measured) -> Iterable[Finding]:
         )
 
 
-WATCHED_RULES = (_processors, _memory, _kernel, _gaps)
+def _starved(measured: Measured) -> Iterable[Finding]:
+    """Programs under test and agents without a processor: a full host limits by these."""
+    missing, full = Uncarried.of(measured), set(_full_hosts(measured))
+    hosts = {broker.name: broker.host for broker in measured.brokers}
+    hosts |= {publisher.name: publisher.host for publisher in measured.publishers}
+    tested = dict.fromkeys(w.source for w in measured.monitors if w.kind not in OF_GENERATOR)
+    for source in tested:
+        held, span = next(_busiest(measured, source, "throttled"), (0.0, ""))
+        if held > STARVED_SHARE:
+            text = f"a quota kept {source} from the processors for {share_text(held)} of the time"
+            yield Finding(f"{text} {span}", Kind.QUOTA(missing.of_time(held)))
+        delay, span = next(_busiest(measured, source, "run_delay"), (0.0, ""))
+        waited = round(delay - held, 3)
+        if waited > STARVED_SHARE:
+            host = f"{OTHER_HOST}{hosts.get(source, source)}"
+            is_full = (host if host in _hosts(measured) else HOST) in full
+            text = f"{source} could run and had no processor for {share_text(waited)} of the time"
+            because = Kind.STARVED_BROKER(missing.of_time(waited)) if is_full else None
+            yield Finding(f"{text} {span}", because)
+    share = measured.fleet.starved_share
+    if share > STARVED_SHARE and missing.deliveries + missing.messages:
+        text = f"the host gave an agent no processor for {share_text(share)} of the publishing time"
+        kind = Kind.NO_TIME if share > MOSTLY_STARVED else Kind.STARVED_AGENTS
+        yield Finding(text, kind(missing.of_time(share)))
+
+
+def _full_hosts(measured: Measured) -> Iterator[str]:
+    """Yields the hosts whose processors were so busy that programs wait for them."""
+    for host in _hosts(measured):
+        if any(share >= BUSY_SHARE for share, _ in _busiest(measured, host, "cpu")):
+            yield host
+
+
+def _drops(measured: Measured) -> Iterable[Finding]:
+    """Messages that brokers count as dropped, where deliveries are lost. Losses of subscribers that
+    read slowly on purpose have their cause."""
+    sources = dict.fromkeys(w.source for w in measured.monitors if w.metric in DROPPED_METRICS)
+    lost = sum(
+        flow.lost_total
+        for flow in measured.flows
+        if not explained_by_faults(measured, flow)
+        and not reads_slowly(measured.populations[flow.to])
+    )
+    for source in sources:
+        grown = (_increase(measured, source, metric) for metric in DROPPED_METRICS)
+        dropped = next(filter(None, grown), 0)
+        if dropped and any(flow.lost_total for flow in measured.flows):
+            reach = Uncarried.of(measured).of_lost(min(dropped, lost))
+            text = f"{source} says that it dropped {counted(dropped, 'message')}"
+            yield Finding(text, Kind.DROPS(reach) if reach else None)
+
+
+def _files(measured: Measured) -> Iterable[Finding]:
+    """Brokers with as many open descriptors as they may have, where connections failed."""
+    populations = measured.populations.values()
+    failed = sum(p.connect_failed_total + p.never_ready for p in populations)
+    for source in dict.fromkeys(w.source for w in measured.monitors if w.kind not in OF_GENERATOR):
+        most = round(_whole(measured, source, "descriptors").max)
+        limit = round(_whole(measured, source, "descriptors_max").max)
+        if failed and limit and most >= FULL_FILES_SHARE * limit:
+            yield Finding(
+                f"{source} had {count_text(most)} of at most {count_text(limit)} descriptors "
+                "open: raise the limit of open files of the broker (ulimit -n)",
+                Kind.NO_FILES(),
+            )
+
+
+WATCHED_RULES = (_processors, _starved, _drops, _files, _memory, _kernel, _gaps)
 
 
 MIN_WINDOW_USE = 0.9
-"""Share of a closed loop's windows in use from which the window sets the limit."""
+"""Share of its windows in use from which a population's window may set the limit."""
 QUEUEING_FACTOR = 10
 """Ratio of the median round trip to the shortest from which messages have queued."""
+LITTLE_ERROR = 0.25
+"""Error of the rate that follows from full windows and their round trips."""
 CLOSED_LOOP_FULL_SHARE = 0.9
 """Share of the processors that a broker can use from which the broker, and not the window, limits a
 closed loop. The broker has idle moments while every window waits for its round trip."""
@@ -213,34 +294,80 @@ closed loop. The broker has idle moments while every window waits for its round 
 
 def _closed_loops(measured: Measured) -> Iterable[Finding]:
     """A closed loop always has a limit: its window, or what takes its messages."""
-    published, full = (
-        of_publishers(measured),
-        list(processes_at_limit(measured, CLOSED_LOOP_FULL_SHARE)),
-    )
+    published = of_publishers(measured)
     for name, population in measured.populations.items():
         if not population.closed_loop or not population.sent_total or name in published:
             continue
-        window, trips = population.closed_loop_window, population.ack_latency_us.actual
-        room = population.ready_max * window if window else 0
         if is_held(measured, population):
             continue
-        if not window or population.in_flight_max < MIN_WINDOW_USE * room:
-            yield Finding(f"{name}: the closed loop sent what the sockets took", LimitedBy.BROKER)
-            continue
-        text = (
-            f"{name}: the closed loop kept {count_text(population.in_flight_max)} of "
-            f"{count_text(room)} places in its windows of {count_text(window)} in use, and a round "
-            f"trip took {duration_text(trips.p50)} at p50, {duration_text(trips.min)} at least"
-        )
-        if full:
-            yield Finding(f"{text}: the broker had no more to give: {full[0]}", LimitedBy.BROKER)
-        elif trips.p50 > QUEUEING_FACTOR * trips.min:
-            yield Finding(f"{text}: messages queued at the broker", LimitedBy.BROKER)
+        window, trips = population.closed_loop_window, population.ack_latency_us.actual
+        if not _is_full(population, window):
+            text = f"{name}: the closed loop sent what the sockets took"
+            yield Finding(text, Kind.FULL_SOCKETS())
+        elif not trips.count:
+            text = f"{name}: the windows of the closed loop were full, and nothing was acknowledged"
+            yield Finding(text, Kind.AT_BROKER())
         else:
-            what = "round trips were measured, not what the broker carries"
-            if measured.bridges:
-                what += "; they end at the broker of the publishers, before any bridge"
-            yield Finding(f"{text}: {what}", LimitedBy.WINDOW)
+            what, because = _of_window(measured, population, Kind.QUEUED)
+            text = _window_text(population, window or 0)
+            yield Finding(f"{name}: the closed loop kept {text}: {what}", because)
 
 
-CLOSED_LOOP_RULES = (_closed_loops,)
+def _open_loops(measured: Measured) -> Iterable[Finding]:
+    """Open loops whose windows are too small for their rate: messages wait for a place."""
+    missing, held_up = Uncarried.of(measured), measured.fleet.blocked_us.count
+    for name, population in measured.populations.items():
+        window, trips = population.open_loop_window, population.ack_latency_us.actual
+        late = population.skipped_total or held_up
+        if population.closed_loop or not late or not _is_full(population, window):
+            continue
+        rate = population.rates.sent_per_s
+        follows = 1e6 * population.ready_max * (window or 0) / trips.mean if trips.mean else 0.0
+        if is_held(measured, population) or abs(rate - follows) > LITTLE_ERROR * follows:
+            continue
+        reach = missing.of_unsent(population.skipped_total)
+        what, because = _of_window(measured, population, Kind.AT_BROKER, reach)
+        if because.kind is Kind.WINDOW:
+            what = "raise window, or lower the rate"
+        text = f"{name}: messages waited, with {_window_text(population, window or 0)}"
+        yield Finding(
+            f"{text}, which allows {rate_text(follows)} messages a second: {what}", because
+        )
+
+
+def _is_full(population: PopulationResult, window: int | None) -> bool:
+    """Returns True if the clients of a population used their windows."""
+    room = population.ready_max * (window or 0)
+    return room > 0 and population.in_flight_max >= MIN_WINDOW_USE * room
+
+
+def _window_text(population: PopulationResult, window: int) -> str:
+    trips, room = population.ack_latency_us.actual, population.ready_max * window
+    return (
+        f"{count_text(population.in_flight_max)} of {count_text(room)} places in its windows of "
+        f"{count_text(window)} in use, and a round trip took {duration_text(trips.p50)} at p50, "
+        f"{duration_text(trips.min)} at least"
+    )
+
+
+def _of_window(
+    measured: Measured,
+    population: PopulationResult,
+    queued: Kind,
+    reach: float = 1.0,
+) -> tuple[str, Evidence]:
+    """Returns the meaning of full windows: a full broker, messages that queue there, or the windows
+    themselves."""
+    trips = population.ack_latency_us.actual
+    full = next(processes_at_limit(measured, CLOSED_LOOP_FULL_SHARE), None)
+    if full:
+        return f"the broker had no more to give: {full}", queued()
+    if trips.p50 > QUEUEING_FACTOR * trips.min:
+        return "messages queued at the broker", queued()
+    what = "round trips were measured, not what the broker carries"
+    if measured.bridges:
+        what += "; they end at the broker of the publishers, before any bridge"
+    return what, Kind.WINDOW(reach)
+
+
+WINDOW_RULES = (_closed_loops, _open_loops)

@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
 from pathlib import Path
 from socketserver import TCPServer
 from typing import Any, BinaryIO
@@ -30,7 +31,7 @@ from pubstorm.host.members import LocalProcesses
 from pubstorm.measure.monitors import Monitor, MonitorError
 from pubstorm.measure.monitors.host import HostMonitor
 from pubstorm.measure.monitors.perf import Perf, PerfError
-from pubstorm.measure.monitors.process import ProcessMonitor
+from pubstorm.measure.monitors.process import process_monitors
 from pubstorm.measure.monitors.remote.pages import (
     HOST_PAGE,
     PROCESS_PAGE,
@@ -228,7 +229,14 @@ class _Handler(BaseHTTPRequestHandler):
         """Prepares for the first request."""
         super().setup()
         self.rfile: Any = _Limited(self.rfile)
-        self._monitors: dict[str, Monitor] = {}
+        self._monitors: dict[str, tuple[Monitor, ...]] = {}
+
+    def finish(self) -> None:
+        """Stops the monitors of the connection."""
+        super().finish()
+        for monitor in chain.from_iterable(self._monitors.values()):
+            with contextlib.suppress(MonitorError):
+                monitor.stop()
 
     def handle_one_request(self) -> None:
         """Reads and answers a request."""
@@ -294,7 +302,7 @@ class _Handler(BaseHTTPRequestHandler):
         return pages[path](asked)
 
     def _host(self, _: dict[str, str]) -> tuple[str, str]:
-        monitor = self._monitors.setdefault(HOST_PAGE, HostMonitor())
+        (monitor,) = self._monitors.setdefault(HOST_PAGE, (HostMonitor(),))
         return _EXPOSITION, written("host", monitor.read())
 
     def _process(self, query: dict[str, str]) -> tuple[str, str]:
@@ -304,8 +312,9 @@ class _Handler(BaseHTTPRequestHandler):
             if len(self._monitors) > MONITORS_MAX:
                 text = f"a connection may ask for {MONITORS_MAX} processes: open another"
                 raise _RefusedError(HTTPStatus.BAD_REQUEST, text)
-            self._monitors[key] = ProcessMonitor(PROCESS, wanted, self.server.processes)
-        return _EXPOSITION, written("process", self._monitors[key].read())
+            made = process_monitors(PROCESS, wanted, self.server.processes, wanted.port)
+            self._monitors[key] = tuple(made)
+        return _EXPOSITION, "".join(written("process", m.read()) for m in self._monitors[key])
 
     def _profile(self, query: dict[str, str]) -> tuple[str, str]:
         options = {key: query.pop(key) for key in ("for", "frequency") if key in query}

@@ -1,0 +1,224 @@
+"""TCP connections of this machine as the kernel accounts for them (`man 7 sock_diag`): queues,
+round trips, segments sent again, and the time that the peer's window held a sender up."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+ESTABLISHED, CLOSE_WAIT, LISTEN = 1 << 1, 1 << 8, 1 << 10
+"""States of connections, as bits of a question."""
+INFO = 1 << 1
+"""Bit of a question for `tcp_info`."""
+OWN_PORT, PEER_PORT = (2, 3), (4, 5)
+"""Operations of a filter of the kernel on a port, not below and not above a number
+(`INET_DIAG_BC_S_GE`, `_S_LE`, `_D_GE`, `_D_LE`)."""
+PORTS = range(1 << 16)
+
+
+class SocketsError(Exception):
+    """The kernel shows no connections: what was found, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One end of a TCP connection. Totals and times grow from its start on."""
+
+    cookie: int
+    """Name of the socket in the kernel, which no other socket has."""
+    inode: int
+    """Number of the socket among the descriptors of its process."""
+    port: int
+    peer_port: int
+    unread_bytes: int
+    """Bytes that its process has not read."""
+    unsent_bytes: int = 0
+    """Bytes that its process has written and TCP has not sent."""
+    rtt_us: int = 0
+    """Smoothed round trip."""
+    least_rtt_us: int = 0
+    """Shortest round trip of the last minutes."""
+    segments_total: int = 0
+    """Segments with data that it sent."""
+    resent_total: int = 0
+    """Segments that it sent again, but for those that the peer reported as needless: a busy host
+    acknowledges late."""
+    busy_us: int = 0
+    """Time in which it had data to send."""
+    closed_us: int = 0
+    """Part of `busy_us` in which the receive window of the peer was full."""
+    send_buffer_us: int = 0
+    """Part of `busy_us` in which its send buffer was too small."""
+    sent_ms_ago: int = 0
+    """Time since it last sent data."""
+    received_ms_ago: int = 0
+    """Time since it last received data."""
+
+
+class SocketTable:
+    """The connections of a network namespace. One thread makes all calls."""
+
+    def __init__(self, process: int | None = None) -> None:
+        """`process`: one in the namespace; None: the namespace of the caller. Raises SocketsError
+        if its connections cannot be read."""
+        try:
+            with _in_namespace_of(process):
+                self._diag = _opened()
+        except OSError as error:
+            text = f"the connections of its network namespace are hidden ({error.strerror})"
+            raise SocketsError(f"{text}: run pubstorm as root, or in that namespace") from error
+
+    def of_port(self, port: int, peer_ports: range = PORTS) -> list[Connection]:
+        """Returns the accepted connections of a port to peers with these ports."""
+        found = self._answers(ESTABLISHED | CLOSE_WAIT, _filter(PEER_PORT, peer_ports), port=port)
+        return list(map(_connection, found))
+
+    def to_port(self, peer_port: int, ports: range = PORTS) -> list[Connection]:
+        """Returns the connections to a port from these ports."""
+        states = ESTABLISHED | CLOSE_WAIT
+        found = self._answers(states, _filter(OWN_PORT, ports), peer_port=peer_port)
+        return list(map(_connection, found))
+
+    def of_sockets(self, inodes: Collection[int]) -> list[Connection]:
+        """Returns those of all connections that have these numbers. Looks at every connection."""
+        found = self._answers(ESTABLISHED | CLOSE_WAIT, with_info=False)
+        return [_connection(each) for each in found if each["idiag_inode"] in inodes]
+
+    def listening(self, inodes: Collection[int]) -> list[int]:
+        """Returns the ports on which sockets with these numbers listen."""
+        found = self._answers(LISTEN, with_info=False)
+        return sorted({each["idiag_sport"] for each in found if each["idiag_inode"] in inodes})
+
+    def close(self) -> None:
+        """Closes the socket of the questions."""
+        self._diag.close()
+
+    def _answers(
+        self,
+        states: int,
+        wanted: bytes = b"",
+        *,
+        port: int = 0,
+        peer_port: int = 0,
+        with_info: bool = True,
+    ) -> Iterator[Any]:
+        from pyroute2.netlink import NLM_F_MATCH, NLM_F_REQUEST, NLM_F_ROOT
+        from pyroute2.netlink.diag import SOCK_DIAG_BY_FAMILY
+
+        flags = NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
+        for family in (socket.AF_INET, socket.AF_INET6):
+            question = _question()
+            question["sdiag_family"] = family
+            question["sdiag_protocol"] = socket.IPPROTO_TCP
+            question["idiag_states"] = states
+            question["idiag_ext"] = INFO if with_info else 0
+            question["idiag_sport"], question["idiag_dport"] = port, peer_port
+            if wanted:
+                question["attrs"] = [("INET_DIAG_REQ_BYTECODE", wanted)]
+            for answer in self._diag.nlm_request(question, SOCK_DIAG_BY_FAMILY, flags):
+                if "idiag_inode" not in answer:
+                    text = "this kernel does not show TCP connections"
+                    raise SocketsError(f"{text}: load its module tcp_diag")
+                yield answer
+
+
+def sockets_of(pid: int) -> set[int]:
+    """Returns the numbers of the sockets of a process; none if they are hidden from this user."""
+    found = set[int]()
+    with contextlib.suppress(OSError):
+        for descriptor in os.scandir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                link = os.readlink(descriptor.path)  # noqa: PTH115
+                kind, _, number = link.partition(":[")
+                if kind == "socket":
+                    found.add(int(number.rstrip("]")))
+    return found
+
+
+def _opened() -> Any:
+    """Returns a socket for questions. The library takes 0.4 s of CPU time to load, so only runs
+    that need it load it."""
+    from pyroute2.netlink.diag import DiagSocket
+
+    diag = DiagSocket()
+    diag.bind()
+    return diag
+
+
+def _question() -> Any:
+    from pyroute2.netlink.diag import inet_diag_req
+
+    class Question(inet_diag_req):  # type: ignore[misc]
+        """A question with a filter."""
+
+        nla_map = (("INET_DIAG_REQ_NONE", "none"), ("INET_DIAG_REQ_BYTECODE", "cdata"))
+
+    return Question()
+
+
+def _filter(port: tuple[int, int], ports: range) -> bytes:
+    """Returns a filter of the kernel (`struct inet_diag_bc_op`); empty for all ports. Each test is
+    two operations of 4 bytes, and leads to the next test, or beyond the end if it fails."""
+    if ports == PORTS:
+        return b""
+    not_below, not_above = port
+    return struct.pack(
+        "=BBHBBHBBHBBH",
+        *(not_below, 8, 20, 0, 0, ports.start),
+        *(not_above, 8, 12, 0, 0, ports.stop - 1),
+    )
+
+
+def _connection(answer: Any) -> Connection:
+    # Kernels before 5.4 have fewer fields.
+    info = answer.get_attr("INET_DIAG_INFO") or {}
+    return Connection(
+        cookie=answer["idiag_cookie"],
+        inode=answer["idiag_inode"],
+        port=answer["idiag_sport"],
+        peer_port=answer["idiag_dport"],
+        unread_bytes=answer["idiag_rqueue"],
+        resent_total=(info.get("tcpi_total_retrans") or 0) - (info.get("tcpi_dsack_dups") or 0),
+        **{field: info.get(name) or 0 for field, name in _INFO.items()},
+    )
+
+
+@contextlib.contextmanager
+def _in_namespace_of(process: int | None) -> Iterator[None]:
+    """Moves this thread into the network namespace of a process, and back. Raises OSError if that
+    is not allowed."""
+    own = "/proc/thread-self/ns/net"
+    other = own if process is None else f"/proc/{process}/ns/net"
+    if _is_same(own, other):
+        yield
+        return
+    from pyroute2 import netns
+
+    with open(own, "rb") as back, open(other, "rb") as there:  # noqa: PTH123
+        netns.setns(there.fileno())
+        try:
+            yield
+        finally:
+            netns.setns(back.fileno())
+
+
+def _is_same(one: str, other: str) -> bool:
+    return os.stat(one).st_ino == os.stat(other).st_ino  # noqa: PTH116
+
+
+_INFO: Mapping[str, str] = {
+    "unsent_bytes": "tcpi_notsent_bytes",
+    "rtt_us": "tcpi_rtt",
+    "least_rtt_us": "tcpi_min_rtt",
+    "segments_total": "tcpi_data_segs_out",
+    "busy_us": "tcpi_busy_time",
+    "closed_us": "tcpi_rwnd_limited",
+    "send_buffer_us": "tcpi_sndbuf_limited",
+    "sent_ms_ago": "tcpi_last_data_sent",
+    "received_ms_ago": "tcpi_last_data_recv",
+}

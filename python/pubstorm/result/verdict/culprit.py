@@ -1,0 +1,184 @@
+"""Decides what limited a run. Each kind of evidence has a culprit and a directness. Each piece of
+evidence has a reach: the share of what is missing that it explains. The longest reach decides.
+Symptoms show what is missing and not why, so they explain what the others leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+from pubstorm.result import LimitedBy, Measured, PhaseStatus
+
+DECIMALS = 2
+"""Decimals of a reach that count: directness decides between equal ones."""
+STATE = "state"
+"""Mark of evidence that limits only a load that was not carried: a full processor loses nothing."""
+
+
+class Directness(IntEnum):
+    """Distance of evidence from the limit that it names."""
+
+    SYMPTOM = 0
+    """Load is missing where it should have come out."""
+    CIRCUMSTANCE = 1
+    """Something beside the load took a part of the time."""
+    COUNT = 2
+    """A component's own count of what it refused or dropped."""
+    CAUSE = 3
+    """The limit itself, measured where it sets in."""
+
+
+class Kind(Enum):
+    """Kinds of evidence: the words, the culprit and the directness. Of equal reach and directness,
+    the first decides."""
+
+    NO_RESOURCE = "the host ran out of a resource", LimitedBy.HOST, Directness.CAUSE
+    NO_PROCESSOR = "the host gave agents too little time", LimitedBy.HOST, Directness.CAUSE
+    NO_CONNECTION = "no client could connect", LimitedBy.TARGET, Directness.CAUSE
+    STALE_STATE = "the target holds stale state", LimitedBy.TARGET, Directness.CAUSE
+    AGENT_LOST = "an agent or a link failed", LimitedBy.GENERATOR, Directness.CAUSE
+    TOO_SLOW = "agents were late or busy", LimitedBy.GENERATOR, Directness.CAUSE
+    INEXACT = "a threshold is undecided", LimitedBy.GENERATOR, Directness.CAUSE
+    WINDOW = "the rate is that of full windows", LimitedBy.WINDOW, Directness.CAUSE
+    SLOW_READERS = "subscribers read slowly on purpose", LimitedBy.SCENARIO, Directness.CAUSE
+    NO_FILES = "a broker was out of files", LimitedBy.BROKER, Directness.CAUSE
+    EXITED = "a broker exited", LimitedBy.BROKER, Directness.CAUSE
+    SLOW_PATH = "the path took less than came", LimitedBy.NETWORK, Directness.CAUSE, STATE
+    UNREAD = "a broker left bytes unread", LimitedBy.BROKER, Directness.CAUSE, STATE
+    RECEIVE_MAXIMUM = "clients waited to send", LimitedBy.BROKER, Directness.CAUSE
+    QUEUED = "messages of a closed loop queued", LimitedBy.BROKER, Directness.CAUSE
+    FULL_SOCKETS = "a closed loop filled the sockets", LimitedBy.BROKER, Directness.CAUSE
+    QUOTA = "a quota held a broker", LimitedBy.BROKER, Directness.CAUSE, STATE
+    FULL_BROKER = "a broker was full", LimitedBy.BROKER, Directness.CAUSE, STATE
+    PUBLISHER_EXITED = "a publisher exited", LimitedBy.PUBLISHER, Directness.CAUSE
+    FULL_THREAD = "a thread of a publisher was full", LimitedBy.PUBLISHER, Directness.CAUSE, STATE
+    FIREWALL = "a firewall was full", LimitedBy.HOST, Directness.CAUSE, STATE
+    STARVED_BROKER = "a full host starved a broker", LimitedBy.HOST, Directness.CAUSE, STATE
+    NO_TIME = "an agent had no time to keep up", LimitedBy.HOST, Directness.CAUSE, STATE
+    REFUSED = "a broker does not accept messages", LimitedBy.BROKER, Directness.COUNT
+    DROPS = "a broker counts its drops", LimitedBy.BROKER, Directness.COUNT
+    PUBLISHER_DROPS = "a publisher dropped messages", LimitedBy.PUBLISHER, Directness.COUNT
+    STARVED_AGENTS = "a host starved agents", LimitedBy.HOST, Directness.CIRCUMSTANCE, STATE
+    STOLEN = "a hypervisor took time", LimitedBy.HOST, Directness.CIRCUMSTANCE, STATE
+    ON_THE_PATH = "a latency is that of the path", LimitedBy.NETWORK, Directness.SYMPTOM
+    AT_BROKER = "load is missing behind the broker", LimitedBy.BROKER, Directness.SYMPTOM
+    AT_PUBLISHER = "load is missing behind a publisher", LimitedBy.PUBLISHER, Directness.SYMPTOM
+    UNEXPLAINED = "nothing shows why load is missing", LimitedBy.UNKNOWN, Directness.SYMPTOM
+
+    def __init__(
+        self, words: str, culprit: LimitedBy, directness: Directness, state: str = ""
+    ) -> None:
+        self.words = words
+        self.culprit = culprit
+        self.directness = directness
+        self.is_state = bool(state)
+
+    def __call__(self, reach: float = 1.0) -> Evidence:
+        """Returns evidence of this kind that explains a share of what is missing."""
+        return Evidence(self, reach)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A fact that names a culprit."""
+
+    kind: Kind
+    reach: float
+    """Share of what is missing that it explains, 0 to 1."""
+
+
+def limit(found: Iterable[Evidence]) -> LimitedBy:
+    """Returns the culprit whose evidence reaches furthest; of equal reach the most direct, then the
+    first kind. None if no evidence says that load is missing."""
+    evidence = list(found)
+    if all(each.kind.is_state for each in evidence):
+        return LimitedBy.NONE
+    longest: dict[LimitedBy, Evidence] = {}
+    for each in evidence:
+        culprit = each.kind.culprit
+        if each.kind.directness is not Directness.SYMPTOM:
+            longest[culprit] = max(longest.get(culprit, each), each, key=_rank)
+    rest = max(1.0 - sum(each.reach for each in longest.values()), 0.0)
+    symptoms = (e for e in evidence if e.kind.directness is Directness.SYMPTOM)
+    ranked = [*longest.values(), *(Evidence(e.kind, rest * e.reach) for e in symptoms)]
+    return max(ranked, key=_rank).kind.culprit
+
+
+def _rank(evidence: Evidence) -> tuple[float, int, int]:
+    kind = evidence.kind
+    return round(evidence.reach, DECIMALS), kind.directness, -_PLACES[kind]
+
+
+@dataclass(frozen=True, slots=True)
+class Uncarried:
+    """The load that was not carried, as shares of what was due. Stages with faults are left out."""
+
+    deliveries: float = 0.0
+    """Expected deliveries that were lost."""
+    messages: float = 0.0
+    """Messages due that were not sent; all of them where a phase collapsed."""
+    clients: float = 0.0
+    """Clients that were never ready."""
+    expected: int = 0
+    """Expected deliveries."""
+    unsent: int = 0
+    """Messages due that were left out. Others waited, and were sent after their time."""
+
+    @classmethod
+    def of(cls, measured: Measured) -> Uncarried:
+        """The load that a run did not carry."""
+        populations = measured.populations.values()
+        broken = [s for s in measured.stages if any(s.holds(f.at_s) for f in measured.faults)]
+        lost = sum(flow.lost_total for flow in measured.flows)
+        lost -= sum(flow.lost_total for stage in broken for flow in stage.flows)
+        expected = sum(flow.expected_total for flow in measured.flows)
+        skipped = sum(population.skipped_total for population in populations)
+        due = skipped + sum(population.sent_total for population in populations)
+        named = {stage.name for stage in broken}
+        # Phases weigh what starved while they collapsed: it explains no more than its share.
+        lasted = any(p.status in _NOT_CARRIED and p.stage not in named for p in measured.phases)
+        asked = sum(population.asked for population in populations)
+        never_ready = sum(population.never_ready for population in populations)
+        return cls(
+            deliveries=max(_share(lost, expected), 0.0),
+            messages=1.0 if lasted else _share(skipped, due),
+            clients=_share(never_ready, asked),
+            expected=expected,
+            unsent=skipped,
+        )
+
+    @property
+    def whole(self) -> float:
+        """All shares together."""
+        return self.deliveries + self.messages + self.clients
+
+    def of_lost(self, deliveries: int) -> float:
+        """Returns the reach of what explains some lost deliveries."""
+        return self._reach(_share(deliveries, self.expected))
+
+    def of_unsent(self, messages: int) -> float:
+        """Returns the reach of what explains some messages that were left out; if none was, of what
+        explains those that waited."""
+        part = messages / self.unsent if self.unsent else 1.0
+        return self._reach(part * self.messages)
+
+    def of_time(self, share: float) -> float:
+        """Returns the reach of a share of the time in which something stood still: it explains no
+        more than its size, and no client, which can connect later. Where nothing is missing, the
+        share itself."""
+        if not self.whole:
+            return share
+        explained = min(_share(share, max(self.deliveries, self.messages)), 1.0)
+        return self._reach(explained * (self.deliveries + self.messages))
+
+    def _reach(self, share: float) -> float:
+        return min(share / self.whole, 1.0) if self.whole else 1.0
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+_NOT_CARRIED = (PhaseStatus.COLLAPSED, PhaseStatus.NEVER_RECOVERED)
+_PLACES = {kind: place for place, kind in enumerate(Kind)}

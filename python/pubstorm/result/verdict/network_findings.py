@@ -1,0 +1,315 @@
+"""Findings about the path between clients and brokers, from TCP's own account at its ends. Each
+rule is a row: a condition, the culprit, and the words. The first that applies to an end decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from pubstorm.contract.source import HOST
+from pubstorm.quantities import bytes_text, duration_text, share_text
+from pubstorm.result import Measured
+from pubstorm.result.machinery import too_busy
+from pubstorm.result.verdict.culprit import Kind, Uncarried
+from pubstorm.result.verdict.findings import Finding
+
+STANDING_BYTES = 32 << 10
+"""Bytes in a queue, in the mean under load, from which they stand there: less is on its way."""
+CLOSED_SHARE = 0.5
+"""Share of the unsent bytes from which a full window of the peer is the reason."""
+RESENT_SHARE, RESENT_MIN_PER_S = 0.005, 1.0
+"""Segments that TCP sent again, as a share and a second, from which the network loses some."""
+WAITED_US = 250_000
+"""Round trip above the shortest from which it waited in a queue of the network. Peers that have
+nothing to send acknowledge up to 200 ms late."""
+STARVED_SHARE = 0.1
+"""Share of the intervals of agents from which a lack of processors explains slow subscribers."""
+FAR_US = 2000
+"""Shortest round trip from which the network is far."""
+FAR_FACTOR = 2
+"""Ratio of a latency to the shortest round trip up to which the network is most of it."""
+QUICK_SHARE = 0.25
+"""Share of the clients' wait up to which the broker answered quickly."""
+STEADY_SHARE = 0.5
+"""Shortest wait of clients, as a share of the median, from which the path delays all messages."""
+SLOW_ANSWER_US = 20_000
+"""Wait of clients from which the ticks of the kernel are exact enough to say where it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One end of connections, under load: a broker's, or that of the clients on this host. Bytes
+    are means of readings."""
+
+    name: str
+    is_clients: bool
+    peer_unread_bytes: float | None
+    """Bytes that the brokers had not read, for the clients' end; None if that is not known."""
+    unread_bytes: float
+    unsent_bytes: float
+    closed_bytes: float
+    """Part of the unsent bytes for peers whose window was full."""
+    segments_per_s: float
+    resent_per_s: float
+    rtt_us: float
+    least_rtt_us: float
+    answer_us: float | None
+    """Time until it answered its peers; None if no answer was seen."""
+    is_proxy: bool
+    onward_unread_bytes: float
+    onward_unsent_bytes: float
+    onward_answer_us: float | None
+    """The same of what is behind a proxy."""
+    readers: str
+    """State of the subscribers: `busy`, `starved`, `slow` on purpose, or empty."""
+
+    @property
+    def stands(self) -> bool:
+        """True if bytes stood unsent."""
+        return self.unsent_bytes >= STANDING_BYTES
+
+    @property
+    def is_unread(self) -> bool:
+        """True if bytes waited for the program at this end."""
+        return self.unread_bytes >= STANDING_BYTES
+
+    @property
+    def is_closed(self) -> bool:
+        """True if the windows of its peers held the unsent bytes up."""
+        return self.closed_bytes >= CLOSED_SHARE * self.unsent_bytes
+
+    @property
+    def words(self) -> Mapping[str, str]:
+        """Its figures in words."""
+        resent = self.resent_per_s / self.segments_per_s if self.segments_per_s else 0.0
+        return {
+            "name": self.name,
+            "unread": bytes_text(self.unread_bytes),
+            "unsent": bytes_text(self.unsent_bytes),
+            "onward_unread": bytes_text(self.onward_unread_bytes),
+            "onward_unsent": bytes_text(self.onward_unsent_bytes),
+            "resent": share_text(round(resent, 4)),
+            "rtt": duration_text(self.rtt_us),
+            "least": duration_text(self.least_rtt_us),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PathRule:
+    """A rule about an end."""
+
+    applies: Callable[[End], bool]
+    because: Kind | None
+    """Evidence that it is; None if another finding names the culprit, or none is known."""
+    words: str
+
+
+_UNSENT = "{name} had {unsent} unsent in the mean, for brokers whose receive windows were full"
+_UNREAD = "{name} had {unread} unread in the mean"
+_SLOW = "{name} had {unsent} unsent in the mean, for subscribers whose receive windows were full"
+PATH_RULES: tuple[PathRule, ...] = (
+    PathRule(
+        lambda end: end.is_proxy and end.onward_unread_bytes >= STANDING_BYTES,
+        Kind.SLOW_PATH,
+        "{name} is a proxy: it passes its connections on, and had not read {onward_unread}, in "
+        "the mean, of what came from behind it for the clients",
+    ),
+    PathRule(
+        lambda end: end.is_proxy and end.is_unread and end.onward_unsent_bytes < STANDING_BYTES,
+        Kind.SLOW_PATH,
+        "{name} is a proxy: it passes its connections on, and had not read {unread} of the "
+        "clients, in the mean, though what is behind it took what it sent",
+    ),
+    PathRule(
+        lambda end: end.is_proxy and end.onward_unsent_bytes >= STANDING_BYTES,
+        Kind.UNREAD,
+        "{name} is a proxy, and had {onward_unsent} unsent, in the mean, for the broker behind it",
+    ),
+    PathRule(
+        lambda end: end.resent_per_s >= max(RESENT_SHARE * end.segments_per_s, RESENT_MIN_PER_S),
+        Kind.SLOW_PATH,
+        "TCP of {name} sent {resent} of its segments again: the network lost them",
+    ),
+    PathRule(
+        lambda end: end.stands and not end.is_closed,
+        Kind.SLOW_PATH,
+        "{name} had {unsent} unsent in the mean, though the receive windows of the other ends were "
+        "open: the network took no more; a round trip of TCP took {rtt}, {least} at least",
+    ),
+    PathRule(
+        lambda end: end.rtt_us - end.least_rtt_us >= WAITED_US,
+        Kind.SLOW_PATH,
+        "a round trip of TCP of {name} took {rtt}, {least} at least: packets queued in the network",
+    ),
+    PathRule(
+        lambda end: end.is_clients and end.stands and end.peer_unread_bytes is None,
+        None,
+        f"{_UNSENT}: the broker or the path; the connections at the broker were not read",
+    ),
+    PathRule(
+        lambda end: (
+            end.is_clients and end.stands and (end.peer_unread_bytes or 0.0) >= STANDING_BYTES
+        ),
+        Kind.UNREAD,
+        f"{_UNSENT}, and the broker had the bytes of clients unread",
+    ),
+    PathRule(
+        lambda end: end.is_clients and end.stands,
+        Kind.SLOW_PATH,
+        f"{_UNSENT}, though the broker had read what came: something between reads too slowly",
+    ),
+    PathRule(
+        lambda end: end.is_clients and end.is_unread and end.readers == "slow",
+        None,
+        f"{_UNREAD}: subscribers read slowly on purpose",
+    ),
+    PathRule(
+        lambda end: end.is_clients and end.is_unread and end.readers == "starved",
+        Kind.STARVED_AGENTS,
+        f"{_UNREAD}: the host gave agents no processor",
+    ),
+    PathRule(
+        lambda end: end.is_clients and end.is_unread and end.readers == "busy",
+        None,
+        f"{_UNREAD}: agents were busy",
+    ),
+    PathRule(
+        lambda end: not end.is_clients and not end.is_proxy and end.is_unread,
+        Kind.UNREAD,
+        f"{_UNREAD}: clients sent more than it reads",
+    ),
+    PathRule(
+        lambda end: end.stands and end.readers == "slow",
+        None,
+        f"{_SLOW}: they read slowly on purpose",
+    ),
+    PathRule(
+        lambda end: end.stands and end.readers == "starved",
+        Kind.STARVED_AGENTS,
+        f"{_SLOW}: the host gave their agents no processor",
+    ),
+    PathRule(
+        lambda end: end.stands and end.readers == "busy",
+        None,
+        f"{_SLOW}: their agents were busy",
+    ),
+    PathRule(
+        lambda end: end.stands,
+        Kind.SLOW_PATH,
+        f"{_SLOW}, though their agents had time to read: something between reads too slowly, such "
+        "as a proxy or a balancer",
+    ),
+)
+
+
+def _paths(measured: Measured) -> Iterable[Finding]:
+    """The first rule that applies to each end. It explains messages and deliveries, and no client
+    that did not connect."""
+    reach = Uncarried.of(measured).of_time(1.0)
+    for end, rule in _applied(measured):
+        because = None if rule.because is None else rule.because(reach)
+        yield Finding(rule.words.format_map(end.words), because)
+
+
+def _applied(measured: Measured) -> Iterator[tuple[End, PathRule]]:
+    """Yields the first rule that applies to each end."""
+    for end in ends(measured):
+        rule = next((rule for rule in PATH_RULES if rule.applies(end)), None)
+        if rule is not None:
+            yield end, rule
+
+
+def _latencies(measured: Measured) -> Iterable[Finding]:
+    """The part of the latency that the path has."""
+    for text in _on_the_path(measured):
+        yield Finding(text)
+
+
+def delays(measured: Measured) -> bool:
+    """Returns True if the path explains a latency that was missed."""
+    rules = (rule.because for _, rule in _applied(measured))
+    return Kind.SLOW_PATH in rules or any(_on_the_path(measured))
+
+
+def _on_the_path(measured: Measured) -> Iterator[str]:
+    """Yields reasons, in words, for which latencies are mostly those of the path: the network is
+    far, or the broker answered quickly and clients waited."""
+    populations = measured.populations.values()
+    waited = [p.ack_latency_us.actual for p in populations if p.ack_latency_us.actual.count]
+    came = [p.latency_us.actual for p in populations if p.latency_us.actual.count]
+    for end in ends(measured):
+        for p50 in (latency.p50 for latency in waited or came):
+            if end.least_rtt_us >= FAR_US and p50 <= FAR_FACTOR * end.least_rtt_us:
+                yield (
+                    f"the network at {end.name} is far: a round trip of TCP took at least "
+                    f"{duration_text(end.least_rtt_us)}, and half of the messages "
+                    f"{duration_text(p50)}"
+                )
+                break
+        answer_us = end.onward_answer_us if end.is_proxy else end.answer_us
+        # Processors that others have delay some messages, and a path delays all of them.
+        for p50 in (latency.p50 for latency in waited if latency.min >= STEADY_SHARE * latency.p50):
+            if answer_us is not None and p50 >= SLOW_ANSWER_US and answer_us <= QUICK_SHARE * p50:
+                who = f"what is behind {end.name}, a proxy," if end.is_proxy else end.name
+                yield (
+                    f"{who} answered after {duration_text(answer_us)} at p50, and clients waited "
+                    f"for {duration_text(p50)}: the path between took the rest"
+                )
+                break
+
+
+def ends(measured: Measured) -> Iterator[End]:
+    """Yields the ends of connections that were read: those of brokers first."""
+    means: dict[str, dict[str, float]] = {}
+    for each in measured.monitors:
+        prefix, _, figure = each.metric.partition("_")
+        if prefix == ("clients" if each.kind == "host" else "tcp") and each.load.count:
+            means.setdefault(each.source, {})[figure] = each.load.mean
+    readers = _readers(measured)
+    clients = means.pop(HOST, None)
+    for name, figures in sorted(means.items()):
+        yield _end(name, figures, readers)
+    if clients is not None:
+        end = _end("clients on this host", clients, readers)
+        unread = list(map(_unread_behind, means.values()))
+        yield replace(end, is_clients=True, peer_unread_bytes=sum(unread) if unread else None)
+
+
+def _unread_behind(means: Mapping[str, float]) -> float:
+    """Returns the bytes that a broker has not read: of one behind a proxy, what the proxy has
+    unsent for it."""
+    is_proxy = means.get("onward_connections", 0.0) > 0
+    return means.get("onward_unsent_bytes" if is_proxy else "unread_bytes", 0.0)
+
+
+def _end(name: str, means: Mapping[str, float], readers: str) -> End:
+    return End(
+        name=name,
+        is_clients=False,
+        peer_unread_bytes=None,
+        unread_bytes=means.get("unread_bytes", 0.0),
+        unsent_bytes=means.get("unsent_bytes", 0.0),
+        closed_bytes=means.get("unsent_closed_bytes", 0.0),
+        segments_per_s=means.get("segments_per_s", 0.0),
+        resent_per_s=means.get("resent_per_s", 0.0),
+        rtt_us=means.get("rtt_us", 0.0),
+        least_rtt_us=means.get("least_rtt_us", 0.0),
+        answer_us=means.get("answer_us"),
+        is_proxy=means.get("onward_connections", 0.0) > 0,
+        onward_unread_bytes=means.get("onward_unread_bytes", 0.0),
+        onward_unsent_bytes=means.get("onward_unsent_bytes", 0.0),
+        onward_answer_us=means.get("onward_answer_us"),
+        readers=readers,
+    )
+
+
+def _readers(measured: Measured) -> str:
+    fleet, populations = measured.fleet, measured.populations.values()
+    if any(p.read_rate_per_s is not None for p in populations):
+        return "slow"
+    if fleet.starved_intervals_total > STARVED_SHARE * fleet.load_intervals_total:
+        return "starved"
+    return "busy" if too_busy(fleet.busy_intervals_total, fleet.load_intervals_total) else ""
+
+
+NETWORK_RULES = (_paths, _latencies)

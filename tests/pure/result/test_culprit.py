@@ -1,0 +1,311 @@
+"""The culprit of a run: the evidence with the longest reach, and of equal ones the most direct."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pubstorm.result import LimitedBy
+from pubstorm.result.verdict.culprit import Directness, Evidence, Kind, Uncarried, limit
+from tests.kit.measured import MeasuredMaker
+from tests.pure.result.made_runs import run_of, verdict_of
+
+BUSY = {"host": {"cpu": 0.99}}
+MAIN = {"name": "main-0", "host": "127.0.0.1"}
+LOST = {"lost_total": 500, "received_total": 500}
+SMALL_WINDOW = {
+    "open_loop_window": 1,
+    "in_flight_max": 100,
+    "skipped_total": 4000,
+    "rates": {"sent_per_s": 2000, "acked_per_s": 2000},
+    "ack_latency_us": {"actual": {"count": 900, "mean": 50_000, "min": 49_000, "p50": 50_000}},
+}
+UNREADY = {"connect_failed_total": 1271, "ready_max": 60, "outcomes": {"connect_reset": 1271}}
+SLOW = {"read_rate_per_s": 50.0, "rates": {"received_per_s": 50}}
+DROPS = {"main-0": {"$SYS/messages/dropped": [0, 500]}}
+
+SITUATIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "nothing is missing on a busy host": ({"monitors": BUSY}, "none"),
+    "nothing is missing, and the broker is full": (
+        {"brokers": [MAIN], "monitors": {"main-0": {"cpu": 0.99, "threads": 1}}},
+        "none",
+    ),
+    "nothing is missing though agents starved": ({"fleet": {"starved_share": 0.4}}, "none"),
+    "nothing is missing though a broker starved": (
+        {"brokers": [MAIN], "monitors": {**BUSY, "main-0": {"run_delay": 0.6}}},
+        "none",
+    ),
+    "clients are only held on a busy host": (
+        {
+            "device": {"rates": {}, "sent_total": 0},
+            "backend": {"expected_total": 0, "received_total": 0, "rates": {}},
+            "flows": [],
+            "monitors": BUSY,
+        },
+        "none",
+    ),
+    "a loss on a busy host that starves nothing": ({"flow": LOST, "monitors": BUSY}, "broker"),
+    "a broker out of files on a busy host": (
+        {
+            "device": UNREADY,
+            "brokers": [MAIN],
+            "monitors": {**BUSY, "main-0": {"descriptors": 700, "descriptors_max": 700}},
+            "fleet": {"starved_share": 0.3},
+        },
+        "broker",
+    ),
+    "the drops of a broker on a busy host": (
+        {
+            "flow": LOST,
+            "brokers": [MAIN],
+            "monitors": {**BUSY, **DROPS},
+            "fleet": {"starved_share": 0.2},
+        },
+        "broker",
+    ),
+    "the drops of a broker that agents' starvation could explain as well": (
+        {
+            "flow": {"lost_total": 200},
+            "brokers": [MAIN],
+            "monitors": {**BUSY, **DROPS},
+            "fleet": {"starved_share": 0.3},
+        },
+        "broker",
+    ),
+    "a broker whose quota holds it on a busy host": (
+        {
+            "flow": LOST,
+            "brokers": [MAIN],
+            "monitors": {**BUSY, **DROPS, "main-0": {"run_delay": 0.97, "throttled": 0.96}},
+            "fleet": {"starved_share": 0.3},
+        },
+        "broker",
+    ),
+    "a broker without a processor on a host with others left": (
+        {"flow": LOST, "brokers": [MAIN], "monitors": {"main-0": {"run_delay": 0.97}}},
+        "broker",
+    ),
+    "a broker that a full host starves": (
+        {"flow": LOST, "brokers": [MAIN], "monitors": {**BUSY, "main-0": {"run_delay": 0.6}}},
+        "host",
+    ),
+    "a broker that a full host starves, and its drops": (
+        {
+            "flow": LOST,
+            "brokers": [MAIN],
+            "monitors": {**BUSY, "main-0": {"run_delay": 0.6, "$SYS/messages/dropped": [0, 500]}},
+        },
+        "host",
+    ),
+    "a broker that a full host starves far less than it loses": (
+        {"flow": LOST, "brokers": [MAIN], "monitors": {**BUSY, "main-0": {"run_delay": 0.1}}},
+        "broker",
+    ),
+    "a frozen broker beside agents that starve a little": (
+        {"flow": {"lost_total": 360}, "fleet": {"starved_share": 0.117}},
+        "broker",
+    ),
+    "an outage that was made up for beside agents that starve": (
+        {
+            "device": {"skipped_total": 1, "disconnected_total": 1},
+            "events": [{"at_s": 4.0, "kind": "outage", "text": "nothing came"}],
+            "phases": [{"name": "publish", "status": "collapsed", "recovered_after_s": 5}],
+            "fleet": {"starved_share": 0.123},
+        },
+        "broker",
+    ),
+    "agents that starve as much as is lost": (
+        {"flow": {"lost_total": 100}, "fleet": {"starved_share": 0.12}},
+        "host",
+    ),
+    "an agent without a processor that reads, beside drops": (
+        {
+            "flow": {"lost_total": 900},
+            "brokers": [MAIN],
+            "monitors": {"main-0": {"$SYS/messages/dropped": [0, 900]}},
+            "fleet": {"starved_share": 0.97},
+        },
+        "host",
+    ),
+    "a full window of an open loop": (
+        {"device": SMALL_WINDOW, "fleet": {"blocked_us": {"count": 900, "p99": 50_000}}},
+        "window",
+    ),
+    "a full window of an open loop on a busy host": (
+        {
+            "device": SMALL_WINDOW,
+            "monitors": BUSY,
+            "fleet": {"starved_share": 0.2, "blocked_us": {"count": 900, "p99": 50_000}},
+        },
+        "window",
+    ),
+    "a full window whose messages all wait, on a busy host": (
+        {
+            "device": {**SMALL_WINDOW, "skipped_total": 0},
+            "phases": [{"name": "publish", "status": "collapsed"}],
+            "monitors": BUSY,
+            "fleet": {"starved_share": 0.3, "blocked_us": {"count": 900, "p99": 50_000}},
+        },
+        "window",
+    ),
+    "a full window that only waits": (
+        {
+            "device": {**SMALL_WINDOW, "skipped_total": 0},
+            "fleet": {"blocked_us": {"count": 900, "p99": 50_000}},
+        },
+        "window",
+    ),
+    "a full window of an open loop, and queues at the broker": (
+        {
+            "device": {
+                **SMALL_WINDOW,
+                "ack_latency_us": {
+                    "actual": {"count": 900, "mean": 50_000, "min": 90, "p50": 45_000}
+                },
+                "disconnected_total": 1,
+            }
+        },
+        "broker",
+    ),
+    "a window that is not full": (
+        {"device": {**SMALL_WINDOW, "in_flight_max": 20, "disconnected_total": 1}},
+        "broker",
+    ),
+    "a window of a closed loop on a busy host": (
+        {
+            "device": {
+                "closed_loop": True,
+                "closed_loop_window": 1,
+                "in_flight_max": 100,
+                "ack_latency_us": {"actual": {"count": 9, "min": 10, "p50": 90}},
+            },
+            "monitors": BUSY,
+            "fleet": {"starved_share": 0.2},
+        },
+        "window",
+    ),
+    "a closed loop without one acknowledgement": (
+        {
+            "device": {
+                "closed_loop": True,
+                "closed_loop_window": 1,
+                "in_flight_max": 100,
+                "ack_latency_us": {},
+            }
+        },
+        "broker",
+    ),
+    "subscribers that read slowly on purpose": ({"flow": LOST, "backend": SLOW}, "scenario"),
+    "subscribers that read slowly on purpose, and drops of the broker": (
+        {"flow": LOST, "backend": SLOW, "brokers": [MAIN], "monitors": {**BUSY, **DROPS}},
+        "scenario",
+    ),
+    "subscribers that read slowly on purpose, beside agents without a processor": (
+        {"flow": LOST, "backend": SLOW, "monitors": BUSY, "fleet": {"starved_share": 0.62}},
+        "scenario",
+    ),
+    "subscribers that read slower than they may": (
+        {"flow": LOST, "backend": {**SLOW, "read_rate_per_s": 500.0}},
+        "broker",
+    ),
+    "a full broker that loses": (
+        {
+            "flow": LOST,
+            "brokers": [MAIN],
+            "monitors": {**BUSY, "main-0": {"cpu": 0.99, "threads": 1}},
+        },
+        "broker",
+    ),
+    "a firewall that has no room for clients": (
+        {"device": UNREADY, "monitors": {"host": {"conntrack": 99, "conntrack_max": 100}}},
+        "host",
+    ),
+    "a firewall that is full beside a loss": (
+        {"flow": LOST, "monitors": {"host": {"conntrack": 99, "conntrack_max": 100}}},
+        "broker",
+    ),
+    "a hypervisor that takes more than is lost": (
+        {"flow": {"lost_total": 100}, "monitors": {"host": {"cpu_steal": 0.2}}},
+        "host",
+    ),
+    "a loss in a stage with a fault": (
+        {
+            "flow": {"lost_total": 7},
+            "faults": [{}],
+            "publish": {
+                "flows": [
+                    {
+                        "source": "device",
+                        "to": "backend",
+                        "qos": [0],
+                        "expected_total": 1000,
+                        "lost_total": 7,
+                    }
+                ]
+            },
+            "fleet": {"starved_share": 0.2},
+        },
+        "none",
+    ),
+    "a publisher that drops on a busy host": (
+        {"zeromq": {"lost": 3200}, "monitors": {**BUSY, "feed": {"cpu": 0.6}}},
+        "publisher",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_a_situation_has_its_culprit(measured: MeasuredMaker, name: str) -> None:
+    changes, culprit = SITUATIONS[name]
+    verdict = verdict_of(measured, {**changes})
+    assert verdict.limited_by == culprit, verdict.evidence
+
+
+def test_a_latency_that_is_missed_is_no_limit_of_the_host(measured: MeasuredMaker) -> None:
+    missed = {"thresholds": ["backend.latency.p99 < 1ms"], "monitors": BUSY}
+    assert verdict_of(measured, {**missed}).limited_by == "broker"
+    full = {**BUSY, "main-0": {"run_delay": 0.6}}
+    starved = {**missed, "brokers": [MAIN], "monitors": full}
+    assert verdict_of(measured, starved).limited_by == "host"
+
+
+SYMPTOM, STARVED, FILES = Kind.AT_BROKER, Kind.STARVED_AGENTS, Kind.NO_FILES
+
+
+@pytest.mark.parametrize(
+    ("evidence", "culprit"),
+    [
+        ([], "none"),
+        ([STARVED(1.0), Kind.FULL_BROKER(1.0)], "none"),
+        ([SYMPTOM()], "broker"),
+        ([SYMPTOM(), STARVED(0.3)], "broker"),
+        ([STARVED(0.6), SYMPTOM()], "host"),
+        ([STARVED(1.0), FILES(1.0)], "broker"),
+        ([STARVED(1.0), FILES(0.4)], "host"),
+        ([Kind.WINDOW(0.4), STARVED(0.3), SYMPTOM()], "window"),
+        ([Kind.WINDOW(0.2), STARVED(0.3), SYMPTOM()], "broker"),
+        ([Kind.SLOW_READERS(0.91), Kind.DROPS(0.09), SYMPTOM(0.09)], "scenario"),
+        ([Kind.UNEXPLAINED(), FILES(0.7)], "broker"),
+        ([Kind.UNEXPLAINED(), STARVED(0.06)], "unknown"),
+    ],
+)
+def test_the_longest_reach_decides(evidence: list[Evidence], culprit: str) -> None:
+    assert limit(evidence) == limit(reversed(evidence)) == culprit
+
+
+def test_symptoms_name_what_carries_or_nothing() -> None:
+    symptoms = {kind.culprit for kind in Kind if kind.directness is Directness.SYMPTOM}
+    assert symptoms == {LimitedBy.BROKER, LimitedBy.PUBLISHER, LimitedBy.UNKNOWN}
+    assert not any(kind.is_state for kind in Kind if kind.directness is Directness.SYMPTOM)
+
+
+def test_a_share_of_the_time_explains_no_more_than_its_size(measured: MeasuredMaker) -> None:
+    missing = Uncarried.of(run_of(measured, {"flow": {"lost_total": 360}}))
+    assert missing.deliveries == pytest.approx(0.36)
+    assert missing.of_time(0.117) == pytest.approx(0.325)
+    assert missing.of_time(0.9) == 1.0
+    assert missing.of_lost(36) == pytest.approx(0.1)
+    unready = Uncarried.of(run_of(measured, {"device": {"ready_max": 0}}))
+    assert (unready.of_time(0.9), unready.of_lost(0)) == (0.0, 0.0)
+    assert Uncarried.of(measured()).of_time(0.25) == 0.25

@@ -31,8 +31,8 @@ from pubstorm.result.figures import of_monitors, of_run
 from pubstorm.result.monitors import readings
 
 __all__ = [
-    "Found",
     "ROUND_TRIP",
+    "Found",
     "Missing",
     "evaluate",
     "evaluate_threshold",

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from pubstorm.metrics.expressions import Expression
 from pubstorm.quantities import count_text, counted, share_text, span_text
 from pubstorm.result import Measured, StalledSubscriber, TargetResult
-from pubstorm.result.figures import evaluate
-from pubstorm.result.figures import ROUND_TRIP, from_send
+from pubstorm.result.figures import ROUND_TRIP, evaluate, from_send
 from pubstorm.result.verdict.findings import Finding, carrier, with_faults
 
 UNEVEN_FACTOR = 1.1

@@ -21,7 +21,7 @@ from pubstorm.quantities import (
 from pubstorm.report.document import KeyFigure
 from pubstorm.report.watched import broker_sources, disconnect_cpu
 from pubstorm.result import RATED_MIN, Latency, Result, StageResult, Status, Watched
-from pubstorm.result.figures.from_send import from_send
+from pubstorm.result.figures.from_send import from_send, from_send_text
 from pubstorm.result.figures.reading import together
 
 RATED_MIN_S = 0.1
@@ -182,8 +182,9 @@ def _latencies(result: Result) -> Iterator[KeyFigure]:
             of = f", {worst}" if len(counted) > 1 else ""
             off = f" ± {duration_text(latency.bound_us)}" if latency.bound_us else ""
             name, text = f"{column.head} p99", duration_text(p99) + off
-            sent = from_send(result, Expression(worst, metric.name, "p99"))
-            late = "" if sent is None else f"; {sent} from the actual send"
+            asked = Expression(worst, metric.name, "p99")
+            sent = from_send(result, asked)
+            late = "" if sent is None else f"; {from_send_text(asked, sent)}"
             yield KeyFigure(name, text, note + late + of, (metric.name,))
 
 

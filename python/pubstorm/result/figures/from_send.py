@@ -22,6 +22,12 @@ UP_TO_P99 = frozenset({"mean", "min", "p50", "p90", "p95", "p99"})
 """Statistics whose lateness is at most the 99th percentile of that of all messages."""
 
 
+def from_send_text(asked: Expression, sent: Found) -> str:
+    """Returns the value from the actual send, in words."""
+    least = "at least " if asked.metric == ROUND_TRIP else ""
+    return f"{least}{sent} from the actual send"
+
+
 def from_send(measured: Measured, asked: Expression) -> Found | None:
     """Returns the figure of an expression from the actual send, if the generator made more than
     `GENERATOR_SHARE` of it and more than `GENERATOR_MIN_US`; else None. For round trips it is the

@@ -10,7 +10,7 @@ from pubstorm.metrics.thresholds import Threshold
 from pubstorm.quantities import count_text, counted, duration_text
 from pubstorm.result import LimitedBy, Measured, Status, ThresholdOutcome, Verdict
 from pubstorm.result.figures import Found, Missing, evaluate, nothing_behind
-from pubstorm.result.figures.from_send import from_send
+from pubstorm.result.figures.from_send import from_send, from_send_text
 from pubstorm.result.verdict.clock_findings import CLOCK_RULES
 from pubstorm.result.verdict.culprit import Kind, limit
 from pubstorm.result.verdict.fault_findings import FAULT_RULES
@@ -90,7 +90,7 @@ def evaluate_threshold(measured: Measured, threshold: Threshold) -> ThresholdOut
     doubt = "" if passed or missed else ": the clocks are too inexact to decide"
     sent = from_send(measured, asked)
     if sent is not None:
-        doubt = f", {sent} from the actual send{doubt}"
+        doubt = f", {from_send_text(asked, sent)}{doubt}"
         if (passed, missed) != _passes(threshold, sent):
             passed, missed = False, False
             doubt += ": the generator was too late to decide"

@@ -17,7 +17,7 @@ from pubstorm.result import (
     ThresholdOutcome,
 )
 from pubstorm.result.figures import Found, evaluate
-from pubstorm.result.figures.from_send import from_send
+from pubstorm.result.figures.from_send import from_send, from_send_text
 from pubstorm.result.verdict.findings import Finding, under_test
 
 
@@ -62,7 +62,7 @@ def _carried(measured: Measured) -> str:
         worst = evaluate(measured, asked)
         if isinstance(worst, Found):
             sent = from_send(measured, asked)
-            instead = "" if sent is None else f" ({duration_text(sent.value)} from the actual send)"
+            instead = "" if sent is None else f" ({from_send_text(asked, sent)})"
             parts.append(f"{what} {duration_text(worst.value)}{instead}")
             break
     return "; ".join(parts)

@@ -116,7 +116,8 @@ OF_PHASES: tuple[RunMetric, ...] = (
         "derived",
         "s",
         "Time from the start of a phase, so from the fault or change that begins it, until the "
-        "load was carried again and the queue was gone. 0 if the load was carried all the time.",
+        "load was carried again and the queue was gone. 0 if the load was carried all the time, "
+        "without an outage.",
         at="phases",
         span="phase",
         better="lower",

@@ -20,7 +20,7 @@ from pubstorm.quantities import (
 from pubstorm.report.document import KeyFigure
 from pubstorm.report.watched import broker_sources, disconnect_cpu
 from pubstorm.result import RATED_MIN, Result, StageResult, Status, Watched
-from pubstorm.result.figures import from_send, slowest_first, together
+from pubstorm.result.figures import from_send, from_send_text, slowest_first, together
 
 RATED_MIN_S = 0.1
 """Shortest time, in seconds, over which a rate of connections is shown."""
@@ -180,8 +180,9 @@ def _latencies(result: Result) -> Iterator[KeyFigure]:
             of = f", {worst}" if len(found) > 1 else ""
             off = f" ± {duration_text(latency.bound_us)}" if latency.bound_us else ""
             name, text = f"{column.head} p99", duration_text(latency.p99) + off
-            sent = from_send(result, Expression(worst, metric.name, "p99"))
-            late = "" if sent is None else f"; {sent} from the actual send"
+            asked = Expression(worst, metric.name, "p99")
+            sent = from_send(result, asked)
+            late = "" if sent is None else f"; {from_send_text(asked, sent)}"
             yield KeyFigure(name, text, note + late + of, (metric.name,))
 
 

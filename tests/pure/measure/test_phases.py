@@ -331,6 +331,18 @@ def test_agents_without_a_processor_explain_an_outage_of_their_length_only() -> 
     assert event.at_s == 10
 
 
+def test_a_stopped_agent_is_no_outage() -> None:
+    """The only agent stands still for 3 s, and sends its messages late."""
+    seconds = [GOOD] * 10 + silence(3)
+    taken = [snapshot(0, n, second, 1) for n, second in enumerate(seconds)]
+    stopped = taken[10].model_copy(update={"to_ns": taken[12].to_ns})
+    end_ns = START_NS + len(seconds) * SECOND_NS
+    log = made.run_log(START_NS, end_ns, drain_s=1)
+    assert list(outage_events(made.assembly(plan(), log, taken)))
+    run = made.assembly(plan(), log, [*taken[:10], stopped, *taken[13:]])
+    assert not list(outage_events(run))
+
+
 def test_a_frozen_broker_is_not_excused_by_agents_that_starved_a_little() -> None:
     """It loses four seconds of ten, in which agents had no processor for one."""
     stopped = [Second(received=0, acked=0, waiting=1500 * n, starved=0.2) for n in range(1, 5)]

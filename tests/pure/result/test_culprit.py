@@ -270,6 +270,18 @@ def test_a_latency_that_is_missed_is_no_limit_of_the_host(measured: MeasuredMake
     assert verdict_of(measured, starved).limited_by == "host"
 
 
+def test_an_agent_without_a_processor_is_evidence_of_late_readings(
+    measured: MeasuredMaker,
+) -> None:
+    verdict = verdict_of(measured, {"fleet": {"starved_share": 0.4}})
+    assert (verdict.status, verdict.limited_by) == ("pass", "none")
+    assert any("no processor for 40 %" in fact for fact in verdict.evidence)
+    missed = {"thresholds": ["backend.latency.p99 < 1ms"]}
+    few = verdict_of(measured, {**missed, "fleet": {"starved_share": 0.4}})
+    most = verdict_of(measured, {**missed, "fleet": {"starved_share": 0.7}})
+    assert (few.limited_by, most.limited_by) == ("broker", "host")
+
+
 SYMPTOM, STARVED, FILES = Kind.AT_BROKER, Kind.STARVED_AGENTS, Kind.NO_FILES
 
 

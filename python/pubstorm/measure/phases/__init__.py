@@ -154,7 +154,13 @@ class _Stage:
         if unknown or not self._evaluated:
             return ()
         grid = Grid(cut.loaded_ns, cut.to_ns, self._width_ns, self._evaluated, self._receivers)
-        return tuple(outages(ticks(self._timeline, self._span.index, grid), cut.due))
+        found = outages(ticks(self._timeline, self._span.index, grid), cut.due)
+        return tuple(outage for outage in found if not self._stood_still(outage))
+
+    def _stood_still(self, outage: Outage) -> bool:
+        """Returns True if an agent made no snapshot in an outage: it was stopped itself."""
+        rows = self._timeline.rows(self._span.index, outage.from_ns, outage.to_ns)
+        return any(row.merged == 1 and row.length_ns >= 2 * self._width_ns for row in rows)
 
     def _failed_agents(self, cut: _Cut) -> Iterator[int]:
         """Yields the agents whose clients were away for a part of a phase."""

@@ -37,6 +37,7 @@ __all__ = [
     "evaluate",
     "evaluate_threshold",
     "from_send",
+    "from_send_text",
     "histogram_of",
     "in_results",
     "nothing_behind",
@@ -115,7 +116,7 @@ def evaluate_threshold(measured: Measured, threshold: Threshold) -> ThresholdOut
     doubt = "" if passed or missed else ": the clocks are too inexact to decide"
     sent = from_send(measured, asked)
     if sent is not None:
-        doubt = f", {sent} from the actual send{doubt}"
+        doubt = f", {from_send_text(asked, sent)}{doubt}"
         if (passed, missed) != _passes(threshold, sent):
             passed, missed = False, False
             doubt += ": the generator was too late to decide"
@@ -168,6 +169,12 @@ def from_send(measured: Measured, asked: Expression) -> Found | None:
         # The wait for window, socket and connection is not the generator's, nor is a publisher's.
         own = min(own, most)
     return actual if own > max(GENERATOR_SHARE * found.value, GENERATOR_MIN_US) else None
+
+
+def from_send_text(asked: Expression, sent: Found) -> str:
+    """Returns the value from the actual send, in words."""
+    least = "at least " if asked.metric == ROUND_TRIP else ""
+    return f"{least}{sent} from the actual send"
 
 
 def _of_populations(measured: Measured, metric: Metric, asked: Expression) -> Found | Missing:

@@ -16,7 +16,7 @@ from pubstorm.result import (
     Status,
     ThresholdOutcome,
 )
-from pubstorm.result.figures import from_send, slowest_first
+from pubstorm.result.figures import from_send, from_send_text, slowest_first
 from pubstorm.result.verdict.findings import Finding, under_test
 
 
@@ -58,8 +58,9 @@ def _carried(measured: Measured) -> str:
         parts.append(f"{count_text(lost)} of {of} were lost" if lost else "nothing was lost")
     for metric, column in columns_of("headline"):
         for _, latency in slowest_first(metric, measured.populations)[:1]:
-            sent = from_send(measured, Expression(None, metric.name, "p99"))
-            instead = "" if sent is None else f" ({duration_text(sent.value)} from the actual send)"
+            asked = Expression(None, metric.name, "p99")
+            sent = from_send(measured, asked)
+            instead = "" if sent is None else f" ({from_send_text(asked, sent)})"
             parts.append(f"{column.head} {duration_text(latency.p99)}{instead}")
             return "; ".join(parts)
     return "; ".join(parts)

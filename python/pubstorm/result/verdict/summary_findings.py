@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pubstorm.metrics.expressions import Expression
 from pubstorm.quantities import count_text, counted, share_text, span_text
 from pubstorm.result import Measured, StalledSubscriber, TargetResult
-from pubstorm.result.figures import ROUND_TRIP, evaluate, from_send
+from pubstorm.result.figures import ROUND_TRIP, evaluate, from_send, from_send_text
 from pubstorm.result.verdict.findings import Finding, carrier, with_faults
 
 UNEVEN_FACTOR = 1.1
@@ -84,11 +84,11 @@ def _from_send(measured: Measured) -> Iterable[Finding]:
                 asked = Expression(name, metric, statistic)
                 found, sent = evaluate(measured, asked), from_send(measured, asked)
                 if sent is not None:
-                    shown.append(f"{statistic} {found}, from the actual send {sent}")
+                    shown.append(f"{statistic} {found}, {from_send_text(asked, sent)}")
             if shown:
                 text = f"{name}: the generator made a part of the {what}: {'; '.join(shown)}"
-                upper = " at least, by the lateness of all messages"
-                yield Finding(text + (upper if metric == ROUND_TRIP else ""))
+                bound = " (a bound, by the lateness of all messages)"
+                yield Finding(text + (bound if metric == ROUND_TRIP else ""))
 
 
 _LATENCIES = {

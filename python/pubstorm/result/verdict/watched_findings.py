@@ -231,7 +231,7 @@ def _starved(measured: Measured) -> Iterable[Finding]:
             because = Kind.STARVED_BROKER(missing.of_time(waited)) if is_full else None
             yield Finding(f"{text} {span}", because)
     share = measured.fleet.starved_share
-    if share > STARVED_SHARE and missing.deliveries + missing.messages:
+    if share > STARVED_SHARE:
         text = f"the host gave an agent no processor for {share_text(share)} of the publishing time"
         kind = Kind.NO_TIME if share > MOSTLY_STARVED else Kind.STARVED_AGENTS
         yield Finding(text, kind(missing.of_time(share)))

@@ -15,6 +15,7 @@ from pubstorm.contract.plan import Plan
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.contract.source import Sample, Source
 from pubstorm.fleet.assignment import Assignment
+from pubstorm.result.samples import PUBLISHER_FIGURES
 from pubstorm.result.timeline import Timeline
 from pubstorm.result.timeline.rows import GAUGES, Count, Gauge, Row
 
@@ -23,7 +24,6 @@ OPEN_MAX = 8
 """Spans that are kept open for agents that are behind."""
 MIN_COVERED = 0.1
 """Smallest share of a span with reports of an agent from which its rates are computed."""
-PUBLISHER_FIGURES = ("busy", "lateness_p99_us")
 COUNTS: tuple[Count, ...] = ("sent", "acked", "received", "skipped")
 
 

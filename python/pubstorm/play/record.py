@@ -3,11 +3,13 @@ up, evaluates, and writes the files of the run directory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from datetime import datetime
+from math import ceil
 
 from pubstorm.host.environment import read_environment
-from pubstorm.measure.faults import fault_results, fault_spans
+from pubstorm.measure.faults import absences, fault_results, fault_spans
 from pubstorm.measure.headroom import headroom_of
 from pubstorm.measure.phases import phase_spans, phases, short_stages
 from pubstorm.measure.summary import Sources, with_summary
@@ -17,13 +19,15 @@ from pubstorm.report import RESULT_FILE, write_reports
 from pubstorm.result import (
     Environment,
     Event,
+    FaultResult,
     Measured,
     Result,
 )
 from pubstorm.result.figures.table import cells
-from pubstorm.result.samples import watched
+from pubstorm.result.samples import Schedule, watched
 from pubstorm.result.verdict import evaluate_run
 from pubstorm.scenario.defaults import conditions_of
+from pubstorm.scenario.monitors import MEMBERS_PER_S
 
 
 def record(info: RunInfo, output: RunOutput) -> Result:
@@ -79,7 +83,7 @@ def measured_of(info: RunInfo, output: RunOutput, environment: Environment) -> M
         services=output.services,
         bridges=output.bridges,
         command=info.command,
-        monitors=watched(tracks, spans, load),
+        monitors=watched(tracks, spans, load, _schedule(info, output, faults, duration_s)),
         observers=monitored.observers,
         monitor_problems=monitored.problems,
         monitor_gaps=monitored.gaps,
@@ -98,6 +102,18 @@ def measured_of(info: RunInfo, output: RunOutput, environment: Environment) -> M
     )
     sources = Sources(tracks, output.brokers, targets_by_name(info.scenario))
     return with_summary(measured, assembly, sources)
+
+
+def _schedule(
+    info: RunInfo, output: RunOutput, faults: Sequence[FaultResult], until_s: float
+) -> Schedule:
+    """Returns the readings that were due of the monitors."""
+    interval_s = info.scenario.monitors.interval / 1e9
+    sizes = Counter(broker.group for broker in output.brokers)
+    longer_s = {
+        group: interval_s * ceil(size / MEMBERS_PER_S / interval_s) for group, size in sizes.items()
+    }
+    return Schedule(until_s, interval_s, longer_s, absences(faults, until_s))
 
 
 def _storage_event(info: RunInfo, at_s: float) -> Iterator[Event]:

@@ -19,7 +19,7 @@ from pubstorm.quantities import (
 )
 from pubstorm.report.document import KeyFigure
 from pubstorm.report.watched import broker_sources, disconnect_cpu
-from pubstorm.result import RATED_MIN, Latency, Result, StageResult, Status, Watched
+from pubstorm.result import RATED_MIN, Latency, Result, StageResult, Statistics, Status, Watched
 from pubstorm.result.figures.reading import together
 
 RATED_MIN_S = 0.1
@@ -188,12 +188,17 @@ def _brokers(result: Result) -> Iterator[KeyFigure]:
     watched = [each for each in result.monitors if each.source in sources]
     cpu = max(_of(watched, "cpu"), key=lambda each: each.load.mean, default=None)
     if cpu is not None:
-        note = f"of one core, mean under load; most {share_text(cpu.load.max)}"
+        note = f"of one core, mean under load; most {share_text(cpu.load.max)}{_unread(cpu.load)}"
         yield KeyFigure(f"CPU of {cpu.source}", share_text(cpu.load.mean), note)
     memory = max(_of(watched, "rss_bytes"), key=lambda each: each.whole.max, default=None)
     if memory is not None:
-        note = f"largest; {bytes_text(memory.whole.first)} at first"
+        note = f"largest; {bytes_text(memory.whole.first)} at first{_unread(memory.whole)}"
         yield KeyFigure(f"memory of {memory.source}", bytes_text(memory.whole.max), note)
+
+
+def _unread(found: Statistics) -> str:
+    """Returns the time without readings as a part of a note; nothing if there are enough."""
+    return "" if found.is_enough else f"; {found.unread_text}"
 
 
 def _of(watched: list[Watched], metric: str) -> Iterator[Watched]:

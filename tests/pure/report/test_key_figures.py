@@ -118,3 +118,20 @@ def test_a_broker_that_the_run_did_not_start_counts_where_it_is_watched(result: 
 def test_brokers_that_are_watched_together_count_where_there_are_no_others(result: Result) -> None:
     boxes = tuple(broker for broker in result.brokers if broker.group == "boxes")
     assert broker_sources(result.model_copy(update={"brokers": boxes})) == {"boxes"}
+
+
+def test_a_figure_of_a_source_that_fell_silent_says_so(result: Result) -> None:
+    missing = {"unread_s": 9.7, "span_s": 14.0}
+    monitors = tuple(
+        each.model_copy(
+            update={
+                "whole": each.whole.model_copy(update=missing),
+                "load": each.load.model_copy(update=missing),
+            }
+        )
+        for each in result.monitors
+    )
+    silent = result.model_copy(update={"monitors": monitors})
+    notes = [each.note for each in key_figures(silent) if each.name.startswith(("CPU", "memory"))]
+    assert len(notes) == 2
+    assert all(note.endswith("; not read for 9.7 s of 14.0 s") for note in notes)

@@ -4,6 +4,7 @@ publishers under test."""
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from pubstorm.metrics.expressions import Expression
 from pubstorm.metrics.metric import Metric
@@ -16,7 +17,7 @@ from pubstorm.result.figures.reading import (
     Missing,
     number_at,
 )
-from pubstorm.result.monitors import readings
+from pubstorm.result.monitors import Watched, readings
 
 MOVING_AVERAGE = re.compile(r"^\$SYS/.*/(\d+)min$", re.ASCII)
 """Names of the broker's moving averages, with their time constant in minutes."""
@@ -43,11 +44,22 @@ def read(measured: Measured, asked: Expression) -> Found | Missing:
     known = reading_of(metric)
     unit = (known.growth if statistic == "rate" else known).unit or ""
     named = [w for w in watched if w.metric == metric]
+    if (gap := not_read(named, asked.span)) is not None:
+        return Missing(gap, "not read")
     values = readings(named, statistic, asked.span)
     if values:
         return Found(max(values), unit)
     has_reading = any(w.over(asked.span).count for w in named)
     return Missing(NO_GROWTH if has_reading else NOTHING_MEASURED)
+
+
+def not_read(named: Iterable[Watched], span: str | None) -> str | None:
+    """Returns which figure was read for too small a part of a span; None if all were read."""
+    for each in named:
+        found = each.over(span)
+        if not found.is_enough:
+            return f"{each.source}.{each.metric} was {found.unread_text}"
+    return None
 
 
 def _unsettled(measured: Measured, metric: str, span: str | None) -> str | None:

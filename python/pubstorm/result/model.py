@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from pubstorm.contract.value import Value
+from pubstorm.contract.value import Instant, Value
 from pubstorm.quantities import Unit
 from pubstorm.result.cells import Cell
 from pubstorm.result.machinery import (
@@ -126,7 +126,7 @@ class Verdict(Value):
 class Event(Value):
     """Something that happened to the run, other than planned."""
 
-    at_s: float
+    at_s: Instant
     """Time after the start of the run."""
     kind: Literal[
         "agent",
@@ -138,6 +138,7 @@ class Event(Value):
         "target",
         "storage",
         "resolution",
+        "summary",
         "stage",
         "change",
         "fault",

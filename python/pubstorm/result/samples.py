@@ -33,6 +33,11 @@ CHUNK_BYTES = 2**20
 file."""
 HELD = "1"
 """Mark of a reading that repeats the last known value."""
+VALUE_MAX: Final = 1e18
+"""Values of samples are smaller than this: sums and squares of larger ones, which exporters and
+brokers may state, are beyond all numbers."""
+AT_MAX_S: Final = 1e9
+"""Latest instant of a sample, in seconds after the start of the run."""
 PUBLISHER_FIGURES = ("busy", "lateness_p99_us")
 """Metrics of a publisher under test that come from its snapshots."""
 UNDER_TEST: Collection[SourceKind] = ("broker", "service", "process", "endpoint", "bridge")
@@ -43,6 +48,11 @@ LATE_SHARE = 0.1
 """Share of an interval by which a reading may be late and the next one not."""
 MISSING_MIN = 1.5
 """Intervals without a reading from which a span is not covered: one reading may be missing."""
+
+
+def is_in_range(at_s: float, value: float) -> bool:
+    """Returns True if the instant and the value of a sample are numbers that can be summed up."""
+    return 0 <= at_s <= AT_MAX_S and abs(value) < VALUE_MAX
 
 
 class Track:
@@ -317,13 +327,21 @@ def read_samples(run_directory: Path) -> Tracks:
         for row in _rows(stream):
             with suppress(ValueError):
                 at_s, kind, name, metric, value, held = row
-                reading = float(at_s), float(value)
+                reading = _reading(at_s, value)
                 track = known.get((kind, name, metric))
                 if track is None:
                     source = _source(kind, name, sources)
                     track = known[kind, name, metric] = tracks[source, metric] = Track()
                 track.add(*reading, held=held == HELD)
     return tracks
+
+
+def _reading(at_s: str, value: str) -> tuple[float, float]:
+    """Returns instant and value. Raises ValueError if one is no number, or beyond the range."""
+    reading = round(float(at_s), 3), float(value)
+    if not is_in_range(*reading):
+        raise ValueError
+    return reading
 
 
 def read_sources(run_directory: Path) -> Sources:
@@ -343,7 +361,7 @@ def samples_in(lines: Iterable[str], sources: Sources) -> Iterator[Sample]:
     for row in _rows(lines):
         with suppress(ValueError):
             at_s, kind, name, metric, value, held = row
-            reading = float(at_s), float(value)
+            reading = _reading(at_s, value)
             yield Sample(_source(kind, name, sources), metric, *reading, held == HELD)
 
 

@@ -69,6 +69,7 @@ def record(info: RunInfo, output: RunOutput) -> Result:
     reason = directory.write(RESULT_FILE, result.to_json())
     if reason is not None:
         info.live.warn(f"the result is not stored: {reason}")
+        result = result.model_copy(update={"verdict": result.verdict.unstored(reason)})
     elif info.reports:
         for problem in write_reports(directory.path, directory.write):
             info.live.warn(problem)

@@ -113,6 +113,17 @@ class Verdict(Value):
     thresholds: tuple[ThresholdOutcome, ...]
     """The scenario's conditions, in order."""
 
+    def unstored(self, reason: str) -> Verdict:
+        """Returns the verdict on a run that is not stored: nothing can show its figures later."""
+        text = f"the run is not stored: {reason}"
+        return self.model_copy(
+            update={
+                "headline": f"Invalid: {text}.",
+                "status": Status.INVALID,
+                "evidence": (text, *self.evidence),
+            }
+        )
+
     @property
     def facts(self) -> tuple[str, ...]:
         """The facts behind it, the one that decided it first: what makes a run invalid comes before
@@ -151,6 +162,7 @@ class Event(Value):
         "scenario",
         "check",
         "export",
+        "by_hand",
     ]
     """Subject of the event."""
     text: str
@@ -254,6 +266,11 @@ class Measured(Value):
     """Limits above which the generator counts as saturated."""
     environment: Environment
     """The machine and the programs."""
+
+    @property
+    def changed_by_hand(self) -> bool:
+        """True if a user changed the load, broke something or ended a stage during the run."""
+        return any(event.kind == "by_hand" for event in self.events)
 
 
 class Result(Measured):

@@ -10,6 +10,7 @@ import math
 import random
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,11 +19,16 @@ import pytest
 from pydantic import ValidationError
 from rich.console import Console
 
+from pubstorm.cli.exporting import Exporting
+from pubstorm.cli.outcome import Output
 from pubstorm.contract.histogram import Histogram
 from pubstorm.errors import PubstormError
 from pubstorm.measure import summary
 from pubstorm.play import record as recording
+from pubstorm.play import salvage as salvaging
+from pubstorm.play.directory import RunDirectory
 from pubstorm.play.display import Live
+from pubstorm.play.info import RunInfo, RunOutput
 from pubstorm.play.salvage import salvage
 from pubstorm.report import RESULT_FILE, load_result, render_directory, write_reports
 from pubstorm.report.data import data_table, tables_of
@@ -279,3 +285,44 @@ def test_a_part_of_a_result_that_fails_costs_no_other(
     assert text in result.verdict.evidence
     assert sum(p.sent_total for p in result.populations.values()) > 0
     assert problems(tmp_path) == []
+
+
+def test_a_run_that_is_not_stored_does_not_pass(
+    killed: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    killed.put(tmp_path, {})
+    plain = evaluated(tmp_path)
+    passed = plain.verdict.model_copy(update={"status": Status.PASS, "headline": "All is well."})
+    result = plain.model_copy(update={"verdict": passed, "interrupted": False})
+    output = Output(None, False, False, False, 10**9, Exporting(None, None, None, None), None)
+    assert output.conclude(result) == 0
+    assert "PASS" in capsys.readouterr().out
+    (tmp_path / RESULT_FILE).unlink()
+    for form in (output, replace(output, json=True)):
+        assert form.conclude(result) == 3
+        shown = " ".join(capsys.readouterr().out.split())
+        assert "Invalid: the run is not stored: found no result.json" in shown
+        assert "PASS " not in shown and '"status": "pass"' not in shown
+
+
+def test_a_result_that_no_disk_takes_is_invalid(
+    killed: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed.put(tmp_path, {})
+    results: list[Result] = []
+
+    def refused(_: RunDirectory, file: str, __: str | bytes) -> str | None:
+        return "No space left on device" if file == RESULT_FILE else None
+
+    def kept(info: RunInfo, output: RunOutput) -> Result:
+        results.append(recording.record(info, output))
+        return results[0]
+
+    monkeypatch.setattr(RunDirectory, "write", refused)
+    monkeypatch.setattr(salvaging, "record", kept)
+    (tmp_path / RESULT_FILE).unlink(missing_ok=True)
+    salvage(tmp_path, Live())
+    assert results[0].verdict.headline == (
+        "Invalid: the run is not stored: No space left on device."
+    )
+    assert results[0].verdict.status is Status.INVALID

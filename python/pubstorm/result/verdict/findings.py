@@ -82,6 +82,8 @@ def _events(measured: Measured) -> Iterable[Finding]:
             yield invalid(text, LimitedBy.HOST, "the host ran out of memory")
         elif event.kind == "interrupt":
             yield invalid(text, LimitedBy.UNKNOWN, "the run was interrupted")
+        elif event.kind == "by_hand":
+            yield Finding(f"changed by hand {text}")
         elif event.kind == "summary":
             yield invalid(event.text, LimitedBy.UNKNOWN, "a part of the result could not be made")
         elif event.kind not in {"change", "fault", "failure"}:

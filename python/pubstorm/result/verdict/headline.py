@@ -26,6 +26,16 @@ def headline(
     findings: Sequence[Finding],
 ) -> str:
     """One sentence on the outcome of a run."""
+    found = _sentence(measured, decided, conditions, findings)
+    return f"{found[:-1]}; changed by hand." if measured.changed_by_hand else found
+
+
+def _sentence(
+    measured: Measured,
+    decided: tuple[Status, LimitedBy],
+    conditions: Sequence[tuple[Threshold, ThresholdOutcome]],
+    findings: Sequence[Finding],
+) -> str:
     status, limited_by = decided
     if status is Status.INVALID:
         reason = next((each.reason for each in findings if each.invalid), "nothing was measured")
@@ -55,13 +65,13 @@ def _carried(measured: Measured) -> str:
         lost = sum(population.lost_total for population in populations)
         of = counted(expected, "delivery", "deliveries")
         parts.append(f"{count_text(lost)} of {of} were lost" if lost else "nothing was lost")
-    for what, latencies in (
-        ("p99", [population.latency_us.intended for population in populations]),
-        ("p99 of acknowledgements", [p.ack_latency_us.intended for p in populations]),
+    for of, latencies in (
+        ("", [population.latency_us.intended for population in populations]),
+        (" of acknowledgements", [p.ack_latency_us.intended for p in populations]),
     ):
-        worst = _worst(latencies)
+        worst = max((each for each in latencies if each.count), key=_p99, default=None)
         if worst is not None:
-            parts.append(f"{what} {duration_text(worst)}")
+            parts.append(f"{_TAILS[worst.tail]}{of} {duration_text(getattr(worst, worst.tail))}")
             break
     return "; ".join(parts)
 
@@ -130,9 +140,10 @@ def _sent_per_s(measured: Measured) -> float:
     return sum(population.rates.sent_per_s for population in measured.populations.values())
 
 
-def _worst(latencies: Sequence[Latency]) -> float | None:
-    return max((latency.p99 for latency in latencies if latency.count), default=None)
+def _p99(latency: Latency) -> float:
+    return latency.p99
 
 
+_TAILS = {"p99": "p99", "max": "largest latency"}
 _NO_LIMIT = frozenset({LimitedBy.NONE, LimitedBy.UNKNOWN})
 _SAID = {"lost": _lost, "loss": _lost, "never_ready": _never_ready, "skipped": _skipped}

@@ -14,7 +14,6 @@ from pubstorm.contract.protocol import (
     U16,
     U32,
     U32_MAX,
-    U64,
     Frozen,
     Mqtt,
     Player,
@@ -26,6 +25,7 @@ from pubstorm.contract.protocol import (
     Zmtp,
 )
 from pubstorm.contract.target import Target
+from pubstorm.contract.value import U64
 from pubstorm.errors import REDACTED
 from pubstorm.quantities import SECOND_NS
 

@@ -185,10 +185,25 @@ def test_a_change_by_control_reaches_every_agent_and_is_noted() -> None:
         AddClients(clients=3, over_ns=0),
         RemoveClients(clients=2, over_ns=10**8),
     ]
-    assert [event.text for event in played.run_log.events] == ["fewer", "+3 device", "-2 device"]
+    events = played.run_log.events
+    assert [e.text for e in events if e.kind == "change"] == ["fewer", "+3 device", "-2 device"]
+    assert [e.text for e in events if e.kind == "by_hand"] == [
+        "the user made the change +3 device",
+        "the user made the change -2 device",
+    ]
     for agent in played.agents.values():
         asked = [each["action"] for each in agent.commands if each["command"] == "change"]
         assert [action["clients"] for action in asked] == [3, 2]
+
+
+def test_a_pause_by_the_user_is_named() -> None:
+    live = Asking("rate 0 device", "rate 1 device", "rate 2 device")
+    events = play_with(live, planned("well", CONNECT, LONG)).run_log.events
+    assert [event.text for event in events if event.kind == "by_hand"] == [
+        "the user paused device",
+        "the user resumed device",
+        "the user made the change 2 × device",
+    ]
 
 
 def test_a_change_that_cannot_be_is_refused_with_the_reason() -> None:
@@ -251,6 +266,7 @@ def test_a_user_ends_stages_before_their_time() -> None:
     assert spans[1].load_until_ns - spans[1].from_ns < 60 * SECOND_NS
     texts = [event.text for event in played.run_log.events]
     assert [text.rpartition(" is ended")[2] for text in texts] == [" by the user"] * 2
+    assert {event.kind for event in played.run_log.events} == {"by_hand"}
     (agent,) = played.agents.values()
     assert "close" in agent.kinds.split()
     assert not played.run_log.ended_early

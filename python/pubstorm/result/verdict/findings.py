@@ -100,6 +100,10 @@ def _events(measured: Measured) -> Iterable[Finding]:
             yield invalid(text, Kind.NO_RESOURCE, "the host ran out of memory")
         elif event.kind == "interrupt":
             yield invalid(text, Kind.UNEXPLAINED, "the run was interrupted")
+        elif event.kind == "by_hand":
+            yield Finding(f"changed by hand {text}")
+        elif event.kind == "summary":
+            yield invalid(event.text, Kind.UNEXPLAINED, "a part of the result could not be made")
         elif event.kind not in {"change", "fault", "failure"}:
             yield Finding(text)
     if any(event.kind in {"agent", "failure"} for event in measured.events):

@@ -27,6 +27,16 @@ def headline(
     findings: Sequence[Finding],
 ) -> str:
     """One sentence on the outcome of a run."""
+    found = _sentence(measured, decided, conditions, findings)
+    return f"{found[:-1]}; changed by hand." if measured.changed_by_hand else found
+
+
+def _sentence(
+    measured: Measured,
+    decided: tuple[Status, LimitedBy],
+    conditions: Sequence[tuple[Threshold, ThresholdOutcome]],
+    findings: Sequence[Finding],
+) -> str:
     status, limited_by = decided
     if status is Status.INVALID:
         reason = next((each.reason for each in findings if each.invalid), "nothing was measured")
@@ -58,10 +68,11 @@ def _carried(measured: Measured) -> str:
         parts.append(f"{count_text(lost)} of {of} were lost" if lost else "nothing was lost")
     for metric, column in columns_of("headline"):
         for _, latency in slowest_first(metric, measured.populations)[:1]:
-            asked = Expression(None, metric.name, "p99")
+            asked = Expression(None, metric.name, latency.tail)
             sent = from_send(measured, asked)
             instead = "" if sent is None else f" ({from_send_text(asked, sent)})"
-            parts.append(f"{column.head} {duration_text(latency.p99)}{instead}")
+            head = column.head.replace("p99", _TAILS[latency.tail])
+            parts.append(f"{head} {duration_text(getattr(latency, latency.tail))}{instead}")
             return "; ".join(parts)
     return "; ".join(parts)
 
@@ -109,4 +120,5 @@ def _sent_per_s(measured: Measured) -> float:
     return sum(population.rates.sent_per_s for population in measured.populations.values())
 
 
+_TAILS = {"p99": "p99", "max": "largest latency"}
 _NO_LIMIT = frozenset({LimitedBy.NONE, LimitedBy.UNKNOWN})

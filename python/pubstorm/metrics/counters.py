@@ -68,6 +68,7 @@ ANSWERED = Basis(("answered_total",))
 EXPECTED = Basis(("expected_total",))
 RECEIVED = Basis(("received_total",))
 DELIVERIES = Basis(("expected_total", "received_total"))
+STAMPED = Basis(DELIVERIES.counters, needs_stamps=True)
 _NO_WILL = "no will{to} was expected or received{where}"
 WILLS = Basis(("wills_expected_total",), _NO_WILL)
 WILLS_RECEIVED = Basis(("wills_received_total",), _NO_WILL)
@@ -305,7 +306,7 @@ COUNTERS: tuple[Metric, ...] = (
     ),
     counter(
         "duplicate",
-        basis=DELIVERIES,
+        basis=STAMPED,
         better="lower",
         export="Deliveries of a message that the receiver already had",
         failures=Failures(13, "duplicates", "deliveries were duplicates"),
@@ -316,7 +317,7 @@ COUNTERS: tuple[Metric, ...] = (
     counter("copies", basis=DELIVERIES),
     counter(
         "reordered",
-        basis=DELIVERIES,
+        basis=STAMPED,
         better="lower",
         export="Deliveries after a later message of the same stream",
         failures=Failures(14, "out of order", "deliveries came out of order", RECEIVED.counters),

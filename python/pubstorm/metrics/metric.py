@@ -39,6 +39,8 @@ class Basis:
     `{where}` (a span); empty: the result has the reason why there was no delivery."""
     may_be_earlier: bool = False
     """True if a stage needs none: its clients may have connected in an earlier one."""
+    needs_stamps: bool = False
+    """True if only messages with a stamp show the figure."""
 
 
 @dataclass(frozen=True, slots=True)

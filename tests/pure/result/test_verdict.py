@@ -13,7 +13,7 @@ import yaml
 
 from pubstorm.contract.snapshot import Reason
 from pubstorm.metrics.thresholds import parse_threshold
-from pubstorm.result import Latency, LatencyPair, Verdict
+from pubstorm.result import Latency, LatencyPair, StagePopulation, Verdict
 from pubstorm.result.verdict import evaluate_run, evaluate_threshold
 from tests.kit.golden import agree
 from tests.kit.measured import MeasuredMaker
@@ -154,3 +154,29 @@ def test_a_latency_that_was_measured_counts(measured: MeasuredMaker) -> None:
     slow = LatencyPair(intended=Latency(count=5, p99=9e6))
     run = measured(backend={"latency_us": slow})
     assert evaluate_threshold(run, parse_threshold("backend.latency.p99 < 1s")).found == 9e6
+
+
+def test_a_subscriber_that_was_connected_after_the_load_had_nothing_to_lose(
+    measured: MeasuredMaker,
+) -> None:
+    run = measured(backend={"expected_total": 0, "received_total": 0, "retained_total": 100})
+    connect, publish = run.stages[:2]
+
+    def reason(before: int, after: int) -> str:
+        stages = [
+            stage.model_copy(
+                update={
+                    "populations": {
+                        "backend": StagePopulation(connect_attempts_total=count),
+                        "device": StagePopulation(connect_attempts_total=1),
+                    }
+                }
+            )
+            for stage, count in ((connect, before), (publish, 0), (connect, after))
+        ]
+        played = run.model_copy(update={"stages": tuple(stages)})
+        return evaluate_threshold(played, parse_threshold("backend.lost == 0")).text
+
+    assert reason(0, 1).endswith("backend was connected after the load")
+    assert reason(1, 0).endswith("no publication matches the filters of backend")
+    assert reason(1, 1).endswith("no publication matches the filters of backend")

@@ -64,11 +64,12 @@ def _evidence(findings: Sequence[Finding], limited_by: LimitedBy) -> tuple[str, 
 
 
 def evaluate_threshold(measured: Measured, threshold: Threshold) -> ThresholdOutcome:
-    """Evaluates one threshold. A threshold about nothing does not pass. An inexact value passes
-    only if every value within the bound does."""
+    """Evaluates one threshold. A threshold about nothing passes only if it may be about nothing. An
+    inexact value passes only if every value within the bound does."""
     asked = threshold.expression
     found: Found | Missing | str = evaluate(measured, asked)
-    found = nothing_behind(measured, asked) or found
+    if not threshold.may_be_about_nothing:
+        found = nothing_behind(measured, asked) or found
     outcome = ThresholdOutcome(
         expression=threshold.source,
         figure=str(asked),

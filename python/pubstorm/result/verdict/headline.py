@@ -3,7 +3,7 @@ failed or is invalid. Built from measured values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pubstorm.metrics.thresholds import Threshold
 from pubstorm.quantities import count_text, counted, duration_text, rate_text
@@ -17,6 +17,9 @@ from pubstorm.result import (
     ThresholdOutcome,
 )
 from pubstorm.result.verdict.findings import Finding, under_test
+
+_Words = Callable[[Sequence[PopulationResult], str | None], str]
+"""Makes words of populations, and of their name."""
 
 
 def headline(
@@ -46,9 +49,13 @@ def headline(
 def _carried(measured: Measured) -> str:
     """The load that was carried, with its loss and latency."""
     who = f"The {_carrier(measured)}"
-    parts = [f"{who} carried{_load(measured, '')}"]
+    sent = [population for population in measured.populations.values() if population.sent_total]
     if not _sent_per_s(measured):
         parts = [f"{who} held {counted(_clients(measured), 'client')}"]
+    elif sent and not any(map(_carried_share, sent)):
+        parts = [f"{who} acknowledged none of{_load(measured, '')}"]
+    else:
+        parts = [f"{who} carried{_load(measured, '', of=_carried_share)}"]
     populations = measured.populations.values()
     expected = sum(population.expected_total for population in populations)
     if expected:
@@ -72,14 +79,25 @@ def _carrier(measured: Measured) -> str:
     return f"{who}s" if many else who
 
 
-def _load(measured: Measured, word: str) -> str:
+def _carried_share(population: PopulationResult) -> float:
+    """The share of the messages sent that were acknowledged, or that need no acknowledgement. A
+    message that is in flight when publishing ends may be given up later: it counts once."""
+    sent = population.sent_total
+    lacking = max(population.in_flight, population.abandoned_total) + population.rejected_total
+    return max(sent - lacking, 0) / sent if sent else 0.0
+
+
+def _load(
+    measured: Measured, word: str, of: Callable[[PopulationResult], float] = lambda _: 1.0
+) -> str:
     """The messages a second, or a few messages, and the clients that sent them; nothing if none was
-    sent."""
-    per_s = _sent_per_s(measured)
-    if not per_s:
+    sent. `of`: the share of the messages that counts."""
+    if not _sent_per_s(measured):
         return ""
-    senders = sum(p.ready_max for p in measured.populations.values() if p.sent_total)
-    sent = sum(p.sent_total for p in measured.populations.values())
+    populations = measured.populations.values()
+    senders = sum(p.ready_max for p in populations if p.sent_total)
+    sent = sum(round(p.sent_total * of(p)) for p in populations)
+    per_s = sum(p.rates.sent_per_s * of(p) for p in populations)
     load = f"{rate_text(per_s)} messages/s" if sent >= RATED_MIN else counted(sent, "message")
     before = f", {word}" if word else ""
     return f"{before} {load} from {counted(senders, 'client')}"
@@ -118,6 +136,24 @@ def _skipped(meant: Sequence[PopulationResult], subject: str | None) -> str:
     return f"{count_text(skipped)} of {of}{_of(subject)} were never sent"
 
 
+def _unacknowledged(field: str, words: str) -> _Words:
+    """Returns the words for messages without an acknowledgement, which a field counts."""
+
+    def said(meant: Sequence[PopulationResult], subject: str | None) -> str:
+        lacking = sum(getattr(population, field) for population in meant)
+        of = counted(sum(population.sent_total for population in meant), "message")
+        return f"{count_text(lacking)} of {of}{_of(subject)} {words}"
+
+    return said
+
+
+def _wills_lost(meant: Sequence[PopulationResult], subject: str | None) -> str:
+    lost = sum(population.wills_lost_total for population in meant)
+    expected = sum(population.wills_expected_total for population in meant)
+    to = "" if subject is None else f" to {subject}"
+    return f"{count_text(lost)} of {counted(expected, 'will')}{to} were lost"
+
+
 def _of(subject: str | None) -> str:
     return "" if subject is None else f" of {subject}"
 
@@ -135,4 +171,12 @@ def _worst(latencies: Sequence[Latency]) -> float | None:
 
 
 _NO_LIMIT = frozenset({LimitedBy.NONE, LimitedBy.UNKNOWN})
-_SAID = {"lost": _lost, "loss": _lost, "never_ready": _never_ready, "skipped": _skipped}
+_SAID: Mapping[str, _Words] = {
+    "lost": _lost,
+    "loss": _lost,
+    "wills_lost": _wills_lost,
+    "never_ready": _never_ready,
+    "skipped": _skipped,
+    "in_flight": _unacknowledged("in_flight", "were not acknowledged when publishing ended"),
+    "abandoned": _unacknowledged("abandoned_total", "were given up without acknowledgement"),
+}

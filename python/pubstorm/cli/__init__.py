@@ -3,6 +3,7 @@ A command is imported when it is called, so that each call loads only what it ne
 
 from __future__ import annotations
 
+import errno
 import importlib
 import keyword
 from collections.abc import Sequence
@@ -137,6 +138,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = context.command_path if context else "pubstorm"
         _complain(UsageError(error.format_message(), f"{command} --help"))
         return error.exit_code
+    except OSError as error:
+        # Any path of the command line can be so long that a question about it fails.
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        _complain(UsageError(f"{error.filename}: {error.strerror}", "name a shorter path"))
+        return UsageError.default_exit_code
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
 

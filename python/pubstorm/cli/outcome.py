@@ -4,7 +4,7 @@ or one JSON document."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,9 +60,13 @@ class Output:
         # Renderers are imported after the load, so that they take no memory during it.
         from pubstorm.cli.console import standard_output
         from pubstorm.report import document_of
+        from pubstorm.report.document import unstored
         from pubstorm.report.text import render, render_brief, render_screen
 
-        code, document = _exit_code(played), document_of(played)
+        document, missing = document_of(played), _missing(played)
+        code = _exit_code(played) if missing is None else NOT_STORED
+        if missing is not None:
+            document = unstored(document, missing)
         if self.json:
             from pubstorm.report.conclusion import conclusion_of
 
@@ -133,29 +137,32 @@ def _progress_ns(_context: click.Context, _parameter: click.Parameter, value: st
 
 
 def _exit_code(played: Result | Series | SearchResult) -> int:
-    """Returns the exit code of a result, after a check that it is stored."""
+    """Returns the exit code of a result."""
+    if played.interrupted:
+        return INTERRUPTED
+    if isinstance(played, Series):
+        return max(map(_code, played.steps))
+    status = played.status if isinstance(played, SearchResult) else played.verdict.status
+    return EXIT_CODES[status]
+
+
+def _missing(played: Result | Series | SearchResult) -> str | None:
+    """Returns which file of a result is missing, and warns; None if the result is stored."""
     from pubstorm.report import RESULT_FILE, SEARCH_FILE, SERIES_FILE
 
+    files, folder = [RESULT_FILE], Path(played.run_directory)
     if isinstance(played, Series):
-        code, files = max(map(_code, played.steps)), [SERIES_FILE]
-        files += [f"{step.folder}/{_file(step)}" for step in played.steps if step.status]
+        steps = (f"{step.folder}/{_file(step)}" for step in played.steps if step.status)
+        files = [SERIES_FILE, *steps]
     elif isinstance(played, SearchResult):
-        code, files = EXIT_CODES[played.status], [SEARCH_FILE]
-    else:
-        code, files = EXIT_CODES[played.verdict.status], [RESULT_FILE]
-    code = INTERRUPTED if played.interrupted else code
-    return code if _are_stored(Path(played.run_directory), files) else NOT_STORED
-
-
-def _are_stored(folder: Path, files: Iterable[str]) -> bool:
-    """Returns True if these results are in the folder. Reports the first missing one."""
+        files = [SEARCH_FILE]
     missing = next((file for file in files if not (folder / file).is_file()), None)
     if missing is None:
-        return True
+        return None
     warn(f"error: found no {missing} in {folder}: the result is not stored")
     if folder.exists():
         warn(f"  hint: with room on the disk, pubstorm report {folder} makes it from what was kept")
-    return False
+    return f"found no {missing} in {folder}"
 
 
 def _file(step: SeriesStep) -> str:

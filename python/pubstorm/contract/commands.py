@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from pubstorm.contract.plan import ChangeAction
-from pubstorm.contract.snapshot import U64, ClockState, Snapshot
-from pubstorm.contract.value import LATER, Value
+from pubstorm.contract.snapshot import ClockState, Snapshot
+from pubstorm.contract.value import LATER, U64, Value
 
 
 class EnterStage(Value):

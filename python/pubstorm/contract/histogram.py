@@ -7,14 +7,26 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from typing import Annotated
 
-from pubstorm.contract.value import Value
+from pydantic import Field
+
+from pubstorm.contract.value import U64, Value
 
 _SUB_BITS = 7
 _LINEAR = 1 << (_SUB_BITS + 1)
 
 MAX_NS = (1 << 44) - 1
 """Longest duration with a bucket of its own; longer ones count in the last bucket."""
+
+
+COUNT_MAX = 1 << 48
+"""Most durations of a histogram: those of 30 days with a hundred million messages a second."""
+SUM_MAX_NS = 1 << 112
+"""Largest sum of such durations."""
+Bucket = Annotated[int, Field(ge=0, le=(44 - _SUB_BITS << _SUB_BITS) + _LINEAR // 2 - 1)]
+"""Index of a bucket. The last one holds MAX_NS."""
+Counted = Annotated[int, Field(ge=0, le=COUNT_MAX)]
 
 
 def bucket_index(duration_ns: int) -> int:
@@ -43,19 +55,19 @@ def bucket_lower_ns(index: int) -> int:
 class Histogram(Value):
     """Counted durations. Negative ones, which only wrong clocks make, are counted apart."""
 
-    count: int = 0
+    count: Counted = 0
     """Durations counted, without the negative ones."""
-    sum_ns: int = 0
+    sum_ns: Annotated[int, Field(ge=0, le=SUM_MAX_NS)] = 0
     """Their sum, in nanoseconds."""
-    min_ns: int = 0
+    min_ns: U64 = 0
     """The smallest; 0 when empty."""
-    max_ns: int = 0
+    max_ns: U64 = 0
     """The largest; 0 when empty."""
-    negative_total: int = 0
+    negative_total: Counted = 0
     """Negative durations."""
-    negative_min_ns: int = 0
+    negative_min_ns: Annotated[int, Field(ge=-(2**64), le=0)] = 0
     """The most negative one; 0 when there is none."""
-    buckets: tuple[tuple[int, int], ...] = ()
+    buckets: tuple[tuple[Bucket, Counted], ...] = ()
     """Pairs of bucket index and count, by index, empty buckets left out."""
 
     @classmethod
@@ -177,12 +189,14 @@ class HistogramSum:
         if not self._count and not self._negative_total:
             return NOTHING
         buckets, indices = self._buckets, sorted(self._buckets)
+        if max(self._count, self._negative_total) > COUNT_MAX:
+            buckets = {index: min(count, COUNT_MAX) for index, count in buckets.items()}
         return Histogram.model_construct(
-            count=self._count,
-            sum_ns=self._sum_ns,
+            count=min(self._count, COUNT_MAX),
+            sum_ns=min(self._sum_ns, SUM_MAX_NS),
             min_ns=self._min_ns or 0,
             max_ns=self._max_ns,
-            negative_total=self._negative_total,
+            negative_total=min(self._negative_total, COUNT_MAX),
             negative_min_ns=self._negative_min_ns,
             buckets=tuple(zip(indices, map(buckets.__getitem__, indices), strict=True)),
         )

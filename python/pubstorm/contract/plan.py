@@ -14,7 +14,6 @@ from pubstorm.contract.protocol import (
     U16,
     U32,
     U32_MAX,
-    U64,
     Frozen,
     Mqtt,
     Player,
@@ -26,6 +25,7 @@ from pubstorm.contract.protocol import (
     Zmtp,
 )
 from pubstorm.contract.target import Target
+from pubstorm.contract.value import U64
 from pubstorm.errors import REDACTED
 from pubstorm.quantities import SECOND_NS
 
@@ -223,6 +223,11 @@ class Population(Frozen):
     def zmtp(self) -> Zmtp | None:
         """Options of its ZeroMQ sockets; None for MQTT clients."""
         return self.protocol if isinstance(self.protocol, Zmtp) else None
+
+    @property
+    def knows_properties(self) -> bool:
+        """True if its messages can carry properties: those of MQTT 5."""
+        return self.mqtt is not None and self.mqtt.version == "5"
 
     @property
     def player(self) -> Player:

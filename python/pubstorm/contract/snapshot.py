@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from pubstorm.contract.histogram import Histogram
-from pubstorm.contract.value import Value
+from pubstorm.contract.value import U64, Signed, Value
 
 SNAPSHOTS_FILE = "snapshots.jsonl"
 """File of a run directory with the snapshots of all agents, one on a line."""
@@ -17,8 +17,6 @@ STARVED_SHARE = 0.05
 """Share of an interval that an agent can wait for a processor before the host explains delays."""
 SATURATED_SHARE = 0.9
 """Share of a processor from which an agent's own work explains its delays."""
-U64_MAX = 2**64 - 1
-U64 = Annotated[int, Field(ge=0, le=U64_MAX)]
 
 
 class Rule(Enum):
@@ -34,7 +32,7 @@ class Rule(Enum):
 
 
 Count = Annotated[U64, Rule.COUNT]
-SignedCount = Annotated[int, Rule.COUNT]
+SignedCount = Annotated[Signed, Rule.COUNT]
 Largest = Annotated[U64, Rule.LARGEST]
 Index = Largest
 """Index of a population or target: all values of a sum have the same."""
@@ -123,8 +121,7 @@ class FlowCounters(Value):
     duplicate_total: SignedCount = 0
     """Deliveries of a message that this receiver already had."""
     copies_total: SignedCount = 0
-    """Copies of a message for further subscriptions of one receiver, with other subscription
-    identifiers."""
+    """Copies of a message for further subscriptions of one receiver that match its topic."""
     reordered_total: SignedCount = 0
     """Deliveries after a later message of the same stream."""
     stale_total: SignedCount = 0
@@ -376,9 +373,9 @@ class EngineLoad(Value):
 class ClockState(Value):
     """State of an agent's reference clock, from exchanges with the controller."""
 
-    offset_ns: int
+    offset_ns: Signed
     """Offset that is added to its host's clock, in nanoseconds."""
-    drift_ppb: int
+    drift_ppb: Signed
     """Drift of the reference clock against the host's, in parts of 10^9."""
     bound_ns: U64
     """Its time is off by this much at most, in nanoseconds."""

@@ -18,7 +18,6 @@ from pydantic.fields import FieldInfo
 from pubstorm.contract.explanation import ExplanationSum
 from pubstorm.contract.histogram import Histogram, HistogramSum
 from pubstorm.contract.snapshot import (
-    U64,
     Count,
     Explanation,
     FlowSnapshot,
@@ -30,7 +29,7 @@ from pubstorm.contract.snapshot import (
     Stall,
     TargetSnapshot,
 )
-from pubstorm.contract.value import Value
+from pubstorm.contract.value import U64, U64_MAX, Value
 
 STALLS_MAX = 100
 """Stalls that are kept, the earliest; all are counted."""
@@ -96,13 +95,13 @@ class AgentPart(Value):
             rss_max_bytes=load.rss_bytes,
             ledger_pairs_max=load.ledger_pairs,
             unfollowed_total=load.unfollowed_total,
-            connect_failed_total=sum(each.connect_failed_total for each in clients),
-            sent_total=sum(each.sent_total for each in clients),
-            acked_total=sum(each.acked_total for each in clients),
-            abandoned_total=sum(each.abandoned_total for each in clients),
-            skipped_total=sum(each.skipped_total for each in clients),
-            expected_total=sum(each.expected_total for each in ledgers),
-            received_total=sum(each.received_total for each in ledgers),
+            connect_failed_total=bounded(sum(each.connect_failed_total for each in clients)),
+            sent_total=bounded(sum(each.sent_total for each in clients)),
+            acked_total=bounded(sum(each.acked_total for each in clients)),
+            abandoned_total=bounded(sum(each.abandoned_total for each in clients)),
+            skipped_total=bounded(sum(each.skipped_total for each in clients)),
+            expected_total=bounded(sum(each.expected_total for each in ledgers)),
+            received_total=bounded(sum(each.received_total for each in ledgers)),
             lateness=load.lateness,
             lateness_starved=load.lateness if snapshot.starved else Histogram(),
             blocked=load.blocked,
@@ -292,6 +291,11 @@ class RunSum:
             del self._stalls[key]
 
 
+def bounded(count: int) -> int:
+    """Returns a sum as the contract can have it: one that is too large is the largest."""
+    return max(min(count, U64_MAX), -U64_MAX)
+
+
 K = TypeVar("K")
 
 
@@ -335,7 +339,7 @@ class _ByKey:
         self.counts.update(other.counts)
 
     def value(self) -> dict[Any, int]:
-        return dict(self.counts)
+        return {key: bounded(count) for key, count in self.counts.items()}
 
 
 class _InStage:
@@ -369,7 +373,7 @@ class _Number:
         self.add(other._value)
 
     def value(self) -> int | None:
-        return self._value
+        return None if self._value is None else bounded(self._value)
 
 
 Made = Callable[[Iterator[int], Iterator[Any]], Any]
@@ -411,7 +415,7 @@ def _compiled(
             fields[name] = lambda _, parts: next(parts)
         elif Rule.COUNT in info.metadata:
             counts.append(place)
-            fields[name] = lambda counts, _: next(counts)
+            fields[name] = lambda counts, _: bounded(next(counts))
         elif isinstance(kind, type) and issubclass(kind, Value):
             fields[name] = _compiled(kind, f"{place}.", counts, parts)
         elif info.is_required():

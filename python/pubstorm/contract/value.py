@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+U64_MAX = 2**64 - 1
+U64 = Annotated[int, Field(ge=0, le=U64_MAX)]
+Signed = Annotated[int, Field(ge=-U64_MAX, le=U64_MAX)]
+"""A number with a sign. A sum of such numbers can be larger than 64 bits with a sign hold."""
+Instant = Annotated[float, Field(ge=-1e9, le=1e9)]
+"""An instant in seconds after the start of a run."""
 
 LATER = ConfigDict(defer_build=True)
 """Settings of a TypeAdapter that is built when it is first used."""
 
 
 class Value(BaseModel):
-    """A frozen value that refuses unknown keys."""
+    """A frozen value that refuses unknown keys, and what is no number."""
 
     model_config = ConfigDict(
+        allow_inf_nan=False,
         frozen=True,
         extra="forbid",
         defer_build=True,

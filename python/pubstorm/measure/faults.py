@@ -17,7 +17,7 @@ from pubstorm.measure.phases.ticks import Grid, ticks
 from pubstorm.measure.run_log import AppliedFault, StageSpan
 from pubstorm.quantities import count_text, counted, span_text
 from pubstorm.result import FaultResult, Recovery, StageResult
-from pubstorm.result.samples import Span, Track, Tracks
+from pubstorm.result.samples import ANY, Span, Track, Tracks
 from pubstorm.result.timeline import Step, Timeline, steps
 from pubstorm.result.timeline.rows import Row
 from pubstorm.scenario.faults import BRIDGE_FAULTS
@@ -34,6 +34,8 @@ BRIDGES_METRIC = "connected"
 """Metric of the number of connected bridges, under the name of the bridges."""
 MISSING = {"first": "none", "99 %": "not 99 %", "all": "not all"}
 """Words for connections that did not recover."""
+RETURN_S = 10.0
+"""Longest time after the repair of a broker for its monitors to read it again."""
 PROBLEMS_SHOWN = 3
 """Problems of a fault that its facts name."""
 
@@ -56,6 +58,17 @@ def fault_spans(found: Sequence[FaultResult], stages: Sequence[StageResult]) -> 
         own = [fault for fault in found if stage.holds(fault.at_s)]
         ends = [*(fault.at_s for fault in own[1:]), stage.start_s + stage.duration_s]
         spans += [Span(f.name, f.at_s, end_s) for f, end_s in zip(own, ends, strict=False)]
+    return spans
+
+
+def absences(found: Sequence[FaultResult], until_s: float) -> dict[str, list[Span]]:
+    """Returns the spans in which faults break what monitors read, by the name of the source. A
+    command may break anything."""
+    spans: dict[str, list[Span]] = {}
+    for fault in found:
+        back_s = until_s if fault.repaired_at_s is None else fault.repaired_at_s + RETURN_S
+        for name in fault.victims or (ANY,):
+            spans.setdefault(name, []).append(Span(fault.name, fault.at_s, back_s))
     return spans
 
 

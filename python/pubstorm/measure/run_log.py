@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from pubstorm.contract.plan import ChangeAction, ChangeRate, Plan, PublishAction
 from pubstorm.contract.source import StoredSource
-from pubstorm.contract.value import LATER, Value
+from pubstorm.contract.value import LATER, U64, Instant, Value
 from pubstorm.errors import without_credentials
 from pubstorm.plan.faults import PlannedFault
 from pubstorm.result import Event
@@ -36,9 +36,9 @@ class StageEntered(Value):
     """The start of a stage, as the run directory stores it among the events."""
 
     kind: Literal["enter"] = "enter"
-    at_s: float
+    at_s: Instant
     """Time after the start of the run."""
-    stage: int
+    stage: U64
     """Index of the stage."""
 
 
@@ -46,13 +46,13 @@ class StageEntered(Value):
 class AppliedChange:
     """A change as it took effect, whether planned or asked for by control."""
 
-    stage: int
+    stage: U64
     """Index of the publish stage."""
-    at_ns: int
+    at_ns: U64
     """Instant in nanoseconds on the monotonic clock."""
     name: str
     """Name of the phase that begins with it."""
-    population: int
+    population: U64
     """Index of the population."""
     action: ChangeAction
     """The change."""
@@ -61,6 +61,10 @@ class AppliedChange:
     def ramp_ns(self) -> int:
         """Time over which clients join or leave."""
         return 0 if isinstance(self.action, ChangeRate) else self.action.over_ns
+
+    def fits(self, plan: Plan) -> bool:
+        """True if a plan has its stage and its population."""
+        return self.stage < len(plan.stages) and self.population < len(plan.populations)
 
     def edges_ns(self, interval_ns: int) -> tuple[int, int]:
         """Instants at which its phase begins and has settled."""
@@ -72,9 +76,9 @@ class AppliedFault:
     """A fault as it took effect, in nanoseconds on the monotonic clock."""
 
     planned: PlannedFault
-    began_ns: int
+    began_ns: U64
     """Instant at which the first victim was broken."""
-    repaired_ns: int | None = None
+    repaired_ns: U64 | None = None
     """Instant at which all victims were repaired; None if they were not in this run."""
     problems: list[str] = field(default_factory=list)
     """Steps that failed, in words."""

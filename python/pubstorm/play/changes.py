@@ -200,6 +200,15 @@ def parse_change(text: str) -> AskedChange:
         raise UsageError(f"in '{text}': {unfit}", f"write {FORMS}") from unfit
 
 
+def by_hand_text(change: AppliedChange, words: str) -> str:
+    """Returns a change that a user asked for, in words for the verdict."""
+    action, population = change.action, parse_change(words).population
+    if isinstance(action, ChangeRate) and action.factor in {0, 1}:
+        how = "resumed" if action.factor else "paused"
+        return f"the user {how} {population}"
+    return f"the user made the change {change.name}"
+
+
 def _asked(verb: str, amount: str, population: str, over: str | None) -> AskedChange:
     if verb == "rate" and over is None:
         return AskedChange(population, "rate", float(FACTOR.read(amount)))

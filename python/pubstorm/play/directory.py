@@ -69,7 +69,9 @@ class RunDirectory:
         temporary = target.with_name(f".{file}.new")
         try:
             with temporary.open("wb") as stream:
-                stream.write(content if isinstance(content, bytes) else content.encode())
+                if isinstance(content, str):
+                    content = content.encode(errors="backslashreplace")
+                stream.write(content)
                 stream.flush()
                 os.fsync(stream.fileno())
             temporary.replace(target)

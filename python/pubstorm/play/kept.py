@@ -92,7 +92,7 @@ class Kept:
                 self._events.append(stored)
             case StageEntered():
                 self._timeline.keep_apart(self.start.started_ns + round(stored.at_s * SECOND_NS))
-            case StoredChange():
+            case StoredChange() if stored.change.fits(self.plan):
                 self._timeline.keep_apart(*stored.change.edges_ns(self.plan.snapshot_interval_ns))
                 self._changes.append(stored.change)
             case StoredFault():

@@ -33,7 +33,7 @@ from pubstorm.play.barriers import (
     schedule_ns,
     wills_wait_ns,
 )
-from pubstorm.play.changes import StageChanges
+from pubstorm.play.changes import StageChanges, by_hand_text
 from pubstorm.play.context import RunContext
 from pubstorm.play.display.summary import summary_of
 from pubstorm.play.faults import FaultNews, FaultPlay
@@ -140,6 +140,7 @@ class Controller:
         for each in asked:
             command = ApplyChange(at_ns=each.at_ns, population=each.population, action=each.action)
             await run.fleet.command(command, to=self._failures.present)
+        run.recorder.note("by_hand", by_hand_text(asked[0], words), asked[0].at_ns)
         at_s = (asked[0].at_ns - run.recorder.run_log.started_ns) / SECOND_NS
         return f"{asked[0].name} at {at_s:.1f} s"
 
@@ -155,7 +156,9 @@ class Controller:
         asked = breakable.parse(words)
         changes = (each.name for each in run.recorder.run_log.changes)
         name = unique_name(asked.name, [stage.name, *faults.names(run.progress.stage), *changes])
-        return faults.inject(replace(asked, name=name), self._until_ns).name
+        injected = faults.inject(replace(asked, name=name), self._until_ns).name
+        run.recorder.note("by_hand", f"the user began the fault {injected}", run.clock())
+        return injected
 
     def repair(self, name: str) -> str:
         """Repairs a fault before its time. Returns its name. Raises UsageError if none of this name
@@ -163,6 +166,8 @@ class Controller:
         if self._faults is None:
             raise UsageError(f"found no fault {name} to repair: this run has none")
         self._faults.repair(name)
+        run = self._run
+        run.recorder.note("by_hand", f"the user ended the fault {name}", run.clock())
         return name
 
     def end_stage(self) -> None:
@@ -178,7 +183,7 @@ class Controller:
             raise UsageError(f"stage {stage.name} has faults, and ends once they are repaired")
         if not self._stage_over:
             self._stage_over = True
-            run.note("stage", f"stage {stage.name} is ended by the user")
+            run.note("by_hand", f"stage {stage.name} is ended by the user")
 
     async def _play_stage(self, index: int, stage: Stage) -> None:
         run, connects = self._run, isinstance(stage.action, ConnectAction)
@@ -279,10 +284,10 @@ class Controller:
         # The last delivery to a receiver that changed is not known.
         known = not run.recorder.run_log.excluded_from_loss(run.plan, progress.stage)
         await self._while_moving(lambda: known and progress.balanced(), bound_ns)
-        if run.clock() >= bound_ns and not progress.balanced():
+        if run.clock() >= bound_ns and not (known and progress.balanced()):
             name = run.plan.stages[progress.stage].name
             longest = span_text(DRAINS_MAX * self._drain_ns / SECOND_NS)
-            text = f"messages still came after {longest}, {DRAINS_MAX} times its drain"
+            text = f"messages still came after {longest}, the longest time of its drain"
             run.note("stage", f"stage {name} ended: {text}")
 
     async def _end_load(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pubstorm.errors import StoredRunError
 from pubstorm.report.document import Document
 from pubstorm.report.stored import (
     COMPARISON_FILE,
@@ -87,8 +88,13 @@ def document_of(stored: Result | Series | SearchResult | Comparison) -> Document
 
 
 def render_directory(directory: Path, console: Console) -> None:
-    """Renders what a directory stores on the terminal again."""
+    """Renders what a directory stores on the terminal again. Raises StoredRunError if it cannot be
+    read, or has what no report can show."""
     from pubstorm.report.text import render
 
-    where = {"run_directory": str(directory)}
-    render(document_of(load_stored(directory).model_copy(update=where)), console)
+    stored = load_stored(directory).model_copy(update={"run_directory": str(directory)})
+    try:
+        render(document_of(stored), console)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        text = f"{directory} cannot be shown: {type(error).__name__}: {error}"
+        raise StoredRunError(text, "its files are not as Pubstorm has written them") from error

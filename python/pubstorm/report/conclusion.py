@@ -98,6 +98,8 @@ class Conclusion(Value):
     """Exit code of the command."""
     interrupted: bool
     """True if the user ended it."""
+    changed_by_hand: bool = False
+    """True if the user changed a run while it was played."""
     complete: bool
     """False if --resume can continue it."""
     started: str
@@ -131,6 +133,7 @@ def conclusion_of(
         headline=document.headline,
         exit_code=exit_code,
         interrupted=played.interrupted,
+        changed_by_hand=isinstance(played, Result) and played.changed_by_hand,
         complete=document.is_complete,
         started=document.started,
         run_directory=document.run_directory,

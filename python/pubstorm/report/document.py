@@ -3,7 +3,7 @@ searches each have one builder; every format has one renderer."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pubstorm.report.layout import Table
@@ -33,9 +33,11 @@ class KeyFigure:
     note: str
     """Period or total of the figure."""
     metrics: tuple[str, ...] = ()
-    """Metrics of thresholds that are about it."""
+    """Metrics, with their statistics, whose thresholds are about it."""
     status: Status | None = None
     """Good or bad; None if nothing says so."""
+    subject: str | None = None
+    """Population of the figure; None: all of them."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,21 @@ class Document:
         return (
             self.statements if is_said or not self.headline else (self.headline, *self.statements)
         )
+
+
+def unstored(document: Document, reason: str) -> Document:
+    """Returns the report of what is not stored: nothing can show its figures later."""
+    return replace(
+        document,
+        headline=f"Invalid: the {document.kind} is not stored: {reason}.",
+        status=None if document.status is None else Status.INVALID,
+        verdict=None if document.verdict is None else document.verdict.unstored(reason),
+        statements=(),
+        key_figures=tuple(
+            replace(each, status=None) if each.status is Status.PASS else each
+            for each in document.key_figures
+        ),
+    )
 
 
 def sentence(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, zip_longest
 
@@ -12,6 +12,7 @@ from pubstorm.metrics.metric import Metric
 from pubstorm.quantities import (
     bytes_text,
     count_text,
+    counted,
     duration_text,
     rate_text,
     share_text,
@@ -19,7 +20,7 @@ from pubstorm.quantities import (
 )
 from pubstorm.report.document import KeyFigure
 from pubstorm.report.watched import broker_sources, disconnect_cpu
-from pubstorm.result import RATED_MIN, Result, StageResult, Status, Watched
+from pubstorm.result import RATED_MIN, Result, StageResult, Statistics, Status, Watched
 from pubstorm.result.figures import from_send, from_send_text, slowest_first, together
 
 RATED_MIN_S = 0.1
@@ -32,28 +33,25 @@ def key_figures(result: Result) -> list[KeyFigure]:
     What was not measured is left out."""
     parts = (_losses, _latencies, _load, _present, _publishers, _brokers, _generator, _passing)
     rounds = zip_longest(*(part(result) for part in parts))
-    met = _thresholds_met(result)
-    found = [_evaluated(figure, met) for each in rounds for figure in each if figure is not None]
+    found = [_evaluated(result, figure) for each in rounds for figure in each if figure is not None]
     return sorted(found, key=lambda figure: figure.status in {None, Status.PASS})
 
 
-def _thresholds_met(result: Result) -> dict[str, Status]:
-    """The worst outcome of the thresholds about each metric."""
-    worst: dict[str, Status] = {}
-    for outcome in result.verdict.thresholds:
-        metric = outcome.metric.partition(".")[0]
-        if outcome.missed or worst.get(metric) is not Status.FAIL:
-            worst[metric] = Status.FAIL if outcome.missed else Status.PASS
-    return worst
-
-
-def _evaluated(figure: KeyFigure, met: Mapping[str, Status]) -> KeyFigure:
-    """Returns a figure with the worst outcome of its thresholds, unless the figure has failed
-    itself."""
-    outcomes = {met[metric] for metric in figure.metrics if metric in met}
-    if figure.status is not None or not outcomes:
+def _evaluated(result: Result, figure: KeyFigure) -> KeyFigure:
+    """Returns a figure with the outcome of its thresholds, unless the figure has failed itself. It
+    is bad where any threshold about its metrics failed. It is good where one passed about what it
+    shows: its statistic over the whole run, in a run that is evidence."""
+    if figure.status is not None:
         return figure
-    return replace(figure, status=Status.FAIL if Status.FAIL in outcomes else Status.PASS)
+    outcomes = result.verdict.thresholds
+    names = {metric.partition(".")[0] for metric in figure.metrics}
+    if any(each.missed and each.metric.partition(".")[0] in names for each in outcomes):
+        return replace(figure, status=Status.FAIL)
+    subjects = [figure.subject] if figure.subject else [*result.populations, *result.wholes]
+    shown = {*figure.metrics, *(f"{name}.{m}" for name in subjects for m in figure.metrics)}
+    is_good = any(each.passed and each.figure in shown for each in outcomes)
+    is_evidence = result.verdict.status is not Status.INVALID
+    return replace(figure, status=Status.PASS) if is_good and is_evidence else figure
 
 
 def _present(result: Result) -> Iterator[KeyFigure]:
@@ -176,14 +174,19 @@ def _latencies(result: Result) -> Iterator[KeyFigure]:
     for metric, column in columns_of("key latencies"):
         found = slowest_first(metric, result.populations)
         for worst, latency in found[:1]:
+            statistic = latency.tail
             note = f"median {duration_text(latency.p50)}, largest {duration_text(latency.max)}"
+            if statistic == "max":
+                note = f"largest of {counted(latency.count, 'message')}"
             of = f", {worst}" if len(found) > 1 else ""
             off = f" ± {duration_text(latency.bound_us)}" if latency.bound_us else ""
-            name, text = f"{column.head} p99", duration_text(latency.p99) + off
-            asked = Expression(worst, metric.name, "p99")
+            text = duration_text(getattr(latency, statistic)) + off
+            asked = Expression(worst, metric.name, statistic)
             sent = from_send(result, asked)
             late = "" if sent is None else f"; {from_send_text(asked, sent)}"
-            yield KeyFigure(name, text, note + late + of, (metric.name,))
+            name = f"{column.head} {statistic}"
+            metrics = (f"{metric.name}.{statistic}",)
+            yield KeyFigure(name, text, note + late + of, metrics, subject=worst)
 
 
 def _brokers(result: Result) -> Iterator[KeyFigure]:
@@ -191,12 +194,17 @@ def _brokers(result: Result) -> Iterator[KeyFigure]:
     watched = [each for each in result.monitors if each.source in sources]
     cpu = max(_readings(watched, "cpu"), key=lambda each: each.load.mean, default=None)
     if cpu is not None:
-        note = f"of one core, mean under load; most {share_text(cpu.load.max)}"
+        note = f"of one core, mean under load; most {share_text(cpu.load.max)}{_unread(cpu.load)}"
         yield KeyFigure(f"CPU of {cpu.source}", share_text(cpu.load.mean), note)
     memory = max(_readings(watched, "rss_bytes"), key=lambda each: each.whole.max, default=None)
     if memory is not None:
-        note = f"largest; {bytes_text(memory.whole.first)} at first"
+        note = f"largest; {bytes_text(memory.whole.first)} at first{_unread(memory.whole)}"
         yield KeyFigure(f"memory of {memory.source}", bytes_text(memory.whole.max), note)
+
+
+def _unread(found: Statistics) -> str:
+    """Returns the time without readings as a part of a note; nothing if there are enough."""
+    return "" if found.is_enough else f"; {found.unread_text}"
 
 
 def _readings(watched: list[Watched], metric: str) -> Iterator[Watched]:
@@ -209,7 +217,8 @@ def _generator(result: Result) -> Iterator[KeyFigure]:
         note = f"limit {duration_text(result.validity.lateness_p99_us)}"
         is_late = late.p99 > result.validity.lateness_p99_us
         status = Status.INVALID if is_late else None
-        yield KeyFigure("generator late p99", duration_text(late.p99), note, status=status)
+        text = duration_text(getattr(late, late.tail))
+        yield KeyFigure(f"generator late {late.tail}", text, note, status=status)
     busiest = max((agent.busy_share for agent in result.fleet.agents), default=None)
     if busiest is not None:
         status = Status.INVALID if busiest > result.validity.busy else None

@@ -4,7 +4,6 @@ problems in words."""
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from pubstorm.result.samples import (
     RUN_FORMAT,
     SAMPLES_FILE,
     START_FILE,
-    Track,
     Tracks,
     read_samples,
 )
@@ -153,17 +151,7 @@ def load_tracks(run_directory: Path) -> tuple[Tracks, str | None]:
         return {}, f"{SAMPLES_FILE} cannot be read: {error.strerror}"
     except ValueError:
         return {}, f"{SAMPLES_FILE} is not text"
-    tracks = {key: finite for key, track in tracks.items() if (finite := _finite(track)).values}
     return tracks, None if tracks else f"{SAMPLES_FILE} holds no reading"
-
-
-def _finite(track: Track) -> Track:
-    """A track without what cannot be plotted, such as the NaN of a Prometheus exporter."""
-    if all(map(math.isfinite, track.values)) and all(map(math.isfinite, track.at_s)):
-        return track
-    readings = zip(track.at_s, track.values, strict=True)
-    kept = [each for each in readings if all(map(math.isfinite, each))]
-    return Track([at_s for at_s, _ in kept], [value for _, value in kept])
 
 
 def _load(path: Path, model: type[V], hint: str) -> V:

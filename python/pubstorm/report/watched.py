@@ -3,7 +3,6 @@ profile, and monitors that failed."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -63,7 +62,7 @@ def cpu_by_span(result: Result) -> dict[str, dict[str, float]]:
     brokers: dict[str, dict[str, float]] = {}
     host: dict[str, dict[str, float]] = {}
     named = broker_sources(result)
-    for each in _known(result):
+    for each in result.monitors:
         if each.metric == "cpu" and (each.kind == "host" or each.source in named):
             spans = {name: part.mean for name, part in each.spans.items() if part.count}
             (host if each.kind == "host" else brokers)[each.source] = spans
@@ -74,17 +73,6 @@ def cpu_by_span(result: Result) -> dict[str, dict[str, float]]:
         }
         brokers = {f"busiest of {len(brokers)}": busiest}
     return {**brokers, **host}
-
-
-def _known(result: Result) -> list[Watched]:
-    """Returns the monitors whose values are finite."""
-    return [each for each in result.monitors if all(map(math.isfinite, _in_short(each)))]
-
-
-def _in_short(watched: Watched) -> Iterator[float]:
-    whole: Statistics = watched.whole
-    yield from (whole.first, whole.last, whole.min, whole.mean, whole.max)
-    yield from (watched.load.mean, watched.load.max)
 
 
 def _figure(watched: Watched, value: float) -> Value:
@@ -103,7 +91,7 @@ def _processes(result: Result) -> Iterator[tuple[str, _Process]]:
     """Yields every watched process and the host, whose memory in use stands for its own; of many
     agents, the busiest."""
     sources: dict[str, dict[str, Watched]] = {}
-    for each in _known(result):
+    for each in result.monitors:
         sources.setdefault(each.source, {})[each.metric] = each
     engines = [name for name, found in sources.items() if "busy" in found]
     if len(engines) > ENGINES_MAX:
@@ -138,13 +126,13 @@ def _is_own_count(each: Watched) -> bool:
 
 
 BROKER_COUNTERS = RunTable[Watched](
-    "The broker's own counts", "broker", lambda result: filter(_is_own_count, _known(result))
+    "The broker's own counts", "broker", lambda result: filter(_is_own_count, result.monitors)
 ).of(
     words("source as broker", "metric as counter"),
     fields("whole.first", "whole.last"),
     Cells("growth", "count", lambda each: each.whole.last - each.whole.first),
 )
-EVERY_TRACK = RunTable[Watched]("Everything watched", "details", lambda result: _known(result)).of(
+EVERY_TRACK = RunTable[Watched]("Everything watched", "details", lambda result: result.monitors).of(
     words("source", "metric"),
     fields("whole.count as readings"),
     Cells("first", "rate", lambda each: _figure(each, each.whole.first)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -14,7 +14,7 @@ from pubstorm.contract.snapshot import FlowSnapshot, PopulationSnapshot
 from pubstorm.contract.value import Value
 
 RATED_MIN = 10
-"""Fewest messages or clients whose rate is shown: the rate of fewer would mislead."""
+"""Fewest messages or clients whose rate or percentile is shown: that of fewer would mislead."""
 
 NO_OTHERS: Mapping[str, float] = MappingProxyType({})
 """No percentiles beyond those that are always kept."""
@@ -47,6 +47,12 @@ class Latency(Value):
     bound_us: float = 0.0
     """Each figure is off by this much at most, since clocks of several hosts made it; 0: one clock
     did."""
+
+    @property
+    def tail(self) -> Literal["p99", "max"]:
+        """The statistic that stands for its long durations: p99, or the largest of so few that
+        there is no percentile."""
+        return "p99" if self.count >= RATED_MIN else "max"
 
     @classmethod
     def of(

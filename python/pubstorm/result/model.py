@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from pubstorm.contract.value import Value
+from pubstorm.contract.value import Instant, Value
 from pubstorm.quantities import Unit
 from pubstorm.result.cells import Cell
 from pubstorm.result.machinery import (
@@ -121,6 +121,17 @@ class Verdict(Value):
     thresholds: tuple[ThresholdOutcome, ...]
     """The scenario's conditions, in order."""
 
+    def unstored(self, reason: str) -> Verdict:
+        """Returns the verdict on a run that is not stored: nothing can show its figures later."""
+        text = f"the run is not stored: {reason}"
+        return self.model_copy(
+            update={
+                "headline": f"Invalid: {text}.",
+                "status": Status.INVALID,
+                "evidence": (text, *self.evidence),
+            }
+        )
+
     @property
     def facts(self) -> tuple[str, ...]:
         """The facts behind it, the one that decided it first: what makes a run invalid comes before
@@ -134,7 +145,7 @@ class Verdict(Value):
 class Event(Value):
     """Something that happened to the run, other than planned."""
 
-    at_s: float
+    at_s: Instant
     """Time after the start of the run."""
     kind: Literal[
         "agent",
@@ -146,6 +157,7 @@ class Event(Value):
         "target",
         "storage",
         "resolution",
+        "summary",
         "stage",
         "change",
         "fault",
@@ -159,6 +171,7 @@ class Event(Value):
         "scenario",
         "check",
         "export",
+        "by_hand",
     ]
     """Subject of the event."""
     text: str
@@ -262,6 +275,11 @@ class Measured(Value):
     """Limits above which the generator counts as saturated."""
     environment: Environment
     """The machine and the programs."""
+
+    @property
+    def changed_by_hand(self) -> bool:
+        """True if a user changed the load, broke something or ended a stage during the run."""
+        return any(event.kind == "by_hand" for event in self.events)
 
 
 class Result(Measured):

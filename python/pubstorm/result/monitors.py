@@ -4,6 +4,7 @@ readings."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import not_
 from typing import Literal
 
 from pydantic import Field
@@ -11,7 +12,10 @@ from pydantic import Field
 from pubstorm.contract.source import SourceKind
 from pubstorm.contract.value import Value
 from pubstorm.metrics.metric import READING_STATISTICS
+from pubstorm.quantities import span_text
 
+ENOUGH_SHARE = 0.9
+"""Share of a span that readings must cover for a figure over it."""
 _FIELDS = {"rate": "rate_per_s"}
 """Fields of statistics whose name differs."""
 
@@ -34,6 +38,21 @@ class Statistics(Value):
     rate_per_s: float | None = None
     """Growth of a count per second, from the first distinct reading to the last. A count that
     falls started again at zero. null: fewer than two distinct readings."""
+    unread_s: float = Field(default=0.0, exclude_if=not_)
+    """Time in the span for which readings were due and none came, in seconds. Left out if it is
+    0."""
+    span_s: float = Field(default=0.0, exclude_if=not_)
+    """Length of the span, in seconds. Left out if readings cover it."""
+
+    @property
+    def is_enough(self) -> bool:
+        """True if readings cover enough of the span for a figure over it."""
+        return self.unread_s <= (1 - ENOUGH_SHARE) * self.span_s
+
+    @property
+    def unread_text(self) -> str:
+        """The time without readings, in words."""
+        return f"not read for {span_text(self.unread_s)} of {span_text(self.span_s)}"
 
     def value(self, statistic: str) -> float | None:
         """Returns a statistic by its name in expressions; None if there are too few readings.

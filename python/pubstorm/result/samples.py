@@ -10,15 +10,16 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
 from pubstorm.contract.snapshot import Snapshot
-from pubstorm.contract.source import Sample, Source, SourceKind, StoredSource
+from pubstorm.contract.source import OF_LOAD, Sample, Source, SourceKind, StoredSource
 from pubstorm.contract.value import LATER
 from pubstorm.result.monitors import Statistics, Watched
 
@@ -34,6 +35,26 @@ CHUNK_BYTES = 2**20
 file."""
 HELD = "1"
 """Mark of a reading that repeats the last known value."""
+VALUE_MAX: Final = 1e18
+"""Values of samples are smaller than this: sums and squares of larger ones, which exporters and
+brokers may state, are beyond all numbers."""
+AT_MAX_S: Final = 1e9
+"""Latest instant of a sample, in seconds after the start of the run."""
+PUBLISHER_FIGURES = ("busy", "lateness_p99_us")
+"""Metrics of a publisher under test that come from its snapshots."""
+UNDER_TEST: Collection[SourceKind] = ("broker", "service", "process", "endpoint", "bridge")
+"""Kinds of sources that a command of the user may break."""
+ANY = ""
+"""Name of all sources under test."""
+LATE_SHARE = 0.1
+"""Share of an interval by which a reading may be late and the next one not."""
+MISSING_MIN = 1.5
+"""Intervals without a reading from which a span is not covered: one reading may be missing."""
+
+
+def is_in_range(at_s: float, value: float) -> bool:
+    """Returns True if the instant and the value of a sample are numbers that can be summed up."""
+    return 0 <= at_s <= AT_MAX_S and abs(value) < VALUE_MAX
 
 
 class Track:
@@ -71,6 +92,10 @@ class Track:
         part = Track(self.at_s[places], self.values[places])
         part.held = self.held[places]
         return part
+
+    def news(self) -> Iterator[float]:
+        """Yields the instants of distinct samples."""
+        return (at_s for at_s, is_held in zip(self.at_s, self.held, strict=True) if not is_held)
 
     def growth(self) -> list[Growth]:
         """Growth of a count between its distinct samples."""
@@ -122,15 +147,121 @@ class Span:
     to_s: float
 
 
-def watched(tracks: Tracks, spans: Sequence[Span], load: Sequence[Span]) -> tuple[Watched, ...]:
-    """Each figure over the whole run, over the load, and over each name among the spans."""
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The readings of monitors that are due in a run, from its start to its end."""
+
+    until_s: float
+    """End of the run, in seconds after its start."""
+    interval_s: float
+    """Time between two readings of a source."""
+    longer_s: Mapping[str, float] = field(default_factory=dict)
+    """The same of sources that are read less often, by their names."""
+    absences: Mapping[str, Sequence[Span]] = field(default_factory=dict)
+    """Spans in which the plan breaks a source, by its name: no reading is due. Those of every
+    source under test have the name ANY."""
+
+    def intervals_s(self, tracks: Tracks) -> dict[Source, float]:
+        """Returns the time between two readings of each source. A broker that reports less often
+        than it is read has the time between its own reports."""
+        news: dict[Source, set[float]] = {source: set() for source, _ in tracks}
+        for (source, _), track in tracks.items():
+            if any(track.held):
+                news[source].update(track.news())
+        found = {}
+        for source, instants in news.items():
+            due_s = self.longer_s.get(source.name, self.interval_s)
+            steps = (after - before for before, after in pairwise(sorted(instants)))
+            found[source] = max(due_s, median([s for s in steps if s > due_s / 2] or [due_s]))
+        return found
+
+    def silences(self, source: Source, at_s: Sequence[float], due_s: float) -> list[Span]:
+        """Returns the spans in which readings were due and none came: of each interval without a
+        reading that which precedes it."""
+        found = []
+        away = self.absences.get(source.name, ())
+        if source.kind in UNDER_TEST:
+            away = [*away, *self.absences.get(ANY, ())]
+        for before_s, after_s in pairwise([0.0, *at_s, self.until_s + due_s]):
+            missing = math.floor((after_s - before_s) / due_s + LATE_SHARE) - 1
+            if missing > 0:
+                found += _without(Span("", before_s, before_s + missing * due_s), away)
+        return found
+
+
+def _without(span: Span, away: Iterable[Span]) -> list[Span]:
+    """Returns the parts of a span outside of others."""
+    parts = [span]
+    for other in away:
+        ends = [(each.from_s, min(each.to_s, other.from_s)) for each in parts]
+        ends += [(max(each.from_s, other.to_s), each.to_s) for each in parts]
+        parts = [Span("", from_s, to_s) for from_s, to_s in ends if from_s < to_s]
+    return parts
+
+
+def watched(
+    tracks: Tracks,
+    spans: Sequence[Span],
+    load: Sequence[Span],
+    schedule: Schedule | None = None,
+) -> tuple[Watched, ...]:
+    """Each figure over the whole run, over the load, and over each name among the spans. With a
+    schedule, statistics have the time for which no reading came."""
     by_name: dict[str, list[Span]] = {}
     for span in spans:
         by_name.setdefault(span.name, []).append(span)
-    return tuple(
-        _watched(source, metric, track, (by_name, load))
-        for (source, metric), track in sorted(tracks.items(), key=_place)
-    )
+    intervals_s = {} if schedule is None else schedule.intervals_s(tracks)
+    found = []
+    for (source, metric), track in sorted(tracks.items(), key=_place):
+        cover = None
+        if schedule is not None and is_monitored(source, metric):
+            due_s, own = intervals_s[source], _with_earlier(tracks, source, track)
+            cover = _Cover(due_s, schedule.until_s, schedule.silences(source, own, due_s))
+        found.append(_watched(source, metric, (track, cover), (by_name, load)))
+    return tuple(found)
+
+
+def is_monitored(source: Source, metric: str) -> bool:
+    """True if a monitor reads a metric of a source; others come from snapshots of agents."""
+    of_publisher = source.kind == "publisher" and metric in PUBLISHER_FIGURES
+    return source.kind not in OF_LOAD and not of_publisher
+
+
+def _with_earlier(tracks: Tracks, source: Source, track: Track) -> Sequence[float]:
+    """Returns the instants of a track, and those before its first reading at which the source was
+    read: a metric with labels begins with its first count. A source is read where another metric
+    has a reading of the same instant as the first one."""
+    first_s = track.at_s[0] if track.at_s else 0.0
+    for (other, _), beside in tracks.items():
+        place = bisect_left(beside.at_s, first_s) if other == source else 0
+        if 0 < place < len(beside.at_s) and beside.at_s[place] == first_s:
+            return beside.at_s[:place] + track.at_s
+    return track.at_s
+
+
+@dataclass(frozen=True, slots=True)
+class _Cover:
+    """The readings that are missing in a track."""
+
+    due_s: float
+    """Time between two readings that are due."""
+    until_s: float
+    """End of the run."""
+    silences: Sequence[Span]
+
+    def over(self, spans: Iterable[Span]) -> dict[str, float]:
+        """Returns the fields of statistics over some spans. One reading that is missing there is
+        none."""
+        parts = [(each.from_s, min(each.to_s, self.until_s)) for each in spans]
+        unread_s = math.fsum(
+            max(min(to_s, silence.to_s) - max(from_s, silence.from_s), 0.0)
+            for from_s, to_s in parts
+            for silence in self.silences
+        )
+        if unread_s < MISSING_MIN * self.due_s:
+            return {}
+        span_s = math.fsum(to_s - from_s for from_s, to_s in parts)
+        return {"unread_s": round(unread_s, 3), "span_s": round(span_s, 3)}
 
 
 def statistics(parts: Sequence[Track]) -> Statistics:
@@ -155,19 +286,19 @@ def statistics(parts: Sequence[Track]) -> Statistics:
 def _watched(
     source: Source,
     metric: str,
-    track: Track,
+    readings: tuple[Track, _Cover | None],
     spans: tuple[Mapping[str, Sequence[Span]], Sequence[Span]],
 ) -> Watched:
-    by_name, load = spans
-    whole = statistics([track])
+    (track, cover), (by_name, load) = readings, spans
+    whole = _covered(statistics([track]), cover, [Span("", 0.0, math.inf)])
     return Watched(
         source=source.name,
         kind=source.kind,
         group=source.group,
         metric=metric,
         whole=whole,
-        load=_over(track, load) if load else whole,
-        spans={name: _over(track, each) for name, each in by_name.items()},
+        load=_over(readings, load) if load else whole,
+        spans={name: _over(readings, each) for name, each in by_name.items()},
     )
 
 
@@ -177,8 +308,15 @@ def _place(entry: tuple[tuple[Source, str], Track]) -> tuple[str, str, str]:
     return source.name, metric, source.kind
 
 
-def _over(track: Track, spans: Iterable[Span]) -> Statistics:
-    return statistics([track.between(span.from_s, span.to_s) for span in spans])
+def _over(readings: tuple[Track, _Cover | None], spans: Sequence[Span]) -> Statistics:
+    track, cover = readings
+    found = statistics([track.between(span.from_s, span.to_s) for span in spans])
+    return _covered(found, cover, spans)
+
+
+def _covered(found: Statistics, cover: _Cover | None, spans: Sequence[Span]) -> Statistics:
+    missing = {} if cover is None else cover.over(spans)
+    return found.model_copy(update=missing) if missing else found
 
 
 def read_samples(run_directory: Path) -> Tracks:
@@ -191,13 +329,21 @@ def read_samples(run_directory: Path) -> Tracks:
         for row in _rows(stream):
             with suppress(ValueError):
                 at_s, kind, name, metric, value, held = row
-                reading = float(at_s), float(value)
+                reading = _reading(at_s, value)
                 track = known.get((kind, name, metric))
                 if track is None:
                     source = _source(kind, name, sources)
                     track = known[kind, name, metric] = tracks[source, metric] = Track()
                 track.add(*reading, held=held == HELD)
     return tracks
+
+
+def _reading(at_s: str, value: str) -> tuple[float, float]:
+    """Returns instant and value. Raises ValueError if one is no number, or beyond the range."""
+    reading = round(float(at_s), 3), float(value)
+    if not is_in_range(*reading):
+        raise ValueError
+    return reading
 
 
 def read_sources(run_directory: Path) -> Sources:
@@ -217,7 +363,7 @@ def samples_in(lines: Iterable[str], sources: Sources) -> Iterator[Sample]:
     for row in _rows(lines):
         with suppress(ValueError):
             at_s, kind, name, metric, value, held = row
-            reading = float(at_s), float(value)
+            reading = _reading(at_s, value)
             yield Sample(_source(kind, name, sources), metric, *reading, held == HELD)
 
 

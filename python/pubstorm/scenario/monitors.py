@@ -29,6 +29,8 @@ from pubstorm.scenario.fields import (
 
 TOGETHER_ABOVE = 8
 """Brokers of one name, if there are more of them, are watched together, as one source."""
+MEMBERS_PER_S = 200
+"""Processes of a group that are read a second: a larger group is read less often."""
 
 
 class Monitorable(Part):

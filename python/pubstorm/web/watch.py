@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -120,8 +119,7 @@ class Watch:
         lines = self._samples.lines()
         texts = (line.decode(errors="replace") for line in lines)
         for sample in samples_in(texts, self._sources):
-            if math.isfinite(sample.value) and math.isfinite(sample.at_s):
-                self._add(self._sorter, sample)
+            self._add(self._sorter, sample)
         # The result has every event.
         news = self._events.lines() if self.result is None else []
         for line in news:

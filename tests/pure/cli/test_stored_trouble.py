@@ -3,6 +3,7 @@ and export say so, and count nothing wrong."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from pathlib import Path
@@ -74,6 +75,16 @@ def test_a_closed_folder_among_others_is_named(runs: Path) -> None:
     closed.rmdir()
     assert done.returncode == 0, done.stderr
     assert "cannot read closed/result.json: Permission denied" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("path", ["x" * 300, "y/" * 3000 + "z", f"{'x' * 300}/s.yaml"])
+@pytest.mark.parametrize("words", ["check", "run", "report", "down", "run --resume", "view"])
+def test_a_path_that_is_too_long_is_an_error(
+    words: str, path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with contextlib.chdir(tmp_path):
+        assert cli.main([*words.split(), path]) == 2
+    assert ("File name too long" in (said := capsys.readouterr().err)) or "found" in said
 
 
 def test_a_value_that_was_cut_off_is_left_out(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from pubstorm.contract.sums import STALLS_MAX
 from pubstorm.experiment.series.row import memory_of_steps, steady_memory
 from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.run_log import AppliedChange, RunLog, StageSpan
-from pubstorm.measure.summary import Sources, peaks, with_summary
+from pubstorm.measure.summary import Sources, peaks, summaries
 from pubstorm.measure.summary.memory import fitted
 from pubstorm.measure.summary.targets import planned_clients
 from pubstorm.report.summary import memory_layout
@@ -178,7 +178,8 @@ def accounted(run: Assembly, tracks: Tracks | None = None) -> Measured:
     found = measured_run(
         populations=run.populations(), flows=run.flows(), stages=run.stages, fleet={}
     )
-    return with_summary(found, run, Sources(tracks or {}, nodes(run), {"node": (0, 1)}))
+    parts = summaries(found, run, Sources(tracks or {}, nodes(run), {"node": (0, 1)}))
+    return found.model_copy(update={name: make() for name, (make, _) in parts.items()})
 
 
 def test_every_share_has_samplers_and_so_have_all_of_a_qos() -> None:

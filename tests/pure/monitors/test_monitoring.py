@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -109,6 +110,25 @@ def test_a_failure_is_reported_once_and_tried_again(error: Exception, text: str)
     found, kept = watched((monitor,), sampled("broken", 3))
     assert [(problem.source, problem.text) for problem in found.problems] == [("broken", text)]
     assert len(kept) == monitor.reads >= 3
+
+
+class Stating(Counting):
+    """Reports what others state, as numbers of the foreign kind."""
+
+    def read(self) -> Iterable[Reading]:
+        yield from super().read()
+        for name, value in FOREIGN.items():
+            yield Reading(time.monotonic_ns(), name, value)
+
+
+FOREIGN = {"largest": 1.7976931348623157e308, "least": -1e308, "much": 1e18, "nan": math.nan}
+
+
+def test_numbers_that_no_sum_can_hold_are_left_out_and_named() -> None:
+    found, kept = watched((Stating(),), sampled("it", 3))
+    assert {sample.metric for sample in kept} == {"reads"}
+    texts = [f"{name} is left out where it is no number below 1e+18" for name in FOREIGN]
+    assert [problem.text for problem in found.problems] == texts
 
 
 def test_a_host_without_another_thread_costs_a_monitor_and_not_the_run(

@@ -82,11 +82,18 @@ STAGE_ENDED = "stage connect ended before every agent was done"
         # Attempts or new clients may hold up a connect stage for 3 timeouts and 0.1 s a client.
         (Behaviour(OFTEN_S, OFTEN_S, settles=False, ready=lambda n: n % 2), STAGE_ENDED, 0, 0.1),
         (Behaviour(OFTEN_S, OFTEN_S, settles=False, ready=lambda n: n), STAGE_ENDED, 0, 1.3),
-        # Duplicates are no progress, deliveries hold up a stage for 20 times its drain.
-        (Behaviour(OFTEN_S, OFTEN_S, flow="duplicate_total"), None, 1, 1.0),
+        # Duplicates are no progress, and no unexpected wills. Deliveries hold up a stage for
+        # 20 times its drain.
+        (Behaviour(OFTEN_S, OFTEN_S, flow=("duplicate_total",)), None, 1, 1.0),
         (
-            Behaviour(OFTEN_S, OFTEN_S, flow="received_total"),
-            "stage publish ended: messages still came after 20.0 s, 20 times its drain",
+            Behaviour(OFTEN_S, OFTEN_S, flow=("received_total", "wills_received_total")),
+            None,
+            1,
+            1.0,
+        ),
+        (
+            Behaviour(OFTEN_S, OFTEN_S, flow=("received_total",)),
+            "stage publish ended: messages still came after 20.0 s, the longest time of its drain",
             1,
             20.0,
         ),
@@ -185,10 +192,25 @@ def test_a_change_by_control_reaches_every_agent_and_is_noted() -> None:
         AddClients(clients=3, over_ns=0),
         RemoveClients(clients=2, over_ns=10**8),
     ]
-    assert [event.text for event in played.run_log.events] == ["fewer", "+3 device", "-2 device"]
+    events = played.run_log.events
+    assert [e.text for e in events if e.kind == "change"] == ["fewer", "+3 device", "-2 device"]
+    assert [e.text for e in events if e.kind == "by_hand"] == [
+        "the user made the change +3 device",
+        "the user made the change -2 device",
+    ]
     for agent in played.agents.values():
         asked = [each["action"] for each in agent.commands if each["command"] == "change"]
         assert [action["clients"] for action in asked] == [3, 2]
+
+
+def test_a_pause_by_the_user_is_named() -> None:
+    live = Asking("rate 0 device", "rate 1 device", "rate 2 device")
+    events = play_with(live, planned("well", CONNECT, LONG)).run_log.events
+    assert [event.text for event in events if event.kind == "by_hand"] == [
+        "the user paused device",
+        "the user resumed device",
+        "the user made the change 2 × device",
+    ]
 
 
 def test_a_change_that_cannot_be_is_refused_with_the_reason() -> None:
@@ -251,6 +273,7 @@ def test_a_user_ends_stages_before_their_time() -> None:
     assert spans[1].load_until_ns - spans[1].from_ns < 60 * SECOND_NS
     texts = [event.text for event in played.run_log.events]
     assert [text.rpartition(" is ended")[2] for text in texts] == [" by the user"] * 2
+    assert {event.kind for event in played.run_log.events} == {"by_hand"}
     (agent,) = played.agents.values()
     assert "close" in agent.kinds.split()
     assert not played.run_log.ended_early

@@ -7,7 +7,16 @@ import pytest
 from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.report.key_figures import key_figures
 from pubstorm.report.watched import broker_sources
-from pubstorm.result import Peak, Peaks, PublisherResult, Rates, Result, Status, ThresholdOutcome
+from pubstorm.result import (
+    Latency,
+    Peak,
+    Peaks,
+    PublisherResult,
+    Rates,
+    Result,
+    Status,
+    ThresholdOutcome,
+)
 from tests.kit.example_run import Shape, write_run
 
 
@@ -67,9 +76,14 @@ def test_the_peak_dispatch_rate_names_the_peak_of_each_qos(result: Result) -> No
 
 
 def outcome(expression: str, *, passed: bool) -> ThresholdOutcome:
-    metric = parse_threshold(expression).expression.metric
+    asked = parse_threshold(expression).expression
     return ThresholdOutcome(
-        expression=expression, metric=metric, found=1, passed=passed, text="found 1"
+        expression=expression,
+        figure=str(asked),
+        metric=asked.metric,
+        found=1,
+        passed=passed,
+        text="found 1",
     )
 
 
@@ -118,3 +132,63 @@ def test_a_broker_that_the_run_did_not_start_counts_where_it_is_watched(result: 
 def test_brokers_that_are_watched_together_count_where_there_are_no_others(result: Result) -> None:
     boxes = tuple(broker for broker in result.brokers if broker.group == "boxes")
     assert broker_sources(result.model_copy(update={"brokers": boxes})) == {"boxes"}
+
+
+def test_a_figure_of_a_source_that_fell_silent_says_so(result: Result) -> None:
+    missing = {"unread_s": 9.7, "span_s": 14.0}
+    monitors = tuple(
+        each.model_copy(
+            update={
+                "whole": each.whole.model_copy(update=missing),
+                "load": each.load.model_copy(update=missing),
+            }
+        )
+        for each in result.monitors
+    )
+    silent = result.model_copy(update={"monitors": monitors})
+    notes = [each.note for each in key_figures(silent) if each.name.startswith(("CPU", "memory"))]
+    assert len(notes) == 2
+    assert all(note.endswith("; not read for 9.7 s of 14.0 s") for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("expression", "figure", "status"),
+    [
+        ("backend.latency.p99 < 50ms", "delivery p99", Status.PASS),
+        ("latency.p99 < 50ms", "delivery p99", Status.PASS),
+        ("backend.latency.p99@steady < 50ms", "delivery p99", None),
+        ("backend.latency.p50 < 50ms", "delivery p99", None),
+        ("device-0.latency.p99 < 50ms", "delivery p99", None),
+        ("device-0.sent_per_s > 1", "messages sent", Status.PASS),
+        ("device-0.sent_per_s.min > 1", "messages sent", None),
+        ("device-0.sent_per_s@more > 1", "messages sent", None),
+        ("broker-0.connected > 1", "clients connected", None),
+    ],
+)
+def test_a_figure_is_good_for_its_own_span_and_statistic_only(
+    expression: str, figure: str, status: Status | None, result: Result
+) -> None:
+    def status_in(verdict: Status) -> Status | None:
+        changes = {"status": verdict, "thresholds": (outcome(expression, passed=True),)}
+        changed = result.verdict.model_copy(update=changes)
+        found = {f.name: f for f in key_figures(result.model_copy(update={"verdict": changed}))}
+        return found[figure].status
+
+    assert status_in(Status.PASS) is status
+    assert status_in(Status.INVALID) is None, "its figures are no evidence"
+
+
+def test_one_message_has_no_percentile(result: Result) -> None:
+    backend = result.populations["backend"]
+    one = Latency(count=1, mean=900, min=900, p50=900, p90=900, p99=900, p999=900, max=900)
+    few = {
+        "received_total": 1,
+        "latency_us": backend.latency_us.model_copy(update={"intended": one}),
+    }
+    populations = {"backend": backend.model_copy(update=few)}
+    fleet = result.fleet.model_copy(update={"lateness_us": one})
+    changes = {"populations": populations, "fleet": fleet}
+    found = {f.name: f for f in key_figures(result.model_copy(update=changes))}
+    assert {"delivery max", "generator late max"} <= {*found}
+    assert found["delivery max"].note == "largest of 1 message"
+    assert not any("p99" in name for name in found)

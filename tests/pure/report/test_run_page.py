@@ -9,6 +9,7 @@ from pathlib import Path
 
 import plotly.graph_objects
 import pytest
+from pydantic import ValidationError
 
 from pubstorm.contract.source import Sample
 from pubstorm.play.directory import RunDirectory
@@ -214,14 +215,14 @@ def test_broken_files_are_named_and_cost_no_other_part(tmp_path: Path, content: 
 def test_what_is_no_number_is_left_out(tmp_path: Path) -> None:
     result = write_run(tmp_path, Shape(duration_s=20))
     with (tmp_path / "samples.csv").open("a") as stream:
-        stream.write("19.0,host,cpu,nan\n19.5,redis,queue,inf\nnan,host,cpu,0.5\n19.9,host,c")
-    endless = result.monitors[0].model_copy(
-        update={"metric": "endless", "whole": Statistics(count=1, last=float("inf"))}
-    )
-    changed = result.model_copy(update={"monitors": (*result.monitors, endless)})
-    page = Page(run_files(replace(load_run(tmp_path), result=changed))["report.html"]())
+        stream.write("19.0,host,host,cpu,nan,\n19.5,endpoint,redis,endless,inf,\n")
+        stream.write("nan,host,host,cpu,0.5,\n19.7,host,host,cpu,1e18,\n19.9,host,host,c")
+    changed = replace(load_run(tmp_path), result=result)
+    page = Page(run_files(changed)["report.html"]())
     assert "endless" not in page.text
     assert len(page.figures["host-cpu"]["data"][0]["y"]) == 20
+    with pytest.raises(ValidationError):
+        Statistics(count=1, last=float("inf"))
 
 
 def test_a_profile_outside_the_run_directory_is_not_shown(tmp_path: Path) -> None:

@@ -13,7 +13,10 @@ import yaml
 
 from pubstorm.contract.snapshot import Reason
 from pubstorm.metrics.thresholds import parse_threshold
-from pubstorm.result import Latency, LatencyPair, Verdict
+from pubstorm.report.conclusion import conclusion_of
+from pubstorm.report.junit import junit
+from pubstorm.report.of_run import run_document
+from pubstorm.result import Event, Latency, LatencyPair, Result, StagePopulation, Status, Verdict
 from pubstorm.result.figures import evaluate_threshold
 from pubstorm.result.verdict import evaluate_run
 from tests.kit.golden import agree
@@ -155,3 +158,56 @@ def test_a_latency_that_was_measured_counts(measured: MeasuredMaker) -> None:
     slow = LatencyPair(intended=Latency(count=5, p99=9e6))
     run = measured(backend={"latency_us": slow})
     assert evaluate_threshold(run, parse_threshold("backend.latency.p99 < 1s")).found == 9e6
+
+
+def test_a_run_that_was_changed_by_hand_says_so(measured: MeasuredMaker) -> None:
+    paused = Event(at_s=2.0, kind="by_hand", text="the user paused device")
+    plain = evaluate_run(measured(), [])
+    changed = measured(events=(paused,))
+    verdict = evaluate_run(changed, [])
+    assert (plain.status, verdict.status) == (Status.PASS, Status.PASS)
+    assert verdict.headline == plain.headline.removesuffix(".") + "; changed by hand."
+    assert "changed by hand at 2.0 s: the user paused device" in verdict.evidence
+    missed = evaluate_run(changed, [parse_threshold("sent == 0")])
+    assert missed.headline.endswith("; changed by hand.")
+    result = Result.of(changed, verdict)
+    document = run_document(result)
+    assert "changed by hand" in junit(document)
+    assert conclusion_of(result, document, 0).changed_by_hand
+    assert not measured().changed_by_hand
+
+
+def test_the_headline_has_no_percentile_of_few_messages(measured: MeasuredMaker) -> None:
+    run = measured()
+    backend = run.populations["backend"]
+    few = backend.latency_us.intended.model_copy(update={"count": 9, "p99": 7.0, "max": 8.0})
+    pair = backend.latency_us.model_copy(update={"intended": few})
+    populations = {**run.populations, "backend": backend.model_copy(update={"latency_us": pair})}
+    headline = evaluate_run(run.model_copy(update={"populations": populations}), []).headline
+    assert headline.endswith("; largest latency 8.00 µs.")
+
+
+def test_a_subscriber_that_was_connected_after_the_load_had_nothing_to_lose(
+    measured: MeasuredMaker,
+) -> None:
+    run = measured(backend={"expected_total": 0, "received_total": 0, "retained_total": 100})
+    connect, publish = run.stages[:2]
+
+    def reason(before: int, after: int) -> str:
+        stages = [
+            stage.model_copy(
+                update={
+                    "populations": {
+                        "backend": StagePopulation(connect_attempts_total=count),
+                        "device": StagePopulation(connect_attempts_total=1),
+                    }
+                }
+            )
+            for stage, count in ((connect, before), (publish, 0), (connect, after))
+        ]
+        played = run.model_copy(update={"stages": tuple(stages)})
+        return evaluate_threshold(played, parse_threshold("backend.lost == 0")).text
+
+    assert reason(0, 1).endswith("backend was connected after the load")
+    assert reason(1, 0).endswith("no publication matches the filters of backend")
+    assert reason(1, 1).endswith("no publication matches the filters of backend")

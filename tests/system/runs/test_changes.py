@@ -193,6 +193,13 @@ def test_a_run_is_changed_paused_broken_and_ended_by_hand(
     texts = ["-50% device", "+5 device/sure", "+4 late", "0 × device", "1 × device", "2 × device"]
     assert set(texts) <= {*of_changes(result)}
     assert not result["interrupted"]
+    assert result["verdict"]["headline"].endswith("; changed by hand.")
+    by_hand = [event["text"] for event in result["events"] if event["kind"] == "by_hand"]
+    asked = ("+5 device/sure", "-50% device", "+4 late", "2 × device")
+    assert {f"the user made the change {name}" for name in asked} <= {*by_hand}
+    assert {"the user paused device", "the user resumed device"} <= {*by_hand}
+    assert by_hand[-1] == "stage publish is ended by the user"
+    assert "the user began the fault kill main" in by_hand
     (fault,) = result["faults"]
     assert (fault["name"], fault["kind"], fault["victims"]) == ("kill main", "kill", ["main-0"])
     assert fault["repaired_at_s"] - fault["at_s"] >= 0.5

@@ -17,6 +17,7 @@ from pubstorm.measure.monitors.bridges import BridgeMonitor
 from pubstorm.measure.monitors.profiling import Profiler
 from pubstorm.measure.monitors.sys_topics import SysTopicsMonitor
 from pubstorm.result import MonitorGap, MonitorProblem, Observer, ProfileResult
+from pubstorm.result.samples import VALUE_MAX, is_in_range
 
 SECOND_NS = 10**9
 STOP_GRACE_S = 3.0
@@ -124,12 +125,15 @@ class Monitoring:
 
     def _accept(self, reader: _Reader, readings: Sequence[Reading], problem: str | None) -> None:
         source = reader.monitor.source
-        self._add(
-            [
-                Sample(source, each.metric, self._at_s(each.at_ns), each.value, each.held)
-                for each in readings
-            ]
-        )
+        samples = []
+        for each in readings:
+            at_s = self._at_s(each.at_ns)
+            if is_in_range(at_s, each.value):
+                samples.append(Sample(source, each.metric, at_s, each.value, each.held))
+            else:
+                text = f"{each.metric} is left out where it is no number below {VALUE_MAX:g}"
+                self._note(source, time.monotonic_ns(), text)
+        self._add(samples)
         if problem is not None:
             self._note(source, time.monotonic_ns(), problem)
 

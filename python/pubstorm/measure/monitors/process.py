@@ -16,13 +16,12 @@ from pubstorm.host import proc
 from pubstorm.host.members import LocalProcesses, Look, Member, Processes
 from pubstorm.measure.monitors import MonitorError, Reading
 from pubstorm.measure.monitors.connections import ConnectionsMonitor
+from pubstorm.scenario.monitors import MEMBERS_PER_S
 from pubstorm.scenario.monitors import Process as Wanted
 
 RETRY_S = (1.0, 60.0)
 """Shortest and longest time between two searches for a process; one by port looks at every
 socket."""
-MEMBERS_PER_S = 200
-"""Processes of a group that are read a second: a larger group is read less often."""
 SLACK_S = 0.1
 """Time by which a reading may be early: the schedule is met to a millisecond or so."""
 PidNow = Callable[[], int]

@@ -4,7 +4,7 @@ balance of its targets, stalled subscribers and peaks."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pubstorm.contract.snapshot import Stall
@@ -26,7 +26,9 @@ from pubstorm.result.problems import problems
 from pubstorm.result.samples import Tracks
 from pubstorm.result.timeline import Timeline
 
-__all__ = ["Sources", "peaks", "with_summary"]
+__all__ = ["Sources", "peaks", "summaries"]
+
+Summary = tuple[Callable[[], object], object]
 
 
 @dataclass(frozen=True)
@@ -40,20 +42,21 @@ class Sources:
     """Indices of the targets of each name."""
 
 
-def with_summary(measured: Measured, assembly: Assembly, sources: Sources) -> Measured:
-    """The measurements with everything that they come to."""
+def summaries(measured: Measured, assembly: Assembly, sources: Sources) -> dict[str, Summary]:
+    """Returns what makes each part that sums measurements up, by the field of the result, and what
+    takes its place if it fails."""
     tracks, groups, brokers = sources.tracks, sources.groups, sources.brokers
     populations, stages = measured.populations, measured.stages
-    plan = assembly.plan
-    found = {
-        "samplers": samplers(Outcome(plan, populations, measured.flows, stages)),
-        "problems": problems(populations, measured.fleet.unfollowed_total),
-        "stalls": stalls(assembly),
-        "peaks": peaks(assembly.timeline, tracks, populations),
-        "balance": target_results(assembly, groups, brokers),
-        "memory": memory_models(Watched(assembly, tracks, stages, groups, brokers)),
+    outcome = Outcome(assembly.plan, populations, measured.flows, stages)
+    watched = Watched(assembly, tracks, stages, groups, brokers)
+    return {
+        "samplers": (lambda: samplers(outcome), ()),
+        "problems": (lambda: problems(populations, measured.fleet.unfollowed_total), ()),
+        "stalls": (lambda: stalls(assembly), ()),
+        "peaks": (lambda: peaks(assembly.timeline, tracks, populations), Peaks()),
+        "balance": (lambda: target_results(assembly, groups, brokers), ()),
+        "memory": (lambda: memory_models(watched), ()),
     }
-    return measured.model_copy(update=found)
 
 
 def peaks(timeline: Timeline, tracks: Tracks, populations: Mapping[str, PopulationResult]) -> Peaks:

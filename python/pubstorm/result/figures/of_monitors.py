@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from pubstorm.contract.source import (
     HOST,
@@ -20,7 +20,7 @@ from pubstorm.metrics.monitors import SYS_PREFIX, reading_of
 from pubstorm.quantities import span_text
 from pubstorm.result import Measured
 from pubstorm.result.cells import NOTHING_MEASURED, Found, Missing
-from pubstorm.result.monitors import readings
+from pubstorm.result.monitors import Watched, readings
 
 MOVING_AVERAGE = re.compile(r"^\$SYS/.*/(\d+)min$", re.ASCII)
 """Names of the broker's moving averages, with their time constant in minutes."""
@@ -52,6 +52,8 @@ def read(measured: Measured, asked: Expression) -> Found | Missing:
     known = reading_of(metric)
     unit = (known.growth if statistic == "rate" else known).unit or ""
     named = [w for w in watched if w.metric == metric]
+    if (gap := not_read(named, asked.span)) is not None:
+        return Missing(gap, "not read")
     values = readings(named, statistic, asked.span)
     if values:
         return Found(max(values), unit)
@@ -95,6 +97,15 @@ def _observing(measured: Measured, subject: str) -> set[str]:
 def _host_of(target: str) -> str:
     """Returns the host of a target that is written as an address."""
     return target.rpartition("://")[2].rpartition(":")[0]
+
+
+def not_read(named: Iterable[Watched], span: str | None) -> str | None:
+    """Returns which figure was read for too small a part of a span; None if all were read."""
+    for each in named:
+        found = each.over(span)
+        if not found.is_enough:
+            return f"{each.source}.{each.metric} was {found.unread_text}"
+    return None
 
 
 def _unsettled(measured: Measured, metric: str, span: str | None) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from pubstorm.contract.snapshot import STARVED_SHARE
 from pubstorm.contract.source import HOST, OF_GENERATOR, OTHER_HOST, Source
@@ -41,6 +41,10 @@ FULL_FILES_SHARE = 0.98
 """Share of its descriptors that a broker has open when it is out of them."""
 RESENT_SHARE = 0.001
 """Share of the packets of the clients that TCP may have to send again."""
+SILENT_S = 5.0
+"""Time under load for which a source may be silent, if that is a small part."""
+METRICS_SHOWN = 3
+"""Metrics of a source that evidence names."""
 
 
 def _processors(measured: Measured) -> Iterable[Finding]:
@@ -278,7 +282,30 @@ def _files(measured: Measured) -> Iterable[Finding]:
             )
 
 
-WATCHED_RULES = (_processors, _starved, _drops, _files, _memory, _kernel, _gaps)
+def _silent(measured: Measured) -> Iterable[Finding]:
+    """Sources that fell silent, of which the verdict knows only a part. The limit is not known
+    where one of them is a broker."""
+    stopped_s = sum(gap.to_s - gap.from_s for gap in measured.monitor_gaps)
+    by_source: dict[tuple[str, str], list[Watched]] = {}
+    for each in measured.monitors:
+        by_source.setdefault((each.kind, each.source), []).append(each)
+    for (kind, source), figures in by_source.items():
+        silent = [each for each in figures if each.load.unread_s > max(SILENT_S, stopped_s + 1)]
+        silent += [each for each in figures if not each.load.is_enough and each not in silent]
+        if not silent:
+            continue
+        worst = max(silent, key=lambda each: each.load.unread_s)
+        which = "" if len(silent) == len(figures) else f": {_metrics(silent)}"
+        because = Kind.UNWATCHED() if kind == "broker" else None
+        yield Finding(f"{source} was {worst.load.unread_text} under load{which}", because)
+
+
+def _metrics(silent: Sequence[Watched]) -> str:
+    shown = ", ".join(each.metric for each in silent[:METRICS_SHOWN])
+    return shown + (", …" if len(silent) > METRICS_SHOWN else "")
+
+
+WATCHED_RULES = (_processors, _starved, _drops, _files, _memory, _kernel, _gaps, _silent)
 
 
 MIN_WINDOW_USE = 0.9

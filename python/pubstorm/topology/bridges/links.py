@@ -14,8 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from pubstorm.contract.snapshot import U64
-from pubstorm.contract.value import LATER, Value
+from pubstorm.contract.value import LATER, U64, Value
 from pubstorm.errors import TopologyError
 from pubstorm.host.binaries import proxy_path
 from pubstorm.host.children import close_stdin, signal_child

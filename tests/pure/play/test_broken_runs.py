@@ -1,0 +1,328 @@
+"""Broken run directories: whatever is in a file, in a number of an agent, of a broker or of an
+exporter, a run has a result, and reading it raises nothing but errors in words."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import math
+import random
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from rich.console import Console
+
+from pubstorm.cli.exporting import Exporting
+from pubstorm.cli.outcome import Output
+from pubstorm.contract.histogram import Histogram
+from pubstorm.errors import PubstormError
+from pubstorm.measure import summary
+from pubstorm.play import record as recording
+from pubstorm.play import salvage as salvaging
+from pubstorm.play.directory import RunDirectory
+from pubstorm.play.display import Live
+from pubstorm.play.info import RunInfo, RunOutput
+from pubstorm.play.salvage import salvage
+from pubstorm.report import RESULT_FILE, load_result, render_directory, write_reports
+from pubstorm.report.data import data_table, tables_of
+from pubstorm.result import Result, Status
+from pubstorm.web.watch import Surroundings, Watch
+from tests.kit.recorded import unpack
+
+JOURNALS = ("snapshots.jsonl", "samples.csv", "events.jsonl")
+"""Files that grow during a run. Their content is foreign: it comes from agents, brokers and
+exporters."""
+HEADS = ("start.json", "plan.json", "scenario.yaml", RESULT_FILE)
+"""Files that the controller writes as a whole."""
+RUNS = ("controller-killed", "broker-killed")
+SEEDS = 6
+"""Seeds of each run and kind of file."""
+BIG = 10**18
+LEAVES: tuple[Any, ...] = (
+    *(0, 1, -1, 2**31, 2**53, BIG, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 2**70, -BIG, -(2**63)),
+    *(10**400, 0.5, -0.5, 5e-324, 1e18, 1e308, -1e308, math.inf, -math.inf, math.nan),
+    *("", "x", "\x00", "\ud7ff", "\x1b[2J", "x" * 140_000, "../../etc/passwd", "1e309"),
+    *(None, True, [], {}, [[]], {"": 0}),
+)
+CELLS = (
+    *("", "nan", "inf", "-inf", "1e308", "-1e308", "1.7976931348623157e308", "5e-324", "-0", "x"),
+    *("9" * 400, "0x10", "\x00", '"', '"open', ",", "1e18", "-1", "host", "population", "\ufffd"),
+    "x" * 140_000,
+)
+BYTES = (b"\xff\xfe", b"\x00" * 9, b"[" * 2000, b"\r", b"{}", b"null", b"[]", b"\n\n", b'"')
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yields the path of every value within one."""
+    inner: Any = value.items() if isinstance(value, dict) else ()
+    inner = enumerate(value) if isinstance(value, list) else inner
+    for step, part in inner:
+        yield (*path, step)
+        yield from places(part, (*path, step))
+
+
+def spoiled_json(text: bytes, chance: random.Random) -> bytes:
+    """A JSON document with one value replaced, or left out."""
+    document = json.loads(text)
+    found = list(places(document))
+    if not found:
+        return text
+    *path, last = chance.choice(found)
+    place = document
+    for step in path:
+        place = place[step]
+    if isinstance(place, dict) and chance.random() < 0.1:
+        del place[last]
+    else:
+        place[last] = chance.choice(LEAVES)
+    return json.dumps(document).encode("utf-8", "surrogatepass")
+
+
+def spoiled_line(line: bytes, file: str, chance: random.Random) -> bytes:
+    """A line with one part that is wrong."""
+    if chance.random() < 0.15:
+        at = chance.randrange(len(line) + 1)
+        return line[:at] + chance.choice(BYTES) + line[at:]
+    if file.endswith(".csv"):
+        cells = line.split(b",")
+        cells[chance.randrange(len(cells))] = chance.choice(CELLS).encode()
+        return b",".join(cells)
+    return spoiled_json(line, chance)
+
+
+def spoiled(content: bytes, file: str, chance: random.Random) -> bytes:
+    """A file with a few parts that are wrong."""
+    if chance.random() < 0.1:
+        return content[: chance.randrange(len(content))]
+    if file.endswith(".yaml"):
+        at = chance.randrange(len(content))
+        return content[:at] + chance.choice(BYTES) + content[at:]
+    if file.endswith(".json"):
+        return spoiled_json(content, chance)
+    lines = content.splitlines()
+    for _ in range(chance.choice((1, 1, 2, 5, 20))):
+        at = chance.randrange(len(lines))
+        match chance.random():
+            case n if n < 0.05:
+                del lines[at]
+            case n if n < 0.15:
+                lines.insert(chance.randrange(len(lines)), lines[at])
+            case _ if lines[at]:
+                with contextlib.suppress(ValueError):
+                    lines[at] = spoiled_line(lines[at], file, chance)
+        if not lines:
+            break
+    return b"\n".join(lines) + b"\n"
+
+
+class Stored:
+    """The files of a recorded run."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        unpack(name, folder)
+        read = {path.name: path.read_bytes() for path in folder.iterdir()}
+        self.files = {file: read[file] for file in (*JOURNALS, *HEADS) if file in read}
+
+    def put(self, folder: Path, changes: Mapping[str, bytes]) -> None:
+        """Puts the files into a folder, some of them changed."""
+        for path in folder.iterdir():
+            path.unlink()
+        for file, content in {**self.files, **changes}.items():
+            (folder / file).write_bytes(content)
+
+
+@pytest.fixture(scope="module", params=RUNS)
+def stored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Stored:
+    return Stored(request.param, tmp_path_factory.mktemp("recorded"))
+
+
+def evaluated(folder: Path) -> Result:
+    """The result of a run without one, and every reader of it."""
+    with contextlib.suppress(FileNotFoundError):
+        (folder / RESULT_FILE).unlink()
+    salvage(folder, Live())
+    return read(folder)
+
+
+def read(folder: Path) -> Result:
+    """A stored result, read by everything that reads one."""
+    result = load_result(folder)
+    render_directory(folder, Console(file=io.StringIO(), width=120))
+    for table in tables_of(result):
+        with contextlib.suppress(PubstormError):
+            json.dumps(data_table(result, folder, table), allow_nan=False)
+    return result
+
+
+def problems(folder: Path) -> list[str]:
+    """Returns the files that `pubstorm report` could not make for a reason without words."""
+    found = write_reports(folder, _nowhere)
+    return [each for each in found if "Error: " in each]
+
+
+def _nowhere(_file: str, _text: str) -> None:
+    """Drops a file."""
+
+
+def watch(folder: Path) -> None:
+    """Shows a run on the live page."""
+    page = Watch(folder, Surroundings())
+    while page.poll():
+        pass
+    json.dumps(page.whole(), allow_nan=False)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_run_with_broken_journals_has_a_result(stored: Stored, seed: int, tmp_path: Path) -> None:
+    chance = random.Random(f"journals {seed}")
+    files = [file for file in JOURNALS if file in stored.files]
+    changed = chance.sample(files, chance.choice((1, 1, 1, 2)))
+    stored.put(tmp_path, {f: spoiled(stored.files[f], f, chance) for f in changed})
+    watch(tmp_path)
+    result = evaluated(tmp_path)
+    assert json.loads(result.to_json(), parse_constant=lambda name: pytest.fail(name))
+    assert [each.text for each in result.events if each.kind == "summary"] == []
+    assert problems(tmp_path) == []
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_run_with_a_broken_file_is_an_error_in_words(
+    stored: Stored, seed: int, tmp_path: Path
+) -> None:
+    chance = random.Random(f"heads {seed}")
+    file = chance.choice([file for file in HEADS if file in stored.files])
+    stored.put(tmp_path, {file: spoiled(stored.files[file], file, chance)})
+    for reader in (read, watch, evaluated):
+        with contextlib.suppress(PubstormError):
+            reader(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Stored:
+    return Stored("controller-killed", tmp_path_factory.mktemp("killed"))
+
+
+def with_line(stored: Stored, folder: Path, file: str, line: str) -> None:
+    """Puts a run into a folder, with a further line in one of its journals."""
+    stored.put(folder, {file: stored.files[file] + line.encode() + b"\n"})
+
+
+CHANGE = (
+    '{"kind": "applied_change", "change": {"stage": %d, "at_ns": 1, "name": "more",'
+    ' "population": %d, "action": {"kind": "add", "clients": 1, "over_ns": 0}}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("samples.csv", f"1.0,host,host,{'x' * 140_000},1,"),
+        ("samples.csv", "1.0,endpoint,x,limit,1.7976931348623157e308,"),
+        ("samples.csv", "nan,endpoint,x,limit,1,"),
+        ("events.jsonl", CHANGE % (1, 99)),
+        ("events.jsonl", CHANGE % (99, 0)),
+        ("events.jsonl", '{"at_s": NaN, "kind": "broker", "text": "it died"}'),
+        ("events.jsonl", '{"at_s": 1e308, "kind": "broker", "text": "it died"}'),
+        ("events.jsonl", '{"kind": "enter", "at_s": Infinity, "stage": 0}'),
+    ],
+    ids=lambda value: value[:40],
+)
+def test_a_line_that_cannot_be_is_left_out(
+    killed: Stored, file: str, line: str, tmp_path: Path
+) -> None:
+    killed.put(tmp_path, {})
+    plain = evaluated(tmp_path)
+    with_line(killed, tmp_path, file, line)
+    watch(tmp_path)
+    assert evaluated(tmp_path) == plain
+
+
+@pytest.mark.parametrize(
+    "bucket", ["[4864, 1]", f"[{BIG}, 1]", "[-1, 1]", f"[3, {BIG}]", "[3, -1]"]
+)
+def test_a_histogram_has_no_bucket_that_cannot_be(bucket: str) -> None:
+    with pytest.raises(ValidationError):
+        Histogram.model_validate_json(f'{{"count": 1, "buckets": [{bucket}]}}')
+    largest = Histogram.of([2**70])
+    assert Histogram.model_validate_json(largest.model_dump_json().replace(str(2**70), "1"))
+
+
+def test_sums_beyond_the_contract_are_the_largest(killed: Stored, tmp_path: Path) -> None:
+    text = killed.files["snapshots.jsonl"].decode()
+    text = re.sub(r'("packets_sent_total": ?)\d+', rf"\g<1>{2**64 - 1}", text)
+    killed.put(tmp_path, {"snapshots.jsonl": text.encode()})
+    result = evaluated(tmp_path)
+    assert {p.packets_sent_total for p in result.populations.values()} == {2**64 - 1}
+
+
+PARTS: dict[str, tuple[ModuleType, str]] = {
+    "memory": (summary, "memory_models"),
+    "monitors": (recording, "watched"),
+    "phases": (recording, "phases"),
+    "the verdict": (recording, "evaluate_run"),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_of_a_result_that_fails_costs_no_other(
+    part: str, killed: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OverflowError("intermediate overflow in fsum")
+
+    monkeypatch.setattr(*PARTS[part], fail)
+    killed.put(tmp_path, {})
+    result = evaluated(tmp_path)
+    assert result.verdict.status is Status.INVALID
+    text = f"{part} could not be made: OverflowError: intermediate overflow in fsum"
+    assert text in result.verdict.evidence
+    assert sum(p.sent_total for p in result.populations.values()) > 0
+    assert problems(tmp_path) == []
+
+
+def test_a_run_that_is_not_stored_does_not_pass(
+    killed: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    killed.put(tmp_path, {})
+    plain = evaluated(tmp_path)
+    passed = plain.verdict.model_copy(update={"status": Status.PASS, "headline": "All is well."})
+    result = plain.model_copy(update={"verdict": passed, "interrupted": False})
+    output = Output(None, False, False, False, 10**9, Exporting(None, None, None, None), None)
+    assert output.conclude(result) == 0
+    assert "PASS" in capsys.readouterr().out
+    (tmp_path / RESULT_FILE).unlink()
+    for form in (output, replace(output, json=True)):
+        assert form.conclude(result) == 3
+        shown = " ".join(capsys.readouterr().out.split())
+        assert "Invalid: the run is not stored: found no result.json" in shown
+        assert "PASS " not in shown and '"status": "pass"' not in shown
+
+
+def test_a_result_that_no_disk_takes_is_invalid(
+    killed: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed.put(tmp_path, {})
+    results: list[Result] = []
+
+    def refused(_: RunDirectory, file: str, __: str | bytes) -> str | None:
+        return "No space left on device" if file == RESULT_FILE else None
+
+    def kept(info: RunInfo, output: RunOutput) -> Result:
+        results.append(recording.record(info, output))
+        return results[0]
+
+    monkeypatch.setattr(RunDirectory, "write", refused)
+    monkeypatch.setattr(salvaging, "record", kept)
+    (tmp_path / RESULT_FILE).unlink(missing_ok=True)
+    salvage(tmp_path, Live())
+    assert results[0].verdict.headline == (
+        "Invalid: the run is not stored: No space left on device."
+    )
+    assert results[0].verdict.status is Status.INVALID

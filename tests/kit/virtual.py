@@ -86,8 +86,8 @@ class Behaviour:
     """Clients that fail to connect."""
     ready: Callable[[int], int] | None = None
     """Clients that are ready in the n-th snapshot of the first stage. Default: all."""
-    flow: str = ""
-    """Counter of which each snapshot of the second stage has one more."""
+    flow: tuple[str, ...] = ()
+    """Counters of which each snapshot of the second stage has one more."""
 
 
 class VirtualAgent:
@@ -216,7 +216,10 @@ class VirtualAgent:
         if not self.behaviour.flow or self._stage != 1:
             return ()
         expected = 0 if self._in_stage else 10**6
-        counts: dict[str, Any] = {"expected_total": expected, self.behaviour.flow: 1}
+        counts: dict[str, Any] = {
+            "expected_total": expected,
+            **dict.fromkeys(self.behaviour.flow, 1),
+        }
         return (made.flow(0, 0, **counts),)
 
     def _say(self, line: Hello | Snapshot | Bye) -> None:

@@ -137,21 +137,36 @@ impl Expectations {
         self.receivers.ways(population, client, topic, target)
     }
 
+    /// Number of copies of a message on `topic` that the broker may send a client for its filters,
+    /// of those whose identifier is meant [MQTT-3.3.5-1].
+    pub fn copies(
+        &self,
+        client: (usize, u32),
+        topic: &str,
+        is_meant: impl Fn(Option<u32>) -> bool,
+    ) -> usize {
+        self.receivers.filters_of(client, topic, is_meant)
+    }
+
     /// Counts a delivery that carries no stamp of this run.
     pub fn note_unstamped(&mut self, setup: &Setup, tally: &mut Tally, delivery: &Unstamped<'_>) {
-        let Unstamped { to, client, target, topic, now_ns } = *delivery;
+        let Unstamped { to, index, client, target, topic, payload, now_ns } = *delivery;
         let publisher = topic.and_then(|topic| setup.unstamped_publisher(to, target, topic));
-        let owner = || topic.and_then(|topic| setup.owner_of_will(to, topic));
-        let (Some(from), Some(topic)) = (publisher.or_else(owner), topic) else {
+        let will = topic.and_then(|topic| {
+            let owner = setup.owner_of_will(to, topic)?;
+            let is_will = |publisher| setup.is_will(owner, publisher, topic, payload);
+            publisher.is_none_or(is_will).then_some(owner)
+        });
+        let (Some(from), Some(topic)) = (will.or(publisher), topic) else {
             tally.populations[to].counters.foreign_total += 1;
             return;
         };
+        let is_will = will.is_some();
         let expecting = match self.receivers.ways(to, client, topic, target).expected {
             Expected::Client => Some(to),
             Expected::Group { population, .. } => Some(usize::from(population)),
             Expected::Nothing => None,
         };
-        let is_will = publisher.is_none();
         let counts =
             |&p: &usize| self.counts_loss[p] && (!is_will || self.wills.are_expected_by(p));
         let expecting = expecting.filter(counts);
@@ -160,15 +175,17 @@ impl Expectations {
             counters.expected_total -= 1;
             counters.wills_expected_total -= i64::from(is_will);
         }
-        let is_expected = expecting == Some(to);
-        let flow = tally.flow(from, to);
-        flow.counters.received_total += 1;
-        flow.counters.expected_total += i64::from(!is_expected);
+        let unexpected = i64::from(expecting != Some(to));
         if !is_will {
+            let flow = tally.note_run((from, to), index, 1);
+            flow.counters.expected_total += unexpected;
             return;
         }
+        let flow = tally.flow(from, to);
+        flow.counters.received_total += 1;
+        flow.counters.expected_total += unexpected;
         flow.counters.wills_received_total += 1;
-        flow.counters.wills_expected_total += i64::from(!is_expected);
+        flow.counters.wills_expected_total += unexpected;
         if let Some(due_ns) = self.wills.known_ns(topic) {
             flow.will_latency.record(now_ns.cast_signed() - due_ns.cast_signed());
         }
@@ -180,12 +197,16 @@ impl Expectations {
 pub struct Unstamped<'a> {
     /// Index of the receiving population.
     pub to: usize,
+    /// Index of the receiver in this agent.
+    pub index: u32,
     /// Index of the receiver in its population, over all agents.
     pub client: u32,
     /// Index of the receiver's target.
     pub target: usize,
     /// Topic; `None` if it is no text.
     pub topic: Option<&'a str>,
+    /// Payload.
+    pub payload: &'a [u8],
     /// Instant of the delivery, in nanoseconds.
     pub now_ns: u64,
 }

@@ -8,7 +8,7 @@ use agent::address::resolve;
 use agent::clock;
 use agent::publication::{PublicationSetup, Sender, publications};
 use agent::rows::{self, RowsError};
-use plan::{Plan, Population, Shard, Target};
+use plan::{Payload, Plan, Population, Publication, Shard, Target, Will};
 
 use crate::ledger::origin::Origins;
 use crate::protocol::received::{BESIDE, Marks, RETAINED};
@@ -116,11 +116,28 @@ pub struct PopulationSetup {
 }
 
 impl PopulationSetup {
-    /// Number of the copies of a message that have this subscription identifier, from 1 on; `None`
-    /// if the population does not distinguish copies.
-    pub fn copy_of(&self, identifier: u32) -> Option<u8> {
-        let place = self.identifiers.iter().position(|&own| own == identifier)?;
-        u8::try_from(place + 1).ok()
+    /// Returns `true` if subscription identifiers distinguish copies of a message.
+    pub const fn distinguishes_copies(&self) -> bool {
+        !self.identifiers.is_empty()
+    }
+
+    /// Number of the copies of a message for one of the filters with an identifier, or with none:
+    /// for that in this place among them. The number of the first place is `None` if the population
+    /// does not distinguish copies: its first copy is the delivery.
+    ///
+    /// Copies of identifiers have the numbers from 1 on, others those from the largest one down.
+    pub fn copy_of(&self, identifier: Option<u32>, place: usize) -> Option<u8> {
+        let slot = match identifier.filter(|_| self.distinguishes_copies()) {
+            Some(number) => self.identifiers.iter().position(|&own| own == number)? + 1,
+            None => 0,
+        };
+        let slots = self.identifiers.len() + 1;
+        let number = match place {
+            0 if !self.distinguishes_copies() => return None,
+            0 if slot > 0 => slot,
+            _ => usize::from(u8::MAX).checked_sub(place * slots + slot)?,
+        };
+        u8::try_from(number).ok().filter(|_| place == 0 || number >= slots)
     }
 }
 
@@ -256,18 +273,39 @@ impl Setup {
         (0..self.populations.len()).filter(mqtt).find(|&p| self.sends_unstamped(p, topic))
     }
 
-    /// The population whose clients have a will on this topic, if population `to` can receive it.
+    /// The population whose flow to population `to` has the wills on this topic: the first one
+    /// with a client whose will has the topic. Clients of several populations may have the same
+    /// topic.
     pub fn owner_of_will(&self, to: usize, topic: &str) -> Option<usize> {
         self.plan.populations[to].mqtt()?;
-        let mut wills = self.plan.populations.iter().map(Population::will);
-        wills.position(|will| will.is_some_and(|will| will.topic.renders(topic)))
+        self.plan.populations.iter().position(|population| population.has_will_on(topic))
+    }
+
+    /// Returns `true` if a message without a stamp is a will and no message of a population that
+    /// publishes on the topic too: its payload is that of a will, and of no publication.
+    pub fn is_will(&self, owner: usize, publisher: usize, topic: &str, payload: &[u8]) -> bool {
+        let text = str::from_utf8(payload).ok();
+        let will = self.plan.populations[owner].will();
+        let is_text = |will: &Will| text.is_some_and(|text| will.payload.renders(text));
+        will.is_some_and(is_text)
+            && !self.unstamped(publisher, topic).any(|publication| match &publication.payload {
+                Payload::Text { template, .. } => text.is_none_or(|text| template.renders(text)),
+                Payload::Fixed { bytes } => *bytes as usize == payload.len(),
+                Payload::Gaussian { .. } => true,
+            })
     }
 
     fn sends_unstamped(&self, population: usize, topic: &str) -> bool {
+        self.unstamped(population, topic).next().is_some()
+    }
+
+    /// The publications of a population without a stamp on this topic.
+    fn unstamped(&self, population: usize, topic: &str) -> impl Iterator<Item = &Publication> {
         let publications = self.plan.populations[population].publications.iter();
         publications
             .zip(&self.populations[population].publications)
-            .any(|(publication, ready)| !ready.stamped && publication.topic.renders(topic))
+            .filter(move |(own, ready)| !ready.stamped && own.topic.renders(topic))
+            .map(|(publication, _)| publication)
     }
 
     /// Longest time of timer coalescing, in nanoseconds: short enough that no message is skipped as

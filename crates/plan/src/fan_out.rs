@@ -43,12 +43,14 @@ struct PopulationFilters {
     zmtp: bool,
     /// Filters outside of shared groups.
     filters: Vec<Filter>,
+    /// Their subscription identifiers.
+    identifiers: Vec<Option<u32>>,
     /// True if it has subscriptions to shared groups.
     is_in_groups: bool,
 }
 
 /// Subscription of a client.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Filter {
     /// A topic filter of MQTT.
     Levels(Vec<Level>),
@@ -119,6 +121,26 @@ impl FanOut {
         }
     }
 
+    /// Number of filters of a client, outside of shared groups, that match `topic`; of those with
+    /// one of the subscription identifiers that `is_meant` accepts.
+    #[must_use]
+    pub fn filters_of(
+        &self,
+        population: usize,
+        client: u32,
+        topic: &str,
+        is_meant: impl Fn(Option<u32>) -> bool,
+    ) -> usize {
+        let filters = &self.populations[population];
+        let number = filters.first + u64::from(client);
+        let own = filters.filters.iter().zip(&filters.identifiers).enumerate();
+        let is_first = |at: usize, filter: &Filter| !filters.filters[..at].contains(filter);
+        own.filter(|(at, (filter, identifier))| {
+            is_meant(**identifier) && filter.matches(topic, number) && is_first(*at, filter)
+        })
+        .count()
+    }
+
     /// Sets `counts` to the deliveries to each population of one message of ZeroMQ with the first
     /// frame `topic`, published at target `target`. A subscriber receives one copy for any number
     /// of matching prefixes.
@@ -127,6 +149,20 @@ impl FanOut {
         let of = |p: &PopulationFilters| if p.zmtp { p.deliveries(topic, &targets) } else { 0 };
         counts.clear();
         counts.extend(self.populations.iter().map(of));
+    }
+}
+
+impl Population {
+    /// Returns `true` if some of its clients have a will on this topic. Where the topic has
+    /// variables that no arithmetic follows, any number counts.
+    #[must_use]
+    pub fn has_will_on(&self, topic: &str) -> bool {
+        let Some(will) = self.will().filter(|will| will.topic.renders(topic)) else { return false };
+        let clients = u64::from(self.clients);
+        will.topic.levels().ok().is_none_or(|levels| {
+            let numbers = Numbers::matching(&levels, topic, self.first, clients);
+            numbers.is_some_and(|numbers| numbers.count() > 0)
+        })
     }
 }
 
@@ -150,10 +186,12 @@ impl PopulationFilters {
         let filters = if zmtp { prefixes(population) } else { filters(population) };
         let is_member = |subscription| ways::group_and_filter(subscription).is_some();
         let is_in_groups = !zmtp && population.subscriptions.iter().any(is_member);
+        let plain = population.subscriptions.iter().filter(|own| zmtp || !is_member(*own));
+        let identifiers = plain.map(|subscription| subscription.identifier).collect();
         let (first, all) = (population.first, u64::from(population.clients));
         let at = (zmtp || !plan.targets_joined).then_some(population.at);
         let drawn = Drawn::new(plan, index);
-        Self { first, clients: all, all, at, drawn, zmtp, filters, is_in_groups }
+        Self { first, clients: all, all, at, drawn, zmtp, filters, identifiers, is_in_groups }
     }
 
     /// Deliveries of a message that arrives at these targets.
@@ -175,8 +213,8 @@ impl PopulationFilters {
     }
 
     /// Number of the first `clients` with at least one matching filter. Brokers may send one copy
-    /// for each matching filter of a client [MQTT-3.3.5-1]. One copy is expected, further copies
-    /// are duplicates.
+    /// for each matching filter of a client [MQTT-3.3.5-1]. One copy is expected, see
+    /// [`FanOut::filters_of`] for the others.
     fn union(&self, filters: &[Filter], clients: u64, topic: &str, target: Option<usize>) -> u64 {
         let (mut sets, mut found): (Vec<Numbers>, _) = (Vec::new(), Vec::new());
         for filter in filters {

@@ -116,8 +116,7 @@ counters! {
         received_total,
         /// Repeated deliveries of a message to one receiver.
         duplicate_total,
-        /// Copies of a message for further subscriptions of one receiver, with other subscription
-        /// identifiers.
+        /// Copies of a message for further subscriptions of one receiver that match its topic.
         #[serde(default)]
         copies_total,
         /// Deliveries after a later message of the same stream.

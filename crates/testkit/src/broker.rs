@@ -86,6 +86,8 @@ pub struct Broker {
     links_total: u64,
     /// Number of messages given to shared subscriptions.
     shared_total: usize,
+    /// Number of deviations of the script by kind, of those that [`Broker::deviations`] names.
+    deviations: BTreeMap<&'static str, u64>,
 }
 
 #[derive(Debug, Default)]
@@ -98,6 +100,8 @@ struct Link {
     /// Topics of the client's aliases.
     topics: BTreeMap<u32, String>,
     will: Option<Message>,
+    /// `true` if the end of the link discards the will.
+    discards_will: bool,
     /// Time from the end of the link to the publication of the will, in ns.
     will_delay_ns: u64,
     keep_alive_s: u16,
@@ -124,6 +128,7 @@ impl Broker {
             accepted: Vec::new(),
             links_total: 0,
             shared_total: 0,
+            deviations: BTreeMap::new(),
         }
     }
 
@@ -181,6 +186,19 @@ impl Broker {
     #[must_use]
     pub fn accepted(&self) -> &[Message] {
         &self.accepted
+    }
+
+    /// Number of unexpected wills, of second wills, and of acknowledgements with another code of
+    /// success than 0.
+    #[must_use]
+    pub const fn deviations(&self) -> &BTreeMap<&'static str, u64> {
+        &self.deviations
+    }
+
+    fn note_deviation(&mut self, kind: &'static str, times: usize) {
+        if times > 0 {
+            *self.deviations.entry(kind).or_default() += times as u64;
+        }
     }
 
     /// Number of filters in the session of a client; `None` if there is no session.
@@ -263,7 +281,8 @@ impl Broker {
                 continue;
             }
             let mut copies = chosen.remove(id).unwrap_or_default();
-            copies.extend(client.granted(&message.topic));
+            let granted = client.granted(&message.topic);
+            copies.extend(granted.take(if self.script.sends_copies { usize::MAX } else { 1 }));
             for granted in copies {
                 let qos = granted.min(message.qos);
                 let retain = message.retain && client.retains(&message.topic);
@@ -341,6 +360,7 @@ impl Broker {
         let Some(link) = self.links.get_mut(&id) else { return };
         link.closed = true;
         let (will, delay_ns) = (link.will.take(), link.will_delay_ns);
+        let is_due = !link.discards_will;
         let client_id = link.client_id.take();
         if let Some(client_id) = &client_id
             && let Some(client) = self.clients.get_mut(client_id)
@@ -351,10 +371,15 @@ impl Broker {
             }
         }
         match (will, client_id) {
-            (Some(will), Some(client_id)) if delay_ns > 0 => {
+            (Some(will), Some(client_id)) if delay_ns > 0 && is_due => {
                 self.delayed_wills.insert(client_id, (self.now_ns + delay_ns, will));
             }
-            (Some(will), _) => self.accept(will),
+            (Some(will), _) => {
+                let times = (self.script.wills)(is_due);
+                let kind = if is_due { "second will" } else { "unexpected will" };
+                self.note_deviation(kind, times.saturating_sub(usize::from(is_due)));
+                (0..times).for_each(|_| self.accept(will.clone()));
+            }
             (None, _) => {}
         }
     }

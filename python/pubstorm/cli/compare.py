@@ -111,16 +111,18 @@ def compare(
             live = live_of(is_quiet=given.is_quiet)
             found = play_comparison(asked, repeat, question, out, live)
     from pubstorm.report import document_of
+    from pubstorm.report.document import unstored
     from pubstorm.report.text import render, render_brief
 
-    (render_brief if given.is_quiet else render)(document_of(found), console)
-    return _code(found)
+    document, folder = document_of(found), found.run_directory
+    is_missing = bool(folder) and not (Path(folder) / COMPARISON_FILE).is_file()
+    if is_missing:
+        document = unstored(document, f"found no {COMPARISON_FILE} in {folder}")
+    (render_brief if given.is_quiet else render)(document, console)
+    return NOT_STORED if is_missing else _code(found)
 
 
 def _code(found: Comparison) -> int:
-    folder = found.run_directory
-    if folder and not (Path(folder) / COMPARISON_FILE).is_file():
-        return NOT_STORED
     if found.interrupted:
         return INTERRUPTED
     return 0 if found.status is None else EXIT_CODES[found.status]

@@ -225,6 +225,11 @@ class Population(Frozen):
         return self.protocol if isinstance(self.protocol, Zmtp) else None
 
     @property
+    def knows_properties(self) -> bool:
+        """True if its messages can carry properties: those of MQTT 5."""
+        return self.mqtt is not None and self.mqtt.version == "5"
+
+    @property
     def player(self) -> Player:
         """Program that plays its clients."""
         return "engine" if self.zmtp is None else self.zmtp.player

@@ -121,8 +121,7 @@ class FlowCounters(Value):
     duplicate_total: SignedCount = 0
     """Deliveries of a message that this receiver already had."""
     copies_total: SignedCount = 0
-    """Copies of a message for further subscriptions of one receiver, with other subscription
-    identifiers."""
+    """Copies of a message for further subscriptions of one receiver that match its topic."""
     reordered_total: SignedCount = 0
     """Deliveries after a later message of the same stream."""
     stale_total: SignedCount = 0

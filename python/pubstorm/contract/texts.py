@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pubstorm.contract.flows import Publication, TextPayload
+from pubstorm.contract.flows import FixedPayload, GaussianPayload, Publication, TextPayload
 from pubstorm.contract.plan import Population, Tls
 from pubstorm.contract.rows import RowTable, read_rows
+from pubstorm.contract.stamp import STAMP_BYTES
 from pubstorm.contract.template import Kind, Template
 
 
@@ -38,3 +39,15 @@ def has_stamped_text(publication: Publication) -> bool:
     """Returns True if its payload is a text with a stamp."""
     payload = publication.payload
     return isinstance(payload, TextPayload) and Template.parse(payload.template).has(Kind.STAMP)
+
+
+def carries_stamp(publication: Publication, publisher: Population, receiver: Population) -> bool:
+    """Returns True if the messages of a publication have a stamp that clients of a population
+    receive: texts without one have it in a property, of populations that know properties."""
+    payload = publication.payload
+    if isinstance(payload, FixedPayload):
+        return payload.bytes >= STAMP_BYTES
+    if isinstance(payload, GaussianPayload):
+        return payload.mean_bytes - 4 * payload.sd_bytes >= STAMP_BYTES
+    has_properties = publisher.knows_properties and receiver.knows_properties
+    return has_properties or has_stamped_text(publication)

@@ -48,6 +48,10 @@ class Connection:
     resent_total: int = 0
     """Segments that it sent again, but for those that the peer reported as needless: a busy host
     acknowledges late."""
+    acked_bytes_total: int = 0
+    """Bytes that the peer has acknowledged."""
+    received_bytes_total: int = 0
+    """Bytes that it received."""
     busy_us: int = 0
     """Time in which it had data to send."""
     closed_us: int = 0
@@ -216,6 +220,8 @@ _INFO: Mapping[str, str] = {
     "rtt_us": "tcpi_rtt",
     "least_rtt_us": "tcpi_min_rtt",
     "segments_total": "tcpi_data_segs_out",
+    "acked_bytes_total": "tcpi_bytes_acked",
+    "received_bytes_total": "tcpi_bytes_received",
     "busy_us": "tcpi_busy_time",
     "closed_us": "tcpi_rwnd_limited",
     "send_buffer_us": "tcpi_sndbuf_limited",

@@ -18,6 +18,7 @@ from pubstorm.contract.plan import HoldAction, Plan, Population, PublishAction
 from pubstorm.contract.protocol import Zmtp
 from pubstorm.contract.snapshot import FlowSnapshot
 from pubstorm.contract.sums import Pair, RunSum, total
+from pubstorm.contract.texts import carries_stamp
 from pubstorm.fleet.assignment import Assignment, Program
 from pubstorm.measure import client_loss, group_shares
 from pubstorm.measure.clocks import clock_bound_us, clock_result
@@ -299,14 +300,17 @@ class Assembly:
 
     def _flow(self, pair: Pair, flow: FlowSnapshot) -> FlowResult:
         publisher, receiver = self._plans(pair)
-        histograms, counters = HistogramPair.of_deliveries(flow), flow.counters
+        histograms, surplus = HistogramPair.of_deliveries(flow), self.ledger.surplus(pair)
         return FlowResult(
-            **dict(counters),
+            **dict(flow.counters),
             source=publisher.name,
             to=receiver.name,
             lost_total=self.ledger.lost([pair]),
             in_flight_total=self.ledger.in_flight([pair]),
-            surplus_total=max(counters.received_total - counters.expected_total, 0),
+            surplus_total=surplus.total,
+            wills_surplus_total=surplus.wills,
+            has_unstamped=publisher.mqtt is not None
+            and not all(carries_stamp(p, publisher, receiver) for p in publisher.publications),
             latency_us=histograms.latency_us(self.clock_bound_us),
             histogram_ns=histograms,
         )

@@ -26,10 +26,11 @@ def of_stages(
 
 def client_losses(ledger: Ledger, stage: int, population: int) -> Counter[float]:
     """Returns the clients of a population by their loss in a publish stage, as a share of the
-    deliveries that were expected for each. Returns nothing if the clients are not alike."""
+    deliveries that were expected for each, without wills. Returns nothing if the clients are not
+    alike."""
     clients = Counter(dict(ledger.population([population], [stage]).clients_by_deliveries))
-    flows = ledger.into([population], [stage]).values()
-    expected = sum(flow.counters.expected_total for flow in flows)
+    flows = (flow.counters for flow in ledger.into([population], [stage]).values())
+    expected = sum(each.expected_total - each.wills_expected_total for each in flows)
     if not clients or expected <= 0 or expected % clients.total():
         return Counter()
     each = expected // clients.total()

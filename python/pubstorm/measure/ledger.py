@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from pubstorm.contract.plan import Plan, PublishAction
 from pubstorm.contract.snapshot import FlowCounters, FlowSnapshot, PopulationSnapshot
@@ -12,10 +13,31 @@ from pubstorm.contract.sums import ALL, Pair, RunSum, Stages
 from pubstorm.measure.run_log import RunLog
 
 
+@dataclass(frozen=True)
+class Surplus:
+    """Deliveries of a flow beyond the expected ones, which are no part of those received."""
+
+    messages: int = 0
+    """Deliveries of messages."""
+    wills: int = 0
+    """Deliveries of wills."""
+
+    @classmethod
+    def of(cls, counters: FlowCounters) -> Surplus:
+        """Returns the surplus of a flow."""
+        return cls(*(max(-missing, 0) for missing in _missing(counters)))
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.messages + self.wills
+
+
 class Ledger:
     """Expected, received and lost deliveries of a run. Populations that are excluded from loss
     expect what they received; deliveries that came early are expected in the next stage, to which
-    they belong."""
+    they belong. Over the whole run, a flow receives no more messages and no more wills than are
+    expected, so that none makes up for another: the others are its surplus."""
 
     def __init__(self, sums: RunSum, plan: Plan, run_log: RunLog) -> None:
         """`sums` stay as they are while the ledger is in use."""
@@ -23,6 +45,7 @@ class Ledger:
         self._excluded = run_log.expect_received
         self._cut_stage = _cut_stage(plan, run_log)
         self._flows: dict[_Key, Mapping[Pair, FlowSnapshot]] = {}
+        self._surplus: dict[Pair, Surplus] = {}
         self._populations: dict[tuple[_Key, tuple[int, ...]], PopulationSnapshot] = {}
 
     def flows(self, stages: Stages = ALL) -> Mapping[Pair, FlowSnapshot]:
@@ -59,6 +82,11 @@ class Ledger:
             max(_open(flows[pair].counters) - self.in_flight([pair], stages), 0) for pair in pairs
         )
 
+    def surplus(self, pair: Pair) -> Surplus:
+        """Returns the deliveries of a flow beyond those that were expected in the run."""
+        self.flows()
+        return self._surplus.get(pair, Surplus())
+
     def unanswered(self, indices: Collection[int], stages: Stages = ALL) -> int:
         """Returns the answers to populations that did not come, without those that were in flight
         when the run was cut short."""
@@ -93,7 +121,22 @@ class Ledger:
             flows[pair] = flows[pair].model_copy(
                 update={"counters": counters.model_copy(update=shifted)}
             )
-        return flows
+        return flows if stages is not None else dict(self._without_surplus(flows))
+
+    def _without_surplus(
+        self, flows: Mapping[Pair, FlowSnapshot]
+    ) -> Iterator[tuple[Pair, FlowSnapshot]]:
+        for pair, flow in flows.items():
+            counters, surplus = flow.counters, Surplus.of(flow.counters)
+            if not surplus.total:
+                yield pair, flow
+                continue
+            self._surplus[pair] = surplus
+            left = {
+                "received_total": counters.received_total - surplus.total,
+                "wills_received_total": counters.wills_received_total - surplus.wills,
+            }
+            yield pair, flow.model_copy(update={"counters": counters.model_copy(update=left)})
 
     def _shifts(self, stage: int) -> Iterator[tuple[Pair, int]]:
         """Yields the flows of a stage whose expected deliveries are not those that the agents
@@ -119,9 +162,7 @@ def _key(stages: Stages) -> _Key:
 
 def lost_wills(flows: Iterable[FlowSnapshot]) -> int:
     """Returns the expected deliveries of wills of some flows that did not arrive."""
-    counters = (flow.counters for flow in flows)
-    missing = (c.wills_expected_total - c.wills_received_total for c in counters)
-    return sum(max(count, 0) for count in missing)
+    return sum(max(_missing(flow.counters)[1], 0) for flow in flows)
 
 
 def _cut_stage(plan: Plan, run_log: RunLog) -> int | None:
@@ -133,7 +174,13 @@ def _cut_stage(plan: Plan, run_log: RunLog) -> int | None:
 
 
 def _open(counters: FlowCounters) -> int:
-    return max(counters.expected_total - counters.received_total, 0)
+    return sum(max(missing, 0) for missing in _missing(counters))
+
+
+def _missing(counters: FlowCounters) -> tuple[int, int]:
+    """Returns the expected deliveries of messages, and those of wills, less those received."""
+    wills = counters.wills_expected_total - counters.wills_received_total
+    return counters.expected_total - counters.received_total - wills, wills
 
 
 def _unanswered(population: PopulationSnapshot) -> int:

@@ -89,6 +89,7 @@ ANSWERED = Basis(("answered_total",))
 EXPECTED = Basis(("expected_total",))
 RECEIVED = Basis(("received_total",))
 DELIVERIES = Basis(("expected_total", "received_total"))
+STAMPED = Basis(DELIVERIES.counters, needs_stamps=True)
 _NO_WILL = "no will{to} was expected or received{where}"
 WILLS = Basis(("wills_expected_total",), _NO_WILL)
 WILLS_RECEIVED = Basis(("wills_received_total",), _NO_WILL)
@@ -227,7 +228,7 @@ COUNTERS: tuple[Metric, ...] = (
             answers="publish",
             finding="refusal",
         ),
-        zero=Zero(5, "rejectable"),
+        zero=Zero(8, "rejectable"),
     ),
     counter("left"),
     counter(
@@ -254,6 +255,8 @@ COUNTERS: tuple[Metric, ...] = (
         "abandoned",
         basis=MESSAGES,
         better="lower",
+        missed=Missed(("message", "messages"), "were given up without acknowledgement"),
+        zero=Zero(5, "acknowledged", but="leaving", exempts_leavers=True),
         columns=(ReportColumn("agents", "given up", when="known", without_zero=True),),
         export="Messages given up without acknowledgement",
         failures=Failures(
@@ -288,14 +291,14 @@ COUNTERS: tuple[Metric, ...] = (
             certain=LEAVES_A_MESSAGE_OUT,
         ),
         missed=Missed(("scheduled message", "scheduled messages"), "were never sent"),
-        zero=Zero(6, "scheduled", but="skipping"),
+        zero=Zero(9, "scheduled", but="skipping"),
     ),
     counter("requests", columns=(ReportColumn("round trips", without_zero=True, makes_rows=True),)),
     counter("answered", columns=(ReportColumn("round trips", given=REQUESTS),)),
     counter(
         "unanswered",
         basis=ANSWERS,
-        zero=Zero(3, "requesters", but="lossy"),
+        zero=Zero(6, "requesters", but="lossy"),
         columns=(ReportColumn("round trips", given=REQUESTS),),
     ),
     counter("answers_expected"),
@@ -305,7 +308,7 @@ COUNTERS: tuple[Metric, ...] = (
     counter("answers", columns=(_some_answers("answers", makes_rows=True),)),
     counter(
         "answers_dropped",
-        zero=Zero(4, "responders", but="lossy"),
+        zero=Zero(7, "responders", but="lossy", doing="receives"),
         columns=(_some_answers("not sent", makes_rows=True),),
     ),
     counter(
@@ -330,7 +333,7 @@ COUNTERS: tuple[Metric, ...] = (
             12, "deliveries lost", "expected deliveries were lost", EXPECTED.counters
         ),
         missed=LOST,
-        zero=Zero(2, "receivers", but="lossy"),
+        zero=Zero(2, "receivers", but="lossy", doing="receives"),
         fault_effect="lost",
         columns=(
             ReportColumn("messages", given=RECEIVES),
@@ -342,7 +345,7 @@ COUNTERS: tuple[Metric, ...] = (
     ),
     counter(
         "duplicate",
-        basis=DELIVERIES,
+        basis=STAMPED,
         better="lower",
         export="Deliveries of a message that the receiver already had",
         failures=Failures(13, "duplicates", "deliveries were duplicates"),
@@ -353,7 +356,7 @@ COUNTERS: tuple[Metric, ...] = (
     counter("copies", basis=DELIVERIES),
     counter(
         "reordered",
-        basis=DELIVERIES,
+        basis=STAMPED,
         better="lower",
         export="Deliveries after a later message of the same stream",
         failures=Failures(14, "out of order", "deliveries came out of order", RECEIVED.counters),
@@ -377,7 +380,20 @@ COUNTERS: tuple[Metric, ...] = (
     ),
     counter("wills_expected", columns=(ReportColumn("wills", "expected", makes_rows=True),)),
     counter("wills_received", columns=(ReportColumn("wills", "received", makes_rows=True),)),
-    counter("wills_lost", basis=WILLS, columns=(ReportColumn("wills", "lost"),)),
+    counter(
+        "wills_lost",
+        basis=WILLS,
+        missed=Missed(("will", "wills"), "were lost", "to"),
+        zero=Zero(
+            3,
+            "receivers",
+            but="lossy",
+            doing="awaits wills",
+            may_be_about_nothing=True,
+            replaced_with="lost",
+        ),
+        columns=(ReportColumn("wills", "lost"),),
+    ),
     counter(
         "expired",
         columns=(ReportColumn("order", when="known", without_zero=True),),

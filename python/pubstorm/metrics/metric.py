@@ -39,6 +39,8 @@ class Basis:
     `{where}` (a span); empty: the result has the reason why there was no delivery."""
     may_be_earlier: bool = False
     """True if a stage needs none: its clients may have connected in an earlier one."""
+    needs_stamps: bool = False
+    """True if only messages with a stamp show the figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +86,38 @@ class Failures:
         return reason.partition("_")[0] == self.answers
 
 
+Doing = Literal["publishes", "receives", "awaits wills"]
+"""A part that a population takes in a stage."""
+
+
 @dataclass(frozen=True, slots=True)
 class Zero:
-    """A default threshold: the metric has to be 0."""
+    """A default threshold: the metric has to be 0. A stage with a fault of its own is left out."""
 
     place: int
     """Place among the default thresholds."""
-    of: Literal["clients", "receivers", "requesters", "responders", "rejectable", "scheduled"]
+    of: Literal[
+        "clients",
+        "receivers",
+        "requesters",
+        "responders",
+        "rejectable",
+        "acknowledged",
+        "scheduled",
+    ]
     """Populations that have the figure."""
-    but: Literal["", "lossy", "skipping"] = ""
+    but: Literal["", "lossy", "leaving", "skipping"] = ""
     """Those of them whose figure is not 0 by design."""
-    is_of_messages: bool = True
-    """True if the figure needs messages of a publish stage."""
+    doing: Doing | None = "publishes"
+    """Part that clients with the figure take in a stage; None: they have it in any case."""
+    exempts_leavers: bool = False
+    """True if the figure of clients that leave while messages are under way is not 0 by design."""
+    is_of_last_stage: bool = False
+    """True if the figure is about the last publish stage alone."""
+    may_be_about_nothing: bool = False
+    """True if the run decides whether there is anything to count."""
+    replaced_with: str = ""
+    """Another metric whose thresholds replace this default, too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,6 +187,8 @@ OF_CONNECTIONS: tuple[Metric, ...] = (
     ),
     reading("tcp_segments_per_s", PROCESSES, "TCP segments with data that it sent."),
     reading("tcp_resent_per_s", PROCESSES, "TCP segments that it sent again."),
+    reading("tcp_acked_bytes_per_s", PROCESSES, "Bytes that its clients acknowledged in TCP."),
+    reading("tcp_received_bytes_per_s", PROCESSES, "Bytes that TCP received from its clients."),
     share(
         "tcp_window_closed",
         PROCESSES,
@@ -357,6 +359,8 @@ OF_HOSTS: tuple[Metric, ...] = (
     ),
     reading("clients_segments_per_s", HOSTS, "TCP segments with data that these clients sent."),
     reading("clients_resent_per_s", HOSTS, "TCP segments that these clients sent again."),
+    reading("clients_acked_bytes_per_s", HOSTS, "Bytes of these clients that TCP delivered."),
+    reading("clients_received_bytes_per_s", HOSTS, "Bytes that TCP received for these clients."),
     reading("clients_rtt_us", HOSTS, "Round trip of TCP at these clients, in the mean."),
     reading(
         "clients_least_rtt_us",

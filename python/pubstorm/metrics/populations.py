@@ -216,7 +216,7 @@ POPULATIONS: tuple[Metric, ...] = (
             after="connect_attempts_total",
         ),
         missed=Missed(("client", "clients"), "never connected"),
-        zero=Zero(1, "clients", is_of_messages=False),
+        zero=Zero(1, "clients", doing=None),
         columns=(ReportColumn("key clients"),),
     ),
     gauge(
@@ -232,7 +232,7 @@ POPULATIONS: tuple[Metric, ...] = (
         export="Subscribers that miss messages and receive none",
         export_name="clients_stalled",
     ),
-    gauge("in_flight_max"),
+    gauge("in_flight_max", replaces="in_flight"),
     reading(
         "missing",
         columns=(ReportColumn("live", "missing", place=1, rank=4),),
@@ -246,6 +246,8 @@ POPULATIONS: tuple[Metric, ...] = (
         lines=both("behind", "in flight"),
         export="Messages sent and not acknowledged",
         export_name="messages_in_flight",
+        missed=Missed(("message", "messages"), "were not acknowledged when publishing ended"),
+        zero=Zero(4, "acknowledged", but="leaving", exempts_leavers=True, is_of_last_stage=True),
         failures=Failures(
             8,
             "publishes unacknowledged",

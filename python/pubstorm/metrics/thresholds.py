@@ -26,6 +26,8 @@ class Threshold:
     """True if the value is a part of the clients or bridges that the figure counts, from 0 to 1."""
     is_default: bool = False
     """True if Pubstorm added the threshold, since the scenario has none about this figure."""
+    may_be_about_nothing: bool = False
+    """True if the threshold passes where the run had nothing to count."""
 
 
 @dataclass(frozen=True, slots=True)

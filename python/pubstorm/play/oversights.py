@@ -1,5 +1,6 @@
 """Oversights of a scenario, in words: populations that no stage connects, publications without
-subscriber, filters without publication. They are warnings: the scenario can be run."""
+subscriber or stamp, filters without publication, filters that overlap. They are warnings: the
+scenario can be run."""
 
 from __future__ import annotations
 
@@ -7,11 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pubstorm.contract.offered_load import Unmatched
-from pubstorm.contract.plan import Plan
+from pubstorm.contract.plan import Plan, Population
+from pubstorm.contract.texts import carries_stamp
 from pubstorm.host.explain import offered_load
 from pubstorm.plan import provisional_plan
 from pubstorm.quantities import share_text
 from pubstorm.scenario import Scenario
+from pubstorm.scenario.checks.topics import covers, may_match
 from pubstorm.scenario.document import Path, read_document
 from pubstorm.scenario.rewrite import parse_override
 
@@ -52,6 +55,59 @@ def oversights(scenario: Scenario, plan: Plan) -> Iterator[Oversight]:
             if unmatched is not None:
                 path = _path(scenario, population.name, "subscriptions", number)
                 yield _unpublished(path, unmatched)
+    for population in plan.populations:
+        yield from _stampless(scenario, plan, population)
+        yield from _overlapping(scenario, plan, population)
+
+
+def _stampless(scenario: Scenario, plan: Plan, publisher: Population) -> Iterator[Oversight]:
+    """Yields publications whose messages reach subscribers without a stamp."""
+    for number, publication in enumerate(publisher.publications):
+        blind = [
+            each.name
+            for each in plan.populations
+            if publisher.mqtt and each.mqtt and not carries_stamp(publication, publisher, each)
+            if any(
+                may_match(subscription.filter, publication.topic)
+                for subscription in each.subscriptions
+            )
+        ]
+        if blind:
+            yield Oversight(
+                _path(scenario, publisher.name, "publications", number),
+                f"its messages reach {blind[0]} without a stamp: one that comes twice is no "
+                "duplicate, and can hide one that is lost",
+                "write {stamp} into the payload, or a size of 32B or more; or let both speak "
+                "version: 5",
+            )
+
+
+def _overlapping(scenario: Scenario, plan: Plan, receiver: Population) -> Iterator[Oversight]:
+    """Yields filters of a population that match messages of an earlier one, where no identifiers
+    distinguish the copies that a broker may send."""
+    own = [
+        (number, each)
+        for number, each in enumerate(receiver.subscriptions)
+        if receiver.mqtt and not each.filter.startswith("$share/")
+    ]
+    topics = [flow.topic for each in plan.populations if each.mqtt for flow in each.publications]
+    for place, (number, subscription) in enumerate(own):
+        for _, earlier in own[:place]:
+            both = (
+                t for t in topics if covers(subscription.filter, t) and covers(earlier.filter, t)
+            )
+            topic = next(both, None)
+            is_known = None not in (subscription.identifier, earlier.identifier)
+            if topic is not None and not (
+                is_known and subscription.identifier != earlier.identifier
+            ):
+                yield Oversight(
+                    _path(scenario, receiver.name, "subscriptions", number),
+                    f"messages to {topic!r} match {earlier.filter!r} too: a broker may send a copy "
+                    "for each filter, which counts as a copy and not as a duplicate",
+                    "leave one of the filters out, or give each an identifier (version: 5)",
+                )
+                break
 
 
 def oversights_in_words(scenario: Scenario, played: Sequence[Scenario]) -> Iterator[str]:

@@ -29,7 +29,9 @@ class Progress:
         self._away: set[int] = set()
         self._rejoining: set[int] = set()
         self._expected = Counter[tuple[int, int]]()
-        """Deliveries that are expected and have not come, by flow."""
+        """Deliveries of messages that are expected and have not come, by flow."""
+        self._expected_wills = Counter[tuple[int, int]]()
+        """The same of wills: a message makes up for no will, and a will for no message."""
         self.missing = Counter[int]()
         """Deliveries passed over in streams and not received yet, by population."""
         self.outcomes = Counter[str]()
@@ -59,8 +61,10 @@ class Progress:
         return [snapshot for agent, snapshot in self._latest.items() if agent not in publishers]
 
     def enter(self, stage: int, at_ns: int) -> None:
-        """Begins a stage."""
+        """Begins a stage. Deliveries beyond the expected ones of the stages so far make up for
+        none of this stage."""
         self.stage = stage
+        self._expected, self._expected_wills = +self._expected, +self._expected_wills
         self.entered_ns = self.connecting_ns = at_ns
         self._present_max = self._present()
 
@@ -86,6 +90,7 @@ class Progress:
     def forget_expected(self) -> None:
         """Expects no more deliveries of the stages so far."""
         self._expected.clear()
+        self._expected_wills.clear()
 
     def take(self, snapshot: Snapshot) -> int | None:
         """Takes a snapshot and returns the stage that it counts for: the present one if its agent
@@ -149,7 +154,8 @@ class Progress:
 
     def balanced(self) -> bool:
         """True if every expected delivery has come and every message is acknowledged."""
-        expected = any(count > 0 for count in self._expected.values())
+        counts = (*self._expected.values(), *self._expected_wills.values())
+        expected = any(count > 0 for count in counts)
         return not expected and not any(
             population.gauges.in_flight
             for snapshot in self._latest.values()
@@ -170,17 +176,25 @@ class Progress:
         return self._connected_total == 0 and self._first_attempts_total > 0
 
     def _take_messages(self, snapshot: Snapshot) -> bool:
-        moved = 0
+        """Returns True if something moved. Deliveries that were not expected are no movement, as
+        duplicates are none: a broker may send them for ever."""
+        moved, is_open = 0, not self.settled()
         for population in snapshot.populations:
             moved += population.counters.sent_total + population.counters.acked_total
             for reason, count in population.outcomes.items():
                 self.outcomes[str(reason)] += count
         for flow in snapshot.flows:
             counters, pair = flow.counters, (flow.source, flow.to)
-            # Duplicates are no progress: a broker may send them for ever.
-            moved += counters.received_total
+            wills, received_wills = counters.wills_expected_total, counters.wills_received_total
+            expected, received = counters.expected_total - wills, counters.received_total
+            # While an agent has not settled, it has not computed what is expected.
+            if is_open or expected > 0 or self._expected[pair] > 0:
+                moved += received - received_wills
+            if self._expected_wills[pair] > 0:
+                moved += received_wills
             self.missing[flow.to] += counters.missing_total
-            self._expected[pair] += counters.expected_total - counters.received_total
+            self._expected[pair] += expected - (received - received_wills)
+            self._expected_wills[pair] += wills - received_wills
         return moved > 0
 
     def _take_connections(self, snapshot: Snapshot, now_ns: int) -> bool:

@@ -64,8 +64,10 @@ def record(info: RunInfo, output: RunOutput) -> Result:
     directory.write("environment.json", environment.model_dump_json(indent=2) + "\n")
     measured = measured_of(info, output, environment)
     evaluated = Result.of(measured, _verdict(measured, info))
-    table = PartMaker().part("the table", lambda: cells(scenario.table, evaluated), None)
-    result = evaluated.model_copy(update={"table": table or {}})
+    maker = PartMaker()
+    table = maker.part("the table", lambda: cells(scenario.table, evaluated), None) or {}
+    events = (*evaluated.events, *maker.events)
+    result = evaluated.model_copy(update={"table": table, "events": events})
     reason = directory.write(RESULT_FILE, result.to_json())
     if reason is not None:
         info.live.warn(f"the result is not stored: {reason}")

@@ -149,7 +149,12 @@ class FlowResult(FlowCounters):
     in_flight_total: int = 0
     """Expected deliveries that were in flight when the run was cut short."""
     surplus_total: int
-    """Deliveries beyond the expected ones, which only an incomplete ledger has."""
+    """Deliveries beyond the expected ones, which are no part of those received."""
+    wills_surplus_total: int = 0
+    """Deliveries of wills among the surplus: no end of a connection explains them."""
+    has_unstamped: bool = False
+    """True if some messages carry no stamp: a message that came twice is no duplicate there, and
+    can stand for one that was lost."""
     latency_us: LatencyPair
     """Latency from send to delivery."""
     histogram_ns: HistogramPair

@@ -1,19 +1,24 @@
-"""Default thresholds: every client connects, nothing is lost, every scheduled message is sent. Each
-stands for the figures that a scenario has no threshold about."""
+"""Default thresholds: every client connects, nothing is lost, every message is sent and
+acknowledged. Each stands for the figures that a scenario has no threshold about."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from pubstorm.metrics.expressions import Expression
-from pubstorm.metrics.metric import Zero
+from pubstorm.metrics.metric import Doing, Zero
 from pubstorm.metrics.populations import POPULATIONS
 from pubstorm.metrics.thresholds import Threshold
+from pubstorm.scenario.checks.topics import may_match
 from pubstorm.scenario.flows import MqttPublication
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Connecting, MqttClients, Population, Simulated
-from pubstorm.scenario.shares import shares_of
+from pubstorm.scenario.shares import PlannedClients, PopulationShare, meant_by
+from pubstorm.scenario.stages import Stage
 
 
 def conditions_of(scenario: Scenario) -> tuple[Threshold, ...]:
@@ -25,58 +30,200 @@ def default_thresholds(scenario: Scenario) -> tuple[Threshold, ...]:
     """The defaults that no threshold of the scenario replaces."""
     if scenario.defaults == "off":
         return ()
+    course = _Course(scenario)
     return tuple(
-        Threshold(Expression(name, metric), "==", 0.0, f"{subject}{metric} == 0", is_default=True)
+        Threshold(
+            expression := Expression(name, metric, span=span),
+            "==",
+            0.0,
+            f"{expression} == 0",
+            is_default=True,
+            may_be_about_nothing=zero.may_be_about_nothing,
+        )
         for metric, zero in _DEFAULTS
-        for name in _subjects(scenario, metric, zero)
-        for subject in ("" if name is None else f"{name}.",)
+        for span, there in course.spans(zero)
+        for name in _subjects(course, (metric, zero), there)
     )
 
 
-def _subjects(scenario: Scenario, metric: str, zero: Zero) -> Iterator[str | None]:
+@dataclass
+class _PlannedStage:
+    """A stage of the scenario, with the shares that take each part in it."""
+
+    stage: Stage
+    is_broken: bool
+    """True if a fault of the stage, or one that lasts for ever, is under way."""
+    doing: defaultdict[Doing, set[str]] = field(default_factory=lambda: defaultdict(set))
+
+
+class _Course:
+    """The stages of a scenario, as far as defaults depend on them."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.planned = PlannedClients(scenario)
+        self.shares = self.planned.shares
+        self._kept = set[str]()
+        """Shares with sessions that the broker keeps."""
+        self._is_broken = False
+
+    def spans(self, zero: Zero) -> Iterator[tuple[str | None, frozenset[str]]]:
+        """Yields the spans that a default is about, each with the shares that have a part in it:
+        the whole run, or without its faults the stages that have none."""
+        broken = {played.stage.name for played in self.played if played.is_broken}
+        if zero.doing is None:
+            yield None, frozenset(self.shares)
+        elif zero.is_of_last_stage:
+            last = [played for played in self.played if played.stage.publish is not None][-1:]
+            quiet = (played for played in last if not played.is_broken)
+            yield None, frozenset(name for p in quiet for name in p.doing[zero.doing])
+        elif not broken:
+            yield None, frozenset(name for p in self.played for name in p.doing[zero.doing])
+        else:
+            for played in self.played:
+                if played.stage.name not in broken:
+                    yield played.stage.name, frozenset(played.doing[zero.doing])
+
+    @cached_property
+    def played(self) -> list[_PlannedStage]:
+        """The stages in order."""
+        return [self._play(stage) for stage in self.scenario.stages]
+
+    @cached_property
+    def connected(self) -> frozenset[str]:
+        """The shares that some stage connects."""
+        stages = self.scenario.stages
+        joining = {n for s in stages if s.connect is not None for n in self.planned.chosen(s)}
+        return frozenset(joining.union(*(self._changed(stage, "add") for stage in stages)))
+
+    @cached_property
+    def leavers(self) -> frozenset[str]:
+        """The shares with clients that leave while messages are under way: those that changes
+        remove, and those that share client identifiers with others."""
+        clients = (
+            (n, p) for n, p in self.scenario.populations.items() if isinstance(p, MqttClients)
+        )
+        rivals = ((n, p.takes_over) for n, p in clients if p.takes_over is not None)
+        contested = (name for pair in rivals for name in pair)
+        removed = (self._changed(stage, "remove") for stage in self.scenario.stages)
+        return frozenset(n for name in contested for n in meant_by(self.shares, name)).union(
+            *removed
+        )
+
+    def _play(self, stage: Stage) -> _PlannedStage:
+        before, chosen = self._active(), set(self.planned.chosen(stage))
+        played = _PlannedStage(stage, self._is_broken or bool(stage.faults))
+        self._is_broken |= any(fault.repair_after_ns is None for fault in stage.faults)
+        self.planned.enter(stage)
+        added, removed = self._changed(stage, "add"), self._changed(stage, "remove")
+        there = before | self._active() | added
+        if stage.publish is not None:
+            publishing = {name for name in chosen | added if self._population(name).flows}
+            played.doing["publishes"] |= publishing
+            reached = there | self._kept | (self.shares.keys() - self.connected)
+            played.doing["receives"] |= self._receiving(publishing, reached)
+        dying = {name for name in there if self._population(name).stay is not None} | removed
+        if stage.disconnect is not None:
+            dying, there = chosen & before, before - chosen
+        wills = self._wills_of(dying)
+        played.doing["awaits wills"] |= {
+            name
+            for name in there - removed
+            if any(_may_match(self._population(name), will) for will in wills)
+        }
+        for change in () if stage.publish is None else stage.publish.changes:
+            self.planned.change(change)
+        self._kept |= {name for name in there if _keeps_session(self._population(name))}
+        return played
+
+    def _changed(self, stage: Stage, verb: Literal["add", "remove"]) -> set[str]:
+        """Returns the shares with clients that changes of a stage add or remove."""
+        changes = () if stage.publish is None else stage.publish.changes
+        names = (each.population for each in changes if getattr(each, verb) is not None)
+        return {n for name in names for n in meant_by(self.shares, name)}
+
+    def _receiving(self, publishing: set[str], reached: set[str]) -> set[str]:
+        """Returns the shares that may receive messages of some that publish, if they are reached.
+        Shares whose filters match nothing at all are among them: a threshold about them fails, and
+        says so."""
+        found = set[str]()
+        for name, (sources, is_for_wills) in self._matching.items():
+            is_for_nothing = not sources and not is_for_wills
+            if publishing and (is_for_nothing or (name in reached and sources & publishing)):
+                found.add(name)
+        return found
+
+    @cached_property
+    def _matching(self) -> Mapping[str, tuple[set[str], bool]]:
+        """The shares with publications that each share may receive, and True if it may receive
+        wills."""
+        flows = [(n, flow.topic) for n in self.shares for flow in self._population(n).flows]
+        wills = self._wills_of(self.shares)
+        return {
+            name: (
+                {publisher for publisher, topic in flows if _may_match(each.population, topic)},
+                any(_may_match(each.population, will) for will in wills),
+            )
+            for name, each in self.shares.items()
+        }
+
+    def _wills_of(self, names: Iterable[str]) -> list[str]:
+        """Returns the topics of the wills of shares whose clients die."""
+        populations = map(self._population, names)
+        return [
+            each.will.topic
+            for each in populations
+            if isinstance(each, MqttClients) and each.will is not None and each.end != "disconnect"
+        ]
+
+    def _active(self) -> set[str]:
+        return {name for name in self.shares if self.planned.most([name]) > 0}
+
+    def _population(self, name: str) -> Population:
+        return self.shares[name].population
+
+
+def _subjects(
+    course: _Course, default: tuple[str, Zero], there: frozenset[str]
+) -> Iterator[str | None]:
     """The populations or shares that a default is still needed for; None stands for all of them
-    together."""
-    if zero.is_of_messages and not _takes_part(scenario, "publish"):
-        return
-    shares = shares_of(scenario)
-    concerned = {n: d for n, d in shares.items() if _HAVE[zero.of](d.population)}
+    together. `there` are the shares that take part."""
+    metric, zero = default
+    names = {metric, zero.replaced_with} - {""}
+    shares: Mapping[str, PopulationShare] = course.shares
+    concerned = {n: d for n, d in shares.items() if n in there and _HAVE[zero.of](d.population)}
     exempt = {name for name, each in concerned.items() if _EXEMPT[zero.but](each.population)}
-    subjects = {None, *shares, *scenario.populations}
+    exempt |= course.leavers & concerned.keys() if zero.exempts_leavers else set()
+    subjects = {None, *shares, *course.scenario.populations}
     own = subjects & {
         threshold.expression.subject
-        for threshold in scenario.thresholds
-        if metric in {threshold.expression.figure.name, threshold.expression.figure.replaces}
+        for threshold in course.scenario.thresholds
+        if names & {threshold.expression.figure.name, threshold.expression.figure.replaces}
     }
     if None in own or not concerned:
         return
     if not own and not exempt:
         yield None
         return
-    connected = _takes_part(scenario, "connect")
     wanted = [
         name
         for name, each in concerned.items()
-        if name in connected and name not in exempt and not own & {name, each.whole}
+        if name in course.connected and name not in exempt and not own & {name, each.whole}
     ]
     for whole in dict.fromkeys(shares[name].whole for name in wanted):
         parts = [name for name, each in shares.items() if each.whole == whole]
         yield from [whole] if {*parts} <= {*wanted} else (n for n in parts if n in wanted)
 
 
-def _takes_part(scenario: Scenario, verb: Literal["connect", "publish"]) -> frozenset[str]:
-    """The shares whose clients some stage connects, or lets publish."""
-    shares = shares_of(scenario)
-    found = set[str]()
-    for stage in scenario.stages:
-        changes = () if stage.publish is None else stage.publish.changes
-        added = [change.population for change in changes if change.add is not None]
-        for name, each in shares.items():
-            names, chosen = {name, each.whole}, stage.populations
-            is_chosen = stage.verb == verb and (chosen is None or bool(names & {*chosen}))
-            publishes = verb == "connect" or bool(each.population.flows)
-            if publishes and (is_chosen or names & {*added}):
-                found.add(name)
-    return frozenset(found)
+def _may_match(population: Population, topic: str) -> bool:
+    """Returns True if a filter of a population may match a topic. Prefixes are not compared."""
+    if not isinstance(population, MqttClients):
+        return True
+    return any(may_match(each.topic, topic) for each in population.subscriptions)
+
+
+def _keeps_session(population: Population) -> bool:
+    return isinstance(population, MqttClients) and population.session == "persistent"
 
 
 def _may_lose(population: Population) -> bool:
@@ -94,13 +241,21 @@ def _has_schedule(population: Population) -> bool:
     return any(each.rate_per_s is not None for each in population.flows)
 
 
+def _is_acknowledged(population: Population) -> bool:
+    return isinstance(population, MqttClients) and any(p.qos for p in population.publications)
+
+
+def _may_leave_unacknowledged(population: Population) -> bool:
+    """Clients that read slowly, leave by themselves or die may leave messages behind."""
+    slow = isinstance(population, Simulated) and population.read_rate is not None
+    dies = isinstance(population, MqttClients) and population.end in {"abort", "vanish"}
+    return slow or dies or population.stay is not None
+
+
 def _can_be_rejected(population: Population) -> bool:
     """Only acknowledgements of MQTT 5 can refuse a message."""
-    return (
-        isinstance(population, MqttClients)
-        and population.version == "5"
-        and any(publication.qos for publication in population.publications)
-    )
+    is_5 = isinstance(population, MqttClients) and population.version == "5"
+    return is_5 and _is_acknowledged(population)
 
 
 def _requests(population: Population) -> bool:
@@ -122,11 +277,13 @@ _HAVE: Mapping[str, Callable[[Population], bool]] = {
     "requesters": _requests,
     "responders": _responds,
     "rejectable": _can_be_rejected,
+    "acknowledged": _is_acknowledged,
     "scheduled": _has_schedule,
 }
 _EXEMPT: Mapping[str, Callable[[Population], bool]] = {
     "": lambda _: False,
     "lossy": _may_lose,
+    "leaving": _may_leave_unacknowledged,
     "skipping": _skips_late,
 }
 _DEFAULTS = sorted(

@@ -118,10 +118,10 @@ class Scenario(Part):
     """Conditions of success, such as `device.lost == 0` or `device.latency.p99 < 100ms`. A limit of
     `connected` in percent is about all clients or bridges of that name."""
     defaults: Literal["on", "off"] = "on"
-    """Default thresholds, such as `never_ready == 0` and `lost == 0`. A threshold about the same
-    figure of a population replaces the default for that population; `off` removes all. Clients with
-    `read_rate`, `lifetime` or `flapping` may lose messages; publications with `late: skip` may skip
-    some."""
+    """Default thresholds: every client connects, every message is sent, nothing is lost, no will
+    either, and messages of QoS 1 and 2 are acknowledged. A threshold about the same figure of a
+    population replaces the default for that population; `off` removes all. Clients that read
+    slowly, leave or die by the plan, and stages with a fault, have fewer defaults."""
     validity: Validity = Validity()
     """Limits above which the load generator counts as saturated."""
 

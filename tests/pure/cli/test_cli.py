@@ -97,6 +97,8 @@ the last start, or at most after 290s
 thresholds
   device.lost == 0
   never_ready == 0 (default)
+  in_flight == 0 (default)
+  abandoned == 0 (default)
   skipped == 0 (default)
 """
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pubstorm import cli
+from pubstorm.play.directory import RunDirectory
 from pubstorm.report import load_result
 from pubstorm.result import Status
 from pubstorm.result.samples import read_samples
@@ -182,3 +183,20 @@ def test_what_is_not_stored_has_no_run_directory(
     assert "run directory" not in capsys.readouterr().out
     assert cli.main(["history", str(runs), "--figure", "received_per_s"]) == 0
     assert "run directory" not in capsys.readouterr().out
+
+
+def test_a_comparison_that_is_not_stored_says_so(
+    runs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refused(_: RunDirectory, file: str, __: str | bytes) -> str | None:
+        return f"{file}: No space left on device"
+
+    monkeypatch.setattr(RunDirectory, "write", refused)
+    words = ("compare", str(runs / "a"), str(runs / "b"), "--out", str(tmp_path / "out"))
+    assert cli.main([*words, "--fail-if", "received_per_s worse by 500%"]) == 3
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Invalid: the comparison is not stored: found no comparison.json" in printed
+    assert "PASS" not in printed

@@ -16,7 +16,7 @@ from pubstorm.contract.plan import (
     RemoveClients,
     Stage,
 )
-from pubstorm.contract.snapshot import FlowSnapshot, Snapshot
+from pubstorm.contract.snapshot import FlowCounters, FlowSnapshot, Snapshot
 from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.run_log import AppliedChange
 from tests.kit import made
@@ -146,6 +146,56 @@ def test_more_than_was_expected_is_no_negative_loss() -> None:
     (only,) = run.flows()
     assert (only.lost_total, only.surplus_total) == (0, 2)
     assert run.populations()["backend"].lost_total == 0
+
+
+MESSAGES = {"expected_total": 100, "received_total": 75}
+WILLS = {"expected_total": 10, "wills_expected_total": 10}
+
+
+def counting(counts: dict[str, int]) -> FlowSnapshot:
+    return made.flow(0, 1).model_copy(update={"counters": FlowCounters(**counts)})
+
+
+def of_wills(count: int) -> dict[str, int]:
+    return {"received_total": count, "wills_received_total": count}
+
+
+@pytest.mark.parametrize(
+    ("counts", "lost", "wills_lost", "surplus", "wills_surplus"),
+    [
+        ([MESSAGES], 25, 0, 0, 0),
+        # Unexpected wills stand for no message, and messages for no will.
+        ([MESSAGES, of_wills(25)], 25, 0, 25, 25),
+        ([MESSAGES, WILLS, of_wills(10)], 25, 0, 0, 0),
+        ([MESSAGES, WILLS, of_wills(17)], 25, 0, 7, 7),
+        ([MESSAGES, WILLS, of_wills(3)], 32, 7, 0, 0),
+        ([MESSAGES, WILLS, {"received_total": 35}], 10, 10, 10, 0),
+        ([WILLS, of_wills(12)], 0, 0, 2, 2),
+    ],
+)
+def test_a_flow_takes_no_more_wills_and_messages_than_are_expected(
+    counts: list[dict[str, int]], lost: int, wills_lost: int, surplus: int, wills_surplus: int
+) -> None:
+    flows = [counting(each) for each in counts]
+    run = assembly(*(snapshot(0, n, n, 0, each) for n, each in enumerate(flows)))
+    (flow,), backend = run.flows(), run.populations()["backend"]
+    assert (flow.lost_total, backend.lost_total) == (lost, lost)
+    assert backend.wills_lost_total == wills_lost
+    assert (flow.surplus_total, flow.wills_surplus_total) == (surplus, wills_surplus)
+    for each in (flow, backend):
+        assert each.expected_total == each.received_total + each.lost_total
+    assert backend.wills_expected_total == backend.wills_received_total + wills_lost
+    came = sum(each.counters.received_total for each in flows)
+    assert backend.received_total == came - surplus
+
+
+def test_unexpected_wills_are_nothing_that_a_drain_cut_short_left_in_flight() -> None:
+    run = assembly(*(snapshot(0, n, n, 0, counting(each)) for n, each in enumerate(
+        (MESSAGES, of_wills(25))
+    )))  # fmt: skip
+    run.run_log.ended_early = True
+    (flow,) = replace(run).flows()
+    assert (flow.lost_total, flow.in_flight_total, flow.surplus_total) == (0, 25, 25)
 
 
 def test_a_drain_cut_short_leaves_deliveries_in_flight_that_were_not_passed_over() -> None:

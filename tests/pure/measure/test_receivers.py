@@ -13,14 +13,15 @@ from pubstorm.result import ClientLoss, GroupShare
 from tests.kit import made
 
 
-def stage(clients: dict[int, int], expected: int = 0) -> Ledger:
-    """The ledger of stage 0, whose population 1 has clients by deliveries, in two flows."""
+def stage(clients: dict[int, int], expected: int = 0, wills: int = 0) -> Ledger:
+    """The ledger of stage 0, whose population 1 has clients by deliveries, in two flows; the second
+    one has wills too."""
     subscribers = made.population().model_copy(
         update={"clients_by_deliveries": tuple(clients.items())}
     )
     flows = (
         made.flow(0, 1, expected_total=expected - 1),
-        made.flow(1, 1, expected_total=1),
+        made.flow(1, 1, expected_total=1 + wills, wills_expected_total=wills),
         made.flow(0, 0, expected_total=7),
     )
     snapshot = made.snapshot(made.population(), subscribers, from_ns=0, stage=0, flows=flows)
@@ -32,6 +33,10 @@ def test_half_of_the_clients_lost_no_more_than_the_median() -> None:
     assert client_loss.summed_up(losses) == ClientLoss(
         count=100, mean=0.085, p50=0, p90=0.1, p99=0.5, max=1
     )
+
+
+def test_wills_are_no_deliveries_that_clients_lost() -> None:
+    assert client_losses(stage({100: 2}, 200, wills=50), 0, 1) == {0.0: 2}
 
 
 def test_more_deliveries_than_expected_are_no_loss() -> None:

@@ -61,6 +61,12 @@ CASES: tuple[tuple[str, str], ...] = (
     # A range that names brokers which do not exist.
     (BRIDGED, "populations.app.publications.0.topic=box/{0..99}/down/x"),
     (PUBLISHER, "populations.reader.subscriptions.0=b"),
+    # Messages without a stamp, and filters that overlap.
+    (BASE, "populations.device.publications.0.size=31B"),
+    (BASE, "populations.device.publications.0.size={mean: 100B, spread: 18%}"),
+    (BASE, "populations.device.publications.0.payload='on'"),
+    (BASE, "populations.backend.subscriptions=[data/#, data/+]"),
+    (BASE, "populations.device.subscriptions=['command/+', $share/g/command/+, 'command/#']"),
 )
 
 
@@ -97,6 +103,19 @@ def test_each_oversight_is_found_with_its_key() -> None:
             "stages=[{connect: {populations: [backend]}}, "
             "{publish: {for: 9s, changes: [{at: 1s, population: device, add: 10}]}}]",
         ),
+        # Stamps in payloads and properties, and copies that identifiers distinguish.
+        ("populations.device.publications.0.payload='{stamp}'",),
+        (
+            "populations.device.publications.0.payload='on'",
+            "populations.device.version='5'",
+            "populations.backend.version='5'",
+        ),
+        (
+            "populations.backend.version='5'",
+            "populations.backend.subscriptions=[{topic: data/#, identifier: 1}, "
+            "{topic: data/+, identifier: 2}]",
+        ),
+        ("populations.backend.subscriptions=[data/#, $share/group/data/+]",),
         # Without a publish stage, none is to be received.
         ("stages=[{connect: {}}, {hold: 1s}]", "populations.backend.subscriptions.0=x"),
     ],

@@ -348,7 +348,8 @@ def test_the_longest_reach_decides(evidence: list[Evidence], culprit: str) -> No
 
 def test_symptoms_name_what_carries_or_nothing() -> None:
     symptoms = {kind.culprit for kind in Kind if kind.directness is Directness.SYMPTOM}
-    assert symptoms == {LimitedBy.BROKER, LimitedBy.PUBLISHER, LimitedBy.UNKNOWN}
+    carriers = {LimitedBy.BROKER, LimitedBy.PUBLISHER, LimitedBy.NETWORK}
+    assert symptoms == {*carriers, LimitedBy.UNKNOWN}
     assert not any(kind.is_state for kind in Kind if kind.directness is Directness.SYMPTOM)
 
 

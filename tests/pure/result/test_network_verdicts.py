@@ -31,6 +31,7 @@ SITUATIONS: list[tuple[str, dict[str, float], dict[str, Any], LimitedBy]] = [
     ("nothing stands", QUIET, {}, LimitedBy.BROKER),
     ("no readings", {}, {}, LimitedBy.BROKER),
     ("unsent at an open window", OPEN, {}, LimitedBy.NETWORK),
+    ("unsent of a fast flow", {**OPEN, "tcp_acked_bytes_per_s": 20e6}, {}, LimitedBy.BROKER),
     ("a little unsent", {"tcp_unsent_bytes": 9000}, {}, LimitedBy.BROKER),
     ("a full window", FULL, {}, LimitedBy.NETWORK),
     (
@@ -115,6 +116,12 @@ CLIENTS_FULL: dict[str, float] = {
         (CLIENTS_FULL, {}, LimitedBy.BROKER, "the broker or the path"),
         (CLIENTS_FULL, QUIET, LimitedBy.NETWORK, "something between"),
         (CLIENTS_FULL, {"tcp_unread_bytes": 99_000}, LimitedBy.BROKER, "clients unread"),
+        (
+            {**CLIENTS_FULL, "clients_acked_bytes_per_s": 5e6},
+            {"tcp_unread_bytes": 99_000, "tcp_received_bytes_per_s": 5e6},
+            LimitedBy.BROKER,
+            "clients unread",
+        ),
         (CLIENTS_FULL, {**PROXY, "tcp_unread_bytes": 99_000}, LimitedBy.NETWORK, "is a proxy"),
         (
             CLIENTS_FULL,
@@ -129,8 +136,17 @@ CLIENTS_FULL: dict[str, float] = {
             "clients on this host sent 1 %",
         ),
         ({}, {"tcp_unread_bytes": 99_000}, LimitedBy.BROKER, "clients sent more than it reads"),
+        (
+            {"clients_unsent_bytes": 900_000, "clients_acked_bytes_per_s": 5e6},
+            QUIET,
+            LimitedBy.NETWORK,
+            "the network took no more",
+        ),
     ],
-    ids=["open", "unseen", "path", "broker", "proxy", "behind a proxy", "lossy", "unread"],
+    ids=[
+        *("open", "unseen", "path", "broker", "fast broker", "proxy", "behind a proxy", "lossy"),
+        *("unread", "at 5 MB/s"),
+    ],
 )
 def test_the_ends_of_clients_say_where_the_way_to_the_broker_is_blocked(
     measured: MeasuredMaker,

@@ -16,7 +16,7 @@ from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.report.conclusion import conclusion_of
 from pubstorm.report.junit import junit
 from pubstorm.report.of_run import run_document
-from pubstorm.result import Event, Latency, LatencyPair, Result, Status, Verdict
+from pubstorm.result import Event, Latency, LatencyPair, Result, StagePopulation, Status, Verdict
 from pubstorm.result.figures import evaluate_threshold
 from pubstorm.result.verdict import evaluate_run
 from tests.kit.golden import agree
@@ -186,3 +186,29 @@ def test_the_headline_has_no_percentile_of_few_messages(measured: MeasuredMaker)
     populations = {**run.populations, "backend": backend.model_copy(update={"latency_us": pair})}
     headline = evaluate_run(run.model_copy(update={"populations": populations}), []).headline
     assert headline.endswith("; largest latency 8.00 µs.")
+
+
+def test_a_subscriber_that_was_connected_after_the_load_had_nothing_to_lose(
+    measured: MeasuredMaker,
+) -> None:
+    run = measured(backend={"expected_total": 0, "received_total": 0, "retained_total": 100})
+    connect, publish = run.stages[:2]
+
+    def reason(before: int, after: int) -> str:
+        stages = [
+            stage.model_copy(
+                update={
+                    "populations": {
+                        "backend": StagePopulation(connect_attempts_total=count),
+                        "device": StagePopulation(connect_attempts_total=1),
+                    }
+                }
+            )
+            for stage, count in ((connect, before), (publish, 0), (connect, after))
+        ]
+        played = run.model_copy(update={"stages": tuple(stages)})
+        return evaluate_threshold(played, parse_threshold("backend.lost == 0")).text
+
+    assert reason(0, 1).endswith("backend was connected after the load")
+    assert reason(1, 0).endswith("no publication matches the filters of backend")
+    assert reason(1, 1).endswith("no publication matches the filters of backend")

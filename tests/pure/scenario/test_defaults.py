@@ -123,3 +123,142 @@ def test_each_trial_of_a_search_has_them() -> None:
     text = f"{BASE}{search}\nthresholds: [device.ack_latency.p99 < 1s]"
     scenario = parse_scenario(text, "some.yaml")
     assert tuple(each.source for each in default_thresholds(searched(scenario, 5.0))) == ALL
+
+
+ACKNOWLEDGED = ("in_flight == 0", "abandoned == 0")
+QOS_1 = "populations.device.publications.0.qos=1"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "left"),
+    [
+        ((), ACKNOWLEDGED),
+        (("populations.device.end=abort",), ()),
+        (("populations.device.end=vanish",), ()),
+        (("populations.device.read_rate=1/s",), ()),
+        (("populations.device.lifetime=5s",), ()),
+        (("populations.device.shares={odd: {part: 50%, end: abort}}",),
+         ("device/rest.in_flight == 0", "device/rest.abandoned == 0")),
+        (("populations.device.shares={odd: {part: 50%, qos: 0}}",), ACKNOWLEDGED),
+        (("populations.fast.takes_over=device",), ()),
+        (("stages=[connect, {publish: {for: 1s, changes: [{at: 0s, population: device, "
+          "remove: 1}]}}]",), ()),
+        (("stages=[connect, {publish: {for: 1s, changes: [{at: 0s, population: fast, "
+          "remove: 1}]}}]",), ACKNOWLEDGED),
+        (("stages=[connect, {hold: 1s}]",), ()),
+        (("thresholds=[device.abandoned < 7]",), ACKNOWLEDGED[:1]),
+        (("thresholds=[in_flight < 7]",), ACKNOWLEDGED[1:]),
+    ],
+)  # fmt: skip
+def test_messages_of_clients_that_stay_are_to_be_acknowledged(
+    overrides: tuple[str, ...], left: tuple[str, ...]
+) -> None:
+    found = defaults(overrides=(QOS_1, *overrides))
+    assert tuple(each for each in found if "in_flight" in each or "abandoned" in each) == left
+
+
+def test_messages_of_qos_0_are_not_to_be_acknowledged() -> None:
+    assert not {*ACKNOWLEDGED} & {*defaults()}
+
+
+DYING = """
+target: mqtt://localhost:1883
+populations:
+  phone: {clients: 9, will: {topic: "gone/{n}"}, end: abort}
+  watcher: {clients: 1, subscriptions: ["gone/#"]}
+"""
+DIES = "stages=[connect, {disconnect: {populations: [phone]}}]"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "is_there"),
+    [
+        ((), True),
+        (("populations.phone.end=vanish",), True),
+        (("populations.phone.end=disconnect_with_will", "populations.phone.version='5'"), True),
+        (("populations.phone.end=disconnect",), False),
+        (("populations.phone.end=disconnect",
+          "populations.phone.shares={odd: {part: 50%, end: abort}}"), True),
+        (("populations.phone.will.topic=other",), False),
+        (("populations.watcher.lifetime=5s",), False),
+        (("populations.watcher.read_rate=5/s",), False),
+        # Clients that are not there, or leave with the dying ones, are to receive no will.
+        (("stages=[connect, disconnect]",), False),
+        (("stages=[connect, {disconnect: {populations: [watcher]}}, "
+          "{disconnect: {populations: [phone]}}]",), False),
+        (("stages=[{connect: {populations: [phone]}}, {disconnect: {populations: [phone]}}, "
+          "{connect: {populations: [watcher]}}]",), False),
+        (("populations.phone.lifetime=1s", "stages=[connect, {hold: 5s}]"), True),
+        (("stages=[connect, {hold: 5s}]",), False),
+        (("thresholds=[watcher.wills_lost < 3]",), False),
+        (("thresholds=[loss < 3%]",), False),
+    ],
+)  # fmt: skip
+def test_no_will_is_to_be_lost_where_clients_die_by_the_plan(
+    overrides: tuple[str, ...], is_there: bool
+) -> None:
+    found = defaults(base=DYING, overrides=(DIES, *overrides))
+    assert ("wills_lost == 0" in found) == is_there
+
+
+LATE = """
+target: mqtt://localhost:1883
+populations:
+  late: {clients: 2, subscriptions: ["a/#"]}
+  device: {clients: 9, publications: [{topic: "a/{n}", rate: 1/s, retain: true}]}
+"""
+BEFORE = "stages=[{connect: {populations: [device]}}, {publish: 1s}, connect]"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "is_there"),
+    [
+        ((), False),
+        (("populations.late.session=persistent",), False),
+        (("stages=[connect, {publish: 1s}]",), True),
+        # A session that the broker keeps receives messages while its client is away.
+        (("populations.late.session=persistent",
+          "stages=[connect, {disconnect: {populations: [late]}}, {publish: 1s}, connect]"), True),
+        (("stages=[connect, {disconnect: {populations: [late]}}, {publish: 1s}, connect]",), False),
+        # A typing error in a topic, or a population that no stage connects, is no late client.
+        (("populations.late.subscriptions=[b/#]",), True),
+        (("stages=[{connect: {populations: [device]}}, {publish: 1s}]",), True),
+    ],
+)  # fmt: skip
+def test_clients_that_connect_after_the_load_have_nothing_to_lose(
+    overrides: tuple[str, ...], is_there: bool
+) -> None:
+    found = defaults(base=LATE, overrides=(BEFORE, *overrides))
+    assert ("lost == 0" in found) == is_there
+
+
+STORM = "{{publish: {{name: storm, for: 9s, faults: [{{at: 1s, kill: broker{}}}]}}}}"
+BROKEN = f"""
+topology: {{brokers: {{broker: mosquitto}}}}
+populations:
+  reader: {{clients: 2, subscriptions: ["a/#"]}}
+  device: {{clients: 9, publications: [{{topic: "a/{{n}}", rate: 1/s, qos: 1}}]}}
+stages: [connect, {{publish: {{name: calm, for: 1s}}}}, {STORM.format("")}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("stages", "left"),
+    [
+        ((), ("lost@calm == 0", "abandoned@calm == 0", "skipped@calm == 0")),
+        (("{publish: {name: after, for: 1s}}",),
+         ("lost@calm == 0", "lost@after == 0", "in_flight == 0", "abandoned@calm == 0",
+          "abandoned@after == 0", "skipped@calm == 0", "skipped@after == 0")),
+        # A fault without an end lasts.
+        ((STORM.format(", for: ever"), "{publish: {name: after, for: 1s}}"),
+         ("lost@calm == 0", "abandoned@calm == 0", "skipped@calm == 0")),
+    ],
+)  # fmt: skip
+def test_a_stage_with_a_fault_of_its_own_has_none(
+    stages: tuple[str, ...], left: tuple[str, ...]
+) -> None:
+    overrides: tuple[str, ...] = ()
+    if stages:
+        first = "connect, {publish: {name: calm, for: 1s}}, " + STORM.format("")
+        overrides = (f"stages=[{', '.join((first, *stages))}]",)
+    assert defaults(base=BROKEN, overrides=overrides) == (ALL[0], *left)

@@ -164,6 +164,22 @@ def test_a_process_that_is_missing_or_ends_is_a_problem(serve: Serve, child: Chi
     found.stop()
 
 
+def test_connections_of_a_process_of_another_host_are_read(serve: Serve) -> None:
+    port = free_port()
+    with (
+        socket.create_server(("127.0.0.1", port)) as listener,
+        socket.create_connection(("127.0.0.1", port)) as client,
+        listener.accept()[0],
+    ):
+        client.sendall(bytes(300))
+        wanted = remote(serve(), process={"port": port})
+        monitor = next(remote_monitors(made.source("cloud"), wanted))
+        monitor.start()
+        found = read(monitor)
+        monitor.stop()
+    assert (found["tcp_connections"], found["tcp_unread_bytes"]) == (1, 300)
+
+
 def test_a_server_that_starts_again_is_read_again() -> None:
     port = free_port()
     with serving(port) as url:

@@ -112,6 +112,16 @@ impl Receivers {
         &self.deliveries
     }
 
+    /// Number of filters of a client that match a topic, of those whose identifier is meant.
+    pub fn filters_of(
+        &self,
+        (population, client): (usize, u32),
+        topic: &str,
+        is_meant: impl Fn(Option<u32>) -> bool,
+    ) -> usize {
+        self.fan_out.filters_of(population, client, topic, is_meant)
+    }
+
     /// The ways in which a client at `target` may receive a message on `topic`.
     pub fn ways(&self, population: usize, client: u32, topic: &str, target: usize) -> Ways {
         let has_groups = self.fan_out.has_groups(population);

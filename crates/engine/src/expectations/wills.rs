@@ -159,11 +159,13 @@ impl Expectations {
         let Some(will) = plan.will() else { return };
         let topic = will.topic.text(plan.first + u64::from(client), 0);
         let target = setup.target(population, client);
+        // A receiver knows the topic alone.
+        let owner = setup.owner_of_will(population, &topic).unwrap_or(population);
         let deliveries = self.receivers.deliveries(&topic, target, (population, plan), client);
         for (receiver, &deliveries) in deliveries.iter().enumerate() {
             let is_expected = self.counts_loss[receiver] && self.wills.are_expected_by(receiver);
             if is_expected && deliveries > 0 {
-                let counters = &mut tally.flow(population, receiver).counters;
+                let counters = &mut tally.flow(owner, receiver).counters;
                 counters.expected_total += deliveries.cast_signed();
                 counters.wills_expected_total += deliveries.cast_signed();
             }

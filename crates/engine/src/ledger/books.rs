@@ -146,11 +146,21 @@ impl<'c> Books<'c> {
         let (delivery, expected) = ledger.note_ways(index, stream, sequence, ways);
         let is_beside = message.marks & self.receiver.watched & BESIDE != 0;
         let identifier = is_beside.then(|| message.beside.carried().identifier).flatten();
-        let copy = identifier.and_then(|number| setup.populations[to].copy_of(number));
-        let copy_is_new = copy.map(|copy| {
+        let own = &setup.populations[to];
+        let mut is_new = |copy| {
             let window = ledger.follow_copy(index, stream, sequence, copy);
             window.is_some_and(|w| w.note(sequence) != Delivery::Duplicate)
-        });
+        };
+        let copy = is_beside.then(|| own.copy_of(identifier, 0)).flatten();
+        let mut copy_is_new = copy.map(&mut is_new);
+        if delivery == Delivery::Duplicate && copy_is_new != Some(true) {
+            // The broker may send a copy for each filter, with its identifier if it has one.
+            let is_meant = |other| !own.distinguishes_copies() || other == identifier;
+            let topic = message.beside.topic().unwrap_or_default();
+            let copies = expectations.copies((to, client), topic, is_meant);
+            let numbers = (0..copies).filter_map(|place| own.copy_of(identifier, place));
+            copy_is_new = numbers.map(is_new).find(|is_new| *is_new).or(copy_is_new);
+        }
         let group_had_it = match expected {
             Expected::Group { group, .. } if delivery != Delivery::Duplicate => {
                 let member = setup.group_at(usize::from(group), setup.target(to, client));
@@ -278,13 +288,15 @@ impl<'c> Books<'c> {
 
     /// Counts a message that carries no stamp of this run.
     fn delivered_unstamped(&mut self, message: &Received<'_>) {
-        let Receiver { population: to, local, .. } = self.receiver;
+        let Receiver { population: to, index, local, .. } = self.receiver;
         let client = self.setup.shard.global(local);
         let delivery = Unstamped {
             to,
+            index,
             client,
             target: self.setup.target(to, client),
             topic: message.beside.topic(),
+            payload: message.payload,
             now_ns: self.now_ns,
         };
         self.expectations.note_unstamped(self.setup, self.tally, &delivery);

@@ -173,14 +173,17 @@ impl Run {
     }
 
     /// Returns `true` if no flow has expected deliveries left. More than expected in one flow make
-    /// up for nothing in another.
+    /// up for nothing in another, and wills for no messages.
     fn has_everything(&self) -> bool {
-        let mut left: BTreeMap<_, i64> = BTreeMap::new();
+        let mut left: BTreeMap<_, [i64; 2]> = BTreeMap::new();
         for flow in self.snapshots.iter().flat_map(|snapshot| &snapshot.flows) {
-            *left.entry((flow.from, flow.to)).or_default() +=
-                flow.counters.expected_total - flow.counters.received_total;
+            let counters = &flow.counters;
+            let wills = counters.wills_expected_total - counters.wills_received_total;
+            let [of_messages, of_wills] = left.entry((flow.from, flow.to)).or_default();
+            *of_messages += counters.expected_total - counters.received_total - wills;
+            *of_wills += wills;
         }
-        left.values().all(|&left| left <= 0)
+        left.values().flatten().all(|&left| left <= 0)
     }
 }
 

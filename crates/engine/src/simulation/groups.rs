@@ -10,7 +10,9 @@ use super::case::{Case, case};
 use super::course::Run;
 use super::peer::Peer;
 use super::plans::{self, publication, subscription, template};
-use super::totals::{Totals, deaths, messages, population_of, publishers, topic_of, written};
+use super::totals::{
+    Totals, deaths, messages, population_of, publishers, topic_of, wills_by_wire, written,
+};
 use super::weather::{MS, S, Weather};
 use super::wire::Place;
 
@@ -154,7 +156,8 @@ pub fn check(run: &Run, totals: &Totals) {
         let least: i64 = own.filter(|m| is_expected(&m.topic)).map(|m| m.count).sum();
         let counters = &totals.counters[from];
         let unwritten = counters.sent_total as i64 - written(run)[from] as i64;
-        let wills = 2 * deaths(run, totals, from);
+        let read: i64 = members.iter().map(|&to| wills_by_wire(run, from, to)).sum();
+        let wills = 2 * deaths(run, totals, from) + read;
         let most = least + unwritten + wills;
         let what = format!("from {from} to the group: {expected} expected, {received} received");
         assert!((least..=most).contains(&expected), "{what}, {least} to {most}");

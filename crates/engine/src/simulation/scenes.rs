@@ -6,6 +6,7 @@ mod deaths;
 mod flapping;
 mod outcomes;
 mod retained;
+mod surplus;
 mod texts;
 
 use plan::{Action, ChangeAction, Command, Plan, Population, Protocol, Reason, Snapshot};

@@ -9,6 +9,7 @@ use plan::{
 };
 
 use super::course::Run;
+use super::wire::Client;
 
 /// The sums of the snapshots of a run.
 #[derive(PartialEq)]
@@ -118,6 +119,15 @@ pub fn deaths(run: &Run, totals: &Totals, population: usize) -> i64 {
     let died = if dies { counters.connected_total } else { 0 };
     let unproved = totals.outcomes[population].get(&Reason::ServerUnproved).copied().unwrap_or(0);
     (counters.disconnected_total + died + unproved).cast_signed()
+}
+
+/// Wills of one population that were read by another.
+pub fn wills_by_wire(run: &Run, from: usize, to: usize) -> i64 {
+    let network = run.network();
+    let own = |((client, of), _): &(&(Client, usize), &u64)| {
+        *of == from && population_of(run, *client) == to
+    };
+    network.wire.wills.iter().filter(own).map(|(_, count)| count.cast_signed()).sum()
 }
 
 /// Messages of one population on one topic that were written.

@@ -249,7 +249,7 @@ impl PopulationFilters {
 }
 
 impl Filter {
-    fn matches(&self, topic: &str, number: u64) -> bool {
+    pub(super) fn matches(&self, topic: &str, number: u64) -> bool {
         let mut sets = Vec::new();
         self.matching(topic, (number, 1), &mut sets);
         sets.iter().any(|set| set.contains(number))

@@ -55,6 +55,19 @@ fn copies(population: &Population, topic: &str, for_each: bool, turn: usize) -> 
     copies
 }
 
+#[test]
+fn a_client_has_a_copy_for_each_different_filter_outside_of_groups() {
+    let filters = ["a/#", "a/+", "a/{n%3}", "a/+", "$share/g/a/#"];
+    let mut own = population(3, 0, &filters);
+    own.subscriptions[1].identifier = Some(7);
+    own.subscriptions[3].identifier = Some(7);
+    let fan_out = FanOut::new(&plan(vec![own], 1, true));
+    let all = |client, topic| fan_out.filters_of(0, client, topic, |_| true);
+    assert_eq!((all(1, "a/1"), all(2, "a/1"), all(1, "b")), (3, 2, 0));
+    assert_eq!(fan_out.filters_of(0, 1, "a/1", |identifier| identifier == Some(7)), 1);
+    assert_eq!(fan_out.filters_of(0, 1, "a/1", |identifier| identifier.is_none()), 2);
+}
+
 proptest! {
     /// With every kind of broker, all deliveries are expected and no copy is a duplicate.
     #[test]

@@ -59,7 +59,7 @@ impl Broker {
                 if let Some(link) = self.links.get_mut(&id)
                     && reasoned.code != ReasonCode::DISCONNECT_WITH_WILL
                 {
-                    link.will = None; // [MQTT-3.14.4-3]
+                    link.discards_will = true; // [MQTT-3.14.4-3]
                 }
                 self.close(id);
             }
@@ -150,9 +150,22 @@ impl Broker {
 
     fn handle_publish(&mut self, id: LinkId, publish: &Publish<'_>) {
         let packet_id = publish.packet_id;
-        let is_new = publish.qos != QoS::ExactlyOnce
-            || self.client(id).is_some_and(|client| client.received.insert(packet_id));
         let topic = self.topic_of(id, publish);
+        let is_exact = publish.qos == QoS::ExactlyOnce;
+        let is_again =
+            is_exact && self.client(id).is_some_and(|client| client.received.contains(&packet_id));
+        let code = match self.version(id) {
+            Version::V5 if publish.qos != QoS::AtMostOnce && !is_again => (self.script.code)(),
+            _ => 0,
+        };
+        let code = ReasonCode::of(PacketType::PubAck, code).expect("the packet may have the code");
+        let ack = Ack { code, ..Ack::of(packet_id) };
+        let is_new = !is_again && !code.is_error();
+        let is_other_success = is_new && code != ReasonCode::SUCCESS;
+        self.note_deviation("other code of success", usize::from(is_other_success));
+        if let Some(client) = self.client(id).filter(|_| is_new && is_exact) {
+            client.received.insert(packet_id);
+        }
         if is_new {
             self.accept(Message {
                 topic,
@@ -164,8 +177,8 @@ impl Broker {
         }
         match publish.qos {
             QoS::AtMostOnce => {}
-            QoS::AtLeastOnce => self.send_ack(id, &Packet::PubAck(Ack::of(packet_id))),
-            QoS::ExactlyOnce => self.send_ack(id, &Packet::PubRec(Ack::of(packet_id))),
+            QoS::AtLeastOnce => self.send_ack(id, &Packet::PubAck(ack)),
+            QoS::ExactlyOnce => self.send_ack(id, &Packet::PubRec(ack)),
         }
     }
 

@@ -47,6 +47,8 @@ pub struct Script {
     /// Each shared subscription receives every second message through two members, and the others
     /// never.
     pub doubles_shared: bool,
+    /// A client receives a copy of a message for each of its matching filters `[MQTT-3.3.5-1]`.
+    pub sends_copies: bool,
     /// Messages are delivered whose expiry is over.
     pub ignores_expiry: bool,
     /// UNSUBSCRIBE of MQTT 5 is refused: Not authorized.
@@ -54,6 +56,12 @@ pub struct Script {
     /// Answers a client that has sent these steps in CONNECT and AUTH. By default the broker has no
     /// method of authentication.
     pub authenticate: Authenticate,
+    /// Number of times that the broker publishes the will of a connection; `true`: the connection
+    /// ended in a way after which the will is due.
+    pub wills: Box<dyn FnMut(bool) -> usize>,
+    /// Chooses the reason code of the PUBACK or PUBREC of each message of MQTT 5. Codes from 0x80
+    /// on refuse the message.
+    pub code: Box<dyn FnMut() -> u8>,
     /// Chooses the fate of each PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK and UNSUBACK.
     pub fate: Box<dyn FnMut(PacketType) -> Fate>,
 }
@@ -89,9 +97,12 @@ impl Script {
             window: 20,
             muted,
             doubles_shared: false,
+            sends_copies: false,
             ignores_expiry: false,
             refuses_unsubscribe: false,
             authenticate: Box::new(|_| Answer::Refuse(BAD_METHOD)),
+            wills: Box::new(usize::from),
+            code: Box::new(|| 0),
             fate,
         }
     }

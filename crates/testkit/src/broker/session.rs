@@ -47,10 +47,13 @@ impl ClientState {
         self.queue.len() + self.in_flight.len()
     }
 
-    /// Highest QoS granted on `name` without shared subscriptions `[MQTT-3.3.5-1]`.
-    pub(super) fn granted(&self, name: &str) -> Option<QoS> {
+    /// QoS granted on `name` by each filter without shared subscriptions, the highest first
+    /// `[MQTT-3.3.5-1]`.
+    pub(super) fn granted(&self, name: &str) -> impl Iterator<Item = QoS> {
         let own = self.matching(name).filter(|(filter, _)| topic::shared(filter).is_none());
-        own.map(|&(_, qos)| qos).max()
+        let mut levels: Vec<QoS> = own.map(|&(_, qos)| qos).collect();
+        levels.sort_unstable_by(|one, other| other.cmp(one));
+        levels.into_iter()
     }
 
     /// Shared subscriptions that match `name`, with the QoS granted.

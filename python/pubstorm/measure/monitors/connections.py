@@ -37,6 +37,8 @@ CLIENTS: Mapping[str, str] = {
         "unsent_closed_bytes",
         "segments_per_s",
         "resent_per_s",
+        "acked_bytes_per_s",
+        "received_bytes_per_s",
         "rtt_us",
         "least_rtt_us",
     )
@@ -272,6 +274,8 @@ def growth(
         "tcp_unsent_closed_bytes": sum(closed),
         "tcp_segments_per_s": _sum(pairs, "segments_total") * 1e6 / span_us,
         "tcp_resent_per_s": _sum(pairs, "resent_total") * 1e6 / span_us,
+        "tcp_acked_bytes_per_s": _sum(pairs, "acked_bytes_total") * 1e6 / span_us,
+        "tcp_received_bytes_per_s": _sum(pairs, "received_bytes_total") * 1e6 / span_us,
     }
     if busy_us := _sum(pairs, "busy_us"):
         found["tcp_window_closed"] = min(_sum(pairs, "closed_us") / busy_us, 1.0)

@@ -23,6 +23,7 @@ from pubstorm.result import (
     Peak,
     Phase,
     PopulationResult,
+    PopulationSums,
     StageResult,
     ThresholdOutcome,
 )
@@ -85,6 +86,9 @@ def nothing_behind(measured: Measured, expression: Expression) -> str | None:
     basis, parts = expression.figure.basis, _places(measured, expression)
     if basis is None or parts is None:
         return None
+    if basis.needs_stamps and _carry_no_stamp(parts.values()):
+        to = "" if expression.subject is None else f" to {expression.subject}"
+        return f"messages{to} carry no stamp, which shows duplicates and order"
     found = [getattr(part, name, None) for part in parts.values() for name in basis.counters]
     may_be_earlier = expression.span is not None and basis.may_be_earlier
     is_unknown = may_be_earlier or all(count is None for count in found)
@@ -94,12 +98,13 @@ def nothing_behind(measured: Measured, expression: Expression) -> str | None:
 
 
 def evaluate_threshold(measured: Measured, threshold: Threshold) -> ThresholdOutcome:
-    """Evaluates one threshold. A threshold about nothing does not pass. An inexact value passes
-    only if every value within the bound does. A latency that the generator made passes or fails
-    only if the latency from the actual send does, too."""
+    """Evaluates one threshold. A threshold about nothing passes only if it may be about nothing. An
+    inexact value passes only if every value within the bound does. A latency that the generator
+    made passes or fails only if the latency from the actual send does, too."""
     asked = threshold.expression
     found: Found | Missing | str = evaluate(measured, asked)
-    found = nothing_behind(measured, asked) or found
+    if not threshold.may_be_about_nothing:
+        found = nothing_behind(measured, asked) or found
     outcome = ThresholdOutcome(
         expression=threshold.source,
         figure=str(asked),
@@ -338,9 +343,26 @@ def _why_no_delivery(measured: Measured, subject: str | None) -> str:
     if population is not None and _is_excluded(measured, population, subject or ""):
         did = population.changed or "joined or left"
         return f"clients of {subject} {did} while messages were sent"
+    if subject is not None and _came_late(measured, subject):
+        return f"{subject} was connected after the load"
     if measured.fleet.failures:
         return "what clients of failed agents were to receive is not known"
     return f"no publication matches the filters of {subject or 'any population'}"
+
+
+def _carry_no_stamp(parts: Iterable[object]) -> bool:
+    """Returns True if places have deliveries of messages, and none that carries a stamp."""
+    sums = [part for part in parts if isinstance(part, PopulationSums)]
+    messages = sum(p.received_total - p.wills_received_total - p.answered_total for p in sums)
+    return messages > 0 and not any(p.latency_us.intended.count for p in sums)
+
+
+def _came_late(measured: Measured, name: str) -> bool:
+    """Returns True if a population connected only after the last publish stage."""
+    every = [{**stage.wholes, **stage.populations} for stage in measured.stages]
+    published = [n for n, stage in enumerate(measured.stages) if stage.kind == "publish"]
+    connected = [n for n, p in enumerate(every) if name in p and p[name].connect_attempts_total]
+    return bool(published and connected) and connected[0] > published[-1]
 
 
 def _subscribes_to_nothing(population: PopulationResult) -> bool:

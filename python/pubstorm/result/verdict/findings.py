@@ -470,12 +470,7 @@ def _deliveries(measured: Measured) -> Iterable[Finding]:
             if total > in_stages_with_faults(measured, flow, counter):
                 expected = counted(flow.expected_total, "expected delivery", "expected deliveries")
                 yield Finding(f"{name}: {count_text(total)} {words} beside {expected}")
-        if flow.surplus_total:
-            came = counted(flow.surplus_total, "delivery", "deliveries")
-            yield Finding(
-                f"{name}: {came} came that no agent reported as sent, since an agent ended before "
-                f"its last report; {count_text(flow.expected_total)} were expected"
-            )
+        yield from (Finding(f"{name}: {text}") for text in _beyond(measured, flow))
     unfollowed = measured.fleet.unfollowed_total
     if unfollowed:
         yield Finding(
@@ -496,6 +491,28 @@ def slow_text(name: str, receiver: PopulationResult) -> str:
     """Returns the words for subscribers that read slowly on purpose."""
     rate = rate_text(receiver.read_rate_per_s or 0.0)
     return f"; {name} reads slowly on purpose: {rate} a second at most"
+
+
+def _beyond(measured: Measured, flow: FlowResult) -> Iterable[str]:
+    """Deliveries of a flow that were not expected, with their origin."""
+    expected = f"{count_text(flow.expected_total)} were expected"
+    wills = flow.wills_surplus_total
+    messages = flow.surplus_total - wills
+    if wills:
+        came = counted(wills, "will", "wills")
+        yield (
+            f"{came} came that no end of a connection explains, beside "
+            f"{count_text(flow.wills_expected_total)} expected: they stand for no other message"
+        )
+    if messages:
+        came = counted(messages, "delivery", "deliveries")
+        if flow.has_unstamped:
+            yield f"{came} came twice, of messages without a stamp; {expected}"
+        elif any(event.kind in {"agent", "failure"} for event in measured.events):
+            why = "since an agent ended before its last report"
+            yield f"{came} came that no agent reported as sent, {why}; {expected}"
+        else:
+            yield f"{came} came that no agent reported as sent; {expected}"
 
 
 def _excluded(measured: Measured) -> Iterable[Finding]:

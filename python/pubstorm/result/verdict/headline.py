@@ -3,7 +3,7 @@ failed or is invalid. Built from measured values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pubstorm.metrics import columns_of
 from pubstorm.metrics.expressions import Expression
@@ -13,6 +13,7 @@ from pubstorm.result import (
     RATED_MIN,
     LimitedBy,
     Measured,
+    PopulationResult,
     Status,
     ThresholdOutcome,
 )
@@ -57,9 +58,13 @@ def _sentence(
 def _carried(measured: Measured) -> str:
     """The load that was carried, with its loss and latency."""
     who = f"The {_carrier(measured)}"
-    parts = [f"{who} carried{_load(measured, '')}"]
+    sent = [population for population in measured.populations.values() if population.sent_total]
     if not _sent_per_s(measured):
         parts = [f"{who} held {counted(_clients(measured), 'client')}"]
+    elif sent and not any(map(_carried_share, sent)):
+        parts = [f"{who} acknowledged none of{_load(measured, '')}"]
+    else:
+        parts = [f"{who} carried{_load(measured, '', of=_carried_share)}"]
     populations = measured.populations.values()
     expected = sum(population.expected_total for population in populations)
     if expected:
@@ -69,8 +74,8 @@ def _carried(measured: Measured) -> str:
     for metric, column in columns_of("headline"):
         for _, latency in slowest_first(metric, measured.populations)[:1]:
             asked = Expression(None, metric.name, latency.tail)
-            sent = from_send(measured, asked)
-            instead = "" if sent is None else f" ({from_send_text(asked, sent)})"
+            own = from_send(measured, asked)
+            instead = "" if own is None else f" ({from_send_text(asked, own)})"
             head = column.head.replace("p99", _TAILS[latency.tail])
             parts.append(f"{head} {duration_text(getattr(latency, latency.tail))}{instead}")
             return "; ".join(parts)
@@ -83,14 +88,25 @@ def _carrier(measured: Measured) -> str:
     return f"{who}s" if many else who
 
 
-def _load(measured: Measured, word: str) -> str:
+def _carried_share(population: PopulationResult) -> float:
+    """The share of the messages sent that were acknowledged, or that need no acknowledgement. A
+    message that is in flight when publishing ends may be given up later: it counts once."""
+    sent = population.sent_total
+    lacking = max(population.in_flight, population.abandoned_total) + population.rejected_total
+    return max(sent - lacking, 0) / sent if sent else 0.0
+
+
+def _load(
+    measured: Measured, word: str, of: Callable[[PopulationResult], float] = lambda _: 1.0
+) -> str:
     """The messages a second, or a few messages, and the clients that sent them; nothing if none was
-    sent."""
-    per_s = _sent_per_s(measured)
-    if not per_s:
+    sent. `of`: the share of the messages that counts."""
+    if not _sent_per_s(measured):
         return ""
-    senders = sum(p.ready_max for p in measured.populations.values() if p.sent_total)
-    sent = sum(p.sent_total for p in measured.populations.values())
+    populations = measured.populations.values()
+    senders = sum(p.ready_max for p in populations if p.sent_total)
+    sent = sum(round(p.sent_total * of(p)) for p in populations)
+    per_s = sum(p.rates.sent_per_s * of(p) for p in populations)
     load = f"{rate_text(per_s)} messages/s" if sent >= RATED_MIN else counted(sent, "message")
     before = f", {word}" if word else ""
     return f"{before} {load} from {counted(senders, 'client')}"
@@ -104,9 +120,10 @@ def _missed(measured: Measured, threshold: Threshold, outcome: ThresholdOutcome)
     meant = [every[subject]] if subject in every else list(measured.populations.values())
     known = subject is None or subject in every
     said, basis = metric.missed, metric.basis
-    if known and asked.span is None and outcome.found is not None and said and basis:
+    counters = metric.failures.of if metric.failures else basis.counters if basis else ()
+    if known and asked.span is None and outcome.found is not None and said and counters:
         count = sum(getattr(each, metric.field) for each in meant)
-        of = sum(getattr(each, counter) for each in meant for counter in basis.counters)
+        of = sum(getattr(each, counter) for each in meant for counter in counters)
         where = "" if subject is None else f" {said.preposition} {subject}"
         return f"{count_text(count)} of {counted(of, *said.noun)}{where} {said.words}"
     return f"{threshold.source} was not met: {outcome.text}"

@@ -13,8 +13,9 @@ from pubstorm.result.machinery import too_busy
 from pubstorm.result.verdict.culprit import Kind, Uncarried
 from pubstorm.result.verdict.findings import Finding
 
-STANDING_BYTES = 32 << 10
-"""Bytes in a queue, in the mean under load, from which they stand there: less is on its way."""
+STANDING_BYTES, STANDING_S = 32 << 10, 0.1
+"""Bytes in a queue, in the mean under load, and the time in which so many pass, from which they
+stand there: less is on its way."""
 CLOSED_SHARE = 0.5
 """Share of the unsent bytes from which a full window of the peer is the reason."""
 RESENT_SHARE, RESENT_MIN_PER_S = 0.005, 1.0
@@ -51,6 +52,10 @@ class End:
     """Part of the unsent bytes for peers whose window was full."""
     segments_per_s: float
     resent_per_s: float
+    acked_per_s: float
+    """Bytes that the peers acknowledged."""
+    received_per_s: float
+    """Bytes that came."""
     rtt_us: float
     least_rtt_us: float
     answer_us: float | None
@@ -66,12 +71,27 @@ class End:
     @property
     def stands(self) -> bool:
         """True if bytes stood unsent."""
-        return self.unsent_bytes >= STANDING_BYTES
+        return _stand(self.unsent_bytes, self.acked_per_s)
 
     @property
     def is_unread(self) -> bool:
         """True if bytes waited for the program at this end."""
-        return self.unread_bytes >= STANDING_BYTES
+        return _stand(self.unread_bytes, self.received_per_s)
+
+    @property
+    def is_peer_unread(self) -> bool:
+        """True if brokers had bytes to read: then they, and not the path, filled their windows."""
+        return (self.peer_unread_bytes or 0.0) >= STANDING_BYTES
+
+    @property
+    def is_onward_unread(self) -> bool:
+        """True if a proxy left bytes for its clients unread."""
+        return self.is_proxy and _stand(self.onward_unread_bytes, self.acked_per_s)
+
+    @property
+    def is_onward_unsent(self) -> bool:
+        """True if bytes of a proxy waited for what is behind it."""
+        return self.is_proxy and _stand(self.onward_unsent_bytes, self.received_per_s)
 
     @property
     def is_closed(self) -> bool:
@@ -94,6 +114,11 @@ class End:
         }
 
 
+def _stand(waiting_bytes: float, passed_per_s: float) -> bool:
+    """Returns True if bytes in a queue stood there, by what passed the queue."""
+    return waiting_bytes >= max(STANDING_BYTES, STANDING_S * passed_per_s)
+
+
 @dataclass(frozen=True, slots=True)
 class PathRule:
     """A rule about an end."""
@@ -109,19 +134,19 @@ _UNREAD = "{name} had {unread} unread in the mean"
 _SLOW = "{name} had {unsent} unsent in the mean, for subscribers whose receive windows were full"
 PATH_RULES: tuple[PathRule, ...] = (
     PathRule(
-        lambda end: end.is_proxy and end.onward_unread_bytes >= STANDING_BYTES,
+        lambda end: end.is_onward_unread,
         Kind.SLOW_PATH,
         "{name} is a proxy: it passes its connections on, and had not read {onward_unread}, in "
         "the mean, of what came from behind it for the clients",
     ),
     PathRule(
-        lambda end: end.is_proxy and end.is_unread and end.onward_unsent_bytes < STANDING_BYTES,
+        lambda end: end.is_proxy and end.is_unread and not end.is_onward_unsent,
         Kind.SLOW_PATH,
         "{name} is a proxy: it passes its connections on, and had not read {unread} of the "
         "clients, in the mean, though what is behind it took what it sent",
     ),
     PathRule(
-        lambda end: end.is_proxy and end.onward_unsent_bytes >= STANDING_BYTES,
+        lambda end: end.is_onward_unsent,
         Kind.UNREAD,
         "{name} is a proxy, and had {onward_unsent} unsent, in the mean, for the broker behind it",
     ),
@@ -147,9 +172,7 @@ PATH_RULES: tuple[PathRule, ...] = (
         f"{_UNSENT}: the broker or the path; the connections at the broker were not read",
     ),
     PathRule(
-        lambda end: (
-            end.is_clients and end.stands and (end.peer_unread_bytes or 0.0) >= STANDING_BYTES
-        ),
+        lambda end: end.is_clients and end.stands and end.is_peer_unread,
         Kind.UNREAD,
         f"{_UNSENT}, and the broker had the bytes of clients unread",
     ),
@@ -292,6 +315,8 @@ def _end(name: str, means: Mapping[str, float], readers: str) -> End:
         closed_bytes=means.get("unsent_closed_bytes", 0.0),
         segments_per_s=means.get("segments_per_s", 0.0),
         resent_per_s=means.get("resent_per_s", 0.0),
+        acked_per_s=means.get("acked_bytes_per_s", 0.0),
+        received_per_s=means.get("received_bytes_per_s", 0.0),
         rtt_us=means.get("rtt_us", 0.0),
         least_rtt_us=means.get("least_rtt_us", 0.0),
         answer_us=means.get("answer_us"),

@@ -9,9 +9,9 @@ pub mod received;
 mod token;
 mod zmtp;
 
-use ::mqtt::PropertyList;
+use ::mqtt::{Lapses, Property, PropertyList};
 use agent::publication::{self, PublicationSetup};
-use plan::{Population, Protocol, Publication, Reason, Responds, Stamp};
+use plan::{Population, PropertyValue, Protocol, Publication, Reason, Responds, Stamp};
 
 pub use self::cause::{Broken, Cause, Texts};
 pub use self::keep_alive::Liveness;
@@ -46,11 +46,22 @@ pub struct Identity<'a> {
     pub n: u64,
 }
 
+/// Limits of a client for what the peer sends.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    /// Largest packet that the client accepts, in bytes.
+    packet_bytes_max: usize,
+    /// Maximum Packet Size that CONNECT announces, in bytes.
+    announced_bytes_max: usize,
+    /// Receive Maximum that CONNECT announces, in messages.
+    receive_maximum: u32,
+}
+
 /// Settings for the packets of one read.
 pub struct Reading {
     version: ::mqtt::Version,
-    /// Largest packet that the client accepts, in bytes.
-    packet_bytes_max: usize,
+    /// Limits of the client.
+    pub limits: Limits,
     credentials: Option<zmtp::Credentials>,
 }
 
@@ -62,6 +73,10 @@ pub struct Step<'a> {
     pub read: u32,
     /// Replies that the protocol has appended.
     pub replied: u32,
+    /// Messages in these bytes that the client has to acknowledge.
+    pub in_flight: u32,
+    /// Rules that the peer broke, after which the connection continues.
+    pub lapses: Lapses,
     /// Meaning of the last packet, or of the bytes after it.
     pub event: Event<'a>,
 }
@@ -213,6 +228,41 @@ pub struct Buffers<'a> {
     pub properties: &'a mut PropertyList,
 }
 
+impl Step<'_> {
+    /// A step that has handled nothing.
+    const fn new() -> Self {
+        let (len, read, replied, in_flight) = (0, 0, 0, 0);
+        Self { len, read, replied, in_flight, lapses: Lapses::NONE, event: Event::Incomplete }
+    }
+}
+
+impl Limits {
+    /// Limits of the clients of a population, of a plan with this largest packet in bytes.
+    pub fn new(population: &Population, packet_bytes_max: u32) -> Self {
+        let announced = |property: Property| {
+            let properties = &population.mqtt()?.properties;
+            let found = properties.iter().find(|each| each.kind() == Some(property))?;
+            match found.value {
+                PropertyValue::Number(number) => Some(number),
+                PropertyValue::Text(_) => None,
+            }
+        };
+        Self {
+            packet_bytes_max: packet_bytes_max as usize,
+            announced_bytes_max: announced(Property::MaximumPacketSize)
+                .map_or(usize::MAX, |bytes| bytes as usize),
+            receive_maximum: announced(Property::ReceiveMaximum).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Returns `true` if the messages of a read, whose acknowledgements have not gone, are more than
+    /// CONNECT allows.
+    #[inline]
+    pub const fn are_too_many(&self, in_flight: u32) -> bool {
+        in_flight > self.receive_maximum
+    }
+}
+
 impl Session {
     /// State of a client that has never connected.
     pub const fn new(protocol: &Protocol) -> Self {
@@ -256,13 +306,13 @@ impl Session {
 
     /// Settings for the packets of one read.
     #[inline]
-    pub fn reading(&self, identity: &Identity<'_>, packet_bytes_max: u32) -> Reading {
+    pub fn reading(&self, identity: &Identity<'_>, limits: Limits) -> Reading {
         let credentials = match &self.spoken {
             Spoken::Zmtp(session) if !session.is_connected() => zmtp::credentials(identity),
             _ => None,
         };
         let version = mqtt::version(identity.population);
-        Reading { version, packet_bytes_max: packet_bytes_max as usize, credentials }
+        Reading { version, limits, credentials }
     }
 
     /// Handles the packets at the front of `bytes` and appends the replies. The `inbox` takes the

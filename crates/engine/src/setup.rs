@@ -12,7 +12,7 @@ use plan::{Payload, Plan, Population, Publication, Shard, Target, Will};
 
 use crate::ledger::origin::Origins;
 use crate::protocol::received::{BESIDE, Marks, RETAINED};
-use crate::protocol::{Outgoing, PropertySetup};
+use crate::protocol::{Limits, Outgoing, PropertySetup};
 use crate::transport::tls::{Tls, TlsError};
 
 /// Failure to prepare a plan on this host.
@@ -113,6 +113,8 @@ pub struct PopulationSetup {
     identifiers: Vec<u32>,
     /// Marks of messages that are no plain deliveries, whatever their stamp.
     pub watched: Marks,
+    /// Limits of the clients.
+    pub limits: Limits,
 }
 
 impl PopulationSetup {
@@ -208,6 +210,7 @@ impl Setup {
                 rival: rivals[p],
                 identifiers,
                 watched: RETAINED | if is_beside { BESIDE } else { 0 },
+                limits: Limits::new(population, plan.max_packet_bytes),
             };
             populations.push(ready);
             first_client += share;

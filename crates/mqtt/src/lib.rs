@@ -40,4 +40,6 @@ pub use codec::{
     Unsubscribe, UnsubscribeFilters, Value, Version, Will, decode, encode_auth,
     encode_publish_header, encode_subscribe, encode_unsubscribe,
 };
-pub use session::{Alias, Blocked, Event, ProtocolError, RequestError, Session, Unsupported};
+pub use session::{
+    Alias, Blocked, Event, Lapse, Lapses, ProtocolError, RequestError, Session, Unsupported,
+};

@@ -5,6 +5,7 @@
 mod event;
 mod handle;
 mod in_flight;
+mod lapses;
 mod server;
 
 #[cfg(test)]
@@ -18,13 +19,14 @@ use in_flight::InFlight;
 use server::Server;
 
 pub use event::{Blocked, Event, ProtocolError, RequestError};
+pub use lapses::{Lapse, Lapses};
 pub use server::{Alias, Unsupported};
 
 /// Number of packet identifiers: 1 to 65 535.
 const PACKET_IDS: usize = 65_535;
 
 const _: () =
-    assert!(size_of::<Session<[u64; 4]>>() <= 24, "windows 8, server 8, id 2, aliases 2, states 2");
+    assert!(size_of::<Session<[u64; 4]>>() <= 24, "windows 8, server 8, id 2, aliases 2, states 4");
 
 /// The protocol state of one client. `T` is the token of a message in flight.
 ///
@@ -40,6 +42,10 @@ pub struct Session<T> {
     aliases_max: u16,
     connection: Connection,
     clean_session: bool,
+    /// CONNECT had no client identifier.
+    is_unnamed: bool,
+    /// Breaches since the last [`Session::take_lapses`].
+    lapses: Lapses,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +66,8 @@ struct Windows<T> {
     received: InFlight<()>,
     /// Unanswered SUBSCRIBE and UNSUBSCRIBE packets, rarely more than one.
     requests: Vec<Request>,
+    /// Messages were sent again on this connection: the server may not know their identifiers.
+    has_resent: bool,
 }
 
 /// An unanswered SUBSCRIBE or UNSUBSCRIBE.
@@ -67,6 +75,8 @@ struct Windows<T> {
 struct Request {
     packet_id: PacketId,
     filters: u32,
+    /// Number of filters that need what the server has not.
+    unavailable: u32,
     /// `true` for SUBSCRIBE, `false` for UNSUBSCRIBE.
     subscribes: bool,
 }
@@ -87,7 +97,8 @@ enum Awaits {
 
 impl<T> Default for Windows<T> {
     fn default() -> Self {
-        Self { sent: InFlight::new(), received: InFlight::new(), requests: Vec::new() }
+        let (sent, received) = (InFlight::new(), InFlight::new());
+        Self { sent, received, requests: Vec::new(), has_resent: false }
     }
 }
 
@@ -108,6 +119,8 @@ impl<T: Copy> Session<T> {
             aliases_max: 0,
             connection: Connection::Lost,
             clean_session: true,
+            is_unnamed: false,
+            lapses: Lapses::NONE,
         }
     }
 
@@ -150,7 +163,9 @@ impl<T: Copy> Session<T> {
         out: &mut Vec<u8>,
     ) -> Result<usize, codec::EncodeError> {
         let assigned = self.server.as_ref().and_then(|server| server.assigned_client_id());
-        match assigned.filter(|_| connect.client_id.is_empty()) {
+        let assigned = assigned.filter(|_| connect.client_id.is_empty());
+        let is_unnamed = assigned.is_none() && connect.client_id.is_empty();
+        match assigned {
             Some(client_id) => Connect { client_id, ..*connect }.encode(version, out)?,
             None => connect.encode(version, out)?,
         }
@@ -159,9 +174,13 @@ impl<T: Copy> Session<T> {
         self.aliases_max = aliases_max.unwrap_or(0) as u16;
         let method = connect.properties.text(Property::AuthenticationMethod);
         self.connection = match method {
-            Some(_) => Connection::Authenticating,
+            Some(method) => {
+                self.server.get_or_insert_default().expect_method(method);
+                Connection::Authenticating
+            }
             None => Connection::AwaitingConnAck,
         };
+        self.is_unnamed = is_unnamed;
         self.clean_session = connect.clean_session;
         Ok(dropped)
     }
@@ -180,10 +199,16 @@ impl<T: Copy> Session<T> {
         out: &mut Vec<u8>,
     ) -> Result<PacketId, RequestError> {
         let packet_id = self.free_packet_id().ok_or(RequestError::NoPacketId)?;
-        let mut count = 0;
-        let filters = filters.inspect(|_| count += 1);
+        let identified = properties.number(Property::SubscriptionIdentifier).is_some();
+        let (mut count, mut unavailable) = (0, 0);
+        let filters = filters.inspect(|(filter, _)| {
+            count += 1;
+            let lacks = |server: &Server| server.lacks(filter, identified);
+            unavailable += u32::from(self.server.as_deref().is_some_and(lacks));
+        });
         codec::encode_subscribe(version, (packet_id, properties), filters, out)?;
-        Ok(self.note_request(Request { packet_id, filters: count, subscribes: true }))
+        let request = Request { packet_id, filters: count, unavailable, subscribes: true };
+        Ok(self.note_request(request))
     }
 
     /// Appends one UNSUBSCRIBE with all `filters` and returns its packet id, which
@@ -201,7 +226,8 @@ impl<T: Copy> Session<T> {
         let mut count = 0;
         let filters = filters.inspect(|_| count += 1);
         codec::encode_unsubscribe(version, (packet_id, Properties::NONE), filters, out)?;
-        Ok(self.note_request(Request { packet_id, filters: count, subscribes: false }))
+        let request = Request { packet_id, filters: count, unavailable: 0, subscribes: false };
+        Ok(self.note_request(request))
     }
 
     /// Records a message as in flight and returns its packet id. QoS 0 messages are not recorded
@@ -241,6 +267,7 @@ impl<T: Copy> Session<T> {
         if keep {
             if let Some(windows) = &mut self.windows {
                 windows.requests.clear();
+                windows.has_resent = false;
             }
             return 0;
         }
@@ -267,7 +294,8 @@ impl<T: Copy> Session<T> {
         out: &mut Vec<u8>,
         mut publish: impl FnMut(T, PacketId, &mut Vec<u8>),
     ) -> usize {
-        let Some(windows) = &self.windows else { return 0 };
+        let Some(windows) = &mut self.windows else { return 0 };
+        windows.has_resent = windows.sent.len() > 0;
         for (packet_id, message) in windows.sent.iter() {
             match message.awaits {
                 Awaits::Ack | Awaits::Rec => publish(message.token, packet_id, out),
@@ -277,6 +305,12 @@ impl<T: Copy> Session<T> {
             }
         }
         windows.sent.len()
+    }
+
+    /// Returns the breaches since the last call.
+    #[inline]
+    pub const fn take_lapses(&mut self) -> Lapses {
+        std::mem::replace(&mut self.lapses, Lapses::NONE)
     }
 
     /// Keep-alive of the connection in seconds: the server of MQTT 5 may replace `keep_alive_s` of

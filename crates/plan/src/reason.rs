@@ -134,6 +134,18 @@ pub enum Reason {
     RetainUnsupported,
     /// The broker acknowledged a message that is not in flight, or with the wrong packet.
     UnexpectedAck,
+    /// The broker had more messages in flight than the client's Receive Maximum.
+    ReceiveMaximumExceeded,
+    /// The broker sent a packet above the client's Maximum Packet Size.
+    PacketSizeExceeded,
+    /// The broker assigned no identifier to a client without one.
+    NoClientIdAssigned,
+    /// PUBCOMP with an error.
+    PubcompError,
+    /// AUTH or CONNACK with another authentication method than that of the client, or with none.
+    OtherAuthenticationMethod,
+    /// SUBACK grants a kind of subscription that CONNACK said is not available.
+    UnavailableGranted,
     /// This process has no free descriptor (EMFILE, ENFILE).
     NoDescriptors,
     /// No free source port to the target (EADDRNOTAVAIL).

@@ -57,6 +57,12 @@ pub enum FrameError {
     /// A control frame that is too long or in parts.
     #[error("found a control frame of more than {CONTROL_MAX} bytes, or in parts")]
     Control,
+    /// A close frame of one byte.
+    #[error("found a close frame of one byte, allowed are none, or two and a reason")]
+    ShortClose,
+    /// A close code that no frame may have.
+    #[error("found close code {0}, allowed are 1000 to 4999 without 1004 to 1006 and 1015")]
+    CloseCode(u16),
     /// A frame of 4 GiB or more.
     #[error("found a frame of 4 GiB or more")]
     TooLong,

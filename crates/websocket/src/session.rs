@@ -188,9 +188,10 @@ impl<const SERVER: bool> Session<SERVER> {
                 }
             }
             Opcode::Close => {
-                // A single byte is no code [6455, 5.5.1]; the peer closes anyway.
-                let code = payload.first_chunk().map(|code| u16::from_be_bytes(*code));
-                self.aside().end = Some(End::Closed(code));
+                self.aside().end = Some(match close_code(&payload) {
+                    Ok(code) => End::Closed(code),
+                    Err(error) => End::Broken(error),
+                });
             }
             _ => received.pongs += 1,
         }
@@ -221,6 +222,19 @@ impl<const SERVER: bool> Session<SERVER> {
         {
             self.aside = None;
         }
+    }
+}
+
+/// Code of a close frame, which has none or two bytes of it [6455, 5.5.1].
+fn close_code(payload: &[u8]) -> Result<Option<u16>, FrameError> {
+    if payload.is_empty() {
+        return Ok(None);
+    }
+    let code = payload.first_chunk().ok_or(FrameError::ShortClose)?;
+    match u16::from_be_bytes(*code) {
+        // Codes of 7.4.2 that no range has, and those that no frame may have.
+        code @ (..=999 | 1004..=1006 | 1015 | 5000..) => Err(FrameError::CloseCode(code)),
+        code => Ok(Some(code)),
     }
 }
 

@@ -48,7 +48,17 @@ ENDED_BY_PEER = (ENDS_A_WEBSOCKET - {Reason.WEBSOCKET_INVALID}) | {
     Reason.RESET_BY_BROKER,
 }
 """Ends of connections that the peer made, without those that have a reason code of MQTT 5."""
-BREAKS_A_RULE = frozenset({Reason.UNEXPECTED_ACK})
+BREAKS_A_RULE = frozenset(
+    {
+        Reason.UNEXPECTED_ACK,
+        Reason.RECEIVE_MAXIMUM_EXCEEDED,
+        Reason.PACKET_SIZE_EXCEEDED,
+        Reason.NO_CLIENT_ID_ASSIGNED,
+        Reason.PUBCOMP_ERROR,
+        Reason.OTHER_AUTHENTICATION_METHOD,
+        Reason.UNAVAILABLE_GRANTED,
+    }
+)
 """Breaches of the peer after which the connection continues."""
 REFUSES_A_FILTER = frozenset({Reason.SUBSCRIBE_REFUSED})
 LEAVES_A_MESSAGE_OUT = frozenset(

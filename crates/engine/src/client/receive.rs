@@ -1,6 +1,7 @@
 //! Reading of a client: bytes from the socket, events of the protocol, deliveries into the ledger,
 //! at the read rate.
 
+use mqtt::{Lapse, Lapses};
 use plan::Reason;
 
 use super::{Client, Phase, identity_of};
@@ -142,15 +143,16 @@ impl Client {
     /// Handles whole packets and writes the replies. Returns the number of bytes handled.
     fn handle_whole(&mut self, context: &mut Context, bytes: &[u8]) -> usize {
         let identity = identity_of(self, &context.setup);
-        let reading = self.session.reading(&identity, context.setup.plan.max_packet_bytes);
+        let setup = &context.setup.populations[self.population()];
+        let reading = self.session.reading(&identity, setup.limits);
         let receiver = Receiver {
             population: self.population(),
             index: self.index,
             local: self.local,
-            watched: context.setup.populations[self.population()].watched,
+            watched: setup.watched,
         };
         let is_paced = identity.population.read_rate_per_s.is_some();
-        let (mut handled, mut can_publish) = (0, false);
+        let (mut handled, mut in_flight, mut can_publish) = (0, 0, false);
         context.out.clear();
         while self.stream.is_some() && !self.paused {
             let allowed = if is_paced { self.allowance(context) } else { u64::MAX };
@@ -158,9 +160,13 @@ impl Client {
             let step = self.session.handle(&reading, &bytes[handled..], out, &mut books);
             let delivered = books.finish();
             handled += step.len;
+            in_flight += step.in_flight;
             let tally = &mut context.tally.populations[usize::from(self.population)];
             tally.counters.packets_sent_total += u64::from(step.replied);
             tally.counters.packets_received_total += u64::from(step.read);
+            if !step.lapses.is_empty() {
+                self.count_lapses(context, step.lapses);
+            }
             if delivered > 0 {
                 context.stalls.note_delivery(self.index, context.now_ns);
                 if is_paced {
@@ -194,11 +200,30 @@ impl Client {
                 Event::Handled => {}
             }
         }
+        if reading.limits.are_too_many(in_flight) {
+            self.count_lapses(context, Lapses::of(Lapse::ReceiveMaximum));
+        }
         self.flush(context);
         if can_publish {
             self.publish_due(context);
         }
         handled
+    }
+
+    /// Counts rules that the peer broke, after which the connection continues.
+    #[cold]
+    fn count_lapses(&self, context: &mut Context, lapses: Lapses) {
+        let tally = &mut context.tally.populations[self.population()];
+        for lapse in lapses.iter() {
+            tally.outcome(match lapse {
+                Lapse::ReceiveMaximum => Reason::ReceiveMaximumExceeded,
+                Lapse::PacketSize => Reason::PacketSizeExceeded,
+                Lapse::NoClientId => Reason::NoClientIdAssigned,
+                Lapse::PubCompError => Reason::PubcompError,
+                Lapse::OtherMethod => Reason::OtherAuthenticationMethod,
+                Lapse::Unavailable => Reason::UnavailableGranted,
+            });
+        }
     }
 
     /// Number of messages that the read rate allows now, at least one.

@@ -67,7 +67,7 @@ mod tests {
 
     use super::*;
     use crate::protocol::received::{Inbox, Next, Received};
-    use crate::protocol::{Identity, Session};
+    use crate::protocol::{Identity, Limits, Session};
     use crate::simulation::plans;
 
     const S: u64 = SECOND_NS;
@@ -104,7 +104,7 @@ mod tests {
         out[11] = minor;
         let ready = b"\x04\x19\x05READY\x0bSocket-Type\0\0\0\x03PUB";
         let bytes = [&out[..], ready].concat();
-        let reading = session.reading(&identity, u32::MAX);
+        let reading = session.reading(&identity, Limits::new(population, u32::MAX));
         let mut handled = 0;
         while handled < bytes.len() {
             let (out, inbox) = (&mut Vec::new(), &mut Trash);
@@ -115,7 +115,8 @@ mod tests {
 
     fn receive(session: &mut Session, population: &Population, bytes: &[u8]) {
         session.note_receipt();
-        let reading = session.reading(&Identity { population, n: 0 }, u32::MAX);
+        let reading =
+            session.reading(&Identity { population, n: 0 }, Limits::new(population, u32::MAX));
         session.handle(&reading, bytes, &mut Vec::new(), &mut Trash);
     }
 

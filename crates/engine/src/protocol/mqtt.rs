@@ -8,9 +8,10 @@ pub mod scram;
 use std::cell::OnceCell;
 
 use mqtt::{
-    Alias, Blocked, Breach, Connect, Decoded, Packet, PacketId, PacketType, Properties, Property,
-    PropertyList, Publish, PublishHeader, QoS, ReasonCode, RetainHandling, SubAck,
-    SubscriptionOptions, Unsupported, Value, Version, decode, encode_auth, encode_publish_header,
+    Alias, Blocked, Breach, Connect, Decoded, Lapse, Lapses, Packet, PacketId, PacketType,
+    Properties, Property, PropertyList, Publish, PublishHeader, QoS, ReasonCode, RetainHandling,
+    SubAck, SubscriptionOptions, Unsupported, Value, Version, decode, encode_auth,
+    encode_publish_header,
 };
 use plan::{
     Answer, Authentication, Payload, Population, Reason, SCRAM_SHA_256, Subscription, payload_bytes,
@@ -113,15 +114,16 @@ pub fn handle<'a>(
     out: &mut Vec<u8>,
     inbox: &mut impl Inbox,
 ) -> Step<'a> {
-    let mut step = Step { len: 0, read: 0, replied: 0, event: Event::Incomplete };
+    let most = reading.limits.packet_bytes_max;
+    let (mut step, mut lapses) = (Step::new(), Lapses::NONE);
     let event = loop {
         let (packet, len) = match decode(reading.version, &bytes[step.len..]) {
-            Ok(Decoded::Packet { packet, len }) if len <= reading.packet_bytes_max => (packet, len),
-            Ok(Decoded::Incomplete { needed }) if needed <= reading.packet_bytes_max => {
+            Ok(Decoded::Packet { packet, len }) if len <= most => (packet, len),
+            Ok(Decoded::Incomplete { needed }) if needed <= most => {
                 break Event::Incomplete;
             }
             Ok(Decoded::Packet { len, .. } | Decoded::Incomplete { needed: len }) => {
-                let breach = Breach::of_size(&bytes[step.len..], len, reading.packet_bytes_max);
+                let breach = Breach::of_size(&bytes[step.len..], len, most);
                 break Event::Broken(Broken::Mqtt(breach));
             }
             Err(error) => {
@@ -129,6 +131,9 @@ pub fn handle<'a>(
                 break Event::Broken(Broken::Mqtt(breach));
             }
         };
+        if len > reading.limits.announced_bytes_max {
+            lapses.note(Lapse::PacketSize);
+        }
         let before = out.len();
         let event = session.handle(reading.version, &packet, out);
         step.len += len;
@@ -140,6 +145,7 @@ pub fn handle<'a>(
             Ok(event) => break neutral(session, reading.version, event),
             Err(error) => break Event::Broken(Broken::Mqtt(Breach::Turn(error))),
         };
+        step.in_flight += u32::from(publish.qos != QoS::AtMostOnce);
         let retained = if publish.retain { RETAINED } else { 0 };
         let marks = retained | if publish.properties.is_empty() { 0 } else { BESIDE };
         let beside = Message { session, publish, carried: OnceCell::new() };
@@ -150,7 +156,7 @@ pub fn handle<'a>(
             Next::Answer => break beside.carried().asks_for().map_or(Event::Handled, Event::Asked),
         }
     };
-    Step { event, ..step }
+    Step { event, lapses: session.take_lapses().with(lapses), ..step }
 }
 
 /// Events other than messages.

@@ -27,7 +27,7 @@ pub fn handle<'a>(
     let before = out.len();
     let was_connected = session.is_connected();
     let credentials = reading.credentials.as_ref();
-    let mut step = Step { len: 0, read: 0, replied: 0, event: Event::Incomplete };
+    let mut step = Step::new();
     let event = loop {
         let handled = session.handle(&bytes[step.len..], &mechanism(credentials), out);
         let Handled { len, event } = match handled {

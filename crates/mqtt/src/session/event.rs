@@ -111,6 +111,9 @@ pub enum ProtocolError {
     /// A packet that only clients send.
     #[error("{0} from a server")]
     FromClient(PacketType),
+    /// DISCONNECT with the code that only clients send (3.14.2.1).
+    #[error("DISCONNECT with reason code 0x04, which only clients send (3.14.2.1)")]
+    WillFromServer,
     /// AUTH to a client that has named no authentication method `[MQTT5-4.12.0-6]`.
     #[error("AUTH without an authentication method [MQTT5-4.12.0-6]")]
     UnexpectedAuth,

@@ -1,8 +1,9 @@
 //! The receiving side of a session: applies a packet from the server and appends the answer.
 
-use super::{Awaits, Connection, Event, ProtocolError, Request, Server, Session};
+use super::{Awaits, Connection, Event, Lapse, ProtocolError, Request, Server, Session};
 use crate::codec::{
-    self, Ack, Packet, PacketId, PacketType, Publish, QoS, ReasonCode, SubAck, Version,
+    self, Ack, Packet, PacketId, PacketType, Properties, Property, Publish, QoS, ReasonCode,
+    SubAck, Version,
 };
 
 impl<T: Copy> Session<T> {
@@ -32,7 +33,13 @@ impl<T: Copy> Session<T> {
                 self.handle_publish(publish, reply)
             }
             Packet::PubAck(ack) => self.settle(&ack, Awaits::Ack),
-            Packet::PubComp(ack) => self.settle(&Ack::of(ack.packet_id), Awaits::Comp),
+            Packet::PubComp(ack) => {
+                let event = self.settle(&Ack::of(ack.packet_id), Awaits::Comp);
+                if ack.code.is_error() && matches!(event, Event::Acknowledged(_)) {
+                    self.note_refused_release();
+                }
+                event
+            }
             Packet::PubRec(ack) if ack.code.is_error() => self.settle(&ack, Awaits::Rec),
             Packet::PubRec(Ack { packet_id, .. }) => {
                 reply(PacketType::PubRel, packet_id);
@@ -49,6 +56,9 @@ impl<T: Copy> Session<T> {
             Packet::UnsubAck(unsuback) => self.handle_unsuback(version, unsuback)?,
             Packet::PingResp => Event::Pong,
             Packet::Disconnect(reasoned) if version == Version::V5 => {
+                if reasoned.code == ReasonCode::DISCONNECT_WITH_WILL {
+                    return Err(ProtocolError::WillFromServer);
+                }
                 self.connection = Connection::Lost;
                 Event::Disconnected(reasoned)
             }
@@ -72,6 +82,7 @@ impl<T: Copy> Session<T> {
         let connack = match *packet {
             Packet::ConnAck(connack) => connack,
             Packet::Auth(auth) if self.connection == Connection::Authenticating => {
+                self.check_method(auth.properties);
                 let continues = auth.code == ReasonCode::CONTINUE_AUTHENTICATION;
                 let challenged = Event::Challenged(auth.properties);
                 return continues.then_some(challenged).ok_or(ProtocolError::UnexpectedAuth);
@@ -98,9 +109,33 @@ impl<T: Copy> Session<T> {
                 windows.sent.clear();
             }
         }
+        if self.connection == Connection::Authenticating {
+            self.check_method(connack.properties);
+        }
         Server::note_limits(&mut self.server, connack.properties);
+        let assigned = self.server.as_ref().and_then(|server| server.assigned_client_id());
+        if version == Version::V5 && self.is_unnamed && assigned.is_none() {
+            self.lapses.note(Lapse::NoClientId);
+        }
         self.connection = Connection::Up;
         Ok(Event::Connected { session_present, dropped, properties: connack.properties })
+    }
+
+    /// Checks that AUTH or CONNACK repeats the method of CONNECT `[MQTT5-4.12.0-5]`.
+    fn check_method(&mut self, properties: Properties<'_>) {
+        let method = properties.text(Property::AuthenticationMethod);
+        let expected = self.server.as_ref().and_then(|server| server.expected_method());
+        if method != expected {
+            self.lapses.note(Lapse::OtherMethod);
+        }
+    }
+
+    /// Notes a PUBCOMP with an error. After a reconnect the server need not know the message.
+    #[cold]
+    fn note_refused_release(&mut self) {
+        if !self.windows.as_ref().is_some_and(|windows| windows.has_resent) {
+            self.lapses.note(Lapse::PubCompError);
+        }
     }
 
     /// Stores the topic of an alias, or checks that the topic is known.
@@ -172,13 +207,17 @@ impl<T: Copy> Session<T> {
     /// Checks that a SUBACK has one code for each filter of its SUBSCRIBE `[MQTT-3.9.3-1]`.
     fn handle_suback<'a>(&mut self, suback: SubAck<'a>) -> Result<Event<'a, T>, ProtocolError> {
         let SubAck { packet_id, codes, properties } = suback;
-        match self.end_request(packet_id, true) {
-            None => Ok(Event::UnknownAck),
-            Some(filters) if filters as usize == codes.len() => {
-                Ok(Event::Subscribed { packet_id, codes, properties })
-            }
-            Some(filters) => Err(ProtocolError::SubAckCodes { codes: codes.len(), filters }),
+        let Some(Request { filters, unavailable, .. }) = self.end_request(packet_id, true) else {
+            return Ok(Event::UnknownAck);
+        };
+        if filters as usize != codes.len() {
+            return Err(ProtocolError::SubAckCodes { codes: codes.len(), filters });
         }
+        let granted = codes.iter().filter(|&&code| code < SubAck::FAILURE).count();
+        if granted > (filters - unavailable) as usize {
+            self.lapses.note(Lapse::Unavailable);
+        }
+        Ok(Event::Subscribed { packet_id, codes, properties })
     }
 
     /// Checks that an UNSUBACK of MQTT 5 has one code for each filter of its UNSUBSCRIBE (3.11.3).
@@ -188,7 +227,7 @@ impl<T: Copy> Session<T> {
         unsuback: SubAck<'a>,
     ) -> Result<Event<'a, T>, ProtocolError> {
         let SubAck { packet_id, codes, properties } = unsuback;
-        let Some(filters) = self.end_request(packet_id, false) else {
+        let Some(Request { filters, .. }) = self.end_request(packet_id, false) else {
             return Ok(Event::UnknownAck);
         };
         if version == Version::V5 && filters as usize != codes.len() {
@@ -197,9 +236,9 @@ impl<T: Copy> Session<T> {
         Ok(Event::Unsubscribed { packet_id, filters, codes, properties })
     }
 
-    /// Removes an answered SUBSCRIBE or UNSUBSCRIBE and returns its number of filters; `None` if no
-    /// such request is outstanding. Frees the heap memory if only requests were stored there.
-    fn end_request(&mut self, packet_id: PacketId, subscribes: bool) -> Option<u32> {
+    /// Removes an answered SUBSCRIBE or UNSUBSCRIBE and returns it; `None` if no such request is
+    /// outstanding. Frees the heap memory if only requests were stored there.
+    fn end_request(&mut self, packet_id: PacketId, subscribes: bool) -> Option<Request> {
         let windows = self.windows.as_mut()?;
         let is_answered =
             |request: &Request| request.packet_id == packet_id && request.subscribes == subscribes;
@@ -211,6 +250,6 @@ impl<T: Copy> Session<T> {
                 self.windows = None;
             }
         }
-        Some(request.filters)
+        Some(request)
     }
 }

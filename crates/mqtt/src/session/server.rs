@@ -7,7 +7,7 @@ use crate::codec::{PacketId, Properties, Property, Publish, QoS, Value};
 const _: () = assert!(size_of::<Server>() <= 24, "limits 16, texts 8");
 
 /// Properties of CONNACK that a session notes.
-const NOTED: [Property; 7] = [
+const NOTED: [Property; 10] = [
     Property::MaximumPacketSize,
     Property::ServerKeepAlive,
     Property::ReceiveMaximum,
@@ -15,7 +15,15 @@ const NOTED: [Property; 7] = [
     Property::MaximumQoS,
     Property::RetainAvailable,
     Property::AssignedClientIdentifier,
+    Property::WildcardSubscriptionAvailable,
+    Property::SubscriptionIdentifierAvailable,
+    Property::SharedSubscriptionAvailable,
 ];
+
+/// Bits of [`Server::unavailable`].
+const WILDCARDS: u8 = 1;
+const IDENTIFIERS: u8 = 2;
+const SHARED: u8 = 4;
 
 /// Limits of a server (3.2.2.3), and topic aliases.
 #[derive(Debug)]
@@ -30,6 +38,8 @@ pub(super) struct Server {
     aliases_max: u16,
     qos_max: QoS,
     retains: bool,
+    /// Kinds of subscriptions that the server has not, a bit each.
+    unavailable: u8,
     /// `None` until a text or an alias is needed.
     texts: Option<Box<Texts>>,
 }
@@ -38,6 +48,8 @@ pub(super) struct Server {
 struct Texts {
     /// Client identifier that the server has chosen.
     client_id: Option<Box<str>>,
+    /// Authentication method of CONNECT.
+    method: Option<Box<str>>,
     /// Topics of the server's aliases, from alias 1 on; empty if unknown.
     topics: Vec<Box<str>>,
     /// Own aliases whose topics the server knows, a bit each.
@@ -74,6 +86,7 @@ impl Default for Server {
             aliases_max: 0,
             qos_max: QoS::ExactlyOnce,
             retains: true,
+            unavailable: 0,
             texts: None,
         }
     }
@@ -98,6 +111,15 @@ impl Server {
             (Property::MaximumQoS, Value::Number(0)) => self.qos_max = QoS::AtMostOnce,
             (Property::MaximumQoS, Value::Number(_)) => self.qos_max = QoS::AtLeastOnce,
             (Property::RetainAvailable, Value::Number(n)) => self.retains = n == 1,
+            (Property::WildcardSubscriptionAvailable, Value::Number(0)) => {
+                self.unavailable |= WILDCARDS;
+            }
+            (Property::SubscriptionIdentifierAvailable, Value::Number(0)) => {
+                self.unavailable |= IDENTIFIERS;
+            }
+            (Property::SharedSubscriptionAvailable, Value::Number(0)) => {
+                self.unavailable |= SHARED;
+            }
             (Property::AssignedClientIdentifier, Value::Text(text)) => {
                 self.texts.get_or_insert_default().client_id = Some(text.into());
             }
@@ -134,6 +156,23 @@ impl Server {
 
     pub(super) fn assigned_client_id(&self) -> Option<&str> {
         self.texts.as_ref()?.client_id.as_deref()
+    }
+
+    /// Notes the authentication method of CONNECT, which the server has to repeat.
+    pub(super) fn expect_method(&mut self, method: &str) {
+        self.texts.get_or_insert_default().method = Some(method.into());
+    }
+
+    pub(super) fn expected_method(&self) -> Option<&str> {
+        self.texts.as_ref()?.method.as_deref()
+    }
+
+    /// Returns `true` if a filter needs a kind of subscription that the server has not.
+    pub(super) fn lacks(&self, filter: &str, identified: bool) -> bool {
+        let lacks = |kind| self.unavailable & kind != 0;
+        lacks(WILDCARDS) && filter.contains(['+', '#'])
+            || lacks(IDENTIFIERS) && identified
+            || lacks(SHARED) && filter.starts_with("$share/")
     }
 
     fn check(&self, qos: QoS, retain: bool) -> Result<(), Unsupported> {

@@ -87,6 +87,34 @@ fn the_close_of_the_peer_is_answered_and_ends_the_reading() {
 }
 
 #[test]
+fn a_close_code_that_no_frame_may_have_breaks_the_protocol() {
+    assert_eq!(whole(&frame(0x88, b"\x03")).end, Some(End::Broken(FrameError::ShortClose)));
+    for (code, is_allowed) in [
+        (0, false),
+        (999, false),
+        (1000, true),
+        (1003, true),
+        (1004, false),
+        (1005, false),
+        (1006, false),
+        (1007, true),
+        (1014, true),
+        (1015, false),
+        (1016, true),
+        (3000, true),
+        (4999, true),
+        (5000, false),
+        (65_535, false),
+    ] {
+        let found = whole(&frame(0x88, &u16::to_be_bytes(code)));
+        let broken = End::Broken(FrameError::CloseCode(code));
+        assert_eq!(found.end, Some(if is_allowed { End::Closed(Some(code)) } else { broken }));
+        let answer = if is_allowed { code } else { 1002 };
+        assert_eq!(found.replies, [(8, answer.to_be_bytes().to_vec())]);
+    }
+}
+
+#[test]
 fn faults_are_found_where_they_are() {
     for (bytes, error) in [
         (vec![0x83], FrameError::Opcode(3)),

@@ -34,6 +34,33 @@ ADVICE: Mapping[Reason, str] = {
         "the bytes of established connections were none of TLS, or the broker ended them with an "
         "alert: look at the broker's log, and at what lies between"
     ),
+    Reason.UNEXPECTED_ACK: (
+        "the broker acknowledged messages that were not in flight, or with the wrong packet"
+    ),
+    Reason.RECEIVE_MAXIMUM_EXCEEDED: (
+        "the broker sent more messages before an acknowledgement than the Receive Maximum of the "
+        "clients allows; each is a read with too many [MQTT5-3.3.4-9]"
+    ),
+    Reason.PACKET_SIZE_EXCEEDED: (
+        "the broker sent packets above the Maximum Packet Size of the clients, which it should "
+        "have discarded [MQTT5-3.1.2-24]"
+    ),
+    Reason.NO_CLIENT_ID_ASSIGNED: (
+        "the broker accepted clients without an identifier, and its CONNACK names none that it "
+        "assigned [MQTT5-3.2.2-16]"
+    ),
+    Reason.PUBCOMP_ERROR: (
+        "the broker does not know messages whose PUBREC it had sent (PUBCOMP 0x92); they count as "
+        "acknowledged"
+    ),
+    Reason.OTHER_AUTHENTICATION_METHOD: (
+        "the broker's AUTH or CONNACK names another authentication method than the clients, or "
+        "none [MQTT5-4.12.0-5]"
+    ),
+    Reason.UNAVAILABLE_GRANTED: (
+        "the broker granted filters with wildcards, identifiers or $share, of which its CONNACK "
+        "says that they are not available"
+    ),
     Reason.AUTHENTICATION_INVALID: (
         "the broker's AUTH is not a step of the method of the clients: compare authentication in "
         "the population with the broker's settings"
@@ -142,8 +169,8 @@ ADVICE: Mapping[Reason, str] = {
     Reason.WEBSOCKET_TRY_AGAIN_LATER: "close code 1013: the broker is overloaded",
     Reason.WEBSOCKET_OTHER_CODE: "the broker closed with a code that has no name here",
     Reason.WEBSOCKET_INVALID: (
-        "the broker sent frames that MQTT over WebSocket does not allow: text, masked, or with an "
-        "extension"
+        "the broker sent frames that MQTT over WebSocket does not allow: text, masked, with an "
+        "extension, or with a close code that no frame may have"
     ),
 }
 ACCEPTED: Mapping[Reason, str] = {

@@ -143,7 +143,7 @@ def _stale_state(measured: Measured) -> Iterable[Finding]:
 
 
 def _host_limits(measured: Measured) -> Iterable[Finding]:
-    """What this host or the generator lacked to open connections or to write packets."""
+    """Lacks of this host, and packets that the generator could not write."""
     outcomes = _outcomes(measured)
     unwritten = outcomes[Reason.CANNOT_ENCODE]
     if unwritten:

@@ -58,6 +58,39 @@ fn acknowledgements_that_fit_nothing_are_counted_and_end_nothing() {
 }
 
 #[test]
+fn packets_beyond_what_the_client_announced_are_counted_and_end_nothing() {
+    // The scripted broker does not obey the limits of its clients.
+    let limits = |name: &str, limit: u32| plan::Property {
+        name: name.to_owned(),
+        key: None,
+        value: plan::PropertyValue::Number(limit),
+    };
+    for (property, limit, reason) in [
+        ("maximum_packet_size", 40, Some(Reason::PacketSizeExceeded)),
+        ("maximum_packet_size", 400, None),
+        ("receive_maximum", 4, Some(Reason::ReceiveMaximumExceeded)),
+        ("receive_maximum", 5, None),
+    ] {
+        let mut publisher = speaking(MqttVersion::V5, "publisher", 1);
+        publisher.publications = vec![publication("t", 1, 100 * MS)];
+        if let Pace::Open { burst, .. } = &mut publisher.publications[0].pace {
+            *burst = 5;
+        }
+        let mut subscriber = speaking(MqttVersion::V5, "subscriber", 1);
+        subscriber.subscriptions = vec![subscription("t", 1)];
+        if let plan::Protocol::Mqtt(mqtt) = &mut subscriber.protocol {
+            mqtt.properties = vec![limits(property, limit)];
+        }
+        let totals = Totals::of(&played(vec![publisher, subscriber], S, Weather::fair()));
+        let found: Vec<Reason> = totals.outcomes[1].keys().copied().collect();
+        assert_eq!(found, Vec::from_iter(reason), "{property} {limit}");
+        assert_eq!(totals.counters[1].disconnected_total, 0);
+        let flow = &totals.flows[&(0, 1)];
+        assert_eq!(flow.received_total, flow.expected_total);
+    }
+}
+
+#[test]
 fn a_connection_that_ends_before_suback_was_accepted_and_is_closed_by_the_broker() {
     let manners = vec![(Manner::EndBehindConnAck, 100)];
     let run = played(vec![subscriber("t")], S, Weather { manners, ..Weather::fair() });

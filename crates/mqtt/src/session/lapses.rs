@@ -1,0 +1,67 @@
+//! Rules that a server broke and after which the connection continues.
+
+/// A rule that a server broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Lapse {
+    /// More messages in flight than the client's Receive Maximum `[MQTT5-3.3.4-9]`.
+    ReceiveMaximum,
+    /// A packet above the client's Maximum Packet Size `[MQTT5-3.1.2-24]`.
+    PacketSize,
+    /// No Assigned Client Identifier for an empty client identifier `[MQTT5-3.2.2-16]`.
+    NoClientId,
+    /// PUBCOMP with an error for a message that was sent once (3.7.2.1).
+    PubCompError,
+    /// AUTH or CONNACK with another method than CONNECT, or none `[MQTT5-4.12.0-5]`.
+    OtherMethod,
+    /// SUBACK that grants what CONNACK said is not available (3.2.2.3.11 to 3.2.2.3.13).
+    Unavailable,
+}
+
+/// A set of breaches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lapses(u8);
+
+impl Lapses {
+    /// No breach.
+    pub const NONE: Self = Self(0);
+
+    /// Returns `true` without a breach.
+    #[must_use]
+    #[inline]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// A single breach.
+    #[must_use]
+    pub const fn of(lapse: Lapse) -> Self {
+        Self(1 << lapse as u8)
+    }
+
+    /// Adds a breach.
+    #[cold]
+    pub const fn note(&mut self, lapse: Lapse) {
+        *self = self.with(Self::of(lapse));
+    }
+
+    /// The breaches of both sets.
+    #[must_use]
+    #[inline]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// The breaches.
+    pub fn iter(self) -> impl Iterator<Item = Lapse> {
+        use Lapse::{
+            NoClientId, OtherMethod, PacketSize, PubCompError, ReceiveMaximum, Unavailable,
+        };
+        [ReceiveMaximum, PacketSize, NoClientId, PubCompError, OtherMethod, Unavailable]
+            .into_iter()
+            .filter(move |&lapse| self.0 & Self::of(lapse).0 != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -61,7 +61,7 @@ def _compared(figure: ComparedFigure) -> KeyFigure:
     else:
         value = str(figure.outcome)
         note = figure.note or f"{means[0]} in every run"
-    return KeyFigure(figure.figure, value, note, status=STATUSES.get(figure.outcome))
+    return KeyFigure(figure.name, value, note, status=STATUSES.get(figure.outcome))
 
 
 def _interval(figure: ComparedFigure) -> str:

@@ -43,7 +43,7 @@ class Estimate(Value):
         if self.bound == "none":
             high = value_text(self.high, self.unit)
             return shown if high == shown else f"{shown} … {high}"
-        half = (self.high - self.low) / 2
+        half = max(self.high - self.value, self.value - self.low)
         return f"{shown} ± {value_text(half, self.unit)}" if half else shown
 
 

@@ -7,9 +7,10 @@ from pubstorm.metrics.expressions import Expression
 from pubstorm.metrics.metric import RunMetric
 from pubstorm.result import Measured
 from pubstorm.result.figures import of_monitors, of_populations, of_run
+from pubstorm.result.figures.of_populations import distribution
 from pubstorm.result.figures.reading import Found, Missing
 
-__all__ = ["Found", "Missing", "evaluate", "nothing_behind"]
+__all__ = ["Found", "Missing", "distribution", "evaluate", "nothing_behind"]
 
 
 def evaluate(measured: Measured, expression: Expression) -> Found | Missing:

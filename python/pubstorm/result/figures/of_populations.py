@@ -40,8 +40,8 @@ def read(measured: Measured, metric: Metric, asked: Expression) -> Found | Missi
         return Missing(NO_ACKS)
     if metric.divisor is not None:
         return _quotient(measured, metric, metric.divisor, places)
-    found = [_number(measured, metric, asked, *place) for place in places.items()]
-    value = joined(metric, found, asked.statistic or "")
+    numbers = (_number(measured, metric, asked, *place) for place in places.items())
+    value = joined(metric, numbers, asked.statistic or "")
     if value is None:
         counted_there = any(_distribution(place, metric) for place in places.values())
         words = NOT_KEPT.format(asked.statistic, asked)
@@ -90,6 +90,19 @@ def histogram_of(measured: Measured, metric: Metric, name: str) -> Histogram | N
     else:
         found = population.time_histograms_ns.get(field)
     return found if found is not None and found.count else None
+
+
+def distribution(measured: Measured, asked: Expression) -> Histogram | None:
+    """Returns the stored distribution that a figure of the whole run is read from; without a
+    subject, that of the worst population. None if there is none."""
+    metric, statistic = asked.figure, asked.statistic or ""
+    share = share_of("p99.9" if statistic == "p999" else statistic)
+    if metric.kind != "histogram" or asked.span is not None or share is None:
+        return None
+    names = measured.populations if asked.subject is None else (asked.subject,)
+    found = [histogram_of(measured, metric, name) for name in names]
+    known = [histogram for histogram in found if histogram is not None]
+    return max(known, key=lambda histogram: histogram.quantile_ns(share), default=None)
 
 
 def _into(measured: Measured, name: str, clock: str) -> Iterator[Histogram]:

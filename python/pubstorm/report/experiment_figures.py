@@ -96,8 +96,7 @@ def _of_series(series: Series) -> Iterator[KeyFigure]:
             value = bytes_text(model.bytes_per_connection)
             note = f"of {model.subject}, a line through {counted(model.points, 'step')}"
             yield KeyFigure("memory per connection", value, note)
-    took_s = math.fsum(step.duration_s for step in series.steps)
-    yield KeyFigure("played in", span_text(took_s), counted(len(played), "step"))
+    yield KeyFigure("played in", span_text(series.took_s), counted(len(played), "step"))
 
 
 def _of_search(search: SearchResult) -> Iterator[KeyFigure]:
@@ -119,9 +118,8 @@ def _of_search(search: SearchResult) -> Iterator[KeyFigure]:
     if answer.best is not None:
         value, status = AGAIN[answer.confirmed]
         yield KeyFigure("played again", value, "the answer, once more", status=status)
-    took_s = math.fsum(trial.duration_s for trial in search.trials)
     uncounted = sum(not trial.counted for trial in search.trials)
-    note = f"in {span_text(took_s)}" + (f", {uncounted} not counted" if uncounted else "")
+    note = f"in {span_text(search.took_s)}" + (f", {uncounted} not counted" if uncounted else "")
     yield KeyFigure("trials", count_text(len(search.trials)), note)
 
 

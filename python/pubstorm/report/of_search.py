@@ -124,8 +124,7 @@ def _facts(search: SearchResult) -> Iterator[Fact]:
         yield Fact("limited by", str(answer.limited_by))
     if answer.best is not None:
         yield Fact("played again", AGAIN[answer.confirmed][0])
-    took_s = sum(trial.duration_s for trial in search.trials)
-    played = f"{counted(len(search.trials), 'trial')} in {span_text(took_s)}"
+    played = f"{counted(len(search.trials), 'trial')} in {span_text(search.took_s)}"
     uncounted = sum(not trial.counted for trial in search.trials)
     yield Fact("played", played + (f", {uncounted} of them not counted" if uncounted else ""))
 

@@ -9,6 +9,7 @@ from pubstorm.quantities import bytes_text, count_text, counted, span_text, valu
 from pubstorm.report.document import KEY_FIGURES_MAX, KeyFigure, sentence
 from pubstorm.result import Estimate, SearchResult, Series, SeriesStep, Status
 from pubstorm.result.comparison import ComparedFigure, Comparison, signed
+from pubstorm.result.search import ended_by_host
 from pubstorm.result.series import NOT_PASSED, RANKED
 
 RANKS = {"worse": 0, "better": 1, "different": 2}
@@ -112,7 +113,9 @@ def _of_search(search: SearchResult) -> Iterator[KeyFigure]:
         note = missed or next(iter(beyond.evidence), "the trial failed")
         yield KeyFigure("first that failed", value_text(beyond.value, search.unit), note)
     if answer.limited_by is not None:
-        yield KeyFigure("limited by", str(answer.limited_by), "at the first value that failed")
+        is_open = ended_by_host(search.trials, answer.best)
+        note = "no larger value was counted" if is_open else "at the first value that failed"
+        yield KeyFigure("limited by", str(answer.limited_by), note)
     if answer.most is not None and search.figure is not None:
         yield KeyFigure(f"largest {search.figure}", answer.most.text, "at any value")
     if answer.best is not None:

@@ -25,7 +25,7 @@ class Estimate(Value):
     """Number of searches."""
     bound: Bound = "exact"
     """at_least: more could not be asked of this machine, or was not wanted; none: looked for once,
-    or only a lower value held again: `low` and `high` are no confidence interval."""
+    or the answer did not pass again: `low` and `high` are no confidence interval."""
     unit: Unit = ""
     """Unit of all three values."""
 

@@ -34,6 +34,7 @@ from pubstorm.result import (
     FlowResult,
     HistogramPair,
     Latency,
+    LatencyParts,
     PopulationResult,
     PopulationSums,
     PublisherResult,
@@ -274,8 +275,13 @@ class Assembly:
             "unanswered_total": ledger.unanswered(indices, stages),
             "client_loss": client_loss.of_stages(plan, ledger, played, indices),
             "group_share": group_shares.of_stages(plan, ledger, played, indices),
-            "latency_us": _delivery(into).latency_us(self.clock_bound_us, percentiles),
-            "ack_latency_us": _acknowledgements(sums).latency_us(shares=percentiles),
+            "latency_us": _delivery(into).latency_us(
+                self.clock_bound_us, percentiles, into.latency_account
+            ),
+            "ack_latency_us": _acknowledgements(sums).latency_us(
+                shares=percentiles, account=sums.ack_account
+            ),
+            "round_trip_parts": LatencyParts.of(sums.round_trip_account, sums.round_trip),
             "wills_lost_total": lost_wills(own.values()),
         }
 
@@ -307,7 +313,7 @@ class Assembly:
             lost_total=self.ledger.lost([pair]),
             in_flight_total=self.ledger.in_flight([pair]),
             surplus_total=max(counters.received_total - counters.expected_total, 0),
-            latency_us=histograms.latency_us(self.clock_bound_us),
+            latency_us=histograms.latency_us(self.clock_bound_us, account=flow.latency_account),
             histogram_ns=histograms,
         )
 

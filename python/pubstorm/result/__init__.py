@@ -22,6 +22,8 @@ from pubstorm.result.measures import (
     HistogramPair,
     Latency,
     LatencyPair,
+    LatencyParts,
+    Parts,
     Rates,
 )
 from pubstorm.result.model import (
@@ -100,6 +102,7 @@ __all__ = [
     "HistogramPair",
     "Latency",
     "LatencyPair",
+    "LatencyParts",
     "LimitedBy",
     "Measured",
     "MemoryModel",
@@ -107,6 +110,7 @@ __all__ = [
     "MonitorGap",
     "MonitorProblem",
     "Observer",
+    "Parts",
     "Peak",
     "Peaks",
     "Phase",

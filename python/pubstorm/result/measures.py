@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from pydantic import Field
 
+from pubstorm.contract.account import Account, parts_ns
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.value import Value
 
@@ -112,6 +113,41 @@ class GroupShare(Value):
     """The member with the most deliveries."""
 
 
+class Parts(Value):
+    """Parts of a latency in microseconds, which add up to it: the means of the messages near it,
+    in proportion."""
+
+    generator: float = 0.0
+    """Lateness of the agent: it was busy, or had no processor."""
+    window: float = 0.0
+    """The client waited for an acknowledgement, or for the Receive Maximum of the broker."""
+    socket: float = 0.0
+    """The client waited until its socket had room for earlier bytes."""
+    connection: float = 0.0
+    """The client was not connected, or not ready."""
+    rest: float = 0.0
+    """Time after the send: network, broker and receivers."""
+
+
+class LatencyParts(Value):
+    """Parts of a latency from the scheduled instant."""
+
+    p50: Parts
+    """Parts of its median."""
+    p99: Parts
+    """Parts of its 99th percentile."""
+
+    @classmethod
+    def of(cls, account: Account, histogram: Histogram) -> LatencyParts | None:
+        """Returns the parts of a distribution; None if agents reported no delays."""
+        p50, p99 = (parts_ns(account, histogram, quantile) for quantile in (0.5, 0.99))
+        return cls(p50=_parts(p50), p99=_parts(p99)) if p50 else None
+
+
+def _parts(found_ns: Mapping[str, float]) -> Parts:
+    return Parts(**{name: round(part_ns / 1000, 3) for name, part_ns in found_ns.items()})
+
+
 class LatencyPair(Value):
     """The two latencies of a message."""
 
@@ -119,6 +155,8 @@ class LatencyPair(Value):
     """Latency from the scheduled instant."""
     actual: Latency = Latency()
     """Distribution from the write to the socket."""
+    parts: LatencyParts | None = None
+    """Parts of `intended`; null: not known."""
 
 
 class HistogramPair(Value):
@@ -130,12 +168,17 @@ class HistogramPair(Value):
     """Distribution from the write to the socket."""
 
     def latency_us(
-        self, bound_us: float = 0.0, shares: Mapping[str, float] = NO_OTHERS
+        self,
+        bound_us: float = 0.0,
+        shares: Mapping[str, float] = NO_OTHERS,
+        account: Account = (),
     ) -> LatencyPair:
-        """Both summaries, of durations that are off by so much at most."""
+        """Returns both summaries, of durations that are off by `bound_us` at most."""
+        intended = self.intended.from_zero() if bound_us else self.intended
         return LatencyPair(
             intended=Latency.of(self.intended, bound_us, shares),
             actual=Latency.of(self.actual, bound_us, shares),
+            parts=LatencyParts.of(account, intended),
         )
 
 

@@ -99,7 +99,7 @@ impl SentAt {
         let share = (self.0 >> INSTANT_BITS) % SHARES + 1;
         let lateness_ns = self.lateness_ns(intended_ns);
         let lateness_ns = if lateness_ns < 0 { 0 } else { lateness_ns.cast_unsigned() };
-        Some((wait, lateness_ns * share >> SHARE_BITS))
+        Some((wait, (lateness_ns * share) >> SHARE_BITS))
     }
 }
 

@@ -184,6 +184,8 @@ class _StageSum:
     targets: dict[int, Sum[TargetSnapshot]] = field(default_factory=dict)
     agents: dict[int, Sum[AgentPart]] = field(default_factory=dict)
     early: Counter[Pair] = field(default_factory=Counter)
+    run_delay_max_ns: int | None = None
+    """Most time without a processor of an agent in one interval; None if no agent counts it."""
 
 
 @dataclass
@@ -209,6 +211,9 @@ class RunSum:
         for target in snapshot.targets:
             _grown(stage.targets, target.target, TargetSnapshot).add(target)
         _grown(stage.agents, snapshot.agent, AgentPart).add(AgentPart.of(snapshot))
+        if snapshot.engine.run_delay_ns is not None:
+            known_ns = stage.run_delay_max_ns or 0
+            stage.run_delay_max_ns = max(known_ns, snapshot.engine.run_delay_ns)
         if snapshot.stalls:
             self._add_stalls(snapshot.stalls)
 
@@ -250,6 +255,12 @@ class RunSum:
     def target(self, index: int, stages: Stages = ALL) -> TargetSnapshot:
         """Returns the sum of a target."""
         return self._together(TargetSnapshot, lambda each: each.targets, [index], stages)
+
+    def run_delay_max_ns(self, stages: Stages = ALL) -> int | None:
+        """Returns the most time for which an agent had no processor in one interval; None if no
+        agent counts it."""
+        delays_ns = (each.run_delay_max_ns for each in self._of(stages))
+        return max((each for each in delays_ns if each is not None), default=None)
 
     def flows(self, stages: Stages = ALL) -> Mapping[Pair, FlowSnapshot]:
         """Returns the sum of each flow, in the order in which agents first counted them."""

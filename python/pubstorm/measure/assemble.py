@@ -39,6 +39,7 @@ from pubstorm.result import (
     PopulationSums,
     PublisherResult,
     Rates,
+    RunDelay,
     StageFlow,
     StagePopulation,
     StageResult,
@@ -269,6 +270,7 @@ class Assembly:
         into = total(FlowSnapshot, own.values())
         played = stages or [span.index for span in self._spans_of(PublishAction)]
         parts = (sums, sums.counters, sums.answers, into, into.counters)
+        delay = self._run_delay(stages)
         return {
             **dict(chain.from_iterable(self._named(model, part) for part in parts)),
             "lost_total": ledger.lost(own, stages),
@@ -276,14 +278,18 @@ class Assembly:
             "client_loss": client_loss.of_stages(plan, ledger, played, indices),
             "group_share": group_shares.of_stages(plan, ledger, played, indices),
             "latency_us": _delivery(into).latency_us(
-                self.clock_bound_us, percentiles, into.latency_account
+                self.clock_bound_us, percentiles, into.latency_account, delay
             ),
             "ack_latency_us": _acknowledgements(sums).latency_us(
-                shares=percentiles, account=sums.ack_account
+                shares=percentiles, account=sums.ack_account, delay=delay
             ),
-            "round_trip_parts": LatencyParts.of(sums.round_trip_account, sums.round_trip),
+            "round_trip_parts": LatencyParts.of(sums.round_trip_account, sums.round_trip, delay),
             "wills_lost_total": lost_wills(own.values()),
         }
+
+    def _run_delay(self, stages: Collection[int] | None) -> RunDelay | None:
+        longest_ns = self.sums.run_delay_max_ns(stages)
+        return None if longest_ns is None else RunDelay(longest_ns, self.plan.snapshot_interval_ns)
 
     def _named(self, model: type[Value], part: Value) -> Iterator[tuple[str, Any]]:
         """Yields the fields of a sum that a result has too: a histogram `NAME` is its latency

@@ -71,7 +71,8 @@ PART_HEADS = {
 """Column of each part of a latency."""
 ACCOUNTS_NOTE = (
     "Parts are means of the messages near the percentile. Before the send: G generator, W own "
-    "window, S own socket, C own connection. After the send: network, broker and receivers."
+    "window, S own socket, C own connection. After the send: network, broker and receivers. Agents "
+    "waited for a processor in at most the share of the host, within generator and after send."
 )
 
 
@@ -167,7 +168,15 @@ class _Accounted(NamedTuple):
     @property
     def parts(self) -> Mapping[str, float]:
         """Parts of the percentile, in microseconds."""
-        return dict(getattr(self.of, self.percentile))
+        found = getattr(self.of, self.percentile)
+        return {part: getattr(found, part) for part in PART_HEADS}
+
+    @property
+    def host_share(self) -> float | None:
+        """Most that the host can have taken; None if that is not known, or may be everything."""
+        most = getattr(self.of, self.percentile).host_most
+        whole = sum(self.parts.values())
+        return most / whole if most is not None and most < whole else None
 
     def share(self, part: str) -> float | None:
         """Returns the share of a part; None for a latency of 0."""
@@ -217,6 +226,7 @@ ACCOUNTS = RunTable[_Accounted]("Where the time went", "latency", _accounted).of
     fields("intended_us as time"),
     words("bar"),
     *(_part(head, part) for part, head in PART_HEADS.items()),
+    fields("host_share as host at most", when="known"),
     fields("actual_us as from send"),
     note=ACCOUNTS_NOTE,
 )

@@ -25,6 +25,7 @@ from pubstorm.result.measures import (
     LatencyParts,
     Parts,
     Rates,
+    RunDelay,
 )
 from pubstorm.result.model import (
     Event,
@@ -125,6 +126,7 @@ __all__ = [
     "Rates",
     "Recovery",
     "Result",
+    "RunDelay",
     "Sampler",
     "SearchAnswer",
     "SearchResult",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from pydantic import Field
@@ -113,6 +114,22 @@ class GroupShare(Value):
     """The member with the most deliveries."""
 
 
+@dataclass(frozen=True)
+class RunDelay:
+    """Time without a processor, as agents sample it."""
+
+    longest_ns: int
+    """Most of one agent in one interval."""
+    interval_ns: int
+    """Length of an interval."""
+
+    def most_ns(self, latency_ns: float) -> float:
+        """Returns the most that the sending and the receiving agent of a message can have waited
+        for a processor within its latency, which can touch two intervals more than it fills."""
+        intervals = latency_ns // self.interval_ns + 2
+        return min(2 * intervals * self.longest_ns, latency_ns)
+
+
 class Parts(Value):
     """Parts of a latency in microseconds, which add up to it: the means of the messages near it,
     in proportion."""
@@ -127,6 +144,9 @@ class Parts(Value):
     """The client was not connected, or not ready."""
     rest: float = 0.0
     """Time after the send: network, broker and receivers."""
+    host_most: float | None = None
+    """Most of `generator` and `rest` in which agents can have waited for a processor; null: not
+    known."""
 
 
 class LatencyParts(Value):
@@ -138,14 +158,18 @@ class LatencyParts(Value):
     """Parts of its 99th percentile."""
 
     @classmethod
-    def of(cls, account: Account, histogram: Histogram) -> LatencyParts | None:
+    def of(
+        cls, account: Account, histogram: Histogram, delay: RunDelay | None
+    ) -> LatencyParts | None:
         """Returns the parts of a distribution; None if agents reported no delays."""
         p50, p99 = (parts_ns(account, histogram, quantile) for quantile in (0.5, 0.99))
-        return cls(p50=_parts(p50), p99=_parts(p99)) if p50 else None
+        return cls(p50=_parts(p50, delay), p99=_parts(p99, delay)) if p50 else None
 
 
-def _parts(found_ns: Mapping[str, float]) -> Parts:
-    return Parts(**{name: round(part_ns / 1000, 3) for name, part_ns in found_ns.items()})
+def _parts(found_ns: Mapping[str, float], delay: RunDelay | None) -> Parts:
+    parts = {name: round(part_ns / 1000, 3) for name, part_ns in found_ns.items()}
+    most_ns = None if delay is None else delay.most_ns(sum(found_ns.values()))
+    return Parts(**parts, host_most=None if most_ns is None else round(most_ns / 1000, 3))
 
 
 class LatencyPair(Value):
@@ -172,13 +196,14 @@ class HistogramPair(Value):
         bound_us: float = 0.0,
         shares: Mapping[str, float] = NO_OTHERS,
         account: Account = (),
+        delay: RunDelay | None = None,
     ) -> LatencyPair:
         """Returns both summaries, of durations that are off by `bound_us` at most."""
         intended = self.intended.from_zero() if bound_us else self.intended
         return LatencyPair(
             intended=Latency.of(self.intended, bound_us, shares),
             actual=Latency.of(self.actual, bound_us, shares),
-            parts=LatencyParts.of(account, intended),
+            parts=LatencyParts.of(account, intended, delay),
         )
 
 

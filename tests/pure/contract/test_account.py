@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pubstorm.contract.account import CELL_BITS, DELAYS, Account, parts_ns
 from pubstorm.contract.histogram import Histogram, bucket_index
+from pubstorm.result import RunDelay
 
 MS = 10**6
 QUICK, SLOW = (bucket_index(ms * MS) >> CELL_BITS for ms in (1, 100))
@@ -74,3 +75,16 @@ def test_parts_and_rest_are_the_percentile(
 
 def test_nothing_was_measured() -> None:
     assert parts_ns(((QUICK, 1, 0, 0, 0),), Histogram(), 0.5) == {}
+
+
+@pytest.mark.parametrize(
+    ("latency_ms", "most_ms"),
+    [
+        pytest.param(3, 3, id="a short latency may be all"),
+        pytest.param(100, 20, id="two agents, and two intervals that it touches"),
+        pytest.param(2_500, 40, id="and two that it fills"),
+    ],
+)
+def test_most_time_without_a_processor_of_a_latency(latency_ms: int, most_ms: int) -> None:
+    delay = RunDelay(longest_ns=5 * MS, interval_ns=1000 * MS)
+    assert delay.most_ns(latency_ms * MS) == most_ms * MS

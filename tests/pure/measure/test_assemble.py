@@ -164,7 +164,10 @@ def test_each_stage_has_the_parts_of_its_latencies() -> None:
     assert delivered.parts is not None
     whole_us = delivered.intended.p99
     assert dict(delivered.parts.p99) == pytest.approx(
-        {"generator": 150, "window": 250, "socket": 0, "connection": 0, "rest": whole_us - 400},
+        {
+            **{"generator": 150, "window": 250, "socket": 0, "connection": 0},
+            **{"rest": whole_us - 400, "host_most": None},
+        },
         rel=0.01,
     )
     device = load.populations["device"]
@@ -177,6 +180,22 @@ def test_each_stage_has_the_parts_of_its_latencies() -> None:
     whole = run.populations()["backend"].latency_us.parts
     assert whole is not None
     assert whole.p50.generator == pytest.approx(100, rel=0.01)
+
+
+def test_the_host_is_bounded_by_the_longest_time_without_a_processor_of_the_stage() -> None:
+    cell = bucket_index(10_000_000) >> CELL_BITS
+    account = {"latency_account": ((cell, 1, 0, 0, 0),)}
+    delayed = flow(10, 10, latency_ns=10_000_000).model_copy(update=account)
+    run = assembly(
+        snapshot(0, 0, -1, 10, delayed, run_delay_ns=20_000_000),
+        snapshot(0, 1, 0, 10, delayed, run_delay_ns=500_000),
+        snapshot(0, 2, 1, 10, run_delay_ns=100_000),
+        snapshot(1, 0, 0, 10, run_delay_ns=None),
+    )
+    found = [stage.populations["backend"].latency_us for stage in run.stages]
+    # Two agents, in two intervals each; at most the whole latency.
+    whole_us = found[0].intended.p99
+    assert [each.parts and each.parts.p99.host_most for each in found] == [whole_us, 2000]
 
 
 def test_more_than_was_expected_is_no_negative_loss() -> None:

@@ -14,9 +14,13 @@ SLOW = Parts(generator=100, window=6_000, socket=1_000, connection=900, rest=2_0
 NONE = Parts()
 
 
+STARVED = Parts(rest=1_000, host_most=1_000)
+RAN = Parts(rest=1_000, host_most=250)
+
+
 def pair(p50: Parts, p99: Parts, scale: float = 1) -> LatencyPair:
     """A latency with these parts; from the send, it is the rest."""
-    of = [sum(dict(each).values()) * scale for each in (p50, p99)]
+    of = [scale * (p.generator + p.window + p.socket + p.connection + p.rest) for p in (p50, p99)]
     return LatencyPair(
         intended=Latency(count=9, p50=of[0], p99=of[1]),
         actual=Latency(count=9, p50=p50.rest, p99=p99.rest),
@@ -68,6 +72,13 @@ def test_each_stage_has_a_bar_for_p50_and_p99(plain_run: Result) -> None:
     ]
     assert table.rows[1][6:] == (0.01, 0.6, 0.1, 0.09, 0.2, 2_000)
     assert table.rows[5][-1] is None
+
+
+def test_the_share_of_the_host_is_shown_where_it_has_a_bound(plain_run: Result) -> None:
+    run = with_stages(plain_run, {"backend": {"latency_us": pair(STARVED, RAN)}})
+    table = ACCOUNTS.table(run)
+    assert [column.name for column in table.columns[-2:]] == ["host at most", "from send"]
+    assert [row[-2] for row in table.rows] == [None, 0.25]
 
 
 @pytest.mark.parametrize(

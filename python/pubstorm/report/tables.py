@@ -224,7 +224,7 @@ def _part(head: str, part: str) -> Cells[_Accounted]:
 ACCOUNTS = RunTable[_Accounted]("Where the time went", "latency", _accounted).of(
     words("stage", "population", "latency", "percentile"),
     fields("intended_us as time"),
-    words("bar"),
+    Cells("bar", "bar", lambda row: row.bar),
     *(_part(head, part) for part, head in PART_HEADS.items()),
     fields("host_share as host at most", when="known"),
     fields("actual_us as from send"),

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import Any
 
 import pytest
 
+from pubstorm.report import document_of, text
+from pubstorm.report.console import PlainConsole
+from pubstorm.report.files import run_files
+from pubstorm.report.markdown import markdown
+from pubstorm.report.stored import load_run
 from pubstorm.report.tables import ACCOUNTS, ACCOUNTS_MAX, BAR_WIDTH
 from pubstorm.result import Latency, LatencyPair, LatencyParts, Parts, Result, StageResult
+from tests.kit.example_run import Shape, write_run
+from tests.kit.reading import Page
 
 FAST = Parts(generator=10, rest=990)
 SLOW = Parts(generator=100, window=6_000, socket=1_000, connection=900, rest=2_000)
@@ -88,6 +96,23 @@ def test_a_bar_has_one_width(plain_run: Result, parts: Parts) -> None:
     run = with_stages(plain_run, {"backend": {"latency_us": pair(parts, NONE)}})
     first, second = (str(row[5]) for row in ACCOUNTS.table(run).rows)
     assert (len(first), len(second)) == (BAR_WIDTH, 0)
+
+
+def test_terminal_markdown_and_page_have_the_bar(
+    plain_run: Result, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    stages = with_stages(plain_run, {"backend": {"latency_us": pair(SLOW, SLOW)}}).stages
+    folder = tmp_path_factory.mktemp("parts")
+    stored = write_run(folder, Shape(duration_s=20), stages=stages)
+    document = document_of(stored)
+    bar = "W" * 12 + "S" * 2 + "C" * 2 + "·" * 4
+    shown = StringIO()
+    text.render(document, PlainConsole(file=shown, width=200))
+    assert shown.getvalue().count(bar) == 2
+    assert markdown(document).count(bar) == 2
+    page = Page(run_files(load_run(folder))["report.html"]())
+    assert page.texts.count(bar) == 2
+    assert page.attributes("class").count("bar") == 3
 
 
 def test_of_many_populations_the_slowest_is_shown(plain_run: Result) -> None:

@@ -1,18 +1,18 @@
 //! Latencies of messages: from the intended send, from the actual send, and the parts of the
 //! former. Messages that follow each other are mostly alike, and are counted in batches.
 
-use crate::account::{Account, Waits, add_wait};
+use crate::delays::{Delays, Waits, add_wait};
 use crate::histogram::{Histogram, MAX_NS, shift};
 use crate::sent_at::SentAt;
 
-/// Histograms and account of one kind of latency.
+/// Histograms and delays of one kind of latency.
 pub struct Latencies<'a> {
     /// Time from the intended send.
     pub intended: &'a mut Histogram,
     /// Time from the actual send.
     pub actual: &'a mut Histogram,
     /// Parts of the time from the intended send.
-    pub account: &'a mut Account,
+    pub delays: &'a mut Delays,
 }
 
 /// Latencies that are in one bucket of each of the two histograms, not yet added to these.
@@ -42,7 +42,7 @@ impl Latencies<'_> {
         let latency_ns = now_ns.cast_signed() - intended_ns.cast_signed();
         self.intended.record(latency_ns);
         self.actual.record(latency_ns - sent.lateness_ns(intended_ns));
-        self.account.record(latency_ns, intended_ns, sent);
+        self.delays.record(latency_ns, intended_ns, sent);
     }
 }
 
@@ -82,7 +82,7 @@ impl Batch {
         add_wait(&mut self.waits, intended_ns, sent);
     }
 
-    /// Adds the latencies to the histograms and their parts to the account.
+    /// Adds the latencies to the histograms and their parts to the delays.
     pub fn flush(&mut self, latencies: &mut Latencies<'_>) {
         let count = std::mem::take(&mut self.count);
         if count > 0 {
@@ -90,7 +90,7 @@ impl Batch {
             intended.flush(count, latencies.intended);
             actual.flush(count, latencies.actual);
             let lateness_ns = intended.sum_ns.saturating_sub(actual.sum_ns);
-            latencies.account.add_cell(intended.low_ns, lateness_ns, waits);
+            latencies.delays.add_cell(intended.low_ns, lateness_ns, waits);
             *waits = Waits::default();
         }
     }
@@ -151,10 +151,10 @@ mod tests {
 
     const NOW_NS: u64 = 1 << 50;
 
-    type Counted = (Histogram, Histogram, Account);
+    type Counted = (Histogram, Histogram, Delays);
 
-    fn latencies((intended, actual, account): &mut Counted) -> Latencies<'_> {
-        Latencies { intended, actual, account }
+    fn latencies((intended, actual, delays): &mut Counted) -> Latencies<'_> {
+        Latencies { intended, actual, delays }
     }
 
     /// A latency, of which many are in one bucket, some negative and some beyond the last bucket;

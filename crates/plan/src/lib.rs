@@ -2,12 +2,12 @@
 //! expected deliveries, and counters that add up. The crate is pure: no socket, clock, thread or
 //! file. Time enters as nanoseconds, chance as the plan's seed.
 
-mod account;
 mod answer;
 mod arrivals;
 mod attachment;
 mod check;
 mod control;
+mod delays;
 mod error;
 mod explanation;
 mod fan_out;
@@ -31,10 +31,10 @@ mod template;
 mod tempo;
 mod texts;
 
-pub use account::Account;
 pub use answer::Answer;
 pub use arrivals::{Arrivals, Publishers};
 pub use control::{Beat, Bye, ClockState, Command, Failure, Hello, ReferenceHello, Sent};
+pub use delays::Delays;
 pub use error::PlanError;
 pub use explanation::{Explanation, Explanations, TextProperty};
 pub use fan_out::{Expected, FanOut, Ways};

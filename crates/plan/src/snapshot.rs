@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::account::Account;
 use crate::control::ClockState;
+use crate::delays::Delays;
 use crate::explanation::Explanations;
 use crate::histogram::Histogram;
 use crate::latency::Latencies;
@@ -281,7 +281,7 @@ pub struct PopulationSnapshot {
     pub ack_actual: Histogram,
     /// Parts of `ack_intended` before the actual send.
     #[serde(default)]
-    pub ack_account: Account,
+    pub ack_delays: Delays,
     /// Time for which the next message of a client waited for the Receive Maximum of the broker.
     #[serde(default)]
     pub receive_maximum_wait: Histogram,
@@ -299,17 +299,17 @@ pub struct PopulationSnapshot {
     pub round_trip: Histogram,
     /// Parts of `round_trip` before the actual send.
     #[serde(default)]
-    pub round_trip_account: Account,
+    pub round_trip_delays: Delays,
 }
 
 impl PopulationSnapshot {
-    /// Histograms and account of the acknowledgements.
+    /// Histograms and delays of the acknowledgements.
     #[inline]
     pub const fn acknowledgements(&mut self) -> Latencies<'_> {
         Latencies {
             intended: &mut self.ack_intended,
             actual: &mut self.ack_actual,
-            account: &mut self.ack_account,
+            delays: &mut self.ack_delays,
         }
     }
 
@@ -336,20 +336,20 @@ pub struct FlowSnapshot {
     pub latency_actual: Histogram,
     /// Parts of `latency_intended` before the actual send.
     #[serde(default)]
-    pub latency_account: Account,
+    pub latency_delays: Delays,
     /// Time from the instant at which a will was due to its delivery.
     #[serde(default)]
     pub will_latency: Histogram,
 }
 
 impl FlowSnapshot {
-    /// Histograms and account of the deliveries.
+    /// Histograms and delays of the deliveries.
     #[inline]
     pub const fn deliveries(&mut self) -> Latencies<'_> {
         Latencies {
             intended: &mut self.latency_intended,
             actual: &mut self.latency_actual,
-            account: &mut self.latency_account,
+            delays: &mut self.latency_delays,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use plan::{
-    Account, Attachment, Beat, Bye, Column, Columns, Command, Failure, Hello, Histogram,
+    Attachment, Beat, Bye, Column, Columns, Command, Delays, Failure, Hello, Histogram,
     MessageFacts, OfferedLoad, Pacer, Place, Plan, Publication, ReferenceHello, Rows, STAMP_BYTES,
     SentAt, Shard, Snapshot, Stamp, Template, Variants, Wait,
 };
@@ -64,9 +64,9 @@ fn histograms_are_stored_summed_and_read_as_agreed() {
 }
 
 #[test]
-fn accounts_are_recorded_and_stored_as_agreed() {
-    for case in list(&golden("histogram.json"), "accounts") {
-        let mut account = Account::default();
+fn delays_are_recorded_and_stored_as_agreed() {
+    for case in list(&golden("histogram.json"), "delays") {
+        let mut delays = Delays::default();
         let intended_ns = 1_000;
         for message in list(case, "messages") {
             let actual_ns = intended_ns + unsigned(&message["lateness_ns"]);
@@ -80,9 +80,9 @@ fn accounts_are_recorded_and_stored_as_agreed() {
                 let until_ns = intended_ns + unsigned(&message["waited_ns"]);
                 SentAt::after(wait, actual_ns, intended_ns, until_ns)
             });
-            account.record(unsigned(&message["latency_ns"]).cast_signed(), intended_ns, sent);
+            delays.record(unsigned(&message["latency_ns"]).cast_signed(), intended_ns, sent);
         }
-        assert_eq!(serde_json::to_value(&account).unwrap(), case["stored"]);
+        assert_eq!(serde_json::to_value(&delays).unwrap(), case["stored"]);
     }
 }
 

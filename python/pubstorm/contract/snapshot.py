@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from pubstorm.contract.account import Account
+from pubstorm.contract.delays import Delays
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.value import Value
 
@@ -25,7 +25,7 @@ U64 = Annotated[int, Field(ge=0, le=U64_MAX)]
 
 
 class Rule(Enum):
-    """Rule by which a field adds up over intervals and agents (`sums`). Histograms, accounts,
+    """Rule by which a field adds up over intervals and agents (`sums`). Histograms, delays,
     explanations and counts by key have rules of their own; other fields are no part of a sum."""
 
     COUNT = auto()
@@ -291,7 +291,7 @@ class PopulationSnapshot(Value):
     """From the intended send to the acknowledgement."""
     ack_actual: Histogram
     """From the actual send to the acknowledgement."""
-    ack_account: Account = ()
+    ack_delays: Delays = ()
     """Delays before the actual send, of `ack_intended`."""
     receive_maximum_wait: Histogram = Histogram()
     """Time for which the next message of a client waited for the Receive Maximum of the broker."""
@@ -303,7 +303,7 @@ class PopulationSnapshot(Value):
     """Answers to the requests of the clients."""
     round_trip: Histogram = Histogram()
     """From the intended send of a request to its answer."""
-    round_trip_account: Account = ()
+    round_trip_delays: Delays = ()
     """Delays before the actual send, of `round_trip`."""
 
 
@@ -322,7 +322,7 @@ class FlowSnapshot(Value):
     """From the intended send to the delivery."""
     latency_actual: Histogram
     """From the actual send to the delivery."""
-    latency_account: Account = ()
+    latency_delays: Delays = ()
     """Delays before the actual send, of `latency_intended`."""
     will_latency: Histogram = Histogram()
     """From the instant at which a will was due to its delivery."""

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Generic, Protocol, TypeVar, get_origin
 
 from pydantic.fields import FieldInfo
 
-from pubstorm.contract.account import Account, AccountSum
+from pubstorm.contract.delays import Delays, DelaySum
 from pubstorm.contract.explanation import ExplanationSum
 from pubstorm.contract.histogram import Histogram, HistogramSum
 from pubstorm.contract.snapshot import (
@@ -449,8 +449,8 @@ def _part(info: FieldInfo) -> Callable[[], _Part] | None:
         return _InStage
     if kind is Histogram:
         return HistogramSum
-    if kind == Account:
-        return AccountSum
+    if kind == Delays:
+        return DelaySum
     if kind == tuple[Explanation, ...]:
         return ExplanationSum
     return _ByKey if get_origin(kind) is dict else None

@@ -270,7 +270,7 @@ class Assembly:
         into = total(FlowSnapshot, own.values())
         played = stages or [span.index for span in self._spans_of(PublishAction)]
         parts = (sums, sums.counters, sums.answers, into, into.counters)
-        delay = self._run_delay(stages)
+        run_delay = self._run_delay(stages)
         return {
             **dict(chain.from_iterable(self._named(model, part) for part in parts)),
             "lost_total": ledger.lost(own, stages),
@@ -278,12 +278,12 @@ class Assembly:
             "client_loss": client_loss.of_stages(plan, ledger, played, indices),
             "group_share": group_shares.of_stages(plan, ledger, played, indices),
             "latency_us": _delivery(into).latency_us(
-                self.clock_bound_us, percentiles, into.latency_account, delay
+                self.clock_bound_us, percentiles, into.latency_delays, run_delay
             ),
             "ack_latency_us": _acknowledgements(sums).latency_us(
-                shares=percentiles, account=sums.ack_account, delay=delay
+                shares=percentiles, delays=sums.ack_delays, run_delay=run_delay
             ),
-            "round_trip_parts": LatencyParts.of(sums.round_trip_account, sums.round_trip, delay),
+            "round_trip_parts": LatencyParts.of(sums.round_trip_delays, sums.round_trip, run_delay),
             "wills_lost_total": lost_wills(own.values()),
         }
 
@@ -319,7 +319,9 @@ class Assembly:
             lost_total=self.ledger.lost([pair]),
             in_flight_total=self.ledger.in_flight([pair]),
             surplus_total=max(counters.received_total - counters.expected_total, 0),
-            latency_us=histograms.latency_us(self.clock_bound_us, account=flow.latency_account),
+            latency_us=histograms.latency_us(
+                self.clock_bound_us, delays=flow.latency_delays, run_delay=self._run_delay(None)
+            ),
             histogram_ns=histograms,
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate, pairwise
 from typing import Any, Literal, NamedTuple, get_args
 
-from pubstorm.contract.account import REST
+from pubstorm.contract.delays import REST
 from pubstorm.metrics.counters import RECEIVES
 from pubstorm.quantities import (
     NOTHING,
@@ -55,7 +55,7 @@ HERE = "this host"
 """Name of a host without an address."""
 OWN_COLUMNS_MAX = 8
 """Columns that a table of the scenario's own may have beside each other."""
-ACCOUNTS_MAX = 24
+PARTS_MAX = 24
 """Percentiles whose parts are shown for all populations."""
 BAR_WIDTH = 20
 """Characters of a whole latency."""
@@ -69,7 +69,7 @@ PART_HEADS = {
     REST: "after send",
 }
 """Column of each part of a latency."""
-ACCOUNTS_NOTE = (
+PARTS_NOTE = (
     "Parts are means of the messages near the percentile. Before the send: G generator, W own "
     "window, S own socket, C own connection. After the send: network, broker and receivers. Agents "
     "waited for a processor in at most the share of the host, within generator and after send."
@@ -144,7 +144,7 @@ LATENCIES = RunTable[_Latencies]("Latency", "latency", _latencies).of(
 _Percentile = Literal["p50", "p99"]
 
 
-class _Accounted(NamedTuple):
+class _Divided(NamedTuple):
     """A percentile of a latency in a stage, and its parts."""
 
     stage: str
@@ -193,20 +193,20 @@ class _Accounted(NamedTuple):
         return "".join(mark * width for mark, width in zip(marks, widths, strict=True))
 
 
-def _accounted(result: Result) -> list[_Accounted]:
+def _divided(result: Result) -> list[_Divided]:
     """Returns the percentiles of each stage with known parts: of all populations, or of the slowest
     if these are many."""
-    every = [*_every_account(result)]
-    if len(every) <= ACCOUNTS_MAX:
+    every = [*_every_divided(result)]
+    if len(every) <= PARTS_MAX:
         return every
-    slowest: dict[tuple[str, str, str], _Accounted] = {}
+    slowest: dict[tuple[str, str, str], _Divided] = {}
     for row in every:
         key = row.stage, row.latency, row.percentile
         slowest[key] = max(slowest.get(key, row), row, key=lambda each: each.pair.intended.p99)
     return [*slowest.values()]
 
 
-def _every_account(result: Result) -> Iterator[_Accounted]:
+def _every_divided(result: Result) -> Iterator[_Divided]:
     for stage in result.stages:
         for name, p in stage.populations.items():
             trips = LatencyPair(intended=p.round_trip_us, parts=p.round_trip_parts)
@@ -214,21 +214,21 @@ def _every_account(result: Result) -> Iterator[_Accounted]:
             for latency, pair in found:
                 if pair.parts is not None:
                     for percentile in get_args(_Percentile):
-                        yield _Accounted(stage.name, name, latency, percentile, pair, pair.parts)
+                        yield _Divided(stage.name, name, latency, percentile, pair, pair.parts)
 
 
-def _part(head: str, part: str) -> Cells[_Accounted]:
+def _part(head: str, part: str) -> Cells[_Divided]:
     return Cells(head, "share", lambda row: row.share(part), "any")
 
 
-ACCOUNTS = RunTable[_Accounted]("Where the time went", "latency", _accounted).of(
+PARTS = RunTable[_Divided]("Where the time went", "latency", _divided).of(
     words("stage", "population", "latency", "percentile"),
     fields("intended_us as time"),
     Cells("bar", "bar", lambda row: row.bar),
     *(_part(head, part) for part, head in PART_HEADS.items()),
     fields("host_share as host at most", when="known"),
     fields("actual_us as from send"),
-    note=ACCOUNTS_NOTE,
+    note=PARTS_NOTE,
 )
 """The parts of latencies by stage."""
 RECEIVE_MAXIMUM = RunTable[PopulationResult](
@@ -538,7 +538,7 @@ LAYOUTS: tuple[Layout[Any, Any], ...] = (
     *(FAULTS, FAULT_LEDGER, PHASES),
     *(publishers.PUBLISHERS, publishers.SUBSCRIBERS),
     *(summary.SAMPLERS, summary.PROBLEMS, summary.EXPLANATIONS, summary.STALLS),
-    *(CONNECTIONS, MESSAGES, LATENCIES, ACCOUNTS, RECEIVE_MAXIMUM, FLAPPING, ROUND_TRIPS, WILLS),
+    *(CONNECTIONS, MESSAGES, LATENCIES, PARTS, RECEIVE_MAXIMUM, FLAPPING, ROUND_TRIPS, WILLS),
     *(FLOWS, STAGES, summary.BALANCE, watched.BROKERS, watched.BRIDGES),
     *(
         watched.PROCESSES,

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from pydantic import Field
 
-from pubstorm.contract.account import Account, parts_ns
+from pubstorm.contract.delays import Delays, parts_ns
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.value import Value
 
@@ -159,16 +159,16 @@ class LatencyParts(Value):
 
     @classmethod
     def of(
-        cls, account: Account, histogram: Histogram, delay: RunDelay | None
+        cls, delays: Delays, histogram: Histogram, run_delay: RunDelay | None
     ) -> LatencyParts | None:
         """Returns the parts of a distribution; None if agents reported no delays."""
-        p50, p99 = (parts_ns(account, histogram, quantile) for quantile in (0.5, 0.99))
-        return cls(p50=_parts(p50, delay), p99=_parts(p99, delay)) if p50 else None
+        p50, p99 = (parts_ns(delays, histogram, quantile) for quantile in (0.5, 0.99))
+        return cls(p50=_parts(p50, run_delay), p99=_parts(p99, run_delay)) if p50 else None
 
 
-def _parts(found_ns: Mapping[str, float], delay: RunDelay | None) -> Parts:
+def _parts(found_ns: Mapping[str, float], run_delay: RunDelay | None) -> Parts:
     parts = {name: round(part_ns / 1000, 3) for name, part_ns in found_ns.items()}
-    most_ns = None if delay is None else delay.most_ns(sum(found_ns.values()))
+    most_ns = None if run_delay is None else run_delay.most_ns(sum(found_ns.values()))
     return Parts(**parts, host_most=None if most_ns is None else round(most_ns / 1000, 3))
 
 
@@ -195,15 +195,15 @@ class HistogramPair(Value):
         self,
         bound_us: float = 0.0,
         shares: Mapping[str, float] = NO_OTHERS,
-        account: Account = (),
-        delay: RunDelay | None = None,
+        delays: Delays = (),
+        run_delay: RunDelay | None = None,
     ) -> LatencyPair:
         """Returns both summaries, of durations that are off by `bound_us` at most."""
         intended = self.intended.from_zero() if bound_us else self.intended
         return LatencyPair(
             intended=Latency.of(self.intended, bound_us, shares),
             actual=Latency.of(self.actual, bound_us, shares),
-            parts=LatencyParts.of(account, intended, delay),
+            parts=LatencyParts.of(delays, intended, run_delay),
         )
 
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from pubstorm.contract.account import parts_ns
 from pubstorm.contract.attachment import clients_at, target_of
 from pubstorm.contract.commands import AGENT_LINE, COMMAND, ReferenceHello
+from pubstorm.contract.delays import parts_ns
 from pubstorm.contract.histogram import Histogram, bucket_index, bucket_upper_ns
 from pubstorm.contract.offered_load import OfferedLoad
 from pubstorm.contract.plan import Attachment, Plan
@@ -49,12 +49,12 @@ def test_histograms_are_stored_summed_and_read_as_agreed() -> None:
     assert total.model_dump(mode="json") == agreed["sum"]
 
 
-def test_accounts_are_read_as_agreed() -> None:
-    for case in golden("histogram.json")["accounts"]:
+def test_delays_are_read_as_agreed() -> None:
+    for case in golden("histogram.json")["delays"]:
         histogram = Histogram.of(each["latency_ns"] for each in case["messages"])
-        account = tuple(map(tuple, case["stored"]))
+        delays = tuple(map(tuple, case["stored"]))
         for agreed in case["parts"]:
-            found = parts_ns(account, histogram, agreed["quantile"])
+            found = parts_ns(delays, histogram, agreed["quantile"])
             # A cell has the middles of its buckets in place of the latencies.
             assert found == pytest.approx(agreed["ns"], rel=0.005), agreed
             assert sum(found.values()) == pytest.approx(histogram.quantile_ns(agreed["quantile"]))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pubstorm.contract.account import CELL_BITS
+from pubstorm.contract.delays import CELL_BITS
 from pubstorm.contract.histogram import Histogram, bucket_index
 from pubstorm.contract.plan import (
     AddClients,
@@ -149,9 +149,9 @@ def test_each_stage_has_the_parts_of_its_latencies() -> None:
     sender = made.population(acks=latency, acks_actual=latency)
 
     def interval(agent: int, second: float, window_ns: int, generator_ns: int) -> Snapshot:
-        acks = {"ack_account": ((cell, 0, window_ns, 0, 0),)}
-        trips = {"round_trip": latency, "round_trip_account": ((cell, generator_ns, 0, 0, 0),)}
-        deliveries = {"latency_account": ((cell, generator_ns, window_ns, 0, 0),)}
+        acks = {"ack_delays": ((cell, 0, window_ns, 0, 0),)}
+        trips = {"round_trip": latency, "round_trip_delays": ((cell, generator_ns, 0, 0, 0),)}
+        deliveries = {"latency_delays": ((cell, generator_ns, window_ns, 0, 0),)}
         found = snapshot(agent, 0, second, 10, delayed.model_copy(update=deliveries))
         populations = (sender.model_copy(update=acks | trips), made.population())
         return found.model_copy(update={"populations": populations})
@@ -184,8 +184,8 @@ def test_each_stage_has_the_parts_of_its_latencies() -> None:
 
 def test_the_host_is_bounded_by_the_longest_time_without_a_processor_of_the_stage() -> None:
     cell = bucket_index(10_000_000) >> CELL_BITS
-    account = {"latency_account": ((cell, 1, 0, 0, 0),)}
-    delayed = flow(10, 10, latency_ns=10_000_000).model_copy(update=account)
+    delays = {"latency_delays": ((cell, 1, 0, 0, 0),)}
+    delayed = flow(10, 10, latency_ns=10_000_000).model_copy(update=delays)
     run = assembly(
         snapshot(0, 0, -1, 10, delayed, run_delay_ns=20_000_000),
         snapshot(0, 1, 0, 10, delayed, run_delay_ns=500_000),

@@ -320,7 +320,7 @@ impl<'c> Books<'c> {
         let round_trip_ns = now_ns.cast_signed() - stamp.intended_ns.cast_signed();
         let population = &mut tally.populations[to];
         population.round_trip.record(round_trip_ns);
-        population.round_trip_account.record(round_trip_ns, stamp.intended_ns, stamp.sent);
+        population.round_trip_delays.record(round_trip_ns, stamp.intended_ns, stamp.sent);
     }
 }
 

@@ -1,9 +1,9 @@
 //! Scenes with one fault each, in virtual time: cases that seeds reach too rarely or cannot
 //! distinguish.
 
-mod accounts;
 mod authentication;
 mod deaths;
+mod delays;
 mod flapping;
 mod outcomes;
 mod retained;

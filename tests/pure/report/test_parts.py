@@ -12,7 +12,7 @@ from pubstorm.report.console import PlainConsole
 from pubstorm.report.files import run_files
 from pubstorm.report.markdown import markdown
 from pubstorm.report.stored import load_run
-from pubstorm.report.tables import ACCOUNTS, ACCOUNTS_MAX, BAR_WIDTH
+from pubstorm.report.tables import BAR_WIDTH, PARTS, PARTS_MAX
 from pubstorm.result import Latency, LatencyPair, LatencyParts, Parts, Result, StageResult
 from tests.kit.example_run import Shape, write_run
 from tests.kit.reading import Page
@@ -51,7 +51,7 @@ def with_stages(run: Result, *stages: dict[str, dict[str, Any]]) -> Result:
 
 
 def test_a_run_without_known_parts_has_no_table(plain_run: Result) -> None:
-    assert not ACCOUNTS.table(with_stages(plain_run, {"backend": {}})).rows
+    assert not PARTS.table(with_stages(plain_run, {"backend": {}})).rows
 
 
 def test_each_stage_has_a_bar_for_p50_and_p99(plain_run: Result) -> None:
@@ -64,7 +64,7 @@ def test_each_stage_has_a_bar_for_p50_and_p99(plain_run: Result) -> None:
         {"backend": {"latency_us": pair(FAST, SLOW)}},
         {"device": {"ack_latency_us": pair(SLOW, SLOW), **trip}},
     )
-    table = ACCOUNTS.table(run)
+    table = PARTS.table(run)
     fast, slow = "·" * 20, "W" * 12 + "S" * 2 + "C" * 2 + "·" * 4
     assert [column.name for column in table.columns] == [
         *("stage", "population", "latency", "percentile", "time", "bar"),
@@ -84,7 +84,7 @@ def test_each_stage_has_a_bar_for_p50_and_p99(plain_run: Result) -> None:
 
 def test_the_share_of_the_host_is_shown_where_it_has_a_bound(plain_run: Result) -> None:
     run = with_stages(plain_run, {"backend": {"latency_us": pair(STARVED, RAN)}})
-    table = ACCOUNTS.table(run)
+    table = PARTS.table(run)
     assert [column.name for column in table.columns[-2:]] == ["host at most", "from send"]
     assert [row[-2] for row in table.rows] == [None, 0.25]
 
@@ -94,7 +94,7 @@ def test_the_share_of_the_host_is_shown_where_it_has_a_bound(plain_run: Result) 
 )
 def test_a_bar_has_one_width(plain_run: Result, parts: Parts) -> None:
     run = with_stages(plain_run, {"backend": {"latency_us": pair(parts, NONE)}})
-    first, second = (str(row[5]) for row in ACCOUNTS.table(run).rows)
+    first, second = (str(row[5]) for row in PARTS.table(run).rows)
     assert (len(first), len(second)) == (BAR_WIDTH, 0)
 
 
@@ -118,9 +118,9 @@ def test_terminal_markdown_and_page_have_the_bar(
 def test_of_many_populations_the_slowest_is_shown(plain_run: Result) -> None:
     many = {
         f"device-{n}": {"ack_latency_us": pair(FAST, SLOW, scale=1 + n % 7)}
-        for n in range(ACCOUNTS_MAX)
+        for n in range(PARTS_MAX)
     }
-    rows = ACCOUNTS.table(with_stages(plain_run, many, many)).rows
+    rows = PARTS.table(with_stages(plain_run, many, many)).rows
     assert [row[:4] for row in rows] == [
         (f"stage {stage}", "device-6", "ack", percentile)
         for stage in (0, 1)

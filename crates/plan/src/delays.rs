@@ -1,5 +1,5 @@
 //! Parts of latencies: for each range of latencies, the sums of what happened to these messages
-//! before they were sent. The rest of a latency is after the send. Accounts add up.
+//! before they were sent. The rest of a latency is after the send. Delays add up.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ const PARTS: usize = 1 + WAITS;
 /// of a histogram from 16 times its index on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<Stored>", into = "Vec<Stored>")]
-pub struct Account {
+pub struct Delays {
     cells: Vec<[u64; PARTS]>,
 }
 
@@ -28,7 +28,7 @@ pub type Waits = [u64; WAITS];
 /// window, for the socket and for the connection. Cells of zeros are left out.
 type Stored = (u32, u64, u64, u64, u64);
 
-impl Account {
+impl Delays {
     /// Adds a message with this latency that was scheduled at `intended_ns`.
     #[inline]
     pub fn record(&mut self, latency_ns: i64, intended_ns: u64, sent: SentAt) {
@@ -62,7 +62,7 @@ impl Account {
         &mut self.cells[index]
     }
 
-    /// Adds another account.
+    /// Adds another delays.
     pub fn add(&mut self, other: &Self) {
         if other.cells.len() > self.cells.len() {
             self.cells.resize(other.cells.len(), [0; PARTS]);
@@ -81,25 +81,25 @@ pub(crate) const fn add_wait(waits: &mut Waits, intended_ns: u64, sent: SentAt) 
     }
 }
 
-impl From<Vec<Stored>> for Account {
+impl From<Vec<Stored>> for Delays {
     fn from(stored: Vec<Stored>) -> Self {
-        let mut account = Self::default();
+        let mut delays = Self::default();
         let last = (Histogram::index(u64::MAX) >> CELL_BITS) as u32;
         for (index, agent_ns, window_ns, socket_ns, connection_ns) in stored {
             let index = index.min(last) as usize;
-            if index >= account.cells.len() {
-                account.cells.resize(index + 1, [0; PARTS]);
+            if index >= delays.cells.len() {
+                delays.cells.resize(index + 1, [0; PARTS]);
             }
             let sums = [agent_ns, window_ns, socket_ns, connection_ns];
-            account.cells[index].iter_mut().zip(sums).for_each(|(mine, sum)| *mine += sum);
+            delays.cells[index].iter_mut().zip(sums).for_each(|(mine, sum)| *mine += sum);
         }
-        account
+        delays
     }
 }
 
-impl From<Account> for Vec<Stored> {
-    fn from(account: Account) -> Self {
-        let filled = account.cells.iter().enumerate().filter(|(_, cell)| **cell != [0; PARTS]);
+impl From<Delays> for Vec<Stored> {
+    fn from(delays: Delays) -> Self {
+        let filled = delays.cells.iter().enumerate().filter(|(_, cell)| **cell != [0; PARTS]);
         filled.map(|(index, &[a, b, c, d])| (index as u32, a, b, c, d)).collect()
     }
 }
@@ -110,20 +110,20 @@ mod tests {
     use crate::sent_at::Wait;
 
     #[test]
-    fn an_account_sums_the_parts_of_each_range_of_latencies() {
-        let mut account = Account::default();
+    fn delays_are_summed_by_cause_for_each_range_of_latencies() {
+        let mut delays = Delays::default();
         // Sent on time, late by its agent, after a wait of three quarters, and by a wrong clock.
-        account.record(10_000, 5_000, SentAt::plain(5_000));
-        account.record(10_010, 5_000, SentAt::plain(5_300));
-        account.record(10_020, 5_000, SentAt::after(Wait::Socket, 9_000, 5_000, 8_000));
-        account.record(1 << 60, 5_000, SentAt::after(Wait::Window, 9_000, 5_000, 9_000));
-        account.record(-5, 5_000, SentAt::plain(5_300));
-        account.record(10_000, 5_000, SentAt::plain(4_000));
-        let json = serde_json::to_string(&account).unwrap();
+        delays.record(10_000, 5_000, SentAt::plain(5_000));
+        delays.record(10_010, 5_000, SentAt::plain(5_300));
+        delays.record(10_020, 5_000, SentAt::after(Wait::Socket, 9_000, 5_000, 8_000));
+        delays.record(1 << 60, 5_000, SentAt::after(Wait::Window, 9_000, 5_000, 9_000));
+        delays.record(-5, 5_000, SentAt::plain(5_300));
+        delays.record(10_000, 5_000, SentAt::plain(4_000));
+        let json = serde_json::to_string(&delays).unwrap();
         assert_eq!(json, "[[57,1300,0,3000,0],[303,0,4000,0,0]]");
-        assert_eq!(serde_json::from_str::<Account>(&json).unwrap(), account);
-        let mut sum = account.clone();
-        sum.add(&account);
+        assert_eq!(serde_json::from_str::<Delays>(&json).unwrap(), delays);
+        let mut sum = delays.clone();
+        sum.add(&delays);
         let json = serde_json::to_string(&sum).unwrap();
         assert_eq!(json, "[[57,2600,0,6000,0],[303,0,8000,0,0]]");
     }

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubstorm.contract.account import CELL_BITS, DELAYS, Account, parts_ns
+from pubstorm.contract.delays import CELL_BITS, DELAYS, Delays, parts_ns
 from pubstorm.contract.histogram import Histogram, bucket_index
 from pubstorm.result import RunDelay
 
@@ -16,7 +16,7 @@ NOTHING = dict.fromkeys(DELAYS, 0.0)
 
 
 @pytest.mark.parametrize(
-    ("account", "quantile", "expected_ms"),
+    ("delays", "quantile", "expected_ms"),
     [
         pytest.param((), 0.5, {}, id="agents that report no delays"),
         pytest.param(
@@ -46,10 +46,10 @@ NOTHING = dict.fromkeys(DELAYS, 0.0)
     ],
 )
 def test_parts_of_a_percentile(
-    account: Account, quantile: float, expected_ms: dict[str, float]
+    delays: Delays, quantile: float, expected_ms: dict[str, float]
 ) -> None:
     histogram = Histogram.of([MS] * 99 + [100 * MS])
-    found = parts_ns(account, histogram, quantile)
+    found = parts_ns(delays, histogram, quantile)
     expected = {name: ms * MS for name, ms in expected_ms.items()}
     if expected:
         expected = {**NOTHING, **expected}
@@ -66,9 +66,9 @@ def test_parts_and_rest_are_the_percentile(
 ) -> None:
     histogram = Histogram.of(durations_ns)
     cells = sorted({index >> CELL_BITS for index, _ in histogram.buckets})
-    account: Account = tuple((i, *each) for i, each in zip(cells, delays, strict=False))
+    found: Delays = tuple((i, *each) for i, each in zip(cells, delays, strict=False))
     for quantile in (0.0, 0.5, 0.99, 1.0):
-        parts = parts_ns(account, histogram, quantile)
+        parts = parts_ns(found, histogram, quantile)
         assert all(part >= 0 for part in parts.values())
         assert sum(parts.values()) == pytest.approx(histogram.quantile_ns(quantile))
 

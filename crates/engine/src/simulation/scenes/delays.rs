@@ -1,6 +1,6 @@
-//! Accounts of latencies in virtual time: one cause of delay at a time, of known size.
+//! Delays of latencies in virtual time: one cause of delay at a time, of known size.
 
-use plan::{Account, FlowSnapshot, Histogram, Population, PopulationSnapshot};
+use plan::{Delays, FlowSnapshot, Histogram, Population, PopulationSnapshot};
 
 use crate::simulation::course::{Run, played};
 use crate::simulation::plans::{self, publication, subscription};
@@ -11,14 +11,14 @@ use crate::simulation::weather::{Fault, MS, S, Weather};
 struct Latency {
     /// Sum of the lateness, in nanoseconds.
     lateness_ns: u64,
-    /// Parts in the order of an account, in nanoseconds.
+    /// Parts in the order of an delays, in nanoseconds.
     parts_ns: [u64; 4],
 }
 
 impl Latency {
-    fn add(&mut self, [intended, actual]: [&Histogram; 2], account: &Account) {
+    fn add(&mut self, [intended, actual]: [&Histogram; 2], delays: &Delays) {
         self.lateness_ns += sum_ns(intended) - sum_ns(actual);
-        for (_, agent, window, socket, connection) in Vec::from(account.clone()) {
+        for (_, agent, window, socket, connection) in Vec::from(delays.clone()) {
             let parts_ns: [u64; 4] = [agent, window, socket, connection];
             self.parts_ns.iter_mut().zip(parts_ns).for_each(|(sum, part)| *sum += part);
         }
@@ -50,13 +50,12 @@ fn pair(qos: u8, period_ns: u64, window: u16) -> Vec<Population> {
 fn latencies(run: &Run) -> [Latency; 2] {
     let [mut acknowledgements, mut deliveries] = [Latency::default(), Latency::default()];
     for snapshot in &run.snapshots {
-        let PopulationSnapshot { ack_intended, ack_actual, ack_account, .. } =
+        let PopulationSnapshot { ack_intended, ack_actual, ack_delays, .. } =
             &snapshot.populations[0];
-        acknowledgements.add([ack_intended, ack_actual], ack_account);
-        for FlowSnapshot { latency_intended, latency_actual, latency_account, .. } in
-            &snapshot.flows
+        acknowledgements.add([ack_intended, ack_actual], ack_delays);
+        for FlowSnapshot { latency_intended, latency_actual, latency_delays, .. } in &snapshot.flows
         {
-            deliveries.add([latency_intended, latency_actual], latency_account);
+            deliveries.add([latency_intended, latency_actual], latency_delays);
         }
     }
     [acknowledgements, deliveries]

@@ -248,6 +248,46 @@ SITUATIONS: dict[str, tuple[dict[str, Any], str]] = {
         },
         "none",
     ),
+    "a path that is gone for all clients that lost": (
+        {"device": {"disconnected_total": 100, "outcomes": {"path_timeout": 100}}, "flow": LOST},
+        "network",
+    ),
+    "a path that is gone for one client beside many losses": (
+        {"device": {"disconnected_total": 1, "outcomes": {"path_timeout": 1}}, "flow": LOST},
+        "broker",
+    ),
+    "a path that is gone for one client of those that the broker closed": (
+        {
+            "device": {
+                "disconnected_total": 100,
+                "outcomes": {"path_timeout": 1, "closed_by_broker": 99},
+            }
+        },
+        "broker",
+    ),
+    "a path that a fault cut": (
+        {
+            "device": {"disconnected_total": 9, "outcomes": {"path_timeout": 9}},
+            "faults": [{}],
+            "publish": {"populations": {"device": {"disconnected_total": 9}}},
+        },
+        "none",
+    ),
+    "packets above what the scenario lets its clients take": (
+        {"device": {"disconnected_total": 50, "outcomes": {"packet_too_large": 50}}},
+        "scenario",
+    ),
+    "a SUBSCRIBE without an answer": (
+        {"device": {"disconnected_total": 50, "outcomes": {"subscribe_timeout": 50}}},
+        "broker",
+    ),
+    "packets that the generator cannot write, beside losses": (
+        {
+            "device": {"connect_failed_total": 50, "outcomes": {"cannot_encode": 50}},
+            "flow": LOST,
+        },
+        "generator",
+    ),
     "a publisher that drops on a busy host": (
         {"zeromq": {"lost": 3200}, "monitors": {**BUSY, "feed": {"cpu": 0.6}}},
         "publisher",

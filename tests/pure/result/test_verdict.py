@@ -80,10 +80,11 @@ def test_every_reason_of_tls_and_websocket_has_advice(measured: MeasuredMaker) -
 @pytest.mark.parametrize(
     ("version", "connect_bytes", "words"),
     [
-        ("mqtt-3.1.1", 100, []),
-        ("mqtt-3.1.1", 60_000, ["max_packet_size"]),
-        ("mqtt-5", 100, ["RabbitMQ"]),
-        ("mqtt-5", 60_000, ["RabbitMQ", "max_packet_size"]),
+        ("mqtt-3.1.1", 100, ["mqtts://"]),
+        ("mqtt-3.1.1", 60_000, ["mqtts://", "max_packet_size"]),
+        ("mqtt-5", 100, ["mqtts://", "RabbitMQ"]),
+        ("mqtt-5", 60_000, ["mqtts://", "RabbitMQ", "max_packet_size"]),
+        ("zmtp-3.1", 100, []),
     ],
 )
 def test_a_broker_that_answers_no_connect_has_advice(

@@ -16,7 +16,7 @@ ADVICE: Mapping[Reason, str] = {
     ),
     Reason.PROTOCOL_ERROR: (
         "the target sent bytes that the protocol of the clients does not allow: look whether this "
-        "port speaks that protocol; ports of WebSocket take ws:// or wss://"
+        "port speaks that protocol; ports of TLS take mqtts://, ports of WebSocket ws:// or wss://"
     ),
     Reason.PACKET_TOO_LARGE: (
         "the broker sent a packet above max_packet of the scenario, and the client closed the "
@@ -33,10 +33,6 @@ ADVICE: Mapping[Reason, str] = {
     Reason.TLS_BROKEN: (
         "the bytes of established connections were none of TLS, or the broker ended them with an "
         "alert: look at the broker's log, and at what lies between"
-    ),
-    Reason.CANNOT_ENCODE: (
-        "pubstorm could not write a packet of its own: a text is longer than MQTT allows; please "
-        "report this, with the scenario"
     ),
     Reason.AUTHENTICATION_INVALID: (
         "the broker's AUTH is not a step of the method of the clients: compare authentication in "
@@ -79,11 +75,12 @@ ADVICE: Mapping[Reason, str] = {
     ),
     Reason.UPGRADE_CLOSED: (
         "the target closed the connection instead of answering the upgrade: look whether it has a "
-        "WebSocket listener at this port; ports of MQTT itself take mqtt:// or mqtts://"
+        "WebSocket listener at this port; ports of MQTT itself take mqtt:// or mqtts://, ports of "
+        "TLS wss://"
     ),
     Reason.UPGRADE_INVALID: (
         "the target answered the upgrade with something that is not HTTP: look whether it has a "
-        "WebSocket listener at this port"
+        "WebSocket listener at this port; ports of TLS take wss://"
     ),
     Reason.UPGRADE_IGNORED: (
         "the target answered the request and did not upgrade to WebSocket: a web server or a proxy "

@@ -39,11 +39,14 @@ class Kind(Enum):
     STALE_STATE = "the target holds stale state", LimitedBy.TARGET, Directness.CAUSE
     AGENT_LOST = "an agent or a link failed", LimitedBy.GENERATOR, Directness.CAUSE
     TOO_SLOW = "agents were late or busy", LimitedBy.GENERATOR, Directness.CAUSE
+    CANNOT_ENCODE = "agents could not write a packet", LimitedBy.GENERATOR, Directness.CAUSE
     INEXACT = "a threshold is undecided", LimitedBy.GENERATOR, Directness.CAUSE
     WINDOW = "the rate is that of full windows", LimitedBy.WINDOW, Directness.CAUSE
     SLOW_READERS = "subscribers read slowly on purpose", LimitedBy.SCENARIO, Directness.CAUSE
+    SMALL_PACKETS = "clients accept small packets only", LimitedBy.SCENARIO, Directness.CAUSE
     NO_FILES = "a broker was out of files", LimitedBy.BROKER, Directness.CAUSE
     EXITED = "a broker exited", LimitedBy.BROKER, Directness.CAUSE
+    NO_PATH = "the path to the broker was gone", LimitedBy.NETWORK, Directness.CAUSE
     SLOW_PATH = "the path took less than came", LimitedBy.NETWORK, Directness.CAUSE, STATE
     UNREAD = "a broker left bytes unread", LimitedBy.BROKER, Directness.CAUSE, STATE
     RECEIVE_MAXIMUM = "clients waited to send", LimitedBy.BROKER, Directness.CAUSE
@@ -162,6 +165,13 @@ class Uncarried:
     def of_lost(self, deliveries: int) -> float:
         """Returns the reach of what explains some lost deliveries."""
         return self._reach(_share(deliveries, self.expected))
+
+    def of_clients(self, share: float) -> float:
+        """Returns the reach of what befell a share of the clients: it explains no more than its
+        size, and everything where nothing is missing."""
+        if not self.whole:
+            return 1.0
+        return min(_share(share, max(self.deliveries, self.messages, self.clients)), 1.0)
 
     def of_unsent(self, messages: int) -> float:
         """Returns the reach of what explains some messages that were left out; if none was, of what

@@ -48,6 +48,11 @@ SHORT_S = 15.0
 """Mean time between two connections of a client up to which they count as short."""
 ENDED_UNANSWERED = (Reason.CONNECT_CLOSED, Reason.CONNECT_RESET)
 """Ends of connections by the peer before CONNACK."""
+ENDED_BY_OTHERS = {
+    Reason.PATH_TIMEOUT: Kind.NO_PATH,
+    Reason.PACKET_TOO_LARGE: Kind.SMALL_PACKETS,
+}
+"""Ends of connections that are not the broker's doing."""
 BEFORE_SUBACK = "before SUBACK"
 """Detail of ends of connections that have a SUBSCRIBE without an answer (crates/engine)."""
 SESSION_TAKEN_OVER = "disconnect_session_taken_over"
@@ -138,7 +143,15 @@ def _stale_state(measured: Measured) -> Iterable[Finding]:
 
 
 def _host_limits(measured: Measured) -> Iterable[Finding]:
+    """What this host or the generator lacked to open connections or to write packets."""
     outcomes = _outcomes(measured)
+    unwritten = outcomes[Reason.CANNOT_ENCODE]
+    if unwritten:
+        text = (
+            f"pubstorm could not write {counted(unwritten, 'packet')} of its own: a text is longer "
+            "than MQTT allows; please report this, with the scenario"
+        )
+        yield invalid(text, Kind.CANNOT_ENCODE, "the generator could not write its packets")
     for reason, (what, fix) in _HOST_FIXES.items():
         if outcomes[reason]:
             text = f"{counted(outcomes[reason], 'attempt')} met {what}: {fix}"
@@ -378,7 +391,8 @@ def _advice(measured: Measured) -> Iterable[Finding]:
             with_it = [p for p in measured.populations.values() if p.outcomes.get(reason)]
             if all(population.connected_total for population in with_it):
                 advice = ACCEPTED.get(reason, advice)
-            yield Finding(f"{reason} ({count_text(outcomes[reason])} ×): {advice}")
+            text = f"{reason} ({count_text(outcomes[reason])} ×): {advice}"
+            yield Finding(text, _not_by_the_broker(measured, reason))
     for name, population in measured.populations.items():
         ended = sum(population.outcomes.get(reason, 0) for reason in ENDED_UNANSWERED)
         if ended and not population.connected_total:
@@ -386,8 +400,25 @@ def _advice(measured: Measured) -> Iterable[Finding]:
             yield from (Finding(begin + text) for text in _unanswered_connects(population))
 
 
+def _not_by_the_broker(measured: Measured, reason: Reason) -> Evidence | None:
+    """Evidence that ends of connections have another culprit than the broker; None if they have
+    not, or if faults explain them. Its reach is the share of the ends with this reason."""
+    kind = ENDED_BY_OTHERS.get(reason)
+    touched = {name for _, names in _touched(measured, "disconnected_total") for name in names}
+    populations = measured.populations
+    ends = sum(populations[name].outcomes.get(reason, 0) for name in touched)
+    if kind is None or not ends:
+        return None
+    lost = sum(populations[name].disconnected_total for name in touched)
+    asked = sum(population.asked for population in populations.values())
+    befell = Uncarried.of(measured).of_clients(min(ends / max(asked, 1), 1.0))
+    return kind(min(ends / max(lost, 1), 1.0) * befell)
+
+
 def _unanswered_connects(population: PopulationResult) -> Iterable[str]:
-    """Properties of a CONNECT for which some brokers end a connection without an answer."""
+    """Likely reasons for which brokers end a connection at its CONNECT without an answer."""
+    if population.version != "zmtp-3.1":
+        yield "a port of TLS does so with clients of mqtt://: if this is one, write mqtts://"
     if population.version == "mqtt-5":
         yield (
             "a broker that does not speak MQTT 5 does so, such as RabbitMQ before 3.13: set "

@@ -39,8 +39,6 @@ MOSTLY_STARVED = 0.5
 """Share of the time without a processor from which an agent could not have kept up."""
 FULL_FILES_SHARE = 0.98
 """Share of its descriptors that a broker has open when it is out of them."""
-RESENT_SHARE = 0.001
-"""Share of the packets of the clients that TCP may have to send again."""
 SILENT_S = 5.0
 """Time under load for which a source may be silent, if that is a small part."""
 METRICS_SHOWN = 3
@@ -147,8 +145,8 @@ def _kernel(measured: Measured) -> Iterable[Finding]:
 
 
 def _kernel_of(measured: Measured, host: str) -> Iterable[Finding]:
-    """Counts of a kernel. Those of TCP are of all programs of the host, so they are evidence only
-    as far as this run can have caused them, and name no culprit."""
+    """Counts of a kernel. Those of listeners are of all programs of the host, so they are evidence
+    only as far as this run can have caused them, and name no culprit."""
     name = "this host" if host == HOST else _name(host)
     populations = measured.populations.values()
     attempts = sum(population.connect_attempts_total for population in populations)
@@ -158,13 +156,6 @@ def _kernel_of(measured: Measured, host: str) -> Iterable[Finding]:
             f"listeners of {name} dropped {counted(overflows, 'connection attempt')}, of all "
             f"programs, while this run made {count_text(attempts)}: if the broker's listener did, "
             "raise net.core.somaxconn and the broker's backlog, or connect more slowly"
-        )
-    resent = _increase(measured, host, "tcp_retransmits")
-    packets = sum(p.packets_sent_total + p.packets_received_total for p in populations)
-    if RESENT_SHARE * packets < resent <= packets:
-        yield Finding(
-            f"TCP of {name} sent {counted(resent, 'segment')} again, of all programs, while "
-            f"clients of this run wrote and read {counted(packets, 'packet')}"
         )
     followed = _whole(measured, host, "conntrack").max
     limit = _whole(measured, host, "conntrack_max").max

@@ -11,7 +11,7 @@ from pubstorm.metrics.counters import ENDED_BY_PEER
 from pubstorm.quantities import bytes_text, count_text, counted, span_text
 from pubstorm.result import Measured, PopulationResult
 from pubstorm.result.verdict.culprit import Evidence, Kind, Uncarried
-from pubstorm.result.verdict.findings import Finding, outcomes_of, touched
+from pubstorm.result.verdict.findings import Finding, carrier, outcomes_of, touched
 
 ADVICE: Mapping[Reason, str] = {
     Reason.BAD_CREDENTIALS: (
@@ -216,7 +216,7 @@ def _not_by_the_broker(measured: Measured, reason: Reason) -> Evidence | None:
 
 def _unanswered_connects(population: PopulationResult) -> Iterable[str]:
     """Likely reasons for which brokers end a connection at its CONNECT without an answer."""
-    if population.version != "zmtp-3.1":
+    if carrier(population) is Kind.AT_BROKER:
         yield "a port of TLS does so with clients of mqtt://: if this is one, write mqtts://"
     if population.version == "mqtt-5":
         yield (

@@ -118,7 +118,7 @@ def _stale_state(measured: Measured) -> Iterable[Finding]:
 
 
 def _host_limits(measured: Measured) -> Iterable[Finding]:
-    """What this host or the generator lacked to open connections or to write packets."""
+    """Resources of this host that connections lacked, and packets that could not be written."""
     outcomes = outcomes_of(measured)
     unwritten = outcomes[Reason.CANNOT_ENCODE]
     if unwritten:

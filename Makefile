@@ -29,9 +29,9 @@ PYTHON_LANE = test-tools .venv/ready-dev $(if $(CHECKS),lint-format lint-python)
 	+test-programs test-pure-python test-system $(if $(WORLD),test-world-changes) test-budget
 
 .PHONY: help build demo test test-pure test-pure-python test-rust test-programs test-system \
-	test-world test-world-changes test-budget test-tools steady golden same simulate lint lint-rust \
-	lint-fuzz lint-format lint-python format house bench scale docs docs-site pictures requirements \
-	wheel clean programs demo-programs
+	test-world test-world-changes test-budget test-tools steady truth golden same simulate lint \
+	lint-rust lint-fuzz lint-format lint-python format house bench scale docs docs-site pictures \
+	requirements wheel clean programs demo-programs
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -83,6 +83,9 @@ same: .venv/ready-dev ## Render ten recorded runs; all that users see has to be 
 
 steady: $(TESTED) ## Repeat tests beside a busy machine; TIMES=30 TESTS="tests/system/web"
 	$(BIN)/python scripts/steady.py --times $(or $(TIMES),30) $(TESTS)
+
+truth: .venv/ready-dev ## Play 1,000 searches and comparisons of models whose answers are known
+	$(BIN)/python -m tests.kit.known_truth $(or $(TIMES),1000)
 
 test-tools:
 	scripts/install-test-tools

@@ -102,11 +102,11 @@ REFERENCE = re.compile(r"\$?\$\{(?P<kind>env|file):(?P<name>[^{}]*)\}")
 def is_secret(path: Sequence[str | int]) -> bool:
     """Returns True if a path of a scenario leads to a secret: a header, the data of an
     authentication, or by its last key."""
-    steps = [part for step in path for part in str(step).split(".")]
+    steps = [part.strip("\"'") for step in path for part in str(step).split(".")]
     if "headers" in steps or steps[-2:] == ["authentication", "data"]:
         return True
     key = next((step for step in reversed(path) if isinstance(step, str)), "")
-    return _SECRET.search(key.rpartition(".")[2]) is not None
+    return _SECRET.search(key.rpartition(".")[2].strip("\"'")) is not None
 
 
 def has_reference(text: str) -> bool:

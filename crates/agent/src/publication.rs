@@ -3,7 +3,7 @@
 
 use plan::{
     INCARNATION_PLACES, Late, MessageFacts, Pace, Pacer, Payload, Population, Random, STAMP_BYTES,
-    Stamp, StreamId, Variants,
+    SentAt, Stamp, StreamId, Variants,
 };
 
 /// One publication.
@@ -47,8 +47,8 @@ pub struct Moment {
     pub number: u64,
     /// Scheduled instant, in nanoseconds.
     pub intended_ns: u64,
-    /// Instant of sending, in nanoseconds.
-    pub actual_ns: u64,
+    /// Instant of sending, and the wait before.
+    pub sent: SentAt,
 }
 
 impl PublicationSetup {
@@ -65,7 +65,7 @@ impl PublicationSetup {
             sequence: sender.first_sequence
                 + self.variants.sequence(moment.number) as u32 % INCARNATION_PLACES,
             intended_ns: moment.intended_ns,
-            actual_ns: moment.actual_ns,
+            sent: moment.sent,
         }
     }
 
@@ -77,7 +77,7 @@ impl PublicationSetup {
             number: moment.number as u32,
             topic_variants: self.variants.count(),
             chance,
-            time_ms: (moment.actual_ns + sender.since_1970_ns) / 1_000_000,
+            time_ms: (moment.sent.actual_ns(moment.intended_ns) + sender.since_1970_ns) / 1_000_000,
             stamp: self.stamp(sender, moment, variant),
         }
     }
@@ -155,7 +155,7 @@ mod tests {
         let first_sequence = 3 * INCARNATION_PLACES;
         let sender = Sender { run_tag: 1, since_1970_ns: 0, first_sequence, client: 0, n: 0 };
         let sequence = |number| {
-            let moment = Moment { number, intended_ns: 0, actual_ns: 0 };
+            let moment = Moment { number, intended_ns: 0, sent: SentAt::plain(0) };
             setup.stamp(&sender, moment, 0).sequence
         };
         let last = 4 * (u64::from(INCARNATION_PLACES) - 1);

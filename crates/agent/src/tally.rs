@@ -103,9 +103,7 @@ impl Tally {
         now_ns: u64,
     ) -> &mut FlowCounters {
         let flow = self.note_run((from, to), client, 1);
-        let now_ns = now_ns.cast_signed();
-        flow.latency_intended.record(now_ns - stamp.intended_ns.cast_signed());
-        flow.latency_actual.record(now_ns - stamp.actual_ns.cast_signed());
+        flow.deliveries().record(now_ns, stamp.intended_ns, stamp.sent);
         &mut flow.counters
     }
 

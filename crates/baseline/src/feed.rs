@@ -8,7 +8,7 @@ use agent::pipes;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use nix::time::{ClockId, clock_gettime};
-use plan::{Stamp, StreamId};
+use plan::{SentAt, Stamp, StreamId};
 use zmtp::Mechanism;
 use zmtp::publisher::{Event, Publisher, encode_message};
 
@@ -109,6 +109,6 @@ fn stamp(number: u64) -> Result<Stamp> {
         stream: StreamId { publication: 0, variant: 0, client: 0 },
         sequence: number as u32,
         intended_ns: now_ns,
-        actual_ns: now_ns,
+        sent: SentAt::plain(now_ns),
     })
 }

@@ -10,7 +10,7 @@ mod receive;
 mod respond;
 mod unsent;
 
-use plan::{Population, Random, Reason, TextProperty};
+use plan::{Population, Random, Reason, TextProperty, Wait};
 
 use crate::context::Context;
 use crate::protocol::{Broken, Cause, Identity, Liveness, Refusals, Session};
@@ -27,8 +27,8 @@ pub use unsent::UNSENT_MAX;
 use unsent::Unsent;
 
 /// Memory of an idle client in user space: socket, or box of its TLS, 16, session 32, publications
-/// 16, what is unsent 8, an empty buffer 24, three instants 24, indices 10, phase and flags 9; and
-/// its link in the wheel, 16. The kernel's share is its own. The budget is 256 bytes.
+/// 16, what is unsent 8, an empty buffer 24, three instants 24, indices 10, phase, wait and flags
+/// 10; and its link in the wheel, 16. The kernel's share is its own. The budget is 256 bytes.
 /// (In debug builds mio's sockets are larger.)
 #[cfg(not(any(debug_assertions, test)))]
 const _: () = assert!(size_of::<Client>() + size_of::<crate::schedule::wheel::Link>() <= 160);
@@ -52,6 +52,8 @@ pub struct Client {
     /// Instant from which only the engine can delay messages, in nanoseconds; 0 until the client
     /// was ready in the session of the peer.
     free_since_ns: u64,
+    /// The wait that ended then.
+    last_wait: Wait,
     index: u32,
     local: u32,
     population: u16,
@@ -126,6 +128,7 @@ impl Client {
             deadline_ns: 0,
             next_due_ns: u64::MAX,
             free_since_ns: 0,
+            last_wait: Wait::Connection,
             index,
             local,
             population: population as u16,
@@ -332,7 +335,7 @@ impl Client {
     fn ready(&mut self, context: &mut Context) {
         self.leave_phase(context, Phase::Ready);
         self.failures = 0;
-        self.free_since_ns = context.now_ns;
+        self.free_from(Wait::Connection, context.now_ns);
         self.deadline_ns = context.now_ns;
         context.stalls.begin(self.index, context.now_ns);
         context.lifetimes.arrive(self.population(), self.local, context.now_ns);
@@ -347,6 +350,12 @@ impl Client {
         let text = broken.to_string();
         tally.explanations.count(broken.reason(), TextProperty::Detail, &text);
         self.lost(context, broken.reason());
+    }
+
+    /// Notes the end of a wait: from `now_ns` on, only the engine can delay messages.
+    const fn free_from(&mut self, wait: Wait, now_ns: u64) {
+        self.free_since_ns = now_ns;
+        self.last_wait = wait;
     }
 
     /// Handles the loss of the connection, or a failed attempt, and counts the reason.
@@ -499,7 +508,7 @@ impl Client {
             Some(reason) => self.lost(context, reason),
             None if self.phase.is_leaving() => self.leave_on(context),
             None if self.unsent.is_none() => {
-                self.free_since_ns = context.now_ns;
+                self.free_from(Wait::Socket, context.now_ns);
                 self.publish_due(context);
             }
             None => {}

@@ -8,7 +8,7 @@ const SUB_BITS: u32 = 7;
 const LINEAR: u64 = 1 << (SUB_BITS + 1);
 /// Longest duration with a bucket of its own: 4.9 hours. The last bucket also counts longer
 /// durations.
-const MAX_NS: u64 = (1 << 44) - 1;
+pub(crate) const MAX_NS: u64 = (1 << 44) - 1;
 
 /// A histogram of signed durations in nanoseconds. Negative durations, which only wrong clocks
 /// cause, are counted separately and have no bucket.
@@ -22,25 +22,6 @@ pub struct Histogram {
     negative_total: u64,
     negative_min_ns: i64,
     buckets: Vec<u64>,
-}
-
-/// Pairs of durations that are in one bucket each, not yet added to their two histograms:
-/// successive pairs are mostly alike.
-#[derive(Clone, Copy, Debug)]
-pub struct Batch {
-    count: u64,
-    parts: [Part; 2],
-}
-
-/// Durations of one bucket.
-#[derive(Clone, Copy, Debug)]
-struct Part {
-    /// Shortest duration of the bucket, in nanoseconds.
-    low_ns: u64,
-    width_ns: u64,
-    sum_ns: u64,
-    min_ns: u64,
-    max_ns: u64,
 }
 
 /// JSON form: buckets as `[index, count]`, without empty buckets.
@@ -58,7 +39,7 @@ struct Stored {
 
 /// Width of the bucket of a duration, as a power of two, in nanoseconds.
 #[inline]
-const fn shift(ns: u64) -> u32 {
+pub(crate) const fn shift(ns: u64) -> u32 {
     63 - (ns | LINEAR >> 1).leading_zeros() - SUB_BITS
 }
 
@@ -84,15 +65,17 @@ impl Histogram {
         self.negative_min_ns = self.negative_min_ns.min(duration_ns);
     }
 
-    fn add_part(&mut self, part: &Part, count: u64) {
-        let index = Self::index(part.low_ns);
+    /// Counts durations of one bucket: one of them, their number, sum, least and largest.
+    pub(crate) fn add_bucket(&mut self, ns: u64, count: u64, sum_ns: u64, range_ns: (u64, u64)) {
+        let index = Self::index(ns);
         if index >= self.buckets.len() {
             self.buckets.resize(index + 1, 0);
         }
         self.buckets[index] += count;
-        self.min_ns = if self.count == 0 { part.min_ns } else { self.min_ns.min(part.min_ns) };
-        self.max_ns = self.max_ns.max(part.max_ns);
-        self.sum_ns += part.sum_ns;
+        let (min_ns, max_ns) = range_ns;
+        self.min_ns = if self.count == 0 { min_ns } else { self.min_ns.min(min_ns) };
+        self.max_ns = self.max_ns.max(max_ns);
+        self.sum_ns += sum_ns;
         self.count += count;
     }
 
@@ -157,79 +140,6 @@ impl Histogram {
     }
 }
 
-impl Batch {
-    /// No pairs.
-    pub const EMPTY: Self = Self { count: 0, parts: [Part::at(0, 0); 2] };
-
-    /// Counts a pair of durations, in nanoseconds. Returns `false` and counts nothing if one of the
-    /// durations is outside the bucket: [`Batch::renew`] counts such a pair.
-    #[inline]
-    #[must_use]
-    pub fn record(&mut self, durations_ns: [i64; 2]) -> bool {
-        let [one, other] = &mut self.parts;
-        let [ns, other_ns] = durations_ns.map(i64::cast_unsigned);
-        let is_inside = self.count > 0 && one.has(ns) && other.has(other_ns);
-        if is_inside {
-            self.count += 1;
-            one.add(ns);
-            other.add(other_ns);
-        }
-        is_inside
-    }
-
-    /// Adds the pairs to the histograms, and begins anew with the buckets of a pair of durations,
-    /// in nanoseconds.
-    pub fn renew(&mut self, durations_ns: [i64; 2], histograms: [&mut Histogram; 2]) {
-        let [one, other] = histograms;
-        self.flush([&mut *one, &mut *other]);
-        let [Ok(ns), Ok(other_ns)] = durations_ns.map(u64::try_from) else {
-            one.record(durations_ns[0]);
-            return other.record(durations_ns[1]);
-        };
-        *self = Self { count: 1, parts: [Part::around(ns), Part::around(other_ns)] };
-    }
-
-    /// Adds the pairs to the histograms.
-    pub fn flush(&mut self, histograms: [&mut Histogram; 2]) {
-        let count = std::mem::take(&mut self.count);
-        if count > 0 {
-            for (part, histogram) in self.parts.iter().zip(histograms) {
-                histogram.add_part(part, count);
-            }
-        }
-    }
-}
-
-impl Part {
-    const fn at(low_ns: u64, width_ns: u64) -> Self {
-        Self { low_ns, width_ns, sum_ns: 0, min_ns: u64::MAX, max_ns: 0 }
-    }
-
-    /// The bucket of a duration, with this one.
-    #[inline]
-    fn around(ns: u64) -> Self {
-        let bucketed_ns = ns.min(MAX_NS);
-        let shift = shift(bucketed_ns);
-        let mut part = Self::at(bucketed_ns >> shift << shift, (1 << shift) - 1);
-        part.add(ns);
-        part
-    }
-
-    /// Returns `true` if a duration is in the bucket. A negative one is in none, since as an
-    /// unsigned number it is too large.
-    #[inline]
-    const fn has(&self, ns: u64) -> bool {
-        ns.wrapping_sub(self.low_ns) <= self.width_ns
-    }
-
-    #[inline]
-    fn add(&mut self, ns: u64) {
-        self.sum_ns += ns;
-        self.min_ns = self.min_ns.min(ns);
-        self.max_ns = self.max_ns.max(ns);
-    }
-}
-
 impl From<Stored> for Histogram {
     fn from(stored: Stored) -> Self {
         let mut buckets = Vec::new();
@@ -279,11 +189,6 @@ mod tests {
         histogram
     }
 
-    /// Durations of which many are in one bucket, some negative, some beyond the last bucket.
-    fn duration() -> impl Strategy<Value = i64> {
-        prop_oneof![-5i64..300, 9_990i64..10_000, (1i64 << 43)..(1 << 45)]
-    }
-
     proptest! {
         #[test]
         fn a_value_lies_in_its_bucket_and_the_bucket_is_narrow(ns in 0..=MAX_NS) {
@@ -309,27 +214,6 @@ mod tests {
             prop_assert_eq!(&left, &whole);
             let all: Vec<i64> = [a, b, c].concat();
             prop_assert_eq!(&whole, &of(&all));
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn a_batch_counts_as_its_durations_one_by_one(
-            pairs in prop::collection::vec((duration(), duration()), 0..50),
-        ) {
-            let (mut histograms, mut batch) = ([of(&[]), of(&[])], Batch::EMPTY);
-            for &(one, other) in &pairs {
-                if !batch.record([one, other]) {
-                    batch.renew([one, other], histograms.each_mut());
-                }
-            }
-            batch.flush(histograms.each_mut());
-            batch.flush(histograms.each_mut());
-            let (ones, others): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
-            prop_assert_eq!(&histograms, &[of(&ones), of(&others)]);
-            for &value in ones.iter().filter(|&&value| value >= 0) {
-                prop_assert!(histograms[0].buckets[Histogram::index(value as u64)] > 0);
-            }
         }
     }
 

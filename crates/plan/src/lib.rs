@@ -7,10 +7,12 @@ mod arrivals;
 mod attachment;
 mod check;
 mod control;
+mod delays;
 mod error;
 mod explanation;
 mod fan_out;
 mod histogram;
+mod latency;
 mod lifetime;
 mod model;
 mod offered_load;
@@ -21,6 +23,7 @@ mod random;
 mod rate_profile;
 mod reason;
 mod rows;
+mod sent_at;
 mod shard;
 mod snapshot;
 mod stamp;
@@ -31,10 +34,12 @@ mod texts;
 pub use answer::Answer;
 pub use arrivals::{Arrivals, Publishers};
 pub use control::{Beat, Bye, ClockState, Command, Failure, Hello, ReferenceHello, Sent};
+pub use delays::Delays;
 pub use error::PlanError;
 pub use explanation::{Explanation, Explanations, TextProperty};
 pub use fan_out::{Expected, FanOut, Ways};
-pub use histogram::{Batch, Histogram};
+pub use histogram::Histogram;
+pub use latency::{Batch, Latencies};
 pub use model::flows::{
     Late, Order, Pace, Payload, Phase, Process, Publication, Responds, RetainHandling, Subscription,
 };
@@ -56,6 +61,7 @@ pub use random::Random;
 pub use rate_profile::RatePoint;
 pub use reason::Reason;
 pub use rows::{Column, Rows};
+pub use sent_at::{SentAt, Wait};
 pub use shard::Shard;
 pub use snapshot::{
     AnswerCounters, Counters, EngineLoad, FlowCounters, FlowSnapshot, Gauges, Outcomes,

@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::control::ClockState;
+use crate::delays::Delays;
 use crate::explanation::Explanations;
 use crate::histogram::Histogram;
+use crate::latency::Latencies;
 use crate::reason::Reason;
 
 /// Declares a struct of counters that adds up field by field.
@@ -276,6 +278,9 @@ pub struct PopulationSnapshot {
     pub ack_intended: Histogram,
     /// Time from the actual send to the acknowledgement.
     pub ack_actual: Histogram,
+    /// Parts of `ack_intended` before the actual send.
+    #[serde(default)]
+    pub ack_delays: Delays,
     /// Time for which the next message of a client waited for the Receive Maximum of the broker.
     #[serde(default)]
     pub receive_maximum_wait: Histogram,
@@ -291,9 +296,22 @@ pub struct PopulationSnapshot {
     /// Time from the intended send of a request to its answer.
     #[serde(default)]
     pub round_trip: Histogram,
+    /// Parts of `round_trip` before the actual send.
+    #[serde(default)]
+    pub round_trip_delays: Delays,
 }
 
 impl PopulationSnapshot {
+    /// Histograms and delays of the acknowledgements.
+    #[inline]
+    pub const fn acknowledgements(&mut self) -> Latencies<'_> {
+        Latencies {
+            intended: &mut self.ack_intended,
+            actual: &mut self.ack_actual,
+            delays: &mut self.ack_delays,
+        }
+    }
+
     /// Counts a problem.
     pub fn outcome(&mut self, reason: Reason) {
         *self.outcomes.entry(reason).or_default() += 1;
@@ -315,9 +333,24 @@ pub struct FlowSnapshot {
     pub latency_intended: Histogram,
     /// Time from the actual send to the delivery.
     pub latency_actual: Histogram,
+    /// Parts of `latency_intended` before the actual send.
+    #[serde(default)]
+    pub latency_delays: Delays,
     /// Time from the instant at which a will was due to its delivery.
     #[serde(default)]
     pub will_latency: Histogram,
+}
+
+impl FlowSnapshot {
+    /// Histograms and delays of the deliveries.
+    #[inline]
+    pub const fn deliveries(&mut self) -> Latencies<'_> {
+        Latencies {
+            intended: &mut self.latency_intended,
+            actual: &mut self.latency_actual,
+            delays: &mut self.latency_delays,
+        }
+    }
 }
 
 /// Load of the agent, from which the controller evaluates the validity of the agent's figures.

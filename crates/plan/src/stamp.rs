@@ -1,9 +1,11 @@
-//! Stamp of a message: the run, the stream, the place in the stream, and the scheduled and actual
-//! send times. The stamp is the first bytes of a binary payload; in a payload of text the stamp
-//! stands anywhere, as text. A text of the user's own without a stamp has it beside itself, in a
-//! user property of MQTT 5.
+//! Stamp of a message: the run, the stream, the place in the stream, the scheduled and actual send
+//! times, and the wait before the latter. The stamp is the first bytes of a binary payload; in a
+//! payload of text the stamp stands anywhere, as text. A text of the user's own without a stamp has
+//! it beside itself, in a user property of MQTT 5.
 
 use memchr::memmem;
+
+use crate::sent_at::SentAt;
 
 /// Length of a stamp in bytes; smaller payloads have no stamp.
 pub const STAMP_BYTES: usize = 32;
@@ -62,8 +64,8 @@ pub struct Stamp {
     pub sequence: u32,
     /// Scheduled time of the message, in nanoseconds of the reference clock.
     pub intended_ns: u64,
-    /// Time of the write to the socket's buffer, in nanoseconds of the reference clock.
-    pub actual_ns: u64,
+    /// Time of the write to the socket's buffer by the reference clock, and the wait before.
+    pub sent: SentAt,
 }
 
 impl StreamId {
@@ -91,6 +93,13 @@ impl StreamId {
 }
 
 impl Stamp {
+    /// Actual send time, in nanoseconds of the reference clock.
+    #[must_use]
+    #[inline]
+    pub const fn actual_ns(&self) -> u64 {
+        self.sent.actual_ns(self.intended_ns)
+    }
+
     /// The stamp as bytes, little-endian.
     #[must_use]
     #[inline]
@@ -100,7 +109,7 @@ impl Stamp {
         bytes[4..8].copy_from_slice(&self.sequence.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.stream.key().to_le_bytes());
         bytes[16..24].copy_from_slice(&self.intended_ns.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.actual_ns.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.sent.word().to_le_bytes());
         bytes
     }
 
@@ -122,7 +131,7 @@ impl Stamp {
                 client: key as u32,
             },
             intended_ns: word(16),
-            actual_ns: word(24),
+            sent: SentAt::of_word(word(24)),
         })
     }
 
@@ -178,7 +187,7 @@ mod tests {
             stream: StreamId { publication: 3, variant: 65_535, client: u32::MAX - 1 },
             sequence: 17,
             intended_ns: u64::MAX - 5,
-            actual_ns: 12,
+            sent: SentAt::of_word(12),
         };
         let mut payload = stamp.to_bytes().to_vec();
         payload.extend_from_slice(b"the rest");
@@ -199,10 +208,11 @@ mod tests {
 
     #[test]
     fn a_stamp_is_found_in_a_text() {
-        for actual_ns in [0, 1, 0x0123_4567_89ab_cdef, u64::MAX] {
+        for word in [0, 1, 0x0123_4567_89ab_cdef, u64::MAX] {
             let stream = StreamId { publication: 3, variant: 65_535, client: u32::MAX - 1 };
             let (run_tag, sequence, intended_ns) = (0xdead_beef, 17, u64::MAX - 5);
-            let stamp = Stamp { run_tag, stream, sequence, intended_ns, actual_ns };
+            let sent = SentAt::of_word(word);
+            let stamp = Stamp { run_tag, stream, sequence, intended_ns, sent };
             let text = stamp.to_text();
             assert!(text.iter().all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(byte)));
             let payload = [b"{\"at\": \"", &text[..], b"\", \"n\": 1}"].concat();

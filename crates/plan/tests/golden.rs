@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use plan::{
-    Attachment, Beat, Bye, Column, Columns, Command, Failure, Hello, Histogram, MessageFacts,
-    OfferedLoad, Pacer, Place, Plan, Publication, ReferenceHello, Rows, STAMP_BYTES, Shard,
-    Snapshot, Stamp, Template, Variants,
+    Attachment, Beat, Bye, Column, Columns, Command, Delays, Failure, Hello, Histogram,
+    MessageFacts, OfferedLoad, Pacer, Place, Plan, Publication, ReferenceHello, Rows, STAMP_BYTES,
+    SentAt, Shard, Snapshot, Stamp, Template, Variants, Wait,
 };
 use serde_json::Value;
 
@@ -61,6 +61,29 @@ fn histograms_are_stored_summed_and_read_as_agreed() {
         sum.add(&histogram);
     }
     assert_eq!(serde_json::to_value(&sum).unwrap(), golden["sum"]);
+}
+
+#[test]
+fn delays_are_recorded_and_stored_as_agreed() {
+    for case in list(&golden("histogram.json"), "delays") {
+        let mut delays = Delays::default();
+        let intended_ns = 1_000;
+        for message in list(case, "messages") {
+            let actual_ns = intended_ns + unsigned(&message["lateness_ns"]);
+            let wait = match message.get("wait").map(text) {
+                Some("window") => Some(Wait::Window),
+                Some("socket") => Some(Wait::Socket),
+                Some("connection") => Some(Wait::Connection),
+                _ => None,
+            };
+            let sent = wait.map_or(SentAt::plain(actual_ns), |wait| {
+                let until_ns = intended_ns + unsigned(&message["waited_ns"]);
+                SentAt::after(wait, actual_ns, intended_ns, until_ns)
+            });
+            delays.record(unsigned(&message["latency_ns"]).cast_signed(), intended_ns, sent);
+        }
+        assert_eq!(serde_json::to_value(&delays).unwrap(), case["stored"]);
+    }
 }
 
 #[test]

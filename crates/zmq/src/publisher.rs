@@ -5,7 +5,7 @@
 use agent::clock;
 use agent::publication::{Moment, Sender};
 use anyhow::Result;
-use plan::{Pacer, Security, Tempo};
+use plan::{Pacer, Security, SentAt, Tempo};
 use zmq::{Context, Socket};
 
 use crate::composer::Composer;
@@ -159,7 +159,11 @@ impl Publisher {
             }
             shared.tally.lateness.record(late_ns.cast_signed());
         }
-        self.composer.compose(Moment { number: self.sent, intended_ns: due_ns, actual_ns: now_ns });
+        self.composer.compose(Moment {
+            number: self.sent,
+            intended_ns: due_ns,
+            sent: SentAt::plain(now_ns),
+        });
         let mut bytes = self.composer.payload().len();
         if let Some(topic) = self.composer.topic() {
             self.socket.send(topic, zmq::SNDMORE)?;

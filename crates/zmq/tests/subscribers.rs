@@ -1,7 +1,7 @@
 //! The real subscribers, as a process, against a publishing socket of libzmq.
 
 use crate::support::{Agent, CLOSED_PORT, connect, free_port, plan, population, publisher};
-use plan::{FlowCounters, Reason, Stamp, StreamId};
+use plan::{FlowCounters, Reason, SentAt, Stamp, StreamId};
 use serde_json::{Value, json};
 use zmq::{Context, Socket};
 
@@ -35,7 +35,8 @@ fn subscribed_to(filter: &str) -> Value {
 fn send(socket: &Socket, topic: &str, run_tag: u32, sequence: u32) {
     let stream = StreamId { publication: 0, variant: 0, client: 0 };
     let now_ns = Agent::now_ns();
-    let stamp = Stamp { run_tag, stream, sequence, intended_ns: now_ns, actual_ns: now_ns };
+    let stamp =
+        Stamp { run_tag, stream, sequence, intended_ns: now_ns, sent: SentAt::plain(now_ns) };
     socket.send(topic, zmq::SNDMORE).unwrap();
     socket.send(&stamp.to_bytes()[..], 0).unwrap();
 }

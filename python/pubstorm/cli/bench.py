@@ -23,6 +23,10 @@ from pubstorm.scenario.secrets import redacted_override
 
 RATE_MAX = {"rate": "1M/s", "total_rate": "10M/s"}
 """Largest rate that a search tries, of a publisher and of all of them."""
+CLIENTS_MAX = "10M"
+"""Largest number of clients that a search tries."""
+TIMES = {"pub": "publisher.ack_latency", "conn": "client.connect_time"}
+"""Time that a percentile alone means, of kinds without deliveries."""
 CONDITION = re.compile(r"\s*([\w./]+)\s*(>=?)\s*(\S.*?)\s*")
 
 TLS_FILES = {"tls_ca": "ca", "tls_cert": "certificate", "tls_key": "key"}
@@ -80,7 +84,8 @@ KINDS = {
 @click.option(
     "--until",
     metavar="CONDITION",
-    help='Search the largest rate before this is so, such as "p99 > 100ms".',
+    help='Search the largest rate before this is so, such as "p99 > 100ms"; with conn the largest '
+    "number of clients.",
 )
 @SET
 @click.option("--print", "prints", is_flag=True, help="Print the scenario instead of running it.")
@@ -183,7 +188,8 @@ def _check(kind: str, load: Bench, options: dict[str, object]) -> None:
         raise UsageError(
             f"found {' and '.join(map(_option, rates))}, allowed is one of them", "choose one"
         )
-    needs = [*rates, *(name for name in ("size", "until") if name in options)]
+    sends = ("size",) if kind == "conn" else ("size", "until")
+    needs = [*rates, *(name for name in sends if name in options)]
     if not load.publishes and needs:
         raise UsageError(
             f"found {_option(needs[0])} with {kind}, which publishes nothing",
@@ -244,24 +250,29 @@ def _connection(name: str, value: object) -> str:
 
 
 def _search(kind: str, flow: str, condition: str, options: dict[str, object]) -> Sequence[str]:
-    """Returns the overrides for a search of the largest rate before a condition is met."""
+    """Returns the overrides for a search of the largest rate before a condition is met, or of the
+    largest number of clients that only connect."""
     found = CONDITION.fullmatch(condition)
     if found is None:
         raise UsageError(
             f"found --until {condition!r}, allowed is METRIC > VALUE", 'such as "p99 > 100ms"'
         )
     metric, sign, value = found.groups()
-    if re.fullmatch(r"p\d+|max|mean", metric):
-        metric = f"{'publisher.ack_latency' if kind == 'pub' else 'subscriber.latency'}.{metric}"
+    if re.fullmatch(r"p\d+(\.\d+)?|max|mean", metric):
+        metric = f"{TIMES.get(kind, 'subscriber.latency')}.{metric}"
         if kind == "pub" and options.get("qos", "0") == "0":
             raise UsageError(
                 f"found --until {condition!r} with QoS 0, which has no acknowledgements",
                 "add --qos 1",
             )
     threshold = f"{metric} {'<=' if sign == '>' else '<'} {value}"
+    conditions = f"thresholds=[{json.dumps(threshold)}]"
+    if kind == "conn":
+        own = f"vary: populations.client.clients, from: {options.get('clients', '1000')}"
+        return (f"search={{{own}, to: {CLIENTS_MAX}}}", conditions)
     key = "total_rate" if "total_rate" in options else "rate"
     first = options.get(key, "1/s")
     return (
         f"search={{vary: {flow}.{key}, from: {first}, to: {RATE_MAX[key]}}}",
-        f"thresholds=[{json.dumps(threshold)}]",
+        conditions,
     )

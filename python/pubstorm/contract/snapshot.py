@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
+from pubstorm.contract.delays import Delays
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.value import U64, Signed, Value
 
@@ -20,8 +21,8 @@ SATURATED_SHARE = 0.9
 
 
 class Rule(Enum):
-    """Rule by which a field adds up over intervals and agents (`sums`). Histograms, explanations
-    and counts by key have rules of their own; other fields are no part of a sum."""
+    """Rule by which a field adds up over intervals and agents (`sums`). Histograms, delays,
+    explanations and counts by key have rules of their own; other fields are no part of a sum."""
 
     COUNT = auto()
     """Values add; None adds nothing."""
@@ -295,6 +296,8 @@ class PopulationSnapshot(Value):
     """From the intended send to the acknowledgement."""
     ack_actual: Histogram
     """From the actual send to the acknowledgement."""
+    ack_delays: Delays = ()
+    """Delays before the actual send, of `ack_intended`."""
     receive_maximum_wait: Histogram = Histogram()
     """Time for which the next message of a client waited for the Receive Maximum of the broker."""
     subscribe_time: Histogram = Histogram()
@@ -305,6 +308,8 @@ class PopulationSnapshot(Value):
     """Answers to the requests of the clients."""
     round_trip: Histogram = Histogram()
     """From the intended send of a request to its answer."""
+    round_trip_delays: Delays = ()
+    """Delays before the actual send, of `round_trip`."""
 
 
 class FlowSnapshot(Value):
@@ -322,6 +327,8 @@ class FlowSnapshot(Value):
     """From the intended send to the delivery."""
     latency_actual: Histogram
     """From the actual send to the delivery."""
+    latency_delays: Delays = ()
+    """Delays before the actual send, of `latency_intended`."""
     will_latency: Histogram = Histogram()
     """From the instant at which a will was due to its delivery."""
 

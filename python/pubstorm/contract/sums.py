@@ -15,6 +15,7 @@ from typing import Annotated, Any, Generic, Protocol, TypeVar, get_origin
 
 from pydantic.fields import FieldInfo
 
+from pubstorm.contract.delays import Delays, DelaySum
 from pubstorm.contract.explanation import ExplanationSum
 from pubstorm.contract.histogram import Histogram, HistogramSum
 from pubstorm.contract.snapshot import (
@@ -182,6 +183,8 @@ class _StageSum:
     targets: dict[int, Sum[TargetSnapshot]] = field(default_factory=dict)
     agents: dict[int, Sum[AgentPart]] = field(default_factory=dict)
     early: Counter[Pair] = field(default_factory=Counter)
+    run_delay_max_ns: int | None = None
+    """Most time without a processor of an agent in one interval; None if no agent counts it."""
 
 
 @dataclass
@@ -207,6 +210,9 @@ class RunSum:
         for target in snapshot.targets:
             _grown(stage.targets, target.target, TargetSnapshot).add(target)
         _grown(stage.agents, snapshot.agent, AgentPart).add(AgentPart.of(snapshot))
+        if snapshot.engine.run_delay_ns is not None:
+            known_ns = stage.run_delay_max_ns or 0
+            stage.run_delay_max_ns = max(known_ns, snapshot.engine.run_delay_ns)
         if snapshot.stalls:
             self._add_stalls(snapshot.stalls)
 
@@ -248,6 +254,12 @@ class RunSum:
     def target(self, index: int, stages: Stages = ALL) -> TargetSnapshot:
         """Returns the sum of a target."""
         return self._together(TargetSnapshot, lambda each: each.targets, [index], stages)
+
+    def run_delay_max_ns(self, stages: Stages = ALL) -> int | None:
+        """Returns the most time for which an agent had no processor in one interval; None if no
+        agent counts it."""
+        delays_ns = (each.run_delay_max_ns for each in self._of(stages))
+        return max((each for each in delays_ns if each is not None), default=None)
 
     def flows(self, stages: Stages = ALL) -> Mapping[Pair, FlowSnapshot]:
         """Returns the sum of each flow, in the order in which agents first counted them."""
@@ -441,6 +453,8 @@ def _part(info: FieldInfo) -> Callable[[], _Part] | None:
         return _InStage
     if kind is Histogram:
         return HistogramSum
+    if kind == Delays:
+        return DelaySum
     if kind == tuple[Explanation, ...]:
         return ExplanationSum
     return _ByKey if get_origin(kind) is dict else None

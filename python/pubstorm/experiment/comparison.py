@@ -6,10 +6,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import difflib
-import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from pubstorm.errors import PubstormError, ScenarioError, StoredRunError, UsageE
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.experiment.journal import now
 from pubstorm.experiment.outlook import run_s
+from pubstorm.experiment.search import play_search
 from pubstorm.host.binaries import engine_path
 from pubstorm.host.children import run_loop
 from pubstorm.host.signals import INTERRUPTED
@@ -29,23 +29,28 @@ from pubstorm.play.one_run import RUNS, RunOptions, play_scenario
 from pubstorm.report import (
     COMPARISON_FILE,
     SCENARIO_FILE,
+    SEARCH_FILE,
     SERIES_FILE,
     holds,
     load_result,
+    load_search,
     load_series,
     write_reports,
 )
-from pubstorm.result import Result
+from pubstorm.result import Result, SearchResult, Series
 from pubstorm.result.comparison import (
+    ANSWERS,
     Comparison,
     Condition,
     Group,
+    Played,
     compare,
     default_figures,
+    has_figure,
     unfit,
 )
-from pubstorm.result.figures import in_results
 from pubstorm.scenario import Scenario, parse_scenario
+from pubstorm.scenario.load import ALONE
 
 FOLDER = "runs"
 """Folder of the runs, in that of the comparison."""
@@ -71,6 +76,8 @@ class Question:
         """Raises UsageError for a figure that the runs of a scenario cannot have."""
         source = scenario.source
         for figure in self.asked:
+            if scenario.search is not None and str(figure) in ANSWERS:
+                continue
             column = f"table={json.dumps({str(figure): str(figure)})}"
             overrides = (*source.overrides, column)
             try:
@@ -80,10 +87,10 @@ class Question:
                 message = f"{figure} is no figure of the {side}: {problem.message}"
                 raise UsageError(message, problem.hint) from None
 
-    def check(self, results: Sequence[Result]) -> None:
+    def check(self, results: Sequence[Played]) -> None:
         """Raises UsageError for a figure that no run has."""
         for figure in self.asked:
-            if not in_results(results, figure):
+            if not any(has_figure(result, figure) for result in results):
                 raise UsageError(
                     f"found no {figure} in the runs of either side",
                     "the reference lists the figures of thresholds",
@@ -103,22 +110,67 @@ class _Side:
     name: str
     scenario: Scenario | None = None
     asked: Invocation | None = None
-    results: list[Result] = field(default_factory=list)
+    results: list[Played] = field(default_factory=list)
     folders: list[Path] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    steps: dict[str, list[Played]] = field(default_factory=dict)
+
+    def take(self, result: Played, folder: Path, step: str) -> None:
+        """Takes a run or a search that can be compared; `step` is empty outside of series."""
+        self.folders.append(folder)
+        self.results.append(result)
+        if step:
+            self.steps.setdefault(step, []).append(result)
+
+    def leave_out(self, why: str, folder: Path | None = None) -> None:
+        """Leaves out a run with the reason; None for one without a folder."""
+        self.left_out.append(why)
+        self.folders += [] if folder is None else [folder]
+
+    def take_series(self, path: Path, series: Series) -> None:
+        """Takes the steps of a series, and leaves out those that say nothing about the target."""
+        for step in series.steps:
+            if step.status is None:
+                continue
+            folder = path / step.folder
+            result = _load(folder)
+            if (why := unfit(result)) is not None:
+                self.leave_out(f"{step.name}: {why}", folder.resolve())
+            else:
+                self.take(result, folder.resolve(), step.label)
+
+    def check_steps(self, other: _Side) -> None:
+        """Names the steps that the other side has not, and raises UsageError if both sides have no
+        step in common."""
+        missing = [step for step in self.steps if step not in other.steps]
+        for step in missing:
+            self.leave_out(f"{step}: the {other.name} has no such step")
+        if self.steps and len(missing) == len(self.steps):
+            raise UsageError(
+                "the series have no step in common",
+                f"the {self.name} has {', '.join(self.steps)}",
+            )
 
     def group(self, root: Path) -> Group:
         """Returns the runs for a comparison; folders in `root` are named from there."""
         runs = [str(f.relative_to(root) if f.is_relative_to(root) else f) for f in self.folders]
-        return Group(self.name, self.results, runs, self.left_out)
+        return Group(self.name, self.results, runs, self.left_out, self.steps)
 
 
 def compare_stored(
     baseline: Sequence[Path], candidate: Sequence[Path], question: Question, out: Path | None
 ) -> Comparison:
-    """Compares stored runs. A folder of a series stands for its runs. Stores the comparison in
-    `out`, if there is one. Raises StoredRunError for a run that cannot be compared."""
+    """Compares stored runs, or series step by step, or searches answer by answer. Stores the
+    comparison in `out`, if there is one. Raises StoredRunError for what cannot be compared."""
+    kinds = {_kind(path) for path in (*baseline, *candidate)}
+    if len(kinds) > 1:
+        raise UsageError(
+            f"found {' and '.join(sorted(kinds))}, allowed is one kind",
+            "name runs, series or searches on both sides",
+        )
     sides = [_stored(name, each) for name, each in zip(NAMES, (baseline, candidate), strict=True)]
+    sides[0].check_steps(sides[1])
+    sides[1].check_steps(sides[0])
     _check_once(path for side in sides for path in side.folders)
     question.check([result for side in sides for result in side.results])
     root = (out or Path()).resolve()
@@ -139,17 +191,28 @@ def play_comparison(
     sides = [_Side(name, each.load(), each) for name, each in zip(NAMES, asked, strict=True)]
     for side in sides:
         assert side.scenario is not None
-        if side.scenario.steps or side.scenario.search is not None:
-            raise PubstormError(
-                f"the {side.name} has a sweep or a search, and a comparison plays single runs",
-                "take one of its steps, for example with --set sweep=null",
-                exit_code=2,
-            )
         question.check_scenario(side.name, side.scenario)
+    turns = tuple(_turns(sides, repeat))
     engine_path()
     path = out or new_path(RUNS, "comparison", datetime.now().astimezone())
     directory = RunDirectory.create(path, FOLDER)
-    return run_loop(_Playing(sides, directory, live).play(repeat, question))
+    return run_loop(_Playing(sides, directory, live).play(turns, question))
+
+
+@dataclass(frozen=True)
+class _SideTurn:
+    """One playing of a side, of one of its steps if it has a sweep."""
+
+    side: _Side
+    scenario: Scenario
+    asked: Invocation
+    command: str
+    step: str = ""
+
+    @property
+    def name(self) -> str:
+        """The side with its step."""
+        return f"{self.side.name}, {self.step}" if self.step else self.side.name
 
 
 class _Playing:
@@ -161,21 +224,19 @@ class _Playing:
         self._live = live
         self._interrupted = asyncio.Event()
 
-    async def play(self, repeat: int, question: Question) -> Comparison:
+    async def play(self, turns: Sequence[_SideTurn], question: Question) -> Comparison:
         """Plays every run, or those before the user ends the comparison."""
         started = now()
         with (
             contextlib.closing(self._directory),
             caught_signals(lambda _: self._interrupted.set()),
         ):
-            turns = tuple(_turns(self._sides, repeat))
-            for number, side in enumerate(turns, 1):
+            for number, turn in enumerate(turns, 1):
                 if self._interrupted.is_set():
                     break
-                later = [run_s(each.scenario) for each in turns[number:] if each.scenario]
-                self._live.after_s = sum(later)
-                self._live.step(f"run {number} of {2 * repeat}: {side.name}")
-                await self._run(side, number)
+                self._live.after_s = sum(run_s(each.scenario) for each in turns[number:])
+                self._live.step(f"run {number} of {len(turns)}: {turn.name}")
+                await self._run(turn, number)
             self._directory.release()
             root = self._directory.path
             groups = [side.group(root) for side in self._sides]
@@ -184,47 +245,91 @@ class _Playing:
             found = _with_scenarios(found.model_copy(update=update), self._sides)
             return _written(found, self._directory)
 
-    async def _run(self, side: _Side, number: int) -> None:
-        assert side.scenario is not None and side.asked is not None
+    async def _run(self, turn: _SideTurn, number: int) -> None:
+        side = turn.side
         folder = self._directory.path / FOLDER / f"{number:02}-{side.name}"
-        options = RunOptions(folder, side.asked.command(), None, side.asked.reports)
         try:
-            result = await play_scenario(side.scenario, options, self._live)
+            result = await self._played(turn, folder)
         except PubstormError as error:
             if error.exit_code == INTERRUPTED:
                 self._interrupted.set()
             else:
-                side.left_out.append(f"run {number}: no measurement: {error.message}")
+                side.leave_out(f"run {number}: no measurement: {error.message}")
                 self._live.step(f"  no measurement: {error.message}")
             return
-        verdict = result.verdict
-        self._live.step(f"  {verdict.status}, limited by {verdict.limited_by}")
-        side.folders.append(folder)
         if result.interrupted:
             self._interrupted.set()
-            side.left_out.append(f"run {number}: interrupted")
+            side.leave_out(f"run {number}: interrupted", folder)
         elif (why := unfit(result)) is not None:
-            side.left_out.append(f"run {number}: {why}")
+            side.leave_out(f"run {number}: {why}", folder)
         else:
-            side.results.append(result)
+            side.take(result, folder, turn.step)
+
+    async def _played(self, turn: _SideTurn, folder: Path) -> Result | SearchResult:
+        """Plays a run or a search."""
+        if turn.scenario.search is not None:
+            return await play_search(turn.scenario, folder, turn.asked, self._live)
+        options = RunOptions(folder, turn.command, None, turn.asked.reports)
+        result = await play_scenario(turn.scenario, options, self._live)
+        self._live.step(f"  {result.verdict.status}, limited by {result.verdict.limited_by}")
+        return result
 
 
-def _turns(sides: Sequence[_Side], repeat: int) -> Iterator[_Side]:
-    """Yields the sides in turn, every second pair the other way round."""
-    for pair in range(repeat):
-        yield from sides if pair % 2 == 0 else reversed(sides)
+def _turns(sides: Sequence[_Side], repeat: int) -> Iterator[_SideTurn]:
+    """Yields the sides in turn, every second pair the other way round; of sweeps step by step.
+    Raises UsageError if the sides are no sweeps of the same steps."""
+    played = [_parts(side) for side in sides]
+    if list(played[0]) != list(played[1]):
+        words = (", ".join(filter(None, each)) or "no sweep" for each in played)
+        raise UsageError(
+            f"found different steps: {' and '.join(words)}",
+            "both sides need the same steps; --set sweep=null plays them without",
+        )
+    for step in played[0]:
+        for pair in range(repeat):
+            order = played if pair % 2 == 0 else reversed(played)
+            yield from (each[step] for each in order)
+
+
+def _parts(side: _Side) -> dict[str, _SideTurn]:
+    """Returns what a side plays in each repeat, by the labels of its steps; under an empty label
+    without a sweep."""
+    scenario, asked = side.scenario, side.asked
+    assert scenario is not None and asked is not None
+    if not scenario.steps:
+        return {"": _SideTurn(side, scenario, asked, asked.command())}
+    found = {}
+    for step in scenario.steps:
+        source, label = step.scenario.source, step.played.label
+        own = replace(asked, overrides=source.overrides, target=source.target)
+        command = asked.step_command(ALONE, step.variation.overrides.values())
+        found[label] = _SideTurn(side, step.scenario, own, command, label)
+    return found
+
+
+def _kind(path: Path) -> str:
+    """Returns the kind of a folder, as messages name it."""
+    if holds(path, SERIES_FILE):
+        return "a series"
+    return "a search" if holds(path, SEARCH_FILE) else "a run"
+
+
+def _load(path: Path) -> Result | SearchResult:
+    return load_search(path) if holds(path, SEARCH_FILE) else load_result(path)
 
 
 def _stored(name: str, paths: Sequence[Path]) -> _Side:
     side = _Side(name)
-    for path in itertools.chain.from_iterable(map(_runs_in, paths)):
-        result = load_result(path)
+    for path in paths:
+        if holds(path, SERIES_FILE):
+            side.take_series(path, load_series(path))
+            continue
+        result = _load(path)
         if (why := unfit(result)) is not None:
             raise StoredRunError(
                 f"{path} cannot be compared: {why}", "play it again, or leave it out"
             )
-        side.folders.append(path.resolve())
-        side.results.append(result)
+        side.take(result, path.resolve(), "")
     return side
 
 
@@ -240,13 +345,6 @@ def _check_once(folders: Iterable[Path]) -> None:
         seen.add(folder)
 
 
-def _runs_in(path: Path) -> Iterator[Path]:
-    if holds(path, SERIES_FILE):
-        yield from (path / step.folder for step in load_series(path).steps if step.status)
-    else:
-        yield path
-
-
 def _with_scenarios(found: Comparison, sides: Sequence[_Side]) -> Comparison:
     """Returns a comparison that names the lines in which the scenarios differ too."""
     words = scenarios_unlike(sides[0].folders, sides[1].folders)
@@ -257,7 +355,7 @@ def scenarios_unlike(before: Sequence[Path], after: Sequence[Path]) -> Iterator[
     """Yields the lines in which the scenarios of two groups of run directories differ. The first
     scenario that can be read stands for its group."""
     lines = [
-        line
+        f"only the {'first' if line[0] == '-' else 'second'} has: {line[1:].lstrip('# ')}"
         for line in difflib.unified_diff(
             _scenario_text(before), _scenario_text(after), n=0, lineterm=""
         )

@@ -34,10 +34,12 @@ from pubstorm.result import (
     FlowResult,
     HistogramPair,
     Latency,
+    LatencyParts,
     PopulationResult,
     PopulationSums,
     PublisherResult,
     Rates,
+    RunDelay,
     StageFlow,
     StagePopulation,
     StageResult,
@@ -282,16 +284,26 @@ class Assembly:
         played = stages or [span.index for span in self._spans_of(PublishAction)]
         parts = (sums, sums.counters, sums.answers, into, into.counters)
         deliveries, acks = HistogramPair.of_deliveries(into), HistogramPair.of_acks(sums)
+        run_delay = self._run_delay(stages)
         return {
             **dict(chain.from_iterable(fields_of(model, part, percentiles) for part in parts)),
             "lost_total": ledger.lost(own, stages),
             "unanswered_total": ledger.unanswered(indices, stages),
             "client_loss": client_loss.of_stages(plan, ledger, played, indices),
             "group_share": group_shares.of_stages(plan, ledger, played, indices),
-            "latency_us": deliveries.latency_us(self.clock_bound_us, percentiles),
-            "ack_latency_us": acks.latency_us(shares=percentiles),
+            "latency_us": deliveries.latency_us(
+                self.clock_bound_us, percentiles, into.latency_delays, run_delay
+            ),
+            "ack_latency_us": acks.latency_us(
+                shares=percentiles, delays=sums.ack_delays, run_delay=run_delay
+            ),
+            "round_trip_parts": LatencyParts.of(sums.round_trip_delays, sums.round_trip, run_delay),
             "wills_lost_total": lost_wills(own.values()),
         }
+
+    def _run_delay(self, stages: Collection[int] | None) -> RunDelay | None:
+        longest_ns = self.sums.run_delay_max_ns(stages)
+        return None if longest_ns is None else RunDelay(longest_ns, self.plan.snapshot_interval_ns)
 
     def _delivery_qos(self, flows: Mapping[Pair, FlowSnapshot]) -> tuple[int, ...]:
         """Returns the levels of QoS of flows with deliveries."""
@@ -311,7 +323,9 @@ class Assembly:
             wills_surplus_total=surplus.wills,
             has_unstamped=publisher.mqtt is not None
             and not all(carries_stamp(p, publisher, receiver) for p in publisher.publications),
-            latency_us=histograms.latency_us(self.clock_bound_us),
+            latency_us=histograms.latency_us(
+                self.clock_bound_us, delays=flow.latency_delays, run_delay=self._run_delay(None)
+            ),
             histogram_ns=histograms,
         )
 

@@ -9,6 +9,7 @@ from pubstorm.quantities import bytes_text, count_text, counted, span_text, valu
 from pubstorm.report.document import KEY_FIGURES_MAX, KeyFigure, sentence
 from pubstorm.result import Estimate, SearchResult, Series, SeriesStep, Status
 from pubstorm.result.comparison import ComparedFigure, Comparison, signed
+from pubstorm.result.search import ended_by_host
 from pubstorm.result.series import NOT_PASSED, RANKED
 
 RANKS = {"worse": 0, "better": 1, "different": 2}
@@ -61,7 +62,7 @@ def _compared(figure: ComparedFigure) -> KeyFigure:
     else:
         value = str(figure.outcome)
         note = figure.note or f"{means[0]} in every run"
-    return KeyFigure(figure.figure, value, note, status=STATUSES.get(figure.outcome))
+    return KeyFigure(figure.name, value, note, status=STATUSES.get(figure.outcome))
 
 
 def _interval(figure: ComparedFigure) -> str:
@@ -96,8 +97,7 @@ def _of_series(series: Series) -> Iterator[KeyFigure]:
             value = bytes_text(model.bytes_per_connection)
             note = f"of {model.subject}, a line through {counted(model.points, 'step')}"
             yield KeyFigure("memory per connection", value, note)
-    took_s = math.fsum(step.duration_s for step in series.steps)
-    yield KeyFigure("played in", span_text(took_s), counted(len(played), "step"))
+    yield KeyFigure("played in", span_text(series.took_s), counted(len(played), "step"))
 
 
 def _of_search(search: SearchResult) -> Iterator[KeyFigure]:
@@ -113,15 +113,16 @@ def _of_search(search: SearchResult) -> Iterator[KeyFigure]:
         note = missed or next(iter(beyond.evidence), "the trial failed")
         yield KeyFigure("first that failed", value_text(beyond.value, search.unit), note)
     if answer.limited_by is not None:
-        yield KeyFigure("limited by", str(answer.limited_by), "at the first value that failed")
+        is_open = ended_by_host(search.trials, answer.best)
+        note = "no larger value was counted" if is_open else "at the first value that failed"
+        yield KeyFigure("limited by", str(answer.limited_by), note)
     if answer.most is not None and search.figure is not None:
         yield KeyFigure(f"largest {search.figure}", answer.most.text, "at any value")
     if answer.best is not None:
         value, status = AGAIN[answer.confirmed]
         yield KeyFigure("played again", value, "the answer, once more", status=status)
-    took_s = math.fsum(trial.duration_s for trial in search.trials)
     uncounted = sum(not trial.counted for trial in search.trials)
-    note = f"in {span_text(took_s)}" + (f", {uncounted} not counted" if uncounted else "")
+    note = f"in {span_text(search.took_s)}" + (f", {uncounted} not counted" if uncounted else "")
     yield KeyFigure("trials", count_text(len(search.trials)), note)
 
 

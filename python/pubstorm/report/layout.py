@@ -29,9 +29,10 @@ BOUND = "±"
 BOUND_NOTE = "±: the times are off by this much at most, since clocks of several hosts made them."
 
 Written = Literal[
-    "word", "count", "rate", "signed rate", "us", "s", "share", "bytes", "bytes_per_s"
+    "word", "bar", "count", "rate", "signed rate", "us", "s", "share", "bytes", "bytes_per_s"
 ]
-"""Unit of the numbers of a column; `word` for a column of words."""
+"""Unit of the numbers of a column; `word` for a column of words, `bar` for characters of one
+width."""
 MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
 """Marks of remarks in their order; beyond them the number in brackets."""
 S = TypeVar("S")
@@ -64,7 +65,12 @@ class Column:
     @property
     def right(self) -> bool:
         """True if the cells are numbers, set flush right."""
-        return self.unit != "word"
+        return self.unit not in ("word", "bar")
+
+    @property
+    def style(self) -> str:
+        """Class of the cells on the page; empty for words."""
+        return "number" if self.right else self.unit.replace("word", "")
 
     def text(self, value: Value) -> str:
         """Returns a cell as it is shown."""
@@ -346,6 +352,7 @@ def _remarks(value: Value) -> tuple[str, ...]:
 
 _WRITERS: Mapping[Written, Callable[[float], str]] = {
     "word": count_text,
+    "bar": count_text,
     "count": count_text,
     "rate": rate_text,
     "signed rate": lambda value: f"{'+' if value > 0 else ''}{rate_text(value)}",

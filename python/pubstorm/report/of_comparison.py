@@ -25,8 +25,8 @@ from pubstorm.report.plot import (
     plotted,
     value_axis,
 )
-from pubstorm.report.stored import holds, load_result, load_tracks
-from pubstorm.result import Status
+from pubstorm.report.stored import holds, load_result, load_search, load_tracks
+from pubstorm.result import LimitedBy, Status
 from pubstorm.result.comparison import (
     ComparedFigure,
     Comparison,
@@ -82,22 +82,25 @@ def _facts(found: Comparison) -> Iterator[Fact]:
 
 
 def _tables(found: Comparison) -> Iterator[Table]:
+    has_steps = any(each.step for each in found.figures)
     heads = (
-        *columns("word", "figure"),
+        *columns("word", "figure", *(["step"] if has_steps else [])),
         *columns("count", found.baseline.name, found.candidate.name, "difference", "interval"),
-        *columns("count", "could show"),
+        *columns("count", "could show", "pairs higher"),
         *columns("word", "outcome"),
     )
     note = (
         f"All intervals together hold with {share_text(found.confidence)}. A difference of the "
-        "size “could show” is found with a probability of 80 %."
+        "size “could show” is found with a probability of 80 %. Of all pairs of runs, one of each "
+        f"side, “pairs higher” counts those in which the {found.candidate.name} has more."
     )
-    yield Table("Figures", heads, [tuple(_cells(each)) for each in found.figures], note)
+    rows = [tuple(_cells(each, has_step=has_steps)) for each in found.figures]
+    yield Table("Figures", heads, rows, note)
     if found.conditions:
-        rows = [
+        fulfilled = [
             (each.expression, CONDITION_WORDS[each.status], each.text) for each in found.conditions
         ]
-        yield Table("Conditions", columns("word", "fails if", "outcome", "found"), rows)
+        yield Table("Conditions", columns("word", "fails if", "outcome", "found"), fulfilled)
 
 
 CONDITION_WORDS = {
@@ -107,8 +110,9 @@ CONDITION_WORDS = {
 }
 
 
-def _cells(each: ComparedFigure) -> Iterator[str | Shown | None]:
+def _cells(each: ComparedFigure, *, has_step: bool) -> Iterator[str | Shown | None]:
     yield each.figure
+    yield from [each.step] if has_step else []
     for mean in each.means:
         yield None if mean is None else Shown(value_text(mean, each.unit))
     if each.difference is None or each.low is None or each.high is None:
@@ -119,7 +123,9 @@ def _cells(each: ComparedFigure) -> Iterator[str | Shown | None]:
         yield Shown(signed(each.difference, each))
         yield Shown(f"{signed(each.low, each)} … {signed(each.high, each)}")
         yield Shown(signed(each.smallest or 0.0, each).removeprefix("+"))
-    yield f"{each.outcome}: {each.note}" if each.note else each.outcome
+    yield f"{each.pairs_higher} of {each.pairs}" if each.pairs else None
+    needed = "" if each.repeats is None else f"{each.repeats} repeats would show it"
+    yield ": ".join(filter(None, (each.outcome, each.note or needed)))
 
 
 def _sides(found: Comparison) -> tuple[Side, Side]:
@@ -145,19 +151,32 @@ def _compared(side: Side, played: dict[str, Played]) -> list[Played]:
 def _items(found: Comparison, directory: Path, played: dict[str, Played]) -> Iterator[Item]:
     runs = [(side, run) for side in _sides(found) for run in side.runs]
     for number, (side, run) in enumerate(runs, 1):
-        result = played[run].result if run in played else None
         page = f"{run}/report.html"
+        status, limited_by = _outcome(directory, run, played)
         yield Item(
             number=number,
             name=f"{side.name}, {Path(run).name}",
-            outcome="cannot be read" if result is None else str(result.verdict.status),
-            status=None if result is None else result.verdict.status,
-            limited_by=None if result is None else result.verdict.limited_by,
+            outcome="cannot be read" if status is None else str(status),
+            status=status,
+            limited_by=limited_by,
             facts=(),
             folder=run,
             is_notable=False,
             page=page if holds(directory, page) else None,
         )
+
+
+def _outcome(
+    directory: Path, run: str, played: dict[str, Played]
+) -> tuple[Status | None, LimitedBy | None]:
+    """Returns the verdict of a run or a search, and its limit; None if it cannot be read."""
+    if run in played:
+        verdict = played[run].result.verdict
+        return verdict.status, verdict.limited_by
+    with suppress(StoredRunError):
+        search = load_search(directory / run)
+        return search.status, search.answer.limited_by
+    return None, None
 
 
 def _plots(found: Comparison, played: dict[str, Played]) -> Plots:
@@ -181,9 +200,9 @@ def _differences(found: Comparison) -> Plot | None:
         {
             "type": "scatter",
             "mode": "markers",
-            "name": plotted(each.figure),
+            "name": plotted(each.name),
             "x": [shortened(100 * (each.difference or 0))],
-            "y": [plotted(each.figure)],
+            "y": [plotted(each.name)],
             "error_x": {
                 "type": "data",
                 "symmetric": False,

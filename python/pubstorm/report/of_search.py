@@ -27,6 +27,7 @@ from pubstorm.result import (
     Trial,
     are_figures,
 )
+from pubstorm.result.search import ended_by_host
 
 FACTS_MAX = 3
 """Facts that are shown of a trial."""
@@ -114,8 +115,7 @@ def _facts(search: SearchResult) -> Iterator[Fact]:
         yield Fact("limited by", str(answer.limited_by))
     if answer.best is not None:
         yield Fact("played again", AGAIN[answer.confirmed][0])
-    took_s = sum(trial.duration_s for trial in search.trials)
-    played = f"{counted(len(search.trials), 'trial')} in {span_text(took_s)}"
+    played = f"{counted(len(search.trials), 'trial')} in {span_text(search.took_s)}"
     uncounted = sum(not trial.counted for trial in search.trials)
     yield Fact("played", played + (f", {uncounted} of them not counted" if uncounted else ""))
 
@@ -124,6 +124,8 @@ def _estimate_text(search: SearchResult, estimate: Estimate) -> str:
     """Returns an estimate with its interval and the origin of that."""
     if estimate.bound == "at_least":
         return f"{estimate.text}: no larger value could be counted or was to be tried"
+    if not search.answer.confirmed and estimate is search.answer.best:
+        return f"{estimate.text} (it did not pass again)"
     if estimate.bound == "none" and estimate.repeats > 1:
         return f"{estimate.text} (the lower value passed again, a larger one failed)"
     if estimate.repeats < 2:
@@ -225,5 +227,9 @@ def _cases(search: SearchResult, facts: tuple[Fact, ...]) -> tuple[Case, ...]:
     return (
         Case("trials could be counted", text if is_invalid else None, took_s=took_s),
         Case("a value passes", text if answer.best is None and not is_invalid else None),
+        Case(
+            "no part of this host was the limit",
+            text if ended_by_host(search.trials, answer.best) else None,
+        ),
         Case("the answer passed again", None if answer.confirmed or answer.best is None else text),
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import mul
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from pubstorm.result import (
     SearchAnswer,
     Series,
     SeriesStep,
+    StageResult,
     Status,
     Trial,
 )
@@ -373,8 +375,15 @@ def _lines(table: str) -> list[StepLine]:
 
 def _figure(result: Result, metric: Metric, statistic: str = "") -> float | None:
     """Returns a figure of all populations, scaled as in plots; None if it is zero or was not
-    measured."""
-    found = together(metric, result.populations.values(), statistic) or 0.0
+    measured. A ramp is left out: a publish stage in which clients join, before one without."""
+    stages = _without_ramps(result)
+    if stages:
+        values = [together(metric, s.populations.values(), statistic) or 0.0 for s in stages]
+        weights = [stage.steady_s for stage in stages]
+        is_rate = metric.path[0] == "rates"
+        found = sum(map(mul, values, weights)) / sum(weights) if is_rate else max(values)
+    else:
+        found = together(metric, result.populations.values(), statistic) or 0.0
     return found * SCALES.get(metric.unit or "", 1.0) or None
 
 
@@ -382,6 +391,21 @@ def _hosts_under_test(result: Result) -> set[str]:
     """Returns the hosts of the sources under test; the controller's if they have none."""
     found = (hosts_of(result, source) for source in broker_sources(result))
     return set[str]().union(*found) or {HOST}
+
+
+def _without_ramps(result: Result) -> list[StageResult]:
+    """Returns the publish stages without ramps; nothing if there is no ramp to leave out."""
+    before = [0, *(stage.connected for stage in result.stages)]
+    publish = [
+        (stage, stage.connected > connected)
+        for stage, connected in zip(result.stages, before, strict=False)
+        if stage.kind == "publish" and stage.steady_s
+    ]
+    calm = [place for place, (_, is_ramp) in enumerate(publish) if not is_ramp]
+    ramps = [place for place, (_, is_ramp) in enumerate(publish) if is_ramp]
+    if not calm or not ramps or ramps[0] > calm[-1]:
+        return []
+    return [stage for stage, is_ramp in publish if not is_ramp]
 
 
 def _cpu_percent(result: Result, sources: set[str]) -> float | None:

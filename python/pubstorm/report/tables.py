@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from itertools import accumulate, pairwise
+from typing import Any, Literal, NamedTuple, get_args
 
+from pubstorm.contract.delays import REST
 from pubstorm.metrics.counters import RECEIVES
 from pubstorm.quantities import (
     NOTHING,
@@ -42,6 +44,7 @@ from pubstorm.result import (
     FlowResult,
     Latency,
     LatencyPair,
+    LatencyParts,
     Phase,
     PopulationResult,
     Recovery,
@@ -56,6 +59,25 @@ HERE = "this host"
 """Name of a host without an address."""
 OWN_COLUMNS_MAX = 8
 """Columns that a table of the scenario's own may have beside each other."""
+PARTS_MAX = 24
+"""Percentiles whose parts are shown for all populations."""
+BAR_WIDTH = 20
+"""Characters of a whole latency."""
+BAR_REST = "·"
+"""Character of the rest in a bar. Other parts have their first letter."""
+PART_HEADS = {
+    "generator": "generator",
+    "window": "own window",
+    "socket": "own socket",
+    "connection": "own connection",
+    REST: "after send",
+}
+"""Column of each part of a latency."""
+PARTS_NOTE = (
+    "Parts are means of the messages near the percentile. Before the send: G generator, W own "
+    "window, S own socket, C own connection. After the send: network, broker and receivers. Agents "
+    "waited for a processor in at most the share of the host, within generator and after send."
+)
 
 
 def tables(result: Result) -> list[Table]:
@@ -123,6 +145,96 @@ LATENCIES = RunTable[_Latencies]("Latency", "latency", _latencies).of(
     fields("negative", when="any"),
     bound_us=lambda row: row.latency_us.intended.bound_us,
 )
+_Percentile = Literal["p50", "p99"]
+
+
+class _Divided(NamedTuple):
+    """A percentile of a latency in a stage, and its parts."""
+
+    stage: str
+    population: str
+    latency: str
+    percentile: _Percentile
+    pair: LatencyPair
+    of: LatencyParts
+
+    @property
+    def intended_us(self) -> float:
+        """The percentile from the intended send."""
+        return float(getattr(self.pair.intended, self.percentile))
+
+    @property
+    def actual_us(self) -> float | None:
+        """The percentile from the actual send; None if it is not known."""
+        actual = self.pair.actual
+        return float(getattr(actual, self.percentile)) if actual.count else None
+
+    @property
+    def parts(self) -> Mapping[str, float]:
+        """Parts of the percentile, in microseconds."""
+        found = getattr(self.of, self.percentile)
+        return {part: getattr(found, part) for part in PART_HEADS}
+
+    @property
+    def host_share(self) -> float | None:
+        """Most that the host can have taken; None if that is not known, or may be everything."""
+        most = getattr(self.of, self.percentile).host_most
+        whole = sum(self.parts.values())
+        return most / whole if most is not None and most < whole else None
+
+    def share(self, part: str) -> float | None:
+        """Returns the share of a part; None for a latency of 0."""
+        parts = self.parts
+        return parts[part] / sum(parts.values()) if any(parts.values()) else None
+
+    @property
+    def bar(self) -> str:
+        """Parts from left to right, each as wide as its share."""
+        sums = [0.0, *accumulate(self.share(part) or 0.0 for part in self.parts)]
+        edges = [round(each * BAR_WIDTH) for each in sums]
+        widths = (high - low for low, high in pairwise(edges))
+        marks = (BAR_REST if part == REST else part[0].upper() for part in self.parts)
+        return "".join(mark * width for mark, width in zip(marks, widths, strict=True))
+
+
+def _divided(result: Result) -> list[_Divided]:
+    """Returns the percentiles of each stage with known parts: of all populations, or of the slowest
+    if these are many."""
+    every = [*_every_divided(result)]
+    if len(every) <= PARTS_MAX:
+        return every
+    slowest: dict[tuple[str, str, str], _Divided] = {}
+    for row in every:
+        key = row.stage, row.latency, row.percentile
+        slowest[key] = max(slowest.get(key, row), row, key=lambda each: each.pair.intended.p99)
+    return [*slowest.values()]
+
+
+def _every_divided(result: Result) -> Iterator[_Divided]:
+    for stage in result.stages:
+        for name, p in stage.populations.items():
+            trips = LatencyPair(intended=p.round_trip_us, parts=p.round_trip_parts)
+            found = (("delivery", p.latency_us), ("ack", p.ack_latency_us), ("round trip", trips))
+            for latency, pair in found:
+                if pair.parts is not None:
+                    for percentile in get_args(_Percentile):
+                        yield _Divided(stage.name, name, latency, percentile, pair, pair.parts)
+
+
+def _part(head: str, part: str) -> Cells[_Divided]:
+    return Cells(head, "share", lambda row: row.share(part), "any")
+
+
+PARTS = RunTable[_Divided]("Where the time went", "latency", _divided).of(
+    words("stage", "population", "latency", "percentile"),
+    fields("intended_us as time"),
+    Cells("bar", "bar", lambda row: row.bar),
+    *(_part(head, part) for part, head in PART_HEADS.items()),
+    fields("host_share as host at most", when="known"),
+    fields("actual_us as from send"),
+    note=PARTS_NOTE,
+)
+"""The parts of latencies by stage."""
 RECEIVE_MAXIMUM = RunTable[PopulationResult](
     "Waits for Receive Maximum", "latency", populations_in("receive maximum")
 ).of(names("population"), listed("receive maximum"))
@@ -430,7 +542,7 @@ LAYOUTS: tuple[Layout[Any, Any], ...] = (
     *(FAULTS, FAULT_LEDGER, PHASES),
     *(publishers.PUBLISHERS, publishers.SUBSCRIBERS),
     *(summary.SAMPLERS, summary.PROBLEMS, summary.EXPLANATIONS, summary.STALLS),
-    *(CONNECTIONS, MESSAGES, LATENCIES, RECEIVE_MAXIMUM, FLAPPING, ROUND_TRIPS, WILLS),
+    *(CONNECTIONS, MESSAGES, LATENCIES, PARTS, RECEIVE_MAXIMUM, FLAPPING, ROUND_TRIPS, WILLS),
     *(FLOWS, STAGES, summary.BALANCE, watched.BROKERS, watched.BRIDGES),
     *(
         watched.PROCESSES,

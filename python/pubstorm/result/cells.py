@@ -53,7 +53,7 @@ class Estimate(Value):
     """Number of searches."""
     bound: Bound = "exact"
     """at_least: more could not be asked of this machine, or was not wanted; none: looked for once,
-    or only a lower value held again: `low` and `high` are no confidence interval."""
+    or the answer did not pass again: `low` and `high` are no confidence interval."""
     unit: Unit = ""
     """Unit of all three values."""
 
@@ -71,7 +71,7 @@ class Estimate(Value):
         if self.bound == "none":
             high = value_text(self.high, self.unit)
             return shown if high == shown else f"{shown} … {high}"
-        half = (self.high - self.low) / 2
+        half = max(self.high - self.value, self.value - self.low)
         return f"{shown} ± {value_text(half, self.unit)}" if half else shown
 
 

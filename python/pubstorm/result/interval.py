@@ -6,25 +6,41 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import fmean, stdev
 
 from pubstorm.quantities import Unit
 from pubstorm.result.cells import Estimate
 
 
-def interval(values: Sequence[float], confidence: float) -> tuple[float, float, float]:
+def interval(
+    values: Sequence[float], confidence: float, hidden: float = 0.0
+) -> tuple[float, float, float]:
     """The mean of repeats with the lower and upper end of its confidence interval; of a single
-    one that value, three times."""
+    one that value, three times. `hidden` is the variance that the precision of a value hides."""
     mean = fmean(values)
     if len(values) < 2:
         return mean, mean, mean
-    half = t_quantile(confidence, len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    error = math.sqrt((stdev(values) ** 2 + hidden) / len(values))
+    half = t_quantile(confidence, len(values) - 1) * error
     return mean, mean - half, mean + half
 
 
-def t_quantile(confidence: float, degrees: int) -> float:
-    """The t that a value of Student's distribution with so many degrees of freedom exceeds, in one
-    direction or the other, with a probability of 1 - confidence; confidence is below 1."""
+def t_quantile(confidence: float, degrees: float) -> float:
+    """The t that a value of Student's distribution with some degrees of freedom, of at least 1,
+    exceeds in one direction or the other with a probability of 1 - confidence, which is below 1.
+    Between whole degrees it is interpolated over their inverse, and never too small."""
+    below = math.floor(degrees + ROUNDING) if math.isfinite(degrees) else DEGREES_MAX
+    below = min(below, DEGREES_MAX)
+    lower = _t_quantile(confidence, below)
+    if degrees - below <= ROUNDING or below == DEGREES_MAX:
+        return lower
+    share = (1 / below - 1 / degrees) / (1 / below - 1 / (below + 1))
+    return lower + share * (_t_quantile(confidence, below + 1) - lower)
+
+
+@lru_cache(maxsize=1024)
+def _t_quantile(confidence: float, degrees: int) -> float:
     low, high = 0.0, 1.0
     while two_sided(high, degrees) < confidence:
         low, high = high, 2 * high
@@ -48,6 +64,10 @@ def two_sided(t: float, degrees: int) -> float:
     return 2 / math.pi * (angle + sine * total) if is_odd else sine * total
 
 
+ROUNDING = 1e-9
+"""Error of degrees of freedom that are whole."""
+DEGREES_MAX = 200
+"""Degrees of freedom above which the normal distribution is as good."""
 HALVINGS = 60
 """Halvings from a span of at most half the quantile to the last digit of a float."""
 
@@ -64,10 +84,26 @@ def estimate_of(values: Sequence[float], unit: Unit) -> Estimate:
     return Estimate(value=mean, low=low, high=high, repeats=len(values), unit=unit)
 
 
-ROUNDING = 1e-9
-"""Error of degrees of freedom that are whole."""
 POWER = 0.8
 """Probability with which a difference of the size `Difference.smallest` is found."""
+REPEATS_MAX = 1000
+"""Repeats of a side above which none are proposed."""
+MIXED_MAX = 0.2
+"""Share of the spread of the order of play that the sides may explain. Above it, a drift and a
+difference of the sides look alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """The values of one side."""
+
+    values: Sequence[float]
+    turns: Sequence[float] = ()
+    """Place of each in the order of play of both sides; empty: not known."""
+    least: float = 0.0
+    """Smallest variance of a value: its own error, as far as that is known."""
+    hidden: float = 0.0
+    """Variance that rounding hides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,32 +115,121 @@ class Difference:
     high: float
     smallest: float
     """Smallest difference that repeats with this spread show with a probability of POWER."""
+    error: float = 0.0
+    """Standard error of the difference."""
+    degrees: float = math.inf
+    """Degrees of freedom of the error."""
 
     @property
     def is_shown(self) -> bool:
         """True if the interval excludes zero."""
         return self.low > 0 or self.high < 0
 
+    def repeats(self, target: float, confidence: float, repeats: int) -> int | None:
+        """Returns the repeats of a side with which the interval is probably (POWER) shorter than
+        `target` on each side, if they spread as the present ones do; None if these are more than
+        REPEATS_MAX."""
+        if target <= 0 or not self._decides(target, confidence, REPEATS_MAX / repeats):
+            return None
+        low, high = repeats, REPEATS_MAX
+        while high - low > 1:
+            middle = (low + high) // 2
+            is_enough = self._decides(target, confidence, middle / repeats)
+            low, high = (low, middle) if is_enough else (middle, high)
+        return high
 
-def difference(
-    first: Sequence[float], second: Sequence[float], confidence: float, step: float = 0.0
+    def _decides(self, target: float, confidence: float, times: float) -> bool:
+        """Returns True if a multiple of the repeats makes the interval short enough."""
+        degrees = self.degrees * times
+        factor = t_quantile(confidence, degrees) + t_quantile(2 * POWER - 1, degrees)
+        return factor * self.error <= target * math.sqrt(times)
+
+
+def difference(first: Repeats, second: Repeats, confidence: float) -> Difference:
+    """Returns the difference of two sides of at least two repeats each, by Welch's method: Welch,
+    Biometrika 34 (1947). Where the sides were played in turn, a drift that is linear in the order
+    of play is taken out of both, which costs a degree of freedom."""
+    drift = _drift(first, second)
+    means = [fmean(each.values) for each in (first, second)]
+    value = means[1] - means[0] - drift.shift
+    sides = (first, second)
+    parts = [
+        (squares / degrees + side.hidden) / len(side.values)
+        for side, squares, degrees in zip(sides, drift.squares, drift.degrees, strict=True)
+    ]
+    least = math.fsum((side.least + side.hidden) / len(side.values) for side in sides)
+    if math.fsum(parts) < least:
+        parts = [least / 2] * 2
+    return of_parts(value, parts, drift.degrees, confidence, drift.inflation)
+
+
+def of_parts(
+    value: float,
+    parts: Sequence[float],
+    degrees: Sequence[float],
+    confidence: float,
+    inflation: float = 1.0,
 ) -> Difference:
-    """Returns the difference of two groups of at least two repeats each, by Welch's method: Welch,
-    Biometrika 34 (1947), with degrees of freedom rounded down.
-
-    `step` is the distance of neighbouring values, if they are rounded: equal values then have the
-    deviation that rounding hides.
-    """
-    parts = [(stdev(group) ** 2 + step**2 / 12) / len(group) for group in (first, second)]
-    value, squared = fmean(second) - fmean(first), math.fsum(parts)
+    """Returns a difference with the squared errors of both means and their degrees of freedom."""
+    squared = math.fsum(parts)
     if not squared:
         return Difference(value, value, value, 0.0)
-    counts = (len(first), len(second))
-    weight = math.fsum(
-        (part / squared) ** 2 / (n - 1) for part, n in zip(parts, counts, strict=True)
-    )
-    degrees = math.floor(1 / weight + ROUNDING)
-    error = math.sqrt(squared)
-    half = t_quantile(confidence, degrees) * error
-    smallest = half + t_quantile(2 * POWER - 1, degrees) * error
-    return Difference(value, value - half, value + half, smallest)
+    weight = math.fsum((part / squared) ** 2 / n for part, n in zip(parts, degrees, strict=True))
+    together, error = max(1 / weight, 1.0), math.sqrt(squared * inflation)
+    half = t_quantile(confidence, together) * error
+    smallest = half + t_quantile(2 * POWER - 1, together) * error
+    return Difference(value, value - half, value + half, smallest, error, together)
+
+
+@dataclass(frozen=True, slots=True)
+class _Drift:
+    """The spread of two sides without their common drift."""
+
+    squares: tuple[float, float]
+    """Sum of the squared deviations of each side."""
+    degrees: tuple[float, float]
+    """Degrees of freedom of each side: the drift takes half of one from both."""
+    shift: float = 0.0
+    """Difference of the means that the drift makes."""
+    inflation: float = 1.0
+    """Factor of the squared error, since the sides are not exactly balanced in time."""
+
+
+def _drift(first: Repeats, second: Repeats) -> _Drift:
+    """Returns the least squares of two levels with a common slope over the order of play; without
+    the slope if the order is not known, or does not mix the sides."""
+    sides = (first, second)
+    deviations = [_deviations(side.values) for side in sides]
+    turns = [_deviations(side.turns) for side in sides]
+    counts = [len(side.values) for side in sides]
+    plain = _Drift(_squares(deviations), (counts[0] - 1.0, counts[1] - 1.0))
+    if not all(turns) or min(counts) < RUNS_OF_DRIFT:
+        return plain
+    within = math.fsum(x * x for each in turns for x in each)
+    apart = fmean(second.turns) - fmean(first.turns)
+    between = apart * apart * counts[0] * counts[1] / sum(counts)
+    if between > MIXED_MAX * (within + between):
+        return plain
+    pairs = [zip(x, y, strict=True) for x, y in zip(turns, deviations, strict=True)]
+    slope = math.fsum(x * y for each in pairs for x, y in each) / within
+    rest = [
+        [y - slope * x for x, y in zip(*each, strict=True)]
+        for each in zip(turns, deviations, strict=True)
+    ]
+    degrees = (counts[0] - 1.5, counts[1] - 1.5)
+    inflation = 1 + apart * apart / within / math.fsum(1 / count for count in counts)
+    return _Drift(_squares(rest), degrees, slope * apart, inflation)
+
+
+RUNS_OF_DRIFT = 3
+"""Repeats of each side from which a drift is taken out."""
+
+
+def _deviations(values: Sequence[float]) -> list[float]:
+    mean = fmean(values) if values else 0.0
+    return [value - mean for value in values]
+
+
+def _squares(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
+    first, second = (math.fsum(value * value for value in group) for group in groups)
+    return first, second

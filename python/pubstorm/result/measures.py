@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from pubstorm.contract.delays import Delays, parts_ns
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.snapshot import FlowSnapshot, PopulationSnapshot
 from pubstorm.contract.value import Value
@@ -121,6 +122,64 @@ class GroupShare(Value):
     """The member with the most deliveries."""
 
 
+@dataclass(frozen=True)
+class RunDelay:
+    """Time without a processor, as agents sample it."""
+
+    longest_ns: int
+    """Most of one agent in one interval."""
+    interval_ns: int
+    """Length of an interval."""
+
+    def most_ns(self, latency_ns: float) -> float:
+        """Returns the most that the sending and the receiving agent of a message can have waited
+        for a processor within its latency, which can touch two intervals more than it fills."""
+        intervals = latency_ns // self.interval_ns + 2
+        return min(2 * intervals * self.longest_ns, latency_ns)
+
+
+class Parts(Value):
+    """Parts of a latency in microseconds, which add up to it: the means of the messages near it,
+    in proportion."""
+
+    generator: float = 0.0
+    """Lateness of the agent: it was busy, or had no processor."""
+    window: float = 0.0
+    """The client waited for an acknowledgement, or for the Receive Maximum of the broker."""
+    socket: float = 0.0
+    """The client waited until its socket had room for earlier bytes."""
+    connection: float = 0.0
+    """The client was not connected, or not ready."""
+    rest: float = 0.0
+    """Time after the send: network, broker and receivers."""
+    host_most: float | None = None
+    """Most of `generator` and `rest` in which agents can have waited for a processor; null: not
+    known."""
+
+
+class LatencyParts(Value):
+    """Parts of a latency from the scheduled instant."""
+
+    p50: Parts
+    """Parts of its median."""
+    p99: Parts
+    """Parts of its 99th percentile."""
+
+    @classmethod
+    def of(
+        cls, delays: Delays, histogram: Histogram, run_delay: RunDelay | None
+    ) -> LatencyParts | None:
+        """Returns the parts of a distribution; None if agents reported no delays."""
+        p50, p99 = (parts_ns(delays, histogram, quantile) for quantile in (0.5, 0.99))
+        return cls(p50=_parts(p50, run_delay), p99=_parts(p99, run_delay)) if p50 else None
+
+
+def _parts(found_ns: Mapping[str, float], run_delay: RunDelay | None) -> Parts:
+    parts = {name: round(part_ns / 1000, 3) for name, part_ns in found_ns.items()}
+    most_ns = None if run_delay is None else run_delay.most_ns(sum(found_ns.values()))
+    return Parts(**parts, host_most=None if most_ns is None else round(most_ns / 1000, 3))
+
+
 class LatencyPair(Value):
     """The two latencies of a message."""
 
@@ -128,6 +187,8 @@ class LatencyPair(Value):
     """Latency from the scheduled instant."""
     actual: Latency = Latency()
     """Distribution from the write to the socket."""
+    parts: LatencyParts | None = None
+    """Parts of `intended`; null: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +229,18 @@ class HistogramPair(Value):
         return EarlyDeliveries(count, found.count + count, -found.negative_min_ns / 1000)
 
     def latency_us(
-        self, bound_us: float = 0.0, shares: Mapping[str, float] = NO_OTHERS
+        self,
+        bound_us: float = 0.0,
+        shares: Mapping[str, float] = NO_OTHERS,
+        delays: Delays = (),
+        run_delay: RunDelay | None = None,
     ) -> LatencyPair:
-        """Both summaries, of durations that are off by so much at most."""
+        """Returns both summaries, of durations that are off by `bound_us` at most."""
+        intended = self.intended.from_zero() if bound_us else self.intended
         return LatencyPair(
             intended=Latency.of(self.intended, bound_us, shares),
             actual=Latency.of(self.actual, bound_us, shares),
+            parts=LatencyParts.of(delays, intended, run_delay),
         )
 
 

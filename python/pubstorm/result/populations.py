@@ -24,6 +24,7 @@ from pubstorm.result.measures import (
     HistogramPair,
     Latency,
     LatencyPair,
+    LatencyParts,
     Rates,
 )
 
@@ -55,6 +56,8 @@ class PopulationSums(Counters, FlowCounters, AnswerCounters):
     """Time from UNSUBSCRIBE to UNSUBACK."""
     round_trip_us: Latency = Latency()
     """Time from the intended send of its requests to their answers."""
+    round_trip_parts: LatencyParts | None = None
+    """Parts of `round_trip_us`; null: not known."""
 
     @property
     def changed(self) -> str:

@@ -21,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.contract.source import OF_LOAD, Sample, Source, SourceKind, StoredSource
 from pubstorm.contract.value import LATER
+from pubstorm.metrics.monitors import OF_AGENTS_UNDER_TEST
 from pubstorm.result.monitors import Statistics, Watched
 
 START_FILE = "start.json"
@@ -40,8 +41,6 @@ VALUE_MAX: Final = 1e18
 brokers may state, are beyond all numbers."""
 AT_MAX_S: Final = 1e9
 """Latest instant of a sample, in seconds after the start of the run."""
-PUBLISHER_FIGURES = ("busy", "lateness_p99_us")
-"""Metrics of a publisher under test that come from its snapshots."""
 UNDER_TEST: Collection[SourceKind] = ("broker", "service", "process", "endpoint", "bridge")
 """Kinds of sources that a command of the user may break."""
 ANY = ""
@@ -223,7 +222,7 @@ def watched(
 
 def is_monitored(source: Source, metric: str) -> bool:
     """True if a monitor reads a metric of a source; others come from snapshots of agents."""
-    of_publisher = source.kind == "publisher" and metric in PUBLISHER_FIGURES
+    of_publisher = source.kind == "publisher" and metric in OF_AGENTS_UNDER_TEST
     return source.kind not in OF_LOAD and not of_publisher
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -143,6 +144,13 @@ class Experiment(Value):
     """True if the experiment is complete."""
     interrupted: bool = False
     """True if the user ended the experiment."""
+
+    @property
+    def took_s(self) -> float:
+        """Time from the start to the end of the last run so far, with all pauses."""
+        ends = (datetime.fromisoformat(each) for each in (self.started, self.ended))
+        started, ended = (each.timestamp() for each in ends)
+        return max(ended - started, 0.0)
 
     def to_json(self) -> str:
         """Returns the text of the stored file."""

@@ -39,7 +39,7 @@ from pubstorm.scenario.search import Search
 from pubstorm.scenario.secrets import References, redacted_override, redacted_text
 from pubstorm.scenario.shape import shape_of
 from pubstorm.scenario.sizes import scaled, scaled_sweep, with_numbers, with_rates
-from pubstorm.scenario.sweep import Sweep, Variation, shown
+from pubstorm.scenario.sweep import Sweep, Variation, numbered, shown
 
 
 def load_scenario(
@@ -234,7 +234,7 @@ class _Loading:
             except ScenarioError as error:
                 self._add_of_step(variation, error.problems)
                 continue
-            steps.append(Step(variation, scenario, played))
+            steps.append(Step(variation, scenario, numbered(variation, played)))
             if variant is not None and variant not in looked_at:
                 looked_at.add(variant)
                 self._add(check_variant_columns(At(loading.data), scenario, variant))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -19,6 +20,10 @@ from pubstorm.scenario.stages import Stage
 from pubstorm.scenario.tls import Tls
 from pubstorm.scenario.topology import Bridge, Broker, Command, InstalledBroker, Service
 
+_KEY = r"""(?:"[^"]+"|'[^']+'|[^.="'\s][^.=]*)"""
+_STEP = re.compile(_KEY)
+_OVERRIDE = re.compile(rf"\s*(?P<path>{_KEY}(?:\.{_KEY})*)\s*=(?P<value>.*)", re.DOTALL)
+
 
 @dataclass(frozen=True, slots=True)
 class Override:
@@ -30,16 +35,17 @@ class Override:
 
 
 def parse_override(text: str) -> Override:
-    """Parses `a.b.c=value`, the value as YAML; raises `UnfitError`."""
-    written, equals, value_text = text.partition("=")
-    steps = written.strip().split(".")
-    if not equals or not all(steps):
+    """Parses `a.b.c=value`, the value as YAML; a key with dots is quoted: `a."b.c"=value`. Raises
+    `UnfitError`."""
+    found = _OVERRIDE.fullmatch(text)
+    if found is None:
         raise UnfitError(text, "is PATH=VALUE", "for example: --set populations.device.clients=10k")
+    steps, value_text = _STEP.findall(found["path"]), found["value"]
     try:
         document = read_document(value_text)
     except DocumentError as error:
         raise UnfitError(value_text, f"is a YAML value: {error}") from None
-    path = tuple(int(step) if _is_index(step) else step for step in steps)
+    path = tuple(int(step) if _is_index(step) else step.strip("\"'") for step in steps)
     return Override(path, document.data, text)
 
 
@@ -69,6 +75,9 @@ def _put(data: object, shape: Shape, path: Sequence[str | int], value: object) -
             return items
         case "free" if not rest:
             return {**(data if isinstance(data, dict) else {}), str(key): value}
+        case "free":
+            hint = 'a key with dots is written in quotes: sweep.steps.0."stages.1.publish"=30s'
+            raise UnfitError(str(key), "is nothing below a plain value", hint)
         case _:
             raise UnfitError(str(key), "is nothing below a plain value")
 

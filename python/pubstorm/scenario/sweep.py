@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, ClassVar, Literal
 
@@ -185,6 +185,17 @@ class Variation:
     def overrides(self) -> dict[str, str]:
         """Each as `PATH=VALUE` for `--set`, by path."""
         return {path: f"{path}={written(value)}" for path, value in self.values.items()}
+
+
+def numbered(named: Variation, played: Variation) -> Variation:
+    """Returns a step as it is played at a scale. The name that a user gave it stays, and the values
+    that the scale changed follow: `100 boxes (clients 3)`."""
+    changed = {path: v for path, v in played.values.items() if named.values.get(path) != v}
+    if not changed or played.label != named.label:
+        return played
+    base = f"{played.base} ({_label(changed, _names(list(changed)))})"
+    label = base if played.variant is None else f"{base}, {played.variant}"
+    return replace(played, label=label, base=base)
 
 
 def written(value: object) -> str:

@@ -106,6 +106,9 @@ def test_until_is_a_search_whose_threshold_is_the_opposite(printed: Printed) -> 
     values = printed("pairs", "--total-rate", "1k/s", "--until", "p99 > 100ms")
     total_rate = "populations.publisher.publications.0.total_rate"
     assert values["search"] == {"vary": total_rate, "from": "1k/s", "to": "10M/s"}
+    values = printed("conn", "--clients", "50", "--until", "p99.5 > 100ms")
+    assert values["search"] == {"vary": "populations.client.clients", "from": 50, "to": "10M"}
+    assert values["thresholds"] == ["client.connect_time.p99.5 <= 100ms"]
     values = printed("pub", "--qos", "1", "--until", "publisher.skipped >= 1")
     assert values["thresholds"] == ["publisher.skipped < 1"]
 

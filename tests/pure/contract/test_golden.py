@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from pubstorm.contract.attachment import clients_at, target_of
 from pubstorm.contract.commands import AGENT_LINE, COMMAND, ReferenceHello
+from pubstorm.contract.delays import parts_ns
 from pubstorm.contract.histogram import Histogram, bucket_index, bucket_upper_ns
 from pubstorm.contract.offered_load import OfferedLoad
 from pubstorm.contract.plan import Attachment, Plan
@@ -46,6 +47,17 @@ def test_histograms_are_stored_summed_and_read_as_agreed() -> None:
             assert histogram.quantile_ns(quantile) == ns, (quantile, case)
         total = total.plus(histogram)
     assert total.model_dump(mode="json") == agreed["sum"]
+
+
+def test_delays_are_read_as_agreed() -> None:
+    for case in golden("histogram.json")["delays"]:
+        histogram = Histogram.of(each["latency_ns"] for each in case["messages"])
+        delays = tuple(map(tuple, case["stored"]))
+        for agreed in case["parts"]:
+            found = parts_ns(delays, histogram, agreed["quantile"])
+            # A cell has the middles of its buckets in place of the latencies.
+            assert found == pytest.approx(agreed["ns"], rel=0.005), agreed
+            assert sum(found.values()) == pytest.approx(histogram.quantile_ns(agreed["quantile"]))
 
 
 def test_the_largest_share_is_that_of_the_first_shard() -> None:

@@ -30,6 +30,7 @@ LARGEST = {"rss_max_bytes", "ledger_pairs_max"}
 """Fields of which the largest value remains."""
 NAMES = {"source", "to", "target"}
 """Fields that are the same in all values of a sum."""
+DELAYED = ("ack_delays", "round_trip_delays", "latency_delays")
 FILLED = {
     "outcomes": ({Reason.BAD_SOURCE: 1}, {Reason.BAD_SOURCE: 2, "publish_quota-exceeded": 5}),
     "explanations": (
@@ -37,6 +38,7 @@ FILLED = {
         (Explanation(outcome="publish_a", property="reason_string", text="full", count=6),),
     ),
     "clients_by_deliveries": (((7, 1), (9, 2)), ((3, 1), (9, 4))),
+    **dict.fromkeys(DELAYED, (((7, 1, 2, 3, 4), (9, 5, 0, 0, 0)), ((7, 10, 0, 0, 1),))),
 }
 TOGETHER = {
     "outcomes": {Reason.BAD_SOURCE: 3, "publish_quota-exceeded": 5},
@@ -44,6 +46,7 @@ TOGETHER = {
         Explanation(outcome="publish_a", property="reason_string", text="full", count=7),
     ),
     "clients_by_deliveries": ((3, 1), (7, 1), (9, 6)),
+    **dict.fromkeys(DELAYED, ((7, 11, 2, 3, 5), (9, 5, 0, 0, 0))),
 }
 """The sum of both values of a field."""
 
@@ -122,6 +125,8 @@ TEXTS = st.lists(
     ),
     max_size=8,
 ).map(tuple)
+CELLS = st.dictionaries(st.integers(0, 3), st.tuples(*[COUNTS] * 4), max_size=3)
+DELAYS = CELLS.map(lambda cells: tuple((index, *cells[index]) for index in sorted(cells)))
 POPULATIONS = st.builds(
     PopulationSnapshot,
     gauges=st.just(Gauges()),

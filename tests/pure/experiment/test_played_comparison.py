@@ -42,7 +42,7 @@ def test_both_sides_are_played_in_turn(played: Player) -> None:
     assert folders == ["01-baseline", "02-candidate", "03-candidate", "04-baseline"]
     found = played.stored("comparison.json")
     assert found["baseline"]["runs"] == ["runs/01-baseline", "runs/04-baseline"]
-    assert f"scenario: +# with --set {TWICE}" in found["unlike"]
+    assert f"scenario: only the second has: with --set {TWICE}" in found["unlike"]
     received, clients = found["figures"]
     assert received["outcome"] == "different"
     assert received["difference"] == pytest.approx(1.0, abs=0.2), "twice as much is 100 % more"
@@ -89,6 +89,74 @@ def test_an_interrupted_comparison_keeps_what_it_measured(player: Player) -> Non
     assert found["baseline"]["runs"], "the runs before the signal are compared"
 
 
+LADDER = f"sweep: {{pause: 0s, vary: {{{CLIENTS}: [2, 4, 8]}}}}\n"
+SEARCH = (
+    f"thresholds: [device.connected <= LIMIT, lost == 0]\n"
+    f"search: {{vary: {CLIENTS}, from: 4, to: 80, precision: 5%}}\n"
+)
+
+
+def kept(player: Player, name: str, text: str) -> Path:
+    """Plays a scenario into a folder of a name."""
+    player.run(text)
+    return player.out.rename(player.folder / name)
+
+
+def test_series_are_compared_step_by_step(player: Player) -> None:
+    """The steps of a ladder are no repeats of each other: each has a row, and the row of all steps
+    pairs them."""
+    more = LOAD.replace("clients: 1,", "clients: 3,")
+    longer = LADDER.replace("[2, 4, 8]", "[2, 4, 8, 16]")
+    one, other = kept(player, "one", LOAD + LADDER), kept(player, "other", more + longer)
+    figure = ("--figure", "device.sent", "--fail-if", "device.sent higher by 50%")
+    assert player.command("compare", one, other, "--out", player.out, *figure) == 0
+    found = player.stored("comparison.json")
+    rows = {row["step"]: row for row in found["figures"]}
+    assert list(rows) == ["all steps", "clients 2", "clients 4", "clients 8"]
+    assert (rows["all steps"]["pairs"], rows["all steps"]["outcome"]) == (3, "equal")
+    assert {rows[f"clients {n}"]["outcome"] for n in (2, 4, 8)} == {"not known"}
+    assert rows["clients 4"]["means"] == [40, 40]
+    assert "clients 16" in found["candidate"]["left_out"][0]
+
+
+def test_searches_are_compared_answer_by_answer(player: Player) -> None:
+    folders = [
+        kept(player, f"{limit}-{n}", LOAD + SEARCH.replace("LIMIT", str(limit + n)))
+        for limit in (20, 40)
+        for n in range(2)
+    ]
+    sides: list[str | Path] = ["--baseline", *folders[:2], "--candidate", *folders[2:]]
+    words = [*sides, "--fail-if", "search.best worse by 10%", "--out", player.out]
+    assert player.command("compare", *words) == 0
+    (best,) = player.stored("comparison.json")["figures"]
+    assert (best["figure"], best["outcome"]) == ("search.best", "better")
+    assert best["baseline"] == [20, 21]
+    assert (player.out / "report.html").exists()
+    assert player.command("compare", folders[2], folders[0]) == 0, "each has an interval of its own"
+    assert player.command("compare", folders[0], folders[0].parent / "s.yaml") == 2
+
+
+def test_a_sweep_is_played_in_turn_step_by_step(player: Player) -> None:
+    file = player.folder / "s.yaml"
+    file.write_text(LOAD + LADDER)
+    words = ("--repeat", "2", "--out", player.out, "--figure", "device.sent")
+    assert player.command("compare", file, file, *words) == 0
+    clients = [each.populations["device"].clients for each in player.runs]
+    assert clients == [2] * 4 + [4] * 4 + [8] * 4
+    rows = player.stored("comparison.json")["figures"]
+    assert [row["step"] for row in rows] == ["all steps", "clients 2", "clients 4", "clients 8"]
+    assert [len(row["baseline"]) for row in rows] == [6, 2, 2, 2]
+
+
+def test_a_search_is_played_in_turn(player: Player) -> None:
+    file = player.folder / "s.yaml"
+    file.write_text(LOAD + SEARCH.replace("LIMIT", "20"))
+    words = ("--repeat", "2", "--out", player.out)
+    assert player.command("compare", file, file, *words) == 0
+    (best,) = player.stored("comparison.json")["figures"]
+    assert (best["figure"], best["baseline"], best["outcome"]) == ("search.best", [20, 20], "equal")
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -106,7 +174,7 @@ def test_an_interrupted_comparison_keeps_what_it_measured(player: Player) -> Non
         (["s.yaml", "s.yaml", "--repeat", "2", "--figure", "bakend.lost"], "did you mean backend"),
         (["s.yaml", "s.yaml", "--repeat", "2", "--figure", "latency.p99@pub"], "publish"),
         (["s.yaml", "s.yaml", "--repeat", "2", "--fail-if", "x.lost higher by 1%"], "of the base"),
-        (["capacity", "capacity", "--repeat", "2"], "has a sweep or a search"),
+        (["s.yaml", "connection-ladder", "--repeat", "2"], "both sides need the same steps"),
     ],
 )
 def test_wrong_words_are_refused(

@@ -75,6 +75,7 @@ def test_where_only_the_host_is_a_limit_it_ends_with_4(
     answer = player.stored("search.json")["answer"]
     assert (answer["best"]["bound"], answer["confirmed"]) == ("at_least", True)
     assert "OPEN  Not found: at least 11 clients" in capsys.readouterr().out
+    assert 'failures="1"' in (player.out / "junit.xml").read_text()
     steps = "table: {step: step}\nsweep: {pause: 0s, steps: [{step: full}]}\n"
     player.out.rename(player.folder / "before")
     assert player.run(f"{LOAD}{LIMIT}{SEARCH}, repeat: 1, retries: 0}}\n{steps}") == 4

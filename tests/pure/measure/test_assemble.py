@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from pubstorm.contract.histogram import Histogram
+from pubstorm.contract.delays import CELL_BITS
+from pubstorm.contract.histogram import Histogram, bucket_index
 from pubstorm.contract.plan import (
     AddClients,
     ConnectAction,
@@ -139,6 +140,62 @@ def test_a_population_has_the_deliveries_of_all_flows_into_it() -> None:
         3,
         0,
     )
+
+
+def test_each_stage_has_the_parts_of_its_latencies() -> None:
+    latency = Histogram.of([1_000_000] * 10)
+    cell = bucket_index(1_000_000) >> CELL_BITS
+    delayed = flow(10, 10, latency_ns=1_000_000)
+    sender = made.population(acks=latency, acks_actual=latency)
+
+    def interval(agent: int, second: float, window_ns: int, generator_ns: int) -> Snapshot:
+        acks = {"ack_delays": ((cell, 0, window_ns, 0, 0),)}
+        trips = {"round_trip": latency, "round_trip_delays": ((cell, generator_ns, 0, 0, 0),)}
+        deliveries = {"latency_delays": ((cell, generator_ns, window_ns, 0, 0),)}
+        found = snapshot(agent, 0, second, 10, delayed.model_copy(update=deliveries))
+        populations = (sender.model_copy(update=acks | trips), made.population())
+        return found.model_copy(update={"populations": populations})
+
+    run = assembly(
+        interval(0, -1, 0, 0), interval(0, 0, 5_000_000, 1_000_000), interval(1, 0, 0, 2_000_000)
+    )
+    before, load = run.stages
+    delivered = load.populations["backend"].latency_us
+    assert delivered.parts is not None
+    whole_us = delivered.intended.p99
+    assert dict(delivered.parts.p99) == pytest.approx(
+        {
+            **{"generator": 150, "window": 250, "socket": 0, "connection": 0},
+            **{"rest": whole_us - 400, "host_most": None},
+        },
+        rel=0.01,
+    )
+    device = load.populations["device"]
+    assert device.ack_latency_us.parts is not None
+    assert device.ack_latency_us.parts.p50.window == pytest.approx(250, rel=0.01)
+    assert device.round_trip_parts is not None
+    assert device.round_trip_parts.p50.generator == pytest.approx(150, rel=0.01)
+    assert before.populations["backend"].latency_us.parts is not None
+    assert before.populations["backend"].latency_us.parts.p99.rest == pytest.approx(whole_us)
+    whole = run.populations()["backend"].latency_us.parts
+    assert whole is not None
+    assert whole.p50.generator == pytest.approx(100, rel=0.01)
+
+
+def test_the_host_is_bounded_by_the_longest_time_without_a_processor_of_the_stage() -> None:
+    cell = bucket_index(10_000_000) >> CELL_BITS
+    delays = {"latency_delays": ((cell, 1, 0, 0, 0),)}
+    delayed = flow(10, 10, latency_ns=10_000_000).model_copy(update=delays)
+    run = assembly(
+        snapshot(0, 0, -1, 10, delayed, run_delay_ns=20_000_000),
+        snapshot(0, 1, 0, 10, delayed, run_delay_ns=500_000),
+        snapshot(0, 2, 1, 10, run_delay_ns=100_000),
+        snapshot(1, 0, 0, 10, run_delay_ns=None),
+    )
+    found = [stage.populations["backend"].latency_us for stage in run.stages]
+    # Two agents, in two intervals each; at most the whole latency.
+    whole_us = found[0].intended.p99
+    assert [each.parts and each.parts.p99.host_most for each in found] == [whole_us, 2000]
 
 
 def test_more_than_was_expected_is_no_negative_loss() -> None:

@@ -10,6 +10,7 @@ import pytest
 from pubstorm.host.sockets import Connection
 from pubstorm.measure.monitors.connections import (
     CONNECTIONS_MAX,
+    Last,
     ReadPorts,
     growth,
     onward_state,
@@ -83,6 +84,19 @@ def test_of_very_many_connections_few_are_read(seed: int) -> None:
         taken.append(len(found))
     assert sum(0 < count <= 2 * CONNECTIONS_MAX for count in taken[-20:]) >= 8, taken
     assert max(taken[-20:]) <= 32 * CONNECTIONS_MAX, taken
+
+
+def test_a_figure_without_news_is_repeated() -> None:
+    """A missing reading would count as a source that fell silent."""
+    last = Last()
+    assert [(r.metric, r.held) for r in last.readings({"tcp_rtt_us": 5.0})] == [
+        ("tcp_rtt_us", False)
+    ]
+    again = list(last.readings({"tcp_connections": 1}))
+    assert [(r.metric, r.value, r.held) for r in again] == [
+        ("tcp_rtt_us", 5.0, True),
+        ("tcp_connections", 1, False),
+    ]
 
 
 def test_a_round_trip_without_news_does_not_count() -> None:

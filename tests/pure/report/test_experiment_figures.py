@@ -8,10 +8,10 @@ import pytest
 
 from pubstorm.report import document_of
 from pubstorm.report.document import KEY_FIGURES_MAX, Document
-from pubstorm.report.experiment_figures import series_headline
-from pubstorm.result import LimitedBy, SearchAnswer, Series, Status
+from pubstorm.report.experiment_figures import search_figures, series_headline
+from pubstorm.result import Estimate, LimitedBy, SearchAnswer, Series, Status
 from tests.kit.example_run import Shape, write_run
-from tests.kit.example_search import search_of
+from tests.kit.example_search import search_of, trials
 from tests.kit.example_series import write_series
 
 pytestmark = pytest.mark.xdist_group("experiment-figures")
@@ -89,3 +89,13 @@ def test_a_search_without_an_answer_failed(limited_by: LimitedBy | None) -> None
     assert document.headline == "No value passed."
     assert shown(document)["largest that passes"] == ("–", Status.FAIL)
     assert ("limited by" in shown(document)) is (limited_by is not None)
+
+
+def test_a_search_that_the_host_ended_names_no_value_that_failed() -> None:
+    best = Estimate(value=80_000, low=80_000, high=80_000, bound="at_least", unit="per_s")
+    answer = SearchAnswer(best=best, limited_by=LimitedBy.HOST, confirmed=True)
+    counted = tuple(trial for trial in trials() if not trial.failed)
+    search = search_of(trials=counted, answer=answer)
+    figures = {figure.name: figure for figure in search_figures(search)}
+    assert figures["largest that passes"].status is Status.OPEN
+    assert figures["limited by"].note == "no larger value was counted"

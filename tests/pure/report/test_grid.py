@@ -7,7 +7,16 @@ from itertools import product
 import pytest
 
 from pubstorm.report.series_plots import grid_of, overview
-from pubstorm.result import Result, SeriesStep, Status
+from pubstorm.result import (
+    LimitedBy,
+    Result,
+    SeriesStep,
+    StagePopulation,
+    StageResult,
+    Status,
+    Verdict,
+)
+from tests.kit.measured import MeasuredMaker
 
 CLIENTS, QOS = "populations.device.clients", "populations.device.publications.0.qos"
 RATE = "populations.device.publications.0.rate"
@@ -92,3 +101,37 @@ def test_a_heat_map_has_no_cell_for_an_invalid_step(plain_run: Result) -> None:
         holes = [place for row in trace["z"] for place, cell in enumerate(row) if cell is None]
         assert holes == [0]
         assert plot.caption.endswith("Steps that are invalid have no cell.")
+
+
+def stage(name: str, connected: int, received_per_s: float) -> StageResult:
+    load = StagePopulation(received_per_s=received_per_s)
+    return StageResult(
+        name=name,
+        kind="publish",
+        start_s=1,
+        duration_s=10,
+        steady_s=10,
+        settled=True,
+        connected=connected,
+        populations={"backend": load},
+    )
+
+
+@pytest.mark.parametrize(
+    ("stages", "shown"),
+    [
+        ((stage("ramp", 100, 20), stage("load", 100, 50)), 50),
+        ((stage("load", 100, 50), stage("late", 200, 80)), 100),
+        ((stage("ramp", 100, 20), stage("one", 100, 50), stage("two", 100, 60)), 55),
+    ],
+)
+def test_the_plot_of_rates_leaves_a_ramp_out(
+    measured: MeasuredMaker, stages: tuple[StageResult, ...], shown: float
+) -> None:
+    """A stage in which clients join before one in which none does. Without one it is the run."""
+    verdict = Verdict(status=Status.PASS, limited_by=LimitedBy.NONE, evidence=(), thresholds=())
+    result = Result.of(measured(stages=stages), verdict)
+    played = step(1, clients="100").model_copy(update={"status": Status.PASS})
+    plots = {plot.key: plot for plot in overview([played], [result])}
+    lines = {each["name"]: each["y"] for each in plots["throughput"].figure["data"]}
+    assert lines["received"] == [shown]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from pubstorm.metrics.expressions import parse_expression
 from pubstorm.quantities import UnfitError
 from pubstorm.result import HistogramPair, LatencyPair, Measured, PhaseStatus, Rates, Status
 from pubstorm.result.comparison import Comparison, Group, compare, default_figures, parse_condition
-from pubstorm.result.interval import POWER, Difference, difference
+from pubstorm.result.interval import POWER, Difference, Repeats, difference
 from tests.kit.measured import ENVIRONMENT, MeasuredMaker, backend, device, latency, phase
 
 COMPARISONS = 100
@@ -88,7 +89,7 @@ def test_the_smallest_difference_is_found_as_often_as_stated(repeats: int) -> No
 
     def found(by: float) -> Difference:
         one, other = ([random_.gauss(mean) for _ in range(repeats)] for mean in (0.0, by))
-        return difference(one, other, 1 - LEVEL)
+        return difference(Repeats(one), Repeats(other), 1 - LEVEL)
 
     smallest = sorted(found(0.0).smallest for _ in range(1000))[500]
     assert sum(found(smallest).low > 0 for _ in range(1000)) / 1000 == pytest.approx(POWER, abs=0.1)
@@ -163,7 +164,7 @@ def test_a_condition_is_decided_by_the_interval(
     found = compared(one, other, condition)
     assert found.status is status, found.conditions
     if status is Status.INVALID:
-        assert "more runs narrow the interval" in found.conditions[0].text
+        assert "decide it" in found.conditions[0].text
 
 
 def test_publishers_alone_are_compared_by_what_was_acknowledged(measured: MeasuredMaker) -> None:
@@ -193,6 +194,72 @@ def _spread(random_: random.Random, slow: float) -> dict[str, object]:
     pair = HistogramPair(intended=histogram, actual=histogram)
     latency_us = pair.latency_us()
     return {"backend": {"latency_us": latency_us}, "flow": {"histogram_ns": pair}}
+
+
+def test_steps_of_series_are_paired_and_are_no_repeats(measured: MeasuredMaker) -> None:
+    """Steps differ tenfold. Their latencies are 1.3 times as long on the other side, in each."""
+    random_ = random.Random(3)
+    one, other = (
+        {
+            f"step {level}": [run(measured(), random_, level * slow * random_.gauss(1, 0.01))]
+            for level in (1, 10, 100)
+        }
+        for slow in (1.0, 1.3)
+    )
+    groups = [
+        Group(name, [each for runs in steps.values() for each in runs], [], steps=steps)
+        for name, steps in (("baseline", one), ("candidate", {**other, "step 7": one["step 1"]}))
+    ]
+    found = compare(groups[0], groups[1], [parse_expression("latency.p50")], [], "")
+    every, *steps = found.figures
+    assert (every.step, every.pairs, every.pairs_higher) == ("all steps", 3, 3)
+    assert every.outcome == "worse"
+    assert every.difference == pytest.approx(0.3, abs=0.1)
+    assert [each.outcome for each in steps] == ["not known"] * 3
+    pooled = compared(groups[0].results, groups[1].results)  # type: ignore[arg-type]
+    assert outcome(pooled, "latency.p50") == "no difference detectable"
+
+
+def test_the_repeats_that_would_decide_decide_it() -> None:
+    chance = random.Random(4)
+
+    def found(repeats: int) -> Difference:
+        one, other = ([chance.gauss(mean) for _ in range(repeats)] for mean in (0.0, 1.0))
+        return difference(Repeats(one), Repeats(other), 0.95)
+
+    needed = [each.repeats(1.0, 0.95, 5) for each in (found(5) for _ in range(200))]
+    repeats = sorted(each or 0 for each in needed)[100]
+    assert 12 <= repeats <= 22, "17 of each side show one deviation with 80 %"
+    assert sum(found(repeats).is_shown for _ in range(200)) >= 140
+    assert found(5).repeats(1e-6, 0.95, 5) is None
+    assert found(5).repeats(0.0, 0.95, 5) is None
+
+
+def test_a_linear_drift_is_no_spread_where_the_sides_were_played_in_turn() -> None:
+    chance = random.Random(6)
+    turns = ([0.0, 3, 4, 7, 8], [1.0, 2, 5, 6, 9])
+    one, other = ([turn + chance.gauss(0, 0.1) for turn in each] for each in turns)
+    plain = difference(Repeats(one), Repeats(other), 0.95)
+    drifting = difference(Repeats(one, turns[0]), Repeats(other, turns[1]), 0.95)
+    assert drifting.low <= 0 <= drifting.high
+    assert drifting.high - drifting.low < (plain.high - plain.low) / 10
+    apart = difference(Repeats(one, range(5)), Repeats(other, range(5, 10)), 0.95)
+    assert apart == plain, "sides one after the other: a drift looks like a difference"
+
+
+def test_a_percentile_of_few_messages_is_never_more_exact_than_their_number(
+    measured: MeasuredMaker,
+) -> None:
+    """Two runs of each side agree by chance in the 99th percentile of 200 messages."""
+    histogram = Histogram.of([*range(1_000_000, 1_990_000, 5_000), *[9_000_000] * 3])
+    slower = Histogram.of([*range(1_000_000, 1_990_000, 5_000), *[12_000_000] * 3])
+    runs = []
+    for each in (histogram, slower):
+        pair = HistogramPair(intended=each, actual=each)
+        parts = {"backend": {"latency_us": pair.latency_us()}, "flow": {"histogram_ns": pair}}
+        runs.append([measured(**parts), measured(**parts)])
+    found = compared(runs[0], runs[1])
+    assert outcome(found, "latency.p99") == "no difference detectable"
 
 
 def test_a_longer_recovery_is_worse(measured: MeasuredMaker) -> None:
@@ -241,16 +308,18 @@ def test_a_wrong_condition_says_what_is_allowed(source: str) -> None:
     st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=8),
 )
 def test_the_difference_mirrors(first: list[float], second: list[float]) -> None:
-    there, back = difference(first, second, 0.95), difference(second, first, 0.95)
-    assert there == Difference(-back.value, -back.high, -back.low, back.smallest)
+    one, other = Repeats(first), Repeats(second)
+    there, back = difference(one, other, 0.95), difference(other, one, 0.95)
+    assert there == replace(back, value=-back.value, low=-back.high, high=-back.low)
     assert there.low <= there.value <= there.high
 
 
 def test_the_interval_is_that_of_welch() -> None:
-    """The data are `sleep` of R, and the interval is that of `t.test(extra ~ group)`. R has 17.776
-    degrees of freedom, which are rounded down to 17 here."""
+    """The data are `sleep` of R, and the interval is that of `t.test(extra ~ group)`, with 17.776
+    degrees of freedom."""
     first = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
     second = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
-    found = difference(first, second, 0.95)
+    found = difference(Repeats(first), Repeats(second), 0.95)
     assert found.value == pytest.approx(1.58)
-    assert (found.low, found.high) == pytest.approx((-0.2054832, 3.3654832), abs=0.01)
+    assert (found.low, found.high) == pytest.approx((-0.2054832, 3.3654832), abs=1e-3)
+    assert found.degrees == pytest.approx(17.776, abs=1e-3)

@@ -131,6 +131,10 @@ sweep: {{vary: {{populations.a.password: [{SECRET}, "{SECRET}2"]}}}}
     ("override", "shown"),
     [
         ("populations.a.password=x", "populations.a.password=***"),
+        (
+            'sweep.steps.0."populations.a.password"=x',
+            'sweep.steps.0."populations.a.password"=***',
+        ),
         ("populations.a.password=${env:X}", "populations.a.password=${env:X}"),
         ("populations.a={clients: 1, password: x}", 'populations.a={clients: 1, password: "***"}'),
         ("populations.a.clients=10k", "populations.a.clients=10k"),

@@ -80,6 +80,32 @@ def test_a_value_is_written_so_that_it_reads_back_the_same(value: object, text: 
     assert parse_override(f"a={text}").value == value
 
 
+NAMED = f"""
+  steps:
+    - step: few boxes
+    - {{step: "many boxes, 1/s", {CLIENTS}: 400, {RATE}: 1/s}}
+"""
+
+
+def test_an_override_reaches_a_key_with_dots_in_quotes() -> None:
+    for quote in ('"', "'"):
+        key = f"sweep.steps.1.{quote}{RATE}{quote}"
+        (_, step) = load(NAMED, f"{key}=5/s").steps
+        assert step.variation.values[RATE] == "5/s"
+    added = load(NAMED, f'sweep.steps.0."{CLIENTS}"=7').steps[0]
+    assert added.scenario.populations["device"].clients == 7
+    assert places(NAMED, f"sweep.steps.1.{RATE}=5/s")
+    with pytest.raises(ScenarioError) as caught:
+        load(NAMED, f"sweep.steps.1.{RATE}=5/s")
+    assert "in quotes" in (caught.value.problems[0].hint or "")
+
+
+def test_a_named_step_shows_the_numbers_that_the_scale_changed() -> None:
+    labels = [step.played.label for step in load(NAMED, "scale=10%").steps]
+    assert labels == ["few boxes", "many boxes, 1/s (clients 40)"]
+    assert [step.played.label for step in load(NAMED).steps] == ["few boxes", "many boxes, 1/s"]
+
+
 @pytest.mark.parametrize(
     ("sweep", "is_ladder"),
     [

@@ -118,3 +118,25 @@ def test_a_window_of_one_hides_the_pause_from_the_actual_time_only(
     assert late - actual.count_above(round(half_s * SECOND_NS)) >= hidden - CLIENTS - SLACK
     assert result["fleet"]["blocked_us"]["count"] >= least_s * RATE_PER_S - CLIENTS - SLACK
     assert result["populations"]["backend-narrow"]["lost_total"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "percentile", "part", "others"),
+    [
+        pytest.param("narrow", "p50", "window", ["socket"], id="messages that waited"),
+        pytest.param("narrow", "p99", "rest", ["window", "socket"], id="those on their way"),
+        pytest.param("wide", "p99", "rest", ["window", "socket"], id="all on their way"),
+    ],
+)
+def test_the_parts_of_a_percentile_name_the_wait(
+    played: tuple[dict[str, Any], float], name: str, percentile: str, part: str, others: list[str]
+) -> None:
+    result, _ = played
+    (stage,) = (stage for stage in result["stages"] if stage["kind"] == "publish")
+    device, backend = (stage["populations"][f"{kind}-{name}"] for kind in ("device", "backend"))
+    for latency in (device["ack_latency_us"], backend["latency_us"]):
+        whole_us, parts = latency["intended"][percentile], latency["parts"][percentile]
+        assert 0 <= (parts.pop("host_most") or 0) <= whole_us
+        assert sum(parts.values()) == pytest.approx(whole_us, abs=0.01)
+        assert parts[part] >= whole_us / 2, parts
+        assert [parts[other] for other in others] == [0] * len(others)

@@ -1,7 +1,7 @@
 //! Messages of a client: all scheduled messages in one write, and retransmission after a reconnect.
 
-use agent::publication::{PublicationSetup, Sender};
-use plan::{Counters, INCARNATION_PLACES, Pacer, PopulationSnapshot, Publication};
+use agent::publication::{Moment, PublicationSetup, Sender};
+use plan::{Counters, INCARNATION_PLACES, Pacer, PopulationSnapshot, Publication, SentAt, Wait};
 
 use super::{Client, Phase, Then};
 use crate::context::Context;
@@ -186,7 +186,8 @@ impl Client {
                 tally.populations[population].counters.skipped_total += 1;
                 continue;
             }
-            let token = Token::new(index, progress.sent, due_ns, now_ns);
+            let sent = SentAt::after(self.last_wait, now_ns, due_ns, self.free_since_ns);
+            let token = Token::new(index, progress.sent, due_ns, sent);
             let published =
                 self.session.publish(&outgoing, token, Buffers { out, text, properties });
             progress.note(published, now_ns, &mut tally.populations[population]);
@@ -231,10 +232,8 @@ impl Client {
     pub fn acknowledged(&mut self, context: &mut Context, token: &Token) -> bool {
         let tally = &mut context.tally.populations[usize::from(self.population)];
         tally.counters.acked_total += 1;
-        let now_ns = context.now_ns.cast_signed();
-        let moment = token.moment();
-        tally.ack_intended.record(now_ns - moment.intended_ns.cast_signed());
-        tally.ack_actual.record(now_ns - moment.actual_ns.cast_signed());
+        let Moment { intended_ns, sent, .. } = token.moment();
+        tally.acknowledgements().record(context.now_ns, intended_ns, sent);
         self.answered(context, token)
     }
 
@@ -254,7 +253,7 @@ impl Client {
         };
         let continues = self.publications.iter().zip(publications).any(can_continue);
         if continues {
-            self.free_since_ns = context.now_ns;
+            self.free_from(Wait::Window, context.now_ns);
         }
         continues
     }

@@ -145,7 +145,7 @@ impl Expiry {
         if stage.is_some_and(|stage| client < stage.active[to]) {
             return Absence::Earlier;
         }
-        let over_ns = stamp.actual_ns.saturating_add(expiry_ns + ROUNDING_NS);
+        let over_ns = stamp.actual_ns().saturating_add(expiry_ns + ROUNDING_NS);
         let is_expired = stage.is_some_and(|stage| over_ns < stage.returned_ns[to]);
         Absence::Now { is_expired, expiry_s: (expiry_ns / SECOND_NS) as u32 }
     }

@@ -280,7 +280,7 @@ impl<'c> Books<'c> {
             return false;
         };
         let Receiver { population, local, .. } = self.receiver;
-        let is_forwarded = self.forwarded.is_forwarded(population, local, stamp.actual_ns);
+        let is_forwarded = self.forwarded.is_forwarded(population, local, stamp.actual_ns());
         let counters = &mut self.tally.populations[population].counters;
         counters.retained_as_published_total += u64::from(is_forwarded);
         is_forwarded
@@ -330,7 +330,9 @@ impl<'c> Books<'c> {
         answers.answers_expected_total += i64::from(!counts_loss);
         answers.answers_late_total += i64::from(is_late);
         let round_trip_ns = now_ns.cast_signed() - stamp.intended_ns.cast_signed();
-        tally.populations[to].round_trip.record(round_trip_ns);
+        let population = &mut tally.populations[to];
+        population.round_trip.record(round_trip_ns);
+        population.round_trip_delays.record(round_trip_ns, stamp.intended_ns, stamp.sent);
     }
 }
 

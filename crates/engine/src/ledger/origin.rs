@@ -139,7 +139,7 @@ impl Origins {
 
 #[cfg(test)]
 mod tests {
-    use plan::{Payload, StreamId};
+    use plan::{Payload, SentAt, StreamId};
 
     use super::*;
     use crate::protocol::received::{Carried, Rest};
@@ -166,7 +166,7 @@ mod tests {
             stream: StreamId { publication: 0, variant: 0, client: 0 },
             sequence: 3,
             intended_ns: 4,
-            actual_ns: 5,
+            sent: SentAt::plain(5),
         }
     }
 

@@ -34,10 +34,10 @@ impl Run {
             return false;
         }
         self.count += 1;
-        let latency_ns = |sent_ns: u64| now_ns.cast_signed() - sent_ns.cast_signed();
-        let latencies_ns = [stamp.intended_ns, stamp.actual_ns].map(latency_ns);
-        if !self.latencies.record(latencies_ns) {
-            self.latencies.renew(latencies_ns, histograms(flow()));
+        let Stamp { intended_ns, sent, .. } = *stamp;
+        if !self.latencies.record(now_ns, intended_ns, sent) {
+            let latencies = &mut flow().deliveries();
+            self.latencies.record_rest((now_ns, intended_ns), sent, latencies);
         }
         true
     }
@@ -49,11 +49,7 @@ impl Run {
 
     /// Adds the latencies to those of a flow. Returns the window of the stream.
     pub fn end(&mut self, flow: &mut FlowSnapshot) -> Window {
-        self.latencies.flush(histograms(flow));
+        self.latencies.flush(&mut flow.deliveries());
         self.window
     }
-}
-
-const fn histograms(flow: &mut FlowSnapshot) -> [&mut plan::Histogram; 2] {
-    [&mut flow.latency_intended, &mut flow.latency_actual]
 }

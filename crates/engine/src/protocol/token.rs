@@ -1,12 +1,13 @@
 //! Tokens of messages in flight.
 
 use agent::publication;
+use plan::SentAt;
 
 /// A message in flight: 24 bytes from which the protocol makes the same packet again.
 #[derive(Clone, Copy, Debug)]
 pub struct Token {
     intended_ns: u64,
-    actual_ns: u64,
+    sent: SentAt,
     /// Index of the publication in its population, above [`NUMBER_BITS`] of the number.
     place: u64,
 }
@@ -21,17 +22,17 @@ impl Token {
     /// Stands for a publication in tokens of answers: the highest index of all.
     const ANSWERS: usize = u16::MAX as usize;
 
-    /// Token of a message: number among those of its client and publication, and instants in
-    /// nanoseconds.
+    /// Token of a message: number among those of its client and publication, scheduled instant in
+    /// nanoseconds, and actual instant.
     #[inline]
-    pub const fn new(publication: usize, number: u64, intended_ns: u64, actual_ns: u64) -> Self {
-        Self { intended_ns, actual_ns, place: (publication as u64) << NUMBER_BITS | number }
+    pub const fn new(publication: usize, number: u64, intended_ns: u64, sent: SentAt) -> Self {
+        Self { intended_ns, sent, place: (publication as u64) << NUMBER_BITS | number }
     }
 
     /// Token of an answer: its number among those of its client, and the instant of the request, in
     /// nanoseconds.
     pub const fn of_answer(number: u64, received_ns: u64) -> Self {
-        Self::new(Self::ANSWERS, number, received_ns, received_ns)
+        Self::new(Self::ANSWERS, number, received_ns, SentAt::plain(received_ns))
     }
 
     /// Number of the answer among those of its client; `None` for messages of publications.
@@ -43,9 +44,9 @@ impl Token {
     /// Number and instants of the message.
     #[inline]
     pub const fn moment(&self) -> publication::Moment {
-        let Self { intended_ns, actual_ns, .. } = *self;
+        let Self { intended_ns, sent, .. } = *self;
         let number = self.place & ((1 << NUMBER_BITS) - 1);
-        publication::Moment { number, intended_ns, actual_ns }
+        publication::Moment { number, intended_ns, sent }
     }
 
     /// Index of the publication in its population.

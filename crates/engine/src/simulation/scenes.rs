@@ -3,6 +3,7 @@
 
 mod authentication;
 mod deaths;
+mod delays;
 mod flapping;
 mod outcomes;
 mod retained;

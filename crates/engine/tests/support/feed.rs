@@ -1,7 +1,7 @@
 //! A PUB socket of real libzmq with which the test sends, and the populations of a plan for the
 //! socket.
 
-use plan::{Sent, Stamp, StreamId};
+use plan::{Sent, SentAt, Stamp, StreamId};
 use serde_json::{Value, json};
 
 use super::agent::{Agent, population_of};
@@ -57,7 +57,7 @@ impl Feed {
                 stream: StreamId { publication: 0, variant: variant as u16, client: 0 },
                 sequence: self.sent[variant],
                 intended_ns: now_ns,
-                actual_ns: now_ns,
+                sent: SentAt::plain(now_ns),
             };
             self.sent[variant] += 1;
             if !topics[variant].is_empty() {

@@ -1,12 +1,13 @@
 use super::*;
 use crate::rows::Rows;
 
+use crate::sent_at::SentAt;
 use crate::stamp::{STAMP_TEXT_BYTES, StreamId};
 use proptest::prelude::*;
 
 fn facts(number: u32, topic_variants: u32) -> MessageFacts {
     let stream = StreamId { publication: 1, variant: 2, client: 3 };
-    let stamp = Stamp { run_tag: 7, stream, sequence: 4, intended_ns: 5, actual_ns: 6 };
+    let stamp = Stamp { run_tag: 7, stream, sequence: 4, intended_ns: 5, sent: SentAt::plain(6) };
     let chance = MessageFacts::stream(9, 1).of(3).of(u64::from(number));
     MessageFacts { number, topic_variants, chance, time_ms: 1_700_000_000_123, stamp }
 }

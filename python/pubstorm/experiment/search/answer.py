@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from pubstorm.experiment.search.strategy import Bracket, Facts
 from pubstorm.experiment.search.trial import in_words
@@ -137,7 +138,12 @@ def _best(facts: Facts, terms: Terms) -> Estimate | None:
     if len(passed) == 1:
         ends = (passed[0], passed[0], _end(found[0], terms))
         return _estimate(ends, 1, "none", terms.unit)
-    return _estimate(interval(passed, terms.confidence), len(passed), "exact", terms.unit)
+    found_interval = facts.interval(terms.confidence)
+    assert found_interval is not None, "several exact brackets have an interval"
+    low, high = (end / terms.per_unit for end in found_interval)
+    mean = fmean(passed)
+    around = (mean, min(low, mean), max(high, mean))
+    return _estimate(around, len(passed), "exact", terms.unit)
 
 
 def _lowered(best: Estimate, confirmed: float) -> Estimate:

@@ -7,9 +7,11 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Literal
 
 from pubstorm.result import TrialPhase
+from pubstorm.result.interval import CONFIDENCE, interval
 
 State = Literal["passed", "failed", "uncounted"]
 DOWN_MAX = 1000
@@ -22,6 +24,8 @@ TRIALS_MAX = 1000
 WIDER = 0.1
 """Share by which a repeat begins wider than the bracket on each side. The share grows if an end
 behaves otherwise than before."""
+LOWER_MIN = 0.5
+"""Share of an answer that failed again down to which a smaller value is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,16 @@ class Bracket:
         """True if the value beyond failed through what is under test."""
         return self.beyond is not None and not self.is_limit
 
+    def limit(self, *, whole: bool) -> tuple[float, float]:
+        """Returns the logarithm of the limit, in the middle between both values, and the variance
+        of a limit that lies anywhere between them. A whole number beside one that failed is the
+        limit itself."""
+        assert self.passed is not None and self.beyond is not None, "only a bracket has a limit"
+        if whole and self.beyond - self.passed <= 1:
+            return math.log(self.passed), 0.0
+        width = math.log(self.beyond / self.passed)
+        return math.log(self.passed) + width / 2, width**2 / 12
+
 
 @dataclass(slots=True)
 class Facts:
@@ -99,6 +113,8 @@ class Facts:
     """True if the value stopped growing before the figure did."""
     confirmations: list[tuple[float, Outcome]] = field(default_factory=list)
     """The answer and perhaps a value below it, played again."""
+    whole: bool = False
+    """True if values are whole numbers."""
 
     @property
     def estimates(self) -> list[Bracket]:
@@ -115,6 +131,16 @@ class Facts:
         is_exact = all(bracket.is_exact for bracket in self.estimates)
         return sum(passed) / len(passed) if is_exact else min(passed)
 
+    def interval(self, confidence: float) -> tuple[float, float] | None:
+        """Returns the confidence interval of the limit, from the limits that the repeats found and
+        the precision of each; None if there are no two, or one is a lower bound only."""
+        found = self.estimates
+        if len(found) < 2 or not all(bracket.is_exact for bracket in found):
+            return None
+        limits, hidden = zip(*(each.limit(whole=self.whole) for each in found), strict=True)
+        _, low, high = interval(limits, confidence, fmean(hidden))
+        return math.exp(low), math.exp(high)
+
 
 Trials = Generator[Candidate, Outcome, None]
 Playing = Generator[Candidate, Outcome, Outcome]
@@ -126,7 +152,7 @@ class Strategy:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.facts = Facts()
+        self.facts = Facts(whole=settings.whole)
         self._tried: list[tuple[float, Outcome]] = []
         self._run_log = self._search()
         self._next: Candidate | None = next(self._run_log)
@@ -250,22 +276,32 @@ class Strategy:
                 facts.most = list(replayed)
 
     def _confirmed(self) -> Trials:
-        """The answer again, and where it does not hold a value below it."""
+        """The answer again, and where it does not hold smaller values: a value at the limit fails
+        in every second trial."""
         facts = self.facts
         best = facts.best
         if best is None:
             return
         value = self.floor(best)
-        for repetition in (1, 2):
+        for repetition, lower in enumerate((*self._lower(value), 0.0), 1):
             outcome = yield from self._played(value, "confirm", repetition)
             facts.confirmations.append((value, outcome))
-            if outcome.state != "failed":
-                return
-            passed = min(each.passed for each in facts.estimates if each.passed is not None)
-            lower = self.floor(min(passed, value / (1 + self.settings.precision)))
-            if not 0 < lower < value:
+            if outcome.state != "failed" or not 0 < lower < value:
                 return
             value = lower
+
+    def _lower(self, value: float) -> tuple[float, float]:
+        """Returns two values below an answer: the lower end of its interval, and the value above
+        which the limit of a single trial lies, both with the confidence of intervals."""
+        facts, least = self.facts, LOWER_MIN * value
+        passed = min(each.passed for each in facts.estimates if each.passed is not None)
+        below = min(passed, value / (1 + self.settings.precision))
+        ends = facts.interval(CONFIDENCE)
+        if ends is None:
+            return self.floor(below), 0.0
+        middle = math.sqrt(ends[0] * ends[1])
+        single = middle * (ends[0] / middle) ** math.sqrt(1 + len(facts.estimates))
+        return self.floor(max(min(below, ends[0]), least)), self.floor(max(single, least))
 
     def _played(self, value: float, phase: TrialPhase, repetition: int = 1) -> Playing:
         """Plays a value, and repeats it while it is not counted and retries are left."""

@@ -81,9 +81,8 @@ class ConnectionsMonitor:
             found = self._listener.read() if self._listener else {}
         except SocketsError as error:
             raise MonitorError(str(error)) from error
-        now_ns = time.monotonic_ns()
-        for metric, value in found.items():
-            yield Reading(now_ns, metric, round(value, 4))
+        if self._listener is not None:
+            yield from self._listener.last.readings(found)
 
     def stop(self) -> None:
         """Closes the socket of the questions."""
@@ -102,6 +101,7 @@ class ClientsMonitor:
         self._table: SocketTable | None = None
         self._part = ReadPorts()
         self._account = _Account()
+        self._last = Last()
 
     def start(self) -> None:
         """Takes the counts that differences are taken from."""
@@ -118,9 +118,10 @@ class ClientsMonitor:
         except SocketsError as error:
             raise MonitorError(str(error)) from error
         self._part.took([each.port for each in found])
-        for metric, value in self._account.figures(found).items():
-            if (name := CLIENTS.get(metric)) is not None:
-                yield Reading(time.monotonic_ns(), name, round(value, 4))
+        figures = self._account.figures(found)
+        yield from self._last.readings(
+            {CLIENTS[metric]: value for metric, value in figures.items() if metric in CLIENTS}
+        )
 
     def stop(self) -> None:
         """Closes the socket of the questions."""
@@ -161,6 +162,20 @@ class ReadPorts:
         self.ports = range(start, min(start + max(width, 1), PORTS.stop))
 
 
+class Last:
+    """The last known figures: a reading without traffic has no rates and no round trips."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, float] = {}
+
+    def readings(self, found: Mapping[str, float]) -> Iterator[Reading]:
+        """Yields the figures that were found, and repeats those that were not."""
+        now_ns = time.monotonic_ns()
+        self._known |= {metric: round(value, 4) for metric, value in found.items()}
+        for metric, value in self._known.items():
+            yield Reading(now_ns, metric, value, held=metric not in found)
+
+
 class _Account:
     """The last reading of connections, which the next one is compared with."""
 
@@ -190,6 +205,7 @@ class _Listener:
         self._looks = 0
         self._part = ReadPorts()
         self._account = _Account()
+        self.last = Last()
         self._onward_port: int | None = None
         self._searched = ONWARD_MIN
 

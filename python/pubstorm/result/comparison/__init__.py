@@ -5,17 +5,32 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass
-from statistics import fmean, geometric_mean
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from statistics import fmean, geometric_mean, variance
 from typing import Literal, cast
 
+from pubstorm.contract.histogram import Histogram
 from pubstorm.metrics import columns_of, expressions_of
-from pubstorm.metrics.expressions import Expression, is_percentile, parse_expression
+from pubstorm.metrics.expressions import (
+    Expression,
+    is_percentile,
+    parse_expression,
+    share_of,
+)
 from pubstorm.metrics.metric import LATENCY_STATISTICS
-from pubstorm.quantities import UnfitError, counted, share, share_text, value_text
-from pubstorm.result import Environment, Measured, Result, Status
-from pubstorm.result.cells import Found
+from pubstorm.quantities import (
+    UnfitError,
+    Unit,
+    count_text,
+    counted,
+    share,
+    share_text,
+    value_text,
+)
+from pubstorm.result import Environment, Estimate, Measured, Result, SearchResult, Status
 from pubstorm.result.comparison.model import (
     ComparedCondition,
     ComparedFigure,
@@ -23,18 +38,29 @@ from pubstorm.result.comparison.model import (
     Outcome,
     Side,
 )
-from pubstorm.result.figures import in_results
-from pubstorm.result.interval import CONFIDENCE, Difference, difference
+from pubstorm.result.figures import Found, distribution, evaluate
+from pubstorm.result.interval import (
+    CONFIDENCE,
+    REPEATS_MAX,
+    Difference,
+    Repeats,
+    difference,
+    of_parts,
+    t_quantile,
+)
 
 __all__ = [
+    "ANSWERS",
     "ComparedFigure",
     "Comparison",
     "Condition",
     "Group",
+    "Played",
     "Side",
     "better_sign",
     "compare",
     "default_figures",
+    "has_figure",
     "parse_condition",
     "unfit",
     "unlike",
@@ -50,19 +76,30 @@ BUCKET = 1 / 128
 """Width of a bucket of histograms, by its duration: percentiles are rounded to it."""
 
 
+ALL_STEPS = "all steps"
+"""Row of a figure over the steps of series."""
+ANSWERS = {"search.best": "of_load", "search.most": "most"}
+"""Figures of searches, with the part of the answer that has each."""
+
+Played = Measured | SearchResult
+"""A run or a search."""
+
+
 @dataclass(frozen=True)
 class Group:
-    """The runs of one side."""
+    """The runs or searches of one side."""
 
     name: str
-    results: Sequence[Measured]
+    results: Sequence[Played]
     runs: Sequence[str]
     left_out: Sequence[str] = ()
+    steps: Mapping[str, Sequence[Played]] = field(default_factory=dict)
+    """The results by step of series; empty for single runs and searches."""
 
     @property
     def environments(self) -> list[Environment]:
         """The environment of each run."""
-        return [result.environment for result in self.results]
+        return [each.environment for each in self.results if isinstance(each, Measured)]
 
     @property
     def side(self) -> Side:
@@ -103,29 +140,44 @@ def _amount(text: str) -> float:
     return found
 
 
-def unfit(result: Result) -> str | None:
+def unfit(result: Result | SearchResult) -> str | None:
     """Returns why a result says nothing about its target; None if it does."""
+    if isinstance(result, SearchResult):
+        return _unfit_search(result)
     if result.verdict.status is Status.INVALID:
         return f"the run is invalid: {next(iter(result.verdict.facts), 'see its verdict')}"
     return "the run was interrupted" if result.interrupted else None
 
 
-def default_figures(results: Sequence[Measured]) -> tuple[Expression, ...]:
+def _unfit_search(search: SearchResult) -> str | None:
+    best = search.answer.best
+    if search.interrupted or not search.complete:
+        return "the search is not complete"
+    if search.status is not Status.PASS or best is None:
+        return f"the search has no answer that passed again: {search.status}"
+    return f"its answer is a lower bound: {best.text}" if best.bound == "at_least" else None
+
+
+def default_figures(results: Sequence[Played]) -> tuple[Expression, ...]:
     """Returns the figures that are compared unless others are asked for, as far as a run has
     them."""
+    runs = [result for result in results if isinstance(result, Measured)]
+    wanted = _of_runs(runs) if runs else list(ANSWERS)
+    figures = map(parse_expression, wanted)
+    return tuple(f for f in figures if any(_is_compared(result, f) for result in results))
+
+
+def _of_runs(results: Sequence[Measured]) -> list[str]:
     brokers = sorted({re.sub(r"-\d+$", "", b.name) for result in results for b in result.brokers})
     of_brokers = [column.head for _, column in columns_of("broker comparison")]
     wanted = [*expressions_of("comparison").values()]
-    wanted += [f"{name}.{metric}" for name in brokers for metric in of_brokers]
-    figures = map(parse_expression, wanted)
-    return tuple(
-        f for f in figures if any(_is_compared(found, f) for found in in_results(results, f))
-    )
+    return wanted + [f"{name}.{metric}" for name in brokers for metric in of_brokers]
 
 
-def _is_compared(found: Found, figure: Expression) -> bool:
-    """Returns True if a value can be compared. A rate of 0 belongs to clients that send nothing."""
-    return found.value != 0 or figure.unit != "per_s"
+def _is_compared(result: Played, figure: Expression) -> bool:
+    """Returns True if a run has a figure. A rate of 0 is that of messages that are never sent."""
+    value = _value(result, figure)
+    return value is not None and (value != 0 or figure.unit != "per_s")
 
 
 def compare(
@@ -138,52 +190,235 @@ def compare(
     """Compares two groups of runs in figures. All intervals together hold with CONFIDENCE, so each
     interval is wider, the more figures there are (Bonferroni)."""
     asked = tuple(dict.fromkeys((*figures, *(each.figure for each in conditions))))
-    confidence = 1 - (1 - CONFIDENCE) / max(len(asked), 1)
-    compared = {figure: _compared(figure, baseline, candidate, confidence) for figure in asked}
+    sides = (baseline, candidate)
+    rows = [row for figure in asked for row in _rows(figure, sides)]
+    shown = sum(row.has_interval for row in rows) if baseline.steps else len(rows)
+    confidence = 1 - (1 - CONFIDENCE) / max(shown, 1)
+    compared = [row.compared(confidence) for row in rows]
+    by_figure = {each.figure: each for each in reversed(compared)}
+    found = [(each, by_figure[str(each.figure)]) for each in conditions]
     return Comparison(
         baseline=baseline.side,
         candidate=candidate.side,
         started=started,
         confidence=CONFIDENCE,
         unlike=tuple(unlike(baseline.environments, candidate.environments)),
-        figures=tuple(compared.values()),
-        conditions=tuple(_evaluated(each, compared[each.figure]) for each in conditions),
-        text=_text(tuple(compared.values())),
+        figures=tuple(compared),
+        conditions=tuple(_evaluated(*each, confidence) for each in found),
+        text=_text(compared),
     )
 
 
-def _compared(
-    figure: Expression, baseline: Group, candidate: Group, confidence: float
-) -> ComparedFigure:
-    sides = [in_results(group.results, figure) for group in (baseline, candidate)]
-    found = [[each.value for each in side] for side in sides]
-    units = (each.unit for side in sides for each in side)
-    is_relative = all(value > 0 for values in found for value in values)
-    mean: Callable[[Sequence[float]], float] = geometric_mean if is_relative else fmean
-    compared = ComparedFigure(
-        figure=str(figure),
-        unit=next(units, "") if figure.unit is None else figure.unit,
-        baseline=tuple(found[0]),
-        candidate=tuple(found[1]),
-        relative=is_relative,
-        means=(_mean_of(mean, found[0]), _mean_of(mean, found[1])),
-        outcome="not known",
-    )
-    fewest = min(map(len, found))
-    if fewest < RUNS_MIN:
+Sides = tuple[Sequence[Played], Sequence[Played]]
+
+
+def _rows(figure: Expression, sides: tuple[Group, Group]) -> Iterator[_Row]:
+    """Yields the comparisons of a figure: one, or of series one over the steps that both sides
+    have, and one for each of these steps."""
+    one, other = sides
+    if not one.steps:
+        yield _Row(figure, (one.results, other.results))
+        return
+    common = [name for name in one.steps if name in other.steps]
+    steps = tuple((one.steps[name], other.steps[name]) for name in common)
+    every = ([each for own, _ in steps for each in own], [each for _, own in steps for each in own])
+    yield _Steps(figure, every, ALL_STEPS, steps)
+    for name, results in zip(common, steps, strict=True):
+        yield _Row(figure, results, name)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A figure of two groups of runs or searches."""
+
+    figure: Expression
+    sides: Sides
+    step: str = ""
+
+    @cached_property
+    def found(self) -> tuple[list[float], list[float]]:
+        """The values of both sides."""
+        one, other = (
+            [value for result in side if (value := _value(result, self.figure)) is not None]
+            for side in self.sides
+        )
+        return one, other
+
+    @property
+    def is_equal(self) -> bool:
+        """True if every repeat has the same value."""
+        return len({*self.found[0], *self.found[1]}) == 1 and self._runs >= RUNS_MIN
+
+    @property
+    def pairs(self) -> list[tuple[float, float]]:
+        """All pairs of values, one of each side."""
+        return list(product(*self.found))
+
+    @cached_property
+    def is_relative(self) -> bool:
+        """True if all values are positive."""
+        return all(value > 0 for values in self.found for value in values)
+
+    @property
+    def has_interval(self) -> bool:
+        """True if there are enough values for an interval."""
+        return min(map(len, self.found)) >= RUNS_MIN or self._estimates() is not None
+
+    def compared(self, confidence: float) -> ComparedFigure:
+        """Compares the values of both sides."""
+        found = self.found
+        mean: Callable[[Sequence[float]], float] = geometric_mean if self.is_relative else fmean
+        compared = ComparedFigure(
+            figure=str(self.figure),
+            step=self.step,
+            unit=_unit(self.figure, (*self.sides[0], *self.sides[1])),
+            baseline=tuple(found[0]),
+            candidate=tuple(found[1]),
+            relative=self.is_relative,
+            means=(_mean_of(mean, found[0]), _mean_of(mean, found[1])),
+            pairs=len(self.pairs),
+            pairs_higher=sum(one < other for one, other in self.pairs),
+            outcome="not known",
+        )
+        if not self.has_interval:
+            return compared.model_copy(update={"note": self._missing()})
+        if self.is_equal:
+            zero = Difference(0.0, 0.0, 0.0, 0.0)
+            return compared.model_copy(update={**_fields(zero), "outcome": "equal"})
+        shown = self._difference(confidence)
+        needed = None if shown.is_shown else shown.repeats(abs(shown.value), confidence, self._runs)
+        update: dict[str, object] = {**_fields(shown), "outcome": _outcome(self.figure, shown)}
+        if self.is_relative:
+            update |= {name: math.expm1(value) for name, value in _fields(shown).items()}
+        update |= {"error": shown.error, "degrees": shown.degrees, "repeats": needed}
+        return compared.model_copy(update=update)
+
+    @property
+    def _runs(self) -> int:
+        """Repeats of the side that has more."""
+        return max(map(len, self.found))
+
+    def _missing(self) -> str:
+        """Returns why there is no difference."""
+        fewest = min(map(len, self.found))
+        if any(isinstance(result, SearchResult) for side in self.sides for result in side):
+            return "a search without repeats shows no spread"
         runs = counted(fewest, "run has", "runs have")
-        note = f"{runs} the figure on a side, and a difference needs {RUNS_MIN}"
-        return compared.model_copy(update={"note": note})
-    if len({*found[0], *found[1]}) == 1:
-        zero = Difference(0.0, 0.0, 0.0, 0.0)
-        return compared.model_copy(update={**_fields(zero), "outcome": "equal"})
-    if not is_relative:
-        shown = difference(found[0], found[1], confidence)
-        return compared.model_copy(update={**_fields(shown), "outcome": _outcome(figure, shown)})
-    logs = [[math.log(value) for value in values] for values in found]
-    shown = difference(logs[0], logs[1], confidence, BUCKET if _is_of_buckets(figure) else 0.0)
-    shares = Difference(*map(math.expm1, astuple(shown)))
-    return compared.model_copy(update={**_fields(shares), "outcome": _outcome(figure, shown)})
+        return f"{runs} the figure on a side, and a difference needs {RUNS_MIN}"
+
+    def _difference(self, confidence: float) -> Difference:
+        """Returns the difference of the means, of logarithms if all values are positive."""
+        estimates = self._estimates()
+        if estimates is not None:
+            return _of_intervals(estimates, confidence)
+        turns = _turns(self.sides, self.figure)
+        hidden = BUCKET**2 / 12 if self.is_relative and _is_of_buckets(self.figure) else 0.0
+        one, other = (
+            Repeats(
+                [math.log(value) if self.is_relative else value for value in values],
+                own_turns,
+                self._least(side) if self.is_relative else 0.0,
+                hidden,
+            )
+            for values, own_turns, side in zip(self.found, turns, self.sides, strict=True)
+        )
+        return difference(one, other, confidence)
+
+    def _least(self, side: Sequence[Played]) -> float:
+        """Returns the mean variance of the logarithms that the histograms of runs have by
+        themselves: a percentile of few messages is never better known than that."""
+        runs = [result for result in side if isinstance(result, Measured)]
+        own = [_own_variance(distribution(run, self.figure), self.figure) for run in runs]
+        return fmean(own) if own else 0.0
+
+    def _estimates(self) -> list[Estimate] | None:
+        """Returns the answers of a single search on each side, if both have intervals."""
+        found = [_answer(side[0], self.figure) for side in self.sides if len(side) == 1]
+        known = [each for each in found if each is not None and each.bound == "exact"]
+        is_known = len(known) == len(self.sides) and all(each.repeats > 1 for each in known)
+        return known if is_known else None
+
+
+@dataclass(frozen=True)
+class _Steps(_Row):
+    """A figure over all steps of series: the mean of its differences, step by step."""
+
+    steps: tuple[Sides, ...] = ()
+
+    @property
+    def has_interval(self) -> bool:
+        """True if two steps have the figure on both sides."""
+        return len(self.pairs) >= RUNS_MIN
+
+    @property
+    def is_equal(self) -> bool:
+        """True if both sides have the same value in each step."""
+        return all(one == other for one, other in self.pairs)
+
+    @cached_property
+    def pairs(self) -> list[tuple[float, float]]:
+        """The means of each step."""
+        found = [_Row(self.figure, sides).found for sides in self.steps]
+        mean = geometric_mean if self.is_relative else fmean
+        return [(mean(one), mean(other)) for one, other in found if one and other]
+
+    @property
+    def _runs(self) -> int:
+        return len(self.pairs)
+
+    def _missing(self) -> str:
+        return f"a difference over the steps needs {RUNS_MIN} steps that both sides have"
+
+    def _difference(self, confidence: float) -> Difference:
+        scale: Callable[[float], float] = math.log if self.is_relative else float
+        found = [scale(other) - scale(one) for one, other in self.pairs]
+        part = variance(found) / len(found)
+        return of_parts(fmean(found), [part], [len(found) - 1], confidence)
+
+
+def _of_intervals(estimates: Sequence[Estimate], confidence: float) -> Difference:
+    """Returns the difference of the logarithms of two answers, from the confidence intervals of
+    their repeats."""
+    parts = []
+    for each in estimates:
+        half = (each.high - each.low) / 2 / each.value
+        parts.append((half / t_quantile(CONFIDENCE, each.repeats - 1)) ** 2)
+    value = math.log(estimates[1].value / estimates[0].value)
+    return of_parts(value, parts, [each.repeats - 1 for each in estimates], confidence)
+
+
+def _turns(sides: Sides, figure: Expression) -> tuple[list[float], list[float]]:
+    """Returns the places of the runs that have a figure in the order of their starts; nothing if a
+    start is not known."""
+    compared = [[each for each in side if has_figure(each, figure)] for side in sides]
+    started = [
+        [each.started_unix_ns for each in side if isinstance(each, Measured)] for side in compared
+    ]
+    ordered = sorted([*started[0], *started[1]])
+    if not all(ordered) or len({*ordered}) < len(ordered):
+        return [], []
+    one, other = ([float(ordered.index(each)) for each in side] for side in started)
+    return one, other
+
+
+def has_figure(result: Played, figure: Expression) -> bool:
+    """Returns True if a run or a search has a figure."""
+    return _value(result, figure) is not None
+
+
+def _own_variance(histogram: Histogram | None, figure: Expression) -> float:
+    """Returns the variance of the logarithm of a percentile that the number of messages makes, from
+    the values one deviation of the rank below and above it."""
+    share = PERCENTILES.get(figure.statistic or "") or share_of(figure.statistic or "")
+    if histogram is None or share is None:
+        return 0.0
+    deviation = math.sqrt(share * (1 - share) / histogram.count)
+    below, above = (histogram.quantile_ns(share + sign * deviation) for sign in (-1, 1))
+    return (math.log(above / below) / 2) ** 2 if below > 0 else 0.0
+
+
+PERCENTILES = {"p999": 0.999}
+"""Percentiles whose names are no numbers."""
 
 
 def _mean_of(mean: Callable[[Sequence[float]], float], values: Sequence[float]) -> float | None:
@@ -210,7 +445,7 @@ def _outcome(figure: Expression, shown: Difference) -> Outcome:
 
 def better_sign(figure: Expression) -> int:
     """Returns 1 if a higher value is better, -1 if a lower one is, 0 if neither is known."""
-    better = figure.figure.better
+    better = "higher" if str(figure) in ANSWERS else figure.figure.better
     return (better == "higher") - (better == "lower")
 
 
@@ -221,7 +456,32 @@ def _is_of_buckets(figure: Expression) -> bool:
     return figure.unit == "us" and is_of_buckets
 
 
-def _evaluated(condition: Condition, found: ComparedFigure) -> ComparedCondition:
+def _value(result: Played, figure: Expression) -> float | None:
+    found = _read(result, figure)
+    return None if found is None else found.value
+
+
+def _read(result: Played, figure: Expression) -> Found | Estimate | None:
+    if isinstance(result, SearchResult):
+        return _answer(result, figure)
+    found = evaluate(result, figure)
+    return found if isinstance(found, Found) else None
+
+
+def _answer(result: Played, figure: Expression) -> Estimate | None:
+    """Returns the part of the answer of a search that a figure names."""
+    if not isinstance(result, SearchResult) or str(figure) not in ANSWERS:
+        return None
+    found: Estimate | None = getattr(result.answer, ANSWERS[str(figure)])
+    return found
+
+
+def _unit(figure: Expression, results: Sequence[Played]) -> Unit:
+    found = (_read(result, figure) for result in results)
+    return next((each.unit for each in found if each is not None), figure.unit or "")
+
+
+def _evaluated(condition: Condition, found: ComparedFigure, confidence: float) -> ComparedCondition:
     """Evaluates a condition by the interval: it is so, it is not so, or neither is shown."""
     source = condition.source
     if found.difference is None or found.low is None or found.high is None:
@@ -238,8 +498,25 @@ def _evaluated(condition: Condition, found: ComparedFigure) -> ComparedCondition
         status = Status.PASS
     else:
         status = Status.INVALID
-    words = "" if status is not Status.INVALID else "; more runs narrow the interval"
-    return ComparedCondition(expression=source, status=status, text=difference_text(found) + words)
+    text = difference_text(found)
+    if status is Status.INVALID:
+        signed_value = -found.difference if falls else found.difference
+        text += f"; {_needed(found, signed_value, least, confidence)}"
+    return ComparedCondition(expression=source, status=status, text=text)
+
+
+def _needed(found: ComparedFigure, value: float, least: float, confidence: float) -> str:
+    """Returns the number of repeats that would decide a condition, in words, if the difference
+    stays as it is."""
+    log = math.log1p if found.relative and value > -1 and least > -1 else float
+    target = log(value) if value >= least else log(least) - log(value)
+    repeats = max(len(found.baseline), len(found.candidate))
+    error, degrees = found.error or 0.0, found.degrees or 1.0
+    known = Difference(found.difference or 0.0, 0.0, 0.0, 0.0, error, degrees)
+    number = known.repeats(target, confidence, repeats)
+    if number is None:
+        return f"more than {count_text(REPEATS_MAX)} repeats would be needed to decide it"
+    return f"{number} repeats would decide it"
 
 
 def difference_text(found: ComparedFigure) -> str:
@@ -266,7 +543,7 @@ def _text(figures: Sequence[ComparedFigure]) -> str:
     """Returns the outcome of a comparison in one sentence."""
     parts = []
     for outcome in ("worse", "better", "different"):
-        names = [each.figure for each in figures if each.outcome == outcome]
+        names = [each.name for each in figures if each.outcome == outcome]
         if names:
             parts.append(f"{outcome}: {', '.join(names)}")
     if parts:

@@ -30,6 +30,8 @@ class ComparedFigure(Value):
 
     figure: str
     """The figure as a threshold names it, such as `latency.p99`."""
+    step: str = ""
+    """Step of series; empty: runs or searches are compared as a whole."""
     unit: Unit
     """Unit of its values."""
     baseline: tuple[float, ...]
@@ -49,10 +51,26 @@ class ComparedFigure(Value):
     """Upper end of the interval."""
     smallest: float | None = None
     """Smallest difference that these runs would have shown with a probability of 80 %."""
+    error: float | None = None
+    """Standard error of the difference, of its logarithm if it is relative; null: none is known."""
+    degrees: float | None = None
+    """Degrees of freedom of the error."""
+    repeats: int | None = None
+    """Repeats of each side that would show a difference of the size found, with a probability of
+    80 %; null: it is shown, or more than 1000 would be needed."""
+    pairs: int = 0
+    """Pairs of runs, one of each side."""
+    pairs_higher: int = 0
+    """Pairs of which the candidate has the higher value."""
     outcome: Outcome
     """Result of the interval."""
     note: str = ""
     """Reason why there is no difference; empty if there is one."""
+
+    @property
+    def name(self) -> str:
+        """The figure with its step."""
+        return f"{self.figure} ({self.step})" if self.step else self.figure
 
 
 class ComparedCondition(Value):

@@ -35,6 +35,7 @@ __all__ = [
     "ROUND_TRIP",
     "Found",
     "Missing",
+    "distribution",
     "evaluate",
     "evaluate_threshold",
     "from_send",
@@ -245,6 +246,21 @@ def histogram_of(measured: Measured, metric: Metric, name: str) -> Histogram | N
     else:
         found = population.time_histograms_ns.get(field)
     return found if found is not None and found.count else None
+
+
+def distribution(measured: Measured, asked: Expression) -> Histogram | None:
+    """Returns the stored distribution that a figure of the whole run is read from; without a
+    subject, that of the worst population. None if there is none."""
+    metric, statistic = asked.figure, asked.statistic or ""
+    share = share_of("p99.9" if statistic == "p999" else statistic)
+    if not isinstance(metric, Metric) or metric.kind != "histogram":
+        return None
+    if asked.span is not None or share is None:
+        return None
+    names = measured.populations if asked.subject is None else (asked.subject,)
+    found = [histogram_of(measured, metric, name) for name in names]
+    known = [histogram for histogram in found if histogram is not None]
+    return max(known, key=lambda histogram: histogram.quantile_ns(share), default=None)
 
 
 def _into(measured: Measured, name: str, clock: str) -> Iterator[Histogram]:

@@ -9,6 +9,7 @@ from pubstorm.metrics.thresholds import Threshold
 from pubstorm.quantities import count_text, counted, duration_text
 from pubstorm.result import LimitedBy, Measured, Status, ThresholdOutcome, Verdict
 from pubstorm.result.figures import evaluate_threshold
+from pubstorm.result.verdict.advice import ADVICE_RULES
 from pubstorm.result.verdict.clock_findings import CLOCK_RULES
 from pubstorm.result.verdict.culprit import Kind, limit
 from pubstorm.result.verdict.fault_findings import FAULT_RULES
@@ -26,6 +27,7 @@ def evaluate_run(measured: Measured, thresholds: Sequence[Threshold]) -> Verdict
     outcomes = tuple(evaluate_threshold(measured, threshold) for threshold in thresholds)
     rules = (
         *RULES,
+        *ADVICE_RULES,
         *CLOCK_RULES,
         *WINDOW_RULES,
         *PUBLISHER_RULES,

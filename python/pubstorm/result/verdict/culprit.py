@@ -67,12 +67,6 @@ class Kind(Enum):
     ON_THE_PATH = "a latency is that of the path", LimitedBy.NETWORK, Directness.SYMPTOM
     AT_BROKER = "load is missing behind the broker", LimitedBy.BROKER, Directness.SYMPTOM
     AT_PUBLISHER = "load is missing behind a publisher", LimitedBy.PUBLISHER, Directness.SYMPTOM
-    UNWATCHED = (
-        "a broker was not watched all the time",
-        LimitedBy.UNKNOWN,
-        Directness.SYMPTOM,
-        STATE,
-    )
     UNEXPLAINED = "nothing shows why load is missing", LimitedBy.UNKNOWN, Directness.SYMPTOM
 
     def __init__(

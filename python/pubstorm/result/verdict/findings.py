@@ -7,11 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from pubstorm.contract.explanation import ExplanationSum
-from pubstorm.contract.snapshot import STARVED_SHARE, Answer, Explanation, Reason
-from pubstorm.metrics.counters import COUNTERS, ENDED_BY_PEER, LEAVES_A_MESSAGE_OUT
+from pubstorm.contract.snapshot import STARVED_SHARE, Answer, Reason
+from pubstorm.metrics.counters import COUNTERS, LEAVES_A_MESSAGE_OUT
 from pubstorm.quantities import (
-    bytes_text,
     count_text,
     counted,
     duration_text,
@@ -29,7 +27,6 @@ from pubstorm.result import (
 )
 from pubstorm.result.machinery import is_late, too_busy
 from pubstorm.result.problems import KINDS, ProblemKind, problem_of, reasons_text
-from pubstorm.result.verdict.advice import ACCEPTED, ADVICE
 from pubstorm.result.verdict.culprit import Evidence, Kind, Uncarried
 
 MAX_HEADROOM_USE = 0.8
@@ -40,28 +37,6 @@ MIN_READ_SHARE = 0.8
 """Share of their read rate that slow subscribers must reach for it to be the reason of a loss."""
 MOSTLY_HELD = 0.5
 """Share of publish stages with waits for the Receive Maximum from which it limits the rate."""
-
-
-ENDED_EACH = 3
-"""Connections of each client, in the mean, that a broker must have ended."""
-SHORT_S = 15.0
-"""Mean time between two connections of a client up to which they count as short."""
-ENDED_UNANSWERED = (Reason.CONNECT_CLOSED, Reason.CONNECT_RESET)
-"""Ends of connections by the peer before CONNACK."""
-ENDED_BY_OTHERS = {
-    Reason.PATH_TIMEOUT: Kind.NO_PATH,
-    Reason.PACKET_TOO_LARGE: Kind.SMALL_PACKETS,
-}
-"""Ends of connections that are not the broker's doing."""
-BEFORE_SUBACK = "before SUBACK"
-"""Detail of ends of connections that have a SUBSCRIBE without an answer (crates/engine)."""
-SESSION_TAKEN_OVER = "disconnect_session_taken_over"
-ABOUT_ONE = 1.5
-"""Messages of a connection, in the mean, up to which the first one may have ended it."""
-LARGE_CONNECT_BYTES = 1000
-"""Bytes of a CONNECT from which its size may be the cause: few have more without a large will."""
-MOSTLY = 0.9
-"""Share of the ends of connections from which a common circumstance explains them."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +118,8 @@ def _stale_state(measured: Measured) -> Iterable[Finding]:
 
 
 def _host_limits(measured: Measured) -> Iterable[Finding]:
-    """Lacks of this host, and packets that the generator could not write."""
-    outcomes = _outcomes(measured)
+    """Resources of this host that connections lacked, and packets that could not be written."""
+    outcomes = outcomes_of(measured)
     unwritten = outcomes[Reason.CANNOT_ENCODE]
     if unwritten:
         text = (
@@ -163,7 +138,7 @@ def _target(measured: Measured) -> Iterable[Finding]:
     attempts = sum(p.connect_attempts_total for p in populations)
     connected = sum(p.connected_total for p in populations)
     if attempts and not connected:
-        reasons = [reasons_text(_outcomes(measured), populations)]
+        reasons = [reasons_text(outcomes_of(measured), populations)]
         waiting = attempts - sum(p.connect_failed_total for p in populations)
         stage = next((stage for stage in measured.stages if stage.kind == "connect"), None)
         if waiting > 0 and stage is not None:
@@ -306,12 +281,12 @@ def _unready(measured: Measured) -> Iterable[Finding]:
 def _connections(measured: Measured) -> Iterable[Finding]:
     """Refused and lost connections of all populations; stages with faults have their own rule."""
     if any(population.connected_total for population in measured.populations.values()):
-        for carried_by, names in _touched(measured, "connect_failed_total"):
+        for carried_by, names in touched(measured, "connect_failed_total"):
             yield from _problem(measured, KINDS["connect_failed"], names, carried_by)
     for name in measured.populations:
         for kind in _stated_as("refusal"):
             yield from _problem(measured, kind, [name], Kind.AT_BROKER)
-    for carried_by, names in _touched(measured, "disconnected_total"):
+    for carried_by, names in touched(measured, "disconnected_total"):
         yield from _problem(measured, KINDS["disconnected"], names, carried_by)
 
 
@@ -333,7 +308,7 @@ def _problem(
         yield Finding(f"{', '.join(problem.populations)}: {problem.text}", because)
 
 
-def _touched(measured: Measured, counter: str) -> Iterable[tuple[Kind, list[str]]]:
+def touched(measured: Measured, counter: str) -> Iterable[tuple[Kind, list[str]]]:
     """The populations with a counter that faults do not explain, by what carries their messages."""
     broken, found = with_faults(measured), dict[Kind, list[str]]()
     for name, population in measured.populations.items():
@@ -381,70 +356,6 @@ def in_stages_with_faults(measured: Measured, flow: FlowResult, counter: str) ->
     pair = (flow.source, flow.to)
     parts = (part for stage in with_faults(measured) for part in stage.flows)
     return sum(getattr(part, counter) for part in parts if (part.source, part.to) == pair)
-
-
-def _advice(measured: Measured) -> Iterable[Finding]:
-    """Meaning of reasons that need one, with advice."""
-    outcomes = _outcomes(measured)
-    for reason, advice in ADVICE.items():
-        if outcomes[reason]:
-            with_it = [p for p in measured.populations.values() if p.outcomes.get(reason)]
-            if all(population.connected_total for population in with_it):
-                advice = ACCEPTED.get(reason, advice)
-            text = f"{reason} ({count_text(outcomes[reason])} ×): {advice}"
-            yield Finding(text, _not_by_the_broker(measured, reason))
-    for name, population in measured.populations.items():
-        ended = sum(population.outcomes.get(reason, 0) for reason in ENDED_UNANSWERED)
-        if ended and not population.connected_total:
-            begin = f"{name}: the broker ends {counted(ended, 'connection')} without CONNACK; "
-            yield from (Finding(begin + text) for text in _unanswered_connects(population))
-
-
-def _not_by_the_broker(measured: Measured, reason: Reason) -> Evidence | None:
-    """Evidence that ends of connections have another culprit than the broker; None if they have
-    not, or if faults explain them. Its reach is the share of the ends with this reason."""
-    kind = ENDED_BY_OTHERS.get(reason)
-    touched = {name for _, names in _touched(measured, "disconnected_total") for name in names}
-    populations = measured.populations
-    ends = sum(populations[name].outcomes.get(reason, 0) for name in touched)
-    if kind is None or not ends:
-        return None
-    lost = sum(populations[name].disconnected_total for name in touched)
-    asked = sum(population.asked for population in populations.values())
-    befell = Uncarried.of(measured).of_clients(min(ends / max(asked, 1), 1.0))
-    return kind(min(ends / max(lost, 1), 1.0) * befell)
-
-
-def _unanswered_connects(population: PopulationResult) -> Iterable[str]:
-    """Likely reasons for which brokers end a connection at its CONNECT without an answer."""
-    if population.version != "zmtp-3.1":
-        yield "a port of TLS does so with clients of mqtt://: if this is one, write mqtts://"
-    if population.version == "mqtt-5":
-        yield (
-            "a broker that does not speak MQTT 5 does so, such as RabbitMQ before 3.13: set "
-            "version of the population to 3.1.1"
-        )
-    sent = population.bytes_sent_total / max(1, population.connect_attempts_total)
-    if sent >= LARGE_CONNECT_BYTES:
-        yield (
-            f"clients sent {bytes_text(sent)} each: look whether the broker's limit of packets, "
-            "such as max_packet_size of mosquitto, allows a CONNECT of this size"
-        )
-
-
-def _explanations(measured: Measured) -> Iterable[Finding]:
-    """The most frequent text of the broker beside each problem."""
-    sums = ExplanationSum()
-    for population in measured.populations.values():
-        sums.add(population.explanations)
-    most: dict[tuple[str, str], Explanation] = {}
-    for each in sums.value():
-        key = each.outcome, each.property
-        if each.text is not None and (key not in most or each.count > most[key].count):
-            most[key] = each
-    for each in most.values():
-        words = _PROPERTIES[each.property]
-        yield Finding(f'{each.outcome}: {words} "{each.text}" ({count_text(each.count)} ×)')
 
 
 def _deliveries(measured: Measured) -> Iterable[Finding]:
@@ -584,65 +495,14 @@ def _nothing_published(measured: Measured) -> Iterable[Finding]:
             yield Finding(f"stage {stage.name}: no message was sent in {stage.duration_s:.1f} s")
 
 
-def _outcomes(measured: Measured) -> Counter[Reason | Answer]:
+def outcomes_of(measured: Measured) -> Counter[Reason | Answer]:
+    """Returns the reasons of problems, over all populations."""
     total = Counter[Reason | Answer]()
     for population in measured.populations.values():
         total.update(population.outcomes)
     return total
 
 
-def _taken_over(measured: Measured) -> Iterable[Finding]:
-    """Populations whose clients were accepted and sent away again and again. Restarts of a broker
-    end each connection once; faults explain what they broke."""
-    if measured.faults or any(event.kind in {"broker", "restart"} for event in measured.events):
-        return
-    for name, population in measured.populations.items():
-        by_peer = (n for reason, n in population.outcomes.items() if _is_end_by_peer(reason))
-        ended = min(sum(by_peer), population.disconnected_total)
-        if not population.asked or ended < ENDED_EACH * population.asked:
-            continue
-        between_s = measured.duration_s * population.asked / max(population.connected_total, 1)
-        if between_s <= SHORT_S:
-            yield Finding(
-                f"{name}: the broker accepted {counted(population.connected_total, 'connection')} "
-                f"of {counted(population.asked, 'client')} and ended {count_text(ended)} of them, "
-                f"each client every {span_text(between_s)}: {_why_ended(population, ended)}",
-                Kind.AT_BROKER(),
-            )
-
-
-def _is_end_by_peer(reason: Reason | Answer) -> bool:
-    """Returns True if the peer has ended an established connection, with a code or without."""
-    return reason in ENDED_BY_PEER or reason.startswith("disconnect_")
-
-
-def _why_ended(population: PopulationResult, ended: int) -> str:
-    """The likely cause of ends of connections: a packet that the broker does not take, or a client
-    id that is used twice."""
-    unanswered = sum(e.count for e in population.explanations if e.text == BEFORE_SUBACK)
-    if unanswered >= MOSTLY * ended:
-        return (
-            "before it answered SUBSCRIBE, so it probably dislikes a filter, or the clients may "
-            "not subscribe; look at the broker's log"
-        )
-    takeovers = population.outcomes.get(SESSION_TAKEN_OVER, 0)
-    sent_each = population.sent_total / max(1, population.connected_total)
-    if not takeovers and 0 < sent_each <= ABOUT_ONE and not population.acked_total:
-        return (
-            "after about one message each and without an acknowledgement, so it probably dislikes "
-            "the topic, the size or a property; look at the broker's log"
-        )
-    return (
-        "another program probably uses the same client ids, or the broker's rules end these "
-        "sessions; look for a second run and at the broker's log, or change client_id"
-    )
-
-
-_PROPERTIES = {
-    "reason_string": "the peer's reason is",
-    "server_reference": "the broker refers to",
-    "detail": "the agents found",
-}
 _STARVED_ADVICE = "end other programs there, or use a host with more processors"
 _TOO_SLOW = "the load generator could not keep up with the load"
 _ODDITIES = {metric.field: metric.oddity for metric in COUNTERS if metric.oddity}
@@ -672,13 +532,10 @@ RULES: tuple[Callable[[Measured], Iterable[Finding]], ...] = (
     _skipped,
     _unready,
     _connections,
-    _advice,
-    _explanations,
     _deliveries,
     _excluded,
     _unacknowledged,
     _backpressure,
     _receive_maximum,
     _nothing_published,
-    _taken_over,
 )

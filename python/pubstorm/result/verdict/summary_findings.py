@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from pubstorm.metrics import columns_of
 from pubstorm.metrics.expressions import Expression
 from pubstorm.quantities import count_text, counted, share_text, span_text
 from pubstorm.result import Measured, StalledSubscriber, TargetResult
@@ -92,8 +93,10 @@ def _from_send(measured: Measured) -> Iterable[Finding]:
 
 
 _LATENCIES = {
-    "latency": "latency",
-    "ack_latency": "latency of acknowledgements",
+    **{
+        metric.name: column.head.replace("p99", "latency")
+        for metric, column in columns_of("headline")
+    },
     ROUND_TRIP: "round trips",
 }
 SUMMARY_RULES = (_stalls, _balance, _from_send)

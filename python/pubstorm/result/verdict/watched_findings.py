@@ -274,21 +274,19 @@ def _files(measured: Measured) -> Iterable[Finding]:
 
 
 def _silent(measured: Measured) -> Iterable[Finding]:
-    """Sources that fell silent, of which the verdict knows only a part. The limit is not known
-    where one of them is a broker."""
+    """Sources that fell silent, of which the verdict knows only a part."""
     stopped_s = sum(gap.to_s - gap.from_s for gap in measured.monitor_gaps)
     by_source: dict[tuple[str, str], list[Watched]] = {}
     for each in measured.monitors:
         by_source.setdefault((each.kind, each.source), []).append(each)
-    for (kind, source), figures in by_source.items():
+    for (_, source), figures in by_source.items():
         silent = [each for each in figures if each.load.unread_s > max(SILENT_S, stopped_s + 1)]
         silent += [each for each in figures if not each.load.is_enough and each not in silent]
         if not silent:
             continue
         worst = max(silent, key=lambda each: each.load.unread_s)
         which = "" if len(silent) == len(figures) else f": {_metrics(silent)}"
-        because = Kind.UNWATCHED() if kind == "broker" else None
-        yield Finding(f"{source} was {worst.load.unread_text} under load{which}", because)
+        yield Finding(f"{source} was {worst.load.unread_text} under load{which}")
 
 
 def _metrics(silent: Sequence[Watched]) -> str:

@@ -2,7 +2,7 @@
 (() => {
   const root = document.documentElement;
   const byId = (id) => document.getElementById(id);
-  const SIGNS = { pass: "✓", fail: "✗", invalid: "!", none: "…" };
+  const SIGNS = { pass: "✓", fail: "✗", invalid: "!", open: "?", none: "…" };
   const EVENTS_MAX = 300;
   let state = null, charts = [], source = null;
 

@@ -1,6 +1,6 @@
 //! The stage of a message, by the commands that the agent has taken.
 
-use plan::{MqttVersion, Plan, Property, PropertyValue, Protocol, Shard, StreamId};
+use plan::{MqttVersion, Plan, Property, PropertyValue, Protocol, SentAt, Shard, StreamId};
 
 use super::*;
 use crate::simulation::plans::{self, publication, speaking, stage, subscription};
@@ -48,7 +48,13 @@ fn a_message_of_a_stage_that_is_not_entered_yet_finds_its_receivers_as_they_are_
     expiry.announce(&publish(), 3_000, &[1, 1]);
     let absence = |expiry: &Expiry, intended_ns| {
         let stream = StreamId { publication: 0, variant: 0, client: 0 };
-        let stamp = Stamp { run_tag: 1, stream, sequence: 0, intended_ns, actual_ns: intended_ns };
+        let stamp = Stamp {
+            run_tag: 1,
+            stream,
+            sequence: 0,
+            intended_ns,
+            sent: SentAt::plain(intended_ns),
+        };
         expiry.absence(RECEIVER, 0, &stamp)
     };
     let offline = Some(Absence::Now { is_expired: false, expiry_s: 60 });

@@ -1,7 +1,7 @@
 //! Messages in one read count as the same messages one by one.
 
 use agent::tally::Moment;
-use plan::{FlowSnapshot, Plan, PopulationSnapshot, Shard};
+use plan::{FlowSnapshot, Plan, PopulationSnapshot, SentAt, Shard};
 use proptest::prelude::*;
 
 use super::*;
@@ -32,7 +32,7 @@ fn payload(context: &Context, client: u32, sequence: u32, ago_ns: u64) -> Vec<u8
         stream: StreamId { publication: 0, variant: 0, client },
         sequence,
         intended_ns: NOW_NS - ago_ns,
-        actual_ns: NOW_NS - ago_ns / 2,
+        sent: SentAt::plain(NOW_NS - ago_ns / 2),
     };
     stamp.to_bytes().to_vec()
 }

@@ -59,7 +59,7 @@ fn carried(properties: Properties<'_>) -> Carried<'_> {
 #[cfg(test)]
 mod tests {
     use mqtt::{Decoded, Packet, PropertyList, Version, decode};
-    use plan::StreamId;
+    use plan::{SentAt, StreamId};
 
     use super::*;
 
@@ -76,7 +76,7 @@ mod tests {
             stream: StreamId { publication: 2, variant: 3, client: 4 },
             sequence: 5,
             intended_ns: 6,
-            actual_ns: 7,
+            sent: SentAt::plain(7),
         };
         let text = stamp.to_text();
         let text = std::str::from_utf8(&text).unwrap();

@@ -255,8 +255,8 @@ impl Limits {
         }
     }
 
-    /// Returns `true` if the messages of a read, whose acknowledgements have not gone, are more than
-    /// CONNECT allows.
+    /// Returns `true` if the messages of a read, which are not acknowledged yet, are more than the
+    /// client has announced.
     #[inline]
     pub const fn are_too_many(&self, in_flight: u32) -> bool {
         in_flight > self.receive_maximum

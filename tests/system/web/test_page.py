@@ -226,9 +226,12 @@ def test_the_page_stops_the_run_once_it_is_sure(run: Run, browser: Browser) -> N
     assert headline == result["verdict"]["headline"]
     assert browser.value("document.getElementById('link').textContent") == "the run is over"
     assert "interrupted by SIGINT" in browser.value(EVENTS)
-    texts = [event["text"] for event in result["events"]]
+    events = [(event["kind"], event["text"]) for event in result["events"]]
     asked = ["1.1 × device", "0 × device", "1.1 × device (2)", "-10% device", "+2 device"]
-    assert [text for text in texts if text.endswith(("device", "(2)"))] == asked
+    assert [text for kind, text in events if kind == "change"] == asked
+    changes = [text for kind, text in events if kind == "by_hand" and text.endswith(("e", "(2)"))]
+    made = [f"the user made the change {name}" for name in asked]
+    assert changes == [made[0], "the user paused device", *made[2:]]
     (fault,) = result["faults"]
     assert (fault["name"], fault["victims"]) == ("kill main", ["main-0"])
     assert fault["repaired_at_s"] is not None

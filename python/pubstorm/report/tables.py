@@ -262,6 +262,13 @@ FLOWS = RunTable[FlowResult](
 )
 """The ledger by publisher and receiver, if there are several flows."""
 
+
+def _foreign_per_s(stage: StageResult) -> float:
+    """Returns the messages of other programs a second that clients received."""
+    foreign = sum(population.foreign_total for population in stage.populations.values())
+    return foreign / stage.duration_s if stage.duration_s else 0.0
+
+
 STAGES = RunTable[StageResult]("Stages", "load", lambda result: result.stages).of(
     words("name as stage", "kind"),
     fields("start_s", "duration_s as took", "connected"),
@@ -269,6 +276,7 @@ STAGES = RunTable[StageResult]("Stages", "load", lambda result: result.stages).o
     fields("steady_s", without_zero=True),
     Cells("sent/s", "rate", lambda s: sum(p.sent_per_s for p in s.populations.values())),
     Cells("received/s", "rate", lambda s: sum(p.received_per_s for p in s.populations.values())),
+    Cells("foreign/s", "rate", _foreign_per_s, when="any"),
 )
 
 

@@ -23,7 +23,7 @@ from pubstorm.report import document_of
 from pubstorm.report.document import Document
 from pubstorm.report.markdown import markdown
 from pubstorm.report.summary import success_text
-from pubstorm.report.tables import FLOWS, MESSAGES
+from pubstorm.report.tables import FLOWS, MESSAGES, STAGES
 from pubstorm.report.text import render
 from pubstorm.result import (
     ClockResult,
@@ -35,6 +35,7 @@ from pubstorm.result import (
     Result,
     SearchResult,
     Series,
+    StagePopulation,
     Statistics,
     Watched,
 )
@@ -116,6 +117,23 @@ def test_deliveries_in_flight_have_a_column_only_after_an_early_end(
         assert [row[at] for row in table.texts] == rows
         assert {len(row) for row in table.texts} == {len(names)}
     assert "in flight" not in [column.name for column in MESSAGES.table(passed).columns]
+
+
+def test_messages_of_other_programs_have_columns_where_some_came(
+    measured: MeasuredMaker, passed: Result
+) -> None:
+    run = measured(backend={"foreign_total": 3080})
+    backend = StagePopulation(foreign_total=3080)
+    update = {"populations": {"backend": backend}, "duration_s": 10.0}
+    stage = run.stages[1].model_copy(update=update)
+    stages = (*run.stages[:1], stage, *run.stages[2:])
+    run = run.model_copy(update={"stages": stages})
+    result = Result.of(run, evaluate_run(run, []))
+    for table, head, shown in ((MESSAGES, "foreign", "3 080"), (STAGES, "foreign/s", "308")):
+        made_of = table.table(result)
+        at = [column.name for column in made_of.columns].index(head)
+        assert shown in [row[at].replace("\u202f", " ") for row in made_of.texts]
+        assert head not in [column.name for column in table.table(passed).columns]
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ def _carried(measured: Measured) -> str:
     who = f"The {_carrier(measured)}"
     sent = [population for population in measured.populations.values() if population.sent_total]
     if not _sent_per_s(measured):
-        parts = [f"{who} held {counted(_clients(measured), 'client')}"]
+        parts = [f"{who} held {counted(_clients(measured), 'client')}{_foreign(measured)}"]
     elif sent and not any(map(_carried_share, sent)):
         parts = [f"{who} acknowledged none of{_load(measured, '')}"]
     else:
@@ -80,6 +80,12 @@ def _carried(measured: Measured) -> str:
             parts.append(f"{head} {duration_text(getattr(latency, latency.tail))}{instead}")
             return "; ".join(parts)
     return "; ".join(parts)
+
+
+def _foreign(measured: Measured) -> str:
+    """The messages of other programs that clients received; nothing if there were none."""
+    foreign = sum(population.foreign_total for population in measured.populations.values())
+    return f", which received {counted(foreign, 'message')} of other programs" if foreign else ""
 
 
 def _carrier(measured: Measured) -> str:

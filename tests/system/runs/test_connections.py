@@ -60,7 +60,7 @@ REFUSED = {
     **{name: outcome for name, (_, _, outcome) in PEERS.items()},
 }
 ACCEPTED = ("keyed", "certified", "named", "trusting", "careless", "websocket")
-TICKETS = Server(b"\x20\x03\x00\x00\x00", stays=True)
+TICKETS = Server(b"\x20\x0c\x00\x00\x09\x15\x00\x06TICKET", stays=True)
 """Accepts everybody."""
 
 

@@ -275,15 +275,11 @@ def _by_pid(pid: int) -> proc.Stat:
 
 def _listener(port: int) -> proc.Stat:
     """Returns the process that listens on a port, not the children that share it."""
-    pids = {
-        connection.pid
-        for connection in psutil.net_connections("tcp")
-        if connection.status == psutil.CONN_LISTEN and connection.laddr[1:2] == (port,)
-    }
-    processes = _outermost(sorted(filter(None, pids)))
+    sockets = proc.listening(port)
+    processes = _outermost(sorted(proc.holders(sockets)))
     if processes:
         return processes[0]
-    if pids:
+    if sockets:
         text = f"the process that listens on port {port} is hidden from this user"
         raise MonitorError(f"{text}: run pubstorm as its user, or as root")
     raise MonitorError(f"found no process of this machine that listens on port {port}")

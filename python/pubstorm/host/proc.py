@@ -130,10 +130,7 @@ def listening(port: int) -> frozenset[int]:
     of other sockets, of which there may be hundreds of thousands, and takes none apart."""
     end, found = f":{port:04X} ", set[int]()
     for table in ("tcp", "tcp6"):
-        with (
-            contextlib.suppress(OSError),
-            Path(f"/proc/net/{table}").open(encoding="ascii") as lines,
-        ):
+        with contextlib.suppress(OSError), Path(f"{PROC}/net/{table}").open() as lines:
             rows = (line.split() for line in lines if " 0A " in line and end in line)
             found.update(int(row[9]) for row in rows if f"{row[1]} ".endswith(end))
     return frozenset(found)
@@ -143,8 +140,8 @@ def holders(sockets: Collection[int]) -> Iterator[int]:
     """Yields the processes that have one of some sockets open, as far as this user may see."""
     links = {f"socket:[{number}]" for number in sockets}
     for pid in pids() if links else ():
-        with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as descriptors:
-            if any(os.readlink(each.path) in links for each in descriptors):
+        with contextlib.suppress(OSError), os.scandir(f"{PROC}/{pid}/fd") as descriptors:
+            if any(_link(each.path) in links for each in descriptors):
                 yield pid
 
 
@@ -176,6 +173,13 @@ def throttled_ns(pid: int) -> int | None:
                 if found.get(b"nr_periods"):
                     return found.get(b"throttled_time") or 1000 * found[b"throttled_usec"]
     return None
+
+
+def _link(path: str) -> str:
+    """Returns the target of a link; empty if it is gone."""
+    with contextlib.suppress(OSError):
+        return os.readlink(path)
+    return ""
 
 
 def _content(path: str) -> bytes:

@@ -340,6 +340,7 @@ SYMPTOM, STARVED, FILES = Kind.AT_BROKER, Kind.STARVED_AGENTS, Kind.NO_FILES
         ([Kind.SLOW_READERS(0.91), Kind.DROPS(0.09), SYMPTOM(0.09)], "scenario"),
         ([Kind.UNEXPLAINED(), FILES(0.7)], "broker"),
         ([Kind.UNEXPLAINED(), STARVED(0.06)], "unknown"),
+        ([Kind.STARVED_BROKER(0.56), Kind.ON_THE_PATH()], "network"),
     ],
 )
 def test_the_longest_reach_decides(evidence: list[Evidence], culprit: str) -> None:
@@ -348,7 +349,7 @@ def test_the_longest_reach_decides(evidence: list[Evidence], culprit: str) -> No
 
 def test_symptoms_name_what_carries_or_nothing() -> None:
     symptoms = {kind.culprit for kind in Kind if kind.directness is Directness.SYMPTOM}
-    carriers = {LimitedBy.BROKER, LimitedBy.PUBLISHER, LimitedBy.NETWORK}
+    carriers = {LimitedBy.BROKER, LimitedBy.PUBLISHER}
     assert symptoms == {*carriers, LimitedBy.UNKNOWN}
     assert not any(kind.is_state for kind in Kind if kind.directness is Directness.SYMPTOM)
 

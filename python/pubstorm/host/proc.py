@@ -178,7 +178,7 @@ def throttled_ns(pid: int) -> int | None:
 def _link(path: str) -> str:
     """Returns the target of a link; empty if it is gone."""
     with contextlib.suppress(OSError):
-        return os.readlink(path)
+        return str(Path(path).readlink())
     return ""
 
 

@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use plan::{MessageFacts, Place, Stamp, StreamId, Template};
+use plan::{MessageFacts, Place, SentAt, Stamp, StreamId, Template};
 
 fuzz_target!(|input: (&str, u64, u32)| {
     let (source, n, number) = input;
@@ -14,7 +14,8 @@ fuzz_target!(|input: (&str, u64, u32)| {
     let text = template.text(n, 0);
     assert_eq!(text.len(), template.rendered_bytes(n, 0));
     let stream = StreamId { publication: 0, variant: 0, client: number };
-    let stamp = Stamp { run_tag: 1, stream, sequence: number, intended_ns: n, actual_ns: n };
+    let stamp =
+        Stamp { run_tag: 1, stream, sequence: number, intended_ns: n, sent: SentAt::plain(n) };
     let chance = MessageFacts::stream(n, 0).of(u64::from(number));
     let facts = MessageFacts { number, topic_variants: 1, chance, time_ms: n, stamp };
     let mut out = Vec::new();

@@ -12,7 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, socket};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, bind, listen, socket,
+};
 use serde_json::json;
 use support::{Proxy, read, waits};
 use testkit::Rng;
@@ -203,17 +205,19 @@ fn every_byte_arrives_in_order_through_all_states() {
 
 #[test]
 fn a_refusing_target_resets_its_own_peers_only() {
-    // No other test takes a port of this address while it is free.
-    let (mut proxy, target) = (Proxy::start(), TcpListener::bind(("127.0.0.9", 0)).unwrap());
+    // A socket that has a port and does not listen yet. A listener that was closed may live on for
+    // a moment, in a process that another test is starting.
+    let bound =
+        socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    bind(bound.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, 0)).unwrap();
+    let (mut proxy, target) = (Proxy::start(), TcpListener::from(bound));
     let port = proxy.open(&target, 1)[0];
-    let address = target.local_addr().unwrap();
-    drop(target);
     for _ in 0..2 {
         let mut near = TcpStream::connect(("127.0.0.1", port)).unwrap();
         assert_eq!(near.read(&mut [0; 1]).unwrap_err().kind(), ErrorKind::ConnectionReset);
     }
     assert_eq!(proxy.counts_once(|counts| counts["refused_total"] == 2)["open"], 0);
-    let target = TcpListener::bind(address).unwrap();
+    listen(&target, Backlog::new(1).unwrap()).unwrap();
     let (mut near, mut far) = support::connect(port, &target);
     near.write_all(b"up").unwrap();
     assert_eq!(read(&mut far, 2), b"up");

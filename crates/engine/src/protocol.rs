@@ -76,7 +76,7 @@ pub struct Step<'a> {
     /// Messages in these bytes that the client has to acknowledge.
     pub in_flight: u32,
     /// Rules that the peer broke, after which the connection continues.
-    pub lapses: Lapses,
+    lapses: Lapses,
     /// Meaning of the last packet, or of the bytes after it.
     pub event: Event<'a>,
 }
@@ -233,6 +233,17 @@ impl Step<'_> {
     const fn new() -> Self {
         let (len, read, replied, in_flight) = (0, 0, 0, 0);
         Self { len, read, replied, in_flight, lapses: Lapses::NONE, event: Event::Incomplete }
+    }
+
+    /// Returns `true` if the peer broke a rule.
+    #[inline]
+    pub const fn has_lapses(&self) -> bool {
+        !self.lapses.is_empty()
+    }
+
+    /// Rules that the peer broke, as reasons to count.
+    pub fn lapses(&self) -> impl Iterator<Item = Reason> {
+        self.lapses.iter().map(mqtt::reason_of)
     }
 }
 

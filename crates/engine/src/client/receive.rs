@@ -1,13 +1,12 @@
 //! Reading of a client: bytes from the socket, events of the protocol, deliveries into the ledger,
 //! at the read rate.
 
-use mqtt::{Lapse, Lapses};
 use plan::Reason;
 
 use super::{Client, Phase, identity_of};
 use crate::context::Context;
 use crate::ledger::books::{Books, Receiver};
-use crate::protocol::Event;
+use crate::protocol::{Event, Step};
 use crate::schedule::read_rate::ReadRate;
 use crate::transport::{Halt, Stream};
 
@@ -164,8 +163,8 @@ impl Client {
             let tally = &mut context.tally.populations[usize::from(self.population)];
             tally.counters.packets_sent_total += u64::from(step.replied);
             tally.counters.packets_received_total += u64::from(step.read);
-            if !step.lapses.is_empty() {
-                self.count_lapses(context, step.lapses);
+            if step.has_lapses() {
+                self.count_lapses(context, &step);
             }
             if delivered > 0 {
                 context.stalls.note_delivery(self.index, context.now_ns);
@@ -201,7 +200,8 @@ impl Client {
             }
         }
         if reading.limits.are_too_many(in_flight) {
-            self.count_lapses(context, Lapses::of(Lapse::ReceiveMaximum));
+            let tally = &mut context.tally.populations[receiver.population];
+            tally.outcome(Reason::ReceiveMaximumExceeded);
         }
         self.flush(context);
         if can_publish {
@@ -212,18 +212,9 @@ impl Client {
 
     /// Counts rules that the peer broke, after which the connection continues.
     #[cold]
-    fn count_lapses(&self, context: &mut Context, lapses: Lapses) {
+    fn count_lapses(&self, context: &mut Context, step: &Step<'_>) {
         let tally = &mut context.tally.populations[self.population()];
-        for lapse in lapses.iter() {
-            tally.outcome(match lapse {
-                Lapse::ReceiveMaximum => Reason::ReceiveMaximumExceeded,
-                Lapse::PacketSize => Reason::PacketSizeExceeded,
-                Lapse::NoClientId => Reason::NoClientIdAssigned,
-                Lapse::PubCompError => Reason::PubcompError,
-                Lapse::OtherMethod => Reason::OtherAuthenticationMethod,
-                Lapse::Unavailable => Reason::UnavailableGranted,
-            });
-        }
+        step.lapses().for_each(|reason| tally.outcome(reason));
     }
 
     /// Number of messages that the read rate allows now, at least one.

@@ -463,6 +463,17 @@ fn texts(properties: Properties<'_>) -> Texts<'_> {
     }
 }
 
+/// The reason of a lapse.
+pub const fn reason_of(lapse: Lapse) -> Reason {
+    match lapse {
+        Lapse::PacketSize => Reason::PacketSizeExceeded,
+        Lapse::NoClientId => Reason::NoClientIdAssigned,
+        Lapse::PubCompError => Reason::PubcompError,
+        Lapse::OtherMethod => Reason::OtherAuthenticationMethod,
+        Lapse::Unavailable => Reason::UnavailableGranted,
+    }
+}
+
 /// The reason of a code that the codec has checked.
 fn answered(packet: PacketType, code: u8) -> Reason {
     Answer::of(packet, code).map_or(Reason::ProtocolError, Reason::Answer)

@@ -18,19 +18,19 @@ const ID: Field = ("packet identifier", Format::PacketId);
 const CODE: Field = ("reason code", Format::Byte);
 const PROPERTIES: Field = ("properties", Format::Properties);
 
-/// Fields in order, without those that take the rest of a packet.
-const fn fields(packet: PacketType) -> &'static [Field] {
+/// Fields in order, without those that take the rest of a packet; and those that may be left out.
+const fn fields(packet: PacketType) -> (&'static [Field], &'static [Field]) {
     match packet {
         PacketType::ConnAck => {
-            &[("flags", Format::Byte), ("return code", Format::Byte), PROPERTIES]
+            (&[("flags", Format::Byte), ("return code", Format::Byte), PROPERTIES], &[])
         }
-        PacketType::Publish => &[("topic name", Format::Text), ID, PROPERTIES],
+        PacketType::Publish => (&[("topic name", Format::Text), ID, PROPERTIES], &[]),
         PacketType::PubAck | PacketType::PubRec | PacketType::PubRel | PacketType::PubComp => {
-            &[ID, CODE, PROPERTIES]
+            (&[ID], &[CODE, PROPERTIES])
         }
-        PacketType::SubAck | PacketType::UnsubAck => &[ID, PROPERTIES],
-        PacketType::Disconnect | PacketType::Auth => &[CODE, PROPERTIES],
-        _ => &[],
+        PacketType::SubAck | PacketType::UnsubAck => (&[ID, PROPERTIES], &[]),
+        PacketType::Disconnect | PacketType::Auth => (&[], &[CODE, PROPERTIES]),
+        _ => (&[], &[]),
     }
 }
 
@@ -41,21 +41,22 @@ pub(crate) fn unreadable_field(version: Version, bytes: &[u8]) -> Option<&'stati
     let mut body = Reader::new(bytes.get(header.len..header.len + header.remaining)?);
     let packet = header.packet_type;
     let has_no_id = packet == PacketType::Publish && header.flags & 0b0110 == 0;
-    for &(name, format) in fields(packet) {
-        let is_optional = matches!(name, "reason code" | "properties")
-            && !matches!(packet, PacketType::Publish | PacketType::ConnAck);
-        if is_optional && body.is_empty() {
-            return None;
+    let is_unreadable = |format, body: &mut Reader<'_>| match format {
+        Format::Byte => body.u8().is_err(),
+        Format::PacketId => !has_no_id && body.packet_id().is_err(),
+        Format::Text => body.utf8().is_err(),
+        Format::Properties => {
+            version == Version::V5 && Properties::read(version, packet, body).is_err()
         }
-        let read = match format {
-            Format::Byte => body.u8().map(drop),
-            Format::PacketId if has_no_id => Ok(()),
-            Format::PacketId => body.packet_id().map(drop),
-            Format::Text => body.utf8().map(drop),
-            Format::Properties if version != Version::V5 => Ok(()),
-            Format::Properties => Properties::read(version, packet, &mut body).map(drop),
-        };
-        if read.is_err() {
+    };
+    let (always, optional) = fields(packet);
+    for &(name, format) in always {
+        if is_unreadable(format, &mut body) {
+            return Some(name);
+        }
+    }
+    for &(name, format) in optional {
+        if !body.is_empty() && is_unreadable(format, &mut body) {
             return Some(name);
         }
     }

@@ -4,8 +4,6 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Lapse {
-    /// More messages in flight than the client's Receive Maximum `[MQTT5-3.3.4-9]`.
-    ReceiveMaximum,
     /// A packet above the client's Maximum Packet Size `[MQTT5-3.1.2-24]`.
     PacketSize,
     /// No Assigned Client Identifier for an empty client identifier `[MQTT5-3.2.2-16]`.
@@ -18,46 +16,44 @@ pub enum Lapse {
     Unavailable,
 }
 
-/// A set of breaches.
+/// A set of lapses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lapses(u8);
 
 impl Lapses {
-    /// No breach.
+    /// No lapse.
     pub const NONE: Self = Self(0);
 
-    /// Returns `true` without a breach.
+    /// Returns `true` without a lapse.
     #[must_use]
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// A single breach.
+    /// A single lapse.
     #[must_use]
     pub const fn of(lapse: Lapse) -> Self {
         Self(1 << lapse as u8)
     }
 
-    /// Adds a breach.
+    /// Adds a lapse.
     #[cold]
     pub const fn note(&mut self, lapse: Lapse) {
         *self = self.with(Self::of(lapse));
     }
 
-    /// The breaches of both sets.
+    /// The lapses of both sets.
     #[must_use]
     #[inline]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// The breaches.
+    /// The lapses.
     pub fn iter(self) -> impl Iterator<Item = Lapse> {
-        use Lapse::{
-            NoClientId, OtherMethod, PacketSize, PubCompError, ReceiveMaximum, Unavailable,
-        };
-        [ReceiveMaximum, PacketSize, NoClientId, PubCompError, OtherMethod, Unavailable]
+        use Lapse::{NoClientId, OtherMethod, PacketSize, PubCompError, Unavailable};
+        [PacketSize, NoClientId, PubCompError, OtherMethod, Unavailable]
             .into_iter()
             .filter(move |&lapse| self.0 & Self::of(lapse).0 != 0)
     }

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,26 +125,6 @@ def descriptors(pid: int) -> int | None:
         return None
 
 
-def listening(port: int) -> frozenset[int]:
-    """Returns the numbers of the sockets that listen on a TCP port of this machine. Reads the lines
-    of other sockets, of which there may be hundreds of thousands, and takes none apart."""
-    end, found = f":{port:04X} ", set[int]()
-    for table in ("tcp", "tcp6"):
-        with contextlib.suppress(OSError), Path(f"{PROC}/net/{table}").open() as lines:
-            rows = (line.split() for line in lines if " 0A " in line and end in line)
-            found.update(int(row[9]) for row in rows if f"{row[1]} ".endswith(end))
-    return frozenset(found)
-
-
-def holders(sockets: Collection[int]) -> Iterator[int]:
-    """Yields the processes that have one of some sockets open, as far as this user may see."""
-    links = {f"socket:[{number}]" for number in sockets}
-    for pid in pids() if links else ():
-        with contextlib.suppress(OSError), os.scandir(f"{PROC}/{pid}/fd") as descriptors:
-            if any(_link(each.path) in links for each in descriptors):
-                yield pid
-
-
 def descriptors_max(pid: int) -> int | None:
     """Returns the number of descriptors that a process may have open, or None if this user may not
     see it."""
@@ -173,13 +153,6 @@ def throttled_ns(pid: int) -> int | None:
                 if found.get(b"nr_periods"):
                     return found.get(b"throttled_time") or 1000 * found[b"throttled_usec"]
     return None
-
-
-def _link(path: str) -> str:
-    """Returns the target of a link; empty if it is gone."""
-    with contextlib.suppress(OSError):
-        return str(Path(path).readlink())
-    return ""
 
 
 def _content(path: str) -> bytes:

@@ -100,7 +100,8 @@ def played(
         "killed": {"remote": {"url": killed.url, "process": process}},
         "refused": {"remote": {"url": guarded.url, "token": "${file:wrong}", "process": process}},
     }
-    run = shared_start(watched(f"target: {broker.url}\n{CONDITIONS}", sources))
+    # So rarely that a busy host misses no reading that is due.
+    run = shared_start(watched(f"target: {broker.url}\n{CONDITIONS}", sources, interval="2s"))
     run.wait_for("publish")
     until_sampled_after(run.directory, "killed", "cpu")
     assert killed.end(signal.SIGKILL) == -signal.SIGKILL
@@ -118,9 +119,7 @@ def test_a_broker_is_watched_and_profiled_as_if_it_were_local(
     played: tuple[Run, dict[str, Any]],
 ) -> None:
     run, result = played
-    # On a busy host too few readings may come in time, which the threshold then says.
-    for outcome in result["verdict"]["thresholds"][:2]:
-        assert outcome["passed"] or "was not read for" in outcome["text"]
+    assert all(outcome["passed"] for outcome in result["verdict"]["thresholds"][:2])
     # The process is that of `broker-0`, a target of this machine, which is watched by default.
     for metric in ("processes", "threads"):
         assert whole(result, "cloud", metric)["max"] == whole(result, "broker-0", metric)["max"]

@@ -36,9 +36,9 @@ PROFILED_CPU_S = 0.05
 """CPU time of a broker of which a profile has samples."""
 
 
-def watched(where: str, sources: dict[str, object] | None = None) -> str:
-    """A scenario whose monitors read each quarter of a second."""
-    monitors = {"interval": "250ms", "sources": sources or {}}
+def watched(where: str, sources: dict[str, object] | None = None, interval: str = "250ms") -> str:
+    """A scenario whose monitors read so often."""
+    monitors = {"interval": interval, "sources": sources or {}}
     return f"{where}\n{LOAD}monitors: {json.dumps(monitors)}\n"
 
 

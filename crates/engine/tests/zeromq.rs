@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::{Agent, Feed, Totals, feed, plan, population, sockets, subscribers};
+use crate::support::{
+    Agent, Feed, Totals, feed, free_port, plan, population, sockets, subscribers,
+};
 use plan::{Command, Reason};
 use serde_json::{Value, json};
 
@@ -156,8 +158,8 @@ fn unstamped_messages_are_their_publishers_and_others_are_foreign() {
 #[test]
 fn subscribers_come_back_to_a_publisher_that_was_started_again() {
     let context = zmq::Context::new();
-    let mut publisher = Feed::start(&context, 0);
-    let port = publisher.port;
+    let port = free_port();
+    let mut publisher = Feed::start_on(&context, port);
     let mut agent = agent(port, &[feed("", 32), subscribers(20)]);
     agent.stage(0);
     agent.stage_until(1, |_, _| true);
@@ -167,7 +169,7 @@ fn subscribers_come_back_to_a_publisher_that_was_started_again() {
     drop(context);
     agent.read_until(|_, totals| totals.populations[1].0.disconnected_total == 20);
     let context = zmq::Context::new();
-    let mut publisher = Feed::bind(Feed::socket(&context, 0), &port.to_string());
+    let mut publisher = Feed::start_on(&context, port);
     agent.read_until(|snapshot, _| snapshot.populations[1].gauges.ready == 20);
     publisher.send(20);
     agent.read_until(|_, totals| totals.flow(0, 1).received_total >= 400);

@@ -4,6 +4,8 @@
 #![allow(clippy::panic, clippy::print_stderr, clippy::unwrap_used)]
 
 mod auth;
+#[path = "../../../engine/tests/support/ports.rs"]
+mod ports;
 mod process;
 mod redis;
 mod wire;

@@ -1,16 +1,10 @@
 //! A Redis for one test, and the part of its protocol that the tests need.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
-use std::net::{TcpListener, TcpStream};
-use std::process::{self, Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
 
-/// Below the ports of outgoing connections, so none of them can take the port of a Redis that is
-/// not running yet or that starts again.
-const FIRST_PORT: u16 = 5000;
-const PORTS: u16 = 5000;
-
-static TRIED: AtomicU16 = AtomicU16::new(0);
+use crate::ports::free_port;
 
 /// A running Redis in memory; killed when dropped.
 pub struct Redis {
@@ -85,18 +79,5 @@ impl Drop for Redis {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-/// Returns a port on which nothing listens. Other processes of this test begin elsewhere.
-fn free_port() -> u16 {
-    let begin = u16::try_from(process::id() * 37 % u32::from(PORTS)).expect("below PORTS");
-    loop {
-        let tried = TRIED.fetch_add(1, Ordering::Relaxed);
-        assert!(tried < PORTS, "no port from {FIRST_PORT} on is free");
-        let port = FIRST_PORT + (begin + tried) % PORTS;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
     }
 }

@@ -1,6 +1,9 @@
 //! A PUB socket of real libzmq with which the test sends, and the populations of a plan for the
 //! socket.
 
+use std::thread;
+use std::time::Duration;
+
 use plan::{Sent, SentAt, Stamp, StreamId};
 use serde_json::{Value, json};
 
@@ -30,6 +33,18 @@ impl Feed {
         socket.set_backlog(1000).unwrap();
         socket.set_linger(0).unwrap();
         socket
+    }
+
+    /// A publisher on a port. Of one that has ended, a process that another test is starting may
+    /// have the closed socket until its exec.
+    pub fn start_on(context: &zmq::Context, port: u16) -> Self {
+        let socket = Self::socket(context, 0);
+        let address = format!("tcp://127.0.0.1:{port}");
+        while let Err(error) = socket.bind(&address) {
+            assert_eq!(error, zmq::Error::EADDRINUSE);
+            thread::sleep(Duration::from_millis(1));
+        }
+        Self { socket, port, sent: vec![0] }
     }
 
     pub fn bind(socket: zmq::Socket, port: &str) -> Self {

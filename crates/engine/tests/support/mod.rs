@@ -4,6 +4,7 @@
 mod agent;
 mod certificates;
 mod feed;
+mod ports;
 mod scripted;
 
 use std::process::{Child, Command, Stdio};
@@ -11,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 pub use agent::{Agent, Totals, plan, population, publication};
 pub use certificates::{Authority, Folder, Issued};
 pub use feed::{Feed, feed, sockets, subscribers};
+pub use ports::free_port;
 pub use scripted::{Scripted, Server};
 
 /// A port at which no server listens. The kernel gives it to no socket by itself.

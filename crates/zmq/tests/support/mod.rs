@@ -4,23 +4,20 @@
 
 #[path = "../../../engine/tests/support/agent.rs"]
 mod agent;
+#[path = "../../../engine/tests/support/ports.rs"]
+mod ports;
 
 use std::io::Write;
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 use zmq::{Context, Socket};
 
 pub use agent::{Agent, Totals};
+pub use ports::free_port;
 
 /// A port at which no server listens. The kernel gives it to no socket by itself.
 pub const CLOSED_PORT: u16 = 1;
-
-/// Returns a free port.
-pub fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
-}
 
 /// Returns a plan with one target.
 pub fn plan(port: u16, populations: &[Value], stages: &[Value]) -> Value {

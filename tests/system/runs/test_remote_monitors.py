@@ -38,6 +38,8 @@ from tests.system.runs.underway import (
 pytestmark = pytest.mark.xdist_group("networks")
 
 TOKEN = "0123456789abcdef"
+RARELY = "2s"
+"""Interval of readings at which a busy host misses none that is due."""
 CONDITIONS = """
 thresholds: [cloud.cpu < 200%, host-cloud.memory_used.max > 1MB]
 profile: {broker: cloud, after: 100ms, for: 1h, frequency: 499}
@@ -100,8 +102,7 @@ def played(
         "killed": {"remote": {"url": killed.url, "process": process}},
         "refused": {"remote": {"url": guarded.url, "token": "${file:wrong}", "process": process}},
     }
-    # So rarely that a busy host misses no reading that is due.
-    run = shared_start(watched(f"target: {broker.url}\n{CONDITIONS}", sources, interval="2s"))
+    run = shared_start(watched(f"target: {broker.url}\n{CONDITIONS}", sources, interval=RARELY))
     run.wait_for("publish")
     until_sampled_after(run.directory, "killed", "cpu")
     assert killed.end(signal.SIGKILL) == -signal.SIGKILL
@@ -187,7 +188,8 @@ def test_a_broker_of_another_network_is_watched_with_tls_and_token(
         # By this name, it is the broker of the target.
         sources: dict[str, object] = {"broker-0": {"remote": {**remote, "process": {"port": 1883}}}}
         conditions = "thresholds: [broker.cpu < 200%, broker-0.rss > 100kB]"
-        text = watched(f"target: mqtt://{network.host}:1883\n{conditions}", sources)
+        where = f"target: mqtt://{network.host}:1883\n{conditions}"
+        text = watched(where, sources, interval=RARELY)
         run = start(text)
         until_sampled_after(run.directory, "broker-0", "cpu")
         end_stage(run.directory)

@@ -7,6 +7,8 @@ from typing import Any
 
 SPEED = re.compile(r"\bskipped\b|latency")
 """Figures that are worse on a slower machine, though nothing is wrong."""
+STARVED = 0.1
+"""Share of the publishing time without a processor that makes agents late."""
 BUSY = 0.95
 """Share of all processors in use, between two readings, at which a broker may be starved."""
 
@@ -27,8 +29,12 @@ def passes(code: int, result: dict[str, Any]) -> bool:
 
 
 def is_starved(result: dict[str, Any]) -> bool:
-    """Returns True if a phase says nothing, since agents had no processor."""
-    return any(phase["starved"] for phase in result["phases"])
+    """Returns True if a phase says nothing, since agents had no processor; or, where stages are too
+    short for phases, if agents had none for a part of the publishing time."""
+    if result["phases"]:
+        return any(phase["starved"] for phase in result["phases"])
+    share: float = result["fleet"]["starved_share"]
+    return share > STARVED
 
 
 def _is_busy(result: dict[str, Any]) -> bool:

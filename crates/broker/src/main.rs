@@ -7,6 +7,7 @@ mod exporter;
 mod gate;
 mod options;
 mod rights;
+mod routes;
 mod serve;
 mod shared_subscriptions;
 mod takeover;

@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use rmqtt::context::ServerContext;
 use rmqtt::net::{Builder, Listener};
 use rmqtt::retain::{DefaultRetainStorage, RetainStorage};
+use rmqtt::router::DefaultRouter;
 use rmqtt::server::MqttServer;
 use rmqtt::shared::DefaultShared;
 use rmqtt::types::{Retain, TopicFilter, TopicName};
@@ -24,6 +25,7 @@ use crate::directory::Directory;
 use crate::exporter;
 use crate::gate::{Gate, Undecided};
 use crate::options::Options;
+use crate::routes::Routes;
 use crate::shared_subscriptions::InTurn;
 use crate::takeover::Sessions;
 use crate::window::Window;
@@ -182,6 +184,8 @@ async fn context(options: &Options, counts: &Arc<Counts>) -> Result<ServerContex
         undecided: undecided.clone(),
         counts: counts.clone(),
     });
+    let router = DefaultRouter::new(Some(context.clone()));
+    *context.extends.router_mut().await = Box::new(Routes::new(router));
     *context.extends.retain_mut().await = Box::new(Retained::default());
     *context.extends.shared_subscription_mut().await = Box::new(InTurn::default());
     *context.extends.fitter_mgr_mut().await =

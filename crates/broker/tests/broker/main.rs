@@ -55,6 +55,36 @@ fn qos_1_is_acknowledged_and_delivered_between_the_versions() {
 }
 
 #[test]
+fn members_come_and_go_while_a_large_group_receives() {
+    /// rmqtt lets other tasks run after each 128 members that it looks at.
+    const MEMBERS: usize = 300;
+    const CLIENTS: usize = 8;
+    let broker = Broker::start(&[]);
+    let port = broker.port;
+    let member = |id: &str| {
+        let mut member = Client::connect(port, Version::V311, id);
+        member.subscribe("$share/g/t", 0);
+        member
+    };
+    let members: Vec<_> = (0..MEMBERS).map(|n| member(&format!("m{n}"))).collect();
+    std::thread::scope(|scope| {
+        for n in 0..CLIENTS {
+            scope.spawn(move || {
+                let mut publisher = Client::connect(port, Version::V311, &format!("p{n}"));
+                (0..500).for_each(|_| publisher.publish_qos_1("t", b"to a group", false));
+            });
+            scope.spawn(move || {
+                for turn in 0..100 {
+                    let id = format!("l{n}-{turn}");
+                    Client::connect(port, Version::V311, &id).subscribe_and_leave("$share/g/t");
+                }
+            });
+        }
+    });
+    drop(members);
+}
+
+#[test]
 fn a_retained_message_waits_for_its_subscriber() {
     let broker = Broker::start(&[]);
     Client::connect(broker.port, Version::V311, "publisher").publish_qos_1("a", b"kept", true);

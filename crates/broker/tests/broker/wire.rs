@@ -75,6 +75,12 @@ impl Client {
         body[body.len() - 1]
     }
 
+    /// Subscribes as deliveries come, and leaves when the broker has answered.
+    pub fn subscribe_and_leave(mut self, filter: &str) {
+        self.send(0x82, &[&[0, 1], self.no_properties(), &text(filter), &[0]]);
+        while self.packet().0 != 0x90 {}
+    }
+
     /// Publishes at QoS 1 and waits for the acknowledgement.
     pub fn publish_qos_1(&mut self, topic: &str, payload: &[u8], retain: bool) {
         let parts: [&[u8]; 4] = [&text(topic), &[0, 7], self.no_properties(), payload];

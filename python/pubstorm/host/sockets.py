@@ -7,8 +7,9 @@ import contextlib
 import os
 import socket
 import struct
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ OWN_PORT, PEER_PORT = (2, 3), (4, 5)
 """Operations of a filter of the kernel on a port, not below and not above a number
 (`INET_DIAG_BC_S_GE`, `_S_LE`, `_D_GE`, `_D_LE`)."""
 PORTS = range(1 << 16)
+FIRST = 1024
+"""Descriptors of each process that are looked at first."""
 
 
 class SocketsError(Exception):
@@ -113,7 +116,6 @@ class SocketTable:
         with_info: bool = True,
     ) -> Iterator[Any]:
         from pyroute2.netlink import NLM_F_MATCH, NLM_F_REQUEST, NLM_F_ROOT
-        from pyroute2.netlink.diag import SOCK_DIAG_BY_FAMILY
 
         flags = NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
         for family in (socket.AF_INET, socket.AF_INET6):
@@ -125,7 +127,9 @@ class SocketTable:
             question["idiag_sport"], question["idiag_dport"] = port, peer_port
             if wanted:
                 question["attrs"] = [("INET_DIAG_REQ_BYTECODE", wanted)]
-            for answer in self._diag.nlm_request(question, SOCK_DIAG_BY_FAMILY, flags):
+            for answer in self._diag.nlm_request(
+                question, load_library().SOCK_DIAG_BY_FAMILY, flags
+            ):
                 if "idiag_inode" not in answer:
                     text = "this kernel does not show TCP connections"
                     raise SocketsError(f"{text}: load its module tcp_diag")
@@ -143,11 +147,23 @@ def listening_at(port: int) -> set[int]:
     return found
 
 
-def sockets_of(pid: int) -> set[int]:
-    """Returns the numbers of the sockets of a process; none if they are hidden from this user."""
+def holders(sockets: Collection[int], pids: Sequence[int]) -> list[int]:
+    """Returns the processes that have one of these sockets. A server opens those that it listens
+    on early: all descriptors of all processes, of which one may have a hundred thousand, are looked
+    at only if none has them among its first ones."""
+    wanted = set(sockets)
+    for first in (FIRST, None):
+        if found := [pid for pid in pids if wanted & sockets_of(pid, first)]:
+            return found
+    return []
+
+
+def sockets_of(pid: int, first: int | None = None) -> set[int]:
+    """Returns the numbers of the sockets of a process, of its first descriptors only if `first` is
+    given; none if they are hidden from this user."""
     found = set[int]()
-    with contextlib.suppress(OSError):
-        for descriptor in os.scandir(f"/proc/{pid}/fd"):
+    with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as descriptors:
+        for descriptor in islice(descriptors, first):
             with contextlib.suppress(OSError):
                 link = os.readlink(descriptor.path)  # noqa: PTH115
                 kind, _, number = link.partition(":[")
@@ -156,20 +172,23 @@ def sockets_of(pid: int) -> set[int]:
     return found
 
 
-def _opened() -> Any:
-    """Returns a socket for questions. The library takes 0.4 s of CPU time to load, so only runs
-    that need it load it."""
-    from pyroute2.netlink.diag import DiagSocket
+def load_library() -> Any:
+    """Loads and returns the library that asks the kernel. It takes 0.4 s of CPU time, so only
+    programs that need it load it. A server does so before it accepts clients, which wait some
+    seconds only."""
+    from pyroute2.netlink import diag
 
-    diag = DiagSocket()
+    return diag
+
+
+def _opened() -> Any:
+    diag = load_library().DiagSocket()
     diag.bind()
     return diag
 
 
 def _question() -> Any:
-    from pyroute2.netlink.diag import inet_diag_req
-
-    class Question(inet_diag_req):  # type: ignore[misc]
+    class Question(load_library().inet_diag_req):  # type: ignore[misc]
         """A question with a filter."""
 
         nla_map = (("INET_DIAG_REQ_NONE", "none"), ("INET_DIAG_REQ_BYTECODE", "cdata"))

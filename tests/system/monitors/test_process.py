@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pubstorm.host import members, proc
+from pubstorm.host import members, proc, sockets
 from pubstorm.host.members import LocalProcesses
 from pubstorm.measure.monitors import MonitorError, process
 from pubstorm.measure.monitors.process import ProcessMonitor, find
@@ -141,6 +141,27 @@ def test_a_process_is_found_by_the_port_that_it_listens_on() -> None:
         listener.communicate()
     with pytest.raises(MonitorError, match=f"no process of this machine .* port {port}"):
         find(Process(port=port))
+
+
+def test_other_descriptors_are_looked_at_only_if_the_first_ones_lack_the_socket(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[int | None] = []
+    take = sockets.sockets_of
+
+    def noted(pid: int, first: int | None = None) -> set[int]:
+        looked.append(first)
+        return take(pid, first)
+
+    monkeypatch.setattr(sockets, "sockets_of", noted)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        number = os.fstat(listener.fileno()).st_ino
+        assert sockets.holders({number}, [os.getpid()]) == [os.getpid()]
+        assert looked == [sockets.FIRST]
+        monkeypatch.setattr(sockets, "FIRST", 1)
+        assert sockets.holders({number}, [os.getpid()]) == [os.getpid()]
+        assert looked[1:] == [1, None]
+    assert sockets.holders({number}, [os.getpid()]) == []
 
 
 def test_a_process_that_is_started_again_is_found_again(

@@ -8,6 +8,8 @@ import http.client
 import os
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -178,6 +180,16 @@ def test_connections_of_a_process_of_another_host_are_read(serve: Serve) -> None
         found = read(monitor)
         monitor.stop()
     assert (found["tcp_connections"], found["tcp_unread_bytes"]) == (1, 300)
+
+
+def test_a_server_has_loaded_what_its_first_answer_needs() -> None:
+    begin = (
+        "from pubstorm.measure.monitors.remote.server import MonitorServer as Server; import sys"
+    )
+    start = "Server(('127.0.0.1', 0), 2, None, None); print('pyroute2.netlink.diag' in sys.modules)"
+    words = [sys.executable, "-c", f"{begin}; {start}"]
+    said = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert said.stdout == "True\n"
 
 
 def test_a_server_that_starts_again_is_read_again() -> None:

@@ -11,6 +11,7 @@ from statistics import fmean, median
 
 from pubstorm.contract.source import Source
 from pubstorm.host.members import Descendants
+from pubstorm.host.proc import descriptors
 from pubstorm.host.sockets import PORTS, Connection, SocketsError, SocketTable, sockets_of
 from pubstorm.measure.monitors import MonitorError, Reading
 
@@ -231,14 +232,16 @@ class _Listener:
         """Finds the ports to read, and the parts of which each has few enough connections."""
         if not self._is_given:
             self._ports = self.table.listening(self._sockets())[:PORTS_MAX]
-        self._part.expect(len(sockets_of(self.pid)))
+        self._part.expect(descriptors(self.pid) or 0)
 
     def _find_onward(self, accepted: Sequence[Connection]) -> None:
         """Finds the port that the process passes its connections on to, if it does."""
+        self._onward_port = None
+        if _in_use(self.pid) > SEARCH_MAX:
+            return
         own = self._sockets() - {each.inode for each in accepted}
         wanted = max(ONWARD_SHARE * len(accepted), ONWARD_MIN)
-        self._onward_port = None
-        if wanted <= len(own) <= SEARCH_MAX and _in_use(self.pid) <= SEARCH_MAX:
+        if wanted <= len(own):
             made = (each for each in self.table.of_sockets(own) if each.port not in self._ports)
             for port, count in Counter(each.peer_port for each in made).most_common(1):
                 self._onward_port = port if count >= wanted else None

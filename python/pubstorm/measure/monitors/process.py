@@ -14,7 +14,7 @@ from pubstorm.contract.plan import Plan
 from pubstorm.contract.source import Source
 from pubstorm.host import proc
 from pubstorm.host.members import LocalProcesses, Look, Member, Processes
-from pubstorm.host.sockets import listening_at, sockets_of
+from pubstorm.host.sockets import holders, listening_at
 from pubstorm.measure.monitors import MonitorError, Reading
 from pubstorm.measure.monitors.connections import ConnectionsMonitor
 from pubstorm.scenario.monitors import MEMBERS_PER_S
@@ -277,8 +277,8 @@ def _by_pid(pid: int) -> proc.Stat:
 def _listener(port: int) -> proc.Stat:
     """Returns the process that listens on a port, not the children that share it."""
     sockets = listening_at(port)
-    pids = (pid for pid in proc.pids() if sockets & sockets_of(pid)) if sockets else ()
-    processes = _outermost(sorted(pids))
+    pids = holders(sockets, sorted(proc.pids())) if sockets else ()
+    processes = _outermost(pids)
     if processes:
         return processes[0]
     if sockets:

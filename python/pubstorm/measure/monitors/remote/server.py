@@ -28,6 +28,7 @@ from pydantic import ValidationError
 from pubstorm.contract.source import Source
 from pubstorm.host.children import parent_death_prefix
 from pubstorm.host.members import LocalProcesses
+from pubstorm.host.sockets import load_library
 from pubstorm.measure.monitors import Monitor, MonitorError
 from pubstorm.measure.monitors.host import HostMonitor
 from pubstorm.measure.monitors.perf import Perf, PerfError
@@ -89,6 +90,7 @@ class MonitorServer(ThreadingHTTPServer):
         self._until_s: dict[socket.socket, float] = {}
         """Instants at which connections are closed."""
         self._ending = False
+        load_library()
         super().__init__(address, _Handler)
 
     def serve(self) -> None:

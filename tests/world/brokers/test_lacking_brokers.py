@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from pubstorm.scenario.shipped import find_scenario
-from tests.kit.lacking import Lack, lacking
 from tests.kit.runs import RunMaker
+from tests.world.brokers.lacking_broker import Lack, lacking
 
 STEPS = {
     step["step"]: step
@@ -65,7 +65,7 @@ pytestmark = pytest.mark.concerns(
     "crates/engine/src/protocol",
     "crates/mqtt/",
     "scenarios/mqtt5-features.yaml",
-    "tests/kit/lacking.py",
+    "tests/world/brokers/",
 )
 
 

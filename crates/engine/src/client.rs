@@ -295,6 +295,11 @@ impl Client {
         let counters = &mut context.tally.populations[self.population()].counters;
         counters.packets_sent_total += asked.packets;
         counters.subscribed_total += asked.granted;
+        counters.subscribe_failed_total += asked.left_out;
+        if asked.left_out > 0 {
+            let outcomes = &mut context.tally.populations[self.population()].outcomes;
+            *outcomes.entry(Reason::FiltersTooLarge).or_default() += asked.left_out;
+        }
         Ok(asked.awaits_answer)
     }
 

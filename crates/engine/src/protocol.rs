@@ -11,7 +11,7 @@ mod zmtp;
 
 use ::mqtt::{Lapses, Property, PropertyList};
 use agent::publication::{self, PublicationSetup};
-use plan::{Population, PropertyValue, Protocol, Publication, Reason, Responds, Stamp};
+use plan::{Counters, Population, PropertyValue, Protocol, Publication, Reason, Responds, Stamp};
 
 pub use self::cause::{Broken, Cause, Texts};
 pub use self::keep_alive::Liveness;
@@ -60,8 +60,7 @@ pub struct Limits {
 /// Settings for the packets of one read.
 pub struct Reading {
     version: ::mqtt::Version,
-    /// Limits of the client.
-    pub limits: Limits,
+    limits: Limits,
     credentials: Option<zmtp::Credentials>,
 }
 
@@ -70,11 +69,15 @@ pub struct Step<'a> {
     /// Bytes at the front that the step has handled.
     pub len: usize,
     /// Packets in these bytes.
-    pub read: u32,
+    read: u32,
     /// Replies that the protocol has appended.
-    pub replied: u32,
+    replied: u32,
     /// Messages in these bytes that the client has to acknowledge.
     pub in_flight: u32,
+    /// Properties that the publishers of these messages have set.
+    properties: u32,
+    /// Subscription Identifiers of these messages.
+    identifiers: u32,
     /// Rules that the peer broke, after which the connection continues.
     lapses: Lapses,
     /// Meaning of the last packet, or of the bytes after it.
@@ -149,6 +152,8 @@ pub struct Asked {
     pub packets: u64,
     /// Filters that the peer grants without an answer.
     pub granted: u64,
+    /// Filters that no packet has, since the peer accepts none of its size.
+    pub left_out: u64,
     /// `true` if an answer will come.
     pub awaits_answer: bool,
 }
@@ -231,8 +236,18 @@ pub struct Buffers<'a> {
 impl Step<'_> {
     /// A step that has handled nothing.
     const fn new() -> Self {
-        let (len, read, replied, in_flight) = (0, 0, 0, 0);
-        Self { len, read, replied, in_flight, lapses: Lapses::NONE, event: Event::Incomplete }
+        let (len, read, replied, in_flight, properties, identifiers) = (0, 0, 0, 0, 0, 0);
+        let (lapses, event) = (Lapses::NONE, Event::Incomplete);
+        Self { len, read, replied, in_flight, properties, identifiers, lapses, event }
+    }
+
+    /// Adds its packets and properties to the counters of a population.
+    #[inline]
+    pub const fn add_to(&self, counters: &mut Counters) {
+        counters.packets_sent_total += self.replied as u64;
+        counters.packets_received_total += self.read as u64;
+        counters.properties_total += self.properties as u64;
+        counters.identifiers_total += self.identifiers as u64;
     }
 
     /// Returns `true` if the peer broke a rule.
@@ -265,12 +280,15 @@ impl Limits {
             receive_maximum: announced(Property::ReceiveMaximum).unwrap_or(u32::MAX),
         }
     }
+}
 
-    /// Returns `true` if the messages of a read, which are not acknowledged yet, are more than the
-    /// client has announced.
+impl Reading {
+    /// Returns `true` if more messages of a read wait for an acknowledgement than the client has
+    /// announced: `in_flight` that it has handled, and those in `rest`.
     #[inline]
-    pub const fn are_too_many(&self, in_flight: u32) -> bool {
-        in_flight > self.receive_maximum
+    pub fn are_too_many(&self, in_flight: u32, rest: &[u8]) -> bool {
+        let most = self.limits.receive_maximum;
+        most != u32::MAX && in_flight + mqtt::in_flight(self.version, rest) > most
     }
 }
 

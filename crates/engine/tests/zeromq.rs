@@ -1,6 +1,8 @@
 //! The real engine, as a process, as subscribers of real libzmq.
 
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 
 use crate::support::{
     Agent, Feed, Totals, feed, free_port, plan, population, sockets, subscribers,
@@ -176,6 +178,53 @@ fn subscribers_come_back_to_a_publisher_that_was_started_again() {
     let totals = agent.stop();
     assert_eq!(count(&totals, Reason::ClosedByBroker) + count(&totals, Reason::ResetByBroker), 20);
     assert_eq!(totals.populations[1].0.connected_total, 40);
+}
+
+/// A publisher of ZMTP 3.1 that answers so many PINGs of its one subscriber. Returns its port.
+fn silent_after(pongs: usize) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut greeting = [0; 64];
+        (greeting[0], greeting[9], greeting[10], greeting[11]) = (0xff, 0x7f, 3, 1);
+        greeting[12..16].copy_from_slice(b"NULL");
+        stream.write_all(&greeting).unwrap();
+        stream.write_all(b"\x04\x19\x05READY\x0bSocket-Type\0\0\0\x03PUB").unwrap();
+        let (mut received, mut answered, mut buffer) = (Vec::new(), 0, [0; 4096]);
+        while let Ok(count @ 1..) = stream.read(&mut buffer) {
+            received.extend_from_slice(&buffer[..count]);
+            let pings = received.windows(5).filter(|bytes| bytes == b"\x04PING").count();
+            while answered < pings.min(pongs) {
+                stream.write_all(b"\x04\x05\x04PONG").unwrap();
+                answered += 1;
+            }
+        }
+    });
+    port
+}
+
+#[test]
+fn a_missing_pong_is_named_after_what_waits_for_it() {
+    // Two PONGs confirm the subscriptions, and a later one that the publisher lives.
+    for (pongs, reason) in [
+        (0, Reason::SubscribeTimeout),
+        (1, Reason::SubscribeTimeout),
+        (2, Reason::KeepAliveTimeout),
+    ] {
+        let connect_s = if reason == Reason::SubscribeTimeout { 1 } else { 60 };
+        let fields = json!({
+            "keep_alive_s": 1, "connect_timeout_ns": connect_s * plan::SECOND_NS, "reconnect": null,
+            "subscriptions": [{"filter": "", "qos": 0}],
+        });
+        let subscriber = sockets("sub", 1, fields);
+        let mut agent = agent(silent_after(pongs), &[feed("", 32), subscriber]);
+        agent.stage(0);
+        agent.read_until(|_, totals| totals.populations[1].0.disconnected_total == 1);
+        let totals = agent.stop();
+        assert_eq!(totals.populations[1].1, [(reason, 1)].into(), "{pongs} PONGs");
+        assert_eq!(totals.populations[1].0.connect_failed_total, 0);
+    }
 }
 
 #[test]

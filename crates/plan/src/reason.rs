@@ -80,7 +80,9 @@ pub enum Reason {
     ServerUnproved,
     /// SUBACK 0x80.
     SubscribeRefused,
-    /// No SUBACK within the time allowed.
+    /// SUBSCRIBE or UNSUBSCRIBE is larger than the broker accepts.
+    FiltersTooLarge,
+    /// No answer to the subscriptions within the time allowed, such as SUBACK.
     SubscribeTimeout,
     /// No UNSUBACK within the connect timeout.
     UnsubscribeTimeout,

@@ -89,6 +89,16 @@ counters! {
         /// has reduced.
         #[serde(default)]
         expiry_reduced_total,
+        /// Properties received with messages that their publishers had set: User Property, Content
+        /// Type, Payload Format Indicator, Response Topic and Correlation Data.
+        #[serde(default)]
+        properties_total,
+        /// Subscription Identifiers received with messages.
+        #[serde(default)]
+        identifiers_total,
+        /// Rules that the peer broke, after which the connection continued.
+        #[serde(default)]
+        breaches_total,
         /// Connections in which the broker replaces the keep-alive of the client.
         #[serde(default)]
         server_keep_alives_total,
@@ -310,6 +320,12 @@ impl PopulationSnapshot {
             actual: &mut self.ack_actual,
             delays: &mut self.ack_delays,
         }
+    }
+
+    /// Counts a rule that the peer broke, after which the connection continues.
+    pub fn breach(&mut self, reason: Reason) {
+        self.counters.breaches_total += 1;
+        self.outcome(reason);
     }
 
     /// Counts a problem.

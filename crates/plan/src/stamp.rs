@@ -5,10 +5,15 @@
 
 use memchr::memmem;
 
+use crate::random::Random;
 use crate::sent_at::SentAt;
 
 /// Length of a stamp in bytes; smaller payloads have no stamp.
 pub const STAMP_BYTES: usize = 32;
+/// Length of the correlation data of a request in bytes: a stamp and its check.
+const CORRELATION_BYTES: usize = STAMP_BYTES + 8;
+/// Purpose of the check in correlation data.
+const CHECK: u64 = 0xc0de;
 /// Length of a stamp as text in bytes: the marker, and six bits in each character.
 pub const STAMP_TEXT_BYTES: usize = MARKER.len() + (STAMP_BYTES * 8).div_ceil(6);
 
@@ -135,6 +140,23 @@ impl Stamp {
         })
     }
 
+    /// The stamp as correlation data: its bytes, and a check that reveals changed ones.
+    #[must_use]
+    pub fn to_correlation(self) -> [u8; CORRELATION_BYTES] {
+        let stamp = self.to_bytes();
+        let mut bytes = [0; CORRELATION_BYTES];
+        bytes[..STAMP_BYTES].copy_from_slice(&stamp);
+        bytes[STAMP_BYTES..].copy_from_slice(&check_of(&stamp));
+        bytes
+    }
+
+    /// Reads correlation data; `None` if they are not those of a stamp.
+    #[must_use]
+    pub fn of_correlation(data: &[u8]) -> Option<Self> {
+        let (stamp, check) = data.split_first_chunk::<STAMP_BYTES>()?;
+        if *check == check_of(stamp) { Self::read(stamp) } else { None }
+    }
+
     /// The stamp as text: the marker, then base 64 without padding.
     #[must_use]
     pub fn to_text(self) -> [u8; STAMP_TEXT_BYTES] {
@@ -176,6 +198,13 @@ impl Stamp {
     }
 }
 
+/// Check of the bytes of a stamp.
+fn check_of(stamp: &[u8; STAMP_BYTES]) -> [u8; 8] {
+    let (words, _) = stamp.as_chunks::<8>();
+    let words = words.iter().map(|word| u64::from_le_bytes(*word));
+    words.fold(Random::new(0, CHECK), Random::of).bits().to_le_bytes()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,6 +222,26 @@ mod tests {
         payload.extend_from_slice(b"the rest");
         assert_eq!(Stamp::read(&payload), Some(stamp));
         assert_eq!(Stamp::read(&payload[..31]), None);
+    }
+
+    #[test]
+    fn correlation_data_with_any_other_byte_are_no_stamp() {
+        let stamp = Stamp {
+            run_tag: 1,
+            stream: StreamId { publication: 2, variant: 3, client: 4 },
+            sequence: 5,
+            intended_ns: 6,
+            sent: SentAt::of_word(7),
+        };
+        let data = stamp.to_correlation();
+        assert_eq!(Stamp::of_correlation(&data), Some(stamp));
+        for at in 0..data.len() {
+            let mut changed = data;
+            changed[at] ^= 1;
+            assert_eq!(Stamp::of_correlation(&changed), None, "byte {at}");
+            assert_eq!(Stamp::of_correlation(&data[..at]), None, "{at} bytes");
+        }
+        assert_eq!(Stamp::of_correlation(&[&data[..], b"."].concat()), None);
     }
 
     #[test]

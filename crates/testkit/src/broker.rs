@@ -328,6 +328,11 @@ impl Broker {
             let bytes = &input[used..];
             match decode(self.version_for(id, bytes), bytes) {
                 Ok(Decoded::Packet { packet, len }) => {
+                    let most = self.script.packet_bytes_max.map_or(usize::MAX, |n| n as usize);
+                    let is_allowed = len <= most
+                        || self.version(id) != Version::V5
+                        || packet.packet_type() == PacketType::Connect;
+                    assert!(is_allowed, "a packet of {len} bytes, above the maximum of {most}");
                     self.handle(id, &packet)?;
                     used += len;
                 }

@@ -120,5 +120,5 @@ class Publication(Frozen):
     topic_alias: bool = False
     """True if a topic alias replaces a topic that the broker knows. Only MQTT 5."""
     request: bool = False
-    """True if each message is a request: its correlation data is the stamp, and answers to its
+    """True if each message is a request: its correlation data holds the stamp, and answers to its
     Response Topic are round trips. Only MQTT 5."""

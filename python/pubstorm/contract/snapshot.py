@@ -94,6 +94,13 @@ class Counters(Value):
     expiry_reduced_total: Count = 0
     """Messages received by clients that were offline, whose Message Expiry Interval the broker has
     reduced."""
+    properties_total: Count = 0
+    """Properties received with messages that their publishers had set: User Property, Content Type,
+    Payload Format Indicator, Response Topic and Correlation Data."""
+    identifiers_total: Count = 0
+    """Subscription Identifiers received with messages."""
+    breaches_total: Count = 0
+    """Rules that the peer broke, after which the connection continued."""
     server_keep_alives_total: Count = 0
     """Connections in which the broker replaces the keep-alive of the client."""
     foreign_total: Count = 0
@@ -211,6 +218,7 @@ class Reason(StrEnum):
     AUTHENTICATION_INVALID = "authentication_invalid"
     SERVER_UNPROVED = "server_unproved"
     SUBSCRIBE_REFUSED = "subscribe_refused"
+    FILTERS_TOO_LARGE = "filters_too_large"
     SUBSCRIBE_TIMEOUT = "subscribe_timeout"
     UNSUBSCRIBE_TIMEOUT = "unsubscribe_timeout"
     CLOSED_BY_BROKER = "closed_by_broker"

@@ -61,6 +61,8 @@ BREAKS_A_RULE = frozenset(
 )
 """Breaches of the peer after which the connection continues."""
 REFUSES_A_FILTER = frozenset({Reason.SUBSCRIBE_REFUSED})
+CANNOT_ASK = frozenset({Reason.FILTERS_TOO_LARGE})
+"""Limits of a broker of MQTT 5, for which filters are left out, or a connection ends."""
 LEAVES_A_MESSAGE_OUT = frozenset(
     {Reason.MESSAGE_TOO_LARGE, Reason.QOS_UNSUPPORTED, Reason.RETAIN_UNSUPPORTED}
 )
@@ -71,6 +73,7 @@ FAILS_AN_ATTEMPT = (
     - ENDS_EITHER
     - BREAKS_A_RULE
     - REFUSES_A_FILTER
+    - CANNOT_ASK
     - LEAVES_A_MESSAGE_OUT
 )
 """Reasons that end an attempt only."""
@@ -168,7 +171,7 @@ COUNTERS: tuple[Metric, ...] = (
             "connections were lost",
             ("connected_total",),
             certain=ENDS_A_CONNECTION,
-            possible=ENDS_EITHER,
+            possible=ENDS_EITHER | CANNOT_ASK,
             answers="disconnect",
         ),
     ),
@@ -186,6 +189,7 @@ COUNTERS: tuple[Metric, ...] = (
             "filters were refused",
             FILTERS.counters,
             certain=REFUSES_A_FILTER,
+            possible=CANNOT_ASK,
             answers="subscribe",
             finding="refusal",
         ),
@@ -420,6 +424,9 @@ COUNTERS: tuple[Metric, ...] = (
     counter("retained"),
     counter("retained_as_published"),
     counter("expiry_reduced"),
+    counter("properties"),
+    counter("identifiers"),
+    counter("breaches", better="lower", basis=ATTEMPTS),
     counter("server_keep_alives"),
     counter("foreign", columns=(ReportColumn("messages", when="any", without_zero=True),)),
     counter("websocket_pings"),

@@ -149,7 +149,7 @@ class MqttPublication(Publication):
     """MQTT 5: a topic alias replaces the topic after its first message on a connection, as far as
     the broker's Topic Alias Maximum allows."""
     request: Flag = False
-    """MQTT 5: each message is a request. The correlation data is the stamp, the answers on
+    """MQTT 5: each message is a request. The correlation data holds the stamp, the answers on
     `response_topic` are its round trips. A subscription of the population receives them."""
 
 

@@ -1,6 +1,8 @@
 //! Flapping subscriptions: a ready client unsubscribes from its filters, and subscribes again on
 //! the same connection.
 
+use plan::Reason;
+
 use super::{Client, identity_of};
 use crate::context::Context;
 use crate::protocol::Refusals;
@@ -36,10 +38,12 @@ impl Client {
     fn subscribe_again(&mut self, context: &mut Context) {
         context.out.clear();
         match self.ask_filters(context) {
-            Ok(_) => {
+            Ok(true) => {
                 context.flaps.ask(self.population(), self.local, context.now_ns);
                 self.flush(context);
             }
+            // A flapping population has filters: no packet has one.
+            Ok(false) => self.lost(context, Reason::FiltersTooLarge),
             Err(reason) => self.lost(context, reason),
         }
     }

@@ -47,7 +47,7 @@ impl Client {
             return self.discard(context);
         }
         if !self.unread.is_empty() && !self.paused {
-            self.handle_unread(context);
+            self.handle_unread(context, false);
         }
         let mut budget = SLICE_BYTES;
         let mut buffer = std::mem::take(&mut context.read_buffer);
@@ -110,10 +110,10 @@ impl Client {
         self.delay_acks(context);
         if !self.unread.is_empty() {
             self.unread.extend_from_slice(bytes);
-            self.handle_unread(context);
+            self.handle_unread(context, true);
             return;
         }
-        let handled = self.handle_whole(context, bytes);
+        let handled = self.handle_whole(context, bytes, true);
         if handled < bytes.len() && self.stream.is_some() {
             self.unread.extend_from_slice(&bytes[handled..]);
         }
@@ -130,9 +130,9 @@ impl Client {
         }
     }
 
-    fn handle_unread(&mut self, context: &mut Context) {
+    fn handle_unread(&mut self, context: &mut Context, are_new: bool) {
         let mut bytes = std::mem::take(&mut self.unread);
-        let handled = self.handle_whole(context, &bytes);
+        let handled = self.handle_whole(context, &bytes, are_new);
         if handled < bytes.len() && self.stream.is_some() {
             bytes.drain(..handled);
             self.unread = bytes;
@@ -140,7 +140,8 @@ impl Client {
     }
 
     /// Handles whole packets and writes the replies. Returns the number of bytes handled.
-    fn handle_whole(&mut self, context: &mut Context, bytes: &[u8]) -> usize {
+    /// `are_new`: some bytes have just been read.
+    fn handle_whole(&mut self, context: &mut Context, bytes: &[u8], are_new: bool) -> usize {
         let identity = identity_of(self, &context.setup);
         let setup = &context.setup.populations[self.population()];
         let reading = self.session.reading(&identity, setup.limits);
@@ -161,8 +162,7 @@ impl Client {
             handled += step.len;
             in_flight += step.in_flight;
             let tally = &mut context.tally.populations[usize::from(self.population)];
-            tally.counters.packets_sent_total += u64::from(step.replied);
-            tally.counters.packets_received_total += u64::from(step.read);
+            step.add_to(&mut tally.counters);
             if step.has_lapses() {
                 self.count_lapses(context, &step);
             }
@@ -194,14 +194,14 @@ impl Client {
                 Event::Refused(cause) | Event::Ended(cause) => self.lost(context, cause),
                 Event::Broken(broken) => self.broke(context, &broken),
                 Event::UnknownAcknowledgement => {
-                    context.tally.populations[receiver.population].outcome(Reason::UnexpectedAck);
+                    context.tally.populations[receiver.population].breach(Reason::UnexpectedAck);
                 }
                 Event::Handled => {}
             }
         }
-        if reading.limits.are_too_many(in_flight) {
+        if are_new && reading.are_too_many(in_flight, &bytes[handled..]) {
             let tally = &mut context.tally.populations[receiver.population];
-            tally.outcome(Reason::ReceiveMaximumExceeded);
+            tally.breach(Reason::ReceiveMaximumExceeded);
         }
         self.flush(context);
         if can_publish {
@@ -214,7 +214,7 @@ impl Client {
     #[cold]
     fn count_lapses(&self, context: &mut Context, step: &Step<'_>) {
         let tally = &mut context.tally.populations[self.population()];
-        step.lapses().for_each(|reason| tally.outcome(reason));
+        step.lapses().for_each(|reason| tally.breach(reason));
     }
 
     /// Number of messages that the read rate allows now, at least one.

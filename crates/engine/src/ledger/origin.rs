@@ -2,7 +2,7 @@
 //! data of requests and answers, or in a property of texts of the user's own.
 
 use agent::publication::is_stamped_text;
-use plan::{Plan, STAMP_BYTES, Stamp};
+use plan::{Plan, Stamp};
 
 use crate::protocol::received::{BESIDE, Beside, Received};
 
@@ -104,11 +104,8 @@ impl Origins {
 
     /// The stamp of the request with this correlation data, if this run made it.
     pub fn request_of(&self, correlation: &[u8]) -> Option<Stamp> {
-        if !self.has_requests || correlation.len() != STAMP_BYTES {
-            return None;
-        }
         let is_ours = |stamp: &Stamp| self.has_made(stamp) && self.is_request(stamp);
-        Stamp::read(correlation).filter(is_ours)
+        Stamp::of_correlation(correlation).filter(is_ours)
     }
 
     /// Population of the publication of a stamp.
@@ -194,7 +191,9 @@ mod tests {
     fn a_request_that_comes_back_on_its_response_topic_is_an_answer() {
         let requesting = plan(vec![Payload::Fixed { bytes: 10 }], true);
         let request = stamp(&requesting, 0);
-        let bytes = request.to_bytes();
+        let bytes = request.to_correlation();
+        let changed = Stamp { intended_ns: 1, ..request }.to_bytes();
+        let changed = [&changed, &bytes[changed.len()..]].concat();
         let correlation = Some(&bytes[..]);
         let is_answer = |carried| match origin(&requesting, carried) {
             Some(Origin::Answer(stamp, 0)) => stamp == request,
@@ -203,6 +202,8 @@ mod tests {
         assert!(is_answer(Carried { correlation, ..Carried::default() }));
         assert!(is_answer(Carried { correlation, response: Some("t"), ..Carried::default() }));
         assert!(!is_answer(Carried { correlation, response: Some("a"), ..Carried::default() }));
-        assert!(!is_answer(Carried { correlation: Some(&bytes[1..]), ..Carried::default() }));
+        for other in [&bytes[1..], &bytes[..32], &changed] {
+            assert!(!is_answer(Carried { correlation: Some(other), ..Carried::default() }));
+        }
     }
 }

@@ -9,9 +9,8 @@ use std::cell::OnceCell;
 
 use mqtt::{
     Alias, Blocked, Breach, Connect, Decoded, Lapse, Lapses, Packet, PacketId, PacketType,
-    Properties, Property, PropertyList, Publish, PublishHeader, QoS, ReasonCode, RetainHandling,
-    SubAck, SubscriptionOptions, Unsupported, Value, Version, decode, encode_auth,
-    encode_publish_header,
+    Properties, Property, PropertyList, PublishHeader, QoS, ReasonCode, RetainHandling, SubAck,
+    SubscriptionOptions, Unsupported, Value, Version, decode, encode_auth, encode_publish_header,
 };
 use plan::{
     Answer, Authentication, Payload, Population, Reason, SCRAM_SHA_256, Subscription, payload_bytes,
@@ -148,6 +147,9 @@ pub fn handle<'a>(
         step.in_flight += u32::from(publish.qos != QoS::AtMostOnce);
         let retained = if publish.retain { RETAINED } else { 0 };
         let marks = retained | if publish.properties.is_empty() { 0 } else { BESIDE };
+        if marks & BESIDE != 0 {
+            step.note(publish.properties);
+        }
         let beside = Message { session, publish, carried: OnceCell::new() };
         let message = Received { payload: publish.payload, marks, beside: &beside };
         match inbox.take(&message) {
@@ -157,6 +159,27 @@ pub fn handle<'a>(
         }
     };
     Step { event, lapses: session.take_lapses().with(lapses), ..step }
+}
+
+impl Step<'_> {
+    /// Counts the properties of a message that show what a broker forwards.
+    fn note(&mut self, properties: Properties<'_>) {
+        use Property::{
+            ContentType, CorrelationData, PayloadFormatIndicator, ResponseTopic,
+            SubscriptionIdentifier, UserProperty,
+        };
+        for kind in properties.kinds() {
+            match kind {
+                SubscriptionIdentifier => self.identifiers += 1,
+                UserProperty
+                | ContentType
+                | PayloadFormatIndicator
+                | ResponseTopic
+                | CorrelationData => self.properties += 1,
+                _ => {}
+            }
+        }
+    }
 }
 
 /// Events other than messages.
@@ -208,7 +231,8 @@ fn neutral<'a>(session: &Session, version: Version, event: mqtt::Event<'a, Token
 }
 
 /// Appends the subscriptions: one SUBSCRIBE for the filters without an identifier, and one for each
-/// identifier, since a packet has only one. Nothing without filters.
+/// identifier, since a packet has only one. Nothing without filters. A SUBSCRIBE above the Maximum
+/// Packet Size of the broker is left out [MQTT5-3.2.2-15].
 pub fn subscribe(
     session: &mut Session,
     identity: &Identity<'_>,
@@ -218,7 +242,7 @@ pub fn subscribe(
     let mut identifiers: Vec<_> = population.subscriptions.iter().map(|s| s.identifier).collect();
     identifiers.sort_unstable();
     identifiers.dedup();
-    let packets = identifiers.len() as u64;
+    let mut asked = Asked::default();
     for identifier in identifiers {
         let mut properties = PropertyList::new();
         if let Some(number) = identifier {
@@ -231,13 +255,23 @@ pub fn subscribe(
             filters.extend(texts.map(|text| (text, options(subscription))));
         }
         let requested = filters.iter().map(|(filter, options)| (filter.as_str(), *options));
-        let asked = session.subscribe(version(population), properties.properties(), requested, out);
-        asked.map_err(|_| Reason::CannotEncode)?;
+        let start = out.len();
+        let packet_id =
+            session.subscribe(version(population), properties.properties(), requested, out);
+        let packet_id = packet_id.map_err(|_| Reason::CannotEncode)?;
+        if out.len() - start > session.packet_bytes_max() {
+            out.truncate(start);
+            session.withdraw_request(packet_id);
+            asked.left_out += filters.len() as u64;
+        } else {
+            asked.packets += 1;
+        }
     }
-    Ok(Asked { packets, granted: 0, awaits_answer: packets > 0 })
+    Ok(Asked { awaits_answer: asked.packets > 0, ..asked })
 }
 
-/// Appends one UNSUBSCRIBE with all filters.
+/// Appends one UNSUBSCRIBE with all filters. One above the Maximum Packet Size of the broker is not
+/// sent [MQTT5-3.2.2-15].
 pub fn unsubscribe(
     session: &mut Session,
     identity: &Identity<'_>,
@@ -247,8 +281,15 @@ pub fn unsubscribe(
     let filters = population.subscriptions.iter().map(|subscription| &subscription.filter);
     let texts = filters.flat_map(|filter| (0..filter.variants()).map(move |v| filter.text(n, v)));
     let texts: Vec<String> = texts.collect();
-    let asked = session.unsubscribe(version(population), texts.iter().map(String::as_str), out);
-    asked.map(drop).map_err(|_| Reason::CannotEncode)
+    let start = out.len();
+    let packet_id = session.unsubscribe(version(population), texts.iter().map(String::as_str), out);
+    let packet_id = packet_id.map_err(|_| Reason::CannotEncode)?;
+    if out.len() - start > session.packet_bytes_max() {
+        out.truncate(start);
+        session.withdraw_request(packet_id);
+        return Err(Reason::FiltersTooLarge);
+    }
+    Ok(())
 }
 
 fn options(subscription: &Subscription) -> SubscriptionOptions {
@@ -415,10 +456,20 @@ pub fn boundary(version: Version, packets: &[u8], offset: usize) -> usize {
 
 /// Messages of QoS 0 in whole packets.
 pub fn unrepeated(version: Version, packets: &[u8]) -> u64 {
+    messages(version, packets, |qos| qos == QoS::AtMostOnce).into()
+}
+
+/// Messages of QoS 1 and 2 in whole packets.
+pub fn in_flight(version: Version, packets: &[u8]) -> u32 {
+    messages(version, packets, |qos| qos != QoS::AtMostOnce)
+}
+
+/// Messages in whole packets that have such a QoS.
+fn messages(version: Version, packets: &[u8], is_counted: impl Fn(QoS) -> bool) -> u32 {
     let (mut at, mut messages) = (0, 0);
     while let Ok(Decoded::Packet { packet, len }) = decode(version, &packets[at..]) {
-        let lost = matches!(packet, Packet::Publish(Publish { qos: QoS::AtMostOnce, .. }));
-        messages += u64::from(lost);
+        messages +=
+            u32::from(matches!(packet, Packet::Publish(message) if is_counted(message.qos)));
         at += len;
     }
     messages

@@ -97,7 +97,8 @@ pub fn subscribe(session: &mut Session, identity: &Identity<'_>, out: &mut Vec<u
         }
     }
     let awaits_answer = session.ping(out);
-    Asked { packets: prefixes + u64::from(awaits_answer), granted: prefixes, awaits_answer }
+    let packets = prefixes + u64::from(awaits_answer);
+    Asked { packets, granted: prefixes, left_out: 0, awaits_answer }
 }
 
 impl Beside for zmtp::Message<'_> {

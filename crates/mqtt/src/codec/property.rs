@@ -81,10 +81,27 @@ impl<'a> Properties<'a> {
         PropertyIter { rest: Reader::new(self.bytes) }
     }
 
+    /// Properties in their order, without their values.
+    pub fn kinds(&self) -> impl Iterator<Item = Property> {
+        let mut rest = Reader::new(self.bytes);
+        std::iter::from_fn(move || {
+            let row = row(&mut rest).ok()?;
+            row.skip(&mut rest).ok()?;
+            Some(row.property)
+        })
+    }
+
     /// Value of the first such property.
     #[must_use]
     pub fn find(&self, property: Property) -> Option<Value<'a>> {
-        self.iter().find(|(found, _)| *found == property).map(|(_, value)| value)
+        let mut rest = Reader::new(self.bytes);
+        loop {
+            let row = row(&mut rest).ok()?;
+            if row.property == property {
+                return row.read(&mut rest).ok();
+            }
+            row.skip(&mut rest).ok()?;
+        }
     }
 
     /// Value of the first such property, if it is a number.
@@ -215,6 +232,18 @@ fn row(rest: &mut Reader<'_>) -> Result<Row, DecodeError> {
 }
 
 impl Row {
+    /// Passes over a value, which is valid.
+    fn skip(&self, rest: &mut Reader<'_>) -> Result<(), DecodeError> {
+        match self.kind {
+            Kind::Flag => rest.u8().map(drop),
+            Kind::Short | Kind::PositiveShort => rest.u16().map(drop),
+            Kind::Long | Kind::PositiveLong => rest.u32().map(drop),
+            Kind::PositiveVariable => rest.variable().map(drop),
+            Kind::Binary | Kind::Text | Kind::Topic => rest.field().map(drop),
+            Kind::Pair => rest.field().and_then(|_| rest.field()).map(drop),
+        }
+    }
+
     fn read<'a>(&self, rest: &mut Reader<'a>) -> Result<Value<'a>, DecodeError> {
         let number = match self.kind {
             Kind::Flag => u32::from(rest.u8()?),

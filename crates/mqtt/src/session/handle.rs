@@ -236,6 +236,14 @@ impl<T: Copy> Session<T> {
         Ok(Event::Unsubscribed { packet_id, filters, codes, properties })
     }
 
+    /// Forgets a request: the caller has not sent its SUBSCRIBE or UNSUBSCRIBE.
+    #[cold]
+    pub fn withdraw_request(&mut self, packet_id: PacketId) {
+        for subscribes in [true, false] {
+            self.end_request(packet_id, subscribes);
+        }
+    }
+
     /// Removes an answered SUBSCRIBE or UNSUBSCRIBE and returns it; `None` if no such request is
     /// outstanding. Frees the heap memory if only requests were stored there.
     fn end_request(&mut self, packet_id: PacketId, subscribes: bool) -> Option<Request> {

@@ -65,8 +65,8 @@ pub struct Publication {
     /// `true` if a topic alias replaces a topic that the broker knows. Only MQTT 5.
     #[serde(default)]
     pub topic_alias: bool,
-    /// `true` if each message is a request: its correlation data is the stamp, and answers to its
-    /// Response Topic are round trips. Only MQTT 5.
+    /// `true` if each message is a request: its correlation data holds the stamp, and answers to
+    /// its Response Topic are round trips. Only MQTT 5.
     #[serde(default)]
     pub request: bool,
 }

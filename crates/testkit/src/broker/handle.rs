@@ -123,7 +123,7 @@ impl Broker {
         link.will_delay_ns = delay_s.min(session_s) * 1_000_000_000;
         link.client_id = Some(client_id.clone());
         link.keep_alive_s = connect.keep_alive_s;
-        let mut maxima = maxima();
+        let mut maxima = maxima(self.script.packet_bytes_max);
         maxima.extend(properties);
         let connack = ConnAck { session_present, code: 0, properties: maxima.properties() };
         super::write(&Packet::ConnAck(connack), link.version, &mut link.output);
@@ -269,12 +269,14 @@ fn forwarded(properties: Properties<'_>) -> PropertyList {
 }
 
 /// Maxima in CONNACK, which has none before MQTT 5.
-fn maxima() -> PropertyList {
+fn maxima(packet_bytes_max: Option<u32>) -> PropertyList {
     let mut list = PropertyList::new();
-    for (property, number) in [
+    let packet_size = packet_bytes_max.map(|bytes| (Property::MaximumPacketSize, bytes));
+    let others = [
         (Property::ReceiveMaximum, super::RECEIVE_MAXIMUM),
         (Property::TopicAliasMaximum, super::TOPIC_ALIAS_MAXIMUM),
-    ] {
+    ];
+    for (property, number) in others.into_iter().chain(packet_size) {
         list.push(property, Value::Number(number)).expect("the numbers are allowed");
     }
     list

@@ -42,6 +42,8 @@ pub struct Script {
     pub connack_code: u8,
     /// Largest number of QoS 1 and 2 messages in flight to one client.
     pub window: usize,
+    /// Maximum Packet Size of clients of MQTT 5, in bytes; `None`: CONNACK has none.
+    pub packet_bytes_max: Option<u32>,
     /// Identifiers of clients that receive no messages.
     pub muted: Vec<String>,
     /// Each shared subscription receives every second message through two members, and the others
@@ -95,6 +97,7 @@ impl Script {
         Self {
             connack_code: 0,
             window: 20,
+            packet_bytes_max: None,
             muted,
             doubles_shared: false,
             sends_copies: false,

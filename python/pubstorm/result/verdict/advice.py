@@ -29,9 +29,13 @@ ADVICE: Mapping[Reason, str] = {
         "the broker sent a packet above max_packet of the scenario, and the client closed the "
         "connection: raise max_packet, or make the messages smaller"
     ),
+    Reason.FILTERS_TOO_LARGE: (
+        "SUBSCRIBE or UNSUBSCRIBE of the clients is larger than the Maximum Packet Size in the "
+        "broker's CONNACK, so they did not send it: use fewer or shorter filters"
+    ),
     Reason.SUBSCRIBE_TIMEOUT: (
-        "the broker accepted the clients and did not answer SUBSCRIBE within connect_timeout, so "
-        "the clients closed the connections: its log says more"
+        "the broker or publisher accepted the clients and did not answer their subscriptions "
+        "within connect_timeout, so the clients closed the connections: its log says more"
     ),
     Reason.PATH_TIMEOUT: (
         "nothing acknowledged what the kernel had sent, and it gave the connections up: the path "

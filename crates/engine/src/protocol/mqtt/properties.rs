@@ -117,7 +117,7 @@ impl PropertySetup {
         match self.carrier {
             Carrier::None => {}
             Carrier::CorrelationData => {
-                let stamp = stamp().to_bytes();
+                let stamp = stamp().to_correlation();
                 list.push(Property::CorrelationData, Value::Binary(&stamp)).ok()?;
             }
             Carrier::UserProperty => {

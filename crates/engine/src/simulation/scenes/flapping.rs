@@ -92,6 +92,21 @@ fn a_broker_that_does_not_answer_is_noticed_and_ends_the_connection() {
 }
 
 #[test]
+fn unsubscribe_above_the_maximum_packet_size_of_the_broker_is_not_sent() {
+    let mut populations = populations(MqttVersion::V5);
+    populations[1].reconnect = None;
+    // Each identifier has a SUBSCRIBE of its own, and all filters share one UNSUBSCRIBE.
+    populations[1].subscriptions[0].identifier = Some(1);
+    populations[1].subscriptions[1].identifier = Some(2);
+    let script = Script { packet_bytes_max: Some(23), ..Script::reliable() };
+    let case = case(populations, 10 * S, Weather::fair());
+    let totals = Totals::of(&Run::play(case, 1, 1, Peer::new(Broker::new(script))));
+    assert_eq!(totals.outcomes[1], [(Reason::FiltersTooLarge, 4)].into());
+    let counters = &totals.counters[1];
+    assert_eq!((counters.subscribed_total, counters.disconnected_total), (4 * FILTERS, 4));
+}
+
+#[test]
 fn a_kept_session_is_subscribed_again_after_a_reconnect() {
     let mut populations = populations(MqttVersion::V311);
     if let Protocol::Mqtt(mqtt) = &mut populations[1].protocol {

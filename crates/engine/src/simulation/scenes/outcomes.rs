@@ -20,6 +20,11 @@ fn subscriber(filter: &str) -> Population {
     population
 }
 
+/// A property with a number.
+fn limit(name: &str, number: u32) -> plan::Property {
+    plan::Property { name: name.to_owned(), key: None, value: plan::PropertyValue::Number(number) }
+}
+
 #[test]
 fn a_packet_is_refused_by_its_size_however_it_arrives() {
     // PUBLISH: one byte of type, two of length, two for the length of the topic, the topic.
@@ -60,12 +65,7 @@ fn acknowledgements_that_fit_nothing_are_counted_and_end_nothing() {
 #[test]
 fn packets_beyond_what_the_client_announced_are_counted_and_end_nothing() {
     // The scripted broker does not obey the limits of its clients.
-    let limits = |name: &str, limit: u32| plan::Property {
-        name: name.to_owned(),
-        key: None,
-        value: plan::PropertyValue::Number(limit),
-    };
-    for (property, limit, reason) in [
+    for (property, most, reason) in [
         ("maximum_packet_size", 40, Some(Reason::PacketSizeExceeded)),
         ("maximum_packet_size", 400, None),
         ("receive_maximum", 4, Some(Reason::ReceiveMaximumExceeded)),
@@ -79,14 +79,91 @@ fn packets_beyond_what_the_client_announced_are_counted_and_end_nothing() {
         let mut subscriber = speaking(MqttVersion::V5, "subscriber", 1);
         subscriber.subscriptions = vec![subscription("t", 1)];
         if let plan::Protocol::Mqtt(mqtt) = &mut subscriber.protocol {
-            mqtt.properties = vec![limits(property, limit)];
+            mqtt.properties = vec![limit(property, most)];
         }
         let totals = Totals::of(&played(vec![publisher, subscriber], S, Weather::fair()));
         let found: Vec<Reason> = totals.outcomes[1].keys().copied().collect();
-        assert_eq!(found, Vec::from_iter(reason), "{property} {limit}");
+        assert_eq!(found, Vec::from_iter(reason), "{property} {most}");
+        assert_eq!(totals.counters[1].breaches_total, totals.outcomes[1].values().sum::<u64>());
         assert_eq!(totals.counters[1].disconnected_total, 0);
         let flow = &totals.flows[&(0, 1)];
         assert_eq!(flow.received_total, flow.expected_total);
+    }
+}
+
+#[test]
+fn a_slow_reader_sees_messages_beyond_its_receive_maximum_though_they_come_one_by_one() {
+    for (window, is_breach) in [(20, true), (2, true), (1, false)] {
+        let mut publisher = speaking(MqttVersion::V5, "publisher", 1);
+        publisher.publications = vec![publication("t", 1, 10 * MS)];
+        let mut reader = speaking(MqttVersion::V5, "reader", 1);
+        reader.subscriptions = vec![subscription("t", 1)];
+        reader.read_rate_per_s = Some(20.0);
+        if let plan::Protocol::Mqtt(mqtt) = &mut reader.protocol {
+            mqtt.properties = vec![limit("receive_maximum", 1)];
+        }
+        let case = case(vec![publisher, reader], S, Weather::fair());
+        let script = Script { window, ..Script::reliable() };
+        let totals = Totals::of(&Run::play(case, 1, 1, Peer::new(Broker::new(script))));
+        let found = totals.outcomes[1].contains_key(&Reason::ReceiveMaximumExceeded);
+        assert_eq!(found, is_breach, "window {window}: {:?}", totals.outcomes[1]);
+        let breaches = totals.counters[1].breaches_total;
+        // A read is counted once, however many turns handle its messages.
+        assert!(breaches <= totals.flows[&(0, 1)].received_total.cast_unsigned() / 2, "{breaches}");
+    }
+}
+
+#[test]
+fn properties_of_publishers_are_counted_where_they_arrive() {
+    let text = |name: &str, key: Option<&str>| plan::Property {
+        name: name.to_owned(),
+        key: key.map(str::to_owned),
+        value: plan::PropertyValue::Text(plans::template("text/{n}")),
+    };
+    let expiry = limit("message_expiry_interval", 60);
+    for (properties, of_each) in [
+        (vec![], 0),
+        (vec![expiry.clone()], 0),
+        (vec![text("user_property", Some("site")), text("user_property", Some("unit"))], 2),
+        (
+            vec![
+                text("content_type", None),
+                limit("payload_format_indicator", 1),
+                text("response_topic", None),
+                text("correlation_data", None),
+                expiry,
+            ],
+            4,
+        ),
+    ] {
+        let mut publisher = speaking(MqttVersion::V5, "publisher", 1);
+        publisher.publications = vec![publication("t", 1, 100 * MS)];
+        publisher.publications[0].properties = properties;
+        let mut receiver = speaking(MqttVersion::V5, "subscriber", 1);
+        receiver.subscriptions = vec![subscription("t", 1)];
+        let totals = Totals::of(&played(vec![publisher, receiver], S, Weather::fair()));
+        assert_eq!(totals.flows[&(0, 1)].received_total, 10);
+        assert_eq!(totals.counters[1].properties_total, 10 * of_each);
+        assert_eq!(totals.counters[1].identifiers_total, 0);
+    }
+}
+
+#[test]
+fn filters_above_the_maximum_packet_size_of_the_broker_are_left_out() {
+    // SUBSCRIBE: two bytes of header, two of packet id, one of properties, and filters of three
+    // bytes and their text. The broker asserts its limit.
+    for (bytes, subscribed, left_out) in [(25, 2, 0), (24, 0, 2)] {
+        let mut reader = speaking(MqttVersion::V5, "reader", 3);
+        reader.subscriptions = vec![subscription("first", 0), subscription("another/#", 0)];
+        let case = case(vec![reader], S, Weather::fair());
+        let script = Script { packet_bytes_max: Some(bytes), ..Script::reliable() };
+        let totals = Totals::of(&Run::play(case, 1, 1, Peer::new(Broker::new(script))));
+        let counters = &totals.counters[0];
+        let filters = (counters.subscribed_total, counters.subscribe_failed_total);
+        assert_eq!(filters, (3 * subscribed, 3 * left_out), "{bytes} bytes");
+        let found = totals.outcomes[0].get(&Reason::FiltersTooLarge).copied();
+        assert_eq!(found.unwrap_or_default(), 3 * left_out, "{bytes} bytes");
+        assert_eq!((counters.connected_total, counters.disconnected_total), (3, 0));
     }
 }
 

@@ -100,6 +100,20 @@ fn every_packet_has_the_properties_of_table_2_4() {
     assert_eq!(names(bit(PacketType::PingReq) | bit(PacketType::PingResp)), []);
 }
 
+proptest! {
+    #[test]
+    fn kinds_and_single_values_are_those_of_a_whole_pass(
+        list in any_list(Some(PacketType::Publish)),
+    ) {
+        let properties = list.properties();
+        prop_assert!(properties.kinds().eq(properties.iter().map(|(property, _)| property)));
+        for row in TABLE {
+            let first = properties.iter().find(|(property, _)| *property == row.property);
+            prop_assert_eq!(properties.find(row.property), first.map(|(_, value)| value));
+        }
+    }
+}
+
 #[test]
 fn a_value_of_another_type_or_range_is_not_written() {
     let mut list = PropertyList::new();

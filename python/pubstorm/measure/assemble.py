@@ -18,7 +18,7 @@ from pubstorm.contract.plan import HoldAction, Plan, Population, PublishAction
 from pubstorm.contract.protocol import Zmtp
 from pubstorm.contract.snapshot import FlowSnapshot
 from pubstorm.contract.sums import Pair, RunSum, total
-from pubstorm.contract.texts import carries_stamp
+from pubstorm.contract.texts import lacks_stamps
 from pubstorm.fleet.assignment import Assignment, Program
 from pubstorm.measure import client_loss, group_shares
 from pubstorm.measure.clocks import clock_bound_us, clock_result
@@ -322,7 +322,7 @@ class Assembly:
             surplus_total=surplus.total,
             wills_surplus_total=surplus.wills,
             has_unstamped=publisher.mqtt is not None
-            and not all(carries_stamp(p, publisher, receiver) for p in publisher.publications),
+            and (lacks_stamps(publisher, receiver) or _lost_stamps(publisher, flow)),
             latency_us=histograms.latency_us(
                 self.clock_bound_us, delays=flow.latency_delays, run_delay=self._run_delay(None)
             ),
@@ -504,6 +504,13 @@ class Assembly:
             if row.from_ns < until_ns
         )
         return {**inside, **activities(others, busy)}
+
+
+def _lost_stamps(publisher: Population, flow: FlowSnapshot) -> bool:
+    """Returns True if messages came, and none with the stamp that it was sent with: a broker or a
+    bridge dropped the property. Answers have no latency in any case."""
+    messages = flow.counters.received_total - flow.counters.wills_received_total
+    return messages > 0 and publisher.responds is None and not flow.latency_intended.count
 
 
 def flow_levels(publisher: Population, receiver: Population) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pubstorm.contract.delays import CELL_BITS
+from pubstorm.contract.flows import FixedPayload
 from pubstorm.contract.histogram import Histogram, bucket_index
 from pubstorm.contract.plan import (
     AddClients,
@@ -203,6 +204,31 @@ def test_more_than_was_expected_is_no_negative_loss() -> None:
     (only,) = run.flows()
     assert (only.lost_total, only.surplus_total) == (0, 2)
     assert run.populations()["backend"].lost_total == 0
+
+
+@pytest.mark.parametrize(
+    ("payload", "latencies", "unstamped"),
+    [
+        (FixedPayload(bytes=32), 90, 0),
+        # The broker dropped the property with the stamp, or there is none.
+        (FixedPayload(bytes=32), 0, 90),
+        (FixedPayload(bytes=31), 0, 90),
+        (FixedPayload(bytes=31), 30, 60),
+    ],
+)
+def test_deliveries_without_a_stamp_are_only_counted(
+    payload: FixedPayload, latencies: int, unstamped: int
+) -> None:
+    device, backend = plan().populations
+    (publication, *_) = device.publications
+    publications = (publication.model_copy(update={"payload": payload}),)
+    device = device.model_copy(update={"publications": publications, "responds": None})
+    latency = Histogram.of([1000] * latencies)
+    came = made.flow(0, 1, latency, latency, expected_total=90, received_total=90)
+    run = assembly(snapshot(0, 0, 0, 90, came))
+    run = replace(run, plan=run.plan.model_copy(update={"populations": (device, backend)}))
+    (only,) = run.flows()
+    assert only.unstamped == unstamped
 
 
 MESSAGES = {"expected_total": 100, "received_total": 75}

@@ -12,6 +12,16 @@ from pubstorm.measure.run_log import RunLog
 from pubstorm.result import ClientLoss, GroupShare
 from tests.kit import made
 
+SCENARIO = """
+target: mqtt://127.0.0.1:1883
+populations:
+  device: {{clients: 1, publications: [{{topic: t, rate: 1/s, {payload}}}]}}
+  backend: {{clients: 2, subscriptions: ["{filter}"]}}
+stages: [connect, {{publish: 9s}}, {{publish: 9s}}]
+"""
+NO_STAMP = {"payload": "payload: hello", "filter": "t"}
+"""Messages without a place for a stamp."""
+
 
 def stage(clients: dict[int, int], expected: int = 0, wills: int = 0) -> Ledger:
     """The ledger of stage 0, whose population 1 has clients by deliveries, in two flows; the second
@@ -77,3 +87,52 @@ def test_stages_with_more_messages_have_no_more_weight() -> None:
     assert group_shares.summed_up(shares).fairness == pytest.approx(
         4**2 / (4 * (0.25 + 2.25 + 2)), abs=1e-6
     )
+
+
+@pytest.mark.parametrize(
+    ("texts", "stages", "lost", "surplus"),
+    [
+        # One client has 25 twice, the other lost 25, or one of many.
+        (NO_STAMP, [{125: 1, 75: 1}], 25, 25),
+        (NO_STAMP, [{125: 1, 85: 1}], 15, 25),
+        (NO_STAMP, [{105: 1, 75: 1}], 25, 5),
+        (NO_STAMP, [{125: 2}], 0, 50),
+        (NO_STAMP, [{100: 2}], 0, 0),
+        (NO_STAMP, [{75: 2}], 50, 0),
+        # What is late arrives in the next stage: it may be the message that was missing.
+        (NO_STAMP, [{75: 2}, {125: 2}], 0, 0),
+        (NO_STAMP, [{75: 2}, {150: 1, 75: 1}], 25, 0),
+        (NO_STAMP, [{125: 1, 75: 1}, {125: 1, 75: 1}], 25, 25),
+        (NO_STAMP, [{75: 1, 100: 1}, {150: 1, 75: 1}], 25, 25),
+        # A stamp says which came late or twice, and members of a group share what comes.
+        ({**NO_STAMP, "payload": "size: 32B"}, [{125: 1, 75: 1}], 0, 0),
+        ({**NO_STAMP, "filter": "$share/g/t"}, [{125: 1, 75: 1}], 0, 0),
+    ],
+)
+def test_what_one_client_received_twice_hides_nothing_that_another_lost(
+    texts: dict[str, str], stages: list[dict[int, int]], lost: int, surplus: int
+) -> None:
+    expected = 200
+    snapshots = [
+        made.snapshot(
+            made.population(),
+            made.population().model_copy(update={"clients_by_deliveries": tuple(clients.items())}),
+            from_ns=number,
+            stage=number,
+            flows=(
+                made.flow(
+                    0,
+                    1,
+                    expected_total=expected,
+                    received_total=sum(came * count for came, count in clients.items()),
+                ),
+            ),
+        )
+        for number, clients in enumerate(stages, start=1)
+    ]
+    ledger = Ledger(made.sums(snapshots), made.compiled(SCENARIO.format(**texts)), RunLog(0))
+    assert (ledger.lost([(0, 1)]), ledger.surplus((0, 1)).total) == (lost, surplus)
+    (flow,) = ledger.flows().values()
+    assert flow.counters.expected_total == flow.counters.received_total + lost
+    came = sum(each.flows[0].counters.received_total for each in snapshots)
+    assert flow.counters.received_total == came - surplus

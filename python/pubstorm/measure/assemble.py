@@ -404,13 +404,25 @@ class Assembly:
         played."""
         active, most = ActiveClients(self.plan), 0
         for span in self.run_log.spans:
+            joined = self._joined(span, active)
             active.enter(self.plan.stages[span.index])
+            active.limit(joined)
             most = max(most, active.together(indices))
             for change in self.run_log.changes:
                 if change.stage == span.index:
                     active.change(change.population, change.action)
+                    active.limit(joined)
                     most = max(most, active.together(indices))
         return most
+
+    def _joined(self, span: StageSpan, before: ActiveClients) -> list[int]:
+        """Returns the most clients of each population that can have joined by the end of a stage.
+        In one that the user ended, they were active before or began to connect in it."""
+        if not span.by_user:
+            return before.most
+        parts = (self.sums.population([n], [span.index]) for n in range(len(before.counts)))
+        attempts = [part.counters.connect_attempts_total for part in parts]
+        return [sum(pair) for pair in zip(before.counts, attempts, strict=True)]
 
     def ready_share(self, population: int) -> float:
         """Share of the clients of a population that were ready, or offline after a lifetime."""

@@ -391,3 +391,46 @@ def test_a_run_without_a_snapshot_has_zeros() -> None:
     assert run.flows() == ()
     assert run.fleet().load_intervals_total == 0
     assert run.fleet().agents[0].snapshots == 0
+
+
+@pytest.mark.parametrize(
+    ("attempts", "ended", "asked"),
+    [
+        # Of those that began to connect, and those of later stages.
+        ((3, 0, 0), (0,), 500),
+        ((3, 0), (0, 1), 3),
+        ((3, 0), (), 500),
+        ((900, 0), (0,), 500),
+        # A change adds seven clients, and four of them began.
+        ((3, 4), (0, 1), 7),
+        ((3, 4), (0,), 10),
+        ((3, 9), (0, 1), 10),
+    ],
+)
+def test_clients_that_had_not_begun_to_join_when_the_user_ended_a_stage_are_not_missed(
+    attempts: tuple[int, ...], ended: tuple[int, ...], asked: int
+) -> None:
+    begun = [
+        made.snapshot(
+            made.population(connect_attempts_total=count),
+            made.population(),
+            from_ns=PUBLISHING_NS + number * SECOND_NS,
+            sequence=number,
+            stage=number,
+        )
+        for number, count in enumerate(attempts)
+    ]
+    run = assembly(*begun)
+    connect, publish = run.plan.stages
+    stages = (connect, publish, connect)[: len(attempts)]
+    first = run.plan.populations[0].model_copy(update={"clients": 500})
+    populations = (first, *run.plan.populations[1:])
+    plan = run.plan.model_copy(update={"stages": stages, "populations": populations})
+    spans = [
+        replace(run.run_log.spans[0], index=number, by_user=number in ended)
+        for number in range(len(stages))
+    ]
+    action = AddClients(clients=7, over_ns=10 * SECOND_NS)
+    more = AppliedChange(1, PUBLISHING_NS, "more", 0, action)
+    run.run_log.spans, run.run_log.changes = spans, [more]
+    assert replace(run, plan=plan).populations()["device"].asked_max == asked

@@ -449,6 +449,8 @@ def _excluded(measured: Measured) -> Iterable[Finding]:
     why = "its clients joined or left meanwhile"
     if measured.fleet.failures:
         why = "clients joined, left or were lost with an agent meanwhile"
+    if measured.changed_by_hand:
+        why += ", or had not joined when the user ended a stage"
     for stage in measured.stages:
         for name in stage.excluded:
             own = stage.populations.get(name)

@@ -90,8 +90,8 @@ def nothing_behind(measured: Measured, expression: Expression) -> str | None:
     if basis.needs_stamps and _carry_no_stamp(parts.values()):
         to = "" if expression.subject is None else f" to {expression.subject}"
         return (
-            f"messages{to} carry no stamp (size of 32B or more, {{stamp}} in the payload, or "
-            "version: 5), which shows latency, order and duplicates"
+            f"messages{to} carry no stamp (size of 32B or more, {{stamp}} in the payload, or a "
+            "payload with version: 5), which shows latency, order and duplicates"
         )
     found = [getattr(part, name, None) for part in parts.values() for name in basis.counters]
     may_be_earlier = expression.span is not None and basis.may_be_earlier

@@ -157,16 +157,18 @@ class Ledger:
     @cached_property
     def _repeated(self) -> tuple[tuple[int, Pair, int], ...]:
         """The messages without a stamp that surely came twice, by stage and flow: those that single
-        clients received beyond the expected ones, where these are known. Late messages of earlier
-        stages are none."""
+        clients received beyond the expected ones, where these are known. Those that may be of
+        another stage are none: late ones, as many as earlier stages lack, and early ones."""
         found, late = list[tuple[int, Pair, int]](), Counter[Pair]()
         for stage in sorted(each for each in self.sums.stages if each is not None):
             flows, shifts = self.sums.flows([stage]), dict(self._shifts(stage))
+            early = self.sums.early(stage)
             for pair, flow in flows.items():
                 is_only = sum(other[1] == pair[1] for other in flows) == 1
                 beyond = self._beyond(stage, pair[1], flow.counters) if is_only else 0
-                if beyond > late[pair] and not shifts.get(pair) and self._lacks_stamps(pair):
-                    found.append((stage, pair, beyond - late[pair]))
+                repeated = beyond - late[pair] - early.get(pair, 0)
+                if repeated > 0 and not shifts.get(pair) and self._lacks_stamps(pair):
+                    found.append((stage, pair, repeated))
                 late[pair] += max(_missing(flow.counters)[0] + beyond, 0)
         return tuple(found)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pubstorm.contract.snapshot import Snapshot
+from pubstorm.contract.sums import RunSum
 from pubstorm.measure import client_loss, group_shares
 from pubstorm.measure.client_loss import client_losses
 from pubstorm.measure.group_shares import member_shares
@@ -112,27 +114,29 @@ def test_stages_with_more_messages_have_no_more_weight() -> None:
 def test_what_one_client_received_twice_hides_nothing_that_another_lost(
     texts: dict[str, str], stages: list[dict[int, int]], lost: int, surplus: int
 ) -> None:
-    expected = 200
-    snapshots = [
-        made.snapshot(
-            made.population(),
-            made.population().model_copy(update={"clients_by_deliveries": tuple(clients.items())}),
-            from_ns=number,
-            stage=number,
-            flows=(
-                made.flow(
-                    0,
-                    1,
-                    expected_total=expected,
-                    received_total=sum(came * count for came, count in clients.items()),
-                ),
-            ),
-        )
-        for number, clients in enumerate(stages, start=1)
-    ]
+    snapshots = [counted(*each) for each in enumerate(stages, start=1)]
     ledger = Ledger(made.sums(snapshots), made.compiled(SCENARIO.format(**texts)), RunLog(0))
     assert (ledger.lost([(0, 1)]), ledger.surplus((0, 1)).total) == (lost, surplus)
     (flow,) = ledger.flows().values()
     assert flow.counters.expected_total == flow.counters.received_total + lost
     came = sum(each.flows[0].counters.received_total for each in snapshots)
     assert flow.counters.received_total == came - surplus
+
+
+def test_what_came_early_or_late_did_not_come_twice() -> None:
+    """An agent that enters the second stage late counts its first deliveries to the first one."""
+    sums = RunSum()
+    sums.take(counted(1, {110: 1, 90: 1}), early=True)
+    sums.take(counted(2, {90: 1, 110: 1}))
+    ledger = Ledger(sums, made.compiled(SCENARIO.format(**NO_STAMP)), RunLog(0))
+    assert (ledger.lost([(0, 1)]), ledger.surplus((0, 1)).total) == (0, 0)
+
+
+def counted(stage: int, clients: dict[int, int]) -> Snapshot:
+    """The last snapshot of a stage with 200 expected deliveries, to clients by deliveries."""
+    subscribers = made.population().model_copy(
+        update={"clients_by_deliveries": tuple(clients.items())}
+    )
+    came = sum(deliveries * count for deliveries, count in clients.items())
+    flow = made.flow(0, 1, expected_total=200, received_total=came)
+    return made.snapshot(made.population(), subscribers, from_ns=stage, stage=stage, flows=(flow,))

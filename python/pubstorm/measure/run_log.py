@@ -43,6 +43,8 @@ class StageEntered(Value):
     """Time after the start of the run."""
     stage: U64
     """Index of the stage."""
+    by_user: bool = False
+    """True if the user ended the stage before it."""
 
 
 @dataclass(frozen=True)

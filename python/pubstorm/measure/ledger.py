@@ -137,14 +137,10 @@ class Ledger:
             surplus = replace(left, messages=left.messages + repeated[pair])
             if surplus.total:
                 self._surplus[pair] = surplus
-            yield (
-                pair,
-                _with(
-                    flow,
-                    received_total=counters.received_total - left.total,
-                    wills_received_total=counters.wills_received_total - left.wills,
-                ),
-            )
+                received, wills = counters.received_total, counters.wills_received_total
+                less = {"wills_received_total": wills - left.wills}
+                flow = _with(flow, received_total=received - left.total, **less)
+            yield pair, flow
 
     def _repeated_in(self, stages: Stages) -> Counter[Pair]:
         """Returns the deliveries that surely came twice, by flow."""

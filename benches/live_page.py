@@ -4,6 +4,7 @@ the load's own figures."""
 
 import contextlib
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from statistics import median
 
 import psutil
 
+from pubstorm.cli.serving import TOKEN_VARIABLE
 from pubstorm.host.ports import free_port
 
 SETTLE_S, SPAN_S = 20.0, 40.0
@@ -27,6 +29,7 @@ CASES: tuple[int | None, ...] = (None, 0, 1, 20)
 SHARE_MAX = 0.01
 """Largest share of one core with one browser."""
 RUN = [sys.executable, "-m", "pubstorm", "run", "quickstart", "--quiet", "--no-report"]
+TOKEN = "a-token-of-the-bench"
 LENGTH = f"stages.1.publish={SETTLE_S + SPAN_S + 5:.0f}s"
 
 
@@ -78,7 +81,8 @@ def measured(case: int | None) -> Cost:
         port = free_port()
         web = [] if case is None else [f"--web=127.0.0.1:{port}"]
         command = [*RUN, "--out", str(out), "--set", LENGTH, *web]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as run:
+        environment = {**os.environ, TOKEN_VARIABLE: TOKEN}
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as run:
             while not (out / "events.jsonl").exists() and run.poll() is None:
                 time.sleep(0.1)
             with reading(port, case or 0):
@@ -117,7 +121,8 @@ def reading(port: int, browsers: int) -> Iterator[None]:
                 pass
 
     for stream in streams:
-        stream.sendall(f"GET /events HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+        lines = "GET /events HTTP/1.1", f"Host: 127.0.0.1:{port}", f"Authorization: Bearer {TOKEN}"
+        stream.sendall("\r\n".join((*lines, "", "")).encode())
         threading.Thread(target=read, args=[stream], daemon=True).start()
     try:
         yield

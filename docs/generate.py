@@ -315,7 +315,7 @@ def _monitor_metrics() -> Iterator[str]:
     yield "such a source does not show fails a threshold, in these words."
     yield ""
     meanings = {
-        "increase": "The last less the first.",
+        "increase": "The last less the first, both in the span: growth at its edges is missing.",
         "rate": _described(Statistics, "rate_per_s"),
     }
     yield from _table(

@@ -37,12 +37,23 @@ class Served:
     """A command that serves the page."""
 
     url: str
+    """Address, which may end with a token."""
     process: subprocess.Popen[str]
 
     @property
     def host(self) -> str:
         """Host and port."""
         return self.url.partition("://")[2].partition("/")[0]
+
+    @property
+    def _address(self) -> str:
+        return self.url.partition("#")[0]
+
+    @property
+    def _token(self) -> dict[str, str]:
+        """The header with the token of the address."""
+        token = self.url.partition("#token=")[2]
+        return {"Authorization": f"Bearer {token}"} if token else {}
 
     def ask(
         self,
@@ -54,7 +65,7 @@ class Served:
         data = None if body is None else json.dumps(body).encode()
         kind = {} if body is None else {"Content-Type": "application/json"}
         request = urllib.request.Request(
-            f"{self.url.partition('#')[0]}{path}", data, {**kind, **(headers or {})}
+            f"{self._address}{path}", data, {**kind, **self._token, **(headers or {})}
         )
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE_S, context=ANY) as answer:
@@ -65,8 +76,8 @@ class Served:
 
     def events(self, last_id: str = "") -> Iterator[tuple[str, str, Any]]:
         """Yields id, kind and content of the events of a stream."""
-        headers = {"Last-Event-ID": last_id} if last_id else {}
-        request = urllib.request.Request(f"{self.url}events", headers=headers)
+        headers = {**self._token, **({"Last-Event-ID": last_id} if last_id else {})}
+        request = urllib.request.Request(f"{self._address}events", headers=headers)
         with urllib.request.urlopen(request, timeout=PATIENCE_S, context=ANY) as stream:
             yield from events_of(stream)
 

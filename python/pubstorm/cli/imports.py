@@ -12,6 +12,7 @@ from difflib import get_close_matches
 
 import click
 
+from pubstorm.contract.stamp import STAMP_BYTES
 from pubstorm.errors import UsageError
 from pubstorm.output import say
 
@@ -93,6 +94,7 @@ OPTIONS = {
 }
 """Options by their long name."""
 SHORTS = {option.short: name for name, option in OPTIONS.items() if option.short}
+UNSTAMPED = "    # without a stamp: messages have no latency, order or duplicates"
 NEVER = {"quic": "false", "message": "template://"}
 """Values that a scenario can play (`quic`), or cannot (`message`)."""
 
@@ -207,6 +209,11 @@ def scenario_lines(asked: Asked) -> Iterator[str]:
     for name, value in asked.given.items():
         if (remark := OPTIONS[name].remark) and NEVER.get(name) != value:
             yield f"# without {_shown(name)} {_printable(value)}: {remark}"
+    for text in (*asked.topics, *filter(None, [asked.given.get("username")])):
+        if "%%" in text:
+            # A unit of systemd doubles the character.
+            once = _printable(text.replace("%%", "%"))
+            yield f"# {_printable(text)} is as written; a line of a service file means {once}"
     yield f"target: {_target(asked)}"
     if asked.value("ifaddr"):
         yield f"sources: [{', '.join(map(_quoted, str(asked.value('ifaddr')).split(',')))}]"
@@ -256,11 +263,13 @@ def _publication(asked: Asked) -> Iterator[str]:
     interval_ms = asked.number("interval_of_msg")
     yield f"interval: {interval_ms}ms" if interval_ms else "rate: max"
     if (text := asked.value("message")) is None:
-        yield f"size: {asked.number('size')}B"
+        remark = UNSTAMPED if asked.number("size") < STAMP_BYTES else ""
+        yield f"size: {asked.number('size')}B{remark}"
     elif text.startswith(NEVER["message"]):
         raise UsageError(f"found -m {text}, which has no equal", "payload: has templates")
     else:
-        yield f"payload: {_quoted(_braces(text))}"
+        remark = "" if asked.number("version") == 5 else UNSTAMPED
+        yield f"payload: {_quoted(_braces(text))}{remark}"
     yield f"qos: {_qos(asked)}"
     if asked.is_on("retain"):
         yield "retain: true"

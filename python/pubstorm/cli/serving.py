@@ -135,8 +135,9 @@ def _files(others: dict[str, object], *names: str) -> list[Path | None]:
 
 
 def _serving(listen: str, files: list[Path | None], options: Options) -> Serving:
-    """Returns where the page is served. Raises UsageError. An address other than loopback has TLS,
-    and a token: the one that is given, or a new one."""
+    """Returns where the page is served. Raises UsageError. A page with controls, and one on an
+    address other than loopback, has a token: the one that is given, or a new one. The latter has
+    TLS, too."""
     token_file, cert, key = files
     text = f"127.0.0.1{listen}" if listen.startswith(":") else listen
     hint = f"for example {options.listen}={DEFAULT}"
@@ -145,7 +146,7 @@ def _serving(listen: str, files: list[Path | None], options: Options) -> Serving
     address = address_of(text, options.listen, hint)
     context, token = tls_of(cert, key, options), _token(token_file)
     check_open(address, options, has_token=True, has_tls=context is not None)
-    is_generated = token is None and not address.is_loopback
+    is_generated = token is None and (options is OF_RUN or not address.is_loopback)
     if is_generated:
         token = secrets.token_urlsafe(24)
     return Serving(address, token, is_generated, cert, key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import copy
 from itertools import count, groupby
 from typing import Literal, Protocol, TypeVar
@@ -46,6 +46,10 @@ class ActiveClients:
             self.counts[population] = min(there + action.clients, self.most[population])
         elif isinstance(action, RemoveClients):
             self.counts[population] = max(there - action.clients, 0)
+
+    def limit(self, most: Sequence[int]) -> None:
+        """Limits the active clients of each population."""
+        self.counts = [min(pair) for pair in zip(self.counts, most, strict=True)]
 
     def room(self, population: int) -> int:
         """Clients of a population that are not there."""

@@ -41,6 +41,11 @@ def has_stamped_text(publication: Publication) -> bool:
     return isinstance(payload, TextPayload) and Template.parse(payload.template).has(Kind.STAMP)
 
 
+def lacks_stamps(publisher: Population, receiver: Population) -> bool:
+    """Returns True if some messages between two populations carry no stamp."""
+    return not all(carries_stamp(each, publisher, receiver) for each in publisher.publications)
+
+
 def carries_stamp(publication: Publication, publisher: Population, receiver: Population) -> bool:
     """Returns True if the messages of a publication have a stamp that clients of a population
     receive: texts without one have it in a property, of populations that know properties."""

@@ -18,7 +18,7 @@ from pubstorm.contract.plan import HoldAction, Plan, Population, PublishAction
 from pubstorm.contract.protocol import Zmtp
 from pubstorm.contract.snapshot import FlowSnapshot
 from pubstorm.contract.sums import Pair, RunSum, total
-from pubstorm.contract.texts import carries_stamp
+from pubstorm.contract.texts import lacks_stamps
 from pubstorm.fleet.assignment import Assignment, Program
 from pubstorm.measure import client_loss, group_shares
 from pubstorm.measure.clocks import clock_bound_us, clock_result
@@ -322,7 +322,7 @@ class Assembly:
             surplus_total=surplus.total,
             wills_surplus_total=surplus.wills,
             has_unstamped=publisher.mqtt is not None
-            and not all(carries_stamp(p, publisher, receiver) for p in publisher.publications),
+            and (lacks_stamps(publisher, receiver) or _lost_stamps(publisher, flow)),
             latency_us=histograms.latency_us(
                 self.clock_bound_us, delays=flow.latency_delays, run_delay=self._run_delay(None)
             ),
@@ -404,13 +404,25 @@ class Assembly:
         played."""
         active, most = ActiveClients(self.plan), 0
         for span in self.run_log.spans:
+            joined = self._joined(span, active)
             active.enter(self.plan.stages[span.index])
+            active.limit(joined)
             most = max(most, active.together(indices))
             for change in self.run_log.changes:
                 if change.stage == span.index:
                     active.change(change.population, change.action)
+                    active.limit(joined)
                     most = max(most, active.together(indices))
         return most
+
+    def _joined(self, span: StageSpan, before: ActiveClients) -> list[int]:
+        """Returns the most clients of each population that can have joined by the end of a stage.
+        In one that the user ended, they were active before or began to connect in it."""
+        if not span.by_user:
+            return before.most
+        parts = (self.sums.population([n], [span.index]) for n in range(len(before.counts)))
+        attempts = [part.counters.connect_attempts_total for part in parts]
+        return [sum(pair) for pair in zip(before.counts, attempts, strict=True)]
 
     def ready_share(self, population: int) -> float:
         """Share of the clients of a population that were ready, or offline after a lifetime."""
@@ -504,6 +516,13 @@ class Assembly:
             if row.from_ns < until_ns
         )
         return {**inside, **activities(others, busy)}
+
+
+def _lost_stamps(publisher: Population, flow: FlowSnapshot) -> bool:
+    """Returns True if messages came, and none with the stamp that it was sent with: a broker or a
+    bridge dropped the property. Answers have no latency in any case."""
+    messages = flow.counters.received_total - flow.counters.wills_received_total
+    return messages > 0 and publisher.responds is None and not flow.latency_intended.count
 
 
 def flow_levels(publisher: Population, receiver: Population) -> tuple[int, ...]:

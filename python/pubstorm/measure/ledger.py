@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from pubstorm.contract.plan import Plan, PublishAction
 from pubstorm.contract.snapshot import FlowCounters, FlowSnapshot, PopulationSnapshot
 from pubstorm.contract.sums import ALL, Pair, RunSum, Stages
+from pubstorm.contract.texts import lacks_stamps
 from pubstorm.measure.run_log import RunLog
 
 
@@ -37,11 +39,14 @@ class Ledger:
     """Expected, received and lost deliveries of a run. Populations that are excluded from loss
     expect what they received; deliveries that came early are expected in the next stage, to which
     they belong. Over the whole run, a flow receives no more messages and no more wills than are
-    expected, so that none makes up for another: the others are its surplus."""
+    expected, so that none makes up for another: the others are its surplus. So are messages without
+    a stamp that one client received beyond those expected of it: they make up for no message of
+    another client."""
 
     def __init__(self, sums: RunSum, plan: Plan, run_log: RunLog) -> None:
         """`sums` stay as they are while the ledger is in use."""
         self.sums = sums
+        self._plan = plan
         self._excluded = run_log.expect_received
         self._cut_stage = _cut_stage(plan, run_log)
         self._flows: dict[_Key, Mapping[Pair, FlowSnapshot]] = {}
@@ -117,26 +122,67 @@ class Ledger:
                 shifts.update(dict(self._shifts(stage)))
         for pair, shift in shifts.items():
             counters = flows[pair].counters
-            shifted = {"expected_total": counters.expected_total + shift}
-            flows[pair] = flows[pair].model_copy(
-                update={"counters": counters.model_copy(update=shifted)}
-            )
+            flows[pair] = _with(flows[pair], expected_total=counters.expected_total + shift)
+        for pair, repeated in self._repeated_in(stages).items():
+            counters = flows[pair].counters
+            flows[pair] = _with(flows[pair], received_total=counters.received_total - repeated)
         return flows if stages is not None else dict(self._without_surplus(flows))
 
     def _without_surplus(
         self, flows: Mapping[Pair, FlowSnapshot]
     ) -> Iterator[tuple[Pair, FlowSnapshot]]:
+        repeated = self._repeated_in(ALL)
         for pair, flow in flows.items():
-            counters, surplus = flow.counters, Surplus.of(flow.counters)
-            if not surplus.total:
-                yield pair, flow
-                continue
-            self._surplus[pair] = surplus
-            left = {
-                "received_total": counters.received_total - surplus.total,
-                "wills_received_total": counters.wills_received_total - surplus.wills,
-            }
-            yield pair, flow.model_copy(update={"counters": counters.model_copy(update=left)})
+            counters, left = flow.counters, Surplus.of(flow.counters)
+            surplus = replace(left, messages=left.messages + repeated[pair])
+            if surplus.total:
+                self._surplus[pair] = surplus
+                received, wills = counters.received_total, counters.wills_received_total
+                less = {"wills_received_total": wills - left.wills}
+                flow = _with(flow, received_total=received - left.total, **less)
+            yield pair, flow
+
+    def _repeated_in(self, stages: Stages) -> Counter[Pair]:
+        """Returns the deliveries that surely came twice, by flow."""
+        found = Counter[Pair]()
+        for stage, pair, repeated in self._repeated:
+            if stages is None or stage in stages:
+                found[pair] += repeated
+        return found
+
+    @cached_property
+    def _repeated(self) -> tuple[tuple[int, Pair, int], ...]:
+        """The messages without a stamp that surely came twice, by stage and flow: those that single
+        clients received beyond the expected ones, where these are known. Those that may be of
+        another stage are none: late ones, as many as earlier stages lack, and early ones."""
+        found, late = list[tuple[int, Pair, int]](), Counter[Pair]()
+        for stage in sorted(each for each in self.sums.stages if each is not None):
+            flows, shifts = self.sums.flows([stage]), dict(self._shifts(stage))
+            early = self.sums.early(stage)
+            for pair, flow in flows.items():
+                is_only = sum(other[1] == pair[1] for other in flows) == 1
+                beyond = self._beyond(stage, pair[1], flow.counters) if is_only else 0
+                repeated = beyond - late[pair] - early.get(pair, 0)
+                if repeated > 0 and not shifts.get(pair) and self._lacks_stamps(pair):
+                    found.append((stage, pair, repeated))
+                late[pair] += max(_missing(flow.counters)[0] + beyond, 0)
+        return tuple(found)
+
+    def _lacks_stamps(self, pair: Pair) -> bool:
+        publisher, receiver = (self._plan.populations[index] for index in pair)
+        in_groups = any(each.filter.startswith("$share/") for each in receiver.subscriptions)
+        return not in_groups and publisher.mqtt is not None and lacks_stamps(publisher, receiver)
+
+    def _beyond(self, stage: int, population: int, counters: FlowCounters) -> int:
+        """Returns the deliveries that single clients of a population received beyond those that
+        are expected of each; 0 if the clients are not alike."""
+        clients = dict(self.sums.population([population], [stage]).clients_by_deliveries)
+        expected = counters.expected_total - counters.wills_expected_total
+        number = sum(clients.values())
+        if not number or expected < 0 or expected % number:
+            return 0
+        each = expected // number
+        return sum(max(came - each, 0) * count for came, count in clients.items())
 
     def _shifts(self, stage: int) -> Iterator[tuple[Pair, int]]:
         """Yields the flows of a stage whose expected deliveries are not those that the agents
@@ -158,6 +204,10 @@ _Key = frozenset[int | None] | None
 
 def _key(stages: Stages) -> _Key:
     return None if stages is None else frozenset(stages)
+
+
+def _with(flow: FlowSnapshot, **counts: int) -> FlowSnapshot:
+    return flow.model_copy(update={"counters": flow.counters.model_copy(update=counts)})
 
 
 def lost_wills(flows: Iterable[FlowSnapshot]) -> int:

@@ -107,7 +107,8 @@ class Recorder:
         action = self._plan.stages[stage].action
         load_ns = action.duration_ns if isinstance(action, PublishAction) else 0
         self.timeline.keep_apart(at_ns, at_ns + load_ns)
-        entered = StageEntered(at_s=self.run_log.at_s(at_ns), stage=stage)
+        by_user = any(span.by_user for span in self.run_log.spans[-1:])
+        entered = StageEntered(at_s=self.run_log.at_s(at_ns), stage=stage, by_user=by_user)
         self._store.append_event(entered.model_dump_json())
 
     def change(self, change: AppliedChange) -> None:

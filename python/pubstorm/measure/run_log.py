@@ -30,6 +30,9 @@ class StageSpan:
     to_ns: int
     settled: bool
     """True if every agent had done all that it could."""
+    by_user: bool = False
+    """True if the user ended it before its time. Clients that had not begun to join then stay away
+    until a later connect stage."""
 
 
 class StageEntered(Value):
@@ -40,6 +43,8 @@ class StageEntered(Value):
     """Time after the start of the run."""
     stage: U64
     """Index of the stage."""
+    by_user: bool = False
+    """True if the user ended the stage before it."""
 
 
 @dataclass(frozen=True)

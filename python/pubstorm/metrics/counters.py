@@ -100,7 +100,7 @@ ANSWERS = Basis(
 )
 ANSWERED = Basis(("answered_total",))
 EXPECTED = Basis(("expected_total",))
-RECEIVED = Basis(("received_total",))
+RECEIVED = Basis(("received_total",), needs_stamps=True)
 DELIVERIES = Basis(("expected_total", "received_total"))
 STAMPED = Basis(DELIVERIES.counters, needs_stamps=True)
 _NO_WILL = "no will{to} was expected or received{where}"

@@ -205,7 +205,7 @@ class AgentFailures:
             await self._rejoin.change(agent, changes, at_ns)
         self._behind.clear()
         if affected:
-            await self._exclude([p for p in run.receivers if p in affected])
+            await self.exclude([p for p in run.receivers if p in affected])
         if self._policy != "continue":
             return None
         # An agent that has just ended counts until its last event, which records its failure.
@@ -285,7 +285,7 @@ class AgentFailures:
         index = run.progress.stage
         is_open = self._admits_until_ns is not None
         if is_open and isinstance(run.plan.stages[index].action, PublishAction):
-            await self._rejoin.join(agent, lambda: self._exclude(run.receivers))
+            await self._rejoin.join(agent, lambda: self.exclude(run.receivers))
             return
         self._exclude_in(index, [p for p in run.receivers if clients[p]])
         await self._rejoin.repeat(agent, index, is_open=is_open)
@@ -302,9 +302,9 @@ class AgentFailures:
         for span in run.recorder.run_log.spans:
             if span.to_ns > failure.reported_ns:
                 self._exclude_in(span.index, own)
-        await self._exclude(run.receivers)
+        await self.exclude(run.receivers)
 
-    async def _exclude(self, populations: Sequence[int]) -> None:
+    async def exclude(self, populations: Sequence[int]) -> None:
         """Excludes populations from loss in this stage."""
         run = self._run
         stage = run.progress.stage

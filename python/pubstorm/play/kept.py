@@ -70,6 +70,8 @@ class Kept:
         self._reaches: dict[int, _Reach] = {}
         self._events: list[Event] = []
         self._changes: list[AppliedChange] = []
+        self._by_user = set[int]()
+        """Stages that the user ended."""
         self._faults: dict[tuple[int, str], AppliedFault] = {}
         """The last word on each fault, by stage and name."""
 
@@ -91,6 +93,8 @@ class Kept:
             case Event():
                 self._events.append(stored)
             case StageEntered():
+                if stored.by_user:
+                    self._by_user.add(stored.stage - 1)
                 self._timeline.keep_apart(self.start.started_ns + round(stored.at_s * SECOND_NS))
             case StoredChange() if stored.change.fits(self.plan):
                 self._timeline.keep_apart(*stored.change.edges_ns(self.plan.snapshot_interval_ns))
@@ -119,7 +123,9 @@ class Kept:
             if isinstance(stage.action, PublishAction):
                 load_until_ns = min(reach.from_ns + stage.action.duration_ns, reach.to_ns)
             settled = all(is_settled for _, is_settled in reach.settled.values())
-            span = StageSpan(index, reach.from_ns, load_until_ns, reach.to_ns, settled)
+            span = StageSpan(
+                index, reach.from_ns, load_until_ns, reach.to_ns, settled, index in self._by_user
+            )
             run_log.spans.append(span)
         return run_log
 

@@ -75,10 +75,10 @@ def _stampless(scenario: Scenario, plan: Plan, publisher: Population) -> Iterato
         if blind:
             yield Oversight(
                 _path(scenario, publisher.name, "publications", number),
-                f"its messages reach {blind[0]} without a stamp: one that comes twice is no "
-                "duplicate, and can hide one that is lost",
+                f"its messages reach {blind[0]} without a stamp: they have no latency, and one "
+                "that comes twice is no duplicate and can hide one that is lost",
                 "write {stamp} into the payload, or a size of 32B or more; or let both speak "
-                "version: 5",
+                "version: 5, if it has a payload",
             )
 
 

@@ -211,10 +211,10 @@ class Progress:
         self._present_max = max(self._present_max, self._present())
         return before != (self._present_max, self._first_attempts_total)
 
+    def present(self, population: int) -> int:
+        """Clients of a population that are ready, or offline after their session lifetime."""
+        gauges = (each.populations[population].gauges for each in self.latest_of_load)
+        return sum(each.ready + each.offline for each in gauges)
+
     def _present(self) -> int:
-        """Clients that are ready, or offline after their session lifetime."""
-        return sum(
-            population.gauges.ready + population.gauges.offline
-            for snapshot in self.latest_of_load
-            for population in snapshot.populations
-        )
+        return sum(map(self.present, range(len(self.plan.populations))))

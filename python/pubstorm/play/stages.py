@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pubstorm.contract.changes import unique_name
 from pubstorm.contract.commands import ApplyChange, Close, EnterStage, Stop
 from pubstorm.contract.plan import (
+    AddClients,
     ConnectAction,
     DisconnectAction,
     HoldAction,
@@ -106,6 +107,8 @@ class Controller:
         self._stopping = False
         self._stage_over = False
         """True if the user ended the present stage."""
+        self._cut_off = set[int]()
+        """Populations with clients that had not joined when the user ended their stage."""
         self._until_ns = 0
         """Instant at which the time of the present stage is over."""
         self._load_over_ns = NEVER_NS
@@ -204,16 +207,43 @@ class Controller:
             self._faults.enter(index, at_ns)
         try:
             self._end_if(await self._failures.enter(index, at_ns))
+            cut_off = [each for each in run.receivers if each in self._cut_off]
+            if cut_off and isinstance(stage.action, PublishAction):
+                await self._failures.exclude(cut_off)
             await self._play_action(stage, at_ns)
         finally:
             self._failures.close()
             self._changes.end()
             settled = run.progress.settled()
             load_until_ns = min(at_ns + load_ns, self._load_over_ns)
-            span = StageSpan(index, at_ns, load_until_ns, run.clock(), settled)
+            span = StageSpan(index, at_ns, load_until_ns, run.clock(), settled, self._stage_over)
             run.recorder.run_log.spans.append(span)
+            self._cut_off = self._cut_off_by(span)
         if not settled and not self._stage_over:
             run.note("stage", f"stage {stage.name} ended before every agent was done")
+
+    def _cut_off_by(self, span: StageSpan) -> set[int]:
+        """Returns the populations with clients that have not joined after a stage, since the user
+        ended this one or an earlier one. Those of a connect stage join, as all of a disconnect
+        stage leave."""
+        stage = self._run.plan.stages[span.index]
+        match stage.action:
+            case PublishAction():
+                joining = {
+                    each.population
+                    for each in self._run.recorder.run_log.changes
+                    if each.stage == span.index and isinstance(each.action, AddClients)
+                    if each.at_ns + each.ramp_ns > span.load_until_ns
+                }
+                return self._cut_off | joining if span.by_user else self._cut_off
+            case HoldAction():
+                return self._cut_off
+            case ConnectAction() if span.by_user:
+                active, present = self._run.active.counts, self._run.progress.present
+                missing = {each for each in stage.populations if present(each) < active[each]}
+                return self._cut_off.difference(stage.populations) | missing
+            case _:
+                return self._cut_off.difference(stage.populations)
 
     async def _check_stage(self, index: int, stage: Stage) -> None:
         """Ends the run if the user's check has a reason. Events wait until it has answered."""

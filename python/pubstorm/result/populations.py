@@ -163,6 +163,12 @@ class FlowResult(FlowCounters):
     histogram_ns: HistogramPair
     """The distributions behind `latency_us`."""
 
+    @property
+    def unstamped(self) -> int:
+        """Messages received that were only counted, since they carried no stamp."""
+        messages = self.received_total - self.wills_received_total
+        return messages - self.latency_us.intended.count if self.has_unstamped else 0
+
 
 class StagePopulation(Rates, PopulationSums):
     """Counts, latencies and rates of a population in one stage."""

@@ -306,8 +306,9 @@ class _Loading:
         self, path: Path, message: str, hint: str | None, line: int | None = None
     ) -> Problem:
         """A problem at the closest place that the user wrote."""
-        if self._quotes_a_secret(path, message):
-            message, hint = UNFIT_SECRET, SECRET_HINT
+        quoted = self._quoted_secret(path, message)
+        if quoted is not None:
+            message, hint = f"{UNFIT_SECRET}{_allowed(message, quoted)}", SECRET_HINT
         shown = path
         while shown and shown not in self.lines and shown not in self.overridden:
             shown = shown[:-1]
@@ -318,11 +319,12 @@ class _Loading:
                 return Problem(self.overridden[path[:end]], written, message, hint)
         return Problem(f"{self.file}:{line or self.lines.get(shown, 1)}", written, message, hint)
 
-    def _quotes_a_secret(self, path: Path, message: str) -> bool:
-        """Returns True if a message quotes the value that it found, which is a secret."""
-        if not is_secret(path) and path not in self.resolved_at:
-            return False
-        return message.startswith(f"found {describe(self._value_at(path))}")
+    def _quoted_secret(self, path: Path, message: str) -> str | None:
+        """Returns the beginning of a message that quotes the value that it found, if that is a
+        secret; else None."""
+        quoted = f"found {describe(self._value_at(path))}"
+        may_be_secret = is_secret(path) or path in self.resolved_at
+        return quoted if may_be_secret and message.startswith(quoted) else None
 
     def _value_at(self, path: Path) -> object:
         value: object = self.data
@@ -378,6 +380,12 @@ def _name_of(file: str) -> str:
 def _options(target: str) -> str:
     """Returns the options of a command line for the targets in a text."""
     return " ".join(f"--target {each}" for each in target.split())
+
+
+def _allowed(message: str, quoted: str) -> str:
+    """Returns the part of a message about what is allowed, without what it found in the value."""
+    rest = message.removeprefix(quoted).partition(": found")[0]
+    return rest if rest.startswith(", allowed ") else ""
 
 
 UNFIT_SECRET = "found a secret that does not fit here"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
 from pubstorm.errors import TopologyError
+from pubstorm.host import proc
 from pubstorm.host.ports import LOOPBACK, is_free
+from pubstorm.host.sockets import listening_at, sockets_of
 from pubstorm.scenario.topology import Topology
 
 
@@ -51,23 +54,16 @@ def fixed_ports(spec: Topology, *, placed: bool = True) -> Iterator[tuple[str, i
 def holder(port: int) -> str:
     """Returns the name and process id of the program that has a port, as far as this user may see
     them."""
-    try:
-        connections = psutil.net_connections("tcp")
-    except psutil.Error:
-        connections = []
-    here = [each for each in connections if each.laddr and each.laddr.port == port]
-    here.sort(key=lambda each: each.status != psutil.CONN_LISTEN)
-    if here and all(each.status == psutil.CONN_TIME_WAIT for each in here):
-        return "a closed connection that the kernel keeps for a minute"
-    for connection in here:
-        if connection.pid is not None:
-            try:
-                return f"{psutil.Process(connection.pid).name()} (pid {connection.pid})"
-            except psutil.Error:
-                return f"a process (pid {connection.pid})"
-    if port < _number("ip_unprivileged_port_start", 1024) and not here:
+    sockets = listening_at(port)
+    owners = (pid for pid in proc.pids() if sockets & sockets_of(pid)) if sockets else ()
+    for pid in owners:
+        with suppress(psutil.Error):
+            return f"{psutil.Process(pid).name()} (pid {pid})"
+    if sockets:
+        return "a process hidden from this user"
+    if port < _number("ip_unprivileged_port_start", 1024):
         return "the kernel, which keeps it for root"
-    return "a process hidden from this user"
+    return "a connection of another program"
 
 
 def _number(name: str, fallback: int) -> int:

@@ -138,6 +138,29 @@ def test_an_option_without_an_equal_is_a_comment(name: str) -> None:
     assert f": {option.remark}" in text
 
 
+@pytest.mark.parametrize(
+    ("options", "is_said"),
+    [
+        ("-t t -s 31", True),
+        ("-t t -s 32", False),
+        ("-t t -m hello", False),
+        ("-t t -m hello -V 4", True),
+        ("-t t -V 4", False),
+    ],
+)
+def test_messages_without_a_stamp_have_a_comment(options: str, is_said: bool) -> None:
+    assert ("# without a stamp: " in imported(f"pub {options}")) == is_said
+
+
+@pytest.mark.parametrize("options", ["-t bench/%%i", "-t t/%u -u me%%i"])
+def test_a_line_of_a_service_file_has_a_comment(options: str) -> None:
+    written = options.split()[-1]
+    once = written.replace("%%", "%")
+    text = imported(f"pub {options}")
+    assert f"# {written} is as written; a line of a service file means {once}" in text
+    assert "service file" not in imported(f"pub {options.replace('%%', '%')}")
+
+
 def test_a_password_is_not_repeated_in_the_comment() -> None:
     assert imported("conn -u me -P hidden").count("hidden") == 1
 

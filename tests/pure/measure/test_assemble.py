@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pubstorm.contract.delays import CELL_BITS
+from pubstorm.contract.flows import FixedPayload
 from pubstorm.contract.histogram import Histogram, bucket_index
 from pubstorm.contract.plan import (
     AddClients,
@@ -205,6 +206,31 @@ def test_more_than_was_expected_is_no_negative_loss() -> None:
     assert run.populations()["backend"].lost_total == 0
 
 
+@pytest.mark.parametrize(
+    ("payload", "latencies", "unstamped"),
+    [
+        (FixedPayload(bytes=32), 90, 0),
+        # The broker dropped the property with the stamp, or there is none.
+        (FixedPayload(bytes=32), 0, 90),
+        (FixedPayload(bytes=31), 0, 90),
+        (FixedPayload(bytes=31), 30, 60),
+    ],
+)
+def test_deliveries_without_a_stamp_are_only_counted(
+    payload: FixedPayload, latencies: int, unstamped: int
+) -> None:
+    device, backend = plan().populations
+    (publication, *_) = device.publications
+    publications = (publication.model_copy(update={"payload": payload}),)
+    device = device.model_copy(update={"publications": publications, "responds": None})
+    latency = Histogram.of([1000] * latencies)
+    came = made.flow(0, 1, latency, latency, expected_total=90, received_total=90)
+    run = assembly(snapshot(0, 0, 0, 90, came))
+    run = replace(run, plan=run.plan.model_copy(update={"populations": (device, backend)}))
+    (only,) = run.flows()
+    assert only.unstamped == unstamped
+
+
 MESSAGES = {"expected_total": 100, "received_total": 75}
 WILLS = {"expected_total": 10, "wills_expected_total": 10}
 
@@ -365,3 +391,46 @@ def test_a_run_without_a_snapshot_has_zeros() -> None:
     assert run.flows() == ()
     assert run.fleet().load_intervals_total == 0
     assert run.fleet().agents[0].snapshots == 0
+
+
+@pytest.mark.parametrize(
+    ("attempts", "ended", "asked"),
+    [
+        # Of those that began to connect, and those of later stages.
+        ((3, 0, 0), (0,), 500),
+        ((3, 0), (0, 1), 3),
+        ((3, 0), (), 500),
+        ((900, 0), (0,), 500),
+        # A change adds seven clients, and four of them began.
+        ((3, 4), (0, 1), 7),
+        ((3, 4), (0,), 10),
+        ((3, 9), (0, 1), 10),
+    ],
+)
+def test_clients_that_had_not_begun_to_join_when_the_user_ended_a_stage_are_not_missed(
+    attempts: tuple[int, ...], ended: tuple[int, ...], asked: int
+) -> None:
+    begun = [
+        made.snapshot(
+            made.population(connect_attempts_total=count),
+            made.population(),
+            from_ns=PUBLISHING_NS + number * SECOND_NS,
+            sequence=number,
+            stage=number,
+        )
+        for number, count in enumerate(attempts)
+    ]
+    run = assembly(*begun)
+    connect, publish = run.plan.stages
+    stages = (connect, publish, connect)[: len(attempts)]
+    first = run.plan.populations[0].model_copy(update={"clients": 500})
+    populations = (first, *run.plan.populations[1:])
+    plan = run.plan.model_copy(update={"stages": stages, "populations": populations})
+    spans = [
+        replace(run.run_log.spans[0], index=number, by_user=number in ended)
+        for number in range(len(stages))
+    ]
+    action = AddClients(clients=7, over_ns=10 * SECOND_NS)
+    more = AppliedChange(1, PUBLISHING_NS, "more", 0, action)
+    run.run_log.spans, run.run_log.changes = spans, [more]
+    assert replace(run, plan=plan).populations()["device"].asked_max == asked

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pubstorm.contract.snapshot import Snapshot
+from pubstorm.contract.sums import RunSum
 from pubstorm.measure import client_loss, group_shares
 from pubstorm.measure.client_loss import client_losses
 from pubstorm.measure.group_shares import member_shares
@@ -11,6 +13,16 @@ from pubstorm.measure.ledger import Ledger
 from pubstorm.measure.run_log import RunLog
 from pubstorm.result import ClientLoss, GroupShare
 from tests.kit import made
+
+SCENARIO = """
+target: mqtt://127.0.0.1:1883
+populations:
+  device: {{clients: 1, publications: [{{topic: t, rate: 1/s, {payload}}}]}}
+  backend: {{clients: 2, subscriptions: ["{filter}"]}}
+stages: [connect, {{publish: 9s}}, {{publish: 9s}}]
+"""
+NO_STAMP = {"payload": "payload: hello", "filter": "t"}
+"""Messages without a place for a stamp."""
 
 
 def stage(clients: dict[int, int], expected: int = 0, wills: int = 0) -> Ledger:
@@ -77,3 +89,54 @@ def test_stages_with_more_messages_have_no_more_weight() -> None:
     assert group_shares.summed_up(shares).fairness == pytest.approx(
         4**2 / (4 * (0.25 + 2.25 + 2)), abs=1e-6
     )
+
+
+@pytest.mark.parametrize(
+    ("texts", "stages", "lost", "surplus"),
+    [
+        # One client has 25 twice, the other lost 25, or one of many.
+        (NO_STAMP, [{125: 1, 75: 1}], 25, 25),
+        (NO_STAMP, [{125: 1, 85: 1}], 15, 25),
+        (NO_STAMP, [{105: 1, 75: 1}], 25, 5),
+        (NO_STAMP, [{125: 2}], 0, 50),
+        (NO_STAMP, [{100: 2}], 0, 0),
+        (NO_STAMP, [{75: 2}], 50, 0),
+        # What is late arrives in the next stage: it may be the message that was missing.
+        (NO_STAMP, [{75: 2}, {125: 2}], 0, 0),
+        (NO_STAMP, [{75: 2}, {150: 1, 75: 1}], 25, 0),
+        (NO_STAMP, [{125: 1, 75: 1}, {125: 1, 75: 1}], 25, 25),
+        (NO_STAMP, [{75: 1, 100: 1}, {150: 1, 75: 1}], 25, 25),
+        # A stamp says which came late or twice, and members of a group share what comes.
+        ({**NO_STAMP, "payload": "size: 32B"}, [{125: 1, 75: 1}], 0, 0),
+        ({**NO_STAMP, "filter": "$share/g/t"}, [{125: 1, 75: 1}], 0, 0),
+    ],
+)
+def test_what_one_client_received_twice_hides_nothing_that_another_lost(
+    texts: dict[str, str], stages: list[dict[int, int]], lost: int, surplus: int
+) -> None:
+    snapshots = [counted(*each) for each in enumerate(stages, start=1)]
+    ledger = Ledger(made.sums(snapshots), made.compiled(SCENARIO.format(**texts)), RunLog(0))
+    assert (ledger.lost([(0, 1)]), ledger.surplus((0, 1)).total) == (lost, surplus)
+    (flow,) = ledger.flows().values()
+    assert flow.counters.expected_total == flow.counters.received_total + lost
+    came = sum(each.flows[0].counters.received_total for each in snapshots)
+    assert flow.counters.received_total == came - surplus
+
+
+def test_what_came_early_or_late_did_not_come_twice() -> None:
+    """An agent that enters the second stage late counts its first deliveries to the first one."""
+    sums = RunSum()
+    sums.take(counted(1, {110: 1, 90: 1}), early=True)
+    sums.take(counted(2, {90: 1, 110: 1}))
+    ledger = Ledger(sums, made.compiled(SCENARIO.format(**NO_STAMP)), RunLog(0))
+    assert (ledger.lost([(0, 1)]), ledger.surplus((0, 1)).total) == (0, 0)
+
+
+def counted(stage: int, clients: dict[int, int]) -> Snapshot:
+    """The last snapshot of a stage with 200 expected deliveries, to clients by deliveries."""
+    subscribers = made.population().model_copy(
+        update={"clients_by_deliveries": tuple(clients.items())}
+    )
+    came = sum(deliveries * count for deliveries, count in clients.items())
+    flow = made.flow(0, 1, expected_total=200, received_total=came)
+    return made.snapshot(made.population(), subscribers, from_ns=stage, stage=stage, flows=(flow,))

@@ -25,6 +25,7 @@ FAULT = PlannedFault(1, "kill cloud", "kill", 10**9, None, "cloud", (0, 2))
     [
         Event(at_s=1.5, kind="change", text="2 × device"),
         StageEntered(at_s=0.1, stage=1),
+        StageEntered(at_s=0.1, stage=1, by_user=True),
         StoredChange(change=AppliedChange(1, 10**12, "2 × device", 0, ChangeRate(factor=2))),
         StoredChange(change=AppliedChange(1, 5, "+5 late", 3, AddClients(clients=5, over_ns=9))),
         StoredFault(fault=AppliedFault(FAULT, 7, 9, ["broker cloud-0 did not come up"])),

@@ -22,13 +22,16 @@ from rich.console import Console
 from pubstorm.cli.exporting import Exporting
 from pubstorm.cli.outcome import Output
 from pubstorm.contract.histogram import Histogram
+from pubstorm.contract.snapshot import Snapshot
 from pubstorm.errors import PubstormError
 from pubstorm.measure import summary
+from pubstorm.measure.run_log import StageEntered
 from pubstorm.play import record as recording
 from pubstorm.play import salvage as salvaging
 from pubstorm.play.directory import RunDirectory
 from pubstorm.play.display import Live
 from pubstorm.play.info import RunInfo, RunOutput
+from pubstorm.play.kept import Kept
 from pubstorm.play.salvage import salvage
 from pubstorm.report import RESULT_FILE, load_result, render_directory, write_reports
 from pubstorm.report.data import data_table, tables_of
@@ -329,3 +332,15 @@ def test_a_result_that_no_disk_takes_is_invalid(
         "Invalid: the run is not stored: No space left on device."
     )
     assert results[0].verdict.status is Status.INVALID
+
+
+@pytest.mark.parametrize("by_user", [False, True])
+def test_a_run_without_a_result_knows_which_stages_the_user_ended(
+    tmp_path: Path, *, by_user: bool
+) -> None:
+    kept = Kept(unpack("controller-killed", tmp_path))
+    for line in (tmp_path / "snapshots.jsonl").read_bytes().splitlines():
+        kept.add(Snapshot.model_validate_json(line))
+    kept.note(StageEntered(at_s=0.0, stage=0))
+    kept.note(StageEntered(at_s=1.0, stage=1, by_user=by_user))
+    assert [span.by_user for span in kept.run_log().spans[:2]] == [by_user, False]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pubstorm.contract.flows import Subscription
 from pubstorm.contract.plan import (
     AddClients,
     Change,
@@ -277,6 +278,41 @@ def test_a_user_ends_stages_before_their_time() -> None:
     (agent,) = played.agents.values()
     assert "close" in agent.kinds.split()
     assert not played.run_log.ended_early
+
+
+SLOW = Behaviour(settles=False, ready=lambda n: min(n, 3))
+ADDING = AddClients(clients=1, over_ns=10**12)
+JOINING = PublishAction(
+    duration_ns=600 * SECOND_NS,
+    changes=(Change(name="more", after_ns=0, population=0, action=ADDING),),
+)
+
+
+@pytest.mark.parametrize(
+    ("actions", "behaviour", "excluded"),
+    [
+        ((CONNECT, PUBLISH), SLOW, {1: {0}}),
+        ((CONNECT, HOLD, PUBLISH, PUBLISH), SLOW, {2: {0}, 3: {0}}),
+        # They join in a later connect stage, or all leave.
+        ((CONNECT, LEAVE, PUBLISH), SLOW, {}),
+        ((CONNECT, PUBLISH), Behaviour(), {}),
+        # A change that adds clients is a ramp, too.
+        ((CONNECT, JOINING, PUBLISH), Behaviour(), {2: {0}}),
+    ],
+)
+def test_what_clients_miss_that_had_not_joined_when_the_user_ended_a_stage_is_not_lost(
+    actions: tuple[Any, ...], behaviour: Behaviour, excluded: dict[int, set[int]]
+) -> None:
+    patient = CONNECT.model_copy(update={"timeout_ns": 60 * SECOND_NS})
+    plan = planned("well", *(patient if each is CONNECT else each for each in actions))
+    (device,) = plan.populations
+    device = device.model_copy(update={"subscriptions": (Subscription(filter="t", qos=0),)})
+    plan = plan.model_copy(update={"populations": (device,)})
+    played = play_with(Ending(), plan, behaviour=behaviour)
+    assert played.run_log.expect_received == excluded
+    (agent,) = played.agents.values()
+    commands = [each for each in agent.commands if each["command"] == "exclude_from_loss"]
+    assert [each["populations"] for each in commands] == [[*each] for each in excluded.values()]
 
 
 def test_a_stage_that_waits_for_its_clients_is_not_ended() -> None:

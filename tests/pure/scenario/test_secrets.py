@@ -77,6 +77,24 @@ def test_a_reference_that_leads_nowhere_is_a_problem_with_line_and_hint(tmp_path
     assert "--set populations.device.password=${env:PUBSTORM_HAS_NONE}: " in found
 
 
+@pytest.mark.parametrize(
+    ("password", "allowed"),
+    [
+        (f'"{SECRET}\\0"', "is text without NUL characters"),
+        (f'"{SECRET * 20_000}"', "is text of at most 60000 bytes"),
+        ("12345678", "is text"),
+        (f'"{{{SECRET}}}"', "is a template"),
+    ],
+    ids=["NUL", "long", "number", "template"],
+)
+def test_a_message_about_a_secret_says_what_is_allowed(
+    password: str, allowed: str, tmp_path: Path
+) -> None:
+    found = problems_of(password, tmp_path)
+    assert f"found a secret that does not fit here, allowed {allowed} " in found
+    assert SECRET not in found
+
+
 def test_a_stored_scenario_can_be_read_without_its_secrets(tmp_path: Path) -> None:
     text = SCENARIO.replace("{password}", "${env:PUBSTORM_HAS_NONE}")
     assert password_of(parse_scenario(text, str(tmp_path / "a.yaml"), lenient=True)) == "redacted"

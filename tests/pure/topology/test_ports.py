@@ -12,7 +12,7 @@ from pubstorm import cli
 from pubstorm.errors import ScenarioError, TopologyError
 from pubstorm.host.ports import free_port, is_free
 from pubstorm.scenario import parse_scenario
-from pubstorm.topology.ports import check_ports, fixed_ports
+from pubstorm.topology.ports import check_ports, fixed_ports, holder
 
 SCENARIO = """\
 topology: {{brokers: {{{brokers}}}}}
@@ -67,6 +67,15 @@ def test_a_port_that_is_listened_on_is_taken_by_somebody_with_a_name() -> None:
     assert f"(pid {os.getpid()})" in caught.value.message
     assert "leave port out" in str(caught.value.hint)
     check_ports([("broker main-0", port, "127.0.0.1")])
+
+
+def test_a_port_that_a_connection_has_is_taken_by_no_listener() -> None:
+    port = free_port()
+    with socket.create_server(("127.0.0.1", free_port())) as server, socket.socket() as client:
+        client.bind(("127.0.0.1", port))
+        client.connect(server.getsockname())
+        assert not is_free(port)
+        assert holder(port) == "a connection of another program"
 
 
 def test_fixed_ports_count_up_from_the_first() -> None:

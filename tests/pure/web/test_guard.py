@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pubstorm.cli.serving import OF_RUN, OF_VIEW, _serving
+from pubstorm.host.listening import Options
 from pubstorm.result import Result
 from tests.kit import program
 from tests.kit.ports import free_port
@@ -138,6 +140,30 @@ def test_an_open_address_without_a_token_gets_one(stored: Path, keys: Path) -> N
         local = Served(served.url.partition("#")[0].replace("0.0.0.0", "127.0.0.1"), served.process)
         assert local.ask().status == 401
         assert local.ask(headers={"Authorization": f"Bearer {found[1]}"}).status == 200
+
+
+@pytest.mark.parametrize(
+    ("listen", "options", "is_made"),
+    [
+        # The page of a run has controls, which no other user of the machine is to use.
+        ("127.0.0.1:8780", OF_RUN, True),
+        (":8780", OF_RUN, True),
+        ("[::1]:8780", OF_RUN, True),
+        ("127.0.0.1:8780", OF_VIEW, False),
+    ],
+)
+def test_a_page_with_controls_has_a_token(listen: str, options: Options, is_made: bool) -> None:
+    found = _serving(listen, [None, None, None], options)
+    assert (found.is_generated, found.token is not None) == (is_made, is_made)
+    other = _serving(listen, [None, None, None], options)
+    assert (found.token == other.token) != is_made
+
+
+def test_a_token_of_the_user_opens_a_page_with_controls(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    found = _serving("127.0.0.1:8780", [file, None, None], OF_RUN)
+    assert (found.token, found.is_generated) == (TOKEN, False)
 
 
 def test_the_token_may_be_a_variable(stored: Path) -> None:

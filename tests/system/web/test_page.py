@@ -78,9 +78,14 @@ def browser(run: Run, cable: Cable, tmp_path_factory: pytest.TempPathFactory) ->
     rules = f"--host-resolver-rules=MAP 127.0.0.1:{run.port} {OTHER}:{run.port}"
     with browsing(tmp_path_factory.mktemp("browser"), rules) as found:
         assert run.process.stderr is not None
-        assert run.process.stderr.readline() == f"live page: {run.url}\n"
+        address = run.process.stderr.readline().removeprefix("live page: ").strip()
+        assert address.startswith(f"{run.url}#token=")
         found.look(1400, "light")
-        found.open(run.url)
+        found.open(address)
+        # The token of the address opens the page.
+        found.until("document.getElementById('headline') && location.hash === ''")
+        assert ["401 (Unauthorized)" in error for error in found.errors] == [True]
+        found.errors.clear()
         yield found
 
 

@@ -89,7 +89,10 @@ def nothing_behind(measured: Measured, expression: Expression) -> str | None:
         return None
     if basis.needs_stamps and _carry_no_stamp(parts.values()):
         to = "" if expression.subject is None else f" to {expression.subject}"
-        return f"messages{to} carry no stamp, which shows duplicates and order"
+        return (
+            f"messages{to} carry no stamp (size of 32B or more, {{stamp}} in the payload, or a "
+            "payload with version: 5), which shows latency, order and duplicates"
+        )
     found = [getattr(part, name, None) for part in parts.values() for name in basis.counters]
     may_be_earlier = expression.span is not None and basis.may_be_earlier
     is_unknown = may_be_earlier or all(count is None for count in found)

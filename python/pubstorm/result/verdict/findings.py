@@ -426,11 +426,31 @@ def _beyond(measured: Measured, flow: FlowResult) -> Iterable[str]:
             yield f"{came} came that no agent reported as sent; {expected}"
 
 
+def _counted_only(measured: Measured) -> Iterable[Finding]:
+    """Flows whose losses duplicates can hide, with what MQTT says of repeated messages."""
+    for flow in measured.flows:
+        if flow.unstamped <= 0:
+            continue
+        publisher, receiver = (measured.populations[name] for name in (flow.source, flow.to))
+        ends = [publisher] if publisher is receiver else [publisher, receiver]
+        ended = sum(each.disconnected_total + each.left_total for each in ends)
+        rule = "MQTT forbids duplicates at QoS 0 and 2"
+        if 1 in receiver.delivery_qos or publisher.resent_total:
+            rule = f"MQTT allows them at QoS 1 after a connection ended: {count_text(ended)} ended"
+        yield Finding(
+            f"{flow.source} → {flow.to}: "
+            f"{counted(flow.unstamped, 'delivery', 'deliveries')} carried no stamp and were only "
+            f"counted: a duplicate would hide a loss; {rule}"
+        )
+
+
 def _excluded(measured: Measured) -> Iterable[Finding]:
     """Receivers that joined, left or were lost while messages were sent."""
     why = "its clients joined or left meanwhile"
     if measured.fleet.failures:
         why = "clients joined, left or were lost with an agent meanwhile"
+    if measured.changed_by_hand:
+        why += ", or had not joined when the user ended a stage"
     for stage in measured.stages:
         for name in stage.excluded:
             own = stage.populations.get(name)
@@ -533,6 +553,7 @@ RULES: tuple[Callable[[Measured], Iterable[Finding]], ...] = (
     _unready,
     _connections,
     _deliveries,
+    _counted_only,
     _excluded,
     _unacknowledged,
     _backpressure,

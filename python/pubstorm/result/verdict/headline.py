@@ -70,7 +70,10 @@ def _carried(measured: Measured) -> str:
     if expected:
         lost = sum(population.lost_total for population in populations)
         of = counted(expected, "delivery", "deliveries")
-        parts.append(f"{count_text(lost)} of {of} were lost" if lost else "nothing was lost")
+        none = "nothing was lost"
+        if any(flow.unstamped > 0 for flow in measured.flows):
+            none = "no fewer deliveries came than expected"
+        parts.append(f"{count_text(lost)} of {of} were lost" if lost else none)
     for metric, column in columns_of("headline"):
         for _, latency in slowest_first(metric, measured.populations)[:1]:
             asked = Expression(None, metric.name, latency.tail)

@@ -75,6 +75,17 @@ def test_plain_lines_show_the_state() -> None:
     )
 
 
+def test_round_trips_are_shown_where_there_are_some() -> None:
+    trips = replace(UNDER_WAY, round_trip=Latency.of(Histogram.of([5_000_000, 8_000_000])))
+    assert "p99 2.00 ms  round trip p99 8.00 ms  " in line_of(trips)
+    file = StringIO()
+    live = TerminalLive(Console(file=file, force_terminal=True, width=100, color_system=None))
+    live.begin("quickstart", Path("run"))
+    live.show(trips)
+    live.end()
+    assert "round trip p50 5.01 ms  p99 8.00 ms   latency p50 1.00 ms" in file.getvalue()
+
+
 def test_plain_lines_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     live = PlainLive(10 * SECOND_NS)
     live.begin("quickstart", Path("run"))

@@ -47,6 +47,8 @@ class Summary:
     latency: Latency = field(default_factory=Latency)
     """From the intended send to the delivery, or to the acknowledgement if there are no
     receivers."""
+    round_trip: Latency = field(default_factory=Latency)
+    """From the intended send of a request to its answer."""
     outcomes: Mapping[str, int] = field(default_factory=dict)
     """Problems since the start, by reason."""
     busy_share: float = 0.0

@@ -26,7 +26,7 @@ def summary_of(progress: Progress, started_ns: int, now_ns: int) -> Summary:
     """Returns the state of a run at an instant."""
     plan = progress.plan
     left_s, share_done = _time_left(progress, now_ns)
-    busy = map(_busy_share, progress.latest_of_load)
+    busy, latest = map(_busy_share, progress.latest_of_load), progress.latest.values()
     return Summary(
         elapsed_s=(now_ns - started_ns) / SECOND_NS,
         stage=plan.stages[progress.stage].name,
@@ -36,7 +36,8 @@ def summary_of(progress: Progress, started_ns: int, now_ns: int) -> Summary:
         left_s=left_s,
         rest_s=_rest_s(progress, left_s, share_done),
         populations=_populations(progress),
-        latency=Latency.of(latency_of(progress.latest.values())),
+        latency=Latency.of(latency_of(latest, "delivery", "acknowledgement")),
+        round_trip=Latency.of(latency_of(latest, "round trip")),
         outcomes=progress.outcomes,
         busy_share=max(busy, default=0.0),
     )

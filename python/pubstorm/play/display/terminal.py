@@ -180,13 +180,23 @@ def _cell(metric: Metric, population: PopulationSummary) -> RenderableType:
 
 def _figures(summary: Summary) -> Text:
     busy_style = "bold yellow" if summary.busy_share >= BUSY_WARNING else "bold"
+    trips = _durations("round trip", summary.round_trip) if summary.round_trip.count else ()
     return Text.assemble(
-        ("latency p50 ", "dim"),
-        (_duration(summary.latency, summary.latency.p50), "bold"),
-        ("  p99 ", "dim"),
-        (_duration(summary.latency, summary.latency.p99), "bold"),
-        ("   engine busy ", "dim"),
+        *trips,
+        *_durations("latency", summary.latency),
+        ("engine busy ", "dim"),
         (share_text(round(summary.busy_share, 2)), busy_style),
+    )
+
+
+def _durations(name: str, latency: Latency) -> tuple[tuple[str, str], ...]:
+    """Returns the parts of a line that show a distribution."""
+    return (
+        (f"{name} p50 ", "dim"),
+        (_duration(latency, latency.p50), "bold"),
+        ("  p99 ", "dim"),
+        (_duration(latency, latency.p99), "bold"),
+        ("   ", ""),
     )
 
 

@@ -104,6 +104,8 @@ class LoadSampler:
         self._failed: set[int] = set()
         """Agents that report nothing more."""
         self._delivers: set[int] = set()
+        self._foreign: set[int] = set()
+        """Populations that have received foreign messages."""
         self._subjects = plan.members
         """Subjects of samples: populations, and the sums of populations with shares."""
         self._scheduled = {
@@ -117,6 +119,7 @@ class LoadSampler:
             return []
         flows = snapshot.flows
         self._delivers.update(flow.to for flow in flows if flow.latency_intended.count)
+        self._foreign.update(n for n, count in enumerate(row.column("foreign")) if count)
         self._failed.discard(row.agent)
         self._add(row, snapshot.engine.lateness)
         return list(self._close(self._complete_until(row.to_ns)))
@@ -226,10 +229,12 @@ class LoadSampler:
         if not parts:
             return {}
         counted = [(part, index) for part in parts for index in self._subjects[name]]
-        kinds = (*KINDS, *(["due"] if self._scheduled[name] else []))
+        without = {"foreign"} if self._foreign.isdisjoint(self._subjects[name]) else ()
+        kinds = [*KINDS, *(["due"] if self._scheduled[name] else [])]
         rates = {
             kind: sum(part.counts[kind][index] / part.covered_ns for part, index in counted)
             for kind in kinds
+            if kind not in without
         }
         return {f"{kind}_per_s": round(rate * SECOND_NS, 2) for kind, rate in rates.items()}
 

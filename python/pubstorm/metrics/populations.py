@@ -297,6 +297,12 @@ POPULATIONS: tuple[Metric, ...] = (
         ),
         better="higher",
     ),
+    reading(
+        "foreign_per_s",
+        "per_s",
+        lines=both("load", "from other programs"),
+        columns=(ReportColumn("live", "foreign/s", when="any", rank=2),),
+    ),
     rate("bytes_sent_per_s"),
     rate("bytes_received_per_s", columns=(ReportColumn("subscribers", "network", place=4),)),
     Metric(

@@ -52,6 +52,8 @@ class ConcludedPopulation(Value):
     """Deliveries received."""
     lost_total: int
     """Deliveries lost."""
+    foreign_total: int
+    """Messages received that no client of the run sent."""
     sent_per_s: float
     """Messages sent a second while the load was steady."""
     received_per_s: float

@@ -183,10 +183,14 @@ def _figures(plan: Plan, latest: Latest) -> Iterator[dict[str, Any]]:
     since_s = _since_s(plan, latest)
     total = partial(_total, latest, since_s)
     sent, due, received = total("sent_per_s"), total("due_per_s"), total("received_per_s")
+    foreign = total("foreign_per_s")
     receives = any(each.subscriptions for each in plan.populations)
     scheduled = f" of {rate_text(due)} /s scheduled" if due else ""
-    if receives:
+    if foreign and not received:
+        yield _figure("foreign messages", f"{rate_text(foreign)} /s", "of other programs")
+    elif receives:
         note = f"{rate_text(sent)} /s sent{scheduled}"
+        note += f"; {rate_text(foreign)} /s of other programs" if foreign else ""
         yield _figure("messages received", f"{rate_text(received)} /s", note)
     else:
         yield _figure("messages sent", f"{rate_text(sent)} /s", scheduled.strip())

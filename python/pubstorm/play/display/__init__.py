@@ -44,6 +44,8 @@ class Summary:
     rest_s: float
     """Least time that this stage and later ones still take."""
     populations: tuple[PopulationSummary, ...]
+    publishes: bool = False
+    """True if clients publish in the stage."""
     latency: Latency = field(default_factory=Latency)
     """From the intended send to the delivery, or to the acknowledgement if there are no
     receivers."""

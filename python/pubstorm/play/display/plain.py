@@ -78,6 +78,9 @@ def _text(metric: Metric, column: ReportColumn, summary: Summary) -> str:
         return ""
     value = sum(each.figures.get(metric.name, 0) for each in populations)
     if metric.unit == "per_s":
+        is_due = summary.publishes and column.when == "always"
+        if not value and not is_due:
+            return ""
         return f"{column.head.removesuffix('/s')} {rate_text(value)}/s"
     if metric.of_a_size:
         clients = sum(population.clients for population in populations)

@@ -158,7 +158,12 @@ class _Populations:
 def _populations(summary: Summary, rank_max: int) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="dim", pad_edge=False)
     table.add_column("population", no_wrap=True)
-    columns = [(metric, column) for metric, column in COLUMNS if column.rank <= rank_max]
+    columns = [
+        (metric, column)
+        for metric, column in COLUMNS
+        if column.rank <= rank_max
+        and (column.when == "always" or any(_value(metric, p) for p in summary.populations))
+    ]
     for _, column in columns:
         table.add_column(column.head, justify="right", no_wrap=True, min_width=10)
     for population in summary.populations:
@@ -168,7 +173,7 @@ def _populations(summary: Summary, rank_max: int) -> Table:
 
 
 def _cell(metric: Metric, population: PopulationSummary) -> RenderableType:
-    value = population.figures.get(metric.name, 0)
+    value = _value(metric, population)
     if metric.unit == "per_s":
         return rate_text(value)
     if metric.of_a_size:
@@ -176,6 +181,10 @@ def _cell(metric: Metric, population: PopulationSummary) -> RenderableType:
         text = f"{count_text(value)} / {count_text(population.clients)}"
         return Text(text, style="green" if all_there else "yellow")
     return Text(count_text(value), style="red" if value else "")
+
+
+def _value(metric: Metric, population: PopulationSummary) -> float:
+    return population.figures.get(metric.name, 0)
 
 
 def _figures(summary: Summary) -> Text:

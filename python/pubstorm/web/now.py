@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -62,7 +63,7 @@ class Latest:
 
     def value(self, source: Source, metric: str, since_s: float = 0.0) -> float | None:
         """The value of a metric; None if it was not read since an instant."""
-        at_s, value = self.values.get((source, metric), (-1.0, 0.0))
+        at_s, value = self.values.get((source, metric), (-math.inf, 0.0))
         return value if at_s >= since_s else None
 
     def of(self, kind: str, metric: str, since_s: float) -> dict[Source, float]:
@@ -182,7 +183,11 @@ def _figures(plan: Plan, latest: Latest) -> Iterator[dict[str, Any]]:
     """The six key figures."""
     since_s = _since_s(plan, latest)
     total = partial(_total, latest, since_s)
-    sent, due, received = total("sent_per_s"), total("due_per_s"), total("received_per_s")
+    due, received = total("due_per_s"), total("received_per_s")
+    scheduled_of = latest.of("population", "due_per_s", since_s)
+    rates = latest.of("population", "sent_per_s", since_s)
+    # Answers, and messages of closed loops, are part of no schedule.
+    sent = sum(rate for source, rate in rates.items() if not due or source in scheduled_of)
     foreign = total("foreign_per_s")
     receives = any(each.subscriptions for each in plan.populations)
     scheduled = f" of {rate_text(due)} /s scheduled" if due else ""

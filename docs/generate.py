@@ -231,8 +231,8 @@ def _population_metrics() -> Iterator[str]:
     )
     yield ""
     yield "Any other percentile is `.p` and a number above 0 and below 100, with up to four"
-    yield "decimals, such as `.p95` or `.p99.99`. The whole run has them all, also in stored runs."
-    yield "Stages and phases have those that the scenario names anywhere."
+    yield "decimals, such as `.p95` or `.p99.99`. The whole run, its stages and its phases have"
+    yield "them all, also in stored runs."
     yield ""
 
 

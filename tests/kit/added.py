@@ -172,7 +172,7 @@ def _in_run(run: Path) -> Iterator[tuple[str, Any]]:
     watch = Watch(run, Surroundings())
     while watch.poll():
         pass
-    yield "live page", watch.whole()["heads"]["end"]
+    yield "live page", watch.whole()["now"]["heads"]
     yield "reference", [line.split("|")[1].strip() for line in threshold_reference() if "|" in line]
 
 

@@ -103,14 +103,14 @@ def change_name(action: ChangeAction, population: str) -> str:
 def change_words(
     kind: Literal["add", "remove", "rate"], amount: float | PartOf, population: str
 ) -> str:
-    """Returns the name of a change: `+500 device`, `-50% device`, `2 × device`."""
+    """Returns the name of a change: `+500 device`, `-50% device`, `2 × device`, `pause device`."""
     match kind:
         case "add":
             return f"+{amount} {population}"
         case "remove":
             return f"-{amount} {population}"
         case "rate":
-            return f"{amount:g} × {population}"
+            return f"{amount:g} × {population}" if amount else f"pause {population}"
 
 
 def unique_name(name: str, taken: Collection[str]) -> str:

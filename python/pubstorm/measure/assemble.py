@@ -45,7 +45,7 @@ from pubstorm.result import (
     StageResult,
     ValidityLimits,
 )
-from pubstorm.result.measures import fields_of
+from pubstorm.result.measures import fields_of, histograms_of
 from pubstorm.result.samples import Span
 from pubstorm.result.timeline import Timeline
 from pubstorm.result.timeline.rows import (
@@ -207,6 +207,7 @@ class Assembly:
             security=options.security,
             burst=pace.burst if isinstance(pace, OpenPace) else 1,
             **dict(fields_of(PublisherResult, part, self.percentiles)),
+            time_histograms_ns=histograms_of(PublisherResult, part),
             busy_share=self._busy_share(program.agent),
             ending=self.run_log.endings.get(program.agent, "unknown"),
             clock=self.clocks.get(program.agent),
@@ -258,18 +259,24 @@ class Assembly:
             to_come_total=self.ledger.in_flight(own),
             rates=rates,
             ack_histogram_ns=HistogramPair.of_acks(self.ledger.population(indices)),
-            time_histograms_ns=self._time_histograms(indices, total(FlowSnapshot, own.values())),
+            time_histograms_ns=self._time_histograms(PopulationResult, indices),
         )
 
-    def _time_histograms(self, indices: Sequence[int], into: FlowSnapshot) -> dict[str, Histogram]:
-        """Returns the distributions behind the times of results."""
-        sums, fields = self.ledger.population(indices), PopulationResult.model_fields
-        return {
-            f"{name}_us": value
-            for part in (sums, sums.answers, into)
-            for name, value in part
-            if isinstance(value, Histogram) and value.count and f"{name}_us" in fields
-        }
+    def _time_histograms(
+        self,
+        model: type[PopulationSums],
+        indices: Sequence[int],
+        stages: Collection[int] | None = None,
+    ) -> dict[str, Histogram]:
+        """Returns the distributions behind the times of a result. Latencies are those of stages:
+        flows and acknowledgements have them for the whole run."""
+        sums = self.ledger.population(indices, stages)
+        into = total(FlowSnapshot, self.ledger.into(indices, stages).values())
+        found = histograms_of(model, sums) | histograms_of(model, into)
+        if stages is not None:
+            found |= HistogramPair.of_deliveries(into).named("latency_us")
+            found |= HistogramPair.of_acks(sums).named("ack_latency_us")
+        return found
 
     def _sums_of(
         self,
@@ -434,7 +441,9 @@ class Assembly:
         self, span: StageSpan, indices: Sequence[int], steady: Collection[Activity]
     ) -> StagePopulation:
         sums = self._sums_of(StagePopulation, indices, [span.index])
-        return StagePopulation(**sums, **dict(rates_of(steady, indices)))
+        histograms = self._time_histograms(StagePopulation, indices, [span.index])
+        rates = dict(rates_of(steady, indices))
+        return StagePopulation(**sums, **rates, time_histograms_ns=histograms)
 
     def _receivers(self, span: StageSpan) -> set[int]:
         """Populations that received deliveries in a stage, or should have."""

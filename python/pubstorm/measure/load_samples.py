@@ -5,7 +5,7 @@ gauges hold until the agent's next row."""
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import add
 
@@ -18,6 +18,7 @@ from pubstorm.fleet.assignment import Assignment
 from pubstorm.metrics.monitors import OF_AGENTS_UNDER_TEST
 from pubstorm.metrics.populations import POPULATIONS
 from pubstorm.result.timeline import Timeline
+from pubstorm.result.timeline.cells import Measure
 from pubstorm.result.timeline.rows import COUNTS, GAUGES, Count, Gauge, Row
 
 SECOND_NS = 10**9
@@ -28,6 +29,8 @@ MIN_COVERED = 0.1
 SHOWN = frozenset(metric.name for metric in POPULATIONS if metric.lines)
 KINDS: tuple[Count, ...] = tuple(kind for kind in COUNTS if f"{kind}_per_s" in SHOWN)
 """Counts of rows whose rates charts show."""
+_Histograms = Mapping[tuple[Measure, int], Sequence[HistogramSum]]
+"""Histograms of a span, by measure and population."""
 
 
 @dataclass(slots=True)
@@ -101,6 +104,8 @@ class LoadSampler:
         self._failed: set[int] = set()
         """Agents that report nothing more."""
         self._delivers: set[int] = set()
+        self._foreign: set[int] = set()
+        """Populations that have received foreign messages."""
         self._subjects = plan.members
         """Subjects of samples: populations, and the sums of populations with shares."""
         self._scheduled = {
@@ -114,6 +119,7 @@ class LoadSampler:
             return []
         flows = snapshot.flows
         self._delivers.update(flow.to for flow in flows if flow.latency_intended.count)
+        self._foreign.update(n for n, count in enumerate(row.column("foreign")) if count)
         self._failed.discard(row.agent)
         self._add(row, snapshot.engine.lateness)
         return list(self._close(self._complete_until(row.to_ns)))
@@ -176,7 +182,8 @@ class LoadSampler:
                 **{g: sum(row.gauge(g, indices) for row, _ in known) for g in self._gauges[name]},
                 **self._rates(name, enough.values()),
                 "missing": sum(missing[index] for _, missing in known for index in indices),
-                **_latencies(self._latency(indices, histograms)),
+                **_latencies("latency", self._latency(indices, histograms)),
+                **_latencies("round_trip", _joined(histograms, "round trip", indices)),
             }
             for metric, value in figures.items():
                 yield Sample(source, metric, at_s, value)
@@ -201,9 +208,9 @@ class LoadSampler:
                     parts[number].lateness.add(taken.lateness)
         return parts, last_ns
 
-    def _by_population(self, place: int) -> Mapping[tuple[str, int], Sequence[HistogramSum]]:
+    def _by_population(self, place: int) -> _Histograms:
         """Returns the histograms of a span over all stages, by measure and population."""
-        found = defaultdict[tuple[str, int], list[HistogramSum]](list)
+        found = defaultdict[tuple[Measure, int], list[HistogramSum]](list)
         for key, histogram in self._histograms.at(place):
             found[key.measure, key.population].append(histogram)
         return found
@@ -222,25 +229,19 @@ class LoadSampler:
         if not parts:
             return {}
         counted = [(part, index) for part in parts for index in self._subjects[name]]
-        kinds = (*KINDS, *(["due"] if self._scheduled[name] else []))
+        without = {"foreign"} if self._foreign.isdisjoint(self._subjects[name]) else ()
+        kinds = [*KINDS, *(["due"] if self._scheduled[name] else [])]
         rates = {
             kind: sum(part.counts[kind][index] / part.covered_ns for part, index in counted)
             for kind in kinds
+            if kind not in without
         }
         return {f"{kind}_per_s": round(rate * SECOND_NS, 2) for kind, rate in rates.items()}
 
-    def _latency(
-        self,
-        populations: Sequence[int],
-        histograms: Mapping[tuple[str, int], Sequence[HistogramSum]],
-    ) -> Histogram:
+    def _latency(self, populations: Sequence[int], histograms: _Histograms) -> Histogram:
         """Of deliveries, or of acknowledgements where they have received nothing yet."""
         delivers = not self._delivers.isdisjoint(populations)
-        measure, together = "delivery" if delivers else "acknowledgement", HistogramSum()
-        for index in populations:
-            for each in histograms.get((measure, index), ()):
-                together.merge(each)
-        return together.value()
+        return _joined(histograms, "delivery" if delivers else "acknowledgement", populations)
 
     def _index(self, instant_ns: int) -> int:
         return (instant_ns - self._started_ns) // self._width_ns
@@ -264,13 +265,23 @@ def _gauges(plan: Plan, indices: Sequence[int]) -> tuple[Gauge, ...]:
     return tuple(gauge for gauge in GAUGES if gauge not in without)
 
 
-def _latencies(histogram: Histogram) -> dict[str, float]:
+def _joined(histograms: _Histograms, measure: Measure, populations: Iterable[int]) -> Histogram:
+    """Returns the sum of a measure over populations."""
+    together = HistogramSum()
+    for index in populations:
+        for each in histograms.get((measure, index), ()):
+            together.merge(each)
+    return together.value()
+
+
+def _latencies(metric: str, histogram: Histogram) -> dict[str, float]:
+    """Returns the statistics of a histogram, by the names of samples; nothing if it is empty."""
     if not histogram.count:
         return {}
     return {
-        "latency_p50_us": histogram.quantile_ns(0.5) / 1000,
-        "latency_p99_us": histogram.quantile_ns(0.99) / 1000,
-        "latency_max_us": histogram.max_ns / 1000,
+        f"{metric}_p50_us": histogram.quantile_ns(0.5) / 1000,
+        f"{metric}_p99_us": histogram.quantile_ns(0.99) / 1000,
+        f"{metric}_max_us": histogram.max_ns / 1000,
     }
 
 

@@ -121,6 +121,15 @@ PAGE = (
         "population",
     ),
     Chart(
+        "round-trip",
+        "Round trips over time",
+        "From the scheduled instant of a request to its answer. The band reaches from the median "
+        "to p99. The scale is logarithmic.",
+        "round trip (ms, logarithmic)",
+        "population",
+        log=True,
+    ),
+    Chart(
         "latency",
         "Latency over time",
         "From the scheduled instant of a message to its delivery, or to its acknowledgement if "
@@ -311,6 +320,13 @@ LIVE = (
         "/s",
     ),
     Chart(
+        "round-trip",
+        "Round trips",
+        "From the scheduled instant of a request to its answer. The scale is logarithmic.",
+        "ms",
+        log=True,
+    ),
+    Chart(
         "latency",
         "Latency",
         "From the scheduled instant of a message to its delivery, or to its acknowledgement if "
@@ -360,6 +376,13 @@ SIDES = (
         "messages per second",
     ),
     Chart(
+        "over-round-trip",
+        "Round trip p99",
+        "The slowest population at each instant. The scale is logarithmic.",
+        "round trip p99 (ms, logarithmic)",
+        log=True,
+    ),
+    Chart(
         "over-p50",
         "Latency p50",
         "The slowest population at each instant. The scale is logarithmic.",
@@ -387,6 +410,13 @@ RUNS = (
         "Received, by run",
         "Messages that all clients received in a second.",
         "messages per second",
+    ),
+    Chart(
+        "compare-round-trip",
+        "Round trip p99, by run",
+        "The slowest population at each instant. The scale is logarithmic.",
+        "round trip p99 (ms, logarithmic)",
+        log=True,
     ),
     Chart(
         "compare-p99",

@@ -428,7 +428,13 @@ COUNTERS: tuple[Metric, ...] = (
     counter("identifiers"),
     counter("breaches", better="lower", basis=ATTEMPTS),
     counter("server_keep_alives"),
-    counter("foreign", columns=(ReportColumn("messages", when="any", without_zero=True),)),
+    counter(
+        "foreign",
+        columns=(
+            ReportColumn("messages", when="any", without_zero=True),
+            ReportColumn("live end", when="any", place=1),
+        ),
+    ),
     counter("websocket_pings"),
     counter("websocket_pongs"),
     counter("packets_sent"),

@@ -88,6 +88,8 @@ class StageChanges:
         self._run = run
         self._upcoming: list[AppliedChange] = []
         self._load_until_ns: int | None = None
+        self._paused = set[int]()
+        """Populations whose rate is 0."""
 
     @property
     def next_ns(self) -> int:
@@ -115,6 +117,7 @@ class StageChanges:
     def end(self) -> None:
         """Drops changes that did not take effect before the end of the stage."""
         self._load_until_ns, self._upcoming = None, []
+        self._paused.clear()
 
     def note(self, now_ns: int) -> None:
         """Records the changes that have taken effect."""
@@ -125,7 +128,19 @@ class StageChanges:
             for change in same:
                 run.active.change(change.population, change.action)
                 run.recorder.change(change)
-            run.note("change", same[0].name, same[0].at_ns)
+            resumed = ": resumed" if self._resumes(same) else ""
+            run.note("change", f"{same[0].name}{resumed}", same[0].at_ns)
+
+    def _resumes(self, changes: Sequence[AppliedChange]) -> bool:
+        """Takes the rates of changes in. Returns True if populations publish again after a
+        pause."""
+        found = False
+        for change in changes:
+            if isinstance(change.action, ChangeRate):
+                found = found or bool(change.action.factor and change.population in self._paused)
+                self._paused.discard(change.population)
+                self._paused.update([] if change.action.factor else [change.population])
+        return found
 
     def ask(self, words: str, taken: Iterable[str]) -> list[AppliedChange]:
         """Adds a change beyond the plan, one for each share of a population. It takes effect as

@@ -52,6 +52,8 @@ class ConcludedPopulation(Value):
     """Deliveries received."""
     lost_total: int
     """Deliveries lost."""
+    foreign_total: int
+    """Messages received that no client of the run sent."""
     sent_per_s: float
     """Messages sent a second while the load was steady."""
     received_per_s: float
@@ -63,6 +65,11 @@ class ConcludedPopulation(Value):
     ack_latency_p99_us: float | None = None
     """99th percentile from the scheduled instant to the acknowledgement, in microseconds; null: no
     acknowledgement."""
+    round_trip_p50_us: float | None = None
+    """Median from the scheduled instant of a request to its answer, in microseconds; null: no
+    answer."""
+    round_trip_p99_us: float | None = None
+    """99th percentile of the same."""
 
 
 class ConcludedStep(Value):

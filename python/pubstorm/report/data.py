@@ -24,7 +24,7 @@ DataTable = dict[str, list[Cell]]
 Row = dict[str, Cell]
 
 OVER_TIME: Mapping[str, tuple[Unit, tuple[str, ...]]] = {
-    "latency": ("us", ("latency",)),
+    "latency": ("us", ("latency", "round-trip")),
     "load": ("per_s", ("load", "behind")),
     "clients": ("", ("clients", "behind")),
     "cpu": ("share", ("process-cpu", "host-cpu", "agent-load")),

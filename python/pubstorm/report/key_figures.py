@@ -111,6 +111,9 @@ def _load(result: Result) -> Iterator[KeyFigure]:
         if any(counts.values()):
             total = sum(getattr(p, f"{column.head}_total") for p in populations)
             yield _messages(metric, column.head, total, together(metric, populations) or 0.0)
+    foreign = sum(p.foreign_total for p in populations)
+    if foreign:
+        yield KeyFigure("foreign messages", count_text(foreign), "of other programs, in all")
     received = sum(p.received_total for p in populations)
     if received >= RATED_MIN:
         peak = result.peaks.received_per_s

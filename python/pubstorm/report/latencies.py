@@ -50,7 +50,7 @@ def percentile_plot(result: Result) -> Plot | None:
     """Every latency of the run as a curve; None where none was measured."""
     found = [
         (number, f"{name}, from {since}", histogram, dash)
-        for number, (name, pair) in enumerate(_pairs(result))
+        for number, (name, pair) in enumerate([*_round_trips(result), *_pairs(result)])
         for since, histogram, dash in (
             ("scheduled", pair.intended, SOLID),
             ("sent", pair.actual, DOT),
@@ -77,6 +77,14 @@ def percentile_plot(result: Result) -> Plot | None:
         ),
         part="latency",
     )
+
+
+def _round_trips(result: Result) -> Iterator[tuple[str, HistogramPair]]:
+    """Yields the round trips of each population, which have no twin from the actual send."""
+    for name, population in result.populations.items():
+        found = population.time_histograms_ns.get("round_trip_us")
+        if found is not None:
+            yield f"{name} round trips", HistogramPair(intended=found)
 
 
 def _pairs(result: Result) -> Iterator[tuple[str, HistogramPair]]:

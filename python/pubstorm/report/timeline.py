@@ -68,6 +68,8 @@ PARTS: Mapping[SubjectKind, Part] = {
     "host": "generator",
 }
 """Section of the page that has the charts of a kind. Latency has one of its own."""
+LATENCY = frozenset({"round-trip", "latency"})
+"""Charts of that section."""
 DELIVERIES = Source.single("population", "deliveries")
 """Source of the rates by QoS, which no monitor has."""
 GAP = 3.5
@@ -105,7 +107,7 @@ def timeline(result: Result, tracks: Tracks) -> list[Plot]:
     for chart in PAGE:
         lines = list(_lines(chart, tracks, rhythm))
         if lines:
-            part: Part = "latency" if chart.key == "latency" else PARTS[chart.kind]
+            part: Part = "latency" if chart.key in LATENCY else PARTS[chart.kind]
             plots.append(_plot(chart, lines, result, behind, part))
     return plots
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
+from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.value import Value
 from pubstorm.result.measures import Latency
 
@@ -296,6 +299,8 @@ class PublisherResult(Value):
     """Messages due and not sent."""
     lateness_us: Latency = Latency()
     """Lateness of messages given to the socket in publish stages."""
+    time_histograms_ns: dict[str, Histogram] = Field(default_factory=dict)
+    """The distribution behind it, by the name of its field; nothing if it is empty."""
     busy_share: float = 0.0
     """Share of the publishing time that its loop was not waiting."""
     ending: str = ""

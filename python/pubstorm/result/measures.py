@@ -221,6 +221,11 @@ class HistogramPair(Value):
         """The acknowledgement latencies of a population."""
         return cls(intended=population.ack_intended, actual=population.ack_actual)
 
+    def named(self, field: str) -> dict[str, Histogram]:
+        """Returns both by the places of their latencies below a field; empty ones are left out."""
+        pair = {f"{field}.intended": self.intended, f"{field}.actual": self.actual}
+        return {place: histogram for place, histogram in pair.items() if histogram.count}
+
     @property
     def early(self) -> EarlyDeliveries:
         """The negative durations of the distribution with the most negative one."""
@@ -274,3 +279,13 @@ def fields_of(
                 yield f"{name}_us", Latency.of(value, shares=shares)
         elif name in model.model_fields:
             yield name, value
+
+
+def histograms_of(model: type[Value], part: Value) -> dict[str, Histogram]:
+    """Returns the histograms of a sum whose latencies a class of results has, by their fields;
+    empty ones are left out."""
+    return {
+        f"{name}_us": value
+        for name, value in part
+        if isinstance(value, Histogram) and value.count and f"{name}_us" in model.model_fields
+    }

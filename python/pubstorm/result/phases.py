@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.value import Value
 from pubstorm.quantities import span_text
 from pubstorm.result.measures import Latency, Rates
@@ -29,6 +30,9 @@ class PhasePopulation(Rates):
     """Latency from the scheduled instant to the delivery."""
     ack_latency_us: Latency = Latency()
     """Latency from the scheduled instant to the acknowledgement."""
+    time_histograms_ns: dict[str, Histogram] = Field(default_factory=dict)
+    """The distributions behind both, by the names of stages: `latency_us.intended` and
+    `ack_latency_us.intended`; empty ones are left out."""
 
 
 class Phase(Value):

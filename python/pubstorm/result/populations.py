@@ -173,6 +173,10 @@ class FlowResult(FlowCounters):
 class StagePopulation(Rates, PopulationSums):
     """Counts, latencies and rates of a population in one stage."""
 
+    time_histograms_ns: dict[str, Histogram] = Field(default_factory=dict)
+    """The distributions behind its times, by their places, such as `latency_us.intended`; empty
+    ones are left out."""
+
 
 class StageFlow(FlowCounters):
     """The ledger of the messages from one population to another, of one stage."""

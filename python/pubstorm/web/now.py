@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ from pubstorm.contract.plan import ConnectAction, DisconnectAction, Plan, Stage
 from pubstorm.contract.source import Sample, Source
 from pubstorm.measure.run_log import StageEntered
 from pubstorm.metrics import OF_POPULATIONS, columns_of
-from pubstorm.metrics.metric import Metric
+from pubstorm.metrics.metric import Metric, ReportColumn, in_words
 from pubstorm.play.display.summary import clients_of, planned_s
 from pubstorm.quantities import (
     Unit,
@@ -62,7 +63,7 @@ class Latest:
 
     def value(self, source: Source, metric: str, since_s: float = 0.0) -> float | None:
         """The value of a metric; None if it was not read since an instant."""
-        at_s, value = self.values.get((source, metric), (-1.0, 0.0))
+        at_s, value = self.values.get((source, metric), (-math.inf, 0.0))
         return value if at_s >= since_s else None
 
     def of(self, kind: str, metric: str, since_s: float) -> dict[Source, float]:
@@ -89,11 +90,11 @@ def shown(moment: RunState, latest: Latest, after_s: float) -> dict[str, Any]:
     """Returns what the page shows. `after_s` is the time that further runs take."""
     plan, result = moment.plan, moment.result
     if result is not None:
-        figures, populations = list(_key_figures(result)), list(_results(result))
+        figures, table = list(_key_figures(result)), _results(result)
     elif plan is not None:
-        figures, populations = list(_figures(plan, latest)), list(_populations(plan, latest))
+        figures, table = list(_figures(plan, latest)), _populations(plan, latest)
     else:
-        figures, populations = [], []
+        figures, table = [], {"heads": [], "populations": []}
     return {
         "state": _state(moment),
         "at": round(moment.at_s, 1),
@@ -102,7 +103,7 @@ def shown(moment: RunState, latest: Latest, after_s: float) -> dict[str, Any]:
         **_progress(moment, latest, after_s),
         "verdict": _verdict(moment),
         "figures": figures,
-        "populations": populations,
+        **table,
         "thresholds": [_threshold(each) for each in _outcomes(moment)],
         "evaluated": None if moment.evaluated_s is None else round(moment.evaluated_s, 1),
         "evidence": list(moment.verdict.evidence[:5]) if moment.verdict is not None else [],
@@ -182,15 +183,23 @@ def _figures(plan: Plan, latest: Latest) -> Iterator[dict[str, Any]]:
     """The six key figures."""
     since_s = _since_s(plan, latest)
     total = partial(_total, latest, since_s)
-    sent, due, received = total("sent_per_s"), total("due_per_s"), total("received_per_s")
+    due, received = total("due_per_s"), total("received_per_s")
+    scheduled_of = latest.of("population", "due_per_s", since_s)
+    rates = latest.of("population", "sent_per_s", since_s)
+    # Answers, and messages of closed loops, are part of no schedule.
+    sent = sum(rate for source, rate in rates.items() if not due or source in scheduled_of)
+    foreign = total("foreign_per_s")
     receives = any(each.subscriptions for each in plan.populations)
     scheduled = f" of {rate_text(due)} /s scheduled" if due else ""
-    if receives:
+    if foreign and not received:
+        yield _figure("foreign messages", f"{rate_text(foreign)} /s", "of other programs")
+    elif receives:
         note = f"{rate_text(sent)} /s sent{scheduled}"
+        note += f"; {rate_text(foreign)} /s of other programs" if foreign else ""
         yield _figure("messages received", f"{rate_text(received)} /s", note)
     else:
         yield _figure("messages sent", f"{rate_text(sent)} /s", scheduled.strip())
-    yield _latency(latest, since_s)
+    yield _latency(plan, latest, since_s)
     yield _clients(plan, latest, since_s)
     if receives:
         missing = total("missing")
@@ -208,14 +217,18 @@ def _figure(name: str, value: str, note: str, status: str = "") -> dict[str, str
     return {"name": name, "value": value, "note": note, "status": status}
 
 
-def _latency(latest: Latest, since_s: float) -> dict[str, str]:
-    p99 = latest.of("population", "latency_p99_us", since_s)
+def _latency(plan: Plan, latest: Latest, since_s: float) -> dict[str, str]:
+    """The round trips of a plan with requests; the latency of others."""
+    requests = any(each.request for p in plan.populations for each in p.publications)
+    metric = "round_trip" if requests else "latency"
+    name = f"{in_words(metric)} p99"
+    p99 = latest.of("population", f"{metric}_p99_us", since_s)
     if not p99:
-        return _figure("latency p99", "–", "nothing was delivered just now")
+        return _figure(name, "–", f"nothing was {'answered' if requests else 'delivered'} just now")
     worst = max(p99, key=p99.__getitem__)
-    median = latest.value(worst, "latency_p50_us", since_s) or 0.0
+    median = latest.value(worst, f"{metric}_p50_us", since_s) or 0.0
     of = f", {worst.name}" if len(p99) > 1 else ""
-    return _figure("latency p99", duration_text(p99[worst]), f"median {duration_text(median)}{of}")
+    return _figure(name, duration_text(p99[worst]), f"median {duration_text(median)}{of}")
 
 
 def _clients(plan: Plan, latest: Latest, since_s: float) -> dict[str, str]:
@@ -244,21 +257,17 @@ def _generator(latest: Latest, since_s: float) -> Iterator[dict[str, str]]:
     yield _figure("generator busy", share_text(round(busy, 3)), note, status)
 
 
-def _populations(plan: Plan, latest: Latest) -> Iterator[dict[str, Any]]:
+def _populations(plan: Plan, latest: Latest) -> dict[str, Any]:
+    """The populations of a run that is played, by their latest readings."""
     since_s, clients = _since_s(plan, latest), dict[str, int]()
     for each in plan.populations:
         name = each.whole or each.name
         clients[name] = clients.get(name, 0) + each.clients
 
-    for name, count in clients.items():
-        source = _population(name)
-        yield {
-            "name": name,
-            "cells": [
-                _cell(each, latest.value(source, each.sample(statistic), since_s), count)
-                for _, each, statistic in _columns("live")
-            ],
-        }
+    def value(name: str, metric: Metric, statistic: str) -> float | None:
+        return latest.value(_population(name), metric.sample(statistic), since_s)
+
+    return _table(columns_of("live"), clients, value)
 
 
 def _key_figures(result: Result) -> Iterator[dict[str, str]]:
@@ -266,41 +275,52 @@ def _key_figures(result: Result) -> Iterator[dict[str, str]]:
         yield _figure(each.name, each.value, each.note, str(each.status or ""))
 
 
-def _results(result: Result) -> Iterator[dict[str, Any]]:
+def _results(result: Result) -> dict[str, Any]:
     """The populations of a run that is over: most clients, rates while steady, losses."""
     whole = {name: each for name, each in result.populations.items() if "/" not in name}
-    for name, each in {**whole, **result.wholes}.items():
-        yield {
-            "name": name,
-            "cells": [
-                _cell(metric, _number(each, metric, statistic), each.clients)
-                for _, metric, statistic in _columns("live end")
-            ],
-        }
+    shown = {**whole, **result.wholes}
+
+    def value(name: str, metric: Metric, statistic: str) -> float | None:
+        return _number(shown[name], metric, statistic)
+
+    return _table(
+        columns_of("live end"), {name: each.clients for name, each in shown.items()}, value
+    )
 
 
-def _number(population: PopulationResult, metric: Metric, statistic: str) -> float | None:
-    """Returns a figure of a population. Those of deliveries are of acknowledgements if there were
-    no deliveries, as while the run is played."""
-    path = (*metric.path, *filter(None, (statistic,)))
-    found = number_at(population, path)
-    if found is None and metric.kind == "histogram":
-        return number_at(population, (*OF_POPULATIONS["ack_latency"].path, statistic))
-    return found
-
-
-def heads() -> dict[str, list[str]]:
-    """Returns the heads of the table of the populations, while a run is played and at its end."""
+def _table(
+    columns: Sequence[tuple[Metric, ReportColumn]],
+    clients: Mapping[str, int],
+    value: Callable[[str, Metric, str], float | None],
+) -> dict[str, Any]:
+    """Returns heads and rows of a table of the populations with their clients. A column without any
+    value is left out if the registry says so."""
+    kept = [
+        (head, metric, {name: value(name, metric, statistic) for name in clients})
+        for metric, column in columns
+        for head, statistic in column.named(metric.name)
+        if column.when == "always" or any(value(name, metric, statistic) for name in clients)
+    ]
     return {
-        "live": [head for head, _, _ in _columns("live")],
-        "end": [head for head, _, _ in _columns("live end")],
+        "heads": [head for head, _, _ in kept],
+        "populations": [
+            {
+                "name": name,
+                "cells": [_cell(metric, values[name], count) for _, metric, values in kept],
+            }
+            for name, count in clients.items()
+        ],
     }
 
 
-def _columns(table: str) -> Iterator[tuple[str, Metric, str]]:
-    """Yields head, metric and statistic of each column of the table of the populations."""
-    for metric, column in columns_of(table):
-        yield from ((head, metric, stat) for head, stat in column.named(metric.name))
+def _number(population: PopulationResult, metric: Metric, statistic: str) -> float | None:
+    """Returns a figure of a population. The latency is that of acknowledgements if there were no
+    deliveries, as while the run is played."""
+    path = (*metric.path, *filter(None, (statistic,)))
+    found = number_at(population, path)
+    if found is None and metric.name == "latency":
+        return number_at(population, (*OF_POPULATIONS["ack_latency"].path, statistic))
+    return found
 
 
 def _cell(metric: Metric, value: float | None, clients: int) -> str:

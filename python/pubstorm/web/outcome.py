@@ -10,11 +10,12 @@ from pubstorm.contract.snapshot import SNAPSHOTS_FILE
 from pubstorm.contract.source import StoredSource
 from pubstorm.measure.recorder import is_summed_up, keep
 from pubstorm.measure.run_log import stored_event
+from pubstorm.metrics.thresholds import Threshold
 from pubstorm.play.directory import RunDirectory
 from pubstorm.play.display import Live
 from pubstorm.play.kept import Kept
 from pubstorm.play.record import measured_of
-from pubstorm.result import Verdict
+from pubstorm.result import ThresholdOutcome, Verdict
 from pubstorm.result.problems import KINDS
 from pubstorm.result.samples import (
     EVENTS_FILE,
@@ -95,8 +96,39 @@ class VerdictSoFar:
             # Nothing is lost before the end of the stage, which is no finding.
             present = measured.stages[-1].model_copy(update={"excluded": ()})
             measured = measured.model_copy(update={"stages": (*measured.stages[:-1], present)})
-        found = evaluate_run(measured, conditions_of(kept.scenario))
-        return found.model_copy(update={"evidence": _so_far(found)}) if is_present else found
+        conditions = conditions_of(kept.scenario)
+        if not is_present:
+            return evaluate_run(measured, conditions)
+        # Messages are in flight as long as clients publish.
+        later = {each.source for each in conditions if _is_of_the_end(each)}
+        now = [each for each in conditions if each.source not in later]
+        found = evaluate_run(measured, now)
+        outcomes = iter(found.thresholds)
+        thresholds = [
+            _open(each) if each.source in later else next(outcomes) for each in conditions
+        ]
+        changes = {"evidence": _so_far(found), "thresholds": tuple(thresholds)}
+        return found.model_copy(update=changes)
+
+
+def _is_of_the_end(threshold: Threshold) -> bool:
+    """Returns True for a threshold about the state after the last publish stage."""
+    zero = threshold.expression.figure.zero
+    return zero is not None and zero.is_of_last_stage
+
+
+def _open(threshold: Threshold) -> ThresholdOutcome:
+    """Returns the outcome of a threshold without a value so far."""
+    asked = threshold.expression
+    return ThresholdOutcome(
+        expression=threshold.source,
+        figure=str(asked),
+        metric=asked.metric,
+        found=None,
+        passed=False,
+        text="evaluated when publishing has ended",
+        default=threshold.is_default,
+    )
 
 
 def _so_far(verdict: Verdict) -> tuple[str, ...]:

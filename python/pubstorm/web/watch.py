@@ -32,7 +32,7 @@ from pubstorm.topology.started import is_alive
 from pubstorm.web.charts import LineKey, Sorter, coloured
 from pubstorm.web.controls import Controls
 from pubstorm.web.history import LiveHistory
-from pubstorm.web.now import Latest, RunState, heads, shown
+from pubstorm.web.now import Latest, RunState, shown
 
 EVENTS_MAX = 300
 """Events that the page shows, the latest."""
@@ -147,7 +147,6 @@ class Watch:
                 }
                 for chart in LIVE
             ],
-            "heads": heads(),
             "values": _by_number(keys, self.history.whole()),
             "events": self._events_after(0),
             "stages": [{"at": at_s, "name": name} for at_s, name in self._stages],

@@ -93,6 +93,16 @@ def test_a_step_without_a_result_has_a_row_all_the_same() -> None:
     assert texts == ("seed 1", *("–",) * 7, "no measurement", "–")
 
 
+def test_the_default_table_has_round_trips_where_clients_make_requests() -> None:
+    asks = "subscriptions: [r], publications: [{topic: a, rate: 1/s, request: true"
+    text = SCENARIO.replace("publications: [{topic: a, rate: 1/s", f"version: 5, {asks}")
+    text = text.replace("request: true", "request: true, response_topic: r")
+    asked = with_table(parse_scenario(text, "s.yaml")).table
+    plain = with_table(parse_scenario(SCENARIO, "s.yaml")).table
+    assert asked["round trip p99"] == "round_trip.p99"
+    assert [head for head in asked if head not in plain] == ["round trip p99"]
+
+
 def test_repeats_are_summed_up_by_median_and_range() -> None:
     heads = ("step", "p99", "sent", "verdict", "lost")
     measured = (

@@ -36,14 +36,15 @@ def plan(*paces: OpenPace | ClosedPace) -> Plan:
 
 
 def snapshot(agent: int, from_s: float, to_s: float, **figures: Any) -> Snapshot:
-    """A snapshot with these figures: `sent`, `skipped`, `received`, `missing`, `connected`,
-    `backlog`, `busy`, and in nanoseconds `acks`, `latencies` and `late`."""
+    """A snapshot with these figures: `sent`, `skipped`, `foreign`, `received`, `missing`,
+    `connected`, `backlog`, `busy`, and in nanoseconds `acks`, `latencies` and `late`."""
     span_ns = round((to_s - from_s) * SECOND_NS)
     device = made.population(
         connected=figures.get("connected", 0),
         backlog=figures.get("backlog", 0),
         sent_total=figures.get("sent", 0),
         skipped_total=figures.get("skipped", 0),
+        foreign_total=figures.get("foreign", 0),
         acks=Histogram.of(figures.get("acks", ())),
     )
     flow = made.flow(
@@ -152,6 +153,13 @@ def test_acknowledgements_stand_in_where_nothing_is_received() -> None:
     found = samples([snapshot(0, 0, 1, acks=[5000]), snapshot(0, 1, 2)])
     assert track(found, "device", "latency_max_us") == [(1.0, 5.0)]
     assert track(found, "backend", "latency_max_us") == []
+
+
+def test_messages_of_other_programs_have_a_rate_where_some_came() -> None:
+    plain, others = snapshot(0, 0, 1), snapshot(0, 1, 2, foreign=510)
+    found = samples([plain, others, snapshot(0, 2, 3)])
+    assert track(found, "device", "foreign_per_s") == [(2.0, 510.0), (3.0, 0.0)]
+    assert track(found, "backend", "foreign_per_s") == []
 
 
 def test_missing_messages_are_counted_from_the_start() -> None:

@@ -69,6 +69,7 @@ def test_phases_have_names_of_their_own() -> None:
 
 def test_names_say_what_changes() -> None:
     assert change_name(ChangeRate(factor=0.5), "a") == "0.5 × a"
+    assert change_name(ChangeRate(factor=0), "a") == "pause a"
     assert unique_name("a", ["a", "a (2)"]) == "a (3)"
 
 

@@ -23,6 +23,13 @@ from pubstorm.result import Latency
 from tests.kit import made
 from tests.kit.agents import planned
 
+SCENARIO = """\
+target: mqtt://127.0.0.1
+populations:
+  device: {clients: 3, publications: [{topic: d, rate: 1/s}]}
+  backend: {clients: 3, subscriptions: [d]}
+stages: [connect, publish: 1s, hold: 1s, disconnect]
+"""
 STARTING = Summary(
     elapsed_s=0,
     stage="connect",
@@ -65,14 +72,58 @@ def test_a_summary_has_every_figure_that_is_shown() -> None:
 
 def test_plain_lines_show_the_state() -> None:
     assert line_of(STARTING) == (
-        "0.0 s  connect 0 %  connected 0/1\u202f000  sent 0/s  acked 0/s  received 0/s  busy 0 %  "
-        "about 10:00 left in all"
+        "0.0 s  connect 0 %  connected 0/1\u202f000  busy 0 %  about 10:00 left in all"
     )
     assert line_of(UNDER_WAY) == (
         "12.3 s  publish 58 %  connected 1\u202f001/1\u202f001  sent 10\u202f000/s  "
         "acked 10\u202f000/s  received 10\u202f000/s  p99 2.00 ms  missing 3  connect_refused 2  "
         "busy 12 %  about 6.2 s left in all"
     )
+
+
+def test_a_line_has_rates_of_zero_only_where_clients_publish() -> None:
+    """A publish stage in which nothing is sent says so."""
+    assert "  sent 0/s  acked 0/s  received 0/s  " in line_of(replace(STARTING, publishes=True))
+    plan = made.compiled(SCENARIO)
+    progress = Progress(plan, Assignment.among(plan, 1), RunSum())
+    each = made.population(connected=3, foreign_total=5)
+    progress.take(made.snapshot(*[each for _ in plan.populations], from_ns=0, to_ns=SECOND_NS))
+    for stage, action in enumerate(stage.action for stage in plan.stages):
+        progress.enter(stage, 0)
+        summary = summary_of(progress, 0, SECOND_NS)
+        assert summary.publishes == isinstance(action, PublishAction)
+        rates = [part for part in line_of(summary).split("  ") if part.endswith("/s")]
+        zeros = ["sent 0/s", "acked 0/s", "received 0/s"] if summary.publishes else []
+        assert rates == [*zeros, "foreign 10.0/s"], action
+
+
+def test_messages_of_other_programs_are_shown_where_there_are_some() -> None:
+    heads = "connected  sent/s  acked/s  received/s"
+    others = PopulationSummary("sub", 9, {"connected": 9, "foreign_per_s": 510})
+    for populations, expected in (
+        (STARTING.populations, f"{heads}  missing"),
+        ((others,), f"{heads}  foreign/s  missing"),
+    ):
+        file = StringIO()
+        console = Console(file=file, force_terminal=True, width=120, color_system=None)
+        live = TerminalLive(console)
+        live.begin("quickstart", Path("run"))
+        live.show(replace(STARTING, populations=populations))
+        live.end()
+        lines = [line.strip("│ \r") for line in file.getvalue().splitlines()]
+        header = next(line for line in lines if line.startswith("population"))
+        assert header.split()[1:] == expected.split()
+
+
+def test_round_trips_are_shown_where_there_are_some() -> None:
+    trips = replace(UNDER_WAY, round_trip=Latency.of(Histogram.of([5_000_000, 8_000_000])))
+    assert "p99 2.00 ms  round trip p99 8.00 ms  " in line_of(trips)
+    file = StringIO()
+    live = TerminalLive(Console(file=file, force_terminal=True, width=100, color_system=None))
+    live.begin("quickstart", Path("run"))
+    live.show(trips)
+    live.end()
+    assert "round trip p50 5.01 ms  p99 8.00 ms   latency p50 1.00 ms" in file.getvalue()
 
 
 def test_plain_lines_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:

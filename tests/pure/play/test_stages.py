@@ -212,6 +212,12 @@ def test_a_pause_by_the_user_is_named() -> None:
         "the user resumed device",
         "the user made the change 2 × device",
     ]
+    assert [event.text for event in events if event.kind == "change"] == [
+        "fewer",
+        "pause device",
+        "1 × device: resumed",
+        "2 × device",
+    ]
 
 
 def test_a_change_that_cannot_be_is_refused_with_the_reason() -> None:

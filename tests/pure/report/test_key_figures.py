@@ -48,6 +48,16 @@ def test_messages_outside_of_the_load_have_no_rate(result: Result) -> None:
     assert (found["messages received"].value, found["messages received"].note) == ("200", "in all")
 
 
+def test_messages_of_other_programs_are_a_figure(result: Result) -> None:
+    nothing = dict.fromkeys(("sent_total", "acked_total", "received_total", "lost_total"), 0)
+    others = {**nothing, "expected_total": 0, "rates": Rates(), "foreign_total": 3080}
+    population = result.populations["backend"].model_copy(update=others)
+    changes = {"populations": {"sub": population}, "peaks": Peaks()}
+    found = key_figures(result.model_copy(update=changes))
+    assert ("foreign messages", "3\u202f080") in [(f.name, f.value) for f in found[:6]]
+    assert "foreign messages" not in [figure.name for figure in key_figures(result)]
+
+
 def test_publishers_under_test_are_no_clients(result: Result) -> None:
     publisher = PublisherResult(
         name="feed",

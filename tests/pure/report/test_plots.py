@@ -251,9 +251,9 @@ def test_every_track_is_shown_once(failed_run: Path) -> None:
     lines = [trace for plot in plots for trace in plot.figure["data"] if "fill" not in trace]
     assert len(lines) + named == len(run.tracks)
     keys = {plot.key for plot in timeline(run.result, run.tracks)}
-    missing = {"each", "qos", "agent-clock", "process-disk", "host-disk"}
+    missing = {"each", "qos", "round-trip", "agent-clock", "process-disk", "host-disk"}
     missing |= {"process-unsent", "process-round-trip", "host-unsent"}
-    without = "of publishers, other hosts, disks, connections"
+    without = "of publishers, requests, other hosts, disks, connections"
     assert keys == {chart.key for chart in PAGE} - missing, without
 
 

@@ -76,7 +76,7 @@ def test_keys_pause_change_the_rate_and_end_stages(terminal: Terminal, tmp_path:
     terminal.press("+")
     terminal.until("1.1 × device")
     terminal.press("p")
-    terminal.until("0 × device")
+    terminal.until("pause device")
     terminal.press("p")
     terminal.until("1.1 × device (2)")
     terminal.press("-")
@@ -100,7 +100,7 @@ def test_keys_pause_change_the_rate_and_end_stages(terminal: Terminal, tmp_path:
     assert populations["backend"]["received_total"] == 2 * sent
     assert populations["backend"]["lost_total"] == 0
     changes = [event["text"] for event in result["events"] if event["kind"] == "change"]
-    assert changes == ["1.1 × device", "0 × device", "1.1 × device (2)", "1 × device"]
+    assert changes == ["1.1 × device", "pause device", "1.1 × device (2): resumed", "1 × device"]
     publish = result["stages"][1]
     assert publish["duration_s"] < 300
 

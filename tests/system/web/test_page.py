@@ -137,7 +137,7 @@ def test_the_page_steers_the_run(browser: Browser) -> None:
     browser.until("document.getElementById('answer').textContent.startsWith('1.1 × device at')")
     browser.until(f"{EVENTS}.includes('1.1 × device')")
     click(browser, "[data-words=pause]")
-    browser.until(f"{EVENTS}.includes('0 × device')")
+    browser.until(f"{EVENTS}.includes('pause device')")
     browser.until(f"{figure('messages received')} === '0 /s'")
     click(browser, "[data-words=resume]")
     browser.until(f"parseInt({figure('messages received')}) > 0")
@@ -232,8 +232,10 @@ def test_the_page_stops_the_run_once_it_is_sure(run: Run, browser: Browser) -> N
     assert browser.value("document.getElementById('link').textContent") == "the run is over"
     assert "interrupted by SIGINT" in browser.value(EVENTS)
     events = [(event["kind"], event["text"]) for event in result["events"]]
-    asked = ["1.1 × device", "0 × device", "1.1 × device (2)", "-10% device", "+2 device"]
-    assert [text for kind, text in events if kind == "change"] == asked
+    asked = ["1.1 × device", "pause device", "1.1 × device (2)", "-10% device", "+2 device"]
+    made = [text.removesuffix(": resumed") for kind, text in events if kind == "change"]
+    assert made == asked
+    assert ("change", "1.1 × device (2): resumed") in events
     changes = [text for kind, text in events if kind == "by_hand" and text.endswith(("e", "(2)"))]
     made = [f"the user made the change {name}" for name in asked]
     assert changes == [made[0], "the user paused device", *made[2:]]

@@ -8,9 +8,12 @@ from collections.abc import Iterable, Mapping
 from pubstorm.measure.summary.memory import fitted
 from pubstorm.metrics import expressions_of
 from pubstorm.result import Cell, MemoryModel, MemoryPoint, Result, SeriesStep
+from pubstorm.result.figures import ROUND_TRIP
 from pubstorm.result.figures.table import cells as measured_cells
 from pubstorm.result.figures.table import shows_search
 from pubstorm.scenario import Scenario
+from pubstorm.scenario.flows import MqttPublication
+from pubstorm.scenario.shares import shares_of
 
 DEFAULT_TABLE = {
     "step": "step",
@@ -22,8 +25,14 @@ DEFAULT_TABLE = {
 
 
 def with_table(scenario: Scenario) -> Scenario:
-    """The scenario, with the default table where it has none."""
-    return scenario if scenario.table else scenario.model_copy(update={"table": DEFAULT_TABLE})
+    """The scenario, with the default table where it has none. Only requests have round trips."""
+    if scenario.table:
+        return scenario
+    flows = (flow for each in shares_of(scenario).values() for flow in each.population.flows)
+    asks = any(isinstance(flow, MqttPublication) and flow.request for flow in flows)
+    columns = DEFAULT_TABLE.items()
+    table = {head: text for head, text in columns if asks or not text.startswith(ROUND_TRIP)}
+    return scenario.model_copy(update={"table": table})
 
 
 def cells(table: Mapping[str, str], step: SeriesStep, result: Result | None) -> tuple[Cell, ...]:

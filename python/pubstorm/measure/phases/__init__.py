@@ -251,8 +251,8 @@ class _Stage:
         plan = self._run.plan
         populations = self._populations(cut, inside.values(), plan.alone)
         everybody = range(len(plan.populations))
-        delivered = self._latency(cut, "delivery", everybody)
-        acknowledged = self._latency(cut, "acknowledgement", everybody)
+        delivered = self._delivered(self._sum(cut, "delivery", everybody))
+        acknowledged = self._latency(self._sum(cut, "acknowledgement", everybody))
         return Phase(
             stage=self._run.plan.stages[self._span.index].name,
             name=cut.name,
@@ -280,18 +280,27 @@ class _Stage:
     def _population(
         self, cut: _Cut, inside: Collection[Activity], indices: Sequence[int]
     ) -> PhasePopulation:
+        delivered = self._sum(cut, "delivery", indices)
+        acknowledged = self._sum(cut, "acknowledgement", indices)
+        found = {"latency_us.intended": delivered, "ack_latency_us.intended": acknowledged}
         return PhasePopulation(
             **dict(rates_of(inside, indices)),
-            latency_us=self._latency(cut, "delivery", indices),
-            ack_latency_us=self._latency(cut, "acknowledgement", indices),
+            latency_us=self._delivered(delivered),
+            ack_latency_us=self._latency(acknowledged),
+            time_histograms_ns={name: each for name, each in found.items() if each.count},
         )
 
-    def _latency(self, cut: _Cut, measure: Measure, indices: Iterable[int]) -> Latency:
+    def _delivered(self, histogram: Histogram) -> Latency:
+        return self._latency(histogram, self._run.clock_bound_us)
+
+    def _latency(self, histogram: Histogram, bound_us: float = 0.0) -> Latency:
+        return Latency.of(histogram, bound_us, self._run.percentiles)
+
+    def _sum(self, cut: _Cut, measure: Measure, indices: Iterable[int]) -> Histogram:
         sums = HistogramSum()
         for index in indices:
             sums.add(self._histogram(cut, measure, index))
-        bound_us = self._run.clock_bound_us if measure == "delivery" else 0.0
-        return Latency.of(sums.value(), bound_us, self._run.percentiles)
+        return sums.value()
 
     def _histogram(self, cut: _Cut, measure: Measure, population: int = 0) -> Histogram:
         key = HistogramKey(self._span.index, measure, population)

@@ -381,7 +381,7 @@ class _LoadHistory:
         for name, what in _CARRIED.items():
             came = self._sums[name][end] - self._sums[name][end - self._window]
             due = getattr(self.due, f"{name}_per_s") * max(self._window_s - starved_s, 0.0)
-            if came < CARRIED_SHARE * due - _noise(self.due, due):
+            if due and came < CARRIED_SHARE * due - _noise(self.due, due):
                 found.append(_Shortfall(what, came, due, self._window_s))
         return min(found, key=lambda shortfall: shortfall.found / shortfall.due, default=None)
 

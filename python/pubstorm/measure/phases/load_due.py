@@ -105,13 +105,14 @@ def fan_out(
     ready: Mapping[int, float] = MappingProxyType({}),
 ) -> dict[int, float]:
     """Expected deliveries to the receivers for each message that a population sent in a stage;
-    `ready` are shares of populations whose clients were ready, where some never were."""
+    `ready` are shares of populations whose clients were ready, where some never were. It is
+    not below 0: snapshots that end early may correct deliveries that they never counted."""
     expected: dict[int, float] = {}
     for (source, to), flow in ledger.into(set(receivers), [stage]).items():
         count = flow.counters.expected_total * ready.get(to, 1.0)
         expected[source] = expected.get(source, 0.0) + count
     sent = {n: ledger.population([n], [stage]).counters.sent_total for n in expected}
-    return {source: expected[source] / count for source, count in sent.items() if count}
+    return {source: max(expected[source], 0.0) / n for source, n in sent.items() if n}
 
 
 @dataclass(frozen=True, slots=True)

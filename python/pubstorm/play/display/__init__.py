@@ -44,9 +44,13 @@ class Summary:
     rest_s: float
     """Least time that this stage and later ones still take."""
     populations: tuple[PopulationSummary, ...]
+    publishes: bool = False
+    """True if clients publish in the stage."""
     latency: Latency = field(default_factory=Latency)
     """From the intended send to the delivery, or to the acknowledgement if there are no
     receivers."""
+    round_trip: Latency = field(default_factory=Latency)
+    """From the intended send of a request to its answer."""
     outcomes: Mapping[str, int] = field(default_factory=dict)
     """Problems since the start, by reason."""
     busy_share: float = 0.0

@@ -69,13 +69,18 @@ def line_of(summary: Summary, after_s: float = 0.0) -> str:
 
 def _text(metric: Metric, column: ReportColumn, summary: Summary) -> str:
     """Returns a figure of all populations together; empty if it is not worth the room."""
-    latency, populations = summary.latency, summary.populations
+    populations = summary.populations
     if metric.kind == "histogram":
-        return f"p99 {duration_text(latency.p99)}" if latency.count else ""
+        latency = getattr(summary, metric.name)
+        head, _ = column.named(metric.name)[-1]
+        return f"{head} {duration_text(latency.p99)}" if latency.count else ""
     if not column.rank:
         return ""
     value = sum(each.figures.get(metric.name, 0) for each in populations)
     if metric.unit == "per_s":
+        is_due = summary.publishes and column.when == "always"
+        if not value and not is_due:
+            return ""
         return f"{column.head.removesuffix('/s')} {rate_text(value)}/s"
     if metric.of_a_size:
         clients = sum(population.clients for population in populations)

@@ -25,18 +25,21 @@ from pubstorm.result.timeline.rows import GAUGES, Row, activities, rates_of
 def summary_of(progress: Progress, started_ns: int, now_ns: int) -> Summary:
     """Returns the state of a run at an instant."""
     plan = progress.plan
-    left_s, share_done = _time_left(progress, now_ns)
-    busy = map(_busy_share, progress.latest_of_load)
+    stage, (left_s, share_done) = plan.stages[progress.stage], _time_left(progress, now_ns)
+    busy, latest = map(_busy_share, progress.latest_of_load), progress.latest.values()
     return Summary(
         elapsed_s=(now_ns - started_ns) / SECOND_NS,
-        stage=plan.stages[progress.stage].name,
+        stage=stage.name,
         stage_number=progress.stage + 1,
         stages=len(plan.stages),
         progress=share_done,
         left_s=left_s,
         rest_s=_rest_s(progress, left_s, share_done),
         populations=_populations(progress),
-        latency=Latency.of(latency_of(progress.latest.values())),
+        publishes=isinstance(stage.action, PublishAction)
+        and any(each.publications for each in plan.populations),
+        latency=Latency.of(latency_of(latest, "delivery", "acknowledgement")),
+        round_trip=Latency.of(latency_of(latest, "round trip")),
         outcomes=progress.outcomes,
         busy_share=max(busy, default=0.0),
     )
@@ -109,6 +112,7 @@ def _populations(progress: Progress) -> tuple[PopulationSummary, ...]:
             {
                 **{gauge: sum(row.gauge(gauge, [index]) for row in latest) for gauge in GAUGES},
                 **dict(rates_of(activity, [index])),
+                "foreign_per_s": sum(each.per_s("foreign", [index]) for each in activity),
                 "missing": progress.missing[index],
             },
         )

@@ -158,7 +158,12 @@ class _Populations:
 def _populations(summary: Summary, rank_max: int) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="dim", pad_edge=False)
     table.add_column("population", no_wrap=True)
-    columns = [(metric, column) for metric, column in COLUMNS if column.rank <= rank_max]
+    columns = [
+        (metric, column)
+        for metric, column in COLUMNS
+        if column.rank <= rank_max
+        and (column.when == "always" or any(_value(metric, p) for p in summary.populations))
+    ]
     for _, column in columns:
         table.add_column(column.head, justify="right", no_wrap=True, min_width=10)
     for population in summary.populations:
@@ -168,7 +173,7 @@ def _populations(summary: Summary, rank_max: int) -> Table:
 
 
 def _cell(metric: Metric, population: PopulationSummary) -> RenderableType:
-    value = population.figures.get(metric.name, 0)
+    value = _value(metric, population)
     if metric.unit == "per_s":
         return rate_text(value)
     if metric.of_a_size:
@@ -178,15 +183,29 @@ def _cell(metric: Metric, population: PopulationSummary) -> RenderableType:
     return Text(count_text(value), style="red" if value else "")
 
 
+def _value(metric: Metric, population: PopulationSummary) -> float:
+    return population.figures.get(metric.name, 0)
+
+
 def _figures(summary: Summary) -> Text:
     busy_style = "bold yellow" if summary.busy_share >= BUSY_WARNING else "bold"
+    trips = _durations("round trip", summary.round_trip) if summary.round_trip.count else ()
     return Text.assemble(
-        ("latency p50 ", "dim"),
-        (_duration(summary.latency, summary.latency.p50), "bold"),
-        ("  p99 ", "dim"),
-        (_duration(summary.latency, summary.latency.p99), "bold"),
-        ("   engine busy ", "dim"),
+        *trips,
+        *_durations("latency", summary.latency),
+        ("engine busy ", "dim"),
         (share_text(round(summary.busy_share, 2)), busy_style),
+    )
+
+
+def _durations(name: str, latency: Latency) -> tuple[tuple[str, str], ...]:
+    """Returns the parts of a line that show a distribution."""
+    return (
+        (f"{name} p50 ", "dim"),
+        (_duration(latency, latency.p50), "bold"),
+        ("  p99 ", "dim"),
+        (_duration(latency, latency.p99), "bold"),
+        ("   ", ""),
     )
 
 

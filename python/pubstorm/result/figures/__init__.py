@@ -40,7 +40,6 @@ __all__ = [
     "evaluate_threshold",
     "from_send",
     "from_send_text",
-    "histogram_of",
     "in_results",
     "nothing_behind",
     "number_at",
@@ -50,7 +49,8 @@ __all__ = [
 
 NO_ACKS = "messages of QoS 0 are not acknowledged"
 NOT_KEPT = "{0} is not stored there: the scenario must name it, as in the threshold {1} < 100ms"
-"""Stages and phases keep the usual percentiles, and those that the scenario names."""
+"""Results of earlier versions have only the usual percentiles of stages and phases, and those that
+the scenario names."""
 GENERATOR_SHARE = 0.2
 """Share of a latency that the generator may make."""
 GENERATOR_MIN_US = 1000.0
@@ -212,14 +212,14 @@ def _of_populations(measured: Measured, metric: Metric, asked: Expression) -> Fo
 def _number(
     measured: Measured, metric: Metric, asked: Expression, name: str, place: object
 ) -> float | None:
-    """Returns a figure of one place; a percentile that the place does not have is read from the
+    """Returns a figure of one place; a percentile that the place does not have is read from its
     stored distribution."""
     statistic = asked.statistic or ""
     kept = number_at(place, (*metric.path, *filter(None, (statistic,))))
     latency, share = _distribution(place, metric), share_of(statistic)
-    if kept is not None or latency is None or share is None or asked.span is not None:
+    if kept is not None or latency is None or share is None:
         return kept
-    histogram = histogram_of(measured, metric, name)
+    histogram = _stored(measured, metric, name, place)
     if histogram is None:
         return None
     found = Latency.of(histogram, latency.bound_us, {statistic: share})
@@ -232,36 +232,37 @@ def _distribution(place: object, metric: Metric) -> Latency | None:
     return found if isinstance(found, Latency) and found.count else None
 
 
-def histogram_of(measured: Measured, metric: Metric, name: str) -> Histogram | None:
-    """Returns the stored distribution of a metric of a population in the whole run; None if there
-    is none."""
+def _stored(measured: Measured, metric: Metric, name: str, place: object) -> Histogram | None:
+    """Returns the stored distribution of a metric of a population in a place: a stage, a phase, or
+    the whole run. None if there is none."""
     field, *clock = metric.path
-    population = {**measured.wholes, **measured.populations}.get(name)
-    if field == "latency_us":
+    found: Histogram | None = None
+    if not isinstance(place, PopulationResult):
+        histograms = getattr(place, "time_histograms_ns", {})
+        found = histograms.get(metric.at)
+    elif field == "latency_us":
         tally = HistogramSum()
         for each in _into(measured, name, clock[0]):
             tally.add(each)
-        found: Histogram | None = tally.value()
-    elif population is None:
-        found = None
+        found = tally.value()
     elif field == "ack_latency_us":
-        found = getattr(population.ack_histogram_ns, clock[0])
+        found = getattr(place.ack_histogram_ns, clock[0])
     else:
-        found = population.time_histograms_ns.get(field)
+        found = place.time_histograms_ns.get(field)
     return found if found is not None and found.count else None
 
 
 def distribution(measured: Measured, asked: Expression) -> Histogram | None:
-    """Returns the stored distribution that a figure of the whole run is read from; without a
-    subject, that of the worst population. None if there is none."""
+    """Returns the stored distribution that a figure is read from; without a subject, that of the
+    worst population. None if there is none."""
     metric, statistic = asked.figure, asked.statistic or ""
     share = share_of("p99.9" if statistic == "p999" else statistic)
     if not isinstance(metric, Metric) or metric.kind != "histogram":
         return None
-    if asked.span is not None or share is None:
+    places = _places(measured, asked)
+    if places is None or share is None:
         return None
-    names = measured.populations if asked.subject is None else (asked.subject,)
-    found = [histogram_of(measured, metric, name) for name in names]
+    found = [_stored(measured, metric, name, place) for name, place in places.items()]
     known = [histogram for histogram in found if histogram is not None]
     return max(known, key=lambda histogram: histogram.quantile_ns(share), default=None)
 
@@ -400,8 +401,8 @@ def _of_publisher(measured: Measured, metric: Metric, asked: Expression) -> Foun
     if asked.span is not None:
         return Missing(f"{asked.metric} of publishers is kept for the whole run only")
     named = [p for p in measured.publishers if asked.subject in {p.name, p.population}]
-    path = (*metric.path, asked.statistic or "")
-    values = [value for p in named if (value := number_at(p, path)) is not None]
+    numbers = [_number(measured, metric, asked, p.name, p) for p in named]
+    values = [value for value in numbers if value is not None]
     return Found(max(values), metric.unit or "") if values else Missing(NOTHING_MEASURED)
 
 

@@ -26,7 +26,7 @@ CELLS_MIN = 100
 """Cells of each length that are kept in any case."""
 
 K = TypeVar("K")
-Measure = Literal["delivery", "acknowledgement", "lateness"]
+Measure = Literal["delivery", "acknowledgement", "round trip", "lateness"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +47,16 @@ def over_time(
     stage = snapshot.stage
     for index, population in enumerate(snapshot.populations):
         yield HistogramKey(stage, "acknowledgement", index), population.ack_intended
+        yield HistogramKey(stage, "round trip", index), population.round_trip
     for flow in snapshot.flows:
         yield HistogramKey(stage, "delivery", flow.to), flow.latency_intended
     if snapshot.agent not in publishers:
         yield HistogramKey(stage, "lateness"), snapshot.engine.lateness
 
 
-def latency_of(snapshots: Iterable[Snapshot]) -> Histogram:
-    """Returns the latencies of deliveries in some snapshots, or of acknowledgements if there are no
-    deliveries."""
-    sums = {"delivery": HistogramSum(), "acknowledgement": HistogramSum()}
+def latency_of(snapshots: Iterable[Snapshot], *measures: Measure) -> Histogram:
+    """Returns the durations of a measure in some snapshots: of the first that has any."""
+    sums = {measure: HistogramSum() for measure in measures}
     for snapshot in snapshots:
         for key, histogram in over_time(snapshot, ()):
             if key.measure in sums:

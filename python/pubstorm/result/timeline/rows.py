@@ -20,6 +20,7 @@ Count = Literal[
     "sent",
     "acked",
     "received",
+    "foreign",
     "skipped",
     "bytes_sent",
     "bytes_received",
@@ -335,7 +336,7 @@ class Block:
 
 _GAUGES = attrgetter(*GAUGES)
 _SENT = attrgetter("sent_total", "acked_total")
-_SKIPPED = attrgetter("skipped_total", "bytes_sent_total", "bytes_received_total")
+_SKIPPED = attrgetter("foreign_total", "skipped_total", "bytes_sent_total", "bytes_received_total")
 _PLACES = {name: place for names in (GAUGES, COUNTS) for place, name in enumerate(names)}
 _CLOCK = attrgetter(*ClockState.model_fields)
 _NO_CLOCK = (0,) * len(ClockState.model_fields)

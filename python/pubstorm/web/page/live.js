@@ -134,7 +134,8 @@
   }
 
   function tables(now) {
-    const heads = ["population", ...state.heads[now.state === "over" ? "end" : "live"]];
+    const heads = ["population", ...now.heads];
+    if (byId("heads").children.length !== heads.length) byId("rows").replaceChildren();
     const head = () => {
       const made = element("th", "", "number");
       made.scope = "col";

@@ -1,0 +1,85 @@
+"""The live page at one instant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pubstorm.contract.source import Sample, Source
+from pubstorm.result import ThresholdOutcome
+from pubstorm.web.now import Latest, RunState, shown
+from pubstorm.web.outcome import VerdictSoFar
+from tests.kit import made
+from tests.kit.recorded import unpack
+from tests.pure.scenario.bases import ROUND_TRIP
+
+SCENARIO = """\
+target: mqtt://127.0.0.1
+populations: {sub: {clients: 3, subscriptions: [d]}}
+stages: [connect, hold: 1s, disconnect]
+"""
+
+
+def content(**readings: float) -> dict[str, Any]:
+    """The page of a population with some readings."""
+    plan = made.compiled(SCENARIO)
+    latest = Latest()
+    source = Source.single("population", plan.populations[0].name)
+    for metric, value in readings.items():
+        latest.add("population", Sample(source, metric, 1.0, value))
+    state = RunState(plan, None, 1.0, None, None, None, is_alive=True)
+    return shown(state, latest, 0.0)
+
+
+def test_messages_of_other_programs_are_the_first_figure_and_a_column() -> None:
+    page = content(connected=3, foreign_per_s=510, received_per_s=0)
+    first = page["figures"][0]
+    assert (first["name"], first["value"]) == ("foreign messages", "510 /s")
+    place = page["heads"].index("foreign/s")
+    assert page["populations"][0]["cells"][place] == "510"
+    both = content(connected=3, foreign_per_s=510, received_per_s=7)["figures"][0]
+    assert both["name"] == "messages received"
+    assert both["note"].endswith("; 510 /s of other programs")
+
+
+def test_answers_are_no_part_of_what_was_scheduled() -> None:
+    plan = made.compiled(ROUND_TRIP)
+    latest = Latest()
+    for name, metric, value in (
+        ("device", "sent_per_s", 999),
+        ("device", "due_per_s", 1000),
+        ("backend", "sent_per_s", 999),
+        ("device", "received_per_s", 999),
+    ):
+        latest.add("population", Sample(Source.single("population", name), metric, 1.0, value))
+    page = shown(RunState(plan, None, 1.0, None, None, None, is_alive=True), latest, 0.0)
+    assert page["figures"][0]["note"].replace("\u202f", "") == "999 /s sent of 1000 /s scheduled"
+    trips = page["figures"][1]
+    assert (trips["name"], trips["note"]) == ("round trip p99", "nothing was answered just now")
+
+
+def test_messages_are_in_flight_as_long_as_clients_publish(tmp_path: Path) -> None:
+    folder = unpack("steps", tmp_path)
+    scenario = folder / "scenario.yaml"
+    text = scenario.read_text().replace("thresholds: [", "thresholds: [device.in_flight == 0, ")
+    scenario.write_text(text)
+    snapshots = folder / "snapshots.jsonl"
+    lines = snapshots.read_bytes().splitlines(keepends=True)
+
+    def first(count: int) -> list[ThresholdOutcome]:
+        snapshots.write_bytes(b"".join(lines[:count]))
+        verdict = VerdictSoFar(folder).evaluate()
+        assert verdict is not None
+        return list(verdict.thresholds)
+
+    halfway = first(len(lines) // 2)
+    assert [outcome.metric for outcome in halfway][:2] == ["in_flight", "received_per_s"]
+    assert halfway[0].found is None
+    assert halfway[1].found is not None
+    assert first(len(lines))[0].found is not None
+
+
+def test_a_column_without_a_value_is_left_out() -> None:
+    page = content(connected=3, received_per_s=7)
+    assert {"foreign/s", "round trip p50", "round trip p99"}.isdisjoint(page["heads"])
+    assert len(page["populations"][0]["cells"]) == len(page["heads"])

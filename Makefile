@@ -29,9 +29,9 @@ PYTHON_LANE = test-tools .venv/ready-dev $(if $(CHECKS),lint-format lint-python)
 	+test-programs test-pure-python test-system $(if $(WORLD),test-world-changes) test-budget
 
 .PHONY: help build demo test test-pure test-pure-python test-rust test-programs test-system \
-	test-world test-world-changes test-budget test-tools steady truth golden same simulate lint \
-	lint-rust lint-fuzz lint-format lint-python format house bench scale docs docs-site pictures \
-	requirements wheel clean programs demo-programs
+	test-world test-world-changes test-budget test-tools steady truth verdicts golden same simulate \
+	lint lint-rust lint-fuzz lint-format lint-python format house bench scale docs docs-site \
+	pictures requirements wheel clean programs demo-programs
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -86,6 +86,12 @@ steady: $(TESTED) ## Repeat tests beside a busy machine; TIMES=30 TESTS="tests/s
 
 truth: .venv/ready-dev ## Play 1,000 searches and comparisons of models whose answers are known
 	$(BIN)/python -m tests.kit.known_truth $(or $(TIMES),1000)
+
+# One after the other: what beside them runs would be a part of the situation.
+verdicts: $(TESTED) ## Provoke what can limit a run, quiet and beside loops; store the verdicts
+	mkdir -p target/tests && : > target/tests/verdicts.jsonl
+	$(BIN)/pytest tests/verdicts
+	$(BIN)/python -m tests.kit.verdict_table
 
 test-tools:
 	scripts/install-test-tools

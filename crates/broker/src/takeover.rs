@@ -1,8 +1,8 @@
 //! Session takeover: a client connects while the broker still ends its last session. rmqtt alone
 //! refuses one in seven clients that return at once, and sends unacknowledged messages in reverse
 //! order. This table of sessions asks again and reverses the order. It also stops clients without a
-//! decision on their login, counts messages, and keeps no lock while it waits. rmqtt's own table does
-//! the rest.
+//! decision on their login, counts messages, and keeps no lock while it waits. rmqtt's own table
+//! does the rest.
 
 use std::result::Result as StdResult;
 use std::sync::Arc;
@@ -161,8 +161,8 @@ impl Entry for Place {
         self.is_connected().await
     }
 
-    /// Asks a copy of the session. rmqtt's own entry keeps a lock of the table while it waits, and a
-    /// task that wants this lock holds its thread, which may be the last one.
+    /// Asks a copy of the session. rmqtt's own entry keeps a lock of the table while it waits, and
+    /// a task that wants this lock holds its thread, which may be the last one.
     async fn is_connected(&self) -> bool {
         match self.entry.session() {
             Some(session) => session.connected().await.unwrap_or_default(),

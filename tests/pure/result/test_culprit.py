@@ -288,6 +288,31 @@ SITUATIONS: dict[str, tuple[dict[str, Any], str]] = {
         },
         "generator",
     ),
+    "bytes that a broker leaves unread on a busy host that starves it a little": (
+        {
+            "flow": LOST,
+            "brokers": [MAIN],
+            "monitors": {**BUSY, "main-0": {"run_delay": 0.3, "tcp_unread_bytes": 900_000}},
+        },
+        "broker",
+    ),
+    "bytes that a broker without a processor leaves unread": (
+        {
+            "flow": LOST,
+            "brokers": [MAIN],
+            "monitors": {**BUSY, "main-0": {"run_delay": 0.8, "tcp_unread_bytes": 900_000}},
+        },
+        "host",
+    ),
+    "a threshold about nothing, beside a starved broker and agents": (
+        {
+            "thresholds": ["cloud.cpu < 100%"],
+            "brokers": [MAIN],
+            "monitors": {**BUSY, "main-0": {"run_delay": 0.8}},
+            "fleet": {"starved_share": 0.8},
+        },
+        "unknown",
+    ),
     "a publisher that drops on a busy host": (
         {"zeromq": {"lost": 3200}, "monitors": {**BUSY, "feed": {"cpu": 0.6}}},
         "publisher",
@@ -320,6 +345,12 @@ def test_an_agent_without_a_processor_is_evidence_of_late_readings(
     few = verdict_of(measured, {**missed, "fleet": {"starved_share": 0.4}})
     most = verdict_of(measured, {**missed, "fleet": {"starved_share": 0.7}})
     assert (few.limited_by, most.limited_by) == ("broker", "host")
+
+
+def test_a_broker_out_of_files_may_keep_one_to_refuse_with(measured: MeasuredMaker) -> None:
+    files = {"descriptors": 39, "descriptors_max": 40}
+    out = {"device": UNREADY, "brokers": [MAIN], "monitors": {"main-0": files}}
+    assert any("39 of at most 40" in fact for fact in verdict_of(measured, out).evidence)
 
 
 SYMPTOM, STARVED, FILES = Kind.AT_BROKER, Kind.STARVED_AGENTS, Kind.NO_FILES

@@ -47,6 +47,7 @@ def evaluate_run(measured: Measured, thresholds: Sequence[Threshold]) -> Verdict
     if status is Status.FAIL and all(each.kind.is_state for each in evidence):
         if not evidence and not any(outcome.from_send is not None for outcome in outcomes):
             findings.append(Finding(_health(measured)))
+        evidence = [] if _nothing_found(outcomes, findings) else evidence
         evidence.append(_symptom_of_missed(measured, thresholds, outcomes)())
     limited_by = limit(evidence)
     pairs = tuple(zip(thresholds, outcomes, strict=True))
@@ -57,6 +58,13 @@ def evaluate_run(measured: Measured, thresholds: Sequence[Threshold]) -> Verdict
         evidence=_evidence(findings, limited_by),
         thresholds=outcomes,
     )
+
+
+def _nothing_found(outcomes: Iterable[ThresholdOutcome], findings: Iterable[Finding]) -> bool:
+    """Returns True if a run fails only since thresholds are about nothing, or about what was not
+    read: no state of a broker or a host explains that."""
+    is_found = any(outcome.missed and outcome.found is not None for outcome in outcomes)
+    return not is_found and not any(finding.failed for finding in findings)
 
 
 def _evidence(findings: Sequence[Finding], limited_by: LimitedBy) -> tuple[str, ...]:

@@ -366,7 +366,11 @@ def _deliveries(measured: Measured) -> Iterable[Finding]:
         name = f"{flow.source} → {flow.to}"
         of = f"of {counted(flow.expected_total, 'delivery', 'deliveries')}"
         if flow.source not in published and not explained_by_faults(measured, flow):
-            text = f"{name}: {count_text(flow.lost_total)} {of} were lost"
+            wills = min(flow.wills_expected_total - flow.wills_received_total, flow.lost_total)
+            part = f", {count_text(wills)} of them {'will' if wills == 1 else 'wills'}"
+            text = (
+                f"{name}: {count_text(flow.lost_total)} {of} were lost{part if wills > 0 else ''}"
+            )
             receiver = measured.populations[flow.to]
             reach = missing.of_lost(flow.lost_total)
             if reads_slowly(receiver):

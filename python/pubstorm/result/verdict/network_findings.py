@@ -12,6 +12,7 @@ from pubstorm.result import Measured
 from pubstorm.result.machinery import too_busy
 from pubstorm.result.verdict.culprit import Kind, Uncarried
 from pubstorm.result.verdict.findings import Finding
+from pubstorm.result.verdict.watched_findings import starved_by_hosts
 
 STANDING_BYTES, STANDING_S = 32 << 10, 0.1
 """Bytes in a queue, in the mean under load, and the time in which so many pass, from which they
@@ -227,9 +228,14 @@ PATH_RULES: tuple[PathRule, ...] = (
 
 def _paths(measured: Measured) -> Iterable[Finding]:
     """The first rule that applies to each end. It explains messages and deliveries, and no client
-    that did not connect."""
-    reach = Uncarried.of(measured).of_time(1.0)
+    that did not connect. What a broker left unread while a full host gave it no processor, the
+    host has to explain."""
+    missing, starved = Uncarried.of(measured), starved_by_hosts(measured)
     for end, rule in _applied(measured):
+        waited = (
+            max(starved.values(), default=0.0) if end.is_clients else starved.get(end.name, 0.0)
+        )
+        reach = missing.of_time(1.0 - (waited if rule.because is Kind.UNREAD else 0.0))
         because = None if rule.because is None else rule.because(reach)
         yield Finding(rule.words.format_map(end.words), because)
 

@@ -37,6 +37,8 @@ BUSY_SHARE = 0.9
 """Share of the host's processors in use from which programs wait for each other."""
 MOSTLY_STARVED = 0.5
 """Share of the time without a processor from which an agent could not have kept up."""
+SPARE_FILES = 2
+"""Descriptors that a broker without others left may have spare, to refuse a client with."""
 FULL_FILES_SHARE = 0.98
 """Share of its descriptors that a broker has open when it is out of them."""
 SILENT_S = 5.0
@@ -208,28 +210,49 @@ def _gaps(measured: Measured) -> Iterable[Finding]:
 
 def _starved(measured: Measured) -> Iterable[Finding]:
     """Programs under test and agents without a processor: a full host limits by these."""
-    missing, full = Uncarried.of(measured), set(_full_hosts(measured))
-    hosts = {broker.name: broker.host for broker in measured.brokers}
-    hosts |= {publisher.name: publisher.host for publisher in measured.publishers}
-    tested = dict.fromkeys(w.source for w in measured.monitors if w.kind not in OF_GENERATOR)
-    for source in tested:
+    missing = Uncarried.of(measured)
+    for source in _tested(measured):
         held, span = next(_busiest(measured, source, "throttled"), (0.0, ""))
         if held > STARVED_SHARE:
             text = f"a quota kept {source} from the processors for {share_text(held)} of the time"
             yield Finding(f"{text} {span}", Kind.QUOTA(missing.of_time(held)))
-        delay, span = next(_busiest(measured, source, "run_delay"), (0.0, ""))
-        waited = round(delay - held, 3)
+        waited, span = _waited(measured, source)
         if waited > STARVED_SHARE:
-            host = f"{OTHER_HOST}{hosts.get(source, source)}"
-            is_full = (host if host in _hosts(measured) else HOST) in full
             text = f"{source} could run and had no processor for {share_text(waited)} of the time"
-            because = Kind.STARVED_BROKER(missing.of_time(waited)) if is_full else None
+            is_host = source in starved_by_hosts(measured)
+            because = Kind.STARVED_BROKER(missing.of_time(waited)) if is_host else None
             yield Finding(f"{text} {span}", because)
     share = measured.fleet.starved_share
     if share > STARVED_SHARE:
         text = f"the host gave an agent no processor for {share_text(share)} of the publishing time"
         kind = Kind.NO_TIME if share > MOSTLY_STARVED else Kind.STARVED_AGENTS
         yield Finding(text, kind(missing.of_time(share)))
+
+
+def starved_by_hosts(measured: Measured) -> dict[str, float]:
+    """Returns the share of the time for which each program under test could run and its host, which
+    was full, gave it no processor."""
+    full = set(_full_hosts(measured))
+    hosts = {broker.name: broker.host for broker in measured.brokers}
+    hosts |= {publisher.name: publisher.host for publisher in measured.publishers}
+    found = {}
+    for source in _tested(measured):
+        host = f"{OTHER_HOST}{hosts.get(source, source)}"
+        if (host if host in _hosts(measured) else HOST) in full:
+            found[source], _ = _waited(measured, source)
+    return found
+
+
+def _waited(measured: Measured, source: str) -> tuple[float, str]:
+    """Returns the largest share of a span for which a program could run and had no processor,
+    beyond what a quota took, and the span."""
+    held, _ = next(_busiest(measured, source, "throttled"), (0.0, ""))
+    delay, span = next(_busiest(measured, source, "run_delay"), (0.0, ""))
+    return round(delay - held, 3), span
+
+
+def _tested(measured: Measured) -> Iterable[str]:
+    return dict.fromkeys(w.source for w in measured.monitors if w.kind not in OF_GENERATOR)
 
 
 def _full_hosts(measured: Measured) -> Iterator[str]:
@@ -265,7 +288,7 @@ def _files(measured: Measured) -> Iterable[Finding]:
     for source in dict.fromkeys(w.source for w in measured.monitors if w.kind not in OF_GENERATOR):
         most = round(_whole(measured, source, "descriptors").max)
         limit = round(_whole(measured, source, "descriptors_max").max)
-        if failed and limit and most >= FULL_FILES_SHARE * limit:
+        if failed and limit and most >= min(FULL_FILES_SHARE * limit, limit - SPARE_FILES):
             yield Finding(
                 f"{source} had {count_text(most)} of at most {count_text(limit)} descriptors "
                 "open: raise the limit of open files of the broker (ulimit -n)",

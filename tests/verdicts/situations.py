@@ -32,6 +32,8 @@ from tests.system.runs.underway import change, end_stage
 
 STRICT = ("--set", "validity.lateness_p99=10ms", "--set", "validity.busy=90%")
 """The rules of invalid runs as users have them."""
+COUNTS = ("--set", "validity.lateness_p99=100ms", "--set", "validity.busy=90%")
+"""The rules of users who look at counts on a busy host."""
 HOST = NetworkHost.here(("tbf",))
 CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 OUTER, INNER = "10.213.78.1", "10.213.78.2"
@@ -68,10 +70,12 @@ class Place:
     mosquitto: MosquittoMaker
     runs: RunMaker
     ending: contextlib.ExitStack
+    rules: tuple[str, ...] = STRICT
+    """The rules of invalid runs."""
 
     def run(self, scenario: Mapping[str, Any], *words: str, **options: Any) -> Run:
         """Starts a run."""
-        return self.runs(json.dumps(scenario), *STRICT, *words, **options)
+        return self.runs(json.dumps(scenario), *self.rules, *words, **options)
 
     def at(
         self, broker: Mosquitto, *words: str, options: Mapping[str, Any] = {}, **changes: Any

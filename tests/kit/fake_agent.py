@@ -60,9 +60,12 @@ class Agent:
         self.stage: int | None = None
 
     def say(self, **line: object) -> None:
+        """Writes a line, without a buffer: the interpreter aborts if a thread holds that of stdout
+        while it ends."""
+        rest = (json.dumps(line) + "\n").encode()
         with self.speaking:
-            sys.stdout.write(json.dumps(line) + "\n")
-            sys.stdout.flush()
+            while rest:
+                rest = rest[os.write(1, rest) :]
 
     def answer(self) -> None:
         self.say(kind="beat")

@@ -7,7 +7,9 @@ from typing import Any
 
 SPEED = re.compile(r"\bskipped\b|latency")
 """Figures that are worse on a slower machine, though nothing is wrong."""
-UNREAD = re.compile(r"was not read for [\d.]+ m?s of [\d.]+ s")
+SPAN = r"(?:[\d.]+ s|\d+(?::\d\d)+)"
+"""A span of time in words: in seconds, or from a minute on as on a stop-watch."""
+UNREAD = re.compile(rf"was not read for {SPAN} of {SPAN}")
 """Why a figure of a monitor is withheld."""
 STARVED = 0.1
 """Share of the publishing time without a processor that makes agents late."""

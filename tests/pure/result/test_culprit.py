@@ -205,6 +205,26 @@ SITUATIONS: dict[str, tuple[dict[str, Any], str]] = {
         {"flow": LOST, "backend": SLOW, "monitors": BUSY, "fleet": {"starved_share": 0.62}},
         "scenario",
     ),
+    "subscribers that read less for agents without a processor": (
+        {
+            "flow": LOST,
+            "backend": {**SLOW, "read_rate_per_s": 100.0},
+            "brokers": [MAIN],
+            "monitors": {**BUSY, **DROPS},
+            "fleet": {"starved_share": 0.4},
+        },
+        "scenario",
+    ),
+    "subscribers that read less than agents without a processor explain": (
+        {
+            "flow": LOST,
+            "backend": {**SLOW, "read_rate_per_s": 100.0},
+            "brokers": [MAIN],
+            "monitors": {**BUSY, **DROPS},
+            "fleet": {"starved_share": 0.3},
+        },
+        "broker",
+    ),
     "subscribers that read slower than they may": (
         {"flow": LOST, "backend": {**SLOW, "read_rate_per_s": 500.0}},
         "broker",

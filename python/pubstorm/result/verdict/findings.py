@@ -373,7 +373,7 @@ def _deliveries(measured: Measured) -> Iterable[Finding]:
             )
             receiver = measured.populations[flow.to]
             reach = missing.of_lost(flow.lost_total)
-            if reads_slowly(receiver):
+            if reads_slowly(measured, receiver):
                 yield Finding(text + slow_text(flow.to, receiver), Kind.SLOW_READERS(reach))
             else:
                 yield Finding(text, Kind.AT_BROKER(reach))
@@ -394,12 +394,14 @@ def _deliveries(measured: Measured) -> Iterable[Finding]:
         )
 
 
-def reads_slowly(receiver: PopulationResult) -> bool:
-    """Returns True if subscribers read at their configured rate, and not slower: on purpose."""
+def reads_slowly(measured: Measured, receiver: PopulationResult) -> bool:
+    """Returns True if subscribers read at their configured rate, and not slower: on purpose. While
+    its agent has no processor, a subscriber reads nothing, and does not make up for it."""
     limit_per_s, ready = receiver.read_rate_per_s, receiver.ready_max
     if limit_per_s is None or not ready:
         return False
-    return receiver.rates.received_per_s >= MIN_READ_SHARE * limit_per_s * ready
+    reading = 1.0 - measured.fleet.starved_share
+    return receiver.rates.received_per_s >= MIN_READ_SHARE * reading * limit_per_s * ready
 
 
 def slow_text(name: str, receiver: PopulationResult) -> str:

@@ -92,7 +92,7 @@ def _drop(measured: Measured, flow: FlowResult, publisher: PublisherResult) -> F
     if not receiver.ready_max:
         return Finding(f"{flow.to} was never ready: nothing of the deliveries to it came ({of})")
     reach = Uncarried.of(measured).of_lost(flow.lost_total)
-    if reads_slowly(receiver):
+    if reads_slowly(measured, receiver):
         return Finding(text + slow_text(flow.to, receiver), Kind.SLOW_READERS(reach))
     if explained_by_faults(measured, flow):
         return Finding(f"{text} in stages with faults")

@@ -270,7 +270,7 @@ def _drops(measured: Measured) -> Iterable[Finding]:
         flow.lost_total
         for flow in measured.flows
         if not explained_by_faults(measured, flow)
-        and not reads_slowly(measured.populations[flow.to])
+        and not reads_slowly(measured, measured.populations[flow.to])
     )
     for source in sources:
         grown = (_increase(measured, source, metric) for metric in DROPPED_METRICS)

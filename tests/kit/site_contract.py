@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from pubstorm.contract.commands import EnterStage, Hello, Stop
+from pubstorm.contract.commands import EnterStage, Hello
 from pubstorm.errors import FleetError
 from pubstorm.fleet import Ended, Fleet, FleetEvent, SnapshotReceived, Timeouts
 from pubstorm.fleet.site import AgentCommand, Site
@@ -189,7 +189,7 @@ class SiteContract:
             assert caught.value.hint == "cannot think of a greeting"
             assert fleet.alive == {0, 2}
 
-            await fleet.command(Stop(), to=[0])
+            await fleet.stop(600, to=[0])
             assert await stage.ending() == (0, 0, "bye")
             replacing = asyncio.create_task(fleet.replace(0))
             await asyncio.sleep(0)

@@ -81,6 +81,8 @@ class Behaviour:
     """Time between the snapshots of a stage."""
     dies_in: int | None = None
     """Stage as which begins the agent is killed."""
+    stops_after_s: float | None = 0
+    """Time from the command to stop to its bye, in which it says nothing; None: for ever."""
     settles: bool = True
     failed: int = 0
     """Clients that fail to connect."""
@@ -170,6 +172,14 @@ class VirtualAgent:
             else:
                 self._snapshot()
         elif command["command"] == "stop":
+            if self._timer is not None:
+                self._timer.cancel()
+            if self.behaviour.stops_after_s is not None:
+                loop = asyncio.get_running_loop()
+                loop.call_later(self.behaviour.stops_after_s, self._bye)
+
+    def _bye(self) -> None:
+        if not self._ended.done():
             self._say(Bye(snapshots=self._sequence))
             self._end(0)
 

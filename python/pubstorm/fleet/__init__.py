@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from pubstorm.contract.commands import ApplyChange, Close, EnterStage, ExcludeFromLoss, Hello, Stop
+from pubstorm.contract.commands import ApplyChange, Close, EnterStage, ExcludeFromLoss, Hello
 from pubstorm.errors import FleetError
 from pubstorm.fleet.incarnation import Ended, FleetEvent, Incarnation, SnapshotReceived
 from pubstorm.fleet.slot import Slot, SlotLostError
@@ -103,17 +103,17 @@ class Fleet:
 
     async def command(
         self,
-        command: EnterStage | ApplyChange | Close | ExcludeFromLoss | Stop,
+        command: EnterStage | ApplyChange | Close | ExcludeFromLoss,
         to: Collection[int] | None = None,
     ) -> None:
-        """Sends a command to every agent that is left, or to these of them. After a stop they may
-        be silent, as they are while their clients leave; who stops them sets them a limit."""
+        """Sends a command to every agent that is left, or to these of them."""
         line = command.model_dump_json() + "\n"
-        agents = self.alive if to is None else self.alive.intersection(to)
-        members = [self._members[agent] for agent in agents]
-        for member in members:
-            member.is_stopping = member.is_stopping or isinstance(command, Stop)
-        await asyncio.gather(*(member.send(line) for member in members))
+        await asyncio.gather(*(member.send(line) for member in self._left(to)))
+
+    async def stop(self, limit_s: float, to: Collection[int] | None = None) -> None:
+        """Stops every agent that is left, or these of them. They may be silent while their clients
+        leave; one that neither ends nor reports in this time that some have left is ended."""
+        await asyncio.gather(*(member.stop(limit_s) for member in self._left(to)))
 
     def kill(self) -> None:
         """Ends every agent at once."""
@@ -136,6 +136,10 @@ class Fleet:
         for member in members:
             member.give_up()
             member.hello.exception()
+
+    def _left(self, to: Collection[int] | None) -> list[Incarnation]:
+        agents = self.alive if to is None else self.alive.intersection(to)
+        return [self._members[agent] for agent in agents]
 
     def _begin(self, agent: int, number: int) -> Incarnation:
         """Starts an incarnation of an agent in its present place."""

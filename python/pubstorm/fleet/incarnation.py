@@ -17,6 +17,7 @@ from pubstorm.contract.commands import (
     Bye,
     Failure,
     Hello,
+    Stop,
 )
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.errors import FleetError
@@ -25,6 +26,7 @@ from pubstorm.fleet.timeouts import Timeouts, Watchdog
 
 How = Literal["bye", "exited", "silent", "broken", "lost"]
 BEAT = Beat().model_dump_json() + "\n"
+STOP = Stop().model_dump_json() + "\n"
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,9 @@ class Ended:
 
     agent: int
     how: How
-    """The manner of the end: said bye and exited with 0; exited otherwise; was silent for too long;
-    broke the contract; cannot be reached, so that its state is not known."""
+    """The manner of the end: said bye, after which nothing but another exit code than 0 is a
+    failure; exited otherwise; was silent for too long; broke the contract; cannot be reached, so
+    that its state is not known."""
     text: str
     """The end in words, with the name of the agent."""
     incarnation: int = 0
@@ -80,7 +83,6 @@ class Incarnation:
         loop = asyncio.get_running_loop()
         self.agent, self.number = place
         self.slot = slot
-        self.is_stopping = False
         self.hello: asyncio.Future[Hello] = loop.create_future()
         self.over: asyncio.Future[None] = loop.create_future()
         """Done with the last event."""
@@ -88,6 +90,7 @@ class Incarnation:
         self._timeouts = timeouts
         self._emit = emit
         self._watchdog = Watchdog(timeouts)
+        self._connected = 0
         self._is_spawned = False
         self._is_killed = False
 
@@ -116,6 +119,11 @@ class Incarnation:
             )
         finally:
             sending.cancel()
+
+    async def stop(self, limit_s: float) -> None:
+        """Sends it the command to stop, and sets a limit: time in which it makes no progress."""
+        self._watchdog.stop(limit_s)
+        await self.send(STOP)
 
     def kill(self) -> None:
         """Ends it at once, also if it is just being started."""
@@ -156,7 +164,7 @@ class Incarnation:
             return GIVEN_UP
         talking = asyncio.create_task(self._talk(plan_line))
         try:
-            return await self._read()
+            return await self._follow()
         finally:
             talking.cancel()
 
@@ -167,8 +175,15 @@ class Incarnation:
             await asyncio.sleep(self._timeouts.beat_s)
             await self.send(BEAT)
 
-    async def _read(self) -> _End:
+    async def _follow(self) -> _End:
+        """Reads its lines to the end. Who has said bye has reported everything: that it lingers, or
+        that its place is lost then, is no failure."""
         reader = Reader(self.agent, self.slot.agents)
+        end = await self._read(reader)
+        lingers = reader.bye and end.how in {"silent", "lost"}
+        return end._replace(how="bye") if lingers else end
+
+    async def _read(self, reader: Reader) -> _End:
         answer_s = self._timeouts.answer_s
         try:
             while line := await self._line():
@@ -192,13 +207,13 @@ class Incarnation:
         clock = asyncio.get_running_loop().time
         try:
             while True:
-                asked_s = self._watchdog.look_s(stopping=self.is_stopping)
+                asked_s = self._watchdog.look_s()
                 began_s = clock()
                 done, _ = await asyncio.wait({reading}, timeout=asked_s)
                 self._watchdog.wait(clock() - began_s, asked_s)
                 if done:
                     return reading.result()
-                complaint = self._watchdog.complaint(stopping=self.is_stopping)
+                complaint = self._watchdog.complaint()
                 if complaint is not None:
                     hint = "" if self.hello.done() else self.slot.last_words()
                     raise _SilentError(_End(*complaint, hint))
@@ -210,6 +225,10 @@ class Incarnation:
         if isinstance(message, Hello):
             self.hello.set_result(message)
         elif message is not None:
+            connected = sum(each.gauges.connected for each in message.populations)
+            if connected < self._connected:
+                self._watchdog.on_progress()
+            self._connected = connected
             self._emit(SnapshotReceived(message, line))
 
     def _finish(self, end: _End) -> None:

@@ -53,6 +53,9 @@ class Watchdog:
         self._line_s = 0.0
         self._snapshot_s = 0.0
         self._greeted = False
+        self._stop_s: float | None = None
+        """Time that it has to stop, from its last progress on; None before the command."""
+        self._moved_s = 0.0
 
     def on_line(self, *, is_report: bool) -> None:
         """Takes note of a line; `is_report`: a hello or a snapshot."""
@@ -61,25 +64,34 @@ class Watchdog:
             self._greeted = True
             self._snapshot_s = self._now_s
 
+    def stop(self, limit_s: float) -> None:
+        """Takes note of the command to stop, and of the time that the agent has for that."""
+        self._stop_s = limit_s
+        self.on_progress()
+
+    def on_progress(self) -> None:
+        """Takes note that a part of its clients has left: the time to stop begins anew."""
+        self._moved_s = self._now_s
+
     def wait(self, took_s: float, asked_s: float) -> None:
         """Adds a wait for a line: the time that it took, and the time that was asked for."""
         self._now_s += min(took_s, asked_s + LATE_S)
 
-    def look_s(self, *, stopping: bool) -> float:
+    def look_s(self) -> float:
         """Returns the time to wait for a line until the next look."""
-        left_s = [limit_s - self._now_s for limit_s, _, _ in self._limits(stopping)]
+        left_s = [limit_s - self._now_s for limit_s, _, _ in self._limits()]
         return max(0.0, min([LOOK_S, *left_s]))
 
-    def complaint(self, *, stopping: bool) -> tuple[Literal["silent", "lost"], str] | None:
+    def complaint(self) -> tuple[Literal["silent", "lost"], str] | None:
         """Returns the complaint about an agent that was silent for too long; None if it may
         continue."""
-        over = (limit for limit in self._limits(stopping) if limit[0] <= self._now_s)
+        over = (limit for limit in self._limits() if limit[0] <= self._now_s)
         found = min(over, default=None)
         return None if found is None else found[1:]
 
-    def _limits(self, stopping: bool) -> list[tuple[float, Literal["silent", "lost"], str]]:
-        """Until when it may be silent, what it is then, and in words. One that is stopping may
-        leave snapshots out: clients take their time to leave."""
+    def _limits(self) -> list[tuple[float, Literal["silent", "lost"], str]]:
+        """Until when it may be silent, what it is then, and in words. One that stops may leave
+        snapshots out: clients take their time to leave."""
         timeouts = self._timeouts
         if not self._greeted:
             return [(timeouts.hello_s, "silent", f"said nothing for {timeouts.hello_s:g} s")]
@@ -87,7 +99,10 @@ class Watchdog:
         if timeouts.beat_s is not None:
             text = f"has not answered for {timeouts.lost_s:g} s"
             limits.append((self._line_s + timeouts.lost_s, "lost", text))
-        if not stopping:
+        if self._stop_s is None:
             text = f"sent no snapshot for {timeouts.silence_s:g} s"
             limits.append((self._snapshot_s + timeouts.silence_s, "silent", text))
+        else:
+            text = "did not stop in time and was killed"
+            limits.append((self._moved_s + self._stop_s, "silent", text))
         return limits

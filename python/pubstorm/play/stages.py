@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pubstorm.contract.changes import unique_name
-from pubstorm.contract.commands import ApplyChange, Close, EnterStage, Stop
+from pubstorm.contract.commands import ApplyChange, Close, EnterStage
 from pubstorm.contract.plan import (
     AddClients,
     ConnectAction,
@@ -51,10 +51,8 @@ PUBLISHER_GRACE_NS = 2 * SECOND_NS
 """Time after the end of a stage in which publishers end by themselves."""
 INTERRUPTED_DRAIN_NS = SECOND_NS
 """Time for which an interrupted run waits for messages under way."""
-STOP_GRACE_NS = 5 * SECOND_NS
-"""Longest time for agents to say bye."""
-LEAVE_NS = SECOND_NS // 10_000
-"""Further time for each client that is still connected."""
+LEAVE_S = 1e-4
+"""Time for an agent to stop, for each client of the run that is still connected."""
 
 
 @dataclass(frozen=True)
@@ -407,7 +405,7 @@ class Controller:
             await self._passed(lambda: progress.settled() and progress.balanced(), deadline_ns)
 
     async def _stop(self) -> None:
-        """Stops every agent: it says bye and exits, or is killed after a grace. Publishers are the
+        """Stops every agent: it says bye and exits, or is ended by its watchdog. Publishers are the
         last, so that their subscribers do not miss them."""
         self._stopping = True
         fleet, publishers = self._run.fleet, frozenset(self._run.assignment.publishers)
@@ -418,13 +416,12 @@ class Controller:
             await self._apply(self._queue.get_nowait())
 
     async def _stop_agents(self, agents: frozenset[int]) -> None:
-        run = self._run
-        await run.fleet.command(Stop(), to=agents)
-        grace_ns = STOP_GRACE_NS + run.progress.connected * LEAVE_NS
-        if not await self._passed(lambda: not run.fleet.alive & agents, run.clock() + grace_ns):
-            for agent in sorted(run.fleet.alive & agents):
-                kind, name = self._called(agent)
-                run.note(kind, f"{name} did not stop in time and was killed")
+        """The fleet ends an agent that makes no progress: with those of others, its clients leave
+        as fast as the processors let them."""
+        fleet = self._run.fleet
+        limit_s = fleet.timeouts.silence_s + self._run.progress.connected * LEAVE_S
+        await fleet.stop(limit_s, to=agents)
+        await self._passed(lambda: not fleet.alive & agents, NEVER_NS)
 
     @property
     def _drain_ns(self) -> int:
@@ -507,10 +504,11 @@ class Controller:
     async def _apply_ending(self, ended: Ended) -> None:
         run_log = self._run.recorder.run_log
         run_log.endings[ended.agent] = "bye" if ended.how == "bye" else ended.text
-        kind = self._called(ended.agent)[0]
+        is_publisher = ended.agent in self._run.assignment.publishers
+        kind = "publisher" if is_publisher else "agent"
         if not self._stopping:
             self._end_if(await self._failures.on_ended(ended), kind)
-        elif ended.how != "bye" and not run_log.ended_early:
+        elif ended.how == "silent" or (ended.how != "bye" and not run_log.ended_early):
             self._run.note(kind, ended.text)
 
     def _apply_interrupt(self, interrupt: Interrupt) -> None:
@@ -521,13 +519,6 @@ class Controller:
         run_log.interrupted = True
         self._run.note("interrupt", f"interrupted by {interrupt.signal}")
         self._end_run()
-
-    def _called(self, agent: int) -> tuple[str, str]:
-        """Returns the kind of an agent's events, and its name in messages."""
-        publisher = self._run.assignment.publishers.get(agent)
-        if publisher is None:
-            return "agent", f"agent {agent}"
-        return "publisher", f"publisher {publisher.name}"
 
     def _give_up_if_hopeless(self) -> None:
         progress = self._run.progress

@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pubstorm.contract.commands import Bye, EnterStage, Failure, Hello, Stop
+from pubstorm.contract.commands import Bye, EnterStage, Failure, Hello
+from pubstorm.contract.snapshot import Snapshot
 from pubstorm.errors import FleetError
 from pubstorm.fleet import Ended, Fleet, FleetEvent, SlotLostError, Timeouts
 from pubstorm.fleet.incarnation import BEAT
 from tests.kit import made
-from tests.kit.virtual import run_virtually
+from tests.kit.made import SECOND_NS
+from tests.kit.virtual import VirtualLoop, run_virtually
 
 SHORT = Timeouts(silence_s=60, beat_s=0.05, lost_s=0.4, hello_s=0.4, answer_s=0.2, replace_s=0.4)
 NO_BEATS = Timeouts(silence_s=60, hello_s=0.4, answer_s=0.2)
@@ -39,7 +41,7 @@ class Place:
         self.code = -9
         self.say(made.hello(agent, agents, clients=(1,)))
 
-    def say(self, line: Hello | Failure | Bye) -> None:
+    def say(self, line: Hello | Snapshot | Failure | Bye) -> None:
         self.lines.put_nowait(line.model_dump_json().encode())
 
     async def spawn(self) -> None:
@@ -171,7 +173,7 @@ def test_one_that_leaves_slowly_has_the_time_that_it_is_given() -> None:
     place = Quiet()
 
     async def script(fleet: Fleet, events: asyncio.Queue[FleetEvent]) -> None:
-        await fleet.command(Stop())
+        await fleet.stop(200)
         await asyncio.sleep(100)
         assert events.empty()
         place.code = 0
@@ -180,6 +182,60 @@ def test_one_that_leaves_slowly_has_the_time_that_it_is_given() -> None:
         await events.get()
 
     assert only(play([place], script, Timeouts(silence_s=10, beat_s=1, lost_s=3.5))).how == "bye"
+
+
+@pytest.mark.parametrize(("leave", "how"), [(100, "bye"), (0, "silent")])
+def test_one_that_stops_may_take_any_time_while_its_clients_leave(leave: int, how: str) -> None:
+    """It sends a snapshot every eight seconds, and has ten without progress."""
+    place = Place()
+
+    async def script(fleet: Fleet, _events: asyncio.Queue[FleetEvent]) -> None:
+        await fleet.stop(10)
+        for number in range(10):
+            population = made.population(connected=1000 - leave * number)
+            place.say(made.snapshot(population, from_ns=number, sequence=number))
+            await asyncio.sleep(8)
+        place.code = 0
+        place.say(Bye(snapshots=10))
+        place.lines.put_nowait(b"")
+        await asyncio.sleep(1)
+
+    *_, last = play([place], script, Timeouts(silence_s=10))
+    assert isinstance(last, Ended)
+    assert last.how == how
+
+
+def test_the_time_to_stop_is_that_in_which_its_lines_are_read() -> None:
+    place = Place()
+
+    async def script(fleet: Fleet, _events: asyncio.Queue[FleetEvent]) -> None:
+        await fleet.stop(5)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        loop.now_ns += 60 * SECOND_NS
+        await asyncio.sleep(4)
+        place.code = 0
+        place.say(Bye(snapshots=0))
+        place.lines.put_nowait(b"")
+        await asyncio.sleep(1)
+
+    assert only(play([place], script, NO_BEATS)).how == "bye"
+
+
+@pytest.mark.parametrize("last", [None, b"", DIED])
+def test_one_that_has_said_bye_has_ended_well_even_if_it_stays(
+    last: bytes | SlotLostError | None,
+) -> None:
+    place = Place("wait")
+
+    async def script(fleet: Fleet, events: asyncio.Queue[FleetEvent]) -> None:
+        await fleet.stop(5)
+        place.say(Bye(snapshots=0))
+        if last is not None:
+            place.lines.put_nowait(last)
+        await events.get()
+
+    assert only(play([place], script, NO_BEATS)).how == "bye"
 
 
 def test_a_spawn_that_hangs_is_an_error() -> None:

@@ -23,22 +23,25 @@ def greeted(timeouts: Timeouts) -> Watchdog:
 
 
 @pytest.mark.parametrize(
-    ("start", "seconds", "is_stopping", "complaint"),
+    ("start", "seconds", "stop_s", "complaint"),
     [
-        (Watchdog(BEATS), 30, False, ("silent", "said nothing for 30 s")),
-        (greeted(BEATS), 3.5, False, ("lost", "has not answered for 3.5 s")),
-        (greeted(BEATS), 3.5, True, ("lost", "has not answered for 3.5 s")),
-        (greeted(NO_BEATS), 10, False, ("silent", "sent no snapshot for 10 s")),
-        (greeted(NO_BEATS), 10, True, None),
+        (Watchdog(BEATS), 30, None, ("silent", "said nothing for 30 s")),
+        (greeted(BEATS), 3.5, None, ("lost", "has not answered for 3.5 s")),
+        (greeted(BEATS), 3.5, 50, ("lost", "has not answered for 3.5 s")),
+        (greeted(NO_BEATS), 10, None, ("silent", "sent no snapshot for 10 s")),
+        (greeted(NO_BEATS), 10, 50, None),
+        (greeted(NO_BEATS), 50, 50, ("silent", "did not stop in time and was killed")),
     ],
 )
 def test_silence_is_complained_of_at_its_limit(
-    start: Watchdog, seconds: float, complaint: tuple[str, str] | None, *, is_stopping: bool
+    start: Watchdog, seconds: float, stop_s: float | None, complaint: tuple[str, str] | None
 ) -> None:
+    if stop_s is not None:
+        start.stop(stop_s)
     waited(start, seconds - 0.2)
-    assert start.complaint(stopping=is_stopping) is None
+    assert start.complaint() is None
     waited(start, 0.3)
-    assert start.complaint(stopping=is_stopping) == complaint
+    assert start.complaint() == complaint
 
 
 def test_a_snapshot_begins_every_limit_anew() -> None:
@@ -46,20 +49,20 @@ def test_a_snapshot_begins_every_limit_anew() -> None:
     for _ in range(10):
         waited(watchdog, 3)
         watchdog.on_line(is_report=True)
-    assert watchdog.complaint(stopping=False) is None
+    assert watchdog.complaint() is None
 
 
 def test_time_without_a_listener_is_no_silence_of_agents() -> None:
     watchdog = greeted(BEATS)
     watchdog.wait(60, 0.5)
-    assert watchdog.complaint(stopping=False) is None
+    assert watchdog.complaint() is None
 
 
 def test_looks_are_short_and_end_with_the_next_limit() -> None:
     watchdog = greeted(BEATS)
-    assert watchdog.look_s(stopping=False) == 0.5
+    assert watchdog.look_s() == 0.5
     waited(watchdog, 3.4)
-    assert 0 < watchdog.look_s(stopping=False) < 0.2
+    assert 0 < watchdog.look_s() < 0.2
     waited(watchdog, 3.4)
-    assert watchdog.look_s(stopping=False) == 0
-    assert greeted(Timeouts()).look_s(stopping=True) == 0.5
+    assert watchdog.look_s() == 0
+    assert greeted(Timeouts()).look_s() == 0.5

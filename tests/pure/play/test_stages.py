@@ -48,6 +48,22 @@ def test_every_stage_is_played_in_order() -> None:
     assert played.run.recorder.sums.agent([1]).snapshots == len(played.received) / 2
 
 
+@pytest.mark.parametrize(
+    ("stops_after_s", "events"),
+    [
+        (9.0, []),
+        (None, [("agent", "agent 1 did not stop in time and was killed")]),
+    ],
+)
+def test_an_agent_that_stops_slowly_is_no_failure(
+    stops_after_s: float | None, events: list[tuple[str, str]]
+) -> None:
+    script = Script(agents=2, behaviours={1: Behaviour(stops_after_s=stops_after_s)})
+    run_log = play(planned("well", CONNECT, PUBLISH, LEAVE), script).run_log
+    assert [(event.kind, event.text) for event in run_log.events] == events
+    assert (run_log.endings[0], run_log.endings[1] == "bye") == ("bye", not events)
+
+
 def test_a_connect_stage_begins_sooner_than_one_with_messages() -> None:
     timeouts = Timeouts(start_delay_s=2)
     played = play(planned("well", CONNECT, PUBLISH), Script(timeouts=timeouts))

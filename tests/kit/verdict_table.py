@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 STORED = ROOT / "target" / "tests" / "verdicts.jsonl"
 PAGE = ROOT / "docs" / "explanation" / "verdict.md"
 BEGIN, END = "<!-- situations: written by make verdicts -->", "<!-- end of situations -->"
+MACHINES = ("quiet", "busy")
 HEAD = ("situation", "quiet", "beside two busy loops", "what it said")
 
 
@@ -21,7 +22,7 @@ class Row:
 
     situation: str
     machine: str
-    """`quiet` or `busy`."""
+    """One of `MACHINES`."""
     outcome: str
     """Status and limit, or `skipped` with the reason."""
     sentence: str = ""
@@ -41,7 +42,7 @@ def lines(rows: list[Row]) -> Iterator[str]:
     yield "|---" * len(HEAD) + "|"
     for name in dict.fromkeys(row.situation for row in rows):
         of = {row.machine: row for row in rows if row.situation == name}
-        quiet, busy = of["quiet"], of["busy"]
+        quiet, busy = (of.get(machine, Row(name, machine, "not played")) for machine in MACHINES)
         yield f"| {name} | {quiet.outcome} | {busy.outcome} | {quiet.sentence} |"
 
 

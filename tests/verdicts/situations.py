@@ -396,7 +396,8 @@ def shared_ids(place: Place) -> Run:
 # The load generator and its host
 
 
-@situation("one agent for a million messages a second", "invalid, generator")
+# Where broker and agent need both processors, the host is the limit of the agent.
+@situation("one agent for a million messages a second", "invalid, generator", "invalid, host")
 def too_few_agents(place: Place) -> Run:
     publication = {"topic": "x/{n}", "rate": "1000/s", "qos": 0, "size": "32B"}
     device = {"clients": 1000, "publications": [publication]}
@@ -414,7 +415,7 @@ def throttled_agent(place: Place) -> Run:
     return run
 
 
-@situation("an agent that is killed", "invalid, generator", says="agent-0")
+@situation("an agent that is killed", "invalid, generator", says="agent 0")
 def killed_agent(place: Place) -> Run:
     run = place.at(place.mosquitto())
     run.wait_for_stage("publish", 25)

@@ -64,8 +64,15 @@ async def relay(port: int, to_port: int, rate: float, delay_s: float) -> None:
 @contextlib.contextmanager
 def relaying(port: int, to_port: int, rate: float = 0, delay_s: float = 0) -> Iterator[None]:
     """Starts a relay, which is gone afterwards."""
-    words = [sys.executable, "-m", "tests.kit.relay", *map(str, (port, to_port, rate, delay_s))]
-    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+    with serving("tests.kit.relay", port, to_port, rate, delay_s):
+        yield
+
+
+@contextlib.contextmanager
+def serving(module: str, *words: object) -> Iterator[None]:
+    """Starts a server of the tests, a module that prints `ready`. It is gone afterwards."""
+    command = [sys.executable, "-m", module, *map(str, words)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
             assert process.stdout.readline() == b"ready\n"

@@ -6,11 +6,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+
+from tests.kit.relay import serving
 
 DISCONNECT = 14
 ACKNOWLEDGED = 2
@@ -123,14 +124,8 @@ async def main(port: int, faults: Faults) -> None:
 @contextlib.contextmanager
 def small_broker(port: int, faults: Faults) -> Iterator[None]:
     """Starts a broker, which is gone afterwards."""
-    words = [sys.executable, "-m", "tests.kit.small_broker", str(port), json.dumps(asdict(faults))]
-    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        try:
-            assert process.stdout.readline() == b"ready\n"
-            yield
-        finally:
-            process.kill()
+    with serving("tests.kit.small_broker", port, json.dumps(asdict(faults))):
+        yield
 
 
 if __name__ == "__main__":

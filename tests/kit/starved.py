@@ -9,8 +9,6 @@ SPEED = re.compile(r"\bskipped\b|latency")
 """Figures that are worse on a slower machine, though nothing is wrong."""
 SPAN = r"(?:[\d.]+ s|\d+(?::\d\d)+)"
 """A span of time in words: in seconds, or from a minute on as on a stop-watch."""
-UNREAD = re.compile(rf"was not read for {SPAN} of {SPAN}")
-"""Why a figure of a monitor is withheld."""
 STARVED = 0.1
 """Share of the publishing time without a processor that makes agents late."""
 BUSY = 0.95
@@ -30,12 +28,6 @@ def passes(code: int, result: dict[str, Any]) -> bool:
     if found == (1, "fail", "host"):
         return _is_busy(result) and all(SPEED.search(expression) for expression in unmet)
     return found == (3, "invalid", "host") and not unmet and is_starved(result)
-
-
-def is_met(outcome: dict[str, Any]) -> bool:
-    """Returns True if a threshold about a monitor passes. On a host that takes its reader's
-    processor for an interval, the run may say instead for how long nothing was read."""
-    return bool(outcome["passed"]) or UNREAD.search(outcome["text"]) is not None
 
 
 def is_starved(result: dict[str, Any]) -> bool:

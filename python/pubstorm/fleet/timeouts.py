@@ -90,8 +90,8 @@ class Watchdog:
         return None if found is None else found[1:]
 
     def _limits(self) -> list[tuple[float, Literal["silent", "lost"], str]]:
-        """Until when it may be silent, what it is then, and in words. One that stops may leave
-        snapshots out: clients take their time to leave."""
+        """Returns the limits: the instant up to which it may be silent, the kind of its end after
+        that, and the words. One that stops may leave snapshots out: its clients leave slowly."""
         timeouts = self._timeouts
         if not self._greeted:
             return [(timeouts.hello_s, "silent", f"said nothing for {timeouts.hello_s:g} s")]

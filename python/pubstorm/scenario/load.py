@@ -383,7 +383,7 @@ def _options(target: str) -> str:
 
 
 def _allowed(message: str, quoted: str) -> str:
-    """Returns the part of a message about what is allowed, without what it found in the value."""
+    """Returns the allowed values of a message, without the value that was found."""
     rest = message.removeprefix(quoted).partition(": found")[0]
     return rest if rest.startswith(", allowed ") else ""
 

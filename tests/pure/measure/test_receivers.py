@@ -101,7 +101,7 @@ def test_stages_with_more_messages_have_no_more_weight() -> None:
         (NO_STAMP, [{125: 2}], 0, 50),
         (NO_STAMP, [{100: 2}], 0, 0),
         (NO_STAMP, [{75: 2}], 50, 0),
-        # What is late arrives in the next stage: it may be the message that was missing.
+        # A late message arrives in the next stage. The missing message can be that one.
         (NO_STAMP, [{75: 2}, {125: 2}], 0, 0),
         (NO_STAMP, [{75: 2}, {150: 1, 75: 1}], 25, 0),
         (NO_STAMP, [{125: 1, 75: 1}, {125: 1, 75: 1}], 25, 25),

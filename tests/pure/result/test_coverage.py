@@ -14,11 +14,9 @@ from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.result import FaultResult, LimitedBy, Result, Status, Watched
 from pubstorm.result.figures import Found, Missing, evaluate
 from pubstorm.result.figures.table import cells
-from pubstorm.result.monitors import Statistics
 from pubstorm.result.samples import ANY, Schedule, Span, Tracks, watched
 from pubstorm.result.verdict import evaluate_run
 from tests.kit.measured import MeasuredMaker
-from tests.kit.starved import is_met
 
 LOAD = Span("publish", 0.7, 14.7)
 X = Source.single("endpoint", "x")
@@ -155,14 +153,6 @@ def test_a_threshold_on_a_source_that_fell_silent_is_not_met(measured: MeasuredM
     read = measured(monitors=summed(tracks_of(load=EACH_SECOND)))
     assert evaluate(read, parse_expression("x.load.max")) == Found(5, "")
     assert evaluate_run(read, [parse_threshold("x.load.max < 100")]).status is Status.PASS
-
-
-@pytest.mark.parametrize(("unread_s", "span_s"), [(0.4, 9.7), (12.0, 60.0), (60, 73), (70, 4000)])
-def test_tests_of_runs_know_the_words_of_a_threshold_that_is_withheld(
-    unread_s: float, span_s: float
-) -> None:
-    reading = Statistics(unread_s=unread_s, span_s=span_s)
-    assert is_met({"passed": False, "text": f"x.load was {reading.unread_text}"})
 
 
 def test_a_source_that_fell_silent_is_evidence(measured: MeasuredMaker) -> None:

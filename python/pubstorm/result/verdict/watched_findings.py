@@ -210,7 +210,7 @@ def _gaps(measured: Measured) -> Iterable[Finding]:
 
 def _starved(measured: Measured) -> Iterable[Finding]:
     """Programs under test and agents without a processor: a full host limits by these."""
-    missing = Uncarried.of(measured)
+    missing, starved = Uncarried.of(measured), starved_by_hosts(measured)
     for source in _tested(measured):
         held, span = next(_busiest(measured, source, "throttled"), (0.0, ""))
         if held > STARVED_SHARE:
@@ -219,8 +219,8 @@ def _starved(measured: Measured) -> Iterable[Finding]:
         waited, span = _waited(measured, source)
         if waited > STARVED_SHARE:
             text = f"{source} could run and had no processor for {share_text(waited)} of the time"
-            is_host = source in starved_by_hosts(measured)
-            because = Kind.STARVED_BROKER(missing.of_time(waited)) if is_host else None
+            is_by_host = source in starved
+            because = Kind.STARVED_BROKER(missing.of_time(waited)) if is_by_host else None
             yield Finding(f"{text} {span}", because)
     share = measured.fleet.starved_share
     if share > STARVED_SHARE:

@@ -11,7 +11,7 @@ import psutil
 from pubstorm.errors import TopologyError
 from pubstorm.host import proc
 from pubstorm.host.ports import LOOPBACK, is_free
-from pubstorm.host.sockets import listening_at, sockets_of
+from pubstorm.host.sockets import holders, listening_at
 from pubstorm.scenario.topology import Topology
 
 
@@ -55,8 +55,7 @@ def holder(port: int) -> str:
     """Returns the name and process id of the program that has a port, as far as this user may see
     them."""
     sockets = listening_at(port)
-    owners = (pid for pid in proc.pids() if sockets & sockets_of(pid)) if sockets else ()
-    for pid in owners:
+    for pid in holders(sockets, list(proc.pids())) if sockets else ():
         with suppress(psutil.Error):
             return f"{psutil.Process(pid).name()} (pid {pid})"
     if sockets:

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from pubstorm.play.control_socket import ask
+from pubstorm.result.monitors import ENOUGH_SHARE
 from pubstorm.result.samples import SAMPLES_FILE, Tracks, read_samples
 from tests.kit import program
 from tests.kit.runs import POLL_S, RUN_TIMEOUT_S, Run
@@ -81,6 +82,17 @@ def until_sampled_after(directory: Path, source: str, metric: str) -> None:
     """Waits until a monitor has read a metric twice more, so once at least as a whole."""
     before = len(values(directory, source, metric))
     until(lambda: len(values(directory, source, metric)) > before + 1)
+
+
+def until_covered(directory: Path, source: str, metric: str, interval_s: float) -> None:
+    """Waits until readings of a monitor cover so much of the time up to the last one that a figure
+    over it is decided: on a busy host, the first ones may be missing."""
+
+    def covers() -> bool:
+        found = readings(directory, source, metric)
+        return found != [] and len(found) * interval_s >= ENOUGH_SHARE * found[-1][0]
+
+    until(covers)
 
 
 def values(directory: Path, source: str, metric: str) -> list[float]:

@@ -86,7 +86,7 @@ thresholds: [broker.cpu < 1000, backend.latency.p99 < 1s]
 """
 """Its publish stage is long enough for the histograms of a second to be packed away."""
 SNAPSHOTS_S = 0.1
-READINGS = 5
+READINGS = 3
 """Readings of the broker in each stage before the agent has settled."""
 
 

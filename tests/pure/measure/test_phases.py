@@ -14,8 +14,9 @@ from pubstorm.contract.plan import AddClients, ChangeRate, Plan, RemoveClients
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.phases import outage_events, phases, short_stages
-from pubstorm.measure.phases.collapse import CONSECUTIVE_TICKS
-from pubstorm.measure.phases.ticks import Grid, ticks
+from pubstorm.measure.phases.collapse import CONSECUTIVE_TICKS, Before, follow
+from pubstorm.measure.phases.load_due import LoadDue
+from pubstorm.measure.phases.ticks import Grid, Tick, ticks
 from pubstorm.measure.run_log import AppliedChange
 from pubstorm.result import Phase, PhaseStatus, ShortStage
 from pubstorm.result.samples import Track, Tracks
@@ -269,6 +270,23 @@ def test_a_short_stall_is_no_collapse(bad: int) -> None:
     catching_up = Second(acked=1500 + 1490 * bad, received=1500 + 1490 * bad)
     (phase,) = evaluated([GOOD] * 10 + stall + [catching_up] + [GOOD] * 10)
     assert phase.status is PhaseStatus.HELD
+
+
+@pytest.mark.parametrize(("stall_ms", "collapses"), [(300, False), (900, False), (1000, True)])
+def test_a_collapse_lasts_a_second_however_short_the_intervals(
+    stall_ms: int, collapses: bool
+) -> None:
+    """1000 messages a second in intervals of 50 ms; the broker takes half of them for a time, and
+    the rest of them at its end."""
+    width_ns, bad = 50 * MS_NS, stall_ms // 50
+    due = LoadDue(100, 1000.0, 1000.0, 1000.0, width_ns, burst=0, is_open=True, scatter=0.0)
+    came = [50] * 40 + [25] * bad + [50 + 25 * bad] + [50] * 40
+    played = [
+        Tick(n * width_ns, (n + 1) * width_ns, sent=50, acked=each, received=each)
+        for n, each in enumerate(came)
+    ]
+    outcome = follow(played, due, Before(), None)
+    assert (outcome.collapsed_at_ns is not None) is collapses
 
 
 def silence(seconds: int, per_s: int = 1500, starved: float = 0.0) -> list[Second]:

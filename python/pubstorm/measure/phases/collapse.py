@@ -15,8 +15,8 @@ from pubstorm.quantities import count_text, duration_text, rate_text, share_text
 CARRIED_SHARE = 0.95
 """Share of the messages due that must be sent, acknowledged and received."""
 CONSECUTIVE_TICKS = 5
-"""Intervals in a row in which the load must not be carried to have collapsed, and must be carried
-to have recovered."""
+"""Fewest intervals in a row in which the load must not be carried to have collapsed, and must be
+carried to have recovered. Together they last as long as the shortest outage."""
 QUEUE_GROWTH_SHARE = 0.02
 """Share of the messages due by which the queue may grow in the second half of a phase."""
 LATENCY_GROWTH = 1.2
@@ -117,7 +117,7 @@ class Outcome:
 
 def ticks_needed(due: LoadDue, width_ns: int) -> int:
     """Returns the number of ticks that a phase must have to be evaluated."""
-    return _window(due, width_ns) + CONSECUTIVE_TICKS - 1
+    return _window(due, width_ns) + _in_a_row(width_ns) - 1
 
 
 def follow(
@@ -198,7 +198,7 @@ class _LoadHistory:
         self._queue_gone = max(before.queue, round(due.sent_per_s * QUEUE_GONE_S))
         self._latency_gone_ns = max(before.latency_ns, QUEUE_GONE_S * SECOND_NS)
         width_ns = ticks[0].to_ns - ticks[0].from_ns
-        self._window = _window(due, width_ns)
+        self._window, self._in_a_row = _window(due, width_ns), _in_a_row(width_ns)
         self._window_s = self._window * width_ns / SECOND_NS
         self._sums = {
             name: [0.0, *accumulate(getattr(tick, name) for tick in ticks)]
@@ -216,8 +216,8 @@ class _LoadHistory:
             turns = carried and self._is_queue_gone(end) if self.collapsed else not carried
             streak = streak + 1 if turns else 0
             sure = sure + 1 if self._is_surely_short(end) else 0
-            self.is_sure = self.is_sure or sure == CONSECUTIVE_TICKS
-            if streak == CONSECUTIVE_TICKS:
+            self.is_sure = self.is_sure or sure == self._in_a_row
+            if streak == self._in_a_row:
                 if not self.collapsed:
                     self._weigh_window(end - streak - self._window + 1, end)
                 self._turn(self.ticks[end - streak], last_short)
@@ -405,6 +405,11 @@ def _window(due: LoadDue, width_ns: int) -> int:
     burst more or less does not count."""
     turns = ALIGNED_TURNS if due.burst else 1
     return max(ceil(turns * due.period_ns / width_ns), 1)
+
+
+def _in_a_row(width_ns: int) -> int:
+    """Ticks in a row that make a collapse or a recovery."""
+    return max(CONSECUTIVE_TICKS, ceil(OUTAGE_S * SECOND_NS / width_ns))
 
 
 def _noise(due: LoadDue, count: float) -> float:

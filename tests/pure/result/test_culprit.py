@@ -45,7 +45,22 @@ SITUATIONS: dict[str, tuple[dict[str, Any], str]] = {
         },
         "none",
     ),
-    "a loss on a busy host that starves nothing": ({"flow": LOST, "monitors": BUSY}, "broker"),
+    "a loss on a busy host that starves nothing": (
+        {"flow": LOST, "monitors": {**BUSY, "broker-0": {"run_delay": 0.01}}},
+        "broker",
+    ),
+    "a loss on a busy host that may starve the broker": (
+        {"flow": LOST, "monitors": BUSY},
+        "unknown",
+    ),
+    "a loss on a busy host that may starve a broker of the run": (
+        {"flow": LOST, "brokers": [MAIN], "monitors": {**BUSY, "main-0": {"cpu": 0.1}}},
+        "unknown",
+    ),
+    "a loss of a broker elsewhere while the host of the agents is busy": (
+        {"flow": LOST, "monitors": BUSY, "targets": ["10.0.0.1:1883"]},
+        "broker",
+    ),
     "a broker out of files on a busy host": (
         {
             "device": UNREADY,
@@ -348,8 +363,10 @@ def test_a_situation_has_its_culprit(measured: MeasuredMaker, name: str) -> None
 
 
 def test_a_latency_that_is_missed_is_no_limit_of_the_host(measured: MeasuredMaker) -> None:
-    missed = {"thresholds": ["backend.latency.p99 < 1ms"], "monitors": BUSY}
-    assert verdict_of(measured, {**missed}).limited_by == "broker"
+    read = {**BUSY, "broker-0": {"run_delay": 0.01}}
+    missed = {"thresholds": ["backend.latency.p99 < 1ms"]}
+    assert verdict_of(measured, {**missed, "monitors": read}).limited_by == "broker"
+    assert verdict_of(measured, {**missed, "monitors": BUSY}).limited_by == "unknown"
     full = {**BUSY, "main-0": {"run_delay": 0.6}}
     starved = {**missed, "brokers": [MAIN], "monitors": full}
     assert verdict_of(measured, starved).limited_by == "host"

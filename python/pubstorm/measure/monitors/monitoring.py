@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from pubstorm.contract.source import Sample, Source
 from pubstorm.errors import PubstormError
+from pubstorm.host.sockets import load_library
 from pubstorm.measure.monitors import Monitor, MonitorError, Reading
 from pubstorm.measure.monitors.bridges import BridgeMonitor
 from pubstorm.measure.monitors.profiling import Profiler
@@ -64,7 +65,10 @@ class Monitoring:
         self._profile: ProfileResult | None = None
 
     async def prepare(self) -> None:
-        """Checks that the profiler can work, before the run."""
+        """Checks that the profiler can work, before the run, and loads what first readings need: on
+        a busy host, that takes longer than an interval."""
+        if self._monitors:
+            await asyncio.to_thread(load_library)
         if self._profiler is not None:
             await self._profiler.prepare()
 

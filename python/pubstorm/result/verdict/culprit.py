@@ -64,6 +64,7 @@ class Kind(Enum):
     PUBLISHER_DROPS = "a publisher dropped messages", LimitedBy.PUBLISHER, Directness.COUNT
     STARVED_AGENTS = "a host starved agents", LimitedBy.HOST, Directness.CIRCUMSTANCE, STATE
     STOLEN = "a hypervisor took time", LimitedBy.HOST, Directness.CIRCUMSTANCE, STATE
+    UNSEEN = "a full host's broker was not read", LimitedBy.UNKNOWN, Directness.CIRCUMSTANCE, STATE
     ON_THE_PATH = "a latency is that of the path", LimitedBy.NETWORK, Directness.CAUSE
     AT_BROKER = "load is missing behind the broker", LimitedBy.BROKER, Directness.SYMPTOM
     AT_PUBLISHER = "load is missing behind a publisher", LimitedBy.PUBLISHER, Directness.SYMPTOM

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from pubstorm.contract.snapshot import STARVED_SHARE
-from pubstorm.contract.source import HOST, OF_GENERATOR, OTHER_HOST, Source
+from pubstorm.contract.source import HOST, OF_GENERATOR, OTHER_HOST, TARGET_BROKER, Source
+from pubstorm.contract.target import parse_target
 from pubstorm.metrics.monitors import DROPPED_METRICS
 from pubstorm.quantities import (
     bytes_text,
@@ -237,10 +238,36 @@ def starved_by_hosts(measured: Measured) -> dict[str, float]:
     hosts |= {publisher.name: publisher.host for publisher in measured.publishers}
     found = {}
     for source in _tested(measured):
-        host = f"{OTHER_HOST}{hosts.get(source, source)}"
-        if (host if host in _hosts(measured) else HOST) in full:
+        if _host_name(measured, hosts.get(source, source)) in full:
             found[source], _ = _waited(measured, source)
     return found
+
+
+def _unseen(measured: Measured) -> Iterable[Finding]:
+    """Brokers on a full host of which nothing shows how long they had no processor."""
+    full = set(_full_hosts(measured))
+    for name, host in _single_brokers(measured):
+        waits = _watched(measured, name, "run_delay")
+        if _host_name(measured, host) in full and (waits is None or not waits.load.count):
+            text = f"how long {name} had no processor was not read, and its host was full"
+            yield Finding(f"{text}: watch it, with a shorter interval of monitors", Kind.UNSEEN())
+
+
+def _single_brokers(measured: Measured) -> Iterator[tuple[str, str]]:
+    """Yields the brokers of hosts that the run knows, with their hosts: targets on this machine,
+    and those that the run started, but for groups that are watched as one."""
+    started = len(measured.brokers) + len(measured.publishers)
+    for number, target in enumerate(measured.targets[: len(measured.targets) - started]):
+        if parse_target(target if "://" in target else f"mqtt://{target}").is_loopback:
+            yield Source.member("broker", TARGET_BROKER, number).name, ""
+    together = {watched.source for watched in measured.monitors}
+    yield from ((b.name, b.host) for b in measured.brokers if b.group not in together)
+
+
+def _host_name(measured: Measured, address: str) -> str:
+    """Returns the name of the source of a host."""
+    name = f"{OTHER_HOST}{address}"
+    return name if name in _hosts(measured) else HOST
 
 
 def _waited(measured: Measured, source: str) -> tuple[float, str]:
@@ -317,7 +344,7 @@ def _metrics(silent: Sequence[Watched]) -> str:
     return shown + (", …" if len(silent) > METRICS_SHOWN else "")
 
 
-WATCHED_RULES = (_processors, _starved, _drops, _files, _memory, _kernel, _gaps, _silent)
+WATCHED_RULES = (_processors, _starved, _unseen, _drops, _files, _memory, _kernel, _gaps, _silent)
 
 
 MIN_WINDOW_USE = 0.9

@@ -64,8 +64,8 @@ START_TIMEOUT_S = 180.0
 GONE_TIMEOUT_S = 60.0
 """Longest waits, on a machine that does other work too."""
 QUIET = ("--include-log-monitor=false", "--disable-usage-stats")
-# Processors in name only: a host has room for agents of several runs.
-SMALL = ("--num-cpus=4", "--object-store-memory=80000000")
+# Processors in name only: a host has room for all agents of the runs that are played side by side.
+SMALL = ("--num-cpus=8", "--object-store-memory=80000000")
 LEAN = {"RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0"}
 """No workers in advance: this machine plays four hosts."""
 NODES = """\

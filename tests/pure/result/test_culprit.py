@@ -24,6 +24,12 @@ SMALL_WINDOW = {
 UNREADY = {"connect_failed_total": 1271, "ready_max": 60, "outcomes": {"connect_reset": 1271}}
 SLOW = {"read_rate_per_s": 50.0, "rates": {"received_per_s": 50}}
 DROPS = {"main-0": {"$SYS/messages/dropped": [0, 500]}}
+BEHIND = {
+    "name": "publish",
+    "status": "collapsed",
+    **dict.fromkeys(("due_per_s", "sent_per_s", "acked_per_s", "received_per_s"), 1000),
+    "queue_growth_per_s": 0,
+}
 
 SITUATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "nothing is missing on a busy host": ({"monitors": BUSY}, "none"),
@@ -115,6 +121,27 @@ SITUATIONS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a broker that a full host starves far less than it loses": (
         {"flow": LOST, "brokers": [MAIN], "monitors": {**BUSY, "main-0": {"run_delay": 0.1}}},
+        "broker",
+    ),
+    "a broker that a full host starves for more than a phase lacks": (
+        {
+            "phases": [{**BEHIND, "queue_growth_per_s": 160}],
+            "monitors": {**BUSY, "broker-0": {"run_delay": 0.42}},
+        },
+        "host",
+    ),
+    "a broker that a full host starves for far less than a phase lacks": (
+        {
+            "phases": [{**BEHIND, "sent_per_s": 300}],
+            "monitors": {**BUSY, "broker-0": {"run_delay": 0.2}},
+        },
+        "broker",
+    ),
+    "a broker that takes nothing while a full host starves it a little": (
+        {
+            "phases": [{**BEHIND, "received_per_s": 300}],
+            "monitors": {**BUSY, "broker-0": {"run_delay": 0.2}},
+        },
         "broker",
     ),
     "a frozen broker beside agents that starve a little": (

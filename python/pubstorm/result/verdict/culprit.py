@@ -5,13 +5,15 @@ Symptoms show what is missing and not why, so they explain what the others leave
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 
-from pubstorm.result import LimitedBy, Measured, PhaseStatus
+from pubstorm.result import LimitedBy, Measured, Phase, PhaseStatus
 
 DECIMALS = 2
 """Decimals of a reach that count: directness decides between equal ones."""
+BEHIND_MIN = 0.05
+"""Smallest part of the messages due that a phase which collapsed lacks, whatever its means say."""
 STATE = "state"
 """Mark of evidence that limits only a load that was not carried: a full processor loses nothing."""
 
@@ -122,6 +124,8 @@ class Uncarried:
     """Expected deliveries that were lost."""
     messages: float = 0.0
     """Messages due that were not sent; all of them where a phase collapsed."""
+    behind: float = 0.0
+    """Messages that did not come in the phase that collapsed, of those due in it; 0 without one."""
     clients: float = 0.0
     """Clients that were never ready."""
     expected: int = 0
@@ -141,12 +145,13 @@ class Uncarried:
         due = skipped + sum(population.sent_total for population in populations)
         named = {stage.name for stage in broken}
         # Phases weigh what starved while they collapsed: it explains no more than its share.
-        lasted = any(p.status in _NOT_CARRIED and p.stage not in named for p in measured.phases)
+        lasted = [p for p in measured.phases if p.status in _NOT_CARRIED and p.stage not in named]
         asked = sum(population.asked for population in populations)
         never_ready = sum(population.never_ready for population in populations)
         return cls(
             deliveries=max(_share(lost, expected), 0.0),
             messages=1.0 if lasted else _share(skipped, due),
+            behind=max((_behind(phase, _share(expected, due)) for phase in lasted), default=0.0),
             clients=_share(never_ready, asked),
             expected=expected,
             unsent=skipped,
@@ -183,8 +188,22 @@ class Uncarried:
         explained = min(_share(share, max(self.deliveries, self.messages)), 1.0)
         return self._reach(explained * (self.deliveries + self.messages))
 
+    def of_wait(self, share: float) -> float:
+        """Returns the reach of a share of the time in which a program under test had no processor.
+        Phases have not weighed it. Of one that collapsed, it explains what did not come in it, as
+        far as that is no more than its size."""
+        return replace(self, messages=self.behind or self.messages).of_time(share)
+
     def _reach(self, share: float) -> float:
         return min(share / self.whole, 1.0) if self.whole else 1.0
+
+
+def _behind(phase: Phase, deliveries: float) -> float:
+    """Returns the share of the messages due in a phase that were not sent, were not acknowledged,
+    or did not arrive. `deliveries`: those expected of each message."""
+    due, expected = phase.due_per_s, deliveries * phase.due_per_s
+    unsent, queued = _share(due - phase.sent_per_s, due), _share(phase.queue_growth_per_s, due)
+    return max(unsent, queued, _share(expected - phase.received_per_s, expected), BEHIND_MIN)
 
 
 def _share(part: float, whole: float) -> float:

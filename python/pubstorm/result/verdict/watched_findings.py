@@ -216,12 +216,12 @@ def _starved(measured: Measured) -> Iterable[Finding]:
         held, span = next(_busiest(measured, source, "throttled"), (0.0, ""))
         if held > STARVED_SHARE:
             text = f"a quota kept {source} from the processors for {share_text(held)} of the time"
-            yield Finding(f"{text} {span}", Kind.QUOTA(missing.of_time(held)))
+            yield Finding(f"{text} {span}", Kind.QUOTA(missing.of_wait(held)))
         waited, span = _waited(measured, source)
         if waited > STARVED_SHARE:
             text = f"{source} could run and had no processor for {share_text(waited)} of the time"
             is_by_host = source in starved
-            because = Kind.STARVED_BROKER(missing.of_time(waited)) if is_by_host else None
+            because = Kind.STARVED_BROKER(missing.of_wait(waited)) if is_by_host else None
             yield Finding(f"{text} {span}", because)
     share = measured.fleet.starved_share
     if share > STARVED_SHARE:

@@ -63,6 +63,14 @@ SITUATIONS: dict[str, tuple[dict[str, Any], str]] = {
         {"flow": LOST, "brokers": [MAIN], "monitors": {**BUSY, "main-0": {"cpu": 0.1}}},
         "unknown",
     ),
+    "a broker that refuses clients on a busy host, and was not read": (
+        {
+            "device": UNREADY,
+            "phases": [{**BEHIND, "sent_per_s": 0, "received_per_s": 0}],
+            "monitors": BUSY,
+        },
+        "broker",
+    ),
     "a loss of a broker elsewhere while the host of the agents is busy": (
         {"flow": LOST, "monitors": BUSY, "targets": ["10.0.0.1:1883"]},
         "broker",
@@ -141,6 +149,13 @@ SITUATIONS: dict[str, tuple[dict[str, Any], str]] = {
         {
             "phases": [{**BEHIND, "received_per_s": 300}],
             "monitors": {**BUSY, "broker-0": {"run_delay": 0.2}},
+        },
+        "broker",
+    ),
+    "lost wills of a broker that a full host starves": (
+        {
+            "flow": {**LOST, "wills_expected_total": 500},
+            "monitors": {**BUSY, "broker-0": {"run_delay": 0.6}},
         },
         "broker",
     ),
@@ -446,7 +461,8 @@ def test_symptoms_name_what_carries_or_nothing() -> None:
     symptoms = {kind.culprit for kind in Kind if kind.directness is Directness.SYMPTOM}
     carriers = {LimitedBy.BROKER, LimitedBy.PUBLISHER}
     assert symptoms == {*carriers, LimitedBy.UNKNOWN}
-    assert not any(kind.is_state for kind in Kind if kind.directness is Directness.SYMPTOM)
+    states = [kind for kind in Kind if kind.directness is Directness.SYMPTOM and kind.is_state]
+    assert states == [Kind.UNSEEN]
 
 
 def test_a_share_of_the_time_explains_no_more_than_its_size(measured: MeasuredMaker) -> None:

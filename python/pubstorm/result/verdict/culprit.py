@@ -66,7 +66,7 @@ class Kind(Enum):
     PUBLISHER_DROPS = "a publisher dropped messages", LimitedBy.PUBLISHER, Directness.COUNT
     STARVED_AGENTS = "a host starved agents", LimitedBy.HOST, Directness.CIRCUMSTANCE, STATE
     STOLEN = "a hypervisor took time", LimitedBy.HOST, Directness.CIRCUMSTANCE, STATE
-    UNSEEN = "a full host's broker was not read", LimitedBy.UNKNOWN, Directness.CIRCUMSTANCE, STATE
+    UNSEEN = "a full host's broker was not read", LimitedBy.UNKNOWN, Directness.SYMPTOM, STATE
     ON_THE_PATH = "a latency is that of the path", LimitedBy.NETWORK, Directness.CAUSE
     AT_BROKER = "load is missing behind the broker", LimitedBy.BROKER, Directness.SYMPTOM
     AT_PUBLISHER = "load is missing behind a publisher", LimitedBy.PUBLISHER, Directness.SYMPTOM
@@ -122,6 +122,8 @@ class Uncarried:
 
     deliveries: float = 0.0
     """Expected deliveries that were lost."""
+    wills: float = 0.0
+    """Those of them that are wills."""
     messages: float = 0.0
     """Messages due that were not sent; all of them where a phase collapsed."""
     behind: float = 0.0
@@ -140,6 +142,7 @@ class Uncarried:
         broken = [s for s in measured.stages if any(s.holds(f.at_s) for f in measured.faults)]
         lost = sum(flow.lost_total for flow in measured.flows)
         lost -= sum(flow.lost_total for stage in broken for flow in stage.flows)
+        wills = sum(f.wills_expected_total - f.wills_received_total for f in measured.flows)
         expected = sum(flow.expected_total for flow in measured.flows)
         skipped = sum(population.skipped_total for population in populations)
         due = skipped + sum(population.sent_total for population in populations)
@@ -150,6 +153,7 @@ class Uncarried:
         never_ready = sum(population.never_ready for population in populations)
         return cls(
             deliveries=max(_share(lost, expected), 0.0),
+            wills=max(_share(min(wills, lost), expected), 0.0),
             messages=1.0 if lasted else _share(skipped, due),
             behind=max((_behind(phase, _share(expected, due)) for phase in lasted), default=0.0),
             clients=_share(never_ready, asked),
@@ -181,12 +185,13 @@ class Uncarried:
 
     def of_time(self, share: float) -> float:
         """Returns the reach of a share of the time in which something stood still: it explains no
-        more than its size, and no client, which can connect later. Where nothing is missing, the
-        share itself."""
+        more than its size, no client, which can connect later, and no will, which the drain waits
+        for. Where nothing is missing, the share itself."""
         if not self.whole:
             return share
-        explained = min(_share(share, max(self.deliveries, self.messages)), 1.0)
-        return self._reach(explained * (self.deliveries + self.messages))
+        deliveries = self.deliveries - self.wills
+        explained = min(_share(share, max(deliveries, self.messages)), 1.0)
+        return self._reach(explained * (deliveries + self.messages))
 
     def of_wait(self, share: float) -> float:
         """Returns the reach of a share of the time in which a program under test had no processor.

@@ -245,12 +245,14 @@ def starved_by_hosts(measured: Measured) -> dict[str, float]:
 
 def _unseen(measured: Measured) -> Iterable[Finding]:
     """Brokers on a full host of which nothing shows how long they had no processor."""
-    full = set(_full_hosts(measured))
+    full, reach = set(_full_hosts(measured)), Uncarried.of(measured).of_time(1.0)
     for name, host in _single_brokers(measured):
         waits = _watched(measured, name, "run_delay")
         if _host_name(measured, host) in full and (waits is None or not waits.load.count):
             text = f"how long {name} had no processor was not read, and its host was full"
-            yield Finding(f"{text}: watch it, with a shorter interval of monitors", Kind.UNSEEN())
+            yield Finding(
+                f"{text}: watch it, with a shorter interval of monitors", Kind.UNSEEN(reach)
+            )
 
 
 def _single_brokers(measured: Measured) -> Iterator[tuple[str, str]]:

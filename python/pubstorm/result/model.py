@@ -277,6 +277,13 @@ class Measured(Value):
     """The machine and the programs."""
 
     @property
+    def given_targets(self) -> tuple[str, ...]:
+        """The targets that the run did not start: `broker-0` and so on. Those that it started
+        follow them."""
+        started = len(self.brokers) + len(self.publishers)
+        return self.targets[: len(self.targets) - started]
+
+    @property
     def changed_by_hand(self) -> bool:
         """True if a user changed the load, broke something or ended a stage during the run."""
         return any(event.kind == "by_hand" for event in self.events)

@@ -85,8 +85,7 @@ def _observing(measured: Measured, subject: str) -> set[str]:
     group, number = split_member(subject)
     if TARGET_BROKER not in {subject, group}:
         return set()
-    started = len(measured.brokers) + len(measured.publishers)
-    given = measured.targets[: len(measured.targets) - started]
+    given = measured.given_targets
     asked = [each for n, each in enumerate(given) if number in {None, n}]
     hosts = Counter(map(_host_of, given))
     alone = {host for host in map(_host_of, asked) if hosts[host] == 1}

@@ -258,8 +258,7 @@ def _unseen(measured: Measured) -> Iterable[Finding]:
 def _single_brokers(measured: Measured) -> Iterator[tuple[str, str]]:
     """Yields the brokers of hosts that the run knows, with their hosts: targets on this machine,
     and those that the run started, but for groups that are watched as one."""
-    started = len(measured.brokers) + len(measured.publishers)
-    for number, target in enumerate(measured.targets[: len(measured.targets) - started]):
+    for number, target in enumerate(measured.given_targets):
         if parse_target(target if "://" in target else f"mqtt://{target}").is_loopback:
             yield Source.member("broker", TARGET_BROKER, number).name, ""
     together = {watched.source for watched in measured.monitors}

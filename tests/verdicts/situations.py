@@ -399,7 +399,7 @@ def shared_ids(place: Place) -> Run:
 # The load generator and its host
 
 
-# Where broker and agent need both processors, the host is the limit of the agent.
+# The host limits an agent that shares all its processors with the broker.
 @situation("one agent for a million messages a second", "invalid, generator", "invalid, host")
 def too_few_agents(place: Place) -> Run:
     publication = {"topic": "x/{n}", "rate": "1000/s", "qos": 0, "size": "32B"}

@@ -200,7 +200,7 @@ def sockets_of(pid: int, first: int | None = None) -> set[int]:
 
 
 def load_library() -> Any:
-    """Loads and returns the library that asks the kernel. It takes 0.4 s of CPU time, so only
+    """Loads and returns the library that asks the kernel. It takes 0.1 s of CPU time, so only
     programs that need it load it. A server does so before it accepts clients, which wait some
     seconds only."""
     from pyroute2.netlink import diag

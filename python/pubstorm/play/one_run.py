@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import signal
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from pubstorm.contract.plan import Plan
@@ -283,7 +285,8 @@ class _Run:
             stack.push_async_callback(monitoring.end)
             memory = asyncio.create_task(watch_memory(self.queue.put_nowait))
             stack.callback(memory.cancel)
-            steering = Steering(run, controller)
+            interrupt = partial(self.interruption.on_signal, signal.SIGINT)
+            steering = Steering(run, controller, interrupt)
             socket = listening(directory.path, steering.ask, live.note)
             await stack.enter_async_context(socket)
             await stack.enter_async_context(steered(run, steering))

@@ -4,10 +4,8 @@ Keys of the terminal, `pubstorm change` and the live page ask with the same word
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from pubstorm.errors import PubstormError, UsageError
@@ -27,9 +25,13 @@ ALIASES = {"=": "+", "_": "-"}
 class Steering:
     """Turns words and keys into changes of a run."""
 
-    def __init__(self, run: RunContext, controller: Controller) -> None:
+    def __init__(
+        self, run: RunContext, controller: Controller, interrupt: Callable[[], None]
+    ) -> None:
+        """`interrupt` ends the run, and nothing else that this process does."""
         self._run = run
         self._controller = controller
+        self._interrupt = interrupt
         self._stage = -1
         self._factors: dict[str, float] = {}
         """Times the planned rate, by population; without an entry 1."""
@@ -54,7 +56,7 @@ class Steering:
                 self._controller.end_stage()
                 return "the stage ends"
             case ["stop"]:
-                os.kill(os.getpid(), signal.SIGINT)
+                self._interrupt()
                 return "the run ends"
             case ["fault", *_]:
                 return f"{self._controller.inject(words.strip().removeprefix('fault'))} begins"

@@ -17,6 +17,7 @@ import pytest
 
 import pubstorm
 from pubstorm.errors import PubstormError, ScenarioError, UsageError
+from pubstorm.play.control_socket import ask
 from pubstorm.result import Status
 
 SCENARIO: dict[str, Any] = {
@@ -131,6 +132,32 @@ def test_nothing_is_printed_and_a_thread_can_play(
         thread.join()
     assert [each.figure("device.received") for each in found] == [10, 10]
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_user_who_ends_the_run_does_not_end_the_program_around_it(tmp_path: Path) -> None:
+    found: list[pubstorm.Result] = []
+    connected, signals = threading.Event(), list[int]()
+    usual = signal.signal(signal.SIGINT, lambda number, _frame: signals.append(number))
+
+    def play() -> None:
+        found.append(
+            pubstorm.run(
+                PLAIN,
+                out=tmp_path / "run",
+                check=lambda _stage: connected.set(),
+                stages__1__publish="5s",
+            )
+        )
+
+    thread = threading.Thread(target=play)
+    try:
+        thread.start()
+        assert connected.wait(60)
+        assert ask(tmp_path / "run", "stop") == "the run ends"
+        thread.join(60)
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    assert (signals, [each.stored.interrupted for each in found]) == ([], [True])
 
 
 def test_a_notebook_can_play_in_its_event_loop(tmp_path: Path) -> None:

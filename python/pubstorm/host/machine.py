@@ -63,6 +63,9 @@ class Child(Protocol):
     def signal_tree(self, number: Signals) -> None:
         """Sends a signal to it and to all that it has started."""
 
+    async def listens(self, port: int) -> bool:
+        """Returns False if it does not listen on a port, and neither does what it has started."""
+
     async def look(self) -> None:
         """Notes what it has started, while it runs."""
 
@@ -139,6 +142,10 @@ class LocalChild:
     def signal_tree(self, number: Signals) -> None:
         """Sends a signal to all of its process tree."""
         self._tree.send(number)
+
+    async def listens(self, port: int) -> bool:
+        """Returns False if nothing of its process tree listens on a port."""
+        return await asyncio.to_thread(self._tree.listens, port)
 
     async def look(self) -> None:
         """Notes its process tree."""

@@ -9,6 +9,7 @@ import os
 import signal
 
 from pubstorm.host import proc
+from pubstorm.host.sockets import has_socket, listening_at
 
 FOLLOW_S = 1.0
 """Longest time that the processes take to end after the one that started them."""
@@ -32,6 +33,18 @@ class ProcessTree:
             grew = not more <= members
             members |= more
         self._known = {r for r in everyone if r.pid in members and r.pid != self._leader}
+
+    def listens(self, port: int) -> bool:
+        """Returns True if one of them listens on a TCP port. Returns False if the port is surely
+        that of another process: one whose sockets are hidden may be the one that listens."""
+        sockets = listening_at(port, self._leader)
+        if not sockets:
+            return False
+        if has_socket(self._leader, sockets):
+            return True
+        self.look()
+        has = [has_socket(pid, sockets) for pid in (self._leader, *(r.pid for r in self._known))]
+        return True in has or None in has
 
     def send(self, number: signal.Signals) -> None:
         """Sends a signal to all that there is of it now, the leader first."""

@@ -147,28 +147,30 @@ class SocketTable:
             raise SocketsError(f"{text}: {hint}") from error
 
 
-def listening_at(port: int) -> set[int]:
-    """Returns the numbers of the sockets that listen on a TCP port of this machine. The kernel
-    looks among its listeners only. Where it answers no such question, its list of all sockets is
-    read, which takes 0.3 s of CPU time for a hundred thousand."""
+def listening_at(port: int, process: int | None = None) -> set[int]:
+    """Returns the numbers of the sockets that listen on a TCP port of this machine, in the network
+    namespace of a process if one is given. The kernel looks among its listeners only. Where it
+    answers no such question, its list of all sockets is read, which takes 0.3 s of CPU time for a
+    hundred thousand."""
     # The library asks in an event loop of its own, and the caller may be in one.
     with ThreadPoolExecutor(1, "listeners") as asking:
         try:
-            return asking.submit(_asked_for, port).result()
+            return asking.submit(_asked_for, port, process).result()
         except SocketsError:
-            return _listed_at(port)
+            return _listed_at(port, process)
 
 
-def _asked_for(port: int) -> set[int]:
-    with contextlib.closing(SocketTable()) as table:
+def _asked_for(port: int, process: int | None) -> set[int]:
+    with contextlib.closing(SocketTable(process)) as table:
         return table.listeners(port)
 
 
-def _listed_at(port: int) -> set[int]:
+def _listed_at(port: int, process: int | None) -> set[int]:
     """Returns the same from the list of all sockets. Lines of other sockets are not parsed."""
     end, found = f":{port:04X} ", set[int]()
     for table in ("tcp", "tcp6"):
-        with contextlib.suppress(OSError), Path(f"/proc/net/{table}").open() as lines:
+        path = Path(f"/proc/{process or 'self'}/net/{table}")
+        with contextlib.suppress(OSError), path.open() as lines:
             rows = (line.split() for line in lines if " 0A " in line and end in line)
             found.update(int(row[9]) for row in rows if f"{row[1]} ".endswith(end))
     return found
@@ -183,6 +185,28 @@ def holders(sockets: Collection[int], pids: Sequence[int]) -> list[int]:
         if found := [pid for pid in pids if wanted & sockets_of(pid, first)]:
             return found
     return []
+
+
+def has_socket(pid: int, sockets: Collection[int]) -> bool | None:
+    """Returns True if a process has one of these sockets, and None if its sockets are hidden from
+    this user."""
+    wanted = {f"socket:[{number}]" for number in sockets}
+    try:
+        with os.scandir(f"/proc/{pid}/fd") as descriptors:
+            return any(_link(each.path) in wanted for each in descriptors)
+    except PermissionError:
+        return None
+    except OSError:
+        return False
+
+
+def _link(path: str) -> str:
+    """Returns what a descriptor leads to; nothing if it was closed meanwhile. Raises
+    PermissionError."""
+    try:
+        return os.readlink(path)  # noqa: PTH115
+    except FileNotFoundError:
+        return ""
 
 
 def sockets_of(pid: int, first: int | None = None) -> set[int]:
@@ -209,7 +233,11 @@ def load_library() -> Any:
 
 
 def _opened() -> Any:
-    diag = load_library().DiagSocket()
+    try:
+        diag = load_library().DiagSocket()
+    except ImportError as error:
+        # A deputy has no library.
+        raise SocketsError(f"{error.name} is not installed") from error
     diag.bind()
     return diag
 

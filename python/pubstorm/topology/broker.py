@@ -106,6 +106,8 @@ class ServerProcess(ABC):
         self.version = ""
         self._command: Sequence[str] = ()
         self._process: Child | None = None
+        self._taken_port = 0
+        """Port of its own at which another process answered; 0 if there was none."""
 
     # Properties of each adapter.
 
@@ -131,7 +133,7 @@ class ServerProcess(ABC):
 
     def port_was_taken(self) -> bool:
         """Returns True if it ended because another process has its port."""
-        return self.says_taken in self.log_text()
+        return self._taken_port != 0 or self.says_taken in self.log_text()
 
     def last_words(self) -> str:
         """Returns the lines of its log about a start that failed; empty if there are none."""
@@ -139,6 +141,8 @@ class ServerProcess(ABC):
 
     def not_ready(self) -> str:
         """Returns what is missing after too long a start, as the end of a sentence."""
+        if self._taken_port:
+            return f"did not get port {self._taken_port}, at which another process answers,"
         return "accepted no connection"
 
     # Properties of all adapters.
@@ -236,7 +240,9 @@ class ServerProcess(ABC):
         return path
 
     async def accepts(self, port: int) -> bool:
-        """Waits until the port answers while the process is alive."""
+        """Waits until the process, or what it has started, answers at the port. Another run may
+        have been quicker to take the port, and its broker answers, too."""
+        assert self._process is not None, "it is started"
         loop = asyncio.get_running_loop()
         deadline_s, wait_s = loop.time() + self.ready_timeout_s, PROBE_AFTER_S
         while not self.gone() and loop.time() < deadline_s:
@@ -245,7 +251,9 @@ class ServerProcess(ABC):
             with contextlib.suppress(OSError):
                 _, writer = await asyncio.open_connection(self.host, port)
                 writer.close()
-                return not self.gone()
+                if await self._process.listens(port):
+                    return not self.gone()
+                self._taken_port = port
         return False
 
     async def start_failure(self) -> TopologyError:
@@ -267,7 +275,7 @@ class ServerProcess(ABC):
 
     async def spawn(self, command: Sequence[str]) -> None:
         """Starts the process, with pipes as stdin and stdout if it follows us."""
-        self._command = command
+        self._command, self._taken_port = command, 0
         environment = {**self.place.environment, **self.environment()}
         order = Order(command, self.folder, self.log, environment, self.dies_with_us)
         try:

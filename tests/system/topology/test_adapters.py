@@ -19,6 +19,7 @@ import pytest
 
 from pubstorm.errors import TopologyError
 from pubstorm.host.binaries import broker_path
+from pubstorm.host.machine import LocalMachine
 from pubstorm.scenario.topology import Federation
 from pubstorm.topology.adapters import KINDS, adapter_of, mosquitto, nats, rabbitmq
 from pubstorm.topology.adapters.command import CommandBroker
@@ -149,6 +150,39 @@ async def test_a_taken_port_is_an_error_and_leaves_nothing(kind: str, tmp_path: 
             await broker.start()
         assert not process_tree_of(broker.pid) & living()
         assert kind == "command" or broker.port_was_taken()
+
+
+@pytest.mark.parametrize("kind", ["mosquitto", "nats", "command"])
+async def test_a_broker_that_another_process_was_quicker_than_gets_another_port(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other process answers before the broker has met the taken port."""
+    place = place_of(kind, tmp_path)
+    slow = tmp_path / "slow"
+    slow.write_text(f'#!/bin/sh\nsleep 0.3\nexec {PROGRAMS[kind]()} "$@"\n')
+    slow.chmod(0o700)
+    place = replace(place, binary=str(slow), command=(str(slow), *place.command[1:]))
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        ports = iter([other.getsockname()[1]])
+
+        async def chosen(_machine: LocalMachine, _address: str = "") -> int:
+            return next(ports, 0) or free_port()
+
+        monkeypatch.setattr(LocalMachine, "free_port", chosen)
+        async with started(place, kind) as broker:
+            assert broker.port != other.getsockname()[1]
+            await asyncio.to_thread(passes_messages, broker)
+
+
+async def test_a_process_that_lives_beside_the_owner_of_its_port_is_not_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CommandBroker, "ready_timeout_s", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        place = Place(name="b-0", folder=tmp_path / "b-0", command=("sleep", "1000"), port=port)
+        with pytest.raises(TopologyError, match=f"did not get port {port}, at which another"):
+            await CommandBroker(place).start()
 
 
 STARTS_AND_WAITS = """\

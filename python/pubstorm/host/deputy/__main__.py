@@ -47,6 +47,7 @@ class Deputy:
             "output": self._servers.output,
             "spawn": self._servers.spawn,
             "signal": self._servers.signal,
+            "listens": self._servers.listens,
             "look": self._servers.look,
             "end_rest": self._servers.end_rest,
         }

@@ -20,6 +20,7 @@ MODULES = (
     "host/proc",
     "host/process_tree",
     "host/programs",
+    "host/sockets",
     "host/spawn_errors",
 )
 """Modules of the deputy. They import nothing that does not come with Python."""

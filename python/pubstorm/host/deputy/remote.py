@@ -95,6 +95,13 @@ class RemoteChild:
         """Sends a signal to all of its process tree."""
         self._machine.post("signal", pid=self.pid, number=int(number), tree=True)
 
+    async def listens(self, port: int) -> bool:
+        """Returns False if nothing of its process tree listens on a port, or if its machine does
+        not answer."""
+        with contextlib.suppress(TopologyError):
+            return bool(await self._machine.ask("listens", pid=self.pid, port=port))
+        return False
+
     async def look(self) -> None:
         """Notes its process tree."""
         with contextlib.suppress(TopologyError):

@@ -121,6 +121,10 @@ class Servers:
         else:
             signal_child(server.process, signal.Signals(number))
 
+    async def listens(self, pid: int, port: int) -> bool:
+        """Returns False if nothing of a server listens on a port."""
+        return await asyncio.to_thread(self._servers[pid].tree.listens, port)
+
     async def look(self, pid: int) -> None:
         """Notes what a server has started."""
         self._servers[pid].tree.look()

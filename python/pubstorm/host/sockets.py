@@ -4,11 +4,11 @@ round trips, segments sent again, and the time that the peer's window held a sen
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -22,6 +22,16 @@ OWN_PORT, PEER_PORT = (2, 3), (4, 5)
 """Operations of a filter of the kernel on a port, not below and not above a number
 (`INET_DIAG_BC_S_GE`, `_S_LE`, `_D_GE`, `_D_LE`)."""
 PORTS = range(1 << 16)
+OWN_NAMESPACE = "/proc/thread-self/ns/net"
+NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY, DONE = 4, 20, 3
+"""Protocol of `AF_NETLINK`, and kinds of its messages."""
+REQUEST, DUMP = 0x1, 0x300
+HEAD = struct.Struct("=IHHII")
+"""Header of a message (`struct nlmsghdr`)."""
+INODE_AT = HEAD.size + 68
+"""Offset of the number of a socket in an answer (`struct inet_diag_msg`)."""
+ANSWER_BYTES, ANSWER_S = 1 << 16, 1.0
+"""Largest answer of the kernel, and the longest wait for one."""
 FIRST = 1024
 """Descriptors of each process that are looked at first."""
 
@@ -103,10 +113,6 @@ class SocketTable:
         found = self._answers(LISTEN, with_info=False)
         return sorted({each["idiag_sport"] for each in found if each["idiag_inode"] in inodes})
 
-    def listeners(self, port: int) -> set[int]:
-        """Returns the numbers of the sockets that listen on a port."""
-        return {each["idiag_inode"] for each in self._answers(LISTEN, port=port, with_info=False)}
-
     def close(self) -> None:
         """Closes the socket of the questions."""
         self._diag.close()
@@ -152,17 +158,32 @@ def listening_at(port: int, process: int | None = None) -> set[int]:
     namespace of a process if one is given. The kernel looks among its listeners only. Where it
     answers no such question, its list of all sockets is read, which takes 0.3 s of CPU time for a
     hundred thousand."""
-    # The library asks in an event loop of its own, and the caller may be in one.
-    with ThreadPoolExecutor(1, "listeners") as asking:
-        try:
-            return asking.submit(_asked_for, port, process).result()
-        except SocketsError:
-            return _listed_at(port, process)
+    with contextlib.suppress(OSError):
+        if process is None or _is_same(OWN_NAMESPACE, f"/proc/{process}/ns/net"):
+            return set(_asked_for(port))
+    return _listed_at(port, process)
 
 
-def _asked_for(port: int, process: int | None) -> set[int]:
-    with contextlib.closing(SocketTable(process)) as table:
-        return table.listeners(port)
+def _asked_for(port: int) -> Iterator[int]:
+    """Asks the kernel without the library, which needs an event loop and descriptors for it. Raises
+    OSError."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as diag:
+        diag.settimeout(ANSWER_S)
+        for family in (socket.AF_INET, socket.AF_INET6):
+            state = struct.pack("=BBxxI", family, socket.IPPROTO_TCP, LISTEN)
+            question = state + struct.pack("!H46x", port)
+            head = HEAD.pack(HEAD.size + len(question), SOCK_DIAG_BY_FAMILY, REQUEST | DUMP, 0, 0)
+            diag.send(head + question)
+            kind = SOCK_DIAG_BY_FAMILY
+            while kind != DONE:
+                answers = memoryview(diag.recv(ANSWER_BYTES))
+                while answers and kind != DONE:
+                    length, kind, *_ = HEAD.unpack_from(answers)
+                    if kind not in (SOCK_DIAG_BY_FAMILY, DONE):
+                        raise OSError(errno.EPROTONOSUPPORT, "no answer on sockets")
+                    if kind == SOCK_DIAG_BY_FAMILY:
+                        yield from struct.unpack_from("=I", answers, INODE_AT)
+                    answers = answers[(length + 3) & ~3 :]
 
 
 def _listed_at(port: int, process: int | None) -> set[int]:
@@ -233,11 +254,7 @@ def load_library() -> Any:
 
 
 def _opened() -> Any:
-    try:
-        diag = load_library().DiagSocket()
-    except ImportError as error:
-        # A deputy has no library.
-        raise SocketsError(f"{error.name} is not installed") from error
+    diag = load_library().DiagSocket()
     diag.bind()
     return diag
 
@@ -282,14 +299,13 @@ def _connection(answer: Any) -> Connection:
 def _in_namespace_of(process: int | None) -> Iterator[None]:
     """Moves this thread into the network namespace of a process, and back. Raises OSError if that
     is not allowed."""
-    own = "/proc/thread-self/ns/net"
-    other = own if process is None else f"/proc/{process}/ns/net"
-    if _is_same(own, other):
+    other = OWN_NAMESPACE if process is None else f"/proc/{process}/ns/net"
+    if _is_same(OWN_NAMESPACE, other):
         yield
         return
     from pyroute2 import netns
 
-    with open(own, "rb") as back, open(other, "rb") as there:  # noqa: PTH123
+    with open(OWN_NAMESPACE, "rb") as back, open(other, "rb") as there:  # noqa: PTH123
         netns.setns(there.fileno())
         try:
             yield

@@ -13,12 +13,12 @@ import pytest
 
 from pubstorm.host import sockets
 from pubstorm.host.process_tree import ProcessTree
-from pubstorm.host.sockets import SocketsError, has_socket, listening_at, sockets_of
+from pubstorm.host.sockets import has_socket, listening_at, sockets_of
 from tests.kit.ports import free_port
 from tests.kit.serving import until
 
 
-@pytest.fixture(params=["_listed_at", "SocketTable"])
+@pytest.fixture(params=["_listed_at", "_asked_for"])
 def ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each way to the listeners without the other: a question to the kernel, which does not read
     its list of all sockets; and that list, where the kernel answers no questions."""
@@ -26,7 +26,7 @@ def ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def _hidden(*_: object) -> None:
-    raise SocketsError("this kernel does not show TCP connections")
+    raise OSError("this kernel does not show TCP connections")
 
 
 @pytest.mark.usefixtures("ways")

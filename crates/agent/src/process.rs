@@ -62,8 +62,9 @@ pub fn whole_number<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
 /// # Errors
 /// The kernel's.
 pub fn prepare() -> Result<u64> {
-    // A second line of defence: the first is the end of stdin.
-    prctl::set_pdeathsig(Signal::SIGTERM).context("cannot tie this process to its parent")?;
+    // A second line of defence: the first is the end of stdin. SIGKILL also ends a process that was
+    // stopped, which reads no stdin and takes no SIGTERM.
+    prctl::set_pdeathsig(Signal::SIGKILL).context("cannot tie this process to its parent")?;
     raise_descriptors()
 }
 

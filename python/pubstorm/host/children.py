@@ -125,10 +125,11 @@ def signal_session(process: Process, number: signal.Signals) -> None:
             os.killpg(process.pid, number)
 
 
-def parent_death_prefix() -> tuple[str, ...]:
-    """Puts a command under the kernel's parent-death signal, where util-linux has the tool."""
+def parent_death_prefix(number: signal.Signals = signal.SIGKILL) -> tuple[str, ...]:
+    """Puts a command under the kernel's parent-death signal, where util-linux has the tool. A
+    process that ends with its stdin gets SIGCONT, lest it is stopped."""
     setpriv = shutil.which("setpriv")
-    return (setpriv, "--pdeathsig", "KILL", "--") if setpriv else ()
+    return (setpriv, "--pdeathsig", number.name.removeprefix("SIG"), "--") if setpriv else ()
 
 
 @contextlib.contextmanager

@@ -121,6 +121,8 @@ class Topology:
         if self.hosts.are_here:
             check_ports(fixed_ports(self._spec))
         self.record.open()
+        if any(broker.has_helpers for broker in self._brokers):
+            self.record.guard()
         for name, bridge in self._spec.bridges.items():
             if bridge.to == TARGET and bridge.notifications:
                 self.record.note_bridged(self._targets[0], state_topic(name, "+"))

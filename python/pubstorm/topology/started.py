@@ -6,6 +6,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -16,10 +19,13 @@ from pubstorm.contract.target import Target
 from pubstorm.contract.value import Value
 from pubstorm.errors import TopologyError
 from pubstorm.host import proc
+from pubstorm.host.children import parent_death_prefix
 from pubstorm.host.keys.files import PRIVATE_MODE
 
 STARTED_FILE = "started.jsonl"
 """The record, in the folder of the topology."""
+GUARD = 'read -r _ || exec "$@"'
+"""Runs a command unless a line comes before the end of stdin."""
 MARK = "PUBSTORM_TOPOLOGY"
 """Variable that every process of a topology inherits: the folder of the topology. It finds what
 the brokers themselves have started."""
@@ -53,6 +59,7 @@ class StartRecord:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._file: BinaryIO | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
 
     @property
     def mark(self) -> Mapping[str, str]:
@@ -72,6 +79,20 @@ class StartRecord:
             text = f"cannot write {self._folder / STARTED_FILE}: {error.strerror}"
             raise TopologyError(text, "choose another place with --out") from error
 
+    def guard(self) -> None:
+        """Takes the run down, should this process be killed, as `pubstorm down` does: processes
+        that a broker has started get no parent-death signal. Without a guard they are left."""
+        run = self._folder.absolute().parent
+        down = (sys.executable, "-m", "pubstorm", "down", "--force", str(run))
+        with contextlib.suppress(OSError):
+            self._guard = subprocess.Popen(
+                [*parent_death_prefix(signal.SIGCONT), "sh", "-c", GUARD, "sh", *down],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
     def note_process(self, name: str, pid: int, command: Sequence[str]) -> None:
         """A process was started."""
         self._try_add(_process("process", name, pid, command))
@@ -88,6 +109,10 @@ class StartRecord:
 
     def close(self) -> None:
         """Nothing more comes. The file stays."""
+        if self._guard is not None:
+            with contextlib.suppress(OSError):
+                self._guard.communicate(b"\n")
+            self._guard = None
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pubstorm.contract.value import Value
+from pubstorm.host.children import parent_death_prefix
 from pubstorm.play.display import Live, Summary
 
 TEXT_CHARS_MAX = 500
@@ -51,7 +53,7 @@ class PageProcess:
     def __init__(self, listener: socket.socket, settings: PageSettings) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 -- closed with the process
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "pubstorm.web"],
+            [*parent_death_prefix(signal.SIGCONT), sys.executable, "-m", "pubstorm.web"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self._errors,

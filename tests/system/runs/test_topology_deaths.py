@@ -8,14 +8,18 @@ import shutil
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
+from pubstorm.host.binaries import broker_path
 from pubstorm.topology.adapters.mosquitto import find_mosquitto
 from pubstorm.topology.started import STARTED_FILE, Started, read_record
 from tests.kit import program
+from tests.kit.ports import free_port
 from tests.kit.runs import Run, RunMaker
 
 Gone = Callable[[Sequence[int]], None]
@@ -34,6 +38,19 @@ topology:
 populations:
   backend: {{clients: 2, at: cloud, subscriptions: ["box/#"]}}
 stages: [connect, hold: 60s]
+"""
+EVERYTHING = """
+topology:
+  brokers:
+    ours: {kind: embedded}
+    boxes: {kind: mosquitto, count: 2}
+    script: {kind: command, command: [sh, -c, "BROKER --port {port} & wait"]}
+  bridges:
+    uplink: {from: boxes, to: ours, topics: [{topic: up/#, direction: out, qos: 1}]}
+populations:
+  backend: {clients: 2, at: ours, subscriptions: ["box/#"]}
+  other: {clients: 2, at: script, subscriptions: ["box/#"]}
+stages: [connect, hold: {for: 60s, faults: [{at: 50s, cut: uplink, for: 1s}]}]
 """
 MIXED = """
 topology:
@@ -119,6 +136,24 @@ def test_nothing_is_left_of_a_run_that_ends_while_brokers_start(
     else:
         assert run.finish() == 130
     assert secrets(run) == []
+
+
+def test_nothing_that_is_frozen_outlives_a_run_that_is_killed(start: RunMaker, gone: Gone) -> None:
+    """Brokers, a script with its child, the links of a bridge, engines and the live page."""
+    scenario = EVERYTHING.replace("BROKER", str(broker_path()))
+    more = ("--set", "fleet.agents=2", f"--web=127.0.0.1:{free_port()}")
+    run = start(scenario, *more, prefix=program.NEW_PROCESS)
+    run.wait_for("hold ")
+    children = run.children()
+    names = Counter(psutil.Process(pid).name() for pid in children)
+    own = ("pubstorm-broker", "pubstorm-engine", "pubstorm-proxy", "mosquitto")
+    assert [names[name] for name in own] == [2, 2, 1, 2]
+    for pid in children:
+        os.kill(pid, signal.SIGSTOP)
+    until(lambda: all(psutil.Process(pid).status() == psutil.STATUS_STOPPED for pid in children))
+    os.kill(run.process.pid, signal.SIGKILL)
+    run.process.wait()
+    gone(children)
 
 
 def test_a_broker_that_fails_in_the_middle_ends_the_others(

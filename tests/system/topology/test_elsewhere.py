@@ -8,6 +8,8 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,6 +22,7 @@ import pytest
 from pubstorm.contract.source import Source
 from pubstorm.errors import TopologyError
 from pubstorm.host.children import RAISED_NICE
+from pubstorm.host.deputy.archive import NAME, pack
 from pubstorm.host.deputy.remote import RemoteMachine
 from pubstorm.measure.monitors.host import HostMonitor
 from pubstorm.measure.monitors.process import ProcessMonitor
@@ -29,6 +32,7 @@ from pubstorm.scenario import parse_scenario
 from pubstorm.topology import Around, BrokerDied, BrokerEvent, Topology
 from pubstorm.topology.faults import Faults
 from pubstorm.topology.services.redis import find_redis
+from tests.kit.serving import until
 from tests.pure.topology.elsewhere import Deputies
 from tests.system.topology.clients import client
 from tests.system.topology.conftest import needs_mosquitto, up
@@ -149,6 +153,31 @@ async def test_figures_are_read_through_a_deputy_and_its_brokers_end_with_it(
             await asyncio.to_thread(list, host.read())
         (home,) = folders_of(made.hosts)
         shutil.rmtree(home)
+
+
+STARTS_AND_WAITS = """
+import subprocess, sys, time
+deputy = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+deputy.stdout.readline()
+print(deputy.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_deputy_that_is_frozen_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    pack(tmp_path / NAME)
+    words = (sys.executable, "-I", "-S", str(tmp_path / NAME), str(tmp_path), "600")
+    controller = subprocess.Popen(
+        [sys.executable, "-c", STARTS_AND_WAITS, *words], stdout=subprocess.PIPE
+    )
+    assert controller.stdout is not None
+    deputy = psutil.Process(int(controller.stdout.readline()))
+    deputy.suspend()
+    until(lambda: deputy.status() == psutil.STATUS_STOPPED)
+    controller.kill()
+    controller.communicate()
+    until(lambda: not deputy.is_running())
+    assert [path.name for path in tmp_path.iterdir()] == [NAME]
 
 
 async def refused(broker: str, folder: Path) -> TopologyError:

@@ -11,6 +11,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,7 +21,7 @@ from typing import Any
 from pubstorm.host import ports
 from pubstorm.host.children import raised_priority, run_loop
 from pubstorm.host.counters import counters
-from pubstorm.host.deputy.servers import Servers
+from pubstorm.host.deputy.servers import Servers, at_parent_death
 from pubstorm.host.members import LocalProcesses
 from pubstorm.host.programs import find
 
@@ -134,6 +135,8 @@ async def _within(lease_s: float, requests: asyncio.StreamReader) -> bytes:
 
 def main() -> None:
     """Runs the deputy."""
+    # One that is stopped does not read that its stdin has closed.
+    at_parent_death(signal.SIGCONT)
     # A reader of stdout that is gone is seen at stdin.
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123
         try:

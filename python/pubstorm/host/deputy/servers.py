@@ -12,6 +12,7 @@ import zlib
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pubstorm.host.children import close_stdin, signal_child
@@ -80,7 +81,7 @@ class Servers:
                 stdout=PIPE,
                 stderr=DEVNULL,
                 env={**os.environ, **environment},
-                preexec_fn=_end_with_parent,
+                preexec_fn=_END_WITH_PARENT,
             )
         except CANNOT_START:
             return ""
@@ -104,7 +105,7 @@ class Servers:
                     stderr=file,
                     env={**os.environ, **environment},
                     start_new_session=True,
-                    preexec_fn=_end_with_parent,
+                    preexec_fn=_END_WITH_PARENT,
                 )
         except CANNOT_START as error:
             raise RefusedError(*start_failure(words[0], error)) from error
@@ -164,6 +165,9 @@ def _tail(server: _Server) -> bytes:
     return b""
 
 
-def _end_with_parent() -> None:
-    """Asks the kernel to end this process with the deputy."""
-    _PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL)
+def at_parent_death(number: signal.Signals) -> None:
+    """Asks the kernel to send this process a signal when its parent ends."""
+    _PRCTL(PR_SET_PDEATHSIG, number)
+
+
+_END_WITH_PARENT = partial(at_parent_death, signal.SIGKILL)

@@ -9,13 +9,14 @@ import click
 
 from pubstorm.cli.asked import SET, TARGET
 from pubstorm.cli.console import standard_output
-from pubstorm.cli.outcome import EXIT_CODES, NOT_STORED, live_of
+from pubstorm.cli.outcome import EXIT_CODES, live_of
 from pubstorm.errors import UsageError
 from pubstorm.experiment.comparison import Question, compare_stored, play_comparison
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.host.signals import INTERRUPTED
 from pubstorm.metrics.expressions import parse_expression
 from pubstorm.output import never_waiting
+from pubstorm.play.directory import NOT_STORED
 from pubstorm.quantities import UnfitError
 from pubstorm.report import COMPARISON_FILE, SCENARIO_FILE
 from pubstorm.result.comparison import Comparison, parse_condition

@@ -16,13 +16,12 @@ from pubstorm.cli.serving import Serving, shown_by, web_options
 from pubstorm.errors import UsageError
 from pubstorm.host.signals import INTERRUPTED
 from pubstorm.output import never_waiting, say, warn
+from pubstorm.play.directory import NOT_STORED
 from pubstorm.play.display import Live, QuietLive, live_for
 from pubstorm.quantities import Quantity, UnfitError, duration_ns
 from pubstorm.result import Result, SearchResult, Series, SeriesStep, Status
 
 EXIT_CODES = {Status.PASS: 0, Status.FAIL: 1, Status.INVALID: 3, Status.OPEN: 4}
-NOT_STORED = 3
-"""Exit code where a result could not be stored."""
 PROGRESS = Quantity(duration_ns, 10**9, 10**12)
 PROGRESS_NS = 10**10
 """Interval of the lines of progress by default."""

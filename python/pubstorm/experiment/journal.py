@@ -86,15 +86,24 @@ class Journal:
                 "put the file back as it was, or start anew",
             )
 
-    async def keep(self, playing: Coroutine[Any, Any, None], store: Callable[[], E]) -> E:
-        """Plays an experiment, and stores it however it ends."""
+    async def keep(
+        self, play: Callable[[], Coroutine[Any, Any, None]], store: Callable[[], E]
+    ) -> E:
+        """Plays an experiment, and stores it however it ends. Raises StoredRunError if another
+        player is in its folder, or if the folder is moved away."""
         # Signals stay caught until the experiment is stored.
-        with contextlib.closing(self.directory), caught_signals(lambda _: self.interrupted.set()):
-            await playing
+        with self.directory, caught_signals(lambda _: self.interrupted.set()):
+            await play()
             self.directory.release()
             if self.directory.failure is not None:
                 self.live.warn(f"{self.directory.failure}: what is stored is not complete")
             return store()
+
+    def folder(self, name: str) -> Path:
+        """Returns the folder of the run that is played next. Raises StoredRunError if the folder of
+        the experiment is not in its place any more: it would be made anew."""
+        self.directory.check()
+        return self.directory.path / name
 
     def write_reports(self) -> None:
         """Writes the report files, unless the user wants none."""

@@ -1,17 +1,19 @@
-"""The directory of one run: stores what comes at once. A full disk or a removed folder ends no run:
-the first failure is kept and reported, and later writes are left out."""
+"""The directory of one run or experiment: stores what comes at once. A full disk or a removed
+folder ends no run: the first failure is kept and reported, and later writes are left out. One
+player at a time has a directory."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import itertools
 import os
 import re
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE
 from pubstorm.contract.source import Sample
@@ -26,10 +28,15 @@ RESERVE_BYTES = 2**20
 
 CONTROL_FILE = "control.sock"
 """Name of the control socket."""
+NOT_STORED = 3
+"""Exit code where what was measured cannot be stored."""
+MOVED = "the folder of the run was moved away, and another one has its place"
+LOCKS = Path("/proc/locks")
+"""The locks of this machine (`man 5 proc_locks`)."""
 
 
 class RunDirectory:
-    """A run's own folder, `<time>-<name>`."""
+    """A run's own folder, `<time>-<name>`. Open it with `with` to play in it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -38,6 +45,25 @@ class RunDirectory:
         self.failure: str | None = None
         """The first thing that could not be written, and why; None as long as all could."""
         self._open: dict[str, BinaryIO] = {}
+        self._folder: int | None = None
+        """Descriptor of the folder while it is played in."""
+
+    def __enter__(self) -> Self:
+        """Keeps other players away. The kernel does so until this process ends, however it ends.
+        Raises StoredRunError if another player is in the folder."""
+        try:
+            self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self.close()
+            raise is_played(self.path) from error
+        except OSError:
+            # A file system without locks keeps no player away.
+            return self
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
     @classmethod
     def create(cls, path: Path, inner: str = "logs") -> RunDirectory:
@@ -68,6 +94,7 @@ class RunDirectory:
         target = self.path / file
         temporary = target.with_name(f".{file}.new")
         try:
+            self._check_place()
             with temporary.open("wb") as stream:
                 if isinstance(content, str):
                     content = content.encode(errors="backslashreplace")
@@ -99,10 +126,33 @@ class RunDirectory:
             self._append(SAMPLES_FILE, text.encode())
 
     def close(self) -> None:
-        """Closes what is open."""
+        """Closes what is open, and lets other players in."""
         self.release()
         while self._open:
             self._open.popitem()[1].close()
+        if self._folder is not None:
+            os.close(self._folder)
+            self._folder = None
+
+    def check(self) -> None:
+        """Raises StoredRunError if the folder is not in its place any more. What is stored so far
+        is where the folder is now."""
+        try:
+            self._check_place()
+        except OSError as error:
+            raise StoredRunError(
+                f"cannot continue in {self.path}: {self._reason(error)}",
+                "where it is now, pubstorm run --resume plays the rest",
+                exit_code=NOT_STORED,
+            ) from error
+
+    def _check_place(self) -> None:
+        """Raises OSError if another folder, or none, has the place of the one that is played
+        in."""
+        if self._folder is None:
+            return
+        if not os.path.samestat(self.path.stat(), os.fstat(self._folder)):
+            raise OSError(errno.ESTALE, MOVED)
 
     def _reserve(self) -> None:
         with contextlib.suppress(OSError), (self.path / RESERVE_FILE).open("wb") as stream:
@@ -113,6 +163,7 @@ class RunDirectory:
             return
         try:
             if file not in self._open:
+                self._check_place()
                 self._open[file] = (self.path / file).open("ab", buffering=0)
             self._open[file].write(data)
         except OSError as error:
@@ -126,6 +177,26 @@ class RunDirectory:
         if error.errno == errno.ENOENT and not self.path.exists():
             return "the folder of the run was removed or renamed"
         return error.strerror or str(error)
+
+
+def is_played(path: Path) -> StoredRunError:
+    """Returns the error of a folder in which another player is."""
+    pid = player_of(path)
+    by = f" by pubstorm with pid {pid}" if pid else ""
+    return StoredRunError(
+        f"{path} is being played{by}", "wait for its end, or end it there with Ctrl-C"
+    )
+
+
+def player_of(path: Path) -> int:
+    """Returns the process that plays in a folder; 0 if there is none that this host shows."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        inode = str(path.stat().st_ino)
+        for line in LOCKS.read_text().splitlines():
+            words = line.split()
+            if words[1] == "FLOCK" and words[5].rpartition(":")[2] == inode:
+                return int(words[4])
+    return 0
 
 
 def set_aside(folder: Path) -> None:

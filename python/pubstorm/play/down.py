@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from pubstorm.errors import StoredRunError, UsageError
-from pubstorm.play.directory import CONTROL_FILE, RESERVE_FILE
+from pubstorm.play.directory import CONTROL_FILE, RESERVE_FILE, player_of
 from pubstorm.report import SCENARIO_FILE
 from pubstorm.topology.bridges.network import remove_namespace
 from pubstorm.topology.credentials.forget import forget_secrets
@@ -36,13 +36,21 @@ def take_down(path: Path, *, force: bool, log: Callable[[str], None]) -> None:
     runs_in = [path, *sorted(folder for pattern in STEPS for folder in path.glob(pattern))]
     folders = [folder / "topology" for folder in runs_in if (folder / "topology").is_dir()]
     records = {folder: read_record(folder / STARTED_FILE) for folder in folders}
-    runs = {s.pid: s for record in records.values() for s in record if _goes_on(s)}
+    runs = {
+        started.pid: Leftover(started.pid, started.name, partial(is_alive, started))
+        for record in records.values()
+        for started in record
+        if _goes_on(started)
+    }
+    if player := player_of(path):
+        # Between two runs of an experiment, no record has its process.
+        runs.setdefault(player, Leftover(player, "pubstorm", lambda: player_of(path) == player))
     if runs and not force:
         pid = min(runs)
         hint = f"end it with Ctrl-C or kill {pid}, or give --force"
         raise UsageError(f"the run in {path} is active: pubstorm has pid {pid}", hint)
     if runs:
-        end([Leftover(r.pid, r.name, partial(is_alive, r)) for r in runs.values()], RUN_GRACE_S)
+        end(runs.values(), RUN_GRACE_S)
         log(f"ended the run itself (pid {', '.join(map(str, runs))})")
     for folder, record in records.items():
         for words in _taken_down(folder, record):

@@ -97,7 +97,7 @@ async def play_scenario(scenario: Scenario, options: RunOptions, live: Live) -> 
     # Signals stay caught from before the run's folder exists until its result is stored.
     with raised_priority(), caught_signals(interruption.on_signal), ExitStack() as stack:
         info = _info(scenario, options, live)
-        stack.callback(info.directory.close)
+        stack.enter_context(info.directory)
         stack.callback(live.end)
         live.begin(scenario.name, info.directory.path)
         output = await _Run(info, provisional, options.topology, queue, interruption).play()

@@ -36,6 +36,6 @@ def salvage(path: Path, live: Live) -> None:
     run_log.interrupted = run_log.ended_early = True
     run_log.endings = {hello.agent: "ended with its controller" for hello in kept.start.hellos}
     run_log.note("interrupt", REASON, run_log.ended_ns)
-    with contextlib.closing(RunDirectory(path)) as directory:
+    with RunDirectory(path) as directory:
         info = kept.info(run_log, directory, live)
         record(info, kept.output(run_log, kept_tracks(path)))

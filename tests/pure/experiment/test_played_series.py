@@ -3,6 +3,7 @@ time: steps, failures, early ends, interruptions, resumption, variants and table
 
 from __future__ import annotations
 
+import os
 import shlex
 import threading
 from pathlib import Path
@@ -14,6 +15,7 @@ from pubstorm.experiment.invocation import Invocation
 from pubstorm.experiment.series import run_series
 from pubstorm.play.display import Live
 from pubstorm.play.interruption import interrupt_thread
+from pubstorm.scenario import Scenario
 from tests.pure.experiment.conftest import CLIENTS, LOAD, Player, end, refuse
 
 ALL_CAME = "thresholds: [device.connected == 4]\n"
@@ -118,6 +120,47 @@ def test_steps_that_another_version_has_played_are_not_played_again(
     assert f"{first} is stored in format 1, this version reads 2" in capsys.readouterr().err
     assert player.stored("series.json") == before
     assert sorted(first.parent.iterdir()) == names
+
+
+def test_a_series_that_is_being_played_is_not_played_a_second_time(
+    player: Player, capsys: pytest.CaptureFixture[str]
+) -> None:
+    codes: list[int] = []
+
+    def meanwhile(_number: int, _scenario: Scenario) -> bool:
+        # A loop of its own needs a thread.
+        second = threading.Thread(target=lambda: codes.append(player.resume()))
+        second.start()
+        second.join()
+        return False
+
+    player.meanwhile = meanwhile
+    assert player.run(scenario("vary: {seed: [1, 2]}")) == 0
+    assert (codes, outcomes(player.stored("series.json"))) == ([2, 2], ["pass", "pass"])
+    says = f"{player.out} is being played by pubstorm with pid {os.getpid()}"
+    assert capsys.readouterr().err.count(says) == 2
+    names = sorted(path.name for path in (player.out / "steps").iterdir())
+    assert names == ["01-seed-1", "02-seed-2"]
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_series_whose_folder_is_moved_away_ends_and_is_resumed_where_it_is(
+    player: Player, is_replaced: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def meanwhile(number: int, _scenario: Scenario) -> bool:
+        if number == 2:
+            player.out.rename(player.folder / "moved")
+            if is_replaced:
+                player.out.mkdir()
+        return False
+
+    player.meanwhile = meanwhile
+    assert player.run(scenario("vary: {seed: [1, 2, 3]}")) == 3
+    assert f"error: cannot continue in {player.out}: " in capsys.readouterr().err
+    assert len(player.runs) == 2
+    assert not player.out.exists() or list(player.out.iterdir()) == []
+    assert player.command("run", "--quiet", "--resume", player.folder / "moved") == 0
+    assert len(player.runs) == 4, "the second step is played again"
 
 
 def test_an_interrupt_in_the_pause_ends_the_series(tmp_path: Path, player: Player) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from pubstorm.contract.source import Sample
 from pubstorm.errors import StoredRunError
-from pubstorm.play.directory import RESERVE_BYTES, RunDirectory, new_path
+from pubstorm.play.directory import MOVED, RESERVE_BYTES, RunDirectory, new_path, player_of
 from pubstorm.report import load_result, render_directory
 from pubstorm.result import Result
 from pubstorm.result.samples import Track, read_samples
@@ -74,6 +75,46 @@ def test_a_folder_that_is_gone_is_named_as_that(tmp_path: Path) -> None:
     directory = RunDirectory.create(tmp_path / "run")
     directory.path.rename(tmp_path / "renamed")
     assert directory.write("result.json", "") == "the folder of the run was removed or renamed"
+
+
+def test_one_player_at_a_time_has_a_folder(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path / "run") as directory:
+        for _ in range(2):
+            with pytest.raises(StoredRunError) as caught, RunDirectory(directory.path):
+                pass
+            assert str(caught.value).endswith(f"is being played by pubstorm with pid {os.getpid()}")
+        assert player_of(directory.path) == os.getpid()
+    assert player_of(directory.path) == 0
+    with RunDirectory(directory.path):
+        pass
+
+
+def test_a_file_system_without_locks_keeps_no_player_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_descriptor: int, _operation: int) -> NoReturn:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with RunDirectory.create(tmp_path / "run") as directory:
+        assert directory.write("result.json", "") is None
+
+
+def test_nothing_is_written_into_a_folder_that_has_taken_the_place_of_the_run(
+    tmp_path: Path,
+) -> None:
+    with RunDirectory.create(tmp_path / "run") as directory:
+        directory.append_snapshot(b"one\n")
+        directory.path.rename(tmp_path / "renamed")
+        directory.path.mkdir()
+        assert directory.write("result.json", "") == MOVED
+        directory.append_event("event")
+        directory.append_snapshot(b"two\n")
+        with pytest.raises(StoredRunError, match="another one has its place") as caught:
+            directory.check()
+    assert caught.value.exit_code == 3
+    assert list(directory.path.iterdir()) == []
+    assert str(directory.failure).endswith(MOVED)
 
 
 @pytest.mark.parametrize("file", ["snapshots.jsonl", "samples.csv"])

@@ -13,6 +13,7 @@ import pytest
 
 from pubstorm import cli
 from pubstorm.contract.target import Target
+from pubstorm.play.directory import RunDirectory
 from pubstorm.topology.started import STARTED_FILE, StartRecord
 
 Shell = Callable[..., tuple[int, str, str]]
@@ -69,6 +70,13 @@ def test_a_run_that_goes_on_is_left_alone(shell: Shell) -> None:
         f"error: the run in run is active: pubstorm has pid {pid}\n"
         f"  hint: end it with Ctrl-C or kill {pid}, or give --force\n",
     )
+
+
+def test_a_series_between_two_runs_is_left_alone(shell: Shell) -> None:
+    with RunDirectory(Path("run")):
+        code, _, errors = shell("down", "run")
+        assert (code, f"pubstorm has pid {os.getpid()}" in errors) == (2, True)
+    assert shell("down", "run") == (0, NOTHING, "")
 
 
 @pytest.mark.parametrize(

@@ -187,15 +187,19 @@ def test_a_full_disk_ends_no_run(
     assert result["populations"]["device"]["sent_total"] == 2000
 
 
+@pytest.mark.parametrize("is_replaced", [False, True])
 def test_a_run_whose_folder_goes_away_has_no_result_and_ends_with_3(
-    start: RunMaker, mosquitto: MosquittoMaker
+    is_replaced: bool, start: RunMaker, mosquitto: MosquittoMaker
 ) -> None:
     run = start(load(mosquitto().url, "1s"), "--quiet")
     while not (run.directory / "snapshots.jsonl").exists():
         assert run.process.poll() is None
         time.sleep(0.01)
     renamed = run.directory.rename(run.directory.with_name("renamed"))
+    if is_replaced:
+        run.directory.mkdir()
     assert run.finish() == 3
+    assert not is_replaced or list(run.directory.iterdir()) == []
     assert "error: " in run.stderr and str(run.directory) in run.stderr
     assert (renamed / "snapshots.jsonl").stat().st_size > 0
 

@@ -121,7 +121,7 @@ class _Search:
 
     async def play(self) -> SearchResult:
         """Plays the next trial until there is an answer or the user ends the search."""
-        found = await self._journal.keep(self._play(), self._finish)
+        found = await self._journal.keep(self._play, self._finish)
         self._live.step(found.answer.headline or found.answer.text)
         return found
 
@@ -175,7 +175,7 @@ class _Search:
         scenario = searched(self._scenario, following.value)
         if (words := unfit_here(scenario)) is not None:
             return unfit(trial, words)
-        folder = self._journal.directory.path / trial.folder
+        folder = self._journal.folder(trial.folder)
         if folder.exists():
             set_aside(folder)
         options = RunOptions(folder, self._command(trial), topology, reports=False)

@@ -100,7 +100,7 @@ class _Series:
 
     async def play(self) -> Series:
         """Plays every step that has no result yet, until the end or a stop condition."""
-        return await self._journal.keep(self._play(), self._store)
+        return await self._journal.keep(self._play, self._store)
 
     async def _play(self) -> None:
         kept = [self._kept(turn) for turn in self._turns]
@@ -162,13 +162,13 @@ class _Series:
             return None
         self._live.step(self._title(turn))
         self._look_ahead(turn)
+        folder = self._journal.folder(turn.row.folder)
         if turn.step.scenario.search is not None:
-            return await self._searched(turn, topology)
+            return await self._searched(turn, folder, topology)
         if (unfit := unfit_here(turn.step.scenario)) is not None:
             self._put(turn.row.model_copy(update={"unfit": unfit}), None)
             self._live.step(f"  not run: {unfit}")
             return None
-        folder = self._path / turn.row.folder
         options = RunOptions(folder, turn.row.command, topology, self._journal.asked.reports)
         try:
             result = await play_scenario(turn.step.scenario, options, self._live)
@@ -195,11 +195,12 @@ class _Series:
         self._outlook.begin(_turn_s(turn))
         self._live.after_s = self._outlook.of(sum(later), len(later))
 
-    async def _searched(self, turn: _Turn, topology: Topology | None) -> Result | None:
+    async def _searched(
+        self, turn: _Turn, folder: Path, topology: Topology | None
+    ) -> Result | None:
         """Plays a step that is a search; what its answer showed, None where there is none."""
         source = turn.step.scenario.source
         asked = replace(self._journal.asked, overrides=source.overrides, target=source.target)
-        folder = self._path / turn.row.folder
         try:
             search = await play_search(turn.step.scenario, folder, asked, self._live, topology)
         except PubstormError as error:

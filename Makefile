@@ -137,7 +137,7 @@ docs-site: .venv/ready-dev ## Build the documentation as a site into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 docs: .venv/ready ## Generate docs/reference and the JSON Schemas
-	$(BIN)/python docs/generate.py .
+	$(BIN)/python -m docs.generate .
 
 pictures: build test-tools ## Make the pictures of README and guides from real runs
 	scripts/pictures

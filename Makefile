@@ -31,7 +31,7 @@ PYTHON_LANE = test-tools .venv/ready-dev $(if $(CHECKS),lint-format lint-python)
 .PHONY: help build demo test test-pure test-pure-python test-rust test-programs test-system \
 	test-world test-world-changes test-budget test-tools steady truth verdicts golden same simulate \
 	lint lint-rust lint-fuzz lint-format lint-python format house bench scale docs docs-site \
-	pictures requirements wheel clean programs demo-programs
+	pictures requirements advisories wheel clean programs demo-programs
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -137,13 +137,23 @@ docs-site: .venv/ready-dev ## Build the documentation as a site into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 docs: .venv/ready ## Generate docs/reference and the JSON Schemas
-	$(BIN)/python docs/generate.py .
+	$(BIN)/python -m docs.generate .
 
 pictures: build test-tools ## Make the pictures of README and guides from real runs
 	scripts/pictures
 
 requirements: .venv/ready-dev ## Lock the Python dependencies again
 	scripts/lock-requirements
+
+# `instant`, a crate of the embedded broker, has no maintainer.
+RUSTSEC := cargo audit --deny warnings --ignore RUSTSEC-2024-0384 --file
+PYPA := pip-audit --strict --require-hashes --disable-pip $(addprefix --requirement=,\
+	requirements.txt requirements-dev.txt requirements-wheel.txt)
+
+advisories: ## Compare the locks with advisories; needs cargo-audit, pip-audit and the network
+	$(RUSTSEC) Cargo.lock
+	$(RUSTSEC) fuzz/Cargo.lock
+	$(PYPA)
 
 wheel: .venv/ready-wheel ## Build an sdist, and wheels for x86_64 and aarch64, into dist/
 	scripts/build-wheels

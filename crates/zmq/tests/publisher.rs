@@ -61,7 +61,7 @@ fn bursts_follow_the_schedule_and_carry_stamps() {
     let mut agent = Agent::start(&plan(port, &[feed], &stages), PUBLISHER);
     assert_eq!((agent.hello.agent, agent.hello.agents), (2, 4));
     assert_eq!(agent.hello.clients, [1]);
-    assert!(agent.hello.library.as_ref().unwrap().starts_with("libzmq 4."));
+    assert_eq!(agent.hello.library.as_deref(), Some("libzmq 4.3.5"));
     let socket = subscriber(&Context::new(), port, &[""]);
     let sent = warm_up(&mut agent, &socket);
     let due_before = due(&agent);

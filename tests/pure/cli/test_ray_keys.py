@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pubstorm import cli
+from tests.kit.mutual_tls import handshake
 
 Shell = Callable[..., tuple[int, str, str]]
 
@@ -121,30 +122,3 @@ def test_half_of_what_nodes_share_is_refused(shell: Shell, missing: str) -> None
 
 def node(address: str) -> Path:
     return Path("ray-keys", f"node-{address}")
-
-
-def handshake(server: Path, client: Path, name: str) -> None:
-    """Mutual TLS between two nodes, over memory."""
-    pair = [context(server, ssl.PROTOCOL_TLS_SERVER), context(client, ssl.PROTOCOL_TLS_CLIENT)]
-    wires = [ssl.MemoryBIO(), ssl.MemoryBIO()]
-    ends = [
-        pair[0].wrap_bio(wires[0], wires[1], server_side=True),
-        pair[1].wrap_bio(wires[1], wires[0], server_hostname=name),
-    ]
-    waiting = list(ends)
-    for _ in range(20):
-        for end in list(waiting):
-            try:
-                end.do_handshake()
-                waiting.remove(end)
-            except ssl.SSLWantReadError:
-                continue
-    assert not waiting
-
-
-def context(node: Path, protocol: int) -> ssl.SSLContext:
-    made = ssl.SSLContext(protocol)
-    made.load_cert_chain(node / "node.crt", node / "node.key")
-    made.load_verify_locations(node / "ca.crt")
-    made.verify_mode = ssl.CERT_REQUIRED
-    return made

@@ -71,6 +71,20 @@ def test_the_guide_lists_each_default_threshold() -> None:
     assert set(re.findall(r"^\| `(\w+) == 0` \|", guide, re.M)) == defaults
 
 
+def test_advisories_name_each_lock_and_the_versions_of_bundled_libraries() -> None:
+    page = (ROOT / "docs/reference/advisories.md").read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    command = re.findall(r"^RUSTSEC :=.*?\n\nadvisories:.*?\n\n", makefile, re.M | re.S)[0]
+    locks = [*ROOT.glob("*.lock"), *ROOT.glob("*/*.lock"), *ROOT.glob("requirements*.txt")]
+    names = [str(path.relative_to(ROOT)) for path in locks]
+    assert len(names) == 5
+    assert [name for name in names if f"`{name}`" not in page or name not in command] == []
+    cargo = (ROOT / "Cargo.lock").read_text(encoding="utf-8")
+    for crate, library in (("openssl-src", "OpenSSL"), ("zeromq-src", "libzmq")):
+        bundled = re.findall(rf'name = "{crate}"\nversion = "[\d.]+\+([\d.]+)"', cargo)
+        assert re.findall(rf"^\| {library} (\S+), ", page, re.M) == bundled
+
+
 def test_limits_deny_no_feature_that_a_ready_scenario_plays() -> None:
     limits = (ROOT / "docs/reference/limits.md").read_text(encoding="utf-8")
     denied = re.search(r"^\| MQTT \|.*\|(.*)\|$", limits, re.M)

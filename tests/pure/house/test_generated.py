@@ -1,27 +1,19 @@
 """Generated files are current, and fit the things that they describe."""
 
-import importlib.util
 import json
 from pathlib import Path
-from types import ModuleType
 
 import jsonschema
 import pytest
 import yaml
 
+from docs.generate import generated
+
 ROOT = Path(__file__).parents[3]
 SCENARIOS = sorted((ROOT / "scenarios").glob("*.yaml"))
 
 
-def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-GENERATED: dict[str, str] = load(ROOT / "docs" / "generate.py").generated()
+GENERATED = generated()
 SCHEMA = json.loads(GENERATED["contract/scenario.schema.json"])
 
 

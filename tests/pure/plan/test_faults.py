@@ -14,6 +14,7 @@ from pubstorm.scenario import Scenario, load_scenario, parse_scenario
 from pubstorm.scenario.base import default_of
 from pubstorm.scenario.faults import Fault, tcp_address
 from pubstorm.scenario.shipped import find_scenario
+from pubstorm.scenario.topology import Mosquitto
 from tests.pure.scenario.bases import FAULTY, changed
 
 SECOND_NS = 10**9
@@ -134,6 +135,31 @@ def test_a_fault_of_a_broker_that_a_target_stands_for_says_what_to_do() -> None:
     (problem,) = caught.value.problems
     assert problem.path == "stages.1.publish.faults.3.kill"
     assert "--target" in (problem.hint or "")
+
+
+def test_bridge_faults_allows_what_its_killed_brokers_lose_and_send_again() -> None:
+    """A broker that was killed is as it was at its last save, which mosquitto looks after each
+    second: so at most two intervals of what went through it are lost or come twice."""
+    ready = load_scenario(find_scenario("bridge-faults"))
+    plan = provisional_plan(ready)
+    (load,) = (stage.action for stage in plan.stages if isinstance(stage.action, PublishAction))
+    assert ready.topology is not None
+    brokers = ready.topology.brokers
+    share = 0.0
+    for fault in (each for each in planned_faults(ready) if each.kind == "kill"):
+        name = fault.victims[0].rpartition("-")[0]
+        broker = brokers[name]
+        assert isinstance(broker, Mosquitto) and isinstance(broker.count, int)
+        saved_s = 2 * int(str(broker.settings["autosave_interval"]))
+        share += saved_s * SECOND_NS / load.duration_ns * len(fault.victims) / broker.count
+    assert share == pytest.approx(2 / 240 * (1 + 50 / 1000))
+    allowed = {str(each.expression): each.value for each in ready.thresholds if each.op == "<"}
+    for population in ("cloud-once", "cloud-least", "timebox"):
+        assert allowed[f"{population}.loss"] > share
+    published = 1000 * load.duration_ns / (5 * SECOND_NS)
+    assert allowed["cloud-once.duplicate"] > share * published
+    zero = {each.expression.metric for each in ready.thresholds if each.op != "<"}
+    assert zero == {"connected"}
 
 
 def test_check_hints_at_clients_that_will_not_come_back() -> None:

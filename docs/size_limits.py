@@ -1,0 +1,104 @@
+"""The rows of docs/reference/limits.md that say how large something may be, from the constants of
+the code. `docs/generate.py` puts them into the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from pubstorm.cli.keys import CLIENTS_MAX as KEYS_MAX
+from pubstorm.contract.histogram import MAX_NS, bucket_index
+from pubstorm.contract.target import SOURCES_MAX
+from pubstorm.contract.template import RANGE_VALUES_MAX
+from pubstorm.fleet.files import FILES_MAX
+from pubstorm.measure.monitors.prometheus import SERIES_MAX
+from pubstorm.measure.monitors.sys_topics import TOPICS_MAX
+from pubstorm.quantities import SECOND_NS, Quantity, UnfitError
+from pubstorm.scenario import fields
+from pubstorm.scenario.checks import PUBLICATIONS_MAX
+from pubstorm.scenario.checks.brokers import CLUSTER_MAX
+from pubstorm.scenario.checks.series import STEPS_MAX
+from pubstorm.scenario.descriptors import DESCRIPTORS_KEPT
+from pubstorm.scenario.document import DEPTH_MAX, NODES_MAX
+from pubstorm.scenario.load import FILE_BYTES_MAX
+from pubstorm.scenario.rate_profiles import POINTS_MAX
+
+FILES_OF_MANY = 20_000
+"""A limit of open files, as the example."""
+YEAR_NS = 365 * 24 * 3600 * SECOND_NS
+
+
+def size_limits() -> Iterator[tuple[str, str, str]]:
+    """Yields each limit: what it is about, its value, and the reason."""
+    yield "clients of one population", _most(fields.Clients), "32-bit client numbers"
+    kept = f"less {DESCRIPTORS_KEPT}: {FILES_OF_MANY - DESCRIPTORS_KEPT:,} of {FILES_OF_MANY:,}"
+    yield (
+        "clients of one agent",
+        f"the limit of open files, {kept}",
+        "`ulimit -n`; more agents play more clients",
+    )
+    yield (
+        "connections from one source address to one target",
+        "28,232 with Linux's default ports",
+        "`net.ipv4.ip_local_port_range`; `sources` adds addresses",
+    )
+    yield "source addresses of a target", f"{SOURCES_MAX:,}", "Pubstorm"
+    yield (
+        "memory of an idle client",
+        "0.16 kB in the agent, 8.8 to 10.1 kB in the kernel for both ends",
+        "see [benchmarks](../benchmarks.md)",
+    )
+    yield "memory of an idle client with TLS", "23 kB more in the agent", "OpenSSL"
+    yield (
+        "client id, user name, topic",
+        f"{fields.TEXT_BYTES_MAX:,} bytes",
+        "Pubstorm; MQTT allows 65,535",
+    )
+    yield (
+        "payload",
+        f"{fields.MESSAGE_BYTES_MAX:,} bytes",
+        "Pubstorm; MQTT allows 268,435,455 bytes for a packet",
+    )
+    yield "publication rate of one client", _publication_rate(), "the schedule's arithmetic"
+    yield "messages of one publication at once", _most(fields.Burst), "Pubstorm"
+    yield "messages of one client in flight", _most(fields.Window), "16-bit packet identifiers"
+    yield "messages of one client", "2⁶⁴", "64-bit message numbers"
+    years = _quantity(fields.Duration).high / YEAR_NS
+    yield "duration of a stage", f"{years:.0f} years", "the range that Pubstorm accepts"
+    yield "interval of snapshots and monitors", _quantity(fields.Interval).bounds(), "Pubstorm"
+    yield "publications of a scenario", f"{PUBLICATIONS_MAX:,}", "15-bit numbers in stamps"
+    yield (
+        "topics that a client publishes to by one publication",
+        f"{RANGE_VALUES_MAX:,}",
+        "16-bit numbers in stamps",
+    )
+    yield "points of a rate profile", f"{POINTS_MAX:,}", "Pubstorm"
+    yield "steps of a series", f"{STEPS_MAX:,}", "Pubstorm"
+    yield "nodes of a RabbitMQ cluster that a run starts", f"{CLUSTER_MAX}", "Pubstorm"
+    yield "files that a run sends to hosts of a cluster", f"{FILES_MAX:,}", "Pubstorm"
+    yield "clients of one `pubstorm keys`", f"{KEYS_MAX:,}", "Pubstorm"
+    yield "`$SYS` topics of a broker", f"{TOPICS_MAX:,}", "Pubstorm"
+    yield "series of a Prometheus source", f"{SERIES_MAX:,}", "Pubstorm"
+    size = f"{FILE_BYTES_MAX >> 20} MiB, {NODES_MAX:,} YAML nodes, depth {DEPTH_MAX}"
+    yield "scenario file", size, "Pubstorm, against files that expand without end"
+    parts = bucket_index(2 * SECOND_NS) - bucket_index(SECOND_NS)
+    yield "resolution of a latency", f"1 part in {parts}", "buckets of the histogram"
+    hours, minutes = divmod(MAX_NS // (60 * SECOND_NS), 60)
+    yield "longest latency", f"{hours} h {minutes} min", "longer ones count as this"
+
+
+def _quantity(annotated: Any) -> Quantity:
+    return next(each for each in get_args(annotated) if isinstance(each, Quantity))
+
+
+def _most(annotated: Any) -> str:
+    return f"{_quantity(annotated).high:,}"
+
+
+def _publication_rate() -> str:
+    """Returns the bounds in the words of the error."""
+    try:
+        fields.publication_rate("0/s")
+    except UnfitError as error:
+        return error.allowed.removeprefix("is ").replace('"max"', "`max`")
+    raise AssertionError("a rate of 0 is no rate of a publication")

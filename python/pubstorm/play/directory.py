@@ -16,6 +16,7 @@ from typing import BinaryIO
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE
 from pubstorm.contract.source import Sample
 from pubstorm.errors import StoredRunError
+from pubstorm.files import text_of
 from pubstorm.result.samples import EVENTS_FILE, HEADER, SAMPLES_FILE, csv_lines
 
 PLAN_FILE = "plan.json"
@@ -68,9 +69,12 @@ class RunDirectory:
         target = self.path / file
         temporary = target.with_name(f".{file}.new")
         try:
-            with temporary.open("wb") as stream:
-                if isinstance(content, str):
-                    content = content.encode(errors="backslashreplace")
+            if isinstance(content, str):
+                content = content.encode(errors="backslashreplace")
+            with contextlib.suppress(FileNotFoundError):
+                temporary.unlink()
+            # "x": a link in its place would lead to a file of someone else.
+            with temporary.open("xb") as stream:
                 stream.write(content)
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -142,7 +146,7 @@ def stored_scenario(path: Path) -> str:
     """The text of a scenario in a folder as it was read, without the settings noted at its end;
     raises StoredRunError."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        lines = text_of(path).splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as error:
         raise StoredRunError(f"cannot read {path}: {error}") from error
     while lines and lines[-1].startswith(("# with --set ", "# with --target ")):

@@ -103,6 +103,11 @@ def finish() -> str | None:
     return f"standard output is not complete: {failure.strerror}"
 
 
+def data_code() -> int:
+    """Returns the exit code of a command whose data is on stdout: 2 if stdout is not complete."""
+    return 0 if finish() is None else 2
+
+
 class _Raw(io.RawIOBase):
     """A descriptor for writing. After the first failure it takes everything and writes nothing."""
 

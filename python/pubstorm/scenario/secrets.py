@@ -12,7 +12,14 @@ from re import Match
 
 import yaml
 
-from pubstorm.errors import REDACTED, REFERENCE, has_reference, is_secret, without_credentials
+from pubstorm.errors import (
+    REDACTED,
+    REFERENCE,
+    has_reference,
+    is_secret,
+    may_be_secret,
+    without_credentials,
+)
 from pubstorm.files import content_of
 from pubstorm.scenario.document import Loader, Path
 
@@ -80,7 +87,7 @@ def redacted_text(text: str) -> str:
 def redacted_override(override: str) -> str:
     """An override, `PATH=VALUE`, without the secrets that it holds."""
     path, equals, value = override.partition("=")
-    if is_secret((path,)):
+    if may_be_secret((path,)):
         kept = has_reference(value) or value.strip() in {"true", "false", "null", ""}
         return override if kept else f"{path}={REDACTED}"
     try:

@@ -8,6 +8,7 @@ import io
 import json
 import random
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from pydantic import ValidationError
 from rich.console import Console
 
+from pubstorm import output
 from pubstorm.cli.exporting import Exporting
 from pubstorm.cli.outcome import Output
 from pubstorm.contract.histogram import Histogram
@@ -223,15 +225,33 @@ def test_a_run_that_is_not_stored_does_not_pass(
     plain = evaluated(tmp_path)
     passed = plain.verdict.model_copy(update={"status": Status.PASS, "headline": "All is well."})
     result = plain.model_copy(update={"verdict": passed, "interrupted": False})
-    output = Output(None, False, False, False, 10**9, Exporting(None, None, None, None), None)
-    assert output.conclude(result) == 0
+    brief = Output(None, False, False, False, 10**9, Exporting(None, None, None, None), None)
+    assert brief.conclude(result) == 0
     assert "PASS" in capsys.readouterr().out
     (tmp_path / RESULT_FILE).unlink()
-    for form in (output, replace(output, json=True)):
+    for form in (brief, replace(brief, json=True)):
         assert form.conclude(result) == 3
         shown = " ".join(capsys.readouterr().out.split())
         assert "Invalid: the run is not stored: found no result.json" in shown
         assert "PASS " not in shown and '"status": "pass"' not in shown
+
+
+@pytest.mark.parametrize(("status", "code"), [(Status.PASS, 2), (Status.FAIL, 1)])
+def test_a_document_that_is_lost_is_no_pass(
+    status: Status, code: int, killed: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A CI job would read an empty document."""
+    killed.put(tmp_path, {})
+    plain = evaluated(tmp_path)
+    verdict = plain.verdict.model_copy(update={"status": status})
+    result = plain.model_copy(update={"verdict": verdict, "interrupted": False})
+    form = Output(None, False, False, True, 10**9, Exporting(None, None, None, None), None)
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(output, "_DESCRIPTORS", (full.fileno(), 2))
+        monkeypatch.setattr(sys, "stdout", sys.stdout)
+        monkeypatch.setattr(sys, "stderr", sys.stderr)
+        output.guard()
+        assert form.conclude(result) == code
 
 
 def test_a_result_that_no_disk_takes_is_invalid(

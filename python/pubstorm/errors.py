@@ -121,6 +121,26 @@ def without_credentials(text: str) -> str:
     )
 
 
+def may_be_secret(path: Sequence[str | int]) -> bool:
+    """Returns True if a path leads to a secret, or to a key that is written almost as that of a
+    secret."""
+    from difflib import get_close_matches
+
+    key = str(path[-1]).rpartition(".")[2].strip("\"'").lower() if path else ""
+    return is_secret(path) or bool(get_close_matches(key, _SECRETS, n=1, cutoff=0.75))
+
+
+_SECRETS = (
+    *("password", "passphrase", "passwd", "pwd", "pass", "requirepass", "masterauth", "secret"),
+    "token",
+)
 _SECRET = re.compile(r"(?i)^(?!.*file$).*(?:password|requirepass|masterauth|secret|token)")
-_CREDENTIALS = re.compile(r"(\b[a-z][a-z0-9+.-]*://)(?!\[\[USER\]:PASSWORD@\])[^\s'\"]*@")
-"""Credentials of a URL, but for the form of an address as messages show it."""
+_CREDENTIALS = re.compile(
+    r"(\b[a-z][a-z0-9+.-]{0,20}://|\b(?:mqtts?|wss?|zmq|tcp|ssl|https?|rediss?|amqps?):/)"
+    r"(?!\[\[USER\]:PASSWORD@\])"
+    r"(?:[^\s/@'\":]{0,200}:(?!\d{1,5}(?:[\s,;:)/'\"]|$))[^\n]{0,200}?@"
+    r"(?=[\w\[][\w.:\[\]-]{0,300}(?:[\s/'\",;)]|$))"
+    r"|[^\s'\"]{0,2000}@)"
+)
+"""Credentials of a URL, but for the form of an address as messages show it. A password may have
+blanks and quotes, and the URL one slash, as a path of a file has it. A port has no `@` after it."""

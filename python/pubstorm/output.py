@@ -76,7 +76,19 @@ def redraw(text: str) -> None:
 def visible(text: str) -> str:
     """Text without characters that a terminal obeys or that change the direction of writing, and
     without passwords in URLs."""
-    return without_credentials(_CONTROL.sub(REPLACEMENT, text))
+    return without_credentials(without_controls(text))
+
+
+def without_controls(text: str) -> str:
+    """Text without characters that a terminal obeys or that change the direction of writing. Line
+    feeds and tabs stay."""
+    return _CONTROL.sub(REPLACEMENT, text)
+
+
+def name_of(text: str) -> str:
+    """Returns a name that a broker or an exporter gave, on one line: control characters are
+    written as their numbers, so that different names stay different."""
+    return _NO_NAME.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def finish() -> str | None:
@@ -89,6 +101,11 @@ def finish() -> str | None:
     if failure is None or failure.errno in {errno.EPIPE, errno.EIO}:
         return None
     return f"standard output is not complete: {failure.strerror}"
+
+
+def data_code() -> int:
+    """Returns the exit code of a command whose data is on stdout: 2 if stdout is not complete."""
+    return 0 if finish() is None else 2
 
 
 class _Raw(io.RawIOBase):
@@ -172,6 +189,8 @@ _DESCRIPTORS = (1, 2)
 """Of stdout and stderr."""
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """All but line feed and tab."""
+_NO_NAME = re.compile(f"[\t\n\u2028\u2029\ud800-\udfff{_CONTROL.pattern[1:]}")
+"""Those and what ends a line."""
 _ASCII = {
     "\u202f": " ",
     "\u00a0": " ",

@@ -17,7 +17,7 @@ from pubstorm.cli.outcome import Output, output_options
 from pubstorm.cli.run import play
 from pubstorm.errors import ScenarioError, UsageError
 from pubstorm.experiment.invocation import Invocation
-from pubstorm.output import say
+from pubstorm.output import data_code, say
 from pubstorm.scenario.load import written_again
 from pubstorm.scenario.secrets import redacted_override
 
@@ -109,7 +109,7 @@ def bench(
     with _named_by_options(options, target):
         if prints:
             say(written_again(asked.load()))
-            return 0
+            return data_code()
         with output.shown() as live:
             played = play(asked, output.folder, None, live)
     return output.conclude(played)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from pubstorm.output import say
+from pubstorm.output import data_code, say
 
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_PUBSTORM_COMPLETE"
@@ -14,7 +14,7 @@ VARIABLE = "_PUBSTORM_COMPLETE"
 
 @click.command()
 @click.argument("shell", type=click.Choice(SHELLS))
-def completion(shell: str) -> None:
+def completion(shell: str) -> int:
     """Print the completion script of a shell.
 
     For bash, put eval "$(pubstorm completion bash)" into ~/.bashrc; for zsh the same into ~/.zshrc.
@@ -26,6 +26,7 @@ def completion(shell: str) -> None:
     assert kind is not None, "click has completion for each of the shells"
     script = kind(pubstorm, {}, "pubstorm", VARIABLE)
     say((script.source_template % script.source_vars()).strip())
+    return data_code()
 
 
 def scenario_names(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from pubstorm.output import finish
 from pubstorm.report.console import PlainConsole
 
 WIDE_COLUMNS = 140
@@ -18,8 +17,3 @@ def standard_output() -> PlainConsole:
 def standard_error() -> PlainConsole:
     """Standard error, for the display of a run."""
     return PlainConsole(stderr=True)
-
-
-def data_code() -> int:
-    """Returns the exit code of a command whose data is on stdout: 2 if stdout is not complete."""
-    return 0 if finish() is None else 2

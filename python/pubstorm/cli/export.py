@@ -9,9 +9,8 @@ from typing import get_args
 
 import click
 
-from pubstorm.cli.console import data_code
 from pubstorm.errors import StoredRunError, UsageError
-from pubstorm.output import pour, say, warn
+from pubstorm.output import data_code, pour, say, warn
 from pubstorm.play.directory import RunDirectory
 from pubstorm.report import load_stored
 from pubstorm.report.data import STORED, DataTable, data_table, tables_of

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from pubstorm.cli.console import data_code, standard_output
+from pubstorm.cli.console import standard_output
 from pubstorm.errors import StoredRunError, UsageError
 from pubstorm.experiment.history import stored_history
 from pubstorm.metrics.expressions import parse_expression
-from pubstorm.output import say
+from pubstorm.output import data_code, say
 from pubstorm.play.directory import RunDirectory
 from pubstorm.quantities import UnfitError
 

@@ -13,8 +13,8 @@ from difflib import get_close_matches
 import click
 
 from pubstorm.contract.stamp import STAMP_BYTES
-from pubstorm.errors import UsageError
-from pubstorm.output import say
+from pubstorm.errors import REDACTED, UsageError
+from pubstorm.output import data_code, say
 
 TOOLS = ("emqtt-bench",)
 PROGRAMS = frozenset({"emqtt_bench", "emqtt-bench"})
@@ -95,6 +95,7 @@ OPTIONS = {
 """Options by their long name."""
 SHORTS = {option.short: name for name, option in OPTIONS.items() if option.short}
 UNSTAMPED = "    # without a stamp: messages have no latency, order or duplicates"
+KEPT = "    # stored here in plain text: ${env:NAME} keeps a secret out of this file"
 NEVER = {"quic": "false", "message": "template://"}
 """Values that a scenario can play (`quic`), or cannot (`message`)."""
 
@@ -104,7 +105,7 @@ NEVER = {"quic": "false", "message": "template://"}
 )
 @click.argument("tool", type=click.Choice(TOOLS))
 @click.argument("words", nargs=-1, required=True, metavar="COMMAND...", type=click.UNPROCESSED)
-def import_(tool: str, words: tuple[str, ...]) -> None:
+def import_(tool: str, words: tuple[str, ...]) -> int:
     """Print the scenario of another tool's command line.
 
     TOOL is emqtt-bench. COMMAND is its command line, in quotes or as words after --.
@@ -115,6 +116,7 @@ def import_(tool: str, words: tuple[str, ...]) -> None:
     except ValueError as error:
         raise UsageError(f"found a command line with {error}".lower()) from error
     say("\n".join(scenario_lines(parsed(split))))
+    return data_code()
 
 
 @dataclass(slots=True)
@@ -182,7 +184,8 @@ def _option(word: str, action: str) -> tuple[str, str | None]:
         close = get_close_matches(name, known, n=1, cutoff=0.8)
         every = ", ".join(sorted(map(_shown, known)))
         hint = f"write --{close[0]}" if close else f"the options are {every}"
-        raise UsageError(f"found {word}, which is no option of emqtt_bench {action}", hint)
+        shown = word.partition("=")[0] if word.startswith("--") else word[:2]
+        raise UsageError(f"found {shown}, which is no option of emqtt_bench {action}", hint)
     if action not in OPTIONS[name].of:
         allowed = " and ".join(OPTIONS[name].of)
         raise UsageError(f"found {_shown(name)} with {action}, allowed with {allowed}")
@@ -204,8 +207,7 @@ def _shown(name: str) -> str:
 
 def scenario_lines(asked: Asked) -> Iterator[str]:
     """Yields the lines of the scenario. Raises UsageError if it cannot play what is asked for."""
-    words = ["***" if word == asked.value("password") else word for word in asked.words]
-    yield f"# {_printable(shlex.join(words))}"
+    yield f"# {_printable(shlex.join(_without_password(asked)))}"
     for name, value in asked.given.items():
         if (remark := OPTIONS[name].remark) and NEVER.get(name) != value:
             yield f"# without {_shown(name)} {_printable(value)}: {remark}"
@@ -222,6 +224,14 @@ def scenario_lines(asked: Asked) -> Iterator[str]:
     yield from (f"    {line}" for line in _population(asked))
     yield "stages:"
     yield from _stages(asked)
+
+
+def _without_password(asked: Asked) -> Iterator[str]:
+    """Yields the words of the command line, with the password left out of its word."""
+    password = asked.value("password") or ""
+    for word in asked.words:
+        name = next((each for each in ("--password=", "-P") if word == each + password), "")
+        yield f"{name}{REDACTED}" if password and word == name + password else word
 
 
 def _target(asked: Asked) -> str:
@@ -245,7 +255,8 @@ def _population(asked: Asked) -> Iterator[str]:
         yield f"session_expiry: {asked.number('session-expiry')}s"
     for key in ("username", "password"):
         if (text := asked.value(key)) is not None:
-            yield f"{key}: {_quoted(_template(text, {'%i': '{n}'}, key))}"
+            remark = KEPT if key == "password" else ""
+            yield f"{key}: {_quoted(_template(text, {'%i': '{n}'}, key))}{remark}"
     if asked.is_on("ssl"):
         yield f"tls: {{{', '.join(_tls(asked))}}}"
     if asked.action == "sub":
@@ -348,7 +359,8 @@ def _template(text: str, known: Mapping[str, str], name: str) -> str:
         if variable in text and variable not in known:
             hint = "add --prefix, which %c needs" if variable == "%c" else None
             hint = "add -u, which %u needs" if variable == "%u" else hint
-            raise UsageError(f"found {variable} in {_shown(name)} {text}: it has no equal", hint)
+            shown = REDACTED if name == "password" else text
+            raise UsageError(f"found {variable} in {_shown(name)} {shown}: it has no equal", hint)
     found = _braces(text)
     for variable, template in known.items():
         found = found.replace(variable, template)

@@ -14,7 +14,7 @@ import click
 
 from pubstorm.contract.target import TARGET_ALLOWED, ZmqTarget, parse_target
 from pubstorm.errors import UsageError
-from pubstorm.output import say
+from pubstorm.output import data_code, say
 from pubstorm.quantities import Quantity, UnfitError
 from pubstorm.scenario.fields import Clients
 
@@ -63,7 +63,7 @@ LOADS = {
 @click.option("--kind", type=click.Choice(list(LOADS)), help="Load to begin with. Default: pairs.")
 @click.option("-c", "--clients", metavar="N", help=f"Number of clients. Default: {DEFAULT_CLIENTS}")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
-def init(file: str, broker: str | None, kind: str | None, clients: str | None, force: bool) -> None:
+def init(file: str, broker: str | None, kind: str | None, clients: str | None, force: bool) -> int:
     """Write a commented scenario to FILE.
 
     Asks for the broker, the load and the number of clients, unless options name them or stdin is no
@@ -79,12 +79,13 @@ def init(file: str, broker: str | None, kind: str | None, clients: str | None, f
     )
     if path is None:
         say(text.rstrip("\n"))
-        return
+        return data_code()
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}", "name another file") from error
     say(f"{path}: a scenario; pubstorm check {path} shows its plan, pubstorm run {path} plays it")
+    return 0
 
 
 def _answer(given: str | None, question: str, default: str, read: Callable[[str], str]) -> str:

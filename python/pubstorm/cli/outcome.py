@@ -15,7 +15,7 @@ from pubstorm.cli.exporting import Exporting, export_options
 from pubstorm.cli.serving import Serving, shown_by, web_options
 from pubstorm.errors import UsageError
 from pubstorm.host.signals import INTERRUPTED
-from pubstorm.output import never_waiting, say, warn
+from pubstorm.output import data_code, never_waiting, say, warn
 from pubstorm.play.directory import NOT_STORED
 from pubstorm.play.display import Live, QuietLive, live_for
 from pubstorm.quantities import Quantity, UnfitError, duration_ns
@@ -70,7 +70,7 @@ class Output:
             from pubstorm.report.conclusion import conclusion_of
 
             say(conclusion_of(played, document, code).model_dump_json(indent=2))
-            return code
+            return code or data_code()
         draw = render if self.details else render_brief if self.quiet else render_screen
         draw(document, standard_output())
         return code

@@ -17,7 +17,7 @@ from pubstorm.result.samples import START_FILE
 
 @click.command()
 @click.argument("run_dir", type=click.Path(path_type=Path), metavar="RUN_DIR")
-def report(run_dir: Path) -> None:
+def report(run_dir: Path) -> int:
     """Render the stored run, series or search in RUN_DIR again, with every file made of it.
 
     Of a run whose controller was killed, it makes the result from what was kept, marked invalid.
@@ -28,6 +28,7 @@ def report(run_dir: Path) -> None:
     directory = RunDirectory(run_dir)
     for problem in write_reports(run_dir, directory.write):
         warn(f"warning: {problem}")
+    return 0 if directory.failure is None else StoredRunError.default_exit_code
 
 
 def _salvage(run_dir: Path) -> None:

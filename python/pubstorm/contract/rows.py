@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
 from pubstorm.errors import PubstormError
+from pubstorm.files import opened
 
 
 class RowsError(PubstormError):
@@ -66,7 +68,10 @@ def read_rows(path: str) -> RowFile:
 def _read(path: str, _changed_ns: int, _size_bytes: int) -> RowFile:
     rows: list[tuple[str, ...]] = []
     try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+        with (
+            opened(Path(path), follows_links=True) as content,
+            io.TextIOWrapper(content, encoding="utf-8-sig", newline="") as file,
+        ):
             reader = csv.reader(file, strict=True)
             headings = next((tuple(row) for row in reader if row), ())
             for row in reader:

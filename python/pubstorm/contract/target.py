@@ -130,7 +130,7 @@ def _target_hint(text: object) -> str | None:
             "under TLS wss://) and ZeroMQ (zmq://)"
         )
     if "@" in rest:
-        return "user name and password belong to the population"
+        return "write username and password as keys: of the population, or of the source"
     if scheme != known:
         return f"write {known}://{rest}"
     if scheme.startswith("ws"):

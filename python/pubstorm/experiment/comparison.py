@@ -17,6 +17,7 @@ from pubstorm.experiment.invocation import Invocation
 from pubstorm.experiment.journal import now
 from pubstorm.experiment.outlook import run_s
 from pubstorm.experiment.search import play_search
+from pubstorm.files import text_of
 from pubstorm.host.binaries import engine_path
 from pubstorm.host.children import run_loop
 from pubstorm.host.signals import INTERRUPTED
@@ -369,7 +370,7 @@ def scenarios_unlike(before: Sequence[Path], after: Sequence[Path]) -> Iterator[
 def _scenario_text(folders: Sequence[Path]) -> list[str]:
     for folder in folders:
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            return (folder / SCENARIO_FILE).read_text(encoding="utf-8").splitlines()
+            return text_of(folder / SCENARIO_FILE).splitlines()
     return []
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pubstorm.errors import REDACTED, PubstormError, StoredRunError
+from pubstorm.files import text_of
 from pubstorm.play.directory import stored_scenario
 from pubstorm.scenario import Scenario, load_scenario, parse_scenario
 from pubstorm.scenario.load import STDIN, read_standard_input
@@ -80,7 +81,7 @@ def again(asked: Invocation, path: Path) -> Scenario:
 
 def _with_secrets(asked: Invocation, stored: str, path: Path) -> str:
     with contextlib.suppress(OSError, UnicodeDecodeError, PubstormError):
-        text = find_scenario(asked.scenario).read_text(encoding="utf-8-sig")
+        text = text_of(find_scenario(asked.scenario), follows_links=True).removeprefix("\ufeff")
         if redacted_text(text) == stored:
             return text
     raise StoredRunError(

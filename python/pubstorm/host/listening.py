@@ -19,6 +19,8 @@ BACKLOG = 128
 STALLED_MS = 60_000
 """Time after which a client that takes no data is dropped."""
 TOKEN = re.compile(r"[!-~]{16,4096}")
+TOKEN_BYTES_MAX = 4100
+"""Bytes of a file that are read for a token and the end of its line."""
 TOKEN_HINT = "a token has 16 or more characters without blanks: openssl rand -hex 32 > FILE"
 
 
@@ -75,7 +77,8 @@ def address_of(text: str, option: str, example: str) -> Address:
 def token_in(path: Path) -> str:
     """Returns the token in a file. Raises UsageError."""
     try:
-        token = path.read_text(encoding="ascii").strip()
+        with path.open("rb") as file:
+            token = file.read(TOKEN_BYTES_MAX).decode("ascii").strip()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", TOKEN_HINT) from error
     except UnicodeDecodeError:

@@ -125,6 +125,18 @@ def descriptors(pid: int) -> int | None:
         return None
 
 
+def has_open(pid: int, path: Path) -> bool:
+    """Returns True if a process has a file or folder open, and this user may see it."""
+    with contextlib.suppress(OSError):
+        wanted = path.stat()
+        for each in Path(f"{PROC}/{pid}/fd").iterdir():
+            # A descriptor may be closed meanwhile.
+            with contextlib.suppress(OSError):
+                if os.path.samestat(each.stat(), wanted):
+                    return True
+    return False
+
+
 def descriptors_max(pid: int) -> int | None:
     """Returns the number of descriptors that a process may have open, or None if this user may not
     see it."""

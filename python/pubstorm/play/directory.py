@@ -18,6 +18,8 @@ from typing import BinaryIO, Self
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE
 from pubstorm.contract.source import Sample
 from pubstorm.errors import StoredRunError
+from pubstorm.files import text_of
+from pubstorm.host.proc import has_open
 from pubstorm.result.samples import EVENTS_FILE, HEADER, SAMPLES_FILE, csv_lines
 
 PLAN_FILE = "plan.json"
@@ -95,9 +97,12 @@ class RunDirectory:
         temporary = target.with_name(f".{file}.new")
         try:
             self._check_place()
-            with temporary.open("wb") as stream:
-                if isinstance(content, str):
-                    content = content.encode(errors="backslashreplace")
+            if isinstance(content, str):
+                content = content.encode(errors="backslashreplace")
+            with contextlib.suppress(FileNotFoundError):
+                temporary.unlink()
+            # "x": a link in its place would lead to a file of someone else.
+            with temporary.open("xb") as stream:
                 stream.write(content)
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -189,13 +194,15 @@ def is_played(path: Path) -> StoredRunError:
 
 
 def player_of(path: Path) -> int:
-    """Returns the process that plays in a folder; 0 if there is none that this host shows."""
+    """Returns the process that plays in a folder; 0 if there is none that this host shows. A number
+    of a file alone proves nothing: another file system may have the same."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         inode = str(path.stat().st_ino)
         for line in LOCKS.read_text().splitlines():
-            words = line.split()
-            if words[1] == "FLOCK" and words[5].rpartition(":")[2] == inode:
-                return int(words[4])
+            _, kind, _, _, pid, file, *_ = line.split()
+            same = kind == "FLOCK" and file.rpartition(":")[2] == inode
+            if same and has_open(int(pid), path):
+                return int(pid)
     return 0
 
 
@@ -213,7 +220,7 @@ def stored_scenario(path: Path) -> str:
     """The text of a scenario in a folder as it was read, without the settings noted at its end;
     raises StoredRunError."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        lines = text_of(path).splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as error:
         raise StoredRunError(f"cannot read {path}: {error}") from error
     while lines and lines[-1].startswith(("# with --set ", "# with --target ")):

@@ -10,12 +10,21 @@ from functools import partial
 from pathlib import Path
 
 from pubstorm.errors import StoredRunError, UsageError
+from pubstorm.files import lies_in
 from pubstorm.play.directory import CONTROL_FILE, RESERVE_FILE, player_of
 from pubstorm.report import SCENARIO_FILE
 from pubstorm.topology.bridges.network import remove_namespace
 from pubstorm.topology.credentials.forget import forget_secrets
 from pubstorm.topology.leftovers import Leftover, end, leftovers
-from pubstorm.topology.started import STARTED_FILE, Started, is_alive, read_record
+from pubstorm.topology.started import (
+    STARTED_FILE,
+    Started,
+    is_alive,
+    is_own,
+    may_take_down,
+    read_record,
+    reads_states,
+)
 
 STEPS = ("steps/*", "trials/*", "steps/*/trials/*")
 """Folders of runs in that of a series or a search."""
@@ -33,22 +42,29 @@ def take_down(path: Path, *, force: bool, log: Callable[[str], None]) -> None:
     if not (path / SCENARIO_FILE).is_file():
         hint = "name a folder that `pubstorm run` has made"
         raise StoredRunError(f"found no run in {path}", hint)
-    runs_in = [path, *sorted(folder for pattern in STEPS for folder in path.glob(pattern))]
+    inner = sorted(folder for pattern in STEPS for folder in path.glob(pattern))
+    runs_in = [path, *(folder for folder in inner if lies_in(folder, path))]
     folders = [folder / "topology" for folder in runs_in if (folder / "topology").is_dir()]
+    folders = [folder for folder in folders if lies_in(folder, path)]
     records = {folder: read_record(folder / STARTED_FILE) for folder in folders}
+    active = {s.pid for record in records.values() for s in record if _goes_on(s)}
     runs = {
-        started.pid: Leftover(started.pid, started.name, partial(is_alive, started))
-        for record in records.values()
+        started.pid: Leftover(started.pid, started.name, partial(is_own, started, folder))
+        for folder, record in records.items()
         for started in record
-        if _goes_on(started)
+        if started.kind == "run" and is_own(started, folder)
     }
     if player := player_of(path):
         # Between two runs of an experiment, no record has its process.
+        active.add(player)
         runs.setdefault(player, Leftover(player, "pubstorm", lambda: player_of(path) == player))
-    if runs and not force:
-        pid = min(runs)
-        hint = f"end it with Ctrl-C or kill {pid}, or give --force"
-        raise UsageError(f"the run in {path} is active: pubstorm has pid {pid}", hint)
+    if active and not (force and active == runs.keys()):
+        pid = min(active - runs.keys() if force else active)
+        text = f"the run in {path} is active: pubstorm has pid {pid}"
+        kill = f"end it with Ctrl-C or kill {pid}"
+        if force:
+            raise UsageError(f"{text}, which is not surely that run", kill)
+        raise UsageError(text, f"{kill}, or give --force")
     if runs:
         end(runs.values(), RUN_GRACE_S)
         log(f"ended the run itself (pid {', '.join(map(str, runs))})")
@@ -71,17 +87,19 @@ def _taken_down(folder: Path, record: Sequence[Started]) -> Iterator[str]:
         end(processes)
         yield f"ended {_named(processes)}"
     for started in record:
-        if started.kind == "namespace" and remove_namespace(started.name):
+        is_removable = started.kind == "namespace" and may_take_down(folder)
+        if is_removable and remove_namespace(started.name):
             yield f"removed the network namespace {started.name}"
     if files := forget_secrets(folder):
         yield f"deleted keys and passwords, in {_many(files, 'file')} of {folder}"
-    for started in record:
-        if started.kind == "bridged":
-            yield _retained_words(started)
+    yield from (words for each in record if (words := _retained_words(each)) is not None)
 
 
-def _retained_words(started: Started) -> str:
-    """Returns advice to remove the bridges' states from a broker that is not the run's own."""
+def _retained_words(started: Started) -> str | None:
+    """Returns advice to remove the bridges' states from a broker that is not the run's own. Another
+    command than a run records is no advice."""
+    if not reads_states(started):
+        return None
     command = (*started.command, "--retained-only", "--remove-retained", "-W", "3")
     return (
         f"bridges of this run reported to {started.name} whether they are up, which it may keep; "

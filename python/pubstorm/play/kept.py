@@ -15,6 +15,7 @@ from pubstorm.contract.plan import Plan, PublishAction
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.contract.sums import RunSum
 from pubstorm.errors import StoredRunError
+from pubstorm.files import text_of
 from pubstorm.fleet.assignment import Assignment
 from pubstorm.measure.assemble import Assembly, limits_of
 from pubstorm.measure.monitors.monitoring import Monitored
@@ -191,7 +192,7 @@ def kept_scenario(path: Path, start: RunStart) -> Scenario:
 
 def _read(path: Path, model: type[V]) -> V:
     try:
-        return model.model_validate_json(path.read_text(encoding="utf-8"))
+        return model.model_validate_json(text_of(path))
     except OSError as error:
         text = f"cannot read {path}: {error.strerror}"
         raise StoredRunError(text, "name a folder that `pubstorm run` has made") from error

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE
 from pubstorm.errors import UsageError
+from pubstorm.files import lines_of
 from pubstorm.measure.run_log import stored_event
 from pubstorm.play.directory import RunDirectory
 from pubstorm.play.display import Live
@@ -26,11 +27,11 @@ def salvage(path: Path, live: Live) -> None:
     if is_alive(kept.start.process):
         hint = "its result comes at its end; Ctrl-C there ends it with what it has measured"
         raise UsageError(f"the run in {path} is active (pid {kept.start.process.pid})", hint)
-    with contextlib.suppress(OSError), (path / EVENTS_FILE).open("rb") as lines:
-        for line in lines:
+    with contextlib.suppress(OSError):
+        for line in lines_of(path / EVENTS_FILE):
             kept.note(stored_event(line))
-    with contextlib.suppress(OSError), (path / SNAPSHOTS_FILE).open("rb") as lines:
-        for snapshot in snapshots_in(lines):
+    with contextlib.suppress(OSError):
+        for snapshot in snapshots_in(lines_of(path / SNAPSHOTS_FILE)):
             kept.add(snapshot)
     run_log = kept.run_log()
     run_log.interrupted = run_log.ended_early = True

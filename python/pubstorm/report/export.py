@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from pubstorm.errors import UsageError
+from pubstorm.output import without_controls
 from pubstorm.report.data import Cell, DataTable
 
 Form = Literal["csv", "json", "parquet"]
@@ -21,7 +22,7 @@ def csv_bytes(table: DataTable) -> bytes:
     writer.writerow(table)
     for row in zip(*table.values(), strict=True):
         writer.writerow(map(_plain, row))
-    return stream.getvalue().encode()
+    return without_controls(stream.getvalue()).encode(errors="replace")
 
 
 def json_bytes(table: DataTable) -> bytes:
@@ -58,7 +59,8 @@ def json_object(tables: Mapping[str, DataTable]) -> bytes:
 
 def _json(table: DataTable) -> str:
     rows = (dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True))
-    return "[" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "]"
+    text = "[" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "]"
+    return without_controls(text)
 
 
 def _plain(cell: Cell) -> Any:

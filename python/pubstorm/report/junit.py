@@ -6,6 +6,7 @@ import math
 import re
 from xml.etree import ElementTree
 
+from pubstorm.output import without_controls
 from pubstorm.report.document import Case, Document
 
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -32,7 +33,7 @@ def junit(document: Document) -> str:
     suites.append(suite)
     ElementTree.indent(suites)
     text = ElementTree.tostring(suites, encoding="unicode")
-    return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'
+    return without_controls(f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n')
 
 
 def _case(suite: str, case: Case) -> ElementTree.Element:

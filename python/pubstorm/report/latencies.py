@@ -19,6 +19,7 @@ from pubstorm.contract.histogram import MAX_NS, Histogram, bucket_lower_ns, buck
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
 from pubstorm.contract.value import Value
 from pubstorm.errors import StoredRunError
+from pubstorm.files import lines_of
 from pubstorm.metrics.intervals import LOGGED
 from pubstorm.quantities import shortened
 from pubstorm.report.plot import (
@@ -190,8 +191,7 @@ def _snapshots(path: Path) -> Iterator[Snapshot]:
     """Yields the snapshots of a file; none if there is no file, since nothing was played. The last
     line may be cut off. Raises StoredRunError if the file cannot be read."""
     try:
-        with path.open("rb") as lines:
-            yield from snapshots_in(lines)
+        yield from snapshots_in(lines_of(path))
     except FileNotFoundError:
         return
     except OSError as error:

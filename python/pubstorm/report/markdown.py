@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from pubstorm.output import without_controls
 from pubstorm.report.document import Document, mark
 from pubstorm.report.layout import Table
 from pubstorm.result import Verdict
@@ -12,7 +13,7 @@ from pubstorm.result import Verdict
 
 def markdown(document: Document) -> str:
     """Returns the text of `report.md`."""
-    return "\n".join(_lines(document)) + "\n"
+    return without_controls("\n".join(_lines(document)) + "\n")
 
 
 def _lines(document: Document) -> Iterator[str]:

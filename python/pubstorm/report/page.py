@@ -21,6 +21,7 @@ from jinja2.bccache import Bucket
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
+from pubstorm.output import without_controls
 from pubstorm.report.document import Document, mark, word
 from pubstorm.report.plot import Plot
 
@@ -39,7 +40,7 @@ def page(
     own = [plot for section in document.plots for plot in section.plots]
     every = [*own, *(plot for item in document.items for plot in item.plots), *plots]
     rendered = _environment().get_template(template)
-    return rendered.render(
+    text = rendered.render(
         title=document.title,
         document=document,
         mark=mark,
@@ -48,6 +49,7 @@ def page(
         library=library() if every else "",
         **parts,
     )
+    return without_controls(text)
 
 
 class _Compiled(BytecodeCache):

@@ -3,7 +3,6 @@ problems in words."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,8 +10,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from pubstorm.errors import OtherFormatError, StoredRunError
+from pubstorm.files import content_of, lies_in, text_of
 from pubstorm.result import Result, SearchResult, Series
 from pubstorm.result.comparison import Comparison
 from pubstorm.result.samples import (
@@ -85,7 +86,7 @@ def check_format(run_directory: Path) -> None:
     """Raises StoredRunError if a run is stored in another format than that of this version. A
     start that is missing or broken is for the readers that need it."""
     with suppress(OSError, ValueError, AttributeError):
-        start = json.loads((run_directory / START_FILE).read_bytes())
+        start = from_json(content_of(run_directory / START_FILE))
         if (found := start.get("format", 1)) != RUN_FORMAT:
             raise _of_other_format(run_directory, found, RUN_FORMAT)
 
@@ -156,7 +157,7 @@ def load_tracks(run_directory: Path) -> tuple[Tracks, str | None]:
 
 def _load(path: Path, model: type[V], hint: str) -> V:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = text_of(path)
     except OSError as error:
         raise StoredRunError(f"cannot read {path}: {error.strerror}", hint) from error
     except UnicodeDecodeError as error:
@@ -178,10 +179,10 @@ def _load(path: Path, model: type[V], hint: str) -> V:
 
 def _text(run_directory: Path, file: str) -> Text:
     path = run_directory / file
-    if not path.resolve().is_relative_to(run_directory.resolve()):
-        return Text(problem=f"{file} lies outside the run directory")
     try:
-        return Text(path.read_text(encoding="utf-8"))
+        if not lies_in(path, run_directory):
+            return Text(problem=f"{file} lies outside the run directory")
+        return Text(text_of(path))
     except OSError as error:
         return Text(problem=f"{file} cannot be read: {error.strerror}")
     except UnicodeDecodeError:

@@ -21,7 +21,9 @@ from pydantic import TypeAdapter, ValidationError
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.contract.source import OF_LOAD, Sample, Source, SourceKind, StoredSource
 from pubstorm.contract.value import LATER
+from pubstorm.files import lines_of, opened
 from pubstorm.metrics.monitors import OF_AGENTS_UNDER_TEST
+from pubstorm.output import name_of
 from pubstorm.result.monitors import Statistics, Watched
 
 START_FILE = "start.json"
@@ -41,6 +43,8 @@ VALUE_MAX: Final = 1e18
 brokers may state, are beyond all numbers."""
 AT_MAX_S: Final = 1e9
 """Latest instant of a sample, in seconds after the start of the run."""
+ROW_CHARS_MAX: Final = 2**16
+"""Longest row of samples."""
 UNDER_TEST: Collection[SourceKind] = ("broker", "service", "process", "endpoint", "bridge")
 """Kinds of sources that a command of the user may break."""
 ANY = ""
@@ -324,16 +328,16 @@ def read_samples(run_directory: Path) -> Tracks:
     tracks: Tracks = {}
     sources = read_sources(run_directory)
     known: dict[tuple[str, str, str], Track] = {}
-    with (run_directory / SAMPLES_FILE).open(encoding="utf-8", newline="") as stream:
-        for row in _rows(stream):
-            with suppress(ValueError):
-                at_s, kind, name, metric, value, held = row
-                reading = _reading(at_s, value)
-                track = known.get((kind, name, metric))
-                if track is None:
-                    source = _source(kind, name, sources)
-                    track = known[kind, name, metric] = tracks[source, metric] = Track()
-                track.add(*reading, held=held == HELD)
+    for line in lines_of(run_directory / SAMPLES_FILE):
+        text = line.decode()
+        with suppress(ValueError):
+            at_s, kind, name, metric, value, held = _cells(text)
+            reading = _reading(at_s, value)
+            track = known.get((kind, name, metric))
+            if track is None:
+                source = _source(kind, name, sources)
+                track = known[kind, name, metric] = tracks[source, metric] = Track()
+            track.add(*reading, held=held == HELD)
     return tracks
 
 
@@ -348,20 +352,20 @@ def _reading(at_s: str, value: str) -> tuple[float, float]:
 def read_sources(run_directory: Path) -> Sources:
     """Returns the sources among the stored events; none if these cannot be read."""
     sources: Sources = {}
-    with suppress(OSError), (run_directory / EVENTS_FILE).open("rb") as lines:
-        for line in lines:
+    with suppress(OSError):
+        for line in lines_of(run_directory / EVENTS_FILE):
             with suppress(ValidationError):
                 source = StoredSource.model_validate_json(line).source
                 sources[source.kind, source.name] = source
     return sources
 
 
-def samples_in(lines: Iterable[str], sources: Sources) -> Iterator[Sample]:
+def samples_in(lines: Iterable[bytes], sources: Sources) -> Iterator[Sample]:
     """Yields the samples of stored lines; the header and broken lines are left out. A source that
     is not among the known ones has no group, and is added to them."""
-    for row in _rows(lines):
+    for line in lines:
         with suppress(ValueError):
-            at_s, kind, name, metric, value, held = row
+            at_s, kind, name, metric, value, held = _cells(line.decode(errors="replace"))
             reading = _reading(at_s, value)
             yield Sample(_source(kind, name, sources), metric, *reading, held == HELD)
 
@@ -373,15 +377,18 @@ def snapshots_in(lines: Iterable[bytes]) -> Iterator[Snapshot]:
             yield Snapshot.model_validate_json(line)
 
 
-def _rows(lines: Iterable[str]) -> Iterator[list[str]]:
-    rows = csv.reader(lines)
-    while True:
-        try:
-            yield next(rows)
-        except StopIteration:
-            return
-        except csv.Error:
-            continue
+def _cells(line: str) -> list[str]:
+    """Returns the cells of a line. A row is one line, so a stray quote spoils no other row. Raises
+    ValueError for a line that is no row."""
+    text = line.rstrip("\r\n")
+    if len(text) > ROW_CHARS_MAX:
+        raise ValueError
+    if '"' not in text:
+        return text.split(",")
+    try:
+        return next(csv.reader((text,), strict=True), [])
+    except csv.Error as error:
+        raise ValueError from error
 
 
 def _source(kind: str, name: str, sources: Sources) -> Source:
@@ -402,9 +409,8 @@ def csv_lines(samples: Iterable[Sample]) -> Iterator[str]:
 
 
 def _field(text: str) -> str:
-    if any(character in text for character in ',"\n'):
-        return '"' + text.replace('"', '""').replace("\n", " ") + '"'
-    return text
+    name = name_of(text)
+    return '"' + name.replace('"', '""') + '"' if "," in name or '"' in name else name
 
 
 class Tail:
@@ -419,7 +425,7 @@ class Tail:
         """Returns the next complete lines, without their ends; none if there is no file. A line
         that is not complete is kept for later."""
         try:
-            with self._path.open("rb") as stream:
+            with opened(self._path) as stream:
                 stream.seek(self._offset)
                 data = stream.read(CHUNK_BYTES)
         except OSError:

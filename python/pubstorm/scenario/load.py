@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from pydantic import ValidationError
 
-from pubstorm.errors import Problem, ScenarioError, is_secret
+from pubstorm.errors import Problem, ScenarioError, is_secret, without_credentials
 from pubstorm.quantities import UnfitError, describe
 from pubstorm.scenario.checks import check_files, check_keys, check_values
 from pubstorm.scenario.descriptors import allowed_descriptors
@@ -275,6 +275,8 @@ class _Loading:
     def _retarget(self, target: str) -> None:
         if not isinstance(self.data, dict):
             return
+        # No target may have a login, and a password with a blank would be parts of several.
+        target = without_credentials(target)
         moved = retargeted(self.data, target.split())
         self.data, self.left_out = dict(moved.data), moved.left_out
         self.overridden[("target",)] = _options(target)

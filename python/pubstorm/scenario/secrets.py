@@ -12,7 +12,15 @@ from re import Match
 
 import yaml
 
-from pubstorm.errors import REDACTED, REFERENCE, has_reference, is_secret, without_credentials
+from pubstorm.errors import (
+    REDACTED,
+    REFERENCE,
+    has_reference,
+    is_secret,
+    may_be_secret,
+    without_credentials,
+)
+from pubstorm.files import content_of
 from pubstorm.scenario.document import Loader, Path
 
 SECRET_BYTES_MAX = 60_000
@@ -79,7 +87,7 @@ def redacted_text(text: str) -> str:
 def redacted_override(override: str) -> str:
     """An override, `PATH=VALUE`, without the secrets that it holds."""
     path, equals, value = override.partition("=")
-    if is_secret((path,)):
+    if may_be_secret((path,)):
         kept = has_reference(value) or value.strip() in {"true", "false", "null", ""}
         return override if kept else f"{path}={REDACTED}"
     try:
@@ -110,12 +118,9 @@ def _read(kind: str, name: str, folder: FilePath) -> str:
             raise ValueError("this environment variable is not set")
         return os.environ[name]
     try:
-        with (folder / name).open("rb") as file:
-            content = file.read(SECRET_BYTES_MAX + 1)
+        content = content_of(folder / name, SECRET_BYTES_MAX, follows_links=True)
     except OSError as error:
         raise ValueError(f"this file cannot be read: {error.strerror}") from error
-    if len(content) > SECRET_BYTES_MAX:
-        raise ValueError(f"this file has more than {SECRET_BYTES_MAX} bytes")
     try:
         return content.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:

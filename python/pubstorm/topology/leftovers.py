@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pubstorm.errors import PubstormError
 from pubstorm.host import proc
-from pubstorm.topology.started import Started, is_alive, is_marked, marked
+from pubstorm.topology.started import Started, is_marked, is_own, marked
 
 GRACE_S = 5.0
 """Longest time that processes take to end after SIGTERM."""
@@ -38,8 +38,9 @@ def leftovers(folder: Path, record: Iterable[Started]) -> list[Leftover]:
     """Every process of a topology that is still there: brokers, and what they have started."""
     found: dict[int, Leftover] = {}
     for started in record:
-        if started.kind == "process" and is_alive(started):
-            found[started.pid] = Leftover(started.pid, started.name, partial(is_alive, started))
+        if started.kind == "process" and is_own(started, folder):
+            is_ours = partial(is_own, started, folder)
+            found[started.pid] = Leftover(started.pid, started.name, is_ours)
     for pid in marked(folder):
         if pid not in found and pid != os.getpid() and not _has_ended(pid):
             found[pid] = Leftover(pid, _program(pid), partial(is_marked, pid, folder))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from pydantic import ValidationError
 from pubstorm.contract.target import Target
 from pubstorm.contract.value import Value
 from pubstorm.errors import TopologyError
+from pubstorm.files import content_of
 from pubstorm.host import proc
 from pubstorm.host.children import parent_death_prefix
 from pubstorm.host.keys.files import PRIVATE_MODE
@@ -104,8 +106,8 @@ class StartRecord:
     def note_bridged(self, target: Target, topic: str) -> None:
         """Notes that bridges will publish their states under `topic` at a target that is not the
         run's own."""
-        reading = ("mosquitto_sub", "-h", target.host, "-p", str(target.port), "-t", topic)
-        self._try_add(Started(kind="bridged", name=str(target), command=reading))
+        command = _reading(target, topic)
+        self._try_add(Started(kind="bridged", name=str(target), command=command))
 
     def close(self) -> None:
         """Nothing more comes. The file stays."""
@@ -139,6 +141,42 @@ def is_alive(started: Started) -> bool:
     return same and started.boot == boot_id()
 
 
+def is_own(started: Started, folder: Path) -> bool:
+    """Returns True if an entry of the record in a folder names a process of that run, which is
+    alive. A record proves nothing alone, since others may have written it: the run itself has the
+    record open or is Pubstorm, and its processes have its mark or run the recorded program. Of
+    another user's record, only that user's processes are."""
+    if not is_alive(started) or not may_take_down(folder, started.pid):
+        return False
+    if started.kind == "run":
+        record = folder / STARTED_FILE
+        return proc.has_open(started.pid, record) or _PUBSTORM in _command(started.pid)
+    return is_marked(started.pid, folder) or _runs(started.pid, started.command)
+
+
+def reads_states(started: Started) -> bool:
+    """Returns True for a target elsewhere, with the command that a run records for it."""
+    with contextlib.suppress(ValueError, IndexError):
+        _, _, host, _, port, _, topic = started.command
+        command = _reading(Target(host=host, port=int(port)), topic)
+        return started.kind == "bridged" and started.command == command
+    return False
+
+
+def _reading(target: Target, topic: str) -> tuple[str, ...]:
+    """Returns the command that reads the states of bridges at a target."""
+    return ("mosquitto_sub", "-h", target.host, "-p", str(target.port), "-t", topic)
+
+
+def may_take_down(folder: Path, pid: int | None = None) -> bool:
+    """Returns True if this user, root, or the owner of a process wrote the record in a folder."""
+    with contextlib.suppress(OSError):
+        owner = (folder / STARTED_FILE).lstat().st_uid
+        allowed = {0, os.geteuid()}
+        return owner in allowed or (pid is not None and owner == Path(f"/proc/{pid}").stat().st_uid)
+    return False
+
+
 def marked(folder: Path) -> Iterator[int]:
     """Process ids of everything that the brokers of a topology, or their children, have started;
     those that this user may not look into are left out."""
@@ -147,11 +185,27 @@ def marked(folder: Path) -> Iterator[int]:
 
 def is_marked(pid: int, folder: Path) -> bool:
     """Returns True if a process is a broker of a topology, or was started by one."""
-    mark = f"{MARK}={folder.absolute()}".encode()
+    mark = f"{MARK}={folder.absolute()}".encode(errors="surrogateescape")
     try:
         return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return False
+
+
+def _command(pid: int) -> bytes:
+    """Returns the command line of a process; nothing if it cannot be read."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def _runs(pid: int, command: Sequence[str]) -> bool:
+    """Returns True if a process runs the program of a command: some take the mark out of their
+    environment, or change their command line."""
+    program = shutil.which(command[0]) if command else None
+    with contextlib.suppress(OSError):
+        return program is not None and Path(f"/proc/{pid}/exe").samefile(program)
+    return False
 
 
 def boot_id() -> str:
@@ -165,6 +219,10 @@ def boot_id() -> str:
 def this_process() -> Started:
     """The controller itself."""
     return _process("run", "pubstorm", os.getpid(), ())
+
+
+_PUBSTORM = b"pubstorm"
+"""Word in the command line of a controller."""
 
 
 def _process(
@@ -184,7 +242,7 @@ def _process(
 
 def _entries(path: Path) -> Iterator[Started]:
     try:
-        lines = path.read_bytes().splitlines()
+        lines = content_of(path).splitlines()
     except OSError:
         return
     for line in lines:

@@ -70,7 +70,7 @@ class VerdictSoFar:
         while lines := self._samples.lines():
             # The events have each source before its first sample.
             self._read_events()
-            found = samples_in((line.decode(errors="replace") for line in lines), self._sources)
+            found = samples_in(lines, self._sources)
             keep(self._tracks, (each for each in found if is_summed_up(each.source, each.metric)))
         self._read_events()
 

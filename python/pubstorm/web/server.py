@@ -16,7 +16,6 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import (
-    FileResponse,
     JSONResponse,
     PlainTextResponse,
     Response,
@@ -24,6 +23,7 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
+from pubstorm.files import content_of
 from pubstorm.web.controls import request
 from pubstorm.web.follow import RunFollower
 from pubstorm.web.guard import Guard, Guarded
@@ -98,10 +98,14 @@ def application(follower: RunFollower, guard: Guard) -> Starlette:
 
     def report(_request: Request) -> Response:
         path = follower.report
-        if path is None:
+        try:
+            content = None if path is None else content_of(path)
+        except OSError:
+            content = None
+        if content is None:
             return PlainTextResponse("the run has no report yet\n", 404)
         headers = {**HEADERS, "Content-Security-Policy": "frame-ancestors 'none'"}
-        return FileResponse(path, media_type="text/html", headers=headers)
+        return Response(content, media_type="text/html", headers=headers)
 
     async def control(request_: Request) -> Response:
         body = await _json(request_)

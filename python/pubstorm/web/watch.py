@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from pubstorm.contract.plan import Plan
 from pubstorm.contract.source import Sample
 from pubstorm.errors import PubstormError, StoredRunError
+from pubstorm.files import is_regular, text_of
 from pubstorm.measure.run_log import (
     StageEntered,
     Stored,
@@ -107,7 +108,7 @@ class Watch:
     def report(self) -> Path | None:
         """The report of the run; None if there is none."""
         path = self.path / REPORT_FILE
-        return path if self.result is not None and path.is_file() else None
+        return path if self.result is not None and is_regular(path) else None
 
     def poll(self) -> bool:
         """Reads what is new. Returns True if more may follow at once."""
@@ -117,8 +118,7 @@ class Watch:
         if self._sorter is None:
             return False
         lines = self._samples.lines()
-        texts = (line.decode(errors="replace") for line in lines)
-        for sample in samples_in(texts, self._sources):
+        for sample in samples_in(lines, self._sources):
             self._add(self._sorter, sample)
         # The result has every event.
         news = self._events.lines() if self.result is None else []
@@ -297,6 +297,6 @@ def _by_number(keys: list[LineKey], values: Any) -> dict[str, list[float]]:
 def _read(path: Path, model: Any) -> Any:
     """Returns a stored value; None if it is not there yet, or of another version."""
     try:
-        return model.model_validate_json(path.read_text(encoding="utf-8"))
+        return model.model_validate_json(text_of(path))
     except (OSError, ValidationError, UnicodeDecodeError):
         return None

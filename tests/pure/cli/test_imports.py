@@ -9,6 +9,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from pubstorm import cli
 from pubstorm.cli.imports import OPTIONS, import_, parsed, scenario_lines
 from pubstorm.scenario import parse_scenario
 
@@ -161,8 +162,17 @@ def test_a_line_of_a_service_file_has_a_comment(options: str) -> None:
     assert "service file" not in imported(f"pub {options.replace('%%', '%')}")
 
 
-def test_a_password_is_not_repeated_in_the_comment() -> None:
-    assert imported("conn -u me -P hidden").count("hidden") == 1
+@pytest.mark.parametrize("option", ["-P hidden", "-Phidden", "--password=hidden"])
+def test_a_password_is_not_repeated_in_the_comment(option: str) -> None:
+    text = imported(f"conn -u me {option}")
+    assert text.count("hidden") == 1
+    assert "${env:NAME} keeps a secret out of this file" in text
+
+
+@pytest.mark.parametrize("option", ["--pasword=hidden", "-Zhidden", "-P hidden%s"])
+def test_no_message_names_a_password(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["import", "emqtt-bench", f"emqtt_bench conn {option}"]) == 2
+    assert "hidden" not in capsys.readouterr().err
 
 
 def test_the_command_line_is_one_word_or_several() -> None:

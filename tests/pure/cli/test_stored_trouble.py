@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -167,13 +168,25 @@ def test_output_that_is_lost_is_a_failure(runs: Path) -> None:
     for words in (
         ("export", "a", "--to", "csv", "--table", "samples", "--out", "-"),
         ("history", "a", "--figure", "received_per_s", "--json"),
+        ("init", "-"),
+        ("import", "emqtt-bench", "emqtt_bench conn"),
+        ("completion", "bash"),
+        ("bench", "conn", "--print"),
     ):
         with Path("/dev/full").open("w") as full:
             done = program.run(
                 words, cwd=runs, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120
             )
-        assert done.returncode == 2
+        assert done.returncode == 2, words
         assert done.stderr == "warning: standard output is not complete: No space left on device\n"
+
+
+def test_a_report_that_cannot_be_written_is_a_failure(runs: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs / "a", run)
+    (run / "report.md").mkdir()
+    done = program.run(("report", str(run)), capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (2, "warning: there is no report.md: Is a directory\n")
 
 
 def test_what_is_not_stored_has_no_run_directory(

@@ -72,7 +72,10 @@ def test_a_target_under_tls_has_a_scheme_and_a_port_of_its_own(
     [
         ("ssl://b", "write mqtts://b"),
         ("tls://b:1", "write mqtts://b:1"),
-        ("mqtts://me:secret@b", "user name and password belong to the population"),
+        (
+            "mqtts://me:secret@b",
+            "write username and password as keys: of the population, or of the source",
+        ),
         (
             "amqp://b",
             "this version speaks MQTT (mqtt://, under TLS mqtts://), MQTT over WebSocket (ws://, "

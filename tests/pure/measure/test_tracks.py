@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pubstorm.contract.source import Sample, Source, split_member
 from pubstorm.fleet.assignment import Assignment
 from pubstorm.measure.recorder import Recorder, keep
 from pubstorm.measure.run_log import RunLog
+from pubstorm.output import name_of
 from pubstorm.play.directory import RunDirectory
 from pubstorm.play.kept import kept_tracks
 from pubstorm.result import Statistics
@@ -21,9 +26,11 @@ from pubstorm.result.samples import (
     csv_lines,
     growth,
     read_samples,
+    samples_in,
     watched,
 )
 from tests.kit import made
+from tests.kit.bounded import CONTROL
 
 
 def readings(*values: float, source: str = "broker-0", metric: str = "cpu") -> Tracks:
@@ -146,6 +153,28 @@ def test_stored_samples_have_the_groups_of_their_sources(tmp_path: Path) -> None
     directory.close()
     found = [(each.kind, each.name, each.group, each.number) for each, _ in read_samples(tmp_path)]
     assert found == [("broker", "b-0", "b", 0), ("host", "host", "host", None)]
+
+
+ANY_TEXT = st.text(st.characters(exclude_categories=()))
+
+
+@given(names=st.lists(ANY_TEXT, max_size=5, unique_by=name_of))
+def test_samples_are_read_back_by_any_reader_of_csv(names: list[str]) -> None:
+    samples = [Sample(made.source("host"), name_of(name), 1.0, 0.5) for name in names]
+    text = ",".join(HEADER) + "\n" + "".join(csv_lines(samples))
+    assert not CONTROL.search(text)
+    _, *rows = csv.reader(io.StringIO(text, newline=""))
+    assert [row[3] for row in rows] == [each.metric for each in samples]
+    lines = text.encode().splitlines(keepends=True)
+    assert [*samples_in(lines, {})] == samples
+
+
+def test_a_stray_quote_costs_its_row_only(tmp_path: Path) -> None:
+    rows = [f"{n}.0,host,host,{name},{n}," for n, name in enumerate(('"cpu', 'a"b', "cpu", "cpu"))]
+    text = "\n".join((",".join(HEADER), *rows)) + "\n"
+    (tmp_path / SAMPLES_FILE).write_text(text)
+    found = {metric: [*track.values] for (_, metric), track in read_samples(tmp_path).items()}
+    assert found == {'a"b': [1], "cpu": [2, 3]}
 
 
 def test_a_run_whose_controller_was_killed_keeps_the_samples_of_its_monitors(

@@ -6,19 +6,19 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import math
 import random
 import re
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 from pydantic import ValidationError
 from rich.console import Console
 
+from pubstorm import output
 from pubstorm.cli.exporting import Exporting
 from pubstorm.cli.outcome import Output
 from pubstorm.contract.histogram import Histogram
@@ -37,6 +37,7 @@ from pubstorm.report import RESULT_FILE, load_result, render_directory, write_re
 from pubstorm.report.data import data_table, tables_of
 from pubstorm.result import Result, Status
 from pubstorm.web.watch import Surroundings, Watch
+from tests.kit.damage import BIG, spoiled
 from tests.kit.recorded import unpack
 
 JOURNALS = ("snapshots.jsonl", "samples.csv", "events.jsonl")
@@ -47,82 +48,6 @@ HEADS = ("start.json", "plan.json", "scenario.yaml", RESULT_FILE)
 RUNS = ("controller-killed", "broker-killed")
 SEEDS = 6
 """Seeds of each run and kind of file."""
-BIG = 10**18
-LEAVES: tuple[Any, ...] = (
-    *(0, 1, -1, 2**31, 2**53, BIG, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 2**70, -BIG, -(2**63)),
-    *(10**400, 0.5, -0.5, 5e-324, 1e18, 1e308, -1e308, math.inf, -math.inf, math.nan),
-    *("", "x", "\x00", "\ud7ff", "\x1b[2J", "x" * 140_000, "../../etc/passwd", "1e309"),
-    *(None, True, [], {}, [[]], {"": 0}),
-)
-CELLS = (
-    *("", "nan", "inf", "-inf", "1e308", "-1e308", "1.7976931348623157e308", "5e-324", "-0", "x"),
-    *("9" * 400, "0x10", "\x00", '"', '"open', ",", "1e18", "-1", "host", "population", "\ufffd"),
-    "x" * 140_000,
-)
-BYTES = (b"\xff\xfe", b"\x00" * 9, b"[" * 2000, b"\r", b"{}", b"null", b"[]", b"\n\n", b'"')
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yields the path of every value within one."""
-    inner: Any = value.items() if isinstance(value, dict) else ()
-    inner = enumerate(value) if isinstance(value, list) else inner
-    for step, part in inner:
-        yield (*path, step)
-        yield from places(part, (*path, step))
-
-
-def spoiled_json(text: bytes, chance: random.Random) -> bytes:
-    """A JSON document with one value replaced, or left out."""
-    document = json.loads(text)
-    found = list(places(document))
-    if not found:
-        return text
-    *path, last = chance.choice(found)
-    place = document
-    for step in path:
-        place = place[step]
-    if isinstance(place, dict) and chance.random() < 0.1:
-        del place[last]
-    else:
-        place[last] = chance.choice(LEAVES)
-    return json.dumps(document).encode("utf-8", "surrogatepass")
-
-
-def spoiled_line(line: bytes, file: str, chance: random.Random) -> bytes:
-    """A line with one part that is wrong."""
-    if chance.random() < 0.15:
-        at = chance.randrange(len(line) + 1)
-        return line[:at] + chance.choice(BYTES) + line[at:]
-    if file.endswith(".csv"):
-        cells = line.split(b",")
-        cells[chance.randrange(len(cells))] = chance.choice(CELLS).encode()
-        return b",".join(cells)
-    return spoiled_json(line, chance)
-
-
-def spoiled(content: bytes, file: str, chance: random.Random) -> bytes:
-    """A file with a few parts that are wrong."""
-    if chance.random() < 0.1:
-        return content[: chance.randrange(len(content))]
-    if file.endswith(".yaml"):
-        at = chance.randrange(len(content))
-        return content[:at] + chance.choice(BYTES) + content[at:]
-    if file.endswith(".json"):
-        return spoiled_json(content, chance)
-    lines = content.splitlines()
-    for _ in range(chance.choice((1, 1, 2, 5, 20))):
-        at = chance.randrange(len(lines))
-        match chance.random():
-            case n if n < 0.05:
-                del lines[at]
-            case n if n < 0.15:
-                lines.insert(chance.randrange(len(lines)), lines[at])
-            case _ if lines[at]:
-                with contextlib.suppress(ValueError):
-                    lines[at] = spoiled_line(lines[at], file, chance)
-        if not lines:
-            break
-    return b"\n".join(lines) + b"\n"
 
 
 class Stored:
@@ -300,15 +225,33 @@ def test_a_run_that_is_not_stored_does_not_pass(
     plain = evaluated(tmp_path)
     passed = plain.verdict.model_copy(update={"status": Status.PASS, "headline": "All is well."})
     result = plain.model_copy(update={"verdict": passed, "interrupted": False})
-    output = Output(None, False, False, False, 10**9, Exporting(None, None, None, None), None)
-    assert output.conclude(result) == 0
+    brief = Output(None, False, False, False, 10**9, Exporting(None, None, None, None), None)
+    assert brief.conclude(result) == 0
     assert "PASS" in capsys.readouterr().out
     (tmp_path / RESULT_FILE).unlink()
-    for form in (output, replace(output, json=True)):
+    for form in (brief, replace(brief, json=True)):
         assert form.conclude(result) == 3
         shown = " ".join(capsys.readouterr().out.split())
         assert "Invalid: the run is not stored: found no result.json" in shown
         assert "PASS " not in shown and '"status": "pass"' not in shown
+
+
+@pytest.mark.parametrize(("status", "code"), [(Status.PASS, 2), (Status.FAIL, 1)])
+def test_a_document_that_is_lost_is_no_pass(
+    status: Status, code: int, killed: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A CI job would read an empty document."""
+    killed.put(tmp_path, {})
+    plain = evaluated(tmp_path)
+    verdict = plain.verdict.model_copy(update={"status": status})
+    result = plain.model_copy(update={"verdict": verdict, "interrupted": False})
+    form = Output(None, False, False, True, 10**9, Exporting(None, None, None, None), None)
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(output, "_DESCRIPTORS", (full.fileno(), 2))
+        monkeypatch.setattr(sys, "stdout", sys.stdout)
+        monkeypatch.setattr(sys, "stderr", sys.stderr)
+        output.guard()
+        assert form.conclude(result) == code
 
 
 def test_a_result_that_no_disk_takes_is_invalid(

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pubstorm.contract.template import Template
-from pubstorm.errors import ScenarioError, StoredRunError, is_secret, without_credentials
+from pubstorm.errors import (
+    ScenarioError,
+    StoredRunError,
+    is_secret,
+    may_be_secret,
+    without_credentials,
+)
 from pubstorm.experiment.invocation import Invocation, again
 from pubstorm.scenario import Scenario, load_scenario, parse_scenario
 from pubstorm.scenario.secrets import redacted_override, redacted_text
+from pubstorm.scenario.shape import Shape, shape_of
 
 SCENARIO = """\
 target: mqtt://127.0.0.1
@@ -159,11 +167,53 @@ sweep: {{vary: {{populations.a.password: [{SECRET}, "{SECRET}2"]}}}}
         ("topology.brokers.a.passwords=true", "topology.brokers.a.passwords=true"),
         ("target=mqtt://u:p@h", "target=mqtt://***@h"),
         ("populations.a={", "populations.a={"),
+        ("populations.a.pasword=x", "populations.a.pasword=***"),
     ],
 )
 def test_overrides_are_shown_without_secrets(override: str, shown: str) -> None:
     assert redacted_override(override) == shown
     assert shown in Invocation("a.yaml", (override,)).command()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("mqtt:/u:PW@h:1: found no such file", "mqtt:/***@h:1: found no such file"),
+        ("found 'mqtt://u:my PW@h', allowed", "found 'mqtt://***@h', allowed"),
+        ("mqtt://u:P'W@h:1883 x@y", "mqtt://***@h:1883 x@y"),
+        ("mqtt://u:p@ PW@h", "mqtt://***@h"),
+        ("mqtt://u:12345@[::1]:1883/", "mqtt://***@[::1]:1883/"),
+        ("mqtt://h:1883 is not lost@load", "mqtt://h:1883 is not lost@load"),
+        ("C:/x@y and ${file:/run/pw}@h", "C:/x@y and ${file:/run/pw}@h"),
+        ("a://b:c " * 9000, "a://b:c " * 9000),
+    ],
+)
+def test_a_password_in_a_url_is_hidden_however_it_is_written(text: str, shown: str) -> None:
+    assert without_credentials(text) == shown
+
+
+def test_a_target_with_a_blank_in_its_password_is_hidden(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(SCENARIO.replace("{password}", "x"))
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(tmp_path / "a.yaml", (), f"mqtt://u:{SECRET[:3]} {SECRET[3:]}@h")
+    assert SECRET[3:] not in str(caught.value)
+    assert "found 'mqtt://***@h'" in str(caught.value)
+
+
+def test_no_key_of_a_scenario_is_written_almost_as_that_of_a_secret() -> None:
+    keys = {*_keys(shape_of(Scenario))}
+    assert len(keys) > 150 and "publications" in keys
+    assert [key for key in keys if may_be_secret((key,)) and not is_secret((key,))] == []
+
+
+def _keys(shape: Shape, depth: int = 0) -> Iterator[str]:
+    """Yields the keys of a shape and of its parts."""
+    if shape.kind in {"names", "items"}:
+        yield from _keys(shape.below("x"), depth)
+    for part in (shape, *shape.kinds.values()) if depth < 6 else ():
+        for key in part.keys:
+            yield key
+            yield from _keys(part.below(key), depth + 1)
 
 
 def test_a_run_is_played_again_with_the_secrets_of_its_source(tmp_path: Path) -> None:

@@ -12,7 +12,15 @@ import pytest
 
 from pubstorm.topology.credentials.forget import forget_secrets
 from pubstorm.topology.leftovers import end, leftovers
-from pubstorm.topology.started import STARTED_FILE, StartRecord, boot_id, is_alive, read_record
+from pubstorm.topology.started import (
+    MARK,
+    STARTED_FILE,
+    StartRecord,
+    boot_id,
+    is_alive,
+    is_own,
+    read_record,
+)
 
 Spawn = Callable[..., "subprocess.Popen[bytes]"]
 STUBBORN = "import signal; signal.signal(15, signal.SIG_IGN); print(1, flush=True); "
@@ -66,7 +74,8 @@ def test_a_record_is_read_as_it_was_written_even_if_it_was_cut_off(
 def test_only_what_is_surely_of_the_run_is_ended(tmp_path: Path, spawn: Spawn) -> None:
     record = StartRecord(tmp_path)
     record.open()
-    broker, child, other, reused = spawn(), spawn(**record.mark), spawn(), spawn(STUBBORN)
+    broker, child = spawn(**record.mark), spawn(**record.mark)
+    other, reused = spawn(), spawn(STUBBORN, **{MARK: "another run"})
     record.note_process("main-0", broker.pid, ())
     record.note_process("main-1", reused.pid, ())
     record.close()
@@ -81,6 +90,62 @@ def test_only_what_is_surely_of_the_run_is_ended(tmp_path: Path, spawn: Spawn) -
     assert (broker.wait(10), child.wait(10)) == (-15, -15)
     assert (other.poll(), reused.poll()) == (None, None)
     assert leftovers(tmp_path, found) == []
+
+
+def test_a_record_alone_makes_no_process_one_of_the_run(tmp_path: Path, spawn: Spawn) -> None:
+    """Anybody can write a record with ids and start times of other processes."""
+    record = StartRecord(tmp_path)
+    record.open()
+    unrelated, renamed = spawn(), spawn()
+    record.note_process("main-0", unrelated.pid, ("sleep", "60"))
+    record.note_process("main-1", renamed.pid, (sys.executable, "redis.py"))
+    record.close()
+    run, *entries = read_record(tmp_path / STARTED_FILE)
+    assert [is_own(each, tmp_path) for each in entries] == [False, True], "by its program"
+    assert {each.pid for each in leftovers(tmp_path, entries)} == {renamed.pid}
+    assert is_own(run.model_copy(update={"pid": 0}), tmp_path) is False
+    other = entries[0].model_copy(update={"kind": "run"})
+    assert is_own(other, tmp_path) is False, "it has no record open, and is no pubstorm"
+
+
+def test_a_run_is_known_by_the_record_that_it_has_open(tmp_path: Path, spawn: Spawn) -> None:
+    path = tmp_path / STARTED_FILE
+    holding = f"file = open({str(path)!r}, 'a'); print(1, flush=True); import signal; "
+    record = StartRecord(tmp_path)
+    record.open()
+    process = spawn(holding)
+    record.note_process("p", process.pid, ())
+    record.close()
+    _, noted = read_record(path)
+    assert is_own(noted.model_copy(update={"kind": "run"}), tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_the_record_of_another_user_ends_no_process_of_this_one(
+    tmp_path: Path, spawn: Spawn
+) -> None:
+    record = StartRecord(tmp_path)
+    record.open()
+    process = spawn()
+    record.note_process("main-0", process.pid, (sys.executable,))
+    record.close()
+    assert leftovers(tmp_path, read_record(tmp_path / STARTED_FILE)) != []
+    os.chown(tmp_path / STARTED_FILE, 4711, 4711)
+    assert leftovers(tmp_path, read_record(tmp_path / STARTED_FILE)) == []
+
+
+def test_secrets_are_forgotten_in_files_of_the_run_only(tmp_path: Path) -> None:
+    text = "remote_password secret\n"
+    outside = tmp_path / "etc" / "mosquitto"
+    outside.mkdir(parents=True)
+    (outside / "mosquitto.conf").write_text(text)
+    folder = tmp_path / "topology"
+    (folder / "a").mkdir(parents=True)
+    (folder / "a" / "mosquitto.conf").symlink_to(outside / "mosquitto.conf")
+    (folder / "b").symlink_to(outside)
+    (folder / "keys").symlink_to(outside)
+    assert forget_secrets(folder) == 0
+    assert (outside / "mosquitto.conf").read_text() == text
 
 
 def test_what_ignores_the_end_is_killed(tmp_path: Path, spawn: Spawn) -> None:

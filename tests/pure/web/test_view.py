@@ -78,6 +78,15 @@ def test_the_report_is_served_once_there_is_one(view: Served, stored: Path) -> N
     assert view.ask("result.json").status == 404, "no other file of the folder is served"
 
 
+@pytest.mark.parametrize("place", ["/etc/hostname", "/dev/zero", "loop"])
+def test_a_report_that_is_a_link_is_not_served(view: Served, stored: Path, place: str) -> None:
+    report = stored / "report.html"
+    report.unlink(missing_ok=True)
+    report.symlink_to(place)
+    assert view.ask("report.html").status == 404
+    report.unlink()
+
+
 def test_an_interrupt_ends_the_view(stored: Path) -> None:
     with serving("view", str(stored), "--listen", f"127.0.0.1:{free_port()}") as served:
         assert next(served.events())

@@ -18,7 +18,7 @@ NUMBER = re.compile(r"[+±≥]?\d[\d\u202f,.:-]*(?: ?(?:ns|µs|ms|s|min|%|[kMGKT
 FRAME = re.compile(r"[│╭╮╰╯─━]+")
 LEFT_OUT = "..."
 OF_THE_MACHINE = "the generator kept up"
-"""Evidence that stands in a verdict only if the machine was quiet enough: the wording is compared
+"""Evidence that a verdict has only if the machine was quiet enough: the wording is compared
 with the verdicts of the pure tests."""
 VERDICTS = Path(__file__).parents[2] / "pure/result/verdicts.golden"
 

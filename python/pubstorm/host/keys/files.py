@@ -5,18 +5,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pubstorm.errors import KeysError
+from pubstorm.files import content_of
 
 PRIVATE_MODE = 0o600
 PUBLIC_MODE = 0o644
 FOLDER_MODE = 0o700
-FILE_BYTES_MAX = 2**28
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +46,11 @@ def write_files(files: Sequence[NewFile], *, force: bool = False) -> None:
 def read_file(path: str | Path) -> bytes:
     """The content of a file. Raises KeysError if it cannot be read."""
     try:
-        if not stat.S_ISREG(Path(path).stat().st_mode):
-            raise KeysError(f"found {path}, which is no file", PATH_HINT)
-        with Path(path).open("rb") as file:
-            content = file.read(FILE_BYTES_MAX + 1)
+        return content_of(Path(path), follows_links=True)
     except FileNotFoundError as error:
         raise KeysError(f"found no file {path}", PATH_HINT) from error
     except OSError as error:
         raise KeysError(f"cannot read {path}: {error.strerror}", PATH_HINT) from error
-    if len(content) > FILE_BYTES_MAX:
-        raise KeysError(f"found more than {FILE_BYTES_MAX} bytes in {path}", PATH_HINT)
-    return content
 
 
 def _make_folder(folder: Path) -> None:

@@ -17,6 +17,7 @@ from pubstorm.measure.monitors import Monitor, MonitorError, Reading
 from pubstorm.measure.monitors.bridges import BridgeMonitor
 from pubstorm.measure.monitors.profiling import Profiler
 from pubstorm.measure.monitors.sys_topics import SysTopicsMonitor
+from pubstorm.output import name_of
 from pubstorm.result import MonitorGap, MonitorProblem, Observer, ProfileResult
 from pubstorm.result.samples import VALUE_MAX, is_in_range
 
@@ -25,6 +26,8 @@ STOP_GRACE_S = 3.0
 """Longest time for all monitors to stop."""
 GAP_NS = 2 * SECOND_NS
 """Time by which a thread must wake too late for a gap in the readings."""
+NAME_CHARS_MAX = 1000
+"""Longest name of a metric."""
 PROBLEMS_MAX = 100
 """Problems that are kept."""
 
@@ -131,11 +134,14 @@ class Monitoring:
         source = reader.monitor.source
         samples = []
         for each in readings:
-            at_s = self._at_s(each.at_ns)
-            if is_in_range(at_s, each.value):
-                samples.append(Sample(source, each.metric, at_s, each.value, each.held))
+            at_s, metric = self._at_s(each.at_ns), name_of(each.metric)
+            if len(metric) > NAME_CHARS_MAX:
+                text = f"metrics with names of more than {NAME_CHARS_MAX} characters are left out"
+                self._note(source, time.monotonic_ns(), text)
+            elif is_in_range(at_s, each.value):
+                samples.append(Sample(source, metric, at_s, each.value, each.held))
             else:
-                text = f"{each.metric} is left out where it is no number below {VALUE_MAX:g}"
+                text = f"{metric} is left out where it is no number below {VALUE_MAX:g}"
                 self._note(source, time.monotonic_ns(), text)
         self._add(samples)
         if problem is not None:

@@ -7,6 +7,8 @@ import contextlib
 import shutil
 from pathlib import Path
 
+from pubstorm.files import lies_in, rewrite, text_of
+
 KEYS = "keys"
 """Folder of keys and passwords, in that of the topology."""
 SECRET_WORDS = ("bridge_psk", "remote_password")
@@ -16,9 +18,10 @@ DELETED = "# deleted at the end of the run"
 
 def forget_secrets(folder: Path) -> int:
     """Deletes them, and says how many files had some. May be called twice."""
-    found = sum(map(_forget_in, folder.glob("*/mosquitto.conf")))
+    configurations = folder.glob("*/mosquitto.conf")
+    found = sum(_forget_in(path) for path in configurations if lies_in(path, folder))
     keys = folder / KEYS
-    if keys.exists():
+    if lies_in(keys, folder) and keys.is_dir():
         found += sum(path.is_file() for path in keys.rglob("*"))
         shutil.rmtree(keys, ignore_errors=True)
     return found
@@ -26,11 +29,11 @@ def forget_secrets(folder: Path) -> int:
 
 def _forget_in(path: Path) -> bool:
     """Takes secrets out of a configuration; whether there were any."""
-    with contextlib.suppress(OSError):
-        lines = path.read_text().splitlines()
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        lines = text_of(path).splitlines()
         kept = [_without_secret(line) for line in lines]
         if kept != lines:
-            path.write_text("\n".join(kept) + "\n")
+            rewrite(path, "\n".join(kept) + "\n")
             return True
     return False
 

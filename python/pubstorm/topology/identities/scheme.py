@@ -14,6 +14,7 @@ from pydantic import ConfigDict, ValidationError
 
 from pubstorm.contract.value import Value
 from pubstorm.errors import UsageError
+from pubstorm.files import text_of
 from pubstorm.scenario.document import DocumentError, read_document
 from pubstorm.topology.identities.accounts import Access, Account
 
@@ -111,7 +112,7 @@ def scheme_of(name: str) -> Scheme:
         known = " and ".join(SCHEMES)
         raise UsageError(f"found no scheme {name}, allowed are {known} or a YAML file", SCHEME_HINT)
     try:
-        data = read_document(path.read_text(encoding="utf-8")).data
+        data = read_document(text_of(path, follows_links=True)).data
         scheme = Scheme.model_validate(data)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from pubstorm.errors import PubstormError, UsageError
+from pubstorm.host.ends import end_tasks
 from pubstorm.play.changes import parse_change, publishing
 from pubstorm.play.context import RunContext
 from pubstorm.play.display.keyboard import keyboard_of
@@ -119,5 +120,4 @@ async def steered(run: RunContext, steering: Steering) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            following.cancel()
-            await asyncio.wait([following])
+            await end_tasks([following])

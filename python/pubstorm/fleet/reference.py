@@ -19,6 +19,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pubstorm.contract.commands import Failure, ReferenceHello
 from pubstorm.errors import FleetError
 from pubstorm.host.children import close_stdin, signal_child
+from pubstorm.host.ends import killed
 from pubstorm.host.log_tail import last_lines, open_log
 from pubstorm.host.spawn_errors import CANNOT_START, start_failure
 
@@ -96,7 +97,7 @@ class ReferenceClock:
             async with asyncio.timeout(END_TIMEOUT_S):
                 await process.wait()
         signal_child(process, signal.SIGKILL)
-        await process.wait()
+        await killed(process)
         await close_stdin(process)
 
     async def _port(self, process: Process) -> int:

@@ -14,6 +14,8 @@ from asyncio.subprocess import Process
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
+from pubstorm.host.ends import CLOSE_S
+
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 RAISED_NICE = -10
@@ -113,8 +115,10 @@ async def close_stdin(process: Process) -> None:
     would otherwise print on stderr."""
     if process.stdin is not None:
         process.stdin.close()
-        with contextlib.suppress(OSError):
-            await process.stdin.wait_closed()
+        # Another process may hold the other end of the pipe.
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await process.stdin.wait_closed()
 
 
 def signal_session(process: Process, number: signal.Signals) -> None:

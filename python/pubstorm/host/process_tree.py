@@ -9,6 +9,7 @@ import os
 import signal
 
 from pubstorm.host import proc
+from pubstorm.host.ends import CLOSE_S
 from pubstorm.host.sockets import has_socket, listening_at
 
 FOLLOW_S = 1.0
@@ -54,10 +55,12 @@ class ProcessTree:
                 os.kill(pid, number)
 
     async def end(self) -> None:
-        """After the leader's end: what is left may follow for a moment, and is killed then."""
-        deadline_s = asyncio.get_running_loop().time() + FOLLOW_S
-        while self._left():
-            if asyncio.get_running_loop().time() >= deadline_s:
+        """After the leader's end: what is left may follow for a moment, and is killed then. A
+        process that stays is left to the kernel."""
+        clock = asyncio.get_running_loop().time
+        deadline_s = clock() + FOLLOW_S
+        while self._left() and clock() < deadline_s + CLOSE_S:
+            if clock() >= deadline_s:
                 for each in self._left():
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(each.pid, signal.SIGKILL)

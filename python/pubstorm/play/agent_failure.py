@@ -13,6 +13,7 @@ from pubstorm.contract.commands import ExcludeFromLoss
 from pubstorm.contract.plan import PublishAction
 from pubstorm.errors import FleetError
 from pubstorm.fleet import Ended
+from pubstorm.host.ends import end_tasks
 from pubstorm.measure.run_log import AgentFailure
 from pubstorm.play.barriers import NEVER_NS, SECOND_NS
 from pubstorm.play.context import RunContext
@@ -226,7 +227,7 @@ class AgentFailures:
         tasks = list(self._tasks.values())
         for agent in list(self._tasks):
             self._cancel(agent)
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(tasks)
 
     @property
     def _present_engines(self) -> frozenset[int]:

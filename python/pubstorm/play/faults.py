@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pubstorm.errors import UsageError, without_credentials
+from pubstorm.host.ends import end_tasks
 from pubstorm.measure.run_log import AppliedFault
 from pubstorm.plan.faults import PlannedFault
 from pubstorm.play.asked_faults import overlapping
@@ -115,9 +116,7 @@ class FaultPlay:
 
     async def stop(self) -> None:
         """Begins and repairs no more faults."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(self._tasks)
 
     async def _play(self, fault: PlannedFault, stage_at_ns: int) -> None:
         await self._until(stage_at_ns + fault.after_ns)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from pubstorm.errors import PubstormError, UsageError
+from pubstorm.host.ends import end_tasks
 from pubstorm.play.changes import parse_change, publishing
 from pubstorm.play.context import RunContext
 from pubstorm.play.display.keyboard import keyboard_of
@@ -121,5 +122,4 @@ async def steered(run: RunContext, steering: Steering) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            following.cancel()
-            await asyncio.wait([following])
+            await end_tasks([following])

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from pubstorm.errors import TopologyError
+from pubstorm.host.ends import killed
 from pubstorm.host.keys.files import PRIVATE_MODE
 from pubstorm.host.log_tail import last_lines
 from pubstorm.host.machine import HERE, Child, Machine, Order
@@ -203,7 +204,7 @@ class ServerProcess(ABC):
             except TimeoutError:
                 in_order = False
                 self.send(signal.SIGKILL)
-                await process.wait()
+                await killed(process)
         if self.has_helpers:
             await process.end_rest()
         return in_order

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from pubstorm.errors import TopologyError
+from pubstorm.host.ends import end_tasks
 from pubstorm.quantities import write_duration
 from pubstorm.scenario.topology import Restart
 from pubstorm.topology.broker import ServerProcess
@@ -148,9 +149,7 @@ class Supervision:
 
     async def end(self) -> None:
         """Watches nothing any more; no broker is started when this has returned."""
-        for watcher in self._watchers:
-            watcher.cancel()
-        await asyncio.gather(*self._watchers, return_exceptions=True)
+        await end_tasks(self._watchers)
         self._watchers = []
 
     async def _watch(self, standing: Standing) -> None:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
 pytest.importorskip("ray", reason="ray is not installed (pip install pubstorm[ray])")
 
+from pubstorm.fleet.ray import slot as slot_module
+from pubstorm.fleet.ray.cluster import Room
 from pubstorm.fleet.ray.site import GONE_S, LOOK_S, HeadWatch
+from pubstorm.fleet.ray.slot import RaySlot
+from pubstorm.fleet.site import AgentCommand
+from pubstorm.host.ends import CLOSE_S
 from tests.kit.virtual import run_virtually
 
 
@@ -90,3 +97,36 @@ def test_a_watch_can_be_closed_at_any_turn_of_a_look(head: Head, turns: int) -> 
         assert (head.looks, notes) == (1, [])
 
     run_virtually(play())
+
+
+@pytest.mark.usefixtures("head")
+def test_a_watch_that_takes_no_cancellation_is_closed() -> None:
+    async def stubborn() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(10 * CLOSE_S)
+        await asyncio.sleep(10 * CLOSE_S)
+
+    async def play() -> float:
+        clock = asyncio.get_running_loop().time
+        watch = HeadWatch("[::1]:6379", lambda _: None)
+        watch._task.cancel()
+        watch._task = asyncio.create_task(stubborn())
+        await asyncio.sleep(LOOK_S)
+        began_s = clock()
+        await watch.close()
+        return clock() - began_s
+
+    assert run_virtually(play()) <= CLOSE_S + 1
+
+
+def test_an_agent_whose_actor_is_stuck_is_given_up() -> None:
+    async def play() -> float:
+        clock = asyncio.get_running_loop().time
+        room = Room(Mock(address="10.0.0.1", is_here=False), None, 0)
+        slot = RaySlot(Mock(), room, AgentCommand((), "agent 0", 1), Path("log"))
+        slot._ending = asyncio.create_task(asyncio.sleep(1e6))
+        began_s = clock()
+        await slot.gone()
+        return clock() - began_s
+
+    assert run_virtually(play()) <= slot_module.GONE_S + 1

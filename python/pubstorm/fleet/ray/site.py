@@ -34,6 +34,7 @@ from pubstorm.fleet.reference import ReferenceClock
 from pubstorm.fleet.site import AgentCommand
 from pubstorm.fleet.slot import Slot
 from pubstorm.host.binaries import engine_path
+from pubstorm.host.ends import end_tasks
 from pubstorm.host.preflight.cluster import AgentHost
 from pubstorm.scenario.fleet import Spread
 
@@ -286,8 +287,7 @@ class HeadWatch:
 
     async def close(self) -> None:
         """Looks no longer."""
-        self._task.cancel()
-        await asyncio.wait({self._task})
+        await end_tasks([self._task])
 
     async def _watch(self) -> None:
         clock = asyncio.get_running_loop().time

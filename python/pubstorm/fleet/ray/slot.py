@@ -29,6 +29,8 @@ INSTALL_S = 60.0
 SPAWN_S = 20.0
 SEND_S = 60.0
 KILL_S = 2.0
+GONE_S = 5 * KILL_S
+"""Longest time for all that ends an agent: a call, the wait for its end, and the actor's end."""
 UNREAD_FRAMES = 64
 """Frames on their way at most; then the host waits with the next."""
 
@@ -152,7 +154,7 @@ class RaySlot:
         """Kills it and waits until all has been tried."""
         self.kill()
         if self._ending is not None:
-            await asyncio.wait({self._ending})
+            await asyncio.wait({self._ending}, timeout=GONE_S)
 
     def last_words(self) -> str:
         """The last lines of its log."""

@@ -15,6 +15,7 @@ MODULES = (
     "host/counters",
     "host/deputy/servers",
     "host/deputy/__main__",
+    "host/ends",
     "host/members",
     "host/ports",
     "host/proc",

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from pubstorm.errors import PubstormError, TopologyError
 from pubstorm.host.counters import Counters
+from pubstorm.host.ends import end_tasks
 from pubstorm.host.keys.files import PRIVATE_MODE
 from pubstorm.host.log_tail import open_log
 from pubstorm.host.machine import Order
@@ -184,10 +185,7 @@ class RemoteMachine:
         if self._tasks and not self.lost:
             self.post("end")
             await asyncio.wait(self._tasks[:1], timeout=END_S)
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await end_tasks(self._tasks)
         self._lose("its deputy was ended")
 
     def find(self, program: str) -> str | None:

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from pubstorm.host.children import close_stdin, signal_child
+from pubstorm.host.ends import killed
 from pubstorm.host.process_tree import ProcessTree
 from pubstorm.host.spawn_errors import CANNOT_START, start_failure
 
@@ -139,9 +140,7 @@ class Servers:
         running = [each for each in self._servers.values() if each.process.returncode is None]
         for server in running:
             server.tree.send(signal.SIGKILL)
-        for server in running:
-            await server.process.wait()
-            await server.tree.end()
+        await asyncio.gather(*map(_end, running))
 
     async def _follow(self, server: _Server) -> None:
         """Says the lines and the end of a server."""
@@ -153,6 +152,11 @@ class Servers:
         await close_stdin(server.process)
         log = base64.b64encode(zlib.compress(_tail(server), 1)).decode()
         self._say({"server": pid, "code": code, "log": log})
+
+
+async def _end(server: _Server) -> None:
+    await killed(server.process)
+    await server.tree.end()
 
 
 def _tail(server: _Server) -> bytes:

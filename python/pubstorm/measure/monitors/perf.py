@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pubstorm.host.children import signal_child
+from pubstorm.host.ends import killed
 from pubstorm.host.log_tail import last_lines, open_log
 from pubstorm.measure.monitors.process import PidNow, find
 from pubstorm.result import ProfiledSymbol
@@ -122,7 +123,7 @@ class Perf:
                 await process.wait()
         except TimeoutError:
             signal_child(process, signal.SIGKILL)
-            await process.wait()
+            await killed(process)
 
     async def profile(self) -> Profile:
         """Stops the recording and returns it; also writes it as folded stacks."""
@@ -200,7 +201,7 @@ async def _output(*command: str) -> str:
             output, errors = await process.communicate()
     except TimeoutError:
         signal_child(process, signal.SIGKILL)
-        await process.wait()
+        await killed(process)
         raise PerfError(f"perf did not end in {deadline_s:.0f} s") from None
     return (output or errors).decode(errors="replace")
 

@@ -18,6 +18,7 @@ from pubstorm.contract.value import LATER, U64, Value
 from pubstorm.errors import TopologyError
 from pubstorm.host.binaries import proxy_path
 from pubstorm.host.children import close_stdin, signal_child
+from pubstorm.host.ends import killed
 from pubstorm.host.log_tail import last_lines, open_log
 from pubstorm.host.ports import LOOPBACK
 from pubstorm.host.spawn_errors import CANNOT_START, start_failure
@@ -220,7 +221,7 @@ class Links:
                 await process.wait()
         except TimeoutError:
             signal_child(process, signal.SIGKILL)
-            await process.wait()
+            await killed(process)
 
     async def _ask(self, command: Command) -> Answer:
         # A question whose asker is cancelled is answered all the same: to the end, then, lest the

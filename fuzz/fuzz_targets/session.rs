@@ -102,7 +102,7 @@ impl Played {
         }
         session.connection_lost(true);
         let kept = session.in_flight();
-        assert_eq!(session.retransmit(&mut self.out, |_, _, _| ()), kept);
+        assert_eq!(session.retransmit(&mut self.out, |_, _, _| true), kept);
         assert_eq!((session.connection_lost(false), session.in_flight()), (kept, 0));
     }
 }

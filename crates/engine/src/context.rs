@@ -64,7 +64,7 @@ pub struct Context {
     pub text: Vec<u8>,
     /// The properties of a packet while the packet is encoded.
     pub properties: PropertyList,
-    /// Authentications that wait for the proof of a broker.
+    /// Authentications that wait for a salted password, or for the proof of a broker.
     pub exchanges: Exchanges,
     /// State of all WebSockets.
     pub framing: Framing,
@@ -85,6 +85,7 @@ impl Context {
         if setup.plan.populations.iter().any(Population::compares_clients) {
             tally.count_deliveries_of(setup.clients());
         }
+        let apart = host.has_threads();
         let agent = u64::from(setup.shard.index());
         let seed = Random::new(setup.plan.seed, FRAMING).of(agent).bits();
         Self {
@@ -106,7 +107,7 @@ impl Context {
             out: Vec::new(),
             text: Vec::new(),
             properties: PropertyList::new(),
-            exchanges: Exchanges::default(),
+            exchanges: Exchanges::new(apart),
             framing: Framing::new(seed),
             outboxes: Outboxes::default(),
             silent: Silent::new(setup.clients()),

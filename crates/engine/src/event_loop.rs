@@ -2,20 +2,23 @@
 //! next instant at which something is due, hands each to the client concerned, and at every
 //! interval moves the counts out. The loop shares nothing with another thread.
 
+mod walks;
+
 use std::hint::black_box;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 
 use agent::pipes::Input;
-use plan::{Action, ChangeAction, Command, Snapshot};
+use plan::{ChangeAction, Command, Snapshot};
 
 use crate::client::{Client, Phase};
 use crate::context::Context;
 use crate::expectations::stalls::{Scene, Watched};
 use crate::host::{Host, Ready};
-use crate::schedule::changes::{Changes, Crowd, Step, Waiting};
+use crate::schedule::changes::{Changes, Crowd, Waiting};
 use crate::schedule::coalescing::Coalescing;
 use crate::schedule::stage::Stage;
+use crate::schedule::unfinished::Unfinished;
 use crate::schedule::wheel::Wheel;
 use crate::setup::Setup;
 use agent::pipes;
@@ -52,6 +55,8 @@ pub struct EventLoop {
     snapshots: Sender<Snapshot>,
     next_snapshot_ns: u64,
     next_close_check_ns: u64,
+    /// Clients for which the end of a publish stage waits.
+    unfinished: Unfinished,
     settled: bool,
     /// Start of the agent, in nanoseconds.
     since_ns: u64,
@@ -102,6 +107,7 @@ impl EventLoop {
             snapshots,
             next_snapshot_ns,
             next_close_check_ns: u64::MAX,
+            unfinished: Unfinished::default(),
             settled: false,
             since_ns: now_ns,
             joins_from_ns: 0,
@@ -238,6 +244,7 @@ impl EventLoop {
         next_ns = next_ns.min(self.context.lifetimes.next_ns().unwrap_or(u64::MAX));
         next_ns = next_ns.min(self.context.flaps.next_ns().unwrap_or(u64::MAX));
         next_ns = next_ns.min(self.context.expectations.next_will_ns().unwrap_or(u64::MAX));
+        next_ns = next_ns.min(self.context.exchanges.next_ns().unwrap_or(u64::MAX));
         next_ns = next_ns.min(self.pending.map_or(u64::MAX, |(_, at_ns)| at_ns));
         let timer_ns = self.wheel.next_ns().unwrap_or(u64::MAX);
         next_ns.min(timer_ns).max(self.timers_ns)
@@ -249,6 +256,7 @@ impl EventLoop {
         self.walk_changes();
         self.walk_lives();
         self.walk_flaps();
+        self.walk_exchanges();
         self.context.expect_due_wills();
         self.wheel.advance(self.context.now_ns, &mut self.due);
         let fired = self.handle_timers();
@@ -382,89 +390,6 @@ impl EventLoop {
         expectations.balance_slice(setup, tally, || host.now_ns(), take_sent);
     }
 
-    /// Applies some of the changes up to now.
-    fn walk_changes(&mut self) {
-        let _ = (0..RAMP_SLICE).all(|_| self.walk_change());
-    }
-
-    /// Makes the next step of the changes up to now. Returns `false` if there is none.
-    fn walk_change(&mut self) -> bool {
-        let step = self.changes.next(&mut Crowd::of(&mut self.context));
-        self.hold_back();
-        step.map(|step| self.step(step)).is_some()
-    }
-
-    /// Holds back messages scheduled after the beginning of the next change, which decides about
-    /// them.
-    fn hold_back(&mut self) {
-        if let Some(publishing) = &mut self.context.publishing {
-            publishing.horizon_ns = self.changes.next_ns().unwrap_or(u64::MAX);
-        }
-    }
-
-    fn step(&mut self, step: Step) {
-        match step {
-            Step::Join { client, at_ns } => {
-                let at_ns = at_ns.max(self.joins_from_ns);
-                self.with_client(client, |client, context| client.join(context, at_ns));
-            }
-            Step::Leave { client, at_ns } => {
-                self.with_client(client, |client, context| client.leave(context, at_ns));
-            }
-            Step::Rate { population, at_ns, factor } => {
-                self.change_rate(population, at_ns, factor);
-            }
-        }
-    }
-
-    /// Ends session lifetimes, and lets clients return.
-    fn walk_lives(&mut self) {
-        for _ in 0..RAMP_SLICE {
-            let Some(turn) = self.context.lifetimes.next(self.context.now_ns) else { return };
-            let index = self.context.setup.populations[turn.population].first_client + turn.local;
-            let act = if turn.returns { Client::join } else { Client::go_offline };
-            self.with_client(index, |client, context| act(client, context, turn.at_ns));
-        }
-    }
-
-    /// Ends subscriptions, and begins them again.
-    fn walk_flaps(&mut self) {
-        for _ in 0..RAMP_SLICE {
-            let Some(turn) = self.context.flaps.next(self.context.now_ns) else { return };
-            let index = self.context.setup.populations[turn.population].first_client + turn.local;
-            self.with_client(index, |client, context| client.flap(context, turn.act));
-        }
-    }
-
-    fn change_rate(&mut self, population: usize, at_ns: u64, factor: f64) {
-        if let Some(publishing) = &mut self.context.publishing {
-            let after_ns = at_ns.saturating_sub(publishing.start_ns);
-            publishing.tempos[population].change(after_ns, factor);
-        }
-        let own = &self.context.setup.populations[population];
-        for index in own.first_client..own.first_client + own.share {
-            self.with_client(index, Client::publish_due);
-        }
-    }
-
-    /// Starts or stops the next clients of the stage.
-    fn walk_stage(&mut self) {
-        for _ in 0..RAMP_SLICE {
-            let Some(stage) = self.stage.as_mut().filter(|_| !self.stopping) else { return };
-            let Some(index) = stage.next_client(&self.context) else { return };
-            match stage.action(&self.context.setup) {
-                Action::Connect { .. } => {
-                    let phase = self.clients[index as usize].phase();
-                    if matches!(phase, Phase::Idle | Phase::GaveUp | Phase::Leaving(_)) {
-                        self.with_client(index, Client::begin);
-                    }
-                }
-                Action::Disconnect { .. } => self.with_client(index, Client::end),
-                Action::Publish { .. } | Action::Hold { .. } => return,
-            }
-        }
-    }
-
     /// Closes an ended publish stage once no message waits that can still be sent.
     fn check_close(&mut self) {
         self.next_close_check_ns = self.context.now_ns + CLOSE_CHECK_NS;
@@ -473,7 +398,7 @@ impl EventLoop {
             !matches!(client.phase(), Phase::Idle | Phase::GaveUp)
                 && client.backlog(context, u64::MAX) > 0
         };
-        if self.changes.is_empty() && !self.clients.iter().any(waits) {
+        if self.changes.is_empty() && !self.unfinished.is_any(&self.clients, waits) {
             self.close_stage();
         }
     }

@@ -55,6 +55,11 @@ impl Host {
         Ok((Self::Machine(Machine { wait, events }), waker))
     }
 
+    /// Returns `true` if work beside the loop has threads of its own. Virtual time has none.
+    pub const fn has_threads(&self) -> bool {
+        matches!(self, Self::Machine(_))
+    }
+
     /// The present, in nanoseconds of the reference clock; it never runs backwards.
     #[inline]
     pub fn now_ns(&self) -> u64 {

@@ -26,6 +26,7 @@ mod schedule {
     pub mod publishing;
     pub mod read_rate;
     pub mod stage;
+    pub mod unfinished;
     pub mod wheel;
 }
 

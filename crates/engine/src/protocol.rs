@@ -120,6 +120,8 @@ pub enum Event<'a> {
         removed: u64,
         /// Filters that the peer has refused to remove.
         refused: Refusals<'a>,
+        /// `true` if no answer is missing any more.
+        is_last: bool,
     },
     /// A message that the inbox has taken asks for an answer.
     Asked(Response<'a>),
@@ -145,7 +147,7 @@ pub struct Refusals<'a> {
     texts: Texts<'a>,
 }
 
-/// SUBSCRIBE packets that a protocol has appended.
+/// SUBSCRIBE or UNSUBSCRIBE packets that a protocol has appended.
 #[derive(Clone, Copy, Default)]
 pub struct Asked {
     /// Number of packets.
@@ -221,6 +223,15 @@ pub enum Resent<'a> {
     Message(Outgoing<'a>),
     /// An answer.
     Answer(Answer<'a>),
+}
+
+/// Messages of an earlier connection that were sent again.
+#[derive(Default)]
+pub struct Again {
+    /// Number of messages.
+    pub sent: u64,
+    /// Messages that the peer does not accept on this connection. They are given up.
+    pub refused: Vec<(Token, Reason)>,
 }
 
 /// Memory for packets.
@@ -375,7 +386,7 @@ impl Session {
         }
     }
 
-    /// Appends one packet that ends all subscriptions of the client.
+    /// Appends the packets that end all subscriptions of the client.
     ///
     /// # Errors
     /// A reason if no packet can hold the filters.
@@ -383,7 +394,7 @@ impl Session {
         &mut self,
         identity: &Identity<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<(), Reason> {
+    ) -> Result<Asked, Reason> {
         match &mut self.spoken {
             Spoken::Mqtt(session) => mqtt::unsubscribe(session, identity, out),
             // Plans have no flapping sockets.
@@ -409,16 +420,25 @@ impl Session {
         }
     }
 
-    /// Appends the messages in flight once more, each as `outgoing` of its token. Returns their
-    /// number.
+    /// Appends the messages in flight on an earlier connection once more, each as `outgoing` of its
+    /// token, as many as the peer accepts now.
     pub fn retransmit<'a>(
         &mut self,
         outgoing: impl Fn(Token) -> Resent<'a>,
         to: Buffers<'_>,
-    ) -> u64 {
+    ) -> Again {
         match &mut self.spoken {
             Spoken::Mqtt(session) => mqtt::retransmit(session, outgoing, to),
-            Spoken::Zmtp(_) => 0,
+            Spoken::Zmtp(_) => Again::default(),
+        }
+    }
+
+    /// Returns `true` while messages of an earlier connection are not sent again.
+    #[inline]
+    pub fn holds_back(&self) -> bool {
+        match &self.spoken {
+            Spoken::Mqtt(session) => session.holds_back(),
+            Spoken::Zmtp(_) => false,
         }
     }
 

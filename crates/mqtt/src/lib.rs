@@ -41,5 +41,5 @@ pub use codec::{
     encode_publish_header, encode_subscribe, encode_unsubscribe,
 };
 pub use session::{
-    Alias, Blocked, Event, Lapse, Lapses, ProtocolError, RequestError, Session, Unsupported,
+    Alias, Blocked, Event, Lapse, Lapses, Limits, ProtocolError, RequestError, Session, Unsupported,
 };

@@ -20,7 +20,7 @@ use server::Server;
 
 pub use event::{Blocked, Event, ProtocolError, RequestError};
 pub use lapses::{Lapse, Lapses};
-pub use server::{Alias, Unsupported};
+pub use server::{Alias, Limits, Unsupported};
 
 /// Number of packet identifiers: 1 to 65 535.
 const PACKET_IDS: usize = 65_535;
@@ -64,16 +64,25 @@ struct Windows<T> {
     sent: InFlight<Outgoing<T>>,
     /// QoS 2 messages received but not released.
     received: InFlight<()>,
-    /// Unanswered SUBSCRIBE and UNSUBSCRIBE packets, rarely more than one.
-    requests: Vec<Request>,
+    /// `None` almost always.
+    aside: Option<Box<Aside<T>>>,
     /// Messages were sent again on this connection: the server may not know their identifiers.
     has_resent: bool,
+}
+
+/// Packets that take identifiers beside the messages sent on this connection.
+#[derive(Debug)]
+struct Aside<T> {
+    /// Own messages of an earlier connection that are not sent again yet, in the order of
+    /// publishing.
+    again: InFlight<Outgoing<T>>,
+    /// Unanswered SUBSCRIBE and UNSUBSCRIBE packets, rarely more than one.
+    requests: InFlight<Request>,
 }
 
 /// An unanswered SUBSCRIBE or UNSUBSCRIBE.
 #[derive(Clone, Copy, Debug)]
 struct Request {
-    packet_id: PacketId,
     filters: u32,
     /// Number of filters that need what the server has not.
     unavailable: u32,
@@ -98,7 +107,41 @@ enum Awaits {
 impl<T> Default for Windows<T> {
     fn default() -> Self {
         let (sent, received) = (InFlight::new(), InFlight::new());
-        Self { sent, received, requests: Vec::new(), has_resent: false }
+        Self { sent, received, aside: None, has_resent: false }
+    }
+}
+
+impl<T> Default for Aside<T> {
+    fn default() -> Self {
+        Self { again: InFlight::new(), requests: InFlight::new() }
+    }
+}
+
+impl<T> Windows<T> {
+    /// Number of own messages that are not fully acknowledged.
+    fn in_flight(&self) -> usize {
+        self.sent.len() + self.aside.as_ref().map_or(0, |aside| aside.again.len())
+    }
+
+    /// Forgets the requests of a connection. Its messages are to be sent again, before those of
+    /// earlier connections that are not sent again yet.
+    fn connection_lost(&mut self) {
+        self.has_resent = false;
+        let mut again = std::mem::replace(&mut self.sent, InFlight::new());
+        if let Some(mut later) = self.aside.take().map(|aside| aside.again) {
+            while let Some((packet_id, message)) = later.pop_front() {
+                again.push(packet_id, message);
+            }
+        }
+        if again.len() > 0 {
+            self.aside = Some(Box::new(Aside { again, ..Aside::default() }));
+        }
+    }
+
+    /// Gives memory back that is not needed any more.
+    fn tidy(&mut self) {
+        let is_empty = |aside: &Aside<T>| aside.again.len() + aside.requests.len() == 0;
+        self.aside.take_if(|aside| is_empty(aside));
     }
 }
 
@@ -139,13 +182,20 @@ impl<T: Copy> Session<T> {
     /// Number of own QoS 1 and 2 messages that are not fully acknowledged.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.windows.as_ref().map_or(0, |windows| windows.sent.len())
+        self.windows.as_ref().map_or(0, |windows| windows.in_flight())
     }
 
     /// Returns true while a SUBSCRIBE or UNSUBSCRIBE is unanswered.
     #[must_use]
     pub fn awaits_requests(&self) -> bool {
-        self.windows.as_ref().is_some_and(|windows| !windows.requests.is_empty())
+        self.aside().is_some_and(|aside| aside.requests.len() > 0)
+    }
+
+    /// Returns `true` while messages of an earlier connection are not sent again.
+    #[must_use]
+    #[inline]
+    pub fn holds_back(&self) -> bool {
+        self.aside().is_some_and(|aside| aside.again.len() > 0)
     }
 
     /// Appends CONNECT. Call this function once on every new network connection `[MQTT-3.1.0-1]`.
@@ -200,15 +250,14 @@ impl<T: Copy> Session<T> {
     ) -> Result<PacketId, RequestError> {
         let packet_id = self.free_packet_id().ok_or(RequestError::NoPacketId)?;
         let identified = properties.number(Property::SubscriptionIdentifier).is_some();
-        let (mut count, mut unavailable) = (0, 0);
+        let (limits, mut count, mut unavailable) = (self.limits(), 0, 0);
         let filters = filters.inspect(|(filter, _)| {
             count += 1;
-            let lacks = |server: &Server| server.lacks(filter, identified);
-            unavailable += u32::from(self.server.as_deref().is_some_and(lacks));
+            unavailable += u32::from(limits.lacks(filter, identified));
         });
         codec::encode_subscribe(version, (packet_id, properties), filters, out)?;
-        let request = Request { packet_id, filters: count, unavailable, subscribes: true };
-        Ok(self.note_request(request))
+        let request = Request { filters: count, unavailable, subscribes: true };
+        Ok(self.note_request(packet_id, request))
     }
 
     /// Appends one UNSUBSCRIBE with all `filters` and returns its packet id, which
@@ -226,8 +275,8 @@ impl<T: Copy> Session<T> {
         let mut count = 0;
         let filters = filters.inspect(|_| count += 1);
         codec::encode_unsubscribe(version, (packet_id, Properties::NONE), filters, out)?;
-        let request = Request { packet_id, filters: count, unavailable: 0, subscribes: false };
-        Ok(self.note_request(request))
+        let request = Request { filters: count, unavailable: 0, subscribes: false };
+        Ok(self.note_request(packet_id, request))
     }
 
     /// Records a message as in flight and returns its packet id. QoS 0 messages are not recorded
@@ -247,9 +296,7 @@ impl<T: Copy> Session<T> {
             QoS::AtLeastOnce => Awaits::Ack,
             QoS::ExactlyOnce => Awaits::Rec,
         };
-        if let Some(server) = &self.server
-            && self.in_flight() >= server.receive_maximum()
-        {
+        if self.server.is_some() && self.in_flight() >= self.receive_maximum() {
             return Err(Blocked::ReceiveMaximum);
         }
         let packet_id = self.free_packet_id().ok_or(Blocked::NoPacketId)?;
@@ -266,12 +313,11 @@ impl<T: Copy> Session<T> {
         self.server = self.server.take().and_then(|server| server.after_connection(keep));
         if keep {
             if let Some(windows) = &mut self.windows {
-                windows.requests.clear();
-                windows.has_resent = false;
+                windows.connection_lost();
             }
             return 0;
         }
-        self.windows.take().map_or(0, |windows| windows.sent.len())
+        self.windows.take().map_or(0, |windows| windows.in_flight())
     }
 
     /// Forgets which QoS 2 messages of the server are not released: another client that has
@@ -282,29 +328,42 @@ impl<T: Copy> Session<T> {
         }
     }
 
-    /// Sends messages in flight again, in the order of publishing `[MQTT-4.4.0-1]`,
-    /// `[MQTT-4.6.0-1]`. Call this function once after [`Event::Connected`] on a persistent
-    /// session, before publishing. Returns the number of messages sent again.
+    /// Sends messages of an earlier connection again, in the order of publishing
+    /// `[MQTT-4.4.0-1]`, `[MQTT-4.6.0-1]`, as many as the server accepts in flight
+    /// `[MQTT5-3.3.4-7]`. Call this function after [`Event::Connected`] on a persistent session,
+    /// before publishing; and after each acknowledgement while the session
+    /// [holds messages back](Session::holds_back). Returns the number of messages sent again.
     ///
     /// `publish` appends the PUBLISH of a token, with the given packet id and DUP set
-    /// `[MQTT-3.3.1-1]`. If the server has confirmed the message with PUBREC, the session appends
-    /// PUBREL instead.
+    /// `[MQTT-3.3.1-1]`, or returns `false`: then the session gives the message up. If the server
+    /// has confirmed the message with PUBREC, the session appends PUBREL instead.
     pub fn retransmit(
         &mut self,
         out: &mut Vec<u8>,
-        mut publish: impl FnMut(T, PacketId, &mut Vec<u8>),
+        mut publish: impl FnMut(T, PacketId, &mut Vec<u8>) -> bool,
     ) -> usize {
+        let most = self.receive_maximum();
         let Some(windows) = &mut self.windows else { return 0 };
-        windows.has_resent = windows.sent.len() > 0;
-        for (packet_id, message) in windows.sent.iter() {
-            match message.awaits {
+        let Some(aside) = &mut windows.aside else { return 0 };
+        let mut sent = 0;
+        while windows.sent.len() < most
+            && let Some((packet_id, message)) = aside.again.pop_front()
+        {
+            let is_sent = match message.awaits {
                 Awaits::Ack | Awaits::Rec => publish(message.token, packet_id, out),
                 Awaits::Comp => {
                     codec::encode_ack(PacketType::PubRel, packet_id, out);
+                    true
                 }
+            };
+            if is_sent {
+                windows.sent.push(packet_id, message);
+                sent += 1;
             }
         }
-        windows.sent.len()
+        windows.has_resent |= sent > 0;
+        windows.tidy();
+        sent
     }
 
     /// Returns the breaches since the last call.
@@ -347,19 +406,29 @@ impl<T: Copy> Session<T> {
         let following = |packet_id: PacketId| packet_id.checked_add(1).unwrap_or(1);
         let mut packet_id = following(self.last_packet_id);
         let Some(windows) = &self.windows else { return Some(packet_id) };
-        if windows.sent.len() + windows.requests.len() >= PACKET_IDS {
+        let aside = windows.aside.as_deref();
+        let beside = aside.map_or(0, |aside| aside.again.len() + aside.requests.len());
+        if windows.sent.len() + beside >= PACKET_IDS {
             return None;
         }
-        let is_requested = |id| windows.requests.iter().any(|request| request.packet_id == id);
-        while windows.sent.contains(packet_id) || is_requested(packet_id) {
+        let is_beside =
+            |id, aside: &Aside<T>| aside.again.contains(id) || aside.requests.contains(id);
+        while windows.sent.contains(packet_id)
+            || aside.is_some_and(|aside| is_beside(packet_id, aside))
+        {
             packet_id = following(packet_id);
         }
         Some(packet_id)
     }
 
-    fn note_request(&mut self, request: Request) -> PacketId {
-        self.last_packet_id = request.packet_id;
-        self.windows_mut().requests.push(request);
-        request.packet_id
+    fn note_request(&mut self, packet_id: PacketId, request: Request) -> PacketId {
+        self.last_packet_id = packet_id;
+        self.windows_mut().aside.get_or_insert_default().requests.push(packet_id, request);
+        packet_id
+    }
+
+    #[inline]
+    fn aside(&self) -> Option<&Aside<T>> {
+        self.windows.as_ref()?.aside.as_deref()
     }
 }

@@ -9,22 +9,18 @@ mod session;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mqtt::{
-    ConnAck, DecodeError, Decoded, Packet, PacketType, Property, PropertyList, QoS, Value, Version,
-    decode,
+    ConnAck, DecodeError, Decoded, Packet, PacketId, PacketType, Property, PropertyList, QoS,
+    Value, Version, decode,
 };
 
 use authenticate::Exchange;
 use session::{ClientState, write};
 
 pub use handle::KEPT;
-pub use script::{Answer, Authenticate, Fate, Script};
-
-/// Limits that the broker sets clients of MQTT 5: messages of QoS 1 and 2 in flight, and aliases.
-const RECEIVE_MAXIMUM: u32 = 5;
-const TOPIC_ALIAS_MAXIMUM: u32 = 2;
+pub use script::{Announced, Answer, Authenticate, Fate, Script};
 
 /// Identifier of a network connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,6 +93,11 @@ struct Link {
     /// Authentication of a client that the broker has not accepted yet.
     exchange: Option<Exchange>,
     version: Version,
+    /// Limits of CONNACK.
+    announced: Announced,
+    /// Messages of QoS 1 and 2 that the client has sent on this link and that the broker has not
+    /// fully acknowledged (4.9 of MQTT 5).
+    unacknowledged: BTreeSet<PacketId>,
     /// Topics of the client's aliases.
     topics: BTreeMap<u32, String>,
     will: Option<Message>,
@@ -328,11 +329,9 @@ impl Broker {
             let bytes = &input[used..];
             match decode(self.version_for(id, bytes), bytes) {
                 Ok(Decoded::Packet { packet, len }) => {
-                    let most = self.script.packet_bytes_max.map_or(usize::MAX, |n| n as usize);
-                    let is_allowed = len <= most
-                        || self.version(id) != Version::V5
-                        || packet.packet_type() == PacketType::Connect;
-                    assert!(is_allowed, "a packet of {len} bytes, above the maximum of {most}");
+                    let announced = self.links[&id].announced;
+                    let most = announced.packet_bytes_max.map_or(usize::MAX, |n| n as usize);
+                    assert!(len <= most, "a packet of {len} bytes, above the maximum of {most}");
                     self.handle(id, &packet)?;
                     used += len;
                 }
@@ -411,6 +410,15 @@ impl Broker {
     fn send_ack(&mut self, id: LinkId, packet: &Packet<'_>) {
         let fate = (self.script.fate)(packet.packet_type());
         let Some(link) = self.links.get_mut(&id) else { return };
+        match packet {
+            Packet::PubAck(ack) | Packet::PubComp(ack) if fate != Fate::Drop => {
+                link.unacknowledged.remove(&ack.packet_id);
+            }
+            Packet::PubRec(ack) if fate != Fate::Drop && ack.code.is_error() => {
+                link.unacknowledged.remove(&ack.packet_id);
+            }
+            _ => {}
+        }
         match fate {
             Fate::Send => write(packet, link.version, &mut link.output),
             Fate::Drop => {}

@@ -7,7 +7,9 @@ mod frames;
 mod pair;
 mod rng;
 
-pub use broker::{Answer, Authenticate, Broker, BrokerError, Fate, KEPT, LinkId, Message, Script};
+pub use broker::{
+    Announced, Answer, Authenticate, Broker, BrokerError, Fate, KEPT, LinkId, Message, Script,
+};
 pub use frames::{Frames, in_frames};
 pub use pair::{Observed, Pair, Token};
 pub use rng::{Rng, for_each_seed};

@@ -222,6 +222,7 @@ impl Pair {
                 observed.connected_total += 1;
                 self.session.retransmit(&mut self.output, |token, packet_id, out| {
                     write_message(token, packet_id, true, out);
+                    true
                 });
             }
             Event::Refused { code, .. } => observed.refused.push(code),

@@ -208,7 +208,7 @@ class Population(Frozen):
     rows: Rows | None = None
     """A file whose rows the clients' templates refer to; null: there is none."""
     subscriptions: tuple[Subscription, ...]
-    """Topic filters of each client, all in one SUBSCRIBE."""
+    """Topic filters of each client."""
     publications: tuple[Publication, ...]
     """Flows that each client publishes in publish stages."""
     responds: Responds | None = None

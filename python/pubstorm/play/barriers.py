@@ -13,6 +13,8 @@ NEVER_NS = 2**63
 """Later than every instant."""
 LEAVE_TIMEOUT_NS = 30 * SECOND_NS
 """Longest time of a disconnect stage beyond its schedule."""
+WILLS_WAIT_MAX_NS = 600 * SECOND_NS
+"""Longest time in which a disconnect stage waits for wills that are not due yet."""
 CONNECT_TIMEOUTS_MAX = 3
 """Timeouts of a connect stage after which it ends, whatever moves."""
 CONNECT_EACH_NS = SECOND_NS // 10
@@ -48,10 +50,10 @@ def connect_bound_ns(clients: int, timeout_ns: int) -> int:
 
 
 def wills_wait_ns(leaving: Iterable[Population]) -> int:
-    """Longest time from the end of the last connection to the publication of its will; 0 if clients
-    leave without wills."""
+    """Longest time from the end of the last connection to the publication of its will, at most
+    `WILLS_WAIT_MAX_NS`; 0 if clients leave without wills."""
     waits = (p.will_wait_ns for p in leaving if p.will is not None and p.end != "disconnect")
-    return max(waits, default=0)
+    return min(max(waits, default=0), WILLS_WAIT_MAX_NS)
 
 
 def schedule_ns(clients: int, rate_per_s: float | None) -> int:

@@ -13,7 +13,7 @@ from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.plan import PublishAction
 from pubstorm.contract.sums import RunSum
 from pubstorm.fleet.assignment import Assignment
-from pubstorm.play.barriers import SECOND_NS
+from pubstorm.play.barriers import SECOND_NS, wills_wait_ns
 from pubstorm.play.display import PopulationSummary, Summary, live_for
 from pubstorm.play.display.plain import PlainLive, line_of
 from pubstorm.play.display.summary import summary_of
@@ -251,3 +251,16 @@ def test_a_stage_that_waits_for_wills_is_not_done_when_all_have_left(
     progress.enter(1, 0)
     summary = summary_of(progress, 0, gone_s * SECOND_NS)
     assert (summary.progress, summary.left_s, summary.rest_s) == (share, left_s, rest_s)
+
+
+@pytest.mark.parametrize(
+    ("keep_alive", "delay", "wait_s"),
+    [("10s", "5s", 20), ("10s", "1000h", 600), ("18h", "0s", 600)],
+)
+def test_a_stage_waits_ten_minutes_for_wills_at_most(
+    keep_alive: str, delay: str, wait_s: int
+) -> None:
+    text = LEAVING.format(end="vanish").replace("keep_alive: 10s", f"keep_alive: {keep_alive}")
+    text = text.replace("clients: 10", "clients: 10, version: 5, session_expiry: 1000h")
+    plan = made.compiled(text.replace("payload: bye", f"payload: bye, delay: {delay}"))
+    assert wills_wait_ns(plan.populations) == wait_s * SECOND_NS

@@ -29,9 +29,26 @@ impl Client {
         let Some(login) = self.login(&context.setup) else {
             return self.lost(context, Reason::AuthenticationInvalid);
         };
-        let answer = context.exchanges.answer(self.index, &login, challenge);
-        let sent = answer.and_then(|step| self.session.authenticate(&step, &mut context.out));
-        match sent {
+        match context.exchanges.answer(self.index, &login, challenge, context.now_ns) {
+            Ok(Some(step)) => self.send_step(context, &step),
+            Ok(None) => {}
+            Err(reason) => self.lost(context, reason),
+        }
+    }
+
+    /// Answers the step of the broker, now that the password is salted.
+    pub fn salted(&mut self, context: &mut Context) {
+        let Some(login) = self.login(&context.setup) else { return };
+        context.out.clear();
+        match context.exchanges.answer_salted(self.index, &login) {
+            Ok(step) => self.send_step(context, &step),
+            Err(reason) => self.lost(context, reason),
+        }
+        self.flush(context);
+    }
+
+    fn send_step(&mut self, context: &mut Context, step: &str) {
+        match self.session.authenticate(step, &mut context.out) {
             Ok(()) => {
                 context.tally.populations[self.population()].counters.packets_sent_total += 1;
             }

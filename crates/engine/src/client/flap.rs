@@ -25,11 +25,14 @@ impl Client {
     fn unsubscribe(&mut self, context: &mut Context) {
         context.out.clear();
         let identity = identity_of(self, &context.setup);
-        if let Err(reason) = self.session.unsubscribe(&identity, &mut context.out) {
-            return self.lost(context, reason);
-        }
+        // A filter that no UNSUBSCRIBE can hold was in no SUBSCRIBE either.
+        let asked = match self.session.unsubscribe(&identity, &mut context.out) {
+            Ok(asked) if asked.awaits_answer => asked,
+            Ok(_) => return self.lost(context, Reason::FiltersTooLarge),
+            Err(reason) => return self.lost(context, reason),
+        };
         let tally = &mut context.tally.populations[usize::from(self.population)];
-        tally.counters.packets_sent_total += 1;
+        tally.counters.packets_sent_total += asked.packets;
         tally.gauges.stalled -= u64::from(context.stalls.forget(self.index));
         context.flaps.ask(self.population(), self.local, context.now_ns);
         self.flush(context);
@@ -60,13 +63,22 @@ impl Client {
     }
 
     /// The peer has answered UNSUBSCRIBE.
-    pub(super) fn unsubscribed(&self, context: &mut Context, removed: u64, refused: Refusals<'_>) {
+    pub(super) fn unsubscribed(
+        &self,
+        context: &mut Context,
+        removed: u64,
+        refused: Refusals<'_>,
+        is_last: bool,
+    ) {
         let population = self.population();
         let tally = &mut context.tally.populations[population];
         tally.counters.unsubscribed_total += removed;
         for cause in refused.iter() {
             tally.counters.unsubscribe_failed_total += 1;
             cause.count(tally);
+        }
+        if !is_last {
+            return;
         }
         let asked_ns = context.flaps.answered(population, self.local, context.now_ns);
         if let Some(asked_ns) = asked_ns {

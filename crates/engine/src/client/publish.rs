@@ -239,10 +239,9 @@ impl Client {
 
     /// Ends the flight of a message. Returns `true` if a blocked publication can continue.
     fn answered(&mut self, context: &mut Context, token: &Token) -> bool {
-        context.tally.populations[usize::from(self.population)].gauges.in_flight -= 1;
-        match token.answer() {
-            Some(number) => context.outboxes.acknowledged(self.index, number),
-            None => self.publications[token.publication()].in_flight -= 1,
+        self.end_flight(context, token);
+        if self.session.holds_back() {
+            self.send_again(context);
         }
         self.send_answers(context);
         // A publication may wait for a packet identifier that another one has held.
@@ -258,8 +257,25 @@ impl Client {
         continues
     }
 
+    fn end_flight(&mut self, context: &mut Context, token: &Token) {
+        context.tally.populations[usize::from(self.population)].gauges.in_flight -= 1;
+        match token.answer() {
+            Some(number) => context.outboxes.acknowledged(self.index, number),
+            None => self.publications[token.publication()].in_flight -= 1,
+        }
+    }
+
     /// Sends the messages that a kept session has in flight, then the scheduled messages.
     pub fn retransmit(&mut self, context: &mut Context) {
+        self.send_again(context);
+        self.send_answers(context);
+        self.flush(context);
+        self.publish_due(context);
+    }
+
+    /// Appends messages of an earlier connection, as many as the peer accepts now. Gives up those
+    /// that are beyond a limit of this connection.
+    fn send_again(&mut self, context: &mut Context) {
         let population = usize::from(self.population);
         let Context { setup, tally, outboxes, out, text, properties, .. } = context;
         let sender = sender(setup, population, setup.shard.global(self.local));
@@ -271,13 +287,16 @@ impl Client {
             Resent::Message(setup.outgoing(population, token.publication(), &sender))
         };
         let outgoing = |token| answer(token).unwrap_or_else(|| message(token));
-        let resent = self.session.retransmit(outgoing, Buffers { out, text, properties });
+        let again = self.session.retransmit(outgoing, Buffers { out, text, properties });
         let counters = &mut tally.populations[population].counters;
-        counters.resent_total += resent;
-        counters.packets_sent_total += resent;
-        self.send_answers(context);
-        self.flush(context);
-        self.publish_due(context);
+        counters.resent_total += again.sent;
+        counters.packets_sent_total += again.sent;
+        for (token, reason) in again.refused {
+            let tally = &mut context.tally.populations[population];
+            tally.outcome(reason);
+            tally.counters.abandoned_total += 1;
+            self.end_flight(context, &token);
+        }
     }
 
     /// Counts all messages in flight as given up; there are `dropped`.

@@ -185,8 +185,8 @@ impl Client {
                 Event::Subscribed { granted, refused, is_last } => {
                     self.subscribed(context, granted, refused, is_last);
                 }
-                Event::Unsubscribed { removed, refused } => {
-                    self.unsubscribed(context, removed, refused);
+                Event::Unsubscribed { removed, refused, is_last } => {
+                    self.unsubscribed(context, removed, refused, is_last);
                 }
                 Event::Rejected(token, cause) => {
                     can_publish |= self.rejected(context, &token, cause);

@@ -9,15 +9,17 @@ use std::cell::OnceCell;
 
 use mqtt::{
     Alias, Blocked, Breach, Connect, Decoded, Lapse, Lapses, Packet, PacketId, PacketType,
-    Properties, Property, PropertyList, PublishHeader, QoS, ReasonCode, RetainHandling, SubAck,
-    SubscriptionOptions, Unsupported, Value, Version, decode, encode_auth, encode_publish_header,
+    Properties, Property, PropertyList, PublishHeader, QoS, ReasonCode, RequestError,
+    RetainHandling, SubAck, SubscriptionOptions, Unsupported, Value, Version, decode, encode_auth,
+    encode_publish_header,
 };
 use plan::{
-    Answer, Authentication, Payload, Population, Reason, SCRAM_SHA_256, Subscription, payload_bytes,
+    Answer, Authentication, Payload, Population, Publication, Reason, SCRAM_SHA_256, Subscription,
+    payload_bytes,
 };
 
 use super::{
-    Asked, Broken, Buffers, Cause, Event, Goodbye, Identity, Outgoing, Published, Reading,
+    Again, Asked, Broken, Buffers, Cause, Event, Goodbye, Identity, Outgoing, Published, Reading,
     Refusals, Resent, Step, Texts, Token,
     received::{BESIDE, Inbox, Next, RETAINED, Received},
 };
@@ -27,6 +29,10 @@ use scram::Login;
 
 pub use answers::answer;
 pub use properties::PropertySetup;
+
+/// Bytes of a SUBSCRIBE or UNSUBSCRIBE with several filters at most. Many brokers take no larger
+/// packets, and do not say so.
+const REQUEST_BYTES_MAX: usize = 64 * 1024;
 
 /// State of an MQTT client.
 pub type Session = mqtt::Session<Token>;
@@ -220,7 +226,7 @@ fn neutral<'a>(session: &Session, version: Version, event: mqtt::Event<'a, Token
             let reason = |code| is_refusal(code).then(|| answered(PacketType::UnsubAck, code));
             let refused = Refusals { codes, reason, texts: texts(properties) };
             let removed = u64::from(filters) - refused.iter().count() as u64;
-            Event::Unsubscribed { removed, refused }
+            Event::Unsubscribed { removed, refused, is_last: !session.awaits_requests() }
         }
         mqtt::Event::Delivered(_)
         | mqtt::Event::Redelivered
@@ -230,9 +236,8 @@ fn neutral<'a>(session: &Session, version: Version, event: mqtt::Event<'a, Token
     }
 }
 
-/// Appends the subscriptions: one SUBSCRIBE for the filters without an identifier, and one for each
-/// identifier, since a packet has only one. Nothing without filters. A SUBSCRIBE above the Maximum
-/// Packet Size of the broker is left out [MQTT5-3.2.2-15].
+/// Appends the subscriptions: SUBSCRIBE for the filters without an identifier, and for each
+/// identifier, since a packet has only one. Nothing without filters.
 pub fn subscribe(
     session: &mut Session,
     identity: &Identity<'_>,
@@ -254,42 +259,69 @@ pub fn subscribe(
             let texts = (0..subscription.filter.variants()).map(|v| subscription.filter.text(n, v));
             filters.extend(texts.map(|text| (text, options(subscription))));
         }
-        let requested = filters.iter().map(|(filter, options)| (filter.as_str(), *options));
-        let start = out.len();
-        let packet_id =
-            session.subscribe(version(population), properties.properties(), requested, out);
-        let packet_id = packet_id.map_err(|_| Reason::CannotEncode)?;
-        if out.len() - start > session.packet_bytes_max() {
-            out.truncate(start);
-            session.withdraw_request(packet_id);
-            asked.left_out += filters.len() as u64;
-        } else {
-            asked.packets += 1;
-        }
+        let (version, properties) = (version(population), properties.properties());
+        let append: Request<'_, (String, _)> = &|session, filters, out| {
+            let filters = filters.iter().map(|(filter, options)| (filter.as_str(), *options));
+            session.subscribe(version, properties, filters, out)
+        };
+        ask(session, &filters, append, &mut asked, out)?;
     }
     Ok(Asked { awaits_answer: asked.packets > 0, ..asked })
 }
 
-/// Appends one UNSUBSCRIBE with all filters. One above the Maximum Packet Size of the broker is not
-/// sent [MQTT5-3.2.2-15].
+/// Appends UNSUBSCRIBE with all filters.
 pub fn unsubscribe(
     session: &mut Session,
     identity: &Identity<'_>,
     out: &mut Vec<u8>,
-) -> Result<(), Reason> {
+) -> Result<Asked, Reason> {
     let Identity { population, n } = *identity;
     let filters = population.subscriptions.iter().map(|subscription| &subscription.filter);
     let texts = filters.flat_map(|filter| (0..filter.variants()).map(move |v| filter.text(n, v)));
     let texts: Vec<String> = texts.collect();
-    let start = out.len();
-    let packet_id = session.unsubscribe(version(population), texts.iter().map(String::as_str), out);
-    let packet_id = packet_id.map_err(|_| Reason::CannotEncode)?;
-    if out.len() - start > session.packet_bytes_max() {
-        out.truncate(start);
-        session.withdraw_request(packet_id);
-        return Err(Reason::FiltersTooLarge);
+    let version = version(population);
+    let append: Request<'_, String> = &|session, filters, out| {
+        session.unsubscribe(version, filters.iter().map(String::as_str), out)
+    };
+    let mut asked = Asked::default();
+    ask(session, &texts, append, &mut asked, out)?;
+    Ok(Asked { awaits_answer: asked.packets > 0, ..asked })
+}
+
+/// Appends a SUBSCRIBE or UNSUBSCRIBE with all of some filters.
+type Request<'a, F> =
+    &'a dyn Fn(&mut Session, &[F], &mut Vec<u8>) -> Result<PacketId, RequestError>;
+
+/// Appends packets with all `filters`, none of them above the Maximum Packet Size of the broker
+/// [MQTT5-3.2.2-15], and none with several filters above [`REQUEST_BYTES_MAX`]. Filters that are
+/// too large for a packet of their own are left out.
+fn ask<F>(
+    session: &mut Session,
+    filters: &[F],
+    append: Request<'_, F>,
+    asked: &mut Asked,
+    out: &mut Vec<u8>,
+) -> Result<(), Reason> {
+    let (start, most) = (out.len(), session.limits().packet_bytes_max());
+    let packet_id = match append(session, filters, out) {
+        Ok(packet_id) => Some(packet_id),
+        Err(RequestError::Encode(_)) => None,
+        Err(RequestError::NoPacketId) => return Err(Reason::CannotEncode),
+    };
+    let most = if filters.len() > 1 { most.min(REQUEST_BYTES_MAX) } else { most };
+    if packet_id.is_some() && out.len() - start <= most {
+        asked.packets += 1;
+        return Ok(());
     }
-    Ok(())
+    out.truncate(start);
+    packet_id.into_iter().for_each(|packet_id| session.withdraw_request(packet_id));
+    let (front, rest) = filters.split_at(filters.len() / 2);
+    if front.is_empty() {
+        asked.left_out += rest.len() as u64;
+        return Ok(());
+    }
+    ask(session, front, append, asked, out)?;
+    ask(session, rest, append, asked, out)
 }
 
 fn options(subscription: &Subscription) -> SubscriptionOptions {
@@ -325,7 +357,7 @@ pub fn publish(
     let start = to.out.len();
     let delivery = Delivery { packet_id, dup: false, alias };
     let appended = append(outgoing, &token, delivery, &mut to);
-    if appended.is_none() || to.out.len() - start > session.packet_bytes_max() {
+    if appended.is_none() || to.out.len() - start > session.limits().packet_bytes_max() {
         to.out.truncate(start);
         session.withdraw(packet_id, alias);
         return Published::Refused(Reason::MessageTooLarge);
@@ -341,32 +373,57 @@ fn begin(
     retain: bool,
     token: Token,
 ) -> Result<PacketId, Published> {
-    match session.check(qos, retain) {
+    match session.limits().check(qos, retain) {
         Ok(()) => session.publish(qos, token).map_err(|blocked| match blocked {
             Blocked::ReceiveMaximum => Published::Held,
             Blocked::NoPacketId => Published::Waits,
         }),
-        Err(Unsupported::QoS) => Err(Published::Refused(Reason::QosUnsupported)),
-        Err(Unsupported::Retain) => Err(Published::Refused(Reason::RetainUnsupported)),
+        Err(unsupported) => Err(Published::Refused(unsupported_reason(unsupported))),
     }
 }
 
-/// Appends what a session has in flight once more.
+const fn unsupported_reason(unsupported: Unsupported) -> Reason {
+    match unsupported {
+        Unsupported::QoS => Reason::QosUnsupported,
+        Unsupported::Retain => Reason::RetainUnsupported,
+    }
+}
+
+/// Appends what a session has in flight once more, as far as the broker accepts it on this
+/// connection.
 pub fn retransmit<'a>(
     session: &mut Session,
     outgoing: impl Fn(Token) -> Resent<'a>,
     Buffers { out, text, properties }: Buffers<'_>,
-) -> u64 {
+) -> Again {
+    let limits = session.limits();
+    let mut refused = Vec::new();
     let again = |token: Token, packet_id: u16, out: &mut Vec<u8>| {
         let delivery = Delivery { packet_id, dup: true, alias: Alias::Unusable };
+        let start = out.len();
         let mut to = Buffers { out, text: &mut *text, properties: &mut *properties };
-        let sent = match outgoing(token) {
-            Resent::Message(outgoing) => append(&outgoing, &token, delivery, &mut to),
-            Resent::Answer(answer) => answers::append(&answer, delivery, &mut to),
+        let (level, retain, appended) = match outgoing(token) {
+            Resent::Message(outgoing) => {
+                let Publication { qos, retain, .. } = *outgoing.publication;
+                (qos, retain, append(&outgoing, &token, delivery, &mut to))
+            }
+            Resent::Answer(answer) => {
+                (answer.responds.qos, false, answers::append(&answer, delivery, &mut to))
+            }
         };
-        sent.expect("the message was sent before");
+        let reason = match limits.check(qos(level), retain) {
+            Err(unsupported) => unsupported_reason(unsupported),
+            Ok(()) if appended.is_none() || out.len() - start > limits.packet_bytes_max() => {
+                Reason::MessageTooLarge
+            }
+            Ok(()) => return true,
+        };
+        out.truncate(start);
+        refused.push((token, reason));
+        false
     };
-    session.retransmit(out, again) as u64
+    let sent = session.retransmit(out, again) as u64;
+    Again { sent, refused }
 }
 
 /// Fields of a PUBLISH beside its message.

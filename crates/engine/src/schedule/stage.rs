@@ -6,6 +6,7 @@ use plan::{Action, ChangeAction, SECOND_NS, Tempo};
 
 use crate::context::Context;
 use crate::schedule::publishing::Publishing;
+use crate::schedule::unfinished::Unfinished;
 use crate::setup::Setup;
 
 /// The current stage.
@@ -18,6 +19,8 @@ pub struct Stage {
     pub closed: bool,
     /// Clients to start or stop.
     ramp: Ramp,
+    /// Populations whose clients are not all connected.
+    unready: Unfinished,
 }
 
 /// Walk through the clients of a stage in this agent, each with its instant on the schedule of all
@@ -98,7 +101,7 @@ impl Stage {
         let leaving = if leaves { stage.populations.clone() } else { Vec::new() };
         context.begin_stage(index, &leaving);
         changing.into_iter().for_each(|population| context.exclude_from_loss(population));
-        Self { index, start_ns, closed: false, ramp }
+        Self { index, start_ns, closed: false, ramp, unready: Unfinished::default() }
     }
 
     /// Action of the stage.
@@ -153,13 +156,13 @@ impl Stage {
                     && context.leaving == 0
                     && !context.expectations.awaits_wills(populations)
             }
-            Action::Connect { .. } => populations.iter().all(|&p| {
+            Action::Connect { .. } => !self.unready.is_any(populations, |&p| {
                 // A client with a session lifetime, or one whose connection was taken over, was
                 // ready once; it may be offline now.
                 let ready = context.tally.populations[p].gauges.ready;
                 let arrived = context.lifetimes.arrived(p).map_or(ready, u64::from);
                 let gave_up = u64::from(context.gave_up[p]);
-                arrived + gave_up >= u64::from(setup.share(p, context.expectations.active[p]))
+                arrived + gave_up < u64::from(setup.share(p, context.expectations.active[p]))
             }),
         }
     }

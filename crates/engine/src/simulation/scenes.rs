@@ -5,6 +5,7 @@ mod authentication;
 mod deaths;
 mod delays;
 mod flapping;
+mod limits;
 mod outcomes;
 mod retained;
 mod surplus;

@@ -1,7 +1,7 @@
 //! Decodes the bytes of the simulated connections, independently of the engine: the messages that
 //! clients have written and read, each by its stamp.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use mqtt::{
     Connect, Decoded, Packet, PacketType, Properties, Property, Publish, QoS, Reasoned, Value,
@@ -249,27 +249,32 @@ fn place(stamp: &Stamp) -> Place {
 pub struct Requests {
     /// Filters that the client of a connection has subscribed to.
     subscribed: BTreeSet<String>,
-    /// Number of filters of the last UNSUBSCRIBE, until the client reads its UNSUBACK.
-    asked: u64,
+    /// Filters that the client has unsubscribed from since.
+    unsubscribed: BTreeSet<String>,
+    /// Number of filters of each UNSUBSCRIBE whose UNSUBACK the client has not read.
+    asked: VecDeque<u64>,
 }
 
 impl Requests {
-    /// A SUBSCRIBE was written.
+    /// A SUBSCRIBE was written. After an UNSUBSCRIBE, the client has unsubscribed from all filters.
     pub fn subscribe<'a>(&mut self, filters: impl Iterator<Item = &'a str>) {
+        if !self.unsubscribed.is_empty() {
+            assert_eq!(std::mem::take(&mut self.unsubscribed), self.subscribed);
+            self.subscribed.clear();
+        }
         self.subscribed.extend(filters.map(ToOwned::to_owned));
     }
 
-    /// An UNSUBSCRIBE was written: it names all filters of the client.
+    /// An UNSUBSCRIBE was written.
     pub fn unsubscribe<'a>(&mut self, filters: impl Iterator<Item = &'a str>) {
         let filters: Vec<String> = filters.map(ToOwned::to_owned).collect();
-        assert_eq!(self.asked, 0, "a client waits for UNSUBACK");
-        self.asked = filters.len() as u64;
-        let subscribed = std::mem::take(&mut self.subscribed);
-        assert_eq!(filters.into_iter().collect::<BTreeSet<_>>(), subscribed);
+        self.asked.push_back(filters.len() as u64);
+        self.unsubscribed.extend(filters);
+        assert!(self.unsubscribed.is_subset(&self.subscribed), "{:?}", self.unsubscribed);
     }
 
     /// UNSUBACK was read. Returns the number of filters that it answers.
     pub fn unsuback(&mut self) -> u64 {
-        std::mem::take(&mut self.asked)
+        self.asked.pop_front().unwrap_or_default()
     }
 }

@@ -1,6 +1,8 @@
 //! The receiving side of a session: applies a packet from the server and appends the answer.
 
-use super::{Awaits, Connection, Event, Lapse, ProtocolError, Request, Server, Session};
+use super::{
+    Awaits, Connection, Event, Lapse, Outgoing, ProtocolError, Request, Server, Session, Windows,
+};
 use crate::codec::{
     self, Ack, Packet, PacketId, PacketType, Properties, Property, Publish, QoS, ReasonCode,
     SubAck, Version,
@@ -105,8 +107,8 @@ impl<T: Copy> Session<T> {
             // The server numbers its messages anew: an old id would hide a new message.
             windows.received.clear();
             if version == Version::V5 {
-                dropped = windows.sent.len();
-                windows.sent.clear();
+                dropped = windows.in_flight();
+                windows.aside = None;
             }
         }
         if self.connection == Connection::Authenticating {
@@ -179,7 +181,8 @@ impl<T: Copy> Session<T> {
     #[inline]
     fn settle<'a>(&mut self, ack: &Ack<'a>, awaits: Awaits) -> Event<'a, T> {
         let removed = self.windows.as_mut().and_then(|windows| {
-            windows.sent.remove_if(ack.packet_id, |message| message.awaits == awaits)
+            let message = windows.sent.remove_if(ack.packet_id, |message| message.awaits == awaits);
+            message.or_else(|| windows.settle_early(ack.packet_id, awaits))
         });
         match removed {
             None => Event::UnknownAck,
@@ -194,7 +197,10 @@ impl<T: Copy> Session<T> {
     /// Answers PUBREC with PUBREL in every case. An unknown id belongs to a message of an earlier
     /// run of the same client. Without PUBREL the server would keep that message for ever.
     fn handle_pubrec<'a>(&mut self, packet_id: PacketId) -> Event<'a, T> {
-        let message = self.windows.as_mut().and_then(|windows| windows.sent.find_mut(packet_id));
+        let message = self.windows.as_mut().and_then(|windows| {
+            let again = windows.aside.as_mut().and_then(|aside| aside.again.find_mut(packet_id));
+            again.or_else(|| windows.sent.find_mut(packet_id))
+        });
         match message {
             Some(message) if message.awaits != Awaits::Ack => {
                 message.awaits = Awaits::Comp;
@@ -248,16 +254,24 @@ impl<T: Copy> Session<T> {
     /// outstanding. Frees the heap memory if only requests were stored there.
     fn end_request(&mut self, packet_id: PacketId, subscribes: bool) -> Option<Request> {
         let windows = self.windows.as_mut()?;
-        let is_answered =
-            |request: &Request| request.packet_id == packet_id && request.subscribes == subscribes;
-        let index = windows.requests.iter().position(is_answered)?;
-        let request = windows.requests.swap_remove(index);
-        if windows.requests.is_empty() {
-            windows.requests = Vec::new();
-            if windows.sent.is_unused() && windows.received.is_unused() {
-                self.windows = None;
-            }
+        let requests = &mut windows.aside.as_mut()?.requests;
+        let request = requests.remove_if(packet_id, |request| request.subscribes == subscribes)?;
+        windows.tidy();
+        if windows.aside.is_none() && windows.sent.is_unused() && windows.received.is_unused() {
+            self.windows = None;
         }
         Some(request)
+    }
+}
+
+impl<T: Copy> Windows<T> {
+    /// Ends the flight of a message that is not sent again yet: the server acknowledges it as sent
+    /// on an earlier connection.
+    #[cold]
+    fn settle_early(&mut self, packet_id: PacketId, awaits: Awaits) -> Option<Outgoing<T>> {
+        let again = &mut self.aside.as_mut()?.again;
+        let message = again.remove_if(packet_id, |message| message.awaits == awaits);
+        self.tidy();
+        message
     }
 }

@@ -97,16 +97,17 @@ impl<V> InFlight<V> {
         Some(value)
     }
 
+    /// Removes and returns the oldest value.
+    pub(super) fn pop_front(&mut self) -> Option<(PacketId, V)> {
+        let packet_id = self.slots.front()?.packet_id;
+        self.remove(packet_id).map(|value| (packet_id, value))
+    }
+
     pub(super) fn clear(&mut self) {
         self.slots.clear();
         self.len = 0;
         self.ascending = true;
         self.taken = 0;
-    }
-
-    /// Values in the order of insertion.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (PacketId, &V)> {
-        self.slots.iter().filter_map(|slot| Some((slot.packet_id, slot.value.as_ref()?)))
     }
 
     #[inline]

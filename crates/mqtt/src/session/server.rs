@@ -1,7 +1,7 @@
 //! State of one connection that only MQTT 5 has: limits of the server in CONNACK, and topic aliases
 //! in both directions. A session without such state has nothing of this on the heap.
 
-use super::Session;
+use super::{PACKET_IDS, Session};
 use crate::codec::{PacketId, Properties, Property, Publish, QoS, Value};
 
 const _: () = assert!(size_of::<Server>() <= 24, "limits 16, texts 8");
@@ -20,7 +20,7 @@ const NOTED: [Property; 10] = [
     Property::SharedSubscriptionAvailable,
 ];
 
-/// Bits of [`Server::unavailable`].
+/// Bits of [`Limits::unavailable`].
 const WILDCARDS: u8 = 1;
 const IDENTIFIERS: u8 = 2;
 const SHARED: u8 = 4;
@@ -28,20 +28,25 @@ const SHARED: u8 = 4;
 /// Limits of a server (3.2.2.3), and topic aliases.
 #[derive(Debug)]
 pub(super) struct Server {
-    /// Largest packet that the server accepts, in bytes.
-    packet_bytes_max: u32,
+    limits: Limits,
     /// Keep-alive that replaces the client's, in seconds.
     keep_alive_s: Option<u16>,
     /// Most messages of QoS 1 and 2 in flight to the server.
     receive_maximum: u16,
     /// Largest topic alias that the server accepts.
     aliases_max: u16,
+    /// `None` until a text or an alias is needed.
+    texts: Option<Box<Texts>>,
+}
+
+/// Limits of a server for single packets.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    packet_bytes_max: u32,
     qos_max: QoS,
     retains: bool,
     /// Kinds of subscriptions that the server has not, a bit each.
     unavailable: u8,
-    /// `None` until a text or an alias is needed.
-    texts: Option<Box<Texts>>,
 }
 
 #[derive(Debug, Default)]
@@ -80,15 +85,51 @@ impl Default for Server {
     /// A server without limits.
     fn default() -> Self {
         Self {
-            packet_bytes_max: u32::MAX,
+            limits: Limits::NONE,
             keep_alive_s: None,
             receive_maximum: u16::MAX,
             aliases_max: 0,
-            qos_max: QoS::ExactlyOnce,
-            retains: true,
-            unavailable: 0,
             texts: None,
         }
+    }
+}
+
+impl Limits {
+    const NONE: Self = Self {
+        packet_bytes_max: u32::MAX,
+        qos_max: QoS::ExactlyOnce,
+        retains: true,
+        unavailable: 0,
+    };
+
+    /// Largest packet that the server accepts, in bytes `[MQTT5-3.2.2-15]`.
+    #[must_use]
+    #[inline]
+    pub const fn packet_bytes_max(self) -> usize {
+        self.packet_bytes_max as usize
+    }
+
+    /// Checks that the server accepts a message of this kind.
+    ///
+    /// # Errors
+    /// [`Unsupported`] names the limit in the server's CONNACK.
+    #[inline]
+    pub fn check(self, qos: QoS, retain: bool) -> Result<(), Unsupported> {
+        if qos > self.qos_max {
+            Err(Unsupported::QoS)
+        } else if retain && !self.retains {
+            Err(Unsupported::Retain)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Returns `true` if a filter needs a kind of subscription that the server has not.
+    pub(super) fn lacks(self, filter: &str, identified: bool) -> bool {
+        let lacks = |kind| self.unavailable & kind != 0;
+        lacks(WILDCARDS) && filter.contains(['+', '#'])
+            || lacks(IDENTIFIERS) && identified
+            || lacks(SHARED) && filter.starts_with("$share/")
     }
 }
 
@@ -103,22 +144,23 @@ impl Server {
     }
 
     fn note(&mut self, property: Property, value: Value<'_>) {
+        let limits = &mut self.limits;
         match (property, value) {
-            (Property::MaximumPacketSize, Value::Number(n)) => self.packet_bytes_max = n,
+            (Property::MaximumPacketSize, Value::Number(n)) => limits.packet_bytes_max = n,
             (Property::ServerKeepAlive, Value::Number(n)) => self.keep_alive_s = Some(n as u16),
             (Property::ReceiveMaximum, Value::Number(n)) => self.receive_maximum = n as u16,
             (Property::TopicAliasMaximum, Value::Number(n)) => self.aliases_max = n as u16,
-            (Property::MaximumQoS, Value::Number(0)) => self.qos_max = QoS::AtMostOnce,
-            (Property::MaximumQoS, Value::Number(_)) => self.qos_max = QoS::AtLeastOnce,
-            (Property::RetainAvailable, Value::Number(n)) => self.retains = n == 1,
+            (Property::MaximumQoS, Value::Number(0)) => limits.qos_max = QoS::AtMostOnce,
+            (Property::MaximumQoS, Value::Number(_)) => limits.qos_max = QoS::AtLeastOnce,
+            (Property::RetainAvailable, Value::Number(n)) => limits.retains = n == 1,
             (Property::WildcardSubscriptionAvailable, Value::Number(0)) => {
-                self.unavailable |= WILDCARDS;
+                limits.unavailable |= WILDCARDS;
             }
             (Property::SubscriptionIdentifierAvailable, Value::Number(0)) => {
-                self.unavailable |= IDENTIFIERS;
+                limits.unavailable |= IDENTIFIERS;
             }
             (Property::SharedSubscriptionAvailable, Value::Number(0)) => {
-                self.unavailable |= SHARED;
+                limits.unavailable |= SHARED;
             }
             (Property::AssignedClientIdentifier, Value::Text(text)) => {
                 self.texts.get_or_insert_default().client_id = Some(text.into());
@@ -150,10 +192,6 @@ impl Server {
         self.keep_alive_s
     }
 
-    pub(super) fn receive_maximum(&self) -> usize {
-        usize::from(self.receive_maximum)
-    }
-
     pub(super) fn assigned_client_id(&self) -> Option<&str> {
         self.texts.as_ref()?.client_id.as_deref()
     }
@@ -165,24 +203,6 @@ impl Server {
 
     pub(super) fn expected_method(&self) -> Option<&str> {
         self.texts.as_ref()?.method.as_deref()
-    }
-
-    /// Returns `true` if a filter needs a kind of subscription that the server has not.
-    pub(super) fn lacks(&self, filter: &str, identified: bool) -> bool {
-        let lacks = |kind| self.unavailable & kind != 0;
-        lacks(WILDCARDS) && filter.contains(['+', '#'])
-            || lacks(IDENTIFIERS) && identified
-            || lacks(SHARED) && filter.starts_with("$share/")
-    }
-
-    fn check(&self, qos: QoS, retain: bool) -> Result<(), Unsupported> {
-        if qos > self.qos_max {
-            Err(Unsupported::QoS)
-        } else if retain && !self.retains {
-            Err(Unsupported::Retain)
-        } else {
-            Ok(())
-        }
     }
 
     fn announce(&mut self, alias: u16) -> Alias {
@@ -211,22 +231,17 @@ impl Server {
 }
 
 impl<T: Copy> Session<T> {
-    /// Checks that the server accepts a message of this kind.
-    ///
-    /// # Errors
-    /// [`Unsupported`] names the limit in the server's CONNACK.
+    /// Limits of the server for single packets.
+    #[must_use]
     #[inline]
-    pub fn check(&self, qos: QoS, retain: bool) -> Result<(), Unsupported> {
-        match &self.server {
-            None => Ok(()),
-            Some(server) => server.check(qos, retain),
-        }
+    pub fn limits(&self) -> Limits {
+        self.server.as_ref().map_or(Limits::NONE, |server| server.limits)
     }
 
-    /// Largest packet that the server accepts, in bytes `[MQTT5-3.2.2-15]`.
+    /// Most messages of QoS 1 and 2 in flight to the server `[MQTT5-3.3.4-7]`.
     #[inline]
-    pub fn packet_bytes_max(&self) -> usize {
-        self.server.as_ref().map_or(usize::MAX, |server| server.packet_bytes_max as usize)
+    pub(super) fn receive_maximum(&self) -> usize {
+        self.server.as_ref().map_or(PACKET_IDS, |server| usize::from(server.receive_maximum))
     }
 
     /// Forgets the last message: the caller has not written its PUBLISH.

@@ -66,6 +66,7 @@ fn retransmitted(session: &mut Session<u32>) -> Vec<(Option<u32>, PacketId)> {
     let mut sent = session.retransmit(&mut out, |token, id, out| {
         let [high, low] = id.to_be_bytes();
         out.extend_from_slice(&[0xff, u8::try_from(token).unwrap(), high, low]);
+        true
     });
     let list = out
         .chunks(4)

@@ -7,7 +7,7 @@ use mqtt::{
 };
 
 use super::session::ClientState;
-use super::{Broker, BrokerError, LinkId, Message};
+use super::{Announced, Broker, BrokerError, LinkId, Message};
 
 /// Reason code of a DISCONNECT because another link uses the client identifier.
 const SESSION_TAKEN_OVER: u8 = 0x8e;
@@ -123,7 +123,10 @@ impl Broker {
         link.will_delay_ns = delay_s.min(session_s) * 1_000_000_000;
         link.client_id = Some(client_id.clone());
         link.keep_alive_s = connect.keep_alive_s;
-        let mut maxima = maxima(self.script.packet_bytes_max);
+        if link.version == Version::V5 {
+            link.announced = (self.script.announce)();
+        }
+        let mut maxima = maxima(&link.announced);
         maxima.extend(properties);
         let connack = ConnAck { session_present, code: 0, properties: maxima.properties() };
         super::write(&Packet::ConnAck(connack), link.version, &mut link.output);
@@ -151,6 +154,7 @@ impl Broker {
     fn handle_publish(&mut self, id: LinkId, publish: &Publish<'_>) {
         let packet_id = publish.packet_id;
         let topic = self.topic_of(id, publish);
+        self.check_limits(id, publish);
         let is_exact = publish.qos == QoS::ExactlyOnce;
         let is_again =
             is_exact && self.client(id).is_some_and(|client| client.received.contains(&packet_id));
@@ -182,6 +186,19 @@ impl Broker {
         }
     }
 
+    /// Fails if a message exceeds the limits of its connection.
+    fn check_limits(&mut self, id: LinkId, publish: &Publish<'_>) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let Announced { receive_maximum, qos_max, retains, .. } = link.announced;
+        assert!(publish.qos <= qos_max, "[MQTT5-3.2.2-11]");
+        assert!(retains || !publish.retain, "[MQTT5-3.2.2-14]");
+        if publish.qos != QoS::AtMostOnce {
+            link.unacknowledged.insert(publish.packet_id);
+        }
+        let in_flight = link.unacknowledged.len();
+        assert!(in_flight <= receive_maximum.into(), "[MQTT5-3.3.4-7]: {in_flight} in flight");
+    }
+
     /// Topic of a message: its own, which may belong to an alias from now on, or that of its alias
     /// (3.3.2.3.4 of MQTT 5).
     fn topic_of(&mut self, id: LinkId, publish: &Publish<'_>) -> String {
@@ -189,7 +206,8 @@ impl Broker {
         let (Some(alias), Some(link)) = (alias, self.links.get_mut(&id)) else {
             return publish.topic.to_owned();
         };
-        assert!(alias <= super::TOPIC_ALIAS_MAXIMUM, "an alias beyond the maximum: {alias}");
+        let most = link.announced.topic_alias_maximum;
+        assert!(alias <= most.into(), "an alias beyond the maximum: {alias}");
         if publish.topic.is_empty() {
             return link.topics.get(&alias).expect("an alias has had a topic").clone();
         }
@@ -268,16 +286,22 @@ fn forwarded(properties: Properties<'_>) -> PropertyList {
     list
 }
 
-/// Maxima in CONNACK, which has none before MQTT 5.
-fn maxima(packet_bytes_max: Option<u32>) -> PropertyList {
+/// Limits in CONNACK, which has none before MQTT 5.
+fn maxima(announced: &Announced) -> PropertyList {
     let mut list = PropertyList::new();
-    let packet_size = packet_bytes_max.map(|bytes| (Property::MaximumPacketSize, bytes));
-    let others = [
-        (Property::ReceiveMaximum, super::RECEIVE_MAXIMUM),
-        (Property::TopicAliasMaximum, super::TOPIC_ALIAS_MAXIMUM),
+    let Announced { receive_maximum, packet_bytes_max, topic_alias_maximum, qos_max, retains } =
+        *announced;
+    let numbers = [
+        (Property::MaximumPacketSize, packet_bytes_max),
+        (Property::ReceiveMaximum, Some(receive_maximum.into())),
+        (Property::TopicAliasMaximum, Some(topic_alias_maximum.into())),
+        (Property::MaximumQoS, (qos_max < QoS::ExactlyOnce).then_some(qos_max as u32)),
+        (Property::RetainAvailable, (!retains).then_some(0)),
     ];
-    for (property, number) in others.into_iter().chain(packet_size) {
-        list.push(property, Value::Number(number)).expect("the numbers are allowed");
+    for (property, number) in numbers {
+        if let Some(number) = number {
+            list.push(property, Value::Number(number)).expect("the numbers are allowed");
+        }
     }
     list
 }

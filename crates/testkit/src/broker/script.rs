@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use mqtt::PacketType;
+use mqtt::{PacketType, QoS};
 
 /// Reason code of a CONNACK: Bad authentication method.
 const BAD_METHOD: u8 = 0x8c;
@@ -33,6 +33,39 @@ pub enum Answer {
     Silence,
 }
 
+/// Limits that CONNACK announces to a client of MQTT 5. The broker panics if a client exceeds one.
+#[derive(Clone, Copy, Debug)]
+pub struct Announced {
+    /// Messages of QoS 1 and 2 in flight.
+    pub receive_maximum: u16,
+    /// Bytes of a packet; `None`: CONNACK has no maximum.
+    pub packet_bytes_max: Option<u32>,
+    /// Largest topic alias.
+    pub topic_alias_maximum: u16,
+    /// Largest QoS.
+    pub qos_max: QoS,
+    /// `true` if messages may be retained.
+    pub retains: bool,
+}
+
+impl Announced {
+    /// Limits of a plain broker.
+    pub const PLAIN: Self = Self {
+        receive_maximum: 5,
+        packet_bytes_max: None,
+        topic_alias_maximum: 2,
+        qos_max: QoS::ExactlyOnce,
+        retains: true,
+    };
+}
+
+impl Default for Announced {
+    /// No limits, as for clients of older versions.
+    fn default() -> Self {
+        Self { receive_maximum: u16::MAX, topic_alias_maximum: 0, ..Self::PLAIN }
+    }
+}
+
 /// Answers the steps that a client has sent.
 pub type Authenticate = Box<dyn FnMut(&[Vec<u8>]) -> Answer>;
 
@@ -42,8 +75,8 @@ pub struct Script {
     pub connack_code: u8,
     /// Largest number of QoS 1 and 2 messages in flight to one client.
     pub window: usize,
-    /// Maximum Packet Size of clients of MQTT 5, in bytes; `None`: CONNACK has none.
-    pub packet_bytes_max: Option<u32>,
+    /// Chooses the limits of each connection of MQTT 5.
+    pub announce: Box<dyn FnMut() -> Announced>,
     /// Identifiers of clients that receive no messages.
     pub muted: Vec<String>,
     /// Each shared subscription receives every second message through two members, and the others
@@ -97,7 +130,7 @@ impl Script {
         Self {
             connack_code: 0,
             window: 20,
-            packet_bytes_max: None,
+            announce: Box::new(|| Announced::PLAIN),
             muted,
             doubles_shared: false,
             sends_copies: false,

@@ -20,7 +20,7 @@ pub fn answer(
     let start = to.out.len();
     let delivery = Delivery { packet_id, dup: false, alias: Alias::Unusable };
     let appended = append(answer, delivery, &mut to);
-    if appended.is_none() || to.out.len() - start > session.packet_bytes_max() {
+    if appended.is_none() || to.out.len() - start > session.limits().packet_bytes_max() {
         to.out.truncate(start);
         session.withdraw(packet_id, Alias::Unusable);
         return Published::Refused(Reason::MessageTooLarge);

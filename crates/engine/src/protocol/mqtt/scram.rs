@@ -1,13 +1,14 @@
 //! SCRAM-SHA-256, client side (RFC 5802, RFC 7677), without channel binding: the messages of an
 //! exchange, and the proof of the server.
 
+mod derivation;
+
 use std::borrow::Cow;
 
 use openssl::base64::{decode_block, encode_block};
 use openssl::error::ErrorStack;
 use openssl::hash::MessageDigest;
 use openssl::memcmp;
-use openssl::pkcs5::pbkdf2_hmac;
 use openssl::pkey::PKey;
 use openssl::sha::sha256;
 use openssl::sign::Signer;
@@ -16,13 +17,12 @@ use rustc_hash::FxHashMap;
 use stringprep::saslprep;
 
 use super::super::{Cause, Texts};
+use derivation::{Derivations, Key};
 
 /// GS2 header: no channel binding, no other identity.
 const HEADER: &str = "n,,";
 /// Most iterations that a server can request: about 0.3 s of work.
 const ITERATIONS_MAX: usize = 1_000_000;
-/// Salted passwords that are kept.
-const SALTED_MAX: usize = 16;
 /// Purpose of the random values in nonces.
 const NONCE: u64 = 0x5c7a;
 
@@ -39,13 +39,15 @@ pub struct Login {
     pub nonce: String,
 }
 
-/// Exchanges of the clients of an agent that wait for the proof of their server.
-#[derive(Default)]
+/// Exchanges of the clients of an agent: those that wait for their salted password, and those that
+/// wait for the proof of their server. Only clients that are connecting have one.
 pub struct Exchanges {
-    /// Expected signature of the server, by client. Only clients that are connecting have one.
+    /// Challenges of clients that wait for their salted password, by client.
+    challenges: FxHashMap<u32, (Key, String)>,
+    /// Expected signature of the server, by client.
     expected: FxHashMap<u32, Digest>,
-    /// Salted passwords, by password, salt and iterations: clients with one user have one.
-    salted: FxHashMap<(String, Vec<u8>, usize), Digest>,
+    /// Salted passwords.
+    derivations: Derivations,
 }
 
 /// The nonce of a client's attempt to connect: `client` is its population and its number there.
@@ -76,7 +78,14 @@ impl Login {
 }
 
 impl Exchanges {
-    /// Answers the server's first message with the client's final message.
+    /// No exchanges. `apart`: passwords are salted in a thread of its own.
+    pub fn new(apart: bool) -> Self {
+        let (challenges, expected) = (FxHashMap::default(), FxHashMap::default());
+        Self { challenges, expected, derivations: Derivations::new(apart) }
+    }
+
+    /// Answers the server's first message with the client's final message. `None`: the password
+    /// must be salted first, and [`Self::take_salted`] names the client then.
     ///
     /// # Errors
     /// [`Reason::AuthenticationInvalid`] if `challenge` is not a first message of a server.
@@ -85,20 +94,48 @@ impl Exchanges {
         client: u32,
         login: &Login,
         challenge: &[u8],
-    ) -> Result<String, Reason> {
+        now_ns: u64,
+    ) -> Result<Option<String>, Reason> {
         let invalid = Reason::AuthenticationInvalid;
-        if self.expected.contains_key(&client) {
+        if self.expected.contains_key(&client) || self.challenges.contains_key(&client) {
             return Err(invalid);
         }
         let challenge = str::from_utf8(challenge).map_err(|_| invalid)?;
-        let Challenge { nonce, salt, iterations } =
+        let Challenge { salt, iterations, .. } =
             Challenge::parse(challenge, &login.nonce).ok_or(invalid)?;
-        let salted = self.salted(&login.password, salt, iterations).map_err(|_| invalid)?;
+        let key = Key { password: login.password.clone(), salt, iterations };
+        let is_salted = self.derivations.ask(&key, client, now_ns);
+        self.challenges.insert(client, (key, challenge.to_owned()));
+        if is_salted { self.answer_salted(client, login).map(Some) } else { Ok(None) }
+    }
+
+    /// Answers the challenge of a client whose password is salted.
+    ///
+    /// # Errors
+    /// [`Reason::AuthenticationInvalid`] if the password cannot be salted.
+    pub fn answer_salted(&mut self, client: u32, login: &Login) -> Result<String, Reason> {
+        let invalid = Reason::AuthenticationInvalid;
+        let (key, challenge) = self.challenges.remove(&client).ok_or(invalid)?;
+        let salted = self.derivations.salted(&key).ok_or(invalid)?;
+        let nonce = Challenge::parse(&challenge, &login.nonce).ok_or(invalid)?.nonce;
         let without_proof = format!("c={},r={nonce}", encode_block(HEADER.as_bytes()));
         let message = format!("{},{challenge},{without_proof}", login.first_bare());
-        let signed = sign(&salted, message.as_bytes()).map_err(|_| invalid)?;
+        let signed = sign(salted, message.as_bytes()).map_err(|_| invalid)?;
         self.expected.insert(client, signed.of_server);
         Ok(format!("{without_proof},p={}", encode_block(&signed.proof)))
+    }
+
+    /// Takes a client whose password is salted, or cannot be salted.
+    pub fn take_salted(&mut self, now_ns: u64) -> Option<u32> {
+        let Self { challenges, derivations, .. } = self;
+        let waits =
+            |client: u32, key: &Key| challenges.get(&client).is_some_and(|(own, _)| own == key);
+        derivations.take_client(now_ns, waits)
+    }
+
+    /// Instant of the next look for salted passwords, in nanoseconds; `None` if no client waits.
+    pub fn next_ns(&self) -> Option<u64> {
+        self.derivations.next_ns()
     }
 
     /// Checks the server's final message, and forgets the exchange.
@@ -122,26 +159,7 @@ impl Exchanges {
     /// Forgets the exchange of a connection that has ended.
     pub fn forget(&mut self, client: u32) {
         self.expected.remove(&client);
-    }
-
-    fn salted(
-        &mut self,
-        password: &str,
-        salt: Vec<u8>,
-        iterations: usize,
-    ) -> Result<Digest, ErrorStack> {
-        let key = (password.to_owned(), salt, iterations);
-        if let Some(salted) = self.salted.get(&key) {
-            return Ok(*salted);
-        }
-        let mut salted = Digest::default();
-        let sha = MessageDigest::sha256();
-        pbkdf2_hmac(password.as_bytes(), &key.1, iterations, sha, &mut salted)?;
-        if self.salted.len() == SALTED_MAX {
-            self.salted.clear();
-        }
-        self.salted.insert(key, salted);
-        Ok(salted)
+        self.challenges.remove(&client);
     }
 }
 
@@ -202,31 +220,62 @@ mod tests {
         Login::new("user", "pencil", "rOprNGfwEbeRWgbNEkqO".into())
     }
 
+    /// Exchanges without a thread.
+    fn exchanges() -> Exchanges {
+        Exchanges::new(false)
+    }
+
+    /// Answers a challenge, once the password is salted.
+    fn answered(exchanges: &mut Exchanges, client: u32) -> String {
+        let answer = exchanges.answer(client, &login(), CHALLENGE, 0).unwrap();
+        answer.unwrap_or_else(|| {
+            while exchanges.take_salted(u64::MAX) != Some(client) {}
+            exchanges.answer_salted(client, &login()).unwrap()
+        })
+    }
+
     #[test]
     fn the_exchange_of_rfc_7677_is_played() {
-        let mut exchanges = Exchanges::default();
         assert_eq!(login().first(), FIRST);
-        assert_eq!(exchanges.answer(7, &login(), CHALLENGE).unwrap(), FINAL);
-        assert!(exchanges.verify(7, LAST).is_ok());
-        assert!(exchanges.verify(7, LAST).is_err(), "the exchange is over");
-        // The second exchange has the salted password of the first.
-        assert_eq!(exchanges.answer(8, &login(), CHALLENGE).unwrap(), FINAL);
-        assert_eq!(exchanges.salted.len(), 1);
+        for apart in [false, true] {
+            let mut exchanges = Exchanges::new(apart);
+            assert_eq!(answered(&mut exchanges, 7), FINAL);
+            assert!(exchanges.verify(7, LAST).is_ok());
+            assert!(exchanges.verify(7, LAST).is_err(), "the exchange is over");
+            // The second exchange has the salted password of the first.
+            let second = exchanges.answer(8, &login(), CHALLENGE, 0);
+            assert_eq!(second, Ok(Some(FINAL.to_owned())));
+            exchanges.forget(8);
+            assert!(exchanges.verify(8, LAST).is_err());
+        }
+    }
+
+    #[test]
+    fn a_password_is_salted_once_for_all_clients_that_still_wait() {
+        let mut exchanges = exchanges();
+        for client in [7, 8, 9] {
+            assert_eq!(exchanges.answer(client, &login(), CHALLENGE, 5), Ok(None));
+        }
         exchanges.forget(8);
-        assert!(exchanges.verify(8, LAST).is_err());
+        assert!(exchanges.take_salted(5).is_none(), "not in the turn of the challenge");
+        let taken: Vec<u32> = std::iter::from_fn(|| exchanges.take_salted(u64::MAX)).collect();
+        assert_eq!(taken, [7, 9]);
+        assert_eq!(exchanges.answer_salted(7, &login()), Ok(FINAL.into()));
+        assert_eq!(exchanges.next_ns(), None);
+        assert!(exchanges.answer_salted(8, &login()).is_err());
     }
 
     #[test]
     fn a_server_without_the_password_proves_nothing() {
         let lasts: [&[u8]; 5] = [b"", b"v=", b"v=AAAA", b"\xff", b"x=1"];
         for last in lasts {
-            let mut exchanges = Exchanges::default();
-            exchanges.answer(7, &login(), CHALLENGE).unwrap();
+            let mut exchanges = exchanges();
+            answered(&mut exchanges, 7);
             let cause = exchanges.verify(7, last).map_err(|cause| cause.reason);
             assert_eq!(cause, Err(Reason::ServerUnproved), "{last:?}");
         }
-        let mut exchanges = Exchanges::default();
-        exchanges.answer(7, &login(), CHALLENGE).unwrap();
+        let mut exchanges = exchanges();
+        answered(&mut exchanges, 7);
         let cause = exchanges.verify(7, b"e=invalid-proof").unwrap_err();
         assert_eq!(cause.texts.reason_string, Some("invalid-proof"));
     }
@@ -245,13 +294,20 @@ mod tests {
             format!("{nonce}x,s=QSXCR+Q6sek8bf92"),
             format!("m=ext,{nonce}x,s=QSXCR+Q6sek8bf92,i=4096"),
         ] {
-            let answer = Exchanges::default().answer(7, &login(), challenge.as_bytes());
+            let answer = exchanges().answer(7, &login(), challenge.as_bytes(), 0);
             assert_eq!(answer, Err(Reason::AuthenticationInvalid), "{challenge}");
         }
-        let mut exchanges = Exchanges::default();
-        exchanges.answer(7, &login(), CHALLENGE).unwrap();
-        let second = exchanges.answer(7, &login(), CHALLENGE);
-        assert_eq!(second, Err(Reason::AuthenticationInvalid), "one challenge in an exchange");
+        let mut exchanges = exchanges();
+        for answers in [false, true] {
+            if answers {
+                exchanges.take_salted(u64::MAX).unwrap();
+                exchanges.answer_salted(7, &login()).unwrap();
+            } else {
+                exchanges.answer(7, &login(), CHALLENGE, 0).unwrap();
+            }
+            let second = exchanges.answer(7, &login(), CHALLENGE, 0);
+            assert_eq!(second, Err(Reason::AuthenticationInvalid), "one challenge in an exchange");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use mqtt::PacketType;
 use plan::{Flapping, MqttVersion, OfferedLoad, Population, Protocol, Reason, Reconnect};
-use testkit::{Broker, Fate, Script};
+use testkit::{Announced, Broker, Fate, Script};
 
 use crate::simulation::case::{Case, case};
 use crate::simulation::checks::check;
@@ -92,18 +92,28 @@ fn a_broker_that_does_not_answer_is_noticed_and_ends_the_connection() {
 }
 
 #[test]
-fn unsubscribe_above_the_maximum_packet_size_of_the_broker_is_not_sent() {
+fn requests_above_the_maximum_packet_size_of_the_broker_are_split() {
+    // Each filter has a SUBSCRIBE and an UNSUBSCRIBE of its own.
+    let announced = Announced { packet_bytes_max: Some(23), ..Announced::PLAIN };
+    let script = Script { announce: Box::new(move || announced), ..Script::reliable() };
+    let (_, totals) = play(case(populations(MqttVersion::V5), 10 * S, Weather::fair()), script);
+    let counters = &totals.counters[1];
+    assert_eq!((counters.unsubscribe_failed_total, counters.disconnected_total), (0, 0));
+    assert!(counters.unsubscribed_total >= 4 * 6 * FILTERS, "{counters:?}");
+    assert_eq!(totals.outcomes[1], [].into());
+}
+
+#[test]
+fn a_client_that_no_request_fits_does_not_flap() {
     let mut populations = populations(MqttVersion::V5);
     populations[1].reconnect = None;
-    // Each identifier has a SUBSCRIBE of its own, and all filters share one UNSUBSCRIBE.
-    populations[1].subscriptions[0].identifier = Some(1);
-    populations[1].subscriptions[1].identifier = Some(2);
-    let script = Script { packet_bytes_max: Some(23), ..Script::reliable() };
+    let announced = Announced { packet_bytes_max: Some(8), ..Announced::PLAIN };
+    let script = Script { announce: Box::new(move || announced), ..Script::reliable() };
     let case = case(populations, 10 * S, Weather::fair());
     let totals = Totals::of(&Run::play(case, 1, 1, Peer::new(Broker::new(script))));
-    assert_eq!(totals.outcomes[1], [(Reason::FiltersTooLarge, 4)].into());
     let counters = &totals.counters[1];
-    assert_eq!((counters.subscribed_total, counters.disconnected_total), (4 * FILTERS, 4));
+    assert_eq!((counters.subscribe_failed_total, counters.disconnected_total), (4 * FILTERS, 4));
+    assert_eq!(totals.outcomes[1], [(Reason::FiltersTooLarge, 4 * FILTERS + 4)].into());
 }
 
 #[test]

@@ -149,25 +149,6 @@ fn properties_of_publishers_are_counted_where_they_arrive() {
 }
 
 #[test]
-fn filters_above_the_maximum_packet_size_of_the_broker_are_left_out() {
-    // SUBSCRIBE: two bytes of header, two of packet id, one of properties, and filters of three
-    // bytes and their text. The broker asserts its limit.
-    for (bytes, subscribed, left_out) in [(25, 2, 0), (24, 0, 2)] {
-        let mut reader = speaking(MqttVersion::V5, "reader", 3);
-        reader.subscriptions = vec![subscription("first", 0), subscription("another/#", 0)];
-        let case = case(vec![reader], S, Weather::fair());
-        let script = Script { packet_bytes_max: Some(bytes), ..Script::reliable() };
-        let totals = Totals::of(&Run::play(case, 1, 1, Peer::new(Broker::new(script))));
-        let counters = &totals.counters[0];
-        let filters = (counters.subscribed_total, counters.subscribe_failed_total);
-        assert_eq!(filters, (3 * subscribed, 3 * left_out), "{bytes} bytes");
-        let found = totals.outcomes[0].get(&Reason::FiltersTooLarge).copied();
-        assert_eq!(found.unwrap_or_default(), 3 * left_out, "{bytes} bytes");
-        assert_eq!((counters.connected_total, counters.disconnected_total), (3, 0));
-    }
-}
-
-#[test]
 fn a_connection_that_ends_before_suback_was_accepted_and_is_closed_by_the_broker() {
     let manners = vec![(Manner::EndBehindConnAck, 100)];
     let run = played(vec![subscriber("t")], S, Weather { manners, ..Weather::fair() });

@@ -17,7 +17,8 @@ impl Model {
 
     fn assert_same(&self, store: &InFlight<u32>) {
         assert_eq!(store.len(), self.0.len());
-        assert!(store.iter().map(|(id, &value)| (id, value)).eq(self.0.iter().copied()));
+        let held = store.slots.iter().filter_map(|slot| Some((slot.packet_id, slot.value?)));
+        assert!(held.eq(self.0.iter().copied()));
         if let Some(front) = store.slots.front() {
             assert!(front.value.is_some(), "the front is never a gap");
         }

@@ -133,7 +133,7 @@ fn a_server_may_have_forgotten_a_message_that_is_sent_again() {
             handle_5(&mut session, &Packet::PubRec(Ack::of(1))).0.unwrap();
         }
     }
-    session.retransmit(&mut Vec::new(), |_, _, _| {});
+    session.retransmit(&mut Vec::new(), |_, _, _| true);
     let refused = Packet::PubComp(Ack { code, ..Ack::of(1) });
     assert_eq!(handle_5(&mut session, &refused).0, Ok(Event::Acknowledged(7)));
     assert!(session.take_lapses().is_empty());

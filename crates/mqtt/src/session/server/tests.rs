@@ -36,8 +36,8 @@ fn a_server_without_limits_costs_no_memory() {
     let properties = [(Property::UserProperty, Value::Pair("a", "b"))];
     let session = connected(&connect(), &properties);
     assert!(session.server.is_none());
-    assert_eq!(session.check(QoS::ExactlyOnce, true), Ok(()));
-    assert_eq!(session.packet_bytes_max(), usize::MAX);
+    assert_eq!(session.limits().check(QoS::ExactlyOnce, true), Ok(()));
+    assert_eq!(session.limits().packet_bytes_max(), u32::MAX as usize);
     assert_eq!(session.keep_alive_s(60), 60);
 }
 
@@ -117,10 +117,10 @@ fn messages_that_the_server_does_not_support_are_not_sent() {
         (Property::RetainAvailable, Value::Number(0)),
     ];
     let mut session = connected(&connect(), &properties);
-    assert_eq!(session.check(QoS::AtLeastOnce, false), Ok(()));
-    assert_eq!(session.check(QoS::ExactlyOnce, false), Err(Unsupported::QoS));
-    assert_eq!(session.check(QoS::AtMostOnce, true), Err(Unsupported::Retain));
-    assert_eq!(session.packet_bytes_max(), 100);
+    assert_eq!(session.limits().check(QoS::AtLeastOnce, false), Ok(()));
+    assert_eq!(session.limits().check(QoS::ExactlyOnce, false), Err(Unsupported::QoS));
+    assert_eq!(session.limits().check(QoS::AtMostOnce, true), Err(Unsupported::Retain));
+    assert_eq!(session.limits().packet_bytes_max(), 100);
     let packet_id = session.publish(QoS::AtLeastOnce, 1).unwrap();
     session.withdraw(packet_id, Alias::Unusable);
     assert_eq!(session.in_flight(), 0);
@@ -239,4 +239,49 @@ fn an_unsuback_needs_a_code_for_each_filter() {
         let codes = codes.len();
         assert_eq!(event, Err(ProtocolError::UnsubAckCodes { codes, filters: 2 }));
     }
+}
+
+#[test]
+fn messages_are_sent_again_as_the_new_connection_allows() {
+    let kept = Connect { clean_session: false, ..connect() };
+    let mut session = connected(&kept, &[]);
+    (0..5).for_each(|token| assert!(session.publish(QoS::AtLeastOnce, token).is_ok()));
+    session.connection_lost(true);
+    session.connect(V, &kept, &mut Vec::new()).unwrap();
+    let two = list(&[(Property::ReceiveMaximum, Value::Number(2))]);
+    let connack = ConnAck { session_present: true, properties: two.properties(), code: 0 };
+    handle_5(&mut session, &Packet::ConnAck(connack)).0.unwrap();
+    let again = |session: &mut Session<u32>| {
+        let mut offered = Vec::new();
+        session.retransmit(&mut Vec::new(), |token, packet_id, _| {
+            offered.push((token, packet_id));
+            token != 3
+        });
+        offered
+    };
+    let acknowledge = |session: &mut Session<u32>, packet_id| {
+        handle_5(session, &Packet::PubAck(Ack::of(packet_id))).0
+    };
+    assert_eq!(again(&mut session), [(0, 1), (1, 2)]);
+    assert_eq!((again(&mut session), session.holds_back()), (vec![], true));
+    assert_eq!(session.publish(QoS::AtLeastOnce, 9), Err(Blocked::ReceiveMaximum));
+    let subscribed = session.subscribe(
+        V,
+        Properties::NONE,
+        [("a", QoS::AtMostOnce.into())].into_iter(),
+        &mut Vec::new(),
+    );
+    assert_eq!(subscribed, Ok(6), "the identifiers of all messages are taken");
+    assert_eq!(acknowledge(&mut session, 1), Ok(Event::Acknowledged(0)));
+    assert_eq!(again(&mut session), [(2, 3)]);
+    // The server has got this one on the first connection.
+    assert_eq!(acknowledge(&mut session, 5), Ok(Event::Acknowledged(4)));
+    assert_eq!(acknowledge(&mut session, 2), Ok(Event::Acknowledged(1)));
+    assert_eq!(again(&mut session), [(3, 4)], "which is given up");
+    assert_eq!((session.in_flight(), session.holds_back()), (1, false));
+    assert_eq!(acknowledge(&mut session, 4), Ok(Event::UnknownAck));
+    assert_eq!(session.publish(QoS::AtLeastOnce, 9), Ok(7));
+    // Messages that were sent again come before those that were not.
+    session.connection_lost(true);
+    assert_eq!(again(&mut session), [(2, 3), (9, 7)]);
 }

@@ -3,6 +3,7 @@ the code. `docs/generate.py` puts them into the page."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, get_args
 
@@ -10,13 +11,15 @@ from pubstorm.cli.keys import CLIENTS_MAX as KEYS_MAX
 from pubstorm.contract.histogram import MAX_NS, bucket_index
 from pubstorm.contract.target import SOURCES_MAX
 from pubstorm.contract.template import RANGE_VALUES_MAX
+from pubstorm.contract.value import RATE_MAX_PER_S, RATE_MIN_PER_S
 from pubstorm.fleet.files import FILES_MAX
 from pubstorm.measure.monitors.prometheus import SERIES_MAX
 from pubstorm.measure.monitors.sys_topics import TOPICS_MAX
-from pubstorm.quantities import SECOND_NS, Quantity, UnfitError
+from pubstorm.quantities import SECOND_NS, Quantity
 from pubstorm.scenario import fields
 from pubstorm.scenario.checks import PUBLICATIONS_MAX
 from pubstorm.scenario.checks.brokers import CLUSTER_MAX
+from pubstorm.scenario.checks.rows import PLAIN_BYTES_MAX
 from pubstorm.scenario.checks.series import STEPS_MAX
 from pubstorm.scenario.descriptors import DESCRIPTORS_KEPT
 from pubstorm.scenario.document import DEPTH_MAX, NODES_MAX
@@ -25,6 +28,8 @@ from pubstorm.scenario.rate_profiles import POINTS_MAX
 
 FILES_OF_MANY = 20_000
 """A limit of open files, as the example."""
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+RATES = RATE_MIN_PER_S, RATE_MAX_PER_S
 YEAR_NS = 365 * 24 * 3600 * SECOND_NS
 
 
@@ -51,20 +56,30 @@ def size_limits() -> Iterator[tuple[str, str, str]]:
     yield "memory of an idle client with TLS", "23 kB more in the agent", "OpenSSL"
     yield (
         "client id, user name, topic",
-        f"{fields.TEXT_BYTES_MAX:,} bytes",
+        f"{fields.TEXT_BYTES_MAX:,} bytes, with the values of rows and other variables",
         "Pubstorm; MQTT allows 65,535",
     )
+    plain = f"{PLAIN_BYTES_MAX} bytes"
+    yield "user name and password of ZeroMQ", plain, "the mechanism PLAIN"
     yield (
         "payload",
         f"{fields.MESSAGE_BYTES_MAX:,} bytes",
         "Pubstorm; MQTT allows 268,435,455 bytes for a packet",
     )
-    yield "publication rate of one client", _publication_rate(), "the schedule's arithmetic"
+    yield (
+        "a rate, such as that of one client's messages or of a connect stage",
+        _rates(),
+        "the schedule's arithmetic",
+    )
     yield "messages of one publication at once", _most(fields.Burst), "Pubstorm"
     yield "messages of one client in flight", _most(fields.Window), "16-bit packet identifiers"
     yield "messages of one client", "2⁶⁴", "64-bit message numbers"
     years = _quantity(fields.Duration).high / YEAR_NS
-    yield "duration of a stage", f"{years:.0f} years", "the range that Pubstorm accepts"
+    yield (
+        "a duration, such as that of a stage",
+        f"{years:.0f} years",
+        "the range that Pubstorm accepts",
+    )
     yield "interval of snapshots and monitors", _quantity(fields.Interval).bounds(), "Pubstorm"
     yield "publications of a scenario", f"{PUBLICATIONS_MAX:,}", "15-bit numbers in stamps"
     yield (
@@ -95,10 +110,7 @@ def _most(annotated: Any) -> str:
     return f"{_quantity(annotated).high:,}"
 
 
-def _publication_rate() -> str:
-    """Returns the bounds in the words of the error."""
-    try:
-        fields.publication_rate("0/s")
-    except UnfitError as error:
-        return error.allowed.removeprefix("is ").replace('"max"', "`max`")
-    raise AssertionError("a rate of 0 is no rate of a publication")
+def _rates() -> str:
+    """Returns the bounds of rates as powers of ten."""
+    low, high = (str(round(math.log10(each))).translate(RAISED) for each in RATES)
+    return f"10{low}/s to 10{high}/s; of messages, `max` too"

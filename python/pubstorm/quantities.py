@@ -222,7 +222,8 @@ def write_duration(number_ns: Number) -> str:
 def write_rate(number_per_s: Number) -> str:
     """A rate as people write it."""
     if 0 < number_per_s < 1:
-        return f"1/{1 / number_per_s:.6g} Hz"
+        period_s = 1 / number_per_s
+        return f"1/{period_s:.6g} Hz" if period_s < 1e6 else f"1/{period_s:.0f} Hz"
     return f"{number_per_s:.6g}/s" if number_per_s < 1e6 else f"{number_per_s / 1e6:.6g}M/s"
 
 

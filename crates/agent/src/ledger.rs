@@ -360,7 +360,10 @@ impl Gaps {
         let wrapped = count.saturating_sub(place);
         for (from, to) in [
             (start + (place - (count - wrapped)), sequence),
-            (start + (INCARNATION_PLACES - wrapped), start.wrapping_add(INCARNATION_PLACES)),
+            (
+                start.wrapping_add(INCARNATION_PLACES - wrapped),
+                start.wrapping_add(INCARNATION_PLACES),
+            ),
         ] {
             if from < to {
                 self.insert((stream, receiver, from), to);

@@ -66,10 +66,6 @@ impl Plan {
 
 impl Stage {
     fn check(&self, path: &str, populations: &[Population]) -> Result<(), PlanError> {
-        if let Action::Connect { rate_per_s, .. } | Action::Disconnect { rate_per_s } = self.action
-        {
-            check_rate(rate_per_s, &format!("{path}.rate_per_s"))?;
-        }
         match &self.action {
             Action::Publish { duration_ns, changes, rate_profile } => {
                 self.check_rates(&format!("{path}.rate_profile"), rate_profile, populations)?;
@@ -194,7 +190,6 @@ impl Population {
                 "allowed are clients of MQTT with subscriptions".into()
             })?;
         }
-        check_rate(self.read_rate_per_s, &format!("{path}.read_rate_per_s"))?;
         for (s, subscription) in self.subscriptions.iter().enumerate() {
             check_qos(subscription.qos, &format!("{path}.subscriptions[{s}]"))?;
         }
@@ -223,15 +218,10 @@ impl Population {
 }
 
 impl Publication {
-    /// Longest topic and payload that MQTT allows, with room for the other fields [MQTT-2.2.3].
-    const TOPIC_BYTES_MAX: usize = 65_535;
+    /// Longest payload that MQTT allows, with room for the other fields [MQTT-2.2.3].
     pub(crate) const PAYLOAD_BYTES_MAX: u64 = 256_000_000;
 
     pub(crate) fn check_sizes(&self, path: &str) -> Result<(), PlanError> {
-        let topic = self.topic.bytes_max();
-        require(topic <= Self::TOPIC_BYTES_MAX, &format!("{path}.topic"), || {
-            format!("found up to {topic} bytes, allowed are {}", Self::TOPIC_BYTES_MAX)
-        })?;
         let payload = match &self.payload {
             Payload::Fixed { bytes } => u64::from(*bytes),
             Payload::Gaussian { mean_bytes, sd_bytes } => {
@@ -251,12 +241,6 @@ fn check_targets(first: usize, count: usize, targets: usize, path: &str) -> Resu
     require(within, path, || {
         format!("found {count} targets from {first} on, allowed are indices below {targets}")
     })
-}
-
-fn check_rate(rate_per_s: Option<f64>, path: &str) -> Result<(), PlanError> {
-    let rate = rate_per_s.unwrap_or(1.0);
-    let possible = rate > 0.0 && rate.is_finite();
-    require(possible, path, || format!("found {rate}, allowed is above 0"))
 }
 
 fn check_qos(qos: u8, path: &str) -> Result<(), PlanError> {
@@ -332,33 +316,6 @@ mod tests {
     }
 
     #[test]
-    fn rates_that_give_no_instants_are_refused() {
-        for (rate, allowed) in [
-            (1e-3, true),
-            (1e9, true),
-            (0.0, false),
-            (-1.0, false),
-            (f64::NAN, false),
-            (f64::INFINITY, false),
-            (1e-300, true),
-        ] {
-            let rate_per_s = Some(rate);
-            let population = fan_out::tests::population(1, 0, &[]);
-            let reader = Population { read_rate_per_s: rate_per_s, ..population.clone() };
-            assert_eq!(reader.check("p", 1).is_ok(), allowed, "read rate {rate}");
-            let connect =
-                Action::Connect { rate_per_s, parallelism: None, timeout_ns: 1, clients: None };
-            for action in [connect, Action::Disconnect { rate_per_s }] {
-                let stage = Stage { name: "s".into(), action, populations: vec![0] };
-                let checked = stage.check("s.action", std::slice::from_ref(&population));
-                assert_eq!(checked.is_ok(), allowed, "rate {rate}");
-            }
-        }
-        let wrong = check_rate(Some(0.0), "p.rate").unwrap_err().to_string();
-        assert_eq!(wrong, "p.rate: found 0, allowed is above 0");
-    }
-
-    #[test]
     fn more_populations_and_publications_than_their_indices_can_name_are_refused() {
         let most = usize::from(u16::MAX);
         let publication = publication("t", Payload::Fixed { bytes: 1 });
@@ -405,11 +362,21 @@ mod tests {
     }
 
     #[test]
-    fn topics_and_payloads_that_mqtt_cannot_write_are_refused() {
-        let small = Payload::Fixed { bytes: 1 };
-        assert!(publication("a/{n}", small.clone()).check_sizes("p").is_ok());
-        let long = publication(&"{n}".repeat(4000), small).check_sizes("p").unwrap_err();
-        assert_eq!(long.to_string(), "p.topic: found up to 80000 bytes, allowed are 65535");
+    fn texts_and_payloads_that_mqtt_cannot_write_are_refused() {
+        let plain = publication("a/{n}", Payload::Fixed { bytes: 1 });
+        let long = Template::new(&"{n}".repeat(4000)).unwrap();
+        let whole = Population {
+            publications: vec![plain.clone()],
+            ..fan_out::tests::population(1, 0, &[])
+        };
+        assert!(whole.check("p", 1).is_ok());
+        let topic = Publication { topic: long.clone(), ..plain };
+        let topic = Population { publications: vec![topic], ..whole.clone() };
+        let username = Population { username: Some(long), ..whole };
+        for (population, path) in [(topic, "p.publications[0].topic"), (username, "p.username")] {
+            let found = population.check("p", 1).unwrap_err().to_string();
+            assert_eq!(found, format!("{path}: found up to 80000 bytes, allowed are 65535"));
+        }
         let wide = Payload::Gaussian { mean_bytes: 200_000_000, sd_bytes: 20_000_000 };
         let wide = publication("a", wide).check_sizes("p").unwrap_err();
         assert!(wide.to_string().starts_with("p.payload: found up to 280000000 bytes"), "{wide}");

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::bounds;
 use crate::model::ChangeAction;
 
 /// A line from the controller, after the plan on the first line.
@@ -14,11 +15,13 @@ pub enum Command {
         /// Index into the plan's stages.
         index: usize,
         /// Instant of the reference clock, in nanoseconds.
+        #[serde(deserialize_with = "bounds::number")]
         at_ns: u64,
     },
     /// Change a population in the current publish stage, in addition to the plan's changes.
     Change {
         /// Instant of the reference clock, in nanoseconds.
+        #[serde(deserialize_with = "bounds::number")]
         at_ns: u64,
         /// Index of the population.
         population: usize,

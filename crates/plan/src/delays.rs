@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::histogram::Histogram;
-use crate::sent_at::SentAt;
+use crate::sent_at::{SentAt, Wait};
 
 /// Buckets of a histogram in one cell, as a power of two: a cell is 6 to 12 % wide.
 const CELL_BITS: u32 = 4;
@@ -38,18 +38,17 @@ impl Delays {
             return;
         };
         let cell = self.cell(latency_ns);
-        cell[0] += lateness_ns;
-        if let Some((wait, waited_ns)) = sent.waited(intended_ns) {
-            cell[0] -= waited_ns;
-            cell[wait as usize] += waited_ns;
-        }
+        let (wait, waited_ns) = sent.waited(intended_ns).unwrap_or((Wait::Window, 0));
+        add(&mut cell[0], lateness_ns - waited_ns);
+        add(&mut cell[wait as usize], waited_ns);
     }
 
     /// Adds messages with about this latency: their lateness, which contains their waits.
     pub(crate) fn add_cell(&mut self, latency_ns: u64, lateness_ns: u64, waits: &Waits) {
         let [agent_ns, sums_ns @ ..] = self.cell(latency_ns);
-        *agent_ns += lateness_ns.saturating_sub(waits.iter().sum());
-        sums_ns.iter_mut().zip(waits).for_each(|(sum_ns, wait_ns)| *sum_ns += wait_ns);
+        let own_ns = waits.iter().fold(lateness_ns, |rest_ns, ns| rest_ns.saturating_sub(*ns));
+        add(agent_ns, own_ns);
+        sums_ns.iter_mut().zip(waits).for_each(|(sum_ns, &wait_ns)| add(sum_ns, wait_ns));
     }
 
     /// The cell of a latency.
@@ -68,7 +67,7 @@ impl Delays {
             self.cells.resize(other.cells.len(), [0; PARTS]);
         }
         for (mine, theirs) in self.cells.iter_mut().zip(&other.cells) {
-            mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
+            mine.iter_mut().zip(theirs).for_each(|(mine, &theirs)| add(mine, theirs));
         }
     }
 }
@@ -77,8 +76,14 @@ impl Delays {
 #[inline]
 pub(crate) const fn add_wait(waits: &mut Waits, intended_ns: u64, sent: SentAt) {
     if let Some((wait, waited_ns)) = sent.waited(intended_ns) {
-        waits[wait as usize - 1] += waited_ns;
+        add(&mut waits[wait as usize - 1], waited_ns);
     }
+}
+
+/// Adds a time to a sum. The times of stamps that a peer has made up may exceed 64 bits together.
+#[inline]
+const fn add(sum_ns: &mut u64, ns: u64) {
+    *sum_ns = sum_ns.saturating_add(ns);
 }
 
 impl From<Vec<Stored>> for Delays {
@@ -91,7 +96,7 @@ impl From<Vec<Stored>> for Delays {
                 delays.cells.resize(index + 1, [0; PARTS]);
             }
             let sums = [agent_ns, window_ns, socket_ns, connection_ns];
-            delays.cells[index].iter_mut().zip(sums).for_each(|(mine, sum)| *mine += sum);
+            delays.cells[index].iter_mut().zip(sums).for_each(|(mine, sum)| add(mine, sum));
         }
         delays
     }
@@ -107,7 +112,6 @@ impl From<Delays> for Vec<Stored> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sent_at::Wait;
 
     #[test]
     fn delays_are_summed_by_cause_for_each_range_of_latencies() {

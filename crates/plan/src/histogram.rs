@@ -55,7 +55,7 @@ impl Histogram {
         self.buckets[index] += 1;
         self.min_ns = if self.count == 0 { ns } else { self.min_ns.min(ns) };
         self.max_ns = self.max_ns.max(ns);
-        self.sum_ns += ns;
+        self.sum_ns = self.sum_ns.saturating_add(ns);
         self.count += 1;
     }
 
@@ -75,7 +75,7 @@ impl Histogram {
         let (min_ns, max_ns) = range_ns;
         self.min_ns = if self.count == 0 { min_ns } else { self.min_ns.min(min_ns) };
         self.max_ns = self.max_ns.max(max_ns);
-        self.sum_ns += sum_ns;
+        self.sum_ns = self.sum_ns.saturating_add(sum_ns);
         self.count += count;
     }
 
@@ -93,7 +93,7 @@ impl Histogram {
         }
         self.max_ns = self.max_ns.max(other.max_ns);
         self.count += other.count;
-        self.sum_ns += other.sum_ns;
+        self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
         self.negative_total += other.negative_total;
         self.negative_min_ns = self.negative_min_ns.min(other.negative_min_ns);
         if other.buckets.len() > self.buckets.len() {

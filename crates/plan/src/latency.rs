@@ -39,9 +39,9 @@ impl Latencies<'_> {
     /// Counts a message that arrived at `now_ns`.
     #[inline]
     pub fn record(&mut self, now_ns: u64, intended_ns: u64, sent: SentAt) {
-        let latency_ns = now_ns.cast_signed() - intended_ns.cast_signed();
+        let latency_ns = now_ns.wrapping_sub(intended_ns).cast_signed();
         self.intended.record(latency_ns);
-        self.actual.record(latency_ns - sent.lateness_ns(intended_ns));
+        self.actual.record(latency_ns.wrapping_sub(sent.lateness_ns(intended_ns)));
         self.delays.record(latency_ns, intended_ns, sent);
     }
 }
@@ -132,7 +132,7 @@ impl Part {
 
     #[inline]
     fn add(&mut self, ns: u64) {
-        self.sum_ns += ns;
+        self.sum_ns = self.sum_ns.saturating_add(ns);
         self.min_ns = self.min_ns.min(ns);
         self.max_ns = self.max_ns.max(ns);
     }
@@ -191,6 +191,25 @@ mod tests {
             prop_assert_eq!(&batched, &one_by_one);
             let negative = messages.iter().filter(|&&(latency_ns, ..)| latency_ns < 0).count();
             prop_assert_eq!(batched.0.count() as usize, messages.len() - negative);
+        }
+
+        #[test]
+        fn messages_with_any_times_are_counted(
+            messages in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>()), 0..50),
+        ) {
+            let (mut counted, mut batch) = (Counted::default(), Batch::EMPTY);
+            for &(now_ns, intended_ns, word) in &messages {
+                let sent = SentAt::of_word(word);
+                latencies(&mut counted).record(now_ns, intended_ns, sent);
+                batch.record_rest((now_ns, intended_ns), sent, &mut latencies(&mut counted));
+            }
+            batch.flush(&mut latencies(&mut counted));
+            let (intended, _, delays) = &mut counted;
+            intended.add(&intended.clone());
+            delays.add(&delays.clone());
+            let mut all = serde_json::to_value(&counted.0).unwrap();
+            let negative = all["negative_total"].take().as_u64().unwrap();
+            prop_assert_eq!(counted.0.count() + negative, 4 * messages.len() as u64);
         }
     }
 }

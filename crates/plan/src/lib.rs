@@ -5,6 +5,7 @@
 mod answer;
 mod arrivals;
 mod attachment;
+mod bounds;
 mod check;
 mod control;
 mod delays;

@@ -7,6 +7,7 @@ pub(crate) mod protocol;
 
 use serde::{Deserialize, Serialize};
 
+use crate::bounds;
 use crate::rate_profile::RatePoint;
 use crate::rows::Rows;
 use crate::template::Template;
@@ -34,16 +35,18 @@ pub struct Plan {
     /// Source addresses, used in turn; if empty, the kernel chooses.
     pub sources: Vec<std::net::IpAddr>,
     /// Time between two snapshots, in nanoseconds.
+    #[serde(deserialize_with = "bounds::number")]
     pub snapshot_interval_ns: u64,
     /// Time without progress after which the drain of a publish stage ends, in nanoseconds.
+    #[serde(deserialize_with = "bounds::number")]
     pub drain_ns: u64,
     /// Longest time that expired timers of clients wait for a common batch, in nanoseconds. The
     /// agent adds this lateness to messages. 0: no timer coalescing.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounds::number")]
     pub coalescing_ns: u64,
     /// Time without messages after which a subscriber has stalled, in nanoseconds. Applies only
     /// while messages are scheduled for the subscriber. `None`: no detection of stalls.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounds::some_number")]
     pub stall_ns: Option<u64>,
     /// Largest MQTT packet that a client accepts, in bytes.
     #[serde(default = "max_packet_bytes")]
@@ -162,6 +165,7 @@ pub struct Population {
     /// Number of clients; client `c` has number `n = first + c`.
     pub clients: u32,
     /// Number `{n}` of the first client.
+    #[serde(deserialize_with = "bounds::number")]
     pub first: u64,
     /// Targets of the clients.
     pub at: Attachment,
@@ -180,10 +184,12 @@ pub struct Population {
     #[serde(default)]
     pub end: End,
     /// Longest wait for TCP, CONNACK and SUBACK together, in nanoseconds.
+    #[serde(deserialize_with = "bounds::number")]
     pub connect_timeout_ns: u64,
     /// Retries of a lost or refused connection; `None`: no retries.
     pub reconnect: Option<Reconnect>,
     /// Largest number of messages a second that a client reads from its socket; `None`: no limit.
+    #[serde(deserialize_with = "bounds::some_rate")]
     pub read_rate_per_s: Option<f64>,
     /// `true` if the kernel delays its acknowledgements of bytes that a client receives
     /// (`TCP_QUICKACK` off).
@@ -291,10 +297,13 @@ pub enum End {
 #[serde(deny_unknown_fields)]
 pub struct Lifetime {
     /// Shortest time, in nanoseconds.
+    #[serde(deserialize_with = "bounds::number")]
     pub min_ns: u64,
     /// Longest time, in nanoseconds.
+    #[serde(deserialize_with = "bounds::number")]
     pub max_ns: u64,
     /// Time offline between two sessions of a client, in nanoseconds; `None` if it does not return.
+    #[serde(deserialize_with = "bounds::some_number")]
     pub offline_ns: Option<u64>,
 }
 
@@ -304,10 +313,13 @@ pub struct Lifetime {
 #[serde(deny_unknown_fields)]
 pub struct Flapping {
     /// Shortest time from the last SUBACK to UNSUBSCRIBE, in nanoseconds.
+    #[serde(deserialize_with = "bounds::number")]
     pub min_ns: u64,
     /// Longest time from the last SUBACK to UNSUBSCRIBE, in nanoseconds.
+    #[serde(deserialize_with = "bounds::number")]
     pub max_ns: u64,
     /// Time from UNSUBACK to the next SUBSCRIBE, in nanoseconds.
+    #[serde(deserialize_with = "bounds::number")]
     pub unsubscribed_ns: u64,
 }
 
@@ -316,8 +328,10 @@ pub struct Flapping {
 #[serde(deny_unknown_fields)]
 pub struct Reconnect {
     /// First wait, in nanoseconds.
+    #[serde(deserialize_with = "bounds::number")]
     pub min_ns: u64,
     /// Longest wait, in nanoseconds.
+    #[serde(deserialize_with = "bounds::number")]
     pub max_ns: u64,
 }
 
@@ -341,10 +355,12 @@ pub enum Action {
     /// Connects and subscribes the clients of its populations.
     Connect {
         /// Connections started a second over all agents; `None`: as parallelism allows.
+        #[serde(deserialize_with = "bounds::some_rate")]
         rate_per_s: Option<f64>,
         /// Connections under way at once over all agents; `None`: no limit.
         parallelism: Option<u32>,
         /// Time that the barrier waits after the last start, in nanoseconds.
+        #[serde(deserialize_with = "bounds::number")]
         timeout_ns: u64,
         /// Number of active clients of each population of the stage after the stage; the clients
         /// with the lowest indices. `None`: all clients.
@@ -354,6 +370,7 @@ pub enum Action {
     /// Publishes for a time, then drains.
     Publish {
         /// Duration in nanoseconds.
+        #[serde(deserialize_with = "bounds::number")]
         duration_ns: u64,
         /// Changes during the stage, in the order of time.
         changes: Vec<Change>,
@@ -365,11 +382,13 @@ pub enum Action {
     /// Keeps the connections and publishes nothing.
     Hold {
         /// Duration in nanoseconds.
+        #[serde(deserialize_with = "bounds::number")]
         duration_ns: u64,
     },
     /// Disconnects the clients of its populations.
     Disconnect {
         /// Disconnections a second over all agents; `None`: all at once.
+        #[serde(deserialize_with = "bounds::some_rate")]
         rate_per_s: Option<f64>,
     },
 }
@@ -381,6 +400,7 @@ pub struct Change {
     /// Name of the phase that begins with the change.
     pub name: String,
     /// Time from the start of the stage to the change, in nanoseconds.
+    #[serde(deserialize_with = "bounds::number")]
     pub after_ns: u64,
     /// Index of the population.
     pub population: usize,
@@ -398,6 +418,7 @@ pub enum ChangeAction {
         /// Number of clients over all agents.
         clients: u32,
         /// Time over which their starts are spread, in nanoseconds.
+        #[serde(deserialize_with = "bounds::number")]
         over_ns: u64,
     },
     /// Clients disconnect and stop publishing. Active clients with the highest indices leave first.
@@ -405,6 +426,7 @@ pub enum ChangeAction {
         /// Number of clients over all agents.
         clients: u32,
         /// Time over which the clients leave, in nanoseconds.
+        #[serde(deserialize_with = "bounds::number")]
         over_ns: u64,
     },
     /// All clients of the population publish at `factor` times the planned rate from now on; 0

@@ -3,11 +3,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::bounds;
+
 /// Point of a rate profile. Two points of one instant are a step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RatePoint {
     /// Time after the start of the stage, in nanoseconds.
+    #[serde(deserialize_with = "bounds::number")]
     pub after_ns: u64,
     /// Factor of the planned rate.
     pub factor: f64,

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
+use crate::bounds;
 use crate::shard::Shard;
 
 /// A file of comma-separated values with a line of headings: one row for each client.
@@ -15,6 +16,7 @@ pub struct Rows {
     /// Path of the file.
     pub file: String,
     /// Client number `{n}` of the first row.
+    #[serde(deserialize_with = "bounds::number")]
     pub first: u64,
     /// True if clients beyond the last row begin with the first row again.
     pub repeat: bool,

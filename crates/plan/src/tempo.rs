@@ -103,8 +103,8 @@ impl Tempo {
         self.piece_at(real_ns).map_or(real_ns, |piece| piece.schedule_ns(real_ns))
     }
 
-    /// First instant at which [`Tempo::schedule_ns`] reaches `schedule_ns`; `u64::MAX` if the
-    /// changes so far never reach it.
+    /// First instant at which [`Tempo::schedule_ns`] has reached `schedule_ns` and the schedule is
+    /// not paused; `u64::MAX` if the changes so far have no such instant.
     #[must_use]
     #[inline]
     pub fn real_ns(&self, schedule_ns: u64) -> u64 {
@@ -113,23 +113,43 @@ impl Tempo {
 
     fn changed_real_ns(&self, schedule_ns: u64) -> u64 {
         let after = self.pieces.partition_point(|piece| piece.schedule_ns < schedule_ns);
-        after.checked_sub(1).map_or(0, |index| self.pieces[index].real_ns(schedule_ns))
+        let mut reached_ns =
+            after.checked_sub(1).map_or(0, |index| self.pieces[index].real_ns(schedule_ns));
+        for index in after..self.pieces.len() {
+            if self.pieces[index].real_ns > reached_ns || !self.pieces[index].is_pause() {
+                break;
+            }
+            reached_ns = self.pieces.get(index + 1).map_or(u64::MAX, |next| next.real_ns);
+        }
+        reached_ns
     }
 
     fn piece_at(&self, real_ns: u64) -> Option<&Piece> {
-        let after = self.pieces.partition_point(|piece| piece.real_ns <= real_ns);
-        after.checked_sub(1).map(|index| &self.pieces[index])
+        self.until(real_ns).last()
     }
 
-    /// Schedule time such that exactly the earlier instants of the schedule are reached before
-    /// `real_ns`.
+    /// Pieces that begin at `real_ns` or earlier.
+    fn until(&self, real_ns: u64) -> &[Piece] {
+        &self.pieces[..self.pieces.partition_point(|piece| piece.real_ns <= real_ns)]
+    }
+
+    /// Schedule time such that [`Tempo::real_ns`] of exactly the earlier instants of the schedule
+    /// is before `real_ns`.
     #[must_use]
     pub fn schedule_before(&self, real_ns: u64) -> u64 {
+        let begun = real_ns.checked_sub(1).map_or(&[][..], |last_ns| self.until(last_ns));
+        let pauses = begun.iter().rev().take_while(|piece| piece.is_pause());
+        let real_ns = pauses.last().map_or(real_ns, |first| first.real_ns);
         real_ns.checked_sub(1).map_or(0, |last_ns| self.schedule_ns(last_ns).saturating_add(1))
     }
 }
 
 impl Piece {
+    /// Returns `true` if the schedule does not advance.
+    const fn is_pause(&self) -> bool {
+        self.factor == 0 && self.end == 0
+    }
+
     fn schedule_ns(&self, real_ns: u64) -> u64 {
         self.schedule_ns.saturating_add(self.passed_ns(real_ns - self.real_ns))
     }
@@ -138,7 +158,7 @@ impl Piece {
     fn real_ns(&self, schedule_ns: u64) -> u64 {
         let ahead_ns = schedule_ns - self.schedule_ns;
         let passed_ns = match (self.factor, self.end) {
-            (0, 0) => u64::MAX,
+            _ if self.is_pause() => u64::MAX,
             (factor, end) if factor == end => {
                 narrow((u128::from(ahead_ns) << FACTOR_BITS).div_ceil(u128::from(factor)))
             }
@@ -249,6 +269,13 @@ mod tests {
         })
     }
 
+    /// Returns true if `real` is the first instant at which `schedule` is reached without a pause.
+    fn is_first(tempo: &Tempo, real: u64, schedule: u64) -> bool {
+        let has_not_begun =
+            |before: u64| tempo.schedule_ns(before) < schedule || tempo.factor_at(before) == 0.0;
+        tempo.schedule_ns(real) >= schedule && real.checked_sub(1).is_none_or(has_not_begun)
+    }
+
     proptest! {
         #[test]
         fn a_profile_never_runs_back_and_has_an_exact_inverse(
@@ -260,14 +287,14 @@ mod tests {
             let tempo = profiled(&profile, &changes);
             let reached = tempo.real_ns(schedule);
             if reached < u64::MAX {
-                prop_assert!(tempo.schedule_ns(reached) >= schedule);
-                prop_assert!(reached == 0 || tempo.schedule_ns(reached - 1) < schedule);
+                prop_assert!(is_first(&tempo, reached, schedule));
             } else {
-                prop_assert!(tempo.schedule_ns(1_000_000 * MS) < schedule);
+                let end = 1_000_000 * MS;
+                prop_assert!(tempo.schedule_ns(end) < schedule || tempo.factor_at(end) == 0.0);
             }
             prop_assert!(tempo.schedule_ns(real) <= tempo.schedule_ns(real + 1));
             let at = tempo.real_ns(tempo.schedule_ns(real));
-            prop_assert!(at <= real);
+            prop_assert!(at <= real || tempo.factor_at(real) == 0.0);
             let before = schedule < tempo.schedule_before(real);
             prop_assert_eq!(before, reached < real);
         }
@@ -319,10 +346,7 @@ mod tests {
         fn each_direction_undoes_the_other(changes in changes(), schedule in 0..200_000 * MS) {
             let tempo = tempo(&changes);
             let real = tempo.real_ns(schedule);
-            if real < u64::MAX {
-                prop_assert!(tempo.schedule_ns(real) >= schedule);
-                prop_assert!(real == 0 || tempo.schedule_ns(real - 1) < schedule);
-            }
+            prop_assert!(real == u64::MAX || is_first(&tempo, real, schedule));
         }
 
         #[test]
@@ -370,10 +394,29 @@ mod tests {
     #[test]
     fn a_factor_of_zero_pauses_and_the_next_factor_continues() {
         let mut tempo = tempo(&[(10, 0.0)]);
-        assert_eq!((tempo.real_ns(10), tempo.real_ns(11)), (10, u64::MAX));
-        assert_eq!(tempo.schedule_ns(1_000), 10);
+        assert_eq!((tempo.real_ns(9), tempo.real_ns(10)), (9, u64::MAX));
+        assert_eq!((tempo.schedule_ns(1_000), tempo.schedule_before(1_000)), (10, 10));
         tempo.change(1_000, 2.0);
-        assert_eq!((tempo.real_ns(10), tempo.real_ns(12)), (10, 1_001));
+        assert_eq!((tempo.real_ns(10), tempo.real_ns(12)), (1_000, 1_001));
+    }
+
+    #[test]
+    fn nothing_is_scheduled_while_the_factor_is_zero_from_the_first_instant_on() {
+        let point = |after_ns, factor| RatePoint { after_ns, factor };
+        let until = |ns| [point(0, 0.0), point(ns, 0.0), point(ns, 1.0)];
+        for (tempo, first_ns) in [
+            (Tempo::new(&[point(0, 0.0)]), u64::MAX),
+            (Tempo::new(&until(50)), 50),
+            (tempo(&[(0, 0.0)]), u64::MAX),
+            (tempo(&[(0, 0.0), (50, 0.0), (70, 3.0)]), 70),
+            (profiled(&until(50), &[(60, 0.0)]), 50),
+            (profiled(&until(50), &[(50, 0.0), (90, 1.0)]), 90),
+            (Tempo::new(&[point(0, 0.0), point(100, 1.0)]), 0),
+        ] {
+            assert_eq!(tempo.real_ns(0), first_ns);
+            assert_eq!(tempo.schedule_before(first_ns), 0, "first at {first_ns}");
+            assert!(first_ns == u64::MAX || tempo.schedule_before(first_ns + 1) > 0);
+        }
     }
 
     #[test]

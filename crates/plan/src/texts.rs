@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::error::PlanError;
+use crate::error::{PlanError, require};
 use crate::model::Population;
 use crate::model::flows::Payload;
 use crate::model::property::Property;
@@ -56,10 +56,13 @@ impl Population {
         for (path, place, template) in self.templates() {
             let rowless = template.columns().next().filter(|_| self.rows.is_none());
             let column = rowless.map_or(Ok(()), |n| Err(TemplateError::Column(n.to_owned())));
-            column.and_then(|()| template.check(place)).map_err(|source| {
-                let path = format!("{within}.{path}");
-                PlanError::Template { path: path.trim_start_matches('.').to_owned(), source }
+            let path = format!("{within}.{path}").trim_start_matches('.').to_owned();
+            let (found, most) = (template.bytes_max(), place.bytes_max());
+            require(found <= most, &path, || {
+                format!("found up to {found} bytes, allowed are {most}")
             })?;
+            let checked = column.and_then(|()| template.check(place));
+            checked.map_err(|source| PlanError::Template { path, source })?;
         }
         let mut publications = self.publications.iter().enumerate();
         publications.try_for_each(|(p, publication)| {
@@ -113,7 +116,7 @@ impl Population {
                 templates.push((format!("publications[{p}].payload"), place, template));
             }
             let path = format!("publications[{p}].properties");
-            templates.extend(properties_of(&path, Place::Payload, &publication.properties));
+            templates.extend(properties_of(&path, Place::Property, &publication.properties));
         }
         templates
     }

@@ -86,6 +86,54 @@ fn delays_are_recorded_and_stored_as_agreed() {
     }
 }
 
+/// Paths of the numbers with this end of their names, in any depth.
+fn named(value: &Value, end: &str) -> Vec<String> {
+    let under = |(key, inner): (String, &Value)| {
+        let own = key.ends_with(end) && inner.is_number();
+        let deeper = named(inner, end).into_iter().map(|path| format!("/{key}{path}"));
+        own.then(|| format!("/{key}")).into_iter().chain(deeper).collect::<Vec<_>>()
+    };
+    match value {
+        Value::Object(fields) => {
+            fields.iter().map(|(k, v)| (k.clone(), v)).flat_map(under).collect()
+        }
+        Value::Array(items) => {
+            items.iter().enumerate().map(|(n, v)| (n.to_string(), v)).flat_map(under).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn every_duration_number_and_rate_of_a_plan_has_bounds() {
+    let agreed = golden("plan.json");
+    let beyond = serde_json::json!((1u64 << 62) + 1);
+    let rates = [serde_json::json!(9e-8), serde_json::json!(1.1e9), serde_json::json!(-1.0)];
+    let mut names = std::collections::BTreeSet::new();
+    for (end, wrong) in [
+        ("_ns", std::slice::from_ref(&beyond)),
+        ("first", std::slice::from_ref(&beyond)),
+        ("_per_s", &rates),
+    ] {
+        for path in named(&agreed, end).iter().filter(|path| !path.contains("/at/")) {
+            names.insert(path.rsplit('/').next().unwrap_or_default().to_owned());
+            for wrong in wrong {
+                let mut plan = agreed.clone();
+                *plan.pointer_mut(path).expect("the path is of this plan") = wrong.clone();
+                let error = Plan::from_json(&plan.to_string()).expect_err(path).to_string();
+                assert!(error.contains(", allowed are "), "{path}: {error}");
+            }
+        }
+    }
+    let schema = std::fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contract/plan.schema.json"),
+    );
+    let schema = schema.expect("the schema exists");
+    let known = schema.split('"').filter(|word| word.ends_with("_ns") || word.ends_with("_per_s"));
+    let missing: Vec<&str> = known.filter(|&word| !names.contains(word)).collect();
+    assert_eq!(missing, Vec::<&str>::new(), "the agreed plan has each of them");
+}
+
 #[test]
 fn the_agreed_plan_offers_the_agreed_load() {
     let plan = Plan::from_json(&golden("plan.json").to_string()).unwrap();

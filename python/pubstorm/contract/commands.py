@@ -9,7 +9,7 @@ from pydantic import Field, TypeAdapter
 
 from pubstorm.contract.plan import ChangeAction
 from pubstorm.contract.snapshot import ClockState, Snapshot
-from pubstorm.contract.value import LATER, U64, Value
+from pubstorm.contract.value import LATER, U62, U64, Value
 
 
 class EnterStage(Value):
@@ -18,7 +18,7 @@ class EnterStage(Value):
     command: Literal["stage"] = "stage"
     index: U64
     """Index into the plan's stages."""
-    at_ns: U64
+    at_ns: U62
     """Instant of the reference clock, in nanoseconds."""
 
 
@@ -26,7 +26,7 @@ class ApplyChange(Value):
     """Change a population in the current publish stage, beyond what the plan says."""
 
     command: Literal["change"] = "change"
-    at_ns: U64
+    at_ns: U62
     """Instant of the reference clock, in nanoseconds."""
     population: U64
     """Index of the population."""

@@ -13,11 +13,11 @@ from pubstorm.contract.protocol import (
     U32,
     U32_MAX,
     Frozen,
-    PositiveU64,
     Property,
     QoS,
     Template,
 )
+from pubstorm.contract.value import PositiveU62
 
 
 class Subscription(Frozen):
@@ -42,7 +42,7 @@ class OpenPace(Frozen):
     """Open loop: an absolute schedule that does not wait for the broker."""
 
     kind: Literal["open"] = "open"
-    period_ns: PositiveU64
+    period_ns: PositiveU62
     """Time between two messages of a client, in nanoseconds."""
     spread: Annotated[float, Field(ge=0, lt=1)]
     """A client's period differs from `period_ns` by up to this share."""

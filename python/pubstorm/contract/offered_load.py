@@ -164,6 +164,13 @@ class OfferedLoad(Value):
     populations: tuple[PopulationLoad, ...]
     """One for each population of the plan."""
 
+    def peak_of(self, population: int, publication: int) -> float:
+        """Returns the messages a second of one publication in its busiest phase."""
+        flows = (flow for phase in self.at_peaks for flow in phase.flows)
+        wanted = (population, publication)
+        own = (each for each in flows if (each.population, each.publication) == wanted)
+        return max((flow.sent_per_s for flow in own), default=0.0)
+
     @property
     def phases(self) -> tuple[PhaseLoad, ...]:
         """The phases of all stages, in order."""

@@ -17,7 +17,6 @@ from pubstorm.contract.protocol import (
     Frozen,
     Mqtt,
     Player,
-    PositiveU64,
     Protocol,
     QoS,
     Template,
@@ -25,7 +24,7 @@ from pubstorm.contract.protocol import (
     Zmtp,
 )
 from pubstorm.contract.target import Target
-from pubstorm.contract.value import U64
+from pubstorm.contract.value import U62, U64, PositiveU62, Rate
 from pubstorm.errors import REDACTED
 from pubstorm.quantities import SECOND_NS
 
@@ -33,9 +32,9 @@ from pubstorm.quantities import SECOND_NS
 class Reconnect(Frozen):
     """Exponential back-off with jitter, from `min_ns` doubling up to `max_ns`."""
 
-    min_ns: U64
+    min_ns: U62
     """First wait, in nanoseconds."""
-    max_ns: U64
+    max_ns: U62
     """Longest wait, in nanoseconds."""
 
 
@@ -86,11 +85,11 @@ class Tls(Frozen):
 class Lifetime(Frozen):
     """Session lifetime: each client draws a time for each session, and then disconnects."""
 
-    min_ns: U64
+    min_ns: U62
     """Shortest time, in nanoseconds."""
-    max_ns: U64
+    max_ns: U62
     """Longest time, in nanoseconds."""
-    offline_ns: U64 | None
+    offline_ns: U62 | None
     """Time that a client stays offline between two sessions, in nanoseconds; null: it does not
     return."""
 
@@ -108,11 +107,11 @@ class Flapping(Frozen):
     """Flapping subscriptions: each client draws a time whenever it is subscribed, and then
     unsubscribes from all of its filters."""
 
-    min_ns: U64
+    min_ns: U62
     """Shortest time subscribed, in nanoseconds."""
-    max_ns: U64
+    max_ns: U62
     """Longest time subscribed, in nanoseconds."""
-    unsubscribed_ns: U64
+    unsubscribed_ns: U62
     """Time from UNSUBSCRIBE to the next SUBSCRIBE, in nanoseconds; longer if UNSUBACK comes
     later."""
 
@@ -122,7 +121,7 @@ class Rows(Frozen):
 
     file: str
     """Its path."""
-    first: U64
+    first: U62
     """The client number `{n}` that has the first row."""
     repeat: bool
     """True if clients beyond the last row begin with the first row again."""
@@ -172,7 +171,7 @@ class Population(Frozen):
     """Protocol and its options."""
     clients: U32
     """Number of clients; client `c` has number `n = first + c`."""
-    first: U64
+    first: U62
     """Number `{n}` of the first client."""
     at: Attachment
     """Targets of the clients."""
@@ -188,11 +187,11 @@ class Population(Frozen):
     """Keep-alive in seconds; 0 turns it off."""
     end: End = "disconnect"
     """The end of a client's connection when the client leaves."""
-    connect_timeout_ns: U64
+    connect_timeout_ns: U62
     """Longest wait for TCP, CONNACK and SUBACK together, in nanoseconds."""
     reconnect: Reconnect | None
     """Retries of a lost or refused connection; null: no retries."""
-    read_rate_per_s: float | None
+    read_rate_per_s: Rate | None
     """Messages a second that a client takes from its socket at most; null: no limit."""
     delayed_acks: bool = False
     """True if the kernel delays its acknowledgements of bytes that a client receives
@@ -284,11 +283,11 @@ class ConnectAction(Frozen):
     """Connects and subscribes the clients of its populations."""
 
     kind: Literal["connect"] = "connect"
-    rate_per_s: float | None
+    rate_per_s: Rate | None
     """Connections started a second over all agents; null: as parallelism allows."""
     parallelism: U32 | None
     """Connections under way at once over all agents; null: no limit."""
-    timeout_ns: U64
+    timeout_ns: U62
     """Wait of the barrier after the last start, in nanoseconds."""
     clients: tuple[U32, ...] | None = None
     """Active clients of each population of the stage after it, those with the lowest indices; null:
@@ -302,7 +301,7 @@ class AddClients(Frozen):
     kind: Literal["add"] = "add"
     clients: U32
     """Number of clients over all agents."""
-    over_ns: U64
+    over_ns: U62
     """Time over which their starts are spread, in nanoseconds."""
 
 
@@ -312,7 +311,7 @@ class RemoveClients(Frozen):
     kind: Literal["remove"] = "remove"
     clients: U32
     """Number of clients over all agents."""
-    over_ns: U64
+    over_ns: U62
     """Time over which they leave, in nanoseconds."""
 
 
@@ -332,7 +331,7 @@ class Change(Frozen):
 
     name: str
     """Name of the phase that begins with it."""
-    after_ns: U64
+    after_ns: U62
     """Time from the start of the stage to the change, in nanoseconds."""
     population: U32
     """Index of the population."""
@@ -343,7 +342,7 @@ class Change(Frozen):
 class RatePoint(Frozen):
     """Point of a rate profile. Two points of one instant are a step."""
 
-    after_ns: U64
+    after_ns: U62
     """Time after the start of the stage, in nanoseconds."""
     factor: Annotated[float, Field(ge=0, le=1e6)]
     """Factor of the planned rate."""
@@ -353,7 +352,7 @@ class PublishAction(Frozen):
     """Publishes for a time, then drains."""
 
     kind: Literal["publish"] = "publish"
-    duration_ns: U64
+    duration_ns: U62
     """In nanoseconds."""
     changes: tuple[Change, ...] = ()
     """Changes of populations during the stage, in the order of time."""
@@ -366,7 +365,7 @@ class HoldAction(Frozen):
     """Keeps the connections and publishes nothing."""
 
     kind: Literal["hold"] = "hold"
-    duration_ns: U64
+    duration_ns: U62
     """In nanoseconds."""
 
 
@@ -374,7 +373,7 @@ class DisconnectAction(Frozen):
     """Disconnects the clients of its populations."""
 
     kind: Literal["disconnect"] = "disconnect"
-    rate_per_s: float | None
+    rate_per_s: Rate | None
     """Disconnections a second over all agents; null: all at once."""
 
 
@@ -442,14 +441,14 @@ class Plan(Frozen):
     """Bridges between the targets."""
     sources: tuple[str, ...]
     """Source addresses, used in turn; empty leaves the choice to the kernel."""
-    snapshot_interval_ns: PositiveU64
+    snapshot_interval_ns: PositiveU62
     """Time between two snapshots, in nanoseconds."""
-    drain_ns: U64
+    drain_ns: U62
     """Longest time without progress in the drain after a publish stage, in nanoseconds."""
-    coalescing_ns: U64 = 0
+    coalescing_ns: U62 = 0
     """Longest time that timers of clients wait to be handled together, in nanoseconds: the lateness
     that an agent adds by itself. 0: each timer is handled by itself."""
-    stall_ns: PositiveU64 | None = None
+    stall_ns: PositiveU62 | None = None
     """Time without a delivery, though deliveries are expected, after which a subscriber counts as
     stalled, in nanoseconds; null: stalls are not counted."""
     max_packet_bytes: Annotated[U32, Field(gt=0)] = 64 * 1024 * 1024

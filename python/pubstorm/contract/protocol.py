@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pubstorm.contract.value import U64_MAX
 from pubstorm.errors import REDACTED
 
 U16_MAX = 2**16 - 1
@@ -18,7 +17,6 @@ IDENTIFIER_MAX = 268_435_455
 
 U16 = Annotated[int, Field(ge=0, le=U16_MAX)]
 U32 = Annotated[int, Field(ge=0, le=U32_MAX)]
-PositiveU64 = Annotated[int, Field(gt=0, le=U64_MAX)]
 QoS = Annotated[int, Field(ge=0, le=2)]
 SCRAM = "SCRAM-SHA-256"
 """Method of enhanced authentication that the engine plays."""

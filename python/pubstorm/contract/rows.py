@@ -33,6 +33,10 @@ class RowFile:
         """The values of each column."""
         return dict(zip(self.headings, zip(*self.rows, strict=True), strict=True))
 
+    def longest(self, column: str) -> int:
+        """Returns the bytes of the longest value in a column."""
+        return max(len(value.encode()) for value in self.columns[column])
+
     @cached_property
     def digest(self) -> str:
         """A name for what it has."""

@@ -12,7 +12,7 @@ from enum import Enum
 
 from pubstorm.contract.random import U64_MAX, Random
 from pubstorm.contract.rows import RowTable
-from pubstorm.contract.stamp import stamp_text
+from pubstorm.contract.stamp import STAMP_BYTES, stamp_text
 
 
 class TemplateError(ValueError):
@@ -86,6 +86,20 @@ class Variable:
     def variants(self) -> int:
         """Number of its values."""
         return len(self.words) if self.kind is Kind.CHOICE else self.b - self.a + 1
+
+    def bytes_max(self, rows: RowTable | None) -> int:
+        """Returns the bytes of its longest value."""
+        match self.kind:
+            case Kind.ROW:
+                return 0 if rows is None else rows.file.longest(self.words[0])
+            case Kind.CHOICE:
+                return max(len(word.encode()) for word in self.words)
+            case Kind.HEX:
+                return self.a
+            case Kind.STAMP:
+                return len(stamp_text(bytes(STAMP_BYTES)))
+            case _:
+                return NUMBER_CHARS_MAX
 
     def value(self, n: int, variant: int = 0, rows: RowTable | None = None) -> str:
         """Its value for client number `n` and value number `variant` of the range or choice; what
@@ -189,6 +203,14 @@ class Template:
     def columns(self) -> tuple[str, ...]:
         """Names of the columns that it refers to."""
         return tuple(v.words[0] for v in self.variables if v.kind is Kind.ROW)
+
+    @property
+    def bytes_max(self) -> int:
+        """Upper bound of the length of a text, in bytes."""
+        return sum(
+            len(part.encode()) if isinstance(part, str) else part.bytes_max(self.rows)
+            for part in self.parts
+        )
 
     def has(self, *kinds: Kind) -> bool:
         """Returns True if it has a variable of one of these kinds."""
@@ -324,6 +346,8 @@ RANGE_VALUES_MAX = 65_536
 HEX_DIGITS_MAX = 4096
 DRAWN_DIGITS_MAX = 18
 """Digits of a drawn number, before and behind the point together."""
+NUMBER_CHARS_MAX = 20
+"""Digits of the largest number of 64 bits, and at least those of a drawn one with its sign."""
 PURPOSE = 4 << 40
 """Separates these draws from the draws of schedules, targets and orders."""
 ALLOWED = (

@@ -46,6 +46,16 @@ def lacks_stamps(publisher: Population, receiver: Population) -> bool:
     return not all(carries_stamp(each, publisher, receiver) for each in publisher.publications)
 
 
+def payload_bytes_max(population: Population, publication: Publication) -> int:
+    """Returns the bytes of the largest payload of a publication."""
+    payload = publication.payload
+    if isinstance(payload, FixedPayload):
+        return payload.bytes
+    if isinstance(payload, GaussianPayload):
+        return payload.mean_bytes + 4 * payload.sd_bytes
+    return template_of(population, payload.template).bytes_max
+
+
 def carries_stamp(publication: Publication, publisher: Population, receiver: Population) -> bool:
     """Returns True if the messages of a publication have a stamp that clients of a population
     receive: texts without one have it in a property, of populations that know properties."""

@@ -8,6 +8,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 U64_MAX = 2**64 - 1
 U64 = Annotated[int, Field(ge=0, le=U64_MAX)]
+U62 = Annotated[int, Field(ge=0, le=2**62)]
+"""A duration or an instant in nanoseconds, or the number of a client. Three add up in 64 bits."""
+PositiveU62 = Annotated[int, Field(gt=0, le=2**62)]
+RATE_MIN_PER_S, RATE_MAX_PER_S = 1e-7, 1e9
+"""One event in 116 days, and one in each nanosecond."""
+Rate = Annotated[float, Field(ge=RATE_MIN_PER_S, le=RATE_MAX_PER_S)]
+"""Events a second."""
 Signed = Annotated[int, Field(ge=-U64_MAX, le=U64_MAX)]
 """A number with a sign. A sum of such numbers can be larger than 64 bits with a sign hold."""
 Instant = Annotated[float, Field(ge=-1e9, le=1e9)]

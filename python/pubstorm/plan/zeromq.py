@@ -9,6 +9,7 @@ from typing import Literal
 from pubstorm.contract import flows, plan, protocol
 from pubstorm.contract.attachment import clients_at, target_of
 from pubstorm.contract.texts import template_of
+from pubstorm.contract.value import RATE_MIN_PER_S
 from pubstorm.quantities import PartOf
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import (
@@ -60,7 +61,7 @@ def slowed(compiled: plan.Plan, index: int, played: PopulationShare) -> plan.Pop
         return population
     due = _scheduled_per_s(compiled, index)
     # A client without scheduled deliveries has no share of them.
-    read_rate_per_s = due * part.share if due else None
+    read_rate_per_s = max(due * part.share, RATE_MIN_PER_S) if due else None
     return population.model_copy(update={"read_rate_per_s": read_rate_per_s})
 
 

@@ -20,6 +20,7 @@ from pydantic import (
 from pubstorm.contract.protocol import IDENTIFIER_MAX, MqttVersion
 from pubstorm.contract.target import Target, parse_sources, parse_targets
 from pubstorm.contract.template import Kind, MisplacedError, Template, TemplateError
+from pubstorm.contract.value import RATE_MAX_PER_S, RATE_MIN_PER_S
 from pubstorm.metrics.expressions import Expression, parse_expression
 from pubstorm.metrics.thresholds import Threshold, parse_threshold
 from pubstorm.quantities import (
@@ -189,7 +190,7 @@ def publication_rate(value: object) -> float | None:
     if value == "max":
         return None
     try:
-        return float(Quantity(rate_per_s, PUBLICATION_RATE_MIN_PER_S, 1e9).read(value))
+        return float(RATE.read(value))
     except UnfitError as unfit:
         raise UnfitError(value, f'{unfit.allowed}, or "max"', unfit.hint) from None
 
@@ -213,7 +214,7 @@ def read_rate(value: object) -> float | PartOf:
     if isinstance(value, str) and value.rstrip().endswith("%"):
         return PartOf(float(Quantity(share, 0, 1, above_low=True).read(value)))
     try:
-        return float(Quantity(rate_per_s, 0, 1e9, above_low=True).read(value))
+        return float(RATE.read(value))
     except UnfitError as unfit:
         raise UnfitError(value, f"{unfit.allowed}, {OR_SHARE}", unfit.hint) from None
 
@@ -312,7 +313,6 @@ U32_MAX = 2**32 - 1
 MQTT_VERSIONS = get_args(MqttVersion)
 EMPTY_HINT = "only ZeroMQ has empty ones: its subscribers say at: and a population of publishers"
 MESSAGE_BYTES_MAX = 256_000_000
-PUBLICATION_RATE_MIN_PER_S = 1e-7
 _HOST_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
 TARGETS_JSON = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
@@ -332,8 +332,9 @@ Duration = Annotated[int, Quantity(duration_ns, 0, CENTURY_NS)]
 PositiveDuration = Annotated[int, Quantity(duration_ns, 0, CENTURY_NS, above_low=True)]
 Interval = Annotated[int, Quantity(duration_ns, 10**7, 3600 * SECOND_NS)]
 HostsTimeout = Annotated[int, Quantity(duration_ns, SECOND_NS, 3600 * SECOND_NS)]
-Rate = Annotated[float, Quantity(rate_per_s, 0, 1e9, above_low=True)]
-RateOrZero = Annotated[float, Quantity(rate_per_s, 0, 1e9)]
+RATE = Quantity(rate_per_s, RATE_MIN_PER_S, RATE_MAX_PER_S)
+Rate = Annotated[float, RATE]
+RateOrZero = Annotated[float, Quantity(rate_per_s, 0, RATE_MAX_PER_S)]
 Bandwidth = Annotated[int, Quantity(bits_per_s, 8_000, 10**11)]
 Share = Annotated[float, Quantity(share, 0, 1)]
 ShareBelowOne = Annotated[float, Quantity(share, 0, 0.999)]

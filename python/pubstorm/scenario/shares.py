@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from pubstorm.quantities import SECOND_NS, PartOf, rounded
+from pubstorm.scenario.fields import CENTURY_NS
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Difference, MqttClients, MqttDifference, Population
 from pubstorm.scenario.stages import EVERY, Change, Connect, Disconnect, Stage
@@ -58,6 +59,10 @@ def share_sizes(population: Population) -> dict[str, int]:
     bounds = [population.clients - rounded(end * population.clients) for end in reversed(ends)]
     sizes = (upper - lower for lower, upper in pairwise([0, *bounds]))
     return dict(zip((REST, *population.differing), sizes, strict=True))
+
+
+MEAN_NS_MAX = CENTURY_NS // 2
+"""Longest mean time between two events of a client, since twice the mean is the longest time."""
 
 
 def mean_stay_ns(scenario: Scenario, played: PopulationShare) -> int:

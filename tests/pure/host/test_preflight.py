@@ -251,6 +251,31 @@ stages: [connect: {{parallelism: 1}}, publish: 1s]
     assert found["memory of TCP sockets, about"] == pytest.approx(ends * 4096, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("size", "publication", "messages"),
+    [
+        ("90MB", "rate: 1/min", 2),
+        ("90MB", "rate: max", 20),
+        ("10kB", "rate: max", 0),
+        ("90MB", "rate: 2/s", 20),
+        ("90MB", "rate: 6/min, phase: aligned", 20),
+    ],
+)
+def test_large_messages_take_memory_with_sender_and_receiver(
+    size: str, publication: str, messages: int
+) -> None:
+    def needed(size: str) -> float:
+        text = f"""\
+target: {FAR}
+max_packet: 100MB
+populations: {{c: {{clients: 10, subscriptions: ["t/{{n}}"], publications: [
+  {{topic: "t/{{n}}", size: {size}, {publication}}}]}}}}
+"""
+        return memory(provisional_plan(parse_scenario(text, "s.yaml")), HOST, {}).needed
+
+    assert needed(size) - needed("1kB") == pytest.approx(messages * 90e6, abs=1e6)
+
+
 def test_memory_without_a_limit_is_unlimited() -> None:
     assert amount_text(12 << 20, "bytes") == "12 MiB"
     assert {amount_text(UNLIMITED, unit) for unit in ("bytes", "")} == {"unlimited"}

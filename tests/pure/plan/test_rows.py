@@ -11,11 +11,12 @@ from pubstorm.contract.flows import TextPayload
 from pubstorm.contract.plan import Plan, Rows
 from pubstorm.contract.template import MessageFacts, Template
 from pubstorm.contract.texts import template_of
+from pubstorm.errors import Problem, ScenarioError
 from pubstorm.host.explain import offered_load
 from pubstorm.plan import provisional_plan
 from pubstorm.plan.compile import json_template
 from pubstorm.scenario import parse_scenario
-from tests.pure.scenario.bases import ROWS, TABLE
+from tests.pure.scenario.bases import ROWS, SMALL, TABLE, changed
 
 
 def planned(folder: Path, text: str = ROWS) -> Plan:
@@ -56,6 +57,52 @@ def test_a_population_with_repeat_begins_again(tmp_path: Path) -> None:
     device = planned(tmp_path, scenario).populations[0]
     texts = [template_of(device, device.client_id).text(n) for n in (12, 13, 16)]
     assert texts == ["s-3-12", "s-1-13", "s-1-16"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ('populations.device.client_id: "{row.site}{n}"', "client_id"),
+        ('populations.device.username: "{row.site}"', "username"),
+        ('populations.device.subscriptions.0: "a/{row.site}"', "subscriptions.0"),
+        ('populations.device.publications.0.topic: "a/{row.site}"', "publications.0.topic"),
+        ('populations.device.will: {topic: w, payload: "{row.site}"}', "will.payload"),
+        ('populations.device.shares: {a: {part: 50%, subscriptions: ["{row.site}"]}}', "shares"),
+        ('populations.device.publications.0.payload: "{row.site}"', None),
+    ],
+)
+@pytest.mark.parametrize(("value_bytes", "fits"), [(50_000, True), (60_001, False)])
+def test_values_of_rows_are_as_long_as_texts_may_be(
+    tmp_path: Path, changes: str, path: str | None, value_bytes: int, fits: bool
+) -> None:
+    scenario = changed(changed(ROWS, "populations.device.subscriptions: [a]"), changes)
+    long = "é" * (value_bytes // 2) + "x" * (value_bytes % 2)
+    (tmp_path / "data.csv").write_text(TABLE.replace("south", long))
+    file = str(tmp_path / "s.yaml")
+    if fits or path is None:
+        parse_scenario(scenario, file)
+        return
+    with pytest.raises(ScenarioError) as failed:
+        parse_scenario(scenario, file)
+    (problem,) = failed.value.problems
+    assert problem.path.startswith(f"populations.device.{path}")
+    assert "allowed are 60000 bytes" in problem.message
+
+
+@pytest.mark.parametrize(("password", "fits"), [("x" * 255, True), ("x" * 256, False)])
+def test_credentials_of_zeromq_are_as_long_as_a_field_of_its_handshake(
+    password: str, fits: bool
+) -> None:
+    credentials = f"populations.device.username: u, populations.device.password: {password}"
+    others = 'target: "zmq://broker:5555", populations.device.publications: null'
+    changes = f"{others}, stages: [connect, {{hold: 9s}}], {credentials}"
+    scenario = changed(SMALL, changes)
+    found: tuple[Problem, ...] = ()
+    try:
+        parse_scenario(scenario, "s.yaml")
+    except ScenarioError as error:
+        found = error.problems
+    assert [problem.path for problem in found] == ([] if fits else ["populations.device.password"])
 
 
 JSON_VALUES = st.recursive(

@@ -196,3 +196,14 @@ fn the_table_grows_in_small_steps_up_to_its_bound() {
     let all: usize = ledger.windows.parts.iter().map(FxHashMap::capacity).sum();
     assert!(all <= PARTS * PART_PAIRS_MAX, "room for {all} pairs");
 }
+
+proptest! {
+    #[test]
+    fn places_that_a_peer_has_made_up_are_noted(
+        sequences in prop::collection::vec(
+            prop_oneof![any::<u32>(), 0u32..300, (u32::MAX - 300)..=u32::MAX], 0..60),
+    ) {
+        let firsts = notes(&sequences).iter().filter(|n| matches!(n, First { .. })).count();
+        prop_assert_eq!(firsts > 0, !sequences.is_empty());
+    }
+}

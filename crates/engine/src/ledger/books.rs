@@ -329,7 +329,7 @@ impl<'c> Books<'c> {
         answers.answered_total += 1;
         answers.answers_expected_total += i64::from(!counts_loss);
         answers.answers_late_total += i64::from(is_late);
-        let round_trip_ns = now_ns.cast_signed() - stamp.intended_ns.cast_signed();
+        let round_trip_ns = now_ns.wrapping_sub(stamp.intended_ns).cast_signed();
         let population = &mut tally.populations[to];
         population.round_trip.record(round_trip_ns);
         population.round_trip_delays.record(round_trip_ns, stamp.intended_ns, stamp.sent);

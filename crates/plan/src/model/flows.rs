@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::property::Property;
+use crate::bounds;
 use crate::template::Template;
 
 /// One topic filter of every client of a population.
@@ -78,6 +79,7 @@ pub enum Pace {
     /// Open loop: an absolute schedule that does not wait for the broker.
     Open {
         /// Time between two messages of a client, in nanoseconds.
+        #[serde(deserialize_with = "bounds::number")]
         period_ns: u64,
         /// Variation of the clients' periods: up to this fraction of `period_ns`, 0 to below 1.
         spread: f64,

@@ -16,10 +16,22 @@ pub enum Place {
     Filter,
     /// First frame of a message of ZeroMQ, or a prefix: any text, of any length.
     Frame,
+    /// Value of a property of a message of MQTT 5.
+    Property,
     /// The text of a payload.
     Payload,
     /// The text of a payload that is JSON.
     Json,
+}
+
+impl Place {
+    /// Bytes of the longest text: those of a field of MQTT [MQTT-1.5.3].
+    pub(crate) const fn bytes_max(self) -> usize {
+        match self {
+            Self::Client | Self::Topic | Self::Filter | Self::Property => 65_535,
+            Self::Frame | Self::Payload | Self::Json => usize::MAX,
+        }
+    }
 }
 
 impl Template {
@@ -30,7 +42,7 @@ impl Template {
     /// [`TemplateError`] with the text found and the text allowed.
     pub fn check(&self, place: Place) -> Result<(), TemplateError> {
         let (name, allowed) = match place {
-            Place::Payload | Place::Json => return Ok(()),
+            Place::Property | Place::Payload | Place::Json => return Ok(()),
             Place::Client => ("a client's texts", "{n}, {n%K}, {n/K} and {row.NAME}"),
             Place::Topic | Place::Filter | Place::Frame => {
                 ("a topic", "{n}, {n%K}, {n/K}, {row.NAME} and one range or choice")
@@ -72,7 +84,7 @@ impl Variable {
         match self {
             Self::Number | Self::Remainder(_) | Self::Quotient(_) | Self::Row(_) => true,
             Self::Range { .. } | Self::Choice(_) => place != Place::Client,
-            _ => matches!(place, Place::Payload | Place::Json),
+            _ => matches!(place, Place::Property | Place::Payload | Place::Json),
         }
     }
 }

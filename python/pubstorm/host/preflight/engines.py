@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from math import ceil
 
+from pubstorm.contract.flows import OpenPace
 from pubstorm.contract.plan import Plan
-from pubstorm.contract.texts import template_of
+from pubstorm.contract.texts import payload_bytes_max, template_of
 from pubstorm.errors import UsageError
 from pubstorm.host.costs import Costs
 from pubstorm.host.explain import offered_load
@@ -14,6 +15,10 @@ from pubstorm.host.preflight.need import Fix, Need
 from pubstorm.scenario.descriptors import DESCRIPTORS_KEPT, most_at_one, processes_needed
 from pubstorm.scenario.fleet import Fleet
 
+BUFFER_BYTES = 64 * 1024
+"""Size of the buffer that all clients of an engine read into and write from."""
+UNDER_WAY_S = 1.0
+"""Time that a message may spend in the kernel's buffers, in seconds."""
 MESSAGES_PER_S_PER_AGENT = 60_000
 """Sent and delivered, and requests of flapping clients; from here on another engine is worth its
 core."""
@@ -65,6 +70,26 @@ def clients_bytes(plan: Plan, costs: Costs) -> float:
         + sum(secure) * costs.tls_client.value
         + _ledger_pairs(plan) * costs.pair.value
     )
+
+
+def large_messages_bytes(plan: Plan) -> float:
+    """Memory of the messages on their way that exceed the engine's shared buffer: a sender has what
+    its socket has not taken, and a receiver what has arrived of its message."""
+    load = offered_load(plan)
+    receiving = sum(each.clients for each in plan.populations if each.subscriptions)
+    total = 0.0
+    for index, population in enumerate(plan.populations):
+        for number, publication in enumerate(population.publications):
+            size = payload_bytes_max(population, publication)
+            if size <= BUFFER_BYTES:
+                continue
+            senders = float(population.clients)
+            if isinstance(publication.pace, OpenPace) and publication.pace.phase != "aligned":
+                per_s = load.peak_of(index, number)
+                senders = min(senders, max(1, per_s * UNDER_WAY_S))
+            receivers = load.populations[index].publications[number].receivers
+            total += (senders + min(senders * receivers, receiving)) * size
+    return total
 
 
 def largest_share(plan: Plan, agents: int) -> int:

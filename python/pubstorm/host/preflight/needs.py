@@ -25,7 +25,12 @@ from pubstorm.host.preflight.connections import (
     connecting,
     connections_at,
 )
-from pubstorm.host.preflight.engines import clients_bytes, open_files
+from pubstorm.host.preflight.engines import (
+    UNDER_WAY_S,
+    clients_bytes,
+    large_messages_bytes,
+    open_files,
+)
 from pubstorm.host.preflight.host import Host
 from pubstorm.host.preflight.need import Fix, Need
 from pubstorm.host.preflight.sockets import programs_of
@@ -37,8 +42,6 @@ BROKER_CLIENT_BYTES = 40_000
 """In a broker elsewhere and its end of the connection; brokers differ, this is a high one."""
 BROKER_TLS_BYTES = 50_000
 """Memory of TLS for each client of a broker; brokers differ, this is a high estimate."""
-UNDER_WAY_S = 1.0
-"""Time that a message may spend in the kernel's buffers, in seconds."""
 ENGINE_PIPES = 3
 """Descriptors of Pubstorm for an engine: both its pipes, and one that stands for its process."""
 ENGINE_THREADS = 3
@@ -230,7 +233,7 @@ def _memory(plan: Plan, host: Host, agents: int, brokers: Kinds) -> Iterator[Nee
     costs, clients, bridges = host.costs, connecting(plan), bridges_of(plan)
     others = (clients if brokers or _all_loopback(plan) else 0) + 2 * bridges
     bytes_needed = clients_bytes(plan, costs) + costs.engines_bytes(agents)
-    bytes_needed += others * costs.end.value
+    bytes_needed += others * costs.end.value + large_messages_bytes(plan)
     if brokers:
         tls_bytes = BROKER_TLS_BYTES if _has_tls(plan) else 0
         bytes_needed += (clients + bridges) * (client_bytes(brokers) + tls_bytes)

@@ -10,7 +10,7 @@ from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Flapping, MqttClients, MqttDifference
-from pubstorm.scenario.shares import PopulationShare, mean_subscribed_ns, shares_of
+from pubstorm.scenario.shares import MEAN_NS_MAX, PopulationShare, mean_subscribed_ns, shares_of
 
 
 def check_lives(scenario: Scenario) -> Iterator[Finding]:
@@ -110,10 +110,14 @@ def _check_played(
     if isinstance(subscribing, MqttClients) and not subscribing.subscriptions:
         message = f"found flapping of {played.name}, which subscribes to nothing"
         yield path, f"{message}, needed are subscriptions", "write subscriptions, or leave it out"
-    elif flapping.rate is not None and mean_subscribed_ns(scenario, played) <= 0:
-        rate, clients = write_rate(flapping.rate), write_count(whole.clients)
-        if is_own:
-            clients = write_count(played.clients)
-        unsubscribed = write_duration(flapping.unsubscribed)
-        message = f"found {rate} of {clients} clients that are unsubscribed for {unsubscribed}"
-        yield path, f"{message}, needed is a lower rate", "or a shorter time of unsubscribed"
+    elif flapping.rate is not None:
+        subscribed_ns = mean_subscribed_ns(scenario, played)
+        clients = write_count(played.clients if is_own else whole.clients)
+        message = f"found {write_rate(flapping.rate)} of {clients} clients"
+        if subscribed_ns <= 0:
+            unsubscribed = f"that are unsubscribed for {write_duration(flapping.unsubscribed)}"
+            message = f"{message} {unsubscribed}, needed is a lower rate"
+            yield path, message, "or a shorter time of unsubscribed"
+        elif subscribed_ns > MEAN_NS_MAX:
+            hint = f"each would stay subscribed for more than {write_duration(MEAN_NS_MAX)}"
+            yield path, f"{message}, needed is a higher rate", hint

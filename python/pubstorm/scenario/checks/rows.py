@@ -10,7 +10,7 @@ from pubstorm.contract.rows import RowFile, RowsError, RowTable, read_rows
 from pubstorm.contract.template import Template, TemplateError, splits_levels
 from pubstorm.quantities import describe
 from pubstorm.scenario.document import Finding, Path
-from pubstorm.scenario.fields import payload_texts
+from pubstorm.scenario.fields import TEXT_BYTES_MAX, payload_texts
 from pubstorm.scenario.flows import MqttPublication, Will
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import (
@@ -24,6 +24,9 @@ from pubstorm.scenario.populations import (
 )
 from pubstorm.scenario.tls import Tls
 
+CREDENTIALS = ("username", "password")
+PLAIN_BYTES_MAX = 255
+"""Longest user name and password of ZeroMQ's mechanism PLAIN [24/ZMTP-PLAIN]."""
 PROPERTY_TEXTS = ("content_type", "response_topic", "correlation_data")
 """Keys of a publication that are texts of MQTT 5."""
 
@@ -47,7 +50,8 @@ def check_rows(scenario: Scenario) -> Iterator[Finding]:
     for name, population in scenario.populations.items():
         within: Path = ("populations", name)
         if not isinstance(population, Connecting) or population.rows is None:
-            yield from _without_rows(name, population)
+            columns = list(_without_rows(name, population))
+            yield from columns or _check_lengths(within, population, None)
             continue
         try:
             file = read_rows(population.rows.file)
@@ -148,8 +152,29 @@ def _check_columns(within: Path, population: Connecting, file: RowFile) -> Itera
                     yield (*within, *path), message, None
     client_id = population.client_id if isinstance(population, MqttClients) else None
     template = Template.parse(client_id or "{n}", table)
-    if known and template.columns:
+    if not known:
+        return
+    yield from _check_lengths(within, population, table)
+    if template.columns:
         yield from _check_ids(within, population, template)
+
+
+def _check_lengths(
+    within: Path, population: Population, table: RowTable | None
+) -> Iterator[Finding]:
+    """Texts that are longer with their values than their place allows."""
+    for path, source in texts_of(population):
+        most = TEXT_BYTES_MAX
+        if not isinstance(population, MqttClients):
+            if path[-1] not in CREDENTIALS:
+                continue  # A frame of ZeroMQ has any length.
+            most = PLAIN_BYTES_MAX
+        elif "publications" in path and "payload" in path:
+            continue
+        found = Template.parse(source, table).bytes_max
+        if found > most:
+            message = f"found up to {found} bytes with the values of its variables"
+            yield (*within, *path), f"{message}, allowed are {most} bytes", None
 
 
 def _check_ids(within: Path, population: Connecting, template: Template) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ from pubstorm.scenario.populations import (
     ZmqSockets,
     ZmqSubscribers,
 )
-from pubstorm.scenario.shares import mean_stay_ns, shares_of
+from pubstorm.scenario.shares import MEAN_NS_MAX, mean_stay_ns, shares_of
 from pubstorm.scenario.stages import Publish
 
 
@@ -158,13 +158,17 @@ def _check_rates(path: Path, population: Population, scenario: Scenario) -> Iter
         lifetime = played.population.stay
         if played.whole == path[1] and lifetime is not None and lifetime.rate is not None:
             stay_ns = mean_stay_ns(scenario, played)
-            if stay_ns <= 0:
-                share = () if played.share is None else ("shares", played.share)
-                message = f"found {write_rate(lifetime.rate)} of {played.clients:,} clients"
-                offline = write_duration(lifetime.offline or 0)
-                hint = f"they would have to be back sooner than after {offline}"
-                yield (*path, *share, "lifetime"), f"{message}, needed is a lower rate", hint
-                return
+            if 0 < stay_ns <= MEAN_NS_MAX:
+                continue
+            share = () if played.share is None else ("shares", played.share)
+            message = f"found {write_rate(lifetime.rate)} of {played.clients:,} clients"
+            offline = write_duration(lifetime.offline or 0)
+            needed, hint = "lower", f"they would have to be back sooner than after {offline}"
+            if stay_ns > 0:
+                needed = "higher"
+                hint = f"each would stay for more than {write_duration(MEAN_NS_MAX)}"
+            yield (*path, *share, "lifetime"), f"{message}, needed is a {needed} rate", hint
+            return
 
 
 def _check_lifetime(path: Path, lifetime: Lifetime) -> Iterator[Finding]:

@@ -84,7 +84,53 @@ fn the_first_message_of_a_stream_to_a_group_is_asked_for_its_topic() {
     assert_eq!((books.finish(), rest.asked.get()), (3, 1));
 }
 
+/// Two clients that send requests, and whose filter has the answers too.
+fn requesters() -> Context {
+    let mut clients = plans::speaking(plan::MqttVersion::V5, "requesters", 2);
+    let publication = publication("r/{a|b}", 0, 1);
+    clients.publications = vec![plan::Publication { request: true, ..publication }];
+    clients.subscriptions = vec![subscription("$share/g/#", 0), subscription("r/+", 0)];
+    let plan = Plan { populations: vec![clients], ..plans::empty(1) };
+    let setup = Setup::new(plan, Shard::WHOLE, 0).unwrap();
+    let mut context = Context::new(setup, Host::machine().unwrap().0);
+    context.now_ns = NOW_NS;
+    context
+}
+
 proptest! {
+    #[test]
+    fn a_stamp_that_a_peer_has_made_up_is_counted(
+        made_up in prop::collection::vec(
+            (prop_oneof![Just(0u16), Just(1 << 15), any::<u16>()], any::<u16>(), 0u32..3,
+                any::<u32>(), prop_oneof![Just(0), any::<u64>()], any::<u64>(), any::<bool>()),
+            1..30),
+    ) {
+        let mut context = requesters();
+        let receiver = Receiver { population: 0, index: 0, local: 0, watched: BESIDE };
+        for &(publication, variant, client, sequence, intended_ns, sent, as_request) in &made_up {
+            let stamp = Stamp {
+                run_tag: context.setup.plan.run_tag,
+                stream: StreamId { publication, variant, client },
+                sequence,
+                intended_ns,
+                sent: SentAt::of_word(sent),
+            };
+            let data = stamp.to_correlation();
+            let correlation = as_request.then_some(&data[..]);
+            let rest = Rest {
+                topic: "r/a",
+                carried: Carried { correlation, ..Carried::default() },
+                ..Rest::default()
+            };
+            let marks = if as_request { BESIDE } else { 0 };
+            let payload = stamp.to_bytes();
+            let (mut books, _) = Books::new(&mut context, receiver, u64::MAX);
+            books.take(&Received { payload: &payload, marks, beside: &rest });
+            prop_assert_eq!(books.finish(), 1);
+        }
+        counts(&mut context);
+    }
+
     #[test]
     fn a_read_counts_as_its_messages_one_by_one(
         messages in prop::collection::vec(

@@ -8,18 +8,15 @@ from pathlib import Path
 import click
 
 from pubstorm.cli.asked import SET, TARGET
-from pubstorm.cli.console import standard_output
-from pubstorm.cli.outcome import EXIT_CODES, live_of
+from pubstorm.cli.outcome import conclude, live_of
 from pubstorm.errors import UsageError
 from pubstorm.experiment.comparison import Question, compare_stored, play_comparison
 from pubstorm.experiment.invocation import Invocation
-from pubstorm.host.signals import INTERRUPTED
 from pubstorm.metrics.expressions import parse_expression
 from pubstorm.output import never_waiting
-from pubstorm.play.directory import NOT_STORED
 from pubstorm.quantities import UnfitError
-from pubstorm.report import COMPARISON_FILE, SCENARIO_FILE
-from pubstorm.result.comparison import Comparison, parse_condition
+from pubstorm.report import SCENARIO_FILE
+from pubstorm.result.comparison import parse_condition
 
 MANY = ("--baseline", "--candidate")
 """Options that take every word up to the next option."""
@@ -102,7 +99,6 @@ def compare(
     """
     given = _Given(a, b, options)
     question = given.question()
-    console = standard_output()
     if repeat is None:
         baseline, candidate = given.folders()
         found = compare_stored(baseline, candidate, question, out)
@@ -111,22 +107,7 @@ def compare(
         with never_waiting():
             live = live_of(is_quiet=given.is_quiet)
             found = play_comparison(asked, repeat, question, out, live)
-    from pubstorm.report import document_of
-    from pubstorm.report.document import unstored
-    from pubstorm.report.text import render, render_brief
-
-    document, folder = document_of(found), found.run_directory
-    is_missing = bool(folder) and not (Path(folder) / COMPARISON_FILE).is_file()
-    if is_missing:
-        document = unstored(document, f"found no {COMPARISON_FILE} in {folder}")
-    (render_brief if given.is_quiet else render)(document, console)
-    return NOT_STORED if is_missing else _code(found)
-
-
-def _code(found: Comparison) -> int:
-    if found.interrupted:
-        return INTERRUPTED
-    return 0 if found.status is None else EXIT_CODES[found.status]
+    return conclude(found, quiet=given.is_quiet)
 
 
 class _Given:

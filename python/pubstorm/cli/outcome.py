@@ -20,6 +20,7 @@ from pubstorm.play.directory import NOT_STORED
 from pubstorm.play.display import Live, QuietLive, live_for
 from pubstorm.quantities import Quantity, UnfitError, duration_ns
 from pubstorm.result import Result, SearchResult, Series, SeriesStep, Status
+from pubstorm.result.comparison import Comparison
 
 EXIT_CODES = {Status.PASS: 0, Status.FAIL: 1, Status.INVALID: 3, Status.OPEN: 4}
 PROGRESS = Quantity(duration_ns, 10**9, 10**12)
@@ -54,26 +55,42 @@ class Output:
             shown.exports = exports
             yield shown
 
-    def conclude(self, played: Result | Series | SearchResult) -> int:
+    def conclude(self, played: Result | Series | SearchResult | Comparison) -> int:
         """Prints a result and returns the exit code."""
-        # Renderers are imported after the load, so that they take no memory during it.
-        from pubstorm.cli.console import standard_output
-        from pubstorm.report import document_of
-        from pubstorm.report.document import unstored
-        from pubstorm.report.text import render, render_brief, render_screen
+        return conclude(played, details=self.details, quiet=self.quiet, as_json=self.json)
 
-        document, missing = document_of(played), _missing(played)
-        code = _exit_code(played) if missing is None else NOT_STORED
-        if missing is not None:
-            document = unstored(document, missing)
-        if self.json:
-            from pubstorm.report.conclusion import conclusion_of
 
-            say(conclusion_of(played, document, code).model_dump_json(indent=2))
-            return code or data_code()
-        draw = render if self.details else render_brief if self.quiet else render_screen
+def conclude(
+    played: Result | Series | SearchResult | Comparison,
+    *,
+    details: bool = False,
+    quiet: bool = False,
+    as_json: bool = False,
+) -> int:
+    """Prints a result and returns the exit code. A comparison has no screen: all its tables are
+    printed, or as JSON what is stored."""
+    # Renderers are imported after the load, so that they take no memory during it.
+    from pubstorm.cli.console import standard_output
+    from pubstorm.report import document_of
+    from pubstorm.report.document import unstored
+    from pubstorm.report.text import render, render_brief, render_screen
+
+    document, missing = document_of(played), _missing(played)
+    code = _exit_code(played) if missing is None else NOT_STORED
+    if missing is not None:
+        document = unstored(document, missing)
+    full = render if details or isinstance(played, Comparison) else render_screen
+    draw = render_brief if quiet else full
+    if not as_json:
         draw(document, standard_output())
         return code
+    if isinstance(played, Comparison):
+        say(played.to_json().rstrip())
+    else:
+        from pubstorm.report.conclusion import conclusion_of
+
+        say(conclusion_of(played, document, code).model_dump_json(indent=2))
+    return code or data_code()
 
 
 def live_of(*, is_quiet: bool, for_data: bool = False, progress_ns: int = PROGRESS_NS) -> Live:
@@ -135,19 +152,25 @@ def _progress_ns(_context: click.Context, _parameter: click.Parameter, value: st
         raise UsageError(f"--progress: {unfit}", unfit.hint or "write 10s or 1min") from unfit
 
 
-def _exit_code(played: Result | Series | SearchResult) -> int:
+def _exit_code(played: Result | Series | SearchResult | Comparison) -> int:
     """Returns the exit code of a result."""
     if played.interrupted:
         return INTERRUPTED
     if isinstance(played, Series):
         return max(map(_code, played.steps))
+    if isinstance(played, Comparison):
+        return 0 if played.status is None else EXIT_CODES[played.status]
     status = played.status if isinstance(played, SearchResult) else played.verdict.status
     return EXIT_CODES[status]
 
 
-def _missing(played: Result | Series | SearchResult) -> str | None:
-    """Returns which file of a result is missing, and warns; None if the result is stored."""
-    from pubstorm.report import RESULT_FILE, SEARCH_FILE, SERIES_FILE
+def _missing(played: Result | Series | SearchResult | Comparison) -> str | None:
+    """Returns which file of a result is missing, and warns; None if the result is stored, or if
+    none was to be."""
+    from pubstorm.report import COMPARISON_FILE, RESULT_FILE, SEARCH_FILE, SERIES_FILE
+
+    if not played.run_directory:
+        return None
 
     files, folder = [RESULT_FILE], Path(played.run_directory)
     if isinstance(played, Series):
@@ -155,6 +178,8 @@ def _missing(played: Result | Series | SearchResult) -> str | None:
         files = [SERIES_FILE, *steps]
     elif isinstance(played, SearchResult):
         files = [SEARCH_FILE]
+    elif isinstance(played, Comparison):
+        files = [COMPARISON_FILE]
     missing = next((file for file in files if not (folder / file).is_file()), None)
     if missing is None:
         return None

@@ -15,6 +15,7 @@ from pubstorm.experiment.invocation import Invocation
 from pubstorm.play.display import Live
 from pubstorm.play.one_run import RunOptions, run_scenario
 from pubstorm.result import Result, SearchResult, Series
+from pubstorm.result.comparison import Comparison
 
 
 @click.command()
@@ -25,7 +26,7 @@ from pubstorm.result import Result, SearchResult, Series
     "--resume",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Instead of SCENARIO: continue the series or search in this folder.",
+    help="Instead of SCENARIO: continue the series, search or comparison in this folder.",
 )
 @click.option(
     "--no-report",
@@ -50,16 +51,20 @@ def run(asked: Invocation, output: Output, resume: Path | None, no_report: bool)
 
 def play(
     asked: Invocation, out: Path | None, resume: Path | None, live: Live
-) -> Result | Series | SearchResult:
-    """Plays what is asked for: a run, a series or a search."""
+) -> Result | Series | SearchResult | Comparison:
+    """Plays what is asked for: a run, a series or a search, or the rest of a comparison."""
     if resume is not None:
         if asked != Invocation("") or out is not None:
             raise UsageError(
                 "--resume goes with no SCENARIO, --set, --on, --target, --out or --no-report",
                 "the folder holds them",
             )
-        from pubstorm.report import SEARCH_FILE
+        from pubstorm.report import ASKED_FILE, SEARCH_FILE
 
+        if (resume / ASKED_FILE).exists():
+            from pubstorm.experiment.comparison import resume_comparison
+
+            return resume_comparison(resume, live)
         if (resume / SEARCH_FILE).exists():
             from pubstorm.experiment.search import resume_search
 

@@ -12,22 +12,33 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from pubstorm.errors import PubstormError, ScenarioError, StoredRunError, UsageError
-from pubstorm.experiment.invocation import Invocation
-from pubstorm.experiment.journal import now
+from pydantic import ValidationError
+
+from pubstorm.contract.value import Value
+from pubstorm.errors import (
+    OtherFormatError,
+    PubstormError,
+    ScenarioError,
+    StoredRunError,
+    UsageError,
+)
+from pubstorm.experiment.invocation import Invocation, again
+from pubstorm.experiment.journal import kept_result, now
 from pubstorm.experiment.outlook import run_s
 from pubstorm.experiment.search import play_search
 from pubstorm.files import text_of
 from pubstorm.host.binaries import engine_path
 from pubstorm.host.children import run_loop
 from pubstorm.host.signals import INTERRUPTED
-from pubstorm.metrics.expressions import Expression
+from pubstorm.metrics.expressions import Expression, parse_expression
 from pubstorm.output import warn
 from pubstorm.play.directory import RunDirectory, new_path
 from pubstorm.play.display import Live
 from pubstorm.play.interruption import caught_signals
 from pubstorm.play.one_run import RUNS, RunOptions, play_scenario
+from pubstorm.quantities import UnfitError
 from pubstorm.report import (
+    ASKED_FILE,
     COMPARISON_FILE,
     SCENARIO_FILE,
     SEARCH_FILE,
@@ -48,6 +59,7 @@ from pubstorm.result.comparison import (
     compare,
     default_figures,
     has_figure,
+    parse_condition,
     unfit,
 )
 from pubstorm.scenario import Scenario, parse_scenario
@@ -102,6 +114,38 @@ class Question:
         results = (*baseline.results, *candidate.results)
         figures = self.figures or default_figures(results)
         return compare(baseline, candidate, figures, self.conditions, started)
+
+
+class AskedSide(Value):
+    """One side of a comparison that is played. The folder has its scenario, too."""
+
+    scenario: str
+    """A file, the name of a ready scenario, or `-` for stdin."""
+    overrides: tuple[str, ...]
+    """`PATH=VALUE` each, without secrets."""
+    target: str | None
+    """Targets in place of the scenario's, separated by spaces."""
+
+
+class Asked(Value):
+    """The question of a comparison that is played, as stored in `asked.json`."""
+
+    baseline: AskedSide
+    candidate: AskedSide
+    repeat: int
+    """Runs of each side, of each step if the sides have a sweep."""
+    figures: tuple[str, ...]
+    """Figures that are compared; empty: the default ones."""
+    conditions: tuple[str, ...]
+    """Conditions of `--fail-if`."""
+    started: str
+    """Wall-clock start, ISO 8601 with offset."""
+
+    @property
+    def question(self) -> Question:
+        """The figures and conditions. Raises UnfitError."""
+        figures = [parse_expression(each) for each in self.figures]
+        return Question(figures, [parse_condition(each) for each in self.conditions])
 
 
 @dataclass
@@ -197,7 +241,50 @@ def play_comparison(
     engine_path()
     path = out or new_path(RUNS, "comparison", datetime.now().astimezone())
     directory = RunDirectory.create(path, FOLDER)
-    return run_loop(_Playing(sides, directory, live).play(turns, question))
+    started = now()
+    for side in sides:
+        assert side.scenario is not None
+        directory.write(_scenario_file(side.name), side.scenario.source_text)
+    stored = [
+        AskedSide(scenario=e.scenario, overrides=e.stored_overrides, target=e.target) for e in asked
+    ]
+    wanted = Asked(
+        baseline=stored[0],
+        candidate=stored[1],
+        repeat=repeat,
+        figures=tuple(map(str, question.figures)),
+        conditions=tuple(each.source for each in question.conditions),
+        started=started,
+    )
+    directory.write(ASKED_FILE, wanted.model_dump_json(indent=2) + "\n")
+    return run_loop(_Playing(sides, directory, live, started).play(turns, question))
+
+
+def resume_comparison(path: Path, live: Live) -> Comparison:
+    """Plays the missing runs of the comparison in a folder. Runs with a complete result are kept;
+    other folders of runs are set aside. Raises StoredRunError if the folder has no comparison that
+    was played."""
+    try:
+        asked = Asked.model_validate_json((path / ASKED_FILE).read_text(encoding="utf-8"))
+        question = asked.question
+    except OSError as error:
+        raise StoredRunError(f"cannot read {path / ASKED_FILE}: {error.strerror}") from error
+    except (ValidationError, UnicodeDecodeError, UnfitError) as error:
+        raise StoredRunError(f"{path / ASKED_FILE} is not as Pubstorm has written it") from error
+    sides = []
+    for name, side in zip(NAMES, (asked.baseline, asked.candidate), strict=True):
+        invocation = Invocation(side.scenario, side.overrides, side.target)
+        scenario = again(invocation, path / _scenario_file(name))
+        sides.append(_Side(name, scenario, invocation))
+    turns = tuple(_turns(sides, asked.repeat))
+    engine_path()
+    playing = _Playing(sides, RunDirectory(path), live, asked.started)
+    return run_loop(playing.play(turns, question))
+
+
+def _scenario_file(name: str) -> str:
+    """Returns the file with the scenario of a side."""
+    return f"{name}.yaml"
 
 
 @dataclass(frozen=True)
@@ -219,19 +306,18 @@ class _SideTurn:
 class _Playing:
     """A comparison that is being played."""
 
-    def __init__(self, sides: Sequence[_Side], directory: RunDirectory, live: Live) -> None:
+    def __init__(
+        self, sides: Sequence[_Side], directory: RunDirectory, live: Live, started: str
+    ) -> None:
         self._sides = sides
+        self._started = started
         self._directory = directory
         self._live = live
         self._interrupted = asyncio.Event()
 
     async def play(self, turns: Sequence[_SideTurn], question: Question) -> Comparison:
         """Plays every run, or those before the user ends the comparison."""
-        started = now()
-        with (
-            contextlib.closing(self._directory),
-            caught_signals(lambda _: self._interrupted.set()),
-        ):
+        with self._directory, caught_signals(lambda _: self._interrupted.set()):
             for number, turn in enumerate(turns, 1):
                 if self._interrupted.is_set():
                     break
@@ -241,16 +327,19 @@ class _Playing:
             self._directory.release()
             root = self._directory.path
             groups = [side.group(root) for side in self._sides]
-            found = question.answer(groups[0], groups[1], started)
+            found = question.answer(groups[0], groups[1], self._started)
             update = {"interrupted": self._interrupted.is_set()}
             found = _with_scenarios(found.model_copy(update=update), self._sides)
             return _written(found, self._directory)
 
     async def _run(self, turn: _SideTurn, number: int) -> None:
         side = turn.side
+        self._directory.check()
         folder = self._directory.path / FOLDER / f"{number:02}-{side.name}"
         try:
-            result = await self._played(turn, folder)
+            result = self._kept(folder) or await self._played(turn, folder)
+        except OtherFormatError:
+            raise
         except PubstormError as error:
             if error.exit_code == INTERRUPTED:
                 self._interrupted.set()
@@ -265,6 +354,14 @@ class _Playing:
             side.leave_out(f"run {number}: {why}", folder)
         else:
             side.take(result, folder, turn.step)
+
+    def _kept(self, folder: Path) -> Result | None:
+        """Returns the result of a run that was played before; None for a search, which
+        continues."""
+        result = None if holds(folder, SEARCH_FILE) else kept_result(folder)
+        if result is not None:
+            self._live.step(f"  {result.verdict.status}, played before")
+        return result
 
     async def _played(self, turn: _SideTurn, folder: Path) -> Result | SearchResult:
         """Plays a run or a search."""

@@ -12,19 +12,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pubstorm.errors import StoredRunError
+from pubstorm.errors import OtherFormatError, StoredRunError
 from pubstorm.experiment.invocation import Invocation, again
 from pubstorm.fleet.choice import hosts_of
 from pubstorm.host.binaries import engine_path
 from pubstorm.plan import provisional_plan
 from pubstorm.plan.faults import faulty_bridges
 from pubstorm.play.clean_start.bridges import remove_bridges
-from pubstorm.play.directory import RunDirectory
+from pubstorm.play.directory import RunDirectory, set_aside
 from pubstorm.play.display import Live
 from pubstorm.play.interruption import caught_signals
 from pubstorm.quantities import write_duration
-from pubstorm.report import SCENARIO_FILE, write_reports
-from pubstorm.result import Experiment
+from pubstorm.report import SCENARIO_FILE, load_result, write_reports
+from pubstorm.result import Experiment, Result
 from pubstorm.scenario import Scenario
 from pubstorm.topology import Around, Topology
 
@@ -143,6 +143,24 @@ class Journal:
                 await topology.stop()
             for stale_state in await remove_bridges(topology.bridges.outside()):
                 self.live.note(f"{stale_state.target}: {stale_state.text}")
+
+
+def kept_result(folder: Path) -> Result | None:
+    """Returns the result of a run that was played to its end before. What is left of another run is
+    set aside. Raises OtherFormatError if another version has played the run, which is not played
+    again then."""
+    if not folder.exists():
+        return None
+    try:
+        result: Result | None = load_result(folder)
+    except OtherFormatError:
+        raise
+    except StoredRunError:
+        result = None
+    if result is None or result.interrupted:
+        set_aside(folder)
+        return None
+    return result
 
 
 def asked_again(path: Path, stored: Experiment) -> tuple[Scenario, Invocation]:

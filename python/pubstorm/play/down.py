@@ -12,7 +12,7 @@ from pathlib import Path
 from pubstorm.errors import StoredRunError, UsageError
 from pubstorm.files import lies_in
 from pubstorm.play.directory import CONTROL_FILE, RESERVE_FILE, player_of
-from pubstorm.report import SCENARIO_FILE
+from pubstorm.report import ASKED_FILE, SCENARIO_FILE
 from pubstorm.topology.bridges.network import remove_namespace
 from pubstorm.topology.credentials.forget import forget_secrets
 from pubstorm.topology.leftovers import Leftover, end, leftovers
@@ -26,8 +26,8 @@ from pubstorm.topology.started import (
     reads_states,
 )
 
-STEPS = ("steps/*", "trials/*", "steps/*/trials/*")
-"""Folders of runs in that of a series or a search."""
+STEPS = ("steps/*", "trials/*", "steps/*/trials/*", "runs/*", "runs/*/trials/*")
+"""Folders of runs in that of a series, a search or a comparison."""
 AIDS = (RESERVE_FILE, CONTROL_FILE)
 """Files that only a run in progress needs."""
 RUN_GRACE_S = 30.0
@@ -37,9 +37,9 @@ NAMED_MAX = 3
 
 
 def take_down(path: Path, *, force: bool, log: Callable[[str], None]) -> None:
-    """Takes down the leftovers of the run, series or search in a folder; `log` gets a line for each
+    """Takes down the leftovers of the run or experiment in a folder; `log` gets a line for each
     step. Raises UsageError if the run has not ended, unless `force` ends it."""
-    if not (path / SCENARIO_FILE).is_file():
+    if not any((path / file).is_file() for file in (SCENARIO_FILE, ASKED_FILE)):
         hint = "name a folder that `pubstorm run` has made"
         raise StoredRunError(f"found no run in {path}", hint)
     inner = sorted(folder for pattern in STEPS for folder in path.glob(pattern))

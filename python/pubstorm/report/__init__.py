@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pubstorm.errors import StoredRunError
 from pubstorm.report.document import Document
 from pubstorm.report.stored import (
+    ASKED_FILE,
     COMPARISON_FILE,
     RESULT_FILE,
     SCENARIO_FILE,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
+    "ASKED_FILE",
     "COMPARISON_FILE",
     "RESULT_FILE",
     "SCENARIO_FILE",

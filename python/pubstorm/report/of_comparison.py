@@ -70,6 +70,7 @@ def comparison_document(found: Comparison, directory: Path | None = None) -> Doc
         plots=() if directory is None else (_plots(found, played), _over_time(found, played)),
         cases=tuple(_cases(found)),
         output=(found.text,),
+        is_complete=not found.interrupted,
     )
 
 

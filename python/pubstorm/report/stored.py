@@ -28,6 +28,8 @@ RESULT_FILE = "result.json"
 SERIES_FILE = "series.json"
 SEARCH_FILE = "search.json"
 COMPARISON_FILE = "comparison.json"
+ASKED_FILE = "asked.json"
+"""The question of a comparison that is played."""
 SCENARIO_FILE = "scenario.yaml"
 FOLDED_FILE = "profile/folded.txt"
 
@@ -78,6 +80,8 @@ def load_result(run_directory: Path) -> Result:
     hint = "name a folder that `pubstorm run` has made"
     if holds(run_directory, SCENARIO_FILE):
         hint = "the run is active, or was killed: pubstorm report RUN_DIR makes its result then"
+    elif holds(run_directory, ASKED_FILE):
+        hint = "the comparison is active, or was killed: pubstorm run --resume continues it then"
     check_format(run_directory)
     return _load(run_directory / RESULT_FILE, Result, hint)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 
 from pubstorm import cli
-from tests.pure.experiment.conftest import CLIENTS, LOAD, Player, end, playing
+from pubstorm.scenario import Scenario
+from tests.pure.experiment.conftest import CLIENTS, LOAD, Killed, Player, end, playing
 
 pytestmark = pytest.mark.xdist_group("played_comparison")
 
@@ -87,6 +89,86 @@ def test_an_interrupted_comparison_keeps_what_it_measured(player: Player) -> Non
     found = player.stored("comparison.json")
     assert found["interrupted"]
     assert found["baseline"]["runs"], "the runs before the signal are compared"
+
+
+@pytest.mark.parametrize("how", ["killed", "interrupted"])
+def test_a_comparison_that_ended_in_a_run_is_resumed(
+    player: Player, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    player.meanwhile = end(3, how)
+    player.spread = 1
+    file = player.folder / "s.yaml"
+    file.write_text(LOAD)
+    words = ("--repeat", "2", "--candidate-set", TWICE, "--out", player.out)
+    command = ("compare", file, *words, *FIGURES, *HIGHER)
+    if how == "killed":
+        with pytest.raises(Killed):
+            player.command(*command)
+        assert player.command("report", player.out) == 2
+        assert "pubstorm run --resume continues it" in capsys.readouterr().err
+    else:
+        assert player.command(*command) == 130
+        assert f"pubstorm run --resume {player.out}" in capsys.readouterr().out
+    first = (player.out / "runs" / "01-baseline" / "result.json").stat().st_mtime_ns
+    file.unlink()
+
+    assert player.resume() == 1, "its condition is fulfilled"
+    assert (player.out / "runs" / "01-baseline" / "result.json").stat().st_mtime_ns == first
+    clients = [each.populations["device"].clients for each in player.runs]
+    assert clients == [4, 8, 8, 8, 4], "the third run is played again"
+    names = sorted(path.name for path in (player.out / "runs").iterdir())
+    assert names == [
+        *("01-baseline", "02-candidate", "03-candidate", "03-candidate.broken-1", "04-baseline")
+    ]
+    found = player.stored("comparison.json")
+    assert (found["interrupted"], found["figures"][0]["outcome"]) == (False, "different")
+    assert found["candidate"]["runs"] == ["runs/02-candidate", "runs/03-candidate"]
+    resumed = capsys.readouterr().out
+    assert (player.resume(), len(player.runs), capsys.readouterr().out) == (1, 5, resumed)
+
+
+def test_a_comparison_of_searches_is_resumed_within_a_search(player: Player) -> None:
+    player.meanwhile = end(3, "killed")
+    file = player.folder / "s.yaml"
+    file.write_text(LOAD + SEARCH.replace("LIMIT", "20"))
+    with pytest.raises(Killed):
+        player.command("compare", file, file, "--repeat", "1", "--out", player.out)
+    assert player.resume() == 0
+    (best,) = player.stored("comparison.json")["figures"]
+    assert (best["baseline"], best["candidate"]) == ([20], [20])
+    trials = sorted(path.name for path in (player.out / "runs/01-baseline/trials").iterdir())
+    assert len([name for name in trials if "broken" in name]) == 1
+    assert len(player.runs) == len([*player.out.glob("runs/*/trials/*")])
+
+
+def test_a_comparison_that_is_being_played_is_not_played_a_second_time(
+    player: Player, capsys: pytest.CaptureFixture[str]
+) -> None:
+    codes: list[int] = []
+
+    def meanwhile(_number: int, _scenario: Scenario) -> bool:
+        # A loop of its own needs a thread.
+        second = threading.Thread(target=lambda: codes.append(player.resume()))
+        second.start()
+        second.join()
+        return False
+
+    player.meanwhile = meanwhile
+    file = player.folder / "s.yaml"
+    file.write_text(LOAD)
+    assert player.command("compare", file, file, "--repeat", "1", "--out", player.out) == 0
+    assert codes == [2, 2]
+    assert f"{player.out} is being played by pubstorm with pid" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"baseline": 1}'])
+def test_a_comparison_whose_question_is_broken_is_refused(
+    player: Player, content: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    player.out.mkdir()
+    (player.out / "asked.json").write_text(content)
+    assert player.resume() == 2
+    assert "asked.json is not as Pubstorm has written it" in capsys.readouterr().err
 
 
 LADDER = f"sweep: {{pause: 0s, vary: {{{CLIENTS}: [2, 4, 8]}}}}\n"

@@ -86,6 +86,8 @@ def test_a_series_between_two_runs_is_left_alone(shell: Shell) -> None:
         "run/steps/01-a/topology",
         "run/trials/001-a/topology",
         "run/steps/01-a/trials/001-a/topology",
+        "run/runs/01-baseline/topology",
+        "run/runs/01-baseline/trials/001-a/topology",
     ],
 )
 def test_what_a_run_a_series_or_a_search_left_is_taken_down(shell: Shell, folder: str) -> None:

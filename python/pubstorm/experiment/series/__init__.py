@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from pubstorm.errors import OtherFormatError, PubstormError, StoredRunError
+from pubstorm.errors import PubstormError, StoredRunError
 from pubstorm.experiment.invocation import Invocation
-from pubstorm.experiment.journal import Journal, asked_again
+from pubstorm.experiment.journal import Journal, asked_again, kept_result
 from pubstorm.experiment.outlook import Outlook, run_s
 from pubstorm.experiment.search import play_search, settings_of
 from pubstorm.experiment.search.strategy import trials_left
@@ -26,7 +26,7 @@ from pubstorm.host.children import run_loop
 from pubstorm.host.fit import unfit_here
 from pubstorm.host.signals import INTERRUPTED
 from pubstorm.metrics.thresholds import Threshold
-from pubstorm.play.directory import new_path, set_aside
+from pubstorm.play.directory import new_path
 from pubstorm.play.display import Live
 from pubstorm.play.one_run import RUNS, RunOptions, play_scenario
 from pubstorm.report import (
@@ -124,25 +124,16 @@ class _Series:
                 self._store()
 
     def _kept(self, turn: _Turn) -> Result | None:
-        """Returns the result of a step that was played to its end before. Raises OtherFormatError
-        if another version has played the step, which is not played again then."""
+        """Returns the result of a step that was played to its end before. Raises
+        OtherFormatError."""
         folder = self._path / turn.row.folder
-        if not folder.exists():
-            return None
         if (folder / SEARCH_FILE).exists():
             return self._kept_search(turn, folder)
-        try:
-            result: Result | None = load_result(folder)
-        except OtherFormatError:
-            raise
-        except StoredRunError:
-            result = None
-        if result is not None and not result.interrupted:
+        result = kept_result(folder)
+        if result is not None:
             self._finish(turn, result)
             self._live.step(f"{self._title(turn)}: {result.verdict.status}, played before")
-            return result
-        set_aside(folder)
-        return None
+        return result
 
     def _kept_search(self, turn: _Turn, folder: Path) -> Result | None:
         """Returns the result at the answer of a complete search; None if the search continues."""

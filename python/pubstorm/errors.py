@@ -136,11 +136,11 @@ _SECRETS = (
 )
 _SECRET = re.compile(r"(?i)^(?!.*file$).*(?:password|requirepass|masterauth|secret|token)")
 _CREDENTIALS = re.compile(
-    r"(\b[a-z][a-z0-9+.-]{0,20}://|\b(?:mqtts?|wss?|zmq|tcp|ssl|https?|rediss?|amqps?):/)"
+    r"(\b[a-z][a-z0-9+.-]{0,20}:/{1,2})"
     r"(?!\[\[USER\]:PASSWORD@\])"
     r"(?:[^\s/@'\":]{0,200}:(?!\d{1,5}(?:[\s,;:)/'\"]|$))[^\n]{0,200}?@"
     r"(?=[\w\[][\w.:\[\]-]{0,300}(?:[\s/'\",;)]|$))"
-    r"|[^\s'\"]{0,2000}@)"
+    r"|(?<=//)[^\s'\"]{0,2000}@)"
 )
 """Credentials of a URL, but for the form of an address as messages show it. A password may have
 blanks and quotes, and the URL one slash, as a path of a file has it. A port has no `@` after it."""

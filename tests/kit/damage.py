@@ -9,9 +9,19 @@ import math
 import os
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from pubstorm.errors import PubstormError
+from pubstorm.web.outcome import VerdictSoFar
+from pubstorm.web.watch import Surroundings, Watch
+from tests.kit.bounded import CONTROL, bounded, called
+from tests.kit.example_run import Shape, write_run
+from tests.kit.example_search import write_search
+from tests.kit.example_series import write_series
+from tests.kit.recorded import unpack
 
 FILES = (
     *("result.json", "plan.json", "start.json", "events.jsonl", "snapshots.jsonl", "samples.csv"),
@@ -40,6 +50,73 @@ CONTENTS = (
 LINKS = ("/etc/passwd", "nowhere", "loop", "/dev/null", "/dev/zero", "/proc/self/environ", ".")
 
 
+MARKS = (SCRIPT, "<img src=x onerror", "root:x:0")
+"""Texts that no page may hold: they come from a value, or from a file of the host."""
+
+
+def survive(seed: int, count: int, scratch: Path) -> None:
+    """Damages many runs, and gives each to one reader after the other. Raises AssertionError and
+    whatever else a reader raises; its notes say which folder and words it was."""
+    chance = random.Random(seed)
+    runs = _runs(scratch / "runs")
+    for number in range(count):
+        folder = damaged(chance, chance.choice(runs), scratch / "damaged")
+        name = [*READERS][number % len(READERS)]
+        try:
+            READERS[name](folder, runs[0])
+        except BaseException as error:
+            kept = folder.rename(scratch / f"kept-{seed}-{number}")
+            error.add_note(f"{name} of {kept}, number {number} of seed {seed}")
+            raise
+
+
+def _runs(folder: Path) -> list[Path]:
+    """Makes runs to damage: those of ten that were recorded, which are small, and one of each
+    experiment."""
+    for name in ("qos", "controller-killed", "zeromq", "broker-killed"):
+        unpack(name, folder / name)
+    write_run(folder / "example", Shape(duration_s=5))
+    for name, write in (("series", write_series), ("search", write_search)):
+        (folder / name).mkdir()
+        write(folder / name)
+    return sorted(folder.iterdir())
+
+
+def _report(folder: Path, _other: Path) -> None:
+    called("report", str(folder))
+    for file in ("report.html", "report.md", "junit.xml"):
+        path = folder / file
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        assert CONTROL.search(text) is None
+        assert file != "report.html" or [mark for mark in MARKS if mark in text] == []
+
+
+def _page(folder: Path, _other: Path) -> None:
+    with bounded(), contextlib.suppress(PubstormError):
+        watch = Watch(folder, Surroundings())
+        while watch.poll():
+            pass
+        json.dumps([watch.whole(), watch.news()], allow_nan=False).encode()
+        VerdictSoFar(folder).evaluate()
+
+
+def _exported(form: str, folder: Path, _other: Path) -> None:
+    called("export", str(folder), "--to", form)
+
+
+def _compare(folder: Path, other: Path) -> None:
+    called("history", str(folder), str(other), "--html", str(folder / "history.html"))
+    called("compare", str(folder), str(other))
+
+
+READERS: Mapping[str, Callable[[Path, Path], None]] = {
+    "report": _report,
+    "page": _page,
+    "compare": _compare,
+    **{f"export to {form}": partial(_exported, form) for form in ("csv", "json", "hdr")},
+}
+
+
 def damaged(chance: random.Random, run: Path, folder: Path) -> Path:
     """Puts a damaged copy of a run into a folder, which it returns."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -47,7 +124,7 @@ def damaged(chance: random.Random, run: Path, folder: Path) -> Path:
     if chance.random() < 0.3:
         (folder / "result.json").unlink(missing_ok=True)
     files = [file for file in FILES if (folder / file).is_file()]
-    for file in chance.sample(files, chance.choice((1, 1, 2))):
+    for file in chance.sample(files, min(chance.choice((1, 1, 2)), len(files))):
         path = folder / file
         match chance.random():
             case n if n < 0.1:
@@ -55,7 +132,7 @@ def damaged(chance: random.Random, run: Path, folder: Path) -> Path:
             case n if n < 0.2:
                 path.write_bytes(chance.choice(CONTENTS))
             case _:
-                with contextlib.suppress(ValueError):
+                with contextlib.suppress(ValueError, RecursionError):
                     path.write_bytes(spoiled(path.read_bytes(), file, chance))
     return folder
 
@@ -78,7 +155,7 @@ def spoiled(content: bytes, file: str, chance: random.Random) -> bytes:
             case n if n < 0.15:
                 lines.insert(chance.randrange(len(lines)), lines[at])
             case _ if lines[at]:
-                with contextlib.suppress(ValueError):
+                with contextlib.suppress(ValueError, RecursionError):
                     lines[at] = _spoiled_line(lines[at], file, chance)
         if not lines:
             break

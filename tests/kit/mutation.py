@@ -6,6 +6,14 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
+from pathlib import Path
+
+from tests.kit.bounded import called
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = (ROOT / "scenarios", ROOT / "tests" / "stored")
+CHARS_MAX = 2000
+"""Longest scenario that is changed: long ones take longer to check, and have the same keys."""
 
 ODD = (
     *("", "null", "~", "-1", "0", "1e400", "1e308", ".inf", ".nan", "-.inf", "true", "[]", "{}"),
@@ -24,6 +32,24 @@ ODD = (
 ENDS = (" #", ":", " - ", "\t", ",", "}", "]", '"', "'", "|", ">", "&a", "\r", "\u2028", "\ufeff")
 PARTS = re.compile(r"(\s+|[:,\[\]{}])")
 WORDS = re.compile(r"[A-Za-z_.{}%/0-9]+")
+
+
+def survive(seed: int, count: int, scratch: Path) -> None:
+    """Checks many scenarios with mistakes. Raises AssertionError and whatever else a check raises;
+    its notes say which scenario it was."""
+    chance = random.Random(seed)
+    texts = [path.read_text() for folder in FOLDERS for path in sorted(folder.glob("*.yaml"))]
+    texts = [text for text in texts if len(text) < CHARS_MAX]
+    words = words_of(texts)
+    path = scratch / "mutated.yaml"
+    for number in range(count):
+        path.write_bytes(mutated(chance, texts, words))
+        try:
+            called("check", str(path))
+        except BaseException as error:
+            kept = path.rename(scratch / f"kept-{seed}-{number}.yaml")
+            error.add_note(f"check of {kept}, number {number} of seed {seed}")
+            raise
 
 
 def mutated(rng: random.Random, texts: Sequence[str], words: Sequence[str]) -> bytes:

@@ -21,6 +21,7 @@ def report(run_dir: Path) -> int:
     """Render the stored run, series or search in RUN_DIR again, with every file made of it.
 
     Of a run whose controller was killed, it makes the result from what was kept, marked invalid.
+    Ends with 2 where the folder cannot take a file.
     """
     if not is_stored(run_dir) and (run_dir / SCENARIO_FILE).exists():
         _salvage(run_dir)

@@ -37,6 +37,7 @@ from pubstorm.report import RESULT_FILE, load_result, render_directory, write_re
 from pubstorm.report.data import data_table, tables_of
 from pubstorm.result import Result, Status
 from pubstorm.web.watch import Surroundings, Watch
+from tests.kit import damage
 from tests.kit.damage import BIG, spoiled
 from tests.kit.recorded import unpack
 
@@ -130,6 +131,11 @@ def test_a_run_with_a_broken_file_is_an_error_in_words(
     for reader in (read, watch, evaluated):
         with contextlib.suppress(PubstormError):
             reader(tmp_path)
+
+
+@pytest.mark.slow("reads two hundred run directories, of which the world reads 5,000")
+def test_readers_of_damaged_runs_have_words(tmp_path: Path) -> None:
+    damage.survive(0, 200, tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from pubstorm.scenario.base import keys_of
 from pubstorm.scenario.model import Scenario as Root
 from pubstorm.scenario.populations import MqttClients
 from pubstorm.scenario.shape import shape_of
+from tests.kit import mutation
 from tests.pure.scenario.bases import SMALL, changed
 
 
@@ -225,3 +226,7 @@ def test_any_override_is_taken_or_refused(path: list[str], value: object) -> Non
         parse_scenario(SMALL, "s.yaml", (f"{'.'.join(path)}={value}",))
     except ScenarioError as error:
         assert error.problems
+
+
+def test_scenarios_with_mistakes_are_checked_in_words(tmp_path: Path) -> None:
+    mutation.survive(0, 200, tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -97,6 +98,8 @@ class ServerProcess(ABC):
     """True if it ends by itself when Pubstorm ends; others get the parent-death signal."""
     stop_grace_s: ClassVar[float] = STOP_GRACE_S
     ready_timeout_s: float = READY_TIMEOUT_S
+    hand_over_s: float = math.inf
+    """Time after which the server counts as up if another process answers at its port."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -244,17 +247,24 @@ class ServerProcess(ABC):
         """Waits until the process, or what it has started, answers at the port. Another run may
         have been quicker to take the port, and its broker answers, too."""
         assert self._process is not None, "it is started"
-        loop = asyncio.get_running_loop()
-        deadline_s, wait_s = loop.time() + self.ready_timeout_s, PROBE_AFTER_S
-        while not self.gone() and loop.time() < deadline_s:
+        clock = asyncio.get_running_loop().time
+        deadline_s, handed_s, wait_s = clock() + self.ready_timeout_s, math.inf, PROBE_AFTER_S
+        while not self.gone() and clock() < deadline_s:
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, PROBE_AFTER_MAX_S)
-            with contextlib.suppress(OSError):
-                _, writer = await asyncio.open_connection(self.host, port)
-                writer.close()
-                if await self._process.listens(port):
-                    return not self.gone()
-                self._taken_port = port
+            if not await self.answers(port):
+                continue
+            if await self._process.listens(port) or clock() > handed_s:
+                return not self.gone()
+            self._taken_port, handed_s = port, min(handed_s, clock() + self.hand_over_s)
+        return False
+
+    async def answers(self, port: int) -> bool:
+        """Returns True if a process accepts a connection at a port of its address."""
+        with contextlib.suppress(OSError):
+            _, writer = await asyncio.open_connection(self.host, port)
+            writer.close()
+            return True
         return False
 
     async def start_failure(self) -> TopologyError:

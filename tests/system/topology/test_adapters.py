@@ -185,6 +185,28 @@ async def test_a_process_that_lives_beside_the_owner_of_its_port_is_not_up(
             await CommandBroker(place).start()
 
 
+async def test_a_command_may_let_a_service_of_the_host_listen(tmp_path: Path) -> None:
+    """As `docker run` does. The service is this process."""
+    asked, port = tmp_path / "asked", free_port()
+    command = ("sh", "-c", f"touch {asked}; exec sleep 1000")
+
+    async def serve() -> None:
+        while not asked.exists():
+            await asyncio.sleep(0.01)
+        with socket.create_server(("127.0.0.1", port)):
+            await asyncio.sleep(1000)
+
+    service = asyncio.create_task(serve())
+    broker = CommandBroker(Place(name="b-0", folder=tmp_path / "b", command=command, port=port))
+    try:
+        await broker.start()
+        assert not broker.gone()
+    finally:
+        await broker.stop()
+        service.cancel()
+        await asyncio.wait({service})
+
+
 STARTS_AND_WAITS = """\
 import asyncio, sys
 from pathlib import Path

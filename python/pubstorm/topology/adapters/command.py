@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Sequence
 from typing import ClassVar
@@ -9,6 +10,8 @@ from typing import ClassVar
 from pubstorm.scenario.command_words import WEBSOCKET_PORT, filled
 from pubstorm.topology.broker import BrokerProcess
 
+HAND_OVER_S = 1.0
+"""Time that a program takes at most to end if it does not get its port."""
 FORCED = frozenset({signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT})
 
 
@@ -31,6 +34,12 @@ class CommandBroker(BrokerProcess):
         self.port = self.observer_port = self.place.port or await self.place.machine.free_port()
         await self.open_websocket()
         return self._words(self.port)
+
+    async def spawn(self, command: Sequence[str]) -> None:
+        """Starts the program. It may let a service of the host listen on its port, such as the one
+        that runs containers; but not if another process answers there already."""
+        self.hand_over_s = math.inf if await self.answers(self.port) else HAND_OVER_S
+        await super().spawn(command)
 
     def send(self, number: signal.Signals) -> None:
         """Sends it a signal; those that leave it no choice go to all that it has started too, for

@@ -168,6 +168,12 @@ impl Client {
         self.local
     }
 
+    /// Bytes of replies that wait for the socket.
+    #[cfg(test)]
+    pub fn replies(&self) -> usize {
+        self.unsent.as_ref().map_or(0, |unsent| unsent.replies())
+    }
+
     /// Returns `true` while reading waits for the read rate.
     pub const fn is_paused(&self) -> bool {
         self.paused

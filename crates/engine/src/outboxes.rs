@@ -11,8 +11,12 @@ use crate::protocol::{Answer, Response, Token};
 
 /// Answers of a client that wait at most; further ones are not sent.
 pub const WAITING_MAX: usize = 10_000;
+/// Bytes of topics and correlation data that are kept of a client at most. They are the peer's.
+const BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Unused buffers that are kept at most.
 const SPARE_MAX: usize = 1024;
+/// Largest unused buffer that is kept, in bytes.
+const SPARE_BYTES_MAX: usize = 1024;
 
 /// Answers of all clients of this agent that have had some.
 #[derive(Default)]
@@ -31,6 +35,8 @@ struct Outbox {
     in_flight: VecDeque<Kept>,
     /// Answers that are not sent, the oldest first.
     waiting: VecDeque<Kept>,
+    /// Bytes of topics and correlation data of all of these.
+    bytes: usize,
 }
 
 /// An answer.
@@ -56,13 +62,16 @@ impl Kept {
 }
 
 impl Outboxes {
-    /// Adds an answer to those of a client that wait. Returns `false` if too many wait.
+    /// Adds an answer to those of a client that wait. Returns `false` if too many wait, or if they
+    /// take too many bytes.
     pub fn push(&mut self, client: u32, answer: &Answer<'_>, received_ns: u64) -> bool {
         let outbox = self.of_clients.entry(client).or_default();
-        if outbox.waiting.len() >= WAITING_MAX {
+        let Response { topic, correlation } = answer.response;
+        let total = outbox.bytes + topic.len() + correlation.map_or(0, <[u8]>::len);
+        if outbox.waiting.len() >= WAITING_MAX || total > BYTES_MAX {
             return false;
         }
-        let Response { topic, correlation } = answer.response;
+        outbox.bytes = total;
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.extend_from_slice(topic.as_bytes());
         bytes.extend_from_slice(correlation.unwrap_or_default());
@@ -91,7 +100,7 @@ impl Outboxes {
         if is_sent {
             outbox.in_flight.push_back(kept);
         } else {
-            recycle(&mut self.spare, kept);
+            outbox.bytes -= recycle(&mut self.spare, kept);
         }
     }
 
@@ -106,14 +115,15 @@ impl Outboxes {
         let Some(outbox) = self.of_clients.get_mut(&client) else { return };
         let place = outbox.place(number);
         if let Some(kept) = place.and_then(|place| outbox.in_flight.remove(place)) {
-            recycle(&mut self.spare, kept);
+            outbox.bytes -= recycle(&mut self.spare, kept);
         }
     }
 
     /// Gives up the answers of a client that are in flight.
     pub fn forget_in_flight(&mut self, client: u32) {
         if let Some(outbox) = self.of_clients.get_mut(&client) {
-            outbox.in_flight.drain(..).for_each(|kept| recycle(&mut self.spare, kept));
+            let kept = outbox.in_flight.drain(..);
+            outbox.bytes -= kept.map(|kept| recycle(&mut self.spare, kept)).sum::<usize>();
         }
     }
 
@@ -121,7 +131,8 @@ impl Outboxes {
     pub fn forget_waiting(&mut self, client: u32) -> u64 {
         let Some(outbox) = self.of_clients.get_mut(&client) else { return 0 };
         let count = outbox.waiting.len() as u64;
-        outbox.waiting.drain(..).for_each(|kept| recycle(&mut self.spare, kept));
+        let kept = outbox.waiting.drain(..);
+        outbox.bytes -= kept.map(|kept| recycle(&mut self.spare, kept)).sum::<usize>();
         count
     }
 }
@@ -133,12 +144,15 @@ impl Outbox {
     }
 }
 
-fn recycle(spare: &mut Vec<Vec<u8>>, kept: Kept) {
+/// Takes the buffer of an answer back. Returns the number of bytes in the buffer.
+fn recycle(spare: &mut Vec<Vec<u8>>, kept: Kept) -> usize {
     let mut bytes = kept.bytes;
-    if spare.len() < SPARE_MAX {
+    let count = bytes.len();
+    if spare.len() < SPARE_MAX && bytes.capacity() <= SPARE_BYTES_MAX {
         bytes.clear();
         spare.push(bytes);
     }
+    count
 }
 
 #[cfg(test)]
@@ -183,5 +197,28 @@ mod tests {
         assert_eq!(outboxes.forget_waiting(1), WAITING_MAX as u64);
         assert!(push(&mut outboxes, 1, "t"));
         assert_eq!(outboxes.spare.len(), SPARE_MAX - 1);
+    }
+
+    #[test]
+    fn bytes_of_the_peer_are_bounded_whether_answers_wait_or_are_in_flight() {
+        let mut outboxes = Outboxes::default();
+        let topic = "t".repeat(65_000);
+        let fill = |outboxes: &mut Outboxes| {
+            let mut pushed = 0;
+            while push(outboxes, 1, &topic) {
+                outboxes.take(1, pushed % 2 == 0);
+                pushed += 1;
+            }
+            pushed
+        };
+        let most = BYTES_MAX / (topic.len() + 1);
+        // Every second answer is not sent, and so not kept.
+        assert_eq!(fill(&mut outboxes), 2 * most - 1);
+        assert!(push(&mut outboxes, 2, &topic), "each client has room of its own");
+        outboxes.acknowledged(1, 0);
+        assert_eq!(fill(&mut outboxes), 1);
+        outboxes.forget_in_flight(1);
+        assert_eq!(fill(&mut outboxes), 2 * most - 1);
+        assert_eq!(outboxes.spare.len(), 0, "no large buffer is kept");
     }
 }

@@ -11,6 +11,7 @@ mod expiry;
 mod flapping;
 mod groups;
 mod host;
+mod limits;
 mod network;
 mod peer;
 pub mod plans;
@@ -60,7 +61,14 @@ const FOUND: [(u64, usize); 14] = [
     (312966, 2),
 ];
 /// Every kind of trouble that so many seeds surely reach.
-const TROUBLE: [&str; 27] = [
+const TROUBLE: [&str; 34] = [
+    "packet above the client's maximum",
+    "messages above the client's receive maximum",
+    "message above the broker's maximum",
+    "QoS above the broker's maximum",
+    "message that the broker does not retain",
+    "filter above the broker's maximum",
+    "deaf",
     "unexpected will",
     "second will",
     "other code of success",
@@ -105,6 +113,9 @@ fn play_case(case: Case, seed: u64) -> Run {
     if case.climate == Climate::Storm && seed % 7 == 1 {
         deviate(&mut script, seed);
     }
+    if case.climate == Climate::Storm && seed % 13 == 2 {
+        script.announce = limits::announce(seed);
+    }
     let agents = case.agents;
     Run::play(case, seed, agents, Peer::new(Broker::new(script)))
 }
@@ -142,7 +153,7 @@ fn whole_plans_keep_every_invariant_whatever_goes_wrong() {
         if seeds == 1 {
             println!("{seed}: {}", run.summary());
         }
-        checks::check(&run);
+        let totals = checks::check(&run);
         if run.case.climate == Climate::Fair && run.case.agents > 1 {
             let alone = play_case(Case { agents: 1, ..run.case.clone() }, seed);
             checks::compare(&run, &alone);
@@ -150,6 +161,7 @@ fn whole_plans_keep_every_invariant_whatever_goes_wrong() {
         let of_weather = run.network().weather.seen.clone();
         let of_broker = run.network().peer.broker.deviations().clone();
         let of_weather = of_weather.into_iter().chain(of_broker);
+        let of_weather = of_weather.chain(limits::seen(&totals));
         for (kind, count) in of_weather.chain(authentication::seen(&run)) {
             *seen.entry(kind).or_default() += count;
         }

@@ -28,7 +28,8 @@ const STDIN: Token = Token(usize::MAX - 2);
 const READ_BYTES: usize = 64 * 1024;
 /// Reads of one peer in a time slice.
 const SLICE_READS: usize = 4;
-/// A subscriber with more than this unsent gets no further messages until it has read some.
+/// A peer with more than this unsent gets no further messages, and its own wait, until it has read
+/// some.
 const UNSENT_BYTES_MAX: usize = 4 << 20;
 
 /// Totals of a sink.
@@ -201,7 +202,9 @@ impl<F: Fn(TcpStream) -> io::Result<S>, S: Read + Write> Sink<F, S> {
             return self.close(index);
         }
         for _ in 0..SLICE_READS {
-            if !self.read_once(index) {
+            // A peer that sends without reading would fill the memory with answers.
+            let is_full = self.peers[index].as_ref().is_none_or(Peer::is_full);
+            if is_full || !self.read_once(index) {
                 return;
             }
         }
@@ -249,7 +252,7 @@ impl<F: Fn(TcpStream) -> io::Result<S>, S: Read + Write> Sink<F, S> {
         let mut closed = Vec::new();
         for &index in &self.subscribers {
             let Some(peer) = &mut self.peers[index] else { continue };
-            if peer.unsent.len() >= UNSENT_BYTES_MAX {
+            if peer.is_full() {
                 continue;
             }
             match peer.write(messages) {
@@ -317,6 +320,10 @@ impl<S: Read + Write> Peer<S> {
             }
         }
         Ok(())
+    }
+
+    const fn is_full(&self) -> bool {
+        self.unsent.len() >= UNSENT_BYTES_MAX
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -414,5 +421,32 @@ mod tests {
         }
         assert_eq!(answer.join().unwrap().unwrap(), [0xd0, 0]);
         assert!(turns > TURNS, "all read in {turns} turns");
+    }
+
+    #[test]
+    fn a_peer_that_sends_without_reading_is_read_no_further() {
+        let mut sink = Sink::new(0, Ok).unwrap();
+        let mut client = TcpStream::connect(sink.listener.local_addr().unwrap()).unwrap();
+        client.set_nonblocking(true).unwrap();
+        let pings = [0xc0, 0].repeat(512 << 10);
+        let mut events = Events::with_capacity(16);
+        let (mut refused, mut written) = (0, 0);
+        // The kernel takes nothing more once the sink reads no further.
+        while refused < 100 {
+            let count = client.write(&pings[written % 2..]);
+            refused = if count.is_ok() { 0 } else { refused + 1 };
+            written += count.unwrap_or(0);
+            sink.turn(&mut events, Some(Duration::ZERO)).unwrap();
+            let unsent = sink.peers.iter().flatten().map(|peer| peer.unsent.len()).sum::<usize>();
+            assert!(unsent <= UNSENT_BYTES_MAX + READ_BYTES, "{unsent} bytes");
+        }
+        let sent = sink.counts.bytes;
+        assert!(sent > UNSENT_BYTES_MAX as u64);
+        // The sink reads on once the peer does.
+        let mut answers = vec![0; 2 * UNSENT_BYTES_MAX];
+        while sink.counts.bytes == sent {
+            let _ = client.read(&mut answers);
+            sink.turn(&mut events, Some(Duration::ZERO)).unwrap();
+        }
     }
 }

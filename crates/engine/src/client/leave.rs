@@ -4,6 +4,7 @@
 
 use plan::{End, Reason, SECOND_NS};
 
+use super::receive::{READ_BYTES_MIN, SLICE_BYTES};
 use super::{Client, Phase};
 use crate::context::Context;
 use crate::expectations::Death;
@@ -98,14 +99,20 @@ impl Client {
         self.discard(context);
     }
 
-    /// Reads and discards all bytes in the socket.
+    /// Reads and discards the bytes in the socket, a time slice of them.
     pub(super) fn discard(&mut self, context: &mut Context) {
+        let mut budget = SLICE_BYTES;
         let mut buffer = std::mem::take(&mut context.read_buffer);
         while let Some(stream) = &mut self.stream {
             match stream.read(&mut buffer, false, &mut context.framing) {
                 Ok(count) => {
                     let tally = &mut context.tally.populations[usize::from(self.population)];
                     tally.counters.bytes_received_total += count as u64;
+                    budget = budget.saturating_sub(count.max(READ_BYTES_MIN));
+                    if budget == 0 {
+                        self.read_again(context);
+                        break;
+                    }
                 }
                 Err(Halt::Later) => break,
                 Err(Halt::Lost(reason)) => self.lost(context, reason),

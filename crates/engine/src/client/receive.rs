@@ -11,10 +11,10 @@ use crate::schedule::read_rate::ReadRate;
 use crate::transport::{Halt, Stream};
 
 /// Bytes that a client reads in one time slice at most.
-const SLICE_BYTES: usize = 256 * 1024;
+pub(super) const SLICE_BYTES: usize = 256 * 1024;
 
 /// Bytes that a read counts for at least.
-const READ_BYTES_MIN: usize = 512;
+pub(super) const READ_BYTES_MIN: usize = 512;
 
 /// Length of a period as a power of two: 1.07 s. The client requests delayed acknowledgements once
 /// in a period at most, because the kernel ends the delay by itself after a pause of the peer.

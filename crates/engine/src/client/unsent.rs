@@ -44,9 +44,14 @@ impl Unsent {
         &self.packets[self.gone..]
     }
 
+    /// Bytes of replies that wait.
+    pub fn replies(&self) -> usize {
+        self.packets.len() - self.gone.max(self.first)
+    }
+
     /// Returns `true` while more than [`UNSENT_MAX`] bytes of replies wait.
     pub fn is_full(&self) -> bool {
-        self.packets.len() - self.gone.max(self.first) > UNSENT_MAX
+        self.replies() > UNSENT_MAX
     }
 
     /// More bytes have gone.

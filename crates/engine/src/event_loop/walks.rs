@@ -1,4 +1,4 @@
-//! What is scheduled up to now, a slice at a time: changes, session lifetimes, flapping
+//! Actions that are scheduled up to now, a slice at a time: changes, session lifetimes, flapping
 //! subscriptions, answers with salted passwords, and the clients of a stage.
 
 use plan::Action;

@@ -9,10 +9,13 @@ use agent::pipes::Input;
 use plan::{Command, Plan, Shard, Snapshot};
 
 use super::network::Network;
-use crate::client::Client;
+use crate::client::{Client, UNSENT_MAX};
 use crate::event_loop::EventLoop;
 use crate::host::Host;
 use crate::setup::Setup;
+
+/// Most bytes of replies that wait for a peer: a read may exceed the bound, and so may answers.
+const REPLIES_MAX: usize = 2 * UNSENT_MAX;
 
 /// All agents of a run.
 pub struct Agents {
@@ -102,6 +105,10 @@ impl Agents {
         let now_ns = self.network.borrow().now_ns;
         if has_news || event_loop.wake_ns() <= now_ns {
             let goes_on = event_loop.turn().expect("the simulated poll does not fail");
+            if self.network.borrow().weather.seen.contains_key("deaf") {
+                let most = event_loop.clients_mut().iter().map(Client::replies).max();
+                assert!(most <= Some(REPLIES_MAX), "{most:?} bytes of replies wait");
+            }
             if !goes_on {
                 agent.event_loop = None;
                 return u64::MAX;

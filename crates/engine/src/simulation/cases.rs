@@ -10,10 +10,10 @@ use testkit::Rng;
 use super::case::Case;
 use super::plans::{self, stage, template};
 use super::weather::{Climate, MS, S, Weather};
-use super::{authentication, expiry, flapping, groups, round_trips};
+use super::{authentication, expiry, flapping, groups, limits, round_trips};
 
 /// Draws that cases of earlier seeds did not have, in the order of their introduction.
-pub const LATER: [fn(&mut Case, u64); 2] = [flapping::draw, authentication::draw];
+pub const LATER: [fn(&mut Case, u64); 3] = [flapping::draw, authentication::draw, limits::draw];
 
 impl Case {
     /// The case of a seed.
@@ -199,7 +199,8 @@ impl Case {
     }
 }
 
-fn number(name: &str, value: u32) -> Property {
+/// A property with a number.
+pub fn number(name: &str, value: u32) -> Property {
     Property { name: name.into(), key: None, value: PropertyValue::Number(value) }
 }
 

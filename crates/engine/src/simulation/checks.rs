@@ -15,7 +15,7 @@ use super::totals::{
 };
 use super::weather::{Climate, S, Weather};
 use super::wire::{self, Client, Place};
-use super::{authentication, flapping, round_trips};
+use super::{authentication, flapping, limits, round_trips};
 
 /// Checks all of them.
 pub fn check(run: &Run) -> Totals {
@@ -30,6 +30,7 @@ pub fn check(run: &Run) -> Totals {
     groups::check(run, &totals);
     flapping::check(run, &totals);
     authentication::check(run, &totals);
+    limits::check(run, &totals);
     the_wire_agrees(run, &totals);
     if run.case.climate != Climate::Storm {
         nothing_goes_wrong(run, &totals);
@@ -120,8 +121,7 @@ fn attempts_add_up(run: &Run, totals: &Totals) {
     assert_eq!(failed, by(|c| c.connect_failed_total));
     let refused = by(|c| c.subscribe_failed_total + c.unsubscribe_failed_total + c.rejected_total);
     let failures = by(|c| c.connect_failed_total + c.disconnected_total) + refused;
-    // An acknowledgement that fits nothing ends nothing.
-    let of_failures = |&(&reason, _): &(&Reason, &u64)| reason != Reason::UnexpectedAck;
+    let of_failures = |&(&reason, _): &(&Reason, &u64)| !limits::is_apart(reason);
     let outcomes = totals.outcomes.iter().flatten().filter(of_failures).map(|(_, count)| count);
     let outcomes = outcomes.sum::<u64>();
     assert_eq!(outcomes, failures, "every failure has a reason");
@@ -395,7 +395,9 @@ fn nothing_goes_wrong(run: &Run, totals: &Totals) {
         if run.case.is_contested(p) {
             continue;
         }
-        assert_eq!(outcomes.values().sum::<u64>(), timeouts, "{}: {outcomes:?}", population.name);
+        let failures = outcomes.iter().filter(|(reason, _)| !limits::is_apart(**reason));
+        let failures: u64 = failures.map(|(_, count)| count).sum();
+        assert_eq!(failures, timeouts, "{}: {outcomes:?}", population.name);
     }
     for (from, to) in totals.flows.keys() {
         let flow = totals.flow(*from, *to);

@@ -485,13 +485,18 @@ impl Network {
             Fault::Flood { bytes } => {
                 let message =
                     Publish { topic: "flood", payload: &[b'.'; 1000], ..Publish::default() };
-                self.peer.flood(bytes, &Packet::Publish(message));
+                self.peer.flood(bytes, &Packet::Publish(message), |_| true);
             }
-            Fault::Deaf { bytes, ns } => {
+            Fault::Deaf { bytes, ns, per_cent } => {
+                let chosen: Vec<bool> =
+                    self.connections.iter().map(|_| self.rng.chance(per_cent)).collect();
                 // Of a message that is not in flight: the client answers with PUBREL.
-                self.peer.flood(bytes, &Packet::PubRec(Ack::of(1)));
+                let packet = Packet::PubRec(Ack::of(u16::MAX));
+                self.peer.flood(bytes, &packet, |connection| chosen[connection]);
                 self.take_output();
-                for connection in &mut self.connections {
+                for (connection, _) in
+                    self.connections.iter_mut().zip(chosen).filter(|(_, is_chosen)| *is_chosen)
+                {
                     connection.stalled_until_ns = self.now_ns + ns;
                 }
             }

@@ -173,9 +173,9 @@ impl Peer {
         self.collect();
     }
 
-    /// The broker writes packets of its own to every client.
-    pub fn flood(&mut self, bytes: usize, packet: &Packet<'_>) {
-        for (&connection, line) in &self.lines {
+    /// The broker writes packets of its own on some connections.
+    pub fn flood(&mut self, bytes: usize, packet: &Packet<'_>, is_chosen: impl Fn(usize) -> bool) {
+        for (&connection, line) in self.lines.iter().filter(|(line, _)| is_chosen(**line)) {
             let version = line.link.map_or(Version::default(), |link| self.broker.version(link));
             let mut packets = Vec::new();
             while packets.len() < bytes {

@@ -11,7 +11,10 @@ mod retained;
 mod surplus;
 mod texts;
 
-use plan::{Action, ChangeAction, Command, Plan, Population, Protocol, Reason, Snapshot};
+use plan::{
+    Action, ChangeAction, Command, Payload, Plan, Population, Protocol, Publication, Reason,
+    Snapshot,
+};
 use testkit::{Broker, Script};
 
 use super::agents::Agents;
@@ -80,10 +83,33 @@ fn a_flood_of_one_peer_does_not_hold_the_loop_up() {
 }
 
 #[test]
+fn a_flood_to_a_client_that_leaves_does_not_hold_the_loop_up() {
+    let mut publisher = plans::population("publisher", 1);
+    let payload = Payload::Fixed { bytes: 60_000 };
+    publisher.publications = vec![Publication { payload, ..publication("t", 0, 10 * MS) }];
+    // The broker reads slowly. The stage waits for messages, and then the client for room for its
+    // DISCONNECT: one of the floods comes meanwhile.
+    let flood = Fault::Flood { bytes: 2 << 20 };
+    let weather = Weather {
+        room: (1 << 20, 1 << 20),
+        gulp_max: 40,
+        gulp_ns: MS,
+        faults: (20..30).map(|at| (at * S, flood)).collect(),
+        ..Weather::fair()
+    };
+    let run = played(vec![publisher], S, weather);
+    let totals = Totals::of(&run);
+    assert_eq!(totals.outcomes[0], [(Reason::DisconnectTimeout, 1)].into());
+    let most = run.network().read_most;
+    // News of the socket and the rest of the turn before may give a client two time slices.
+    assert!(most <= 2 * (256 + 64) * 1024, "{most} bytes in one turn of one client");
+}
+
+#[test]
 fn a_client_reads_no_further_while_its_replies_wait_for_a_peer_that_does_not_read() {
     const FLOOD: usize = 4 << 20;
     let readers = vec![plans::population("reader", 1)];
-    let faults = vec![(2 * S, Fault::Deaf { bytes: FLOOD, ns: 4 * S })];
+    let faults = vec![(2 * S, Fault::Deaf { bytes: FLOOD, ns: 4 * S, per_cent: 100 })];
     let run = played(readers, 10 * S, Weather { faults, ..Weather::fair() });
     let received = |until_ns: u64| -> u64 {
         let snapshots = run.snapshots.iter().filter(|s| s.to_ns <= START_NS + until_ns);

@@ -95,12 +95,15 @@ pub enum Fault {
         /// Duration of the fault.
         ns: u64,
     },
-    /// The broker writes packets that need a reply to every client, and reads nothing for a time.
+    /// The broker writes packets that need a reply on some connections, and reads nothing there for
+    /// a time.
     Deaf {
         /// Bytes to each client.
         bytes: usize,
         /// Duration of the fault.
         ns: u64,
+        /// Percentage of the connections.
+        per_cent: usize,
     },
     /// The broker writes messages to every client, without end.
     Flood {

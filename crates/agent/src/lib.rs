@@ -11,5 +11,6 @@ pub mod pipes;
 pub mod process;
 pub mod publication;
 pub mod rows;
+pub mod snapshots;
 pub mod tally;
 pub mod wait;

@@ -7,10 +7,17 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::Builder;
 
 use anyhow::{Context, Result, bail};
-use plan::{Beat, Bye, Command, Snapshot};
+use plan::{Beat, Bye, Command};
 use serde::Serialize;
 
 use crate::lease::Lease;
+use crate::snapshots::Snapshots;
+
+/// Lines of the log of an agent whose controller does not read, and reads again.
+pub const HELD: &str =
+    "the controller has read nothing for a minute: publishing stops until it reads";
+/// See [`HELD`].
+pub const CONTINUED: &str = "the controller reads again: publishing continues";
 
 /// Input of an agent's event loop.
 pub enum Input {
@@ -80,11 +87,11 @@ pub fn read_lines(
 /// Those of `begin` and of the loop, the end of the lease, and those of stdout.
 pub fn play<Run: FnOnce() -> Result<u64>, Wake: Fn() -> io::Result<()> + Send + Sync + 'static>(
     lease: &Lease,
-    begin: impl FnOnce(Receiver<Input>, Sender<Snapshot>) -> Result<(Run, Wake)>,
+    begin: impl FnOnce(Receiver<Input>, Snapshots) -> Result<(Run, Wake)>,
 ) -> Result<()> {
     let (input_sender, inputs) = mpsc::channel();
-    let (snapshot_sender, snapshots) = mpsc::channel();
-    let (run, wake) = begin(inputs, snapshot_sender)?;
+    let (snapshots, mut unread) = Snapshots::new();
+    let (run, wake) = begin(inputs, snapshots)?;
     let wake = Arc::new(wake);
     let close = {
         let (inputs, wake) = (input_sender.clone(), Arc::clone(&wake));
@@ -97,7 +104,7 @@ pub fn play<Run: FnOnce() -> Result<u64>, Wake: Fn() -> io::Result<()> + Send + 
     lease.watch(close.clone())?;
     read_lines(command_taker(lease.clone(), input_sender, Arc::clone(&wake)), close.clone())?;
     let write = move || {
-        if snapshots.into_iter().any(|snapshot| write_line(&snapshot).is_err()) {
+        if unread.any(|snapshot| write_line(&snapshot).is_err()) {
             close();
         }
     };

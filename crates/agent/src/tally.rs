@@ -31,6 +31,10 @@ pub struct Tally {
     pub busy_ns: u64,
     /// Deliveries outside the ledger.
     pub unfollowed_total: u64,
+    /// Instant from which the agent publishes nothing, since the controller is silent.
+    pub held_since_ns: Option<u64>,
+    /// Time in which the agent published nothing, up to the last change of that.
+    held_ns: u64,
     /// Answers to each population that were expected in this stage and had not arrived, at the last
     /// snapshot.
     unanswered_before: Vec<i64>,
@@ -74,6 +78,8 @@ impl Tally {
             blocked: Histogram::default(),
             busy_ns: 0,
             unfollowed_total: 0,
+            held_since_ns: None,
+            held_ns: 0,
             unanswered_before: vec![0; populations],
             cpu_before_ns: 0,
             run_delay_before_ns: 0,
@@ -130,6 +136,12 @@ impl Tally {
         self.deliveries_of.fill(0);
     }
 
+    /// Counts the time from `now_ns` on as time in which the agent publishes nothing, or not.
+    pub fn hold(&mut self, now_ns: u64, is_held: bool) {
+        self.held_ns += self.held_since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
+        self.held_since_ns = is_held.then_some(now_ns);
+    }
+
     /// Counts the clients of a population by the deliveries of this stage, for the next snapshot.
     /// `clients` are their indices in this agent.
     pub fn count_by_deliveries(&mut self, population: usize, clients: Range<u32>) {
@@ -175,6 +187,7 @@ impl Tally {
             *before += unanswered(&population.answers);
         }
         let cpu_ns = cpu_ns();
+        self.hold(moment.now_ns, self.held_since_ns.is_some());
         let snapshot = Snapshot {
             agent: moment.agent,
             sequence: self.sequence,
@@ -195,6 +208,7 @@ impl Tally {
                 blocked: std::mem::take(&mut self.blocked),
                 ledger_pairs: moment.ledger_pairs,
                 unfollowed_total: std::mem::take(&mut self.unfollowed_total),
+                held_ns: std::mem::take(&mut self.held_ns),
             },
             clock: clock::take_state(),
         };

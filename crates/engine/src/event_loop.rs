@@ -2,18 +2,19 @@
 //! next instant at which something is due, hands each to the client concerned, and at every
 //! interval moves the counts out. The loop shares nothing with another thread.
 
+mod interval;
 mod walks;
 
 use std::hint::black_box;
 use std::io;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{Receiver, TryRecvError};
 
 use agent::pipes::Input;
-use plan::{ChangeAction, Command, Snapshot};
+use agent::snapshots::Snapshots;
+use plan::{ChangeAction, Command};
 
 use crate::client::{Client, Phase};
 use crate::context::Context;
-use crate::expectations::stalls::{Scene, Watched};
 use crate::host::{Host, Ready};
 use crate::schedule::changes::{Changes, Crowd, Waiting};
 use crate::schedule::coalescing::Coalescing;
@@ -22,7 +23,6 @@ use crate::schedule::unfinished::Unfinished;
 use crate::schedule::wheel::Wheel;
 use crate::setup::Setup;
 use agent::pipes;
-use agent::tally::Moment;
 
 /// Clients started or stopped before sockets have a time slice again.
 const RAMP_SLICE: usize = 64;
@@ -52,7 +52,7 @@ pub struct EventLoop {
     /// Populations that are excluded from loss in that stage.
     pending_exclusions: Option<Vec<usize>>,
     inputs: Receiver<Input>,
-    snapshots: Sender<Snapshot>,
+    snapshots: Snapshots,
     next_snapshot_ns: u64,
     next_close_check_ns: u64,
     /// Clients for which the end of a publish stage waits.
@@ -73,12 +73,7 @@ pub struct EventLoop {
 
 impl EventLoop {
     /// Makes a loop without connections on a host. The sender of an input wakes the host.
-    pub fn new(
-        setup: Setup,
-        host: Host,
-        inputs: Receiver<Input>,
-        snapshots: Sender<Snapshot>,
-    ) -> Self {
+    pub fn new(setup: Setup, host: Host, inputs: Receiver<Input>, snapshots: Snapshots) -> Self {
         let now_ns = host.now_ns();
         let mut clients = Vec::with_capacity(setup.clients());
         for (p, population) in setup.populations.iter().enumerate() {
@@ -267,7 +262,7 @@ impl EventLoop {
         self.settle();
         self.context.now_ns = self.context.host.now_ns();
         if self.context.now_ns >= self.next_snapshot_ns {
-            self.snapshot();
+            self.end_interval();
         }
         self.timers_ns = self.coalescing.after(fired, self.context.now_ns);
     }
@@ -435,48 +430,10 @@ impl EventLoop {
         let settled = settled && self.context.expectations.is_balanced();
         if settled != self.settled {
             self.settled = settled;
-            if settled {
+            if settled && self.snapshots.has_room() {
                 self.snapshot();
             }
         }
-    }
-
-    fn snapshot(&mut self) {
-        let interval_ns = self.context.setup.plan.snapshot_interval_ns;
-        if self.context.now_ns >= self.next_snapshot_ns {
-            let behind = (self.context.now_ns - self.next_snapshot_ns) / interval_ns;
-            self.next_snapshot_ns += (behind + 1) * interval_ns;
-        }
-        self.note_backlogs();
-        self.context.note_takeovers();
-        self.look_for_stalls();
-        let moment = Moment {
-            agent: self.context.setup.agent.index(),
-            stage: self.stage.as_ref().map(|stage| stage.index),
-            settled: self.settled,
-            now_ns: self.context.now_ns,
-            ledger_pairs: self.context.ledger.pairs(),
-        };
-        let mut snapshot = self.context.tally.snapshot(&moment);
-        snapshot.stalls = self.context.stalls.take();
-        // The writer notices when its reader has ended, and closes the inputs.
-        let _ = self.snapshots.send(snapshot);
-    }
-
-    fn look_for_stalls(&mut self) {
-        let closed = self.stage.as_ref().is_some_and(|stage| stage.closed);
-        let Context { stalls, setup, tally, publishing, expectations, flaps, now_ns, .. } =
-            &mut self.context;
-        let publishing = publishing.as_ref().filter(|_| !closed);
-        let scene = Scene { setup, publishing, active: &expectations.active, now_ns: *now_ns };
-        let watched = |index: usize| {
-            let client = &self.clients[index];
-            let reads = client.phase() == Phase::Ready
-                && !client.is_paused()
-                && !flaps.is_unsubscribed(client.population(), client.local());
-            Watched { population: client.population(), local: client.local(), reads }
-        };
-        stalls.check(&scene, &mut tally.populations, watched);
     }
 
     fn note_backlogs(&mut self) {

@@ -26,6 +26,14 @@ pub enum SetupError {
         /// Error of the resolver.
         error: io::Error,
     },
+    /// A source address of another family than a target.
+    #[error("source address {from}: found another family than that of the target {target}")]
+    Family {
+        /// Source address.
+        from: IpAddr,
+        /// Address of the target.
+        target: SocketAddr,
+    },
     /// No such population.
     #[error("--populations: found {found}, allowed are indices below {count}")]
     NoPopulation {
@@ -156,6 +164,7 @@ impl SetupError {
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Unresolved { .. } => "check the target's name and this host's resolver",
+            Self::Family { .. } => "use sources of the family of all targets, or leave them out",
             Self::NoPopulation { .. } => "pubstorm starts this program with the right indices",
             Self::Rows { .. } => "pubstorm check looks at the file on the machine that it runs on",
             Self::Tls { error, .. } => error.hint(),
@@ -221,8 +230,10 @@ impl Setup {
         {
             publisher_at[population.at.first..][..population.at.count].fill(Some(p));
         }
+        let sources = own_sources(&plan.sources);
+        check_families(&sources, &targets)?;
         Ok(Self {
-            sources: own_sources(&plan.sources),
+            sources,
             plan,
             shard,
             agent,
@@ -334,6 +345,15 @@ fn address(target: &Target) -> Result<SocketAddr, SetupError> {
     resolve((&*target.host, target.port)).map_err(unresolved)
 }
 
+/// Checks that each client can connect from each source address to each target.
+fn check_families(sources: &[IpAddr], targets: &[SocketAddr]) -> Result<(), SetupError> {
+    let pairs = || sources.iter().flat_map(|from| targets.iter().map(move |to| (*from, *to)));
+    match pairs().find(|(from, to)| from.is_ipv4() != to.is_ipv4()) {
+        Some((from, target)) => Err(SetupError::Family { from, target }),
+        None => Ok(()),
+    }
+}
+
 /// Source addresses of a plan that this host has; all if the host has none of them, so that the
 /// clients report why they cannot connect.
 fn own_sources(sources: &[IpAddr]) -> Vec<IpAddr> {
@@ -345,6 +365,23 @@ fn own_sources(sources: &[IpAddr]) -> Vec<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simulation::plans;
+
+    #[test]
+    fn a_source_of_another_family_than_a_target_is_refused() {
+        for (source, target, fits) in [
+            ("127.0.0.1", "127.0.0.1", true),
+            ("::1", "::1", true),
+            ("::1", "127.0.0.1", false),
+            ("127.0.0.1", "::1", false),
+        ] {
+            let targets = vec![Target { host: target.into(), ..plans::target(1883) }];
+            let sources = vec![source.parse().unwrap()];
+            let plan = Plan { targets, sources, ..plans::empty(1) };
+            let setup = Setup::new(plan, Shard::WHOLE, 0);
+            assert_eq!(setup.is_ok(), fits, "from {source} to {target}");
+        }
+    }
 
     #[test]
     fn the_sources_of_another_host_are_left_to_it() {

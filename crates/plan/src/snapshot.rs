@@ -391,4 +391,8 @@ pub struct EngineLoad {
     pub ledger_pairs: u64,
     /// Deliveries outside the ledger's limit: counted, but not checked for order and duplicates.
     pub unfollowed_total: u64,
+    /// Time in which the agent published nothing because the controller did not read its snapshots,
+    /// in nanoseconds.
+    #[serde(default)]
+    pub held_ns: u64,
 }

@@ -19,6 +19,10 @@ pub struct Tempo {
     is_changed: bool,
     /// Instant of the last change.
     changed_ns: u64,
+    /// Factor of the last change; `None`: 1.
+    factor: Option<f64>,
+    /// True if the schedule stands still whatever its factor.
+    is_held: bool,
 }
 
 /// Piece of the map: from `real_ns` on, the schedule runs at `factor`, which reaches `end` after
@@ -55,10 +59,23 @@ impl Tempo {
     /// of the last change, which must not be later. The factor is 0 to [`Tempo::FACTOR_MAX`],
     /// rounded to 2^-32.
     pub fn change(&mut self, at_ns: u64, factor: f64) {
+        self.factor = Some(factor);
+        self.lay_from(at_ns);
+    }
+
+    /// Stops the schedule from `at_ns` on, or continues it with the factor of the last change.
+    /// Changes of a stopped schedule take effect when it continues.
+    pub fn hold(&mut self, at_ns: u64, is_held: bool) {
+        self.is_held = is_held;
+        self.lay_from(at_ns);
+    }
+
+    fn lay_from(&mut self, at_ns: u64) {
         if !self.is_changed {
             self.lay(0, 1.0);
         }
         self.changed_ns = self.changed_ns.max(at_ns);
+        let factor = if self.is_held { 0.0 } else { self.factor.unwrap_or(1.0) };
         self.lay(self.changed_ns, factor);
     }
 
@@ -398,6 +415,23 @@ mod tests {
         assert_eq!((tempo.schedule_ns(1_000), tempo.schedule_before(1_000)), (10, 10));
         tempo.change(1_000, 2.0);
         assert_eq!((tempo.real_ns(10), tempo.real_ns(12)), (1_000, 1_001));
+    }
+
+    #[test]
+    fn a_schedule_that_is_held_continues_with_its_last_factor() {
+        let point = |after_ns, factor| RatePoint { after_ns, factor };
+        for profile in [&[][..], &[point(0, 0.5), point(500, 1.5)]] {
+            let mut tempo = Tempo::new(profile);
+            tempo.change(20, 2.0);
+            tempo.hold(40, true);
+            tempo.change(50, 3.0);
+            tempo.hold(90, false);
+            let passed = |from, to| tempo.schedule_ns(to) - tempo.schedule_ns(from);
+            let factor = |at_ns| rate_profile::factor_at(profile, at_ns);
+            assert_eq!((tempo.factor_at(60), passed(40, 90)), (0.0, 0));
+            assert!((tempo.factor_at(90) - 3.0 * factor(90)).abs() < 1e-9);
+            assert!(passed(90, 190) >= (300.0 * factor(90)) as u64);
+        }
     }
 
     #[test]

@@ -2,15 +2,16 @@
 //! next instant with work, enters stages, and sends a snapshot at every interval. A [`Player`] owns
 //! the sockets.
 
-use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{Receiver, TryRecvError};
 
 use agent::clock::now_ns;
-use agent::pipes::Input;
+use agent::pipes::{self, Input};
+use agent::snapshots::Snapshots;
 use agent::tally::{Moment, Tally};
 use agent::wait::Wait;
 use anyhow::Result;
 use mio::{Events, Registry, Waker};
-use plan::{Command, Snapshot};
+use plan::Command;
 
 use crate::setup::Setup;
 use crate::stage::Stage;
@@ -36,6 +37,9 @@ pub trait Player {
 
     /// Publishes at `factor` times the planned rate from `at_ns` on.
     fn change_rate(&mut self, _at_ns: u64, _factor: f64) {}
+
+    /// Publishes nothing from `at_ns` on, or continues.
+    fn hold(&mut self, _at_ns: u64, _is_held: bool) {}
 
     /// Takes news of a descriptor.
     fn readable(&mut self, _token: usize, _shared: &mut Shared) -> Result<()> {
@@ -80,7 +84,7 @@ pub struct EventLoop {
     /// Changes of that stage.
     pending_changes: Vec<Command>,
     inputs: Receiver<Input>,
-    snapshots: Sender<Snapshot>,
+    snapshots: Snapshots,
     next_snapshot_ns: u64,
     settled: bool,
 }
@@ -95,7 +99,7 @@ impl EventLoop {
         agent: u32,
         setup: Setup,
         player: Box<dyn Player>,
-        ends: (Receiver<Input>, Sender<Snapshot>),
+        ends: (Receiver<Input>, Snapshots),
     ) -> Result<(Self, Waker)> {
         let (wait, waker) = Wait::new()?;
         let now_ns = now_ns();
@@ -199,7 +203,8 @@ impl EventLoop {
         }
         self.settle();
         if self.shared.now_ns >= self.next_snapshot_ns {
-            self.snapshot();
+            self.end_interval();
+            return Ok(0);
         }
         Ok(next_ns)
     }
@@ -252,18 +257,38 @@ impl EventLoop {
         });
         if settled != self.settled {
             self.settled = settled;
-            if settled {
+            if settled && self.snapshots.has_room() {
                 self.snapshot();
             }
         }
     }
 
-    fn snapshot(&mut self) {
+    /// Ends an interval. Without room for its snapshot, the counters keep it for the next one.
+    fn end_interval(&mut self) {
+        let now_ns = self.shared.now_ns;
+        let is_silent = self.snapshots.is_silent(now_ns);
+        if is_silent != self.shared.tally.held_since_ns.is_some() {
+            pipes::log(if is_silent { pipes::HELD } else { pipes::CONTINUED });
+            self.shared.tally.hold(now_ns, is_silent);
+            self.player.hold(now_ns, is_silent);
+        }
+        if self.snapshots.has_room() {
+            self.snapshot();
+        } else {
+            self.begin_interval();
+        }
+    }
+
+    fn begin_interval(&mut self) {
         let interval_ns = self.shared.setup.plan.snapshot_interval_ns;
         if self.shared.now_ns >= self.next_snapshot_ns {
             let behind = (self.shared.now_ns - self.next_snapshot_ns) / interval_ns;
             self.next_snapshot_ns += (behind + 1) * interval_ns;
         }
+    }
+
+    fn snapshot(&mut self) {
+        self.begin_interval();
         self.player.note(&mut self.shared);
         let moment = Moment {
             agent: self.agent,
@@ -272,8 +297,7 @@ impl EventLoop {
             now_ns: self.shared.now_ns,
             ledger_pairs: self.shared.ledger_pairs,
         };
-        // The writer notices a reader that is gone, and closes the inputs.
-        let _ = self.snapshots.send(self.shared.tally.snapshot(&moment));
+        self.snapshots.send(self.shared.tally.snapshot(&moment));
     }
 
     fn stop(&mut self) -> Result<()> {

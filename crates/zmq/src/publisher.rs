@@ -195,7 +195,10 @@ impl Player for Publisher {
             Task::Publish => {
                 self.look(shared.now_ns)?;
                 let end_ns = stage.end_ns.unwrap_or(u64::MAX);
-                let (start_ns, tempo) = (stage.start_ns, Tempo::default());
+                let (start_ns, mut tempo) = (stage.start_ns, Tempo::default());
+                if shared.tally.held_since_ns.is_some() {
+                    tempo.hold(0, true);
+                }
                 self.schedule = Some(Schedule { start_ns, end_ns, tempo, scheduled: 0 });
             }
             Task::Stay => {}
@@ -206,6 +209,12 @@ impl Player for Publisher {
     fn change_rate(&mut self, at_ns: u64, factor: f64) {
         if let Some(schedule) = &mut self.schedule {
             schedule.tempo.change(at_ns.saturating_sub(schedule.start_ns), factor);
+        }
+    }
+
+    fn hold(&mut self, at_ns: u64, is_held: bool) {
+        if let Some(schedule) = &mut self.schedule {
+            schedule.tempo.hold(at_ns.saturating_sub(schedule.start_ns), is_held);
         }
     }
 

@@ -212,6 +212,8 @@ fn configure(sub: &Socket, setup: &Setup, client: u32) -> Result<()> {
     let population = setup.population();
     let milliseconds = |ns: u64| i32::try_from(ns / 1_000_000).unwrap_or(i32::MAX).max(1);
     sub.set_rcvhwm(i32::try_from(setup.zmq.high_water_mark).unwrap_or(i32::MAX))?;
+    // Subscriptions are messages to the publisher: beyond a mark, libzmq would drop them.
+    sub.set_sndhwm(0)?;
     sub.set_linger(0)?;
     sub.set_handshake_ivl(milliseconds(population.connect_timeout_ns))?;
     match &population.reconnect {

@@ -72,6 +72,22 @@ fn deliveries_are_counted_as_in_the_engine() {
 }
 
 #[test]
+fn a_subscriber_has_more_prefixes_than_a_high_water_mark_has_places() {
+    const PREFIXES: usize = 3_000;
+    let (port, context) = (free_port(), Context::new());
+    let socket = publishing(&context, port);
+    let mut fields = subscribed_to("{1..3000}/");
+    fields["clients"] = json!(1);
+    let mut agent = Agent::start(&plan_with(port, fields), SUBSCRIBERS);
+    agent.stage(0);
+    let found: std::collections::BTreeSet<Vec<u8>> =
+        (0..PREFIXES).map(|_| socket.recv_bytes(0).unwrap()).collect();
+    assert_eq!(found.len(), PREFIXES);
+    let totals = agent.stop();
+    assert_eq!(totals.populations[1].0.subscribed_total, PREFIXES as u64);
+}
+
+#[test]
 fn subscribers_reconnect_to_a_publisher() {
     let (port, context) = (free_port(), Context::new());
     let socket = publishing(&context, port);

@@ -238,6 +238,7 @@ def _target(asked: Asked) -> str:
     scheme = ("ws" if asked.is_on("ws") else "mqtt") + ("s" if asked.is_on("ssl") else "")
     path = WEBSOCKET_PATH if asked.is_on("ws") else ""
     hosts = str(asked.value("host")).split(",")
+    hosts = [f"[{host}]" if ":" in host else host for host in hosts]
     urls = [_quoted(f"{scheme}://{host}:{asked.number('port')}{path}") for host in hosts]
     return urls[0] if len(urls) == 1 else f"[{', '.join(urls)}]"
 

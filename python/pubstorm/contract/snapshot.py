@@ -389,6 +389,9 @@ class EngineLoad(Value):
     """(Stream, receiver) pairs that the ledger follows."""
     unfollowed_total: U64
     """Deliveries outside the ledger's bound: counted, but not checked for order and duplicates."""
+    held_ns: U64 = 0
+    """Time in which the agent published nothing because the controller did not read its snapshots,
+    in nanoseconds."""
 
 
 class ClockState(Value):

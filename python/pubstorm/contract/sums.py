@@ -61,6 +61,9 @@ class AgentPart(Value):
     """Most (stream, receiver) pairs that its ledger followed."""
     unfollowed_total: Count = 0
     """Deliveries outside the ledger's bound."""
+    held_ns: Count = 0
+    """Time in which it published nothing because the controller did not read its snapshots, in
+    nanoseconds."""
     connect_failed_total: Count = 0
     """Connection attempts of its clients that failed."""
     sent_total: Count = 0
@@ -96,6 +99,7 @@ class AgentPart(Value):
             rss_max_bytes=load.rss_bytes,
             ledger_pairs_max=load.ledger_pairs,
             unfollowed_total=load.unfollowed_total,
+            held_ns=load.held_ns,
             connect_failed_total=bounded(sum(each.connect_failed_total for each in clients)),
             sent_total=bounded(sum(each.sent_total for each in clients)),
             acked_total=bounded(sum(each.acked_total for each in clients)),

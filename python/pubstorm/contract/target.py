@@ -38,6 +38,14 @@ class Target(BaseModel):
         except ValueError:
             return self.host == "localhost"
 
+    @property
+    def ip_version(self) -> int | None:
+        """4 or 6; None if the host is a name."""
+        try:
+            return ip_address(self.host).version
+        except ValueError:
+            return None
+
 
 class ZmqTarget(Target):
     """The address of a ZeroMQ publisher that already runs."""
@@ -121,6 +129,10 @@ def _target_hint(text: object) -> str | None:
     scheme, separator, rest = text.partition("://")
     if not separator:
         return f"write mqtt://{text}" if _URL.fullmatch(f"mqtt://{text}") else None
+    if rest.count(":") > 1 and "[" not in rest:
+        return f"write an address of IPv6 in brackets: {scheme}://[::1]:1883"
+    if "%" in rest.partition("]")[0]:
+        return "an address with a zone is not possible: use a name, or an address without a zone"
     if scheme == "tcp":
         return f"write mqtt://{rest} for a broker, zmq://{rest} for a publisher of ZeroMQ"
     known = _SCHEMES.get(scheme)

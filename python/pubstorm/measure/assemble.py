@@ -179,6 +179,7 @@ class Assembly:
             late_starved_total=publish.lateness_starved.count_above(allowed_ns),
             ledger_pairs=sum(agent.ledger_pairs_max for agent in agents),
             unfollowed_total=sum(agent.unfollowed_total for agent in agents),
+            held_s=round(max((agent.held_ns for agent in agents), default=0) / SECOND_NS, 3),
         )
 
     def publishers(self) -> tuple[PublisherResult, ...]:

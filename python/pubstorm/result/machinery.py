@@ -148,6 +148,9 @@ class FleetResult(Value):
     """(Stream, receiver) pairs that the ledger follows."""
     unfollowed_total: int = 0
     """Deliveries outside the ledger's bound: counted, but not checked for order and duplicates."""
+    held_s: float = 0.0
+    """Longest time in which an agent published nothing because the controller did not read its
+    snapshots for a minute, in seconds."""
 
 
 class Headroom(Value):

@@ -110,6 +110,7 @@ def test_an_infinite_window_is_the_default() -> None:
     ("options", "key", "value"),
     [
         ("-h a,b -p 1884", "target", ["mqtt://a:1884", "mqtt://b:1884"]),
+        ("-h ::1,a", "target", ["mqtt://[::1]:1883", "mqtt://a:1883"]),
         ("--ws true -S -h a", "target", "wss://a:1883/mqtt"),
         ("--ifaddr 127.0.0.1,127.0.0.2", "sources", ["127.0.0.1", "127.0.0.2"]),
         ("-R 500", "stages", [{"connect": {"rate": "500/s"}}, {"hold": "30s"}]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zmq
 
-from pubstorm.contract.flows import FixedPayload
+from pubstorm.contract.flows import FixedPayload, Subscription
 from pubstorm.contract.plan import DisconnectAction, Plan, PublishAction, Stage
 from pubstorm.contract.protocol import Zmtp
 from pubstorm.fleet.curve import CurveKeys
@@ -16,6 +16,7 @@ from tests.system.publishers.conftest import (
     Context,
     feed,
     plan,
+    population,
     publication,
     subscriber,
 )
@@ -83,6 +84,18 @@ def test_payloads_without_room_for_a_stamp_are_counted(agent: AgentMaker, contex
         pub.send_multipart([topic, b"short"])
     clients.until(lambda _: clients.count("foreign_total", SUBSCRIBER) == 1)
     assert clients.sums.flows()[0, SUBSCRIBER].counters.received_total == 2
+    pub.close()
+
+
+def test_a_client_has_more_prefixes_than_a_high_water_mark_has_places(
+    agent: AgentMaker, context: Context
+) -> None:
+    prefixes = (Subscription(filter="{1..3000}/", qos=0),)
+    played = plan(feed(), population("subscriber", subscriptions=prefixes), actions=ACTIONS)
+    pub = server(context, played)
+    clients = agent(played, SUBSCRIBER)
+    clients.begin()
+    assert len({pub.recv() for _ in range(3000)}) == 3000
     pub.close()
 
 

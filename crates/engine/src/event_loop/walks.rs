@@ -74,9 +74,13 @@ impl EventLoop {
 
     fn change_rate(&mut self, population: usize, at_ns: u64, factor: f64) {
         if let Some(publishing) = &mut self.context.publishing {
-            let after_ns = at_ns.saturating_sub(publishing.start_ns);
-            publishing.tempos[population].change(after_ns, factor);
+            publishing.change_rate(population, at_ns, factor);
         }
+        self.publish_due(population);
+    }
+
+    /// Publishes what the clients of a population have scheduled up to now, and sets their timers.
+    pub(super) fn publish_due(&mut self, population: usize) {
         let own = &self.context.setup.populations[population];
         for index in own.first_client..own.first_client + own.share {
             self.with_client(index, Client::publish_due);

@@ -22,6 +22,17 @@ pub struct Publishing {
 }
 
 impl Publishing {
+    /// Publishes at `factor` times the planned rate from `at_ns` on.
+    pub fn change_rate(&mut self, population: usize, at_ns: u64, factor: f64) {
+        self.tempos[population].change(at_ns.saturating_sub(self.start_ns), factor);
+    }
+
+    /// Publishes nothing from `at_ns` on, or continues.
+    pub fn hold(&mut self, at_ns: u64, is_held: bool) {
+        let after_ns = at_ns.saturating_sub(self.start_ns);
+        self.tempos.iter_mut().for_each(|tempo| tempo.hold(after_ns, is_held));
+    }
+
     /// The instants of a population's schedule before this one lie before `until_ns`.
     pub fn schedule_before(&self, population: usize, until_ns: u64) -> u64 {
         self.tempos[population].schedule_before(until_ns.saturating_sub(self.start_ns))

@@ -95,6 +95,10 @@ impl Stage {
             }
             Action::Hold { .. } => {}
         }
+        let is_held = context.tally.held_since_ns.is_some();
+        if let Some(publishing) = context.publishing.as_mut().filter(|_| is_held) {
+            publishing.hold(start_ns, true);
+        }
         let ramp = Ramp { spans, at: 0, local: 0, before: 0, rate_per_s, parallelism };
         let changing: Vec<usize> = changing(&stage.action).collect();
         let leaves = matches!(stage.action, Action::Disconnect { .. });

@@ -3,9 +3,10 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Sender};
 
 use agent::pipes::Input;
+use agent::snapshots::{Snapshots, Unread};
 use plan::{Command, Plan, Shard, Snapshot};
 
 use super::network::Network;
@@ -28,7 +29,9 @@ struct Agent {
     /// Loop of the agent; `None` after its end.
     event_loop: Option<EventLoop>,
     inputs: Sender<Input>,
-    snapshots: Receiver<Snapshot>,
+    snapshots: Unread,
+    /// `false`: the controller reads none of its snapshots.
+    is_read: bool,
 }
 
 impl Agents {
@@ -42,10 +45,10 @@ impl Agents {
             let setup = Setup::new(plan, shard, 0).expect("the plan needs no files");
             let host = super::Host::new(Rc::clone(&network), index as usize);
             let (inputs, input_receiver) = mpsc::channel();
-            let (snapshot_sender, snapshots) = mpsc::channel();
+            let (snapshot_sender, snapshots) = Snapshots::new();
             let host = Host::Simulated(host);
             let event_loop = EventLoop::new(setup, host, input_receiver, snapshot_sender);
-            Agent { event_loop: Some(event_loop), inputs, snapshots }
+            Agent { event_loop: Some(event_loop), inputs, snapshots, is_read: true }
         };
         let agents = (0..count).map(agent).collect();
         Self { network, agents }
@@ -76,6 +79,11 @@ impl Agents {
         }
     }
 
+    /// Lets the controller read the snapshots, or not.
+    pub fn read(&mut self, is_read: bool) {
+        self.agents.iter_mut().for_each(|agent| agent.is_read = is_read);
+    }
+
     /// Returns `true` once all agents have ended.
     pub fn have_ended(&self) -> bool {
         self.agents.iter().all(|agent| agent.event_loop.is_none())
@@ -88,8 +96,9 @@ impl Agents {
             for index in 0..self.agents.len() {
                 next_ns = next_ns.min(self.turn(index));
             }
+            let read = self.agents.iter_mut().filter(|agent| agent.is_read);
             let snapshots: Vec<_> =
-                self.agents.iter().flat_map(|agent| agent.snapshots.try_iter()).collect();
+                read.flat_map(|agent| std::iter::from_fn(|| agent.snapshots.try_next())).collect();
             if !snapshots.is_empty() || self.now_ns() >= until_ns || self.have_ended() {
                 return snapshots;
             }

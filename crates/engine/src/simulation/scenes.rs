@@ -12,7 +12,7 @@ mod surplus;
 mod texts;
 
 use plan::{
-    Action, ChangeAction, Command, Payload, Plan, Population, Protocol, Publication, Reason,
+    Action, ChangeAction, Command, Pace, Payload, Plan, Population, Protocol, Publication, Reason,
     Snapshot,
 };
 use testkit::{Broker, Script};
@@ -233,6 +233,54 @@ fn messages_that_were_due_while_an_agent_stood_still_are_sent_as_the_stage_close
     }
     assert_eq!(skipped, 0);
     assert!(sent >= before + 40, "{before} messages, then {sent}");
+}
+
+#[test]
+fn an_agent_whose_controller_is_silent_keeps_its_counts_and_publishes_nothing_after_a_minute() {
+    let mut publishers = plans::population("publisher", 10);
+    let paced = publication("t/{n}", 1, 100 * MS);
+    let closed = Publication { pace: Pace::Closed, window: 1, ..paced.clone() };
+    publishers.publications = vec![paced, closed];
+    let connect =
+        Action::Connect { rate_per_s: None, parallelism: None, timeout_ns: S, clients: None };
+    let publish =
+        Action::Publish { duration_ns: 600 * S, changes: Vec::new(), rate_profile: Vec::new() };
+    let stages = vec![stage(connect, &[0]), stage(publish, &[0])];
+    let plan = Plan { populations: vec![publishers], stages, ..plans::empty(1) };
+    let peer = Peer::new(Broker::new(Script::reliable()));
+    let weather = Weather { latency_max_ns: 200 * MS, ..Weather::fair() };
+    let mut agents = Agents::new(&plan, 1, Network::new(1, 1, START_NS, weather, peer));
+    let play = |agents: &mut Agents, seconds| {
+        let (until_ns, mut all) = (agents.now_ns() + seconds * S, Vec::new());
+        while agents.now_ns() < until_ns {
+            all.extend(agents.play(until_ns));
+        }
+        all
+    };
+    for index in 0..2 {
+        agents.send(&Command::Stage { index, at_ns: agents.now_ns() + MS });
+        play(&mut agents, 2);
+    }
+    agents.read(false);
+    assert!(play(&mut agents, 200).is_empty());
+    agents.read(true);
+    let silent = play(&mut agents, 1);
+    assert!(silent.len() <= 11, "{} snapshots", silent.len());
+    let held_ns: u64 = silent.iter().map(|snapshot| snapshot.engine.held_ns).sum();
+    assert!((138 * S..=141 * S).contains(&held_ns), "{held_ns} ns");
+    let sent: u64 = silent.iter().map(sent_of).sum();
+    let after: Vec<_> = play(&mut agents, 60);
+    let in_a_minute: u64 = after.iter().map(sent_of).sum();
+    assert!(sent.abs_diff(in_a_minute) < in_a_minute / 20, "{sent}, then {in_a_minute}");
+    assert_eq!(after.iter().map(|snapshot| snapshot.engine.held_ns).sum::<u64>(), 0);
+    agents.send(&Command::Close { sent: Vec::new() });
+    let all = silent.iter().chain(&after).map(|snapshot| &snapshot.populations[0].counters);
+    let (mut intervals, skipped) = (0, all.map(|counters| counters.skipped_total).sum::<u64>());
+    for pair in silent.iter().chain(&after).collect::<Vec<_>>().windows(2) {
+        assert_eq!((pair[0].to_ns, pair[0].sequence + 1), (pair[1].from_ns, pair[1].sequence));
+        intervals += 1;
+    }
+    assert!(skipped == 0 && intervals > 60, "{skipped} skipped in {intervals} intervals");
 }
 
 fn sent_of(snapshot: &Snapshot) -> u64 {

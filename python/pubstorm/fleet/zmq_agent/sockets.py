@@ -82,6 +82,8 @@ def subscriber_socket(
     options, n = population.zmtp, population.first + client
     socket = context.socket(zmq.SUB)
     socket.linger = 0
+    # Subscriptions are messages to the publisher: beyond a mark, libzmq would drop them.
+    socket.setsockopt(zmq.SNDHWM, 0)
     if options is not None:
         socket.setsockopt(zmq.RCVHWM, options.high_water_mark)
     if population.reconnect is None:

@@ -41,6 +41,7 @@ class Kind(Enum):
     STALE_STATE = "the target holds stale state", LimitedBy.TARGET, Directness.CAUSE
     AGENT_LOST = "an agent or a link failed", LimitedBy.GENERATOR, Directness.CAUSE
     TOO_SLOW = "agents were late or busy", LimitedBy.GENERATOR, Directness.CAUSE
+    HELD = "agents published nothing for a time", LimitedBy.GENERATOR, Directness.CAUSE
     CANNOT_ENCODE = "agents could not write a packet", LimitedBy.GENERATOR, Directness.CAUSE
     INEXACT = "a threshold is undecided", LimitedBy.GENERATOR, Directness.CAUSE
     WINDOW = "the rate is that of full windows", LimitedBy.WINDOW, Directness.CAUSE

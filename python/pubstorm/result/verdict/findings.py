@@ -159,6 +159,12 @@ def _was_interrupted(measured: Measured) -> bool:
 def _saturation(measured: Measured) -> Iterable[Finding]:
     """The generator's own lateness and load."""
     fleet, limits = measured.fleet, measured.validity
+    if fleet.held_s:
+        text = (
+            f"an agent published nothing for {span_text(fleet.held_s)}: the controller had read "
+            "none of its snapshots for a minute"
+        )
+        yield invalid(text, Kind.HELD, "the controller stood still")
     late = fleet.lateness_us
     if is_late(late, fleet.late_total, limits.lateness_p99_us):
         text = (

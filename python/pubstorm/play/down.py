@@ -11,8 +11,11 @@ from pathlib import Path
 
 from pubstorm.errors import StoredRunError, UsageError
 from pubstorm.files import lies_in
+from pubstorm.plan import compile_plan
 from pubstorm.play.directory import CONTROL_FILE, RESERVE_FILE, player_of
 from pubstorm.report import ASKED_FILE, SCENARIO_FILE
+from pubstorm.result import StaleState
+from pubstorm.result.samples import START_FILE
 from pubstorm.topology.bridges.network import remove_namespace
 from pubstorm.topology.credentials.forget import forget_secrets
 from pubstorm.topology.leftovers import Leftover, end, leftovers
@@ -36,9 +39,12 @@ NAMED_MAX = 3
 """Processes that are named."""
 
 
-def take_down(path: Path, *, force: bool, log: Callable[[str], None]) -> None:
+def take_down(
+    path: Path, *, force: bool, log: Callable[[str], None], retained: bool = False
+) -> None:
     """Takes down the leftovers of the run or experiment in a folder; `log` gets a line for each
-    step. Raises UsageError if the run has not ended, unless `force` ends it."""
+    step. With `retained`, removes retained messages from the targets, too. Raises UsageError if the
+    run has not ended, unless `force` ends it."""
     if not any((path / file).is_file() for file in (SCENARIO_FILE, ASKED_FILE)):
         hint = "name a folder that `pubstorm run` has made"
         raise StoredRunError(f"found no run in {path}", hint)
@@ -75,7 +81,27 @@ def take_down(path: Path, *, force: bool, log: Callable[[str], None]) -> None:
         with contextlib.suppress(FileNotFoundError):
             file.unlink()
             log(f"deleted {file}")
-    log("nothing is left of this run")
+    is_left = False
+    for found in (found for folder in runs_in if retained for found in _retained(folder)):
+        log(f"{found.target}: {found.text}")
+        is_left = is_left or found.what == "unknown"
+    if not is_left:
+        log("nothing is left of this run")
+
+
+def _retained(folder: Path) -> Iterator[StaleState]:
+    """Removes the retained messages of a run from targets that are not its own, and yields what
+    came of it."""
+    if not (folder / START_FILE).is_file():
+        return
+    # What reads a stored run is for this alone.
+    from pubstorm.play.clean_start import remove_again
+    from pubstorm.play.kept import Kept
+
+    kept = Kept(folder)
+    # The stored plan has no passwords; the scenario may refer to them.
+    plan = compile_plan(kept.scenario, kept.plan.targets, run_tag=kept.plan.run_tag)
+    yield from remove_again(plan, range(len(kept.scenario.target)))
 
 
 def _goes_on(started: Started) -> bool:

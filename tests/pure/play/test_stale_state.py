@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,6 +65,32 @@ def test_without_a_stamp_what_was_there_before_is_not_its_own() -> None:
     assert own.has("t/7", b"on", {})
     assert own.has("t/7", b"on", {"t/7": b"off"})
     assert not own.has("t/7", b"on", {"t/7": b"on"})
+
+
+def test_without_what_was_there_before_only_a_stamp_shows_whose_a_message_is() -> None:
+    stamped = own_topics(plan_of('publications: [{topic: "t/{n}", rate: 1/s, retain: true}]'))
+    assert stamped.has("t/7", STAMP, None)
+    plain = 'publications: [{topic: "t/{n}", rate: 1/s, retain: true, payload: "on"}]'
+    assert not own_topics(plan_of(plain)).has("t/7", b"on", None)
+
+
+def test_many_messages_have_the_time_to_be_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    left_s: list[float] = []
+
+    def remove(*words: Any) -> list[StaleState]:
+        left_s.append(words[-1].left_s)
+        text = "9 retained messages of this run could not be removed"
+        return [StaleState.model_validate(WHERE | {"what": "unknown", "text": text})]
+
+    monkeypatch.setattr(clean_start, "remove_retained", remove)
+    publication = '{topic: "t/{n}/{1..300}", rate: 1/s, retain: true}'
+    for clients in (1, 300):
+        plan = plan_of(f"publications: [{publication}]", clients)
+        one = clean_start.CleanStart(plan, "report", [0])
+        (found,) = asyncio.run(one.after(Path("engine"), Path("log")))
+        assert found.text.endswith("; pubstorm down RUN_DIR --retained removes what it still finds")
+    assert left_s[0] < 20
+    assert left_s[1] > 90_000 / 1_000
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,18 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pubstorm.contract.plan import Plan
+from pubstorm.play.clean_start.observer import Deadline, Look, Observer
+from pubstorm.play.clean_start.remove import remove_retained
+from pubstorm.play.clean_start.topics import own_topics
+from pubstorm.topology.observer import ANONYMOUS, MqttObserver
+from tests.kit import made, program
 from tests.kit.starved import passes
 from tests.system.runs.underway import end_stage, wait_for
 
@@ -126,6 +132,20 @@ def test_skip_neither_looks_nor_removes(run: Play, stale: Any) -> None:
     assert kept(stale) == {"up/x", "up/11", "elsewhere", *(f"up/{n}" for n in range(10))}
 
 
+def test_what_a_run_left_is_taken_down_by_its_stamp(
+    start: RunMaker, stale: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORD", "secret")
+    login = "username: u\n    password: ${env:WORD}"
+    played = start(load(stale, retain="true", device=login), "--set", "clean_start=skip")
+    played.finish()
+    assert len(kept(stale)) == 13
+    words = ("down", str(played.directory), "--retained")
+    done = program.run(words, capture_output=True, text=True, timeout=60, check=True)
+    assert "removed 10 retained messages of this run\nnothing is left" in done.stdout
+    assert kept(stale) == {"up/x", "up/11", "elsewhere"}
+
+
 def test_each_client_clears_its_own_where_others_may_not(
     run: Play, mosquitto: MosquittoMaker, tmp_path: Path
 ) -> None:
@@ -155,3 +175,75 @@ def test_a_broker_that_shows_nothing_leaves_it_unknown(
     device = result["populations"]["device"]
     assert device["connected_max"] == 0
     assert device["outcomes"].keys() == (set() if hangs else {"not_authorized"})
+
+
+MANY = """
+target: {target}
+populations:
+  device:
+    clients: 30
+    publications: [{{topic: "up/{{n}}/{{1..400}}", rate: 1/s, retain: true}}]
+stages: [connect]
+"""
+TAG = 0xDEADBEEF
+
+
+@pytest.fixture
+def many(mosquitto: MosquittoMaker) -> tuple[Any, Plan]:
+    """A broker with 12,000 retained messages of a plan, and 300 of others on its topics."""
+    broker = mosquitto()
+    plan = made.compiled(MANY.format(target=broker.url)).model_copy(update={"run_tag": TAG})
+    publisher = MqttObserver(plan.targets[0], ANONYMOUS)
+    publisher.connect(60)
+    for stamp, topics in (
+        (TAG, sorted(own_topics(plan).publishers)),
+        (TAG + 1, [f"up/{n}/more" for n in range(300)]),
+    ):
+        for topic in topics:
+            payload = stamp.to_bytes(4, "little") + bytes(96)
+            publisher.client.publish(topic, payload, retain=True)
+            while publisher.client.want_write():
+                publisher.step(0.01)
+    # The broker has taken all once it acknowledges the last one.
+    last = publisher.client.publish("up/0/more", payload, qos=1, retain=True)
+    while not last.is_published():
+        publisher.step(0.01)
+    publisher.client.disconnect()
+    return broker, plan
+
+
+def test_as_many_messages_as_a_run_may_leave_are_removed_after_one_look(
+    many: tuple[Any, Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, plan = many
+    look, looks = Observer.look, []
+
+    def looked(observer: Observer, *words: Any) -> Look:
+        looks.append(words)
+        return look(observer, *words)
+
+    monkeypatch.setattr(Observer, "look", looked)
+    found = remove_retained(plan, 0, {}, Deadline(60))
+    assert len(looks) == 2
+    assert [(each.what, each.total) for each in found] == [("retained", 12_000)]
+    assert kept(broker) == {f"up/{n}/more" for n in range(300)}
+
+
+def test_the_number_that_is_left_is_the_number_that_is_said(
+    many: tuple[Any, Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is time for a whole look, and to clear a part of it."""
+    broker, plan = many
+    clear = Observer.clear
+    spent: list[None] = []
+
+    def cleared(observer: Observer, topics: Sequence[str]) -> Sequence[str]:
+        observer._deadline.give_up() if spent else None
+        spent.append(None)
+        return clear(observer, topics[:500])
+
+    monkeypatch.setattr(Observer, "clear", cleared)
+    removed, left = remove_retained(plan, 0, {}, Deadline(60))
+    there = len(kept(broker)) - 300
+    assert (removed.total, left.total) == (12_000 - there, there)
+    assert left.text.startswith(f"{there:,} retained messages of".replace(",", "\u202f")), left.text

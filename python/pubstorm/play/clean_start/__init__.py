@@ -5,7 +5,7 @@ that could not be made are reported."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -15,17 +15,20 @@ from pubstorm.play.clean_start.look import Findings, look_before
 from pubstorm.play.clean_start.observer import Deadline
 from pubstorm.play.clean_start.remove import remove_retained, verify_sessions
 from pubstorm.play.clean_start.sessions import end_sessions, persistent_clients
-from pubstorm.play.clean_start.topics import keeps_messages
+from pubstorm.play.clean_start.topics import OWN_TOPICS_MAX, keeps_messages, kept_topics
 from pubstorm.result import StaleState
 
 LOOK_S = 2.0
 """Longest time to look at a target."""
 REMOVE_S = 15.0
-"""Longest time to remove state from a target."""
+"""Longest time to remove state from a target, beside that for many retained messages."""
+REMOVED_PER_S = 1000
+"""Retained messages that a slow host removes a second."""
 SESSION_TRIES = 2
 """Attempts to end sessions that remain."""
 GRACE_S = 1.0
 """Time beyond its deadline after which a step is given up."""
+ADVICE = "pubstorm down RUN_DIR --retained removes what it still finds"
 TARGETS_MAX = 16
 """Targets that are looked at."""
 
@@ -42,8 +45,7 @@ class CleanStart:
     ) -> None:
         self._plan = plan
         self._mode = mode
-        zeromq = {at for p in plan.populations if p.zmtp is not None for at in p.at.targets}
-        self._all = [t for t in targets if t not in zeromq] if mode != "skip" else ()
+        self._all = _keeping(plan, targets) if mode != "skip" else ()
         """Indices of the targets that may hold anything."""
         self._targets = self._all[:TARGETS_MAX]
         self._found: dict[int, Findings] = {}
@@ -74,7 +76,8 @@ class CleanStart:
         """Removes what this run left, and looks again; the engine ends its sessions."""
         removed: list[StaleState] = []
         if keeps_messages(self._plan):
-            removed += await self._at_each_target("after", self._remove, REMOVE_S)
+            found = await self._at_each_target("after", self._remove, removal_s(self._plan))
+            removed += map(_with_advice, found)
         if persistent_clients(self._plan):
             removed += await self._end_sessions(engine, log)
         return tuple(removed)
@@ -126,4 +129,29 @@ class CleanStart:
         return [StaleState(target=name, when=when, what="unknown", total=0, text=text)]
 
 
-__all__ = ["CleanStart"]
+def removal_s(plan: Plan) -> float:
+    """Returns the longest time to remove the retained messages of a plan from a target."""
+    return REMOVE_S + min(kept_topics(plan), OWN_TOPICS_MAX) / REMOVED_PER_S
+
+
+def remove_again(plan: Plan, targets: Sequence[int]) -> Iterator[StaleState]:
+    """Removes from targets the retained messages that a stored run left, as far as their stamps
+    show it, and yields what came of it."""
+    for target in _keeping(plan, targets) if keeps_messages(plan) else ():
+        yield from remove_retained(plan, target, None, Deadline(removal_s(plan)))
+
+
+def _keeping(plan: Plan, targets: Sequence[int]) -> Sequence[int]:
+    """Returns those of the targets that may keep anything: publishers of ZeroMQ do not."""
+    zeromq = {at for p in plan.populations if p.zmtp is not None for at in p.at.targets}
+    return [target for target in targets if target not in zeromq]
+
+
+def _with_advice(found: StaleState) -> StaleState:
+    """Returns a finding that says how to remove what is left."""
+    if found.what != "unknown":
+        return found
+    return found.model_copy(update={"text": f"{found.text}; {ADVICE}"})
+
+
+__all__ = ["CleanStart", "remove_again"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pubstorm.contract.attachment import clients_at
 from pubstorm.contract.plan import Plan, Population
 from pubstorm.contract.texts import template_of
-from pubstorm.play.clean_start.observer import Deadline, Look, Observer
+from pubstorm.play.clean_start.observer import Deadline, Look, Observer, Wanted
 from pubstorm.play.clean_start.topics import looked_at
 from pubstorm.quantities import count_text, counted
 from pubstorm.result import StaleState
@@ -64,19 +64,21 @@ def look_before(plan: Plan, target: int, deadline: Deadline) -> Findings:
     return found
 
 
-def retained_on(plan: Plan, target: int, deadline: Deadline) -> tuple[Look, int]:
-    """Returns retained messages that the plan's logins see, and the number of messages that the
-    broker keeps for absent clients by its own report."""
+def retained_on(
+    plan: Plan, target: int, deadline: Deadline, own: Wanted | None = None
+) -> tuple[Look, int]:
+    """Returns retained messages that the plan's logins see, with `own` all that it wants, and the
+    number of messages that the broker keeps for absent clients by its own report."""
     filters = looked_at(plan)[:FILTERS_MAX]
     found, stored = Look(denied=set(filters)), 0
     problems = []
-    own = (each for each in plan.populations if each.zmtp is None)
-    logins = dict.fromkeys(map(Login.of, own))
+    populations = (each for each in plan.populations if each.zmtp is None)
+    logins = dict.fromkeys(map(Login.of, populations))
     for number, login in enumerate(logins):
         client_id = f"look-{plan.run_tag:08x}-{number}"
         try:
             with Observer(plan.targets[target], login, client_id, deadline, clean=True) as one:
-                look = one.look((*filters, *COUNTS))
+                look = one.look((*filters, *COUNTS), own)
         except ObserverError as error:
             problems.append(error)
             continue

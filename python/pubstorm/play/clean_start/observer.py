@@ -4,7 +4,7 @@ deadline for everything."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
@@ -16,7 +16,7 @@ from pubstorm.topology.observer import OK, REFUSED, Login, MqttObserver, Observe
 QUIET_S = 0.15
 """Time after the last retained message in which a further one is waited for."""
 RETAINED_MAX = 10_000
-"""Retained messages that are taken in one look."""
+"""Retained messages that are taken in one look at what others left."""
 CLEARED_PER_S = 5000
 """Retained messages cleared a second."""
 ANSWER_S = 2.0
@@ -24,6 +24,10 @@ ANSWER_S = 2.0
 KEEP_ALIVE_S = 5
 """Also how long paho waits for a TLS handshake."""
 STEP_S = 0.02
+
+
+Wanted = Callable[[str, bytes], bool]
+"""Returns True for the topic and the payload of a message that is looked for."""
 
 
 class Deadline:
@@ -72,6 +76,7 @@ class Observer(MqttObserver):
         self._refusal: str | None = None
         self._granted: Sequence[bool] | None = None
         self._look = Look()
+        self._own: Wanted | None = None
         self._last_s = 0.0
         self.session_present = False
 
@@ -93,9 +98,11 @@ class Observer(MqttObserver):
         self.client.disconnect()
         self.step(STEP_S)
 
-    def look(self, filters: Sequence[str]) -> Look:
-        """Retained messages under the filters."""
-        self._look, self._granted = Look(), None
+    def look(self, filters: Sequence[str], own: Wanted | None = None) -> Look:
+        """Retained messages under the filters. With `own`, all that it wants, without payloads; the
+        look takes half of the time that is left."""
+        self._look, self._granted, self._own = Look(), None, own
+        deadline = self._deadline if own is None else Deadline(self._deadline.left_s / 2)
         self.client.subscribe([(text, 0) for text in filters])
         self._wait_for(lambda: self._granted is not None)
         if self._granted is None:
@@ -103,14 +110,15 @@ class Observer(MqttObserver):
         pairs = zip(filters, self._granted, strict=False)
         self._look.denied = {text for text, is_granted in pairs if not is_granted}
         self._last_s = time.monotonic()
-        while not (self._is_quiet() or self._is_full() or self._deadline.is_over):
+        while not (self._is_quiet() or self._is_full() or deadline.is_over):
             self._step()
         self.client.unsubscribe(list(filters))
         self._look.truncated = not self._is_quiet()
         return self._look
 
-    def clear(self, topics: Iterable[str]) -> None:
-        """Clears the retained messages of these topics, at a bounded rate."""
+    def clear(self, topics: Sequence[str]) -> Sequence[str]:
+        """Clears the retained messages of these topics, at a bounded rate. Returns those for which
+        there was time."""
         started_s = time.monotonic()
         for count, topic in enumerate(topics):
             self.client.publish(topic, b"", qos=0, retain=True)
@@ -118,13 +126,14 @@ class Observer(MqttObserver):
             while self.client.want_write() or time.monotonic() < due_s:
                 self._step()
                 if self._deadline.is_over:
-                    return
+                    return topics[: count + 1]
+        return topics
 
     def _is_quiet(self) -> bool:
         return time.monotonic() - self._last_s >= QUIET_S
 
     def _is_full(self) -> bool:
-        return len(self._look.retained) >= RETAINED_MAX
+        return self._own is None and len(self._look.retained) >= RETAINED_MAX
 
     def _wait_for(self, answer: Callable[[], bool]) -> None:
         until_s = time.monotonic() + min(ANSWER_S, self._deadline.left_s)
@@ -149,6 +158,10 @@ class Observer(MqttObserver):
 
     def on_message(self, topic: str, payload: bytes, is_retained: bool) -> None:
         """Keeps a retained message."""
-        if is_retained and payload:
+        if not is_retained or not payload:
+            return
+        self._last_s = time.monotonic()
+        if self._own is None:
             self._look.retained[topic] = payload
-            self._last_s = time.monotonic()
+        elif self._own(topic, payload):
+            self._look.retained[topic] = b""

@@ -4,6 +4,7 @@ afterwards. `sessions` ends sessions."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from typing import NamedTuple
 
 from pubstorm.contract.attachment import clients_at
 from pubstorm.contract.plan import Plan
@@ -16,28 +17,36 @@ from pubstorm.topology.observer import Login, ObserverError
 
 
 def remove_retained(
-    plan: Plan, target: int, before: dict[str, bytes], deadline: Deadline
+    plan: Plan, target: int, before: dict[str, bytes] | None, deadline: Deadline
 ) -> list[StaleState]:
-    """Clears what this run kept on a target; `before` is what was kept before it."""
+    """Clears what this run kept on a target; `before` is what was kept before it, None if that is
+    not known."""
     own = own_topics(plan)
     tries: Counter[str] = Counter()
     left: set[str] = set()
-    problem = ""
+    problem, is_all = "", True
     try:
         while not deadline.is_over:
-            look, _ = retained_on(plan, target, deadline)
-            left = {t for t, payload in look.retained.items() if own.has(t, payload, before)}
+            look, _ = retained_on(
+                plan, target, deadline, lambda topic, payload: own.has(topic, payload, before)
+            )
+            left, is_all = set(look.retained), not look.truncated
             wanted = {topic for topic in left if tries[topic] < TRIES}
             if not wanted:
-                problem = "there were more than could be looked at" if look.truncated else ""
                 break
-            _clear(plan, target, own, wanted, deadline)
-            tries.update(wanted)
+            cleared = _clear(plan, target, own, wanted, deadline)
+            tries.update(cleared)
+            left -= cleared
     except ObserverError as error:
-        problem = str(error)
-    if not own.is_complete and not problem:
-        problem = f"it keeps more than {count_text(OWN_TOPICS_MAX)}"
-    return _said(str(plan.targets[target]), len(tries.keys() - left), left, problem)
+        # A connection that was lost does not say how much of it was cleared.
+        left, problem = set(), str(error)
+    if not is_all and not left:
+        problem = problem or "there were more than could be looked at"
+    if before is None and not all(each.stamps for each in own.publishers.values()):
+        problem = problem or "without a stamp, nothing shows whose they are"
+    if not own.is_complete:
+        problem = problem or f"it keeps more than {count_text(OWN_TOPICS_MAX)}"
+    return _said(str(plan.targets[target]), len(tries.keys() - left), _Left(left, is_all), problem)
 
 
 def verify_sessions(
@@ -64,8 +73,10 @@ def verify_sessions(
     return said
 
 
-def _clear(plan: Plan, target: int, own: Own, topics: set[str], deadline: Deadline) -> None:
-    """Publishes nothing, retained, to each topic as the client that published to it."""
+def _clear(plan: Plan, target: int, own: Own, topics: set[str], deadline: Deadline) -> set[str]:
+    """Publishes nothing, retained, to each topic as the client that published to it. Returns the
+    topics for which there was time."""
+    cleared: set[str] = set()
     shares: dict[Login, list[str]] = defaultdict(list)
     for topic in sorted(topics):
         publisher = own.publishers[topic]
@@ -74,17 +85,30 @@ def _clear(plan: Plan, target: int, own: Own, topics: set[str], deadline: Deadli
     for number, (login, share) in enumerate(shares.items()):
         client_id = f"clear-{plan.run_tag:08x}-{number}"
         with Observer(plan.targets[target], login, client_id, deadline, clean=True) as observer:
-            observer.clear(share)
+            cleared.update(observer.clear(share))
+        if deadline.is_over:
+            break
+    return cleared
 
 
-def _said(name: str, removed: int, left: set[str], problem: str) -> list[StaleState]:
+class _Left(NamedTuple):
+    """Retained messages of the run that could not be removed."""
+
+    topics: set[str]
+    is_all: bool
+    """False if there may be more."""
+
+
+def _said(name: str, removed: int, left: _Left, problem: str) -> list[StaleState]:
     said: list[tuple[str, int, str]] = []
     if removed:
         text = f"removed {counted(removed, 'retained message')} of this run"
         said.append(("retained", removed, text))
-    if left:
-        text = f"{counted(len(left), 'retained message')} of this run could not be removed, such as"
-        said.append(("unknown", len(left), f"{text} {min(left)}"))
+    if left.topics:
+        total = len(left.topics)
+        at_least = "" if left.is_all else "at least "
+        text = f"{at_least}{counted(total, 'retained message')} of this run could not be removed"
+        said.append(("unknown", total, f"{text}, such as {min(left.topics)}"))
     if problem:
         said.append(("unknown", 0, f"retained messages of this run may be left: {problem}"))
     return [

@@ -48,14 +48,15 @@ class Own:
     is_complete: bool
     """True if these are all of them."""
 
-    def has(self, topic: str, payload: bytes, before: dict[str, bytes]) -> bool:
-        """True if this run published the message; `before` has the messages kept before the run."""
+    def has(self, topic: str, payload: bytes, before: dict[str, bytes] | None) -> bool:
+        """True if this run published the message; `before` has the messages kept before the run.
+        Without it, only a stamp shows whose the message is."""
         publisher = self.publishers.get(topic)
         if publisher is None:
             return False
         if self.run_tag in run_tags(payload):
             return True
-        return not publisher.stamps and before.get(topic) != payload
+        return before is not None and not publisher.stamps and before.get(topic) != payload
 
 
 def own_topics(plan: Plan) -> Own:
@@ -68,6 +69,16 @@ def own_topics(plan: Plan) -> Own:
         if first.stamps and not publisher.stamps:
             publishers[topic] = replace(first, stamps=False)
     return Own(plan.run_tag, publishers, is_complete=True)
+
+
+def kept_topics(plan: Plan) -> int:
+    """Returns the number of topics on which the plan's clients may keep messages: not more than
+    that of their clients and topics together."""
+    return sum(
+        population.clients * template_of(population, topic).variants
+        for population in plan.populations
+        for topic, _ in _kept(population)
+    )
 
 
 def keeps_messages(plan: Plan) -> bool:

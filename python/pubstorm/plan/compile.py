@@ -5,8 +5,8 @@ The targets are given, since brokers that the run starts have no port before the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import ceil
 
@@ -41,6 +41,8 @@ COALESCING_PART, COALESCING_MAX_NS = 10, 1_000_000
 def compile_plan(scenario: Scenario, targets: Sequence[Target], *, run_tag: int) -> plan.Plan:
     """The plan for these targets; `run_tag` marks this run's payloads."""
     shares = tuple(shares_of(scenario).values())
+    places = _Places.of(scenario)
+    attached = tuple(map(places.attachment, shares))
     compiled = plan.Plan(
         name=scenario.name,
         run_tag=run_tag,
@@ -48,13 +50,16 @@ def compile_plan(scenario: Scenario, targets: Sequence[Target], *, run_tag: int)
         targets=tuple(targets),
         targets_joined=scenario.topology.is_joined,
         bridges=tuple(_bridges(scenario)),
-        sources=_sources(scenario, targets),
+        sources=_sources(scenario, targets, shares, attached),
         snapshot_interval_ns=scenario.snapshot_interval,
         drain_ns=scenario.drain,
         coalescing_ns=_coalescing_ns(scenario),
         stall_ns=None if scenario.topology.bridges else scenario.stall_after,
         max_packet_bytes=scenario.max_packet,
-        populations=tuple(_population(scenario, played, targets) for played in shares),
+        populations=tuple(
+            _population(scenario, played, at, targets)
+            for played, at in zip(shares, attached, strict=True)
+        ),
         stages=tuple(planned_stages(scenario)),
     )
     populations = tuple(slowed(compiled, index, played) for index, played in enumerate(shares))
@@ -108,21 +113,37 @@ def targets_by_name(scenario: Scenario) -> dict[str, range]:
     return {name: range(first, first + count) for (name, count), first in named if count}
 
 
-def _attachment(scenario: Scenario, played: PopulationShare) -> plan.Attachment:
-    indices, publishers = targets_by_name(scenario), scenario.publishers
-    if played.whole in publishers:
-        own = indices[played.whole]
-        return plan.Attachment(first=own.start, count=len(own))
-    chosen = played.population.attached_to
-    if chosen is None:
-        first, count = 0, sum(len(own) for name, own in indices.items() if name not in publishers)
-        return plan.Attachment(first=first, count=count, shift=played.start % count)
-    among = indices[chosen.brokers][chosen.first :]
-    count = len(among) if chosen.count is None else chosen.count
-    # A share begins where the population has come to.
-    shift = (chosen.shift + played.start) % count
-    first = among.start
-    return plan.Attachment(first=first, count=count, choice=chosen.choice, shift=shift)
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The targets that each name of a scenario stands for."""
+
+    indices: Mapping[str, range]
+    publishers: Collection[str]
+    """Names of populations that the run starts as publishers."""
+    others: int
+    """Number of targets that are no such publishers."""
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> _Places:
+        """Returns the places of a scenario."""
+        indices, publishers = targets_by_name(scenario), scenario.publishers.keys()
+        others = sum(len(own) for name, own in indices.items() if name not in publishers)
+        return cls(indices, publishers, others)
+
+    def attachment(self, played: PopulationShare) -> plan.Attachment:
+        """Returns the targets of a share's clients."""
+        if played.whole in self.publishers:
+            own = self.indices[played.whole]
+            return plan.Attachment(first=own.start, count=len(own))
+        chosen = played.population.attached_to
+        if chosen is None:
+            count = self.others
+            return plan.Attachment(first=0, count=count, shift=played.start % count)
+        among = self.indices[chosen.brokers][chosen.first :]
+        count = len(among) if chosen.count is None else chosen.count
+        # A share begins where the population has come to.
+        shift = (chosen.shift + played.start) % count
+        return plan.Attachment(first=among.start, count=count, choice=chosen.choice, shift=shift)
 
 
 def _bridges(scenario: Scenario) -> Iterator[plan.Bridges]:
@@ -140,13 +161,17 @@ def _bridges(scenario: Scenario) -> Iterator[plan.Bridges]:
         )
 
 
-def _sources(scenario: Scenario, targets: Sequence[Target]) -> tuple[str, ...]:
+def _sources(
+    scenario: Scenario,
+    targets: Sequence[Target],
+    shares: Sequence[PopulationShare],
+    attached: Sequence[plan.Attachment],
+) -> tuple[str, ...]:
     if scenario.sources is not None:
         return scenario.sources
     if not targets or not all(t.is_loopback and ":" not in t.host for t in targets):
         return ()
-    shares = shares_of(scenario).values()
-    among = [(_attachment(scenario, played), played.clients) for played in shares]
+    among = [(at, played.clients) for played, at in zip(shares, attached, strict=True)]
     addresses = min(ceil(most_at_a_target(among) / CLIENTS_PER_SOURCE), SOURCES_MAX)
     if addresses <= 1:
         return ()
@@ -154,10 +179,9 @@ def _sources(scenario: Scenario, targets: Sequence[Target]) -> tuple[str, ...]:
 
 
 def _population(
-    scenario: Scenario, played: PopulationShare, targets: Sequence[Target]
+    scenario: Scenario, played: PopulationShare, at: plan.Attachment, targets: Sequence[Target]
 ) -> plan.Population:
     population, whole = _with_every_key(played.population), played.whole
-    at = _attachment(scenario, played)
     own_targets = targets[at.first : at.first + at.count]
     tls = any(target.tls for target in own_targets)
     over_websocket = any(target.websocket is not None for target in own_targets)

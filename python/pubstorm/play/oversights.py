@@ -37,10 +37,10 @@ class Oversight:
 def oversights(scenario: Scenario, plan: Plan) -> Iterator[Oversight]:
     """The oversights of a scenario without a sweep; `plan`: its plan, provisional or not."""
     loads = list(zip(plan.populations, offered_load(plan).populations, strict=True))
-    alone = {population.name for population, load in loads if not load.clients_max}
+    planned = {population.of for population, _ in loads}
+    unconnected = planned.difference(each.of for each, load in loads if load.clients_max)
     for name in scenario.populations:
-        shares = {each.name for each in plan.populations if each.name.partition("/")[0] == name}
-        if shares and shares <= alone:
+        if name in unconnected:
             yield Oversight(
                 ("populations", name),
                 f"no stage connects {name}",
@@ -55,9 +55,10 @@ def oversights(scenario: Scenario, plan: Plan) -> Iterator[Oversight]:
             if unmatched is not None:
                 path = _path(scenario, population.name, "subscriptions", number)
                 yield _unpublished(path, unmatched)
+    topics = [flow.topic for each in plan.populations if each.mqtt for flow in each.publications]
     for population in plan.populations:
         yield from _stampless(scenario, plan, population)
-        yield from _overlapping(scenario, plan, population)
+        yield from _overlapping(scenario, topics, population)
 
 
 def _stampless(scenario: Scenario, plan: Plan, publisher: Population) -> Iterator[Oversight]:
@@ -82,7 +83,9 @@ def _stampless(scenario: Scenario, plan: Plan, publisher: Population) -> Iterato
             )
 
 
-def _overlapping(scenario: Scenario, plan: Plan, receiver: Population) -> Iterator[Oversight]:
+def _overlapping(
+    scenario: Scenario, topics: Sequence[str], receiver: Population
+) -> Iterator[Oversight]:
     """Yields filters of a population that match messages of an earlier one, where no identifiers
     distinguish the copies that a broker may send."""
     own = [
@@ -90,7 +93,6 @@ def _overlapping(scenario: Scenario, plan: Plan, receiver: Population) -> Iterat
         for number, each in enumerate(receiver.subscriptions)
         if receiver.mqtt and not each.filter.startswith("$share/")
     ]
-    topics = [flow.topic for each in plan.populations if each.mqtt for flow in each.publications]
     for place, (number, subscription) in enumerate(own):
         for _, earlier in own[:place]:
             both = (

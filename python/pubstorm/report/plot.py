@@ -100,17 +100,18 @@ def milliseconds(at_s: float) -> int:
 
 
 def looks(wanted: Iterable[tuple[int, int]]) -> list[tuple[str, str]]:
-    """A colour and a dash for each line, by the numbers that are wanted for both; a pair that
-    another line has is replaced by the next one."""
-    found: dict[tuple[str, str], None] = {}
-    pairs = len(PALETTE) * len(DASHES)
+    """Returns a colour and a dash for each line, by the numbers that are wanted for both. A pair
+    that another line has is replaced by the next one, until all pairs are taken."""
+    found: list[tuple[str, str]] = []
+    taken: set[tuple[str, str]] = set()
     for hue, dash in wanted:
-        for step in range(pairs):
-            pair = (colour(hue + step // len(DASHES)), DASHES[(dash + step) % len(DASHES)])
-            if pair not in found:
-                break
-        found[pair] = None
-    return list(found)
+        if len(taken) == len(PALETTE) * len(DASHES):
+            taken.clear()
+        steps = range(len(PALETTE) * len(DASHES))
+        pairs = ((colour(hue + n // len(DASHES)), DASHES[(dash + n) % len(DASHES)]) for n in steps)
+        found.append(next(pair for pair in pairs if pair not in taken))
+        taken.add(found[-1])
+    return found
 
 
 def thinned(values: Sequence[float]) -> list[int]:

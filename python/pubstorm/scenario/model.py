@@ -159,7 +159,8 @@ class Scenario(Part):
     def publisher_of(self, population: Population) -> ZmqPublisher | None:
         """Returns the publishers that a population connects to; None if it connects to others."""
         at = population.attached_to
-        return None if at is None else self.publishers.get(at.brokers)
+        publisher = None if at is None else self.populations.get(at.brokers)
+        return publisher if isinstance(publisher, ZmqPublisher) else None
 
     _source_text: str = PrivateAttr(default="")
     _source: Source | None = PrivateAttr(default=None)

@@ -43,10 +43,11 @@ class PopulationShare:
         return self.population.clients
 
 
-def shares_of(scenario: Scenario) -> dict[str, PopulationShare]:
-    """Returns all shares that have clients, by name, in the order of the scenario."""
-    populations = scenario.populations.items()
-    found = (each for name, population in populations for each in _shares(name, population))
+def shares_of(scenario: Scenario, whole: str | None = None) -> dict[str, PopulationShare]:
+    """Returns the shares that have clients, by name, in the order of the scenario: those of a
+    population, or of all."""
+    names = scenario.populations if whole is None else (whole,)
+    found = (each for name in names for each in _shares(name, scenario.populations[name]))
     return {each.name: each for each in found}
 
 

@@ -174,7 +174,10 @@ def test_each_line_has_a_look_of_its_own(plain_run: Result) -> None:
         assert len({(line["color"], line["dash"]) for line in lines}) == len(lines) == 5 * sources
     wanted = [(n // 5, n % 5) for n in range(60)]
     assert len({*looks(wanted), *looks(wanted)}) == 60
-    assert len({*looks([(0, 0)] * len(PALETTE) * len(DASHES))}) == len(PALETTE) * len(DASHES)
+    pairs = len(PALETTE) * len(DASHES)
+    assert len({*looks([(0, 0)] * pairs)}) == pairs
+    repeated = looks([(0, 0)] * (2 * pairs + 1))
+    assert repeated == [*repeated[:pairs], *repeated[:pairs], repeated[0]]
 
 
 def test_the_pointer_shows_the_unit(plain_run: Result) -> None:

@@ -25,7 +25,6 @@ from pubstorm.contract.plan import (
 from pubstorm.host.explain import offered_load
 from pubstorm.host.preflight import queues_bytes
 from pubstorm.host.preflight.need import amount_text
-from pubstorm.plan import planned_targets
 from pubstorm.play.barriers import DRAINS_MAX, connect_bound_ns, schedule_ns, wills_wait_ns
 from pubstorm.quantities import (
     MILLISECOND_NS,
@@ -254,10 +253,7 @@ def _attached(scenario: Scenario, population: Population) -> str:
     """Returns the brokers of the clients, if there is a choice."""
     at = scenario.populations[population.of].attached_to
     if at is None:
-        others = len(planned_targets(scenario)) - sum(
-            each.clients for each in scenario.publishers.values()
-        )
-        return " at all in turn" if others > 1 else ""
+        return " at all in turn" if population.at.count > 1 else ""
     among = at.brokers if at.count is None else f"{at.count:,} of {at.brokers}"
     among += f" from {at.brokers}-{at.first} on" if at.first else ""
     shift = f", {at.shift:,} further on" if at.shift else ""

@@ -4,6 +4,7 @@ other, client ids, stages that follow each other. Only `check_files` reads files
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from ipaddress import ip_address
 from itertools import combinations
@@ -214,9 +215,13 @@ def _check_client_ids(scenario: Scenario) -> Iterator[Finding]:
             path = ("populations", name, "client_id")
             message = f"found the client id {describe(twice)} more than once, allowed is one each"
             yield path, message, "a broker disconnects the first when the second comes: use {n}"
-    for (name, one), (other_name, other) in combinations(clients.items(), 2):
-        overlap = one.first < other.first + other.clients and other.first < one.first + one.clients
-        if one.client_id is not None and one.client_id == other.client_id and overlap:
+    alike: defaultdict[str, list[tuple[str, MqttClients]]] = defaultdict(list)
+    for name, population in clients.items():
+        if population.client_id is not None:
+            alike[population.client_id].append((name, population))
+    pairs = (pair for named_alike in alike.values() for pair in combinations(named_alike, 2))
+    for (name, one), (other_name, other) in pairs:
+        if one.first < other.first + other.clients and other.first < one.first + one.clients:
             path = ("populations", other_name, "client_id")
             message = f"found client ids of population {name} again, allowed is one client each"
             yield path, message, f"set first to {one.first + one.clients}, or another client_id"

@@ -154,7 +154,7 @@ def _check_rates(path: Path, population: Population, scenario: Scenario) -> Iter
                 yield place, message, "the publisher sends at rate max: write a rate such as 100/s"
         if part.lifetime is not None:
             yield from _check_lifetime((*where, "lifetime"), part.lifetime)
-    for played in shares_of(scenario).values():
+    for played in shares_of(scenario, str(path[1])).values():
         lifetime = played.population.stay
         if played.whole == path[1] and lifetime is not None and lifetime.rate is not None:
             stay_ns = mean_stay_ns(scenario, played)

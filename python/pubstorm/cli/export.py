@@ -10,6 +10,7 @@ from typing import get_args
 import click
 
 from pubstorm.errors import StoredRunError, UsageError
+from pubstorm.files import lies_in
 from pubstorm.output import data_code, pour, say, warn
 from pubstorm.play.directory import RunDirectory
 from pubstorm.report import load_stored
@@ -60,6 +61,8 @@ def export(run_dir: Path, form: str, names: tuple[str, ...], out: Path | None) -
             pour(content)
         return data_code()
     folder = out or run_dir / "export"
+    if out is None and not lies_in(folder, run_dir):
+        raise StoredRunError(f"{folder} is a link out of the run directory", "give --out")
     for file in files:
         say(str(_written(folder, file)))
     return 0

@@ -66,19 +66,20 @@ def stored_history(folders: Sequence[Path], figures: Sequence[Expression]) -> Hi
 
 def _folders(folder: Path) -> Iterator[Path]:
     """Yields the folders with something stored, in a folder or at any depth below it."""
-    if is_stored(folder):
-        yield folder
-        return
-    try:
-        if not folder.is_dir():
-            raise UsageError(f"found no folder {folder}", "name a folder that contains runs")
-        inner = sorted(path for path in folder.iterdir() if path.is_dir())
-    except OSError:
-        yield folder  # what reads it says why it cannot
-        return
-    for path in inner:
-        if not path.is_symlink():
-            yield from _folders(path)
+    found = [folder]
+    while found:
+        folder = found.pop()
+        if is_stored(folder):
+            yield folder
+            continue
+        try:
+            if not folder.is_dir():
+                raise UsageError(f"found no folder {folder}", "name a folder that contains runs")
+            inner = sorted(path for path in folder.iterdir() if path.is_dir())
+        except OSError:
+            yield folder  # what reads it says why it cannot
+            continue
+        found += (path for path in reversed(inner) if not path.is_symlink())
 
 
 def _read(folder: Path, figures: Sequence[Expression]) -> _StoredRun:

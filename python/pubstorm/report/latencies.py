@@ -21,6 +21,7 @@ from pubstorm.contract.value import Value
 from pubstorm.errors import StoredRunError
 from pubstorm.files import lines_of
 from pubstorm.metrics.intervals import LOGGED
+from pubstorm.output import without_controls
 from pubstorm.quantities import shortened
 from pubstorm.report.plot import (
     DASHES,
@@ -172,7 +173,7 @@ def hdr_log(run_directory: Path, result: Result) -> str:
     if found != (counted := _counted(result)):
         text = f"{SNAPSHOTS_FILE} holds {found} of {counted} latencies"
         raise StoredRunError(text, "the run could not store all of its snapshots")
-    return "\n".join(lines) + "\n"
+    return without_controls("\n".join(lines) + "\n")
 
 
 def _cells(path: Path, result: Result) -> HistogramCells[str]:

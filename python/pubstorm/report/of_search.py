@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pubstorm.errors import StoredRunError
+from pubstorm.files import lies_in
 from pubstorm.quantities import counted, share_text, span_text, value_text
 from pubstorm.report.courses import HOW as COMPARED
 from pubstorm.report.courses import Course, compared, course
@@ -17,7 +18,7 @@ from pubstorm.report.document import Case, Document, Fact, Item, Plots, mark, se
 from pubstorm.report.experiment_figures import AGAIN, search_figures
 from pubstorm.report.layout import Table, Value, columns
 from pubstorm.report.search_plots import search_plots
-from pubstorm.report.stored import load_result, load_tracks
+from pubstorm.report.stored import holds, load_result, load_tracks
 from pubstorm.result import (
     Cell,
     Estimate,
@@ -191,7 +192,7 @@ def _outcome(trial: Trial) -> str:
 
 def _item(search: SearchResult, trial: Trial, is_first: bool, directory: Path | None) -> Item:
     page = f"{trial.folder}/report.html"
-    has_page = directory is not None and (directory / page).exists()
+    has_page = directory is not None and holds(directory, page)
     why = () if trial.why is None else (f"not counted: {trial.why}",)
     return Item(
         number=trial.number,
@@ -213,7 +214,7 @@ def _courses(search: SearchResult, directory: Path) -> Iterator[Course]:
     near = sorted(last.values(), key=lambda trial: abs(trial.value - (best.value if best else 0.0)))
     for trial in sorted(near[:TRIALS_COMPARED], key=lambda trial: trial.number):
         folder = directory / trial.folder
-        if not folder.resolve().is_relative_to(directory.resolve()):
+        if not lies_in(folder, directory):
             continue
         with suppress(StoredRunError):
             name = f"{trial.number}: {value_text(trial.value, search.unit)}"

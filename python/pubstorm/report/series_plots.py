@@ -12,6 +12,7 @@ from typing import Any
 
 from pubstorm.contract.source import HOST
 from pubstorm.errors import StoredRunError
+from pubstorm.files import lies_in
 from pubstorm.metrics import OF_POPULATIONS, columns_of
 from pubstorm.metrics.charts import SCALES, UNITS
 from pubstorm.metrics.metric import Metric
@@ -30,7 +31,7 @@ from pubstorm.report.plot import (
     value_axis,
 )
 from pubstorm.report.search_plots import search_plots
-from pubstorm.report.stored import SEARCH_FILE, load_result, load_search, load_tracks
+from pubstorm.report.stored import SEARCH_FILE, holds, load_result, load_search, load_tracks
 from pubstorm.report.timeline import AXES, timeline
 from pubstorm.report.watched import broker_sources
 from pubstorm.result import (
@@ -177,10 +178,10 @@ def _scaled(estimate: Estimate, value: float) -> float | int:
 def step_plots(directory: Path, step: SeriesStep) -> StepPlots:
     """Reads the folder of a step."""
     folder = directory / step.folder
-    if not folder.resolve().is_relative_to(directory.resolve()):
+    if not lies_in(folder, directory):
         return StepPlots(None, (), f"{step.folder} lies outside the series", None)
-    own_page = f"{step.folder}/report.html" if (folder / "report.html").exists() else None
-    if (folder / SEARCH_FILE).exists():
+    own_page = f"{step.folder}/report.html" if holds(folder, "report.html") else None
+    if holds(folder, SEARCH_FILE):
         return _search_part(folder, step, own_page)
     try:
         result = load_result(folder)
@@ -213,7 +214,7 @@ def _search_part(folder: Path, step: SeriesStep, own_page: str | None) -> StepPl
 
 def _result_of(folder: Path, trial: Trial | None) -> Result | None:
     """The result of a trial; None where there is none any more."""
-    if trial is None or not (folder / trial.folder).resolve().is_relative_to(folder.resolve()):
+    if trial is None or not lies_in(folder / trial.folder, folder):
         return None
     try:
         return load_result(folder / trial.folder)

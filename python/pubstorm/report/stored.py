@@ -71,7 +71,7 @@ def holds(folder: Path, file: str) -> bool:
     caller that reads the folder raises the reason."""
     try:
         return (folder / file).exists()
-    except OSError:
+    except (OSError, ValueError):
         return False
 
 

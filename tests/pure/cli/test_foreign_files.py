@@ -3,8 +3,10 @@ control character of a file reaches a report."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from pubstorm.report.stored import load_run
 from pubstorm.web.watch import Surroundings, Watch
 from tests.kit.bounded import CONTROL, called
 from tests.kit.example_run import Shape, write_run
+from tests.kit.example_series import write_series
 
 REPLACED: dict[str, Callable[[Path], object]] = {
     "FIFO": os.mkfifo,
@@ -95,6 +98,35 @@ def test_no_link_leads_a_writer_to_a_file_of_others(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         rewrite(folder / "link", "text")
     assert other.read_text() == "as it was"
+
+
+@pytest.mark.parametrize("place", ["x" * 300, "a\0b", "../other", "\ud800", "loop"])
+def test_a_step_of_a_series_lies_in_its_folder(place: str, tmp_path: Path) -> None:
+    folder = tmp_path / "series"
+    folder.mkdir()
+    (folder / "loop").symlink_to("loop")
+    series = write_series(folder)
+    steps = tuple(step.model_copy(update={"folder": place}) for step in series.steps)
+    (folder / "series.json").write_text(
+        json.dumps(series.model_copy(update={"steps": steps}).model_dump(mode="json"))
+    )
+    assert "warning: there is no report.html" not in called("report", str(folder))
+
+
+def test_folders_may_be_nested_deeply(tmp_path: Path) -> None:
+    with contextlib.chdir(tmp_path):
+        for _ in range(1200):
+            Path("d").mkdir()
+            os.chdir("d")
+    assert "found no run in" in called("history", str(tmp_path))
+    subprocess.run(["rm", "-rf", str(tmp_path / "d")], check=True)
+
+
+def test_tables_are_not_written_through_a_link(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (run / "export").symlink_to(tmp_path / "elsewhere")
+    assert "is a link out of the run directory" in called("export", str(run), "--to", "csv")
+    assert [*(tmp_path / "elsewhere").iterdir()] == []
 
 
 def hostile(value: object) -> object:

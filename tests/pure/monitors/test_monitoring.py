@@ -131,6 +131,23 @@ def test_numbers_that_no_sum_can_hold_are_left_out_and_named() -> None:
     assert [problem.text for problem in found.problems] == texts
 
 
+class Hostile(Counting):
+    """Reports metrics whose names are not for people."""
+
+    def read(self) -> Iterable[Reading]:
+        yield from super().read()
+        for name in ("a\x1b[2J", "a\x9b", "b\u202e\r\n", "x" * 5000):
+            yield Reading(time.monotonic_ns(), name, 1)
+
+
+def test_names_of_metrics_are_for_people() -> None:
+    found, kept = watched((Hostile(),), sampled("it", 4))
+    names = {"reads", "a\\u001b[2J", "a\\u009b", "b\\u202e\\u000d\\u000a"}
+    assert {sample.metric for sample in kept} == names
+    texts = ["metrics with names of more than 4096 characters are left out"]
+    assert [problem.text for problem in found.problems] == texts
+
+
 def test_a_host_without_another_thread_costs_a_monitor_and_not_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -26,7 +26,7 @@ STOP_GRACE_S = 3.0
 """Longest time for all monitors to stop."""
 GAP_NS = 2 * SECOND_NS
 """Time by which a thread must wake too late for a gap in the readings."""
-NAME_CHARS_MAX = 1000
+NAME_CHARS_MAX = 4096
 """Longest name of a metric."""
 PROBLEMS_MAX = 100
 """Problems that are kept."""

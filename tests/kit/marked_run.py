@@ -12,7 +12,6 @@ import os
 import shutil
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,8 @@ from pubstorm.errors import FleetError
 from pubstorm.experiment.comparison import Question, compare_stored
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.exports import Exports, Item, Run
-from pubstorm.exports.prometheus import CONTENT_TYPE, ScrapeEndpoint
+from pubstorm.exports.prometheus import CONTENT_TYPE, page
+from pubstorm.exports.tally import Tally
 from pubstorm.fleet import Slot
 from pubstorm.fleet.site import AgentCommand
 from pubstorm.host import proc
@@ -39,6 +39,7 @@ from pubstorm.play import one_run
 from pubstorm.play.display import Live
 from pubstorm.report import document_of
 from pubstorm.report.markdown import markdown
+from pubstorm.web.endpoint import FAMILIES
 from pubstorm.web.outcome import VerdictSoFar
 from tests.kit import made
 from tests.kit.made import SECOND_NS
@@ -249,11 +250,11 @@ def marked_stat(read: Callable[[str], bytes]) -> Callable[[str], bytes]:
 
 
 class DirectExports(Exports):
-    """An endpoint for Prometheus that gets its items in the thread of the run."""
+    """The metrics for Prometheus, which get their items in the thread of the run."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.endpoint = ScrapeEndpoint("127.0.0.1", 0)
+        self._tally = Tally()
         self._marked: Run | None = None
 
     def begin(self, run: Run) -> None:
@@ -263,15 +264,13 @@ class DirectExports(Exports):
     def take(self, item: Item) -> None:
         """Adds an item to the sums."""
         assert self._marked is not None
-        self.endpoint.take(self._marked, item)
+        self._tally.take(self._marked, item)
 
     def scrape(self) -> None:
         """Asks for the figures in each format."""
         for accept in ("", CONTENT_TYPE, "application/openmetrics-text; version=2.0.0"):
-            address = f"http://127.0.0.1:{self.endpoint.port}/metrics"
-            request = urllib.request.Request(address, headers={"Accept": accept})
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                assert answer.read()
+            families = FAMILIES.validate_json(FAMILIES.dump_json(self._tally.families()))
+            assert page(families, accept)
 
 
 class DirectLive(Live):
@@ -296,14 +295,11 @@ def play_marked(folder: Path, patch: pytest.MonkeyPatch) -> Trace:
     patch.setattr("pubstorm.fleet.groups.engine_path", lambda: Path("engine"))
     patch.setattr(choice, "LocalProcesses", MarkedProcesses)
     patch.setattr(proc, "_content", marked_stat(proc._content))
-    try:
-        with trace.running():
-            play(Invocation(str(scenario)), out, None, DirectLive(exports))
-            exports.scrape()
-            assert VerdictSoFar(out).evaluate() is not None
-            shutil.copytree(out, folder / "again")
-            compared = compare_stored([out], [folder / "again"], Question(), None)
-            assert markdown(document_of(compared))
-    finally:
-        exports.endpoint.close()
+    with trace.running():
+        play(Invocation(str(scenario)), out, None, DirectLive(exports))
+        exports.scrape()
+        assert VerdictSoFar(out).evaluate() is not None
+        shutil.copytree(out, folder / "again")
+        compared = compare_stored([out], [folder / "again"], Question(), None)
+        assert markdown(document_of(compared))
     return trace

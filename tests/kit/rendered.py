@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
 from pubstorm.exports import Run, otlp
-from pubstorm.exports.prometheus import _Figures, encoded
+from pubstorm.exports.prometheus import Figures, encoded
 from pubstorm.exports.tally import Family
 from pubstorm.metrics.expressions import parse_expression
 from pubstorm.quantities import UnfitError
@@ -250,9 +250,9 @@ def _samples(replay: Replay, folder: Path) -> Section:
     yield from _differences(made, stored)
 
 
-def _exports(run: Run, families: list[Family]) -> Section:
+def _exports(run: Run, families: Sequence[Family]) -> Section:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Families(families))
+    registry.register(Figures(families, has_native=False))
     buckets: dict[str, list[str]] = defaultdict(list)
     for line in generate_latest(registry).decode().splitlines():
         name, _, value = line.rpartition(" ")
@@ -269,17 +269,6 @@ def _exports(run: Run, families: list[Family]) -> Section:
             for point in points:
                 del point["time_unix_nano"]
                 yield f"OTLP {metric['name']}: {json.dumps(point)}"
-
-
-class _Families(_Figures):
-    """Families of the exports at one instant, as an endpoint renders them."""
-
-    def __init__(self, families: list[Family]) -> None:
-        self._found = families
-
-    def collect(self) -> Iterator[Any]:
-        self._has_native = False
-        yield from map(self._metric, self._found)
 
 
 def _stored(folder: Path) -> list[str]:

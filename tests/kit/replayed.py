@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -76,10 +76,10 @@ class Replay(NoStore):
         """Keeps samples of the load."""
         self.samples.extend(samples)
 
-    def _take(self, folder: Path) -> list[Any]:
+    def _take(self, folder: Path) -> Sequence[Any]:
         lines = iter((folder / SNAPSHOTS_FILE).read_bytes().splitlines(keepends=True))
         calls = [json.loads(line) for line in (folder / COUNTED_FILE).read_bytes().splitlines()]
-        halfway: list[Any] = []
+        halfway: Sequence[Any] = []
         for number, call in enumerate(calls):
             if "failure" in call:
                 failure = FAILURE.validate_python(call["failure"])

@@ -10,10 +10,15 @@ from pathlib import Path
 
 import click
 
+from pubstorm.cli.serving import FILE, files_in, serving_at
 from pubstorm.errors import UsageError
 from pubstorm.exports import Exports, Sink
+from pubstorm.host.listening import Options
 
-LOOPBACK = "127.0.0.1"
+OF_PROMETHEUS = Options(
+    "--prometheus", "--prometheus-token-file", "--prometheus-cert", "--prometheus-key", "never"
+)
+EXAMPLE = ":9464 listens on this host alone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,8 @@ class Exporting:
     otlp: str | None
     influx: Path | None
     json_lines: Path | None
+    prometheus_files: tuple[Path | None, ...] = (None, None, None)
+    """Token, certificate and its key of the endpoint for Prometheus."""
 
     @contextmanager
     def begun(self) -> Iterator[Exports]:
@@ -46,9 +53,10 @@ class Exporting:
     def _sinks(self) -> Iterator[Sink]:
         """Yields the exports, each begun. Imports the libraries of each here."""
         if self.prometheus is not None:
-            from pubstorm.exports.prometheus import ScrapeEndpoint
+            from pubstorm.web.endpoint import ScrapeEndpoint
 
-            yield ScrapeEndpoint(*_listening(self.prometheus))
+            serving = serving_at(self.prometheus, self.prometheus_files, OF_PROMETHEUS, EXAMPLE)
+            yield ScrapeEndpoint(f"--prometheus {self.prometheus}", *serving.listen())
         if self.otlp is not None:
             from pubstorm.exports.otlp import Collector
 
@@ -63,17 +71,6 @@ class Exporting:
             yield Lines("--json-lines", self.json_lines, json_line)
 
 
-def _listening(value: str) -> tuple[str, int]:
-    """Returns host and port of `[HOST]:PORT`."""
-    host, colon, port = value.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(
-            f"found --prometheus {value}, allowed is [HOST]:PORT",
-            ":9464 listens on this host alone, 0.0.0.0:9464 on all addresses",
-        )
-    return host.strip("[]") or LOOPBACK, int(port)
-
-
 def export_options(command: Callable[..., int]) -> Callable[..., int]:
     """Gives a command the options of exports as one value."""
     file = click.Path(path_type=Path, dir_okay=False)
@@ -82,6 +79,18 @@ def export_options(command: Callable[..., int]) -> Callable[..., int]:
         "--prometheus",
         metavar="[HOST]:PORT",
         help="Serve metrics for Prometheus at /metrics, such as :9464. Default HOST: 127.0.0.1.",
+    )
+    @click.option(
+        "--prometheus-token-file",
+        type=FILE,
+        metavar="FILE",
+        help="Token that scrapers must send.",
+    )
+    @click.option(
+        "--prometheus-cert", type=FILE, metavar="FILE", help="Certificate of the metrics (PEM)."
+    )
+    @click.option(
+        "--prometheus-key", type=FILE, metavar="FILE", help="Private key of the metrics (PEM)."
     )
     @click.option(
         "--otlp",
@@ -108,6 +117,10 @@ def export_options(command: Callable[..., int]) -> Callable[..., int]:
         json_lines: Path | None,
         **others: object,
     ) -> int:
-        return command(exporting=Exporting(prometheus, otlp, influx, json_lines), **others)
+        files = files_in(others, "prometheus_token_file", "prometheus_cert", "prometheus_key")
+        if prometheus is None and any(files):
+            raise UsageError("found files of --prometheus without it", "add --prometheus")
+        exporting = Exporting(prometheus, otlp, influx, json_lines, tuple(files))
+        return command(exporting=exporting, **others)
 
     return with_exports

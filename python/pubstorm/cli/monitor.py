@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import signal
+import asyncio
 from pathlib import Path
 
 import click
 
-from pubstorm.host.listening import (
-    Options,
-    address_of,
-    cannot_listen,
-    check_open,
-    tls_of,
-    token_in,
-)
+from pubstorm.cli.serving import FILE, Serving, serving_at
+from pubstorm.host.children import run_loop
+from pubstorm.host.listening import Options
 from pubstorm.host.signals import ending_signals
-from pubstorm.measure.monitors.remote.server import MonitorServer
-from pubstorm.output import warn
+from pubstorm.web.guard import guard_of
+from pubstorm.web.monitors import LIMITS, LONG, HostPages
+from pubstorm.web.server import serving
 
-FILE = click.Path(path_type=Path)
-OPTIONS = Options("--listen", "--token-file", "--cert", "--key")
+OPTIONS = Options("--listen", "--token-file", "--cert", "--key", "never")
+EXAMPLE = "for example --listen 127.0.0.1:9700, or [::1]:9700"
+SENTENCE = "serving the monitors of this host at {}{}, until interrupted"
 
 
 @click.command()
@@ -35,16 +32,15 @@ def monitor(listen: str, token_file: Path | None, cert: Path | None, key: Path |
     two are in Prometheus' text format. An address that is not loopback needs a token and TLS. A
     scenario reads the pages with monitors.sources.NAME.remote.
     """
-    address = address_of(listen, "--listen", "for example --listen 127.0.0.1:9700, or [::1]:9700")
-    token = None if token_file is None else token_in(token_file)
-    context = tls_of(cert, key, OPTIONS)
-    check_open(address, OPTIONS, has_token=token is not None, has_tls=context is not None)
-    try:
-        server = MonitorServer(address.place, address.family, token, context)
-    except OSError as error:
-        raise cannot_listen(address, error) from error
+    asked = serving_at(listen, (token_file, cert, key), OPTIONS, EXAMPLE)
+    run_loop(_serve(asked, HostPages()))
+
+
+async def _serve(asked: Serving, pages: HostPages) -> None:
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in ending_signals():
-        signal.signal(number, lambda *_: server.end())
-    url = f"{'http' if context is None else 'https'}://{address.shown(server.server_address[1])}"
-    warn(f"serving the monitors of this host at {url}, until interrupted")
-    server.serve()
+        loop.add_signal_handler(number, ended.set)
+    listener, settings = asked.listen(SENTENCE)
+    guard = guard_of(settings, long=LONG)
+    async with serving(pages.application(guard), LIMITS, guard.tls, listener):
+        await ended.wait()

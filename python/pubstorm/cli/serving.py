@@ -1,4 +1,4 @@
-"""The options on the address of the live page."""
+"""The options on the address of a server: the live page, metrics for Prometheus, and monitors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import os
 import secrets
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,50 +27,45 @@ from pubstorm.host.listening import (
 )
 from pubstorm.output import warn
 from pubstorm.play.display import Live
-from pubstorm.web.process import PageSettings, page_of
+from pubstorm.web.process import Settings, page_of
 
 PORT = 8780
 DEFAULT = f"127.0.0.1:{PORT}"
 TOKEN_VARIABLE = "PUBSTORM_WEB_TOKEN"
-OF_RUN = Options("--web", "--web-token-file", "--web-cert", "--web-key")
-OF_VIEW = Options("--listen", "--token-file", "--cert", "--key")
+OF_RUN = Options("--web", "--web-token-file", "--web-cert", "--web-key", "always")
+OF_VIEW = Options("--listen", "--token-file", "--cert", "--key", "outside")
 FILE = click.Path(path_type=Path)
+PAGE = "live page: {}/{}"
 
 
 @dataclass(frozen=True)
 class Serving:
-    """Address of the page, and what opens it."""
+    """Address of a server, and what opens it."""
 
     address: Address
     token: str | None
-    """The token that a browser must give; None: none is needed."""
+    """The token that a client must give; None: none is needed."""
     is_generated: bool
-    """True if the token was made for this page."""
+    """True if the token was made for this server."""
     cert: Path | None
     key: Path | None
 
-    def listen(self) -> tuple[socket.socket, PageSettings]:
-        """Takes the address, and prints the page's URL. Raises UsageError if it cannot be had."""
+    def listen(self, sentence: str = "") -> tuple[socket.socket, Settings]:
+        """Takes the address, and prints a sentence with the URL and the token that was made;
+        empty: none. Raises UsageError if the address cannot be had."""
         listener = listener_at(self.address)
-        port = listener.getsockname()[1]
         scheme = "http" if self.cert is None else "https"
         token = f"#token={self.token}" if self.is_generated else ""
-        warn(f"live page: {scheme}://{self.address.shown(port)}/{token}")
-        return listener, PageSettings(
+        url = f"{scheme}://{self.address.shown(listener.getsockname()[1])}"
+        if sentence:
+            warn(sentence.format(url, token))
+        return listener, Settings(
             descriptor=listener.fileno(),
-            hosts=self._hosts(port),
+            hosts=tuple(self.address.names),
             token=self.token,
             cert=None if self.cert is None else str(self.cert.absolute()),
             key=None if self.key is None else str(self.key.absolute()),
         )
-
-    def _hosts(self, port: int) -> tuple[str, ...]:
-        """Names under which browsers ask for the page. Elsewhere than on loopback any will do:
-        only browsers that were given the token have its cookie."""
-        if not self.address.is_loopback:
-            return ()
-        names = {self.address.shown(port), f"localhost:{port}", f"{self.address.host}:{port}"}
-        return tuple(sorted(name.lower() for name in names))
 
 
 @contextmanager
@@ -79,7 +74,7 @@ def shown_by(serving: Serving | None, live: Live) -> Iterator[Live]:
     if serving is None:
         yield live
         return
-    with page_of(*serving.listen(), live) as shown:
+    with page_of(*serving.listen(PAGE), live) as shown:
         yield shown
 
 
@@ -98,7 +93,7 @@ def web_options(command: Callable[..., int]) -> Callable[..., int]:
     @click.option("--web-key", type=FILE, metavar="FILE", help="Private key of the page (PEM).")
     @functools.wraps(command)
     def with_serving(web: str | None, **others: object) -> int:
-        files = _files(others, "web_token_file", "web_cert", "web_key")
+        files = files_in(others, "web_token_file", "web_cert", "web_key")
         if web is None and any(files):
             raise UsageError(
                 "found --web-token-file, --web-cert or --web-key without --web", "add --web"
@@ -123,38 +118,46 @@ def listen_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--key", type=FILE, metavar="FILE", help="Private key of the page (PEM).")
     @functools.wraps(command)
     def with_serving(listen: str, **others: object) -> None:
-        files = _files(others, "token_file", "cert", "key")
+        files = files_in(others, "token_file", "cert", "key")
         command(serving=_serving(listen, files, OF_VIEW), **others)
 
     return with_serving
 
 
-def _files(others: dict[str, object], *names: str) -> list[Path | None]:
+def files_in(others: dict[str, object], *names: str) -> list[Path | None]:
+    """Takes options that name files away from the others, and returns the files."""
     found = [others.pop(name) for name in names]
     return [file for file in found if file is None or isinstance(file, Path)]
 
 
-def _serving(listen: str, files: list[Path | None], options: Options) -> Serving:
-    """Returns where the page is served. Raises UsageError. A page with controls, and one on an
-    address other than loopback, has a token: the one that is given, or a new one. The latter has
-    TLS, too."""
+def serving_at(listen: str, files: Sequence[Path | None], options: Options, hint: str) -> Serving:
+    """Returns where a server listens, with files of a token, a certificate and its key. Raises
+    UsageError."""
     token_file, cert, key = files
-    text = f"127.0.0.1{listen}" if listen.startswith(":") else listen
-    hint = f"for example {options.listen}={DEFAULT}"
-    if options is OF_RUN:
-        hint += f"; {options.listen} behind SCENARIO stands for this address"
-    address = address_of(text, options.listen, hint)
-    context, token = tls_of(cert, key, options), _token(token_file)
-    check_open(address, options, has_token=True, has_tls=context is not None)
-    is_generated = token is None and (options is OF_RUN or not address.is_loopback)
+    address = address_of(listen, options.listen, hint)
+    context = tls_of(cert, key, options)
+    token = None if token_file is None else token_in(token_file)
+    if token is None and options.makes_token != "never":
+        token = _token_of_variable()
+    check_open(address, options, has_token=token is not None, has_tls=context is not None)
+    makes = {"always": True, "outside": not address.is_loopback, "never": False}
+    is_generated = token is None and makes[options.makes_token]
     if is_generated:
         token = secrets.token_urlsafe(24)
     return Serving(address, token, is_generated, cert, key)
 
 
-def _token(file: Path | None) -> str | None:
-    if file is not None:
-        return token_in(file)
+def _serving(listen: str, files: Sequence[Path | None], options: Options) -> Serving:
+    """Returns where the page is served. Raises UsageError. A page with controls, and one on an
+    address other than loopback, has a token: the one that is given, or a new one. The latter has
+    TLS, too."""
+    hint = f"for example {options.listen}={DEFAULT}"
+    if options is OF_RUN:
+        hint += f"; {options.listen} behind SCENARIO stands for this address"
+    return serving_at(listen, files, options, hint)
+
+
+def _token_of_variable() -> str | None:
     given = os.environ.get(TOKEN_VARIABLE)
     if given is not None and not TOKEN.fullmatch(given):
         raise UsageError(f"found no token in the variable {TOKEN_VARIABLE}", TOKEN_HINT)

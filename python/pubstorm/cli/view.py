@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 
-from pubstorm.cli.serving import Serving, listen_options
+from pubstorm.cli.serving import PAGE, Serving, listen_options
 from pubstorm.host.signals import ending_signals
 from pubstorm.web.follow import RunFollower
-from pubstorm.web.guard import Guard
-from pubstorm.web.server import serve
+from pubstorm.web.guard import Guard, guard_of
+from pubstorm.web.live import OPEN, serve
 from pubstorm.web.watch import Surroundings, run_in
 
 
@@ -26,9 +26,8 @@ def view(run_dir: Path, serving: Serving) -> None:
     run. The page has no controls.
     """
     folder = run_in(run_dir)
-    listener, settings = serving.listen()
-    guard = Guard(frozenset(settings.hosts), serving.token, serving.cert, serving.key)
-    asyncio.run(_serve(folder, guard, listener))
+    listener, settings = serving.listen(PAGE)
+    asyncio.run(_serve(folder, guard_of(settings, open=OPEN), listener))
 
 
 async def _serve(folder: Path, guard: Guard, listener: socket.socket) -> None:

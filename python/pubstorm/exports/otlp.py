@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
@@ -116,7 +116,7 @@ def _parts(url: str) -> SplitResult | None:
         return None
 
 
-def _data(run: Run, families: list[Family]) -> sdk.MetricsData:
+def _data(run: Run, families: Sequence[Family]) -> sdk.MetricsData:
     from opentelemetry.sdk.metrics import export as sdk
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope

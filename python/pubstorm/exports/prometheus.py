@@ -1,30 +1,24 @@
-"""An endpoint for Prometheus: classic histograms in every format, native ones in the protobuf
-format and in OpenMetrics 2.0. The protobuf format carries both in one histogram: messages of
-`io.prometheus.client`, each after its length."""
+"""Metrics in the formats of Prometheus: classic histograms in each format, native ones in the
+protobuf format and in OpenMetrics 2.0. The protobuf format carries both in one histogram: messages
+of `io.prometheus.client`, each after its length."""
 
 from __future__ import annotations
 
-import errno
 import math
-import socket
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import BytesIO
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, proto
-from prometheus_client import CollectorRegistry, make_wsgi_app
-from prometheus_client.exposition import ThreadingWSGIServer
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import BucketSpan, NativeHistogram
 from prometheus_client.samples import Sample as Line
 
 from pubstorm.contract.histogram import Histogram
-from pubstorm.errors import UsageError
-from pubstorm.exports import Item, Run
-from pubstorm.exports.tally import Family, Labels, Tally, cumulative, exponential
+from pubstorm.exports.tally import Family, Labels, cumulative, exponential
 
 TYPE = "application/vnd.google.protobuf"
 MESSAGE = "io.prometheus.client.MetricFamily"
@@ -62,102 +56,33 @@ MESSAGES = {
 }
 """The fields that exports fill, of `metrics.proto` in prometheus/client_model. Gauge and Counter
 have the same form there, and the enum `type` is an integer on the wire."""
-NO_ADDRESS = "HOST is an address of this machine; without it the endpoint is on loopback"
 
 
-class ScrapeEndpoint:
-    """The endpoint, as an export."""
-
-    unit = ("record", "records")
-    dropped = 0
-    problem = ""
-
-    def __init__(self, host: str, port: int) -> None:
-        """Listens at once. Raises UsageError if that is impossible."""
-        self.name = f"--prometheus {host}:{port}"
-        self._tally = Tally()
-        classic, native = (self._app(has_native=each) for each in (False, True))
-
-        def app(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-            accept = environ.get("HTTP_ACCEPT", "")
-            if are_preferred(accept):
-                body = encoded(self._tally.families())
-                start(
-                    "200 OK", [("Content-Type", CONTENT_TYPE), ("Content-Length", str(len(body)))]
-                )
-                return [body]
-            chosen = native if "version=2.0" in accept else classic
-            try:
-                return chosen(environ, start)
-            except (TypeError, ValueError):  # a version that is no number
-                return chosen({**environ, "HTTP_ACCEPT": ""}, start)
-
-        try:
-            kind = _ServerOfIpv6 if ":" in host else _MetricsServer
-            self._server = make_server(host, port, app, kind, _Silent)
-        except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or error
-            is_of_port = getattr(error, "errno", None) in {errno.EADDRINUSE, errno.EACCES}
-            hint = "choose another port, such as :9465" if is_of_port else NO_ADDRESS
-            raise UsageError(f"{self.name}: cannot listen: {reason}", hint) from error
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-
-    @property
-    def port(self) -> int:
-        """The port."""
-        return int(self._server.server_port)
-
-    def _app(self, *, has_native: bool) -> Callable[..., Iterable[bytes]]:
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Figures(self._tally, has_native=has_native))
-        app: Callable[..., Iterable[bytes]] = make_wsgi_app(registry)
-        return app
-
-    def take(self, run: Run, item: Item) -> None:
-        """Adds an item to the sums."""
-        self._tally.take(run, item)
-
-    def rest(self) -> None:
-        """Does nothing: Prometheus asks."""
-
-    def end(self) -> None:
-        """Keeps the sums until the next run."""
-        self._tally.end()
-
-    def close(self) -> None:
-        """Stops listening."""
-        self._server.shutdown()
-        self._server.server_close()
+def page(families: Sequence[Family], accept: str) -> tuple[str, bytes]:
+    """Returns the content type and the content of metrics, in the format that an Accept header
+    wants most."""
+    if are_preferred(accept):
+        return CONTENT_TYPE, encoded(families)
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Figures(families, has_native="version=2.0" in accept))
+    try:
+        encode, kind = choose_encoder(accept)
+        return kind, encode(registry)
+    except (TypeError, ValueError):  # a version that is no number
+        encode, kind = choose_encoder("")
+        return kind, encode(registry)
 
 
-class _MetricsServer(ThreadingWSGIServer):
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignores a scraper that leaves."""
+class Figures(Collector):
+    """Metrics, as the library renders them."""
 
-
-class _ServerOfIpv6(_MetricsServer):
-    address_family = socket.AF_INET6
-
-
-class _Silent(WSGIRequestHandler):
-    timeout = 10
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Logs nothing."""
-
-
-class _Figures(Collector):
-    """The present run, as the library renders it."""
-
-    def __init__(self, tally: Tally, *, has_native: bool) -> None:
-        self._tally = tally
+    def __init__(self, families: Sequence[Family], *, has_native: bool) -> None:
+        self._families = families
         self._has_native = has_native
 
     def collect(self) -> Iterator[Metric]:
         """Yields all metrics."""
-        for family in self._tally.families():
-            yield self._metric(family)
+        yield from map(self._metric, self._families)
 
     def _metric(self, family: Family) -> Metric:
         metric = Metric(family.name.removesuffix("_total"), family.text, family.kind)

@@ -4,7 +4,6 @@ Names follow the conventions of Prometheus: seconds, bytes, `_total`."""
 from __future__ import annotations
 
 import math
-import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,11 +55,10 @@ class Family:
 
 
 class Tally:
-    """The metrics of the present run. Threads share it."""
+    """The metrics of the present run."""
 
     def __init__(self) -> None:
         self.run: Run | None = None
-        self._lock = threading.Lock()
         self._forget()
 
     def _forget(self) -> None:
@@ -72,40 +70,37 @@ class Tally:
 
     def take(self, run: Run, item: Item) -> None:
         """Adds an item. With another run the sums begin at zero."""
-        with self._lock:
-            if run is not self.run:
-                self.run = run
-                self._forget()
-            if isinstance(item, Snapshot):
-                self._snapshot(run, item)
-            elif isinstance(item, Samples):
-                self._samples(run, item)
-            elif isinstance(item, FaultState):
-                labels = (("run", run.name), ("fault", item.name))
-                self._values["pubstorm_fault_active"][labels] = float(item.is_active)
-            else:
-                labels = (("run", run.name), ("kind", item.kind))
-                events = self._values["pubstorm_events_total"]
-                events[labels] = events.get(labels, 0) + 1
+        if run is not self.run:
+            self.run = run
+            self._forget()
+        if isinstance(item, Snapshot):
+            self._snapshot(run, item)
+        elif isinstance(item, Samples):
+            self._samples(run, item)
+        elif isinstance(item, FaultState):
+            labels = (("run", run.name), ("fault", item.name))
+            self._values["pubstorm_fault_active"][labels] = float(item.is_active)
+        else:
+            labels = (("run", run.name), ("kind", item.kind))
+            events = self._values["pubstorm_events_total"]
+            events[labels] = events.get(labels, 0) + 1
 
     def end(self) -> None:
         """The run has ended: sums stay, and there is no stage and no client any more."""
-        with self._lock:
-            self._latest, self._stage = {}, None
+        self._latest, self._stage = {}, None
 
-    def families(self) -> list[Family]:
+    def families(self) -> tuple[Family, ...]:
         """Returns all metrics that have a series."""
-        with self._lock:
-            points: defaultdict[str, list[tuple[Labels, float | Histogram]]] = defaultdict(list)
-            for name, values in self._values.items():
-                points[name].extend(values.items())
-            for name, labels, value in () if self.run is None else self._series(self.run):
-                points[name].append((labels, value))
-        return [
+        points: defaultdict[str, list[tuple[Labels, float | Histogram]]] = defaultdict(list)
+        for name, values in self._values.items():
+            points[name].extend(values.items())
+        for name, labels, value in () if self.run is None else self._series(self.run):
+            points[name].append((labels, value))
+        return tuple(
             Family(name, kind, text, tuple(points[name]))
             for name, (kind, text) in METRICS.items()
             if points[name]
-        ]
+        )
 
     def _series(self, run: Run) -> Iterator[Series]:
         """Yields the sums of the run and its present state."""

@@ -7,17 +7,25 @@ import errno
 import re
 import socket
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pubstorm.errors import UsageError
 
-BACKLOG = 128
+LOOPBACK = "127.0.0.1"
+BACKLOG = 1024
 """Connections that wait to be accepted."""
 STALLED_MS = 60_000
 """Time after which a client that takes no data is dropped."""
+KEEP_ALIVE: Mapping[int, int] = {
+    socket.TCP_KEEPIDLE: 60,
+    socket.TCP_KEEPINTVL: 10,
+    socket.TCP_KEEPCNT: 6,
+}
+"""A client without an answer to these probes has ended."""
 TOKEN = re.compile(r"[!-~]{16,4096}")
 TOKEN_BYTES_MAX = 4100
 """Bytes of a file that are read for a token and the end of its line."""
@@ -32,6 +40,8 @@ class Options:
     token: str
     cert: str
     key: str
+    makes_token: Literal["always", "outside", "never"]
+    """Addresses that get a token if the user gives none: all, those other than loopback, none."""
 
 
 @dataclass(frozen=True)
@@ -53,16 +63,24 @@ class Address:
 
     def shown(self, port: int) -> str:
         """The address with a port, as a URL has it."""
-        host = str(self.place[0])
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return f"{_bracketed(str(self.place[0]))}:{port}"
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names under which clients ask for a server. Elsewhere than on loopback any will do, so
+        that the set is empty: only clients that were given the token have it."""
+        if not self.is_loopback:
+            return frozenset()
+        own = (str(self.place[0]), self.host, "localhost")
+        return frozenset(_bracketed(name).lower() for name in own)
 
 
 def address_of(text: str, option: str, example: str) -> Address:
-    """Returns the address behind HOST:PORT. Raises UsageError."""
-    found = re.fullmatch(r"(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:\s]+)):(?P<port>[0-9]{1,5})", text)
+    """Returns the address behind [HOST]:PORT. Raises UsageError."""
+    found = re.fullmatch(r"(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:\s]*)):(?P<port>[0-9]{1,5})", text)
     if found is None or int(found["port"]) > 65535:
-        raise UsageError(f"found {option} {text}, allowed is HOST:PORT", example)
-    host = found["six"] or found["host"]
+        raise UsageError(f"found {option} {text}, allowed is [HOST]:PORT", example)
+    host = found["six"] or found["host"] or LOOPBACK
     try:
         addresses = socket.getaddrinfo(host, int(found["port"]), type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -94,6 +112,11 @@ def tls_of(cert: Path | None, key: Path | None, options: Options) -> ssl.SSLCont
         return None
     if cert is None or key is None:
         raise UsageError(f"found one of {options.cert} and {options.key}, needed are both")
+    return server_tls(cert, key)
+
+
+def server_tls(cert: Path, key: Path) -> ssl.SSLContext:
+    """Returns TLS of a server with a certificate. Raises UsageError."""
     hint = "pubstorm keys ca DIR --name HOST makes server.crt and server.key"
     for path in (cert, key):
         try:
@@ -112,10 +135,12 @@ def tls_of(cert: Path | None, key: Path | None, options: Options) -> ssl.SSLCont
 
 
 def check_open(address: Address, options: Options, *, has_token: bool, has_tls: bool) -> None:
-    """Raises UsageError if an address other than loopback lacks a token or TLS."""
+    """Raises UsageError if an address other than loopback lacks TLS, or a token that is not
+    made."""
     if address.is_loopback:
         return
-    needed = {options.token: has_token, f"{options.cert} and {options.key}": has_tls}
+    gets_token = has_token or options.makes_token != "never"
+    needed = {options.token: gets_token, f"{options.cert} and {options.key}": has_tls}
     missing = " and ".join(option for option, is_there in needed.items() if not is_there)
     if missing:
         hint = "pubstorm keys ca makes a certificate, openssl rand -hex 32 a token"
@@ -130,15 +155,23 @@ def listener_at(address: Address, stalled_ms: int = STALLED_MS) -> socket.socket
     try:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, stalled_ms)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in KEEP_ALIVE.items():
+            listener.setsockopt(socket.IPPROTO_TCP, option, value)
         listener.bind(address.place)
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise cannot_listen(address, error) from error
+        raise _cannot_listen(address, error) from error
     return listener
 
 
-def cannot_listen(address: Address, error: OSError) -> UsageError:
+def _bracketed(host: str) -> str:
+    """Returns a host as it stands before a port."""
+    return f"[{host}]" if ":" in host else host
+
+
+def _cannot_listen(address: Address, error: OSError) -> UsageError:
     """Returns the error of an address that cannot be had."""
     hints = {
         errno.EADDRINUSE: "end the program that listens there, or give another port",

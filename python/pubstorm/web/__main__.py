@@ -1,4 +1,5 @@
-"""`python -m pubstorm.web`: the process that serves the page of a run that is played."""
+"""`python -m pubstorm.web`: the process that serves the page or the metrics of a run that is
+played, until its stdin closes. What it serves comes in lines."""
 
 from __future__ import annotations
 
@@ -7,60 +8,31 @@ import os
 import signal
 import socket
 import sys
-from pathlib import Path
 
-from pydantic import ValidationError
-
-from pubstorm.web.follow import RunFollower
-from pubstorm.web.guard import Guard
-from pubstorm.web.process import Message, PageSettings
-from pubstorm.web.server import serve
-from pubstorm.web.watch import Surroundings
+from pubstorm.web.process import Settings
 
 NICENESS = 10
 """The load comes first."""
+LINE_BYTES_MAX = 64 << 20
+"""Longest line of the controller."""
 
 
 async def main() -> None:
     """Serves until stdin closes."""
-    loop, lines = asyncio.get_running_loop(), asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    lines = asyncio.StreamReader(limit=LINE_BYTES_MAX)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    settings = PageSettings.model_validate_json(await lines.readline())
-    around = Surroundings()
-    follower = RunFollower(around, has_controls=True)
-    guard = Guard(
-        frozenset(settings.hosts),
-        settings.token,
-        None if settings.cert is None else Path(settings.cert),
-        None if settings.key is None else Path(settings.key),
-    )
-    ended = asyncio.Event()
+    settings = Settings.model_validate_json(await lines.readline())
+    listener = socket.socket(fileno=settings.descriptor)
+    # Either needs only its own libraries.
+    if settings.serves == "metrics":
+        from pubstorm.web.metrics import serve_lines
 
-    async def listen() -> None:
-        while line := await lines.readline():
-            try:
-                _take(Message.model_validate_json(line), around, follower)
-            except ValidationError:
-                continue
-        ended.set()
+        await serve_lines(settings, listener, lines)
+    else:
+        from pubstorm.web.live import serve_run
 
-    listening = asyncio.create_task(listen())
-    await serve(follower, guard, socket.socket(fileno=settings.descriptor), ended)
-    listening.cancel()
-
-
-def _take(message: Message, around: Surroundings, follower: RunFollower) -> None:
-    if message.name is not None:
-        around.name = message.name
-    if message.step is not None:
-        around.step = message.step
-    if message.after_s is not None:
-        around.after_s = message.after_s
-    if message.starting is not None:
-        around.starting = message.starting
-    if message.folder is not None:
-        around.starting = ""
-        follower.show(Path(message.folder))
+        await serve_run(settings, listener, lines)
 
 
 if __name__ == "__main__":

@@ -1,36 +1,44 @@
-"""The page's own process, as the controller sees it: started before the first run, and informed of
-each. The controller never waits for the process: what its pipe cannot take is left out."""
+"""A server in a process of its own, as the controller sees it. The controller never waits for the
+process, which ends with the controller: what its pipe cannot take is left out, and the newest is
+sent next. If the process ends, the run continues."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from pubstorm.contract.value import Value
 from pubstorm.host.children import parent_death_prefix
 from pubstorm.play.display import Live, Summary
 
 TEXT_CHARS_MAX = 500
-"""Longest text that the process gets: a message is written as a whole or not at all."""
+"""Longest text of a message."""
+PIPE_BYTES = 1 << 20
+"""Bytes that the pipe to the process holds, if the kernel allows it."""
 END_S = 5.0
-"""Longest time in which the process sends browsers the end of the run."""
+"""Longest time in which the process sends clients the end of the run."""
 
 
-class PageSettings(Value):
+class Settings(Value):
     """The first line that the process reads."""
 
+    serves: Literal["page", "metrics"] = "page"
     descriptor: int
     """Number of the listening socket."""
     hosts: tuple[str, ...]
-    """Names under which the page may be asked for; none: any."""
+    """Names under which the server may be asked; none: any."""
     token: str | None
     cert: str | None
     key: str | None
@@ -47,10 +55,11 @@ class Message(Value):
     after_s: float | None = None
 
 
-class PageProcess:
+class ServerProcess:
     """The process, until it is closed."""
 
-    def __init__(self, listener: socket.socket, settings: PageSettings) -> None:
+    def __init__(self, listener: socket.socket, settings: Settings) -> None:
+        """The process has the listening socket; the caller's is closed."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 -- closed with the process
         self._process = subprocess.Popen(
             [*parent_death_prefix(signal.SIGCONT), sys.executable, "-m", "pubstorm.web"],
@@ -60,23 +69,35 @@ class PageProcess:
             pass_fds=[listener.fileno()],
             start_new_session=True,
         )
+        listener.close()
         assert self._process.stdin is not None
         self._pipe = self._process.stdin.fileno()
-        os.write(self._pipe, settings.model_dump_json().encode() + b"\n")
+        self._rest = b""
+        """Bytes of a line whose beginning the pipe has taken."""
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(self._pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         os.set_blocking(self._pipe, False)
+        self.send(settings.model_dump_json().encode())
 
     @property
     def is_alive(self) -> bool:
         """True as long as the process serves."""
         return self._process.poll() is None
 
-    def send(self, message: Message) -> bool:
-        """Sends a message, unless the pipe is full. Returns False if the process has ended."""
-        line = message.model_dump_json(exclude_none=True).encode() + b"\n"
+    @property
+    def is_behind(self) -> bool:
+        """True as long as the pipe has not taken all of a line."""
+        return bool(self._rest)
+
+    def send(self, line: bytes, within_s: float = 0) -> bool:
+        """Sends a line, unless the pipe is full. A longer one takes `within_s` at most; its rest
+        comes before the next line. Returns False if the process has ended."""
+        until_s = time.monotonic() + within_s
         try:
-            os.write(self._pipe, line)
-        except BlockingIOError:
-            pass
+            self._write(until_s)
+            if not self._rest:
+                self._rest = line + b"\n"
+                self._write(until_s)
         except OSError:
             return False
         return True
@@ -92,18 +113,29 @@ class PageProcess:
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
-        try:
-            self._process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        for _ in range(2):
+            try:
+                self._process.wait(END_S)
+                break
+            except subprocess.TimeoutExpired:
+                self._process.kill()
         self._errors.close()
+
+    def _write(self, until_s: float) -> None:
+        """Writes what is left of a line, as far as the pipe takes it."""
+        while self._rest:
+            try:
+                self._rest = self._rest[os.write(self._pipe, self._rest) :]
+            except BlockingIOError:
+                left_s = until_s - time.monotonic()
+                if left_s <= 0 or not select.select([], [self._pipe], [], left_s)[1]:
+                    return
 
 
 class WebLive(Live):
     """A display that also informs the page which run is on."""
 
-    def __init__(self, inner: Live, page: PageProcess) -> None:
+    def __init__(self, inner: Live, page: ServerProcess) -> None:
         self._inner = inner
         self._page = page
         self._has_reader = True
@@ -161,7 +193,7 @@ class WebLive(Live):
         self._inner.end()
 
     def _send(self, message: Message) -> None:
-        if not self._page.send(message):
+        if not self._page.send(message.model_dump_json(exclude_none=True).encode()):
             self._lose()
 
     def _lose(self) -> None:
@@ -171,10 +203,9 @@ class WebLive(Live):
 
 
 @contextmanager
-def page_of(listener: socket.socket, settings: PageSettings, live: Live) -> Iterator[Live]:
+def page_of(listener: socket.socket, settings: Settings, live: Live) -> Iterator[Live]:
     """Serves the page while it is open. Yields the display of the runs that it shows."""
-    page = PageProcess(listener, settings)
-    listener.close()
+    page = ServerProcess(listener, settings)
     try:
         yield WebLive(live, page)
     finally:

@@ -1,202 +1,212 @@
-"""The server of the page: one page with its style and script, the stream of events, and the report
-of a run that is over."""
+"""The server of HTTP: serves an application on one socket. Few places are for peers that have not
+shown the token, each for a short time. When all of these are taken, the peer with most of them
+loses its oldest."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
+import logging
 import socket
-from collections.abc import Callable, Iterator
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
-from importlib.resources import files
 
 import uvicorn
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import (
-    JSONResponse,
-    PlainTextResponse,
-    Response,
-    StreamingResponse,
-)
-from starlette.routing import Route
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
-from pubstorm.files import content_of
-from pubstorm.web.controls import request
-from pubstorm.web.follow import RunFollower
-from pubstorm.web.guard import Guard, Guarded
-from pubstorm.web.watch import REPORT_FILE
+from pubstorm.host.ends import end_tasks
+from pubstorm.web.guard import HEAD_BYTES_MAX
 
-REFUSED_S = 1.0
-"""Time after which a wrong token is refused."""
-BODY_BYTES_MAX = 8192
-"""Longest body of a request."""
-VIEWERS_MAX = 64
-"""Browsers that may read the stream at once."""
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
-HEADERS = {
-    "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
+REQUEST_S = 5.0
+"""Longest time from the start of a connection to its first request with the token."""
+STRANGERS_MAX = 256
+"""Connections without such a request."""
+END_S = 2.0
+"""Longest time for the last answers."""
+NO_ROOM_S = 0.1
+"""Pause while the process has no room for a further connection."""
 
 
 @dataclass(frozen=True)
-class Page:
-    """One file of the page."""
+class Limits:
+    """Limits of connections that have shown the token."""
 
-    media_type: str
-    parts: tuple[tuple[str, str], ...]
-    """Packages and files, one after the other."""
+    trusted_max: int
+    """Connections at once."""
+    idle_s: int
+    """Longest time between two requests of one of them."""
 
-    def text(self) -> str:
-        """The text of all parts."""
-        return "\n".join(
-            files(package).joinpath(file).read_text(encoding="utf-8")
-            for package, file in self.parts
+
+class Connection(H11Protocol):
+    """A connection. It ends soon unless a request shows the token."""
+
+    def __init__(self, config: uvicorn.Config, server: Server, peer: str) -> None:
+        super().__init__(config, server.state, {"connection": self})
+        self.peer = peer
+        self.ended: list[Callable[[], object]] = []
+        """Called when the connection has ended."""
+        self._places = server
+        self._is_trusted = False
+        self._opening: asyncio.Task[None] | None = None
+        self._deadline = self.loop.call_later(REQUEST_S, self.end)
+
+    def open(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Shakes hands, and reads requests from then on."""
+
+        async def opened() -> None:
+            try:
+                # The deadline includes the handshake.
+                await self.loop.connect_accepted_socket(lambda: self, accepted, ssl=tls)
+            except (OSError, asyncio.CancelledError):
+                self._leave()
+
+        self._opening = self.loop.create_task(opened())
+
+    def trust(self) -> bool:
+        """Gives the connection one of the places for those that have shown the token. Returns False
+        if there is none."""
+        if not self._is_trusted and self._places.admit(self):
+            self._deadline.cancel()
+            self._is_trusted = True
+        return self._is_trusted
+
+    def finish(self) -> None:
+        """Ends the connection after the answer that is on its way."""
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+        else:
+            self.cycle.keep_alive = False
+
+    def end(self) -> None:
+        """Ends the connection at once."""
+        if self.transport is not None:
+            self.transport.abort()
+        elif self._opening is not None:
+            self._opening.cancel()
+        self._leave()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Frees the place."""
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        self._leave()
+        while self.ended:
+            self.ended.pop()()
+
+    def _leave(self) -> None:
+        self._deadline.cancel()
+        self._places.forget(self)
+
+
+class Server:
+    """The connections of one socket."""
+
+    def __init__(self, app: ASGIApp, limits: Limits, tls: ssl.SSLContext | None) -> None:
+        self.state = ServerState()
+        self._limits = limits
+        self._tls = tls
+        self._strangers: dict[Connection, None] = {}
+        """Connections that have not shown the token, the oldest first."""
+        self._trusted: set[Connection] = set()
+        self._config = uvicorn.Config(
+            app,
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            timeout_keep_alive=limits.idle_s,
+            h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         )
 
+    async def accept(self, listener: socket.socket) -> None:
+        """Accepts connections until it is cancelled, one in each turn of the loop."""
+        loop = asyncio.get_running_loop()
+        listener.setblocking(False)
+        while True:
+            try:
+                accepted, address = await loop.sock_accept(listener)
+            except OSError:
+                self._drop_one()
+                await asyncio.sleep(NO_ROOM_S)
+                continue
+            if len(self._strangers) >= STRANGERS_MAX:
+                self._drop_one()
+            connection = Connection(self._config, self, str(address[0]))
+            self._strangers[connection] = None
+            connection.open(accepted, self._tls)
+            await asyncio.sleep(0)
 
-OWN = "pubstorm.web"
-PAGES = {
-    "/": Page("text/html", ((OWN, "page/index.html"),)),
-    "/page.css": Page(
-        "text/css", (("pubstorm.report", "templates/report.css"), (OWN, "page/live.css"))
-    ),
-    "/chart.js": Page("text/javascript", ((OWN, "page/chart.js"),)),
-    "/controls.js": Page("text/javascript", ((OWN, "page/controls.js"),)),
-    "/live.js": Page("text/javascript", ((OWN, "page/live.js"),)),
-    "/login.js": Page("text/javascript", ((OWN, "page/login.js"),)),
-}
+    async def end(self) -> None:
+        """Lets answers end that are on their way, and ends all connections."""
+        for stranger in tuple(self._strangers):
+            stranger.end()
+        for each in tuple(self._trusted):
+            each.finish()
+        await self._gone()
+        for each in tuple(self._trusted):
+            each.end()
+        await self._gone()
+        await end_tasks(self.state.tasks)
+
+    async def _gone(self) -> None:
+        """Waits until all connections have ended, for END_S at most."""
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + END_S
+        while self.state.connections and clock() < until_s:
+            await asyncio.sleep(0.01)
+
+    def admit(self, connection: Connection) -> bool:
+        """Takes a connection in whose request has the token. Returns False if no place is left."""
+        if len(self._trusted) >= self._limits.trusted_max:
+            return False
+        self._strangers.pop(connection, None)
+        self._trusted.add(connection)
+        return True
+
+    def forget(self, connection: Connection) -> None:
+        """Frees the place of a connection."""
+        self._strangers.pop(connection, None)
+        self._trusted.discard(connection)
+
+    def _drop_one(self) -> None:
+        """Ends the oldest connection without the token of the peer that has most of them."""
+        peers = Counter(each.peer for each in self._strangers)
+        if peers:
+            ((greedy, _),) = peers.most_common(1)
+            next(each for each in self._strangers if each.peer == greedy).end()
 
 
-LOGIN = Page("text/html", ((OWN, "page/login.html"),))
-
-
-def application(follower: RunFollower, guard: Guard) -> Starlette:
-    """Returns the application, behind the guard."""
-
-    def page(found: Page) -> Callable[[Request], Response]:
-        text = found.text()
-
-        def show(_request: Request) -> Response:
-            return Response(text, media_type=found.media_type, headers=HEADERS)
-
-        return show
-
-    def events(request: Request) -> Response:
-        if follower.feed.viewers >= VIEWERS_MAX:
-            return PlainTextResponse(f"{VIEWERS_MAX} browsers read this page already\n", 503)
-        stream = follower.feed.stream(request.headers.get("last-event-id", ""))
-        return StreamingResponse(stream, media_type="text/event-stream", headers=HEADERS)
-
-    def report(_request: Request) -> Response:
-        path = follower.report
+@contextlib.asynccontextmanager
+async def serving(
+    app: ASGIApp, limits: Limits, tls: ssl.SSLContext | None, listener: socket.socket
+) -> AsyncIterator[None]:
+    """Serves an application while it is open."""
+    server = Server(app, limits, tls)
+    with _silence(asyncio.get_running_loop()):
+        accepting = asyncio.create_task(server.accept(listener))
         try:
-            content = None if path is None else content_of(path)
-        except OSError:
-            content = None
-        if content is None:
-            return PlainTextResponse("the run has no report yet\n", 404)
-        headers = {**HEADERS, "Content-Security-Policy": "frame-ancestors 'none'"}
-        return Response(content, media_type="text/html", headers=headers)
-
-    async def control(request_: Request) -> Response:
-        body = await _json(request_)
-        watch = follower.watch
-        if not follower.has_controls or watch is None:
-            return JSONResponse({"accepted": False, "text": "this page has no controls"})
-        words = body.get("words") if isinstance(body, dict) else None
-        accepted, text = await asyncio.to_thread(request, watch.path, words)
-        return JSONResponse({"accepted": accepted, "text": text})
-
-    async def login(request_: Request) -> Response:
-        body = await _json(request_)
-        token = body.get("token") if isinstance(body, dict) else None
-        if not isinstance(token, str) or not guard.opens(token):
-            await asyncio.sleep(REFUSED_S)
-            return PlainTextResponse("this is not the token of the page\n", 403)
-        answer = PlainTextResponse("welcome\n")
-        answer.set_cookie(
-            guard.cookie_of(request_.headers),
-            guard.session,
-            secure=guard.certificate is not None,
-            httponly=True,
-            samesite="strict",
-        )
-        return answer
-
-    routes = [Route(path, page(each)) for path, each in PAGES.items()]
-    routes += [Route("/events", events), Route(f"/{REPORT_FILE}", report)]
-    routes += [Route("/control", control, methods=["POST"])]
-    routes += [Route("/login", login, methods=["POST"])]
-    ask = Response(LOGIN.text(), 401, HEADERS, LOGIN.media_type)
-    guarded = Middleware(Guarded, guard=guard, ask=ask)
-    return Starlette(routes=routes, middleware=[guarded])
+            yield
+        finally:
+            await end_tasks([accepting])
+            listener.close()
+            await server.end()
 
 
-async def _json(request_: Request) -> object:
-    """Returns the body of a request; None if it is not JSON, or too long."""
-    body = b""
-    async for part in request_.stream():
-        body += part
-        if len(body) > BODY_BYTES_MAX:
-            return None
+@contextlib.contextmanager
+def _silence(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Logs nothing about connections: a stranger could fill a disk with their errors."""
+    logger, handler = logging.getLogger("uvicorn.error"), loop.get_exception_handler()
+    was_disabled, logger.disabled = logger.disabled, True
+    loop.set_exception_handler(lambda _loop, _context: None)
     try:
-        return json.loads(body)
-    except ValueError:
-        return None
-
-
-class Server(uvicorn.Server):
-    """Serves on a socket until it is ended. Signals are left to the caller."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.ending = asyncio.Event()
-
-    async def main_loop(self) -> None:
-        """Waits for the end. The library's own loop wakes ten times a second."""
-        await self.ending.wait()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Captures none."""
         yield
-
-
-async def serve(
-    follower: RunFollower, guard: Guard, listener: socket.socket, ended: asyncio.Event
-) -> None:
-    """Serves the page until `ended`, then sends every browser the last state."""
-    config = uvicorn.Config(
-        application(follower, guard),
-        http="h11",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        timeout_keep_alive=5,
-        timeout_graceful_shutdown=2,
-        limit_concurrency=2 * VIEWERS_MAX,
-        ssl_certfile=guard.certificate,
-        ssl_keyfile=guard.key,
-    )
-    server = Server(config)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    following = asyncio.create_task(follower.follow())
-    waiting = asyncio.create_task(ended.wait())
-    await asyncio.wait([serving, following, waiting], return_when=asyncio.FIRST_COMPLETED)
-    following.cancel()
-    waiting.cancel()
-    await follower.finish()
-    server.ending.set()
-    await serving
+    finally:
+        logger.disabled = was_disabled
+        loop.set_exception_handler(handler)

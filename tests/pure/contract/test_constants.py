@@ -38,7 +38,6 @@ OTHERS = {
     "ROOM_MIN": "ports, and entries of a table",
     "PAYLOAD_BYTES_MAX": "messages of $SYS, and those of clients: MESSAGE_BYTES_MAX in Python",
     "POINTS_MAX": "points of a plot, beside those of a rate profile",
-    "REQUEST_BYTES_MAX": "a SUBSCRIBE of a client, and a request to a monitor",
     "MAX_NS": "timer coalescing, beside the histogram",
 }
 """Names that a file uses for something of its own, with what."""

@@ -115,7 +115,10 @@ def test_nothing_is_taken_outside_a_run() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--prometheus", "127.0.0.1:{taken}"), "cannot listen: Address already in use"),
+        (
+            ("--prometheus", "127.0.0.1:{taken}"),
+            "cannot listen on 127.0.0.1:{taken}: Address already in use",
+        ),
         (("--prometheus", "9464"), "allowed is [HOST]:PORT"),
         (("--otlp", "localhost:4317"), "allowed is http[s]://HOST:PORT"),
         (("--influx", "missing/points"), "cannot open it: No such file"),
@@ -137,7 +140,7 @@ def test_an_export_that_cannot_begin_ends_before_the_run(
         asked = [word.format(taken=taken) for word in words]
         assert cli.main(["run", "s.yaml", "--out", "out", *asked]) == 2
     said = capsys.readouterr().err
-    assert message in said and "hint:" in said
+    assert message.format(taken=taken) in said and "hint:" in said
     assert not (tmp_path / "out").exists()
 
 

@@ -1,13 +1,9 @@
-"""The endpoint for Prometheus: sums, names, and both forms of histograms."""
+"""The metrics for Prometheus: sums, names, and both forms of histograms."""
 
 from __future__ import annotations
 
 import math
 import re
-import socket
-import threading
-import urllib.request
-from collections.abc import Iterator
 from dataclasses import replace
 from io import BytesIO
 from itertools import accumulate
@@ -20,15 +16,15 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as plain
 
 from pubstorm.contract.source import Sample
-from pubstorm.errors import UsageError
 from pubstorm.exports import Event, FaultState, Samples
 from pubstorm.exports.prometheus import (
     CONTENT_TYPE,
     MetricFamily,
-    ScrapeEndpoint,
     are_preferred,
 )
-from pubstorm.exports.tally import METRICS
+from pubstorm.exports.prometheus import page as rendered
+from pubstorm.exports.tally import METRICS, Tally
+from pubstorm.web.endpoint import FAMILIES
 from tests.kit import made
 from tests.kit.made_run import LATENCIES_NS, a_run, interval
 
@@ -47,23 +43,24 @@ PROMETHEUS_3 = (
 NATIVE = "application/openmetrics-text; version=2.0.0"
 
 
+class Endpoint(Tally):
+    """The sums of a controller, and the page that the other process makes of them."""
+
+    def page(self, accept: str) -> tuple[str, bytes]:
+        return rendered(FAMILIES.validate_json(FAMILIES.dump_json(self.families())), accept)
+
+
 @pytest.fixture
-def endpoint() -> Iterator[ScrapeEndpoint]:
-    found = ScrapeEndpoint("127.0.0.1", 0)
-    yield found
-    found.close()
+def endpoint() -> Endpoint:
+    return Endpoint()
 
 
-def asked(endpoint: ScrapeEndpoint, accept: str) -> tuple[str, bytes]:
+def asked(endpoint: Endpoint, accept: str) -> tuple[str, bytes]:
     """The type and the content of the page in the format that a scraper asks for."""
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{endpoint.port}/metrics", headers={"Accept": accept}
-    )
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return answer.headers["Content-Type"], answer.read()
+    return endpoint.page(accept)
 
 
-def page(endpoint: ScrapeEndpoint, accept: str = "") -> str:
+def page(endpoint: Endpoint, accept: str = "") -> str:
     return asked(endpoint, accept)[1].decode()
 
 
@@ -78,7 +75,7 @@ def value(text: str, name: str, **labels: str) -> float:
     return float(found[0])
 
 
-def test_counters_are_sums_since_the_start_by_stage(endpoint: ScrapeEndpoint) -> None:
+def test_counters_are_sums_since_the_start_by_stage(endpoint: Endpoint) -> None:
     run = a_run()
     for second in range(3):
         endpoint.take(run, interval(second, stage=min(second, 1)))
@@ -93,7 +90,7 @@ def test_counters_are_sums_since_the_start_by_stage(endpoint: ScrapeEndpoint) ->
     assert value(text, "pubstorm_agent_cpu_seconds_total", agent="0") == 0.75
 
 
-def test_stages_of_one_name_have_one_series(endpoint: ScrapeEndpoint) -> None:
+def test_stages_of_one_name_have_one_series(endpoint: Endpoint) -> None:
     run = a_run()
     first, second = run.plan.stages[:2]
     stages = (first.model_copy(update={"name": second.name}), second, *run.plan.stages[2:])
@@ -109,7 +106,7 @@ def test_stages_of_one_name_have_one_series(endpoint: ScrapeEndpoint) -> None:
     assert len(samples) == len(set(samples))
 
 
-def test_states_are_sums_over_the_agents_that_still_report(endpoint: ScrapeEndpoint) -> None:
+def test_states_are_sums_over_the_agents_that_still_report(endpoint: Endpoint) -> None:
     run = a_run()
     endpoint.take(run, interval(0, agent=0))
     endpoint.take(run, interval(0, agent=1))
@@ -118,7 +115,7 @@ def test_states_are_sums_over_the_agents_that_still_report(endpoint: ScrapeEndpo
     assert value(page(endpoint), "pubstorm_clients_connected", population="device") == 10
 
 
-def test_classic_buckets_hold_the_latencies_in_seconds(endpoint: ScrapeEndpoint) -> None:
+def test_classic_buckets_hold_the_latencies_in_seconds(endpoint: Endpoint) -> None:
     endpoint.take(a_run(), interval(0))
     text, name = page(endpoint), "pubstorm_latency_seconds"
     for bound, count in (("0.0005", 0), ("0.01", 10), ("0.05", 50), ("0.25", 100), ("+Inf", 100)):
@@ -128,7 +125,7 @@ def test_classic_buckets_hold_the_latencies_in_seconds(endpoint: ScrapeEndpoint)
     assert value(text, f"{name}_sum") == pytest.approx(sum(LATENCIES_NS) / 1e9)
 
 
-def test_native_histograms_hold_the_same_counts(endpoint: ScrapeEndpoint) -> None:
+def test_native_histograms_hold_the_same_counts(endpoint: Endpoint) -> None:
     endpoint.take(a_run(), interval(0))
     text = page(endpoint, NATIVE)
     lines = [line for line in text.splitlines() if line.startswith("pubstorm_latency_seconds{")]
@@ -149,7 +146,7 @@ def test_native_histograms_hold_the_same_counts(endpoint: ScrapeEndpoint) -> Non
     assert "count:" not in page(endpoint), "an older format has classic buckets alone"
 
 
-def families(endpoint: ScrapeEndpoint, accept: str) -> list[Any]:
+def families(endpoint: Endpoint, accept: str) -> list[Any]:
     kind, content = asked(endpoint, accept)
     assert kind == CONTENT_TYPE
     stream = BytesIO(content)
@@ -159,7 +156,7 @@ def families(endpoint: ScrapeEndpoint, accept: str) -> list[Any]:
     return found
 
 
-def test_the_protobuf_format_has_the_figures_of_the_text(endpoint: ScrapeEndpoint) -> None:
+def test_the_protobuf_format_has_the_figures_of_the_text(endpoint: Endpoint) -> None:
     run = a_run()
     endpoint.take(run, interval(0))
     endpoint.take(run, Samples([Sample(made.source("broker"), "cpu", 1.0, 0.0)]))
@@ -191,7 +188,7 @@ def test_the_protobuf_format_has_the_figures_of_the_text(endpoint: ScrapeEndpoin
 
 
 def test_native_and_classic_buckets_of_a_histogram_hold_the_same_counts(
-    endpoint: ScrapeEndpoint,
+    endpoint: Endpoint,
 ) -> None:
     endpoint.take(a_run(), interval(0))
     named = {family.name: family for family in families(endpoint, CONTENT_TYPE)}
@@ -224,7 +221,7 @@ def test_a_scraper_gets_the_format_that_it_likes_most(accept: str, is_chosen: bo
     assert are_preferred(accept) is is_chosen
 
 
-def test_names_follow_the_conventions_and_each_format_is_read(endpoint: ScrapeEndpoint) -> None:
+def test_names_follow_the_conventions_and_each_format_is_read(endpoint: Endpoint) -> None:
     run = a_run()
     endpoint.take(run, interval(0))
     endpoint.take(run, Event(at_s=1, kind="fault", text="a fault"))
@@ -248,7 +245,7 @@ def test_names_follow_the_conventions_and_each_format_is_read(endpoint: ScrapeEn
     assert value(text, "pubstorm_monitor", source="broker", metric="cpu") == 0.5
 
 
-def test_another_run_begins_at_zero(endpoint: ScrapeEndpoint) -> None:
+def test_another_run_begins_at_zero(endpoint: Endpoint) -> None:
     endpoint.take(a_run("first"), interval(0))
     endpoint.take(a_run("second"), interval(0))
     text = page(endpoint)
@@ -256,7 +253,7 @@ def test_another_run_begins_at_zero(endpoint: ScrapeEndpoint) -> None:
     assert value(text, "pubstorm_sent_total", run="second", population="device") == 100
 
 
-def test_the_end_of_a_run_leaves_sums_and_no_states(endpoint: ScrapeEndpoint) -> None:
+def test_the_end_of_a_run_leaves_sums_and_no_states(endpoint: Endpoint) -> None:
     endpoint.take(a_run(), interval(0))
     endpoint.end()
     text = page(endpoint)
@@ -268,39 +265,10 @@ def test_the_end_of_a_run_leaves_sums_and_no_states(endpoint: ScrapeEndpoint) ->
     "accept", ["application/openmetrics-text; version=new", "text/plain; version=a.b", ";;q=,"]
 )
 def test_an_accept_header_that_makes_no_sense_gets_plain_text(
-    accept: str, endpoint: ScrapeEndpoint, capfd: pytest.CaptureFixture[str]
+    accept: str, endpoint: Endpoint
 ) -> None:
     endpoint.take(a_run(), interval(0))
     assert value(page(endpoint, accept), "pubstorm_sent_total", population="device") == 100
-    assert capfd.readouterr().err == ""
-
-
-def test_a_scraper_that_leaves_prints_nothing(
-    endpoint: ScrapeEndpoint, capfd: pytest.CaptureFixture[str]
-) -> None:
-    reset = b"\1\0\0\0\0\0\0\0"
-    with socket.create_connection(("127.0.0.1", endpoint.port)) as scraper:
-        scraper.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
-        scraper.sendall(b"GET /met")
-    page(endpoint)  # connections are accepted in order
-    for thread in threading.enumerate():
-        if "process_request_thread" in thread.name:
-            thread.join()
-    assert capfd.readouterr().err == ""
-
-
-def test_the_endpoint_listens_on_addresses_of_ipv6() -> None:
-    if not Path("/proc/net/if_inet6").exists():
-        pytest.skip("this host has no IPv6")
-    found = ScrapeEndpoint("::1", 0)
-    with socket.create_connection(("::1", found.port)):
-        found.close()
-
-
-def test_an_address_of_another_machine_is_a_clear_message() -> None:
-    with pytest.raises(UsageError, match="cannot listen: Cannot assign") as found:
-        ScrapeEndpoint("192.0.2.1", 0)
-    assert found.value.hint is not None and "address of this machine" in found.value.hint
 
 
 def test_the_guide_lists_every_metric() -> None:

@@ -13,7 +13,7 @@ import psutil
 from pubstorm.host.listening import address_of, listener_at
 from pubstorm.web.follow import RunFollower
 from pubstorm.web.guard import Guard
-from pubstorm.web.server import VIEWERS_MAX, serve
+from pubstorm.web.live import VIEWERS_MAX, serve
 from pubstorm.web.watch import Surroundings
 from tests.kit.ports import free_port
 
@@ -27,7 +27,7 @@ async def page(timeout_ms: int = 60_000) -> AsyncIterator[tuple[RunFollower, int
     port = free_port()
     listener = listener_at(address_of(f"127.0.0.1:{port}", "", ""), timeout_ms)
     follower, ended = RunFollower(Surroundings()), asyncio.Event()
-    guard = Guard(frozenset({f"127.0.0.1:{port}"}))
+    guard = Guard(frozenset({"127.0.0.1"}))
     serving = asyncio.create_task(serve(follower, guard, listener, ended))
     try:
         yield follower, port

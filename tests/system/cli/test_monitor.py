@@ -42,8 +42,8 @@ KEYS = ("--cert", "keys/server.crt", "--key", "keys/server.key")
     ("arguments", "words"),
     [
         ((), "Missing option '--listen'"),
-        (("--listen", "9700"), "found --listen 9700, allowed is HOST:PORT"),
-        (("--listen", "127.0.0.1:70000"), "allowed is HOST:PORT"),
+        (("--listen", "9700"), "found --listen 9700, allowed is [HOST]:PORT"),
+        (("--listen", "127.0.0.1:70000"), "allowed is [HOST]:PORT"),
         (("--listen", "no.such.invalid:9700"), "found no address for no.such.invalid"),
         (("--listen", "0.0.0.0:0"), "0.0.0.0:0 without --token-file and --cert and --key, allowed"),
         (("--listen", "[::]:0", *KEYS), "without --token-file, allowed for addresses of this"),

@@ -19,12 +19,15 @@ import psutil
 import pytest
 
 from pubstorm.host.keys.authority import Authority, Validity
+from pubstorm.host.listening import address_of, listener_at
 from pubstorm.measure.monitors import Monitor, MonitorError
 from pubstorm.measure.monitors.perf import Profile
-from pubstorm.measure.monitors.remote import client, server
+from pubstorm.measure.monitors.remote import client
 from pubstorm.measure.monitors.remote.client import Endpoint, RemotePerf, remote_monitors
-from pubstorm.measure.monitors.remote.server import MonitorServer
 from pubstorm.scenario.monitors import Process, Remote
+from pubstorm.web import monitors, server
+from pubstorm.web.guard import Guard
+from pubstorm.web.monitors import LIMITS, LONG, HostPages
 from tests.kit import made
 from tests.kit.ports import free_port
 from tests.kit.serving import until
@@ -32,20 +35,30 @@ from tests.system.monitors.conftest import BUSY, WAITING, ChildMaker, needs_perf
 
 Serve = Callable[..., str]
 TOKEN = "0123456789abcdef"
+HOST = "Host: 127.0.0.1"
 
 
 @contextlib.contextmanager
 def serving(
-    port: int = 0, token: str | None = None, context: ssl.SSLContext | None = None
+    port: int = 0, token: str | None = None, tls: ssl.SSLContext | None = None
 ) -> Iterator[str]:
     """A server; its address."""
-    made = MonitorServer(("127.0.0.1", port), socket.AF_INET, token, context)
-    thread = threading.Thread(target=made.serve)
+    listener = listener_at(address_of(f"127.0.0.1:{port}", "", ""))
+    url = f"http{'s' if tls else ''}://127.0.0.1:{listener.getsockname()[1]}"
+    guard = Guard(frozenset({"127.0.0.1"}), token, tls, long=LONG)
+    ended = threading.Event()
+
+    async def serve() -> None:
+        async with server.serving(HostPages().application(guard), LIMITS, tls, listener):
+            while not ended.is_set():
+                await asyncio.sleep(0.01)
+
+    thread = threading.Thread(target=asyncio.run, args=[serve()])
     thread.start()
     try:
-        yield f"http{'s' if context else ''}://127.0.0.1:{made.server_address[1]}"
+        yield url
     finally:
-        made.end()
+        ended.set()
         thread.join()
 
 
@@ -183,11 +196,8 @@ def test_connections_of_a_process_of_another_host_are_read(serve: Serve) -> None
 
 
 def test_a_server_has_loaded_what_its_first_answer_needs() -> None:
-    begin = (
-        "from pubstorm.measure.monitors.remote.server import MonitorServer as Server; import sys"
-    )
-    start = "Server(('127.0.0.1', 0), 2, None, None); print('pyroute2.netlink.diag' in sys.modules)"
-    words = [sys.executable, "-c", f"{begin}; {start}"]
+    begin = "from pubstorm.web.monitors import HostPages; import sys; HostPages()"
+    words = [sys.executable, "-c", f"{begin}; print('pyroute2.netlink.diag' in sys.modules)"]
     said = subprocess.run(words, capture_output=True, text=True, check=True)
     assert said.stdout == "True\n"
 
@@ -235,42 +245,51 @@ def test_tls_and_token_are_checked_on_both_sides(
 def test_nothing_is_read_without_the_token(serve: Serve, child: ChildMaker) -> None:
     url = serve(TOKEN)
     for page in ("/host", f"/process?pid={child(WAITING).pid}", "/profile?pid=1", "/other"):
-        answer = raw(url, f"GET {page} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        answer = raw(url, f"GET {page} HTTP/1.1\r\n{HOST}\r\n\r\n".encode())
         assert answer.startswith(b"HTTP/1.1 401 "), page
         assert b"pubstorm_" not in answer
 
 
 @pytest.mark.parametrize(
-    ("sent", "answer"),
+    ("line", "header", "answer"),
     [
-        (b"POST /host HTTP/1.1\r\n\r\n", b" 501 "),
-        (b"DELETE /process?pid=1 HTTP/1.1\r\n\r\n", b" 501 "),
-        (b"GET /host HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", b"a request has no content"),
-        (b"GET /host HTTP/1.1\r\nX: " + b"a" * 9000 + b"\r\n\r\n", b" 431 "),
-        (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n", b""),
-        (b"\x16\x03\x01\x00\xa5\x01\r\n\r\n", b"400 Bad request"),
-        (b"GET /process HTTP/1.0\r\n\r\n", b"allowed is one of pid, port, name, as in /process"),
-        (b"GET /process?pid=x HTTP/1.0\r\n\r\n", b"pid: Value error, found 'x'"),
-        (b"GET /process?pid=1&at=2 HTTP/1.0\r\n\r\n", b" 400 "),
-        (b"GET /process?" + b"a=1&" * 9 + b" HTTP/1.0\r\n\r\n", b" 400 "),
-        (b"GET /profile?pid=1&for=2h HTTP/1.0\r\n\r\n", b"a profile takes at most 3600 s"),
-        (b"GET /profile?pid=1&frequency=0 HTTP/1.0\r\n\r\n", b"frequency: "),
-        (b"GET /etc/passwd HTTP/1.0\r\n\r\n", b"allowed are /host, /process, /profile"),
+        ("POST /host", "", " 403 "),
+        ("DELETE /process?pid=1", "", " 403 "),
+        ("GET /host", "Content-Length: 3\r\n\r\nabc", "a request has no content"),
+        ("GET /host", "Transfer-Encoding: chunked\r\n\r\n0", "a request has no content"),
+        ("GET /host", "X: " + "a" * 9000, " 431 "),
+        ("GET /" + "a" * 9000, "", " 431 "),
+        ("\x16\x03\x01\x00", "", " 400 "),
+        ("GET /process", "", "allowed is one of pid, port, name, as in /process"),
+        ("GET /process?pid=x", "", "pid: Value error, found 'x'"),
+        ("GET /process?pid=1&at=2", "", " 400 "),
+        ("GET /process?" + "a=1&" * 9, "", " 400 "),
+        ("GET /profile?pid=1&for=2h", "", "a profile takes at most 3600 s"),
+        ("GET /profile?pid=1&frequency=0", "", "frequency: "),
+        ("GET /etc/passwd", "", "allowed are /host, /process, /profile"),
+        ("GET /host", "Host: evil.example", " 400 "),
     ],
 )
 def test_a_request_that_is_not_for_reading_is_refused(
-    serve: Serve, sent: bytes, answer: bytes
+    serve: Serve, line: str, header: str, answer: str
 ) -> None:
     url = serve()
-    assert answer in raw(url, sent)
-    assert b" 200 " in raw(url, b"GET /host HTTP/1.0\r\n\r\n")
+    sent = f"{line} HTTP/1.0\r\n{HOST}\r\n{header}\r\n\r\n".replace("\r\n\r\n\r\n", "\r\n\r\n")
+    assert answer in raw(url, sent.encode()).decode()
+    assert b" 200 " in raw(url, f"GET /host HTTP/1.0\r\n{HOST}\r\n\r\n".encode())
+
+
+@pytest.mark.parametrize("host", ["", "Host: evil.example", "Host: 127.0.0.1.evil.example:80"])
+def test_a_strange_name_is_refused(serve: Serve, host: str) -> None:
+    asked = f"GET /host HTTP/1.0\r\n{host}".rstrip() + "\r\n\r\n"
+    assert b" 421 " in raw(serve(), asked.encode())
 
 
 def test_a_connection_asks_for_a_limited_number_of_processes(serve: Serve) -> None:
     host, port = serve().removeprefix("http://").split(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=30)
     statuses = []
-    for number in range(server.MONITORS_MAX + 2):
+    for number in range(monitors.MONITORS_MAX + 2):
         connection.request("GET", f"/process?name=none-{number}")
         answer = connection.getresponse()
         answer.read()
@@ -284,23 +303,39 @@ def test_slow_and_idle_clients_end_and_others_are_served(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "REQUEST_S", 2.0)
-    monkeypatch.setattr(server, "CONNECTIONS_MAX", 4)
+    monkeypatch.setattr(server, "STRANGERS_MAX", 4)
     url = serve(TOKEN)
     port = int(url.rpartition(":")[2])
     host = host_at(url, token=TOKEN)
     assert "load1" in read(host)
-    slow = [socket.create_connection(("127.0.0.1", port), 30) for _ in range(3)]
+    slow = [socket.create_connection(("127.0.0.1", port), 30) for _ in range(5)]
     for each in slow:
-        each.sendall(b"GET /host HTTP/1.1\r\nX: ")
-    # There is no place for one more, and those who have one are served.
-    assert raw(url, b"") == b""
+        with contextlib.suppress(ConnectionError):
+            each.sendall(b"GET /host HTTP/1.1\r\nX: ")
+    # Each place is taken: the next one takes that of the first.
+    assert has_ended(slow[0])
+    new = host_at(url, token=TOKEN)
+    assert "load1" in read(new)
     assert "load1" in read(host)
     for each in slow:
         assert has_ended(each)
         each.close()
-    until(lambda: b" 401 " in raw(url, b"GET /host HTTP/1.1\r\n\r\n"))
-    assert "load1" in read(host)
-    host.stop()
+    for known in (new, host):
+        assert "load1" in read(known)
+        known.stop()
+
+
+def test_no_more_connections_have_the_token_than_allowed(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.system.monitors.test_remote.LIMITS", server.Limits(2, 60))
+    url = serve(TOKEN)
+    hosts = [host_at(url, token=TOKEN) for _ in range(2)]
+    assert all("load1" in read(each) for each in hosts)
+    assert "as many connections as allowed are open" in problem(remote(url, token=TOKEN))
+    hosts[0].stop()
+    until(lambda: b" 503 " not in raw(url, with_token("/host")))
+    hosts[1].stop()
 
 
 def test_clients_that_break_off_leave_the_server_as_it_was(
@@ -405,4 +440,9 @@ def test_an_answer_that_never_ends_is_given_up(
 
 
 def short_profile(pid: int) -> bytes:
-    return f"GET /profile?pid={pid}&for=10ms HTTP/1.0\r\n\r\n".encode()
+    return f"GET /profile?pid={pid}&for=10ms HTTP/1.0\r\n{HOST}\r\n\r\n".encode()
+
+
+def with_token(page: str) -> bytes:
+    lines = (f"GET {page} HTTP/1.0", HOST, f"Authorization: Bearer {TOKEN}", "", "")
+    return "\r\n".join(lines).encode()

@@ -37,6 +37,8 @@ DEADLINE_S = 5.0
 """Longest time for a connection, and for each part of an answer."""
 PROFILE_END_S = SCRIPT_TIMEOUT_S + 15.0
 """Longest time for a profile to come after its end."""
+END_OF_BODY = b"0\r\n\r\n"
+"""Last chunk of a body."""
 BYTES_MAX = 64 << 20
 """Longest answer that is read."""
 
@@ -69,12 +71,15 @@ class Endpoint:
             self.close()
             raise self._problem(error) from error
 
-    def ask(self, page: str) -> None:
-        """Sends a question. Connects first if there is no connection."""
+    def ask(self, page: str, *, is_open: bool = False) -> None:
+        """Sends a question. Connects first if there is no connection. `is_open`: the question has a
+        body, whose end is sent later."""
         if self._connection is None:
             self._connection = self._connected()
         token = self._remote.token
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        if is_open:
+            headers["Transfer-Encoding"] = "chunked"
         self._connection.request("GET", page, headers=headers)
 
     def answer(self) -> str:
@@ -228,7 +233,7 @@ class RemotePerf:
         """Ends the recording on the other host."""
         if (connection := self._endpoint.socket) is not None:
             with contextlib.suppress(OSError):
-                connection.sendall(b"\r\n")
+                connection.sendall(END_OF_BODY)
 
     async def profile(self) -> Profile:
         """Waits for the answer, and stores the stacks."""
@@ -255,7 +260,7 @@ class RemotePerf:
 
     def _ask(self, page: str) -> None:
         with self._endpoint.in_words():
-            self._endpoint.ask(page)
+            self._endpoint.ask(page, is_open=True)
             if (connection := self._endpoint.socket) is not None:
                 connection.settimeout(self._duration_ns / SECOND_NS + PROFILE_END_S)
 

@@ -1,5 +1,5 @@
-"""What a scenario costs to read, check and compile follows the number of its populations, and not
-its square: counted in steps of the interpreter, which no other work of the machine changes."""
+"""The cost to read, check and compile a scenario follows the number of its populations, and not
+their square: counted in steps of the interpreter, which no other work of the machine changes."""
 
 from __future__ import annotations
 

@@ -26,6 +26,8 @@ STARTED_FILE = "started.jsonl"
 """The record, in the folder of the topology."""
 GUARD = 'read -r _ || exec "$@"'
 """Runs a command unless a line comes before the end of stdin."""
+GUARD_END_S = 2.0
+"""Longest time until the guard has ended."""
 MARK = "PUBSTORM_TOPOLOGY"
 """Variable that every process of a topology inherits: the folder of the topology. It finds what
 the brokers themselves have started."""
@@ -110,8 +112,11 @@ class StartRecord:
     def close(self) -> None:
         """Nothing more comes. The file stays."""
         if self._guard is not None:
-            with contextlib.suppress(OSError):
-                self._guard.communicate(b"\n")
+            try:
+                self._guard.communicate(b"\n", GUARD_END_S)
+            except subprocess.TimeoutExpired:
+                self._guard.kill()
+                self._guard.communicate()
             self._guard = None
         if self._file is not None:
             self._file.close()

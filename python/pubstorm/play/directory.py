@@ -189,14 +189,26 @@ def is_played(path: Path) -> StoredRunError:
 
 
 def player_of(path: Path) -> int:
-    """Returns the process that plays in a folder; 0 if there is none that this host shows."""
+    """Returns the process that plays in a folder; 0 if there is none that this user may see."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        inode = str(path.stat().st_ino)
+        folder = path.stat()
         for line in LOCKS.read_text().splitlines():
             words = line.split()
-            if words[1] == "FLOCK" and words[5].rpartition(":")[2] == inode:
+            inode = words[5].rpartition(":")[2]
+            if words[1] == "FLOCK" and inode == str(folder.st_ino) and _opened(words[4], folder):
                 return int(words[4])
     return 0
+
+
+def _opened(pid: str, folder: os.stat_result) -> bool:
+    """Returns True if a process has a folder open. Another file system may have a file of the same
+    number that is locked."""
+    with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as descriptors:
+        for descriptor in descriptors:
+            with contextlib.suppress(OSError):
+                if os.path.samestat(descriptor.stat(), folder):
+                    return True
+    return False
 
 
 def set_aside(folder: Path) -> None:

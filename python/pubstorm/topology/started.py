@@ -85,7 +85,7 @@ class StartRecord:
         """Takes the run down, should this process be killed, as `pubstorm down` does: processes
         that a broker has started get no parent-death signal. Without a guard they are left."""
         run = self._folder.absolute().parent
-        down = (sys.executable, "-m", "pubstorm", "down", "--force", str(run))
+        down = (sys.executable, "-m", "pubstorm", "down", str(run))
         with contextlib.suppress(OSError):
             self._guard = subprocess.Popen(
                 [*parent_death_prefix(signal.SIGCONT), "sh", "-c", GUARD, "sh", *down],

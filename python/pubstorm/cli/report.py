@@ -9,7 +9,7 @@ import click
 from pubstorm.cli.console import standard_output
 from pubstorm.errors import StoredRunError
 from pubstorm.output import warn
-from pubstorm.play.directory import RunDirectory
+from pubstorm.play.directory import RunDirectory, is_played, player_of
 from pubstorm.play.display import QuietLive
 from pubstorm.report import SCENARIO_FILE, is_stored, render_directory, write_reports
 from pubstorm.result.samples import START_FILE
@@ -36,6 +36,8 @@ def _salvage(run_dir: Path) -> None:
     """Makes the result of a run that has none. Imports what that takes here, since a stored result
     needs none of it."""
     if not (run_dir / START_FILE).exists():
+        if player_of(run_dir):
+            raise is_played(run_dir)
         text = f"found no measurement in {run_dir}: the run ended before its first stage"
         raise StoredRunError(text, "its logs are in the folder; run it again")
     from pubstorm.play.salvage import salvage

@@ -12,7 +12,7 @@ from pathlib import Path
 from pubstorm.errors import StoredRunError, UsageError
 from pubstorm.files import lies_in
 from pubstorm.plan import compile_plan
-from pubstorm.play.directory import CONTROL_FILE, RESERVE_FILE, player_of
+from pubstorm.play.directory import CONTROL_FILE, RESERVE_FILE, RunDirectory, player_of
 from pubstorm.report import ASKED_FILE, SCENARIO_FILE
 from pubstorm.result import StaleState
 from pubstorm.result.samples import START_FILE
@@ -44,7 +44,7 @@ def take_down(
 ) -> None:
     """Takes down the leftovers of the run or experiment in a folder; `log` gets a line for each
     step. With `retained`, removes retained messages from the targets, too. Raises UsageError if the
-    run has not ended, unless `force` ends it."""
+    run has not ended, unless `force` ends it, and StoredRunError if it is played again."""
     if not any((path / file).is_file() for file in (SCENARIO_FILE, ASKED_FILE)):
         hint = "name a folder that `pubstorm run` has made"
         raise StoredRunError(f"found no run in {path}", hint)
@@ -74,13 +74,15 @@ def take_down(
     if runs:
         end(runs.values(), RUN_GRACE_S)
         log(f"ended the run itself (pid {', '.join(map(str, runs))})")
-    for folder, record in records.items():
-        for words in _taken_down(folder, record):
-            log(words)
-    for file in (folder / aid for folder in runs_in for aid in AIDS):
-        with contextlib.suppress(FileNotFoundError):
-            file.unlink()
-            log(f"deleted {file}")
+    # Meanwhile no player may start what is taken down.
+    with RunDirectory(path):
+        for folder, record in records.items():
+            for words in _taken_down(folder, record):
+                log(words)
+        for file in (folder / aid for folder in runs_in for aid in AIDS):
+            with contextlib.suppress(FileNotFoundError):
+                file.unlink()
+                log(f"deleted {file}")
     is_left = False
     for found in (found for folder in runs_in if retained for found in _retained(folder)):
         log(f"{found.target}: {found.text}")

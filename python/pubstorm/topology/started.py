@@ -28,6 +28,8 @@ STARTED_FILE = "started.jsonl"
 """The record, in the folder of the topology."""
 GUARD = 'read -r _ || exec "$@"'
 """Runs a command unless a line comes before the end of stdin."""
+GUARD_END_S = 2.0
+"""Longest time until the guard has ended."""
 MARK = "PUBSTORM_TOPOLOGY"
 """Variable that every process of a topology inherits: the folder of the topology. It finds what
 the brokers themselves have started."""
@@ -85,7 +87,7 @@ class StartRecord:
         """Takes the run down, should this process be killed, as `pubstorm down` does: processes
         that a broker has started get no parent-death signal. Without a guard they are left."""
         run = self._folder.absolute().parent
-        down = (sys.executable, "-m", "pubstorm", "down", "--force", str(run))
+        down = (sys.executable, "-m", "pubstorm", "down", str(run))
         with contextlib.suppress(OSError):
             self._guard = subprocess.Popen(
                 [*parent_death_prefix(signal.SIGCONT), "sh", "-c", GUARD, "sh", *down],
@@ -112,8 +114,11 @@ class StartRecord:
     def close(self) -> None:
         """Nothing more comes. The file stays."""
         if self._guard is not None:
-            with contextlib.suppress(OSError):
-                self._guard.communicate(b"\n")
+            try:
+                self._guard.communicate(b"\n", GUARD_END_S)
+            except subprocess.TimeoutExpired:
+                self._guard.kill()
+                self._guard.communicate()
             self._guard = None
         if self._file is not None:
             self._file.close()

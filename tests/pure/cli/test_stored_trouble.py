@@ -79,6 +79,15 @@ def test_a_closed_folder_among_others_is_named(runs: Path) -> None:
     assert "cannot read closed/result.json: Permission denied" in " ".join(done.stdout.split())
 
 
+def test_a_run_that_has_not_begun_its_first_stage_has_not_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "scenario.yaml").touch()
+    with RunDirectory(tmp_path):
+        assert "is being played" in failed(capsys, "report", str(tmp_path))
+    assert "ended before its first stage" in failed(capsys, "report", str(tmp_path))
+
+
 @pytest.mark.parametrize("path", ["x" * 300, "y/" * 3000 + "z", f"{'x' * 300}/s.yaml"])
 @pytest.mark.parametrize("words", ["check", "run", "report", "down", "run --resume", "view"])
 def test_a_path_that_is_too_long_is_an_error(

@@ -89,6 +89,19 @@ def test_one_player_at_a_time_has_a_folder(tmp_path: Path) -> None:
         pass
 
 
+def test_a_lock_of_another_file_system_is_none_of_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process of the same number of a file is not named, and thus never ended."""
+    inode = tmp_path.stat().st_ino
+    locks = tmp_path / "locks"
+    locks.write_text(f"1: FLOCK  ADVISORY  WRITE {os.getpid()} 00:01:{inode} 0 EOF\n")
+    monkeypatch.setattr("pubstorm.play.directory.LOCKS", locks)
+    assert player_of(tmp_path) == 0
+    with RunDirectory(tmp_path):
+        assert player_of(tmp_path) == os.getpid()
+
+
 def test_a_file_system_without_locks_keeps_no_player_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pubstorm.topology import started
 from pubstorm.topology.credentials.forget import forget_secrets
 from pubstorm.topology.leftovers import end, leftovers
 from pubstorm.topology.started import (
@@ -69,6 +71,23 @@ def test_a_record_is_read_as_it_was_written_even_if_it_was_cut_off(
     process.kill()
     process.wait()
     assert not is_alive(main)
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_a_guard_does_nothing_after_a_run_that_has_ended(
+    tmp_path: Path, is_frozen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(started, "GUARD_END_S", 0.1)
+    record = StartRecord(tmp_path / "run" / "topology")
+    record.open()
+    record.guard()
+    guard = record._guard
+    assert guard is not None
+    if is_frozen:
+        guard.send_signal(signal.SIGSTOP)
+    record.close()
+    record.close()
+    assert guard.returncode == (-signal.SIGKILL if is_frozen else 0)
 
 
 def test_only_what_is_surely_of_the_run_is_ended(tmp_path: Path, spawn: Spawn) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Literal
 
 from pubstorm.contract.commands import Hello
-from pubstorm.contract.value import Value
+from pubstorm.contract.value import U64, Moment, Value
 from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.monitors.monitoring import Monitored
 from pubstorm.play.directory import RunDirectory
@@ -79,11 +79,11 @@ class RunStart(Value):
     """The targets of the command line, separated by spaces."""
     command: str
     """The command line."""
-    started: str
+    started: Moment
     """Date and time in ISO 8601."""
-    started_ns: int
+    started_ns: U64
     """Start of the first stage on the monotonic clock, in nanoseconds."""
-    started_unix_ns: int = 0
+    started_unix_ns: U64 = 0
     """The same instant on the wall clock, in nanoseconds of Unix time; 0: it is not known."""
     hellos: tuple[Hello, ...]
     """The first message of each agent."""

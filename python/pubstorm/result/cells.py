@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pubstorm.contract.value import Value
+from pubstorm.contract.value import Number, Value
 from pubstorm.quantities import NOTHING, Unit, value_text
 
 NOTHING_MEASURED = "nothing was measured"
@@ -42,12 +42,12 @@ class Missing:
 class Estimate(Value):
     """The answer of a search, with its certainty."""
 
-    value: float
+    value: Number
     """Value in the unit; the mean of several repeats."""
-    low: float
+    low: Number
     """Lower end of the interval: of the confidence interval, or what held, where it was looked for
     once."""
-    high: float
+    high: Number
     """Upper end: of the confidence interval, or the smallest value that broke."""
     repeats: int = 1
     """Number of searches."""
@@ -78,11 +78,11 @@ class Estimate(Value):
 class Cell(Value):
     """One cell of a scenario's own table."""
 
-    value: float | None = None
+    value: Number | None = None
     """The figure; null: a word, or nothing was measured."""
     unit: Unit = ""
     """Unit of the figure."""
-    bound: float = 0.0
+    bound: Number = 0.0
     """The figure is off by this much at most, since clocks of several hosts made it."""
     estimate: Estimate | None = None
     """The figure with its interval, where a search or repeats found it."""

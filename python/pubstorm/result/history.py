@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Literal
 
-from pubstorm.contract.value import Value
+from pubstorm.contract.value import Number, Probability, Value
 from pubstorm.metrics.expressions import Expression, parse_expression
 from pubstorm.quantities import Unit
 from pubstorm.result.changes import change_points
@@ -22,7 +22,7 @@ class HistoryPoint(Value):
     """Run directory."""
     started: str
     """Wall-clock start in UTC, ISO 8601."""
-    value: float | None
+    value: Number | None
     """The figure, in the unit of the series; null: the run has none."""
     left_out: str = ""
     """Reason why no change point is computed with this run; empty: one is."""
@@ -35,9 +35,9 @@ class HistoryChange(Value):
     """First run of the new level."""
     started: str
     """Start of that run."""
-    before: float
+    before: Number
     """Median of the level before."""
-    after: float
+    after: Number
     """Median of the new level."""
     outcome: Literal["better", "worse", "different"]
     """different: the figure has no better direction."""
@@ -78,7 +78,7 @@ class History(Value):
 
     format: Literal[1] = 1
     """Version of this format."""
-    confidence: float
+    confidence: Probability
     """Probability that no series has a change point, if no level changed."""
     series: tuple[HistorySeries, ...]
     """A series for each scenario and figure."""

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from pubstorm.contract.histogram import Histogram
-from pubstorm.contract.value import Value
+from pubstorm.contract.value import Number, Value
 from pubstorm.result.measures import Latency
 
 MAX_BUSY_INTERVALS_SHARE = 0.1
@@ -33,18 +33,18 @@ def is_late(lateness: Latency, late: int, allowed_us: float) -> bool:
 class ClockResult(Value):
     """Error of an agent's time against the reference clock of the controller's host."""
 
-    offset_us: float
+    offset_us: Number
     """Offset added to its host's clock at the end, in microseconds."""
-    drift_ppm: float
+    drift_ppm: Number
     """Rate of the reference clock above that of its host at the end, in parts per million."""
-    bound_us: float
+    bound_us: Number
     """Largest error of its time in publish stages, in microseconds; in all stages if none
     published."""
-    round_trip_us: float
+    round_trip_us: Number
     """Shortest round trip of its exchanges, in microseconds."""
     exchanges_total: int
     """Exchanges that were answered."""
-    unanswered_s: float = 0.0
+    unanswered_s: Number = 0.0
     """Longest time between two of its reports in which none was, in seconds."""
 
 
@@ -53,7 +53,7 @@ class FailureResult(Value):
 
     agent: int
     """Index of its shard."""
-    at_s: float
+    at_s: Number
     """Time after the start of the run."""
     clients: int
     """Clients that it played."""
@@ -61,7 +61,7 @@ class FailureResult(Value):
     """Description of the failure, with the host."""
     replaced_on: str | None = None
     """Host of the replacement, empty for the controller's; null without a replacement."""
-    rejoined_after_s: float | None = None
+    rejoined_after_s: Number | None = None
     """Time from the failure until the replacement began to rejoin, in seconds."""
 
 
@@ -95,13 +95,13 @@ class AgentResult(Value):
     Deliveries that are excluded from loss count at the agent that received them."""
     received_total: int = 0
     """Deliveries to its clients, also of messages that other agents sent."""
-    cpu_s: float
+    cpu_s: Number
     """CPU time that it used."""
-    run_delay_s: float | None = None
+    run_delay_s: Number | None = None
     """Time in which its loop could run and had no processor; null: the kernel does not count it."""
     rss_max_bytes: int
     """Largest resident memory."""
-    busy_share: float
+    busy_share: Number
     """Share of the publishing time that its loop was not waiting."""
     ending: str
     """Ending: `bye`, or a description."""
@@ -120,7 +120,7 @@ class FleetResult(Value):
     """One entry for each engine process."""
     failures: tuple[FailureResult, ...] = ()
     """Agents that failed in a run that continued, in the order of time."""
-    clock_bound_us: float = 0.0
+    clock_bound_us: Number = 0.0
     """Delivery times between hosts are off by this much at most, in microseconds: the two largest
     bounds of agents together; 0: one clock made them."""
     lateness_us: Latency = Latency()
@@ -136,7 +136,7 @@ class FleetResult(Value):
     than 5 % of the time, though the agent used at most 90 % of one."""
     busy_starved_total: int = 0
     """Intervals that count in both totals."""
-    starved_share: float = 0.0
+    starved_share: Number = 0.0
     """Largest share of the publishing time for which the host gave one agent no processor, in its
     starved intervals."""
     late_total: int = 0
@@ -156,9 +156,9 @@ class FleetResult(Value):
 class Headroom(Value):
     """The generator's load as shares of its calibrated ceilings on this host, 0 to 1 and beyond."""
 
-    rate: float
+    rate: Number
     """Messages sent and received a second."""
-    clients: float
+    clients: Number
     """Clients of the largest agent."""
     calibrated: str
     """Time of the calibration, ISO 8601."""
@@ -225,7 +225,7 @@ class BridgeResult(Value):
     """Number of them."""
     up: int | None
     """Number that was up when the first stage began; null if unknown."""
-    up_after_s: float | None
+    up_after_s: Number | None
     """Time from the start of the small brokers until that was so."""
 
 
@@ -304,7 +304,7 @@ class PublisherResult(Value):
     """Lateness of messages given to the socket in publish stages."""
     time_histograms_ns: dict[str, Histogram] = Field(default_factory=dict)
     """The distribution behind it, by the name of its field; nothing if it is empty."""
-    busy_share: float = 0.0
+    busy_share: Number = 0.0
     """Share of the publishing time that its loop was not waiting."""
     ending: str = ""
     """Ending: `bye`, or a description."""

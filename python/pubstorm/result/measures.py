@@ -12,7 +12,7 @@ from pydantic import Field
 from pubstorm.contract.delays import Delays, parts_ns
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.snapshot import FlowSnapshot, PopulationSnapshot
-from pubstorm.contract.value import Value
+from pubstorm.contract.value import Number, Value
 
 RATED_MIN = 10
 """Fewest messages or clients whose rate or percentile is shown: that of fewer would mislead."""
@@ -26,26 +26,26 @@ class Latency(Value):
 
     count: int = 0
     """Durations counted; negative ones only where there is a bound."""
-    mean: float = 0.0
+    mean: Number = 0.0
     """Arithmetic mean."""
-    min: float = 0.0
+    min: Number = 0.0
     """The smallest."""
-    p50: float = 0.0
+    p50: Number = 0.0
     """Half of the durations are not longer."""
-    p90: float = 0.0
+    p90: Number = 0.0
     """90 % of the durations are not longer."""
-    p99: float = 0.0
+    p99: Number = 0.0
     """99 % of the durations are not longer."""
-    p999: float = 0.0
+    p999: Number = 0.0
     """99.9 % of the durations are not longer."""
-    max: float = 0.0
+    max: Number = 0.0
     """The largest."""
-    percentiles: dict[str, float] = Field(default_factory=dict)
+    percentiles: dict[str, Number] = Field(default_factory=dict)
     """Further percentiles that the scenario names, such as `p95`."""
     negative_total: int = 0
     """Negative durations, which only wrong clocks make. Where there is a bound they count as 0 in
     the other figures, else they are in none of them."""
-    bound_us: float = 0.0
+    bound_us: Number = 0.0
     """Each figure is off by this much at most, since clocks of several hosts made it; 0: one clock
     did."""
 
@@ -93,15 +93,15 @@ class ClientLoss(Value):
 
     count: int = 0
     """Clients counted, once for each publish stage."""
-    mean: float = 0.0
+    mean: Number = 0.0
     """Arithmetic mean."""
-    p50: float = 0.0
+    p50: Number = 0.0
     """Half of the clients lost no larger share."""
-    p90: float = 0.0
+    p90: Number = 0.0
     """90 % of the clients lost no larger share."""
-    p99: float = 0.0
+    p99: Number = 0.0
     """99 % of the clients lost no larger share."""
-    max: float = 0.0
+    max: Number = 0.0
     """The share that the client with the largest loss lost."""
 
 
@@ -112,13 +112,13 @@ class GroupShare(Value):
 
     count: int = 0
     """Members counted, once for each publish stage."""
-    fairness: float = 0.0
+    fairness: Number = 0.0
     """Jain's index: 1 if all members received the same, 1/n if one of n received everything."""
-    min: float = 0.0
+    min: Number = 0.0
     """The member with the fewest deliveries."""
-    p50: float = 0.0
+    p50: Number = 0.0
     """Half of the members received no larger multiple."""
-    max: float = 0.0
+    max: Number = 0.0
     """The member with the most deliveries."""
 
 
@@ -142,17 +142,17 @@ class Parts(Value):
     """Parts of a latency in microseconds, which add up to it: the means of the messages near it,
     in proportion."""
 
-    generator: float = 0.0
+    generator: Number = 0.0
     """Lateness of the agent: it was busy, or had no processor."""
-    window: float = 0.0
+    window: Number = 0.0
     """The client waited for an acknowledgement, or for the Receive Maximum of the broker."""
-    socket: float = 0.0
+    socket: Number = 0.0
     """The client waited until its socket had room for earlier bytes."""
-    connection: float = 0.0
+    connection: Number = 0.0
     """The client was not connected, or not ready."""
-    rest: float = 0.0
+    rest: Number = 0.0
     """Time after the send: network, broker and receivers."""
-    host_most: float | None = None
+    host_most: Number | None = None
     """Most of `generator` and `rest` in which agents can have waited for a processor; null: not
     known."""
 
@@ -252,15 +252,15 @@ class HistogramPair(Value):
 class Rates(Value):
     """Rates over the steady windows: the intervals that lie wholly in a publish stage's time."""
 
-    sent_per_s: float = 0.0
+    sent_per_s: Number = 0.0
     """Messages sent."""
-    acked_per_s: float = 0.0
+    acked_per_s: Number = 0.0
     """Messages acknowledged."""
-    received_per_s: float = 0.0
+    received_per_s: Number = 0.0
     """Messages received."""
-    bytes_sent_per_s: float = 0.0
+    bytes_sent_per_s: Number = 0.0
     """Bytes that clients wrote, or that a publisher gave to its socket."""
-    bytes_received_per_s: float = 0.0
+    bytes_received_per_s: Number = 0.0
     """Bytes that clients read: the traffic of their connections."""
 
 

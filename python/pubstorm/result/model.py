@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from pubstorm.contract.value import Instant, Value
+from pubstorm.contract.value import U64, Instant, Moment, Number, Value
 from pubstorm.quantities import Unit
 from pubstorm.result.cells import Cell
 from pubstorm.result.machinery import (
@@ -74,20 +74,20 @@ class ThresholdOutcome(Value):
     """Figure as written, such as `device.latency.p99`."""
     metric: str = ""
     """The metric of the figure, such as `latency`."""
-    limit: float = 0.0
+    limit: Number = 0.0
     """The value that the figure is compared with, in the unit."""
-    found: float | None
+    found: Number | None
     """The value found, in the unit; null: no data."""
     unit: Unit = ""
     """Unit of both values."""
-    bound: float = 0.0
+    bound: Number = 0.0
     """Largest error of the value, since clocks of several hosts made it."""
     passed: bool
     """True if the threshold certainly passes."""
     undecided: bool = False
     """True if the clocks of the agents are too inexact to decide, or if the value from the actual
     send decides otherwise."""
-    from_send: float | None = None
+    from_send: Number | None = None
     """The value from the actual send, of a latency of which the generator made more than a fifth
     and more than 1 ms; null for other values."""
     text: str
@@ -181,9 +181,9 @@ class Event(Value):
 class ValidityLimits(Value):
     """Limits above which the generator counts as saturated."""
 
-    lateness_p99_us: float
+    lateness_p99_us: Number
     """Largest allowed p99 of the engine's lateness, in microseconds."""
-    busy: float
+    busy: Number
     """Share of an interval above which a loop counts as busy."""
 
 
@@ -200,16 +200,16 @@ class Measured(Value):
     """Folder that the run was written to."""
     targets: tuple[str, ...]
     """Broker addresses."""
-    started: str
+    started: Moment
     """Wall-clock start, ISO 8601 with offset."""
-    started_unix_ns: int = 0
+    started_unix_ns: U64 = 0
     """Start of the first stage on the wall clock, in nanoseconds of Unix time: every `at_s` counts
     from it. 0: it is not known."""
-    started_monotonic_ns: int = 0
+    started_monotonic_ns: U64 = 0
     """The same instant on the clock of `snapshots.jsonl`, in nanoseconds."""
-    ended: str
+    ended: Moment
     """Wall-clock end."""
-    duration_s: float
+    duration_s: Number
     """Time from the first stage to the end of the last."""
     interrupted: bool = False
     """True if a signal ended the run early."""

@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from pubstorm.contract.source import SourceKind
-from pubstorm.contract.value import Value
+from pubstorm.contract.value import Number, Value
 from pubstorm.metrics.metric import READING_STATISTICS
 from pubstorm.quantities import span_text
 
@@ -25,23 +25,23 @@ class Statistics(Value):
 
     count: int = 0
     """Readings."""
-    first: float = 0.0
+    first: Number = 0.0
     """The first."""
-    last: float = 0.0
+    last: Number = 0.0
     """The last."""
-    min: float = 0.0
+    min: Number = 0.0
     """The smallest."""
-    mean: float = 0.0
+    mean: Number = 0.0
     """Arithmetic mean."""
-    max: float = 0.0
+    max: Number = 0.0
     """The largest."""
-    rate_per_s: float | None = None
+    rate_per_s: Number | None = None
     """Growth of a count per second, from the first distinct reading to the last. A count that
     falls started again at zero. null: fewer than two distinct readings."""
-    unread_s: float = Field(default=0.0, exclude_if=not_)
+    unread_s: Number = Field(default=0.0, exclude_if=not_)
     """Time in the span for which readings were due and none came, in seconds. Left out if it is
     0."""
-    span_s: float = Field(default=0.0, exclude_if=not_)
+    span_s: Number = Field(default=0.0, exclude_if=not_)
     """Length of the span, in seconds. Left out if readings cover it."""
 
     @property
@@ -118,9 +118,9 @@ class Observer(Value):
 class MonitorGap(Value):
     """A time in which the controller did not run: no monitor was read."""
 
-    from_s: float
+    from_s: Number
     """Start, after that of the run."""
-    to_s: float
+    to_s: Number
     """End, after the start of the run."""
 
 
@@ -131,7 +131,7 @@ class MonitorProblem(Value):
     """Name of the source of the monitor."""
     group: str = ""
     """Subject of thresholds that several sources share; empty if there is none."""
-    at_s: float
+    at_s: Number
     """Time after the start of the run."""
     text: str
     """Description of the problem, with advice."""
@@ -140,7 +140,7 @@ class MonitorProblem(Value):
 class ProfiledSymbol(Value):
     """A function in the profile of a broker."""
 
-    share: float
+    share: Number
     """Share of the samples that were in it."""
     command: str
     """The program."""

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from pubstorm.contract.histogram import Histogram
-from pubstorm.contract.value import Value
+from pubstorm.contract.value import Number, Value
 from pubstorm.quantities import span_text
 from pubstorm.result.measures import Latency, Rates
 
@@ -42,21 +42,21 @@ class Phase(Value):
     """Name of the stage."""
     name: str
     """Name of the stage, or of the change or fault that begins the phase."""
-    start_s: float
+    start_s: Number
     """Start, after that of the run."""
-    duration_s: float
+    duration_s: Number
     """Duration of the phase."""
     clients: int
     """Clients that were to publish."""
-    due_per_s: float
+    due_per_s: Number
     """Messages due a second."""
-    sent_per_s: float
+    sent_per_s: Number
     """Messages sent."""
-    acked_per_s: float
+    acked_per_s: Number
     """Messages acknowledged."""
-    received_per_s: float
+    received_per_s: Number
     """Messages received."""
-    queue_growth_per_s: float
+    queue_growth_per_s: Number
     """Messages a second by which those due and unsent, and those sent and unacknowledged, grew."""
     dropped_total: int | None = None
     """Dropped messages, as the broker reports them; null if it reports none."""
@@ -72,9 +72,9 @@ class Phase(Value):
     starved: bool = False
     """True if the load was not carried at its end, and the time in which the host gave engines no
     processor explains all that was missing. The status is `unknown`."""
-    collapsed_at_s: float | None = None
+    collapsed_at_s: Number | None = None
     """Time of the collapse, after the start of the run."""
-    recovered_after_s: float | None = None
+    recovered_after_s: Number | None = None
     """Time from the start of the phase, or from the collapse in it, until the load was carried
     again; null: it was not, or there was no collapse."""
     evidence: tuple[str, ...] = ()
@@ -113,11 +113,11 @@ class Recovery(Value):
     """Connected when the fault began."""
     lowest: int
     """Connected at the worst moment."""
-    first_s: float | None = None
+    first_s: Number | None = None
     """Time until the first lost one was back."""
-    most_s: float | None = None
+    most_s: Number | None = None
     """Time until 99 % of those before the fault were back."""
-    all_s: float | None = None
+    all_s: Number | None = None
     """Time until all were back."""
 
 
@@ -136,9 +136,9 @@ class FaultResult(Value):
     """Line that a shell ran; null: the run made the fault itself."""
     failed: str | None = None
     """Why the command failed; null: it did not."""
-    at_s: float
+    at_s: Number
     """Start of the fault, after the start of the run."""
-    repaired_at_s: float | None
+    repaired_at_s: Number | None
     """Time of the repair: brokers accept connections again, bridges may connect; null: never."""
     clients: Recovery | None = None
     """Clients of the load; null: none was lost."""
@@ -146,7 +146,7 @@ class FaultResult(Value):
     """Bridges; null: there are none, or none was lost."""
     backlog_peak: int | None = None
     """Most messages that were due and not yet received or acknowledged; null: nothing was due."""
-    drained_s: float | None = None
+    drained_s: Number | None = None
     """Time from the repair until the brokers carried the load again and the backlog was gone;
     null if that took longer than the stage."""
     evidence: tuple[str, ...] = ()

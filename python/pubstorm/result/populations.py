@@ -16,7 +16,7 @@ from pubstorm.contract.snapshot import (
     FlowCounters,
     Outcome,
 )
-from pubstorm.contract.value import Value
+from pubstorm.contract.value import Number, Value
 from pubstorm.metrics.counters import COUNTERS
 from pubstorm.result.measures import (
     ClientLoss,
@@ -201,23 +201,23 @@ class StageResult(Value):
     """Name in the scenario."""
     kind: Literal["connect", "publish", "hold", "disconnect"]
     """Kind of its action."""
-    start_s: float
+    start_s: Number
     """Start, after that of the run."""
-    duration_s: float
+    duration_s: Number
     """Duration of the stage, with drain."""
-    steady_s: float
+    steady_s: Number
     """Length of the window that its rates are taken over; 0 where there is none."""
     settled: bool
     """True if every agent had settled when the stage ended."""
     connected: int = 0
     """Clients of all populations that were connected when it ended."""
-    arrived_s: float = 0.0
+    arrived_s: Number = 0.0
     """Time from its start until the last message of it arrived: of publish stages."""
-    arrivals_per_s: float = 0.0
+    arrivals_per_s: Number = 0.0
     """Messages received a second in that time."""
-    connects_per_s: float = 0.0
+    connects_per_s: Number = 0.0
     """Connections accepted a second, of a connect stage."""
-    disconnects_per_s: float = 0.0
+    disconnects_per_s: Number = 0.0
     """Clients a second that were connected before and not after it, of a disconnect stage."""
     populations: dict[str, StagePopulation]
     """Figures by population; each share apart."""

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from pubstorm.contract.value import Value
+from pubstorm.contract.value import Moment, Number, Positive, Probability, Value
 from pubstorm.quantities import Unit
 from pubstorm.result.cells import Cell, Estimate
 from pubstorm.result.model import LimitedBy, Status, ThresholdOutcome
@@ -23,7 +23,7 @@ class Trial(Value):
 
     number: int
     """Number in the order of playing, from 1."""
-    value: float
+    value: Positive
     """The value that was tried, in the unit of the search."""
     written: str
     """The same as the scenario has it, such as `1000/s`."""
@@ -35,7 +35,7 @@ class Trial(Value):
     """Number of the repeat, from 1."""
     attempt: int = 1
     """Number of the attempt, from 1; above 1 if the same trial was not counted before."""
-    figure: float | None = None
+    figure: Number | None = None
     """The figure in its unit; null if there is none, or it was not measured."""
     status: Status | None = None
     """Verdict of its run; null: no measurement."""
@@ -49,7 +49,7 @@ class Trial(Value):
     """The thresholds, evaluated."""
     evidence: tuple[str, ...] = ()
     """The first facts behind its verdict."""
-    duration_s: float = 0.0
+    duration_s: Number = 0.0
     """Duration of its run."""
     cells: tuple[Cell, ...] = ()
     """Row of the scenario's own table."""
@@ -81,7 +81,7 @@ class SearchAnswer(Value):
     reached its bound; null: no trial was counted."""
     confirmed: bool | None = None
     """True if the value of `best` passed when it was played again; null: it was not."""
-    confirmed_at: float | None = None
+    confirmed_at: Number | None = None
     """The value at which it passed then, in the unit of the search, with the digits of a trial."""
     best_trial: int | None = None
     """Number of the trial that shows the scenario at the answer: the one that confirmed it, or the
@@ -134,9 +134,9 @@ class Experiment(Value):
     """The targets of the command line, separated by spaces; null: there was none."""
     run_directory: str
     """Folder that the experiment was written to."""
-    started: str
+    started: Moment
     """Wall-clock start, ISO 8601 with offset."""
-    ended: str
+    ended: Moment
     """Wall-clock end of the last run so far."""
     overrides: tuple[str, ...] = ()
     """Settings of the command line, for `--resume`."""
@@ -176,7 +176,7 @@ class SearchResult(Experiment):
     """The scenario's conditions that say whether a trial passes."""
     defaults: tuple[str, ...] = ()
     """Default conditions beside them."""
-    confidence: float = 0.95
+    confidence: Probability = 0.95
     """Confidence of the intervals, from 0 to 1."""
     columns: tuple[str, ...] = ()
     """Headings of the trials' cells: those of the scenario's own table that a run can fill."""

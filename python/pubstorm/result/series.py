@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from pubstorm.contract.value import Value
+from pubstorm.contract.value import Number, Value
 from pubstorm.result.cells import Cell, Estimate
 from pubstorm.result.model import LimitedBy, Status
 from pubstorm.result.search import Experiment, SearchAnswer
@@ -86,7 +86,7 @@ class SeriesStep(Value):
     """Reason why there is no measurement."""
     unfit: str | None = None
     """Resources that this host lacks, if the step was not run for that reason."""
-    duration_s: float = 0.0
+    duration_s: Number = 0.0
     """Duration of its run, or of the runs of its search; 0: no measurement."""
     cells: tuple[Cell, ...] = ()
     """Row of the table."""

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from pubstorm.contract.snapshot import Outcome
-from pubstorm.contract.value import Value
+from pubstorm.contract.value import Number, Value
 
 MILLION = 1_000_000
 R_SQUARED_GOOD = 0.9
@@ -36,16 +36,16 @@ class Sampler(Value):
     deliveries; null if unknown, since clients connect and leave."""
     is_partial: bool = False
     """True if `count` and `of` are about the stages in which no receiver connects or leaves."""
-    mean_us: float | None = None
+    mean_us: Number | None = None
     """Mean response time: from the start of TCP to CONNACK, from the instant a message was due to
     its acknowledgement or delivery; null: there is no answer to wait for, or none came."""
-    max_us: float | None = None
+    max_us: Number | None = None
     """The largest."""
-    mean_from_send_us: float | None = None
+    mean_from_send_us: Number | None = None
     """Mean from the instant a message was sent; null for other actions, or without one."""
-    max_from_send_us: float | None = None
+    max_from_send_us: Number | None = None
     """The largest from the instant a message was sent."""
-    bound_us: float = 0.0
+    bound_us: Number = 0.0
     """All four are off by this much at most, since clocks of several hosts made them; 0: one clock
     did."""
 
@@ -76,9 +76,9 @@ class Problem(Value):
 class MemoryPoint(Value):
     """Memory at a number of connections."""
 
-    connections: float
+    connections: Number
     """Clients connected."""
-    bytes: float
+    bytes: Number
     """Memory."""
 
 
@@ -89,11 +89,11 @@ class MemoryModel(Value):
     """A broker or a group that is watched together, `engines`, or `host` for its kernel."""
     group: str = ""
     """Subject of thresholds that several share; empty if there is none."""
-    base_bytes: float | None = None
+    base_bytes: Number | None = None
     """Memory without a connection; null: no line was fitted."""
-    bytes_per_connection: float | None = None
+    bytes_per_connection: Number | None = None
     """Memory that each connection adds; null if no line was fitted."""
-    r_squared: float | None = None
+    r_squared: Number | None = None
     """Share of the scatter that the line explains; null: no line was fitted."""
     points: int = 0
     """Readings that it was fitted to, or that were too few."""
@@ -128,9 +128,9 @@ class TargetResult(Value):
     """Connections that it accepted."""
     connect_failed_total: int
     """Attempts at it that failed."""
-    share: float
+    share: Number
     """Share of the most connections of its group, 0 to 1."""
-    planned_share: float
+    planned_share: Number
     """Share of the clients of its group by the plan."""
 
 
@@ -143,9 +143,9 @@ class StalledSubscriber(Value):
     """Number of the subscriber."""
     stage: str | None
     """The stage in which it began; null: none was played then."""
-    since_s: float
+    since_s: Number
     """Time of its last delivery, or of the first that it could get, after the start of the run."""
-    until_s: float | None
+    until_s: Number | None
     """Time of its next delivery; null if unknown."""
     lasted: bool
     """True if it received nothing more before its stage ended. Agents report a hundred stalls in an
@@ -157,9 +157,9 @@ class StalledSubscriber(Value):
 class Peak(Value):
     """The largest of something over time."""
 
-    value: float = 0.0
+    value: Number = 0.0
     """The largest."""
-    at_s: float | None = None
+    at_s: Number | None = None
     """Time after the start of the run; null if there is no single instant."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from pubstorm.contract.value import Value
+from pubstorm.contract.value import Number, Probability, Value
 from pubstorm.quantities import Unit
 from pubstorm.result.model import Status
 
@@ -34,26 +34,26 @@ class ComparedFigure(Value):
     """Step of series; empty: runs or searches are compared as a whole."""
     unit: Unit
     """Unit of its values."""
-    baseline: tuple[float, ...]
+    baseline: tuple[Number, ...]
     """Value of each run of the baseline that has one."""
-    candidate: tuple[float, ...]
+    candidate: tuple[Number, ...]
     """Value of each run of the candidate that has one."""
     relative: bool = False
     """True if `difference`, `low`, `high` and `smallest` are shares of the baseline, from geometric
     means; false: they are in the unit, from arithmetic means."""
-    means: tuple[float | None, float | None] = (None, None)
+    means: tuple[Number | None, Number | None] = (None, None)
     """Mean of the baseline and of the candidate, in the unit."""
-    difference: float | None = None
+    difference: Number | None = None
     """Candidate less baseline; null: too few runs."""
-    low: float | None = None
+    low: Number | None = None
     """Lower end of the confidence interval of the difference."""
-    high: float | None = None
+    high: Number | None = None
     """Upper end of the interval."""
-    smallest: float | None = None
+    smallest: Number | None = None
     """Smallest difference that these runs would have shown with a probability of 80 %."""
-    error: float | None = None
+    error: Number | None = None
     """Standard error of the difference, of its logarithm if it is relative; null: none is known."""
-    degrees: float | None = None
+    degrees: Number | None = None
     """Degrees of freedom of the error."""
     repeats: int | None = None
     """Repeats of each side that would show a difference of the size found, with a probability of
@@ -99,7 +99,7 @@ class Comparison(Value):
     """Folder of the comparison; empty: it is not stored."""
     started: str
     """Wall-clock start, ISO 8601 with offset."""
-    confidence: float
+    confidence: Probability
     """Confidence with which all intervals together hold, from 0 to 1."""
     unlike: tuple[str, ...] = ()
     """Further differences between the sides, such as the host."""

@@ -17,6 +17,7 @@ pub mod plans;
 mod round_trips;
 mod scenes;
 mod scram;
+mod secured;
 mod totals;
 mod weather;
 mod wire;
@@ -32,6 +33,7 @@ use peer::Peer;
 use weather::{Climate, S, Weather};
 
 pub use host::{Host, Socket};
+pub use secured::Secured;
 
 /// Seeds of `cargo test`.
 const SEEDS: u64 = 2_000;
@@ -60,7 +62,7 @@ const FOUND: [(u64, usize); 14] = [
     (312966, 2),
 ];
 /// Every kind of trouble that so many seeds surely reach.
-const TROUBLE: [&str; 27] = [
+const TROUBLE: [&str; 29] = [
     "unexpected will",
     "second will",
     "other code of success",
@@ -88,6 +90,8 @@ const TROUBLE: [&str; 27] = [
     "invalid step of an authentication",
     "authentication refused",
     "authentication without end",
+    "record written in parts",
+    "update without room to write",
 ];
 
 /// Plays the case of a seed.

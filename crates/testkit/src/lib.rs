@@ -5,9 +5,11 @@
 mod broker;
 mod frames;
 mod pair;
+mod records;
 mod rng;
 
 pub use broker::{Answer, Authenticate, Broker, BrokerError, Fate, KEPT, LinkId, Message, Script};
 pub use frames::{Frames, in_frames};
 pub use pair::{Observed, Pair, Token};
+pub use records::{HEADER_BYTES, PAYLOAD_MAX, RecordKind, Records, in_records};
 pub use rng::{Rng, for_each_seed};

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use mqtt::{Packet, Version};
-use testkit::{Broker, Frames, LinkId, Rng, in_frames};
+use testkit::{Broker, Frames, LinkId, RecordKind, Records, Rng, in_frames, in_records};
 
 /// Bytes that are no MQTT: a packet of a type that is reserved.
 const GARBAGE: [u8; 4] = [0, 0xff, 0xff, 0xff];
@@ -67,6 +67,8 @@ struct Line {
     link: Option<LinkId>,
     /// Frames of the client.
     frames: Frames<true>,
+    /// Records of the client, under its frames.
+    records: Records,
 }
 
 impl Manner {
@@ -112,24 +114,36 @@ impl Peer {
             matches!(manner, Manner::Plain | Manner::EndBehindConnAck | Manner::ManyCodes);
         let link = is_broker.then(|| self.broker.open());
         self.connections.extend(link.map(|link| (link, connection)));
-        self.lines.insert(connection, Line { manner, link, frames: Frames::New });
+        self.lines
+            .insert(connection, Line { manner, link, frames: Frames::New, records: Records::New });
     }
 
     /// Bytes arrive.
     pub fn receive(&mut self, connection: usize, bytes: &[u8], now_ns: u64) {
         self.broker.set_now(now_ns);
         let Some(line) = self.lines.get_mut(&connection) else { return };
+        let (bytes, greets) = line.records.take(bytes);
+        if greets && line.manner != Manner::Mute {
+            let mut greeting = Vec::new();
+            RecordKind::Greeting.append(b"server", &mut greeting);
+            self.output.push_back((connection, Output::Bytes(greeting)));
+        }
+        if bytes.is_empty() {
+            return;
+        }
         if let Some(link) = line.link {
             let mut replies = Vec::new();
-            let bytes = line.frames.take(bytes, &mut replies);
+            let bytes = line.frames.take(&bytes, &mut replies);
             if !replies.is_empty() {
+                let replies = sealed(line, replies, &mut self.rng);
                 self.output.push_back((connection, Output::Bytes(replies)));
             }
             // A client that breaks the protocol is a failure of the test.
             self.broker.receive(link, &bytes).expect("the engine speaks MQTT");
             self.collect();
         } else if line.manner == Manner::Garbage {
-            self.output.push_back((connection, Output::Bytes(GARBAGE.to_vec())));
+            let garbage = sealed(line, GARBAGE.to_vec(), &mut self.rng);
+            self.output.push_back((connection, Output::Bytes(garbage)));
         }
     }
 
@@ -160,7 +174,10 @@ impl Peer {
         let chosen: Vec<usize> = self.lines.keys().copied().filter(|&c| is_chosen(c)).collect();
         for connection in chosen {
             let output = match manner {
-                Manner::Garbage => Output::Bytes(GARBAGE.to_vec()),
+                Manner::Garbage => {
+                    let line = &self.lines[&connection];
+                    Output::Bytes(sealed(line, GARBAGE.to_vec(), &mut self.rng))
+                }
                 Manner::Reset => Output::Reset,
                 _ => Output::End,
             };
@@ -217,7 +234,13 @@ impl Peer {
 
 /// Puts packets into frames, if the connection has some.
 fn framed(line: &Line, packets: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
-    if line.frames.are_open() { in_frames(&packets, rng) } else { packets }
+    let bytes = if line.frames.are_open() { in_frames(&packets, rng) } else { packets };
+    sealed(line, bytes, rng)
+}
+
+/// Puts bytes into records, if the connection has some.
+fn sealed(line: &Line, bytes: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
+    if line.records.are_open() { in_records(&bytes, rng) } else { bytes }
 }
 
 /// Makes a SUBACK that stands alone one code longer.

@@ -8,6 +8,7 @@ mod cases;
 mod checks;
 mod course;
 mod expiry;
+mod feed;
 mod flapping;
 mod groups;
 mod host;

@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 use mqtt::{Packet, Version};
 use testkit::{Broker, Frames, LinkId, RecordKind, Records, Rng, in_frames, in_records};
 
+use super::feed::Feed;
+
 /// Bytes that are no MQTT: a packet of a type that is reserved.
 const GARBAGE: [u8; 4] = [0, 0xff, 0xff, 0xff];
 
@@ -52,6 +54,8 @@ pub enum Manner {
 pub struct Peer {
     /// The broker.
     pub broker: Broker,
+    /// A publisher of ZeroMQ in the broker's place.
+    pub feed: Option<Feed>,
     /// Its next actions, in order.
     pub output: VecDeque<(usize, Output)>,
     /// Connections that the broker has ended without being asked to.
@@ -91,7 +95,8 @@ impl Peer {
     pub fn new(broker: Broker) -> Self {
         let (lines, connections) = (BTreeMap::new(), BTreeMap::new());
         let rng = Rng::new(0xf4a3e5);
-        Self { broker, output: VecDeque::new(), ended_total: 0, lines, connections, rng }
+        let (feed, output) = (None, VecDeque::new());
+        Self { broker, feed, output, ended_total: 0, lines, connections, rng }
     }
 
     /// Returns `true` until the broker closes the connection.
@@ -110,8 +115,11 @@ impl Peer {
         if let Some(ended) = ended {
             return self.output.push_back((connection, ended));
         }
-        let is_broker =
-            matches!(manner, Manner::Plain | Manner::EndBehindConnAck | Manner::ManyCodes);
+        if let Some(feed) = &mut self.feed {
+            self.output.push_back((connection, Output::Bytes(feed.accept(connection))));
+        }
+        let is_broker = self.feed.is_none()
+            && matches!(manner, Manner::Plain | Manner::EndBehindConnAck | Manner::ManyCodes);
         let link = is_broker.then(|| self.broker.open());
         self.connections.extend(link.map(|link| (link, connection)));
         self.lines
@@ -122,6 +130,11 @@ impl Peer {
     pub fn receive(&mut self, connection: usize, bytes: &[u8], now_ns: u64) {
         self.broker.set_now(now_ns);
         let Some(line) = self.lines.get_mut(&connection) else { return };
+        if let Some(feed) = &mut self.feed {
+            let answer = feed.receive(connection, bytes).expect("the engine speaks ZMTP");
+            self.output.push_back((connection, Output::Bytes(answer)));
+            return;
+        }
         let (bytes, greets) = line.records.take(bytes);
         if greets && line.manner != Manner::Mute {
             let mut greeting = Vec::new();
@@ -159,6 +172,8 @@ impl Peer {
         self.broker.set_now(now_ns);
         self.broker.expire();
         self.collect();
+        let published = self.feed.iter_mut().flat_map(|feed| feed.publish(now_ns));
+        self.output.extend(published.map(|(line, bytes)| (line, Output::Bytes(bytes))));
     }
 
     /// The broker ends, and everything with it but what it has on disk.
@@ -205,6 +220,7 @@ impl Peer {
 
     fn end(&mut self, connection: usize) {
         let Some(line) = self.lines.remove(&connection) else { return };
+        self.feed.iter_mut().for_each(|feed| feed.gone(connection));
         if let Some(link) = line.link {
             self.connections.remove(&link);
             self.broker.cut(link);

@@ -8,6 +8,7 @@ mod cases;
 mod checks;
 mod course;
 mod expiry;
+mod feed;
 mod flapping;
 mod groups;
 mod host;
@@ -18,6 +19,7 @@ pub mod plans;
 mod round_trips;
 mod scenes;
 mod scram;
+mod secured;
 mod totals;
 mod weather;
 mod wire;
@@ -33,6 +35,7 @@ use peer::Peer;
 use weather::{Climate, S, Weather};
 
 pub use host::{Host, Socket};
+pub use secured::Secured;
 
 /// Seeds of `cargo test`.
 const SEEDS: u64 = 2_000;
@@ -61,7 +64,7 @@ const FOUND: [(u64, usize); 14] = [
     (312966, 2),
 ];
 /// Every kind of trouble that so many seeds surely reach.
-const TROUBLE: [&str; 34] = [
+const TROUBLE: [&str; 36] = [
     "packet above the client's maximum",
     "messages above the client's receive maximum",
     "message above the broker's maximum",
@@ -96,6 +99,8 @@ const TROUBLE: [&str; 34] = [
     "invalid step of an authentication",
     "authentication refused",
     "authentication without end",
+    "record written in parts",
+    "update without room to write",
 ];
 
 /// Plays the case of a seed.

@@ -5,6 +5,7 @@
 mod broker;
 mod frames;
 mod pair;
+mod records;
 mod rng;
 
 pub use broker::{
@@ -12,4 +13,5 @@ pub use broker::{
 };
 pub use frames::{Frames, in_frames};
 pub use pair::{Observed, Pair, Token};
+pub use records::{HEADER_BYTES, PAYLOAD_MAX, RecordKind, Records, in_records};
 pub use rng::{Rng, for_each_seed};

@@ -77,6 +77,8 @@ impl Client {
                 let secured = ssl.and_then(|ssl| Channel::secure(wire, ssl).ok());
                 secured.ok_or(Halt::Lost(Reason::TlsFailed))?
             }
+            #[cfg(test)]
+            None if at.tls => Channel::secure_simulated(wire),
             None => Channel::Plain(wire),
         };
         Ok(match &at.websocket {

@@ -13,7 +13,8 @@ use super::weather::{Climate, MS, S, Weather};
 use super::{authentication, expiry, flapping, groups, limits, round_trips};
 
 /// Draws that cases of earlier seeds did not have, in the order of their introduction.
-pub const LATER: [fn(&mut Case, u64); 3] = [flapping::draw, authentication::draw, limits::draw];
+pub const LATER: [fn(&mut Case, u64); 4] =
+    [flapping::draw, authentication::draw, limits::draw, Case::draw_security];
 
 impl Case {
     /// The case of a seed.
@@ -97,6 +98,14 @@ impl Case {
             for target in &mut self.plan.targets {
                 target.websocket = rng.chance(80).then(|| "/mqtt".into());
             }
+        }
+    }
+
+    /// Draws targets under TLS, apart from the other draws.
+    fn draw_security(&mut self, seed: u64) {
+        let mut rng = Rng::new(seed ^ 0x0715_5ec5);
+        if rng.chance(25) {
+            self.plan.targets.iter_mut().for_each(|target| target.tls = rng.chance(80));
         }
     }
 

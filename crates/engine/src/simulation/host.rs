@@ -54,6 +54,26 @@ impl Socket {
         self.network.borrow_mut().rename(self.connection, index);
     }
 
+    /// Leaves it to a filter to note the bytes of its protocol.
+    pub fn secure(&self) {
+        self.network.borrow_mut().secure(self.connection);
+    }
+
+    /// Notes bytes that a filter has read.
+    pub fn note_read(&self, bytes: &[u8]) {
+        self.network.borrow_mut().note_read(self.connection, bytes);
+    }
+
+    /// Notes bytes that a filter has written.
+    pub fn note_written(&self, bytes: &[u8]) {
+        self.network.borrow_mut().note_written(self.connection, bytes);
+    }
+
+    /// Counts a kind of trouble that a filter has seen.
+    pub fn note(&self, kind: &'static str) {
+        self.network.borrow_mut().weather.note(kind);
+    }
+
     /// As `read(2)`.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.network.borrow_mut().read(self.connection, buffer)

@@ -85,6 +85,8 @@ struct Connection {
     /// True if a write found too little room, so that new room is reported.
     wants_room: bool,
     has_news: bool,
+    /// A filter is above it, and notes the bytes of the protocol.
+    is_secured: bool,
     /// The broker does nothing on this connection before this instant.
     stalled_until_ns: u64,
 }
@@ -216,6 +218,7 @@ impl Network {
             ended: false,
             wants_room: false,
             has_news: false,
+            is_secured: false,
             stalled_until_ns: 0,
         });
         if opening != Opening::Silence {
@@ -261,10 +264,12 @@ impl Network {
             for (to, from) in buffer.iter_mut().zip(connection.receive.drain(..count)) {
                 *to = from;
             }
-            let (agent, client) = (connection.agent, connection.client);
+            let agent = connection.agent;
             self.machines[agent].read += count;
             self.read_most = self.read_most.max(self.machines[agent].read);
-            self.wire.received(index, (agent, client), &buffer[..count], now_ns);
+            if !self.connections[index].is_secured {
+                self.note_read(index, &buffer[..count]);
+            }
             let window_ns = now_ns + self.connections[index].latency_ns;
             self.schedule_down(index, window_ns);
             return Ok(count);
@@ -300,10 +305,28 @@ impl Network {
         }
         let arrives_ns = self.now_ns + connection.latency_ns;
         connection.up.push(arrives_ns, Arrival::Bytes(bytes[..count].to_vec()));
-        let (agent, client) = (connection.agent, connection.client);
-        self.wire.sent(index, (agent, client), &bytes[..count]);
+        if !connection.is_secured {
+            self.note_written(index, &bytes[..count]);
+        }
         self.schedule_up(index, 0);
         Ok(count)
+    }
+
+    /// Leaves it to a filter to note the bytes of the protocol.
+    pub fn secure(&mut self, index: usize) {
+        self.connections[index].is_secured = true;
+    }
+
+    /// Notes bytes of the protocol that a client has read.
+    pub fn note_read(&mut self, index: usize, bytes: &[u8]) {
+        let Connection { agent, client, .. } = self.connections[index];
+        self.wire.received(index, (agent, client), bytes, self.now_ns);
+    }
+
+    /// Notes bytes of the protocol that a client has written.
+    pub fn note_written(&mut self, index: usize, bytes: &[u8]) {
+        let Connection { agent, client, .. } = self.connections[index];
+        self.wire.sent(index, (agent, client), bytes);
     }
 
     /// As `close(2)`: what was written still goes, unless something is left unread.

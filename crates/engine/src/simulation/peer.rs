@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use mqtt::{Packet, Version};
-use testkit::{Broker, Frames, LinkId, Rng, in_frames};
+use testkit::{Broker, Frames, LinkId, RecordKind, Records, Rng, in_frames, in_records};
+
+use super::feed::Feed;
 
 /// Bytes that are no MQTT: a packet of a type that is reserved.
 const GARBAGE: [u8; 4] = [0, 0xff, 0xff, 0xff];
@@ -52,6 +54,8 @@ pub enum Manner {
 pub struct Peer {
     /// The broker.
     pub broker: Broker,
+    /// A publisher of ZeroMQ in the broker's place.
+    pub feed: Option<Feed>,
     /// Its next actions, in order.
     pub output: VecDeque<(usize, Output)>,
     /// Connections that the broker has ended without being asked to.
@@ -67,6 +71,8 @@ struct Line {
     link: Option<LinkId>,
     /// Frames of the client.
     frames: Frames<true>,
+    /// Records of the client, under its frames.
+    records: Records,
 }
 
 impl Manner {
@@ -89,7 +95,8 @@ impl Peer {
     pub fn new(broker: Broker) -> Self {
         let (lines, connections) = (BTreeMap::new(), BTreeMap::new());
         let rng = Rng::new(0xf4a3e5);
-        Self { broker, output: VecDeque::new(), ended_total: 0, lines, connections, rng }
+        let (feed, output) = (None, VecDeque::new());
+        Self { broker, feed, output, ended_total: 0, lines, connections, rng }
     }
 
     /// Returns `true` until the broker closes the connection.
@@ -108,28 +115,48 @@ impl Peer {
         if let Some(ended) = ended {
             return self.output.push_back((connection, ended));
         }
-        let is_broker =
-            matches!(manner, Manner::Plain | Manner::EndBehindConnAck | Manner::ManyCodes);
+        if let Some(feed) = &mut self.feed {
+            self.output.push_back((connection, Output::Bytes(feed.accept(connection))));
+        }
+        let is_broker = self.feed.is_none()
+            && matches!(manner, Manner::Plain | Manner::EndBehindConnAck | Manner::ManyCodes);
         let link = is_broker.then(|| self.broker.open());
         self.connections.extend(link.map(|link| (link, connection)));
-        self.lines.insert(connection, Line { manner, link, frames: Frames::New });
+        self.lines
+            .insert(connection, Line { manner, link, frames: Frames::New, records: Records::New });
     }
 
     /// Bytes arrive.
     pub fn receive(&mut self, connection: usize, bytes: &[u8], now_ns: u64) {
         self.broker.set_now(now_ns);
         let Some(line) = self.lines.get_mut(&connection) else { return };
+        if let Some(feed) = &mut self.feed {
+            let answer = feed.receive(connection, bytes).expect("the engine speaks ZMTP");
+            self.output.push_back((connection, Output::Bytes(answer)));
+            return;
+        }
+        let (bytes, greets) = line.records.take(bytes);
+        if greets && line.manner != Manner::Mute {
+            let mut greeting = Vec::new();
+            RecordKind::Greeting.append(b"server", &mut greeting);
+            self.output.push_back((connection, Output::Bytes(greeting)));
+        }
+        if bytes.is_empty() {
+            return;
+        }
         if let Some(link) = line.link {
             let mut replies = Vec::new();
-            let bytes = line.frames.take(bytes, &mut replies);
+            let bytes = line.frames.take(&bytes, &mut replies);
             if !replies.is_empty() {
+                let replies = sealed(line, replies, &mut self.rng);
                 self.output.push_back((connection, Output::Bytes(replies)));
             }
             // A client that breaks the protocol is a failure of the test.
             self.broker.receive(link, &bytes).expect("the engine speaks MQTT");
             self.collect();
         } else if line.manner == Manner::Garbage {
-            self.output.push_back((connection, Output::Bytes(GARBAGE.to_vec())));
+            let garbage = sealed(line, GARBAGE.to_vec(), &mut self.rng);
+            self.output.push_back((connection, Output::Bytes(garbage)));
         }
     }
 
@@ -145,6 +172,8 @@ impl Peer {
         self.broker.set_now(now_ns);
         self.broker.expire();
         self.collect();
+        let published = self.feed.iter_mut().flat_map(|feed| feed.publish(now_ns));
+        self.output.extend(published.map(|(line, bytes)| (line, Output::Bytes(bytes))));
     }
 
     /// The broker ends, and everything with it but what it has on disk.
@@ -160,7 +189,10 @@ impl Peer {
         let chosen: Vec<usize> = self.lines.keys().copied().filter(|&c| is_chosen(c)).collect();
         for connection in chosen {
             let output = match manner {
-                Manner::Garbage => Output::Bytes(GARBAGE.to_vec()),
+                Manner::Garbage => {
+                    let line = &self.lines[&connection];
+                    Output::Bytes(sealed(line, GARBAGE.to_vec(), &mut self.rng))
+                }
                 Manner::Reset => Output::Reset,
                 _ => Output::End,
             };
@@ -188,6 +220,7 @@ impl Peer {
 
     fn end(&mut self, connection: usize) {
         let Some(line) = self.lines.remove(&connection) else { return };
+        self.feed.iter_mut().for_each(|feed| feed.gone(connection));
         if let Some(link) = line.link {
             self.connections.remove(&link);
             self.broker.cut(link);
@@ -217,7 +250,13 @@ impl Peer {
 
 /// Puts packets into frames, if the connection has some.
 fn framed(line: &Line, packets: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
-    if line.frames.are_open() { in_frames(&packets, rng) } else { packets }
+    let bytes = if line.frames.are_open() { in_frames(&packets, rng) } else { packets };
+    sealed(line, bytes, rng)
+}
+
+/// Puts bytes into records, if the connection has some.
+fn sealed(line: &Line, bytes: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
+    if line.records.are_open() { in_records(&bytes, rng) } else { bytes }
 }
 
 /// Makes a SUBACK that stands alone one code longer.

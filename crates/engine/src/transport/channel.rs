@@ -35,6 +35,9 @@ pub enum Channel {
     Plain(Wire),
     /// Under TLS.
     Tls(Box<Secured>),
+    /// Under a filter that behaves as TLS.
+    #[cfg(test)]
+    Simulated(Box<crate::simulation::Secured>),
 }
 
 /// A connection under TLS.
@@ -74,8 +77,19 @@ impl Channel {
         Ok(Self::Tls(Box::new(Secured { stream, reads_when_writable: false })))
     }
 
+    /// Puts a connected simulated socket under a filter.
+    #[cfg(test)]
+    pub fn secure_simulated(wire: Wire) -> Self {
+        Self::Simulated(Box::new(crate::simulation::Secured::new(wire)))
+    }
+
     /// Continues the handshake, if there is one.
     pub fn handshake(&mut self) -> Result<(), Halt> {
+        #[cfg(test)]
+        if let Self::Simulated(secured) = self {
+            secured.wire_mut().empty = false;
+            return secured.handshake();
+        }
         let Self::Tls(tls) = self else { return Ok(()) };
         tls.stream.get_mut().empty = false;
         let Err(error) = tls.stream.do_handshake() else { return Ok(()) };
@@ -110,6 +124,8 @@ impl Channel {
                 }
             },
             Self::Tls(tls) => tls.read(buffer, connecting),
+            #[cfg(test)]
+            Self::Simulated(secured) => secured.read(buffer, connecting),
         }
     }
 
@@ -134,6 +150,8 @@ impl Channel {
                 }
             },
             Self::Tls(tls) => tls.write(bytes, connecting),
+            #[cfg(test)]
+            Self::Simulated(secured) => secured.write(bytes, connecting),
         }
     }
 
@@ -147,6 +165,8 @@ impl Channel {
         match self {
             Self::Plain(_) => false,
             Self::Tls(tls) => std::mem::take(&mut tls.reads_when_writable),
+            #[cfg(test)]
+            Self::Simulated(secured) => std::mem::take(&mut secured.reads_when_writable),
         }
     }
 
@@ -167,8 +187,13 @@ impl Channel {
 
     /// Sends close_notify, if there is room.
     pub fn finish(&mut self) {
-        if let Self::Tls(tls) = self {
-            let _ = tls.stream.shutdown();
+        match self {
+            Self::Plain(_) => {}
+            Self::Tls(tls) => {
+                let _ = tls.stream.shutdown();
+            }
+            #[cfg(test)]
+            Self::Simulated(secured) => secured.finish(),
         }
     }
 
@@ -176,6 +201,8 @@ impl Channel {
         match self {
             Self::Plain(wire) => wire,
             Self::Tls(tls) => tls.stream.get_ref(),
+            #[cfg(test)]
+            Self::Simulated(secured) => secured.wire(),
         }
     }
 
@@ -183,6 +210,19 @@ impl Channel {
         match self {
             Self::Plain(wire) => wire,
             Self::Tls(tls) => tls.stream.get_mut(),
+            #[cfg(test)]
+            Self::Simulated(secured) => secured.wire_mut(),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Wire {
+    /// The simulated socket.
+    pub fn simulated(&self) -> &crate::simulation::Socket {
+        match &self.socket {
+            Socket::Simulated(socket) => socket,
+            Socket::Tcp(_) => unreachable!("a filter is above simulated sockets only"),
         }
     }
 }

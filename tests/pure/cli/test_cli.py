@@ -257,9 +257,9 @@ def test_a_stored_series_is_rendered_again(shell: Shell) -> None:
     assert "It passed up to 3000 clients." in (shell.folder / "series/report.html").read_text()
 
 
-def test_a_report_that_cannot_be_written_is_a_warning(shell: Shell) -> None:
+def test_a_report_that_cannot_be_written_is_a_failure(shell: Shell) -> None:
     write_run(shell.folder / "run", Shape(duration_s=20))
     (shell.folder / "run" / "junit.xml").mkdir()
     outcome = shell("report", "run")
-    assert outcome.code == 0
+    assert outcome.code == 2
     assert outcome.stderr == "warning: there is no junit.xml: Is a directory\n"

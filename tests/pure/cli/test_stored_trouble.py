@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -188,14 +187,6 @@ def test_output_that_is_lost_is_a_failure(runs: Path) -> None:
             )
         assert done.returncode == 2, words
         assert done.stderr == "warning: standard output is not complete: No space left on device\n"
-
-
-def test_a_report_that_cannot_be_written_is_a_failure(runs: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(runs / "a", run)
-    (run / "report.md").mkdir()
-    done = program.run(("report", str(run)), capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stderr) == (2, "warning: there is no report.md: Is a directory\n")
 
 
 def test_what_is_not_stored_has_no_run_directory(

@@ -410,18 +410,24 @@ class Assembly:
     def _asked_max(self, indices: Sequence[int]) -> int:
         """Most clients of populations that should have been connected at once, as the run was
         played."""
-        active, most = ActiveClients(self.plan), 0
+        return max((sum(counts[index] for index in indices) for counts in self._asked), default=0)
+
+    @cached_property
+    def _asked(self) -> Sequence[Sequence[int]]:
+        """Clients of each population that should have been connected, from stage to stage and from
+        change to change."""
+        active, found = ActiveClients(self.plan), list[Sequence[int]]()
         for span in self.run_log.spans:
             joined = self._joined(span, active)
             active.enter(self.plan.stages[span.index])
             active.limit(joined)
-            most = max(most, active.together(indices))
+            found.append(tuple(active.counts))
             for change in self.run_log.changes:
                 if change.stage == span.index:
                     active.change(change.population, change.action)
                     active.limit(joined)
-                    most = max(most, active.together(indices))
-        return most
+                    found.append(tuple(active.counts))
+        return found
 
     def _joined(self, span: StageSpan, before: ActiveClients) -> list[int]:
         """Returns the most clients of each population that can have joined by the end of a stage.

@@ -3,7 +3,7 @@ loss. Sums stay as the agents counted them."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -50,6 +50,7 @@ class Ledger:
         self._excluded = run_log.expect_received
         self._cut_stage = _cut_stage(plan, run_log)
         self._flows: dict[_Key, Mapping[Pair, FlowSnapshot]] = {}
+        self._pairs_into: dict[_Key, defaultdict[int, list[tuple[int, Pair]]]] = {}
         self._surplus: dict[Pair, Surplus] = {}
         self._populations: dict[tuple[_Key, tuple[int, ...]], PopulationSnapshot] = {}
 
@@ -61,8 +62,14 @@ class Ledger:
         return self._flows[key]
 
     def into(self, indices: Collection[int], stages: Stages = ALL) -> Mapping[Pair, FlowSnapshot]:
-        """Returns the ledger of each flow to some populations."""
-        return {pair: flow for pair, flow in self.flows(stages).items() if pair[1] in indices}
+        """Returns the ledger of each flow to some populations, in the order of flows."""
+        flows, key = self.flows(stages), _key(stages)
+        if key not in self._pairs_into:
+            into = self._pairs_into[key] = defaultdict(list)
+            for place, pair in enumerate(flows):
+                into[pair[1]].append((place, pair))
+        chosen = (each for index in {*indices} for each in self._pairs_into[key].get(index, ()))
+        return {pair: flows[pair] for _, pair in sorted(chosen)}
 
     def population(self, indices: Iterable[int], stages: Stages = ALL) -> PopulationSnapshot:
         """Returns the sum of some populations."""

@@ -199,12 +199,12 @@ class Progress:
 
     def _take_connections(self, snapshot: Snapshot, now_ns: int) -> bool:
         before = self._present_max, self._first_attempts_total
+        clients = self.plan.clients
         for population in snapshot.populations:
             counters = population.counters
             self._connected_total += counters.connected_total
-            self._first_attempts_total = min(
-                self._first_attempts_total + counters.connect_attempts_total, self.plan.clients
-            )
+            attempts = self._first_attempts_total + counters.connect_attempts_total
+            self._first_attempts_total = min(attempts, clients)
             if counters.connect_failed_total and self.failing_since_ns is None:
                 self.failing_since_ns = now_ns
         # A connection by itself is no progress: two runs may take each other's client ids for ever.

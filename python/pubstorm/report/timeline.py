@@ -264,7 +264,8 @@ def _caption(
 ) -> Iterator[str]:
     if chart.caption:
         yield chart.caption
-    still = [f"{line.source.name} {line.label}" for line in lines if line not in moving]
+    drawn = {id(line) for line in moving}
+    still = [f"{line.source.name} {line.label}" for line in lines if id(line) not in drawn]
     if still:
         names = ", ".join(still[:STILL_MAX])
         more = f" and {len(still) - STILL_MAX} more" if len(still) > STILL_MAX else ""

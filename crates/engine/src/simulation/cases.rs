@@ -8,7 +8,7 @@ use plan::{
 use testkit::Rng;
 
 use super::case::Case;
-use super::plans::{self, stage, template};
+use super::plans::{self, number, stage, template};
 use super::weather::{Climate, MS, S, Weather};
 use super::{authentication, expiry, flapping, groups, limits, round_trips};
 
@@ -206,11 +206,6 @@ impl Case {
         taker.first = victim.first;
         taker.takes_over = Some(0);
     }
-}
-
-/// A property with a number.
-pub fn number(name: &str, value: u32) -> Property {
-    Property { name: name.into(), key: None, value: PropertyValue::Number(value) }
 }
 
 fn population(rng: &mut Rng, index: usize, count: usize, climate: Climate) -> Population {

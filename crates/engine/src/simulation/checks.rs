@@ -375,7 +375,9 @@ fn nothing_goes_wrong(run: &Run, totals: &Totals) {
         ends.iter().filter_map(|reason| outcomes.get(reason)).sum::<u64>()
     };
     let cut_off: u64 = totals.outcomes.iter().map(cut_off).sum();
-    assert!(wills.count() as u64 <= cut_off, "a client that leaves in good order has no will");
+    let wills = wills.count() as u64;
+    let what = || format!("{wills} wills, {cut_off} cut off: {:?}", totals.outcomes);
+    assert!(wills <= cut_off, "a client that leaves in good order has no will: {}", what());
     for (p, population) in run.plan().populations.iter().enumerate() {
         let (counters, outcomes) = (&totals.counters[p], &totals.outcomes[p]);
         let of = |reason| outcomes.get(&reason).copied().unwrap_or(0);

@@ -1,15 +1,13 @@
 //! Messages that expire in simulated runs, while their receivers are offline: they are not
 //! expected, and count as expired unless they arrive.
 
-use plan::{
-    Action, FlowCounters, MqttVersion, Plan, Population, Property, PropertyValue, Protocol,
-};
+use plan::{Action, FlowCounters, MqttVersion, Plan, Population, PropertyValue, Protocol};
 use testkit::{Broker, Rng, Script};
 
 use super::case::Case;
 use super::course::Run;
 use super::peer::Peer;
-use super::plans::{self, publication, speaking, stage, subscription};
+use super::plans::{self, number, publication, speaking, stage, subscription};
 use super::totals::Totals;
 use super::weather::{Climate, MS, S, Weather};
 
@@ -28,10 +26,6 @@ pub fn draw(case: &mut Case, seed: u64) {
             property.value = PropertyValue::Number(1 + rng.below(3) as u32);
         }
     }
-}
-
-fn number(name: &str, value: u32) -> Property {
-    Property { name: name.into(), key: None, value: PropertyValue::Number(value) }
 }
 
 /// A device that publishes ten messages a second, which expire after `expiry_s` seconds, and

@@ -6,8 +6,8 @@ use plan::{Protocol, Reason};
 use testkit::{Announced, Rng};
 
 use super::case::Case;
-use super::cases::number;
 use super::course::Run;
+use super::plans::number;
 use super::totals::{Totals, population_of};
 use super::weather::{Climate, Fault, S};
 

@@ -2,7 +2,8 @@
 
 use plan::{
     Action, Attachment, Choice, Late, Mqtt, MqttVersion, Order, Pace, Payload, Plan, Population,
-    Protocol, Publication, Reconnect, RetainHandling, Stage, Subscription, Target, Template,
+    Property, PropertyValue, Protocol, Publication, Reconnect, RetainHandling, Stage, Subscription,
+    Target, Template,
 };
 
 use super::weather::{MS, S};
@@ -123,4 +124,9 @@ pub fn speaking(version: MqttVersion, name: &str, clients: u32) -> Population {
         mqtt.version = version;
     }
     population
+}
+
+/// A property with a number.
+pub fn number(name: &str, value: u32) -> Property {
+    Property { name: name.into(), key: None, value: PropertyValue::Number(value) }
 }

@@ -8,7 +8,7 @@ use testkit::{Broker, Fate, Script};
 use crate::simulation::case::case;
 use crate::simulation::course::{Run, played};
 use crate::simulation::peer::{Manner, Peer};
-use crate::simulation::plans::{self, publication, speaking, subscription};
+use crate::simulation::plans::{self, number, publication, speaking, subscription};
 use crate::simulation::totals::Totals;
 use crate::simulation::weather::{MS, S, Weather};
 
@@ -18,11 +18,6 @@ fn subscriber(filter: &str) -> Population {
     population.subscriptions = vec![subscription(filter, 0)];
     population.reconnect = None;
     population
-}
-
-/// A property with a number.
-fn limit(name: &str, number: u32) -> plan::Property {
-    plan::Property { name: name.to_owned(), key: None, value: plan::PropertyValue::Number(number) }
 }
 
 #[test]
@@ -79,7 +74,7 @@ fn packets_beyond_what_the_client_announced_are_counted_and_end_nothing() {
         let mut subscriber = speaking(MqttVersion::V5, "subscriber", 1);
         subscriber.subscriptions = vec![subscription("t", 1)];
         if let plan::Protocol::Mqtt(mqtt) = &mut subscriber.protocol {
-            mqtt.properties = vec![limit(property, most)];
+            mqtt.properties = vec![number(property, most)];
         }
         let totals = Totals::of(&played(vec![publisher, subscriber], S, Weather::fair()));
         let found: Vec<Reason> = totals.outcomes[1].keys().copied().collect();
@@ -100,7 +95,7 @@ fn a_slow_reader_sees_messages_beyond_its_receive_maximum_though_they_come_one_b
         reader.subscriptions = vec![subscription("t", 1)];
         reader.read_rate_per_s = Some(20.0);
         if let plan::Protocol::Mqtt(mqtt) = &mut reader.protocol {
-            mqtt.properties = vec![limit("receive_maximum", 1)];
+            mqtt.properties = vec![number("receive_maximum", 1)];
         }
         let case = case(vec![publisher, reader], S, Weather::fair());
         let script = Script { window, ..Script::reliable() };
@@ -120,7 +115,7 @@ fn properties_of_publishers_are_counted_where_they_arrive() {
         key: key.map(str::to_owned),
         value: plan::PropertyValue::Text(plans::template("text/{n}")),
     };
-    let expiry = limit("message_expiry_interval", 60);
+    let expiry = number("message_expiry_interval", 60);
     for (properties, of_each) in [
         (vec![], 0),
         (vec![expiry.clone()], 0),
@@ -128,7 +123,7 @@ fn properties_of_publishers_are_counted_where_they_arrive() {
         (
             vec![
                 text("content_type", None),
-                limit("payload_format_indicator", 1),
+                number("payload_format_indicator", 1),
                 text("response_topic", None),
                 text("correlation_data", None),
                 expiry,

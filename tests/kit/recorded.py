@@ -80,7 +80,9 @@ FAILURE = TypeAdapter(AgentFailure)
 
 def unpack(name: str, folder: Path) -> Path:
     """Puts the files of a run into a folder, which it returns."""
-    shutil.unpack_archive(FOLDER / f"{name}.tar.xz", folder)
+    # Python 3.12 asks for a filter, which Python 3.11.2 of Debian 12 does not know.
+    safe: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+    shutil.unpack_archive(FOLDER / f"{name}.tar.xz", folder, **safe)
     return folder
 
 

@@ -133,8 +133,8 @@ class Server:
             try:
                 accepted, address = await loop.sock_accept(listener)
             except OSError:
-                self._drop_one()
-                await asyncio.sleep(NO_ROOM_S)
+                # Without a further file, a stranger makes room in the next turn.
+                await asyncio.sleep(0 if self._drop_one() else NO_ROOM_S)
                 continue
             if len(self._strangers) >= STRANGERS_MAX:
                 self._drop_one()
@@ -175,12 +175,15 @@ class Server:
         self._strangers.pop(connection, None)
         self._trusted.discard(connection)
 
-    def _drop_one(self) -> None:
-        """Ends the oldest connection without the token of the peer that has most of them."""
+    def _drop_one(self) -> bool:
+        """Ends the oldest connection without the token of the peer that has most of them. Returns
+        False if there is none."""
         peers = Counter(each.peer for each in self._strangers)
-        if peers:
-            ((greedy, _),) = peers.most_common(1)
-            next(each for each in self._strangers if each.peer == greedy).end()
+        if not peers:
+            return False
+        ((greedy, _),) = peers.most_common(1)
+        next(each for each in self._strangers if each.peer == greedy).end()
+        return True
 
 
 @contextlib.asynccontextmanager

@@ -27,6 +27,7 @@ from pubstorm.topology.adapters import adapter_of
 from pubstorm.topology.bridges.links import Links
 from pubstorm.topology.broker import Place
 from pubstorm.topology.supervision import Supervision
+from pubstorm.web.server import Limits, Server
 from tests.kit.virtual import run_virtually
 
 PACKAGE = Path(__file__).parents[3] / "python" / "pubstorm"
@@ -154,6 +155,16 @@ async def broker(folder: Path) -> Closing:
     return made.stop()  # type: ignore[no-any-return]
 
 
+async def server(_: Path) -> Closing:
+    made = Server(Mock(), Limits(trusted_max=1, idle_s=1), None)
+    connection = Mock()
+    made._trusted.add(connection)
+    made.state.connections.add(connection)
+    made.state.tasks.add(asyncio.create_task(Stuck().forever()))
+    await asyncio.sleep(1)
+    return made.end()
+
+
 def of(made: Callable[[Path], Any], method: str) -> Any:
     """A closer of an object whose process never ends."""
 
@@ -175,6 +186,7 @@ CLOSERS: dict[str, Callable[[Path], Coroutine[Any, Any, Closing]]] = {
     "FaultPlay.stop": faults,
     "Supervision.end": supervision,
     "ServerProcess.stop": broker,
+    "Server.end": server,
     "Links.stop": of(lambda _: Links(), "stop"),
     "Perf.stop": of(lambda path: Perf(path, 99, ()), "stop"),
 }

@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import json
 import os
+import resource
 import socket
 import ssl
 import subprocess
@@ -210,3 +211,16 @@ def test_strangers_do_not_shut_out_the_holder_of_the_token(
         assert process.num_threads() < threads + 10
     kept.close()
     assert served.written() == b""
+
+
+def test_a_server_that_has_no_further_file_answers_the_holder_of_the_token() -> None:
+    with child("metrics", "/metrics") as served:
+        assert served.is_answered_anew()
+        _, hard = resource.prlimit(served.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(served.pid, resource.RLIMIT_NOFILE, (40, hard))
+        held = strangers(served, 200, b"G")
+        for _ in range(QUESTIONS):
+            assert served.is_answered_anew()
+        for each in held:
+            each.close()
+        assert served.written() == b""

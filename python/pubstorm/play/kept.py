@@ -38,6 +38,7 @@ from pubstorm.report import SCENARIO_FILE, check_format
 from pubstorm.result import Event
 from pubstorm.result.samples import START_FILE, Tracks, read_samples
 from pubstorm.result.timeline import Timeline
+from pubstorm.result.timeline.ages import Edges
 from pubstorm.scenario import Scenario, parse_scenario
 
 V = TypeVar("V", RunStart, Plan)
@@ -74,6 +75,11 @@ class Kept:
         """Stages that the user ended."""
         self._faults: dict[tuple[int, str], AppliedFault] = {}
         """The last word on each fault, by stage and name."""
+
+    @property
+    def edges(self) -> Edges:
+        """Instants across which nothing is merged."""
+        return self._timeline.edges
 
     def add(self, snapshot: Snapshot) -> None:
         """Adds a snapshot."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE
 from pubstorm.contract.source import StoredSource
-from pubstorm.measure.recorder import is_summed_up, keep
-from pubstorm.measure.run_log import stored_event
+from pubstorm.measure.recorder import is_summed_up
+from pubstorm.measure.run_log import SECOND_NS, stored_event
 from pubstorm.metrics.thresholds import Threshold
 from pubstorm.play.directory import RunDirectory
 from pubstorm.play.display import Live
@@ -20,9 +20,9 @@ from pubstorm.result.problems import KINDS
 from pubstorm.result.samples import (
     EVENTS_FILE,
     SAMPLES_FILE,
+    Keeper,
     Sources,
     Tail,
-    Tracks,
     samples_in,
     snapshots_in,
 )
@@ -44,7 +44,8 @@ class VerdictSoFar:
         self._snapshots = Tail(path / SNAPSHOTS_FILE)
         self._samples = Tail(path / SAMPLES_FILE)
         self._events = Tail(path / EVENTS_FILE)
-        self._tracks: Tracks = {}
+        interval_s = self._kept.scenario.monitors.interval / SECOND_NS
+        self._readings = Keeper(self._kept.edges, interval_s)
         self._sources: Sources = {}
         self._next_s = 0.0
 
@@ -71,7 +72,7 @@ class VerdictSoFar:
             # The events have each source before its first sample.
             self._read_events()
             found = samples_in((line.decode(errors="replace") for line in lines), self._sources)
-            keep(self._tracks, (each for each in found if is_summed_up(each.source, each.metric)))
+            self._readings.take(s for s in found if is_summed_up(s.source, s.metric))
         self._read_events()
 
     def _read_events(self) -> None:
@@ -90,7 +91,9 @@ class VerdictSoFar:
             return None
         run_log.endings = {hello.agent: "bye" for hello in kept.start.hellos}
         info = kept.info(run_log, RunDirectory(kept.path), Live())
-        measured = measured_of(info, kept.output(run_log, self._tracks), kept.start.environment)
+        measured = measured_of(
+            info, kept.output(run_log, self._readings.tracks), kept.start.environment
+        )
         is_present = not run_log.spans[-1].settled
         if is_present:
             # Nothing is lost before the end of the stage, which is no finding.

@@ -8,7 +8,7 @@ import pytest
 
 from pubstorm.contract.source import Sample, Source, split_member
 from pubstorm.fleet.assignment import Assignment
-from pubstorm.measure.recorder import Recorder, keep
+from pubstorm.measure.recorder import Recorder
 from pubstorm.measure.run_log import RunLog
 from pubstorm.play.directory import RunDirectory
 from pubstorm.play.kept import kept_tracks
@@ -16,6 +16,7 @@ from pubstorm.result import Statistics
 from pubstorm.result.samples import (
     HEADER,
     SAMPLES_FILE,
+    Keeper,
     Span,
     Tracks,
     csv_lines,
@@ -27,12 +28,11 @@ from tests.kit import made
 
 
 def readings(*values: float, source: str = "broker-0", metric: str = "cpu") -> Tracks:
-    kept: Tracks = {}
-    keep(
-        kept,
-        (Sample(made.source(source), metric, float(n), value) for n, value in enumerate(values)),
+    kept = Keeper()
+    kept.take(
+        Sample(made.source(source), metric, float(n), value) for n, value in enumerate(values)
     )
-    return kept
+    return kept.tracks
 
 
 def test_each_figure_is_reported_over_the_run_the_load_and_each_span() -> None:
@@ -66,19 +66,16 @@ def test_a_count_that_falls_began_anew() -> None:
 
 def reported(interval_s: int, phase_s: float, duration_s: int, rate_per_s: float) -> Tracks:
     """A counter that grows evenly, read each second, of which the broker reports less often."""
-    kept: Tracks = {}
+    kept = Keeper()
     known = None
     for second in range(duration_s):
         last_s = phase_s + interval_s * ((second - phase_s) // interval_s)
         news = last_s != known and last_s >= 0
         at_s = last_s if news else float(second)
         value = rate_per_s * max(last_s, 0)
-        keep(
-            kept,
-            [Sample(made.source("broker-0"), "$SYS/messages/sent", at_s, value, held=not news)],
-        )
+        kept.take([Sample(made.source("broker-0"), "$SYS/messages/sent", at_s, value, not news)])
         known = last_s
-    return kept
+    return kept.tracks
 
 
 @pytest.mark.parametrize(
@@ -112,15 +109,10 @@ def test_without_load_the_whole_run_stands_for_it() -> None:
 
 
 def test_figures_come_in_the_order_of_their_names() -> None:
-    kept = readings(1, source="host")
-    keep(
-        kept,
-        [
-            Sample(made.source("broker-1"), "rss_bytes", 0, 1),
-            Sample(made.source("broker-1"), "cpu", 0, 1),
-        ],
-    )
-    found = [(each.source, each.metric) for each in watched(kept, (), ())]
+    kept = Keeper()
+    names = ("host", "cpu"), ("broker-1", "rss_bytes"), ("broker-1", "cpu")
+    kept.take(Sample(made.source(name), metric, 0, 1) for name, metric in names)
+    found = [(each.source, each.metric) for each in watched(kept.tracks, (), ())]
     assert found == [("broker-1", "cpu"), ("broker-1", "rss_bytes"), ("host", "cpu")]
 
 

@@ -39,9 +39,9 @@ class Timeline:
     def __init__(self, plan: Plan, started_ns: int, publishers: Collection[int] = ()) -> None:
         """`publishers` are agents under test: their load is not the generator's."""
         self.started_ns = started_ns
-        self._edges = Edges(started_ns)
+        self.edges = Edges(started_ns)
         self.histograms = HistogramCells[HistogramKey](
-            started_ns, plan.snapshot_interval_ns, self._edges
+            started_ns, plan.snapshot_interval_ns, self.edges
         )
         """Latency and lateness by stage and population."""
         self._interval_ns = plan.snapshot_interval_ns
@@ -77,7 +77,7 @@ class Timeline:
     def keep_apart(self, *edges_ns: int) -> None:
         """Keeps what is before and after some instants apart, however old it gets."""
         for at_ns in edges_ns:
-            self._edges.add(at_ns)
+            self.edges.add(at_ns)
 
     def resolution_ns(self, from_ns: int, to_ns: int) -> int:
         """Returns the length of the coarsest cells in a span: the snapshot interval, a minute or an
@@ -149,7 +149,7 @@ class Timeline:
     def _added(self, row: Row) -> Row:
         lane = self._lanes.get(row.agent)
         if lane is None:
-            lane = self._lanes[row.agent] = Lane(row, self._edges)
+            lane = self._lanes[row.agent] = Lane(row, self.edges)
         lane.add(row)
         self._peaks = None
         self._ends.clear()

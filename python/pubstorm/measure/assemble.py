@@ -149,6 +149,7 @@ class Assembly:
         """Yields the stages of a long run whose older parts are coarser than an interval."""
         for span in self.run_log.spans:
             step_ns = self.timeline.resolution_ns(span.from_ns, span.to_ns)
+            step_ns = min(step_ns, span.to_ns - span.from_ns)
             if step_ns > self.plan.snapshot_interval_ns:
                 name, step = self.plan.stages[span.index].name, duration_text(step_ns / 1000)
                 text = f"older parts of {name} are kept in steps of {step}"

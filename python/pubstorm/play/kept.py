@@ -181,11 +181,7 @@ def kept_tracks(path: Path) -> Tracks:
     """Returns the samples in a run directory that a result sums up; none if their file cannot be
     read."""
     with contextlib.suppress(OSError, ValueError):
-        return {
-            (source, metric): track
-            for (source, metric), track in read_samples(path).items()
-            if is_summed_up(source, metric)
-        }
+        return read_samples(path, is_summed_up)
     return {}
 
 

@@ -260,6 +260,7 @@ class _Run:
         exports = live.exports
         recorder = Recorder(plan, Assignment.among(plan, fleet.agents), run_log, directory, exports)
         recorder.kept.interval_s = scenario.monitors.interval / SECOND_NS
+        directory.merging = recorder.kept.merging
         run = RunContext(plan, fleet, recorder, live)
         options = ControllerOptions(
             scenario.fleet.on_agent_failure,

@@ -13,7 +13,8 @@ from pubstorm.play.directory import RunDirectory
 from pubstorm.play.display import Live
 from pubstorm.play.kept import Kept, kept_tracks
 from pubstorm.play.record import record
-from pubstorm.result.samples import EVENTS_FILE, snapshots_in
+from pubstorm.result.journal import journal_lines, snapshots_in
+from pubstorm.result.samples import EVENTS_FILE
 from pubstorm.topology.started import is_alive
 
 REASON = "no result was stored: the controller was killed, or could not write any more"
@@ -29,8 +30,8 @@ def salvage(path: Path, live: Live) -> None:
     with contextlib.suppress(OSError), (path / EVENTS_FILE).open("rb") as lines:
         for line in lines:
             kept.note(stored_event(line))
-    with contextlib.suppress(OSError), (path / SNAPSHOTS_FILE).open("rb") as lines:
-        for snapshot in snapshots_in(lines):
+    with contextlib.suppress(OSError):
+        for snapshot in snapshots_in(journal_lines(path, SNAPSHOTS_FILE)):
             kept.add(snapshot)
     run_log = kept.run_log()
     run_log.interrupted = run_log.ended_early = True

@@ -4,12 +4,11 @@ played, and their lines."""
 
 from __future__ import annotations
 
-import csv
 import math
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
@@ -19,10 +18,10 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from pubstorm.contract.snapshot import Snapshot
 from pubstorm.contract.source import OF_LOAD, Sample, Source, SourceKind, StoredSource
 from pubstorm.contract.value import LATER
 from pubstorm.metrics.monitors import OF_AGENTS_UNDER_TEST
+from pubstorm.result.journal import CellSums, cell_of, field_text, journal_lines, rows
 from pubstorm.result.monitors import Statistics, Watched
 from pubstorm.result.timeline.ages import Edges
 from pubstorm.result.timeline.readings import (
@@ -47,9 +46,7 @@ SAMPLES_FILE = "samples.csv"
 EVENTS_FILE = "events.jsonl"
 HEADER = ("at_s", "kind", "source", "metric", "value", "held")
 
-CHUNK_BYTES = 2**20
-"""Bytes of a growing file that are read at once, so that other work is not held up by a long
-file."""
+MINUTE_S = 60
 HELD = "1"
 """Mark of a reading that repeats the last known value."""
 VALUE_MAX: Final = 1e18
@@ -109,17 +106,23 @@ class Track:
     def add_cell(self, cell: ReadingCell) -> None:
         """Adds a cell, which lies after all others. There are no samples after it yet."""
         self._extend((cell.at_s, cell.values, cell.held))
-        self.close_cell(len(cell.at_s), cell.count, cell.total, cell.amount, cell.late)
+        self._close((len(cell.at_s), cell.count, cell.total, cell.amount, cell.late))
 
-    def close_cell(
-        self, points: int, count: int, total: float, amount: float, late: Counter[int]
-    ) -> None:
-        """Makes the samples that are not merged the points of a cell, if there are as many."""
-        if points == len(self.at_s) - self.merged:
-            if late:
-                self._late[len(self._cells) // FIELDS] = late
-            self._cells.extend((points, count, total, amount))
-            self.merged += points
+    def close_cell(self, columns: list[str]) -> None:
+        """Makes the samples that are not merged the points of a cell, whose sums were stored.
+        Raises ValueError if they are damaged."""
+        found = cell_of(columns)
+        if found is not None and found[0] == len(self.at_s) - self.merged:
+            is_minute = self.at_s[-1] - self.at_s[self.merged] <= MINUTE_S
+            self._close(found)
+            self.minutes = self.minutes + 1 if is_minute else 0
+
+    def _close(self, cell: CellSums) -> None:
+        points, *sums, late = cell
+        if late:
+            self._late[len(self._cells) // FIELDS] = late
+        self._cells.extend((points, *sums))
+        self.merged += points
 
     def cells(self) -> Iterator[ReadingCell]:
         """Yields the cells of the samples that are merged."""
@@ -258,6 +261,10 @@ Tracks = dict[tuple[Source, str], Track]
 """Tracks by source and metric."""
 
 
+Wanted = Callable[[Source, str], bool]
+"""Chooses tracks by source and metric."""
+
+
 class Keeper:
     """Keeps tracks small: the more samples they have, the older are those that it merges."""
 
@@ -269,6 +276,13 @@ class Keeper:
         self._edges = edges or Edges(0)
         self._own = 0
         """Samples that are not merged."""
+        self._named: dict[tuple[str, ...], Track | None] = {}
+        """Tracks by the names of stored samples; None: it is not wanted."""
+
+    @property
+    def merging(self) -> Merging:
+        """The rule by which readings are merged."""
+        return Merging(self._edges, self.interval_s)
 
     def take(self, samples: Iterable[Sample]) -> None:
         """Adds samples, those of one source in the order of time."""
@@ -278,6 +292,24 @@ class Keeper:
             self._own += 1
         self.bound()
 
+    def read(self, lines: Iterable[str], sources: Sources, is_wanted: Wanted | None = None) -> None:
+        """Adds the samples of stored lines, as `samples_in` reads them, and their cells."""
+        for row in rows(lines):
+            with suppress(ValueError):
+                at_s, kind, name, metric, value, held, *cell = row
+                reading, names = _reading(at_s, value), (kind, name, metric)
+                if names not in self._named:
+                    source = _source(kind, name, sources)
+                    wanted = is_wanted is None or is_wanted(source, metric)
+                    self._named[names] = self.track(source, metric) if wanted else None
+                if (track := self._named[names]) is not None:
+                    track.add(*reading, held=held == HELD)
+                    self._own += 1
+                    if cell:
+                        track.close_cell(cell)
+                    elif self._own > READINGS_MAX:
+                        self.bound()
+
     def track(self, source: Source, metric: str) -> Track:
         """Returns a track, a new one if there is none."""
         found = self.tracks.get((source, metric))
@@ -285,16 +317,15 @@ class Keeper:
             found = self.tracks[source, metric] = Track()
         return found
 
-    def bound(self, added: int = 0) -> None:
-        """Merges what is old, if too many samples are kept after some that were added."""
-        self._own += added
+    def bound(self) -> None:
+        """Merges what is old, if too many samples are kept."""
         if self._own > READINGS_MAX:
             count = len(self.tracks)
             own_max = max(READINGS_MAX // 2 // count, OWN_MIN)
             minutes_max = max(MINUTES_MAX // count, MINUTES_MIN)
-            grid = Merging(self._edges, self.interval_s)
+            merging = self.merging
             for track in self.tracks.values():
-                track.age(own_max, minutes_max, grid)
+                track.age(own_max, minutes_max, merging)
             self._own = sum(len(each.at_s) - each.merged for each in self.tracks.values())
 
 
@@ -496,23 +527,12 @@ def _covered(found: Statistics, cover: _Cover | None, spans: Sequence[Span]) -> 
     return found.model_copy(update=missing) if missing else found
 
 
-def read_samples(run_directory: Path) -> Tracks:
-    """Returns the samples of a run, by source and metric. Raises OSError if their file cannot be
-    read."""
+def read_samples(run_directory: Path, is_wanted: Wanted | None = None) -> Tracks:
+    """Returns the samples of a run, by source and metric; `is_wanted` chooses among them. Raises
+    OSError if their file cannot be read."""
     kept = Keeper()
-    sources = read_sources(run_directory)
-    known: dict[tuple[str, str, str], Track] = {}
-    with (run_directory / SAMPLES_FILE).open(encoding="utf-8", newline="") as stream:
-        for row in _rows(stream):
-            with suppress(ValueError):
-                at_s, kind, name, metric, value, held = row
-                reading = _reading(at_s, value)
-                track = known.get((kind, name, metric))
-                if track is None:
-                    source = _source(kind, name, sources)
-                    track = known[kind, name, metric] = kept.track(source, metric)
-                track.add(*reading, held=held == HELD)
-                kept.bound(1)
+    lines = journal_lines(run_directory, SAMPLES_FILE)
+    kept.read((line.decode() for line in lines), read_sources(run_directory), is_wanted)
     return kept.tracks
 
 
@@ -536,31 +556,14 @@ def read_sources(run_directory: Path) -> Sources:
 
 
 def samples_in(lines: Iterable[str], sources: Sources) -> Iterator[Sample]:
-    """Yields the samples of stored lines; the header and broken lines are left out. A source that
-    is not among the known ones has no group, and is added to them."""
-    for row in _rows(lines):
+    """Yields the samples of stored lines, with the points of those that are merged; the header and
+    broken lines are left out. A source that is not among the known ones has no group, and is added
+    to them."""
+    for row in rows(lines):
         with suppress(ValueError):
-            at_s, kind, name, metric, value, held = row
+            at_s, kind, name, metric, value, held, *_ = row
             reading = _reading(at_s, value)
             yield Sample(_source(kind, name, sources), metric, *reading, held == HELD)
-
-
-def snapshots_in(lines: Iterable[bytes]) -> Iterator[Snapshot]:
-    """Yields the snapshots of stored lines; the last line may be cut off."""
-    for line in lines:
-        with suppress(ValidationError):
-            yield Snapshot.model_validate_json(line)
-
-
-def _rows(lines: Iterable[str]) -> Iterator[list[str]]:
-    rows = csv.reader(lines)
-    while True:
-        try:
-            yield next(rows)
-        except StopIteration:
-            return
-        except csv.Error:
-            continue
 
 
 def _source(kind: str, name: str, sources: Sources) -> Source:
@@ -576,36 +579,8 @@ def csv_lines(samples: Iterable[Sample]) -> Iterator[str]:
     for sample in samples:
         value = format(sample.value, ".15g")
         held = HELD if sample.held else ""
-        source = f"{sample.source.kind},{_field(sample.source.name)}"
-        yield f"{sample.at_s:.3f},{source},{_field(sample.metric)},{value},{held}\n"
-
-
-def _field(text: str) -> str:
-    if any(character in text for character in ',"\n'):
-        return '"' + text.replace('"', '""').replace("\n", " ") + '"'
-    return text
-
-
-class Tail:
-    """The complete lines of a growing file that were not read yet, in the order of writing."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset = 0
-        self._rest = b""
-
-    def lines(self) -> list[bytes]:
-        """Returns the next complete lines, without their ends; none if there is no file. A line
-        that is not complete is kept for later."""
-        try:
-            with self._path.open("rb") as stream:
-                stream.seek(self._offset)
-                data = stream.read(CHUNK_BYTES)
-        except OSError:
-            return []
-        self._offset += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        return lines
+        source = f"{sample.source.kind},{field_text(sample.source.name)}"
+        yield f"{sample.at_s:.3f},{source},{field_text(sample.metric)},{value},{held}\n"
 
 
 _KIND: TypeAdapter[SourceKind] = TypeAdapter(SourceKind, config=LATER)

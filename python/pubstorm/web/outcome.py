@@ -16,15 +16,13 @@ from pubstorm.play.display import Live
 from pubstorm.play.kept import Kept
 from pubstorm.play.record import measured_of
 from pubstorm.result import ThresholdOutcome, Verdict
+from pubstorm.result.journal import Tail, snapshots_in
 from pubstorm.result.problems import KINDS
 from pubstorm.result.samples import (
     EVENTS_FILE,
     SAMPLES_FILE,
     Keeper,
     Sources,
-    Tail,
-    samples_in,
-    snapshots_in,
 )
 from pubstorm.result.verdict import evaluate_run
 from pubstorm.scenario.defaults import conditions_of
@@ -40,14 +38,18 @@ class VerdictSoFar:
 
     def __init__(self, path: Path) -> None:
         """Raises StoredRunError if start, plan or scenario cannot be read."""
+        self._next_s = 0.0
+        self._begin(path)
+
+    def _begin(self, path: Path) -> None:
+        """Begins to read the files of a run."""
         self._kept = Kept(path)
-        self._snapshots = Tail(path / SNAPSHOTS_FILE)
-        self._samples = Tail(path / SAMPLES_FILE)
-        self._events = Tail(path / EVENTS_FILE)
+        self._snapshots = Tail(path, SNAPSHOTS_FILE)
+        self._samples = Tail(path, SAMPLES_FILE)
+        self._events = Tail(path, EVENTS_FILE)
         interval_s = self._kept.scenario.monitors.interval / SECOND_NS
         self._readings = Keeper(self._kept.edges, interval_s)
         self._sources: Sources = {}
-        self._next_s = 0.0
 
     @property
     def is_due(self) -> bool:
@@ -59,6 +61,10 @@ class VerdictSoFar:
         began_s, cpu_s = time.monotonic(), time.thread_time()
         try:
             self._read()
+            if self._snapshots.is_torn or self._samples.is_torn:
+                # What was merged meanwhile is read from the start.
+                self._begin(self._kept.path)
+                self._read()
             return self._verdict()
         finally:
             took_s = time.thread_time() - cpu_s
@@ -71,8 +77,8 @@ class VerdictSoFar:
         while lines := self._samples.lines():
             # The events have each source before its first sample.
             self._read_events()
-            found = samples_in((line.decode(errors="replace") for line in lines), self._sources)
-            self._readings.take(s for s in found if is_summed_up(s.source, s.metric))
+            texts = (line.decode(errors="replace") for line in lines)
+            self._readings.read(texts, self._sources, is_summed_up)
         self._read_events()
 
     def _read_events(self) -> None:

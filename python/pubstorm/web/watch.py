@@ -27,7 +27,8 @@ from pubstorm.play.info import RunStart
 from pubstorm.play.kept import kept_scenario
 from pubstorm.report import RESULT_FILE, check_format, holds, load_result
 from pubstorm.result import Event, Result, Verdict
-from pubstorm.result.samples import EVENTS_FILE, SAMPLES_FILE, START_FILE, Sources, Tail, samples_in
+from pubstorm.result.journal import Tail
+from pubstorm.result.samples import EVENTS_FILE, SAMPLES_FILE, START_FILE, Sources, samples_in
 from pubstorm.topology.started import is_alive
 from pubstorm.web.charts import LineKey, Sorter, coloured
 from pubstorm.web.controls import Controls
@@ -84,8 +85,8 @@ class Watch:
         self._latest = Latest()
         self._sorter: Sorter | None = None
         self._sources: Sources = {}
-        self._samples = Tail(path / SAMPLES_FILE)
-        self._events = Tail(path / EVENTS_FILE)
+        self._samples = Tail(path, SAMPLES_FILE)
+        self._events = Tail(path, EVENTS_FILE)
         self._looked_s = 0.0
         self._sent = 0
         """Number of the latest event that browsers were sent as news."""

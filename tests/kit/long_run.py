@@ -121,6 +121,11 @@ class LongRun:
             self.recorder.add_samples(list(self._readings((interval + 1) * self.size.interval_s)))
             yield interval
 
+    def settle(self) -> None:
+        """Waits until all journals that are full are compressed and merged, as in real time."""
+        if self.directory._ageing is not None:
+            self.directory._ageing.wait()
+
     def finish(self) -> Result:
         """Ends the run, evaluates it and stores the result."""
         self.recorder.finish()

@@ -24,7 +24,7 @@ from pubstorm.measure import client_loss, group_shares
 from pubstorm.measure.clocks import clock_bound_us, clock_result
 from pubstorm.measure.ledger import Ledger, lost_wills
 from pubstorm.measure.run_log import AgentFailure, RunLog, StageSpan
-from pubstorm.quantities import duration_text
+from pubstorm.quantities import counted, duration_text
 from pubstorm.result import (
     AgentResult,
     ClockResult,
@@ -154,6 +154,13 @@ class Assembly:
                 name, step = self.plan.stages[span.index].name, duration_text(step_ns / 1000)
                 text = f"older parts of {name} are kept in steps of {step}"
                 yield Event(at_s=self.run_log.at_s(span.to_ns), kind="resolution", text=text)
+        if self.timeline.edges.left_out:
+            edges = counted(self.timeline.edges.left_out, "start or end", "starts and ends")
+            text = f"{edges} of changes and faults are not kept apart in older parts"
+            yield Event(at_s=self.run_log.at_s(self.run_log.ended_ns), kind="resolution", text=text)
+        if self.run_log.left_out:
+            text = f"{counted(self.run_log.left_out, 'further event')} were left out"
+            yield Event(at_s=self.run_log.at_s(self.run_log.ended_ns), kind="resolution", text=text)
 
     def fleet(self) -> FleetResult:
         """The generator's own figures."""

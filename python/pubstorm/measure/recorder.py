@@ -124,7 +124,9 @@ class Recorder:
 
     def note(self, kind: str, text: str, at_ns: int) -> None:
         """Records that something happened."""
-        self._store.append_event(self.run_log.note(kind, text, at_ns).model_dump_json())
+        event = self.run_log.note(kind, text, at_ns)
+        if not self.run_log.left_out:
+            self._store.append_event(event.model_dump_json())
 
     def fail(self, failure: AgentFailure, stage: int) -> None:
         """Records that an agent failed in a stage: from then on it has no client, until its

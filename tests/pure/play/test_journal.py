@@ -62,8 +62,8 @@ def filled(
     run = LongRun(tmp_path_factory.mktemp("run") / "run", SIZE)
     for interval in run.fill():
         if interval % 200 == 0:
-            _wait(run.directory)
-    _wait(run.directory)
+            run.settle()
+    run.settle()
     return run, run.finish()
 
 

@@ -21,6 +21,8 @@ from pubstorm.result.timeline.rows import GAUGES, Gauge, Row
 
 NUMBERS_MAX = 8_000_000
 """Own intervals that are kept, counted by agent and population: 80 MB of 10 bytes each."""
+ROWS_MAX = 500_000
+"""Own intervals that are kept, of all agents together: readers have a number for each."""
 OWN_MIN = 900
 """Own intervals of an agent that are kept in any case."""
 OWN_MAX_NS = 7 * 24 * HOUR_NS
@@ -160,7 +162,7 @@ class Timeline:
     @property
     def _own_max(self) -> int:
         """Own intervals of an agent that are kept."""
-        most = NUMBERS_MAX // (len(self._lanes) * self._populations)
+        most = min(NUMBERS_MAX // self._populations, ROWS_MAX) // len(self._lanes)
         return max(min(most, OWN_MAX_NS // self._interval_ns), OWN_MIN)
 
     def _age(self, until_ns: int) -> None:

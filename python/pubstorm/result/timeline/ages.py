@@ -19,12 +19,18 @@ class Edges:
         """Minutes and hours begin at `origin_ns`."""
         self._origin_ns = origin_ns
         self._edges: list[int] = []
+        self.left_out = 0
+        """Edges beyond those that are kept."""
 
     def add(self, at_ns: int) -> None:
         """Adds an edge, unless there are too many."""
         place = bisect_left(self._edges, at_ns)
-        if len(self._edges) < EDGES_MAX and self._edges[place : place + 1] != [at_ns]:
+        if self._edges[place : place + 1] == [at_ns]:
+            return
+        if len(self._edges) < EDGES_MAX:
             self._edges.insert(place, at_ns)
+        else:
+            self.left_out += 1
 
     def place(self, at_s: float, cell_ns: int) -> tuple[int, int]:
         """Returns the cell of an instant, in seconds after the start, and the edges before it."""

@@ -67,7 +67,7 @@ class Size:
     agents: int = 16
     series: int = 100
     """Series of monitors."""
-    durations: int = 100
+    durations: int = 15
     """Messages of an agent in a flow and an interval."""
 
     @property

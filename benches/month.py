@@ -22,7 +22,7 @@ FILL, REPORT = "fill", "report"
 
 @dataclass(frozen=True)
 class Cost:
-    """What a process took."""
+    """Resources that a process took."""
 
     cpu_s: float
     peak_bytes: int

@@ -46,8 +46,6 @@ STEP_BYTES = {SNAPSHOTS_FILE: 256 * 2**20, SAMPLES_FILE: 64 * 2**20}
 """Compressed bytes of own intervals, and of minutes, from which the older half is merged."""
 CLOSE_S = 10.0
 """Longest time for which the end of a run waits until its last part is compressed."""
-NICE = 10
-"""Priority of the thread that compresses and merges, as nice(1) has it."""
 
 CONTROL_FILE = "control.sock"
 """Name of the control socket."""
@@ -184,7 +182,8 @@ class RunDirectory:
 
 class _Ageing:
     """Compresses the full parts of journals, and merges old ones where they take too much space, in
-    a thread of its own that waits for other work."""
+    a thread of its own. It has the priority of the others: one that waits for a processor while it
+    holds the interpreter would hold up the run."""
 
     def __init__(self, directory: RunDirectory) -> None:
         self._directory = directory
@@ -212,8 +211,6 @@ class _Ageing:
         self._thread.join(CLOSE_S)
 
     def _work(self) -> None:
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
         while (found := self._queue.get()) is not None:
             if isinstance(found, threading.Event):
                 found.set()

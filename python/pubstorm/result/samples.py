@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import chain, pairwise, repeat
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -21,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from pubstorm.contract.source import OF_LOAD, Sample, Source, SourceKind, StoredSource
 from pubstorm.contract.value import LATER
 from pubstorm.metrics.monitors import OF_AGENTS_UNDER_TEST
+from pubstorm.result.interval import slope
 from pubstorm.result.journal import CellSums, cell_of, field_text, journal_lines, rows
 from pubstorm.result.monitors import Statistics, Watched
 from pubstorm.result.timeline.ages import Edges
@@ -222,6 +223,14 @@ class Track:
         """Samples, with those that are merged."""
         return len(self.at_s) - self.merged + int(sum(self._cells[1::FIELDS]))
 
+    def means(self) -> Iterator[tuple[float, float, int]]:
+        """Yields the means of cells and the samples after them: instant, value, and number of
+        samples."""
+        for cell in self.cells():
+            yield (cell.at_s[0] + cell.at_s[-1]) / 2, cell.total / cell.count, cell.count
+        at_s, values, _ = self.own()
+        yield from zip(at_s, values, repeat(1))
+
     @property
     def sums(self) -> Iterable[float]:
         """Numbers that add up to the sum of all samples."""
@@ -307,7 +316,7 @@ class Keeper:
                     self._own += 1
                     if cell:
                         track.close_cell(cell)
-                    elif self._own > READINGS_MAX:
+                    if self._own > READINGS_MAX:
                         self.bound()
 
     def track(self, source: Source, metric: str) -> Track:
@@ -319,9 +328,9 @@ class Keeper:
 
     def bound(self) -> None:
         """Merges what is old, if too many samples are kept."""
-        if self._own > READINGS_MAX:
-            count = len(self.tracks)
-            own_max = max(READINGS_MAX // 2 // count, OWN_MIN)
+        count = max(len(self.tracks), 1)
+        own_max = max(READINGS_MAX // 2 // count, OWN_MIN)
+        if self._own > 2 * own_max * count:
             minutes_max = max(MINUTES_MAX // count, MINUTES_MIN)
             merging = self.merging
             for track in self.tracks.values():
@@ -480,6 +489,7 @@ def statistics(parts: Sequence[Track]) -> Statistics:
     grown = [each for part in parts for each in part.growth()]
     length_s = math.fsum(each.to_s - each.from_s for each in grown)
     amount = math.fsum(each.amount for each in grown)
+    line = slope(chain.from_iterable(part.means() for part in parts))
     return Statistics(
         count=(count := sum(part.count for part in parts)),
         first=values[0],
@@ -488,6 +498,7 @@ def statistics(parts: Sequence[Track]) -> Statistics:
         mean=float(f"{math.fsum(chain.from_iterable(part.sums for part in parts)) / count:.6g}"),
         max=max(values),
         rate_per_s=float(f"{amount / length_s:.6g}") if length_s else None,
+        **({} if line is None else line.fields()),
     )
 
 

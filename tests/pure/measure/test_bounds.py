@@ -1,4 +1,4 @@
-"""What grows with the length of a run has a bound, and what is left out is counted."""
+"""Bounds of all that grows with the length of a run. Events and edges beyond them are counted."""
 
 from __future__ import annotations
 

@@ -24,12 +24,16 @@ from pubstorm.result.journal import Tail, journal_lines, merged_snapshots, parts
 from pubstorm.result.samples import SAMPLES_FILE, read_samples, statistics
 from pubstorm.result.timeline import cells, lane
 from pubstorm.result.timeline.ages import MINUTE_NS, Edges
+from pubstorm.web.outcome import VerdictSoFar
 from tests.kit import made
 from tests.kit.long_run import LongRun, Size
 from tests.kit.made import SECOND_NS, START_NS
 
 HOURS = 6
 SIZE = Size(hours=HOURS, interval_s=10, agents=2, series=6, durations=4)
+
+INEXACT = {"mean": 0.0, "slope_per_h": None, "slope_bound_per_h": 0.0}
+"""Statistics that depend on the cells, by rounding or a little more."""
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +109,8 @@ def test_sums_of_merged_snapshots_are_those_of_all(filled: tuple[LongRun, Result
 def test_a_long_run_says_how_coarse_its_older_parts_are(filled: tuple[LongRun, Result]) -> None:
     _, result = filled
     texts = [event.text for event in result.events if event.kind == "resolution"]
-    assert texts == ["older parts of load are kept in steps of 3\u202f600 s"]
+    assert texts[0] == "older parts of load are kept in steps of 3\u202f600 s"
+    assert texts[1].startswith("readings of monitors in the first ")
 
 
 def test_statistics_of_merged_files_are_those_of_the_run(filled: tuple[LongRun, Result]) -> None:
@@ -115,9 +120,7 @@ def test_statistics_of_merged_files_are_those_of_the_run(filled: tuple[LongRun, 
         if watched.kind == "broker":
             (track,) = (t for (s, m), t in read.items() if (s.name, m) == _key(watched))
             found = statistics([track])
-            assert found.model_copy(update={"mean": 0.0}) == watched.whole.model_copy(
-                update={"mean": 0.0}
-            )
+            assert found.model_copy(update=INEXACT) == watched.whole.model_copy(update=INEXACT)
             assert found.mean == pytest.approx(watched.whole.mean, rel=1e-5)
             assert not watched.whole.unread_s
             assert track.count == SIZE.intervals + 1
@@ -140,6 +143,22 @@ def test_a_long_run_whose_controller_was_killed_has_the_same_sums(
     assert [flow.received_total for flow in saved.flows] == [
         flow.received_total for flow in result.flows
     ]
+
+
+def test_the_live_page_evaluates_a_journal_that_was_merged(
+    filled: tuple[LongRun, Result],
+) -> None:
+    run, result = filled
+    verdict = VerdictSoFar(run.directory.path).evaluate()
+    assert verdict is not None
+    found = [(outcome.expression, outcome.found) for outcome in verdict.thresholds]
+    (rate, memory), (own_rate, own_memory) = (
+        found,
+        [(outcome.expression, outcome.found) for outcome in result.verdict.thresholds],
+    )
+    assert memory[0] == own_memory[0]
+    assert memory[1] == pytest.approx(own_memory[1], rel=1e-5)
+    assert rate[1] == pytest.approx(own_rate[1], rel=0.01)
 
 
 def test_a_reader_follows_a_journal_over_its_parts(

@@ -21,7 +21,7 @@ from pubstorm.result.timeline.rows import GAUGES, Gauge, Row
 
 NUMBERS_MAX = 8_000_000
 """Own intervals that are kept, counted by agent and population: 80 MB of 10 bytes each."""
-ROWS_MAX = 500_000
+ROWS_MAX = 300_000
 """Own intervals that are kept, of all agents together: readers have a number for each."""
 OWN_MIN = 900
 """Own intervals of an agent that are kept in any case."""

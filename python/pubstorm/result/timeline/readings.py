@@ -14,12 +14,12 @@ from typing import Final, TypeAlias
 
 from pubstorm.result.timeline.ages import HOUR_NS, MINUTE_NS, Edges
 
-READINGS_MAX: Final = 3_000_000
-"""Readings that are kept one by one, of all tracks together: 51 MB of 17 bytes each."""
+READINGS_MAX: Final = 2_000_000
+"""Readings that are kept one by one, of all tracks together: 34 MB of 17 bytes each."""
 OWN_MIN: Final = 900
 """Readings of a track that are kept one by one in any case."""
-MINUTES_MAX: Final = 200_000
-"""Cells of a minute that are kept, of all tracks together: 20 MB of 100 bytes each."""
+MINUTES_MAX: Final = 100_000
+"""Cells of a minute that are kept, of all tracks together: 10 MB of 100 bytes each."""
 MINUTES_MIN: Final = 60
 """Cells of a minute of a track that are kept in any case."""
 LATE_SHARE: Final = 0.1

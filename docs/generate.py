@@ -39,7 +39,7 @@ from pubstorm.metrics.monitors import (
 from pubstorm.metrics.populations import POPULATIONS
 from pubstorm.metrics.run import BACK_STATISTICS, OF_FAULTS, OF_PHASES, OF_RUN
 from pubstorm.metrics.thresholds import OPERATORS, VALUES
-from pubstorm.quantities import KINDS
+from pubstorm.quantities import KINDS, SLOPES
 from pubstorm.report.conclusion import Conclusion
 from pubstorm.result import (
     Latency,
@@ -159,7 +159,11 @@ def threshold_reference() -> Iterator[str]:
     yield "## Values"
     yield ""
     examples = (
-        (kind.name, ", ".join(f"`{example}`" for example in kind.examples), f"`_{unit}`")
+        (
+            kind.name,
+            ", ".join(f"`{example}`" for example in kind.examples),
+            "`.slope`" if unit in SLOPES.values() else f"`_{unit}`",
+        )
         for unit, kind in VALUES.items()
     )
     rows = ((name, written, ends if len(ends) > 3 else "") for name, written, ends in examples)
@@ -320,6 +324,9 @@ def _monitor_metrics() -> Iterator[str]:
     meanings = {
         "increase": "The last less the first, both in the span: growth at its edges is missing.",
         "rate": _described(Statistics, "rate_per_s"),
+        "slope": "Slope of a line through the readings, an hour, with its interval of 95 %. A "
+        "threshold passes or fails only if the whole interval does. There is none for less than an "
+        "hour, or for readings that depend on those before them.",
     }
     yield from _table(
         ("statistic", "meaning"),

@@ -53,15 +53,20 @@ def text_of(path: Path, bytes_max: int = CONTENT_BYTES_MAX, *, follows_links: bo
 
 
 def lines_of(path: Path) -> Iterator[bytes]:
-    """Yields the lines of a regular file, each with its end; a longer one than allowed is left
-    out. Raises OSError."""
+    """Yields the lines of a regular file, as `lines_in` does. Raises OSError."""
     with opened(path) as file:
-        is_rest = False
-        while line := file.readline(LINE_BYTES_MAX):
-            is_part = len(line) == LINE_BYTES_MAX and not line.endswith(b"\n")
-            if not (is_rest or is_part):
-                yield line
-            is_rest = is_part
+        yield from lines_in(file)
+
+
+def lines_in(file: BinaryIO) -> Iterator[bytes]:
+    """Yields the lines of an open file, each with its end; a longer one than allowed is left out.
+    Raises OSError."""
+    is_rest = False
+    while line := file.readline(LINE_BYTES_MAX):
+        is_part = len(line) == LINE_BYTES_MAX and not line.endswith(b"\n")
+        if not (is_rest or is_part):
+            yield line
+        is_rest = is_part
 
 
 def is_regular(path: Path) -> bool:

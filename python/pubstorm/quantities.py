@@ -18,8 +18,19 @@ from pydantic_core import CoreSchema, core_schema
 from pubstorm.errors import without_credentials
 
 Number = int | float
-Unit = Literal["", "share", "bytes", "per_s", "bytes_per_s", "us", "s"]
-"""Unit of a figure or of a sample; shares are from 0 to 1."""
+Slope = Literal["per_h", "share_per_h", "bytes_per_h", "us_per_h", "s_per_h"]
+Unit = Literal["", "share", "bytes", "per_s", "bytes_per_s", "us", "s", Slope]
+"""Unit of a figure or of a sample; shares are from 0 to 1. Slopes are those an hour."""
+SLOPES: Mapping[str, Slope] = {
+    "": "per_h",
+    "share": "share_per_h",
+    "bytes": "bytes_per_h",
+    "per_s": "per_h",
+    "bytes_per_s": "bytes_per_h",
+    "us": "us_per_h",
+    "s": "s_per_h",
+}
+"""Units of slopes, by the units of readings."""
 MILLISECOND_NS, SECOND_NS = 10**6, 10**9
 THIN_SPACE = "\u202f"
 NOTHING = "–"
@@ -469,4 +480,14 @@ _BY_UNIT: Mapping[str, Callable[[float], str]] = {
     "bytes_per_s": lambda value: f"{bytes_text(value)}/s",
     "us": duration_text,
     "s": span_text,
+    "per_h": lambda value: f"{_signed(rate_text, value)}/h",
+    "share_per_h": lambda value: f"{_signed(share_text, value)}/h",
+    "bytes_per_h": lambda value: f"{_signed(bytes_text, value)}/h",
+    "us_per_h": lambda value: f"{_signed(duration_text, value)}/h",
+    "s_per_h": lambda value: f"{_signed(span_text, value)}/h",
 }
+
+
+def _signed(text: Callable[[float], str], value: float) -> str:
+    """Returns a value as a text that is made of its size."""
+    return f"{'-' if value < 0 else ''}{text(abs(value))}"

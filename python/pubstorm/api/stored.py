@@ -25,7 +25,8 @@ class Quantity(float):
     """A figure with its unit, which is a number in calculations and comparisons."""
 
     unit: Unit
-    """`us`, `s`, `per_s`, `bytes`, `bytes_per_s`, `share` from 0 to 1, or empty for a count."""
+    """`us`, `s`, `per_s`, `bytes`, `bytes_per_s`, `share` from 0 to 1, or empty for a count; of a
+    slope, `bytes_per_h` and so on."""
 
     def __new__(cls, value: float, unit: Unit) -> Quantity:
         """Makes a figure of a number and its unit."""

@@ -372,22 +372,22 @@ class Stall(Value):
 class EngineLoad(Value):
     """Work and resources of the agent itself, which show whether its numbers are valid."""
 
-    busy_ns: U64
+    busy_ns: Count
     """Time the loop was not waiting, in nanoseconds."""
-    cpu_ns: U64
+    cpu_ns: Count
     """CPU time of the process, in nanoseconds."""
-    run_delay_ns: U64 | None = None
+    run_delay_ns: Annotated[U64 | None, Rule.COUNT] = None
     """Time in which the loop's thread could run and had no processor, in nanoseconds; null: the
     kernel does not count it."""
-    rss_bytes: U64
+    rss_bytes: Largest
     """Resident memory of the process at the end, in bytes."""
     lateness: Histogram
     """Lateness of messages that only the engine delayed."""
     blocked: Histogram
     """Lateness of messages that the window, the socket or a lost connection delayed."""
-    ledger_pairs: U64
+    ledger_pairs: Largest
     """(Stream, receiver) pairs that the ledger follows."""
-    unfollowed_total: U64
+    unfollowed_total: Count
     """Deliveries outside the ledger's bound: counted, but not checked for order and duplicates."""
     held_ns: U64 = 0
     """Time in which the agent published nothing because the controller did not read its snapshots,
@@ -407,6 +407,14 @@ class ClockState(Value):
     """Shortest round trip of the exchanges that it relies on, in nanoseconds."""
     exchanges_total: U64
     """Exchanges that were answered."""
+
+    def merged_with(self, following: ClockState) -> ClockState:
+        """Returns the later state, with the largest bound and the shortest round trip of both."""
+        worst = {
+            "bound_ns": max(self.bound_ns, following.bound_ns),
+            "round_trip_ns": min(self.round_trip_ns, following.round_trip_ns),
+        }
+        return following.model_copy(update=worst)
 
 
 class Snapshot(Value):

@@ -19,7 +19,9 @@ from pubstorm.contract.delays import Delays, DelaySum
 from pubstorm.contract.explanation import ExplanationSum
 from pubstorm.contract.histogram import Histogram, HistogramSum
 from pubstorm.contract.snapshot import (
+    ClockState,
     Count,
+    EngineLoad,
     Explanation,
     FlowSnapshot,
     Largest,
@@ -218,7 +220,7 @@ class RunSum:
             known_ns = stage.run_delay_max_ns or 0
             stage.run_delay_max_ns = max(known_ns, snapshot.engine.run_delay_ns)
         if snapshot.stalls:
-            self._add_stalls(snapshot.stalls)
+            add_stalls(self._stalls, snapshot.stalls)
 
     def close(self, stage: int) -> None:
         """Makes the sums of a stage small that is over. Late intervals still count."""
@@ -298,13 +300,70 @@ class RunSum:
             together.merge(each, across_stages=across_stages)
         return together.value()
 
-    def _add_stalls(self, stalls: Iterable[Stall]) -> None:
-        """Keeps the earliest stalls. A stall is reported again when it is over."""
-        for stall in stalls:
-            key = (stall.since_ns, stall.population, stall.number)
-            self._stalls[key] = max(self._stalls.get(key, stall), stall, key=_completeness)
-        for key in sorted(self._stalls)[STALLS_MAX:]:
-            del self._stalls[key]
+
+class SnapshotSum:
+    """The sum of snapshots of one agent that follow each other in a stage: a snapshot of the whole
+    time, with the state at its end."""
+
+    def __init__(self, first: Snapshot) -> None:
+        self.first = self.last = first
+        self._populations = [Sum(PopulationSnapshot) for _ in first.populations]
+        self._flows: dict[Pair, Sum[FlowSnapshot]] = {}
+        self._targets: dict[int, Sum[TargetSnapshot]] = {}
+        self._load = Sum(EngineLoad)
+        self._stalls: dict[tuple[int, int, int], Stall] = {}
+        self._clock: ClockState | None = None
+        self.add(first)
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """Start and end."""
+        return self.first.from_ns, self.last.to_ns
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Adds the snapshot that follows."""
+        self.last = snapshot
+        for population, found in zip(self._populations, snapshot.populations, strict=True):
+            population.add(found)
+        for flow in snapshot.flows:
+            _grown(self._flows, (flow.source, flow.to), FlowSnapshot).add(flow)
+        for target in snapshot.targets:
+            _grown(self._targets, target.target, TargetSnapshot).add(target)
+        self._load.add(snapshot.engine)
+        add_stalls(self._stalls, snapshot.stalls)
+        known, clock = self._clock, snapshot.clock
+        self._clock = clock if known is None or clock is None else known.merged_with(clock)
+
+    def value(self) -> Snapshot:
+        """Returns the sum so far."""
+        last = self.last
+        connected = {each.target: each.connected for each in last.targets}
+        populations = zip(self._populations, last.populations, strict=True)
+        parts = {
+            "from_ns": self.first.from_ns,
+            "populations": tuple(
+                each.value().model_copy(update={"gauges": found.gauges})
+                for each, found in populations
+            ),
+            "flows": tuple(flow.value() for flow in self._flows.values()),
+            "targets": tuple(
+                each.value().model_copy(update={"connected": connected.get(target, 0)})
+                for target, each in self._targets.items()
+            ),
+            "stalls": tuple(self._stalls.values()),
+            "engine": self._load.value(),
+            "clock": self._clock,
+        }
+        return last.model_copy(update=parts)
+
+
+def add_stalls(known: dict[tuple[int, int, int], Stall], stalls: Iterable[Stall]) -> None:
+    """Adds stalls to the earliest ones. A stall is reported again when it is over."""
+    for stall in stalls:
+        key = (stall.since_ns, stall.population, stall.number)
+        known[key] = max(known.get(key, stall), stall, key=_completeness)
+    for key in sorted(known)[STALLS_MAX:]:
+        del known[key]
 
 
 def bounded(count: int) -> int:

@@ -24,7 +24,7 @@ from pubstorm.measure import client_loss, group_shares
 from pubstorm.measure.clocks import clock_bound_us, clock_result
 from pubstorm.measure.ledger import Ledger, lost_wills
 from pubstorm.measure.run_log import AgentFailure, RunLog, StageSpan
-from pubstorm.quantities import duration_text
+from pubstorm.quantities import counted, duration_text, span_text
 from pubstorm.result import (
     AgentResult,
     ClockResult,
@@ -145,14 +145,26 @@ class Assembly:
             [self._span("", *ends) for ends in load or holds],
         )
 
-    def resolutions(self) -> Iterator[Event]:
-        """Yields the stages of a long run whose older parts are coarser than an interval."""
+    def resolutions(self, merged_s: float = 0.0) -> Iterator[Event]:
+        """Yields what of a long run is coarser than an interval, and what is left out. Readings of
+        monitors are merged until `merged_s`, in seconds after the start."""
         for span in self.run_log.spans:
             step_ns = self.timeline.resolution_ns(span.from_ns, span.to_ns)
+            step_ns = min(step_ns, span.to_ns - span.from_ns)
             if step_ns > self.plan.snapshot_interval_ns:
                 name, step = self.plan.stages[span.index].name, duration_text(step_ns / 1000)
                 text = f"older parts of {name} are kept in steps of {step}"
                 yield Event(at_s=self.run_log.at_s(span.to_ns), kind="resolution", text=text)
+        if merged_s:
+            text = f"readings of monitors in the first {span_text(merged_s)} are merged with age"
+            yield Event(at_s=merged_s, kind="resolution", text=text)
+        if self.timeline.edges.left_out:
+            edges = counted(self.timeline.edges.left_out, "start or end", "starts and ends")
+            text = f"{edges} of changes and faults are not kept apart in older parts"
+            yield Event(at_s=self.run_log.at_s(self.run_log.ended_ns), kind="resolution", text=text)
+        if self.run_log.left_out:
+            text = f"{counted(self.run_log.left_out, 'further event')} were left out"
+            yield Event(at_s=self.run_log.at_s(self.run_log.ended_ns), kind="resolution", text=text)
 
     def fleet(self) -> FleetResult:
         """The generator's own figures."""

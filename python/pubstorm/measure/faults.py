@@ -13,7 +13,7 @@ from pubstorm.contract.source import Source
 from pubstorm.errors import without_credentials
 from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.phases.load_due import fan_out
-from pubstorm.measure.phases.ticks import Grid, ticks
+from pubstorm.measure.phases.ticks import Grid, ticks, width_of
 from pubstorm.measure.run_log import AppliedFault, StageSpan
 from pubstorm.quantities import count_text, counted, span_text
 from pubstorm.result import FaultResult, Recovery, StageResult
@@ -277,7 +277,7 @@ def waiting(run: Assembly, span: StageSpan) -> list[Waiting]:
     populations = range(len(run.plan.populations))
     ready = {n: share for n in populations if (share := run.ready_share(n)) < 1}
     each = fan_out(run.ledger, span.index, populations, ready)
-    width_ns = run.plan.snapshot_interval_ns
+    width_ns = width_of(span.from_ns, span.to_ns, run.plan.snapshot_interval_ns)
     grid = Grid(span.from_ns, span.to_ns, width_ns, populations, populations, each)
     made = ticks(run.timeline, span.index, grid)
     for population, share in ready.items():

@@ -23,7 +23,7 @@ from pubstorm.measure.run_log import (
     StoredFault,
 )
 from pubstorm.metrics.populations import POPULATIONS
-from pubstorm.result.samples import Track, Tracks
+from pubstorm.result.samples import Keeper
 from pubstorm.result.timeline import Timeline
 
 SUMMED_UP = frozenset(metric.name for metric in POPULATIONS if metric.has_readings)
@@ -71,8 +71,8 @@ class Recorder:
         self._plan = plan
         self.sums = RunSum()
         self.timeline = Timeline(plan, run_log.started_ns, assignment.publishers)
-        self.tracks: Tracks = {}
-        """Samples that the result sums up, by source and metric."""
+        self.kept = Keeper(self.timeline.edges)
+        """Samples that the result sums up."""
         self._sampler = LoadSampler(plan, assignment, self.timeline)
         self._sources: set[Source] = set()
         """Sources that are stored."""
@@ -98,7 +98,7 @@ class Recorder:
         """Records samples of a monitor, in the order of time."""
         self._append(samples)
         self._exports.take(Samples(samples))
-        keep(self.tracks, samples)
+        self.kept.take(samples)
 
     def enter(self, stage: int, at_ns: int) -> None:
         """Records the start of a stage."""
@@ -124,7 +124,9 @@ class Recorder:
 
     def note(self, kind: str, text: str, at_ns: int) -> None:
         """Records that something happened."""
-        self._store.append_event(self.run_log.note(kind, text, at_ns).model_dump_json())
+        event = self.run_log.note(kind, text, at_ns)
+        if not self.run_log.left_out:
+            self._store.append_event(event.model_dump_json())
 
     def fail(self, failure: AgentFailure, stage: int) -> None:
         """Records that an agent failed in a stage: from then on it has no client, until its
@@ -150,14 +152,7 @@ class Recorder:
     def _add_load(self, samples: Sequence[Sample]) -> None:
         self._append(samples)
         self._exports.take(Samples(samples))
-        keep(self.tracks, (each for each in samples if is_summed_up(each.source, each.metric)))
-
-
-def keep(tracks: Tracks, samples: Iterable[Sample]) -> None:
-    """Adds samples to tracks, those of one source in the order of time."""
-    for sample in samples:
-        track = tracks.setdefault((sample.source, sample.metric), Track())
-        track.add(sample.at_s, sample.value, held=sample.held)
+        self.kept.take(each for each in samples if is_summed_up(each.source, each.metric))
 
 
 def is_summed_up(source: Source, metric: str) -> bool:

@@ -17,6 +17,8 @@ from pubstorm.plan.faults import PlannedFault
 from pubstorm.result import Event
 
 SECOND_NS = 10**9
+EVENTS_MAX = 10_000
+"""Events that are kept: 3 MB."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +180,9 @@ class RunLog:
     expect_received: dict[int, set[int]] = field(default_factory=dict)
     """Populations that are excluded from loss by stage, since an agent was away."""
     events: list[Event] = field(default_factory=list)
+    """The first events; later ones are counted."""
+    left_out: int = 0
+    """Events beyond those that are kept."""
     endings: dict[int, str] = field(default_factory=dict)
     """Ending of each agent, in words."""
     interrupted: bool = False
@@ -186,8 +191,12 @@ class RunLog:
     def note(self, kind: str, text: str, at_ns: int) -> Event:
         """Records that something happened."""
         at_s = self.at_s(at_ns)
-        self.events.append(Event.model_validate({"at_s": at_s, "kind": kind, "text": text}))
-        return self.events[-1]
+        event = Event.model_validate({"at_s": at_s, "kind": kind, "text": text})
+        if len(self.events) < EVENTS_MAX:
+            self.events.append(event)
+        else:
+            self.left_out += 1
+        return event
 
     def at_s(self, at_ns: int) -> float:
         """An instant in seconds after the start of the run."""

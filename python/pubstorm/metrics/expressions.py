@@ -58,8 +58,14 @@ class Expression:
     def unit(self) -> Unit | None:
         """Unit of the value; None if only the result defines it."""
         figure = self.figure
-        is_growth = self.statistic == "rate" and not isinstance(figure, RunMetric)
-        return reading_of(self.metric).growth.unit if is_growth else figure.unit
+        if isinstance(figure, RunMetric):
+            return figure.unit
+        match self.statistic:
+            case "rate":
+                return reading_of(self.metric).growth.unit
+            case "slope":
+                return figure.slope.unit
+        return figure.unit
 
     def wants(self, subject: Literal["broker", "memory"]) -> bool:
         """Returns True for a figure of the run that has subjects of this kind."""

@@ -7,7 +7,7 @@ from typing import Literal, TypedDict
 
 from pubstorm.contract.snapshot import Answer, Reason
 from pubstorm.contract.source import SourceKind
-from pubstorm.quantities import Unit
+from pubstorm.quantities import SLOPES, Unit
 
 Owner = SourceKind | Literal["deliveries", "run", "phase", "fault"]
 """Something that has metrics: a kind of source, the deliveries of all populations together, the
@@ -19,7 +19,7 @@ View = Literal["page", "live", "sides", "runs"]
 
 LATENCY_STATISTICS = ("mean", "min", "p50", "p90", "p99", "p999", "max")
 """Statistics of durations. They have any other percentile too."""
-READING_STATISTICS = ("mean", "min", "max", "first", "last", "increase", "rate")
+READING_STATISTICS = ("mean", "min", "max", "first", "last", "increase", "rate", "slope")
 """Statistics of what has readings over time."""
 LEAST_IS_WORST = ("fairness", "min")
 """Statistics of which the smallest is the worst of several populations."""
@@ -328,6 +328,11 @@ class Metric:
         """Growth of the metric a second."""
         counts_bytes = self.unit == "bytes" or self.name.startswith("$SYS/bytes/")
         return replace(self, unit="bytes_per_s" if counts_bytes else "per_s")
+
+    @property
+    def slope(self) -> Metric:
+        """Slope of the metric an hour."""
+        return replace(self, unit=None if self.unit is None else SLOPES[self.unit])
 
 
 class Further(TypedDict, total=False):

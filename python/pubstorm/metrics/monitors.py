@@ -32,6 +32,8 @@ PUBLISHERS: frozenset[Owner] = frozenset({"publisher"})
 ANYTHING = PROGRAMS | HOSTS | AGENTS | BRIDGES
 LOAD_MEAN = ("load.mean",)
 """The mean under load, in a table."""
+LOAD_SLOPE = ("load.slope",)
+"""The slope under load with its interval, in a table."""
 SYS_PREFIX = "$SYS/"
 """Prefix of metrics that a broker publishes itself."""
 DROPPED_METRICS = ("$SYS/messages/dropped", "$SYS/publish/messages/dropped")
@@ -93,6 +95,7 @@ OF_PROCESSES: tuple[Metric, ...] = (
         columns=(
             ReportColumn("processes", "mem first", ("whole.first",), place=1),
             ReportColumn("processes", "mem max", ("whole.max",), place=1),
+            ReportColumn("processes", "mem slope", LOAD_SLOPE, "known", place=1),
             ReportColumn("publishers", "mem max", ("whole.max",), "known", place=1),
             ReportColumn("targets", "memory", LOAD_MEAN, "known"),
             ReportColumn("stages", "mem", ("max",)),
@@ -159,7 +162,10 @@ OF_PROCESSES: tuple[Metric, ...] = (
         "descriptors",
         PROCESSES,
         "Open descriptors.",
-        columns=(ReportColumn("processes", "files", ("whole.max",), place=1),),
+        columns=(
+            ReportColumn("processes", "files", ("whole.max",), place=1),
+            ReportColumn("processes", "files slope", LOAD_SLOPE, "known", place=1),
+        ),
     ),
     reading("descriptors_max", PROCESSES, "Descriptors that it may have open."),
     reading(

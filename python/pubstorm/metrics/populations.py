@@ -25,6 +25,7 @@ from pubstorm.metrics.counters import (
 )
 from pubstorm.metrics.metric import (
     LATENCY_STATISTICS,
+    Basis,
     Divisor,
     Failures,
     Further,
@@ -341,6 +342,21 @@ POPULATIONS: tuple[Metric, ...] = (
     ),
     shares("client_loss", ("mean", "p50", "p90", "p99", "max"), basis=EXPECTED, better="lower"),
     shares("group_share", ("fairness", "min", "p50", "max"), basis=DELIVERIES),
+    Metric(
+        "latency_p99_us",
+        POPULATION,
+        "derived",
+        "us",
+        "99th percentile of latencies of deliveries. Its readings are those of each interval; a "
+        "population without deliveries has those of acknowledgements.",
+        at="latency_us.intended.p99",
+        aliases=("latency_p99",),
+        spans=EVERYWHERE,
+        basis=Basis(("received_total", "acked_total")),
+        over_all="worst",
+        has_readings=True,
+        better="lower",
+    ),
     *two_clocks(
         "latency",
         "latency",

@@ -113,6 +113,21 @@ def _seconds(text: str) -> float:
     return _read(text, "is a duration such as 100ms or 5s", duration_ns) / 1e9
 
 
+def _slope(unit: str, example: str) -> ValueKind:
+    """Returns the form of the values of a slope: those of a unit, an hour."""
+    allowed = f"is a slope such as {example}"
+
+    def parse(text: str) -> float:
+        value, _, time = text.rpartition("/")
+        if not value or time.strip() not in HOURS:
+            raise UnfitError(text, allowed)
+        return VALUES[cast("Unit", unit)].parse(value.strip()) / HOURS[time.strip()]
+
+    return ValueKind("a slope", (example,), parse)
+
+
+HOURS: Mapping[str, float] = {"h": 1.0, "d": 24.0}
+"""Times of slopes, in hours."""
 VALUES: Mapping[Unit, ValueKind] = {
     "": ValueKind("a count", ("0", "10k"), _count),
     "share": ValueKind("a share", ("80%", "0.8"), _share),
@@ -121,9 +136,17 @@ VALUES: Mapping[Unit, ValueKind] = {
     "bytes_per_s": ValueKind("a rate of bytes", ("10MB/s",), _byte_rate),
     "us": ValueKind("a duration", ("500us", "100ms"), _us),
     "s": ValueKind("a duration", ("5s",), _seconds),
+    "per_h": _slope("", "10/h"),
+    "share_per_h": _slope("share", "1%/h"),
+    "bytes_per_h": _slope("bytes", "1MB/h"),
+    "us_per_h": _slope("us", "1ms/h"),
+    "s_per_h": _slope("s", "1s/h"),
 }
 """Forms of values, by the unit of the metric."""
-BASE_UNITS: tuple[Unit, ...] = ("", "share", "bytes", "per_s", "bytes_per_s", "s")
+BASE_UNITS: tuple[Unit, ...] = (
+    *("", "share", "bytes", "per_s", "bytes_per_s", "s"),
+    *("per_h", "share_per_h", "bytes_per_h", "s_per_h"),
+)
 """Units that a metric of unknown unit may have: those of Prometheus and of `$SYS`."""
 OPERATORS: tuple[Operator, ...] = ("<", "<=", "==", "!=", ">=", ">")
 

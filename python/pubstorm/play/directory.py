@@ -7,11 +7,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import gzip
 import itertools
+import math
 import os
+import queue
 import re
-from collections.abc import Iterable
+import threading
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import BinaryIO, Self
 
@@ -20,13 +27,29 @@ from pubstorm.contract.source import Sample
 from pubstorm.errors import StoredRunError
 from pubstorm.files import text_of
 from pubstorm.host.proc import has_open
+from pubstorm.result.journal import (
+    FOLDER,
+    LEVEL,
+    STEPS,
+    Part,
+    merged_lines,
+    part_path,
+    parts,
+)
 from pubstorm.result.samples import EVENTS_FILE, HEADER, SAMPLES_FILE, csv_lines
+from pubstorm.result.timeline.readings import Merging
 
 PLAN_FILE = "plan.json"
 RESERVE_FILE = ".reserve"
 RESERVE_BYTES = 2**20
 """Space kept free during a run, so that its result fits on a disk that has filled up."""
 
+PART_BYTES = {SNAPSHOTS_FILE: 64 * 2**20, SAMPLES_FILE: 16 * 2**20}
+"""Bytes from which a journal continues in a new file."""
+STEP_BYTES = {SNAPSHOTS_FILE: 256 * 2**20, SAMPLES_FILE: 64 * 2**20}
+"""Compressed bytes of own intervals, and of minutes, from which the older half is merged."""
+CLOSE_S = 10.0
+"""Longest time for which the end of a run waits until its last part is compressed."""
 
 CONTROL_FILE = "control.sock"
 """Name of the control socket."""
@@ -46,7 +69,12 @@ class RunDirectory:
         self.topology = path / "topology"
         self.failure: str | None = None
         """The first thing that could not be written, and why; None as long as all could."""
+        self.merging: Merging | None = None
+        """Rule by which old parts of journals are merged; None: they are only compressed."""
         self._open: dict[str, BinaryIO] = {}
+        self._sizes = Counter[str]()
+        """Bytes of the files that were written."""
+        self._ageing: _Ageing | None = None
         self._folder: int | None = None
         """Descriptor of the folder while it is played in."""
 
@@ -135,6 +163,8 @@ class RunDirectory:
         self.release()
         while self._open:
             self._open.popitem()[1].close()
+        if self._ageing is not None:
+            self._ageing.close()
         if self._folder is not None:
             os.close(self._folder)
             self._folder = None
@@ -171,8 +201,30 @@ class RunDirectory:
                 self._check_place()
                 self._open[file] = (self.path / file).open("ab", buffering=0)
             self._open[file].write(data)
+            self._sizes[file] += len(data)
+            if self._sizes[file] >= PART_BYTES.get(file, math.inf):
+                self._turn_over(file)
         except OSError as error:
             self._failed(file, error)
+
+    def _turn_over(self, file: str) -> None:
+        """Makes a file that is full a part of its journal. The next one begins with what comes."""
+        self._open.pop(file).close()
+        del self._sizes[file]
+        (self.path / FOLDER).mkdir(exist_ok=True)
+        number = max((part.last for part in parts(self.path, file)), default=0) + 1
+        full = part_path(self.path, file, (number, number))
+        (self.path / file).rename(full)
+        if self._ageing is None:
+            self._ageing = _Ageing(self)
+        self._ageing.put(file, full)
+
+    def age_failed(self, path: Path, error: Exception) -> None:
+        """Notes that a part of a journal could not be compressed or merged."""
+        if isinstance(error, OSError):
+            self._failed(str(path.relative_to(self.path)), error)
+        elif self.failure is None:
+            self.failure = f"cannot merge {path}: {type(error).__name__}: {error}"
 
     def _failed(self, file: str, error: OSError) -> None:
         if self.failure is None:
@@ -204,6 +256,89 @@ def player_of(path: Path) -> int:
             if same and has_open(int(pid), path):
                 return int(pid)
     return 0
+
+
+class _Ageing:
+    """Compresses the full parts of journals, and merges old ones where they take too much space, in
+    a thread of its own. It has the priority of the others: one that waits for a processor while it
+    holds the interpreter would hold up the run."""
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self._directory = directory
+        self._queue: queue.SimpleQueue[tuple[str, Path] | threading.Event | None] = (
+            queue.SimpleQueue()
+        )
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="journal", daemon=True)
+        self._thread.start()
+
+    def put(self, file: str, path: Path) -> None:
+        """Adds a part that is full."""
+        self._queue.put((file, path))
+
+    def wait(self) -> None:
+        """Waits until all that is full is compressed and merged."""
+        done = threading.Event()
+        self._queue.put(done)
+        done.wait()
+
+    def close(self) -> None:
+        """Compresses what is full, and gives up what is being merged."""
+        self._is_over.set()
+        self._queue.put(None)
+        self._thread.join(CLOSE_S)
+
+    def _work(self) -> None:
+        while (found := self._queue.get()) is not None:
+            if isinstance(found, threading.Event):
+                found.set()
+                continue
+            file, path = found
+            try:
+                self._compress(path)
+                self._merge(file)
+            except Exception as error:  # a journal that cannot be merged must not end the run
+                self._directory.age_failed(path, error)
+
+    def _compress(self, path: Path) -> None:
+        with path.open("rb") as lines:
+            self._write(path, lines)
+        path.unlink()
+
+    def _merge(self, file: str) -> None:
+        """Merges the older half of the parts of a step that are too large together."""
+        for step, coarser in pairwise(STEPS):
+            full = parts(self._directory.path, file)
+            found = [part for part in full if part.step == step and part.is_compressed]
+            until = list(accumulate(part.size for part in found))
+            if self._directory.merging is None or not found or until[-1] <= STEP_BYTES[file]:
+                continue
+            half = found[: max(bisect_right(until, until[-1] // 2), 1)]
+            numbers = half[0].first, half[-1].last
+            lines = chain.from_iterable(map(self._lines, half))
+            merged = merged_lines(file, lines, coarser, self._directory.merging)
+            if self._write(part_path(self._directory.path, file, numbers, coarser), merged):
+                for part in half:
+                    part.path.unlink()
+
+    def _lines(self, part: Part) -> Iterator[bytes]:
+        with part.opened() as stream:
+            yield from stream
+
+    def _write(self, path: Path, lines: Iterable[bytes]) -> bool:
+        """Writes a compressed part as a whole. Returns False if the run ended meanwhile, and the
+        lines are those of other parts."""
+        new, is_merged = path.with_name(f".{path.name}.new"), not path.exists()
+        try:
+            with gzip.open(new, "wb", LEVEL) as stream:
+                for line in lines:
+                    if is_merged and self._is_over.is_set():
+                        return False
+                    stream.write(line)
+            new.replace(path.with_name(f"{path.name}.gz"))
+            return True
+        finally:
+            new.unlink(missing_ok=True)
 
 
 def set_aside(folder: Path) -> None:

@@ -39,6 +39,7 @@ from pubstorm.report import SCENARIO_FILE, check_format
 from pubstorm.result import Event
 from pubstorm.result.samples import START_FILE, Tracks, read_samples
 from pubstorm.result.timeline import Timeline
+from pubstorm.result.timeline.ages import Edges
 from pubstorm.scenario import Scenario, parse_scenario
 
 V = TypeVar("V", RunStart, Plan)
@@ -75,6 +76,11 @@ class Kept:
         """Stages that the user ended."""
         self._faults: dict[tuple[int, str], AppliedFault] = {}
         """The last word on each fault, by stage and name."""
+
+    @property
+    def edges(self) -> Edges:
+        """Instants across which nothing is merged."""
+        return self._timeline.edges
 
     def add(self, snapshot: Snapshot) -> None:
         """Adds a snapshot."""
@@ -176,11 +182,7 @@ def kept_tracks(path: Path) -> Tracks:
     """Returns the samples in a run directory that a result sums up; none if their file cannot be
     read."""
     with contextlib.suppress(OSError, ValueError):
-        return {
-            (source, metric): track
-            for (source, metric), track in read_samples(path).items()
-            if is_summed_up(source, metric)
-        }
+        return read_samples(path, is_summed_up)
     return {}
 
 

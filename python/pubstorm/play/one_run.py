@@ -33,7 +33,7 @@ from pubstorm.measure.assemble import Assembly, limits_of
 from pubstorm.measure.monitors.choice import RunSurroundings, monitoring_of
 from pubstorm.measure.monitors.monitoring import Monitored
 from pubstorm.measure.recorder import Recorder
-from pubstorm.measure.run_log import RunLog
+from pubstorm.measure.run_log import SECOND_NS, RunLog
 from pubstorm.metrics.expressions import percentiles_in
 from pubstorm.plan import compile_plan, planned_targets, provisional_plan, targets_by_name
 from pubstorm.plan.faults import faulty_bridges, planned_faults
@@ -235,7 +235,7 @@ class _Run:
             hosts=fleet.hosts,
             percentiles=percentiles_in(scenario.source_text),
         )
-        return _Load(assembly, recorder.tracks, load.monitored, load.environment)
+        return _Load(assembly, recorder.kept.tracks, load.monitored, load.environment)
 
     async def _fleet(self, provision: Provision) -> Fleet:
         fleet = await provision.fleet(self.info.directory.logs, self.queue.put_nowait)
@@ -261,6 +261,8 @@ class _Run:
         run_log = RunLog(time.monotonic_ns(), time.time_ns(), faults=faults.applied)
         exports = live.exports
         recorder = Recorder(plan, Assignment.among(plan, fleet.agents), run_log, directory, exports)
+        recorder.kept.interval_s = scenario.monitors.interval / SECOND_NS
+        directory.merging = recorder.kept.merging
         run = RunContext(plan, fleet, recorder, live)
         options = ControllerOptions(
             scenario.fleet.on_agent_failure,

@@ -108,6 +108,7 @@ def measured_of(info: RunInfo, output: RunOutput, environment: Environment) -> M
     spans = [*stages, *phase_spans(found), *fault_spans(faults, played)]
     duration_s = round((run_log.ended_ns - run_log.started_ns) / 1e9, 3)
     schedule = _schedule(info, output, faults, duration_s)
+    merged_s = max((track.merged_s for track in tracks.values()), default=0.0)
     measured = Measured(
         name=scenario.name,
         run_directory=str(info.directory.path),
@@ -152,7 +153,7 @@ def measured_of(info: RunInfo, output: RunOutput, environment: Environment) -> M
         *((Event(at_s=0.0, kind="host", text=word),) if word else ()),
         *run_log.events,
         *maker.part("outages", lambda: tuple(outage_events(assembly)), ()),
-        *maker.part("resolution", lambda: tuple(assembly.resolutions()), ()),
+        *maker.part("resolution", lambda: tuple(assembly.resolutions(merged_s)), ()),
         *maker.events,
         *_storage_event(info, duration_s),
     )

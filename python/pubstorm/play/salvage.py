@@ -14,7 +14,8 @@ from pubstorm.play.directory import RunDirectory
 from pubstorm.play.display import Live
 from pubstorm.play.kept import Kept, kept_tracks
 from pubstorm.play.record import record
-from pubstorm.result.samples import EVENTS_FILE, snapshots_in
+from pubstorm.result.journal import journal_lines, snapshots_in
+from pubstorm.result.samples import EVENTS_FILE
 from pubstorm.topology.started import is_alive
 
 REASON = "no result was stored: the controller was killed, or could not write any more"
@@ -31,7 +32,7 @@ def salvage(path: Path, live: Live) -> None:
         for line in lines_of(path / EVENTS_FILE):
             kept.note(stored_event(line))
     with contextlib.suppress(OSError):
-        for snapshot in snapshots_in(lines_of(path / SNAPSHOTS_FILE)):
+        for snapshot in snapshots_in(journal_lines(path, SNAPSHOTS_FILE)):
             kept.add(snapshot)
     run_log = kept.run_log()
     run_log.interrupted = run_log.ended_early = True

@@ -19,7 +19,6 @@ from pubstorm.contract.histogram import MAX_NS, Histogram, bucket_lower_ns, buck
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
 from pubstorm.contract.value import Value
 from pubstorm.errors import StoredRunError
-from pubstorm.files import lines_of
 from pubstorm.metrics.intervals import LOGGED
 from pubstorm.output import without_controls
 from pubstorm.quantities import shortened
@@ -35,7 +34,7 @@ from pubstorm.report.plot import (
     value_axis,
 )
 from pubstorm.result import HistogramPair, Result
-from pubstorm.result.samples import snapshots_in
+from pubstorm.result.journal import journal_lines, snapshots_in
 from pubstorm.result.timeline.cells import HistogramCells
 
 NS_IN_MS = 1e6
@@ -161,7 +160,7 @@ def hdr_log(run_directory: Path, result: Result) -> str:
         '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"',
     ]
     found = 0
-    for from_ns, to_ns, histograms in _cells(run_directory / SNAPSHOTS_FILE, result).spans():
+    for from_ns, to_ns, histograms in _cells(run_directory, result).spans():
         start_s, length_s = (from_ns + origin_ns) / SECOND_NS, (to_ns - from_ns) / SECOND_NS
         for tag, histogram in sorted(histograms.items()):
             if not histogram.count:
@@ -176,27 +175,28 @@ def hdr_log(run_directory: Path, result: Result) -> str:
     return without_controls("\n".join(lines) + "\n")
 
 
-def _cells(path: Path, result: Result) -> HistogramCells[str]:
+def _cells(run_directory: Path, result: Result) -> HistogramCells[str]:
     """Returns the histograms in the snapshots of a file, by tag."""
     started_ns, names = result.started_monotonic_ns, list(result.populations)
     width_ns = max(math.ceil(result.duration_s / INTERVALS_MAX), 1) * SECOND_NS
     cells = HistogramCells[str](started_ns, width_ns)
-    for snapshot in _snapshots(path):
+    for snapshot in _snapshots(run_directory):
         if snapshot.to_ns > started_ns:
             span = max(snapshot.from_ns, started_ns), snapshot.to_ns
             cells.add(span, _tagged(snapshot, names))
     return cells
 
 
-def _snapshots(path: Path) -> Iterator[Snapshot]:
-    """Yields the snapshots of a file; none if there is no file, since nothing was played. The last
+def _snapshots(run_directory: Path) -> Iterator[Snapshot]:
+    """Yields the snapshots of a run; none if there is no file, since nothing was played. The last
     line may be cut off. Raises StoredRunError if the file cannot be read."""
     try:
-        yield from snapshots_in(lines_of(path))
+        yield from snapshots_in(journal_lines(run_directory, SNAPSHOTS_FILE))
     except FileNotFoundError:
         return
     except OSError as error:
-        raise StoredRunError(f"cannot read {path}: {error.strerror}") from error
+        text = f"cannot read {run_directory / SNAPSHOTS_FILE}: {error.strerror or error}"
+        raise StoredRunError(text) from error
 
 
 def _tagged(snapshot: Snapshot, names: Sequence[str]) -> Iterator[tuple[str, Histogram]]:

@@ -13,24 +13,19 @@ from pubstorm.metrics.metric import Metric, ReportColumn, in_words, unit_at_end
 from pubstorm.quantities import (
     NOTHING,
     Unit,
-    bytes_text,
     count_text,
-    duration_text,
     rate_text,
-    share_text,
-    span_text,
+    value_text,
 )
 from pubstorm.report.plot import Part
-from pubstorm.result import PopulationResult, Result, SeriesCell, Statistics
+from pubstorm.result import Cell, PopulationResult, Result, SeriesCell, Statistics
 from pubstorm.result.figures import number_at
 
 BOUND = "±"
 """Heading of the largest error of latencies that clocks of several hosts made."""
 BOUND_NOTE = "±: the times are off by this much at most, since clocks of several hosts made them."
 
-Written = Literal[
-    "word", "bar", "count", "rate", "signed rate", "us", "s", "share", "bytes", "bytes_per_s"
-]
+Written = Unit | Literal["word", "bar", "count", "rate", "signed rate"]
 """Unit of the numbers of a column; `word` for a column of words, `bar` for characters of one
 width."""
 MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
@@ -77,7 +72,8 @@ class Column:
         if value is None:
             return NOTHING
         if isinstance(value, int | float):
-            return _WRITERS[self.unit](value)
+            writer = _WRITERS.get(self.unit)
+            return value_text(value, self.unit) if writer is None else writer(value)
         return value if isinstance(value, str) else value.text
 
 
@@ -264,6 +260,8 @@ def _reader(
     given: Callable[[Any], object] | None,
 ) -> Callable[[Any], Value]:
     def read(row: Any) -> Value:
+        if statistic.endswith(".slope"):
+            return _slope(row, metric, statistic)
         if isinstance(row, list):
             value: float | None = sum(_number(each, metric, statistic) or 0 for each in row)
         elif not all((given is None or given(row), _is_given(row, metric, column))):
@@ -273,6 +271,16 @@ def _reader(
         return None if column.without_zero and not value else value
 
     return read
+
+
+def _slope(row: Any, metric: Metric, statistic: str) -> Cell | None:
+    """Returns the slope of a metric in a row, with its interval; None if there is none."""
+    span = statistic.removesuffix(".slope")
+    known: Statistics = getattr(row.found.get(metric.name), span, Statistics())
+    if known.slope_per_h is None:
+        return None
+    unit = metric.slope.unit or ""
+    return Cell(value=known.slope_per_h, unit=unit, bound=known.slope_bound_per_h)
 
 
 def _is_given(row: Any, metric: Metric, column: ReportColumn) -> bool:
@@ -356,9 +364,4 @@ _WRITERS: Mapping[Written, Callable[[float], str]] = {
     "count": count_text,
     "rate": rate_text,
     "signed rate": lambda value: f"{'+' if value > 0 else ''}{rate_text(value)}",
-    "us": duration_text,
-    "s": span_text,
-    "share": share_text,
-    "bytes": bytes_text,
-    "bytes_per_s": lambda value: f"{bytes_text(value)}/s",
 }

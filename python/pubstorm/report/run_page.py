@@ -26,6 +26,7 @@ FILES = {
     "latencies.hlog": "the latency histograms by interval as an HdrHistogram log, in nanoseconds",
     "events.jsonl": "events, starts of stages and sources, as they happened",
     "snapshots.jsonl": "snapshots of each agent, one an interval",
+    "journal": "older samples and snapshots of a long run, compressed and merged with age",
     "scenario.yaml": "the scenario as it was written",
     "start.json": "start time, place and agents",
     "plan.json": "the plan, with every choice made",

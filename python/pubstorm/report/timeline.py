@@ -72,6 +72,7 @@ LATENCY = frozenset({"round-trip", "latency"})
 """Charts of that section."""
 DELIVERIES = Source.single("population", "deliveries")
 """Source of the rates by QoS, which no monitor has."""
+HOUR_S = 3600
 GAP = 3.5
 """Times the usual time between two readings after which there is a gap."""
 
@@ -126,7 +127,7 @@ def other_tracks(result: Result, tracks: Tracks) -> list[Plot]:
     for (source, metric), track in tracks.items():
         if (source, metric) not in shown:
             unit = unit_of(metric)
-            gaps = rhythm.gaps(source, track)
+            gaps = rhythm.gaps(source, track, track.merged_s)
             lines = groups.setdefault((source, unit), [])
             lines.append(_Line(source, 0, metric, _scaled(track, unit), unit, gaps))
     behind = backdrop(result)
@@ -179,16 +180,21 @@ class _Rhythm:
         every = {source: sorted(found) for source, found in instants.items()}
         return cls(every, median(usual) if usual else 0.0)
 
-    def gaps(self, source: Source, track: Track) -> frozenset[int]:
+    def gaps(self, source: Source, track: Track, merged_s: float) -> frozenset[int]:
         """The points after which readings are missing: those of the load where an interval of the
-        source has none, others where the next one comes much later than usual."""
-        instants = self.instants.get(source)
+        source has none, others where the next one comes much later than usual. Until `merged_s`,
+        readings are merged, and the points of an hour may lie anywhere in it."""
+        instants, steps_s = self.instants.get(source), _steps_s(track)
+        first = bisect_left(track.at_s, merged_s)
+        found = {n for n, step_s in enumerate(steps_s[:first]) if step_s > 2 * HOUR_S}
         if instants is not None:
-            places = [bisect_left(instants, at_s) for at_s in track.at_s]
-            return frozenset(n for n, (at, next_) in enumerate(pairwise(places)) if next_ - at > 1)
-        steps_s = _steps_s(track)
-        longest_s = GAP * max(self.usual_s, median(steps_s) if steps_s else 0.0)
-        return frozenset(n for n, step_s in enumerate(steps_s) if step_s > longest_s)
+            places = [bisect_left(instants, at_s) for at_s in track.at_s[first:]]
+            later = (n for n, (at, next_) in enumerate(pairwise(places), first) if next_ - at > 1)
+            return frozenset({*found, *later})
+        own_s = steps_s[first:]
+        longest_s = GAP * max(self.usual_s, median(own_s) if own_s else 0.0)
+        later = (n for n, step_s in enumerate(own_s, first) if step_s > longest_s)
+        return frozenset({*found, *later})
 
 
 def _steps_s(track: Track) -> list[float]:
@@ -223,7 +229,7 @@ def _lines(chart: Chart, tracks: Tracks, rhythm: _Rhythm) -> Iterator[_Line]:
         shown = _scaled(_growth(track) if line.growth else track, unit)
         if shown.values:
             label = line.label or metric.removeprefix("$SYS/")
-            gaps = rhythm.gaps(source, shown)
+            gaps = rhythm.gaps(source, shown, track.merged_s)
             yield _Line(source, place, label, shown, unit, gaps, line.band)
 
 

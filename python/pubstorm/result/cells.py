@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pubstorm.contract.value import Number, Value
-from pubstorm.quantities import NOTHING, Unit, value_text
+from pubstorm.quantities import NOTHING, SLOPES, Unit, value_text
 
 NOTHING_MEASURED = "nothing was measured"
 Bound = Literal["exact", "at_least", "none"]
@@ -23,7 +23,19 @@ class Found:
     unit: Unit
     """Shares are from 0 to 1."""
     bound: float = 0.0
-    """Largest error of the value, since clocks of several hosts made it."""
+    """Largest error of the value, since clocks of several hosts made it; of a slope, half the width
+    of its confidence interval."""
+
+    @property
+    def is_slope(self) -> bool:
+        """True for a slope over time."""
+        return self.unit in SLOPES.values()
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The smallest and the largest value within the bound. Only slopes are below zero."""
+        low = self.value - self.bound
+        return low if self.is_slope else max(low, 0.0), self.value + self.bound
 
     def __str__(self) -> str:
         shown = value_text(self.value, self.unit)

@@ -4,9 +4,10 @@ difference of two means. Pure arithmetic."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from statistics import fmean, stdev
 
 from pubstorm.quantities import Unit
@@ -233,3 +234,63 @@ def _deviations(values: Sequence[float]) -> list[float]:
 def _squares(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
     first, second = (math.fsum(value * value for value in group) for group in groups)
     return first, second
+
+
+SLOPE_MIN_S = 3600.0
+"""Shortest time for which a slope is computed: what a start takes is over then."""
+BLOCKS = 48
+"""Parts of equal length into which that time is cut. Their means hardly depend on each other."""
+BLOCKS_MIN = 24
+"""Parts with readings that a slope needs."""
+INDEPENDENT_MIN = 6.0
+"""Independent means that a slope needs: fewer are those of readings that wander."""
+SLOPE_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Slope:
+    """The slope of a line through readings, with half the width of its confidence interval."""
+
+    per_h: float
+    bound_per_h: float
+
+    def fields(self) -> dict[str, float]:
+        """Returns the fields of statistics."""
+        per_h, bound_per_h = (float(f"{each:.6g}") for each in (self.per_h, self.bound_per_h))
+        return {"slope_per_h": per_h, "slope_bound_per_h": bound_per_h}
+
+
+def slope(readings: Iterable[tuple[float, float, int]]) -> Slope | None:
+    """Returns the slope of readings over time: `(instant in seconds, mean, number of readings)`, in
+    the order of time. Least squares on the means of blocks. The number of independent means follows
+    from the correlation of neighbours, without its bias in a short series. None if too little was
+    measured, or if readings depend too much on those before them."""
+    found = list(readings)
+    length_s = found[-1][0] - found[0][0] if found else 0.0
+    if length_s < SLOPE_MIN_S:
+        return None
+    blocks = [(0.0, 0.0, 0)] * BLOCKS
+    for at_s, mean, count in found:
+        place = min(int((at_s - found[0][0]) / length_s * BLOCKS), BLOCKS - 1)
+        time, total, number = blocks[place]
+        blocks[place] = time + at_s * count, total + mean * count, number + count
+    means = [(time / n, total / n) if n else None for time, total, n in blocks]
+    known = [mean for mean in means if mean is not None]
+    if len(known) < BLOCKS_MIN:
+        return None
+    mean_s, middle = fmean(at_s for at_s, _ in known), fmean(value for _, value in known)
+    spread = math.fsum((at_s - mean_s) ** 2 for at_s, _ in known)
+    per_s = math.fsum((at_s - mean_s) * (value - middle) for at_s, value in known) / spread
+    rests = [m and m[1] - middle - per_s * (m[0] - mean_s) for m in means]
+    squares = math.fsum(rest**2 for rest in rests if rest is not None)
+    if squares <= (ROUNDING * abs(middle)) ** 2 * len(known):
+        return Slope(3600 * per_s, 0.0)
+    pairs = [(a, b) for a, b in pairwise(rests) if a is not None and b is not None]
+    count = len(known)
+    raw = math.fsum(a * b for a, b in pairs) / squares * count / max(len(pairs), 1)
+    correlation = min(max(raw + (1 + 4 * max(raw, 0.0)) / count, 0.0), 0.99)
+    independent = count * (1 - correlation) / (1 + correlation)
+    if independent < INDEPENDENT_MIN:
+        return None
+    error = math.sqrt(squares / (independent - 2) / spread)
+    return Slope(3600 * per_s, 3600 * error * t_quantile(SLOPE_CONFIDENCE, independent - 2))

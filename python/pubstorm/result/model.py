@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from pubstorm.contract.value import U64, Instant, Moment, Number, Value
-from pubstorm.quantities import Unit
+from pubstorm.quantities import SLOPES, Unit
 from pubstorm.result.cells import Cell
 from pubstorm.result.machinery import (
     BridgeResult,
@@ -81,12 +81,13 @@ class ThresholdOutcome(Value):
     unit: Unit = ""
     """Unit of both values."""
     bound: Number = 0.0
-    """Largest error of the value, since clocks of several hosts made it."""
+    """Largest error of the value, since clocks of several hosts made it; of a slope, half the width
+    of its interval."""
     passed: bool
     """True if the threshold certainly passes."""
     undecided: bool = False
-    """True if the clocks of the agents are too inexact to decide, or if the value from the actual
-    send decides otherwise."""
+    """True if the clocks of the agents are too inexact to decide, if the limit lies in the interval
+    of a slope, or if the value from the actual send decides otherwise."""
     from_send: Number | None = None
     """The value from the actual send, of a latency of which the generator made more than a fifth
     and more than 1 ms; null for other values."""
@@ -94,6 +95,11 @@ class ThresholdOutcome(Value):
     """The value found, in words."""
     default: bool = False
     """True if Pubstorm added the threshold, since the scenario has none about this figure."""
+
+    @property
+    def is_slope(self) -> bool:
+        """True for a slope over time."""
+        return self.unit in SLOPES.values()
 
     @property
     def label(self) -> str:

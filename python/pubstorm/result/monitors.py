@@ -16,8 +16,13 @@ from pubstorm.quantities import span_text
 
 ENOUGH_SHARE = 0.9
 """Share of a span that readings must cover for a figure over it."""
-_FIELDS = {"rate": "rate_per_s"}
+_FIELDS = {"rate": "rate_per_s", "slope": "slope_per_h"}
 """Fields of statistics whose name differs."""
+
+
+def is_none(value: object) -> bool:
+    """Returns True for None."""
+    return value is None
 
 
 class Statistics(Value):
@@ -38,6 +43,11 @@ class Statistics(Value):
     rate_per_s: Number | None = None
     """Growth of a count per second, from the first distinct reading to the last. A count that
     falls started again at zero. null: fewer than two distinct readings."""
+    slope_per_h: Number | None = Field(default=None, exclude_if=is_none)
+    """Slope of a line through the readings, in the unit of the readings an hour. Left out if too
+    little was measured: less than an hour, or readings that depend on those before them."""
+    slope_bound_per_h: Number = Field(default=0.0, exclude_if=not_)
+    """Half the width of its confidence interval of 95 %. Left out if there is no slope."""
     unread_s: Number = Field(default=0.0, exclude_if=not_)
     """Time in the span for which readings were due and none came, in seconds. Left out if it is
     0."""

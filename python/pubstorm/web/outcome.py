@@ -8,23 +8,21 @@ from pathlib import Path
 
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE
 from pubstorm.contract.source import StoredSource
-from pubstorm.measure.recorder import is_summed_up, keep
-from pubstorm.measure.run_log import stored_event
+from pubstorm.measure.recorder import is_summed_up
+from pubstorm.measure.run_log import SECOND_NS, stored_event
 from pubstorm.metrics.thresholds import Threshold
 from pubstorm.play.directory import RunDirectory
 from pubstorm.play.display import Live
 from pubstorm.play.kept import Kept
 from pubstorm.play.record import measured_of
 from pubstorm.result import ThresholdOutcome, Verdict
+from pubstorm.result.journal import Tail, snapshots_in
 from pubstorm.result.problems import KINDS
 from pubstorm.result.samples import (
     EVENTS_FILE,
     SAMPLES_FILE,
+    Keeper,
     Sources,
-    Tail,
-    Tracks,
-    samples_in,
-    snapshots_in,
 )
 from pubstorm.result.verdict import evaluate_run
 from pubstorm.scenario.defaults import conditions_of
@@ -40,13 +38,18 @@ class VerdictSoFar:
 
     def __init__(self, path: Path) -> None:
         """Raises StoredRunError if start, plan or scenario cannot be read."""
-        self._kept = Kept(path)
-        self._snapshots = Tail(path / SNAPSHOTS_FILE)
-        self._samples = Tail(path / SAMPLES_FILE)
-        self._events = Tail(path / EVENTS_FILE)
-        self._tracks: Tracks = {}
-        self._sources: Sources = {}
         self._next_s = 0.0
+        self._begin(path)
+
+    def _begin(self, path: Path) -> None:
+        """Begins to read the files of a run."""
+        self._kept = Kept(path)
+        self._snapshots = Tail(path, SNAPSHOTS_FILE)
+        self._samples = Tail(path, SAMPLES_FILE)
+        self._events = Tail(path, EVENTS_FILE)
+        interval_s = self._kept.scenario.monitors.interval / SECOND_NS
+        self._readings = Keeper(self._kept.edges, interval_s)
+        self._sources: Sources = {}
 
     @property
     def is_due(self) -> bool:
@@ -58,6 +61,10 @@ class VerdictSoFar:
         began_s, cpu_s = time.monotonic(), time.thread_time()
         try:
             self._read()
+            if self._snapshots.is_torn or self._samples.is_torn:
+                # What was merged meanwhile is read from the start.
+                self._begin(self._kept.path)
+                self._read()
             return self._verdict()
         finally:
             took_s = time.thread_time() - cpu_s
@@ -70,8 +77,8 @@ class VerdictSoFar:
         while lines := self._samples.lines():
             # The events have each source before its first sample.
             self._read_events()
-            found = samples_in(lines, self._sources)
-            keep(self._tracks, (each for each in found if is_summed_up(each.source, each.metric)))
+            texts = (line.decode(errors="replace") for line in lines)
+            self._readings.read(texts, self._sources, is_summed_up)
         self._read_events()
 
     def _read_events(self) -> None:
@@ -90,7 +97,9 @@ class VerdictSoFar:
             return None
         run_log.endings = {hello.agent: "bye" for hello in kept.start.hellos}
         info = kept.info(run_log, RunDirectory(kept.path), Live())
-        measured = measured_of(info, kept.output(run_log, self._tracks), kept.start.environment)
+        measured = measured_of(
+            info, kept.output(run_log, self._readings.tracks), kept.start.environment
+        )
         is_present = not run_log.spans[-1].settled
         if is_present:
             # Nothing is lost before the end of the stage, which is no finding.

@@ -28,7 +28,8 @@ from pubstorm.play.info import RunStart
 from pubstorm.play.kept import kept_scenario
 from pubstorm.report import RESULT_FILE, check_format, holds, load_result
 from pubstorm.result import Event, Result, Verdict
-from pubstorm.result.samples import EVENTS_FILE, SAMPLES_FILE, START_FILE, Sources, Tail, samples_in
+from pubstorm.result.journal import Tail
+from pubstorm.result.samples import EVENTS_FILE, SAMPLES_FILE, START_FILE, Sources, samples_in
 from pubstorm.topology.started import is_alive
 from pubstorm.web.charts import LineKey, Sorter, coloured
 from pubstorm.web.controls import Controls
@@ -85,8 +86,8 @@ class Watch:
         self._latest = Latest()
         self._sorter: Sorter | None = None
         self._sources: Sources = {}
-        self._samples = Tail(path / SAMPLES_FILE)
-        self._events = Tail(path / EVENTS_FILE)
+        self._samples = Tail(path, SAMPLES_FILE)
+        self._events = Tail(path, EVENTS_FILE)
         self._looked_s = 0.0
         self._sent = 0
         """Number of the latest event that browsers were sent as news."""
@@ -118,7 +119,8 @@ class Watch:
         if self._sorter is None:
             return False
         lines = self._samples.lines()
-        for sample in samples_in(lines, self._sources):
+        texts = (line.decode(errors="replace") for line in lines)
+        for sample in samples_in(texts, self._sources):
             self._add(self._sorter, sample)
         # The result has every event.
         news = self._events.lines() if self.result is None else []

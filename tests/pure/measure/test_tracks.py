@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pubstorm.contract.source import Sample, Source, split_member
 from pubstorm.fleet.assignment import Assignment
-from pubstorm.measure.recorder import Recorder, keep
+from pubstorm.measure.recorder import Recorder
 from pubstorm.measure.run_log import RunLog
 from pubstorm.output import name_of
 from pubstorm.play.directory import RunDirectory
@@ -21,6 +21,7 @@ from pubstorm.result import Statistics
 from pubstorm.result.samples import (
     HEADER,
     SAMPLES_FILE,
+    Keeper,
     Span,
     Tracks,
     csv_lines,
@@ -34,12 +35,11 @@ from tests.kit.bounded import CONTROL
 
 
 def readings(*values: float, source: str = "broker-0", metric: str = "cpu") -> Tracks:
-    kept: Tracks = {}
-    keep(
-        kept,
-        (Sample(made.source(source), metric, float(n), value) for n, value in enumerate(values)),
+    kept = Keeper()
+    kept.take(
+        Sample(made.source(source), metric, float(n), value) for n, value in enumerate(values)
     )
-    return kept
+    return kept.tracks
 
 
 def test_each_figure_is_reported_over_the_run_the_load_and_each_span() -> None:
@@ -73,19 +73,16 @@ def test_a_count_that_falls_began_anew() -> None:
 
 def reported(interval_s: int, phase_s: float, duration_s: int, rate_per_s: float) -> Tracks:
     """A counter that grows evenly, read each second, of which the broker reports less often."""
-    kept: Tracks = {}
+    kept = Keeper()
     known = None
     for second in range(duration_s):
         last_s = phase_s + interval_s * ((second - phase_s) // interval_s)
         news = last_s != known and last_s >= 0
         at_s = last_s if news else float(second)
         value = rate_per_s * max(last_s, 0)
-        keep(
-            kept,
-            [Sample(made.source("broker-0"), "$SYS/messages/sent", at_s, value, held=not news)],
-        )
+        kept.take([Sample(made.source("broker-0"), "$SYS/messages/sent", at_s, value, not news)])
         known = last_s
-    return kept
+    return kept.tracks
 
 
 @pytest.mark.parametrize(
@@ -119,15 +116,10 @@ def test_without_load_the_whole_run_stands_for_it() -> None:
 
 
 def test_figures_come_in_the_order_of_their_names() -> None:
-    kept = readings(1, source="host")
-    keep(
-        kept,
-        [
-            Sample(made.source("broker-1"), "rss_bytes", 0, 1),
-            Sample(made.source("broker-1"), "cpu", 0, 1),
-        ],
-    )
-    found = [(each.source, each.metric) for each in watched(kept, (), ())]
+    kept = Keeper()
+    names = ("host", "cpu"), ("broker-1", "rss_bytes"), ("broker-1", "cpu")
+    kept.take(Sample(made.source(name), metric, 0, 1) for name, metric in names)
+    found = [(each.source, each.metric) for each in watched(kept.tracks, (), ())]
     assert found == [("broker-1", "cpu"), ("broker-1", "rss_bytes"), ("host", "cpu")]
 
 
@@ -165,8 +157,7 @@ def test_samples_are_read_back_by_any_reader_of_csv(names: list[str]) -> None:
     assert not CONTROL.search(text)
     _, *rows = csv.reader(io.StringIO(text, newline=""))
     assert [row[3] for row in rows] == [each.metric for each in samples]
-    lines = text.encode().splitlines(keepends=True)
-    assert [*samples_in(lines, {})] == samples
+    assert [*samples_in(io.StringIO(text, newline=""), {})] == samples
 
 
 def test_a_stray_quote_costs_its_row_only(tmp_path: Path) -> None:

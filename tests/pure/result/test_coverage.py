@@ -8,13 +8,12 @@ import pytest
 
 from pubstorm.contract.source import Sample, Source
 from pubstorm.measure.faults import absences
-from pubstorm.measure.recorder import keep
 from pubstorm.metrics.expressions import parse_expression
 from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.result import FaultResult, LimitedBy, Result, Status, Watched
 from pubstorm.result.figures import Found, Missing, evaluate
 from pubstorm.result.figures.table import cells
-from pubstorm.result.samples import ANY, Schedule, Span, Tracks, watched
+from pubstorm.result.samples import ANY, Keeper, Schedule, Span, Tracks, watched
 from pubstorm.result.verdict import evaluate_run
 from tests.kit.measured import MeasuredMaker
 
@@ -30,10 +29,10 @@ def tracks_of(**instants: Iterable[float]) -> Tracks:
 
 
 def tracks(source: Source, instants: dict[str, Iterable[float]]) -> Tracks:
-    found: Tracks = {}
+    kept = Keeper()
     for metric, at_s in instants.items():
-        keep(found, (Sample(source, metric, each, 5.0) for each in at_s))
-    return found
+        kept.take(Sample(source, metric, each, 5.0) for each in at_s)
+    return kept.tracks
 
 
 def summed(found: Tracks, **changes: object) -> tuple[Watched, ...]:
@@ -89,11 +88,11 @@ def test_a_source_that_is_read_less_often_has_its_own_interval() -> None:
 
 
 def test_a_broker_that_reports_less_often_is_read_at_its_own_interval() -> None:
-    found: Tracks = {}
+    kept = Keeper()
     for at_s in range(10, 300, 60):
-        keep(found, [Sample(BROKER, "$SYS/uptime", float(at_s), 1.0)])
-        held = (Sample(BROKER, "$SYS/uptime", at_s + n, 1.0, held=True) for n in range(1, 16))
-        keep(found, held)
+        kept.take([Sample(BROKER, "$SYS/uptime", float(at_s), 1.0)])
+        kept.take(Sample(BROKER, "$SYS/uptime", at_s + n, 1.0, held=True) for n in range(1, 16))
+    found = kept.tracks
     load = Span("publish", 60, 290)
     (one,) = watched(found, (), (load,), Schedule(295, 1.0))
     assert one.load.is_enough

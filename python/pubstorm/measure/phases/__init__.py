@@ -26,7 +26,7 @@ from pubstorm.measure.phases.collapse import (
     ticks_needed,
 )
 from pubstorm.measure.phases.load_due import LoadDue, Publishing, fan_out, load_due
-from pubstorm.measure.phases.ticks import Grid, Tick, ticks
+from pubstorm.measure.phases.ticks import Grid, Tick, ticks, width_of
 from pubstorm.measure.run_log import AppliedChange, StageSpan
 from pubstorm.metrics import OF_POPULATIONS
 from pubstorm.metrics.monitors import DROPPED_METRICS
@@ -141,8 +141,14 @@ class _Stage:
             yield phase
 
     def outages(self) -> Iterator[Event]:
-        """Yields the outages of the stage that no lack of processors explains."""
+        """Yields the outages of the stage that no lack of processors explains, and the phases that
+        are too long to be evaluated interval by interval."""
         for cut in self._cuts():
+            step_ns = width_of(cut.settled_ns, cut.to_ns, self._width_ns)
+            if step_ns > self._width_ns:
+                text = f"{cut.name} is evaluated in steps of {duration_text(step_ns / 1000)}"
+                at_s = self._since_start_s(cut.to_ns) or 0.0
+                yield Event(at_s=at_s, kind="resolution", text=text)
             for outage in self._silent(cut):
                 if outage.is_sure:
                     at_s = self._since_start_s(outage.from_ns) or 0.0
@@ -153,7 +159,8 @@ class _Stage:
         unknown = not cut.due.is_open or any(self._failed_agents(cut))
         if unknown or not self._evaluated:
             return ()
-        grid = Grid(cut.loaded_ns, cut.to_ns, self._width_ns, self._evaluated, self._receivers)
+        width_ns = width_of(cut.loaded_ns, cut.to_ns, self._width_ns)
+        grid = Grid(cut.loaded_ns, cut.to_ns, width_ns, self._evaluated, self._receivers)
         found = outages(ticks(self._timeline, self._span.index, grid), cut.due)
         return tuple(outage for outage in found if not self._stood_still(outage))
 
@@ -215,7 +222,8 @@ class _Stage:
 
     def _phase(self, cut: _Cut, before: Before) -> tuple[Phase, Before]:
         inside = self._inside(cut)
-        grid = Grid(cut.settled_ns, cut.to_ns, self._width_ns, self._evaluated, self._receivers)
+        width_ns = width_of(cut.settled_ns, cut.to_ns, self._width_ns)
+        grid = Grid(cut.settled_ns, cut.to_ns, width_ns, self._evaluated, self._receivers)
         made, drops = ticks(self._timeline, self._span.index, grid), self._drops(cut)
         doubts = tuple(self._doubts(cut, made, inside))
         outcome = Outcome(ended_collapsed=before.collapsed)
@@ -323,7 +331,7 @@ class _Stage:
             yield "all publishers have session lifetimes: the load due at an instant is not known"
         for agent in self._failed_agents(cut):
             yield f"agent {agent} failed, and its clients were away for a part of it"
-        needed = ticks_needed(cut.due, self._width_ns)
+        needed = ticks_needed(cut.due, width_of(cut.settled_ns, cut.to_ns, self._width_ns))
         if len(made) < needed:
             yield (
                 f"{counted(len(made), 'interval')} are settled, {count_text(needed)} are needed: "

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from pubstorm.result.timeline import Timeline
 from pubstorm.result.timeline.rows import Row
 
+TICKS_MAX = 100_000
+"""Ticks of a span: 40 MB. Those of a longer span are longer."""
+
 
 @dataclass(slots=True)
 class Tick:
@@ -56,6 +59,11 @@ class Grid:
     """Populations whose deliveries count."""
     fan_out: Mapping[int, float] = field(default_factory=dict)
     """Deliveries expected of each message, by population."""
+
+
+def width_of(from_ns: int, to_ns: int, interval_ns: int) -> int:
+    """Returns the length of the ticks of a span: an interval, or as many as it takes."""
+    return interval_ns * max(-(-(to_ns - from_ns) // (interval_ns * TICKS_MAX)), 1)
 
 
 def ticks(timeline: Timeline, stage: int, grid: Grid) -> list[Tick]:

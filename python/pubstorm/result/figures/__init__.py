@@ -122,7 +122,8 @@ def evaluate_threshold(measured: Measured, threshold: Threshold) -> ThresholdOut
     if not isinstance(found, Found):
         return outcome
     passed, missed = _passes(threshold, found)
-    doubt = "" if passed or missed else ": the clocks are too inexact to decide"
+    inexact = "readings vary too much" if found.is_slope else "clocks are too inexact"
+    doubt = "" if passed or missed else f": the {inexact} to decide"
     sent = from_send(measured, asked)
     if sent is not None:
         doubt = f", {from_send_text(asked, sent)}{doubt}"
@@ -148,7 +149,7 @@ def _passes(threshold: Threshold, found: Found) -> tuple[bool, bool]:
     if not found.bound:
         passed = fulfils(found.value, value)
         return passed, not passed
-    low, high = max(found.value - found.bound, 0.0), found.value + found.bound
+    low, high = found.ends
     answers = {fulfils(low, value), fulfils(high, value)}
     if low < value < high:
         # `==` and `!=` say the same of both ends, and another thing of the value between them.
@@ -309,8 +310,15 @@ def _of_readings(
     if not names:
         return Missing(NO_ACKS)
     watched = [w for w in measured.monitors if w.source in names and w.metric == metric.name]
+    is_sum = metric.over_all == "sum"
+    if statistic == "slope":
+        unit = metric.slope.unit or ""
+        return of_monitors.slope_of(watched, asked.span, unit, is_sum=is_sum)
     values = readings(watched, statistic, asked.span)
-    return Found(sum(values), "per_s") if values else Missing(NOTHING_MEASURED)
+    if not values:
+        return Missing(NOTHING_MEASURED)
+    unit = (metric.growth if statistic == "rate" else metric).unit or ""
+    return Found(sum(values) if is_sum else max(values), unit)
 
 
 def _places(measured: Measured, asked: Expression) -> dict[str, object] | None:

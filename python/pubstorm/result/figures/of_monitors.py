@@ -17,7 +17,7 @@ from pubstorm.contract.source import (
 )
 from pubstorm.metrics.expressions import Expression
 from pubstorm.metrics.monitors import SYS_PREFIX, reading_of
-from pubstorm.quantities import span_text
+from pubstorm.quantities import Unit, span_text
 from pubstorm.result import Measured
 from pubstorm.result.cells import NOTHING_MEASURED, Found, Missing
 from pubstorm.result.monitors import Watched, readings
@@ -27,6 +27,9 @@ MOVING_AVERAGE = re.compile(r"^\$SYS/.*/(\d+)min$", re.ASCII)
 SETTLED_TIMES = 4.6
 """Time constants after which such an average is within 1 % of a load that stays the same."""
 NO_GROWTH = "the source reported fewer than twice in that time, so there is no rate"
+NO_SLOPE = (
+    "there is no slope: it needs readings of an hour or more that do not depend on those before"
+)
 UNITS_LEFT_OUT = ("bytes", "bytes_per_s", "per_s", "us")
 """Units that the name of an expression can leave out, in the order in which they are tried."""
 
@@ -50,15 +53,32 @@ def read(measured: Measured, asked: Expression) -> Found | Missing:
         return Missing(unsettled, "not settled")
     statistic = asked.statistic or "mean"
     known = reading_of(metric)
-    unit = (known.growth if statistic == "rate" else known).unit or ""
+    further = {"rate": known.growth, "slope": known.slope}
+    unit = further.get(statistic, known).unit or ""
     named = [w for w in watched if w.metric == metric]
     if (gap := not_read(named, asked.span)) is not None:
         return Missing(gap, "not read")
+    if statistic == "slope":
+        return slope_of(named, asked.span, unit)
     values = readings(named, statistic, asked.span)
     if values:
         return Found(max(values), unit)
     has_reading = any(w.over(asked.span).count for w in named)
     return Missing(NO_GROWTH if has_reading else NOTHING_MEASURED)
+
+
+def slope_of(
+    named: Iterable[Watched], span: str | None, unit: Unit, *, is_sum: bool = False
+) -> Found | Missing:
+    """Returns the sum or the largest of the slopes of some sources, with its bound."""
+    found = [each.over(span) for each in named]
+    slopes = [(s.slope_per_h, s.slope_bound_per_h) for s in found if s.slope_per_h is not None]
+    if slopes and is_sum:
+        return Found(sum(per_h for per_h, _ in slopes), unit, sum(bound for _, bound in slopes))
+    if slopes:
+        per_h, bound_per_h = max(slopes)
+        return Found(per_h, unit, bound_per_h)
+    return Missing(NO_SLOPE if any(each.count for each in found) else NOTHING_MEASURED)
 
 
 def hosts_of(measured: Measured, subject: str) -> set[str]:

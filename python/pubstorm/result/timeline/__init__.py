@@ -21,6 +21,8 @@ from pubstorm.result.timeline.rows import GAUGES, Gauge, Row
 
 NUMBERS_MAX = 8_000_000
 """Own intervals that are kept, counted by agent and population: 80 MB of 10 bytes each."""
+ROWS_MAX = 300_000
+"""Own intervals that are kept, of all agents together: readers have a number for each."""
 OWN_MIN = 900
 """Own intervals of an agent that are kept in any case."""
 OWN_MAX_NS = 7 * 24 * HOUR_NS
@@ -39,9 +41,9 @@ class Timeline:
     def __init__(self, plan: Plan, started_ns: int, publishers: Collection[int] = ()) -> None:
         """`publishers` are agents under test: their load is not the generator's."""
         self.started_ns = started_ns
-        self._edges = Edges(started_ns)
+        self.edges = Edges(started_ns)
         self.histograms = HistogramCells[HistogramKey](
-            started_ns, plan.snapshot_interval_ns, self._edges
+            started_ns, plan.snapshot_interval_ns, self.edges
         )
         """Latency and lateness by stage and population."""
         self._interval_ns = plan.snapshot_interval_ns
@@ -77,7 +79,7 @@ class Timeline:
     def keep_apart(self, *edges_ns: int) -> None:
         """Keeps what is before and after some instants apart, however old it gets."""
         for at_ns in edges_ns:
-            self._edges.add(at_ns)
+            self.edges.add(at_ns)
 
     def resolution_ns(self, from_ns: int, to_ns: int) -> int:
         """Returns the length of the coarsest cells in a span: the snapshot interval, a minute or an
@@ -149,7 +151,7 @@ class Timeline:
     def _added(self, row: Row) -> Row:
         lane = self._lanes.get(row.agent)
         if lane is None:
-            lane = self._lanes[row.agent] = Lane(row, self._edges)
+            lane = self._lanes[row.agent] = Lane(row, self.edges)
         lane.add(row)
         self._peaks = None
         self._ends.clear()
@@ -160,7 +162,7 @@ class Timeline:
     @property
     def _own_max(self) -> int:
         """Own intervals of an agent that are kept."""
-        most = NUMBERS_MAX // (len(self._lanes) * self._populations)
+        most = min(NUMBERS_MAX // self._populations, ROWS_MAX) // len(self._lanes)
         return max(min(most, OWN_MAX_NS // self._interval_ns), OWN_MIN)
 
     def _age(self, until_ns: int) -> None:

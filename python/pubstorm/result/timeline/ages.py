@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
-MINUTE_NS = 60 * 10**9
+SECOND_NS = 10**9
+MINUTE_NS = 60 * SECOND_NS
 HOUR_NS = 60 * MINUTE_NS
 EDGES_MAX = 10_000
 """Edges that are kept; later ones are not."""
@@ -18,12 +19,23 @@ class Edges:
         """Minutes and hours begin at `origin_ns`."""
         self._origin_ns = origin_ns
         self._edges: list[int] = []
+        self.left_out = 0
+        """Edges beyond those that are kept."""
 
     def add(self, at_ns: int) -> None:
         """Adds an edge, unless there are too many."""
         place = bisect_left(self._edges, at_ns)
-        if len(self._edges) < EDGES_MAX and self._edges[place : place + 1] != [at_ns]:
+        if self._edges[place : place + 1] == [at_ns]:
+            return
+        if len(self._edges) < EDGES_MAX:
             self._edges.insert(place, at_ns)
+        else:
+            self.left_out += 1
+
+    def place(self, at_s: float, cell_ns: int) -> tuple[int, int]:
+        """Returns the cell of an instant, in seconds after the start, and the edges before it."""
+        at_ns = round(at_s * SECOND_NS)
+        return at_ns // cell_ns, bisect_right(self._edges, self._origin_ns + at_ns)
 
     def may_merge(self, one: tuple[int, int], next_one: tuple[int, int], cell_ns: int) -> bool:
         """True if two spans that follow each other may become one: their middles lie in one cell of

@@ -18,9 +18,9 @@ from pubstorm.result.timeline.rows import bounded, packed, unpacked
 GROWING = 3
 """The latest cells, which are not packed: intervals of agents that are behind belong to them."""
 
-OWN_MAX = 100_000
-"""Histograms of single cells that are kept before they become minutes: 50 MB of half a kB each."""
-MINUTES_MAX = 40_000
+OWN_MAX = 60_000
+"""Histograms of single cells that are kept before they become minutes: 30 MB of half a kB each."""
+MINUTES_MAX = 20_000
 """Histograms of minutes that are kept, before they become hours."""
 CELLS_MIN = 100
 """Cells of each length that are kept in any case."""

@@ -126,11 +126,7 @@ class Row:
         delays_ns = [r.run_delay_ns for r in (self, following) if r.run_delay_ns is not None]
         clock = following.clock or self.clock
         if self.clock is not None and following.clock is not None:
-            worst = {
-                "bound_ns": max(self.clock.bound_ns, following.clock.bound_ns),
-                "round_trip_ns": min(self.clock.round_trip_ns, following.clock.round_trip_ns),
-            }
-            clock = following.clock.model_copy(update=worst)
+            clock = self.clock.merged_with(following.clock)
         return replace(
             following,
             from_ns=self.from_ns,

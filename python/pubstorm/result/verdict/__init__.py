@@ -79,12 +79,13 @@ def _evidence(findings: Sequence[Finding], limited_by: LimitedBy) -> tuple[str, 
 
 def _undecided(outcomes: Iterable[ThresholdOutcome]) -> list[Finding]:
     clocks = "the clocks are not exact enough to evaluate a threshold"
+    slopes = "readings vary too much to evaluate a threshold"
     late = "the generator made too much of a latency to evaluate a threshold"
     return [
         invalid(
             f"{outcome.expression}: {outcome.text}",
             Kind.INEXACT,
-            clocks if outcome.from_send is None else late,
+            late if outcome.from_send is not None else slopes if outcome.is_slope else clocks,
         )
         for outcome in outcomes
         if outcome.undecided

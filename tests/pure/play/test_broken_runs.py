@@ -191,7 +191,12 @@ def test_a_histogram_has_no_bucket_that_cannot_be(bucket: str) -> None:
 
 @pytest.mark.parametrize(
     ("file", "key"),
-    [("start.json", "started_ns"), ("snapshots.jsonl", "target"), ("events.jsonl", "factor")],
+    [
+        ("start.json", "started_ns"),
+        ("snapshots.jsonl", "target"),
+        ("snapshots.jsonl", "received_total"),
+        ("events.jsonl", "factor"),
+    ],
 )
 def test_a_number_beyond_its_range_costs_no_result(
     file: str, key: str, killed: Stored, tmp_path: Path

@@ -319,7 +319,7 @@ class ChangeRate(Frozen):
     """All clients publish at `factor` times the rate of the plan from here on; 0 pauses them."""
 
     kind: Literal["rate"] = "rate"
-    factor: Annotated[float, Field(ge=0)]
+    factor: Annotated[float, Field(ge=0, le=1e9)]
     """Times the planned rate."""
 
 

@@ -35,8 +35,9 @@ class Rule(Enum):
 Count = Annotated[U64, Rule.COUNT]
 SignedCount = Annotated[Signed, Rule.COUNT]
 Largest = Annotated[U64, Rule.LARGEST]
-Index = Largest
-"""Index of a population or target: all values of a sum have the same."""
+Index = Annotated[int, Field(ge=0, lt=2**20), Rule.LARGEST]
+"""Index of a population or target: all values of a sum have the same. Tables have a place for each
+index, so an index has a bound."""
 
 
 class Counters(Value):

@@ -113,7 +113,7 @@ class Kept:
     def run_log(self) -> RunLog:
         """Returns the log, with the stages that the snapshots show."""
         started_ns = self.start.started_ns
-        ended_ns = max((each.to_ns for each in self._reaches.values()), default=started_ns)
+        ended_ns = max([started_ns, *(each.to_ns for each in self._reaches.values())])
         run_log = RunLog(
             started_ns,
             self.start.started_unix_ns,

@@ -38,6 +38,7 @@ from pubstorm.report.data import data_table, tables_of
 from pubstorm.result import Result, Status
 from pubstorm.web.watch import Surroundings, Watch
 from tests.kit import damage
+from tests.kit.bounded import bounded
 from tests.kit.damage import BIG, spoiled
 from tests.kit.recorded import unpack
 
@@ -186,6 +187,27 @@ def test_a_histogram_has_no_bucket_that_cannot_be(bucket: str) -> None:
         Histogram.model_validate_json(f'{{"count": 1, "buckets": [{bucket}]}}')
     largest = Histogram.of([2**70])
     assert Histogram.model_validate_json(largest.model_dump_json().replace(str(2**70), "1"))
+
+
+@pytest.mark.parametrize(
+    ("file", "key"),
+    [
+        ("start.json", "started_ns"),
+        ("snapshots.jsonl", "target"),
+        ("snapshots.jsonl", "received_total"),
+        ("events.jsonl", "factor"),
+    ],
+)
+def test_a_number_beyond_its_range_costs_no_result(
+    file: str, key: str, killed: Stored, tmp_path: Path
+) -> None:
+    content, largest = killed.files[file].decode(), str(2**63 - 1)
+    text = re.sub(rf'("{key}": ?)[0-9.]+', rf"\g<1>{largest}", content, count=1)
+    assert largest in text
+    killed.put(tmp_path, {file: text.encode()})
+    with bounded():
+        result = evaluated(tmp_path)
+    assert [each.text for each in result.events if each.kind == "summary"] == []
 
 
 def test_sums_beyond_the_contract_are_the_largest(killed: Stored, tmp_path: Path) -> None:

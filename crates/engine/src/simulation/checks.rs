@@ -121,9 +121,7 @@ fn attempts_add_up(run: &Run, totals: &Totals) {
     assert_eq!(failed, by(|c| c.connect_failed_total));
     let refused = by(|c| c.subscribe_failed_total + c.unsubscribe_failed_total + c.rejected_total);
     let failures = by(|c| c.connect_failed_total + c.disconnected_total) + refused;
-    let of_failures = |&(&reason, _): &(&Reason, &u64)| !limits::is_apart(reason);
-    let outcomes = totals.outcomes.iter().flatten().filter(of_failures).map(|(_, count)| count);
-    let outcomes = outcomes.sum::<u64>();
+    let outcomes = totals.outcomes.iter().map(limits::failures).sum::<u64>();
     assert_eq!(outcomes, failures, "every failure has a reason");
 }
 
@@ -397,9 +395,7 @@ fn nothing_goes_wrong(run: &Run, totals: &Totals) {
         if run.case.is_contested(p) {
             continue;
         }
-        let failures = outcomes.iter().filter(|(reason, _)| !limits::is_apart(**reason));
-        let failures: u64 = failures.map(|(_, count)| count).sum();
-        assert_eq!(failures, timeouts, "{}: {outcomes:?}", population.name);
+        assert_eq!(limits::failures(outcomes), timeouts, "{}: {outcomes:?}", population.name);
     }
     for (from, to) in totals.flows.keys() {
         let flow = totals.flow(*from, *to);

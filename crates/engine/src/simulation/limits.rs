@@ -2,7 +2,7 @@
 //! the broker announces anew on each connection, and the memory for a peer that does not read.
 
 use mqtt::QoS;
-use plan::{Protocol, Reason};
+use plan::{Outcomes, Protocol, Reason};
 use testkit::{Announced, Rng};
 
 use super::case::Case;
@@ -52,10 +52,13 @@ pub fn announce(seed: u64) -> Box<dyn FnMut() -> Announced> {
     })
 }
 
-/// Returns `true` for an outcome that is no failure of a connection, a subscription or an
-/// acknowledged message.
-pub fn is_apart(reason: Reason) -> bool {
-    UNSENT.contains(&reason) || BEYOND.contains(&reason) || reason == Reason::UnexpectedAck
+/// Number of outcomes that are failures of connections, subscriptions and acknowledged messages.
+pub fn failures(outcomes: &Outcomes) -> u64 {
+    let is_apart = |reason: &Reason| {
+        UNSENT.contains(reason) || BEYOND.contains(reason) || *reason == Reason::UnexpectedAck
+    };
+    let failures = outcomes.iter().filter(|(reason, _)| !is_apart(reason));
+    failures.map(|(_, count)| count).sum()
 }
 
 /// The names of packets and messages beyond limits, with their counts.

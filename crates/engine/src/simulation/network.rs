@@ -295,7 +295,9 @@ impl Network {
             State::Closed => unreachable!("a closed socket is gone"),
         }
         let count = connection.up.room().min(bytes.len());
-        connection.wants_room = count < bytes.len();
+        // As with SOCK_NOSPACE, only the report of room ends the wish for room: a later write may
+        // be short, and find room.
+        connection.wants_room |= count < bytes.len();
         if count == 0 {
             self.weather.note("no room to write");
             return Err(ErrorKind::WouldBlock.into());

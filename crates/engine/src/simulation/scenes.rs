@@ -9,6 +9,7 @@ mod outcomes;
 mod retained;
 mod surplus;
 mod texts;
+mod zeromq;
 
 use plan::{
     Action, ChangeAction, Command, Pace, Plan, Population, Protocol, Publication, Reason, Snapshot,

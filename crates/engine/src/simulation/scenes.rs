@@ -10,6 +10,7 @@ mod outcomes;
 mod retained;
 mod surplus;
 mod texts;
+mod zeromq;
 
 use plan::{
     Action, ChangeAction, Command, Pace, Payload, Plan, Population, Protocol, Publication, Reason,

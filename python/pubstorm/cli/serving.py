@@ -27,7 +27,7 @@ from pubstorm.host.listening import (
 )
 from pubstorm.output import warn
 from pubstorm.play.display import Live
-from pubstorm.web.process import Settings, page_of
+from pubstorm.web.process import WebSettings, page_of
 
 PORT = 8780
 DEFAULT = f"127.0.0.1:{PORT}"
@@ -50,7 +50,7 @@ class Serving:
     cert: Path | None
     key: Path | None
 
-    def listen(self, sentence: str = "") -> tuple[socket.socket, Settings]:
+    def listen(self, sentence: str = "") -> tuple[socket.socket, WebSettings]:
         """Takes the address, and prints a sentence with the URL and the token that was made;
         empty: none. Raises UsageError if the address cannot be had."""
         listener = listener_at(self.address)
@@ -59,7 +59,7 @@ class Serving:
         url = f"{scheme}://{self.address.shown(listener.getsockname()[1])}"
         if sentence:
             warn(sentence.format(url, token))
-        return listener, Settings(
+        return listener, WebSettings(
             descriptor=listener.fileno(),
             hosts=tuple(self.address.names),
             token=self.token,

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 
-from pubstorm.web.process import Settings
+from pubstorm.web.process import WebSettings
 
 NICENESS = 10
 """The load comes first."""
@@ -22,7 +22,7 @@ async def main() -> None:
     loop = asyncio.get_running_loop()
     lines = asyncio.StreamReader(limit=LINE_BYTES_MAX)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    settings = Settings.model_validate_json(await lines.readline())
+    settings = WebSettings.model_validate_json(await lines.readline())
     listener = socket.socket(fileno=settings.descriptor)
     # Either needs only its own libraries.
     if settings.serves == "metrics":

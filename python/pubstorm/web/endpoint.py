@@ -10,7 +10,7 @@ from pydantic import ConfigDict, TypeAdapter
 
 from pubstorm.exports import Item, Run
 from pubstorm.exports.tally import Family, Tally
-from pubstorm.web.process import ServerProcess, Settings
+from pubstorm.web.process import WebProcess, WebSettings
 
 FAMILIES = TypeAdapter(
     tuple[Family, ...], config=ConfigDict(defer_build=True, ser_json_inf_nan="constants")
@@ -31,10 +31,10 @@ class ScrapeEndpoint:
     dropped = 0
     problem = ""
 
-    def __init__(self, name: str, listener: socket.socket, settings: Settings) -> None:
+    def __init__(self, name: str, listener: socket.socket, settings: WebSettings) -> None:
         """Serves at once, on a socket that listens."""
         self.name = name
-        self._process = ServerProcess(listener, settings.model_copy(update={"serves": "metrics"}))
+        self._process = WebProcess(listener, settings.model_copy(update={"serves": "metrics"}))
         self._tally = Tally()
         self._is_new = False
         self._next_s = 0.0

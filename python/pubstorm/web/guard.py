@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pubstorm.host.listening import server_tls
-from pubstorm.web.process import Settings
+from pubstorm.web.process import WebSettings
 
 HEAD_BYTES_MAX = 8192
 """Longest head of a request."""
@@ -103,7 +103,7 @@ class Guard:
 
 
 def guard_of(
-    settings: Settings, *, open: frozenset[str] = frozenset(), long: frozenset[str] = frozenset()
+    settings: WebSettings, *, open: frozenset[str] = frozenset(), long: frozenset[str] = frozenset()
 ) -> Guard:
     """Returns the guard of a server."""
     tls = None

@@ -28,7 +28,7 @@ from pubstorm.host.ends import end_tasks
 from pubstorm.web.controls import request
 from pubstorm.web.follow import RunFollower
 from pubstorm.web.guard import Guard, Guarded, guard_of
-from pubstorm.web.process import Message, Settings
+from pubstorm.web.process import Message, WebSettings
 from pubstorm.web.server import Limits, serving
 from pubstorm.web.watch import REPORT_FILE, Surroundings
 
@@ -165,7 +165,7 @@ async def serve(
 
 
 async def serve_run(
-    settings: Settings, listener: socket.socket, lines: asyncio.StreamReader
+    settings: WebSettings, listener: socket.socket, lines: asyncio.StreamReader
 ) -> None:
     """Serves the page of the runs that the lines of a controller name, until the lines end."""
     around = Surroundings()

@@ -19,20 +19,20 @@ from pubstorm.exports.prometheus import page
 from pubstorm.exports.tally import Family
 from pubstorm.web.endpoint import FAMILIES
 from pubstorm.web.guard import Guard, Guarded, guard_of
-from pubstorm.web.process import Settings
+from pubstorm.web.process import WebSettings
 from pubstorm.web.server import Limits, serving
 
 LIMITS = Limits(trusted_max=8, idle_s=60)
 
 
 @dataclass
-class Figures:
+class HandedOver:
     """The metrics that the controller handed over last."""
 
     families: tuple[Family, ...] = ()
 
 
-def application(figures: Figures, guard: Guard) -> ASGIApp:
+def application(figures: HandedOver, guard: Guard) -> ASGIApp:
     """Returns the application, behind the guard."""
 
     def metrics(request: Request) -> Response:
@@ -44,10 +44,10 @@ def application(figures: Figures, guard: Guard) -> ASGIApp:
 
 
 async def serve_lines(
-    settings: Settings, listener: socket.socket, lines: asyncio.StreamReader
+    settings: WebSettings, listener: socket.socket, lines: asyncio.StreamReader
 ) -> None:
     """Serves the metrics that the lines of a controller have, until the lines end."""
-    figures, guard = Figures(), guard_of(settings)
+    figures, guard = HandedOver(), guard_of(settings)
     async with serving(application(figures, guard), LIMITS, guard.tls, listener):
         while line := await lines.readline():
             # A figure that JSON does not have leaves the page as it was.

@@ -39,7 +39,7 @@ from pubstorm.measure.monitors.remote.pages import (
 from pubstorm.quantities import SECOND_NS
 from pubstorm.scenario.monitors import Process, Profile
 from pubstorm.web.guard import Guard, Guarded
-from pubstorm.web.server import Connection, Limits
+from pubstorm.web.server import HttpConnection, Limits
 
 LIMITS = Limits(trusted_max=32, idle_s=2 * 3600)
 LONG = frozenset({PROFILE_PAGE})
@@ -205,7 +205,7 @@ async def _perf_page(
 
 def _kept_by(request: Request) -> _Kept:
     """Returns the monitors of the connection of a request."""
-    connection: Connection = request.scope["state"]["connection"]
+    connection: HttpConnection = request.scope["state"]["connection"]
     if "monitors" not in connection.app_state:
         kept = connection.app_state["monitors"] = _Kept()
         connection.ended.append(kept.end)

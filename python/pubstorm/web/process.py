@@ -31,7 +31,7 @@ END_S = 5.0
 """Longest time in which the process sends clients the end of the run."""
 
 
-class Settings(Value):
+class WebSettings(Value):
     """The first line that the process reads."""
 
     serves: Literal["page", "metrics"] = "page"
@@ -55,10 +55,10 @@ class Message(Value):
     after_s: float | None = None
 
 
-class ServerProcess:
+class WebProcess:
     """The process, until it is closed."""
 
-    def __init__(self, listener: socket.socket, settings: Settings) -> None:
+    def __init__(self, listener: socket.socket, settings: WebSettings) -> None:
         """The process has the listening socket; the caller's is closed."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 -- closed with the process
         self._process = subprocess.Popen(
@@ -135,7 +135,7 @@ class ServerProcess:
 class WebLive(Live):
     """A display that also informs the page which run is on."""
 
-    def __init__(self, inner: Live, page: ServerProcess) -> None:
+    def __init__(self, inner: Live, page: WebProcess) -> None:
         self._inner = inner
         self._page = page
         self._has_reader = True
@@ -203,9 +203,9 @@ class WebLive(Live):
 
 
 @contextmanager
-def page_of(listener: socket.socket, settings: Settings, live: Live) -> Iterator[Live]:
+def page_of(listener: socket.socket, settings: WebSettings, live: Live) -> Iterator[Live]:
     """Serves the page while it is open. Yields the display of the runs that it shows."""
-    page = ServerProcess(listener, settings)
+    page = WebProcess(listener, settings)
     try:
         yield WebLive(live, page)
     finally:

@@ -41,7 +41,7 @@ class Limits:
     """Longest time between two requests of one of them."""
 
 
-class Connection(H11Protocol):
+class HttpConnection(H11Protocol):
     """A connection. It ends soon unless a request shows the token."""
 
     def __init__(self, config: uvicorn.Config, server: Server, peer: str) -> None:
@@ -109,12 +109,12 @@ class Server:
         self.state = ServerState()
         self._limits = limits
         self._tls = tls
-        self._strangers: dict[Connection, None] = {}
+        self._strangers: dict[HttpConnection, None] = {}
         """Connections that have not shown the token, the oldest first."""
-        self._trusted: set[Connection] = set()
+        self._trusted: set[HttpConnection] = set()
         self._config = uvicorn.Config(
             app,
-            http=Connection,
+            http=HttpConnection,
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -138,7 +138,7 @@ class Server:
                 continue
             if len(self._strangers) >= STRANGERS_MAX:
                 self._drop_one()
-            connection = Connection(self._config, self, str(address[0]))
+            connection = HttpConnection(self._config, self, str(address[0]))
             self._strangers[connection] = None
             connection.open(accepted, self._tls)
             await asyncio.sleep(0)
@@ -162,7 +162,7 @@ class Server:
         while self.state.connections and clock() < until_s:
             await asyncio.sleep(0.01)
 
-    def admit(self, connection: Connection) -> bool:
+    def admit(self, connection: HttpConnection) -> bool:
         """Takes a connection in whose request has the token. Returns False if no place is left."""
         if len(self._trusted) >= self._limits.trusted_max:
             return False
@@ -170,7 +170,7 @@ class Server:
         self._trusted.add(connection)
         return True
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: HttpConnection) -> None:
         """Frees the place of a connection."""
         self._strangers.pop(connection, None)
         self._trusted.discard(connection)

@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from pubstorm.host.listening import address_of, listener_at
-from pubstorm.web.process import ServerProcess, Settings
+from pubstorm.web.process import WebProcess, WebSettings
 from tests.kit import program
 
 TOKEN = "0123456789abcdef"
@@ -70,7 +70,7 @@ def child(serves: Literal["page", "metrics"], page: str) -> Iterator[Served]:
     address = address_of(":0", "", "")
     listener = listener_at(address)
     port = listener.getsockname()[1]
-    settings = Settings(
+    settings = WebSettings(
         serves=serves,
         descriptor=listener.fileno(),
         hosts=tuple(address.names),
@@ -78,7 +78,7 @@ def child(serves: Literal["page", "metrics"], page: str) -> Iterator[Served]:
         cert=None,
         key=None,
     )
-    process = ServerProcess(listener, settings)
+    process = WebProcess(listener, settings)
     try:
         errors = process._errors.fileno()
         pid = process._process.pid
@@ -224,3 +224,10 @@ def test_a_server_that_has_no_further_file_answers_the_holder_of_the_token() -> 
         for each in held:
             each.close()
         assert served.written() == b""
+
+
+def test_a_refusal_ends_its_connection() -> None:
+    with child("metrics", "/metrics") as served, contextlib.closing(served.connect()) as asked:
+        asked.request("GET", served.page)
+        answer = asked.getresponse()
+        assert (answer.status, answer.headers["Connection"]) == (401, "close")

@@ -81,14 +81,15 @@ def _play(*options: str) -> list[int]:
         read = []
         while child.poll() is None:
             if SETTLED_S < time.monotonic() - started_s < PUBLISHED_S:
-                read.append(_resident_bytes(child.pid))
+                read.append(resident_bytes(child.pid))
             time.sleep(READ_EVERY_S)
         if not read or not Path(folder, "run", "result.json").exists():
             raise ProgramError("pubstorm run came to no result")
     return read
 
 
-def _resident_bytes(pid: int) -> int:
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 

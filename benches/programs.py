@@ -293,7 +293,7 @@ def run_engine(
             publishes = stage["action"]["kind"] == "publish"
             snapshot = play_stage(child, index, run, close if publishes else None)
             run.connected = sum(p["gauges"]["connected"] for p in snapshot["populations"])
-            run.anonymous_bytes[index] = _anonymous_bytes(child.pid)
+            run.anonymous_bytes[index] = anonymous_bytes(child.pid)
         child.write({"command": "stop"})
         while (last := child.read("snapshot", "bye"))["kind"] == "snapshot":
             run.add(last)
@@ -359,7 +359,8 @@ def _bucket_end_ns(bucket: int) -> int:
     return ((bucket - (shift << 7) + 1) << shift) - 1
 
 
-def _anonymous_bytes(pid: int) -> int:
+def anonymous_bytes(pid: int) -> int:
+    """Resident memory of a process that is no file's."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024

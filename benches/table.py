@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from benches.cases import BYTES, Case, Sample
+from benches.cases import Case, Sample
 
 HEADER = ("case", "load", "unit", "reference", "cost", "engine", "ratio", "target", "")
 
@@ -42,7 +42,7 @@ class Row:
     def cells(self) -> tuple[str, ...]:
         """The row of the table."""
         case = self.case
-        digits = 0 if case.unit == BYTES else 2
+        digits = 0 if case.unit.startswith("bytes") else 2
         return (
             case.name,
             case.load,

@@ -102,7 +102,7 @@ def sources(folder: str, suffix: str) -> Iterator[Path]:
     return (
         path
         for path in sorted((ROOT / folder).rglob(f"*.{suffix}"))
-        if not {"tests", "simulation"} & {*path.parts}
+        if not {"tests", "simulation", "testkit"} & {*path.parts}
     )
 
 

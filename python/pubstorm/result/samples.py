@@ -32,9 +32,11 @@ from pubstorm.result.timeline.readings import (
     MINUTES_MIN,
     OWN_MIN,
     READINGS_MAX,
+    Growth,
     Merging,
     ReadingCell,
     Readings,
+    growth,
     in_hours,
     in_minutes,
     own_cells,
@@ -48,6 +50,8 @@ EVENTS_FILE = "events.jsonl"
 HEADER = ("at_s", "kind", "source", "metric", "value", "held")
 
 MINUTE_S = 60
+TURN = 100
+"""Samples that are added for each track that is merged, beside the first."""
 HELD = "1"
 """Mark of a reading that repeats the last known value."""
 VALUE_MAX: Final = 1e18
@@ -109,14 +113,17 @@ class Track:
         self._extend((cell.at_s, cell.values, cell.held))
         self._close((len(cell.at_s), cell.count, cell.total, cell.amount, cell.late))
 
-    def close_cell(self, columns: list[str]) -> None:
+    def close_cell(self, columns: list[str]) -> int:
         """Makes the samples that are not merged the points of a cell, whose sums were stored.
-        Raises ValueError if they are damaged."""
+        Returns the number of points; 0 if others are not merged. Raises ValueError if the sums are
+        damaged."""
         found = cell_of(columns)
-        if found is not None and found[0] == len(self.at_s) - self.merged:
-            is_minute = self.at_s[-1] - self.at_s[self.merged] <= MINUTE_S
-            self._close(found)
-            self.minutes = self.minutes + 1 if is_minute else 0
+        if found is None or found[0] != len(self.at_s) - self.merged:
+            return 0
+        is_minute = self.at_s[-1] - self.at_s[self.merged] <= MINUTE_S
+        self._close(found)
+        self.minutes = self.minutes + 1 if is_minute else 0
+        return found[0]
 
     def _close(self, cell: CellSums) -> None:
         points, *sums, late = cell
@@ -237,35 +244,6 @@ class Track:
         return chain(self._cells[2::FIELDS], self.values[self.merged :])
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """Growth of a count between two readings."""
-
-    from_s: float
-    to_s: float
-    amount: float
-
-    @property
-    def per_s(self) -> float:
-        """Growth per second."""
-        return self.amount / (self.to_s - self.from_s)
-
-    def within(self, from_s: float, to_s: float) -> float:
-        """The share of the growth that belongs to a span, by overlap in time."""
-        overlap_s = min(self.to_s, to_s) - max(self.from_s, from_s)
-        return self.amount * max(overlap_s, 0.0) / (self.to_s - self.from_s)
-
-
-def growth(at_s: Sequence[float], values: Sequence[float]) -> list[Growth]:
-    """Growth of a count from each distinct reading to the next; a count that fell started again
-    at zero. The definition behind every rate of a count: in tables, thresholds and plots."""
-    latest_at = dict(zip(at_s, values, strict=True))
-    return [
-        Growth(from_s, to_s, value - before if value >= before else value)
-        for (from_s, before), (to_s, value) in pairwise(latest_at.items())
-    ]
-
-
 Tracks = dict[tuple[Source, str], Track]
 """Tracks by source and metric."""
 
@@ -285,6 +263,8 @@ class Keeper:
         self._edges = edges or Edges(0)
         self._own = 0
         """Samples that are not merged."""
+        self._turn = 0
+        """Number of the track that was merged last."""
         self._named: dict[tuple[str, ...], Track | None] = {}
         """Tracks by the names of stored samples; None: it is not wanted."""
 
@@ -295,11 +275,13 @@ class Keeper:
 
     def take(self, samples: Iterable[Sample]) -> None:
         """Adds samples, those of one source in the order of time."""
+        before = self._own
         for sample in samples:
             track = self.track(sample.source, sample.metric)
             track.add(sample.at_s, sample.value, held=sample.held)
             self._own += 1
-        self.bound()
+        if self._own > READINGS_MAX:
+            self.bound(self._own - before)
 
     def read(self, lines: Iterable[str], sources: Sources, is_wanted: Wanted | None = None) -> None:
         """Adds the samples of stored lines, as `samples_in` reads them, and their cells."""
@@ -315,9 +297,9 @@ class Keeper:
                     track.add(*reading, held=held == HELD)
                     self._own += 1
                     if cell:
-                        track.close_cell(cell)
+                        self._own -= track.close_cell(cell)
                     if self._own > READINGS_MAX:
-                        self.bound()
+                        self.bound(1)
 
     def track(self, source: Source, metric: str) -> Track:
         """Returns a track, a new one if there is none."""
@@ -326,16 +308,19 @@ class Keeper:
             found = self.tracks[source, metric] = Track()
         return found
 
-    def bound(self) -> None:
-        """Merges what is old, if too many samples are kept."""
-        count = max(len(self.tracks), 1)
-        own_max = max(READINGS_MAX // 2 // count, OWN_MIN)
-        if self._own > 2 * own_max * count:
-            minutes_max = max(MINUTES_MAX // count, MINUTES_MIN)
-            merging = self.merging
-            for track in self.tracks.values():
-                track.age(own_max, minutes_max, merging)
-            self._own = sum(len(each.at_s) - each.merged for each in self.tracks.values())
+    def bound(self, added: int) -> None:
+        """Merges the older half of a few tracks, if too many samples are kept after some that were
+        added. The tracks have their turns, since all at once would hold up the run for seconds."""
+        tracks = [*self.tracks.values()]
+        own_max = max(READINGS_MAX // 2 // max(len(tracks), 1), OWN_MIN)
+        for _ in range(1 + added // TURN):
+            if self._own <= 2 * own_max * len(tracks):
+                return
+            self._turn += 1
+            track = tracks[self._turn % len(tracks)]
+            before = len(track.at_s) - track.merged
+            track.age(own_max, max(MINUTES_MAX // len(tracks), MINUTES_MIN), self.merging)
+            self._own -= before - (len(track.at_s) - track.merged)
 
 
 Sources = dict[tuple[str, str], Source]

@@ -20,10 +20,10 @@ from pubstorm.result.samples import (
     Span,
     Tracks,
     csv_lines,
-    growth,
     read_samples,
     watched,
 )
+from pubstorm.result.timeline.readings import growth
 from tests.kit import made
 
 

@@ -33,9 +33,11 @@ from pubstorm.result.timeline.readings import (
     MINUTES_MIN,
     OWN_MIN,
     READINGS_MAX,
+    Growth,
     Merging,
     ReadingCell,
     Readings,
+    growth,
     in_hours,
     in_minutes,
     own_cells,
@@ -243,35 +245,6 @@ class Track:
     def sums(self) -> Iterable[float]:
         """Numbers that add up to the sum of all samples."""
         return chain(self._cells[2::FIELDS], self.values[self.merged :])
-
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """Growth of a count between two readings."""
-
-    from_s: float
-    to_s: float
-    amount: float
-
-    @property
-    def per_s(self) -> float:
-        """Growth per second."""
-        return self.amount / (self.to_s - self.from_s)
-
-    def within(self, from_s: float, to_s: float) -> float:
-        """The share of the growth that belongs to a span, by overlap in time."""
-        overlap_s = min(self.to_s, to_s) - max(self.from_s, from_s)
-        return self.amount * max(overlap_s, 0.0) / (self.to_s - self.from_s)
-
-
-def growth(at_s: Sequence[float], values: Sequence[float]) -> list[Growth]:
-    """Growth of a count from each distinct reading to the next; a count that fell started again
-    at zero. The definition behind every rate of a count: in tables, thresholds and plots."""
-    latest_at = dict(zip(at_s, values, strict=True))
-    return [
-        Growth(from_s, to_s, value - before if value >= before else value)
-        for (from_s, before), (to_s, value) in pairwise(latest_at.items())
-    ]
 
 
 Tracks = dict[tuple[Source, str], Track]

@@ -25,11 +25,11 @@ from pubstorm.result.samples import (
     Span,
     Tracks,
     csv_lines,
-    growth,
     read_samples,
     samples_in,
     watched,
 )
+from pubstorm.result.timeline.readings import growth
 from tests.kit import made
 from tests.kit.bounded import CONTROL
 

@@ -122,6 +122,35 @@ class ReadingCell:
                 yield self.at_s[0], self.at_s[0] + length * interval_s
 
 
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Growth of a count between two readings."""
+
+    from_s: float
+    to_s: float
+    amount: float
+
+    @property
+    def per_s(self) -> float:
+        """Growth per second."""
+        return self.amount / (self.to_s - self.from_s)
+
+    def within(self, from_s: float, to_s: float) -> float:
+        """The share of the growth that belongs to a span, by overlap in time."""
+        overlap_s = min(self.to_s, to_s) - max(self.from_s, from_s)
+        return self.amount * max(overlap_s, 0.0) / (self.to_s - self.from_s)
+
+
+def growth(at_s: Sequence[float], values: Sequence[float]) -> list[Growth]:
+    """Growth of a count from each distinct reading to the next; a count that fell started again
+    at zero. The definition behind every rate of a count: in tables, thresholds and plots."""
+    latest_at = dict(zip(at_s, values, strict=True))
+    return [
+        Growth(from_s, to_s, grown(before, value))
+        for (from_s, before), (to_s, value) in pairwise(latest_at.items())
+    ]
+
+
 def grown(before: float, value: float) -> float:
     """Returns the growth of a count between two readings; one that fell started again at zero."""
     return value - before if value >= before else value

@@ -13,7 +13,6 @@ from pubstorm.contract.attachment import target_of
 from pubstorm.contract.changes import ActiveClients
 from pubstorm.contract.commands import Hello
 from pubstorm.contract.flows import ClosedPace, OpenPace
-from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.plan import HoldAction, Plan, Population, PublishAction
 from pubstorm.contract.protocol import Zmtp
 from pubstorm.contract.snapshot import FlowSnapshot
@@ -272,24 +271,7 @@ class Assembly:
             to_come_total=self.ledger.in_flight(own),
             rates=rates,
             ack_histogram_ns=HistogramPair.of_acks(self.ledger.population(indices)),
-            time_histograms_ns=self._time_histograms(PopulationResult, indices),
         )
-
-    def _time_histograms(
-        self,
-        model: type[PopulationSums],
-        indices: Sequence[int],
-        stages: Collection[int] | None = None,
-    ) -> dict[str, Histogram]:
-        """Returns the distributions behind the times of a result. Latencies are those of stages:
-        flows and acknowledgements have them for the whole run."""
-        sums = self.ledger.population(indices, stages)
-        into = total(FlowSnapshot, self.ledger.into(indices, stages).values())
-        found = histograms_of(model, sums) | histograms_of(model, into)
-        if stages is not None:
-            found |= HistogramPair.of_deliveries(into).named("latency_us")
-            found |= HistogramPair.of_acks(sums).named("ack_latency_us")
-        return found
 
     def _sums_of(
         self,
@@ -297,7 +279,9 @@ class Assembly:
         indices: Sequence[int],
         stages: Collection[int] | None = None,
     ) -> dict[str, Any]:
-        """Returns the fields of a result of populations that are sums over stages, or over all."""
+        """Returns the fields of a result of populations that are sums over stages, or over all, and
+        the distributions behind its times. Those of latencies are a stage's: flows and
+        acknowledgements have them for the whole run."""
         ledger, plan, percentiles = self.ledger, self.plan, self.percentiles
         sums, own = ledger.population(indices, stages), ledger.into(indices, stages)
         into = total(FlowSnapshot, own.values())
@@ -305,7 +289,11 @@ class Assembly:
         parts = (sums, sums.counters, sums.answers, into, into.counters)
         deliveries, acks = HistogramPair.of_deliveries(into), HistogramPair.of_acks(sums)
         run_delay = self._run_delay(stages)
+        histograms = histograms_of(model, sums) | histograms_of(model, into)
+        if stages is not None:
+            histograms |= deliveries.named("latency_us") | acks.named("ack_latency_us")
         return {
+            "time_histograms_ns": histograms,
             **dict(chain.from_iterable(fields_of(model, part, percentiles) for part in parts)),
             "lost_total": ledger.lost(own, stages),
             "unanswered_total": ledger.unanswered(indices, stages),
@@ -460,9 +448,7 @@ class Assembly:
         self, span: StageSpan, indices: Sequence[int], steady: Collection[Activity]
     ) -> StagePopulation:
         sums = self._sums_of(StagePopulation, indices, [span.index])
-        histograms = self._time_histograms(StagePopulation, indices, [span.index])
-        rates = dict(rates_of(steady, indices))
-        return StagePopulation(**sums, **rates, time_histograms_ns=histograms)
+        return StagePopulation(**sums, **dict(rates_of(steady, indices)))
 
     def _receivers(self, span: StageSpan) -> set[int]:
         """Populations that received deliveries in a stage, or should have."""

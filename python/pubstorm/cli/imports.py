@@ -184,7 +184,9 @@ def _option(word: str, action: str) -> tuple[str, str | None]:
         close = get_close_matches(name, known, n=1, cutoff=0.8)
         every = ", ".join(sorted(map(_shown, known)))
         hint = f"write --{close[0]}" if close else f"the options are {every}"
-        shown = word.partition("=")[0] if word.startswith("--") else word[:2]
+        # The value of an option that is misspelt may be a password.
+        own = word[:2] if word.startswith("-") else word
+        shown = word.partition("=")[0] if word.startswith("--") else own
         raise UsageError(f"found {shown}, which is no option of emqtt_bench {action}", hint)
     if action not in OPTIONS[name].of:
         allowed = " and ".join(OPTIONS[name].of)

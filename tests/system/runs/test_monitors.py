@@ -74,7 +74,7 @@ def test_load_broker_host_and_agents_lie_on_one_axis(played: tuple[Run, dict[str
                 assert entry["load"]["count"] > 0
     assert {w["source"] for w in result["monitors"]} == {*FIGURES}
     rates = {w["metric"] for w in result["monitors"] if w["source"] in POPULATIONS}
-    assert rates == {"sent_per_s", "acked_per_s", "received_per_s"}
+    assert rates == {"sent_per_s", "acked_per_s", "received_per_s", "latency_p99_us"}
     assert statistics(result, "broker-0", "cpu")["group"] == "broker"
     assert max(tracks[made.source("broker-0"), CONNECTED].values) == 22
     assert max(tracks[made.source("device"), "connected"].values) == 20

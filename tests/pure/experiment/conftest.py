@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -150,5 +151,18 @@ def end(at: int, how: str) -> Callable[[int, Scenario], bool]:
         if number == at and how == "killed":
             raise Killed
         return number == at
+
+    return meanwhile
+
+
+def resume_beside(player: Player, codes: list[int]) -> Callable[[int, Scenario], bool]:
+    """A second player of the folder in each run, which leaves its exit code."""
+
+    def meanwhile(_number: int, _scenario: Scenario) -> bool:
+        # A loop of its own needs a thread.
+        second = threading.Thread(target=lambda: codes.append(player.resume()))
+        second.start()
+        second.join()
+        return False
 
     return meanwhile

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,15 @@ from typing import Any
 import pytest
 
 from pubstorm import cli
-from pubstorm.scenario import Scenario
-from tests.pure.experiment.conftest import CLIENTS, LOAD, Killed, Player, end, playing
+from tests.pure.experiment.conftest import (
+    CLIENTS,
+    LOAD,
+    Killed,
+    Player,
+    end,
+    playing,
+    resume_beside,
+)
 
 pytestmark = pytest.mark.xdist_group("played_comparison")
 
@@ -145,15 +151,7 @@ def test_a_comparison_that_is_being_played_is_not_played_a_second_time(
     player: Player, capsys: pytest.CaptureFixture[str]
 ) -> None:
     codes: list[int] = []
-
-    def meanwhile(_number: int, _scenario: Scenario) -> bool:
-        # A loop of its own needs a thread.
-        second = threading.Thread(target=lambda: codes.append(player.resume()))
-        second.start()
-        second.join()
-        return False
-
-    player.meanwhile = meanwhile
+    player.meanwhile = resume_beside(player, codes)
     file = player.folder / "s.yaml"
     file.write_text(LOAD)
     assert player.command("compare", file, file, "--repeat", "1", "--out", player.out) == 0

@@ -16,7 +16,7 @@ from pubstorm.experiment.series import run_series
 from pubstorm.play.display import Live
 from pubstorm.play.interruption import interrupt_thread
 from pubstorm.scenario import Scenario
-from tests.pure.experiment.conftest import CLIENTS, LOAD, Player, end, refuse
+from tests.pure.experiment.conftest import CLIENTS, LOAD, Player, end, refuse, resume_beside
 
 ALL_CAME = "thresholds: [device.connected == 4]\n"
 
@@ -126,15 +126,7 @@ def test_a_series_that_is_being_played_is_not_played_a_second_time(
     player: Player, capsys: pytest.CaptureFixture[str]
 ) -> None:
     codes: list[int] = []
-
-    def meanwhile(_number: int, _scenario: Scenario) -> bool:
-        # A loop of its own needs a thread.
-        second = threading.Thread(target=lambda: codes.append(player.resume()))
-        second.start()
-        second.join()
-        return False
-
-    player.meanwhile = meanwhile
+    player.meanwhile = resume_beside(player, codes)
     assert player.run(scenario("vary: {seed: [1, 2]}")) == 0
     assert (codes, outcomes(player.stored("series.json"))) == ([2, 2], ["pass", "pass"])
     says = f"{player.out} is being played by pubstorm with pid {os.getpid()}"

@@ -118,7 +118,7 @@ class Replay(NoStore):
             brokers=memory.brokers,
             services=memory.services,
             bridges=memory.bridges,
-            tracks=kept_tracks(self.folder),
+            tracks=kept_tracks(self.folder, self.kept.keeper()),
             monitored=memory.monitored,
             stale_state=memory.stale_state,
             warnings=memory.warnings,

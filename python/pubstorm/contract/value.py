@@ -20,9 +20,9 @@ Signed = Annotated[int, Field(ge=-U64_MAX, le=U64_MAX)]
 """A number with a sign. A sum of such numbers can be larger than 64 bits with a sign hold."""
 Instant = Annotated[float, Field(ge=-1e9, le=1e9)]
 """An instant in seconds after the start of a run."""
-Number = Annotated[float, Field(ge=-1e24, le=1e24)]
+Number = Annotated[float, Field(ge=-1e36, le=1e36)]
 """A figure that can be multiplied, and summed up with others. Rates of the largest counts fit."""
-Positive = Annotated[float, Field(gt=0, le=1e24)]
+Positive = Annotated[float, Field(gt=0, le=1e36)]
 """A figure that has a logarithm."""
 Probability = Annotated[float, Field(gt=0, lt=1)]
 """The confidence of an interval."""

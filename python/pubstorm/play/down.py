@@ -96,7 +96,7 @@ def _retained(folder: Path) -> Iterator[StaleState]:
     came of it."""
     if not (folder / START_FILE).is_file():
         return
-    # What reads a stored run is for this alone.
+    # These modules take a moment to import, and only this function uses them.
     from pubstorm.play.clean_start import remove_again
     from pubstorm.play.kept import Kept
 

@@ -37,9 +37,8 @@ from pubstorm.play.display import Live
 from pubstorm.play.info import RunInfo, RunOutput, RunStart
 from pubstorm.report import SCENARIO_FILE, check_format
 from pubstorm.result import Event
-from pubstorm.result.samples import START_FILE, Tracks, read_samples
+from pubstorm.result.samples import START_FILE, Keeper, Tracks, read_samples
 from pubstorm.result.timeline import Timeline
-from pubstorm.result.timeline.ages import Edges
 from pubstorm.scenario import Scenario, parse_scenario
 
 V = TypeVar("V", RunStart, Plan)
@@ -77,10 +76,10 @@ class Kept:
         self._faults: dict[tuple[int, str], AppliedFault] = {}
         """The last word on each fault, by stage and name."""
 
-    @property
-    def edges(self) -> Edges:
-        """Instants across which nothing is merged."""
-        return self._timeline.edges
+    def keeper(self) -> Keeper:
+        """Returns a place for the readings of the run, which keeps its stages, changes and faults
+        apart."""
+        return Keeper(self._timeline.edges, self.scenario.monitors.interval / SECOND_NS)
 
     def add(self, snapshot: Snapshot) -> None:
         """Adds a snapshot."""
@@ -178,11 +177,11 @@ class Kept:
         )
 
 
-def kept_tracks(path: Path) -> Tracks:
+def kept_tracks(path: Path, keeper: Keeper) -> Tracks:
     """Returns the samples in a run directory that a result sums up; none if their file cannot be
     read."""
     with contextlib.suppress(OSError, ValueError):
-        return read_samples(path, is_summed_up)
+        return read_samples(path, is_summed_up, keeper)
     return {}
 
 

@@ -40,4 +40,4 @@ def salvage(path: Path, live: Live) -> None:
     run_log.note("interrupt", REASON, run_log.ended_ns)
     with RunDirectory(path) as directory:
         info = kept.info(run_log, directory, live)
-        record(info, kept.output(run_log, kept_tracks(path)))
+        record(info, kept.output(run_log, kept_tracks(path, kept.keeper())))

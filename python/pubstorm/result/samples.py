@@ -160,12 +160,11 @@ class Track:
         minutes = in_minutes([*minutes, *own_cells(self.own(None, until), grid)], grid)
         first = max(len(minutes) - minutes_max, 0)
         old = in_hours([*hours[-1:], *minutes[:first]], grid)
-        found = Track()
+        self._clear()
         for cell in (*hours[:-1], *old, *minutes[first:]):
-            found.add_cell(cell)
-        found._extend(rest)
-        found.minutes = len(minutes) - first
-        self.__dict__ = found.__dict__
+            self.add_cell(cell)
+        self._extend(rest)
+        self.minutes = len(minutes) - first
 
     def between(self, from_s: float, to_s: float) -> Track:
         """The samples of a span, its ends included."""
@@ -221,6 +220,12 @@ class Track:
             yield from cell.steps(interval_s)
             before_s = cell.at_s[-1]
         yield from pairwise(self.at_s[max(self.merged - 1, 0) :])
+
+    def _clear(self) -> None:
+        for column in (self.at_s, self.values, self.held, self._cells):
+            del column[:]
+        self._late.clear()
+        self.merged = self.minutes = 0
 
     def _extend(self, readings: Readings) -> None:
         at_s, values, held = readings
@@ -526,10 +531,12 @@ def _covered(found: Statistics, cover: _Cover | None, spans: Sequence[Span]) -> 
     return found.model_copy(update=missing) if missing else found
 
 
-def read_samples(run_directory: Path, is_wanted: Wanted | None = None) -> Tracks:
-    """Returns the samples of a run, by source and metric; `is_wanted` chooses among them. Raises
-    OSError if their file cannot be read."""
-    kept = Keeper()
+def read_samples(
+    run_directory: Path, is_wanted: Wanted | None = None, keeper: Keeper | None = None
+) -> Tracks:
+    """Returns the samples of a run, by source and metric; `is_wanted` chooses among them. `keeper`
+    merges them if there are many. Raises OSError if their file cannot be read."""
+    kept = keeper or Keeper()
     lines = journal_lines(run_directory, SAMPLES_FILE)
     kept.read((line.decode() for line in lines), read_sources(run_directory), is_wanted)
     return kept.tracks

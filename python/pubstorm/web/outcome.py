@@ -9,7 +9,7 @@ from pathlib import Path
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE
 from pubstorm.contract.source import StoredSource
 from pubstorm.measure.recorder import is_summed_up
-from pubstorm.measure.run_log import SECOND_NS, stored_event
+from pubstorm.measure.run_log import stored_event
 from pubstorm.metrics.thresholds import Threshold
 from pubstorm.play.directory import RunDirectory
 from pubstorm.play.display import Live
@@ -21,7 +21,6 @@ from pubstorm.result.problems import KINDS
 from pubstorm.result.samples import (
     EVENTS_FILE,
     SAMPLES_FILE,
-    Keeper,
     Sources,
 )
 from pubstorm.result.verdict import evaluate_run
@@ -47,8 +46,7 @@ class VerdictSoFar:
         self._snapshots = Tail(path, SNAPSHOTS_FILE)
         self._samples = Tail(path, SAMPLES_FILE)
         self._events = Tail(path, EVENTS_FILE)
-        interval_s = self._kept.scenario.monitors.interval / SECOND_NS
-        self._readings = Keeper(self._kept.edges, interval_s)
+        self._readings = self._kept.keeper()
         self._sources: Sources = {}
 
     @property
@@ -62,7 +60,7 @@ class VerdictSoFar:
         try:
             self._read()
             if self._snapshots.is_torn or self._samples.is_torn:
-                # What was merged meanwhile is read from the start.
+                # Lines that were merged meanwhile are read again from the start.
                 self._begin(self._kept.path)
                 self._read()
             return self._verdict()

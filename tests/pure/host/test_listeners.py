@@ -48,7 +48,7 @@ def test_a_listener_of_ipv6_is_found_too() -> None:
         assert len(listening_at(port)) == 1
 
 
-LISTENS = "import socket, time; s = socket.create_server(('127.0.0.1', {port})); time.sleep(60)"
+LISTENS = "import socket; socket.create_server(('127.0.0.1', {port})).accept()"
 
 
 @pytest.mark.parametrize("script", ["exec {}", "setsid {} & wait"], ids=["itself", "its child"])
@@ -57,7 +57,7 @@ def test_a_port_belongs_to_the_process_tree_that_listens_on_it(script: str) -> N
     script = script.format(f'{sys.executable} -c "{LISTENS.format(port=port)}"')
     with (
         subprocess.Popen(["sh", "-c", script], start_new_session=True) as server,
-        subprocess.Popen(["sleep", "60"], start_new_session=True) as other,
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True) as other,
     ):
         try:
             until(lambda: listening_at(port, server.pid) != set())

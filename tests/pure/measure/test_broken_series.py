@@ -88,6 +88,7 @@ STEADY = {
 )
 @example([{**STEADY, "expected": -1500}] * 20, [], 20)
 @example([{**STEADY, "expected": 0, "received": -1}] * 10, [], 10)
+@example([*[STEADY] * 4, {**STEADY, "length_ns": 1, "acked": BIG - 1}, *[STEADY] * 8], [], 10)
 def test_no_series_of_intervals_raises(
     intervals: list[dict[str, int]],
     changes: list[tuple[int, AddClients | RemoveClients | ChangeRate]],

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pubstorm.contract.source import Sample, Source, split_member
 from pubstorm.fleet.assignment import Assignment
 from pubstorm.measure.recorder import Recorder
-from pubstorm.measure.run_log import RunLog
+from pubstorm.measure.run_log import SECOND_NS, RunLog
 from pubstorm.output import name_of
 from pubstorm.play.directory import RunDirectory
 from pubstorm.play.kept import kept_tracks
@@ -29,6 +29,7 @@ from pubstorm.result.samples import (
     samples_in,
     watched,
 )
+from pubstorm.result.timeline.ages import Edges
 from pubstorm.result.timeline.readings import growth
 from tests.kit import made
 from tests.kit.bounded import CONTROL
@@ -180,11 +181,28 @@ def test_a_run_whose_controller_was_killed_keeps_the_samples_of_its_monitors(
     ]
     file = tmp_path / SAMPLES_FILE
     file.write_text(",".join(HEADER) + "\n" + "".join(csv_lines(samples)))
-    found = {source.name: metric for source, metric in kept_tracks(tmp_path)}
+    found = {source.name: metric for source, metric in kept_tracks(tmp_path, Keeper())}
     assert found == {
         "host": "cpu",
         "broker-0": "$SYS/messages/dropped",
         "agent-0": "rss_bytes",
         "device": "sent_per_s",
     }
-    assert kept_tracks(tmp_path / "missing") == {}
+    assert kept_tracks(tmp_path / "missing", Keeper()) == {}
+
+
+def test_readings_of_two_stages_are_kept_apart_where_a_killed_run_has_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pubstorm.result.samples.READINGS_MAX", 100)
+    monkeypatch.setattr("pubstorm.result.samples.OWN_MIN", 10)
+    readings = [Sample(made.source("host"), "cpu", float(at_s), 0.5) for at_s in range(600)]
+    text = ",".join(HEADER) + "\n" + "".join(csv_lines(readings))
+    (tmp_path / SAMPLES_FILE).write_text(text)
+    edges = Edges(0)
+    edges.add(90 * SECOND_NS)
+    (track,) = kept_tracks(tmp_path, Keeper(edges)).values()
+    assert track.count == 600
+    spans = [(cell.at_s[0], cell.at_s[-1]) for cell in track.cells()]
+    assert len(spans) > 2
+    assert not [span for span in spans if span[0] < 90 <= span[1]]

@@ -194,7 +194,7 @@ async def test_a_command_may_let_a_service_of_the_host_listen(tmp_path: Path) ->
         while not asked.exists():
             await asyncio.sleep(0.01)
         with socket.create_server(("127.0.0.1", port)):
-            await asyncio.sleep(1000)
+            await asyncio.Event().wait()
 
     service = asyncio.create_task(serve())
     broker = CommandBroker(Place(name="b-0", folder=tmp_path / "b", command=command, port=port))

@@ -156,11 +156,11 @@ async def test_figures_are_read_through_a_deputy_and_its_brokers_end_with_it(
 
 
 STARTS_AND_WAITS = """
-import subprocess, sys, time
+import subprocess, sys
 deputy = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 deputy.stdout.readline()
 print(deputy.pid, flush=True)
-time.sleep(600)
+deputy.wait()
 """
 
 

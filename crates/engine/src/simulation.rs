@@ -47,7 +47,7 @@ const SEEDS: u64 = 2_000;
 /// readers; about a will without CONNACK; about messages for members of a group that had vanished;
 /// about groups of clients that share their sessions; and about answers that wait for room while a
 /// client leaves. The simulated socket forgot that a write waited for room (407106).
-const FOUND: [(u64, usize); 15] = [
+const FOUND: [(u64, usize); 16] = [
     (20149, 0),
     (45876, 0),
     (4693, 0),
@@ -63,6 +63,7 @@ const FOUND: [(u64, usize); 15] = [
     (284576, 2),
     (312966, 2),
     (407106, 2),
+    (514568, 4),
 ];
 /// Every kind of trouble that so many seeds surely reach.
 const TROUBLE: [&str; 36] = [

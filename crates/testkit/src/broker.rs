@@ -247,6 +247,13 @@ impl Broker {
         self.links.remove(&id);
     }
 
+    /// Notes that a client is not silent.
+    pub fn heard(&mut self, id: LinkId) {
+        if let Some(link) = self.links.get_mut(&id) {
+            link.received_ns = self.now_ns;
+        }
+    }
+
     /// Handles bytes from a client.
     ///
     /// # Errors

@@ -142,6 +142,10 @@ impl Peer {
             self.output.push_back((connection, Output::Bytes(greeting)));
         }
         if bytes.is_empty() {
+            // A part of a record has no data, but the client is not silent.
+            if let Some(link) = line.link {
+                self.broker.heard(link);
+            }
             return;
         }
         if let Some(link) = line.link {

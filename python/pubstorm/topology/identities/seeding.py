@@ -205,7 +205,7 @@ class Seeding:
 
     def _mark(self, batch: Batch) -> Command:
         name = _mark_of(batch.population, self._identities.accounts[batch.population])
-        return ("HSET", self._identities.marker, name, batch.upto)
+        return ("HSET", self._identities.marker, name, str(batch.upto))
 
     def _compare(self, hashes: Sequence[Hash], findings: Findings) -> None:
         """Looks whether keys have their fields."""

@@ -26,7 +26,9 @@ from redis.retry import Retry
 
 from pubstorm.errors import StoreError, UsageError
 
-Command = tuple[str | int, ...]
+Command = tuple[str, ...]
+"""Words of a command. They are texts: hiredis 3.5 ends the process if a signal raises an exception
+while it packs a number."""
 CONNECT_S = 5.0
 """Longest wait for a connection."""
 ANSWER_S = 10.0
@@ -78,7 +80,7 @@ class Store:
         self._connection = made(
             host=address.host,
             port=address.port,
-            db=address.database,
+            db=str(address.database or ""),
             username=address.username,
             password=address.password,
             socket_connect_timeout=CONNECT_S,

@@ -4,10 +4,12 @@ is away, slow, full or somebody else's."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from redis.connection import HiredisRespSerializer
 
 from pubstorm.errors import StoreError, UsageError
 from pubstorm.plan import provisional_plan
@@ -73,6 +75,26 @@ def test_every_row_is_written_and_read_back(own_redis: OwnRedis) -> None:
     with seeding(own_redis) as own:
         assert own.positions() == [300]
         assert own.done_before([300]) == 1500
+
+
+def test_commands_are_texts(own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The packer ends the process if a signal raises while it packs a number."""
+    packed: list[object] = []
+    pack = HiredisRespSerializer.pack
+
+    def noted(packer: HiredisRespSerializer, *words: object) -> object:
+        packed.extend(words)
+        return pack(packer, *words)
+
+    monkeypatch.setattr(HiredisRespSerializer, "pack", noted)
+    store = Store(Address.parse(own_redis.url.rpartition("/")[0] + "/3"), answer_s=5)
+    with contextlib.closing(store):
+        own = Seeding(store, identities(3), 50)
+        own.write(own.positions(), silent())
+        own.verify(silent())
+        own.remove(silent())
+    assert {"SELECT", "HSET", "HMGET", "HDEL"} <= {*packed}
+    assert {type(word) for word in packed} == {str}
 
 
 def test_what_is_missing_or_wrong_is_counted_and_named(own_redis: OwnRedis) -> None:

@@ -79,10 +79,10 @@ def test_every_row_is_written_and_read_back(own_redis: OwnRedis) -> None:
 
 def test_commands_are_texts(own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch) -> None:
     """The packer ends the process if a signal raises while it packs a number."""
-    packed: list[object] = []
-    pack = HiredisRespSerializer.pack
+    packed: list[str] = []
+    pack: Callable[..., object] = HiredisRespSerializer.pack
 
-    def noted(packer: HiredisRespSerializer, *words: object) -> object:
+    def noted(packer: HiredisRespSerializer, *words: str) -> object:
         packed.extend(words)
         return pack(packer, *words)
 

@@ -248,7 +248,7 @@ impl Broker {
     }
 
     /// Notes that a client is not silent.
-    pub fn heard(&mut self, id: LinkId) {
+    pub fn note_bytes(&mut self, id: LinkId) {
         if let Some(link) = self.links.get_mut(&id) {
             link.received_ns = self.now_ns;
         }

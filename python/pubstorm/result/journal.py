@@ -285,7 +285,14 @@ class Tail:
         """Returns what comes next, from as many parts as are at their end."""
         while True:
             if self._part is None:
-                grown = self._grown()
+                before = self._paths()
+                try:
+                    grown = self._grown()
+                except FileNotFoundError:
+                    # The file became a part meanwhile, or the part was compressed.
+                    if self._paths() == before:
+                        raise
+                    continue
                 if grown is not None:
                     return grown
             try:
@@ -298,6 +305,9 @@ class Tail:
                 self._part.close()
                 self._part, self._offset = None, 0
                 self._number += 1
+
+    def _paths(self) -> list[Path]:
+        return [part.path for part in parts(self._run_directory, self._file)]
 
     def _grown(self) -> bytes | None:
         """Returns what is new in the growing file; None if a part comes first, which it opens."""

@@ -7,10 +7,11 @@ import contextlib
 import gzip
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
+from pubstorm import files
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
 from pubstorm.contract.sums import RunSum
 from pubstorm.play import directory as directories
@@ -181,6 +182,38 @@ def test_a_reader_follows_a_journal_over_its_parts(
     assert found == late_lines == [f"{n}".encode() for n in range(100)]
     assert len(parts(directory.path, SNAPSHOTS_FILE)) == 6
     directory.close()
+
+
+def test_a_reader_looks_again_for_a_part_that_is_compressed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / journal.FOLDER).mkdir()
+    # The growing file becomes a part before it is opened, and the part is compressed before it is.
+    part = journal.part_path(tmp_path, SNAPSHOTS_FILE, (1, 1), "")
+    growing = tmp_path / SNAPSHOTS_FILE
+    growing.write_bytes(b"1\n")
+
+    def rename(_path: Path) -> None:
+        growing.rename(part)
+        growing.write_bytes(b"2\n")
+
+    def compress(path: Path) -> None:
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+
+    steps = {growing: rename, part: compress}
+
+    def disturbed(path: Path) -> BinaryIO:
+        if path in steps:
+            steps.pop(path)(path)
+        return files.opened(path)
+
+    monkeypatch.setattr(journal, "opened", disturbed)
+    tail = Tail(tmp_path, SNAPSHOTS_FILE)
+    assert (tail.lines(), tail.lines(), tail.lines(), steps) == ([b"1"], [b"2"], [], {})
+    part.with_name(f"{part.name}.gz").unlink()
+    part.symlink_to(tmp_path / "nothing")
+    assert Tail(tmp_path, SNAPSHOTS_FILE).lines() == []
 
 
 def test_a_reader_leaves_out_what_was_merged_with_lines_it_has_read(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ impl Peer {
         if bytes.is_empty() {
             // A part of a record has no data, but the client is not silent.
             if let Some(link) = line.link {
-                self.broker.heard(link);
+                self.broker.note_bytes(link);
             }
             return;
         }

@@ -4,12 +4,13 @@
 //!
 //! The result is a lower bound. Messages without a computable number count as 0: over bridges, in
 //! shared groups, at targets drawn at random, in closed loops, from clients with a session
-//! lifetime, and with ZeroMQ.
+//! lifetime, and of filters without levels.
 
 use std::borrow::Cow;
 
 use crate::fan_out::numbers::Numbers;
 use crate::model::flows::{Pace, Process};
+use crate::model::names::Names;
 use crate::model::{Attachment, Choice, Plan, Population};
 use crate::template::{Level, Variable};
 
@@ -137,16 +138,14 @@ impl Arrivals {
 
 impl Ends {
     fn new(population: &Population, targets_joined: bool) -> Self {
-        let mqtt = !population.speaks_zmtp();
-        let subscriptions = population.subscriptions.iter().filter(|_| mqtt);
-        let filters = subscriptions.filter_map(|subscription| {
-            let levels = subscription.filter.levels().ok()?;
-            (levels.first() != Some(&Level::Exact("$share".into()))).then_some(levels)
-        });
+        let has_levels = population.capabilities().names == Names::Topics;
+        let subscriptions = population.subscriptions.iter();
+        let plain = subscriptions.filter(|own| has_levels && !population.is_shared(own));
+        let filters = plain.filter_map(|subscription| subscription.filter.levels().ok());
         let at = (!targets_joined).then_some(population.at);
         let drawn = at.is_some_and(|at| at.choice == Choice::Random && at.count > 1);
         let mut streams = Vec::new();
-        if mqtt && population.lifetime.is_none() && !drawn {
+        if has_levels && population.lifetime.is_none() && !drawn {
             for publication in &population.publications {
                 let Pace::Open { period_ns, spread, arrivals, .. } = publication.pace else {
                     continue;

@@ -1,5 +1,4 @@
-//! Prefixes of ZeroMQ as conditions on numbers: the numbers for which a template renders a prefix
-//! of a text.
+//! Prefixes as conditions on numbers: the numbers for which a template renders a prefix of a text.
 
 use super::numbers::Numbers;
 use crate::template::{Level, Part, Variable};

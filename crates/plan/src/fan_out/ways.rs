@@ -16,6 +16,7 @@ use super::crossing::Targets;
 use super::numbers::Numbers;
 use super::{FanOut, Filter, PopulationFilters};
 use crate::model::flows::Subscription;
+use crate::model::names::Names;
 use crate::model::{Attachment, Plan};
 use crate::template::Level;
 
@@ -67,9 +68,8 @@ impl Ways {
 
 /// The share name and the filter of a shared subscription.
 pub(super) fn group_and_filter(subscription: &Subscription) -> Option<(Level, Vec<Level>)> {
-    let mut levels = subscription.filter.levels().unwrap_or_default();
-    let is_shared = levels.first() == Some(&Level::Exact("$share".into())) && levels.len() > 2;
-    is_shared.then(|| {
+    let mut levels = subscription.filter.levels().ok()?;
+    (levels.len() > 2).then(|| {
         let filter = levels.split_off(2);
         (levels.swap_remove(1), filter)
     })
@@ -78,8 +78,9 @@ pub(super) fn group_and_filter(subscription: &Subscription) -> Option<(Level, Ve
 /// The groups of a plan. A name with a variable makes a group of its own in each population.
 pub(super) fn groups(plan: &Plan, populations: &[PopulationFilters]) -> Vec<Group> {
     let mut groups = Vec::<Group>::new();
-    for (p, population) in plan.populations.iter().enumerate().filter(|(_, p)| !p.speaks_zmtp()) {
-        for (name, filter) in population.subscriptions.iter().filter_map(group_and_filter) {
+    for (p, population) in plan.populations.iter().enumerate() {
+        let shared = population.subscriptions.iter().filter(|own| population.is_shared(own));
+        for (name, filter) in shared.filter_map(group_and_filter) {
             let is_alone = matches!(name, Level::Exact(_));
             let mut same = groups.iter_mut().filter(|group| {
                 let is_here = is_alone || group.populations == [p];
@@ -134,8 +135,14 @@ impl FanOut {
     }
 
     /// Adds to `counts` the deliveries to groups of a message that arrives at these targets.
-    pub(super) fn add_groups(&self, topic: &str, targets: &Targets, counts: &mut [u64]) {
-        for group in &self.groups {
+    pub(super) fn add_groups(
+        &self,
+        topic: &str,
+        (names, targets): (Names, &Targets),
+        counts: &mut [u64],
+    ) {
+        let names_of = |group: &Group| self.populations[group.populations[0]].names;
+        for group in self.groups.iter().filter(|group| names_of(group) == names) {
             let (from, to) = self.span(group);
             let here = from.max(targets.from)..=to.min(targets.to);
             for target in here.filter(|&target| targets.except != Some(target)) {

@@ -3,10 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{deliveries, sampled, set_active};
+use super::{sampled, set_active};
 use crate::fan_out::FanOut;
 use crate::fan_out::numbers::Numbers;
 use crate::model::flows::Publication;
+use crate::model::names::Names;
 use crate::model::{Action, Plan, Population};
 use crate::template::{Level, Template};
 
@@ -41,8 +42,8 @@ pub fn find(plan: &Plan, most: &[u32], fan_out: &mut FanOut) -> Vec<OfPopulation
     let subscribes = plan.populations.iter().any(|p| !p.subscriptions.is_empty());
     let published = published(plan, most, &publishing);
     let of = |(p, population): (usize, &Population)| {
-        let mqtt = !population.speaks_zmtp() && plan.bridges.is_empty();
-        let receives = publishes && mqtt && most[p] > 0;
+        let has_levels = population.capabilities().names == Names::Topics;
+        let receives = publishes && has_levels && plan.bridges.is_empty() && most[p] > 0;
         let mut topics = vec![None; population.publications.len()];
         if publishing[p] && subscribes && most[p] > 0 {
             topics =
@@ -69,11 +70,11 @@ fn publishing(plan: &Plan) -> Vec<bool> {
     found
 }
 
-/// Everything that clients publish over MQTT, wills among it.
+/// Everything that clients publish to names with levels, wills among it.
 fn published(plan: &Plan, most: &[u32], publishing: &[bool]) -> Vec<Published> {
     let mut found = Vec::new();
     for (p, population) in plan.populations.iter().enumerate() {
-        if most[p] == 0 || population.speaks_zmtp() {
+        if most[p] == 0 || population.capabilities().names != Names::Topics {
             continue;
         }
         let topics = population.publications.iter().map(|each| &each.topic);
@@ -101,7 +102,7 @@ fn unreceived(
     let mut counts = Vec::new();
     let mut is_lost = |(client, variant)| {
         let text = topic.text(first + u64::from(client), variant);
-        deliveries(plan, fan_out, (population, client), &text, &mut counts);
+        fan_out.deliveries(&text, plan.publisher(population, client), &mut counts);
         counts.iter().all(|&count| count == 0).then_some(text)
     };
     summed_up(sampled(clients, topic.variants()).map(&mut is_lost))

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use crate::model::names::Names;
+
 use super::{Part, Template, TemplateError, Variable};
 
 /// Place of a template.
@@ -10,12 +12,10 @@ use super::{Part, Template, TemplateError, Variable};
 pub enum Place {
     /// Text of a client, such as its client identifier or its will.
     Client,
-    /// Topic of a publication.
-    Topic,
-    /// A topic filter.
-    Filter,
-    /// First frame of a message of ZeroMQ, or a prefix: any text, of any length.
-    Frame,
+    /// Name of the messages of a publication.
+    Topic(Names),
+    /// A filter.
+    Filter(Names),
     /// Value of a property of a message of MQTT 5.
     Property,
     /// The text of a payload.
@@ -25,11 +25,12 @@ pub enum Place {
 }
 
 impl Place {
-    /// Bytes of the longest text: those of a field of MQTT [MQTT-1.5.3].
+    /// Bytes of the longest text. A field of MQTT has up to 65,535 [MQTT-1.5.3].
     pub(crate) const fn bytes_max(self) -> usize {
         match self {
-            Self::Client | Self::Topic | Self::Filter | Self::Property => 65_535,
-            Self::Frame | Self::Payload | Self::Json => usize::MAX,
+            Self::Topic(names) | Self::Filter(names) => names.bytes_max(),
+            Self::Client | Self::Property => 65_535,
+            Self::Payload | Self::Json => usize::MAX,
         }
     }
 }
@@ -44,7 +45,7 @@ impl Template {
         let (name, allowed) = match place {
             Place::Property | Place::Payload | Place::Json => return Ok(()),
             Place::Client => ("a client's texts", "{n}, {n%K}, {n/K} and {row.NAME}"),
-            Place::Topic | Place::Filter | Place::Frame => {
+            Place::Topic(_) | Place::Filter(_) => {
                 ("a topic", "{n}, {n%K}, {n/K}, {row.NAME} and one range or choice")
             }
         };
@@ -54,10 +55,14 @@ impl Template {
         if self.variables().filter_map(Variable::variants).count() > 1 {
             return Err(TemplateError::SecondRange);
         }
-        if matches!(place, Place::Topic | Place::Filter) {
-            self.check_values()?;
+        match place {
+            Place::Topic(Names::Topics) => self.check_values(),
+            Place::Filter(Names::Topics) => {
+                self.check_values()?;
+                self.levels().map(drop)
+            }
+            _ => Ok(()),
         }
-        if place == Place::Filter { self.levels().map(drop) } else { Ok(()) }
     }
 
     /// Checks that values in a topic stay within one level.

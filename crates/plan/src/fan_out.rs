@@ -5,16 +5,17 @@
 //! Arithmetic needs no table of a million filters, and counts losses at the end of a stream too.
 
 mod crossing;
+mod filter;
 pub(crate) mod numbers;
-mod prefix;
 mod ways;
 
 use crate::attachment::Drawn;
 use crate::model::capabilities::Capabilities;
+use crate::model::flows::Subscription;
 use crate::model::names::Names;
 use crate::model::{Attachment, Plan, Population};
-use crate::template::{Level, Template};
 use crossing::{Crossings, Targets};
+use filter::Filter;
 use numbers::{Numbers, count_union};
 use ways::Group;
 
@@ -48,15 +49,6 @@ struct PopulationFilters {
     identifiers: Vec<Option<u32>>,
     /// True if it has subscriptions to shared groups.
     is_in_groups: bool,
-}
-
-/// Subscription of a client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Filter {
-    /// Levels of a topic filter.
-    Levels(Vec<Level>),
-    /// A prefix of the names.
-    Prefix(Template),
 }
 
 /// Origin of a message, as far as its deliveries depend on it.
@@ -168,30 +160,11 @@ impl Population {
     pub fn has_will_on(&self, topic: &str) -> bool {
         let Some(will) = self.will().filter(|will| will.topic.renders(topic)) else { return false };
         let clients = u64::from(self.clients);
-        will.topic.levels().ok().is_none_or(|levels| {
+        let levels = self.capabilities().names.grammar().map(|grammar| will.topic.levels(grammar));
+        levels.and_then(Result::ok).is_none_or(|levels| {
             let numbers = Numbers::matching(&levels, topic, self.first, clients);
             numbers.is_some_and(|numbers| numbers.count() > 0)
         })
-    }
-}
-
-impl Filter {
-    fn new(names: Names, filter: &Template) -> Self {
-        match names {
-            Names::Topics => Self::Levels(filter.levels().unwrap_or_default()),
-            Names::Prefixes => Self::Prefix(filter.clone()),
-        }
-    }
-
-    /// Adds to `sets` the numbers among `count` from `first` on whose filter matches `topic`.
-    fn matching(&self, topic: &str, (first, count): (u64, u64), sets: &mut Vec<Numbers>) {
-        match self {
-            Self::Levels(levels) => sets.extend(Numbers::matching(levels, topic, first, count)),
-            Self::Prefix(_) if count == 0 => {}
-            Self::Prefix(prefix) => {
-                prefix::matching(prefix.parts(), topic, &Numbers::range(first, count), sets);
-            }
-        }
     }
 }
 
@@ -201,7 +174,9 @@ impl PopulationFilters {
         let Capabilities { names, joins_targets, .. } = *population.capabilities();
         let is_in_groups = population.subscriptions.iter().any(|own| population.is_shared(own));
         let plain = || population.subscriptions.iter().filter(|own| !population.is_shared(own));
-        let filters = plain().map(|own| Filter::new(names, &own.filter)).collect();
+        // A plan with a filter that is none is refused.
+        let compiled = |own: &Subscription| Filter::new(names, &own.filter).ok();
+        let filters = plain().filter_map(compiled).collect();
         let identifiers = plain().map(|subscription| subscription.identifier).collect();
         let (first, all) = (population.first, u64::from(population.clients));
         let at = (!joins_targets || !plan.targets_joined).then_some(population.at);

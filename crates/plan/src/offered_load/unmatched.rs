@@ -9,7 +9,7 @@ use crate::fan_out::numbers::Numbers;
 use crate::model::flows::Publication;
 use crate::model::names::Names;
 use crate::model::{Action, Plan, Population};
-use crate::template::{Level, Template};
+use crate::template::{Levels, Template};
 
 /// Topics without subscriber, or filters without publication.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,9 +29,14 @@ pub struct OfPopulation {
     pub filters: Vec<Option<Unmatched>>,
 }
 
-/// A template of topics that clients with these numbers publish to; `None` for levels with two
-/// variables, which can be almost anything.
-type Published = (Option<Vec<Level>>, Numbers);
+/// A template of topics that clients publish to.
+struct Published {
+    names: Names,
+    /// `None` for levels with two variables, which can be almost anything.
+    topic: Option<Levels>,
+    /// Numbers of the clients.
+    numbers: Numbers,
+}
 
 /// Finds everything that at most these active clients publish or subscribe to in vain.
 pub fn find(plan: &Plan, most: &[u32], fan_out: &mut FanOut) -> Vec<OfPopulation> {
@@ -42,7 +47,7 @@ pub fn find(plan: &Plan, most: &[u32], fan_out: &mut FanOut) -> Vec<OfPopulation
     let subscribes = plan.populations.iter().any(|p| !p.subscriptions.is_empty());
     let published = published(plan, most, &publishing);
     let of = |(p, population): (usize, &Population)| {
-        let has_levels = population.capabilities().names == Names::Topics;
+        let has_levels = population.capabilities().names.grammar().is_some();
         let receives = publishes && has_levels && plan.bridges.is_empty() && most[p] > 0;
         let mut topics = vec![None; population.publications.len()];
         if publishing[p] && subscribes && most[p] > 0 {
@@ -74,9 +79,8 @@ fn publishing(plan: &Plan) -> Vec<bool> {
 fn published(plan: &Plan, most: &[u32], publishing: &[bool]) -> Vec<Published> {
     let mut found = Vec::new();
     for (p, population) in plan.populations.iter().enumerate() {
-        if most[p] == 0 || population.capabilities().names != Names::Topics {
-            continue;
-        }
+        let names = population.capabilities().names;
+        let Some(grammar) = names.grammar().filter(|_| most[p] > 0) else { continue };
         let topics = population.publications.iter().map(|each| &each.topic);
         // Answers come to the response topics of requests.
         let requests = population.publications.iter().filter(|each| each.request);
@@ -85,7 +89,7 @@ fn published(plan: &Plan, most: &[u32], publishing: &[bool]) -> Vec<Published> {
         let will = population.will().map(|will| &will.topic);
         for topic in topics.chain(will) {
             let numbers = Numbers::range(population.first, u64::from(most[p]));
-            found.push((topic.levels().ok(), numbers));
+            found.push(Published { names, topic: topic.levels(grammar).ok(), numbers });
         }
     }
     found
@@ -114,31 +118,37 @@ fn unpublished(
     clients: u32,
     published: &[Published],
 ) -> Option<Unmatched> {
+    let names = population.capabilities().names;
     let is_silent = |(client, variant)| {
         let text = filter.text(population.first + u64::from(client), variant);
         let shared = text.strip_prefix("$share/").and_then(|rest| rest.split_once('/'));
         let wanted = shared.map_or(&*text, |(_, filter)| filter);
         // Topics that begin with a dollar sign are the broker's own.
-        let silent = !wanted.starts_with('$') && !published.iter().any(|p| is_meant(p, wanted));
+        let is_meant = |p: &Published| p.names == names && p.is_meant(wanted);
+        let silent = !wanted.starts_with('$') && !published.iter().any(is_meant);
         silent.then_some(text)
     };
     summed_up(sampled(clients, filter.variants()).map(is_silent))
 }
 
-/// Returns `true` if a filter without variables matches a topic of some client.
-fn is_meant((topic, numbers): &Published, wanted: &str) -> bool {
-    let Some(topic) = topic else { return true };
-    let (mut numbers, mut texts) = (numbers.clone(), wanted.split('/'));
-    for level in topic {
-        match texts.next() {
-            None => return false,
-            Some("#") => return numbers.count() > 0,
-            Some("+") => {}
-            Some(text) if numbers.narrow(level, text).is_none() => return false,
-            Some(_) => {}
+impl Published {
+    /// Returns `true` if a filter without variables matches a topic of some client.
+    fn is_meant(&self, wanted: &str) -> bool {
+        let Some(Levels { grammar, list }) = &self.topic else { return true };
+        let (mut numbers, mut texts) = (self.numbers.clone(), wanted.split(grammar.separator));
+        for level in list {
+            match texts.next() {
+                None => return false,
+                Some(text) if text == grammar.rest => return numbers.count() > 0,
+                Some(text) if text == grammar.one => {}
+                Some(text) if numbers.narrow(level, text).is_none() => return false,
+                Some(_) => {}
+            }
         }
+        let is_whole =
+            texts.next().is_none_or(|text| text == grammar.rest && grammar.rest_min == 0);
+        is_whole && numbers.count() > 0
     }
-    matches!(texts.next(), None | Some("#")) && numbers.count() > 0
 }
 
 /// The share and the last of the texts that are found in vain; `None`: there is none.

@@ -3,9 +3,9 @@
 
 use std::fmt;
 
-use crate::model::names::Names;
+use crate::model::names::{Grammar, Names};
 
-use super::{Part, Template, TemplateError, Variable};
+use super::{Levels, Part, Template, TemplateError, Variable};
 
 /// Place of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,19 +55,19 @@ impl Template {
         if self.variables().filter_map(Variable::variants).count() > 1 {
             return Err(TemplateError::SecondRange);
         }
-        match place {
-            Place::Topic(Names::Topics) => self.check_values(),
-            Place::Filter(Names::Topics) => {
-                self.check_values()?;
-                self.levels().map(drop)
-            }
-            _ => Ok(()),
+        let (Place::Topic(names) | Place::Filter(names)) = place else { return Ok(()) };
+        let Some(grammar) = names.grammar() else { return Ok(()) };
+        self.check_values(grammar)?;
+        match self.group_and_filter() {
+            _ if matches!(place, Place::Topic(_)) => Ok(()),
+            Some((_, filter)) => Levels::new(grammar, &filter).map(drop),
+            None => self.levels(grammar).map(drop),
         }
     }
 
     /// Checks that values in a topic stay within one level.
-    fn check_values(&self) -> Result<(), TemplateError> {
-        let splits = |value: &&str| value.is_empty() || value.contains(['/', '+', '#']);
+    fn check_values(&self, grammar: &Grammar) -> Result<(), TemplateError> {
+        let splits = |value: &&str| value.is_empty() || value.contains(grammar.excluded);
         for variable in self.variables() {
             let wrong = match variable {
                 Variable::Choice(options) => options.iter().map(|option| &**option).find(splits),
@@ -77,7 +77,8 @@ impl Template {
                 _ => None,
             };
             if let Some(value) = wrong {
-                return Err(TemplateError::Value(value.to_owned(), variable.to_string()));
+                let (value, variable) = (value.to_owned(), variable.to_string());
+                return Err(TemplateError::Value(value, variable, grammar.excluded_words));
             }
         }
         Ok(())

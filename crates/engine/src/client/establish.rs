@@ -2,9 +2,9 @@
 
 use plan::Reason;
 
-use super::{Client, Phase, identity_of, receive};
+use super::{Client, Phase, at, receive};
 use crate::context::Context;
-use crate::seam::Identity;
+use crate::seam::{At, Polled, Request};
 use crate::transport::channel::Wire;
 use crate::transport::tcp::Route;
 use crate::transport::tls::Who;
@@ -47,9 +47,8 @@ impl Client {
     /// Sends the first bytes of the protocol.
     fn greet(&mut self, context: &mut Context) {
         context.out.clear();
-        let identity = identity_of(self, &context.setup);
         let login = self.login(&context.setup);
-        if let Err(reason) = self.session.open(&identity, login.as_ref(), &mut context.out) {
+        if let Polled::Refused(reason) = self.poll(context, Request::Open(login.as_ref())) {
             return self.lost(context, reason);
         }
         self.phase = Phase::Greeting;
@@ -68,23 +67,23 @@ impl Client {
     /// Puts a connected socket under TLS and WebSocket, as the target says.
     fn wrap(&self, context: &mut Context, wire: Wire) -> Result<Stream, Halt> {
         let (index, target) = (self.population(), self.target(context));
-        let Context { setup, framing, .. } = context;
-        let (at, Identity { population, n }) =
-            (&setup.plan.targets[target], identity_of(self, setup));
-        let channel = match setup.populations[index].tls.as_ref().filter(|_| at.tls) {
+        let Context { setup, framing, now_ns, .. } = context;
+        let At { population, n, .. } = at(self, setup, *now_ns);
+        let to = &setup.plan.targets[target];
+        let channel = match setup.populations[index].tls.as_ref().filter(|_| to.tls) {
             Some(tls) => {
                 let ssl = tls.begin(Who { local: self.local, n, target });
                 let secured = ssl.and_then(|ssl| Channel::secure(wire, ssl).ok());
                 secured.ok_or(Halt::Lost(Reason::TlsFailed))?
             }
             #[cfg(test)]
-            None if at.tls => Channel::secure_simulated(wire),
+            None if to.tls => Channel::secure_simulated(wire),
             None => Channel::Plain(wire),
         };
-        Ok(match &at.websocket {
+        Ok(match &to.websocket {
             Some(path) => {
                 let websocket =
-                    WebSocket::new(channel, (at, path.as_str()), (population, n), framing);
+                    WebSocket::new(channel, (to, path.as_str()), (population, n), framing);
                 Stream::WebSocket(Box::new(websocket))
             }
             None => Stream::Direct(channel),

@@ -103,7 +103,8 @@ def is_secret(path: Sequence[str | int]) -> bool:
     """Returns True if a path of a scenario leads to a secret: a header, the data of an
     authentication, or by its last key."""
     steps = [part.strip("\"'") for step in path for part in str(step).split(".")]
-    if "headers" in steps or steps[-2:] == ["authentication", "data"]:
+    of_connection = "headers" in steps and "publications" not in steps
+    if of_connection or steps[-2:] == ["authentication", "data"]:
         return True
     key = next((step for step in reversed(path) if isinstance(step, str)), "")
     return _SECRET.search(key.rpartition(".")[2].strip("\"'")) is not None
@@ -134,7 +135,7 @@ _SECRETS = (
     *("password", "passphrase", "passwd", "pwd", "pass", "requirepass", "masterauth", "secret"),
     "token",
 )
-_SECRET = re.compile(r"(?i)^(?!.*file$).*(?:password|requirepass|masterauth|secret|token)")
+_SECRET = re.compile(r"(?i)^(?!.*file$).*(?:password|requirepass|masterauth|secret|token|nkey|jwt)")
 _CREDENTIALS = re.compile(
     r"(\b[a-z][a-z0-9+.-]{0,20}:/{1,2})"
     r"(?!\[\[USER\]:PASSWORD@\])"

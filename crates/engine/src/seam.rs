@@ -6,6 +6,7 @@ mod cause;
 mod keep_alive;
 mod login;
 mod mqtt;
+mod nats;
 mod protocol;
 pub mod received;
 mod token;
@@ -14,6 +15,7 @@ mod zmtp;
 use plan::Population;
 
 use self::mqtt::{Mqtt, MqttScratch, MqttSetup};
+use self::nats::{Nats, NatsSetup};
 use self::received::Inbox;
 use self::zmtp::{Zmtp, ZmtpSetup};
 
@@ -32,6 +34,8 @@ pub enum Session {
     Mqtt(Mqtt),
     /// That of a SUB socket of ZeroMQ.
     Zmtp(Zmtp),
+    /// That of a client of NATS.
+    Nats(Nats),
 }
 
 /// Settings that all clients of a population share for their protocol.
@@ -40,6 +44,8 @@ pub struct Setup {
     pub prefetch: u64,
     /// `true` if a client proves that it has the password, and does not send the password.
     pub proves_password: bool,
+    /// `true` if TLS begins when the peer asks for it, see [`Event::Secure`].
+    pub secures_later: bool,
     own: Own,
 }
 
@@ -47,6 +53,7 @@ pub struct Setup {
 enum Own {
     Mqtt(MqttSetup),
     Zmtp(ZmtpSetup),
+    Nats(NatsSetup),
 }
 
 /// Memory for parts of packets while the packets are made.
@@ -71,6 +78,10 @@ macro_rules! each {
                 let $seen = &$at.with(setup);
                 $body
             }
+            (Session::Nats($own), Own::Nats(setup)) => {
+                let $seen = &$at.with(setup);
+                $body
+            }
             _ => unreachable!("a client has the session of its population's protocol"),
         }
     };
@@ -84,12 +95,20 @@ impl Setup {
             plan::Protocol::Mqtt(options) => Self {
                 prefetch: MqttSetup::receive_maximum(options),
                 proves_password: MqttSetup::proves_password(options),
+                secures_later: false,
                 own: Own::Mqtt(MqttSetup::new(population, options, packet_bytes_max)),
             },
             plan::Protocol::Zmtp(options) => Self {
                 prefetch: u64::MAX,
                 proves_password: false,
+                secures_later: false,
                 own: Own::Zmtp(ZmtpSetup::new(options)),
+            },
+            plan::Protocol::Nats(options) => Self {
+                prefetch: u64::MAX,
+                proves_password: false,
+                secures_later: true,
+                own: Own::Nats(NatsSetup::new(population, options)),
             },
         }
     }
@@ -101,6 +120,7 @@ impl Session {
         match protocol {
             plan::Protocol::Mqtt(_) => Self::Mqtt(Mqtt::NEW),
             plan::Protocol::Zmtp(_) => Self::Zmtp(Zmtp::NEW),
+            plan::Protocol::Nats(_) => Self::Nats(Nats::NEW),
         }
     }
 }
@@ -137,6 +157,7 @@ impl Protocol for Session {
         match self {
             Self::Mqtt(session) => session.note(notice),
             Self::Zmtp(session) => session.note(notice),
+            Self::Nats(session) => session.note(notice),
         }
     }
 
@@ -144,6 +165,7 @@ impl Protocol for Session {
         match &setup.own {
             Own::Mqtt(setup) => Mqtt::cut(setup, packets, end),
             Own::Zmtp(setup) => Zmtp::cut(setup, packets, end),
+            Own::Nats(setup) => Nats::cut(setup, packets, end),
         }
     }
 }

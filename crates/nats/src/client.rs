@@ -4,16 +4,15 @@ use serde::Serialize;
 
 use crate::{
     Headers, NatsError,
-    line::{self, Decoded, END, Line},
+    line::{self, Decoded, Line},
 };
+
+pub use crate::line::END;
 
 /// PING with its end.
 pub(crate) const PING: &[u8] = b"PING\r\n";
 /// PONG with its end.
 pub(crate) const PONG: &[u8] = b"PONG\r\n";
-
-/// Longest subject with which a PUB fits the control line of a server's defaults (4 KiB), in bytes.
-pub const SUBJECT_MAX: usize = 3 << 10;
 
 /// An operation of a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -134,23 +133,38 @@ impl Publish<'_> {
     /// Appends PUB, or HPUB for a message with headers.
     #[inline]
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let headers = self.headers.as_bytes();
-        out.extend_from_slice(if headers.is_empty() { b"PUB " } else { b"HPUB " });
-        out.extend_from_slice(self.subject);
-        if let Some(reply) = self.reply {
-            out.push(b' ');
-            out.extend_from_slice(reply);
-        }
-        if !headers.is_empty() {
-            out.push(b' ');
-            line::push_number(headers.len() as u64, out);
-        }
-        out.push(b' ');
-        line::push_number((headers.len() + self.payload.len()) as u64, out);
-        for part in [END, headers, self.payload, END] {
-            out.extend_from_slice(part);
-        }
+        let Self { subject, reply, headers, payload } = *self;
+        encode_publish(reply, headers, payload.len(), out, |out| out.extend_from_slice(subject));
+        out.extend_from_slice(payload);
+        out.extend_from_slice(END);
     }
+}
+
+/// Appends the front of PUB, or of HPUB for a message with headers: `subject` appends its subject.
+/// The payload of `payload_len` bytes and [`END`] follow.
+#[inline]
+pub fn encode_publish(
+    reply: Option<&[u8]>,
+    headers: Headers<'_>,
+    payload_len: usize,
+    out: &mut Vec<u8>,
+    subject: impl FnOnce(&mut Vec<u8>),
+) {
+    let headers = headers.as_bytes();
+    out.extend_from_slice(if headers.is_empty() { b"PUB " } else { b"HPUB " });
+    subject(out);
+    if let Some(reply) = reply {
+        out.push(b' ');
+        out.extend_from_slice(reply);
+    }
+    if !headers.is_empty() {
+        out.push(b' ');
+        line::push_number(headers.len() as u64, out);
+    }
+    out.push(b' ');
+    line::push_number((headers.len() + payload_len) as u64, out);
+    out.extend_from_slice(END);
+    out.extend_from_slice(headers);
 }
 
 impl Subscribe<'_> {

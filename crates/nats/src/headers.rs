@@ -70,9 +70,16 @@ pub fn begin(out: &mut Vec<u8>) {
 /// Appends a header. A name has neither a colon nor a line break, a value no line break.
 #[inline]
 pub fn push(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-    for part in [name, b": ", value, END] {
-        out.extend_from_slice(part);
-    }
+    push_name(name, out);
+    out.extend_from_slice(value);
+    out.extend_from_slice(END);
+}
+
+/// Appends the name of a header; its value and a line end follow.
+#[inline]
+pub fn push_name(name: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
 }
 
 /// Appends the end of a block.

@@ -6,7 +6,7 @@ use crate::{
 };
 
 /// End of a control line and of a payload.
-pub(crate) const END: &[u8] = b"\r\n";
+pub const END: &[u8] = b"\r\n";
 
 /// Content of the front of a byte buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -88,6 +88,12 @@ impl ServerError {
         self as u16
     }
 
+    /// Returns true if the server does not add a subscription.
+    #[must_use]
+    pub const fn refuses_subscription(self) -> bool {
+        matches!(self, Self::SubscribePermission)
+    }
+
     /// Returns true if the server closes the connection with the error.
     #[must_use]
     pub const fn ends_connection(self) -> bool {

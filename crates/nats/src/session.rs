@@ -29,22 +29,25 @@ pub const FIRST_SID: u64 = 2;
 /// The state of one client. `T` is the token of a publication that JetStream acknowledges.
 #[derive(Debug)]
 pub struct Session<T> {
-    /// Publications and requests without an answer; `None` before the first.
+    /// Nonce, and publications and requests without an answer; `None` before the first of them.
     waiting: Option<Box<Waiting<T>>>,
     /// Largest payload that the server accepts, in bytes.
     payload_max: u32,
     state: State,
     /// Number of PINGs without a PONG.
     pings: u8,
-    /// Number of PONGs up to the one that confirms the subscriptions; 0 if none does.
-    confirmed_in: u8,
-    /// True if that PONG confirms the end of the subscriptions.
-    unsubscribes: bool,
+    /// Number of PONGs up to the one that confirms the subscriptions, or below 0 their end; 0 if
+    /// none does.
+    confirmed_in: i8,
+    /// Subscriptions that the server has refused since the last confirmation, at most 255.
+    refused: u8,
 }
 
 /// Publications and requests that JetStream has not answered, in the order of their numbers.
 #[derive(Debug)]
 struct Waiting<T> {
+    /// Text of INFO that a client with an nkey must sign; empty if there is none.
+    nonce: String,
     /// Subject in front of the number of an answer.
     inbox: Vec<u8>,
     /// Reply subject of the last publication, kept for its memory.
@@ -93,7 +96,7 @@ impl<T> Session<T> {
             state: State::Lost,
             pings: 0,
             confirmed_in: 0,
-            unsubscribes: false,
+            refused: 0,
         }
     }
 
@@ -116,6 +119,18 @@ impl<T> Session<T> {
     #[inline]
     pub const fn is_connected(&self) -> bool {
         matches!(self.state, State::Up)
+    }
+
+    /// Returns true after INFO until CONNECT.
+    #[must_use]
+    pub const fn is_greeted(&self) -> bool {
+        matches!(self.state, State::Greeted)
+    }
+
+    /// The text of INFO that a client with an nkey must sign; empty if there is none.
+    #[must_use]
+    pub fn nonce(&self) -> &str {
+        self.waiting.as_ref().map_or("", |waiting| &waiting.nonce)
     }
 
     /// Largest payload of a message with its headers, in bytes, as the server accepts it.
@@ -142,13 +157,14 @@ impl<T> Session<T> {
     /// [`Event::Unsubscribed`] if `unsubscribes`, else [`Event::Subscribed`].
     pub fn confirm(&mut self, unsubscribes: bool, out: &mut Vec<u8>) {
         self.heartbeat(out);
-        (self.confirmed_in, self.unsubscribes) = (self.pings, unsubscribes);
+        let pings = self.pings.cast_signed();
+        self.confirmed_in = if unsubscribes { -pings } else { pings };
     }
 
-    /// Appends a PING, which the server answers. At 255 unanswered PINGs, no further is sent.
+    /// Appends a PING, which the server answers. At 127 unanswered PINGs, no further is sent.
     pub fn heartbeat(&mut self, out: &mut Vec<u8>) {
-        if let Some(pings) = self.pings.checked_add(1) {
-            self.pings = pings;
+        if self.pings < i8::MAX.cast_unsigned() {
+            self.pings += 1;
             out.extend_from_slice(client::PING);
         }
     }
@@ -231,6 +247,7 @@ impl<T> Session<T> {
 impl<T> Default for Waiting<T> {
     fn default() -> Self {
         Self {
+            nonce: String::new(),
             inbox: Vec::new(),
             reply: Vec::new(),
             first: 0,

@@ -168,7 +168,7 @@ impl Client {
             session.subscribe(&Subscribe { subject, group, sid: FIRST_SID }, out);
             session.confirm(false, out);
         });
-        self.until(|event| (*event == Event::Subscribed).then_some(()));
+        self.until(|event| (*event == Event::Subscribed(0)).then_some(()));
     }
 
     fn publish(&mut self, subject: &str, block: &[u8], payload: &str) {

@@ -28,6 +28,8 @@ pub struct FanOut {
     groups: Vec<Group>,
     /// Bridges of the plan; `None` without bridges.
     crossings: Option<Crossings>,
+    /// True if there are populations of MQTT and of NATS.
+    has_twins: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -83,7 +85,9 @@ impl FanOut {
         let populations: Vec<_> = (0..plan.populations.len()).map(of).collect();
         let groups = ways::groups(plan, &populations);
         let crossings = (!plan.bridges.is_empty()).then(|| Crossings::new(plan));
-        Self { populations, groups, crossings }
+        let speaks = |names| populations.iter().any(|p: &PopulationFilters| p.names == names);
+        let has_twins = speaks(Names::Topics) && speaks(Names::Subjects);
+        Self { populations, groups, crossings, has_twins }
     }
 
     /// The same for estimates: one delivery for each shared group, also where
@@ -115,10 +119,18 @@ impl FanOut {
         let Publisher { names, target, excluded } = publisher;
         counts.clear();
         counts.resize(self.populations.len(), 0);
-        let mut add = |topic: &str, targets: &Targets| {
+        let mut add_names = |topic: &str, (names, targets): (Names, &Targets)| {
             let same = counts.iter_mut().zip(&self.populations).filter(|(_, p)| p.names == names);
             same.for_each(|(count, population)| *count += population.deliveries(topic, targets));
             self.add_groups(topic, (names, targets), counts);
+        };
+        let mut add = |topic: &str, targets: &Targets| {
+            add_names(topic, (names, targets));
+            if self.has_twins
+                && let Some((twin, topic)) = names.twin_of(topic)
+            {
+                add_names(&topic, (twin, targets));
+            }
         };
         // Routes of bridges are topic filters.
         match self.crossings.as_ref().filter(|_| names == Names::Topics) {

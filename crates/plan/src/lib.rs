@@ -48,7 +48,7 @@ pub use model::flows::{
 pub use model::names::Names;
 pub use model::property::{Property, PropertyValue};
 pub use model::protocol::{
-    Authentication, Mqtt, MqttVersion, Player, Protocol, SCRAM_SHA_256, Security, Will, Zmtp,
+    Authentication, Mqtt, MqttVersion, Nats, Player, Protocol, SCRAM_SHA_256, Security, Will, Zmtp,
 };
 pub use model::{
     Action, Attachment, Bridges, Change, ChangeAction, Choice, Direction, End, Flapping, Header,

@@ -84,6 +84,9 @@ pub struct Target {
     /// Path of the WebSocket, with a query if there is one; `None`: MQTT over TCP.
     #[serde(default)]
     pub websocket: Option<String>,
+    /// Port of the same broker for clients of NATS; `None`: `port`.
+    #[serde(default)]
+    pub nats_port: Option<u16>,
 }
 
 /// Bridges from small brokers to one main broker, from which expected deliveries follow. A message

@@ -67,11 +67,13 @@ impl Population {
     }
 
     /// Returns `true` if its clients receive nothing that they have published themselves: they set
-    /// the bridge bit of MQTT, or all their subscriptions say so.
+    /// the bridge bit of MQTT, or connect to NATS without echo, or all their subscriptions say so.
     #[must_use]
     pub fn skips_own_messages(&self) -> bool {
         let refuses_own = |subscription: &Subscription| subscription.no_local;
-        matches!(self.mqtt(), Some(Mqtt { bridge: true, .. }))
+        let no_echo = self.nats().is_some_and(|nats| !nats.echo);
+        no_echo
+            || matches!(self.mqtt(), Some(Mqtt { bridge: true, .. }))
             || (!self.subscriptions.is_empty() && self.subscriptions.iter().all(refuses_own))
     }
 

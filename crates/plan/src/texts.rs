@@ -74,9 +74,13 @@ impl Population {
     /// All templates: path in the population, and kind of place.
     fn templates(&self) -> Vec<(String, Place, &Template)> {
         let mut templates = Vec::new();
-        let (tls, will) = (self.tls.as_ref(), self.will());
+        let (tls, will, nats) = (self.tls.as_ref(), self.will(), self.nats());
         let client = [
             ("protocol.client_id", self.mqtt().map(|mqtt| &mqtt.client_id)),
+            ("protocol.client_name", nats.map(|nats| &nats.client_name)),
+            ("protocol.token", nats.and_then(|nats| nats.token.as_ref())),
+            ("protocol.seed", nats.and_then(|nats| nats.seed.as_ref())),
+            ("protocol.jwt", nats.and_then(|nats| nats.jwt.as_ref())),
             ("username", self.username.as_ref()),
             ("password", self.password.as_ref()),
             ("tls.certificate", tls.and_then(|tls| tls.certificate.as_ref())),

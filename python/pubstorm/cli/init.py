@@ -12,7 +12,7 @@ from typing import get_args
 
 import click
 
-from pubstorm.contract.target import TARGET_ALLOWED, ZmqTarget, parse_target
+from pubstorm.contract.target import TARGET_ALLOWED, parse_target
 from pubstorm.errors import UsageError
 from pubstorm.output import data_code, say
 from pubstorm.quantities import Quantity, UnfitError
@@ -116,8 +116,9 @@ def broker_of(text: str) -> str:
     if text == EMBEDDED:
         return text
     try:
-        if isinstance(parse_target(text), ZmqTarget):
-            raise UnfitError(text, "is an address of MQTT", "see pubstorm scenarios for ZeroMQ")
+        if not parse_target(text).speaks_mqtt:
+            hint = "see pubstorm scenarios for NATS and ZeroMQ"
+            raise UnfitError(text, "is an address of MQTT", hint)
     except UnfitError as unfit:
         allowed = f"allowed is embedded or {TARGET_ALLOWED.rpartition(' or ')[0]}"
         raise UsageError(f"found broker {text!r}, {allowed}", unfit.hint) from unfit

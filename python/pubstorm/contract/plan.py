@@ -16,6 +16,7 @@ from pubstorm.contract.protocol import (
     U32_MAX,
     Frozen,
     Mqtt,
+    NatsProtocol,
     Player,
     Protocol,
     QoS,
@@ -215,13 +216,18 @@ class Population(Frozen):
 
     @property
     def mqtt(self) -> Mqtt | None:
-        """Options of its MQTT clients; None for ZeroMQ sockets."""
+        """Options of its MQTT clients; None for those of other protocols."""
         return self.protocol if isinstance(self.protocol, Mqtt) else None
 
     @property
     def zmtp(self) -> Zmtp | None:
-        """Options of its ZeroMQ sockets; None for MQTT clients."""
+        """Options of its ZeroMQ sockets; None for clients of other protocols."""
         return self.protocol if isinstance(self.protocol, Zmtp) else None
+
+    @property
+    def nats(self) -> NatsProtocol | None:
+        """Options of its NATS clients; None for those of other protocols."""
+        return self.protocol if isinstance(self.protocol, NatsProtocol) else None
 
     @property
     def knows_properties(self) -> bool:
@@ -235,7 +241,7 @@ class Population(Frozen):
 
     @property
     def client_id(self) -> str:
-        """Template of the identifier of its MQTT clients; empty for ZeroMQ sockets."""
+        """Template of the identifier of its MQTT clients; empty for other clients."""
         return "" if self.mqtt is None else self.mqtt.client_id
 
     @property

@@ -151,4 +151,31 @@ class Zmtp(Frozen):
         return self
 
 
-Protocol = Annotated[Mqtt | Zmtp, Field(discriminator="kind")]
+class NatsProtocol(Frozen):
+    """Options of NATS clients."""
+
+    kind: Literal["nats"] = "nats"
+    client_name: Template
+    """Template of the name under which the server lists a client."""
+    echo: bool
+    """True if the server sends a client its own messages."""
+    token: Template | None = None
+    """Template of the token with which clients log in."""
+    seed: Template | None = None
+    """Template of the seed of the nkey with which clients sign."""
+    jwt: Template | None = None
+    """Template of the JSON Web Token of the user with that nkey."""
+
+    @property
+    def name(self) -> Literal["nats"]:
+        """Protocol, as results and reports name it."""
+        return "nats"
+
+    def without_secrets(self) -> NatsProtocol:
+        """Returns the same without token, seed and JSON Web Token."""
+        secret = {"token": self.token, "seed": self.seed, "jwt": self.jwt}
+        given = {key: REDACTED for key, value in secret.items() if value is not None}
+        return self.model_copy(update=given)
+
+
+Protocol = Annotated[Mqtt | Zmtp | NatsProtocol, Field(discriminator="kind")]

@@ -225,6 +225,7 @@ class Reason(StrEnum):
     CLOSED_BY_BROKER = "closed_by_broker"
     RESET_BY_BROKER = "reset_by_broker"
     PATH_TIMEOUT = "path_timeout"
+    SLOW_CONSUMER = "slow_consumer"
     TLS_BROKEN = "tls_broken"
     WEBSOCKET_CLOSED = "websocket_closed"
     WEBSOCKET_GOING_AWAY = "websocket_going_away"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -23,12 +24,19 @@ class Target(BaseModel):
     """True if connections to it are under TLS, by each population's `tls`."""
     websocket: str | None = None
     """Path of the WebSocket, with a query if there is one; null: MQTT over TCP."""
+    nats_port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    """Port of the same broker for clients of NATS; null: `port`."""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         if self.websocket is not None:
             return f"{'wss' if self.tls else 'ws'}://{host}:{self.port}{self.websocket}"
         return f"{'mqtts://' if self.tls else ''}{host}:{self.port}"
+
+    @property
+    def speaks_mqtt(self) -> bool:
+        """True if it is the address of a listener for MQTT."""
+        return True
 
     @property
     def is_loopback(self) -> bool:
@@ -53,10 +61,29 @@ class ZmqTarget(Target):
     def __str__(self) -> str:
         return f"{ZMQ_SCHEME}{super().__str__()}"
 
+    @property
+    def speaks_mqtt(self) -> bool:
+        """False."""
+        return False
+
+
+class NatsTarget(Target):
+    """The address of a NATS server that already runs, for clients of its own protocol."""
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'natss' if self.tls else 'nats'}://{host}:{self.port}"
+
+    @property
+    def speaks_mqtt(self) -> bool:
+        """False."""
+        return False
+
 
 def parse_target(text: object) -> Target:
     """The address in `mqtt://HOST[:PORT]`, under TLS `mqtts://HOST[:PORT]`, over WebSocket
-    `ws://HOST[:PORT][/PATH]` and `wss://`, or for a publisher of ZeroMQ `zmq://HOST:PORT`."""
+    `ws://HOST[:PORT][/PATH]` and `wss://`, for a NATS server `nats://HOST[:PORT]`, or for a
+    publisher of ZeroMQ `zmq://HOST:PORT`."""
     found = _URL.fullmatch(text.strip()) if isinstance(text, str) else None
     scheme = found["scheme"] if found is not None else ""
     if found is None or (not scheme.startswith("ws") and found["path"] not in {"", "/"}):
@@ -71,6 +98,8 @@ def parse_target(text: object) -> Target:
         _address(found["address"], text)
     if scheme == "zmq":
         return ZmqTarget(host=host, port=port)
+    if scheme in {"nats", "natss"}:
+        return NatsTarget(host=host, port=port, tls=scheme in UNDER_TLS)
     path = found["path"] if found["path"].startswith("/") else f"/{found['path']}"
     websocket = path if scheme.startswith("ws") else None
     return Target(host=host, port=port, tls=scheme in UNDER_TLS, websocket=websocket)
@@ -82,8 +111,9 @@ def parse_targets(value: object) -> tuple[Target, ...]:
         if not value:
             raise UnfitError(value, f"is {TARGET_ALLOWED}, or a list of them")
         targets = tuple(parse_target(item) for item in value)
-        if len({isinstance(target, ZmqTarget) for target in targets}) > 1:
-            raise UnfitError(value, "are targets of one protocol: zmq:// alone, or of MQTT")
+        kinds = (ZmqTarget, NatsTarget)
+        if len({tuple(isinstance(target, kind) for kind in kinds) for target in targets}) > 1:
+            raise UnfitError(value, "are targets of one protocol: zmq://, nats://, or of MQTT")
         return targets
     return (parse_target(value),)
 
@@ -139,7 +169,7 @@ def _target_hint(text: object) -> str | None:
     if known is None:
         return (
             "this version speaks MQTT (mqtt://, under TLS mqtts://), MQTT over WebSocket (ws://, "
-            "under TLS wss://) and ZeroMQ (zmq://)"
+            "under TLS wss://), NATS (nats://, under TLS natss://) and ZeroMQ (zmq://)"
         )
     if "@" in rest:
         return "write username and password as keys: of the population, or of the source"
@@ -152,19 +182,26 @@ def _target_hint(text: object) -> str | None:
 
 DEFAULT_PORT = 1883
 DEFAULT_TLS_PORT = 8883
-DEFAULT_PORTS = {"mqtt": DEFAULT_PORT, "mqtts": DEFAULT_TLS_PORT, "ws": 80, "wss": 443}
-UNDER_TLS = frozenset({"mqtts", "wss"})
+NATS_PORT = 4222
+DEFAULT_PORTS = {
+    **{"mqtt": DEFAULT_PORT, "mqtts": DEFAULT_TLS_PORT, "ws": 80, "wss": 443},
+    **{"nats": NATS_PORT, "natss": NATS_PORT},
+}
+UNDER_TLS = frozenset({"mqtts", "wss", "natss"})
 ZMQ_SCHEME = "zmq://"
-TARGET_ALLOWED = "mqtt[s]://HOST[:PORT], ws[s]://HOST[:PORT][/PATH] or zmq://HOST:PORT"
+NATS_SCHEMES = ("nats://", "natss://")
+TARGET_ALLOWED = (
+    "mqtt[s]://HOST[:PORT], ws[s]://HOST[:PORT][/PATH], nats[s]://HOST[:PORT] or zmq://HOST:PORT"
+)
 SOURCES_MAX = 4096
 SOURCES_ALLOWED = 'is "auto", or addresses and ranges such as 127.0.0.1-127.0.0.8'
 
 _SCHEMES = {
-    **{scheme: scheme for scheme in ("mqtt", "mqtts", "ws", "wss", "zmq")},
+    **{scheme: scheme for scheme in ("mqtt", "mqtts", "ws", "wss", "zmq", "nats", "natss")},
     **{"ssl": "mqtts", "tls": "mqtts", "http": "ws", "https": "wss"},
 }
 _URL = re.compile(
-    r"(?P<scheme>mqtts?|wss?|zmq)://(?:\[(?P<address>[0-9A-Fa-f:.]+)\]"
+    r"(?P<scheme>mqtts?|wss?|zmq|natss?)://(?:\[(?P<address>[0-9A-Fa-f:.]+)\]"
     r"|(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?))(?::(?P<port>\d{1,6}))?"
     r"(?P<path>(?:[/?][!-\"$-~]*)?)",
     re.ASCII,

@@ -26,6 +26,7 @@ ENDS_A_CONNECTION = frozenset(
         Reason.CLOSED_BY_BROKER,
         Reason.RESET_BY_BROKER,
         Reason.PATH_TIMEOUT,
+        Reason.SLOW_CONSUMER,
         Reason.TLS_BROKEN,
         Reason.KEEP_ALIVE_TIMEOUT,
         Reason.DISCONNECT_TIMEOUT,

@@ -23,6 +23,7 @@ from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import (
     Connecting,
     MqttClients,
+    NatsClients,
     Population,
     Reconnect,
     Responds,
@@ -89,6 +90,7 @@ def planned_targets(scenario: Scenario) -> tuple[Target, ...]:
             port=0,
             tls=broker.tls_mode != "none",
             websocket=WEBSOCKET_PATH if broker.serves_websocket else None,
+            nats_port=0 if broker.kind == "nats" else None,
         )
         for broker in scenario.topology.brokers.values()
         for _ in range(broker.count)
@@ -192,7 +194,7 @@ def _population(
     return plan.Population(
         name=played.name,
         whole=None if played.share is None else whole,
-        protocol=sockets_of(scenario, played.population) or _mqtt(population, client_id),
+        protocol=_protocol(scenario, played.population, client_id),
         clients=population.clients,
         first=population.first if victim is None else scenario.populations[victim].first,
         at=at,
@@ -219,6 +221,24 @@ def _population(
     )
 
 
+def _protocol(
+    scenario: Scenario, population: Population, client_id: str
+) -> protocol.Mqtt | protocol.Zmtp | protocol.NatsProtocol:
+    match population:
+        case MqttClients():
+            return _mqtt(population, client_id)
+        case NatsClients():
+            return protocol.NatsProtocol(
+                client_name=client_id,
+                echo=population.echo,
+                token=population.token,
+                seed=population.nkey,
+                jwt=population.jwt,
+            )
+        case _:
+            return sockets_of(scenario, population)
+
+
 def _client_id(scenario: Scenario, name: str, population: MqttClients) -> str:
     """Returns the template of the client identifiers; that of the victims if there are some."""
     victim = population.takes_over
@@ -230,8 +250,14 @@ def _client_id(scenario: Scenario, name: str, population: MqttClients) -> str:
 def _with_every_key(population: Population) -> MqttClients:
     """Returns a population with the keys of MQTT clients; the others have their defaults."""
     full = MqttClients.model_construct(**dict(population))
-    subscriptions = (MqttSubscription.model_construct(**dict(s)) for s in full.subscriptions)
-    publications = (MqttPublication.model_construct(**dict(p)) for p in full.publications)
+    subscriptions = (
+        MqttSubscription.model_construct(**{**dict(s), "topic": s.filter})
+        for s in full.subscriptions
+    )
+    publications = (
+        MqttPublication.model_construct(**{**dict(p), "user_properties": p.beside})
+        for p in full.publications
+    )
     both = {"subscriptions": tuple(subscriptions), "publications": tuple(publications)}
     return full.model_copy(update=both)
 

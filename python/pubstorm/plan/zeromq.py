@@ -14,7 +14,6 @@ from pubstorm.quantities import PartOf
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import (
     DEFAULT_HIGH_WATER_MARK,
-    MqttClients,
     Population,
     Simulated,
     ZmqPublisher,
@@ -27,10 +26,8 @@ SAMPLES = 16
 """Clients, or values of a topic, that are sampled at most."""
 
 
-def sockets_of(scenario: Scenario, population: Population) -> protocol.Zmtp | None:
-    """Options of a population's sockets; None for MQTT clients."""
-    if isinstance(population, MqttClients):
-        return None
+def sockets_of(scenario: Scenario, population: Population) -> protocol.Zmtp:
+    """Options of a population's sockets."""
     security = _security(scenario.publisher_of(population) or population)
     if isinstance(population, ZmqPublisher):
         publisher = population.publisher

@@ -72,7 +72,7 @@ class PopulationResult(PopulationSums):
 
     clients: int
     """Clients planned."""
-    version: MqttName | Literal["zmtp-3.1"] = "mqtt-3.1.1"
+    version: MqttName | Literal["zmtp-3.1", "nats"] = "mqtt-3.1.1"
     """Protocol and version that they speak."""
     player: Literal["engine", "libzmq", "pyzmq", "command"] = "engine"
     """Program that played the clients: `pubstorm-engine` or another one."""

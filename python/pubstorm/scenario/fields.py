@@ -41,6 +41,9 @@ from pubstorm.quantities import (
 from pubstorm.scenario.base import OrWord
 from pubstorm.scenario.document import Path
 
+VARIABLE = re.compile(r"\{[^{}]*\}")
+"""A variable of a template."""
+
 
 def text(value: object) -> str:
     """Text of bounded length, without NUL [MQTT-1.5.3-2]."""
@@ -141,6 +144,38 @@ def topic_filter(value: object) -> str:
     if source.startswith("$share/") and not _is_shared(levels):
         hint = "GROUP is a level without wildcards [MQTT5-4.8.2-1]"
         raise UnfitError(value, "is $share/GROUP/FILTER", hint)
+    return source
+
+
+def subject(value: object) -> str:
+    """A template of a subject of NATS that has no wildcards."""
+    source = subject_filter(value)
+    if {"*", ">"} & {*VARIABLE.sub("{}", source).split(".")}:
+        raise UnfitError(value, "is a subject without the wildcards * and >")
+    return source
+
+
+def subject_filter(value: object) -> str:
+    """A template of a subject of NATS: tokens between dots, `*` for one token, `>` for one or more
+    at the end."""
+    source = text(value)
+    _check(source, _template(source).check_topic)
+    tokens = VARIABLE.sub("{}", source).split(".")
+    if not all(tokens) or any(map(str.isspace, source)):
+        hint = "NATS has dots where MQTT has slashes: device.1.state"
+        raise UnfitError(value, "are tokens between dots, none of them empty, without spaces", hint)
+    if any(token.count("{}") > 1 for token in tokens):
+        raise UnfitError(value, "is one variable a token")
+    if ">" in tokens[:-1]:
+        raise UnfitError(value, "is > as the last token only")
+    return source
+
+
+def queue_group(value: object) -> str:
+    """A template of the name of a queue group, with one value for each client."""
+    source = client_text(value)
+    if not source or "/" in source or any(map(str.isspace, source)):
+        raise UnfitError(value, "is a name without slashes and spaces")
     return source
 
 
@@ -373,6 +408,9 @@ Topic = Annotated[str, BeforeValidator(topic), _json("topic template")]
 FlowFilter = Annotated[str, BeforeValidator(flow_topic), _json("topic filter template")]
 ClientTopic = Annotated[str, BeforeValidator(client_topic), _json("topic template")]
 TopicFilter = Annotated[str, BeforeValidator(topic_filter), _json("topic filter template")]
+Subject = Annotated[str, BeforeValidator(subject), _json("subject template")]
+SubjectFilter = Annotated[str, BeforeValidator(subject_filter), _json("subject template")]
+QueueGroup = Annotated[str, BeforeValidator(queue_group), _json("template")]
 QoS = Annotated[int, BeforeValidator(qos), _json("QoS", "integer", enum=[0, 1, 2])]
 Version = Annotated[
     MqttVersion,

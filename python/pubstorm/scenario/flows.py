@@ -23,9 +23,12 @@ from pubstorm.scenario.fields import (
     PropertyText,
     PublicationRate,
     QoS,
+    QueueGroup,
     Rate,
     Share,
     ShareBelowOne,
+    Subject,
+    SubjectFilter,
     SubscriptionIdentifier,
     Text,
     Topic,
@@ -43,6 +46,11 @@ class Subscription(Part):
     topic: FlowFilter
     """Beginning of the topics; `""` means all of them. A range `{a..b}` or a choice `{red|green}`
     makes one prefix for each value."""
+
+    @property
+    def filter(self) -> str:
+        """The filter as the plan has it."""
+        return self.topic
 
 
 class MqttSubscription(Subscription):
@@ -63,6 +71,21 @@ class MqttSubscription(Subscription):
     none."""
     identifier: SubscriptionIdentifier | None = None
     """MQTT 5: subscription identifier, which the broker repeats in the messages that match."""
+
+
+class NatsSubscription(Subscription):
+    """One subject of every client; a plain text is the subject."""
+
+    topic: SubjectFilter
+    """Subject, with `*` for one token and `>` for one or more at the end. A range `{a..b}` or a
+    choice `{red|green}` makes one subject for each value."""
+    group: QueueGroup | None = None
+    """Queue group: one of its subscribers receives each message. Default: each subscriber does."""
+
+    @property
+    def filter(self) -> str:
+        """The filter as the plan has it: a queue group is a shared group."""
+        return self.topic if self.group is None else f"$share/{self.group}/{self.topic}"
 
 
 class Size(Part):
@@ -108,6 +131,11 @@ class Publication(Part):
     """A message that could not leave in time is sent late, or left out and counted as skipped."""
 
     @property
+    def beside(self) -> Mapping[str, str]:
+        """Texts beside the payload, by name: user properties or headers."""
+        return {}
+
+    @property
     def rate_per_s(self) -> float | None:
         """Messages a second of each client; `None` in a closed loop."""
         return self.rate if self.interval is None else SECOND_NS / self.interval
@@ -151,6 +179,32 @@ class MqttPublication(Publication):
     request: Flag = False
     """MQTT 5: each message is a request. The correlation data holds the stamp, the answers on
     `response_topic` are its round trips. A subscription of the population receives them."""
+
+    @property
+    def beside(self) -> Mapping[str, str]:
+        """Its user properties."""
+        return self.user_properties
+
+
+class NatsPublication(Publication):
+    """A flow of messages that every client sends in publish stages."""
+
+    topic: Subject
+    """Subject; a range `{a..b}` or a choice `{red|green}` is gone through, message by message."""
+    arrivals: Literal["even", "poisson"] = "even"
+    """Times between the messages of a client: `even`, or exponential, as of many independent
+    sources: `poisson`. The mean is the same."""
+    jitter: Share = 0.0
+    """Each message moves by up to half this share of the period."""
+    spread: ShareBelowOne = 0.0
+    """Each client's period differs from the given one by up to this share."""
+    headers: Mapping[Text, PropertyText] = Field(default_factory=dict)
+    """Headers of the messages, by name."""
+
+    @property
+    def beside(self) -> Mapping[str, str]:
+        """Its headers."""
+        return self.headers
 
 
 class Will(Part):

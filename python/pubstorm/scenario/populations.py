@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from pubstorm.contract.plan import End
-from pubstorm.contract.target import ZMQ_SCHEME
+from pubstorm.contract.target import NATS_SCHEMES, ZMQ_SCHEME
 from pubstorm.quantities import MILLISECOND_NS, SECOND_NS, UnfitError
 from pubstorm.scenario.authentication import Authentication
 from pubstorm.scenario.base import AnyOf, Kind, OrWord, Part
@@ -43,6 +43,8 @@ from pubstorm.scenario.fields import (
 from pubstorm.scenario.flows import (
     MqttPublication,
     MqttSubscription,
+    NatsPublication,
+    NatsSubscription,
     Publication,
     Subscription,
     Will,
@@ -274,12 +276,14 @@ class Population(Kind):
     @property
     def flaps(self) -> Flapping | None:
         """The times of flapping subscriptions; None if clients stay subscribed."""
-        return self.flapping if isinstance(self, MqttClients) else None
+        return self.flapping if isinstance(self, MqttClients | NatsClients) else None
 
     @property
     def flows(self) -> tuple[Publication, ...]:
         """The publications of each client; empty for kinds that only receive."""
-        return self.publications if isinstance(self, MqttClients | ZmqPublisher) else ()
+        if isinstance(self, MqttClients | NatsClients | ZmqPublisher):
+            return self.publications
+        return ()
 
 
 class Connecting(Population):
@@ -376,6 +380,50 @@ class MqttClients(Simulated):
     called `POPULATION/SHARE`; `POPULATION` means all of them."""
 
 
+class NatsDifference(Difference):
+    """Clients of a population that differ in something; what is written here replaces what the
+    population says. A plain share changes nothing, and is measured by itself."""
+
+    flapping: OptionalFlapping = None
+    """Times between which clients unsubscribe and subscribe again, or `never`."""
+    subscriptions: tuple[NatsSubscription, ...] | None = None
+    """Subscriptions of each client."""
+    publications: tuple[NatsPublication, ...] | None = None
+    """Publications of each client in publish stages."""
+
+
+class NatsClients(Simulated):
+    """Clients of NATS that behave alike, except for what its shares change. They connect to a
+    target `nats://HOST`, or with `protocol: nats` to brokers of kind `nats` that the run starts."""
+
+    protocol: Literal["nats"] = "nats"
+    """`nats`: clients use the port of NATS' own protocol. Not needed with a target `nats://HOST`.
+    Without it, clients of a broker that the run starts speak MQTT."""
+    echo: Flag = True
+    """The server sends a client its own messages."""
+    token: ClientText | None = None
+    """Token of the login; `${env:NAME}` or `${file:PATH}` keep it out of the scenario."""
+    nkey: ClientText | None = None
+    """Seed of the user's nkey (`SU...`), with which clients sign; `${env:NAME}` or `${file:PATH}`
+    keep it out of the scenario."""
+    jwt: ClientText | None = None
+    """JSON Web Token of the user with that nkey; `${env:NAME}` or `${file:PATH}` keep it out of the
+    scenario."""
+    tls: Tls | None = None
+    """TLS to targets that ask for it. Default: verified with the system's authorities."""
+    flapping: OptionalFlapping = None
+    """Times between which clients unsubscribe and subscribe again. Default: they stay
+    subscribed."""
+    subscriptions: tuple[NatsSubscription, ...] = ()
+    """Subscriptions of each client."""
+    publications: tuple[NatsPublication, ...] = ()
+    """Publications of each client in publish stages."""
+    shares: Mapping[Name, NatsDifference] = Field(default_factory=dict)
+    """Clients of the population that differ, by name: the last ones by number, in the order
+    written; the first ones are the `rest`. Each is played, measured and evaluated as a population
+    called `POPULATION/SHARE`; `POPULATION` means all of them."""
+
+
 AT_THE_CONTROLLER = ("pyzmq", "command")
 """Kinds of publishers that are on the controller's host: on others they cannot follow its clock."""
 
@@ -428,7 +476,7 @@ def with_kinds(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the values of a scenario in which each population has its kind.
 
     A population with the key `publisher` is one of publishers. Others speak MQTT unless they
-    connect to such a population, or to a target of ZeroMQ.
+    connect to such a population, to a target of ZeroMQ or NATS, or have `protocol: nats`.
     """
     root = At(data)
     populations = root["populations"]
@@ -438,6 +486,7 @@ def with_kinds(data: Mapping[str, Any]) -> Mapping[str, Any]:
     brokers = {each.path[-1] for each in root["topology"]["brokers"].named()}
     target = root[TARGET].data
     first = target[0] if isinstance(target, list) and target else target
+    at_nats = isinstance(first, str) and first.strip().startswith(NATS_SCHEMES)
     if isinstance(first, str) and first.strip().startswith(ZMQ_SCHEME):
         publishers.add(TARGET)
     else:
@@ -450,6 +499,8 @@ def with_kinds(data: Mapping[str, Any]) -> Mapping[str, Any]:
         says_so = "subscriber" in population or "high_water_mark" in population
         if "publisher" in population:
             return PUBLISHERS
+        if population["protocol"].data == "nats" or (at_nats and place == TARGET):
+            return NATS
         if place in publishers or (place not in brokers and says_so):
             is_real = population["subscriber"].data == "libzmq"
             return SOCKETS if is_real else SUBSCRIBERS
@@ -466,16 +517,23 @@ def with_kinds(data: Mapping[str, Any]) -> Mapping[str, Any]:
 def _kind_of(value: object) -> str:
     if isinstance(value, Written):
         return value.kind
-    kinds = {ZmqPublisher: PUBLISHERS, ZmqSubscribers: SUBSCRIBERS, ZmqSockets: SOCKETS}
+    kinds = {
+        NatsClients: NATS,
+        ZmqPublisher: PUBLISHERS,
+        ZmqSubscribers: SUBSCRIBERS,
+        ZmqSockets: SOCKETS,
+    }
     return next((kind for each, kind in kinds.items() if isinstance(value, each)), MQTT)
 
 
 MQTT = "MQTT clients"
+NATS = "NATS clients"
 PUBLISHERS = "ZeroMQ publishers"
 SUBSCRIBERS = "simulated subscribers of ZeroMQ"
 SOCKETS = "real sockets of ZeroMQ"
 AnyPopulation = Annotated[
     Annotated[MqttClients, Tag(MQTT)]
+    | Annotated[NatsClients, Tag(NATS)]
     | Annotated[ZmqPublisher, Tag(PUBLISHERS)]
     | Annotated[ZmqSubscribers, Tag(SUBSCRIBERS)]
     | Annotated[ZmqSockets, Tag(SOCKETS)],

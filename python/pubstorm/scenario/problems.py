@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from pubstorm.quantities import UnfitError, describe
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import MQTT, PUBLISHERS, SOCKETS, SUBSCRIBERS
+from pubstorm.scenario.populations import MQTT, NATS, PUBLISHERS, SOCKETS, SUBSCRIBERS
 from pubstorm.scenario.shape import Shape, shape_of
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ HINTS: Mapping[str, Mapping[str, str]] = {
         "retain": "ZeroMQ keeps no message",
         "publications": "a SUB socket only receives",
         "lifetime": SIMULATED_ONLY,
-        "flapping": "only clients of MQTT flap: write lifetime, after which a client returns",
+        "flapping": "sockets of ZeroMQ do not flap: write lifetime, after which a client returns",
         "read_rate": SIMULATED_ONLY,
         "tcp_acks": SIMULATED_ONLY,
         "keep_alive": "libzmq sends no heartbeats by itself; simulated subscribers do",
@@ -156,6 +156,18 @@ HINTS: Mapping[str, Mapping[str, str]] = {
     MQTT: {
         "subscriber": "write at: and a population of publishers, or target: zmq://HOST:PORT",
         "high_water_mark": "write at: and a population of publishers, or target: zmq://HOST:PORT",
+        "echo": "write protocol: nats",
+        "token": "write protocol: nats",
+        "nkey": "write protocol: nats",
+    },
+    NATS: {
+        "qos": "core NATS acknowledges nothing",
+        "retain": "core NATS keeps no message",
+        "session": "core NATS keeps no session: what a subscriber missed is gone",
+        "client_id": "clients have the name of their population and a number",
+        "user_properties": "write headers",
+        "end": "a client of NATS closes its connection without a word",
+        "window": "core NATS has no feedback: what is scheduled is sent",
     },
     PUBLISHERS: {
         "subscriber": "write it at a population of subscribers",

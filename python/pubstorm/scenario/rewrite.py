@@ -14,7 +14,13 @@ from pubstorm.scenario.descriptors import processes_needed
 from pubstorm.scenario.document import At, DocumentError, read_document
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.monitors import Source
-from pubstorm.scenario.populations import Connecting, MqttClients, Population, ZmqPublisher
+from pubstorm.scenario.populations import (
+    Connecting,
+    MqttClients,
+    NatsClients,
+    Population,
+    ZmqPublisher,
+)
 from pubstorm.scenario.shape import Shape
 from pubstorm.scenario.stages import Stage
 from pubstorm.scenario.tls import Tls
@@ -186,7 +192,7 @@ def _with_paths(population: Population, folder: Path) -> Population:
     if isinstance(population, Connecting) and population.rows is not None:
         file = _joined(str(folder), population.rows.file)
         own["rows"] = population.rows.model_copy(update={"file": file})
-    if isinstance(population, MqttClients) and population.tls is not None:
+    if isinstance(population, MqttClients | NatsClients) and population.tls is not None:
         own["tls"] = _tls(population.tls, folder)
     if isinstance(population, ZmqPublisher):
         command = _command(population.publisher.command, folder)

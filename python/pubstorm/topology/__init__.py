@@ -172,6 +172,11 @@ class Topology:
         return [(broker.host, broker.client_port) for broker in self._brokers]
 
     @property
+    def nats_ports(self) -> Sequence[int | None]:
+        """Port of each broker for clients of NATS; None without one."""
+        return [broker.nats_port for broker in self._brokers]
+
+    @property
     def observer_targets(self) -> Sequence[Target]:
         """Addresses of the brokers for monitors: without TLS, also if clients need keys."""
         return [Target(host=broker.host, port=broker.observer_port) for broker in self._brokers]

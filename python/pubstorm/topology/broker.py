@@ -315,6 +315,8 @@ class BrokerProcess(ServerProcess):
         """Port for monitors."""
         self.websocket_port = 0
         """Port for clients over WebSocket; 0 without one."""
+        self.nats_port: int | None = None
+        """Port for clients of NATS; None without one."""
 
     async def open_websocket(self) -> bool:
         """Chooses the port for clients over WebSocket. Returns False if they use TCP."""
@@ -324,7 +326,8 @@ class BrokerProcess(ServerProcess):
 
     async def ready(self) -> bool:
         """Returns True once all listeners accept, in the order in which they open."""
-        for port in dict.fromkeys((self.port, self.observer_port, self.client_port)):
+        ports = (self.port, self.observer_port, self.client_port, self.nats_port or self.port)
+        for port in dict.fromkeys(ports):
             if not await self.accepts(port):
                 return False
         return True

@@ -48,17 +48,41 @@ impl Client {
     fn greet(&mut self, context: &mut Context) {
         context.out.clear();
         let login = self.login(&context.setup);
-        if let Polled::Refused(reason) = self.poll(context, Request::Open(login.as_ref())) {
-            return self.lost(context, reason);
+        match self.poll(context, Request::Open(login.as_ref())) {
+            Polled::Refused(reason) => return self.lost(context, reason),
+            Polled::Sent(asked) => {
+                let counters = &mut context.tally.populations[self.population()].counters;
+                counters.packets_sent_total += asked.packets;
+            }
+            Polled::Wait(_) | Polled::Nothing => {}
         }
         self.phase = Phase::Greeting;
-        context.tally.populations[self.population()].counters.packets_sent_total += 1;
         self.flush(context);
     }
 
-    fn secure(&mut self, context: &mut Context) -> Result<(), Halt> {
+    /// Begins TLS on the open connection, if the target has it, and sends the first bytes of the
+    /// protocol after the handshake.
+    pub(super) fn secure_open(&mut self, context: &mut Context) {
+        if !context.setup.plan.targets[self.target(context)].tls {
+            return self.greet(context);
+        }
+        self.phase = Phase::Connecting;
         self.stream = match self.stream.take() {
-            Some(Stream::Direct(Channel::Plain(wire))) => Some(self.wrap(context, wire)?),
+            Some(Stream::Direct(Channel::Plain(wire))) => match self.wrap(context, wire) {
+                Ok(stream) => Some(stream),
+                Err(_) => return self.lost(context, Reason::TlsFailed),
+            },
+            stream => stream,
+        };
+        self.establish(context);
+    }
+
+    fn secure(&mut self, context: &mut Context) -> Result<(), Halt> {
+        let is_later = context.setup.populations[self.population()].protocol.secures_later;
+        self.stream = match self.stream.take() {
+            Some(Stream::Direct(Channel::Plain(wire))) if !is_later => {
+                Some(self.wrap(context, wire)?)
+            }
             stream => stream,
         };
         self.stream.as_mut().map_or(Ok(()), |stream| stream.handshake(&mut context.framing))
@@ -96,8 +120,15 @@ impl Client {
         let turn = self.local as usize / setup.plan.populations[self.population()].at.count;
         let rate = setup.plan.populations[self.population()].read_rate_per_s;
         let (least, most) = SLOW_RECEIVE_BUFFER.into_inner();
+        let index = self.target(context);
+        let mut target = setup.targets[index];
+        if let (Some(_), Some(port)) =
+            (setup.plan.populations[self.population()].nats(), setup.plan.targets[index].nats_port)
+        {
+            target.set_port(port);
+        }
         Route {
-            target: setup.targets[self.target(context)],
+            target,
             source: (!sources.is_empty()).then(|| sources[turn % sources.len()]),
             receive_buffer: rate.map(|rate| (rate as usize).clamp(least, most)),
         }

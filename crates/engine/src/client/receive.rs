@@ -52,6 +52,9 @@ impl Client {
         let mut budget = SLICE_BYTES;
         let mut buffer = std::mem::take(&mut context.read_buffer);
         while !self.paused && !self.unsent.as_ref().is_some_and(|unsent| unsent.is_full()) {
+            if self.phase == Phase::Connecting {
+                break; // TLS has begun: its handshake reads.
+            }
             let connecting = !self.phase.is_accepted();
             let Some(stream) = &mut self.stream else { break };
             let read = stream.read(&mut buffer, connecting, &mut context.framing);
@@ -182,6 +185,7 @@ impl Client {
                     tally.counters.server_keep_alives_total += u64::from(sets_keep_alive);
                     self.connected(context, (resumed, dropped), proof);
                 }
+                Event::Secure => self.secure_open(context),
                 Event::Challenged(challenge) => self.challenged(context, challenge),
                 Event::Subscribed { granted, refused, is_last } => {
                     self.subscribed(context, granted, refused, is_last);

@@ -254,6 +254,9 @@ pub enum Event<'b> {
         /// Last message of the peer's authentication; empty if there is none.
         proof: &'b [u8],
     },
+    /// TLS begins on the open connection, if the target has it; then the client asks for the first
+    /// bytes again.
+    Secure,
     /// The peer continues the authentication.
     Challenged(&'b [u8]),
     /// The peer refuses the client.

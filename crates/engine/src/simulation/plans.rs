@@ -31,7 +31,7 @@ pub fn empty(seed: u64) -> Plan {
 
 /// A broker without TLS and WebSocket.
 pub fn target(port: u16) -> Target {
-    Target { host: "127.0.0.1".into(), port, tls: false, websocket: None }
+    Target { host: "127.0.0.1".into(), port, tls: false, websocket: None, nats_port: None }
 }
 
 /// Clients that only connect.

@@ -36,8 +36,8 @@ pub enum Event<'a, T> {
     Connected,
     /// A message for a subscription.
     Message(Message<'a>),
-    /// The server has processed the subscriptions, see [`Session::confirm`].
-    Subscribed,
+    /// The server has processed the subscriptions, see [`Session::confirm`], and refused so many.
+    Subscribed(u8),
     /// The server has processed the ends of subscriptions.
     Unsubscribed,
     /// The answer to [`Session::heartbeat`].
@@ -123,11 +123,15 @@ impl<T> Session<T> {
             return Ok(Event::Replied);
         }
         self.state = State::Greeted;
+        if let Some(nonce) = info.nonce {
+            nonce.clone_into(&mut self.waiting.get_or_insert_default().nonce);
+        }
         Ok(Event::Greeted(info))
     }
 
-    fn fail<'a>(&self, text: &'a str) -> Event<'a, T> {
+    fn fail<'a>(&mut self, text: &'a str) -> Event<'a, T> {
         let error = ServerError::of(text);
+        self.refused = self.refused.saturating_add(u8::from(error.refuses_subscription()));
         match self.state {
             State::Up if error.ends_connection() => Event::Ended(error, text),
             State::Up => Event::Forbidden(error, text),
@@ -144,10 +148,11 @@ impl<T> Session<T> {
         if self.confirmed_in == 0 {
             return Ok(Event::Pong);
         }
-        self.confirmed_in -= 1;
-        Ok(match (self.confirmed_in, self.unsubscribes) {
-            (0, false) => Event::Subscribed,
-            (0, true) => Event::Unsubscribed,
+        let sign = self.confirmed_in.signum();
+        self.confirmed_in -= sign;
+        Ok(match (self.confirmed_in, sign) {
+            (0, 1) => Event::Subscribed(std::mem::take(&mut self.refused)),
+            (0, _) => Event::Unsubscribed,
             _ => Event::Pong,
         })
     }

@@ -37,7 +37,8 @@ fn the_server_speaks_first_and_its_pong_ends_the_handshake() {
     let greeted = session.handle(GREETING, &mut out).unwrap();
     let info = Info { max_payload: 1024, headers: true, nonce: Some("abc"), ..Info::default() };
     assert_eq!(greeted.event, Event::Greeted(info));
-    assert!(out.is_empty());
+    assert!(out.is_empty() && session.is_greeted());
+    assert_eq!(session.nonce(), "abc");
     let login = client::Login { username: Some("u"), password: Some("p"), ..Default::default() };
     session.connect(&Connect { name: "n", echo: false, login, ..Default::default() }, &mut out);
     let text = str::from_utf8(&out).unwrap();
@@ -84,9 +85,12 @@ fn the_pong_after_the_subscriptions_confirms_them() {
     session.heartbeat(&mut out);
     assert_eq!(out, b"PING\r\n".repeat(3));
     let events: Vec<_> = (0..3).map(|_| one(&mut session, b"PONG\r\n")).collect();
-    assert_eq!(events, [Event::Pong, Event::Subscribed, Event::Pong]);
+    assert_eq!(events, [Event::Pong, Event::Subscribed(0), Event::Pong]);
     session.confirm(true, &mut out);
     assert_eq!(one(&mut session, b"PONG\r\n"), Event::Unsubscribed);
+    session.confirm(false, &mut out);
+    one(&mut session, b"-ERR 'Permissions Violation for Subscription to \"a\"'\r\n");
+    assert_eq!(one(&mut session, b"PONG\r\n"), Event::Subscribed(1));
     let unasked = session.handle(b"PONG\r\n", &mut out);
     assert_eq!(unasked, Err(NatsError::OutOfPlace("PONG")));
 }

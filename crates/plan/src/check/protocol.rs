@@ -7,7 +7,7 @@ use crate::model::capabilities::{Capabilities, Publications};
 use crate::model::flows::{Pace, Process, Publication};
 use crate::model::property::Property;
 use crate::model::protocol::{
-    Authentication, Mqtt, MqttVersion, Protocol, SCRAM_SHA_256, Security,
+    Authentication, Mqtt, MqttVersion, Nats, Protocol, SCRAM_SHA_256, Security,
 };
 use crate::model::{Choice, Plan, Population};
 
@@ -34,6 +34,7 @@ impl Population {
         match &self.protocol {
             Protocol::Mqtt(mqtt) => self.check_mqtt(path, mqtt)?,
             Protocol::Zmtp(zmtp) => self.check_security(path, zmtp.security)?,
+            Protocol::Nats(nats) => self.check_nats(path, nats)?,
         }
         let Capabilities { secures, publications, .. } = *self.capabilities();
         require(secures || self.tls.is_none(), &format!("{path}.tls"), || {
@@ -92,6 +93,28 @@ impl Population {
         require(known, &path, || {
             "found curve, allowed at the engine are null and plain: another player has keys".into()
         })
+    }
+
+    /// Checks the login of NATS clients, and that subjects fit a control line.
+    fn check_nats(&self, path: &str, nats: &Nats) -> Result<(), PlanError> {
+        require(
+            nats.jwt.is_none() || nats.seed.is_some(),
+            &format!("{path}.protocol.jwt"),
+            || "found one without a seed, needed is the nkey with which the client signs".into(),
+        )?;
+        let mut headers = self.publications.iter().flat_map(|own| &own.properties);
+        require(headers.all(|header| header.key.is_some()), path, || {
+            "found a header without a name, needed is a key".into()
+        })?;
+        let subjects = self.publications.iter().map(|own| &own.topic);
+        for subject in self.subscriptions.iter().map(|own| &own.filter).chain(subjects) {
+            let source = subject.source();
+            let is_word = !source.is_empty() && !source.contains(char::is_whitespace);
+            require(is_word, path, || {
+                format!("found the subject '{source}', allowed is a text without spaces")
+            })?;
+        }
+        Ok(())
     }
 
     /// Checks what only MQTT 5 has, and that `no_local` is in all subscriptions or in none.

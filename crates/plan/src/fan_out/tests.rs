@@ -1,6 +1,6 @@
 use super::*;
 use crate::model::flows::{RetainHandling, Subscription};
-use crate::model::protocol::{Mqtt, MqttVersion, Protocol};
+use crate::model::protocol::{Mqtt, MqttVersion, Nats, Protocol};
 use crate::model::{Attachment, Choice, Population, Target};
 use crate::template::Template;
 
@@ -57,7 +57,13 @@ pub(crate) fn plan(populations: Vec<Population>, targets: u16, targets_joined: b
         run_tag: 1,
         seed: 1,
         targets: (0..targets)
-            .map(|port| Target { host: "localhost".into(), port, tls: false, websocket: None })
+            .map(|port| Target {
+                host: "localhost".into(),
+                port,
+                tls: false,
+                websocket: None,
+                nats_port: None,
+            })
             .collect(),
         targets_joined,
         bridges: Vec::new(),
@@ -171,5 +177,58 @@ fn inactive_clients_receive_nothing() {
         fan_out.set_receivers(0, clients);
         assert_eq!(counts(&fan_out, "all", 0)[0], of_all);
         assert_eq!(counts(&fan_out, "dev/30", 0)[0], of_one);
+    }
+}
+
+/// Populations of MQTT and of NATS, the second without echo.
+fn twins(topics: &[&str], subjects: &[&str]) -> Plan {
+    let protocol = Protocol::Nats(Box::new(Nats {
+        client_name: Template::new("n-{n}").unwrap(),
+        echo: false,
+        token: None,
+        seed: None,
+        jwt: None,
+    }));
+    let nats = Population { protocol, ..population(10, 0, subjects) };
+    plan(vec![population(10, 0, topics), nats], 1, true)
+}
+
+#[test]
+fn subjects_have_wildcards_of_their_own() {
+    let cases: [(&str, &str, u64); 8] = [
+        ("a.b", "a.b", 10),
+        ("a.*", "a.b", 10),
+        ("a.*", "a.b.c", 0),
+        ("a.>", "a.b.c", 10),
+        ("a.>", "a", 0),
+        (">", "$x.y", 10),
+        ("dev.{n}", "dev.7", 1),
+        ("$share/g/dev.*", "dev.7", 1),
+    ];
+    for (filter, subject, expected) in cases {
+        let fan_out = FanOut::new(&twins(&["a"], &[filter]));
+        let publisher = Publisher { names: Names::Subjects, target: 0, excluded: None };
+        let mut counts = Vec::new();
+        fan_out.deliveries(subject, publisher, &mut counts);
+        assert_eq!(counts[1], expected, "{filter} {subject}");
+    }
+}
+
+#[test]
+fn one_broker_delivers_messages_of_mqtt_and_nats_under_twin_names() {
+    let plan = twins(&["dev/+/out", "#"], &["dev.*.out"]);
+    let fan_out = FanOut::new(&plan);
+    let mut counts = Vec::new();
+    let cases = [
+        (0, "dev/7/out", [10, 10]),
+        (1, "dev.7.out", [10, 9]),
+        // A level of one rule that is none of the other.
+        (0, "dev/7.1/out", [10, 0]),
+        (0, "dev//out", [10, 0]),
+        (1, "dev.a/b.out", [0, 9]),
+    ];
+    for (from, name, expected) in cases {
+        fan_out.deliveries(name, plan.publisher(from, 3), &mut counts);
+        assert_eq!(counts, expected, "{name}");
     }
 }

@@ -62,6 +62,21 @@ pub const MQTT3: Capabilities = Capabilities {
 /// MQTT 5.
 pub const MQTT5: Capabilities = Capabilities { answers: true, has_properties: true, ..MQTT3 };
 
+/// Clients of NATS.
+pub const NATS: Capabilities = Capabilities {
+    names: Names::Subjects,
+    joins_targets: true,
+    publications: Publications::Any,
+    qos_max: 0,
+    retains: false,
+    varies_pace: true,
+    flaps: true,
+    shares: true,
+    answers: false,
+    has_properties: false,
+    secures: true,
+};
+
 /// SUB sockets of ZMTP, as the engine plays them.
 pub const ZMTP_SUB: Capabilities = Capabilities {
     names: Names::Prefixes,

@@ -63,6 +63,26 @@ impl Names {
         }
     }
 
+    /// Rule of the other names that one broker gives a message: nats-server delivers messages of
+    /// MQTT to clients of NATS, and the other way.
+    pub(crate) const fn twin(self) -> Option<Self> {
+        match self {
+            Self::Topics => Some(Self::Subjects),
+            Self::Subjects => Some(Self::Topics),
+            Self::Prefixes => None,
+        }
+    }
+
+    /// The twin of a name: the same levels with the other separator. `None` if a level is empty or
+    /// is no level of the other rule. Servers disagree about the names of such messages.
+    pub(crate) fn twin_of(self, name: &str) -> Option<(Self, String)> {
+        let twin = self.twin()?;
+        let (own, other) = (self.grammar()?, twin.grammar()?);
+        let is_level = |level: &str| !level.is_empty() && !level.contains(other.excluded);
+        let is_possible = name.split(own.separator).all(is_level);
+        is_possible.then(|| (twin, name.replace(own.separator, &other.separator.to_string())))
+    }
+
     /// Bytes of the longest name or filter.
     pub(crate) const fn bytes_max(self) -> usize {
         match self {

@@ -1,5 +1,6 @@
 //! The protocol that a population speaks, with the options of each protocol, and the program that
-//! plays the population. Engines play MQTT clients and SUB sockets; other programs play the rest.
+//! plays the population. Engines play clients of MQTT and NATS, and SUB sockets; other programs
+//! play the rest.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,8 @@ pub enum Protocol {
     Mqtt(Mqtt),
     /// PUB or SUB sockets of ZeroMQ, which speak ZMTP 3.1.
     Zmtp(Zmtp),
+    /// Clients of a NATS server.
+    Nats(Box<Nats>),
 }
 
 impl Protocol {
@@ -30,6 +33,7 @@ impl Protocol {
             Self::Mqtt(_) => &capabilities::MQTT3,
             Self::Zmtp(Zmtp { player: Player::Engine, .. }) => &capabilities::ZMTP_SUB,
             Self::Zmtp(_) => &capabilities::ZMTP,
+            Self::Nats(_) => &capabilities::NATS,
         }
     }
 
@@ -37,28 +41,37 @@ impl Protocol {
     #[must_use]
     pub const fn player(&self) -> Player {
         match self {
-            Self::Mqtt(_) => Player::Engine,
+            Self::Mqtt(_) | Self::Nats(_) => Player::Engine,
             Self::Zmtp(zmtp) => zmtp.player,
         }
     }
 }
 
 impl Population {
-    /// Options of its MQTT clients; `None` for ZeroMQ sockets.
+    /// Options of its MQTT clients; `None` for those of other protocols.
     #[must_use]
     pub const fn mqtt(&self) -> Option<&Mqtt> {
         match &self.protocol {
             Protocol::Mqtt(mqtt) => Some(mqtt),
-            Protocol::Zmtp(_) => None,
+            Protocol::Zmtp(_) | Protocol::Nats(_) => None,
         }
     }
 
-    /// Options of its ZeroMQ sockets; `None` for MQTT clients.
+    /// Options of its ZeroMQ sockets; `None` for clients of other protocols.
     #[must_use]
     pub const fn zmtp(&self) -> Option<&Zmtp> {
         match &self.protocol {
-            Protocol::Mqtt(_) => None,
             Protocol::Zmtp(zmtp) => Some(zmtp),
+            Protocol::Mqtt(_) | Protocol::Nats(_) => None,
+        }
+    }
+
+    /// Options of its NATS clients; `None` for those of other protocols.
+    #[must_use]
+    pub fn nats(&self) -> Option<&Nats> {
+        match &self.protocol {
+            Protocol::Nats(nats) => Some(nats),
+            Protocol::Mqtt(_) | Protocol::Zmtp(_) => None,
         }
     }
 }
@@ -156,6 +169,25 @@ pub struct Zmtp {
     pub io_threads: u32,
     /// Authentication of peers.
     pub security: Security,
+}
+
+/// Options of NATS clients.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nats {
+    /// Template of the name that the server lists.
+    pub client_name: Template,
+    /// `true` if the server sends a client its own messages.
+    pub echo: bool,
+    /// Token with which clients log in.
+    #[serde(default)]
+    pub token: Option<Template>,
+    /// Seed of the nkey with which clients sign.
+    #[serde(default)]
+    pub seed: Option<Template>,
+    /// JSON Web Token of the user with that nkey.
+    #[serde(default)]
+    pub jwt: Option<Template>,
 }
 
 /// Program that plays the clients of a population.

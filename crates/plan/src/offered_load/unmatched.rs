@@ -89,7 +89,12 @@ fn published(plan: &Plan, most: &[u32], publishing: &[bool]) -> Vec<Published> {
         let will = population.will().map(|will| &will.topic);
         for topic in topics.chain(will) {
             let numbers = Numbers::range(population.first, u64::from(most[p]));
-            found.push(Published { names, topic: topic.levels(grammar).ok(), numbers });
+            let levels = topic.levels(grammar).ok();
+            if let Some((twin, grammar)) = names.twin().and_then(|n| Some((n, n.grammar()?))) {
+                let topic = levels.clone().map(|levels| Levels { grammar, ..levels });
+                found.push(Published { names: twin, topic, numbers: numbers.clone() });
+            }
+            found.push(Published { names, topic: levels, numbers });
         }
     }
     found

@@ -22,6 +22,7 @@ from pubstorm.contract.plan import (
     Stage,
     Tls,
 )
+from pubstorm.contract.protocol import Mqtt, NatsProtocol
 from pubstorm.host.explain import offered_load
 from pubstorm.host.preflight import queues_bytes
 from pubstorm.host.preflight.need import amount_text
@@ -187,6 +188,8 @@ def _population(scenario: Scenario, plan: Plan, population: Population) -> Itera
     for subscription in population.subscriptions:
         if population.zmtp is not None:
             yield f"  subscribes to {_prefix(subscription.filter)}"
+        elif population.nats is not None:
+            yield f"  subscribes to {_subject(subscription.filter)}"
         else:
             yield f"  subscribes to {subscription.filter} at QoS {subscription.qos}"
     for publication in population.publications:
@@ -196,18 +199,20 @@ def _population(scenario: Scenario, plan: Plan, population: Population) -> Itera
 def _kind(population: Population) -> str:
     """Returns the kind of clients, and their keep-alive."""
     keep_alive = f"{population.keep_alive_s}s"
-    if population.zmtp is None:
-        mqtt = population.mqtt
-        assert mqtt is not None, "a population speaks MQTT or ZeroMQ"
-        version = "" if mqtt.version == "3.1.1" else f"MQTT {mqtt.version}, "
-        session = "persistent" if population.keeps_session else "clean"
-        return f"{version}{session} session, keep-alive {keep_alive}"
-    security = _security(population)
-    if population.player != "engine":
-        mark = _mark(population.zmtp.high_water_mark)
-        return f"SUB sockets of {population.player}, high-water mark {mark}{security}"
     heartbeats = f"heartbeats every {keep_alive}" if population.keep_alive_s else "no heartbeats"
-    return f"simulated SUB sockets, {heartbeats}{security}"
+    match population.protocol:
+        case Mqtt() as mqtt:
+            version = "" if mqtt.version == "3.1.1" else f"MQTT {mqtt.version}, "
+            session = "persistent" if population.keeps_session else "clean"
+            return f"{version}{session} session, keep-alive {keep_alive}"
+        case NatsProtocol() as nats:
+            return f"NATS{'' if nats.echo else ' without echo'}, {heartbeats}"
+        case zmtp:
+            security = _security(population)
+            if population.player != "engine":
+                mark = _mark(zmtp.high_water_mark)
+                return f"SUB sockets of {population.player}, high-water mark {mark}{security}"
+            return f"simulated SUB sockets, {heartbeats}{security}"
 
 
 def _publisher(plan: Plan, population: Population) -> Iterator[str]:
@@ -242,6 +247,12 @@ def _mark(high_water_mark: int) -> str:
 def _security(population: Population) -> str:
     security = "null" if population.zmtp is None else population.zmtp.security
     return {"null": "", "plain": ", security PLAIN", "curve": ", security CURVE"}[security]
+
+
+def _subject(filter_: str) -> str:
+    """Returns a subscription of NATS in words."""
+    group, _, subject = filter_.removeprefix("$share/").rpartition("/")
+    return f"{subject} in queue group {group}" if group else filter_
 
 
 def _prefix(prefix: str) -> str:

@@ -41,6 +41,10 @@ ADVICE: Mapping[Reason, str] = {
         "nothing acknowledged what the kernel had sent, and it gave the connections up: the path "
         "to the broker, or its host, was gone"
     ),
+    Reason.SLOW_CONSUMER: (
+        "the NATS server ended the connections of clients that took messages more slowly than they "
+        "came: its max_pending says how much may wait for one, its write_deadline for how long"
+    ),
     Reason.TLS_BROKEN: (
         "the bytes of established connections were none of TLS, or the broker ended them with an "
         "alert: look at the broker's log, and at what lies between"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
+from pubstorm.contract.target import NatsTarget
 from pubstorm.quantities import describe
 from pubstorm.scenario.command_words import COMMAND_VALUES, WEBSOCKET_PORT, asked_for
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import MqttClients, MqttDifference
+from pubstorm.scenario.populations import TARGET, MqttClients, MqttDifference, NatsClients
 from pubstorm.scenario.topology import (
     KNOW_BRIDGES,
     REFUSE_BRIDGES,
@@ -51,6 +52,8 @@ def check_brokers(scenario: Scenario) -> Iterator[Finding]:
             message = "found shift with choice random, allowed is shift with choice turn"
             yield (*path, "at", "shift"), message, "clients at random targets have no neighbours"
         kinds = {scenario.topology.brokers[group].kind for group in _at(scenario, name)}
+        if isinstance(population, NatsClients):
+            yield from _check_nats(path, population, kinds, scenario)
         if not isinstance(population, MqttClients):
             continue
         if "nats" in kinds:
@@ -66,6 +69,22 @@ def check_brokers(scenario: Scenario) -> Iterator[Finding]:
         if isinstance(main, Nats):
             path = ("topology", "bridges", name, "topics")
             yield from _no_qos_2(((*path, n), each.qos) for n, each in enumerate(bridge.topics))
+
+
+def _check_nats(
+    path: Path, population: NatsClients, kinds: Iterable[str], scenario: Scenario
+) -> Iterator[Finding]:
+    """Yields clients of NATS at what speaks no NATS, and a token without the key that signs."""
+    others = {f"kind {kind}" for kind in kinds if kind != "nats"}
+    if population.attached_to is None or population.attached_to.brokers == TARGET:
+        targets = scenario.target
+        others |= {str(each) for each in targets if not isinstance(each, NatsTarget)}
+    if others:
+        message = f"found clients of NATS at {min(others)}"
+        hint = "write at: and a broker of kind nats, or target: nats://HOST"
+        yield path, f"{message}, allowed are brokers of kind nats and nats://HOST", hint
+    if population.jwt is not None and population.nkey is None:
+        yield (*path, "jwt"), "found jwt without nkey, needed is the key that signs", None
 
 
 def _check_options(path: Path, settings: Mapping[str, object]) -> Iterator[Finding]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from pubstorm.contract.template import Kind, Template
 from pubstorm.quantities import write_count, write_duration, write_rate
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import Flapping, MqttClients, MqttDifference
+from pubstorm.scenario.populations import (
+    Flapping,
+    MqttClients,
+    MqttDifference,
+    NatsClients,
+    NatsDifference,
+)
 from pubstorm.scenario.shares import MEAN_NS_MAX, PopulationShare, mean_subscribed_ns, shares_of
 
 
@@ -17,7 +23,7 @@ def check_lives(scenario: Scenario) -> Iterator[Finding]:
     """Yields what does not fit together."""
     named = scenario.populations.items()
     clients = {name: each for name, each in named if isinstance(each, MqttClients)}
-    yield from _check_flapping(scenario, clients)
+    yield from _check_flapping(scenario)
     taken: dict[str, str] = {}
     for name, taker in clients.items():
         if taker.takes_over is None:
@@ -64,14 +70,14 @@ def _check_pair(
             yield ("populations", each, "shares"), message, "write a population for each share"
 
 
-def _check_flapping(scenario: Scenario, clients: Mapping[str, MqttClients]) -> Iterator[Finding]:
+def _check_flapping(scenario: Scenario) -> Iterator[Finding]:
     """Times that cannot be, and clients without filters."""
     is_unfit = False
-    for name, population in clients.items():
+    for name, population in scenario.populations.items():
         path: Path = ("populations", name)
-        own = [((*path, "flapping"), population.flapping)]
-        for share, each in population.shares.items():
-            if isinstance(each, MqttDifference):
+        own = [((*path, "flapping"), population.flaps)]
+        for share, each in population.differing.items():
+            if isinstance(each, MqttDifference | NatsDifference):
                 own.append(((*path, "shares", share, "flapping"), each.flapping))
         for where, flapping in own:
             for finding in () if flapping is None else _check_times(where, flapping):
@@ -107,7 +113,7 @@ def _check_played(
     )
     path: Path = ("populations", played.whole, *(share if is_own else ()), "flapping")
     subscribing = played.population
-    if isinstance(subscribing, MqttClients) and not subscribing.subscriptions:
+    if isinstance(subscribing, MqttClients | NatsClients) and not subscribing.subscriptions:
         message = f"found flapping of {played.name}, which subscribes to nothing"
         yield path, f"{message}, needed are subscriptions", "write subscriptions, or leave it out"
     elif flapping.rate is not None:

@@ -11,13 +11,15 @@ from pubstorm.contract.template import Template, TemplateError, splits_levels
 from pubstorm.quantities import describe
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.fields import TEXT_BYTES_MAX, payload_texts
-from pubstorm.scenario.flows import MqttPublication, Will
+from pubstorm.scenario.flows import MqttPublication, NatsPublication, Will
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import (
     Connecting,
     Difference,
     MqttClients,
     MqttDifference,
+    NatsClients,
+    NatsDifference,
     Population,
     Rows,
     ZmqPublisher,
@@ -85,7 +87,8 @@ def _shared_texts(part: Population | Difference) -> Iterator[tuple[Path, str]]:
     if isinstance(part, Connecting | Difference):
         for n, subscription in enumerate(part.subscriptions or ()):
             yield ("subscriptions", n, "topic"), subscription.topic
-    own = part.publications if isinstance(part, MqttDifference | MqttClients | ZmqPublisher) else ()
+    kinds = MqttDifference | MqttClients | NatsDifference | NatsClients | ZmqPublisher
+    own = part.publications if isinstance(part, kinds) else ()
     for n, publication in enumerate(own or ()):
         yield ("publications", n, "topic"), publication.topic
         for path, source in payload_texts(publication.payload):
@@ -94,8 +97,9 @@ def _shared_texts(part: Population | Difference) -> Iterator[tuple[Path, str]]:
             for key in PROPERTY_TEXTS:
                 if (text := getattr(publication, key)) is not None:
                     yield ("publications", n, key), text
-            for key, text in publication.user_properties.items():
-                yield ("publications", n, "user_properties", key), text
+        beside = "headers" if isinstance(publication, NatsPublication) else "user_properties"
+        for key, text in publication.beside.items():
+            yield ("publications", n, beside, key), text
 
 
 def _client_texts(population: Population) -> Iterator[tuple[Path, str]]:
@@ -103,11 +107,14 @@ def _client_texts(population: Population) -> Iterator[tuple[Path, str]]:
         ("username",): population.username,
         ("password",): population.password,
     }
-    if isinstance(population, MqttClients):
-        texts[("client_id",)] = population.client_id
+    if isinstance(population, NatsClients):
+        texts |= {(key,): getattr(population, key) for key in ("token", "nkey", "jwt")}
+    if isinstance(population, MqttClients | NatsClients):
         tls = population.tls or Tls()
         texts |= {("tls", "certificate"): tls.certificate, ("tls", "key"): tls.key}
         texts[("tls", "psk", "identity")] = None if tls.psk is None else tls.psk.identity
+    if isinstance(population, MqttClients):
+        texts[("client_id",)] = population.client_id
         if population.authentication is not None:
             texts["authentication", "data"] = population.authentication.data
         texts |= {("headers", header): value for header, value in population.headers.items()}

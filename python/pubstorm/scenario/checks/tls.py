@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import MqttClients
+from pubstorm.scenario.populations import MqttClients, NatsClients
 from pubstorm.scenario.tls import Tls
 
 
@@ -20,7 +20,7 @@ def check_tls(scenario: Scenario) -> Iterator[Finding]:
         broker.tls_mode != "none" for broker in brokers
     )
     for name, population in scenario.populations.items():
-        if not isinstance(population, MqttClients) or population.tls is None:
+        if not isinstance(population, MqttClients | NatsClients) or population.tls is None:
             continue
         path = ("populations", name, "tls")
         if not is_used:

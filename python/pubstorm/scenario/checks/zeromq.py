@@ -36,7 +36,7 @@ def check_zeromq(scenario: Scenario) -> Iterator[Finding]:
                 yield from _check_place(path, population, scenario)
             case ZmqPublisher():
                 yield from _check_publisher(path, population)
-            case _:
+            case ZmqSubscribers() | ZmqSockets():
                 yield from _check_subscriber(path, population, scenario)
     yield from _check_changes(scenario)
 

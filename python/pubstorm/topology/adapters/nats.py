@@ -1,5 +1,5 @@
 """NATS with its MQTT gateway, which keeps sessions and messages in JetStream, in the broker's
-folder. Clients of its own protocol find it on a free port."""
+folder. Clients of its own protocol have a port of their own."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ class NatsBroker(BrokerProcess):
         return await stated_version(self.place.machine, program, "--version", r"v(\d\S*)")
 
     async def configure(self, program: str) -> Sequence[str]:
-        """Writes nats.conf. Port -1 of its own protocol is any free one."""
-        self.port = self.observer_port = self.place.port or await self.place.machine.free_port()
+        """Writes nats.conf."""
+        machine = self.place.machine
+        self.port = self.observer_port = self.place.port or await machine.free_port()
+        self.nats_port = await machine.free_port()
         ours: dict[str, object] = {
             "server_name": json.dumps(self.name),
             "host": json.dumps(self.host),
-            "port": -1,
+            "port": self.nats_port,
             "jetstream.store_dir": json.dumps(str(self.folder.absolute())),
             "mqtt.host": json.dumps(self.host),
             "mqtt.port": self.port,

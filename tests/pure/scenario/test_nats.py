@@ -1,0 +1,104 @@
+"""NATS from scenario to plan: targets, kinds of populations, subjects, queue groups, logins."""
+
+from __future__ import annotations
+
+import pytest
+
+from pubstorm.cli.describe.plan import plan_in_words
+from pubstorm.contract.flows import Subscription
+from pubstorm.contract.protocol import NatsProtocol, Property
+from pubstorm.contract.target import NatsTarget, Target, parse_target
+from pubstorm.errors import ScenarioError
+from pubstorm.scenario import parse_scenario
+from pubstorm.scenario.secrets import redacted_text
+from tests.pure.scenario.bases import changed, plan_of
+
+GATEWAY = """\
+topology: {brokers: {main: {kind: nats}}}
+populations:
+  device: {clients: 10, publications: [{topic: "a/{n}", rate: 1/s}]}
+  backend:
+    protocol: nats
+    clients: 2
+    echo: false
+    subscriptions: [a.*, {topic: "a.{n}.>", group: workers}]
+    publications: [{topic: "b.{1..5}", rate: 1/s, headers: {source: "{n}"}}]
+stages: [connect, {publish: 1s}]
+"""
+SERVER = """\
+target: nats://user.example
+populations:
+  service: {clients: 1, nkey: SUSECRET, subscriptions: [a.b]}
+stages: [connect]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("nats://b", NatsTarget(host="b", port=4222)),
+        ("nats://b:1", NatsTarget(host="b", port=1)),
+        ("natss://[::1]:9", NatsTarget(host="::1", port=9, tls=True)),
+    ],
+)
+def test_a_server_has_a_scheme_and_a_port(text: str, target: Target) -> None:
+    assert parse_target(text) == target
+    assert parse_target(str(target)) == target
+    assert not target.speaks_mqtt
+
+
+def test_a_broker_of_the_run_has_a_port_for_each_protocol() -> None:
+    plan = plan_of(GATEWAY)
+    assert plan.targets == (Target(host="127.0.0.1", port=0, nats_port=0),)
+    device, backend = plan.populations
+    assert (device.nats, backend.mqtt) == (None, None)
+    assert backend.protocol == NatsProtocol(client_name="backend-{n}", echo=False)
+    assert backend.subscriptions == (
+        Subscription(filter="a.*", qos=0),
+        Subscription(filter="$share/workers/a.{n}.>", qos=0),
+    )
+    header = Property(name="user_property", key="source", value="{n}")
+    assert backend.publications[0].properties == (header,)
+    words = "\n".join(plan_in_words(parse_scenario(GATEWAY, "s.yaml"), plan))
+    assert "NATS without echo, heartbeats every 60s" in words
+    assert "a.{n}.> in queue group workers" in words
+
+
+def test_populations_at_a_server_speak_nats_and_their_keys_are_stored_nowhere() -> None:
+    plan = plan_of(SERVER)
+    assert plan.populations[0].protocol == NatsProtocol(
+        client_name="service-{n}", echo=True, seed="SUSECRET"
+    )
+    assert "SUSECRET" not in plan.without_secrets().model_dump_json()
+    assert "SUSECRET" not in redacted_text(SERVER)
+
+
+@pytest.mark.parametrize(
+    ("text", "override", "path"),
+    [
+        (GATEWAY, "topology.brokers.main={kind: embedded}", "populations.backend"),
+        (GATEWAY, "populations.backend.subscriptions=[a..b]", "subscriptions.0"),
+        (GATEWAY, "populations.backend.subscriptions=['a.>.b']", "subscriptions.0"),
+        (GATEWAY, "populations.backend.subscriptions=[a b]", "subscriptions.0"),
+        (GATEWAY, "populations.backend.subscriptions=['a.{n}{n}']", "subscriptions.0"),
+        (GATEWAY, "populations.backend.publications.0.topic=a.*", "publications.0.topic"),
+        (GATEWAY, "populations.backend.publications.0.qos=1", "publications.0.qos"),
+        (GATEWAY, "populations.device.echo=false", "populations.device.echo"),
+        (SERVER, "populations.service.jwt=x", None),
+        (SERVER, "populations.service={clients: 1, jwt: x}", "populations.service.jwt"),
+        (SERVER, "target=[nats://a, mqtt://b]", "target"),
+    ],
+    ids=lambda value: value if len(value or "") < 80 else "",
+)
+def test_keys_that_do_not_fit_are_errors(text: str, override: str, path: str | None) -> None:
+    if path is None:
+        parse_scenario(text, "s.yaml", (override,))
+        return
+    with pytest.raises(ScenarioError) as caught:
+        parse_scenario(text, "s.yaml", (override,))
+    assert path in str(caught.value)
+
+
+def test_a_subject_may_have_ranges_with_dots() -> None:
+    text = changed(GATEWAY, "populations.backend.publications.0.topic: 'c.{1..9}.{n}'")
+    assert plan_of(text).populations[1].publications[0].topic == "c.{1..9}.{n}"

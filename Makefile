@@ -121,7 +121,7 @@ format: .venv/ready-dev ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-house: .venv/ready-dev ## Count what the structure costs; OF="a counter" lists, STORE=yes stores
+house: .venv/ready-dev ## Count and draw the structure; OF="a counter" lists, STORE=yes stores
 	$(if $(STORE),UPDATE_GOLDEN=1 $(BIN)/pytest --quiet tests/pure/house/test_walks.py)
 	@$(BIN)/python -m scripts.house $(if $(STORE),--store,$(if $(OF),"$(OF)"))
 

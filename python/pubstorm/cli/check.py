@@ -27,7 +27,6 @@ from pubstorm.host.preflight import (
     Host,
     agents_here,
     broker_host_needs,
-    broker_kinds,
     needs,
 )
 from pubstorm.host.preflight.fixes import script
@@ -40,6 +39,7 @@ from pubstorm.plan import provisional_plan
 from pubstorm.play.oversights import oversights_in_words
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.load import largest, smallest
+from pubstorm.topology.adapters import appetite_of, broker_kinds
 from pubstorm.topology.ports import check_ports, fixed_ports
 
 
@@ -122,7 +122,8 @@ def _checked_cluster(
         )
     host = Host.here()
     ports = host.ports
-    servers = list(server_hosts(scenario, plan, host.costs, scenario.fleet.host.memory))
+    memory = scenario.fleet.host.memory
+    servers = list(server_hosts(scenario, plan, host.costs, memory, appetite_of))
     planned = PlannedRuns(plans, servers=sum(each.hosts for each in servers if each.label))
     sizes = sizes_of(plan, scenario.fleet, host.costs, ports, planned)
     for line in (

@@ -88,7 +88,7 @@ class Machine(Protocol):
     def is_root(self) -> bool:
         """True if its processes run as root."""
 
-    def find(self, program: str) -> str | None:
+    async def find(self, program: str) -> str | None:
         """Returns the path of an installed program; None if there is none."""
 
     async def free_port(self, address: str = "") -> int:
@@ -169,7 +169,7 @@ class LocalMachine:
         """True if this process runs as root."""
         return os.geteuid() == 0
 
-    def find(self, program: str) -> str | None:
+    async def find(self, program: str) -> str | None:
         """Returns the path of an installed program."""
         return find(program)
 

@@ -57,6 +57,7 @@ from pubstorm.result.timeline import Timeline
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.secrets import redacted_override
 from pubstorm.topology import Around, Topology
+from pubstorm.topology.adapters import broker_kinds
 from pubstorm.topology.commands import CommandFaults
 from pubstorm.topology.faults import Faults
 from pubstorm.topology.started import this_process
@@ -216,7 +217,9 @@ class _Run:
             stack.push_async_callback(site.close)
             await self.interruption.unless(site.open())
             line = site.localised(plan).to_line()
-            provision = Provision(scenario, plan, site, Placement(scenario, topology.hosts))
+            placement = Placement(scenario, topology.hosts)
+            kinds = broker_kinds(scenario.topology)
+            provision = Provision(scenario, plan, site, placement, kinds)
             fleet = await self.interruption.unless(self._fleet(provision))
             here = dict.fromkeys(provision.programs_here, plan.to_line())
             hellos = await self.interruption.unless(fleet.up(line, here))

@@ -172,7 +172,7 @@ class BrokerResult(Value):
     group: str = ""
     """Name in the scenario."""
     kind: str
-    """embedded, mosquitto, rabbitmq, nats or command."""
+    """Its kind, as in the scenario."""
     version: str
     """Version that it states."""
     host: str
@@ -233,7 +233,7 @@ class BrokerVersion(Value):
     """A broker binary that the run used."""
 
     kind: str
-    """embedded, mosquitto, rabbitmq, nats or command."""
+    """Its kind, as in the scenario."""
     version: str
     """Version that it states."""
 

@@ -4,7 +4,8 @@ docstrings are the reference that users read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
@@ -30,10 +31,15 @@ from pubstorm.scenario.fields import (
 )
 from pubstorm.scenario.tls import Tls
 
-KNOW_BRIDGES = ("mosquitto",)
-"""Kinds that know a bridge by a bit of its protocol level, and send it nothing that came by it."""
-REFUSE_BRIDGES = ("embedded", "rabbitmq", "nats")
-"""Kinds that take a client with that bit for one that speaks no MQTT."""
+EMBEDDED_OPTIONS = (
+    "max-connections",
+    "max-queued",
+    "max-inflight",
+    "max-packet-size",
+    "listen",
+    "log",
+)
+"""Settings of the embedded broker; the run itself gives the other options."""
 
 
 def plain_settings(value: object) -> object:
@@ -106,6 +112,12 @@ class Broker(Kind):
     """Brokers of one kind that the run starts and stops itself; a plain text is the kind."""
 
     SHORT_FOR: ClassVar[str | None] = "kind"
+    KNOWS_BRIDGES: ClassVar[bool] = False
+    """It knows a bridge by a bit of its protocol level, and sends it nothing that came by it."""
+    REFUSES_BRIDGES: ClassVar[bool] = True
+    """It takes a client with that bit for one that speaks no MQTT."""
+    QOS_MAX: ClassVar[int] = 2
+    """Highest QoS that it takes."""
 
     kind: str
     """The program."""
@@ -159,6 +171,10 @@ class InstalledBroker(Broker):
     settings: Settings = Field(default_factory=dict)
     """Settings in the broker's own words."""
 
+    def unfit_settings(self) -> Iterator[tuple[str, str, str | None]]:
+        """Yields the settings that it cannot have: their key, what is wrong, and a hint."""
+        yield from ()
+
 
 class Embedded(InstalledBroker):
     """The broker that comes with Pubstorm. Its settings are options such as `max-queued`."""
@@ -169,10 +185,22 @@ class Embedded(InstalledBroker):
     """Store of users, passwords and rights: a name under `services`, or redis://HOST:PORT/DB.
     Default: every client may do everything."""
 
+    def unfit_settings(self) -> Iterator[tuple[str, str, str | None]]:
+        """Yields the settings that are no option."""
+        for key in self.settings:
+            name = key.replace("_", "-")
+            if name not in EMBEDDED_OPTIONS:
+                close = get_close_matches(name, EMBEDDED_OPTIONS, n=1)
+                hint = f"did you mean {close[0]}?" if close else None
+                allowed = ", ".join(EMBEDDED_OPTIONS)
+                yield key, f"found the unknown setting {key!r}, allowed are {allowed}", hint
+
 
 class Mosquitto(InstalledBroker):
     """mosquitto, which has to be installed. Its settings are lines of `mosquitto.conf`."""
 
+    KNOWS_BRIDGES: ClassVar[bool] = True
+    REFUSES_BRIDGES: ClassVar[bool] = False
     kind: Literal["mosquitto"]
     """`mosquitto`."""
     tls: TlsMode = "none"
@@ -207,13 +235,23 @@ class Rabbitmq(InstalledBroker):
 class Nats(InstalledBroker):
     """NATS, which has to be installed. Its settings are those of NATS' configuration."""
 
+    QOS_MAX: ClassVar[int] = 1
     kind: Literal["nats"]
     """`nats`."""
+
+    def unfit_settings(self) -> Iterator[tuple[str, str, str | None]]:
+        """Yields the settings beside which their own block stands."""
+        for key in self.settings:
+            inner = next((other for other in self.settings if other.startswith(f"{key}.")), None)
+            if inner is not None:
+                message = f"found {key} beside {inner}, allowed is one of them"
+                yield key, message, "a dot stands for a block"
 
 
 class Command(Broker):
     """Any other program."""
 
+    REFUSES_BRIDGES: ClassVar[bool] = False
     kind: Literal["command"]
     """`command`."""
     command: tuple[Text, ...] = ()

@@ -255,7 +255,7 @@ class Topology:
         """Asks each program once, before any broker starts."""
         versions: dict[tuple[str, str, str], str] = {}
         for broker in self._brokers:
-            program = broker.program()
+            program = await broker.program()
             key = broker.kind, program, broker.place.machine.address
             if key not in versions:
                 versions[key] = await broker.version_of(program)

@@ -18,6 +18,7 @@ from pubstorm.host.sizing.wire import Bytes, Layers, connection, message, ping, 
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.fleet import Fleet, FleetHost
+from pubstorm.topology.adapters import appetite_of
 from tests.pure.host import test_calibration
 
 PORTS = 28_232
@@ -302,7 +303,7 @@ stages: [connect: {{rate: 10000/s}}]
 fleet: {{on: ray}}
 """
     scenario = parse_scenario(text, "s.yaml")
-    (found,) = server_hosts(scenario, provisional_plan(scenario), COSTS, 10**9)
+    (found,) = server_hosts(scenario, provisional_plan(scenario), COSTS, 10**9, appetite_of)
     assert (found.hosts, found.is_enough) == (hosts, is_enough)
 
 
@@ -316,7 +317,7 @@ stages: [connect]
 fleet: {on: ray}
 """
     scenario = parse_scenario(text, "s.yaml")
-    found = [*server_hosts(scenario, provisional_plan(scenario), COSTS, 10**9)]
+    found = [*server_hosts(scenario, provisional_plan(scenario), COSTS, 10**9, appetite_of)]
     assert [(each.label, each.brokers, each.hosts) for each in found] == [
         ("broker", 1, 1),
         ("store", 0, 1),
@@ -349,7 +350,7 @@ fleet: {{on: {on}}}
 def test_hosts_of_brokers_are_counted_by_label() -> None:
     scenario = parse_scenario(PLACED, "s.yaml")
     plan = provisional_plan(scenario)
-    found = {h.label: h for h in server_hosts(scenario, plan, COSTS, 8 * 10**9)}
+    found = {h.label: h for h in server_hosts(scenario, plan, COSTS, 8 * 10**9, appetite_of)}
     assert (found["broker"].brokers, found["broker"].hosts) == (1, 1)
     assert found["broker"].largest == 2_000_000
     assert (found["rabbits"].brokers, found["rabbits"].hosts) == (2, 2)

@@ -11,6 +11,7 @@ from pubstorm.host.preflight.fixes import script
 from pubstorm.host.preflight.tuning import COVERED, REASONS, Setting, tuning, tuning_in_need
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
+from pubstorm.topology.adapters import appetite_of
 
 SETTINGS = {
     "ulimit -n": "20000",
@@ -48,7 +49,7 @@ stages: [{{connect: {{rate: 5k/s}}}}, {{publish: 10s}}, {{disconnect: {{rate: {l
 
 
 def found(plan: Plan, host: Host = HOST) -> dict[str, Setting]:
-    needed = needs(plan, host, agents=1, brokers={"embedded": 1})
+    needed = needs(plan, host, agents=1, brokers={appetite_of("embedded"): 1})
     return {setting.name: setting for setting in tuning(plan, host, needed)}
 
 
@@ -108,7 +109,7 @@ def test_a_setting_that_is_too_small_or_too_large_is_to_be_tuned() -> None:
 def test_the_script_of_fixes_has_each_with_its_reason_once() -> None:
     plan = plan_of(19_000, "{from: 20s, offline: 0s}")
     settings = [*found(plan).values()]
-    needed = needs(plan, HOST, agents=1, brokers={"embedded": 1})
+    needed = needs(plan, HOST, agents=1, brokers={appetite_of("embedded"): 1})
     more = tuning_in_need(settings)
     assert not {need.command.name for need in more if need.command} & COVERED.keys()
     text = script("s", [*needed, *more])

@@ -72,7 +72,7 @@ class Stuck:
         if self.is_killed:
             await self.forever()
         self.is_killed = True
-        return b'{"home": "/", "programs": {}, "root": true, "descriptors": 9}'
+        return b'{"home": "/", "root": true, "descriptors": 9}'
 
     async def spawn(self, *_: object) -> None:
         """Does nothing: it runs."""

@@ -13,8 +13,9 @@ from pubstorm.scenario import Scenario, load_scenario, parse_scenario
 from pubstorm.scenario.command_words import filled
 from pubstorm.scenario.problems import HINTS
 from pubstorm.scenario.shape import shape_of
-from pubstorm.scenario.topology import KNOW_BRIDGES, REFUSE_BRIDGES, Command, Topology
-from pubstorm.topology.adapters import KINDS
+from pubstorm.scenario.topology import Command, Topology
+from pubstorm.topology import adapters
+from pubstorm.topology.adapters import adapter_of
 from tests.pure.scenario.bases import BROKER, changed
 
 
@@ -22,10 +23,15 @@ def read(broker: str, more: str = "seed: 1") -> Scenario:
     return parse_scenario(changed(BROKER, f"topology.brokers.b: {broker}, {more}"), "s.yaml")
 
 
-def test_scenarios_and_adapters_agree_about_the_kinds() -> None:
+def test_each_kind_of_a_scenario_has_an_adapter_that_states_its_needs() -> None:
     broker = shape_of(Topology).below("brokers").below("")
     kinds = {kind.removeprefix("kind ") for kind in broker.kinds}
-    assert kinds == {*KINDS} == {*KNOW_BRIDGES, *REFUSE_BRIDGES, "command"}
+    folder = Path(adapters.__file__).parent
+    assert kinds == {path.stem for path in folder.glob("*.py")} - {"__init__", "definitions"}
+    for kind in kinds:
+        adapter = adapter_of(kind)
+        assert adapter.kind == kind and adapter.appetite.bytes > 0
+        assert bool(adapter.appetite.pipes) == adapter.dies_with_us
 
 
 def test_every_hint_is_about_a_key_that_a_kind_has() -> None:

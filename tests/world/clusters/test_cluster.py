@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from pubstorm.host.ports import free_port, is_free
+from pubstorm.host.programs import find
 from pubstorm.plan import provisional_plan
 from pubstorm.play import control_socket
 from pubstorm.scenario import parse_scenario
 from pubstorm.topology.adapters.definitions import definitions_text
-from pubstorm.topology.adapters.rabbitmq import find_rabbitmq
 from pubstorm.topology.cluster import Cluster
 from pubstorm.topology.credentials.keys import RunKeys
 from tests.kit.runs import RunMaker
@@ -112,7 +112,7 @@ def test_users_of_rabbitmq_may_do_everything_and_no_password_is_shown(tmp_path: 
 
 
 @pytest.mark.slow("two nodes of RabbitMQ start, and are killed and join again three times")
-@pytest.mark.skipif(find_rabbitmq() is None, reason="rabbitmq-server is not installed")
+@pytest.mark.skipif(find("rabbitmq-server") is None, reason="rabbitmq-server is not installed")
 def test_nothing_is_lost_across_a_cluster_and_killed_nodes_come_back(
     start: RunMaker, gone: Callable[[Sequence[int]], None]
 ) -> None:

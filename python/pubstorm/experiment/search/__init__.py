@@ -37,6 +37,7 @@ from pubstorm.scenario.defaults import default_thresholds
 from pubstorm.scenario.load import FOUND
 from pubstorm.scenario.search import Search
 from pubstorm.topology import Topology
+from pubstorm.topology.adapters import broker_kinds
 
 TRIALS = "trials"
 """Folder of the trials, in that of the search."""
@@ -173,7 +174,7 @@ class _Search:
         value = value_text(trial.value, self._search.span.measure.unit)
         self._live.step(f"trial {trial.number}: {value} ({PHASES[trial.phase]}{again})")
         scenario = searched(self._scenario, following.value)
-        if (words := unfit_here(scenario)) is not None:
+        if (words := unfit_here(scenario, broker_kinds(scenario.topology))) is not None:
             return unfit(trial, words)
         folder = self._journal.folder(trial.folder)
         if folder.exists():

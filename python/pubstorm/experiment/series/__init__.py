@@ -43,6 +43,7 @@ from pubstorm.scenario import Scenario, Step, Sweep
 from pubstorm.scenario.load import ALONE, largest
 from pubstorm.scenario.sweep import shown
 from pubstorm.topology import Topology
+from pubstorm.topology.adapters import broker_kinds
 
 STEPS = "steps"
 """Folder of the steps, in that of the series."""
@@ -156,7 +157,8 @@ class _Series:
         folder = self._journal.folder(turn.row.folder)
         if turn.step.scenario.search is not None:
             return await self._searched(turn, folder, topology)
-        if (unfit := unfit_here(turn.step.scenario)) is not None:
+        scenario = turn.step.scenario
+        if (unfit := unfit_here(scenario, broker_kinds(scenario.topology))) is not None:
             self._put(turn.row.model_copy(update={"unfit": unfit}), None)
             self._live.step(f"  not run: {unfit}")
             return None

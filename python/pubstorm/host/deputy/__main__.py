@@ -27,8 +27,6 @@ from pubstorm.host.programs import find
 
 LINE_BYTES_MAX = 256 << 20
 """Longest request: room for the input of a command."""
-PROGRAMS = ("mosquitto", "nats-server", "redis-server", "rabbitmq-server", "erl_call")
-"""Programs whose paths the first line says."""
 
 
 class Deputy:
@@ -42,6 +40,7 @@ class Deputy:
             "beat": self._beat,
             "port": self._port,
             "is_free": self._is_free,
+            "find": self._find,
             "look_at": self._look_at,
             "counters": self._counters,
             "store": self._servers.store,
@@ -55,8 +54,7 @@ class Deputy:
 
     def hello(self) -> None:
         """Sends the facts of this host."""
-        found = {name: path for name in PROGRAMS if (path := find(name)) is not None}
-        self.say({"hello": os.getpid(), "home": str(self._home), "programs": found, **_rights()})
+        self.say({"hello": os.getpid(), "home": str(self._home), **_rights()})
 
     def say(self, line: Mapping[str, object]) -> None:
         """Writes a line."""
@@ -86,6 +84,9 @@ class Deputy:
 
     async def _is_free(self, port: int, address: str) -> bool:
         return ports.is_free(port, address)
+
+    async def _find(self, program: str) -> str | None:
+        return find(program)
 
     async def _look_at(self, roots: list[int]) -> object:
         return self._processes.look_at(roots).to_json()

@@ -194,8 +194,8 @@ def _ports(plan: Plan, host: Host) -> Iterator[Need]:
 
 
 def _setpriv(host: Host, brokers: Kinds) -> Iterator[Need]:
-    """The embedded broker ends by itself when Pubstorm is gone."""
-    if set(brokers) - {"embedded"}:
+    """A broker with pipes ends by itself when Pubstorm is gone."""
+    if not all(kind.pipes for kind in brokers):
         what = "setpriv, which ends brokers with a Pubstorm that is killed"
         fix = "apt-get install util-linux; without it, pubstorm down ends what is left of a run"
         yield Need(what, 1, int(host.has_setpriv), "programs", otherwise=fix)

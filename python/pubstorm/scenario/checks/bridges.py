@@ -14,7 +14,7 @@ from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import TARGET, Attachment, ZmqPublisher
-from pubstorm.scenario.topology import KNOW_BRIDGES, Bridge, Mosquitto
+from pubstorm.scenario.topology import Bridge, Mosquitto
 
 KEEP_ALIVE_MIN_NS = 5 * SECOND_NS
 """mosquitto's own bound."""
@@ -135,7 +135,7 @@ def _check_topics(path: Path, bridge: Bridge) -> Iterator[Finding]:
 def _check_loops(path: Path, bridge: Bridge, scenario: Scenario) -> Iterator[Finding]:
     """Yields topics that a main broker of another kind would send back."""
     main = scenario.topology.brokers.get(bridge.to)
-    if main is None or main.kind in KNOW_BRIDGES:
+    if main is None or main.KNOWS_BRIDGES:
         return
     for number, topic in enumerate(bridge.topics):
         if topic.direction == "both":

@@ -15,10 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 from urllib.parse import quote
 
-from pubstorm.host.machine import HERE, Machine
+from pubstorm.host.preflight.brokers import Appetite
 from pubstorm.scenario.topology import WEBSOCKET_PATH, Federation
 from pubstorm.topology.adapters.definitions import MAIN, users_file
-from pubstorm.topology.adapters.program import installed
 from pubstorm.topology.broker import BrokerProcess, Place
 from pubstorm.topology.cluster import Cluster
 
@@ -56,6 +55,13 @@ class RabbitmqBroker(BrokerProcess):
     """`rabbitmq-server` as a child process: the Erlang machine itself, not a shell before it."""
 
     kind: ClassVar[str] = "rabbitmq"
+    appetite: ClassVar[Appetite] = Appetite(
+        200 * 2**20, 40, threads_per_core=4, client_bytes=300_000
+    )
+    """A client of RabbitMQ 3.10 with ten filters takes 290 kB on a node of a cluster."""
+    programs: ClassVar[Sequence[str]] = ("rabbitmq-server", "erl_call")
+    """Its node is asked with a program of Erlang's, which comes with it."""
+    instead: ClassVar[str] = ", or use kind: mosquitto"
     has_helpers: ClassVar[bool] = True
     says_taken: ClassVar[str] = "eaddrinuse"
     stop_grace_s: ClassVar[float] = 30.0
@@ -67,17 +73,6 @@ class RabbitmqBroker(BrokerProcess):
         self._node_port = self._metrics_port = 0
         if place.cluster is not None:
             place.cluster.join(self.name, lambda: bool(self.pid) and not self.gone())
-
-    def program(self) -> str:
-        """The one that is given, or that is installed."""
-        found = self.place.binary or find_rabbitmq(self.place.machine)
-        # Its node is asked with a program of Erlang's, which comes with it.
-        found = found if self.place.machine.find("erl_call") else None
-        return installed(found, self, "rabbitmq-server", instead="mosquitto")
-
-    async def version_of(self, program: str) -> str:  # noqa: ARG002
-        """The node says it when it is up."""
-        return ""
 
     async def start(self) -> None:
         """In a cluster, returns when all nodes up to this one are running; see `Cluster`."""
@@ -207,16 +202,11 @@ class RabbitmqBroker(BrokerProcess):
     async def _ask(self, question: str) -> str:
         """Returns the answer of the node; empty if there is none."""
         machine = self.place.machine
-        erl_call = machine.find("erl_call") or "erl_call"
+        erl_call = await machine.find("erl_call") or "erl_call"
         node = f"{self.host}:{self._node_port}"
         words = (erl_call, "-address", node, "-R", "-timeout", str(ANSWER_S), "-e")
         home = {"HOME": str(self.folder.absolute())}
         return await machine.output(*self.place.prefix, *words, text=question, environment=home)
-
-
-def find_rabbitmq(machine: Machine = HERE) -> str | None:
-    """The program itself on a machine."""
-    return machine.find("rabbitmq-server")
 
 
 def _longest_start_s(place: Place) -> float:

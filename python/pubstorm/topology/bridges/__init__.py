@@ -17,7 +17,7 @@ from pubstorm.host.ports import LOOPBACK
 from pubstorm.plan import planned_tls
 from pubstorm.result import BridgeResult
 from pubstorm.scenario.tls import Tls
-from pubstorm.scenario.topology import KNOW_BRIDGES, Bridge, Broker, Mosquitto
+from pubstorm.scenario.topology import Bridge, Broker, Mosquitto
 from pubstorm.scenario.topology import Topology as TopologySpec
 from pubstorm.topology.bridge_lines import (
     Access,
@@ -290,7 +290,7 @@ class Bridges:
             username=username,
             password=password,
             tls=self._tls(bridges, number),
-            knows_bridges=main is None or main.kind in KNOW_BRIDGES,
+            knows_bridges=main is None or main.KNOWS_BRIDGES,
         )
 
     def _tls(self, bridges: _Bridges, number: int) -> Words:

@@ -106,6 +106,18 @@ class Broker(Kind):
     """Brokers of one kind that the run starts and stops itself; a plain text is the kind."""
 
     SHORT_FOR: ClassVar[str | None] = "kind"
+    HINTS: ClassVar[Mapping[str, str]] = {
+        "tls": "the run makes keys for mosquitto only: use kind: mosquitto",
+        "passwords": "the run makes passwords for mosquitto and rabbitmq only",
+        "acl": "these are lines of mosquitto's ACL file: use kind: mosquitto",
+        "auth": "mosquitto has passwords and acl; other brokers have settings",
+        "plugins": "plugins are RabbitMQ's: use kind: rabbitmq",
+        "federation": "virtual hosts and federation are RabbitMQ's: use kind: rabbitmq",
+        "cluster": "RabbitMQ makes clusters; mosquitto is connected with topology.bridges",
+        "command": "binary names another program of this kind",
+        "binary": "the program is the first word of command",
+        "settings": "command has the options of the program",
+    }
 
     kind: str
     """The program."""

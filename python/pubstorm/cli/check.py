@@ -137,7 +137,7 @@ def _checked_cluster(
 
 def _broker_lines(scenario: Scenario, plan: Plan) -> Iterable[str]:
     """Returns the needs of a broker on another host, in words."""
-    if not scenario.target or scenario.topology.brokers or scenario.has_zeromq_targets:
+    if not scenario.target or scenario.topology.brokers or scenario.targets_publish:
         return ()
     return broker_needs_in_words(broker_host_needs(plan))
 

@@ -412,7 +412,7 @@ def _older_targets(scenario: Scenario, *, is_shared: bool) -> Sequence[int]:
     named = targets_by_name(scenario)
     small = {bridge.from_ for bridge in scenario.topology.bridges.values()}
     left_out = {*small, *scenario.publishers}
-    if scenario.has_zeromq_targets:
+    if scenario.targets_publish:
         left_out.add("target")
     older = [name for name in named if name == "target" or is_shared]
     return [index for name in older if name not in left_out for index in named[name]]

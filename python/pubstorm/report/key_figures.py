@@ -150,7 +150,7 @@ def _publishers(result: Result) -> Iterator[KeyFigure]:
     receivers = [
         population
         for population in result.populations.values()
-        if population.version == "zmtp-3.1" and population.expected_total
+        if not population.can.has_broker and population.expected_total
     ]
     ready = sum(population.ready_max for population in receivers)
     if sent and ready:

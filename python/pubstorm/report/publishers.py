@@ -48,8 +48,8 @@ PUBLISHERS = RunTable[_Publisher]("Publishers", "load", _publishers).of(
 
 
 def _subscribers(result: Result) -> Iterator[tuple[str, PopulationResult]]:
-    """Yields the populations of ZeroMQ subscribers. The shares of one follow their sum, which has
-    no limit of its own."""
+    """Yields the subscribers of publishers. The shares of one follow their sum, which has no limit
+    of its own."""
     for name, population in _ordered(result).items():
         if _subscribes(population):
             no_limit = {"read_rate_per_s": None} if name in result.wholes else {}
@@ -58,7 +58,7 @@ def _subscribers(result: Result) -> Iterator[tuple[str, PopulationResult]]:
 
 def _subscribes(population: PopulationResult) -> bool:
     receives = population.expected_total or population.received_total or population.subscribed_total
-    return population.version == "zmtp-3.1" and bool(receives)
+    return not population.can.has_broker and bool(receives)
 
 
 def _reads_text(p: PopulationResult) -> str | None:
@@ -73,8 +73,9 @@ SUBSCRIBERS = RunTable[PopulationResult]("Subscribers", "load", _subscribers).of
 
 
 def with_each(result: Result, tracks: Tracks) -> Tracks:
-    """The tracks of a run, with what one client sent or received on average, in runs of ZeroMQ."""
-    if not any(population.version == "zmtp-3.1" for population in result.populations.values()):
+    """The tracks of a run, with what one client sent or received on average, in runs without
+    a broker."""
+    if all(each.can.has_broker for each in result.populations.values()):
         return tracks
     return {**tracks, **dict(_each(result, tracks))}
 

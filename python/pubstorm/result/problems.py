@@ -74,7 +74,7 @@ def problem_of(kind: ProblemKind, populations: Mapping[str, PopulationResult]) -
 
 def reasons_text(counts: Counter[Reason | Answer], populations: Iterable[PopulationResult]) -> str:
     """Returns reasons with their counts, the most frequent first: `12 connect refused`."""
-    peer = "broker" if any(p.version != "zmtp-3.1" for p in populations) else "publisher"
+    peer = "broker" if any(p.can.has_broker for p in populations) else "publisher"
     words = ((n, str(r).replace("_", " ").replace("broker", peer)) for r, n in counts.most_common())
     return ", ".join(f"{count_text(n)} {word}" for n, word in words if n)
 

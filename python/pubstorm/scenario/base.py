@@ -4,7 +4,7 @@ one key.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -55,6 +55,9 @@ class Kind(Part):
     """A part that stands where parts of other kinds can stand. The direct subclass is what all
     kinds have in common."""
 
+    HINTS: ClassVar[Mapping[str, str]] = {}
+    """Hints for keys that other kinds have, by key; a subclass adds to them."""
+
     @model_validator(mode="before")
     @classmethod
     def leave_out_absent(cls, value: object) -> object:
@@ -65,6 +68,12 @@ class Kind(Part):
         others = {key for each in _below(common) for key in keys_of(each)} - {*keys_of(cls)}
         absent = {key for key in others & {*value} if value[key] is None}
         return {key: each for key, each in value.items() if key not in absent}
+
+
+def hints_of(part: type[Part]) -> dict[str, str]:
+    """Returns the hints of a kind for keys of other kinds, by key."""
+    own = (vars(each).get("HINTS", {}) for each in reversed(part.__mro__))
+    return {key: hint for hints in own for key, hint in hints.items()}
 
 
 def _below(part: type[Part]) -> Iterator[type[Part]]:

@@ -16,7 +16,7 @@ from pubstorm.metrics.thresholds import Threshold
 from pubstorm.scenario.checks.topics import may_match
 from pubstorm.scenario.flows import MqttPublication
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import Connecting, MqttClients, Population, Simulated
+from pubstorm.scenario.populations import MqttClients, Population, Simulated
 from pubstorm.scenario.shares import PlannedClients, PopulationShare, meant_by
 from pubstorm.scenario.stages import Stage
 
@@ -217,9 +217,9 @@ def _subjects(
 
 def _may_match(population: Population, topic: str) -> bool:
     """Returns True if a filter of a population may match a topic. Prefixes are not compared."""
-    if not isinstance(population, MqttClients):
-        return True
-    return any(may_match(each.topic, topic) for each in population.subscriptions)
+    return population.can.filters != "levels" or any(
+        may_match(each.topic, topic) for each in population.filters
+    )
 
 
 def _keeps_session(population: Population) -> bool:
@@ -234,7 +234,7 @@ def _may_lose(population: Population) -> bool:
 
 
 def _receives(population: Population) -> bool:
-    return isinstance(population, Connecting) and bool(population.subscriptions)
+    return bool(population.filters)
 
 
 def _has_schedule(population: Population) -> bool:
@@ -254,8 +254,7 @@ def _may_leave_unacknowledged(population: Population) -> bool:
 
 def _can_be_rejected(population: Population) -> bool:
     """Only acknowledgements of MQTT 5 can refuse a message."""
-    is_5 = isinstance(population, MqttClients) and population.version == "5"
-    return is_5 and _is_acknowledged(population)
+    return population.can.has_properties and _is_acknowledged(population)
 
 
 def _requests(population: Population) -> bool:

@@ -152,7 +152,7 @@ class Scenario(Part):
         return frozenset(label for label in labels if label is not None)
 
     @property
-    def has_zeromq_targets(self) -> bool:
+    def targets_publish(self) -> bool:
         """True if the targets are publishers of ZeroMQ that already run."""
         return any(isinstance(target, ZmqTarget) for target in self.target)
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from pubstorm.contract.plan import End
+from pubstorm.contract.protocol import CAPABILITIES, MQTT_NAMES, Capabilities, ProtocolName
 from pubstorm.contract.target import ZMQ_SCHEME
 from pubstorm.quantities import MILLISECOND_NS, SECOND_NS, UnfitError
 from pubstorm.scenario.authentication import Authentication
@@ -196,7 +197,21 @@ class Publisher(Part):
     `curve`: connections are encrypted, with keys that the run makes."""
 
 
-class Difference(Part):
+class Traffic:
+    """Subscriptions and publications of clients, of kinds that have them."""
+
+    @property
+    def filters(self) -> tuple[Subscription, ...]:
+        """The subscriptions of each client; empty for kinds that only send."""
+        return getattr(self, "subscriptions", None) or ()
+
+    @property
+    def flows(self) -> tuple[Publication, ...]:
+        """The publications of each client; empty for kinds that only receive."""
+        return getattr(self, "publications", None) or ()
+
+
+class Difference(Traffic, Part):
     """Clients of a population that differ in something; what is written here replaces what the
     population says. A plain share changes nothing, and is measured by itself."""
 
@@ -241,8 +256,20 @@ class MqttDifference(Difference):
     """Publications of each client in publish stages."""
 
 
-class Population(Kind):
+class Population(Traffic, Kind):
     """Clients that behave alike."""
+
+    HINTS: ClassVar[Mapping[str, str]] = {
+        "will": "wills are MQTT's",
+        "session": "sessions are MQTT's: what a subscriber missed is gone",
+        "bridge": "bridges are MQTT's",
+        "flapping": "only clients of MQTT flap: write lifetime, after which a client returns",
+        "subscriber": "write at: and a population of publishers, or target: zmq://HOST:PORT",
+        "high_water_mark": "write at: and a population of publishers, or target: zmq://HOST:PORT",
+        "shares": "put the clients that differ into a population of their own",
+    }
+    SPEAKS: ClassVar[ProtocolName]
+    """Protocol and version of the clients, where a kind has only one."""
 
     clients: Clients
     """Number of clients."""
@@ -255,6 +282,21 @@ class Population(Kind):
     """User name."""
     password: ClientText | None = None
     """Password; `${env:NAME}` or `${file:PATH}` keep it out of the scenario."""
+
+    @property
+    def speaks(self) -> ProtocolName:
+        """Protocol and version of the clients."""
+        return self.SPEAKS
+
+    @property
+    def can(self) -> Capabilities:
+        """Abilities of the protocol."""
+        return CAPABILITIES[self.speaks]
+
+    @property
+    def is_publisher(self) -> bool:
+        """True if the clients are processes that other clients connect to."""
+        return False
 
     @property
     def differing(self) -> Mapping[str, Difference]:
@@ -275,11 +317,6 @@ class Population(Kind):
     def flaps(self) -> Flapping | None:
         """The times of flapping subscriptions; None if clients stay subscribed."""
         return self.flapping if isinstance(self, MqttClients) else None
-
-    @property
-    def flows(self) -> tuple[Publication, ...]:
-        """The publications of each client; empty for kinds that only receive."""
-        return self.publications if isinstance(self, MqttClients | ZmqPublisher) else ()
 
 
 class Connecting(Population):
@@ -375,7 +412,25 @@ class MqttClients(Simulated):
     written; the first ones are the `rest`. Each is played, measured and evaluated as a population
     called `POPULATION/SHARE`; `POPULATION` means all of them."""
 
+    @property
+    def speaks(self) -> ProtocolName:
+        """Protocol and version of the clients."""
+        return MQTT_NAMES[self.version]
 
+
+OF_SOCKETS = {
+    "end": "a socket of ZeroMQ always closes in order",
+    "client_id": "a socket of ZeroMQ has no name of its own",
+    "qos": "PUB and SUB know no acknowledgement",
+    "retain": "ZeroMQ keeps no message",
+    "tls": "ZeroMQ has security: curve at the publisher",
+    "keep_alive": "libzmq sends no heartbeats by itself; simulated subscribers do",
+    "publications": "a SUB socket only receives",
+}
+"""Hints of all kinds of ZeroMQ for keys of others."""
+SIMULATED_ONLY = "only simulated subscribers have it: leave subscriber out"
+ONLY_SENDS = "a PUB socket only sends"
+EVEN = "a publisher sends on an even schedule, or in bursts"
 AT_THE_CONTROLLER = ("pyzmq", "command")
 """Kinds of publishers that are on the controller's host: on others they cannot follow its clock."""
 
@@ -383,6 +438,24 @@ AT_THE_CONTROLLER = ("pyzmq", "command")
 class ZmqPublisher(Population):
     """Publishers of ZeroMQ that the run starts to test them: each client is a process with a PUB
     socket. Populations whose `at` names this one are its subscribers."""
+
+    SPEAKS: ClassVar[ProtocolName] = "zmtp-3.1"
+    HINTS: ClassVar[Mapping[str, str]] = {
+        **OF_SOCKETS,
+        "subscriber": "write it at a population of subscribers",
+        "high_water_mark": "write publisher: {kind: libzmq, high_water_mark: 1000}",
+        "at": "each publisher listens itself, and others connect to it",
+        "subscriptions": f"{ONLY_SENDS}: give subscribers a population of their own",
+        "shares": "give publishers that differ a population each",
+        "lifetime": "a publisher is active for the whole run",
+        "read_rate": ONLY_SENDS,
+        "tcp_acks": ONLY_SENDS,
+        "rows": "its topics have {n} and ranges",
+        "arrivals": EVEN,
+        "jitter": EVEN,
+        "spread": EVEN,
+        "window": "PUB has no feedback: what is scheduled is sent",
+    }
 
     publisher: Publisher
     """The program of the processes."""
@@ -393,10 +466,22 @@ class ZmqPublisher(Population):
     publications: tuple[Publication, ...] = ()
     """The one flow that each publisher sends in publish stages."""
 
+    @property
+    def is_publisher(self) -> bool:
+        """True: subscribers connect to these processes."""
+        return True
+
 
 class ZmqSubscribers(Simulated):
     """Simulated subscribers of ZeroMQ, many in a process. Their `at` names a population of
     publishers, or the target is a publisher that already runs (`zmq://HOST:PORT`)."""
+
+    SPEAKS: ClassVar[ProtocolName] = "zmtp-3.1"
+    HINTS: ClassVar[Mapping[str, str]] = {
+        **OF_SOCKETS,
+        "high_water_mark": "simulated subscribers queue nothing; write subscriber: libzmq for real "
+        "sockets",
+    }
 
     subscriber: SubscriberKind = "simulated"
     """Program that plays the subscribers: the engines, or real sockets of `libzmq`, which take more
@@ -405,6 +490,12 @@ class ZmqSubscribers(Simulated):
 
 class ZmqSockets(Connecting):
     """Subscribers of ZeroMQ that are real SUB sockets."""
+
+    SPEAKS: ClassVar[ProtocolName] = "zmtp-3.1"
+    HINTS: ClassVar[Mapping[str, str]] = {
+        **OF_SOCKETS,
+        **dict.fromkeys(("lifetime", "read_rate", "tcp_acks"), SIMULATED_ONLY),
+    }
 
     subscriber: SubscriberKind
     """Program that plays the subscribers: the engines, or real sockets of `libzmq`, which take more

@@ -185,7 +185,7 @@ def _by_path(root: At) -> dict[str, _Size]:
 
 
 def _sizes(root: At) -> Iterator[_Size]:
-    """Yields the sizes that the file has. Publishers of ZeroMQ and brokers without a bridge are
+    """Yields the sizes that the file has. Publishers of the run and brokers without a bridge are
     under test, so that they keep their number."""
     bridged = _bridged(root)
     for population in root["populations"].named():

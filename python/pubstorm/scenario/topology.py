@@ -118,6 +118,18 @@ class Broker(Kind):
     """It takes a client with that bit for one that speaks no MQTT."""
     QOS_MAX: ClassVar[int] = 2
     """Highest QoS that it takes."""
+    HINTS: ClassVar[Mapping[str, str]] = {
+        "tls": "the run makes keys for mosquitto only: use kind: mosquitto",
+        "passwords": "the run makes passwords for mosquitto and rabbitmq only",
+        "acl": "these are lines of mosquitto's ACL file: use kind: mosquitto",
+        "auth": "mosquitto has passwords and acl; other brokers have settings",
+        "plugins": "plugins are RabbitMQ's: use kind: rabbitmq",
+        "federation": "virtual hosts and federation are RabbitMQ's: use kind: rabbitmq",
+        "cluster": "RabbitMQ makes clusters; mosquitto is connected with topology.bridges",
+        "command": "binary names another program of this kind",
+        "binary": "the program is the first word of command",
+        "settings": "command has the options of the program",
+    }
 
     kind: str
     """The program."""

@@ -10,8 +10,8 @@ from pubstorm.errors import ScenarioError
 from pubstorm.host.files import check_host_files
 from pubstorm.plan import compile_plan, planned_targets, provisional_plan
 from pubstorm.scenario import Scenario, load_scenario, parse_scenario
+from pubstorm.scenario.base import hints_of
 from pubstorm.scenario.command_words import filled
-from pubstorm.scenario.problems import HINTS
 from pubstorm.scenario.shape import shape_of
 from pubstorm.scenario.topology import Command, Topology
 from pubstorm.topology import adapters
@@ -38,8 +38,8 @@ def test_every_hint_is_about_a_key_that_a_kind_has() -> None:
     population = shape_of(Scenario).below("populations").below("")
     broker = shape_of(Topology).below("brokers").below("")
     keys = {*broker.keys, *population.keys, *population.below("publications").below(0).keys}
-    assert {*HINTS} == {"", *population.kinds}
-    assert {key for hints in HINTS.values() for key in hints} <= keys
+    kinds = [*broker.parts.values(), *population.parts.values()]
+    assert {key for kind in kinds for key in hints_of(kind)} <= keys
 
 
 def test_the_nodes_of_a_cluster_are_one_space_of_topics() -> None:

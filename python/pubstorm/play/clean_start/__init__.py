@@ -142,9 +142,9 @@ def remove_again(plan: Plan, targets: Sequence[int]) -> Iterator[StaleState]:
 
 
 def _keeping(plan: Plan, targets: Sequence[int]) -> Sequence[int]:
-    """Returns those of the targets that may keep anything: publishers of ZeroMQ do not."""
-    zeromq = {at for p in plan.populations if p.zmtp is not None for at in p.at.targets}
-    return [target for target in targets if target not in zeromq]
+    """Returns those of the targets that may keep anything: publishers do not."""
+    without = {at for p in plan.populations if not p.can.keeps_state for at in p.at.targets}
+    return [target for target in targets if target not in without]
 
 
 def _with_advice(found: StaleState) -> StaleState:

@@ -395,7 +395,7 @@ def _came_late(measured: Measured, name: str) -> bool:
 
 def _subscribes_to_nothing(population: PopulationResult) -> bool:
     filters = any(getattr(population, counter) for counter in FILTERS.counters)
-    return population.version != "zmtp-3.1" and population.ready_max > 0 and not filters
+    return population.can.answers_filters and population.ready_max > 0 and not filters
 
 
 def _is_excluded(measured: Measured, population: PopulationResult, name: str) -> bool:

@@ -341,13 +341,13 @@ def _unless_broken(
 
 def carrier(population: PopulationResult) -> Kind:
     """Returns the symptom of load that is missing behind what carries the messages of a population:
-    a broker, or a publisher of ZeroMQ."""
-    return Kind.AT_PUBLISHER if population.version == "zmtp-3.1" else Kind.AT_BROKER
+    a broker, or a publisher."""
+    return Kind.AT_BROKER if population.can.has_broker else Kind.AT_PUBLISHER
 
 
 def under_test(measured: Measured) -> Kind:
     """Returns the symptom of load that is missing behind what carries the messages of a run:
-    publishers if all clients speak ZeroMQ, else brokers."""
+    publishers if no client has a broker, else brokers."""
     found = set(map(carrier, measured.populations.values()))
     return Kind.AT_PUBLISHER if found == {Kind.AT_PUBLISHER} else Kind.AT_BROKER
 

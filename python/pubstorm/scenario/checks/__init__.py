@@ -264,7 +264,7 @@ def _check_stages(scenario: Scenario) -> Iterator[Finding]:
             planned.shares[name].population.flows for name in there
         ):
             message = "found publish where no connected population has publications"
-            hint = "write hold: 60s to count what arrives" if scenario.has_zeromq_targets else None
+            hint = "write hold: 60s to count what arrives" if scenario.targets_publish else None
             yield path, message, hint
         if isinstance(stage.step, Disconnect):
             connected.difference_update(chosen)

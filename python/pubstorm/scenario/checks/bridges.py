@@ -13,7 +13,7 @@ from pubstorm.scenario.checks.tls import check_credentials
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import TARGET, Attachment, ZmqPublisher
+from pubstorm.scenario.populations import TARGET, Attachment
 from pubstorm.scenario.topology import Bridge, Mosquitto
 
 KEEP_ALIVE_MIN_NS = 5 * SECOND_NS
@@ -212,7 +212,7 @@ def _check_populations(scenario: Scenario) -> Iterator[Finding]:
         path = ("populations", name)
         if population.attached_to is not None:
             yield from _check_attachment((*path, "at"), population.attached_to, sizes)
-        elif topology.bridges and not isinstance(population, ZmqPublisher):
+        elif topology.bridges and not population.is_publisher:
             message = "found no at, needed with bridges is where the clients connect"
             yield path, message, f"write at: and one of {', '.join(sizes)}"
 

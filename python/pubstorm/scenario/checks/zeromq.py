@@ -39,6 +39,7 @@ def check_zeromq(scenario: Scenario) -> Iterator[Finding]:
             case _:
                 yield from _check_subscriber(path, population, scenario)
     yield from _check_changes(scenario)
+    yield from _check_keys_elsewhere(scenario) if scenario.fleet.on != "local" else ()
 
 
 def _check_target(scenario: Scenario) -> Iterator[Finding]:
@@ -197,6 +198,18 @@ def _check_changes(scenario: Scenario) -> Iterator[Finding]:
                 message = f"found {key} of real sockets, allowed is a change of a rate"
                 place = ("stages", n, stage.verb, "changes", m, key)
                 yield place, message, "simulated subscribers can join and leave"
+
+
+def _check_keys_elsewhere(scenario: Scenario) -> Iterator[Finding]:
+    """Yields real subscribers on other hosts that get no keys there."""
+    for name, population in scenario.populations.items():
+        if not isinstance(population, ZmqSockets) or population.hosts is None:
+            continue
+        publishers = scenario.publisher_of(population)
+        if publishers is not None and publishers.publisher.security == "curve":
+            message = "found hosts with security curve, allowed with none and plain"
+            hint = "leave hosts out: then it is on the controller's host"
+            yield ("populations", name, "hosts"), message, hint
 
 
 def _parts(path: Path, population: Any) -> Iterator[tuple[Path, Any]]:

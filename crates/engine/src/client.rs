@@ -13,8 +13,8 @@ mod unsent;
 use plan::{Population, Random, Reason, TextProperty, Wait};
 
 use crate::context::Context;
-use crate::protocol::{Broken, Cause, Identity, Liveness, Refusals, Session};
 use crate::schedule::coalescing;
+use crate::seam::{Broken, Cause, Identity, Liveness, Refusals, Session};
 use crate::setup::Setup;
 use crate::transport::{Halt, Stream};
 

@@ -12,10 +12,10 @@ use crate::expectations::stalls::Stalls;
 use crate::host::Host;
 use crate::ledger::run::Run;
 use crate::outboxes::Outboxes;
-use crate::protocol::Exchanges;
 use crate::schedule::flaps::Flaps;
 use crate::schedule::lifetimes::Lifetimes;
 use crate::schedule::publishing::Publishing;
+use crate::seam::Exchanges;
 use crate::setup::Setup;
 use crate::transport::{Framing, Silent};
 

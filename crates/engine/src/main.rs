@@ -9,7 +9,7 @@ mod expectations;
 mod host;
 mod ledger;
 mod outboxes;
-mod protocol;
+mod seam;
 mod setup;
 #[cfg(test)]
 mod simulation;

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use plan::{Responds, Stamp};
 use rustc_hash::FxHashMap;
 
-use crate::protocol::{Answer, Response, Token};
+use crate::seam::{Answer, Response, Token};
 
 /// Answers of a client that wait at most; further ones are not sent.
 pub const WAITING_MAX: usize = 10_000;

@@ -11,8 +11,8 @@ use agent::rows::{self, RowsError};
 use plan::{Payload, Plan, Population, Publication, Shard, Target, Will};
 
 use crate::ledger::origin::Origins;
-use crate::protocol::received::{BESIDE, Marks, RETAINED};
-use crate::protocol::{Limits, Outgoing, PropertySetup};
+use crate::seam::received::{BESIDE, Marks, RETAINED};
+use crate::seam::{Limits, Outgoing, PropertySetup};
 use crate::transport::tls::{Tls, TlsError};
 
 /// Failure to prepare a plan on this host.

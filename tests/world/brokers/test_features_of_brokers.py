@@ -17,7 +17,7 @@ from tests.world.brokers.other_brokers import artemis, ejabberd
 
 pytestmark = pytest.mark.concerns(
     "crates/broker/",
-    "crates/engine/src/protocol",
+    "crates/engine/src/seam",
     "crates/mqtt/",
     "docs/how-to/mqtt5.md",
     "scenarios/mqtt5-features.yaml",

@@ -62,7 +62,7 @@ LACKS: dict[Lack, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """For each lack the steps that fail, and steps near them that pass."""
 
 pytestmark = pytest.mark.concerns(
-    "crates/engine/src/protocol",
+    "crates/engine/src/seam",
     "crates/mqtt/",
     "scenarios/mqtt5-features.yaml",
     "tests/world/brokers/",

@@ -5,7 +5,7 @@ use plan::Reason;
 use super::{Client, identity_of};
 use crate::context::Context;
 use crate::expectations::Death;
-use crate::protocol::{Login, nonce};
+use crate::seam::{Login, nonce};
 use crate::setup::Setup;
 
 impl Client {

@@ -4,7 +4,7 @@ use plan::Reason;
 
 use super::{Client, Phase, identity_of, receive};
 use crate::context::Context;
-use crate::protocol::Identity;
+use crate::seam::Identity;
 use crate::transport::channel::Wire;
 use crate::transport::tcp::Route;
 use crate::transport::tls::Who;

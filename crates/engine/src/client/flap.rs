@@ -5,8 +5,8 @@ use plan::Reason;
 
 use super::{Client, identity_of};
 use crate::context::Context;
-use crate::protocol::Refusals;
 use crate::schedule::flaps::Act;
+use crate::seam::Refusals;
 
 impl Client {
     /// Unsubscribes, subscribes again, or gives up an answer of the peer.

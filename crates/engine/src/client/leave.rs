@@ -8,7 +8,7 @@ use super::receive::{READ_BYTES_MIN, SLICE_BYTES};
 use super::{Client, Phase};
 use crate::context::Context;
 use crate::expectations::Death;
-use crate::protocol::Goodbye;
+use crate::seam::Goodbye;
 use crate::transport::Halt;
 
 /// Longest wait of a leaving client for room, in nanoseconds.

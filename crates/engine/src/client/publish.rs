@@ -6,7 +6,7 @@ use plan::{Counters, INCARNATION_PLACES, Pacer, PopulationSnapshot, Publication,
 use super::{Client, Phase, Then};
 use crate::context::Context;
 use crate::expectations::Batch;
-use crate::protocol::{Buffers, Cause, Outgoing, Published, Resent, Token};
+use crate::seam::{Buffers, Cause, Outgoing, Published, Resent, Token};
 use crate::setup::Setup;
 
 /// Bytes that a client writes in one time slice at most.

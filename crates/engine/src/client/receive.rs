@@ -6,8 +6,8 @@ use plan::Reason;
 use super::{Client, Phase, identity_of};
 use crate::context::Context;
 use crate::ledger::books::{Books, Receiver};
-use crate::protocol::{Event, Step};
 use crate::schedule::read_rate::ReadRate;
+use crate::seam::{Event, Step};
 use crate::transport::{Halt, Stream};
 
 /// Bytes that a client reads in one time slice at most.

@@ -5,7 +5,7 @@ use plan::Stamp;
 use super::unsent::UNSENT_MAX;
 use super::{Client, Phase};
 use crate::context::Context;
-use crate::protocol::{Answer, Buffers, Published, Response, Token};
+use crate::seam::{Answer, Buffers, Published, Response, Token};
 
 impl Client {
     /// Answers a message, if the population answers.

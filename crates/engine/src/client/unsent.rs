@@ -3,7 +3,7 @@
 
 use plan::Population;
 
-use crate::protocol;
+use crate::seam;
 
 /// Bytes of replies that may wait for the socket before the client reads no further and answers no
 /// request: a peer that sends without reading would fill the memory. Messages of its own do not
@@ -31,7 +31,7 @@ impl Unsent {
     /// Puts packets of a population's protocol behind these.
     pub fn extend(&mut self, population: &Population, packets: &[u8]) {
         if self.gone >= GONE_MAX {
-            let whole = protocol::boundary(population, &self.packets, self.gone);
+            let whole = seam::boundary(population, &self.packets, self.gone);
             self.packets.drain(..whole);
             self.gone -= whole;
             self.first = self.first.saturating_sub(whole);
@@ -61,8 +61,8 @@ impl Unsent {
 
     /// Messages that have not gone in full and that no retransmission repeats.
     pub fn messages(&self, population: &Population) -> u64 {
-        let whole = protocol::boundary(population, &self.packets, self.gone);
-        protocol::unrepeated(population, &self.packets[whole..])
+        let whole = seam::boundary(population, &self.packets, self.gone);
+        seam::unrepeated(population, &self.packets[whole..])
     }
 }
 

@@ -11,8 +11,8 @@ use super::run::Run;
 use crate::context::Context;
 use crate::expectations::forwarded::Forwarded;
 use crate::expectations::{Expectations, Unstamped};
-use crate::protocol::received::{BESIDE, Inbox, Marks, Next, ORDERED, RETAINED, Received};
 use crate::schedule::publishing::Publishing;
+use crate::seam::received::{BESIDE, Inbox, Marks, Next, ORDERED, RETAINED, Received};
 use crate::setup::Setup;
 
 /// A client that receives.

@@ -4,7 +4,7 @@
 use agent::publication::is_stamped_text;
 use plan::{Plan, Stamp};
 
-use crate::protocol::received::{BESIDE, Beside, Received};
+use crate::seam::received::{BESIDE, Beside, Received};
 
 /// A message of this run, by its stamp and the index of the publishing population.
 pub enum Origin {
@@ -139,7 +139,7 @@ mod tests {
     use plan::{Payload, SentAt, StreamId};
 
     use super::*;
-    use crate::protocol::received::{Carried, Rest};
+    use crate::seam::received::{Carried, Rest};
     use crate::simulation::plans::{self, publication, template};
 
     /// A plan with a publication for each payload of a client of MQTT 5; `request`: of requests.

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::host::Host;
-use crate::protocol::received::{Carried, Rest};
+use crate::seam::received::{Carried, Rest};
 use crate::simulation::plans::{self, publication, subscription};
 
 const NOW_NS: u64 = 1_000_000_000;

@@ -66,8 +66,8 @@ mod tests {
     use plan::{Population, Protocol, Security};
 
     use super::*;
-    use crate::protocol::received::{Inbox, Next, Received};
-    use crate::protocol::{Identity, Limits, Session};
+    use crate::seam::received::{Inbox, Next, Received};
+    use crate::seam::{Identity, Limits, Session};
     use crate::simulation::plans;
 
     const S: u64 = SECOND_NS;

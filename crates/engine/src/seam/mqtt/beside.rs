@@ -7,7 +7,7 @@ use mqtt::{Properties, Property, Publish, Value};
 use plan::{STAMP_PROPERTY, Stamp};
 
 use super::Session;
-use crate::protocol::received::{Beside, Carried};
+use crate::seam::received::{Beside, Carried};
 
 /// A PUBLISH, beside its payload.
 pub struct Message<'s, 'a> {

@@ -4,7 +4,7 @@ use mqtt::{Alias, Property, PublishHeader, Value, Version, encode_publish_header
 use plan::Reason;
 
 use super::{Delivery, Session, begin, qos};
-use crate::protocol::{Answer, Buffers, Published, Response, Token};
+use crate::seam::{Answer, Buffers, Published, Response, Token};
 
 /// Appends an answer.
 pub fn answer(

@@ -350,7 +350,7 @@ class BrokerProcess(ServerProcess):
 
     @classmethod
     def users_settings(cls, path: str) -> Mapping[str, object]:  # noqa: ARG003
-        """Returns the settings with which it takes its users from a file, and nobody else."""
+        """Returns the settings with which it takes its users from a file, and lets no others in."""
         return {}
 
     async def open_websocket(self) -> bool:

@@ -342,6 +342,17 @@ class BrokerProcess(ServerProcess):
         self.websocket_port = 0
         """Port for clients over WebSocket; 0 without one."""
 
+    @classmethod
+    def users_text(cls, passwords: Mapping[str, str]) -> bytes:  # noqa: ARG003
+        """Returns the text of a file of users, from passwords by user; empty for a kind without
+        such a file."""
+        return b""
+
+    @classmethod
+    def users_settings(cls, path: str) -> Mapping[str, object]:  # noqa: ARG003
+        """Returns the settings with which it takes its users from a file, and lets no others in."""
+        return {}
+
     async def open_websocket(self) -> bool:
         """Chooses the port for clients over WebSocket. Returns False if they use TCP."""
         if self.place.serves_websocket:

@@ -27,7 +27,7 @@ def test_each_kind_of_a_scenario_has_an_adapter_that_states_its_needs() -> None:
     broker = shape_of(Topology).below("brokers").below("")
     kinds = {kind.removeprefix("kind ") for kind in broker.kinds}
     folder = Path(adapters.__file__).parent
-    assert kinds == {path.stem for path in folder.glob("*.py")} - {"__init__", "definitions"}
+    assert kinds == {path.stem for path in folder.glob("*.py")} - {"__init__"}
     for kind in kinds:
         adapter = adapter_of(kind)
         assert adapter.kind == kind and adapter.appetite.bytes > 0

@@ -16,7 +16,7 @@ from pubstorm.host.programs import find
 from pubstorm.plan import provisional_plan
 from pubstorm.play import control_socket
 from pubstorm.scenario import parse_scenario
-from pubstorm.topology.adapters.definitions import definitions_text
+from pubstorm.topology.adapters.rabbitmq import RabbitmqBroker
 from pubstorm.topology.cluster import Cluster
 from pubstorm.topology.credentials.keys import RunKeys
 from tests.kit.runs import RunMaker
@@ -24,7 +24,6 @@ from tests.kit.runs import RunMaker
 pytestmark = [
     pytest.mark.xdist_group("rabbitmq-cluster"),
     pytest.mark.concerns(
-        "python/pubstorm/topology/adapters/definitions.py",
         "python/pubstorm/topology/adapters/rabbitmq.py",
         "python/pubstorm/topology/cluster.py",
         "python/pubstorm/topology/start.py",
@@ -108,7 +107,7 @@ def test_users_of_rabbitmq_may_do_everything_and_no_password_is_shown(tmp_path: 
     names = [user["name"] for user in made["users"]]
     assert {f"device-{n}" for n in range(PAIRS)} | {"pubstorm-observer"} <= set(names)
     assert [permission["user"] for permission in made["permissions"]] == names
-    assert definitions_text({"a": "b"}) != definitions_text({"a": "b"})
+    assert RabbitmqBroker.users_text({"a": "b"}) != RabbitmqBroker.users_text({"a": "b"})
 
 
 @pytest.mark.slow("two nodes of RabbitMQ start, and are killed and join again three times")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -19,6 +22,11 @@ OF_A_LISTENER = {
 """Settings that hold for the listener that they stand under, and for no other."""
 
 
+ITERATIONS = 101
+"""mosquitto's own number: a made password is no word that could be guessed."""
+SALT_BYTES = 12
+
+
 class MosquittoBroker(BrokerProcess):
     """`mosquitto` as a child process."""
 
@@ -31,6 +39,16 @@ class MosquittoBroker(BrokerProcess):
     instead: ClassVar[str] = ", or use kind: embedded"
     states_version: ClassVar[tuple[str, str] | None] = ("-h", r"version (\S+)")
     speaks_sys: ClassVar[bool] = True
+
+    @classmethod
+    def users_text(cls, passwords: Mapping[str, str]) -> bytes:
+        """Returns the text of a password file."""
+        return "".join(f"{user}:{hashed(word)}\n" for user, word in passwords.items()).encode()
+
+    @classmethod
+    def users_settings(cls, path: str) -> Mapping[str, object]:
+        """Returns the settings of a broker with a password file."""
+        return {"allow_anonymous": False, "password_file": path}
 
     async def configure(self, program: str) -> Sequence[str]:
         """Writes mosquitto.conf. Under TLS, observers of this machine get a plain listener."""
@@ -54,6 +72,24 @@ class MosquittoBroker(BrokerProcess):
             text += lines_of({"listener": listener, "protocol": "websockets", **own})
         text += self.place.more
         return (program, "-c", str(self.write("mosquitto.conf", text)))
+
+
+def hashed(password: str) -> str:
+    """A password as mosquitto keeps it: PBKDF2 with HMAC-SHA512."""
+    salt = secrets.token_bytes(SALT_BYTES)
+    digest = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, ITERATIONS)
+    return f"$7${ITERATIONS}${_base64(salt)}${_base64(digest)}"
+
+
+def is_password(password: str, word: str) -> bool:
+    """Returns True if a password belongs to a hash of mosquitto."""
+    try:
+        _, kind, iterations, salt, kept = word.split("$")
+        octets = base64.b64decode(salt, validate=True)
+        digest = hashlib.pbkdf2_hmac("sha512", password.encode(), octets, int(iterations))
+    except ValueError:
+        return False
+    return kind == "7" and kept == _base64(digest)
 
 
 def configuration(
@@ -88,3 +124,7 @@ def lines_of(settings: Mapping[str, object]) -> str:
 
 def _written(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _base64(octets: bytes) -> str:
+    return base64.b64encode(octets).decode()

@@ -9,7 +9,7 @@ import pytest
 
 from pubstorm.contract.plan import Plan
 from pubstorm.errors import UsageError
-from pubstorm.host.fit import unfit_here
+from pubstorm.experiment.journal import unfit_here
 from pubstorm.host.preflight import (
     Fix,
     Host,

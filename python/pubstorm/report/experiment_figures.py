@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from pubstorm.quantities import bytes_text, count_text, counted, span_text, value_text
-from pubstorm.report.document import KEY_FIGURES_MAX, KeyFigure, sentence
-from pubstorm.result import Estimate, SearchResult, Series, SeriesStep, Status
+from pubstorm.report.document import KEY_FIGURES_MAX, Fact, KeyFigure, sentence
+from pubstorm.result import Estimate, Experiment, SearchResult, Series, SeriesStep, Status
 from pubstorm.result.comparison import ComparedFigure, Comparison, signed
 from pubstorm.result.search import ended_by_host
 from pubstorm.result.series import NOT_PASSED, RANKED
@@ -21,6 +21,16 @@ AGAIN = {
     None: ("not counted", Status.OPEN),
 }
 """Outcome of the answer that was played again, by its confirmation."""
+
+
+def experiment_settings(experiment: Experiment) -> tuple[Fact, ...]:
+    """Returns the times of an experiment, its changes to the scenario, and its folder."""
+    return (
+        Fact("started", experiment.started),
+        Fact("ended", experiment.ended),
+        *(Fact("changed by", override) for override in experiment.overrides),
+        Fact("folder", experiment.run_directory),
+    )
 
 
 def series_headline(series: Series) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from pubstorm.contract.plan import Plan
 from pubstorm.errors import UsageError
-from pubstorm.host.fit import unfit_here
+from pubstorm.experiment.journal import unfit_here
 from pubstorm.host.preflight import (
     Fix,
     Host,
@@ -347,7 +347,6 @@ populations: {c: {clients: 1M, publications: [{topic: t, rate: 1/h}]}}
 
 def test_a_step_that_needs_more_memory_than_there_is_says_so() -> None:
     scenario, host = parse_scenario(MILLION, "s.yaml"), replace(Host.here(), descriptors=20_000)
-    brokers = broker_kinds(scenario.topology)
-    assert unfit_here(scenario, brokers, replace(host, memory_bytes=20 * 10**9)) is None
-    words = unfit_here(scenario, brokers, replace(host, memory_bytes=8 * 10**9))
+    assert unfit_here(scenario, replace(host, memory_bytes=20 * 10**9)) is None
+    words = unfit_here(scenario, replace(host, memory_bytes=8 * 10**9))
     assert words == "it needs about 9.79 GB of memory, 8.00 GB are available"

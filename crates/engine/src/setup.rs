@@ -8,7 +8,7 @@ use agent::address::resolve;
 use agent::clock;
 use agent::publication::{PublicationSetup, Sender, publications};
 use agent::rows::{self, RowsError};
-use plan::{Payload, Plan, Population, Publication, Shard, Target, Will};
+use plan::{Capabilities, Payload, Plan, Population, Publication, Shard, Target, Will};
 
 use crate::ledger::origin::Origins;
 use crate::seam::received::{BESIDE, Marks, RETAINED};
@@ -94,8 +94,6 @@ pub struct Setup {
     pub populations: Vec<PopulationSetup>,
     /// Facts from which the origin of a message follows.
     pub origins: Origins,
-    /// For each target the population that publishes there with ZeroMQ, if there is one.
-    pub publisher_at: Vec<Option<usize>>,
     /// Difference from an instant of the clock to nanoseconds since 1970.
     pub since_1970_ns: u64,
 }
@@ -224,12 +222,6 @@ impl Setup {
             populations.push(ready);
             first_client += share;
         }
-        let mut publisher_at = vec![None; targets.len()];
-        for (p, population) in
-            plan.populations.iter().enumerate().filter(|(_, p)| p.is_externally_published())
-        {
-            publisher_at[population.at.first..][..population.at.count].fill(Some(p));
-        }
         let sources = own_sources(&plan.sources);
         check_families(&sources, &targets)?;
         Ok(Self {
@@ -241,7 +233,6 @@ impl Setup {
             targets,
             populations,
             origins,
-            publisher_at,
             since_1970_ns: clock::since_1970_ns(),
         })
     }
@@ -278,21 +269,24 @@ impl Setup {
     }
 
     /// The population whose unstamped publication has this topic, if population `to` can receive
-    /// it at this target. A ZeroMQ publisher sends to its own target only.
+    /// it at this target.
     pub fn unstamped_publisher(&self, to: usize, target: usize, topic: &str) -> Option<usize> {
-        if self.plan.populations[to].speaks_zmtp() {
-            return self.publisher_at[target].filter(|&p| self.sends_unstamped(p, topic));
-        }
-        let mqtt = |p: &usize| !self.plan.populations[*p].speaks_zmtp();
-        (0..self.populations.len()).filter(mqtt).find(|&p| self.sends_unstamped(p, topic))
+        let Capabilities { names, joins_targets, .. } = *self.plan.populations[to].capabilities();
+        self.plan.populations.iter().enumerate().position(|(p, from)| {
+            from.capabilities().names == names
+                && (joins_targets || from.at.has(target))
+                && self.unstamped(p, topic).next().is_some()
+        })
     }
 
     /// The population whose flow to population `to` has the wills on this topic: the first one
     /// with a client whose will has the topic. Clients of several populations may have the same
     /// topic.
     pub fn owner_of_will(&self, to: usize, topic: &str) -> Option<usize> {
-        self.plan.populations[to].mqtt()?;
-        self.plan.populations.iter().position(|population| population.has_will_on(topic))
+        let names = self.plan.populations[to].capabilities().names;
+        let owns =
+            |from: &Population| from.capabilities().names == names && from.has_will_on(topic);
+        self.plan.populations.iter().position(owns)
     }
 
     /// Returns `true` if a message without a stamp is a will and no message of a population that
@@ -307,10 +301,6 @@ impl Setup {
                 Payload::Fixed { bytes } => *bytes as usize == payload.len(),
                 Payload::Gaussian { .. } => true,
             })
-    }
-
-    fn sends_unstamped(&self, population: usize, topic: &str) -> bool {
-        self.unstamped(population, topic).next().is_some()
     }
 
     /// The publications of a population without a stamp on this topic.

@@ -4,14 +4,14 @@
 //!
 //! The result is a lower bound. Messages without a computable number count as 0: over bridges, in
 //! shared groups, at targets drawn at random, in closed loops, from clients with a session
-//! lifetime, and with ZeroMQ.
+//! lifetime, and of filters without levels.
 
 use std::borrow::Cow;
 
 use crate::fan_out::numbers::Numbers;
 use crate::model::flows::{Pace, Process};
 use crate::model::{Attachment, Choice, Plan, Population};
-use crate::template::{Level, Variable};
+use crate::template::{Level, Levels, Variable};
 
 /// Share of the mean of Poisson arrivals that counts: a publisher with a mean of 21 messages sends
 /// 3 but for one time in 10 million.
@@ -33,7 +33,7 @@ struct Ends {
     /// True if its clients do not receive their own messages.
     skips_own: bool,
     /// Filters outside of shared groups.
-    filters: Vec<Vec<Level>>,
+    filters: Vec<Levels>,
     /// Streams with a computable schedule.
     streams: Vec<Stream>,
     /// Streams that its filters may match.
@@ -43,8 +43,8 @@ struct Ends {
 /// A publication.
 #[derive(Clone, Debug)]
 struct Stream {
-    topic: Vec<Level>,
-    /// True if wildcards at the start of a filter may not match the topic [MQTT-4.7.2-1].
+    topic: Levels,
+    /// True if wildcards at the start of a filter may not match the topic.
     hidden: bool,
     /// Longest time between two messages of a client, in nanoseconds.
     period_ns: f64,
@@ -117,7 +117,7 @@ impl Arrivals {
         let filters: Vec<Vec<Wanted<'_>>> = to
             .filters
             .iter()
-            .map(|levels| levels.iter().map(|level| Wanted::new(level, n)).collect())
+            .map(|levels| levels.list.iter().map(|level| Wanted::new(level, n)).collect())
             .collect();
         let mut due = 0.0;
         for source in &to.sources {
@@ -137,22 +137,19 @@ impl Arrivals {
 
 impl Ends {
     fn new(population: &Population, targets_joined: bool) -> Self {
-        let mqtt = !population.speaks_zmtp();
-        let subscriptions = population.subscriptions.iter().filter(|_| mqtt);
-        let filters = subscriptions.filter_map(|subscription| {
-            let levels = subscription.filter.levels().ok()?;
-            (levels.first() != Some(&Level::Exact("$share".into()))).then_some(levels)
-        });
+        let grammar = population.capabilities().names.grammar();
+        let plain = population.subscriptions.iter().filter(|own| !population.is_shared(own));
+        let filters = plain.filter_map(|own| own.filter.levels(grammar?).ok());
         let at = (!targets_joined).then_some(population.at);
         let drawn = at.is_some_and(|at| at.choice == Choice::Random && at.count > 1);
         let mut streams = Vec::new();
-        if mqtt && population.lifetime.is_none() && !drawn {
+        if let Some(grammar) = grammar.filter(|_| population.lifetime.is_none() && !drawn) {
             for publication in &population.publications {
                 let Pace::Open { period_ns, spread, arrivals, .. } = publication.pace else {
                     continue;
                 };
-                let Ok(topic) = publication.topic.levels() else { continue };
-                let hidden = topic.first().is_some_and(may_be_hidden);
+                let Ok(topic) = publication.topic.levels(grammar) else { continue };
+                let hidden = topic.may_be_hidden();
                 let sure = if arrivals == Process::Poisson { POISSON_SURE } else { 1.0 };
                 let period_ns = period_ns as f64 * (1.0 + spread) / sure;
                 streams.push(Stream { topic, hidden, period_ns });
@@ -187,11 +184,11 @@ impl Ends {
 }
 
 /// Streams of all populations whose topics these filters may match.
-fn sources(populations: &[Ends], filters: &[Vec<Level>]) -> Vec<Source> {
+fn sources(populations: &[Ends], filters: &[Levels]) -> Vec<Source> {
     let mut sources = Vec::new();
     for (population, from) in populations.iter().enumerate() {
         for (stream, published) in from.streams.iter().enumerate() {
-            let matching = |&filter: &usize| may_match(&filters[filter], published);
+            let matching = |&f: &usize| filters[f].meets(&published.topic, published.hidden);
             let filters: Vec<usize> = (0..filters.len()).filter(matching).collect();
             if !filters.is_empty() {
                 sources.push(Source { population, stream, filters });
@@ -199,40 +196,6 @@ fn sources(populations: &[Ends], filters: &[Vec<Level>]) -> Vec<Source> {
         }
     }
     sources
-}
-
-/// Returns true if a filter may match a topic, whatever the values of the variables.
-fn may_match(filter: &[Level], Stream { topic, hidden, .. }: &Stream) -> bool {
-    let wild = matches!(filter.first(), Some(Level::Any | Level::Rest));
-    if wild && *hidden {
-        return false;
-    }
-    let same = |filter: &Level, topic: &Level| match (filter, topic) {
-        (Level::Any, _) => true,
-        (Level::Exact(filter), Level::Exact(topic)) => filter == topic,
-        (Level::Exact(text), Level::Variable { prefix, suffix, .. })
-        | (Level::Variable { prefix, suffix, .. }, Level::Exact(text)) => {
-            text.starts_with(&**prefix) && text.ends_with(&**suffix)
-        }
-        (Level::Variable { .. }, Level::Variable { .. }) => true,
-        (Level::Rest, _) | (_, Level::Any | Level::Rest) => false,
-    };
-    let rest = filter.iter().position(|level| *level == Level::Rest);
-    let compared = rest.unwrap_or(filter.len());
-    let long_enough =
-        if rest.is_some() { topic.len() >= compared } else { topic.len() == compared };
-    long_enough && filter[..compared].iter().zip(topic).all(|(filter, topic)| same(filter, topic))
-}
-
-/// Returns true if a topic with this first level may begin with a dollar sign.
-fn may_be_hidden(level: &Level) -> bool {
-    match level {
-        Level::Exact(text) => text.starts_with('$'),
-        Level::Variable { prefix, variable, .. } => {
-            prefix.starts_with('$') || prefix.is_empty() && variable.may_begin_with('$')
-        }
-        Level::Any | Level::Rest => false,
-    }
 }
 
 impl<'a> Wanted<'a> {
@@ -265,7 +228,7 @@ impl Stream {
     /// wildcards and the number of levels.
     fn matching(&self, filter: &[Wanted<'_>], there: Numbers) -> Option<Share> {
         let mut found = (there, 1.0);
-        for (wanted, topic) in filter.iter().zip(&self.topic) {
+        for (wanted, topic) in filter.iter().zip(&self.topic.list) {
             match wanted {
                 Wanted::Any => {}
                 Wanted::Rest => break,

@@ -29,7 +29,8 @@ impl Attachment {
     }
 
     /// Returns true if clients connect to this target.
-    pub(crate) fn has(&self, target: usize) -> bool {
+    #[must_use]
+    pub fn has(&self, target: usize) -> bool {
         (self.first..self.first + self.count).contains(&target)
     }
 }
@@ -49,12 +50,12 @@ impl Drawn {
     /// Table of a population; `None` if the targets follow by arithmetic.
     pub(crate) fn new(plan: &Plan, population: usize) -> Option<Self> {
         let Attachment { first, count, choice, .. } = plan.populations[population].at;
-        let joined = plan.targets_joined && !plan.populations[population].speaks_zmtp();
+        let drawing = &plan.populations[population];
+        let joined = plan.targets_joined && drawing.capabilities().joins_targets;
         if choice == Choice::Turn || count == 1 || joined {
             return None;
         }
-        let all = plan.populations[population].clients;
-        let at = plan.populations[population].at;
+        let (all, at) = (drawing.clients, drawing.at);
         let place = |client: u32| at.target(plan.seed, population, client) - first;
         // Counting sort by target in two passes: count, sum up, then fill from the back.
         let mut ends = vec![0u32; count];

@@ -5,6 +5,7 @@ mod round_trips;
 
 use crate::error::{PlanError, require};
 use crate::model::flows::{Pace, Payload, Phase, Process, Publication};
+use crate::model::names::Names;
 use crate::model::{Action, Bridges, Change, Flapping, Lifetime, Plan, Population, Stage};
 use crate::rate_profile::{POINTS_MAX, RatePoint};
 use crate::stamp::PUBLICATIONS_MAX;
@@ -113,12 +114,13 @@ impl Stage {
         })?;
         let follows = |population: &Population| {
             let open = population.publications.iter().all(|p| p.pace != Pace::Closed);
-            population.publications.is_empty() || (open && !population.speaks_zmtp())
+            let varies = population.capabilities().varies_pace;
+            population.publications.is_empty() || (open && varies)
         };
         let all = self.populations.iter().all(|&p| follows(&populations[p]));
         require(profile.is_empty() || all, path, || {
-            "found closed loops or publishers of ZeroMQ, allowed are publications of MQTT with a \
-             rate"
+            "found closed loops, or a protocol whose rates do not vary: allowed are publications \
+             with a rate"
                 .into()
         })
     }
@@ -161,7 +163,7 @@ impl Bridges {
                 let whole = prefix.followed_by(&route.filter).and_then(|whole| {
                     let column = whole.columns().next().map(ToOwned::to_owned);
                     column.map_or(Ok(()), |name| Err(TemplateError::Column(name)))?;
-                    whole.check(Place::Filter)
+                    whole.check(Place::Filter(Names::Topics))
                 });
                 whole.map_err(|source| PlanError::Template { path, source })?;
             }
@@ -186,16 +188,18 @@ impl Population {
             require(0 < min_ns && min_ns <= max_ns, &path, || {
                 format!("found {min_ns} to {max_ns} ns, allowed is from > 0 to as much or more")
             })?;
-            require(!self.subscriptions.is_empty() && !self.speaks_zmtp(), &path, || {
-                "allowed are clients of MQTT with subscriptions".into()
+            let can_flap = self.capabilities().flaps && !self.subscriptions.is_empty();
+            require(can_flap, &path, || {
+                "allowed are clients with subscriptions whose protocol ends a subscription".into()
             })?;
         }
         for (s, subscription) in self.subscriptions.iter().enumerate() {
-            check_qos(subscription.qos, &format!("{path}.subscriptions[{s}]"))?;
+            self.check_qos(subscription.qos, &format!("{path}.subscriptions[{s}]"))?;
         }
         for (p, publication) in self.publications.iter().enumerate() {
             let path = format!("{path}.publications[{p}]");
-            check_qos(publication.qos, &path)?;
+            self.check_qos(publication.qos, &path)?;
+            self.check_publication(publication, &path)?;
             require(publication.window > 0, &format!("{path}.window"), || "must be > 0".into())?;
             if let Pace::Open { period_ns, spread, jitter, phase, arrivals, .. } = publication.pace
             {
@@ -241,10 +245,6 @@ fn check_targets(first: usize, count: usize, targets: usize, path: &str) -> Resu
     require(within, path, || {
         format!("found {count} targets from {first} on, allowed are indices below {targets}")
     })
-}
-
-fn check_qos(qos: u8, path: &str) -> Result<(), PlanError> {
-    require(qos <= 2, &format!("{path}.qos"), || format!("found {qos}, allowed are 0, 1 and 2"))
 }
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ pub struct Hello {
     pub clients: Vec<u32>,
     /// Clock of the agent at the time of this line, in nanoseconds.
     pub clock_ns: u64,
-    /// Library and version that plays the clients, such as `libzmq 4.3.5`; `None` for an engine.
+    /// Library and version that plays the clients, such as `NAME 4.3.5`; `None` for an engine.
     #[serde(default)]
     pub library: Option<String>,
     /// Relation to the reference clock, whose time the agent reports; `None` if the clock of the

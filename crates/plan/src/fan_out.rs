@@ -1,19 +1,21 @@
-//! Expected receivers of a message, exact and by arithmetic. For a topic of MQTT: the clients of
-//! each population with a matching filter, at the target of the publisher and at all targets that
-//! bridges reach. For a message of ZeroMQ: the subscribers with a matching prefix at its publisher.
+//! Expected receivers of a message, exact and by arithmetic: the clients of each population with a
+//! matching filter, at the target of the publisher and at all targets that the message reaches.
+//! Only populations whose names follow the rule of the publisher receive the message.
 //!
 //! Arithmetic needs no table of a million filters, and counts losses at the end of a stream too.
 
 mod crossing;
+mod filter;
 pub(crate) mod numbers;
-mod prefix;
 mod ways;
 
 use crate::attachment::Drawn;
+use crate::model::capabilities::Capabilities;
 use crate::model::flows::Subscription;
+use crate::model::names::Names;
 use crate::model::{Attachment, Plan, Population};
-use crate::template::{Level, Template};
 use crossing::{Crossings, Targets};
+use filter::Filter;
 use numbers::{Numbers, count_union};
 use ways::Group;
 
@@ -39,8 +41,8 @@ struct PopulationFilters {
     at: Option<Attachment>,
     /// Clients by target, for targets drawn at random.
     drawn: Option<Drawn>,
-    /// True for sockets of ZeroMQ: filters are prefixes, and messages of MQTT do not count.
-    zmtp: bool,
+    /// Rule of the filters; messages with names of another rule do not count.
+    names: Names,
     /// Filters outside of shared groups.
     filters: Vec<Filter>,
     /// Their subscription identifiers.
@@ -49,13 +51,28 @@ struct PopulationFilters {
     is_in_groups: bool,
 }
 
-/// Subscription of a client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Filter {
-    /// A topic filter of MQTT.
-    Levels(Vec<Level>),
-    /// A prefix of ZeroMQ.
-    Prefix(Template),
+/// Origin of a message, as far as its deliveries depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Publisher {
+    /// Rule of the message's name.
+    pub names: Names,
+    /// Index of the target at which the message is published.
+    pub target: usize,
+    /// Population and client, if the client does not receive its own messages.
+    pub excluded: Option<(usize, u32)>,
+}
+
+impl Plan {
+    /// Publisher of the messages of a client, which has this index over all agents.
+    #[must_use]
+    pub fn publisher(&self, population: usize, client: u32) -> Publisher {
+        let publisher = &self.populations[population];
+        Publisher {
+            names: publisher.capabilities().names,
+            target: publisher.at.target(self.seed, population, client),
+            excluded: publisher.skips_own_messages().then_some((population, client)),
+        }
+    }
 }
 
 impl FanOut {
@@ -89,28 +106,22 @@ impl FanOut {
         self.populations[population].clients = u64::from(clients);
     }
 
-    /// Sets `counts` to the deliveries to each population of one message on `topic`, published at
-    /// target `target`.
+    /// Sets `counts` to the deliveries to each population of one message on `topic`. A subscriber
+    /// receives one copy for any number of matching filters.
     ///
-    /// `excluded` names the publisher (population and index) if the publisher does
-    /// not receive its own messages. The delivery to a shared group counts for the first
-    /// population with members at the target. Groups whose deliveries depend on the
-    /// broker are excluded, see [`FanOut::ways`].
-    pub fn deliveries(
-        &self,
-        topic: &str,
-        target: usize,
-        excluded: Option<(usize, u32)>,
-        counts: &mut Vec<u64>,
-    ) {
+    /// The delivery to a shared group counts for the first population with members at the target.
+    /// Groups whose deliveries depend on the broker are excluded, see [`FanOut::ways`].
+    pub fn deliveries(&self, topic: &str, publisher: Publisher, counts: &mut Vec<u64>) {
+        let Publisher { names, target, excluded } = publisher;
         counts.clear();
         counts.resize(self.populations.len(), 0);
         let mut add = |topic: &str, targets: &Targets| {
-            let mqtt = counts.iter_mut().zip(&self.populations).filter(|(_, p)| !p.zmtp);
-            mqtt.for_each(|(count, population)| *count += population.deliveries(topic, targets));
-            self.add_groups(topic, targets, counts);
+            let same = counts.iter_mut().zip(&self.populations).filter(|(_, p)| p.names == names);
+            same.for_each(|(count, population)| *count += population.deliveries(topic, targets));
+            self.add_groups(topic, (names, targets), counts);
         };
-        match &self.crossings {
+        // Routes of bridges are topic filters.
+        match self.crossings.as_ref().filter(|_| names == Names::Topics) {
             None => add(topic, &Targets::one(target)),
             Some(crossings) => {
                 crossings.reached(target, topic).iter().for_each(|p| add(&p.topic, &p.targets));
@@ -140,16 +151,6 @@ impl FanOut {
         })
         .count()
     }
-
-    /// Sets `counts` to the deliveries to each population of one message of ZeroMQ with the first
-    /// frame `topic`, published at target `target`. A subscriber receives one copy for any number
-    /// of matching prefixes.
-    pub fn frame_deliveries(&self, topic: &str, target: usize, counts: &mut Vec<u64>) {
-        let targets = Targets::one(target);
-        let of = |p: &PopulationFilters| if p.zmtp { p.deliveries(topic, &targets) } else { 0 };
-        counts.clear();
-        counts.extend(self.populations.iter().map(of));
-    }
 }
 
 impl Population {
@@ -159,39 +160,28 @@ impl Population {
     pub fn has_will_on(&self, topic: &str) -> bool {
         let Some(will) = self.will().filter(|will| will.topic.renders(topic)) else { return false };
         let clients = u64::from(self.clients);
-        will.topic.levels().ok().is_none_or(|levels| {
+        let levels = self.capabilities().names.grammar().map(|grammar| will.topic.levels(grammar));
+        levels.and_then(Result::ok).is_none_or(|levels| {
             let numbers = Numbers::matching(&levels, topic, self.first, clients);
             numbers.is_some_and(|numbers| numbers.count() > 0)
         })
     }
 }
 
-impl Filter {
-    /// Adds to `sets` the numbers among `count` from `first` on whose filter matches `topic`.
-    fn matching(&self, topic: &str, (first, count): (u64, u64), sets: &mut Vec<Numbers>) {
-        match self {
-            Self::Levels(levels) => sets.extend(Numbers::matching(levels, topic, first, count)),
-            Self::Prefix(_) if count == 0 => {}
-            Self::Prefix(prefix) => {
-                prefix::matching(prefix.parts(), topic, &Numbers::range(first, count), sets);
-            }
-        }
-    }
-}
-
 impl PopulationFilters {
     fn new(plan: &Plan, index: usize) -> Self {
         let population = &plan.populations[index];
-        let zmtp = population.speaks_zmtp();
-        let filters = if zmtp { prefixes(population) } else { filters(population) };
-        let is_member = |subscription| ways::group_and_filter(subscription).is_some();
-        let is_in_groups = !zmtp && population.subscriptions.iter().any(is_member);
-        let plain = population.subscriptions.iter().filter(|own| zmtp || !is_member(*own));
-        let identifiers = plain.map(|subscription| subscription.identifier).collect();
+        let Capabilities { names, joins_targets, .. } = *population.capabilities();
+        let is_in_groups = population.subscriptions.iter().any(|own| population.is_shared(own));
+        let plain = || population.subscriptions.iter().filter(|own| !population.is_shared(own));
+        // A plan with a filter that is none is refused.
+        let compiled = |own: &Subscription| Filter::new(names, &own.filter).ok();
+        let filters = plain().filter_map(compiled).collect();
+        let identifiers = plain().map(|subscription| subscription.identifier).collect();
         let (first, all) = (population.first, u64::from(population.clients));
-        let at = (zmtp || !plan.targets_joined).then_some(population.at);
+        let at = (!joins_targets || !plan.targets_joined).then_some(population.at);
         let drawn = Drawn::new(plan, index);
-        Self { first, clients: all, all, at, drawn, zmtp, filters, identifiers, is_in_groups }
+        Self { first, clients: all, all, at, drawn, names, filters, identifiers, is_in_groups }
     }
 
     /// Deliveries of a message that arrives at these targets.
@@ -261,18 +251,6 @@ impl PopulationFilters {
         self.filters.iter().for_each(|filter| filter.matching(topic, (number, 1), &mut sets));
         u64::from(client) < self.clients && sets.iter().any(|set| set.contains(number))
     }
-}
-
-/// Topic filters of a population outside of shared groups.
-fn filters(population: &Population) -> Vec<Filter> {
-    let levels = |subscription: &Subscription| subscription.filter.levels().unwrap_or_default();
-    let plain = population.subscriptions.iter().filter(|s| ways::group_and_filter(s).is_none());
-    plain.map(|subscription| Filter::Levels(levels(subscription))).collect()
-}
-
-fn prefixes(population: &Population) -> Vec<Filter> {
-    let prefix = |subscription: &Subscription| Filter::Prefix(subscription.filter.clone());
-    population.subscriptions.iter().map(prefix).collect()
 }
 
 #[cfg(test)]

@@ -38,12 +38,14 @@ pub use control::{Beat, Bye, ClockState, Command, Failure, Hello, ReferenceHello
 pub use delays::Delays;
 pub use error::PlanError;
 pub use explanation::{Explanation, Explanations, TextProperty};
-pub use fan_out::{Expected, FanOut, Ways};
+pub use fan_out::{Expected, FanOut, Publisher, Ways};
 pub use histogram::Histogram;
 pub use latency::{Batch, Latencies};
+pub use model::capabilities::Capabilities;
 pub use model::flows::{
     Late, Order, Pace, Payload, Phase, Process, Publication, Responds, RetainHandling, Subscription,
 };
+pub use model::names::Names;
 pub use model::property::{Property, PropertyValue};
 pub use model::protocol::{
     Authentication, Mqtt, MqttVersion, Player, Protocol, SCRAM_SHA_256, Security, Will, Zmtp,

@@ -1,7 +1,9 @@
 //! The plan as one JSON object, the same for every agent. Field names and units are the contract
 //! (`contract/plan.schema.json`).
 
+pub(crate) mod capabilities;
 pub(crate) mod flows;
+pub(crate) mod names;
 pub(crate) mod property;
 pub(crate) mod protocol;
 
@@ -61,7 +63,7 @@ impl Plan {
     /// Format that this code reads and writes.
     pub const FORMAT: u32 = 2;
 
-    /// Default of [`Plan::max_packet_bytes`]: the limit of frames of ZeroMQ.
+    /// Default of [`Plan::max_packet_bytes`]: the largest frame that any client reads.
     pub const MAX_PACKET_BYTES: u32 = 64 * 1024 * 1024;
 }
 

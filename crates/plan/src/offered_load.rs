@@ -288,31 +288,13 @@ impl<'a> Receivers<'a> {
             for (client, variant) in sampled(clients, topic.variants()) {
                 let text =
                     topic.text(plan.populations[population].first + u64::from(client), variant);
-                deliveries(plan, fan_out, (population, client), &text, &mut counts);
+                fan_out.deliveries(&text, plan.publisher(population, client), &mut counts);
                 sum.iter_mut().zip(&counts).for_each(|(sum, count)| *sum += count);
                 messages += 1;
             }
             let mean = |sum: u64| sum as f64 / f64::from(messages.max(1));
             sum.into_iter().map(mean).collect()
         })
-    }
-}
-
-/// Puts into `counts` the deliveries to each population of a message that a client publishes.
-fn deliveries(
-    plan: &Plan,
-    fan_out: &FanOut,
-    (population, client): (usize, u32),
-    topic: &str,
-    counts: &mut Vec<u64>,
-) {
-    let publisher = &plan.populations[population];
-    let target = publisher.at.target(plan.seed, population, client);
-    if publisher.speaks_zmtp() {
-        fan_out.frame_deliveries(topic, target, counts);
-    } else {
-        let excluded = publisher.skips_own_messages().then_some((population, client));
-        fan_out.deliveries(topic, target, excluded, counts);
     }
 }
 

@@ -3,9 +3,10 @@
 use mqtt::Property as Name;
 
 use crate::SECOND_NS;
+use crate::model::capabilities::Capabilities;
 use crate::model::flows::{Payload, Publication, Subscription};
 use crate::model::property::{Property, PropertyValue};
-use crate::model::protocol::{Mqtt, MqttVersion, Player, Protocol, Will, Zmtp};
+use crate::model::protocol::{Mqtt, Player, Will};
 use crate::model::{Bridges, ChangeAction, Plan, Population};
 use crate::template::Template;
 use crate::tempo::Tempo;
@@ -27,28 +28,10 @@ impl Plan {
 }
 
 impl Population {
-    /// Options of its MQTT clients; `None` for ZeroMQ sockets.
+    /// Capabilities of its clients.
     #[must_use]
-    pub const fn mqtt(&self) -> Option<&Mqtt> {
-        match &self.protocol {
-            Protocol::Mqtt(mqtt) => Some(mqtt),
-            Protocol::Zmtp(_) => None,
-        }
-    }
-
-    /// Options of its ZeroMQ sockets; `None` for MQTT clients.
-    #[must_use]
-    pub const fn zmtp(&self) -> Option<&Zmtp> {
-        match &self.protocol {
-            Protocol::Mqtt(_) => None,
-            Protocol::Zmtp(zmtp) => Some(zmtp),
-        }
-    }
-
-    /// Returns `true` if its clients are ZeroMQ sockets.
-    #[must_use]
-    pub const fn speaks_zmtp(&self) -> bool {
-        self.zmtp().is_some()
+    pub const fn capabilities(&self) -> &'static Capabilities {
+        self.protocol.capabilities()
     }
 
     /// The will of its clients, if they have one.
@@ -75,12 +58,12 @@ impl Population {
     }
 
     /// Returns `true` if the messages of one of its publications carry their stamp in a user
-    /// property: texts of the user's own with MQTT 5. Requests have it in the correlation data.
+    /// property: texts of the user's own. Requests have it in the correlation data.
     #[must_use]
     pub fn stamps_property(&self, publication: &Publication) -> bool {
         let is_stampless =
             matches!(&publication.payload, Payload::Text { template, .. } if !template.has_stamp());
-        self.speaks_mqtt5() && is_stampless && !publication.request
+        self.capabilities().has_properties && is_stampless && !publication.request
     }
 
     /// Returns `true` if its clients receive nothing that they have published themselves: they set
@@ -88,7 +71,7 @@ impl Population {
     #[must_use]
     pub fn skips_own_messages(&self) -> bool {
         let refuses_own = |subscription: &Subscription| subscription.no_local;
-        matches!(&self.protocol, Protocol::Mqtt(Mqtt { bridge: true, .. }))
+        matches!(self.mqtt(), Some(Mqtt { bridge: true, .. }))
             || (!self.subscriptions.is_empty() && self.subscriptions.iter().all(refuses_own))
     }
 
@@ -101,7 +84,7 @@ impl Population {
     /// Returns `true` if the broker keeps the session of a client that is offline.
     #[must_use]
     pub const fn keeps_session(&self) -> bool {
-        matches!(&self.protocol, Protocol::Mqtt(Mqtt { clean_session: false, .. }))
+        matches!(self.mqtt(), Some(Mqtt { clean_session: false, .. }))
     }
 
     /// Returns `true` if each client expects the same messages: all have the same filters, at the
@@ -109,7 +92,7 @@ impl Population {
     #[must_use]
     pub fn receives_alike(&self) -> bool {
         let is_same = |subscription: &Subscription| {
-            subscription.filter.is_fixed() && !subscription.filter.source().starts_with("$share/")
+            subscription.filter.is_fixed() && !self.is_shared(subscription)
         };
         self.at.count == 1
             && !self.skips_own_messages()
@@ -121,8 +104,13 @@ impl Population {
     #[must_use]
     pub fn is_one_group(&self) -> bool {
         let [subscription] = self.subscriptions.as_slice() else { return false };
-        let filter = &subscription.filter;
-        self.at.count == 1 && filter.is_fixed() && filter.source().starts_with("$share/")
+        self.at.count == 1 && subscription.filter.is_fixed() && self.is_shared(subscription)
+    }
+
+    /// Returns `true` if one of its subscriptions is to a shared group.
+    #[must_use]
+    pub fn is_shared(&self, subscription: &Subscription) -> bool {
+        self.capabilities().shares && subscription.filter.source().starts_with("$share/")
     }
 
     /// Returns `true` if the deliveries of its clients can be compared with each other.
@@ -134,10 +122,7 @@ impl Population {
     /// Returns `true` if engines play its clients, each engine its share.
     #[must_use]
     pub const fn is_played_by_engines(&self) -> bool {
-        !matches!(
-            &self.protocol,
-            Protocol::Zmtp(Zmtp { player: Player::Libzmq | Player::Pyzmq | Player::Command, .. })
-        )
+        matches!(self.protocol.player(), Player::Engine)
     }
 
     /// Returns `true` if its messages are externally published: by programs other than engines.
@@ -151,12 +136,6 @@ impl Population {
     #[must_use]
     pub fn requests(&self) -> bool {
         self.publications.iter().any(|publication| publication.request)
-    }
-
-    /// Returns `true` if its clients speak MQTT 5.
-    #[must_use]
-    pub const fn speaks_mqtt5(&self) -> bool {
-        matches!(&self.protocol, Protocol::Mqtt(Mqtt { version: MqttVersion::V5, .. }))
     }
 }
 

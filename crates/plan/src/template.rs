@@ -21,7 +21,7 @@ use crate::random::Random;
 use crate::rows::Column;
 use crate::stamp::Stamp;
 
-pub(crate) use level::Level;
+pub(crate) use level::{Level, Levels};
 pub use places::Place;
 pub(crate) use variable::{Variable, canonical_decimal};
 
@@ -56,8 +56,8 @@ pub enum TemplateError {
     #[error("found two variables in the level '{0}' of a topic filter, allowed is one a level")]
     Level(String),
     /// A value that would change the levels of a topic.
-    #[error("found '{0}' for '{1}', allowed in a topic are values without /, + and #, not empty")]
-    Value(String, String),
+    #[error("found '{0}' for '{1}', allowed in a topic are values without {2}, not empty")]
+    Value(String, String, &'static str),
     /// An unknown column.
     #[error("found '{{row.{0}}}', allowed are columns of the population's rows")]
     Column(String),

@@ -24,7 +24,7 @@ impl Population {
     /// them.
     #[must_use]
     pub fn columns_of_topics(&self) -> BTreeSet<&str> {
-        let is_topic = |place| matches!(place, Place::Topic | Place::Filter | Place::Frame);
+        let is_topic = |place| matches!(place, Place::Topic(_) | Place::Filter(_));
         let templates = self.templates().into_iter();
         let in_topics = templates.filter_map(|(_, place, t)| is_topic(place).then_some(t));
         let will = self.will().map(|will| &will.topic);
@@ -102,15 +102,14 @@ impl Population {
         for (h, header) in self.headers.iter().enumerate() {
             templates.push((format!("headers[{h}].value"), Place::Client, &header.value));
         }
-        let frames = self.speaks_zmtp();
-        let place = |place| if frames { Place::Frame } else { place };
+        let names = self.capabilities().names;
         for (s, subscription) in self.subscriptions.iter().enumerate() {
             let path = format!("subscriptions[{s}].filter");
-            templates.push((path, place(Place::Filter), &subscription.filter));
+            templates.push((path, Place::Filter(names), &subscription.filter));
         }
         for (p, publication) in self.publications.iter().enumerate() {
             let path = format!("publications[{p}].topic");
-            templates.push((path, place(Place::Topic), &publication.topic));
+            templates.push((path, Place::Topic(names), &publication.topic));
             if let Payload::Text { template, is_json } = &publication.payload {
                 let place = if *is_json { Place::Json } else { Place::Payload };
                 templates.push((format!("publications[{p}].payload"), place, template));

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use plan::{
     Attachment, Beat, Bye, Column, Columns, Command, Delays, Failure, Hello, Histogram,
-    MessageFacts, OfferedLoad, Pacer, Place, Plan, Publication, ReferenceHello, Rows, STAMP_BYTES,
-    SentAt, Shard, Snapshot, Stamp, Template, Variants, Wait,
+    MessageFacts, Names, OfferedLoad, Pacer, Place, Plan, Publication, ReferenceHello, Rows,
+    STAMP_BYTES, SentAt, Shard, Snapshot, Stamp, Template, Variants, Wait,
 };
 use serde_json::Value;
 
@@ -170,8 +170,8 @@ fn templates_are_rendered_and_refused_as_agreed() {
         assert!(Template::new(text(source)).is_err(), "{source}");
     }
     for (key, place) in [
-        ("filters_refused", Place::Filter),
-        ("topics_refused", Place::Topic),
+        ("filters_refused", Place::Filter(Names::Topics)),
+        ("topics_refused", Place::Topic(Names::Topics)),
         ("client_texts_refused", Place::Client),
     ] {
         for source in list(&golden, key) {

@@ -2,7 +2,7 @@
 //! the request, and at least one. Without a responding client in the plan another program answers.
 
 use agent::tally::Tally;
-use plan::{Expected, FanOut, Plan, StreamId, Ways};
+use plan::{Expected, FanOut, Plan, Publisher, StreamId, Ways};
 
 use super::Expectations;
 use super::receivers::Receivers;
@@ -95,8 +95,8 @@ impl Expectations {
             return Ways::ONE; // No request of this run: a peer has changed the stamp.
         }
         let topic = publication.topic.text(plan.first + u64::from(of.client), of.variant.into());
-        let target = setup.target(population, of.client);
-        let deliveries = self.receivers.deliveries(&topic, target, (population, plan), of.client);
+        let publisher = setup.plan.publisher(population, of.client);
+        let deliveries = self.receivers.deliveries(&topic, publisher);
         match self.answers.to_a_request(deliveries) {
             1 => Ways::ONE,
             answers => {
@@ -111,11 +111,11 @@ impl Expectations {
 /// none.
 fn first(plan: &Plan, fan_out: &FanOut, population: usize, responding: &[usize]) -> usize {
     let requesting = &plan.populations[population];
-    let target = requesting.at.target(plan.seed, population, 0);
+    let publisher = Publisher { excluded: None, ..plan.publisher(population, 0) };
     let mut deliveries = Vec::new();
     let topics = requesting.publications.iter().filter(|publication| publication.request);
     for topic in topics.map(|publication| publication.topic.text(requesting.first, 0)) {
-        fan_out.deliveries(&topic, target, None, &mut deliveries);
+        fan_out.deliveries(&topic, publisher, &mut deliveries);
         if let Some(&answers) = responding.iter().find(|&&answers| deliveries[answers] > 0) {
             return answers;
         }

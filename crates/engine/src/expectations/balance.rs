@@ -119,14 +119,14 @@ impl Expectations {
             let counts_answers = self.counts_answers(population);
             let n = plan.first + u64::from(client);
             let topic = plan.publications[batch.publication].topic.text(n, batch.variant);
-            let target = setup.target(population, client);
+            let publisher = setup.plan.publisher(population, client);
             let index = setup.populations[population].publications[batch.publication].index;
             let receivers = &mut self.receivers;
             let offline = match plan.publications[batch.publication].expiry_ns() {
-                Some(_) => receivers.offline_deliveries(&topic, target, (population, plan), client),
+                Some(_) => receivers.offline_deliveries(&topic, publisher),
                 None => Vec::new(),
             };
-            let deliveries = receivers.deliveries(&topic, target, (population, plan), client);
+            let deliveries = receivers.deliveries(&topic, publisher);
             for (receiver, &deliveries) in deliveries.iter().enumerate() {
                 if self.counts_loss[receiver] && deliveries > 0 {
                     let may_expire = self.expiry.is_for(index, receiver);

@@ -59,8 +59,9 @@ impl Expiry {
             for (publication, ready) in population.publications.iter().zip(&own.publications) {
                 let expiry_ns = publication.expiry_ns().filter(|_| !publication.request);
                 let of_receiver = |(receiver, expiry_ns): (&Population, u64)| {
-                    let is_stamped = ready.stamped
-                        || population.stamps_property(publication) && receiver.speaks_mqtt5();
+                    let is_beside = receiver.capabilities().has_properties
+                        && population.stamps_property(publication);
+                    let is_stamped = ready.stamped || is_beside;
                     if is_stamped && may_miss(receiver) { expiry_ns } else { 0 }
                 };
                 let receivers = plan.populations.iter();

@@ -1,6 +1,6 @@
 //! The fan-out of the plan with its last answer: most clients publish to few topics.
 
-use plan::{FanOut, Plan, Population, Ways};
+use plan::{FanOut, Plan, Publisher, Ways};
 
 /// The fan-out with its last answer.
 pub struct Receivers {
@@ -13,16 +13,6 @@ pub struct Receivers {
     topic: String,
     asked: Option<Publisher>,
     deliveries: Vec<u64>,
-}
-
-/// Origin of a message, as far as its deliveries depend on it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Publisher {
-    target: usize,
-    /// Protocols do not deliver each other's messages.
-    speaks_zmtp: bool,
-    /// Population and client, if the client does not receive its own messages.
-    excluded: Option<(usize, u32)>,
 }
 
 impl Receivers {
@@ -60,19 +50,13 @@ impl Receivers {
     }
 
     /// Those of the deliveries below that are to offline clients; empty if there is no such client.
-    pub fn offline_deliveries(
-        &mut self,
-        topic: &str,
-        target: usize,
-        publisher: (usize, &Population),
-        client: u32,
-    ) -> Vec<u64> {
+    pub fn offline_deliveries(&mut self, topic: &str, publisher: Publisher) -> Vec<u64> {
         if !(0..self.clients.len()).any(|p| self.has_offline(p)) {
             return Vec::new();
         }
-        let mut offline = self.deliveries(topic, target, publisher, client).to_vec();
+        let mut offline = self.deliveries(topic, publisher).to_vec();
         self.ask_for(|receivers, p| receivers.active[p]);
-        let active = self.deliveries(topic, target, publisher, client);
+        let active = self.deliveries(topic, publisher);
         offline.iter_mut().zip(active).for_each(|(all, active)| *all -= active);
         self.ask_for(|receivers, p| receivers.clients[p]);
         offline
@@ -86,28 +70,12 @@ impl Receivers {
         self.asked = None;
     }
 
-    /// Deliveries to each population of one message on `topic` that `client` of population `from`
-    /// publishes at `target`.
-    pub fn deliveries(
-        &mut self,
-        topic: &str,
-        target: usize,
-        (from, population): (usize, &Population),
-        client: u32,
-    ) -> &[u64] {
-        let publisher = Publisher {
-            target,
-            speaks_zmtp: population.speaks_zmtp(),
-            excluded: population.skips_own_messages().then_some((from, client)),
-        };
+    /// Deliveries to each population of one message on `topic`.
+    pub fn deliveries(&mut self, topic: &str, publisher: Publisher) -> &[u64] {
         if self.asked != Some(publisher) || self.topic != topic {
             topic.clone_into(&mut self.topic);
             self.asked = Some(publisher);
-            if publisher.speaks_zmtp {
-                self.fan_out.frame_deliveries(topic, target, &mut self.deliveries);
-            } else {
-                self.fan_out.deliveries(topic, target, publisher.excluded, &mut self.deliveries);
-            }
+            self.fan_out.deliveries(topic, publisher, &mut self.deliveries);
         }
         &self.deliveries
     }

@@ -194,10 +194,10 @@ impl Expectations {
         let plan = &setup.plan.populations[population];
         let Some(will) = plan.will() else { return };
         let topic = will.topic.text(plan.first + u64::from(client), 0);
-        let target = setup.target(population, client);
         // A receiver knows the topic alone.
         let owner = setup.owner_of_will(population, &topic).unwrap_or(population);
-        let deliveries = self.receivers.deliveries(&topic, target, (population, plan), client);
+        let publisher = setup.plan.publisher(population, client);
+        let deliveries = self.receivers.deliveries(&topic, publisher);
         for (receiver, &deliveries) in deliveries.iter().enumerate() {
             let is_expected = self.counts_loss[receiver] && self.wills.are_expected_by(receiver);
             if is_expected && deliveries > 0 {

@@ -14,7 +14,7 @@ use super::totals::{Totals, population_of};
 /// Draws populations of MQTT 5 that authenticate themselves, apart from the other draws.
 pub fn draw(case: &mut Case, seed: u64) {
     let mut rng = Rng::new(seed ^ 0x5c4a_0256);
-    for population in case.plan.populations.iter_mut().filter(|p| p.speaks_mqtt5()) {
+    for population in case.plan.populations.iter_mut().filter(|p| p.capabilities().has_properties) {
         if rng.chance(25) {
             let user = rng.pick(&["all", "u{n}", "u={n},"]);
             let password = format!("{PASSWORD}{user}");

@@ -144,7 +144,7 @@ impl Case {
     /// property, which clients of older versions do not receive.
     fn draw_texts(&mut self, seed: u64) {
         let mut rng = Rng::new(seed ^ 0x7e_8700);
-        if !self.plan.populations.iter().all(Population::speaks_mqtt5) {
+        if !self.plan.populations.iter().all(|p| p.capabilities().has_properties) {
             return;
         }
         for publication in self.plan.populations.iter_mut().flat_map(|p| &mut p.publications) {
@@ -163,7 +163,7 @@ impl Case {
             return;
         }
         for population in &mut self.plan.populations {
-            let is_v5 = population.speaks_mqtt5();
+            let is_v5 = population.capabilities().has_properties;
             for subscription in &mut population.subscriptions {
                 subscription.retain_as_published = is_v5 && rng.chance(60);
             }

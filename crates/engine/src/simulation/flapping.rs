@@ -12,7 +12,10 @@ use super::weather::{Climate, MS, S};
 pub fn draw(case: &mut Case, seed: u64) {
     let mut rng = Rng::new(seed ^ 0xf1a9_0029);
     for population in &mut case.plan.populations {
-        if population.subscriptions.is_empty() || population.speaks_zmtp() || !rng.chance(12) {
+        if population.subscriptions.is_empty()
+            || !population.capabilities().flaps
+            || !rng.chance(12)
+        {
             continue;
         }
         let min_ns = 1 + rng.bits() % S;

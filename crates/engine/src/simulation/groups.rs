@@ -26,7 +26,7 @@ pub fn draw(case: &mut Case, seed: u64) {
     if !rng.chance(15) || case.plan.populations.iter().any(answers) {
         return;
     }
-    let subscribes = |p: &&mut Population| !p.subscriptions.is_empty() && !p.speaks_zmtp();
+    let subscribes = |p: &&mut Population| !p.subscriptions.is_empty() && p.capabilities().shares;
     let mut filter = None;
     for population in case.plan.populations.iter_mut().filter(subscribes) {
         let own = &mut population.subscriptions;

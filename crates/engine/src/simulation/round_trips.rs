@@ -17,7 +17,7 @@ use super::wire::REPLY;
 /// other draws. Both speak MQTT 5.
 pub fn draw(plan: &mut Plan, seed: u64) {
     let mut rng = Rng::new(seed ^ 0xa5_0e55);
-    let is_v5 = |p: &usize| plan.populations[*p].speaks_mqtt5();
+    let is_v5 = |p: &usize| plan.populations[*p].capabilities().answers;
     let able: Vec<usize> = (0..plan.populations.len()).filter(is_v5).collect();
     if able.is_empty() || !rng.chance(60) {
         return;

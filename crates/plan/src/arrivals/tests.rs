@@ -195,7 +195,7 @@ proptest! {
         let expected = |c: u32| {
             let text = plan.populations[0].publications[0].topic.text(3 + u64::from(c), 0);
             let mut counts = Vec::new();
-            fan_out.deliveries(&text, plan.populations[0].at.target(1, 0, c), None, &mut counts);
+            fan_out.deliveries(&text, plan.publisher(0, c), &mut counts);
             counts[1]
         };
         let expected: u64 = (0..publishers).map(expected).sum();

@@ -3,10 +3,11 @@
 use mqtt::Property as Name;
 
 use crate::error::{PlanError, require};
+use crate::model::capabilities::{Capabilities, Publications};
 use crate::model::flows::{Pace, Process, Publication};
 use crate::model::property::Property;
 use crate::model::protocol::{
-    Authentication, Mqtt, MqttVersion, Protocol, SCRAM_SHA_256, Security, Zmtp,
+    Authentication, Mqtt, MqttVersion, Protocol, SCRAM_SHA_256, Security,
 };
 use crate::model::{Choice, Plan, Population};
 
@@ -30,31 +31,67 @@ impl Plan {
 impl Population {
     /// Checks that a program can play it: `path` is its place in the plan.
     pub(super) fn check_protocol(&self, path: &str) -> Result<(), PlanError> {
-        let at = |name: &str| format!("{path}.{name}");
-        let zmtp = match &self.protocol {
-            Protocol::Mqtt(mqtt) => return self.check_mqtt(path, mqtt),
-            Protocol::Zmtp(zmtp) => zmtp,
+        match &self.protocol {
+            Protocol::Mqtt(mqtt) => self.check_mqtt(path, mqtt)?,
+            Protocol::Zmtp(zmtp) => self.check_security(path, zmtp.security)?,
+        }
+        let Capabilities { secures, publications, .. } = *self.capabilities();
+        require(secures || self.tls.is_none(), &format!("{path}.tls"), || {
+            "found settings of TLS, allowed with this protocol is null".into()
+        })?;
+        match publications {
+            Publications::Any => Ok(()),
+            Publications::Alone => self.check_alone(path),
+            Publications::None => {
+                let none = self.publications.is_empty();
+                require(none, &format!("{path}.publications"), || {
+                    let found = self.publications.len();
+                    format!("found {found}, allowed are 0 with this protocol and this player")
+                })
+            }
+        }
+    }
+
+    /// Checks the QoS of a subscription, of a publication or of answers.
+    pub(super) fn check_qos(&self, qos: u8, path: &str) -> Result<(), PlanError> {
+        let most = self.capabilities().qos_max;
+        require(qos <= most, &format!("{path}.qos"), || {
+            format!("found {qos}, allowed are 0 to {most}")
+        })
+    }
+
+    /// Checks that clients can retain and schedule the messages of a publication.
+    pub(super) fn check_publication(
+        &self,
+        publication: &Publication,
+        path: &str,
+    ) -> Result<(), PlanError> {
+        let Capabilities { retains, varies_pace, .. } = *self.capabilities();
+        require(retains || !publication.retain, &format!("{path}.retain"), || {
+            "found true, allowed with this protocol is false".into()
+        })?;
+        let is_even = match publication.pace {
+            Pace::Open { spread, jitter, arrivals, .. } => {
+                spread == 0.0 && jitter == 0.0 && arrivals == Process::Even
+            }
+            Pace::Closed => true,
         };
+        require(varies_pace || is_even, &format!("{path}.pace"), || {
+            "found spread, jitter or Poisson arrivals, allowed with this protocol is none".into()
+        })
+    }
+
+    /// Checks the security mechanism of sockets.
+    fn check_security(&self, path: &str, security: Security) -> Result<(), PlanError> {
+        let path = format!("{path}.protocol.security");
         let named = self.username.is_some() && self.password.is_some();
-        require(zmtp.security != Security::Plain || named, &at("protocol.security"), || {
+        require(security != Security::Plain || named, &path, || {
             "found plain, which needs a user name and a password".into()
         })?;
-        require(self.tls.is_none(), &at("tls"), || {
-            "found settings of TLS, allowed with zmtp is null".into()
-        })?;
-        for (s, subscription) in self.subscriptions.iter().enumerate() {
-            require(subscription.qos == 0, &at(&format!("subscriptions[{s}].qos")), || {
-                format!("found {}, allowed with zmtp is 0", subscription.qos)
-            })?;
-        }
-        for (p, publication) in self.publications.iter().enumerate() {
-            publication.check_frames(&at(&format!("publications[{p}]")))?;
-        }
-        if self.is_played_by_engines() {
-            self.check_simulated(path, zmtp)
-        } else {
-            self.check_external(path)
-        }
+        let known = security != Security::Curve || !self.is_played_by_engines();
+        require(known, &path, || {
+            "found curve, allowed at the engine are null and plain: another player has keys".into()
+        })
     }
 
     /// Checks what only MQTT 5 has, and that `no_local` is in all subscriptions or in none.
@@ -103,21 +140,8 @@ impl Population {
         })
     }
 
-    /// Checks sockets that engines play.
-    fn check_simulated(&self, path: &str, zmtp: &Zmtp) -> Result<(), PlanError> {
-        require(self.publications.is_empty(), &format!("{path}.publications"), || {
-            "found some at the engine, which plays subscribers of ZeroMQ only: allowed is another \
-             player"
-                .into()
-        })?;
-        let curve = zmtp.security == Security::Curve;
-        require(!curve, &format!("{path}.protocol.security"), || {
-            "found curve, allowed at the engine are null and plain: pyzmq plays it".into()
-        })
-    }
-
-    /// Checks sockets that other programs play.
-    fn check_external(&self, path: &str) -> Result<(), PlanError> {
+    /// Checks the one publication of clients that have a target each.
+    fn check_alone(&self, path: &str) -> Result<(), PlanError> {
         if self.publications.is_empty() {
             return Ok(());
         }
@@ -134,28 +158,6 @@ impl Population {
             && self.at.shift == 0;
         require(own, &format!("{path}.at"), || {
             format!("found {:?}, needed is one target for each publisher, in turn", self.at)
-        })
-    }
-}
-
-impl Publication {
-    /// Checks that a PUB socket can send it.
-    fn check_frames(&self, path: &str) -> Result<(), PlanError> {
-        require(self.qos == 0 && !self.retain, path, || {
-            format!(
-                "found QoS {} and retain {}, allowed with zmtp are 0 and false",
-                self.qos, self.retain
-            )
-        })?;
-        let smooth = match self.pace {
-            Pace::Open { spread, jitter, arrivals, .. } => {
-                spread == 0.0 && jitter == 0.0 && arrivals == Process::Even
-            }
-            Pace::Closed => true,
-        };
-        require(smooth, &format!("{path}.pace"), || {
-            "found spread, jitter or Poisson arrivals, allowed for a publisher of ZeroMQ is none"
-                .into()
         })
     }
 }

@@ -1,9 +1,8 @@
-//! Checks of round trips of MQTT 5 (section 4.10): populations that answer requests, and
-//! publications whose messages are requests.
+//! Checks of round trips: populations that answer requests, and publications whose messages are
+//! requests.
 
 use mqtt::Property as Name;
 
-use super::check_qos;
 use crate::error::{PlanError, require};
 use crate::model::Population;
 use crate::model::flows::{Publication, Responds};
@@ -14,10 +13,10 @@ impl Population {
     pub(super) fn check_round_trips(&self, path: &str) -> Result<(), PlanError> {
         if let Some(Responds { qos, bytes }) = self.responds {
             let path = format!("{path}.responds");
-            require(self.speaks_mqtt5(), &path, || {
-                "found answers, allowed are answers with version 5".into()
+            require(self.capabilities().answers, &path, || {
+                "found answers, allowed with this protocol or version are none".into()
             })?;
-            check_qos(qos, &path)?;
+            self.check_qos(qos, &path)?;
             let most = Publication::PAYLOAD_BYTES_MAX;
             require(u64::from(bytes) <= most, &format!("{path}.bytes"), || {
                 format!("found {bytes}, allowed are {most}")
@@ -26,11 +25,12 @@ impl Population {
         for (p, publication) in self.publications.iter().enumerate() {
             let path = format!("{path}.publications[{p}].request");
             let kinds = || publication.properties.iter().filter_map(Property::kind);
-            let fits = self.speaks_mqtt5()
+            let fits = self.capabilities().answers
                 && kinds().any(|kind| kind == Name::ResponseTopic)
                 && !kinds().any(|kind| kind == Name::CorrelationData);
             require(!publication.request || fits, &path, || {
-                "found true, needed are version 5 and a response topic, without correlation data"
+                "found true, needed are a protocol with answers and a response topic, without \
+                 correlation data"
                     .into()
             })?;
         }

@@ -59,7 +59,9 @@ fn a_bridge_does_not_receive_its_own_messages() {
     let mut fan_out = FanOut::new(&plan);
     let mut found = Vec::new();
     let mut expected = |fan_out: &FanOut, topic, client| {
-        fan_out.deliveries(topic, 0, Some((0, client)), &mut found);
+        let excluded = Some((0, client));
+        let publisher = Publisher { names: Names::Topics, target: 0, excluded };
+        fan_out.deliveries(topic, publisher, &mut found);
         found[0]
     };
     assert_eq!(expected(&fan_out, "all/x", 3), 4);
@@ -261,7 +263,8 @@ fn any_brokers_and_bridges_deliver_the_expected_number() {
                 Simulation { plan: &plan, there: there.clone(), counts: vec![0; there.len()] };
             simulation.publish(&topic, target, bridge);
             let mut found = Vec::new();
-            fan_out.deliveries(&topic, target, bridge, &mut found);
+            let publisher = Publisher { names: Names::Topics, target, excluded: bridge };
+            fan_out.deliveries(&topic, publisher, &mut found);
             assert_eq!(
                 found,
                 simulation.counts,

@@ -12,8 +12,9 @@
 use std::ops::Range;
 
 use super::numbers::Numbers;
+use crate::model::names::TOPICS;
 use crate::model::{Bridges, Direction, Plan, Route};
-use crate::template::{Level, Template};
+use crate::template::{Levels, Template};
 
 /// All bridges of a plan.
 #[derive(Clone, Debug)]
@@ -33,8 +34,10 @@ struct Crossing {
 #[derive(Clone, Debug)]
 struct CompiledRoute {
     direction: Direction,
-    local: Vec<Level>,
-    remote: Vec<Level>,
+    /// Filter on the small broker; `None` if it is no filter.
+    local: Option<Levels>,
+    /// Filter on the main broker; `None` if it is no filter.
+    remote: Option<Levels>,
     local_prefix: Template,
     remote_prefix: Template,
 }
@@ -141,7 +144,10 @@ impl Crossing {
     fn outward(&self, number: usize, topic: &str) -> Option<String> {
         let sends = |route: &&CompiledRoute| {
             route.direction != Direction::In
-                && Numbers::has_match(&route.local, topic, number as u64)
+                && route
+                    .local
+                    .as_ref()
+                    .is_some_and(|local| Numbers::has_match(local, topic, number as u64))
         };
         let route = self.routes.iter().find(sends)?;
         route.renamed(&route.local_prefix, &route.remote_prefix, number, topic)
@@ -157,7 +163,8 @@ impl Crossing {
         let all = Targets { from: first, to: first + count - 1, except };
         let mut taken: Vec<Numbers> = Vec::new();
         for route in self.routes.iter().filter(|route| route.direction != Direction::Out) {
-            let matching = Numbers::matching(&route.remote, &topic, 0, count as u64);
+            let remote = route.remote.as_ref();
+            let matching = remote.and_then(|r| Numbers::matching(r, &topic, 0, count as u64));
             let Some(numbers) = matching else { continue };
             let renamed =
                 |n: usize| route.renamed(&route.remote_prefix, &route.local_prefix, n, &topic);
@@ -186,7 +193,7 @@ impl CompiledRoute {
     fn new(route: &Route) -> Self {
         let levels = |prefix: &Template| {
             let whole = prefix.followed_by(&route.filter);
-            whole.and_then(|whole| whole.levels()).unwrap_or_default()
+            whole.and_then(|whole| whole.levels(&TOPICS)).ok()
         };
         Self {
             direction: route.direction,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::rows::Column;
-use crate::template::{Level, Variable, canonical_decimal};
+use crate::template::{Level, Levels, Variable, canonical_decimal};
 
 /// Numbers from `from` to `to` that meet every condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,27 +39,28 @@ impl Numbers {
         Self { from: first, to: first + (count - 1), step: 1, remainder: 0, listed: Vec::new() }
     }
 
-    /// Numbers among `count` from `first` on for which a filter matches `topic`; `None` if there
-    /// are none.
-    pub fn matching(filter: &[Level], topic: &str, first: u64, count: u64) -> Option<Self> {
-        let wild = matches!(filter.first(), Some(Level::Any | Level::Rest));
-        if count == 0 || wild && topic.starts_with('$') {
-            return None; // [MQTT-4.7.2-1]
+    /// Numbers among `count` from `first` on for which a filter matches `name`; `None` if there are
+    /// none.
+    pub fn matching(filter: &Levels, name: &str, first: u64, count: u64) -> Option<Self> {
+        let Levels { grammar, list } = filter;
+        let is_wild = matches!(list.first(), Some(Level::Any | Level::Rest));
+        if count == 0 || is_wild && grammar.hidden.is_some_and(|hidden| name.starts_with(hidden)) {
+            return None;
         }
         let mut set = Self::range(first, count);
-        let mut levels = topic.split('/');
-        for level in filter {
+        let mut levels = name.split(grammar.separator);
+        for level in list {
             if *level == Level::Rest {
-                return set.some();
+                return set.some().filter(|_| levels.count() >= grammar.rest_min);
             }
             set.narrow(level, levels.next()?)?;
         }
         if levels.next().is_some() { None } else { set.some() }
     }
 
-    /// Returns true if a filter matches `topic` for the number `n`.
-    pub fn has_match(filter: &[Level], topic: &str, n: u64) -> bool {
-        Self::matching(filter, topic, n, 1).is_some_and(|set| set.contains(n))
+    /// Returns true if a filter matches `name` for the number `n`.
+    pub fn has_match(filter: &Levels, name: &str, n: u64) -> bool {
+        Self::matching(filter, name, n, 1).is_some_and(|set| set.contains(n))
     }
 
     /// Adds the condition `n % k == r`, where `r` is below `k`. Combined with the present condition

@@ -77,7 +77,8 @@ fn deliveries(clients: u32, first: u64, filters: &[&str], topic: &str) -> u64 {
 
 pub(super) fn counts(fan_out: &FanOut, topic: &str, target: usize) -> Vec<u64> {
     let mut counts = Vec::new();
-    fan_out.deliveries(topic, target, None, &mut counts);
+    let publisher = Publisher { names: Names::Topics, target, excluded: None };
+    fan_out.deliveries(topic, publisher, &mut counts);
     counts
 }
 

@@ -13,9 +13,10 @@
 use std::slice;
 
 use super::crossing::Targets;
+use super::filter::Filter;
 use super::numbers::Numbers;
-use super::{FanOut, Filter, PopulationFilters};
-use crate::model::flows::Subscription;
+use super::{FanOut, PopulationFilters};
+use crate::model::names::Names;
 use crate::model::{Attachment, Plan};
 use crate::template::Level;
 
@@ -65,31 +66,23 @@ impl Ways {
     pub const ONE: Self = Self { every: true, expected: Expected::Client, more: 0 };
 }
 
-/// The share name and the filter of a shared subscription.
-pub(super) fn group_and_filter(subscription: &Subscription) -> Option<(Level, Vec<Level>)> {
-    let mut levels = subscription.filter.levels().unwrap_or_default();
-    let is_shared = levels.first() == Some(&Level::Exact("$share".into())) && levels.len() > 2;
-    is_shared.then(|| {
-        let filter = levels.split_off(2);
-        (levels.swap_remove(1), filter)
-    })
-}
-
 /// The groups of a plan. A name with a variable makes a group of its own in each population.
 pub(super) fn groups(plan: &Plan, populations: &[PopulationFilters]) -> Vec<Group> {
     let mut groups = Vec::<Group>::new();
-    for (p, population) in plan.populations.iter().enumerate().filter(|(_, p)| !p.speaks_zmtp()) {
-        for (name, filter) in population.subscriptions.iter().filter_map(group_and_filter) {
+    for (p, population) in plan.populations.iter().enumerate() {
+        let shared = population.subscriptions.iter().filter(|own| population.is_shared(own));
+        for (name, filter) in shared.filter_map(|own| own.filter.group_and_filter()) {
+            let names = population.capabilities().names;
+            let Ok(filter) = Filter::of_parts(names, &filter) else { continue };
             let is_alone = matches!(name, Level::Exact(_));
             let mut same = groups.iter_mut().filter(|group| {
                 let is_here = is_alone || group.populations == [p];
-                is_here && group.name == name && group.levels() == filter
+                is_here && group.name == name && group.filter == filter
             });
             match same.next() {
                 Some(group) if group.populations.contains(&p) => {}
                 Some(group) => group.populations.push(p),
                 None => {
-                    let filter = Filter::Levels(filter);
                     let populations = vec![p];
                     groups.push(Group { name, filter, populations, is_alone, always: false });
                 }
@@ -134,8 +127,14 @@ impl FanOut {
     }
 
     /// Adds to `counts` the deliveries to groups of a message that arrives at these targets.
-    pub(super) fn add_groups(&self, topic: &str, targets: &Targets, counts: &mut [u64]) {
-        for group in &self.groups {
+    pub(super) fn add_groups(
+        &self,
+        topic: &str,
+        (names, targets): (Names, &Targets),
+        counts: &mut [u64],
+    ) {
+        let names_of = |group: &Group| self.populations[group.populations[0]].names;
+        for group in self.groups.iter().filter(|group| names_of(group) == names) {
             let (from, to) = self.span(group);
             let here = from.max(targets.from)..=to.min(targets.to);
             for target in here.filter(|&target| targets.except != Some(target)) {
@@ -198,23 +197,8 @@ impl FanOut {
 }
 
 impl Group {
-    fn levels(&self) -> &[Level] {
-        match &self.filter {
-            Filter::Levels(levels) => levels,
-            Filter::Prefix(_) => &[],
-        }
-    }
-
     /// Returns `true` if members of both groups may have the same subscription at one target.
     fn may_be(&self, other: &Self, populations: &[PopulationFilters]) -> bool {
-        let may_be_same = |(one, other): (&Level, &Level)| match (one, other) {
-            (Level::Variable { .. }, Level::Variable { .. } | Level::Exact(_))
-            | (Level::Exact(_), Level::Variable { .. }) => true,
-            (one, other) => one == other,
-        };
-        let (filter, of_other) = (self.levels(), other.levels());
-        let may_be_one =
-            filter.len() == of_other.len() && filter.iter().zip(of_other).all(may_be_same);
         let has_name = |group: &Self, name: &Level| {
             let Level::Exact(name) = name else { return true };
             group.populations.iter().any(|&p| populations[p].makes(&group.name, name))
@@ -223,6 +207,7 @@ impl Group {
             .populations
             .iter()
             .any(|&p| other.populations.iter().any(|&q| populations[p].is_near(&populations[q])));
+        let may_be_one = self.filter.may_be(&other.filter);
         may_be_one && has_name(self, &other.name) && has_name(other, &self.name) && are_near
     }
 }
@@ -236,8 +221,8 @@ impl PopulationFilters {
 
     /// Returns `true` if a client renders this name.
     fn makes(&self, template: &Level, name: &str) -> bool {
-        let clients = Numbers::matching(slice::from_ref(template), name, self.first, self.all);
-        clients.is_some_and(|clients| clients.count() > 0)
+        let mut clients = Numbers::range(self.first, self.all.max(1));
+        self.all > 0 && clients.narrow(template, name).is_some() && clients.count() > 0
     }
 
     /// Returns `true` if one of the first `clients` is at a target and a member of a group for
@@ -245,13 +230,5 @@ impl PopulationFilters {
     fn has_member(&self, group: &Group, clients: u64, topic: &str, target: usize) -> bool {
         let is_here = self.at.is_none_or(|at| at.has(target));
         is_here && self.union(slice::from_ref(&group.filter), clients, topic, Some(target)) > 0
-    }
-}
-
-impl Filter {
-    pub(super) fn matches(&self, topic: &str, number: u64) -> bool {
-        let mut sets = Vec::new();
-        self.matching(topic, (number, 1), &mut sets);
-        sets.iter().any(|set| set.contains(number))
     }
 }

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Population;
+use super::capabilities::{self, Capabilities};
 use super::property::Property;
 use crate::template::Template;
 
@@ -17,6 +19,48 @@ pub enum Protocol {
     Mqtt(Mqtt),
     /// PUB or SUB sockets of ZeroMQ, which speak ZMTP 3.1.
     Zmtp(Zmtp),
+}
+
+impl Protocol {
+    /// Capabilities of clients with these options.
+    #[must_use]
+    pub const fn capabilities(&self) -> &'static Capabilities {
+        match self {
+            Self::Mqtt(Mqtt { version: MqttVersion::V5, .. }) => &capabilities::MQTT5,
+            Self::Mqtt(_) => &capabilities::MQTT3,
+            Self::Zmtp(Zmtp { player: Player::Engine, .. }) => &capabilities::ZMTP_SUB,
+            Self::Zmtp(_) => &capabilities::ZMTP,
+        }
+    }
+
+    /// Program that plays the clients.
+    #[must_use]
+    pub const fn player(&self) -> Player {
+        match self {
+            Self::Mqtt(_) => Player::Engine,
+            Self::Zmtp(zmtp) => zmtp.player,
+        }
+    }
+}
+
+impl Population {
+    /// Options of its MQTT clients; `None` for ZeroMQ sockets.
+    #[must_use]
+    pub const fn mqtt(&self) -> Option<&Mqtt> {
+        match &self.protocol {
+            Protocol::Mqtt(mqtt) => Some(mqtt),
+            Protocol::Zmtp(_) => None,
+        }
+    }
+
+    /// Options of its ZeroMQ sockets; `None` for MQTT clients.
+    #[must_use]
+    pub const fn zmtp(&self) -> Option<&Zmtp> {
+        match &self.protocol {
+            Protocol::Mqtt(_) => None,
+            Protocol::Zmtp(zmtp) => Some(zmtp),
+        }
+    }
 }
 
 /// Options of MQTT clients.

@@ -3,12 +3,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{deliveries, sampled, set_active};
+use super::{sampled, set_active};
 use crate::fan_out::FanOut;
 use crate::fan_out::numbers::Numbers;
 use crate::model::flows::Publication;
+use crate::model::names::Names;
 use crate::model::{Action, Plan, Population};
-use crate::template::{Level, Template};
+use crate::template::{Levels, Template};
 
 /// Topics without subscriber, or filters without publication.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -28,9 +29,14 @@ pub struct OfPopulation {
     pub filters: Vec<Option<Unmatched>>,
 }
 
-/// A template of topics that clients with these numbers publish to; `None` for levels with two
-/// variables, which can be almost anything.
-type Published = (Option<Vec<Level>>, Numbers);
+/// A template of topics that clients publish to.
+struct Published {
+    names: Names,
+    /// `None` for levels with two variables, which can be almost anything.
+    topic: Option<Levels>,
+    /// Numbers of the clients.
+    numbers: Numbers,
+}
 
 /// Finds everything that at most these active clients publish or subscribe to in vain.
 pub fn find(plan: &Plan, most: &[u32], fan_out: &mut FanOut) -> Vec<OfPopulation> {
@@ -41,8 +47,8 @@ pub fn find(plan: &Plan, most: &[u32], fan_out: &mut FanOut) -> Vec<OfPopulation
     let subscribes = plan.populations.iter().any(|p| !p.subscriptions.is_empty());
     let published = published(plan, most, &publishing);
     let of = |(p, population): (usize, &Population)| {
-        let mqtt = !population.speaks_zmtp() && plan.bridges.is_empty();
-        let receives = publishes && mqtt && most[p] > 0;
+        let has_levels = population.capabilities().names.grammar().is_some();
+        let receives = publishes && has_levels && plan.bridges.is_empty() && most[p] > 0;
         let mut topics = vec![None; population.publications.len()];
         if publishing[p] && subscribes && most[p] > 0 {
             topics =
@@ -69,13 +75,12 @@ fn publishing(plan: &Plan) -> Vec<bool> {
     found
 }
 
-/// Everything that clients publish over MQTT, wills among it.
+/// Everything that clients publish to names with levels, wills among it.
 fn published(plan: &Plan, most: &[u32], publishing: &[bool]) -> Vec<Published> {
     let mut found = Vec::new();
     for (p, population) in plan.populations.iter().enumerate() {
-        if most[p] == 0 || population.speaks_zmtp() {
-            continue;
-        }
+        let names = population.capabilities().names;
+        let Some(grammar) = names.grammar().filter(|_| most[p] > 0) else { continue };
         let topics = population.publications.iter().map(|each| &each.topic);
         // Answers come to the response topics of requests.
         let requests = population.publications.iter().filter(|each| each.request);
@@ -84,7 +89,7 @@ fn published(plan: &Plan, most: &[u32], publishing: &[bool]) -> Vec<Published> {
         let will = population.will().map(|will| &will.topic);
         for topic in topics.chain(will) {
             let numbers = Numbers::range(population.first, u64::from(most[p]));
-            found.push((topic.levels().ok(), numbers));
+            found.push(Published { names, topic: topic.levels(grammar).ok(), numbers });
         }
     }
     found
@@ -101,7 +106,7 @@ fn unreceived(
     let mut counts = Vec::new();
     let mut is_lost = |(client, variant)| {
         let text = topic.text(first + u64::from(client), variant);
-        deliveries(plan, fan_out, (population, client), &text, &mut counts);
+        fan_out.deliveries(&text, plan.publisher(population, client), &mut counts);
         counts.iter().all(|&count| count == 0).then_some(text)
     };
     summed_up(sampled(clients, topic.variants()).map(&mut is_lost))
@@ -113,31 +118,37 @@ fn unpublished(
     clients: u32,
     published: &[Published],
 ) -> Option<Unmatched> {
+    let names = population.capabilities().names;
     let is_silent = |(client, variant)| {
         let text = filter.text(population.first + u64::from(client), variant);
         let shared = text.strip_prefix("$share/").and_then(|rest| rest.split_once('/'));
         let wanted = shared.map_or(&*text, |(_, filter)| filter);
         // Topics that begin with a dollar sign are the broker's own.
-        let silent = !wanted.starts_with('$') && !published.iter().any(|p| is_meant(p, wanted));
+        let is_meant = |p: &Published| p.names == names && p.is_meant(wanted);
+        let silent = !wanted.starts_with('$') && !published.iter().any(is_meant);
         silent.then_some(text)
     };
     summed_up(sampled(clients, filter.variants()).map(is_silent))
 }
 
-/// Returns `true` if a filter without variables matches a topic of some client.
-fn is_meant((topic, numbers): &Published, wanted: &str) -> bool {
-    let Some(topic) = topic else { return true };
-    let (mut numbers, mut texts) = (numbers.clone(), wanted.split('/'));
-    for level in topic {
-        match texts.next() {
-            None => return false,
-            Some("#") => return numbers.count() > 0,
-            Some("+") => {}
-            Some(text) if numbers.narrow(level, text).is_none() => return false,
-            Some(_) => {}
+impl Published {
+    /// Returns `true` if a filter without variables matches a topic of some client.
+    fn is_meant(&self, wanted: &str) -> bool {
+        let Some(Levels { grammar, list }) = &self.topic else { return true };
+        let (mut numbers, mut texts) = (self.numbers.clone(), wanted.split(grammar.separator));
+        for level in list {
+            match texts.next() {
+                None => return false,
+                Some(text) if text == grammar.rest => return numbers.count() > 0,
+                Some(text) if text == grammar.one => {}
+                Some(text) if numbers.narrow(level, text).is_none() => return false,
+                Some(_) => {}
+            }
         }
+        let is_whole =
+            texts.next().is_none_or(|text| text == grammar.rest && grammar.rest_min == 0);
+        is_whole && numbers.count() > 0
     }
-    matches!(texts.next(), None | Some("#")) && numbers.count() > 0
 }
 
 /// The share and the last of the texts that are found in vain; `None`: there is none.

@@ -1,8 +1,16 @@
-//! Topic filters as levels, so that receivers can be counted by arithmetic.
+//! Names and filters as levels, so that receivers can be counted by arithmetic.
 
 use super::{Part, Template, TemplateError, Variable};
+use crate::model::names::Grammar;
 
-/// One level of a topic filter.
+/// Levels of a name or of a filter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Levels {
+    pub grammar: &'static Grammar,
+    pub list: Vec<Level>,
+}
+
+/// One level of a name or of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
     Any,
@@ -12,30 +20,51 @@ pub(crate) enum Level {
 }
 
 impl Template {
-    /// Levels of the filter.
-    pub(crate) fn levels(&self) -> Result<Vec<Level>, TemplateError> {
-        let mut levels = vec![Vec::new()];
-        for part in &self.parts {
-            match part {
-                Part::Literal(text) => {
-                    for (i, piece) in text.split('/').enumerate() {
-                        if i > 0 {
-                            levels.push(Vec::new());
-                        }
-                        let last = levels.last_mut().expect("there is always one level");
-                        last.push(Part::Literal(piece.into()));
-                    }
-                }
-                variable @ Part::Variable(_) => {
-                    levels.last_mut().expect("there is always one level").push(variable.clone());
-                }
-            }
-        }
-        levels.iter().map(|parts| level(parts)).collect()
+    /// Levels of the name or filter.
+    pub(crate) fn levels(&self, grammar: &'static Grammar) -> Result<Levels, TemplateError> {
+        Levels::new(grammar, &self.parts)
+    }
+
+    /// Group and filter of a subscription to a shared group, `$share/GROUP/FILTER`; `None` for
+    /// any other filter.
+    pub(crate) fn group_and_filter(&self) -> Option<(Level, Vec<Part>)> {
+        let mut pieces = split(&self.parts, '/', 3);
+        let filter = pieces.pop()?;
+        let [share, group] = pieces.as_slice() else { return None };
+        let is_share = matches!(share.as_slice(), [Part::Literal(text)] if **text == *"$share");
+        if is_share { Some((level(group, None).ok()?, filter)) } else { None }
     }
 }
 
-fn level(parts: &[Part]) -> Result<Level, TemplateError> {
+impl Levels {
+    pub fn new(grammar: &'static Grammar, parts: &[Part]) -> Result<Self, TemplateError> {
+        let levels = split(parts, grammar.separator, usize::MAX);
+        let list = levels.iter().map(|parts| level(parts, Some(grammar)));
+        Ok(Self { grammar, list: list.collect::<Result<_, _>>()? })
+    }
+}
+
+/// Splits parts at a separator in their literals, into at most `most` pieces.
+fn split(parts: &[Part], separator: char, most: usize) -> Vec<Vec<Part>> {
+    let mut pieces = vec![Vec::new()];
+    for part in parts {
+        let Part::Literal(text) = part else {
+            pieces.last_mut().expect("there is always one piece").push(part.clone());
+            continue;
+        };
+        for (i, piece) in text.splitn(most - (pieces.len() - 1), separator).enumerate() {
+            if i > 0 {
+                pieces.push(Vec::new());
+            }
+            let last = pieces.last_mut().expect("there is always one piece");
+            last.push(Part::Literal(piece.into()));
+        }
+    }
+    pieces
+}
+
+/// Level of these parts; without a grammar there are no wildcards.
+fn level(parts: &[Part], grammar: Option<&Grammar>) -> Result<Level, TemplateError> {
     let mut texts = [String::new(), String::new()];
     let mut variable = None;
     for part in parts {
@@ -50,12 +79,13 @@ fn level(parts: &[Part]) -> Result<Level, TemplateError> {
         }
     }
     let [prefix, suffix] = texts;
-    Ok(match (variable, prefix.as_str()) {
-        (Some(variable), _) => {
+    let is = |wildcard: fn(&Grammar) -> &str| grammar.is_some_and(|g| wildcard(g) == prefix);
+    Ok(match variable {
+        Some(variable) => {
             Level::Variable { prefix: prefix.into(), variable, suffix: suffix.into() }
         }
-        (None, "+") => Level::Any,
-        (None, "#") => Level::Rest,
-        (None, _) => Level::Exact(prefix.into()),
+        None if is(|grammar| grammar.one) => Level::Any,
+        None if is(|grammar| grammar.rest) => Level::Rest,
+        None => Level::Exact(prefix.into()),
     })
 }

@@ -3,19 +3,19 @@
 
 use std::fmt;
 
-use super::{Part, Template, TemplateError, Variable};
+use crate::model::names::{Grammar, Names};
+
+use super::{Levels, Part, Template, TemplateError, Variable};
 
 /// Place of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Text of a client, such as its client identifier or its will.
     Client,
-    /// Topic of a publication.
-    Topic,
-    /// A topic filter.
-    Filter,
-    /// First frame of a message of ZeroMQ, or a prefix: any text, of any length.
-    Frame,
+    /// Name of the messages of a publication.
+    Topic(Names),
+    /// A filter.
+    Filter(Names),
     /// Value of a property of a message of MQTT 5.
     Property,
     /// The text of a payload.
@@ -25,11 +25,12 @@ pub enum Place {
 }
 
 impl Place {
-    /// Bytes of the longest text: those of a field of MQTT [MQTT-1.5.3].
+    /// Bytes of the longest text. A field of MQTT has up to 65,535 [MQTT-1.5.3].
     pub(crate) const fn bytes_max(self) -> usize {
         match self {
-            Self::Client | Self::Topic | Self::Filter | Self::Property => 65_535,
-            Self::Frame | Self::Payload | Self::Json => usize::MAX,
+            Self::Topic(names) | Self::Filter(names) => names.bytes_max(),
+            Self::Client | Self::Property => 65_535,
+            Self::Payload | Self::Json => usize::MAX,
         }
     }
 }
@@ -44,7 +45,7 @@ impl Template {
         let (name, allowed) = match place {
             Place::Property | Place::Payload | Place::Json => return Ok(()),
             Place::Client => ("a client's texts", "{n}, {n%K}, {n/K} and {row.NAME}"),
-            Place::Topic | Place::Filter | Place::Frame => {
+            Place::Topic(_) | Place::Filter(_) => {
                 ("a topic", "{n}, {n%K}, {n/K}, {row.NAME} and one range or choice")
             }
         };
@@ -54,15 +55,19 @@ impl Template {
         if self.variables().filter_map(Variable::variants).count() > 1 {
             return Err(TemplateError::SecondRange);
         }
-        if matches!(place, Place::Topic | Place::Filter) {
-            self.check_values()?;
+        let (Place::Topic(names) | Place::Filter(names)) = place else { return Ok(()) };
+        let Some(grammar) = names.grammar() else { return Ok(()) };
+        self.check_values(grammar)?;
+        match self.group_and_filter() {
+            _ if matches!(place, Place::Topic(_)) => Ok(()),
+            Some((_, filter)) => Levels::new(grammar, &filter).map(drop),
+            None => self.levels(grammar).map(drop),
         }
-        if place == Place::Filter { self.levels().map(drop) } else { Ok(()) }
     }
 
     /// Checks that values in a topic stay within one level.
-    fn check_values(&self) -> Result<(), TemplateError> {
-        let splits = |value: &&str| value.is_empty() || value.contains(['/', '+', '#']);
+    fn check_values(&self, grammar: &Grammar) -> Result<(), TemplateError> {
+        let splits = |value: &&str| value.is_empty() || value.contains(grammar.excluded);
         for variable in self.variables() {
             let wrong = match variable {
                 Variable::Choice(options) => options.iter().map(|option| &**option).find(splits),
@@ -72,7 +77,8 @@ impl Template {
                 _ => None,
             };
             if let Some(value) = wrong {
-                return Err(TemplateError::Value(value.to_owned(), variable.to_string()));
+                let (value, variable) = (value.to_owned(), variable.to_string());
+                return Err(TemplateError::Value(value, variable, grammar.excluded_words));
             }
         }
         Ok(())

@@ -1,4 +1,5 @@
 use super::*;
+use crate::model::names::Names;
 use crate::rows::Rows;
 
 use crate::sent_at::SentAt;
@@ -163,28 +164,28 @@ fn errors_name_the_wrong_part_of_a_template() {
 fn variables_without_a_value_at_their_place_are_refused() {
     let check = |source: &str, place| Template::new(source).unwrap().check(place);
     for source in ["{n}{n%2}{n/2}", "{row.x}"] {
-        for place in [Place::Client, Place::Topic, Place::Payload] {
+        for place in [Place::Client, Place::Topic(Names::Topics), Place::Payload] {
             assert_eq!(check(source, place), Ok(()), "{source} in {place:?}");
         }
     }
     for source in ["{1..2}", "{a|b}"] {
-        assert_eq!(check(source, Place::Topic), Ok(()), "{source}");
+        assert_eq!(check(source, Place::Topic(Names::Topics)), Ok(()), "{source}");
         assert!(matches!(check(source, Place::Client), Err(TemplateError::Misplaced(..))));
     }
     for source in ["{seq}", "{time}", "{stamp}", "{hex 2}", "{random 1..2}"] {
         assert_eq!(check(source, Place::Json), Ok(()), "{source}");
-        for place in [Place::Client, Place::Topic, Place::Filter] {
+        for place in [Place::Client, Place::Topic(Names::Topics), Place::Filter(Names::Topics)] {
             assert!(matches!(check(source, place), Err(TemplateError::Misplaced(..))), "{source}");
         }
     }
-    assert_eq!(check("{1..2}{a|b}", Place::Topic), Err(TemplateError::SecondRange));
+    assert_eq!(check("{1..2}{a|b}", Place::Topic(Names::Topics)), Err(TemplateError::SecondRange));
     assert_eq!(check("{1..2}{a|b}", Place::Payload), Ok(()));
-    let split = TemplateError::Value("b/c".into(), "{a|b/c}".into());
-    assert_eq!(check("{a|b/c}", Place::Topic), Err(split));
+    let split = TemplateError::Value("b/c".into(), "{a|b/c}".into(), "/, + and #");
+    assert_eq!(check("{a|b/c}", Place::Topic(Names::Topics)), Err(split));
     let row = Template::new("t/{row.x}").unwrap();
     row.bind(&columns(&["a", "b+"])).unwrap();
-    let wild = TemplateError::Value("b+".into(), "{row.x}".into());
-    assert_eq!(row.check(Place::Filter), Err(wild));
+    let wild = TemplateError::Value("b+".into(), "{row.x}".into(), "/, + and #");
+    assert_eq!(row.check(Place::Filter(Names::Topics)), Err(wild));
 }
 
 #[test]
@@ -200,9 +201,9 @@ fn a_text_is_recognised_as_a_rendering() {
 
 #[test]
 fn a_filter_level_holds_one_variable() {
-    assert!(Template::new("a/{n}/x{1..3}y/#").unwrap().check(Place::Filter).is_ok());
+    assert!(Template::new("a/{n}/x{1..3}y/#").unwrap().check(Place::Filter(Names::Topics)).is_ok());
     assert_eq!(
-        Template::new("a/{n}-{n%2}").unwrap().check(Place::Filter),
+        Template::new("a/{n}-{n%2}").unwrap().check(Place::Filter(Names::Topics)),
         Err(TemplateError::Level("{n}-{n%2}".into()))
     );
 }

@@ -1,9 +1,10 @@
 use super::*;
-use crate::fan_out::FanOut;
 use crate::fan_out::tests::{plan, population};
+use crate::fan_out::{FanOut, Publisher};
 use crate::model::Attachment;
 use crate::model::flows::{Late, Order, Payload, Phase};
-use crate::model::protocol::Player;
+use crate::model::names::Names;
+use crate::model::protocol::{Player, Zmtp};
 use crate::template::Template;
 
 const ZMTP: Zmtp =
@@ -39,9 +40,14 @@ fn publisher() -> Population {
     Population { protocol, publications: vec![publication], ..subscribers(1, 0, &[]) }
 }
 
+fn published(names: Names, target: usize) -> Publisher {
+    Publisher { names, target, excluded: None }
+}
+
 fn deliveries(population: &Population, topic: &str) -> u64 {
     let mut counts = Vec::new();
-    FanOut::new(&plan(vec![population.clone()], 1, true)).frame_deliveries(topic, 0, &mut counts);
+    let fan_out = FanOut::new(&plan(vec![population.clone()], 1, true));
+    fan_out.deliveries(topic, published(Names::Prefixes, 0), &mut counts);
     counts[0]
 }
 
@@ -102,10 +108,10 @@ fn messages_stay_within_their_protocol_and_at_their_publisher() {
         let fan_out = FanOut::new(&plan(vec![sockets.clone(), clients.clone()], 3, joined));
         let mut counts = Vec::new();
         for (target, expected) in [(0, 0), (1, 5), (2, 5)] {
-            fan_out.frame_deliveries("ab", target, &mut counts);
+            fan_out.deliveries("ab", published(Names::Prefixes, target), &mut counts);
             assert_eq!(counts, [expected, 0], "of ZeroMQ at {target}, joined: {joined}");
         }
-        fan_out.deliveries("ab", 1, None, &mut counts);
+        fan_out.deliveries("ab", published(Names::Topics, 1), &mut counts);
         assert_eq!(counts, [0, if joined { 10 } else { 3 }], "of MQTT, joined: {joined}");
     }
 }
@@ -120,7 +126,7 @@ fn set(population: &mut Population, change: fn(&mut Zmtp)) {
 #[test]
 fn a_population_that_no_program_can_play_is_refused() {
     let check = |population: &Population| {
-        population.check_protocol("p").err().map(|error| error.to_string()).unwrap_or_default()
+        population.check("p", 1).err().map(|error| error.to_string()).unwrap_or_default()
     };
     assert_eq!(check(&subscribers(5, 0, &[""])), "");
     assert_eq!(check(&publisher()), "");
@@ -133,7 +139,7 @@ fn a_population_that_no_program_can_play_is_refused() {
     assert_eq!(with(curve, publisher()), "");
     let subscriber = || subscribers(5, 0, &[""]);
     type Change = fn(&mut Population);
-    let cases: [(Population, Change, &str); 6] = [
+    let cases: [(Population, Change, &str); 9] = [
         (subscriber(), curve, "p.protocol.security: found curve"),
         (
             subscriber(),
@@ -144,7 +150,17 @@ fn a_population_that_no_program_can_play_is_refused() {
         (
             publisher(),
             |p| set(p, |zmtp| zmtp.player = Player::Engine),
-            "p.publications: found some at the engine",
+            "p.publications: found 1, allowed are 0",
+        ),
+        (publisher(), |p| p.publications[0].qos = 1, "p.publications[0].qos: found 1"),
+        (publisher(), |p| p.publications[0].retain = true, "p.publications[0].retain: found true"),
+        (
+            publisher(),
+            |p| {
+                let Pace::Open { jitter, .. } = &mut p.publications[0].pace else { return };
+                *jitter = 0.5;
+            },
+            "p.publications[0].pace: found",
         ),
         (publisher(), |p| p.clients = 2, "p.at: found"),
         (publisher(), |p| p.publications.push(p.publications[0].clone()), "p: found 2 public"),

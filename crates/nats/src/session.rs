@@ -1,0 +1,284 @@
+//! The connection of one simulated client: INFO, CONNECT, subscriptions, heartbeats, messages,
+//! publications that JetStream acknowledges. The session stores no payloads: the token of a
+//! publication lets the caller build the same message again. The caller keeps the bytes of an
+//! incomplete operation and passes these bytes again, followed by more.
+
+mod handle;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use crate::{
+    Headers,
+    client::{self, Connect, Publish, Subscribe},
+    line,
+};
+
+pub use handle::{Event, Handled};
+
+const _: () = assert!(size_of::<Session<[u64; 3]>>() <= 16, "answers 8, payload 4, state 4");
+
+/// Number of the subscription to the answers of JetStream.
+const ANSWERS: u64 = 1;
+
+/// Smallest number for the subscriptions of a caller.
+pub const FIRST_SID: u64 = 2;
+
+/// The state of one client. `T` is the token of a publication that JetStream acknowledges.
+#[derive(Debug)]
+pub struct Session<T> {
+    /// Publications and requests without an answer; `None` before the first.
+    waiting: Option<Box<Waiting<T>>>,
+    /// Largest payload that the server accepts, in bytes.
+    payload_max: u32,
+    state: State,
+    /// Number of PINGs without a PONG.
+    pings: u8,
+    /// Number of PONGs up to the one that confirms the subscriptions; 0 if none does.
+    confirmed_in: u8,
+    /// True if that PONG confirms the end of the subscriptions.
+    unsubscribes: bool,
+}
+
+/// Publications and requests that JetStream has not answered, in the order of their numbers.
+#[derive(Debug)]
+struct Waiting<T> {
+    /// Subject in front of the number of an answer.
+    inbox: Vec<u8>,
+    /// Reply subject of the last publication, kept for its memory.
+    reply: Vec<u8>,
+    /// Number of the first entry.
+    first: u64,
+    /// Entries by number; `None`: answered.
+    entries: VecDeque<Option<Entry<T>>>,
+    /// Entries without an answer that are publications.
+    messages: usize,
+    /// Publications of earlier connections, to be sent again.
+    again: VecDeque<T>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Entry<T> {
+    Message(T),
+    Request,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Lost,
+    /// INFO is missing.
+    Open,
+    /// INFO has come, CONNECT is not sent.
+    Greeted,
+    /// CONNECT and PING are sent.
+    Connecting,
+    Up,
+}
+
+impl<T> Default for Session<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Session<T> {
+    /// A session that was never connected.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            waiting: None,
+            payload_max: 0,
+            state: State::Lost,
+            pings: 0,
+            confirmed_in: 0,
+            unsubscribes: false,
+        }
+    }
+
+    /// Begins a network connection, on which the server speaks first.
+    pub const fn open(&mut self) {
+        self.state = State::Open;
+    }
+
+    /// Appends CONNECT, and a PING whose PONG is [`Event::Connected`]. Call this function after
+    /// [`Event::Greeted`], and after the handshake of TLS if INFO asks for it.
+    pub fn connect(&mut self, connect: &Connect<'_>, out: &mut Vec<u8>) {
+        debug_assert!(self.state == State::Greeted, "CONNECT before INFO");
+        connect.encode(out);
+        self.state = State::Connecting;
+        self.heartbeat(out);
+    }
+
+    /// Returns true from the answer to CONNECT until the connection is lost.
+    #[must_use]
+    #[inline]
+    pub const fn is_connected(&self) -> bool {
+        matches!(self.state, State::Up)
+    }
+
+    /// Largest payload of a message with its headers, in bytes, as the server accepts it.
+    #[must_use]
+    #[inline]
+    pub const fn payload_max(&self) -> u32 {
+        self.payload_max
+    }
+
+    /// Appends a subscription; only while connected. The server does not confirm subscriptions, see
+    /// [`Session::confirm`].
+    pub fn subscribe(&self, subscribe: &Subscribe<'_>, out: &mut Vec<u8>) {
+        debug_assert!(self.is_connected() && subscribe.sid >= FIRST_SID);
+        subscribe.encode(out);
+    }
+
+    /// Appends the end of the subscription with this number.
+    pub fn unsubscribe(&self, sid: u64, out: &mut Vec<u8>) {
+        debug_assert!(self.is_connected());
+        client::encode_unsubscribe(sid, out);
+    }
+
+    /// Appends a PING whose PONG confirms that the server has processed everything before: it is
+    /// [`Event::Unsubscribed`] if `unsubscribes`, else [`Event::Subscribed`].
+    pub fn confirm(&mut self, unsubscribes: bool, out: &mut Vec<u8>) {
+        self.heartbeat(out);
+        (self.confirmed_in, self.unsubscribes) = (self.pings, unsubscribes);
+    }
+
+    /// Appends a PING, which the server answers. At 255 unanswered PINGs, no further is sent.
+    pub fn heartbeat(&mut self, out: &mut Vec<u8>) {
+        if let Some(pings) = self.pings.checked_add(1) {
+            self.pings = pings;
+            out.extend_from_slice(client::PING);
+        }
+    }
+
+    /// Appends the subscription to the answers of JetStream, before the first publication or
+    /// request on a connection. `inbox` is a subject that no other client has.
+    pub fn await_answers(&mut self, inbox: &[u8], out: &mut Vec<u8>) {
+        let waiting = self.waiting.get_or_insert_default();
+        waiting.inbox = [inbox, b"."].concat();
+        let subject = [&waiting.inbox[..], b"*"].concat();
+        Subscribe { subject: &subject, group: None, sid: ANSWERS }.encode(out);
+    }
+
+    /// Appends a message that no server acknowledges.
+    #[inline]
+    pub fn publish(&self, publish: &Publish<'_>, out: &mut Vec<u8>) {
+        debug_assert!(self.is_connected());
+        publish.encode(out);
+    }
+
+    /// Appends a message for a stream, whose answer is [`Event::Acknowledged`] or
+    /// [`Event::Rejected`] with the token. Its reply subject is the one for answers.
+    ///
+    /// # Panics
+    /// Before [`Session::await_answers`].
+    pub fn publish_stored(&mut self, publish: &Publish<'_>, token: T, out: &mut Vec<u8>) {
+        self.ask(publish, Entry::Message(token), out);
+    }
+
+    /// Appends a request to JetStream, whose answer is [`Event::Granted`] or [`Event::Denied`].
+    ///
+    /// # Panics
+    /// Before [`Session::await_answers`].
+    pub fn request(&mut self, subject: &str, body: &[u8], out: &mut Vec<u8>) {
+        let (subject, headers) = (subject.as_bytes(), Headers::NONE);
+        let publish = Publish { subject, reply: None, headers, payload: body };
+        self.ask(&publish, Entry::Request, out);
+    }
+
+    fn ask(&mut self, publish: &Publish<'_>, entry: Entry<T>, out: &mut Vec<u8>) {
+        let waiting = self.waiting.as_mut().expect("the subscription to answers comes first");
+        let number = waiting.push(entry);
+        waiting.reply.clear();
+        waiting.reply.extend_from_slice(&waiting.inbox);
+        line::push_number(number, &mut waiting.reply);
+        Publish { reply: Some(&waiting.reply), ..*publish }.encode(out);
+    }
+
+    /// Number of publications without an acknowledgement, those of earlier connections included.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.waiting.as_ref().map_or(0, |waiting| waiting.messages + waiting.again.len())
+    }
+
+    /// Takes the first publication of an earlier connection that is not sent again yet.
+    pub fn take_again(&mut self) -> Option<T> {
+        self.waiting.as_mut()?.again.pop_front()
+    }
+
+    /// Returns true while publications of an earlier connection are not sent again.
+    #[must_use]
+    pub fn holds_back(&self) -> bool {
+        self.waiting.as_ref().is_some_and(|waiting| !waiting.again.is_empty())
+    }
+
+    /// Records the loss of the network connection. With `keeps`, the publications without an
+    /// acknowledgement are to be sent again; else returns the number of dropped publications.
+    pub fn connection_lost(&mut self, keeps: bool) -> usize {
+        let waiting = self.waiting.take();
+        *self = Self { waiting, ..Self::new() };
+        let Some(waiting) = &mut self.waiting else { return 0 };
+        waiting.lose();
+        if keeps {
+            return 0;
+        }
+        std::mem::take(&mut waiting.again).len()
+    }
+}
+
+impl<T> Default for Waiting<T> {
+    fn default() -> Self {
+        Self {
+            inbox: Vec::new(),
+            reply: Vec::new(),
+            first: 0,
+            entries: VecDeque::new(),
+            messages: 0,
+            again: VecDeque::new(),
+        }
+    }
+}
+
+impl<T> Waiting<T> {
+    /// Adds an entry and returns its number.
+    fn push(&mut self, entry: Entry<T>) -> u64 {
+        self.messages += usize::from(matches!(entry, Entry::Message(_)));
+        self.entries.push_back(Some(entry));
+        self.first + self.entries.len() as u64 - 1
+    }
+
+    /// Takes the entry with this number; `None` if it is answered or unknown.
+    fn take(&mut self, number: u64) -> Option<Entry<T>> {
+        let place = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        let entry = self.entries.get_mut(place)?.take()?;
+        self.messages -= usize::from(matches!(entry, Entry::Message(_)));
+        while let Some(None) = self.entries.front() {
+            self.entries.pop_front();
+            self.first += 1;
+        }
+        Some(entry)
+    }
+
+    /// Number of an entry in the subject of an answer.
+    fn number(&self, subject: &[u8]) -> Option<u64> {
+        line::number(subject.strip_prefix(&self.inbox[..])?, "answer").ok()
+    }
+
+    /// Moves the publications without an answer to those that are sent again, before older ones
+    /// that are not sent again yet. No number is used twice, so that a late answer of an earlier
+    /// connection never fits.
+    fn lose(&mut self) {
+        self.first += self.entries.len() as u64;
+        self.messages = 0;
+        let lost = self.entries.drain(..).flatten().filter_map(|entry| match entry {
+            Entry::Message(token) => Some(token),
+            Entry::Request => None,
+        });
+        let lost: Vec<T> = lost.collect();
+        for token in lost.into_iter().rev() {
+            self.again.push_front(token);
+        }
+    }
+}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -23,6 +24,8 @@ class Target(BaseModel):
     """True if connections to it are under TLS, by each population's `tls`."""
     websocket: str | None = None
     """Path of the WebSocket, with a query if there is one; null: MQTT over TCP."""
+    is_broker: ClassVar[bool] = True
+    """True if it is a broker, which may publish counters under `$SYS`."""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -49,6 +52,8 @@ class Target(BaseModel):
 
 class ZmqTarget(Target):
     """The address of a ZeroMQ publisher that already runs."""
+
+    is_broker: ClassVar[bool] = False
 
     def __str__(self) -> str:
         return f"{ZMQ_SCHEME}{super().__str__()}"

@@ -14,7 +14,6 @@ from pubstorm.contract.changes import ActiveClients
 from pubstorm.contract.commands import Hello
 from pubstorm.contract.flows import ClosedPace, OpenPace
 from pubstorm.contract.plan import HoldAction, Plan, Population, PublishAction
-from pubstorm.contract.protocol import Zmtp
 from pubstorm.contract.snapshot import FlowSnapshot
 from pubstorm.contract.sums import Pair, RunSum, total
 from pubstorm.contract.texts import lacks_stamps
@@ -23,7 +22,7 @@ from pubstorm.measure import client_loss, group_shares
 from pubstorm.measure.clocks import clock_bound_us, clock_result
 from pubstorm.measure.ledger import Ledger, lost_wills
 from pubstorm.measure.run_log import AgentFailure, RunLog, StageSpan
-from pubstorm.quantities import counted, duration_text, span_text
+from pubstorm.quantities import SECOND_NS, counted, duration_text, span_text
 from pubstorm.result import (
     AgentResult,
     ClockResult,
@@ -56,7 +55,8 @@ from pubstorm.result.timeline.rows import (
 )
 from pubstorm.scenario import Scenario
 
-SECOND_NS = 10**9
+SOCKET_OPTIONS = {"high_water_mark", "io_threads", "security"}
+"""Options of a publisher's socket that its result has."""
 
 
 def limits_of(scenario: Scenario) -> ValidityLimits:
@@ -202,7 +202,6 @@ class Assembly:
     def _publisher(self, program: Program) -> PublisherResult:
         population = self.plan.populations[program.population]
         hello, part = self.hellos[program.agent], self.sums.agent([program.agent])
-        options = population.zmtp or Zmtp(high_water_mark=0)
         pace = population.publications[0].pace
         kind = population.player
         assert kind != "engine", "an engine is no program"
@@ -214,9 +213,7 @@ class Assembly:
             pid=hello.pid,
             host=self.hosts.get(program.agent, ""),
             address=str(self.plan.targets[target_of(self.plan, program.population, program.share)]),
-            high_water_mark=options.high_water_mark,
-            io_threads=options.io_threads,
-            security=options.security,
+            **population.protocol.model_dump(include=SOCKET_OPTIONS),
             burst=pace.burst if isinstance(pace, OpenPace) else 1,
             **dict(fields_of(PublisherResult, part, self.percentiles)),
             time_histograms_ns=histograms_of(PublisherResult, part),

@@ -15,14 +15,13 @@ from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.phases.load_due import fan_out
 from pubstorm.measure.phases.ticks import Grid, ticks, width_of
 from pubstorm.measure.run_log import AppliedFault, StageSpan
-from pubstorm.quantities import count_text, counted, span_text
+from pubstorm.quantities import SECOND_NS, count_text, counted, span_text
 from pubstorm.result import FaultResult, Recovery, StageResult
 from pubstorm.result.samples import ANY, Span, Track, Tracks
 from pubstorm.result.timeline import Step, Timeline, steps
 from pubstorm.result.timeline.rows import Row
 from pubstorm.scenario.faults import BRIDGE_FAULTS
 
-SECOND_NS = 10**9
 MOST_SHARE = 0.99
 """Share of the earlier count that counts as "most"."""
 BEFORE_TICKS = 10

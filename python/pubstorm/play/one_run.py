@@ -33,7 +33,7 @@ from pubstorm.measure.assemble import Assembly, limits_of
 from pubstorm.measure.monitors.choice import RunSurroundings, monitoring_of
 from pubstorm.measure.monitors.monitoring import Monitored
 from pubstorm.measure.recorder import Recorder
-from pubstorm.measure.run_log import SECOND_NS, RunLog
+from pubstorm.measure.run_log import RunLog
 from pubstorm.metrics.expressions import percentiles_in
 from pubstorm.plan import compile_plan, planned_targets, provisional_plan, targets_by_name
 from pubstorm.plan.faults import faulty_bridges, planned_faults
@@ -51,6 +51,7 @@ from pubstorm.play.oversights import oversights
 from pubstorm.play.stage_check import Check
 from pubstorm.play.stages import Controller, ControllerOptions, RunEvent
 from pubstorm.play.steering import Steering, steered
+from pubstorm.quantities import SECOND_NS
 from pubstorm.result import Environment, Event, Result, StaleState
 from pubstorm.result.samples import START_FILE, Tracks
 from pubstorm.result.timeline import Timeline

@@ -32,11 +32,11 @@ from pubstorm.fleet.zmq_agent.pipes import STDIN, Pipes
 from pubstorm.fleet.zmq_agent.schedule import NEVER_NS
 from pubstorm.fleet.zmq_agent.sockets import filters, subscriber_socket
 from pubstorm.fleet.zmq_agent.tally import AgentTally, FlowTally
+from pubstorm.quantities import SECOND_NS
 
 READ_MAX = 200
 """Messages that are read from one socket before the others have their turn."""
 TURN_NS = 10**6
-SECOND_NS = 10**9
 SOCKETS_EACH = 3
 """Sockets of a client: its own, and two that report the state of its connection."""
 WATCHED = (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import json
 import os
 import resource
@@ -14,7 +15,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,13 @@ class Deputy:
         self._home = home
         self._servers = Servers(home, self.say)
         self._processes = LocalProcesses()
-        self._requests: Mapping[str, Callable[..., Awaitable[object]]] = {
-            "beat": self._beat,
-            "port": self._port,
-            "is_free": self._is_free,
-            "find": self._find,
-            "look_at": self._look_at,
-            "counters": self._counters,
+        self._requests: Mapping[str, Callable[..., object]] = {
+            "beat": lambda: None,  # It only renews the lease.
+            "port": lambda address: ports.free_port([address]),
+            "is_free": lambda port, address: ports.is_free(port, address),
+            "find": find,
+            "look_at": lambda roots: self._processes.look_at(roots).to_json(),
+            "counters": lambda: counters().to_json(),
             "store": self._servers.store,
             "output": self._servers.output,
             "spawn": self._servers.spawn,
@@ -65,7 +66,9 @@ class Deputy:
         """Carries out a request, and answers it."""
         number, name = request.pop("id"), request.pop("do")
         try:
-            answer = {"id": number, "answer": await self._requests[name](**request)}
+            found = self._requests[name](**request)
+            found = await found if inspect.isawaitable(found) else found
+            answer = {"id": number, "answer": found}
         except Exception as error:
             hint = getattr(error, "hint", None)
             answer = {"id": number, "error": str(error) or type(error).__name__, "hint": hint}
@@ -75,24 +78,6 @@ class Deputy:
         """Ends all servers, and deletes their files."""
         await self._servers.close()
         shutil.rmtree(self._home, ignore_errors=True)
-
-    async def _beat(self) -> None:
-        """Only renews the lease."""
-
-    async def _port(self, address: str) -> int:
-        return ports.free_port([address])
-
-    async def _is_free(self, port: int, address: str) -> bool:
-        return ports.is_free(port, address)
-
-    async def _find(self, program: str) -> str | None:
-        return find(program)
-
-    async def _look_at(self, roots: list[int]) -> object:
-        return self._processes.look_at(roots).to_json()
-
-    async def _counters(self) -> object:
-        return counters().to_json()
 
 
 def _rights() -> dict[str, object]:

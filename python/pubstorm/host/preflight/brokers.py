@@ -39,13 +39,9 @@ def client_bytes(kinds: Kinds) -> int:
 
 def broker_threads(kinds: Kinds, cores: int) -> int:
     """Threads of all brokers."""
-    return sum(count * _threads(kind, cores) for kind, count in kinds.items())
+    return sum(n * (kind.threads + kind.threads_per_core * cores) for kind, n in kinds.items())
 
 
 def descriptors_for(kinds: Kinds) -> int:
     """Descriptors that Pubstorm itself has for brokers."""
     return sum((1 + kind.pipes) * count for kind, count in kinds.items())
-
-
-def _threads(appetite: Appetite, cores: int) -> int:
-    return appetite.threads + appetite.threads_per_core * cores

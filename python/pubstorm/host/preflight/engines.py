@@ -22,8 +22,8 @@ UNDER_WAY_S = 1.0
 MESSAGES_PER_S_PER_AGENT = 60_000
 """Sent and delivered, and requests of flapping clients; from here on another engine is worth its
 core."""
-ZMTP_MESSAGES_PER_S_PER_AGENT = 2_000_000
-"""Delivered by publishers of ZeroMQ, many with each read."""
+PUBLISHED_PER_S_PER_AGENT = 2_000_000
+"""Delivered by publishers that are programs of their own, many with each read."""
 
 
 def agents_needed(plan: Plan, *, descriptors: int, cores: int) -> int:
@@ -35,7 +35,7 @@ def agents_needed(plan: Plan, *, descriptors: int, cores: int) -> int:
             f"ulimit -n {DESCRIPTORS_KEPT + min(sum(_clients(plan)), 20_000)}",
         )
     publishers = sum(each.clients for each in plan.populations if each.is_publisher)
-    each_per_s = ZMTP_MESSAGES_PER_S_PER_AGENT if publishers else MESSAGES_PER_S_PER_AGENT
+    each_per_s = PUBLISHED_PER_S_PER_AGENT if publishers else MESSAGES_PER_S_PER_AGENT
     # Brokers and publishers on this host need a core too.
     by_load = min(max(1, cores - publishers), ceil(_peak_per_s(plan) / each_per_s))
     return max(by_descriptors, by_load)

@@ -14,7 +14,7 @@ from typing import Any
 
 from pubstorm.contract.plan import Plan, PublishAction
 from pubstorm.contract.source import TARGET_BROKER, Source
-from pubstorm.contract.target import Target, ZmqTarget, parse_target
+from pubstorm.contract.target import Target, parse_target
 from pubstorm.host.children import parent_death_prefix
 from pubstorm.host.deputy.remote import RemoteMachine
 from pubstorm.host.machine import Machine
@@ -163,7 +163,7 @@ def watched_brokers(
             source=Source.member("broker", TARGET_BROKER, number),
             process=Process(port=target.port),
             target=target,
-            speaks_sys=not isinstance(target, ZmqTarget),
+            speaks_sys=target.is_broker,
         )
         for number, target in enumerate(given)
         if target.is_loopback
@@ -250,8 +250,8 @@ def _observers_elsewhere(
     observed = {target.host for target in targets}
     for broker, target in zip(brokers, plan.targets, strict=False):
         is_asked = not asked.isdisjoint({broker.name, broker.group})
-        is_found = target.is_loopback or target.host in observed or isinstance(target, ZmqTarget)
-        if is_asked and not is_found:
+        is_found = target.is_loopback or target.host in observed
+        if is_asked and target.is_broker and not is_found:
             yield SysTopicsMonitor(broker, target, SysTopics().topics, client_login(plan, target))
 
 

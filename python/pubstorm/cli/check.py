@@ -31,7 +31,7 @@ from pubstorm.host.preflight import (
 )
 from pubstorm.host.preflight.fixes import script
 from pubstorm.host.preflight.network import network_needs_here
-from pubstorm.host.preflight.tuning import tuning, tuning_in_need
+from pubstorm.host.preflight.tuning import TUNED, tuning, tuning_in_need
 from pubstorm.host.sizing import PlannedRuns, sizes_of
 from pubstorm.host.sizing.servers import server_hosts
 from pubstorm.output import say
@@ -94,7 +94,7 @@ def check(asked: Invocation, fixes: Path | None, every_setting: bool) -> int:
 
 def _checked_host(scenario: Scenario, plan: Plan, fixes: Path | None, every_setting: bool) -> int:
     """Prints what the plan needs from this host, and what would suit it."""
-    host, brokers = Host.here(), broker_kinds(scenario.topology)
+    host, brokers = Host.here(each.name for each in TUNED), broker_kinds(scenario.topology)
     agents = agents_here(plan, scenario.fleet, host)
     needed = needs(plan, host, agents=agents, brokers=brokers)
     needed += network_needs_here(scenario.topology.networks)

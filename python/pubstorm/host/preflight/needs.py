@@ -38,6 +38,8 @@ from pubstorm.scenario.descriptors import DESCRIPTORS_KEPT, UNLIMITED
 
 MEMORY = "memory, about"
 """Name of the need for memory."""
+SOURCE_PORTS = "ports from a source address to a target"
+"""Name of the need for ports of connections."""
 BROKER_CLIENT_BYTES = 40_000
 """In a broker elsewhere and its end of the connection; brokers differ, this is a high one."""
 BROKER_TLS_BYTES = 50_000
@@ -189,8 +191,7 @@ def _ports(plan: Plan, host: Host) -> Iterator[Need]:
     hint = ""
     if per_pair > easy:
         hint = f"connecting gets slow beyond {easy:,} ports: use more source addresses (sources)"
-    what = "ports from a source address to a target"
-    yield Need(what, per_pair, host.ports, "ports", fix, otherwise, hint)
+    yield Need(SOURCE_PORTS, per_pair, host.ports, "ports", fix, otherwise, hint)
 
 
 def _setpriv(host: Host, brokers: Kinds) -> Iterator[Need]:

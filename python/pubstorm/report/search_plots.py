@@ -18,6 +18,7 @@ from pubstorm.report.plot import (
     figure,
     log_ticks,
     plotted,
+    scatter,
     value_axis,
 )
 from pubstorm.report.timeline import AXES
@@ -143,15 +144,8 @@ def _tried(search: SearchResult, value: float) -> float | int:
 
 
 def _line(name: str, x: Sequence[float], y: Sequence[float], **style: Any) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": list(x),
-        "y": list(y),
-        "hovertemplate": f"%{{fullData.name}}{NO_MORE}",
-        "line": {"width": 1.5, **style},
-    }
+    hover = f"%{{fullData.name}}{NO_MORE}"
+    return scatter(name, list(x), list(y), hovertemplate=hover, line={"width": 1.5, **style})
 
 
 def _ends(search: SearchResult) -> tuple[float, float]:

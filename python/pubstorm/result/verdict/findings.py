@@ -236,7 +236,7 @@ def _headroom(measured: Measured) -> Iterable[Finding]:
 
 
 def _skipped(measured: Measured) -> Iterable[Finding]:
-    """Messages that the engines did not send; publishers under test have rules of their own."""
+    """Messages that the agents did not send; publishers under test have rules of their own."""
     published = of_publishers(measured)
     interrupted = _was_interrupted(measured)
     missing = Uncarried.of(measured)

@@ -106,7 +106,6 @@ def steps_table(series: Series) -> Table:
 
 
 def _own_table(table: SeriesTable) -> Table:
-    """Returns one of the scenario's tables over the series."""
     heads = tuple(
         head
         for place, name in enumerate(table.columns)

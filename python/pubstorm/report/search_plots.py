@@ -110,7 +110,6 @@ def _plot(
 
 
 def _tried_axis(search: SearchResult) -> dict[str, Any]:
-    """Returns the axis of the values, logarithmic."""
     unit = f" ({AXES[search.unit]})" if search.unit else ""
     title = {"text": plotted(search.vary) + unit}
     return {**log_ticks(*_ends(search)), "title": title, "gridcolor": GRID}

@@ -204,7 +204,6 @@ def _search_part(folder: Path, step: SeriesStep, own_page: str | None) -> StepPl
 
 
 def _result_of(folder: Path, trial: Trial | None) -> Result | None:
-    """The result of a trial; None where there is none any more."""
     if trial is None or not lies_in(folder / trial.folder, folder):
         return None
     try:
@@ -264,7 +263,6 @@ def overview(steps: Sequence[SeriesStep], results: Sequence[Result | None]) -> l
 
 
 def _heat_maps(played: Sequence[Played]) -> Iterator[Plot]:
-    """Yields the heat maps of a grid of two variables."""
     grid = grid_of([step for step, _ in played])
     if grid.path is None or len(grid.others) != 1 or any(s.variant for s, _ in played):
         return

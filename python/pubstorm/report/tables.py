@@ -334,7 +334,6 @@ def _once(head: str, unit: Written, read: Callable[[FaultResult], Value]) -> Cel
 
 
 def _lost_text(row: _Fault) -> str:
-    """Returns the number lost of all."""
     found = row.recovery
     if found is None:
         return "0"
@@ -395,7 +394,6 @@ def _hosts(result: Result) -> list[Cells[_Agents]]:
 
 
 def _hosts_text(agents: _Agents) -> str:
-    """The host of some agents, or how many they have."""
     found = {agent.host or HERE for agent in agents}
     return counted(len(found), "host") if len(found) > 1 else min(found)
 

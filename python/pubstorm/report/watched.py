@@ -193,7 +193,6 @@ def _by_stage(result: Result) -> Iterable[tuple[str, _Parts]]:
 
 
 def _stage_columns() -> Iterator[Cells[_Parts]]:
-    """Yields the columns of each metric: one for each kind of stages."""
 
     def made(statistic: str, key: tuple[str, str], parts: _Parts) -> float | None:
         found = parts.get(key, Statistics())

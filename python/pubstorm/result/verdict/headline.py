@@ -123,7 +123,6 @@ def _load(
 
 
 def _missed(measured: Measured, threshold: Threshold, outcome: ThresholdOutcome) -> str:
-    """Returns a missed threshold; a default threshold in words."""
     asked = threshold.expression
     metric, subject = asked.figure, asked.subject
     every = {**measured.wholes, **measured.populations}

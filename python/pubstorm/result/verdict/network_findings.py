@@ -243,7 +243,6 @@ def _paths(measured: Measured) -> Iterable[Finding]:
 
 
 def _applied(measured: Measured) -> Iterator[tuple[End, PathRule]]:
-    """Yields the first rule that applies to each end."""
     for end in ends(measured):
         rule = next((rule for rule in PATH_RULES if rule.applies(end)), None)
         if rule is not None:

@@ -24,7 +24,7 @@ UNITS = {
     "us": " ms",
     "s": " s",
 }
-"""Text under the pointer behind a value."""
+"""Text under the pointer after a value."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Chart:
     title: str
     caption: str
     axis: str
-    """Title of the vertical axis, with its unit; on the live page the unit behind values."""
+    """Title of the vertical axis, with its unit; on the live page the unit after values."""
     kind: SubjectKind = "watched"
     """Kind of its subjects, of a chart of a report."""
     log: bool = False

@@ -16,7 +16,7 @@ from pubstorm.report.plot import (
     figure,
     looks,
     milliseconds,
-    plotted,
+    scatter,
     thinned,
     time_axis,
     value_axis,
@@ -83,12 +83,10 @@ def _trace(line: Course, chart: Chart, look: tuple[str, str]) -> dict[str, objec
     instants, levels = list(values), list(values.values())
     places = thinned(levels)
     hue, dash = look
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": plotted(line.name),
-        "x": [milliseconds(instants[n]) for n in places],
-        "y": [None if chart.log and levels[n] <= 0 else shortened(levels[n]) for n in places],
-        "hovertemplate": f"{HOVER}{UNITS[drawn.unit]} at %{{x}}{NO_MORE}",
-        "line": {"color": hue, "width": 1.5, "dash": dash},
-    }
+    return scatter(
+        line.name,
+        [milliseconds(instants[n]) for n in places],
+        [None if chart.log and levels[n] <= 0 else shortened(levels[n]) for n in places],
+        hovertemplate=f"{HOVER}{UNITS[drawn.unit]} at %{{x}}{NO_MORE}",
+        line={"color": hue, "width": 1.5, "dash": dash},
+    )

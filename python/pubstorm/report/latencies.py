@@ -200,7 +200,6 @@ def _snapshots(run_directory: Path) -> Iterator[Snapshot]:
 
 
 def _tagged(snapshot: Snapshot, names: Sequence[str]) -> Iterator[tuple[str, Histogram]]:
-    """Yields the histograms of a snapshot, each with its tag."""
     flows = ((f"{names[each.source]}->{names[each.to]}", each) for each in snapshot.flows)
     populations = zip(names, snapshot.populations, strict=True)
     parts: Mapping[str, Iterable[tuple[str, Value]]] = {"flow": flows, "population": populations}

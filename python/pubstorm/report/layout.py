@@ -283,7 +283,6 @@ def _reader(
 
 
 def _slope(row: Any, metric: Metric, statistic: str) -> Cell | None:
-    """Returns the slope of a metric in a row, with its interval; None if there is none."""
     span = statistic.removesuffix(".slope")
     known: Statistics = getattr(row.found.get(metric.name), span, Statistics())
     if known.slope_per_h is None:

@@ -170,7 +170,6 @@ def _items(found: Comparison, directory: Path, played: dict[str, Played]) -> Ite
 def _outcome(
     directory: Path, run: str, played: dict[str, Played]
 ) -> tuple[Status | None, LimitedBy | None]:
-    """Returns the verdict of a run or a search, and its limit; None if it cannot be read."""
     if run in played:
         verdict = played[run].result.verdict
         return verdict.status, verdict.limited_by
@@ -193,7 +192,6 @@ def _over_time(found: Comparison, played: dict[str, Played]) -> Plots:
 
 
 def _differences(found: Comparison) -> Plot | None:
-    """Returns the relative differences with their intervals."""
     shown = [each for each in found.figures if each.relative and each.difference is not None]
     if not shown:
         return None

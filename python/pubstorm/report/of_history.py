@@ -58,7 +58,8 @@ def _headline(found: History) -> str:
     parts = [
         f"{each.figure} of {each.scenario} changed "
         + ", ".join(
-            f"by {_size(change, each)} at {_day(change.started)}" for change in each.changes
+            f"by {_size(change, each)} at {change.started.partition('T')[0]}"
+            for change in each.changes
         )
         for each in found.series
         if each.changes
@@ -164,7 +165,3 @@ def _trace(
 def _instant(started: str) -> str:
     """Returns an instant in UTC as Plotly reads it."""
     return started.removesuffix("+00:00").replace("T", " ")
-
-
-def _day(started: str) -> str:
-    return started.partition("T")[0]

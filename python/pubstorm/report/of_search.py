@@ -96,7 +96,6 @@ def search_document(search: SearchResult, directory: Path | None = None) -> Docu
 
 
 def _facts(search: SearchResult) -> Iterator[Fact]:
-    """Yields the question and the answer of a search."""
     answer = search.answer
     yield Fact("varied", search.vary)
     conditions = (*search.thresholds, *(f"{each} (default)" for each in search.defaults))
@@ -130,7 +129,6 @@ def _estimate_text(search: SearchResult, estimate: Estimate) -> str:
 
 
 def _tables(search: SearchResult) -> Iterator[Table]:
-    """Yields the trials, and the scenario's own table of them."""
     if search.trials:
         yield trials_table(search)
     played = [trial for trial in search.trials if trial.cells]

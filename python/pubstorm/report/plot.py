@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -89,7 +89,7 @@ def colour(index: int) -> str:
 
 
 def faint(hue: str) -> str:
-    """The colour of the ground around a line."""
+    """The colour of the band around a line."""
     red, green, blue = (int(hue[at : at + 2], 16) for at in (1, 3, 5))
     return f"rgba({red},{green},{blue},0.15)"
 
@@ -176,6 +176,31 @@ def log_ticks(low: float, high: float) -> dict[str, Any]:
         "tickvals": shown,
         "ticktext": [f"{tick:,}".replace(",", THIN_SPACE) for tick in shown],
     }
+
+
+def category_axis(title: str, places: Iterable[str]) -> dict[str, Any]:
+    """A horizontal axis of names, in their order."""
+    return {
+        "type": "category",
+        "categoryorder": "array",
+        "categoryarray": list(places),
+        "title": {"text": title},
+        "gridcolor": GRID,
+    }
+
+
+def scatter(name: str, x: Sequence[object], y: Sequence[object], **more: Any) -> dict[str, Any]:
+    """A line; `mode` makes it a row of points. `more` is how it looks."""
+    drawn = {"type": "scatter", "mode": "lines", "name": plotted(name), "x": x, "y": y}
+    return drawn | more
+
+
+def band(
+    name: str, x: Sequence[object], y: Sequence[object], hue: str, edge: Mapping[str, object]
+) -> dict[str, Any]:
+    """A band in the colour of its line."""
+    ground = {"fill": "toself", "fillcolor": faint(hue), "hoverinfo": "skip", "showlegend": False}
+    return scatter(name, x, y, line=edge, **ground)
 
 
 def figure(

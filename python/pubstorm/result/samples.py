@@ -515,7 +515,6 @@ def _watched(
 
 
 def _place(entry: tuple[tuple[Source, str], Track]) -> tuple[str, str, str]:
-    """Returns the place of a track in the order of names."""
     (source, metric), _ = entry
     return source.name, metric, source.kind
 

@@ -79,7 +79,7 @@ class SeriesStep(ExperimentRow):
     answer: SearchAnswer | None = None
     """Answer of its search; null: there is no search, or the step was not played."""
     memory: dict[str, MemoryPoint] = Field(default_factory=dict)
-    """Memory of brokers, engines and kernel while the load was steady."""
+    """Memory of brokers, agents and kernel while the load was steady."""
 
     @property
     def name(self) -> str:

@@ -51,7 +51,6 @@ def _balance(measured: Measured, group: str | None) -> float | Missing:
 
 
 def _peak(measured: Measured, qos: str) -> float | Missing:
-    """Returns the largest rate of deliveries of a QoS."""
     peak = measured.peaks.received_by_qos.get(qos)
     if peak is not None and peak.at_s is not None:
         return peak.value

@@ -236,7 +236,7 @@ def _headroom(measured: Measured) -> Iterable[Finding]:
 
 
 def _skipped(measured: Measured) -> Iterable[Finding]:
-    """Messages that the engines did not send; publishers under test have rules of their own."""
+    """Messages that the agents did not send; publishers under test have rules of their own."""
     published = of_publishers(measured)
     interrupted = _was_interrupted(measured)
     missing = Uncarried.of(measured)
@@ -297,7 +297,6 @@ def _connections(measured: Measured) -> Iterable[Finding]:
 
 
 def _stated_as(finding: str) -> Iterator[ProblemKind]:
-    """Yields the kinds of problems that one rule states."""
     return (kind for kind in KINDS.values() if kind.failures.finding == finding)
 
 
@@ -307,7 +306,6 @@ def _problem(
     names: Iterable[str],
     symptom: Kind | None = None,
 ) -> Iterable[Finding]:
-    """Yields the problem of one kind of some populations, if they have it."""
     problem = problem_of(kind, {name: measured.populations[name] for name in names})
     if problem is not None:
         because = None if symptom is None else symptom()

@@ -98,7 +98,7 @@ test-tools:
 
 simulate: ## Play the engine in virtual time; SEEDS=200000 plays as many plans, FROM=17 begins there
 	SIMULATE_SEEDS=$(or $(SEEDS),20000) SIMULATE_FROM=$(or $(FROM),0) cargo test --locked --release \
-		$(PROGRAMS) --bin pubstorm-engine -- --nocapture simulation::whole_plans
+		$(PROGRAMS) -p pubstorm-simulator --test simulator -- --nocapture whole_plans
 
 lint: lint-format lint-rust lint-python ## Check format, style and types
 

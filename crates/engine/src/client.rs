@@ -18,11 +18,9 @@ use crate::seam::{Broken, Cause, Identity, Liveness, Refusals, Session};
 use crate::setup::Setup;
 use crate::transport::{Halt, Stream};
 
-#[cfg(test)]
 pub use leave::LEAVE_NS;
 pub use leave::Then;
 pub use publish::Progress;
-#[cfg(test)]
 pub use unsent::UNSENT_MAX;
 use unsent::Unsent;
 
@@ -169,7 +167,6 @@ impl Client {
     }
 
     /// Bytes of replies that wait for the socket.
-    #[cfg(test)]
     pub fn replies(&self) -> usize {
         self.unsent.as_ref().map_or(0, |unsent| unsent.replies())
     }

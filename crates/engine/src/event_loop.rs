@@ -178,7 +178,6 @@ impl EventLoop {
     }
 
     /// All clients, to bring them into a state that takes years to reach.
-    #[cfg(test)]
     pub fn clients_mut(&mut self) -> &mut [Client] {
         &mut self.clients
     }

@@ -2,34 +2,6 @@
 //! as lines of JSON, and logs to stderr. When stdin closes, the agent disconnects every client and
 //! ends.
 
-mod client;
-mod context;
-mod event_loop;
-mod expectations;
-mod host;
-mod ledger;
-mod outboxes;
-mod seam;
-mod setup;
-#[cfg(test)]
-mod simulation;
-mod transport;
-
-mod schedule {
-    //! Instants at which clients act: stages and their changes, session lifetimes, flapping
-    //! subscriptions, timers.
-
-    pub mod changes;
-    pub mod coalescing;
-    pub mod flaps;
-    pub mod lifetimes;
-    pub mod publishing;
-    pub mod read_rate;
-    pub mod stage;
-    pub mod unfinished;
-    pub mod wheel;
-}
-
 use std::io::{self, ErrorKind};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -40,11 +12,8 @@ use agent::process::whole_number;
 use agent::{clock, pipes, process};
 use anyhow::Result;
 use clap::Parser;
+use engine::{EventLoop, Host, Part, Setup, SetupError, bind_rows};
 use plan::{Hello, INCARNATIONS, OfferedLoad, Plan, PlanError, Shard};
-
-use event_loop::EventLoop;
-use host::Host;
-use setup::{Part, Setup, SetupError};
 
 /// Plays one agent's share of a plan. Reads the plan (one line of JSON), then commands, from stdin;
 /// writes snapshots to stdout.
@@ -133,7 +102,7 @@ fn run() -> Result<()> {
 /// Prints the load that the plan on stdin offers.
 fn explain() -> Result<()> {
     let plan = Plan::from_json(&pipes::read_plan(&Lease::new(None))?)?;
-    setup::bind_rows(&plan, Shard::WHOLE)?;
+    bind_rows(&plan, Shard::WHOLE)?;
     pipes::write_line(&OfferedLoad::of(&plan))
 }
 

@@ -355,7 +355,7 @@ fn own_sources(sources: &[IpAddr]) -> Vec<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulation::plans;
+    use testkit::plans;
 
     #[test]
     fn a_source_of_another_family_than_a_target_is_refused() {

@@ -5,7 +5,6 @@ use plan::Reason;
 use super::{Client, Phase, identity_of, receive};
 use crate::context::Context;
 use crate::seam::Identity;
-use crate::transport::channel::Wire;
 use crate::transport::tcp::Route;
 use crate::transport::tls::Who;
 use crate::transport::{Channel, Halt, Stream, WebSocket};
@@ -27,7 +26,7 @@ impl Client {
         self.acks_period = receive::acks_period(context.now_ns).wrapping_sub(1);
         self.deadline_ns = context.now_ns + population.connect_timeout_ns;
         match context.host.open(&self.route(context), self.index) {
-            Ok(socket) => self.stream = Some(Stream::Direct(Channel::new(socket))),
+            Ok(channel) => self.stream = Some(Stream::Direct(channel)),
             Err(reason) => self.lost(context, reason),
         }
     }
@@ -59,27 +58,30 @@ impl Client {
 
     fn secure(&mut self, context: &mut Context) -> Result<(), Halt> {
         self.stream = match self.stream.take() {
-            Some(Stream::Direct(Channel::Plain(wire))) => Some(self.wrap(context, wire)?),
+            Some(Stream::Direct(channel)) if channel.is_plain() => {
+                Some(self.wrap(context, channel)?)
+            }
             stream => stream,
         };
         self.stream.as_mut().map_or(Ok(()), |stream| stream.handshake(&mut context.framing))
     }
 
     /// Puts a connected socket under TLS and WebSocket, as the target says.
-    fn wrap(&self, context: &mut Context, wire: Wire) -> Result<Stream, Halt> {
+    fn wrap(&self, context: &mut Context, channel: Channel) -> Result<Stream, Halt> {
         let (index, target) = (self.population(), self.target(context));
         let Context { setup, framing, .. } = context;
         let (at, Identity { population, n }) =
             (&setup.plan.targets[target], identity_of(self, setup));
-        let channel = match setup.populations[index].tls.as_ref().filter(|_| at.tls) {
-            Some(tls) => {
+        let channel = match (channel, setup.populations[index].tls.as_ref().filter(|_| at.tls)) {
+            (Channel::Plain(wire), Some(tls)) => {
                 let ssl = tls.begin(Who { local: self.local, n, target });
                 let secured = ssl.and_then(|ssl| Channel::secure(wire, ssl).ok());
                 secured.ok_or(Halt::Lost(Reason::TlsFailed))?
             }
-            #[cfg(test)]
-            None if at.tls => Channel::secure_simulated(wire),
-            None => Channel::Plain(wire),
+            (Channel::Simulated(connection), _) if at.tls => {
+                Channel::Simulated(Box::new(connection.secure()))
+            }
+            (channel, _) => channel,
         };
         Ok(match &at.websocket {
             Some(path) => {

@@ -349,7 +349,6 @@ impl Client {
     }
 
     /// Sets the number of the next message, as if the earlier messages had been sent.
-    #[cfg(test)]
     pub fn set_next_number(&mut self, number: u64) {
         for progress in &mut self.publications {
             (progress.sent, progress.balanced) = (number, number);

@@ -71,7 +71,7 @@ mod tests {
     use mqtt::{Packet, Publish, QoS, Version};
 
     use super::*;
-    use crate::simulation::plans::population;
+    use testkit::plans::population;
 
     fn packets(qos: &[QoS]) -> Vec<u8> {
         let mut out = Vec::new();

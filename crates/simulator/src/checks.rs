@@ -3,19 +3,18 @@
 
 use std::collections::BTreeMap;
 
+use engine::LEAVE_NS;
 use mqtt::topic;
 use plan::{Action, Counters, End, Gauges, Outcomes, Pacer, Population, Reason, Shard, Tempo};
 
-use crate::client::{self, LEAVE_NS};
-
 use super::course::Run;
-use super::groups::{self, Sharing};
+use super::features::groups::{self, Sharing};
+use super::features::{authentication, flapping, limits, round_trips};
 use super::totals::{
     Messages, Totals, deaths, messages, population_of, publishers, wills_by_wire, written,
 };
 use super::weather::{Climate, S, Weather};
 use super::wire::{self, Client, Place};
-use super::{authentication, flapping, limits, round_trips};
 
 /// Checks all of them.
 pub fn check(run: &Run) -> Totals {
@@ -334,7 +333,7 @@ const UNSENT_MAX: u64 = 10_000;
 
 /// Most bytes that a client of a population has unsent when it leaves.
 fn unsent_max(population: &Population) -> u64 {
-    let answers = population.responds.map_or(0, |_| client::UNSENT_MAX as u64);
+    let answers = population.responds.map_or(0, |_| engine::UNSENT_MAX as u64);
     UNSENT_MAX + answers
 }
 

@@ -16,7 +16,7 @@ use testkit::Rng;
 use super::peer::{Arrival, Output, Peer};
 use super::weather::{Fault, Opening, Weather};
 use super::wire::Wire;
-use crate::host::Ready;
+use engine::Ready;
 
 /// Longest time of a call into the kernel.
 const CALL_NS: usize = 2_000;

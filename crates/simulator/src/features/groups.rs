@@ -6,15 +6,15 @@ use mqtt::topic;
 use plan::{Plan, Population};
 use testkit::{Broker, Rng, Script};
 
-use super::case::{Case, case};
-use super::course::Run;
-use super::peer::Peer;
-use super::plans::{self, publication, subscription, template};
-use super::totals::{
+use crate::case::{Case, case};
+use crate::course::Run;
+use crate::peer::Peer;
+use crate::totals::{
     Totals, deaths, messages, population_of, publishers, topic_of, wills_by_wire, written,
 };
-use super::weather::{MS, S, Weather};
-use super::wire::Place;
+use crate::weather::{MS, S, Weather};
+use crate::wire::Place;
+use testkit::plans::{self, publication, subscription, template};
 
 /// Name of the group whose members are the clients of all populations that subscribe.
 const JOINT: &str = "$share/joint/";

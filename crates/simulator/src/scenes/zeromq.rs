@@ -3,14 +3,14 @@
 use plan::{Action, Command, Plan, Player, Protocol, Security, Sent, Zmtp};
 use testkit::{Broker, Rng, Script, for_each_seed};
 
-use crate::simulation::agents::Agents;
-use crate::simulation::course::START_NS;
-use crate::simulation::feed::{Feed, topic};
-use crate::simulation::network::Network;
-use crate::simulation::peer::{Manner, Peer};
-use crate::simulation::plans::{self, publication, stage, subscription};
-use crate::simulation::totals::Totals;
-use crate::simulation::weather::{Fault, MS, S, Weather};
+use crate::agents::Agents;
+use crate::course::START_NS;
+use crate::feed::{Feed, topic};
+use crate::network::Network;
+use crate::peer::{Manner, Peer};
+use crate::totals::Totals;
+use crate::weather::{Fault, MS, S, Weather};
+use testkit::plans::{self, publication, stage, subscription};
 
 /// Seeds of `cargo test`.
 const SEEDS: u64 = 100;

@@ -5,14 +5,14 @@ use plan::{
 };
 use testkit::{Broker, Script};
 
-use crate::simulation::case::Case;
-use crate::simulation::checks;
-use crate::simulation::course::Run;
-use crate::simulation::peer::Peer;
-use crate::simulation::plans::{self, stage, subscription, template};
-use crate::simulation::totals::Totals;
-use crate::simulation::weather::{Climate, MS, S, Weather};
-use crate::simulation::wire;
+use crate::case::Case;
+use crate::checks;
+use crate::course::Run;
+use crate::peer::Peer;
+use crate::totals::Totals;
+use crate::weather::{Climate, MS, S, Weather};
+use crate::wire;
+use testkit::plans::{self, stage, subscription, template};
 
 const CLIENTS: u32 = 6;
 

@@ -12,6 +12,7 @@ mod surplus;
 mod texts;
 mod zeromq;
 
+use engine::UNSENT_MAX;
 use plan::{
     Action, ChangeAction, Command, Pace, Payload, Plan, Population, Protocol, Publication, Reason,
     Snapshot,
@@ -24,10 +25,9 @@ use super::checks;
 use super::course::{Run, START_NS, played};
 use super::network::Network;
 use super::peer::{Manner, Peer};
-use super::plans::{self, publication, stage, subscription};
 use super::totals::Totals;
 use super::weather::{Climate, Fault, MS, S, Weather};
-use crate::client::UNSENT_MAX;
+use testkit::plans::{self, publication, stage, subscription};
 
 #[test]
 fn an_end_of_stream_is_not_forgotten_while_a_client_pauses() {

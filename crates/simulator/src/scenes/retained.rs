@@ -4,12 +4,12 @@
 use plan::{Action, MqttVersion, Plan, Population};
 use testkit::{Broker, Script};
 
-use crate::simulation::case::Case;
-use crate::simulation::course::Run;
-use crate::simulation::peer::{Manner, Peer};
-use crate::simulation::plans::{self, publication, speaking, stage, subscription};
-use crate::simulation::totals::Totals;
-use crate::simulation::weather::{Climate, Fault, MS, S, Weather};
+use crate::case::Case;
+use crate::course::Run;
+use crate::peer::{Manner, Peer};
+use crate::totals::Totals;
+use crate::weather::{Climate, Fault, MS, S, Weather};
+use testkit::plans::{self, publication, speaking, stage, subscription};
 
 /// Two publishers of ten retained messages a second each, and three receivers, of which two have
 /// RETAIN as published and one of these joins `late`.

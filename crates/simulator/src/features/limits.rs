@@ -5,11 +5,11 @@ use mqtt::QoS;
 use plan::{Outcomes, Protocol, Reason};
 use testkit::{Announced, Rng};
 
-use super::case::Case;
-use super::course::Run;
-use super::plans::number;
-use super::totals::{Totals, population_of};
-use super::weather::{Climate, Fault, S};
+use crate::case::Case;
+use crate::course::Run;
+use crate::totals::{Totals, population_of};
+use crate::weather::{Climate, Fault, S};
+use testkit::plans::number;
 
 /// Outcomes of messages that a limit of the broker keeps from being sent.
 const UNSENT: [Reason; 3] =

@@ -4,12 +4,12 @@
 use plan::{Action, FlowCounters, MqttVersion, Plan, Population, PropertyValue, Protocol};
 use testkit::{Broker, Rng, Script};
 
-use super::case::Case;
-use super::course::Run;
-use super::peer::Peer;
-use super::plans::{self, number, publication, speaking, stage, subscription};
-use super::totals::Totals;
-use super::weather::{Climate, MS, S, Weather};
+use crate::case::Case;
+use crate::course::Run;
+use crate::peer::Peer;
+use crate::totals::Totals;
+use crate::weather::{Climate, MS, S, Weather};
+use testkit::plans::{self, number, publication, speaking, stage, subscription};
 
 const RECEIVERS: u32 = 3;
 

@@ -8,12 +8,12 @@ use mqtt::{PacketType, QoS};
 use plan::{MqttVersion, Population, Protocol, Publication, Reason};
 use testkit::{Announced, Broker, Fate, Script};
 
-use crate::simulation::case::case;
-use crate::simulation::course::Run;
-use crate::simulation::peer::{Manner, Peer};
-use crate::simulation::plans::{publication, speaking, subscription};
-use crate::simulation::totals::Totals;
-use crate::simulation::weather::{Fault, MS, S, Weather};
+use crate::case::case;
+use crate::course::Run;
+use crate::peer::{Manner, Peer};
+use crate::totals::Totals;
+use crate::weather::{Fault, MS, S, Weather};
+use testkit::plans::{publication, speaking, subscription};
 
 /// Messages that are in flight as the first connection ends.
 const WINDOW: u16 = 10;

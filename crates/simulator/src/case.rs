@@ -2,8 +2,8 @@
 
 use plan::{Action, ChangeAction, Command, Plan, Population};
 
-use super::plans::{self, stage};
 use super::weather::{Climate, S, Weather};
+use testkit::plans::{self, stage};
 
 /// A plan, and the circumstances in which it is played.
 #[derive(Clone)]

@@ -4,14 +4,14 @@ use mqtt::{PacketType, topic};
 use plan::{MqttVersion, Plan, Population, Property, PropertyValue, Protocol, Responds};
 use testkit::{Broker, Fate, Rng, Script};
 
-use super::case::case;
-use super::course::{Run, played};
-use super::groups::Sharing;
-use super::peer::Peer;
-use super::plans::{self, publication, subscription, template};
-use super::totals::{Totals, population_of, publishers, written};
-use super::weather::{Climate, MS, S, Weather};
-use super::wire::REPLY;
+use crate::case::case;
+use crate::course::{Run, played};
+use crate::features::groups::Sharing;
+use crate::peer::Peer;
+use crate::totals::{Totals, population_of, publishers, written};
+use crate::weather::{Climate, MS, S, Weather};
+use crate::wire::REPLY;
+use testkit::plans::{self, publication, subscription, template};
 
 /// Draws a population that answers, and publications whose messages are requests, apart from the
 /// other draws. Both speak MQTT 5.

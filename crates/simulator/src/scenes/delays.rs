@@ -2,9 +2,9 @@
 
 use plan::{Delays, FlowSnapshot, Histogram, Population, PopulationSnapshot};
 
-use crate::simulation::course::{Run, played};
-use crate::simulation::plans::{self, publication, subscription};
-use crate::simulation::weather::{Fault, MS, S, Weather};
+use crate::course::{Run, played};
+use crate::weather::{Fault, MS, S, Weather};
+use testkit::plans::{self, publication, subscription};
 
 /// One latency of a run.
 #[derive(Debug, Default)]

@@ -5,12 +5,12 @@ use mqtt::PacketType;
 use plan::{MqttVersion, Pace, Payload, Population, Reason};
 use testkit::{Broker, Fate, Script};
 
-use crate::simulation::case::case;
-use crate::simulation::course::{Run, played};
-use crate::simulation::peer::{Manner, Peer};
-use crate::simulation::plans::{self, number, publication, speaking, subscription};
-use crate::simulation::totals::Totals;
-use crate::simulation::weather::{MS, S, Weather};
+use crate::case::case;
+use crate::course::{Run, played};
+use crate::peer::{Manner, Peer};
+use crate::totals::Totals;
+use crate::weather::{MS, S, Weather};
+use testkit::plans::{self, number, publication, speaking, subscription};
 
 /// One client with one filter that does not come back.
 fn subscriber(filter: &str) -> Population {

@@ -7,13 +7,11 @@ use std::sync::mpsc::{self, Sender};
 
 use agent::pipes::Input;
 use agent::snapshots::{Snapshots, Unread};
+use engine::{Client, EventLoop, Host, Setup, UNSENT_MAX};
 use plan::{Command, Plan, Shard, Snapshot};
 
+use super::host::Machine;
 use super::network::Network;
-use crate::client::{Client, UNSENT_MAX};
-use crate::event_loop::EventLoop;
-use crate::host::Host;
-use crate::setup::Setup;
 
 /// Most bytes of replies that wait for a peer: a read may exceed the bound, and so may answers.
 const REPLIES_MAX: usize = 2 * UNSENT_MAX;
@@ -43,10 +41,10 @@ impl Agents {
             let shard = Shard::new(index, count).expect("the index is below the count");
             let plan = Plan::from_json(&json).expect("the plan passes the agents' own check");
             let setup = Setup::new(plan, shard, 0).expect("the plan needs no files");
-            let host = super::Host::new(Rc::clone(&network), index as usize);
+            let machine = Machine::new(Rc::clone(&network), index as usize);
             let (inputs, input_receiver) = mpsc::channel();
             let (snapshot_sender, snapshots) = Snapshots::new();
-            let host = Host::Simulated(host);
+            let host = Host::Simulated(Box::new(machine));
             let event_loop = EventLoop::new(setup, host, input_receiver, snapshot_sender);
             Agent { event_loop: Some(event_loop), inputs, snapshots, is_read: true }
         };

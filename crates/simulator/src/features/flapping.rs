@@ -3,10 +3,10 @@
 use plan::Flapping;
 use testkit::Rng;
 
-use super::case::Case;
-use super::course::Run;
-use super::totals::{Totals, population_of};
-use super::weather::{Climate, MS, S};
+use crate::case::Case;
+use crate::course::Run;
+use crate::totals::{Totals, population_of};
+use crate::weather::{Climate, MS, S};
 
 /// Draws flapping populations, apart from the other draws.
 pub fn draw(case: &mut Case, seed: u64) {

@@ -4,13 +4,13 @@ use mqtt::PacketType;
 use plan::{Flapping, MqttVersion, OfferedLoad, Population, Protocol, Reason, Reconnect};
 use testkit::{Announced, Broker, Fate, Script};
 
-use crate::simulation::case::{Case, case};
-use crate::simulation::checks::check;
-use crate::simulation::course::Run;
-use crate::simulation::peer::{Manner, Peer};
-use crate::simulation::plans::{self, publication, subscription};
-use crate::simulation::totals::Totals;
-use crate::simulation::weather::{Fault, MS, S, Weather};
+use crate::case::{Case, case};
+use crate::checks::check;
+use crate::course::Run;
+use crate::peer::{Manner, Peer};
+use crate::totals::Totals;
+use crate::weather::{Fault, MS, S, Weather};
+use testkit::plans::{self, publication, subscription};
 
 /// A publisher of ten messages a second, and four clients that are subscribed for a second and
 /// unsubscribed for half a second.

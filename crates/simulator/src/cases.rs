@@ -8,9 +8,9 @@ use plan::{
 use testkit::Rng;
 
 use super::case::Case;
-use super::plans::{self, number, stage, template};
+use super::features::{authentication, expiry, flapping, groups, limits, round_trips};
 use super::weather::{Climate, MS, S, Weather};
-use super::{authentication, expiry, flapping, groups, limits, round_trips};
+use testkit::plans::{self, number, stage, template};
 
 /// Draws that cases of earlier seeds did not have, in the order of their introduction.
 pub const LATER: [fn(&mut Case, u64); 4] =

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use plan::{Authentication, Population, Protocol, Reason, SCRAM_SHA_256};
 use testkit::Rng;
 
-use super::case::Case;
-use super::course::Run;
-use super::plans::template;
-use super::scram::{End, PASSWORD};
-use super::totals::{Totals, population_of};
+use crate::case::Case;
+use crate::course::Run;
+use crate::scram::{End, PASSWORD};
+use crate::totals::{Totals, population_of};
+use testkit::plans::template;
 
 /// Draws populations of MQTT 5 that authenticate themselves, apart from the other draws.
 pub fn draw(case: &mut Case, seed: u64) {

@@ -7,13 +7,13 @@ use plan::{
 };
 use testkit::{Broker, Script};
 
-use crate::setup::Setup;
-use crate::simulation::case::Case;
-use crate::simulation::course::Run;
-use crate::simulation::peer::Peer;
-use crate::simulation::plans::{self, publication, stage, subscription, template};
-use crate::simulation::totals::Totals;
-use crate::simulation::weather::{Climate, MS, S, Weather};
+use crate::case::Case;
+use crate::course::Run;
+use crate::peer::Peer;
+use crate::totals::Totals;
+use crate::weather::{Climate, MS, S, Weather};
+use engine::Setup;
+use testkit::plans::{self, publication, stage, subscription, template};
 
 /// Clients with a will on `topic`, of which the first has number `first`.
 fn mortals(topic: &str, (first, clients): (u64, u32), end: End) -> Population {

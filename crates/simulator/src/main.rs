@@ -1,41 +1,48 @@
 //! The engine in virtual time: the real loop and its real clients on a simulated machine, against
 //! the scripted broker of `testkit`. Every choice comes from a seed, which a failure prints.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue has failed")]
+#![expect(clippy::print_stdout, reason = "a long run of seeds says what it has reached")]
+
 mod agents;
-mod authentication;
 mod case;
 mod cases;
 mod checks;
+mod connection;
 mod course;
-mod expiry;
 mod feed;
-mod flapping;
-mod groups;
 mod host;
-mod limits;
 mod network;
 mod peer;
-pub mod plans;
-mod round_trips;
 mod scenes;
 mod scram;
-mod secured;
+mod socket;
 mod totals;
 mod weather;
 mod wire;
 
+mod features {
+    //! Features of plans, one file each: how a case draws the feature, and the invariants that a
+    //! run with it keeps.
+
+    pub mod authentication;
+    pub mod expiry;
+    pub mod flapping;
+    pub mod groups;
+    pub mod limits;
+    pub mod round_trips;
+}
+
 use std::collections::BTreeMap;
 
 use plan::{Action, Lifetime};
-use testkit::{Broker, Fate, Rng, Script, for_each_seed};
+use testkit::{Broker, Fate, Rng, Script, for_each_seed, plans};
 
 use case::Case;
 use course::Run;
+use features::{authentication, limits};
 use peer::Peer;
 use weather::{Climate, S, Weather};
-
-pub use host::{Host, Socket};
-pub use secured::Secured;
 
 /// Seeds of `cargo test`.
 const SEEDS: u64 = 2_000;

@@ -1,4 +1,4 @@
-//! Plans for simulated runs.
+//! Plans for simulated runs, and parts of plans.
 
 use plan::{
     Action, Attachment, Choice, Late, Mqtt, MqttVersion, Order, Pace, Payload, Plan, Population,
@@ -6,7 +6,8 @@ use plan::{
     Target, Template,
 };
 
-use super::weather::{MS, S};
+const S: u64 = plan::SECOND_NS;
+const MS: u64 = S / 1_000;
 
 /// A plan without populations and stages.
 pub fn empty(seed: u64) -> Plan {

@@ -3,10 +3,10 @@
 
 use plan::{MqttVersion, Payload};
 
-use crate::simulation::course::played;
-use crate::simulation::plans::{publication, speaking, subscription, template};
-use crate::simulation::totals::Totals;
-use crate::simulation::weather::{MS, S, Weather};
+use crate::course::played;
+use crate::totals::Totals;
+use crate::weather::{MS, S, Weather};
+use testkit::plans::{publication, speaking, subscription, template};
 
 #[test]
 fn both_sides_of_mqtt_5_have_the_stamp_and_others_count_by_topic() {

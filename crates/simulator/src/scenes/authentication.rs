@@ -3,15 +3,15 @@
 use plan::{MqttVersion, Outcomes, Protocol, Reason, Will};
 use testkit::{Answer, Broker, Script};
 
-use crate::simulation::authentication::authenticate;
-use crate::simulation::case::case;
-use crate::simulation::checks::check;
-use crate::simulation::course::Run;
-use crate::simulation::peer::Peer;
-use crate::simulation::plans::{speaking, subscription, template};
-use crate::simulation::scram::{PASSWORD, right, wrong};
-use crate::simulation::totals::Totals;
-use crate::simulation::weather::{S, Weather};
+use crate::case::case;
+use crate::checks::check;
+use crate::course::Run;
+use crate::features::authentication::authenticate;
+use crate::peer::Peer;
+use crate::scram::{PASSWORD, right, wrong};
+use crate::totals::Totals;
+use crate::weather::{S, Weather};
+use testkit::plans::{speaking, subscription, template};
 
 /// A broker's answers.
 type Answers = fn(&[Vec<u8>]) -> Answer;

@@ -3,8 +3,10 @@ needs more is not run, so that the results before it are not lost."""
 
 from __future__ import annotations
 
-from pubstorm.host.preflight import MEMORY, Host, agents_here, needs
 from pubstorm.host.preflight.brokers import Kinds
+from pubstorm.host.preflight.engines import agents_here
+from pubstorm.host.preflight.host import Host
+from pubstorm.host.preflight.needs import MEMORY, needs
 from pubstorm.plan import provisional_plan
 from pubstorm.quantities import bytes_text
 from pubstorm.scenario import Scenario

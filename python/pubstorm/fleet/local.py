@@ -143,7 +143,7 @@ class LocalSite:
         )
 
     async def open(self) -> None:
-        """It always is."""
+        """Does nothing: this host is ready."""
 
     def localised(self, plan: Plan) -> Plan:
         """The same: paths are those of this host."""

@@ -18,8 +18,9 @@ from pubstorm.contract.snapshot import FlowSnapshot
 from pubstorm.contract.sums import Pair, RunSum, total
 from pubstorm.contract.texts import lacks_stamps
 from pubstorm.fleet.assignment import Assignment, Program
-from pubstorm.measure import client_loss, group_shares
+from pubstorm.measure.client_loss import client_loss
 from pubstorm.measure.clocks import clock_bound_us, clock_result
+from pubstorm.measure.group_shares import group_share
 from pubstorm.measure.ledger import Ledger, lost_wills
 from pubstorm.measure.run_log import AgentFailure, RunLog, StageSpan
 from pubstorm.quantities import SECOND_NS, counted, duration_text, span_text
@@ -294,8 +295,8 @@ class Assembly:
             **dict(chain.from_iterable(fields_of(model, part, percentiles) for part in parts)),
             "lost_total": ledger.lost(own, stages),
             "unanswered_total": ledger.unanswered(indices, stages),
-            "client_loss": client_loss.of_stages(plan, ledger, played, indices),
-            "group_share": group_shares.of_stages(plan, ledger, played, indices),
+            "client_loss": client_loss(plan, ledger, played, indices),
+            "group_share": group_share(plan, ledger, played, indices),
             "latency_us": deliveries.latency_us(
                 self.clock_bound_us, percentiles, into.latency_delays, run_delay
             ),

@@ -44,9 +44,9 @@ def fault_results(run: Assembly, tracks: Tracks, bridges: Sequence[str]) -> tupl
     the tracks."""
     if not run.run_log.faults:
         return ()
-    around = _Around(run, tracks, bridges)
+    faulted = _FaultedRun(run, tracks, bridges)
     in_time = sorted(run.run_log.faults, key=lambda fault: fault.began_ns)
-    return tuple(around.result(fault) for fault in in_time)
+    return tuple(faulted.result(fault) for fault in in_time)
 
 
 def fault_spans(found: Sequence[FaultResult], stages: Sequence[StageResult]) -> list[Span]:
@@ -71,8 +71,8 @@ def absences(found: Sequence[FaultResult], until_s: float) -> dict[str, list[Spa
     return spans
 
 
-class _Around:
-    """Everything around the faults of a run."""
+class _FaultedRun:
+    """A run with faults, as their effect is measured."""
 
     def __init__(self, run: Assembly, tracks: Tracks, bridges: Sequence[str]) -> None:
         self._run = run

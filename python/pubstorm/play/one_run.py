@@ -30,7 +30,7 @@ from pubstorm.host.environment import raise_descriptor_limit, read_environment
 from pubstorm.host.files import check_host_files
 from pubstorm.host.memory import watch_memory
 from pubstorm.measure.assemble import Assembly, limits_of
-from pubstorm.measure.monitors.choice import RunSurroundings, monitoring_of
+from pubstorm.measure.monitors.choice import MonitoredRun, monitoring_of
 from pubstorm.measure.monitors.monitoring import Monitored
 from pubstorm.measure.recorder import Recorder
 from pubstorm.measure.run_log import RunLog
@@ -255,7 +255,7 @@ class _Run:
             each.source: (fleet.hosts[agent], fleet.hellos[agent].pid)
             for agent, each in publishers.items()
         }
-        surroundings = RunSurroundings(topology, processes, directory.path)
+        surroundings = MonitoredRun(topology, processes, directory.path)
         monitoring = monitoring_of(scenario, observed, surroundings, live.note)
         await monitoring.prepare()
         folder = Path(scenario.source.file).absolute().parent

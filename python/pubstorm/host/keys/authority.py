@@ -116,7 +116,7 @@ class Authority:
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """Whom a certificate is for."""
+    """The owner of a certificate."""
 
     name: str
     alternatives: x509.SubjectAlternativeName | None = None

@@ -12,7 +12,7 @@ from pubstorm.host.costs import Costs
 from pubstorm.host.explain import offered_load
 from pubstorm.host.preflight.host import Host
 from pubstorm.host.preflight.need import Fix, Need
-from pubstorm.scenario.descriptors import DESCRIPTORS_KEPT, most_at_one, processes_needed
+from pubstorm.scenario.descriptors import DESCRIPTORS_KEPT, most_in_one, processes_needed
 from pubstorm.scenario.fleet import Fleet
 
 BUFFER_BYTES = 64 * 1024
@@ -94,7 +94,7 @@ def large_messages_bytes(plan: Plan) -> float:
 
 def largest_share(plan: Plan, agents: int) -> int:
     """Clients of agent 0, which plays the most. Clients that join in a stage are among them."""
-    return most_at_one(_clients(plan), agents)
+    return most_in_one(_clients(plan), agents)
 
 
 def _peak_per_s(plan: Plan) -> float:

@@ -104,8 +104,8 @@ class Watchable:
 
 
 @dataclass(frozen=True)
-class RunSurroundings:
-    """Surroundings of a run that can be monitored."""
+class MonitoredRun:
+    """Parts of a run that can be monitored."""
 
     topology: Topology
     publishers: Mapping[Source, tuple[str, int]]
@@ -115,10 +115,10 @@ class RunSurroundings:
 
 
 def monitoring_of(
-    scenario: Scenario, plan: Plan, surroundings: RunSurroundings, warn: Callable[[str], None]
+    scenario: Scenario, plan: Plan, run: MonitoredRun, warn: Callable[[str], None]
 ) -> Monitoring:
     """Returns the monitors of a run. `plan` has the targets where observers find the brokers."""
-    topology, publishers = surroundings.topology, surroundings.publishers
+    topology, publishers = run.topology, run.publishers
     brokers = len(scenario.target) + len(topology.addresses)
     watched = watched_brokers(
         topology.results(),
@@ -134,7 +134,7 @@ def monitoring_of(
     ]
     profiler = None
     if (spec := profile_spec(scenario, plan, watched.brokers)) is not None:
-        recording = _recording(scenario, spec, surroundings.directory / PROFILE_FOLDER)
+        recording = _recording(scenario, spec, run.directory / PROFILE_FOLDER)
         profiler = Profiler(spec, plan, recording)
     monitors = (
         *monitors_for(scenario, plan, watched),

@@ -97,7 +97,7 @@ class ProcessMonitor:
             yield Reading(at_ns, "descriptors_max", members[0].descriptors_max)
 
     def stop(self) -> None:
-        """Nothing is held."""
+        """Does nothing: the monitor holds no resource."""
 
     def _find(self) -> int:
         """Returns the id of the process to look at; 0 if it is not looked for now."""
@@ -196,7 +196,7 @@ class GroupMonitor:
             yield Reading(at_ns, metric, round(value, 5))
 
     def stop(self) -> None:
-        """Nothing is held."""
+        """Does nothing: the monitor holds no resource."""
 
 
 class Differences:

@@ -52,7 +52,10 @@ def run(
     Raises PubstormError if the scenario is wrong or the run comes to no measurement. A
     KeyboardInterrupt ends the run, keeps what was measured, and is raised then.
     """
-    settings = tuple(f"{name.replace('__', '.')}={_written(v)}" for name, v in overrides.items())
+    settings = tuple(
+        f"{name.replace('__', '.')}={v if isinstance(v, str) else _json(v)}"
+        for name, v in overrides.items()
+    )
     targets = target if target is None or isinstance(target, str) else " ".join(target)
     asked = Invocation(_name(scenario), settings, targets, reports=False)
     folder = None if out is None else Path(out)
@@ -72,7 +75,6 @@ def run(
 def _play(
     loaded: Scenario, asked: Invocation, out: Path | None, check: Check | None
 ) -> RunResult | Series | SearchResult:
-    """Plays a run, a series or a search."""
     live = _Quiet()
     if (loaded.steps or loaded.search) and check is not None:
         raise UsageError("check goes with one run, not with a sweep or a search")
@@ -125,11 +127,6 @@ def _read(scenario: Source, settings: tuple[str, ...], target: str | None) -> Sc
     if _is_text(scenario):
         return parse_scenario(str(scenario), TEXT, settings, target)
     return Invocation(str(scenario), settings, target).load()
-
-
-def _written(value: object) -> str:
-    """Returns a value as --set takes it."""
-    return value if isinstance(value, str) else _json(value)
 
 
 def _json(value: object) -> str:

@@ -268,7 +268,6 @@ def resume_comparison(path: Path, live: Live) -> Comparison:
 
 
 def _scenario_file(name: str) -> str:
-    """Returns the file with the scenario of a side."""
     return f"{name}.yaml"
 
 
@@ -374,7 +373,6 @@ def _parts(side: _Side) -> dict[str, tuple[Scenario, str]]:
 
 
 def _kind(path: Path) -> str:
-    """Returns the kind of a folder, as messages name it."""
     if holds(path, SERIES_FILE):
         return "a series"
     return "a search" if holds(path, SEARCH_FILE) else "a run"

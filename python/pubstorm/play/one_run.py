@@ -135,7 +135,8 @@ class _Run:
 
     async def play(self) -> RunOutput:
         """Starts everything, plays the stages, and stops everything."""
-        self._note_left_out()
+        for text in self.info.scenario.source.left_out:
+            self._store_warning(Event(at_s=0.0, kind="host", text=f"left out: {text}"))
         async with AsyncExitStack() as stack:
             topology = await self._topology(stack)
             plan = await self.interruption.unless(self._plan(topology))
@@ -352,11 +353,6 @@ class _Run:
         """Removes what bridges left on a target that is not the run's own."""
         if self.info.scenario.clean_start != "skip":
             self.stale_state.extend(await remove_bridges(topology.bridges.outside()))
-
-    def _note_left_out(self) -> None:
-        for text in self.info.scenario.source.left_out:
-            event = Event(at_s=0.0, kind="host", text=f"left out: {text}")
-            self._store_warning(event)
 
     def _warn(self, kind: str, texts: Iterable[str]) -> None:
         """Shows and records warnings of the start-up."""

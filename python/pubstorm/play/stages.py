@@ -533,7 +533,6 @@ class Controller:
         raise _RunOverError
 
     def _end_if(self, reason: str | None, kind: str = "agent") -> None:
-        """Ends the run if there is a reason."""
         if reason is not None:
             self._run.note(kind, reason)
             raise _RunOverError

@@ -37,7 +37,7 @@ def series_headline(series: Series) -> str:
     """Returns the conclusion of a series; with variants the number of steps that passed."""
     if len(series.text.splitlines()) == 1:
         return sentence(series.text)
-    passed, played = _passed(series.steps), _played(series.steps)
+    passed, played = _passed(series.steps), [step for step in series.steps if step.was_played]
     return sentence(f"{passed} of {counted(len(played), 'step')} passed{_others(played, '; ')}")
 
 
@@ -82,7 +82,7 @@ def _interval(figure: ComparedFigure) -> str:
 
 
 def _of_series(series: Series) -> Iterator[KeyFigure]:
-    played = _played(series.steps)
+    played = [step for step in series.steps if step.was_played]
     left = len(series.steps) - len(played)
     note = _others(played, "") or "every step that was played"
     outcomes = {step.status or Status.INVALID for step in played}
@@ -141,10 +141,6 @@ def _basis(best: Estimate | None) -> str:
     if best is None:
         return ""
     return f", mean of {best.repeats} repeats" if best.repeats > 1 else ", found once"
-
-
-def _played(steps: Sequence[SeriesStep]) -> list[SeriesStep]:
-    return [step for step in steps if step.outcome not in {"not played", "not run"}]
 
 
 def _passed(steps: Sequence[SeriesStep]) -> int:

@@ -89,9 +89,14 @@ class SeriesStep(ExperimentRow):
         return f"{self.label} ({self.repetition} of {self.repetitions})"
 
     @property
+    def was_played(self) -> bool:
+        """True if the step has a verdict, or came to no measurement."""
+        return self.status is not None or self.problem is not None
+
+    @property
     def outcome(self) -> str:
         """The verdict in a word, or the reason why there is none."""
-        if self.status is not None or self.problem is not None:
+        if self.was_played:
             return super().outcome
         return "not played" if self.unfit is None else "not run"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -88,9 +88,11 @@ class RunState:
 
 def shown(moment: RunState, latest: Latest, after_s: float) -> dict[str, Any]:
     """Returns what the page shows. `after_s` is the time that further runs take."""
-    plan, result = moment.plan, moment.result
+    plan, result, verdict = moment.plan, moment.result, moment.verdict
     if result is not None:
-        figures, table = list(_key_figures(result)), _results(result)
+        found = key_figures(result)[:FIGURES]
+        figures = [_figure(f.name, f.value, f.note, str(f.status or "")) for f in found]
+        table = _results(result)
     elif plan is not None:
         figures, table = list(_figures(plan, latest)), _populations(plan, latest)
     else:
@@ -104,9 +106,9 @@ def shown(moment: RunState, latest: Latest, after_s: float) -> dict[str, Any]:
         "verdict": _verdict(moment),
         "figures": figures,
         **table,
-        "thresholds": [_threshold(each) for each in _outcomes(moment)],
+        "thresholds": [_threshold(each) for each in verdict.thresholds] if verdict else [],
         "evaluated": None if moment.evaluated_s is None else round(moment.evaluated_s, 1),
-        "evidence": list(moment.verdict.evidence[:5]) if moment.verdict is not None else [],
+        "evidence": list(verdict.evidence[:5]) if verdict else [],
     }
 
 
@@ -154,7 +156,6 @@ def _since_s(plan: Plan, latest: Latest) -> float:
 
 
 def _figures(plan: Plan, latest: Latest) -> Iterator[dict[str, Any]]:
-    """The six key figures."""
     since_s = _since_s(plan, latest)
     total = partial(_total, latest, since_s)
     due, received = total("due_per_s"), total("received_per_s")
@@ -244,11 +245,6 @@ def _populations(plan: Plan, latest: Latest) -> dict[str, Any]:
     return _table(columns_of("live"), clients, value)
 
 
-def _key_figures(result: Result) -> Iterator[dict[str, str]]:
-    for each in key_figures(result)[:FIGURES]:
-        yield _figure(each.name, each.value, each.note, str(each.status or ""))
-
-
 def _results(result: Result) -> dict[str, Any]:
     """The populations of a run that is over: most clients, rates while steady, losses."""
     whole = {name: each for name, each in result.populations.items() if "/" not in name}
@@ -300,10 +296,6 @@ def _number(population: PopulationResult, metric: Metric, statistic: str) -> flo
 def _cell(metric: Metric, value: float | None, clients: int) -> str:
     text = "–" if value is None else WRITTEN[metric.unit or ""](value)
     return f"{text} / {count_text(clients)}" if metric.of_a_size else text
-
-
-def _outcomes(moment: RunState) -> Iterable[ThresholdOutcome]:
-    return moment.verdict.thresholds if moment.verdict is not None else ()
 
 
 def _threshold(outcome: ThresholdOutcome) -> dict[str, str]:

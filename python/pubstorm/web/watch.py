@@ -236,7 +236,6 @@ class Watch:
                 self._note(Event(at_s=self._latest.at_s, kind="storage", text=error.message))
 
     def _finish(self, result: Result) -> None:
-        """Shows a run that is over."""
         self.result, self.verdict = result, result.verdict
         self.events = deque(enumerate(result.events, 1), EVENTS_MAX)
         self._stages = [(each.start_s, each.name) for each in result.stages]

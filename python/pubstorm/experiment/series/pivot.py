@@ -73,7 +73,6 @@ def _cell(column: TableColumn, sweep: Sweep, row: Sequence[SeriesStep]) -> Serie
 
 
 def _unmeasured(step: SeriesStep) -> str | None:
-    """Why a step that had its turn has no figure."""
     if step.unfit is not None:
         return f"not run: {step.unfit}"
     return None if step.problem is None else "it came to no measurement"

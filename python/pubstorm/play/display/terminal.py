@@ -105,7 +105,8 @@ def drawn(name: str, summary: Summary, after_s: float = 0.0) -> RenderableType:
     if summary.outcomes:
         parts.append(_outcomes(summary))
     if sys.stdin is not None and sys.stdin.isatty():
-        parts += [Text(), _keys()]
+        keys = (part for key, what in KEYS for part in (key, (f" {what}   ", "dim")))
+        parts += [Text(), Text.assemble(*keys)]
     elapsed = f"{span_text(summary.elapsed_s)}, {summary.time.left_text(after_s)}"
     return Panel(
         Group(*parts),
@@ -115,10 +116,6 @@ def drawn(name: str, summary: Summary, after_s: float = 0.0) -> RenderableType:
         subtitle_align="right",
         border_style="cyan",
     )
-
-
-def _keys() -> Text:
-    return Text.assemble(*(part for key, what in KEYS for part in (key, (f" {what}   ", "dim"))))
 
 
 def _start(name: str, text: str) -> RenderableType:

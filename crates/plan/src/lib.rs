@@ -62,7 +62,7 @@ pub use order::Variants;
 pub use pacer::{Pacer, payload_bytes};
 pub use random::Random;
 pub use rate_profile::RatePoint;
-pub use reason::Reason;
+pub use reason::{Family, Reason};
 pub use rows::{Column, Rows};
 pub use sent_at::{SentAt, Wait};
 pub use shard::Shard;

@@ -1,6 +1,8 @@
 //! Reasons of problems, each counted on its own. The names are the contract
 //! (`contract/snapshot.schema.json`).
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 
 use crate::answer::Answer;
@@ -40,28 +42,6 @@ pub enum Reason {
     WrongAcceptKey,
     /// The target upgraded the connection without the subprotocol `mqtt`.
     NoSubprotocol,
-    /// HTTP 3xx.
-    HttpRedirect,
-    /// HTTP 400.
-    HttpBadRequest,
-    /// HTTP 401.
-    HttpUnauthorized,
-    /// HTTP 403.
-    HttpForbidden,
-    /// HTTP 404.
-    HttpNotFound,
-    /// HTTP 426.
-    HttpUpgradeRequired,
-    /// HTTP 429.
-    HttpTooManyRequests,
-    /// Another HTTP 5xx.
-    HttpServerError,
-    /// HTTP 502.
-    HttpBadGateway,
-    /// HTTP 503.
-    HttpUnavailable,
-    /// Another HTTP status.
-    HttpOther,
     /// CONNACK 1.
     BadProtocolVersion,
     /// CONNACK 2.
@@ -94,28 +74,6 @@ pub enum Reason {
     PathTimeout,
     /// Bytes of an established connection that TLS cannot read, or a fatal alert of the broker.
     TlsBroken,
-    /// WebSocket close code 1000, or a close without a code.
-    WebsocketClosed,
-    /// WebSocket close code 1001.
-    WebsocketGoingAway,
-    /// WebSocket close code 1002.
-    WebsocketProtocolError,
-    /// WebSocket close code 1003.
-    WebsocketUnsupportedData,
-    /// WebSocket close code 1007.
-    WebsocketInvalidData,
-    /// WebSocket close code 1008.
-    WebsocketPolicyViolation,
-    /// WebSocket close code 1009.
-    WebsocketTooBig,
-    /// WebSocket close code 1011.
-    WebsocketServerError,
-    /// WebSocket close code 1012.
-    WebsocketServiceRestart,
-    /// WebSocket close code 1013.
-    WebsocketTryAgainLater,
-    /// Another WebSocket close code.
-    WebsocketOtherCode,
     /// The broker sent frames that are not those of MQTT over WebSocket.
     WebsocketInvalid,
     /// No PINGRESP within the keep-alive.
@@ -161,13 +119,108 @@ pub enum Reason {
     /// A reason code of MQTT 5.
     #[serde(untagged)]
     Answer(Answer),
+    /// A number of another protocol.
+    #[serde(untagged)]
+    Code(Code),
+}
+
+/// Protocol whose numbers are reasons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Status of HTTP, instead of an upgrade.
+    Http,
+    /// Close code of WebSocket.
+    WebsocketClose,
+}
+
+/// A number of a protocol as a reason: its row in the table of names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "&'static str", try_from = "String")]
+pub struct Code(u8);
+
+/// Names of numbers: the first row with the number counts, and the last row of a family has all.
+const CODES: [(Family, RangeInclusive<u16>, &str); 22] = [
+    (Family::Http, 300..=399, "http_redirect"),
+    (Family::Http, 400..=400, "http_bad_request"),
+    (Family::Http, 401..=401, "http_unauthorized"),
+    (Family::Http, 403..=403, "http_forbidden"),
+    (Family::Http, 404..=404, "http_not_found"),
+    (Family::Http, 426..=426, "http_upgrade_required"),
+    (Family::Http, 429..=429, "http_too_many_requests"),
+    (Family::Http, 502..=502, "http_bad_gateway"),
+    (Family::Http, 503..=503, "http_unavailable"),
+    (Family::Http, 500..=599, "http_server_error"),
+    (Family::Http, 0..=u16::MAX, "http_other"),
+    (Family::WebsocketClose, 1000..=1000, "websocket_closed"),
+    (Family::WebsocketClose, 1001..=1001, "websocket_going_away"),
+    (Family::WebsocketClose, 1002..=1002, "websocket_protocol_error"),
+    (Family::WebsocketClose, 1003..=1003, "websocket_unsupported_data"),
+    (Family::WebsocketClose, 1007..=1007, "websocket_invalid_data"),
+    (Family::WebsocketClose, 1008..=1008, "websocket_policy_violation"),
+    (Family::WebsocketClose, 1009..=1009, "websocket_too_big"),
+    (Family::WebsocketClose, 1011..=1011, "websocket_server_error"),
+    (Family::WebsocketClose, 1012..=1012, "websocket_service_restart"),
+    (Family::WebsocketClose, 1013..=1013, "websocket_try_again_later"),
+    (Family::WebsocketClose, 0..=u16::MAX, "websocket_other_code"),
+];
+
+impl Code {
+    fn find(wanted: impl Fn(&(Family, RangeInclusive<u16>, &str)) -> bool) -> Option<Self> {
+        CODES.iter().position(wanted).map(|row| Self(row as u8))
+    }
+}
+
+impl From<Code> for &'static str {
+    fn from(code: Code) -> Self {
+        CODES[usize::from(code.0)].2
+    }
+}
+
+impl TryFrom<String> for Code {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        Self::find(|row| row.2 == name).ok_or_else(|| format!("unknown reason '{name}'"))
+    }
 }
 
 impl Reason {
+    /// The reason that a number of a protocol stands for.
+    #[must_use]
+    pub fn of(family: Family, number: u16) -> Self {
+        let code = Code::find(|row| row.0 == family && row.1.contains(&number));
+        Self::Code(code.expect("the last row of a family has all numbers"))
+    }
+
     /// Returns `true` if the peer has ended an established connection, without a packet that says
     /// why.
     #[must_use]
-    pub const fn is_end_by_peer(self) -> bool {
-        matches!(self, Self::ClosedByBroker | Self::ResetByBroker | Self::WebsocketClosed)
+    pub fn is_end_by_peer(self) -> bool {
+        matches!(self, Self::ClosedByBroker | Self::ResetByBroker)
+            || self == Self::of(Family::WebsocketClose, 1000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_number_has_a_name_and_each_name_a_reason() {
+        let name = |family, number| serde_json::to_string(&Reason::of(family, number)).unwrap();
+        for (number, expected) in [(302, "redirect"), (503, "unavailable"), (504, "server_error")] {
+            assert_eq!(name(Family::Http, number), format!("\"http_{expected}\""));
+        }
+        assert_eq!(name(Family::Http, 418), "\"http_other\"");
+        assert_eq!(name(Family::WebsocketClose, 4000), "\"websocket_other_code\"");
+        for (family, number) in [Family::Http, Family::WebsocketClose]
+            .into_iter()
+            .flat_map(|family| (0..=u16::MAX).map(move |number| (family, number)))
+        {
+            let reason = Reason::of(family, number);
+            let stored = serde_json::to_string(&reason).unwrap();
+            assert_eq!(serde_json::from_str::<Reason>(&stored).unwrap(), reason, "{stored}");
+        }
+        assert!(serde_json::from_str::<Reason>("\"http_nothing\"").is_err());
     }
 }

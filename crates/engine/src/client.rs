@@ -14,7 +14,10 @@ use plan::{Population, Random, Reason, TextProperty, Wait};
 
 use crate::context::Context;
 use crate::schedule::coalescing;
-use crate::seam::{Broken, Cause, Identity, Liveness, Refusals, Session};
+use crate::seam::{
+    self, At, Broken, Buffers, Cause, Notice, Polled, Protocol, Refusals, Request, Session, Side,
+    Timeout,
+};
 use crate::setup::Setup;
 use crate::transport::{Halt, Stream};
 
@@ -195,10 +198,11 @@ impl Client {
             }
             Phase::Leaving(_) => deadline_ns = self.deadline_ns,
             Phase::Ready => {
-                let keep_alive_ns = self.session.keep_alive_deadline(population.keep_alive_s);
+                let at = at(self, &context.setup, context.now_ns);
                 let span_ns = u64::from(population.keep_alive_s) * plan::SECOND_NS;
-                let ping_ns = keep_alive_ns.map_or(u64::MAX, |at_ns| together(at_ns, span_ns));
-                deadline_ns = self.next_due_ns.min(ping_ns);
+                let own_ns = self.session.deadline(&at, Side::Own);
+                let own_ns = if own_ns == u64::MAX { own_ns } else { together(own_ns, span_ns) };
+                deadline_ns = self.next_due_ns.min(own_ns);
                 if self.paused {
                     deadline_ns = deadline_ns.min(self.resume_ns(context));
                 }
@@ -261,17 +265,18 @@ impl Client {
         }
         if self.paused {
             // The client itself does not read.
-            self.session.note_receipt();
+            self.session.note(Notice::Alive);
         }
-        let population = &context.setup.plan.populations[self.population()];
         context.out.clear();
-        match self.session.keep_alive(population, context.now_ns, &mut context.out) {
-            Liveness::NotDue => {}
-            Liveness::Pinged => {
-                context.tally.populations[self.population()].counters.packets_sent_total += 1;
+        let at = at(self, &context.setup, context.now_ns);
+        match self.session.timeout(&at, &mut context.out) {
+            Timeout::Early => {}
+            Timeout::Sent(packets) => {
+                let counters = &mut context.tally.populations[self.population()].counters;
+                counters.packets_sent_total += packets;
                 self.flush(context);
             }
-            Liveness::Dead => self.lost(context, Reason::KeepAliveTimeout),
+            Timeout::Dead(reason) => self.lost(context, reason),
         }
     }
 
@@ -292,8 +297,11 @@ impl Client {
 
     /// Appends the subscriptions. Returns `true` if an answer will come.
     fn ask_filters(&mut self, context: &mut Context) -> Result<bool, Reason> {
-        let identity = identity_of(self, &context.setup);
-        let asked = self.session.subscribe(&identity, &mut context.out)?;
+        let asked = match self.poll(context, Request::Subscribe) {
+            Polled::Sent(asked) => asked,
+            Polled::Refused(reason) => return Err(reason),
+            Polled::Wait(_) | Polled::Nothing => return Ok(false),
+        };
         context.forwarded.note_subscribe(self.population(), self.local, context.now_ns);
         let counters = &mut context.tally.populations[self.population()].counters;
         counters.packets_sent_total += asked.packets;
@@ -355,9 +363,8 @@ impl Client {
     #[cold]
     fn broke(&mut self, context: &mut Context, broken: &Broken) {
         let tally = &mut context.tally.populations[usize::from(self.population)];
-        let text = broken.to_string();
-        tally.explanations.count(broken.reason(), TextProperty::Detail, &text);
-        self.lost(context, broken.reason());
+        tally.explanations.count(broken.reason, TextProperty::Detail, &broken.text);
+        self.lost(context, broken.reason);
     }
 
     /// Notes the end of a wait: from `now_ns` on, only the engine can delay messages.
@@ -450,7 +457,8 @@ impl Client {
         context.exchanges.forget(self.index);
         self.drop_unsent(context);
         let population = &context.setup.plan.populations[usize::from(self.population)];
-        let dropped = self.session.lost(population) as u64;
+        let keeps_session = population.keeps_session();
+        let dropped = self.session.note(Notice::Lost { keeps_session });
         let waiting = context.outboxes.forget_waiting(self.index);
         self.drop_answers(context, waiting);
         self.abandon(context, dropped);
@@ -458,10 +466,10 @@ impl Client {
 
     /// Counts the messages in packets that are not written any more.
     fn drop_unsent(&mut self, context: &mut Context) {
-        let population = &context.setup.plan.populations[usize::from(self.population)];
+        let setup = &context.setup.populations[usize::from(self.population)].protocol;
         let tally = &mut context.tally.populations[usize::from(self.population)];
         if let Some(unsent) = self.unsent.take() {
-            tally.counters.unsent_dropped_total += unsent.messages(population);
+            tally.counters.unsent_dropped_total += unsent.messages(setup);
         }
     }
 
@@ -471,11 +479,11 @@ impl Client {
             return;
         }
         let mut out = std::mem::take(&mut context.out);
-        self.session.note_sent(context.now_ns);
+        self.session.note(Notice::Sent(context.now_ns));
         match &mut self.unsent {
             Some(unsent) => {
-                let population = &context.setup.plan.populations[usize::from(self.population)];
-                unsent.extend(population, &out);
+                let setup = &context.setup.populations[usize::from(self.population)].protocol;
+                unsent.extend(setup, &out);
             }
             None => self.write(context, &out),
         }
@@ -504,7 +512,7 @@ impl Client {
         unsent.advance(count);
         if count > 0 {
             // A PINGREQ may still wait behind the rest, and the peer reads.
-            self.session.note_receipt();
+            self.session.note(Notice::Alive);
         }
         if was_full && !unsent.is_full() {
             self.read_again(context);
@@ -542,6 +550,13 @@ impl Client {
         (sent, None)
     }
 
+    /// Appends the packets of a request to `context.out`.
+    fn poll(&mut self, context: &mut Context, request: Request<'_>) -> Polled {
+        let Context { setup, out, scratch, now_ns, .. } = context;
+        let at = at(self, setup, *now_ns);
+        self.session.poll(&at, request, Buffers { out, scratch })
+    }
+
     /// Index in the population over all agents.
     fn global(&self, context: &Context) -> u32 {
         context.setup.shard.global(self.local)
@@ -553,9 +568,10 @@ impl Client {
     }
 }
 
-/// A client as its protocol sees it.
-fn identity_of<'a>(client: &Client, setup: &'a Setup) -> Identity<'a> {
+/// A client as its protocol sees it, at an instant in nanoseconds.
+#[inline]
+fn at<'a>(client: &Client, setup: &'a Setup, now_ns: u64) -> At<'a, seam::Setup> {
     let population: &Population = &setup.plan.populations[client.population()];
     let n = population.first + u64::from(setup.shard.global(client.local));
-    Identity { population, n }
+    At { setup: &setup.populations[client.population()].protocol, population, n, now_ns }
 }

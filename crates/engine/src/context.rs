@@ -3,7 +3,6 @@
 
 use agent::ledger::Ledger;
 use agent::tally::Tally;
-use mqtt::PropertyList;
 use plan::{Population, Random};
 
 use crate::expectations::Expectations;
@@ -15,7 +14,7 @@ use crate::outboxes::Outboxes;
 use crate::schedule::flaps::Flaps;
 use crate::schedule::lifetimes::Lifetimes;
 use crate::schedule::publishing::Publishing;
-use crate::seam::Exchanges;
+use crate::seam::{Exchanges, Scratch};
 use crate::setup::Setup;
 use crate::transport::{Framing, Silent};
 
@@ -60,10 +59,8 @@ pub struct Context {
     pub gave_up: Vec<u32>,
     /// Bytes to write; empty between two clients.
     pub out: Vec<u8>,
-    /// The text of a payload while its message is encoded.
-    pub text: Vec<u8>,
-    /// The properties of a packet while the packet is encoded.
-    pub properties: PropertyList,
+    /// Parts of a packet while the packet is encoded.
+    pub scratch: Scratch,
     /// Authentications that wait for a salted password, or for the proof of a broker.
     pub exchanges: Exchanges,
     /// State of all WebSockets.
@@ -105,8 +102,7 @@ impl Context {
             again: Vec::new(),
             gave_up: vec![0; populations],
             out: Vec::new(),
-            text: Vec::new(),
-            properties: PropertyList::new(),
+            scratch: Scratch::default(),
             exchanges: Exchanges::new(apart),
             framing: Framing::new(seed),
             outboxes: Outboxes::default(),

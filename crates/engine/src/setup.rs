@@ -12,7 +12,7 @@ use plan::{Capabilities, Payload, Plan, Population, Publication, Shard, Target, 
 
 use crate::ledger::origin::Origins;
 use crate::seam::received::{BESIDE, Marks, RETAINED};
-use crate::seam::{Limits, Outgoing, PropertySetup};
+use crate::seam::{self, Outgoing};
 use crate::transport::tls::{Tls, TlsError};
 
 /// Failure to prepare a plan on this host.
@@ -110,8 +110,8 @@ pub struct PopulationSetup {
     pub tls: Option<Tls>,
     /// Publications of each client.
     pub publications: Vec<PublicationSetup>,
-    /// Properties of the messages of each publication.
-    pub properties: Vec<PropertySetup>,
+    /// Settings for the protocol of the clients.
+    pub protocol: seam::Setup,
     /// Index of the population with the same client identifiers, if there is one.
     pub rival: Option<usize>,
     /// Subscription identifiers, which distinguish copies of a message; empty if all filters have
@@ -119,8 +119,6 @@ pub struct PopulationSetup {
     identifiers: Vec<u32>,
     /// Marks of messages that are no plain deliveries, whatever their stamp.
     pub watched: Marks,
-    /// Limits of the clients.
-    pub limits: Limits,
 }
 
 impl PopulationSetup {
@@ -203,7 +201,6 @@ impl Setup {
             first_publication += publications.len();
             let tls = if is_played { Tls::new(&plan, p, shard) } else { Ok(None) }
                 .map_err(|error| SetupError::Tls { population: population.name.clone(), error })?;
-            let properties = PropertySetup::of_publications(population);
             let identifiers = identifiers(population);
             let is_beside =
                 origins.are_beside() || population.responds.is_some() || !identifiers.is_empty();
@@ -213,11 +210,10 @@ impl Setup {
                 share,
                 tls,
                 publications,
-                properties,
+                protocol: seam::Setup::new(population, plan.max_packet_bytes),
                 rival: rivals[p],
                 identifiers,
                 watched: RETAINED | if is_beside { BESIDE } else { 0 },
-                limits: Limits::new(population, plan.max_packet_bytes),
             };
             populations.push(ready);
             first_client += share;
@@ -245,11 +241,9 @@ impl Setup {
         publication: usize,
         sender: &'a Sender,
     ) -> Outgoing<'a> {
-        let PopulationSetup { publications, properties, .. } = &self.populations[population];
-        let (ready, properties) = (&publications[publication], &properties[publication]);
-        let population = &self.plan.populations[population];
-        let publication = &population.publications[publication];
-        Outgoing { population, publication, ready, properties, sender }
+        let ready = &self.populations[population].publications[publication];
+        let publication = &self.plan.populations[population].publications[publication];
+        Outgoing { publication, ready, sender }
     }
 
     /// Number of the first `clients` of a population that this agent plays.

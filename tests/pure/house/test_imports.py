@@ -1,6 +1,7 @@
 """Boundaries of ARCHITECTURE.md that `make lint` does not hold: libraries, and crates of Rust."""
 
 import ast
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -151,6 +152,14 @@ def test_only_agents_and_proxy_know_the_event_loop() -> None:
         dependencies = manifest.get("dependencies", {})
         assert isinstance(dependencies, dict)
         assert name in EVENT_LOOP_USERS or not set(dependencies) & EVENT_LOOP, name
+
+
+def test_only_its_protocol_names_the_crate_mqtt_in_the_engine() -> None:
+    source = ROOT / "crates" / "engine" / "src"
+    for path in sorted(source.rglob("*.rs")):
+        name = str(path.relative_to(source))
+        if not name.startswith(("seam/mqtt.rs", "seam/mqtt/", "simulation")):
+            assert not re.search(r"(?<![\w:])(?:::)?mqtt::", path.read_text()), name
 
 
 def test_the_test_kit_is_for_tests() -> None:

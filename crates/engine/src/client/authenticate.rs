@@ -2,23 +2,22 @@
 
 use plan::Reason;
 
-use super::{Client, identity_of};
+use super::Client;
 use crate::context::Context;
 use crate::expectations::Death;
-use crate::seam::{Login, nonce};
+use crate::seam::{Login, Notice, Polled, Protocol, Request, nonce};
 use crate::setup::Setup;
 
 impl Client {
     /// User name, password and nonce of this attempt to connect; `None` without SCRAM.
     pub(super) fn login(&self, setup: &Setup) -> Option<Login> {
-        let identity = identity_of(self, setup);
-        let population = identity.population;
-        let authentication = population.mqtt()?.authentication.as_ref()?;
-        if authentication.data.is_some() {
+        if !setup.populations[self.population()].protocol.proves_password {
             return None;
         }
-        let text = |template: &Option<plan::Template>| Some(template.as_ref()?.text(identity.n, 0));
+        let population = &setup.plan.populations[self.population()];
         let client = (self.population(), setup.shard.global(self.local));
+        let n = population.first + u64::from(client.1);
+        let text = |template: &Option<plan::Template>| Some(template.as_ref()?.text(n, 0));
         // An attempt has one deadline, and no two attempts of a client have the same.
         let nonce = nonce(setup.plan.seed, client, self.deadline_ns);
         Some(Login::new(&text(&population.username)?, &text(&population.password)?, nonce))
@@ -48,11 +47,13 @@ impl Client {
     }
 
     fn send_step(&mut self, context: &mut Context, step: &str) {
-        match self.session.authenticate(step, &mut context.out) {
-            Ok(()) => {
-                context.tally.populations[self.population()].counters.packets_sent_total += 1;
+        match self.poll(context, Request::Prove(step)) {
+            Polled::Sent(asked) => {
+                let counters = &mut context.tally.populations[self.population()].counters;
+                counters.packets_sent_total += asked.packets;
             }
-            Err(reason) => self.lost(context, reason),
+            Polled::Refused(reason) => self.lost(context, reason),
+            Polled::Wait(_) | Polled::Nothing => {}
         }
     }
 
@@ -70,7 +71,7 @@ impl Client {
             self.free_since_ns = 0;
         }
         if context.setup.populations[self.population()].rival.is_some() {
-            self.session.shared();
+            self.session.note(Notice::Shared);
         }
         if self.login(&context.setup).is_some()
             && let Err(cause) = context.exchanges.verify(self.index, proof)

@@ -3,16 +3,17 @@
 use plan::Reason;
 
 use super::leave::Then;
-use super::{Client, Phase};
+use super::{Client, Phase, at};
 use crate::context::Context;
 use crate::expectations::Death;
+use crate::seam::{Protocol, Side};
 
 impl Client {
     /// Falls silent: the client neither sends nor reads any more. Its connection stays open until
     /// the broker closes it.
     pub(super) fn vanish(&mut self, context: &mut Context, then: Then) {
-        let population = &context.setup.plan.populations[self.population()];
-        let until_ns = self.session.silence_deadline(population.keep_alive_s);
+        let at = at(self, &context.setup, context.now_ns);
+        let until_ns = self.session.deadline(&at, Side::Peer);
         if self.phase.is_accepted() {
             self.expect_will(context, Death::Silent { until_ns });
         }

@@ -2,9 +2,9 @@
 
 use plan::Reason;
 
-use super::{Client, Phase, identity_of, receive};
+use super::{Client, Phase, at, receive};
 use crate::context::Context;
-use crate::seam::Identity;
+use crate::seam::{At, Polled, Request};
 use crate::transport::tcp::Route;
 use crate::transport::tls::Who;
 use crate::transport::{Channel, Halt, Stream, WebSocket};
@@ -46,9 +46,8 @@ impl Client {
     /// Sends the first bytes of the protocol.
     fn greet(&mut self, context: &mut Context) {
         context.out.clear();
-        let identity = identity_of(self, &context.setup);
         let login = self.login(&context.setup);
-        if let Err(reason) = self.session.open(&identity, login.as_ref(), &mut context.out) {
+        if let Polled::Refused(reason) = self.poll(context, Request::Open(login.as_ref())) {
             return self.lost(context, reason);
         }
         self.phase = Phase::Greeting;
@@ -69,24 +68,24 @@ impl Client {
     /// Puts a connected socket under TLS and WebSocket, as the target says.
     fn wrap(&self, context: &mut Context, channel: Channel) -> Result<Stream, Halt> {
         let (index, target) = (self.population(), self.target(context));
-        let Context { setup, framing, .. } = context;
-        let (at, Identity { population, n }) =
-            (&setup.plan.targets[target], identity_of(self, setup));
-        let channel = match (channel, setup.populations[index].tls.as_ref().filter(|_| at.tls)) {
+        let Context { setup, framing, now_ns, .. } = context;
+        let At { population, n, .. } = at(self, setup, *now_ns);
+        let to = &setup.plan.targets[target];
+        let channel = match (channel, setup.populations[index].tls.as_ref().filter(|_| to.tls)) {
             (Channel::Plain(wire), Some(tls)) => {
                 let ssl = tls.begin(Who { local: self.local, n, target });
                 let secured = ssl.and_then(|ssl| Channel::secure(wire, ssl).ok());
                 secured.ok_or(Halt::Lost(Reason::TlsFailed))?
             }
-            (Channel::Simulated(connection), _) if at.tls => {
+            (Channel::Simulated(connection), _) if to.tls => {
                 Channel::Simulated(Box::new(connection.secure()))
             }
             (channel, _) => channel,
         };
-        Ok(match &at.websocket {
+        Ok(match &to.websocket {
             Some(path) => {
                 let websocket =
-                    WebSocket::new(channel, (at, path.as_str()), (population, n), framing);
+                    WebSocket::new(channel, (to, path.as_str()), (population, n), framing);
                 Stream::WebSocket(Box::new(websocket))
             }
             None => Stream::Direct(channel),

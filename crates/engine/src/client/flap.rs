@@ -3,10 +3,10 @@
 
 use plan::Reason;
 
-use super::{Client, identity_of};
+use super::Client;
 use crate::context::Context;
 use crate::schedule::flaps::Act;
-use crate::seam::Refusals;
+use crate::seam::{Polled, Refusals, Request};
 
 impl Client {
     /// Unsubscribes, subscribes again, or gives up an answer of the peer.
@@ -24,12 +24,11 @@ impl Client {
 
     fn unsubscribe(&mut self, context: &mut Context) {
         context.out.clear();
-        let identity = identity_of(self, &context.setup);
         // A filter that no UNSUBSCRIBE can hold was in no SUBSCRIBE either.
-        let asked = match self.session.unsubscribe(&identity, &mut context.out) {
-            Ok(asked) if asked.awaits_answer => asked,
-            Ok(_) => return self.lost(context, Reason::FiltersTooLarge),
-            Err(reason) => return self.lost(context, reason),
+        let asked = match self.poll(context, Request::Unsubscribe) {
+            Polled::Sent(asked) if asked.awaits_answer => asked,
+            Polled::Refused(reason) => return self.lost(context, reason),
+            _ => return self.lost(context, Reason::FiltersTooLarge),
         };
         let tally = &mut context.tally.populations[usize::from(self.population)];
         tally.counters.packets_sent_total += asked.packets;

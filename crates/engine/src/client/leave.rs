@@ -8,7 +8,7 @@ use super::receive::{READ_BYTES_MIN, SLICE_BYTES};
 use super::{Client, Phase};
 use crate::context::Context;
 use crate::expectations::Death;
-use crate::seam::Goodbye;
+use crate::seam::{Goodbye, Polled, Request};
 use crate::transport::Halt;
 
 /// Longest wait of a leaving client for room, in nanoseconds.
@@ -82,10 +82,10 @@ impl Client {
             // A client without CONNACK may have no will at the broker yet.
             let leaves_will = goodbye == Goodbye::WithWill && self.phase.is_accepted();
             let goodbye = if leaves_will { Goodbye::WithWill } else { Goodbye::Plain };
-            let population = &context.setup.plan.populations[self.population()];
-            if self.session.goodbye(population, goodbye, &mut context.out) {
+            if let Polled::Sent(asked) = self.poll(context, Request::Leave(goodbye)) {
                 self.leaves_will = leaves_will;
-                context.tally.populations[self.population()].counters.packets_sent_total += 1;
+                let counters = &mut context.tally.populations[self.population()].counters;
+                counters.packets_sent_total += asked.packets;
                 self.flush(context);
             }
         }

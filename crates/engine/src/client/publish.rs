@@ -3,10 +3,12 @@
 use agent::publication::{Moment, PublicationSetup, Sender};
 use plan::{Counters, INCARNATION_PLACES, Pacer, PopulationSnapshot, Publication, SentAt, Wait};
 
-use super::{Client, Phase, Then};
+use super::{Client, Phase, Then, at};
 use crate::context::Context;
 use crate::expectations::Batch;
-use crate::seam::{Buffers, Cause, Outgoing, Published, Resent, Token};
+use crate::seam::{
+    Buffers, Cause, Hold, Outgoing, Polled, Protocol, Request, Resend, Resent, Token,
+};
 use crate::setup::Setup;
 
 /// Bytes that a client writes in one time slice at most.
@@ -43,9 +45,9 @@ impl Progress {
 
     /// Notes the result of an attempt to publish.
     #[inline]
-    fn note(&mut self, published: Published, now_ns: u64, tally: &mut PopulationSnapshot) {
-        self.waits = matches!(published, Published::Waits | Published::Held);
-        if published == Published::Held && self.held_since_ns == 0 {
+    fn note(&mut self, polled: Polled, now_ns: u64, tally: &mut PopulationSnapshot) {
+        self.waits = matches!(polled, Polled::Wait(_) | Polled::Nothing);
+        if matches!(polled, Polled::Wait(Hold::Limit)) && self.held_since_ns == 0 {
             self.held_since_ns = now_ns;
             tally.counters.receive_maximum_waits_total += 1;
         } else if self.held_since_ns > 0 && !self.waits {
@@ -150,7 +152,7 @@ impl Client {
     /// Appends the scheduled messages of one publication to `context.out`.
     fn publish_slice(&mut self, context: &mut Context, index: usize) {
         let population = usize::from(self.population);
-        let Context { setup, tally, out, text, properties, publishing, now_ns, .. } = context;
+        let Context { setup, tally, out, scratch, publishing, now_ns, .. } = context;
         let Some(publishing) = publishing else { return };
         let now_ns = *now_ns;
         let client = setup.shard.global(self.local);
@@ -158,7 +160,7 @@ impl Client {
         let outgoing = setup.outgoing(population, index, &sender);
         let Outgoing { publication, ready, .. } = outgoing;
         let is_acknowledged = publication.qos > 0;
-        let progress = &mut self.publications[index];
+        let (at, progress) = (at(self, setup, now_ns), &mut self.publications[index]);
         let pacer = ready.pacer.as_ref();
         let after = |place| pacer.map_or(place, |pacer| pacer.after(client, place));
         loop {
@@ -188,15 +190,15 @@ impl Client {
             }
             let sent = SentAt::after(self.last_wait, now_ns, due_ns, self.free_since_ns);
             let token = Token::new(index, progress.sent, due_ns, sent);
-            let published =
-                self.session.publish(&outgoing, token, Buffers { out, text, properties });
-            progress.note(published, now_ns, &mut tally.populations[population]);
+            let request = Request::Publish(&outgoing, token);
+            let polled = self.session.poll(&at, request, Buffers { out, scratch });
+            progress.note(polled, now_ns, &mut tally.populations[population]);
             if progress.waits {
                 return;
             }
             let counters = &mut tally.populations[population].counters;
             progress.place = after(progress.place);
-            if let Published::Refused(reason) = published {
+            if let Polled::Refused(reason) = polled {
                 counters.skipped_total += 1;
                 tally.populations[population].outcome(reason);
                 // A closed loop would try again at once, for ever.
@@ -221,26 +223,36 @@ impl Client {
 
     /// Counts a message that the broker refuses. Returns `true` if a blocked publication can
     /// continue.
-    pub fn rejected(&mut self, context: &mut Context, token: &Token, cause: Cause<'_>) -> bool {
+    pub fn rejected(
+        &mut self,
+        context: &mut Context,
+        (token, holds_back): (&Token, bool),
+        cause: Cause<'_>,
+    ) -> bool {
         let tally = &mut context.tally.populations[usize::from(self.population)];
         tally.counters.rejected_total += 1;
         cause.count(tally);
-        self.answered(context, token)
+        self.answered(context, token, holds_back)
     }
 
     /// Counts an acknowledgement. Returns `true` if a blocked publication can continue.
-    pub fn acknowledged(&mut self, context: &mut Context, token: &Token) -> bool {
+    pub fn acknowledged(
+        &mut self,
+        context: &mut Context,
+        (token, holds_back): (&Token, bool),
+    ) -> bool {
         let tally = &mut context.tally.populations[usize::from(self.population)];
         tally.counters.acked_total += 1;
         let Moment { intended_ns, sent, .. } = token.moment();
         tally.acknowledgements().record(context.now_ns, intended_ns, sent);
-        self.answered(context, token)
+        self.answered(context, token, holds_back)
     }
 
-    /// Ends the flight of a message. Returns `true` if a blocked publication can continue.
-    fn answered(&mut self, context: &mut Context, token: &Token) -> bool {
+    /// Ends the flight of a message. `holds_back`: those of an earlier connection are not all sent
+    /// again. Returns `true` if a blocked publication can continue.
+    fn answered(&mut self, context: &mut Context, token: &Token, holds_back: bool) -> bool {
         self.end_flight(context, token);
-        if self.session.holds_back() {
+        if holds_back {
             self.send_again(context);
         }
         self.send_answers(context);
@@ -277,7 +289,7 @@ impl Client {
     /// that are beyond a limit of this connection.
     fn send_again(&mut self, context: &mut Context) {
         let population = usize::from(self.population);
-        let Context { setup, tally, outboxes, out, text, properties, .. } = context;
+        let Context { setup, tally, outboxes, out, scratch, now_ns, .. } = context;
         let sender = sender(setup, population, setup.shard.global(self.local));
         let responds = setup.plan.populations[population].responds;
         let answer = |token: Token| {
@@ -287,11 +299,14 @@ impl Client {
             Resent::Message(setup.outgoing(population, token.publication(), &sender))
         };
         let outgoing = |token| answer(token).unwrap_or_else(|| message(token));
-        let again = self.session.retransmit(outgoing, Buffers { out, text, properties });
-        let counters = &mut tally.populations[population].counters;
-        counters.resent_total += again.sent;
-        counters.packets_sent_total += again.sent;
-        for (token, reason) in again.refused {
+        let (at, mut refused) = (at(self, setup, *now_ns), Vec::new());
+        let request = Request::Resend(Resend { of: &outgoing, refused: &mut refused });
+        if let Polled::Sent(again) = self.session.poll(&at, request, Buffers { out, scratch }) {
+            let counters = &mut tally.populations[population].counters;
+            counters.resent_total += again.packets;
+            counters.packets_sent_total += again.packets;
+        }
+        for (token, reason) in refused {
             let tally = &mut context.tally.populations[population];
             tally.outcome(reason);
             tally.counters.abandoned_total += 1;

@@ -3,11 +3,11 @@
 
 use plan::Reason;
 
-use super::{Client, Phase, identity_of};
+use super::{Client, Phase, at};
 use crate::context::Context;
 use crate::ledger::books::{Books, Receiver};
 use crate::schedule::read_rate::ReadRate;
-use crate::seam::{Event, Step};
+use crate::seam::{Event, Notice, Protocol, Session};
 use crate::transport::{Halt, Stream};
 
 /// Bytes that a client reads in one time slice at most.
@@ -106,7 +106,7 @@ impl Client {
     fn handle_bytes(&mut self, context: &mut Context, bytes: &[u8]) {
         let tally = &mut context.tally.populations[usize::from(self.population)];
         tally.counters.bytes_received_total += bytes.len() as u64;
-        self.session.note_receipt();
+        self.session.note(Notice::Alive);
         self.delay_acks(context);
         if !self.unread.is_empty() {
             self.unread.extend_from_slice(bytes);
@@ -142,30 +142,29 @@ impl Client {
     /// Handles whole packets and writes the replies. Returns the number of bytes handled.
     /// `are_new`: some bytes have just been read.
     fn handle_whole(&mut self, context: &mut Context, bytes: &[u8], are_new: bool) -> usize {
-        let identity = identity_of(self, &context.setup);
         let setup = &context.setup.populations[self.population()];
-        let reading = self.session.reading(&identity, setup.limits);
         let receiver = Receiver {
             population: self.population(),
             index: self.index,
             local: self.local,
             watched: setup.watched,
         };
-        let is_paced = identity.population.read_rate_per_s.is_some();
+        let population = &context.setup.plan.populations[receiver.population];
+        let is_paced = population.read_rate_per_s.is_some();
         let (mut handled, mut in_flight, mut can_publish) = (0, 0, false);
         context.out.clear();
         while self.stream.is_some() && !self.paused {
             let allowed = if is_paced { self.allowance(context) } else { u64::MAX };
-            let (mut books, out) = Books::new(context, receiver, allowed);
-            let step = self.session.handle(&reading, &bytes[handled..], out, &mut books);
+            let now_ns = context.now_ns;
+            let (mut books, setup, out) = Books::new(context, receiver, allowed);
+            let at = at(self, setup, now_ns);
+            let step = self.session.handle(&at, &bytes[handled..], out, &mut books);
             let delivered = books.finish();
             handled += step.len;
             in_flight += step.in_flight;
             let tally = &mut context.tally.populations[usize::from(self.population)];
             step.add_to(&mut tally.counters);
-            if step.has_lapses() {
-                self.count_lapses(context, &step);
-            }
+            step.lapses.iter().for_each(|&reason| tally.breach(reason));
             if delivered > 0 {
                 context.stalls.note_delivery(self.index, context.now_ns);
                 if is_paced {
@@ -175,7 +174,9 @@ impl Client {
             match step.event {
                 Event::Incomplete => break,
                 Event::Asked(response) => self.respond(context, response),
-                Event::Acknowledged(token) => can_publish |= self.acknowledged(context, &token),
+                Event::Acknowledged(token) => {
+                    can_publish |= self.acknowledged(context, (&token, step.holds_back));
+                }
                 Event::Connected { resumed, dropped, sets_keep_alive, proof } => {
                     let tally = &mut context.tally.populations[receiver.population];
                     tally.counters.server_keep_alives_total += u64::from(sets_keep_alive);
@@ -189,7 +190,7 @@ impl Client {
                     self.unsubscribed(context, removed, refused, is_last);
                 }
                 Event::Rejected(token, cause) => {
-                    can_publish |= self.rejected(context, &token, cause);
+                    can_publish |= self.rejected(context, (&token, step.holds_back), cause);
                 }
                 Event::Refused(cause) | Event::Ended(cause) => self.lost(context, cause),
                 Event::Broken(broken) => self.broke(context, &broken),
@@ -199,9 +200,8 @@ impl Client {
                 Event::Handled => {}
             }
         }
-        if are_new && reading.are_too_many(in_flight, &bytes[handled..]) {
-            let tally = &mut context.tally.populations[receiver.population];
-            tally.breach(Reason::ReceiveMaximumExceeded);
+        if are_new {
+            self.check_prefetch(context, in_flight, &bytes[handled..]);
         }
         self.flush(context);
         if can_publish {
@@ -210,11 +210,15 @@ impl Client {
         handled
     }
 
-    /// Counts rules that the peer broke, after which the connection continues.
-    #[cold]
-    fn count_lapses(&self, context: &mut Context, step: &Step<'_>) {
-        let tally = &mut context.tally.populations[self.population()];
-        step.lapses().for_each(|reason| tally.breach(reason));
+    /// Counts a breach if more messages of a read wait for an acknowledgement than the client has
+    /// announced: `in_flight` that it has handled, and those in `rest`.
+    fn check_prefetch(&self, context: &mut Context, in_flight: u32, rest: &[u8]) {
+        let setup = &context.setup.populations[self.population()].protocol;
+        let waiting = || Session::cut(setup, rest, usize::MAX).acknowledged;
+        if setup.prefetch != u64::MAX && u64::from(in_flight) + waiting() > setup.prefetch {
+            let tally = &mut context.tally.populations[self.population()];
+            tally.breach(Reason::ReceiveMaximumExceeded);
+        }
     }
 
     /// Number of messages that the read rate allows now, at least one.

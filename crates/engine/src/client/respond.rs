@@ -3,9 +3,9 @@
 use plan::Stamp;
 
 use super::unsent::UNSENT_MAX;
-use super::{Client, Phase};
+use super::{Client, Phase, at};
 use crate::context::Context;
-use crate::seam::{Answer, Buffers, Published, Response, Token};
+use crate::seam::{Answer, Buffers, Polled, Protocol, Request, Response, Token};
 
 impl Client {
     /// Answers a message, if the population answers.
@@ -29,10 +29,11 @@ impl Client {
             }
             return;
         }
-        let Context { out, text, properties, now_ns, .. } = context;
-        let to = Buffers { out, text, properties };
-        let published = self.session.answer(&answer, Token::of_answer(0, *now_ns), to);
-        self.count_answer(context, published, 0);
+        let Context { setup, out, scratch, now_ns, .. } = context;
+        let at = at(self, setup, *now_ns);
+        let request = Request::Answer(&answer, Token::of_answer(0, *now_ns));
+        let polled = self.session.poll(&at, request, Buffers { out, scratch });
+        self.count_answer(context, polled, 0);
     }
 
     /// Sends answers of QoS 1 and 2 that wait, as far as the broker takes them.
@@ -42,21 +43,21 @@ impl Client {
             return;
         };
         loop {
-            let Context { outboxes, out, text, properties, .. } = context;
+            let Context { setup, outboxes, out, scratch, now_ns, .. } = context;
             let Some((answer, token)) = outboxes.waiting(self.index, responds) else { return };
-            let to = Buffers { out, text, properties };
-            let published = self.session.answer(&answer, token, to);
-            if matches!(published, Published::Waits | Published::Held) {
+            let (at, request) = (at(self, setup, *now_ns), Request::Answer(&answer, token));
+            let polled = self.session.poll(&at, request, Buffers { out, scratch });
+            if matches!(polled, Polled::Wait(_) | Polled::Nothing) {
                 return;
             }
-            outboxes.take(self.index, published == Published::Sent);
-            self.count_answer(context, published, responds.qos);
+            outboxes.take(self.index, matches!(polled, Polled::Sent(_)));
+            self.count_answer(context, polled, responds.qos);
         }
     }
 
-    fn count_answer(&self, context: &mut Context, published: Published, qos: u8) {
+    fn count_answer(&self, context: &mut Context, polled: Polled, qos: u8) {
         let tally = &mut context.tally.populations[self.population()];
-        if let Published::Refused(reason) = published {
+        if let Polled::Refused(reason) = polled {
             tally.outcome(reason);
             return self.drop_answers(context, 1);
         }

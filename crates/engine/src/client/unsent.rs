@@ -1,9 +1,7 @@
 //! Packets of a client for which its socket had no room yet. They are kept whole, so that lost
 //! messages can be counted; an offset marks the bytes that are written.
 
-use plan::Population;
-
-use crate::seam;
+use crate::seam::{Protocol, Session, Setup};
 
 /// Bytes of replies that may wait for the socket before the client reads no further and answers no
 /// request: a peer that sends without reading would fill the memory. Messages of its own do not
@@ -28,10 +26,10 @@ impl Unsent {
         Self { packets: packets.to_vec(), gone, first: packets.len() }
     }
 
-    /// Puts packets of a population's protocol behind these.
-    pub fn extend(&mut self, population: &Population, packets: &[u8]) {
+    /// Puts packets of a protocol behind these.
+    pub fn extend(&mut self, setup: &Setup, packets: &[u8]) {
         if self.gone >= GONE_MAX {
-            let whole = seam::boundary(population, &self.packets, self.gone);
+            let whole = Session::cut(setup, &self.packets, self.gone).len;
             self.packets.drain(..whole);
             self.gone -= whole;
             self.first = self.first.saturating_sub(whole);
@@ -60,54 +58,48 @@ impl Unsent {
     }
 
     /// Messages that have not gone in full and that no retransmission repeats.
-    pub fn messages(&self, population: &Population) -> u64 {
-        let whole = seam::boundary(population, &self.packets, self.gone);
-        seam::unrepeated(population, &self.packets[whole..])
+    pub fn messages(&self, setup: &Setup) -> u64 {
+        let whole = Session::cut(setup, &self.packets, self.gone).len;
+        Session::cut(setup, &self.packets[whole..], usize::MAX).unacknowledged
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use mqtt::{Packet, Publish, QoS, Version};
-
     use super::*;
     use testkit::plans::population;
 
-    fn packets(qos: &[QoS]) -> Vec<u8> {
-        let mut out = Vec::new();
-        for &qos in qos {
-            let publish =
-                Publish { qos, topic: "t", packet_id: 7, payload: b"p", ..Publish::default() };
-            Packet::Publish(publish).encode(Version::V311, &mut out).unwrap();
-        }
-        out
+    fn setup() -> Setup {
+        Setup::new(&population("p", 1), u32::MAX)
+    }
+
+    /// PUBLISH packets of MQTT 3.1.1.
+    fn packets(qos: &[u8]) -> Vec<u8> {
+        let packet = |&qos: &u8| match qos {
+            0 => &b"\x30\x04\0\x01tp"[..],
+            _ => b"\x32\x06\0\x01t\0\x07p",
+        };
+        qos.iter().flat_map(packet).copied().collect()
     }
 
     #[test]
     fn messages_of_qos_0_count_until_their_last_byte_has_gone() {
-        let all = packets(&[QoS::AtMostOnce, QoS::AtLeastOnce, QoS::AtMostOnce]);
-        let first = packets(&[QoS::AtMostOnce]).len();
+        let all = packets(&[0, 1, 0]);
+        let first = packets(&[0]).len();
         for gone in 0..=all.len() {
             let left = u64::from(gone < first) + u64::from(gone < all.len());
-            assert_eq!(
-                Unsent::new(&all, gone).messages(&population("p", 1)),
-                left,
-                "{gone} bytes gone"
-            );
+            assert_eq!(Unsent::new(&all, gone).messages(&setup()), left, "{gone} bytes gone");
         }
     }
 
     #[test]
     fn what_has_gone_is_given_back_packet_by_packet() {
-        let many = packets(&[QoS::AtMostOnce; 20_000]);
+        let many = packets(&[0; 20_000]);
         let mut unsent = Unsent::new(&many, 0);
         unsent.advance(many.len() - 3);
-        unsent.extend(&population("p", 1), &packets(&[QoS::AtMostOnce]));
+        unsent.extend(&setup(), &packets(&[0]));
         assert!(unsent.packets.len() < 100);
-        assert_eq!(
-            (unsent.messages(&population("p", 1)), unsent.rest().len()),
-            (2, 3 + many.len() / 20_000)
-        );
+        assert_eq!((unsent.messages(&setup()), unsent.rest().len()), (2, 3 + many.len() / 20_000));
     }
 
     #[test]
@@ -115,9 +107,9 @@ mod tests {
         let own = vec![0; 4 * UNSENT_MAX];
         let mut unsent = Unsent::new(&own, 1);
         assert!(!unsent.is_full());
-        unsent.extend(&population("p", 1), &vec![0; UNSENT_MAX]);
+        unsent.extend(&setup(), &vec![0; UNSENT_MAX]);
         assert!(!unsent.is_full());
-        unsent.extend(&population("p", 1), &[0, 0]);
+        unsent.extend(&setup(), &[0, 0]);
         assert!(unsent.is_full());
         unsent.advance(own.len());
         assert!(unsent.is_full(), "one byte of the replies has gone, and one is too many");

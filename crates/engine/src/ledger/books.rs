@@ -74,13 +74,14 @@ impl Inbox for Books<'_> {
 }
 
 impl<'c> Books<'c> {
-    /// Books of a receiver that may take `allowed` messages now, and the buffer for replies.
+    /// Books of a receiver that may take `allowed` messages now, the setup, and the buffer for
+    /// replies.
     #[inline]
     pub fn new(
         context: &'c mut Context,
         receiver: Receiver,
         allowed: u64,
-    ) -> (Self, &'c mut Vec<u8>) {
+    ) -> (Self, &'c Setup, &'c mut Vec<u8>) {
         let Context { setup, tally, ledger, expectations, forwarded, .. } = context;
         let books = Self {
             setup,
@@ -97,7 +98,7 @@ impl<'c> Books<'c> {
             is_open: false,
             run: &mut context.run,
         };
-        (books, &mut context.out)
+        (books, setup, &mut context.out)
     }
 
     /// Counts what is not counted yet. Returns the number of messages that were taken.

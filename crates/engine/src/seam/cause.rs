@@ -1,7 +1,5 @@
 //! The reason of a problem, with the texts of the peer about it, or the rule that the peer broke.
 
-use std::fmt;
-
 use plan::{PopulationSnapshot, Reason, TextProperty};
 
 /// A reason, with the texts of the peer.
@@ -23,31 +21,11 @@ pub struct Texts<'a> {
 }
 
 /// A rule that the peer broke, which ends the connection.
-#[derive(Clone, Copy)]
-pub enum Broken {
-    /// A rule of MQTT.
-    Mqtt(mqtt::Breach),
-    /// A rule of ZMTP.
-    Zmtp(zmtp::ZmtpError),
-}
-
-impl Broken {
+pub struct Broken {
     /// The reason to count.
-    pub const fn reason(&self) -> Reason {
-        match self {
-            Self::Mqtt(mqtt::Breach::Size { .. }) => Reason::PacketTooLarge,
-            Self::Mqtt(_) | Self::Zmtp(_) => Reason::ProtocolError,
-        }
-    }
-}
-
-impl fmt::Display for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Mqtt(breach) => breach.fmt(f),
-            Self::Zmtp(error) => error.fmt(f),
-        }
-    }
+    pub reason: Reason,
+    /// The rule, and the bytes that broke it.
+    pub text: String,
 }
 
 impl Cause<'_> {

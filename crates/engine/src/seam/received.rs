@@ -3,8 +3,6 @@
 
 use plan::Stamp;
 
-use super::Response;
-
 /// Marks of a message, as bits.
 pub type Marks = u8;
 
@@ -48,6 +46,15 @@ pub struct Carried<'a> {
     pub expiry_s: Option<u32>,
     /// Identifier of the subscription; `None` also if there are several.
     pub identifier: Option<u32>,
+}
+
+/// The response that a received message asks for.
+#[derive(Clone, Copy)]
+pub struct Response<'a> {
+    /// Its topic.
+    pub topic: &'a str,
+    /// Its correlation data.
+    pub correlation: Option<&'a [u8]>,
 }
 
 /// Receiver of the messages of one read.

@@ -3,64 +3,149 @@
 use plan::{Reason, Security, Template};
 use zmtp::{Handled, Mechanism, Session};
 
+use super::cause::{Broken, Cause, Texts};
+use super::keep_alive::KeepAlive;
+use super::protocol::{
+    Asked, At, Buffers, Event, Notice, Polled, Protocol, Refusals, Request, Side, Step, Timeout,
+};
 use super::received::{Beside, Carried, Inbox, Next, ORDERED, Received};
-use super::{Asked, Broken, Cause, Event, Identity, Reading, Refusals, Step, Texts};
 
-/// User name and password.
-pub type Credentials = (String, String);
-
-/// Appends the greeting.
-pub fn open(session: &mut Session, identity: &Identity<'_>, out: &mut Vec<u8>) {
-    session.connect(&mechanism(credentials(identity).as_ref()), out);
+/// State of a SUB socket.
+pub struct Zmtp {
+    session: Session,
+    keep_alive: KeepAlive,
 }
 
-/// Handles the messages at the front of `bytes`, and the greeting or command after them, and
-/// appends the replies.
-#[inline]
-pub fn handle<'a>(
-    session: &mut Session,
-    reading: &Reading,
-    bytes: &'a [u8],
-    out: &mut Vec<u8>,
-    inbox: &mut impl Inbox,
-) -> Step<'a> {
-    let before = out.len();
-    let was_connected = session.is_connected();
-    let credentials = reading.credentials.as_ref();
-    let mut step = Step::new();
-    let event = loop {
-        let handled = session.handle(&bytes[step.len..], &mechanism(credentials), out);
-        let Handled { len, event } = match handled {
-            Ok(handled) => handled,
-            Err(error) => break Event::Broken(Broken::Zmtp(error)),
-        };
-        step.len += len;
-        let message = match event {
-            zmtp::Event::Message(message) => message,
-            zmtp::Event::Incomplete => break Event::Incomplete,
-            event => {
-                step.read += 1;
-                break neutral(event, was_connected, credentials);
+/// Settings of a population.
+pub struct ZmtpSetup {
+    /// `true` if its sockets send user name and password.
+    is_plain: bool,
+}
+
+/// User name and password.
+type Credentials = (String, String);
+
+impl ZmtpSetup {
+    /// Settings of a population with these options.
+    pub fn new(options: &plan::Zmtp) -> Self {
+        Self { is_plain: options.security == Security::Plain }
+    }
+}
+
+impl Zmtp {
+    /// State of a socket that has never connected.
+    pub const NEW: Self = Self { session: Session::new(), keep_alive: KeepAlive::NEW };
+
+    /// Time without bytes after which the socket sends a PING, in seconds; 0 without keep-alive.
+    const fn interval_s(&self, at: &At<'_, ZmtpSetup>) -> u16 {
+        if self.session.has_heartbeats() { at.population.keep_alive_s } else { 0 }
+    }
+
+    /// Appends all prefixes, and a PING that the publisher answers once it has read the prefixes. A
+    /// publisher before ZMTP 3.1 knows no PING and sends no answer.
+    fn subscribe(&mut self, at: &At<'_, ZmtpSetup>, out: &mut Vec<u8>) -> Asked {
+        let mut prefixes = 0;
+        for subscription in &at.population.subscriptions {
+            let prefix = &subscription.filter;
+            for variant in 0..prefix.variants() {
+                self.session.subscribe(prefix.text(at.n, variant).as_bytes(), out);
+                prefixes += 1;
+            }
+        }
+        let awaits_answer = self.session.ping(out);
+        let packets = prefixes + u64::from(awaits_answer);
+        Asked { packets, granted: prefixes, left_out: 0, awaits_answer }
+    }
+}
+
+impl Protocol for Zmtp {
+    type Setup = ZmtpSetup;
+
+    #[inline]
+    fn handle<'b>(
+        &mut self,
+        at: &At<'_, ZmtpSetup>,
+        bytes: &'b [u8],
+        out: &mut Vec<u8>,
+        inbox: &mut impl Inbox,
+    ) -> Step<'b> {
+        let before = out.len();
+        let was_connected = self.session.is_connected();
+        let credentials = if was_connected { None } else { credentials(at) };
+        let mechanism = mechanism(credentials.as_ref());
+        let mut step = Step::new();
+        let event = loop {
+            let handled = self.session.handle(&bytes[step.len..], &mechanism, out);
+            let Handled { len, event } = match handled {
+                Ok(handled) => handled,
+                Err(error) => break broken(error),
+            };
+            step.len += len;
+            let message = match event {
+                zmtp::Event::Message(message) => message,
+                zmtp::Event::Incomplete => break Event::Incomplete,
+                event => {
+                    step.read += 1;
+                    break neutral(event, was_connected, at.setup);
+                }
+            };
+            step.read += 1;
+            let marks = ORDERED;
+            if inbox.take(&Received { payload: message.payload(), marks, beside: &message })
+                != Next::More
+            {
+                break Event::Handled;
             }
         };
-        step.read += 1;
-        let marks = ORDERED;
-        if inbox.take(&Received { payload: message.payload(), marks, beside: &message })
-            != Next::More
-        {
-            break Event::Handled;
+        step.replied = u32::from(out.len() > before);
+        step.event = event;
+        step
+    }
+
+    #[inline]
+    fn poll(&mut self, at: &At<'_, ZmtpSetup>, request: Request<'_>, to: Buffers<'_>) -> Polled {
+        match request {
+            Request::Open(_) => {
+                self.session.connect(&mechanism(credentials(at).as_ref()), to.out);
+                Polled::Sent(Asked::ONE)
+            }
+            Request::Subscribe => Polled::Sent(self.subscribe(at, to.out)),
+            // Engines play subscribers only, and plans have no flapping sockets.
+            _ => Polled::Nothing,
         }
-    };
-    Step { replied: u32::from(out.len() > before), event, ..step }
+    }
+
+    fn deadline(&self, at: &At<'_, ZmtpSetup>, side: Side) -> u64 {
+        match side {
+            Side::Own => self.keep_alive.deadline(self.interval_s(at), side),
+            // A publisher waits for nothing.
+            Side::Peer => u64::MAX,
+        }
+    }
+
+    fn timeout(&mut self, at: &At<'_, ZmtpSetup>, out: &mut Vec<u8>) -> Timeout {
+        let interval_s = self.interval_s(at);
+        self.keep_alive.timeout(interval_s, at.now_ns, || self.session.heartbeat(out))
+    }
+
+    #[inline]
+    fn note(&mut self, notice: Notice) -> u64 {
+        self.keep_alive.note(notice);
+        if let Notice::Lost { .. } = notice {
+            self.session.connection_lost();
+        }
+        0
+    }
+}
+
+#[cold]
+fn broken<'b>(error: zmtp::ZmtpError) -> Event<'b> {
+    Event::Broken(Broken { reason: Reason::ProtocolError, text: error.to_string() })
 }
 
 /// Events other than messages.
 #[cold]
-fn neutral<'a>(
-    event: zmtp::Event<'a>,
-    was_connected: bool,
-    credentials: Option<&Credentials>,
-) -> Event<'a> {
+fn neutral<'b>(event: zmtp::Event<'b>, was_connected: bool, setup: &ZmtpSetup) -> Event<'b> {
     match event {
         zmtp::Event::Connected => {
             Event::Connected { resumed: false, dropped: 0, sets_keep_alive: false, proof: &[] }
@@ -70,10 +155,10 @@ fn neutral<'a>(
             Event::Subscribed { granted: 0, refused: Refusals::NONE, is_last: true }
         }
         zmtp::Event::Refused(text) => {
-            let reason = match credentials {
+            let reason = match setup.is_plain {
                 _ if was_connected => Reason::ClosedByBroker,
-                Some(_) => Reason::BadCredentials,
-                None => Reason::ConnectClosed,
+                true => Reason::BadCredentials,
+                false => Reason::ConnectClosed,
             };
             let texts = Texts { reason_string: Some(text), server_reference: None };
             Event::Refused(Cause { reason, texts })
@@ -83,22 +168,6 @@ fn neutral<'a>(
         | zmtp::Event::Greeted
         | zmtp::Event::Replied => Event::Handled,
     }
-}
-
-/// Appends all prefixes, and a PING that the publisher answers once it has read the prefixes. A
-/// publisher before ZMTP 3.1 knows no PING and sends no answer.
-pub fn subscribe(session: &mut Session, identity: &Identity<'_>, out: &mut Vec<u8>) -> Asked {
-    let mut prefixes = 0;
-    for subscription in &identity.population.subscriptions {
-        let prefix = &subscription.filter;
-        for variant in 0..prefix.variants() {
-            session.subscribe(prefix.text(identity.n, variant).as_bytes(), out);
-            prefixes += 1;
-        }
-    }
-    let awaits_answer = session.ping(out);
-    let packets = prefixes + u64::from(awaits_answer);
-    Asked { packets, granted: prefixes, left_out: 0, awaits_answer }
 }
 
 impl Beside for zmtp::Message<'_> {
@@ -115,11 +184,13 @@ impl Beside for zmtp::Message<'_> {
 }
 
 /// User name and password for PLAIN; `None` without PLAIN.
-pub fn credentials(identity: &Identity<'_>) -> Option<Credentials> {
-    let population = identity.population;
-    let plain = population.zmtp().is_some_and(|zmtp| zmtp.security == Security::Plain);
-    let text = |template: &Option<Template>| template.as_ref().map(|t| t.text(identity.n, 0));
-    text(&population.username).zip(text(&population.password)).filter(|_| plain)
+fn credentials(at: &At<'_, ZmtpSetup>) -> Option<Credentials> {
+    let text = |template: &Option<Template>| template.as_ref().map(|t| t.text(at.n, 0));
+    let population = at.population;
+    if !at.setup.is_plain {
+        return None;
+    }
+    text(&population.username).zip(text(&population.password))
 }
 
 #[inline]

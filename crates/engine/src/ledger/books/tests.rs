@@ -50,7 +50,7 @@ fn a_plain_delivery_asks_for_nothing_beside_its_payload() {
     let mut context = context("t/+");
     let rest = Rest { topic: "t/0", ..Rest::default() };
     let payloads: Vec<_> = (0..9).map(|n| payload(&context, n % 2, n / 2, 500)).collect();
-    let (mut books, _) = Books::new(&mut context, RECEIVER, u64::MAX);
+    let (mut books, ..) = Books::new(&mut context, RECEIVER, u64::MAX);
     for payload in &payloads {
         let message = Received { payload, marks: 0, beside: &rest };
         assert_eq!(books.take(&message), Next::More);
@@ -67,7 +67,7 @@ fn properties_that_nothing_depends_on_are_not_read() {
     let rest = Rest { topic: "t/0", carried, ..Rest::default() };
     let payload = payload(&context, 0, 0, 500);
     let message = Received { payload: &payload, marks: BESIDE, beside: &rest };
-    let (mut books, _) = Books::new(&mut context, RECEIVER, 1);
+    let (mut books, ..) = Books::new(&mut context, RECEIVER, 1);
     assert_eq!((books.take(&message), books.finish()), (Next::Pause, 1));
     assert_eq!(rest.asked.get(), 0);
 }
@@ -77,7 +77,7 @@ fn the_first_message_of_a_stream_to_a_group_is_asked_for_its_topic() {
     let mut context = context("$share/g/t/+");
     let rest = Rest { topic: "t/0", ..Rest::default() };
     let payloads: Vec<_> = (0..3).map(|n| payload(&context, 0, n, 500)).collect();
-    let (mut books, _) = Books::new(&mut context, RECEIVER, u64::MAX);
+    let (mut books, ..) = Books::new(&mut context, RECEIVER, u64::MAX);
     for payload in &payloads {
         assert_eq!(books.take(&Received { payload, marks: 0, beside: &rest }), Next::More);
     }
@@ -124,7 +124,7 @@ proptest! {
             };
             let marks = if as_request { BESIDE } else { 0 };
             let payload = stamp.to_bytes();
-            let (mut books, _) = Books::new(&mut context, receiver, u64::MAX);
+            let (mut books, ..) = Books::new(&mut context, receiver, u64::MAX);
             books.take(&Received { payload: &payload, marks, beside: &rest });
             prop_assert_eq!(books.finish(), 1);
         }
@@ -158,13 +158,13 @@ proptest! {
         let received = messages.iter().zip(&payloads).map(|((.., marks), payload)| {
             Received { payload, marks: marks | ordered, beside: &rest }
         });
-        let (mut books, _) = Books::new(&mut one, RECEIVER, u64::MAX);
+        let (mut books, ..) = Books::new(&mut one, RECEIVER, u64::MAX);
         received.clone().for_each(|message| {
             books.take(&message);
         });
         prop_assert_eq!(books.finish(), messages.len() as u64);
         received.for_each(|message| {
-            let (mut books, _) = Books::new(&mut other, RECEIVER, u64::MAX);
+            let (mut books, ..) = Books::new(&mut other, RECEIVER, u64::MAX);
             books.take(&message);
             books.finish();
         });

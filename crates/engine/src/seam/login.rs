@@ -16,7 +16,7 @@ use plan::Reason;
 use rustc_hash::FxHashMap;
 use stringprep::saslprep;
 
-use super::super::{Cause, Texts};
+use super::cause::{Cause, Texts};
 use derivation::{Derivations, Key};
 
 /// GS2 header: no channel binding, no other identity.

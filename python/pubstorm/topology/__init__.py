@@ -282,8 +282,7 @@ class Topology:
             group=group,
             number=number,
             settings={
-                **self.keys.settings(spec.tls_mode),
-                **self.bridges.settings(group),
+                **self.keys.settings(group),
                 **(spec.settings if isinstance(spec, InstalledBroker) else {}),
             },
             port=None if spec.port is None else spec.port + number,

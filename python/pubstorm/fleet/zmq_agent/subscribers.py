@@ -108,8 +108,7 @@ class Subscribers:
 
     def __init__(self, part: Part, tally: AgentTally) -> None:
         self._part, self._tally = part, tally
-        options = part.population.zmtp
-        self._context = zmq.Context(1 if options is None else options.io_threads)
+        self._context = zmq.Context(part.options.io_threads)
         sockets = SOCKETS_EACH * len(part.clients) + SOCKETS_EACH
         self._context.set(zmq.MAX_SOCKETS, min(sockets, self._context.get(zmq.SOCKET_LIMIT)))
         self._filters = filters(part)

@@ -19,11 +19,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pubstorm.host import ports
 from pubstorm.host.children import raised_priority, run_loop
 from pubstorm.host.counters import counters
 from pubstorm.host.deputy.servers import Servers, at_parent_death
 from pubstorm.host.members import LocalProcesses
+from pubstorm.host.ports import free_port, is_free
 from pubstorm.host.programs import find
 
 LINE_BYTES_MAX = 256 << 20
@@ -39,8 +39,8 @@ class Deputy:
         self._processes = LocalProcesses()
         self._requests: Mapping[str, Callable[..., object]] = {
             "beat": lambda: None,  # It only renews the lease.
-            "port": lambda address: ports.free_port([address]),
-            "is_free": lambda port, address: ports.is_free(port, address),
+            "port": lambda address: free_port([address]),
+            "is_free": lambda port, address: is_free(port, address),
             "find": find,
             "look_at": lambda roots: self._processes.look_at(roots).to_json(),
             "counters": lambda: counters().to_json(),

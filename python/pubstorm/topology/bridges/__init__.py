@@ -119,10 +119,6 @@ class Bridges:
         """Returns True if bridges lead to these brokers, which have to be up first."""
         return any(bridge.to == group for bridge in self._spec.bridges.values())
 
-    def settings(self, group: str) -> Mapping[str, object]:
-        """Returns the lines of a broker's configuration about passwords and rights."""
-        return self._keys.access_settings(group)
-
     async def open(
         self,
         ports: Mapping[str, tuple[str, int]],

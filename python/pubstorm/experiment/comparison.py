@@ -298,7 +298,6 @@ class _ComparisonRuns(Runs[Comparison]):
         self._root = journal.directory.path
 
     def turns(self) -> Iterator[Turn]:
-        """Yields the runs of both sides in turn."""
         return (each.turn for each in self._turns)
 
     def take(self, turn: Turn) -> str:
@@ -316,11 +315,9 @@ class _ComparisonRuns(Runs[Comparison]):
         return turn.words
 
     def later_s(self, turn: Turn) -> Sequence[float]:
-        """Returns the seconds of the later runs."""
         return [each.turn.planned_s for each in self._turns[turn.number :]]
 
     def finish(self) -> Comparison:
-        """Compares what was played, and stores the comparison."""
         groups = [side.group(self._root) for side in self._sides]
         found = self._question.answer(groups[0], groups[1], self._journal.started)
         update = {"interrupted": self._journal.interrupted.is_set()}

@@ -11,7 +11,6 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Coroutine,
     Iterator,
     Mapping,
     Sequence,
@@ -183,25 +182,6 @@ class Journal:
                 "put the file back as it was, or start anew",
             )
 
-    async def keep(
-        self, play: Callable[[], Coroutine[Any, Any, None]], finish: Callable[[], E]
-    ) -> E:
-        """Plays an experiment, and stores it however it ends. Raises StoredRunError if another
-        player is in its folder, or if the folder is moved away."""
-        # Signals stay caught until the experiment is stored.
-        with self.directory, caught_signals(lambda _: self.interrupted.set()):
-            await play()
-            self.directory.release()
-            if self.directory.failure is not None:
-                self.live.warn(f"{self.directory.failure}: what is stored is not complete")
-            return finish()
-
-    def folder(self, name: str) -> Path:
-        """Returns the folder of the run that is played next. Raises StoredRunError if the folder of
-        the experiment is not in its place any more: it would be made anew."""
-        self.directory.check()
-        return self.directory.path / name
-
     def write_reports(self) -> None:
         """Writes the report files."""
         for problem in write_reports(self.directory.path, self.directory.write):
@@ -256,9 +236,16 @@ class Player(Generic[E]):
         """Time of runs after this experiment, in seconds."""
 
     async def play(self) -> E:
-        """Plays every turn that has no result yet, until the end or until the user ends the
-        experiment."""
-        return await self._journal.keep(self._play, self._runs.finish)
+        """Plays every turn that has no result yet, and stores the experiment however it ends.
+        Raises StoredRunError if another player is in its folder, or if the folder is moved away."""
+        directory = self._journal.directory
+        # Signals stay caught until the experiment is stored.
+        with directory, caught_signals(lambda _: self._interrupted.set()):
+            await self._play()
+            directory.release()
+            if directory.failure is not None:
+                self._live.warn(f"{directory.failure}: what is stored is not complete")
+            return self._runs.finish()
 
     async def _play(self) -> None:
         runs = self._runs
@@ -284,7 +271,9 @@ class Player(Generic[E]):
         if self._interrupted.is_set():
             return
         self._live.step(turn.title)
-        folder = self._journal.folder(turn.folder)
+        # In place of a folder that was moved away, another one would be made.
+        self._journal.directory.check()
+        folder = self._journal.directory.path / turn.folder
         turn.result = kept = turn.result or kept_result(folder)
         if kept is None:
             await self._played(turn, folder, topology)

@@ -145,7 +145,6 @@ class _SearchRuns(Runs[SearchResult]):
         return self._search.pause if self._trials else 0
 
     def turns(self) -> Iterator[Turn]:
-        """Yields the next trial until there is an answer."""
         measure = self._search.span.measure
         while (following := self._strategy.next) is not None:
             trial = self._trial(following)
@@ -178,7 +177,6 @@ class _SearchRuns(Runs[SearchResult]):
         return self._words(trial)
 
     def later_s(self, turn: Turn) -> Sequence[float]:
-        """Returns the seconds of the trials that are left."""
         return [turn.planned_s] * (trials_left(self._strategy.settings, self._outcomes) - 1)
 
     def _trial(self, following: Candidate) -> Trial:
@@ -216,11 +214,9 @@ class _SearchRuns(Runs[SearchResult]):
         return f"{in_words(trial)}; {self._search.figure} {figure}"
 
     def store(self) -> None:
-        """Stores the search, without its reports."""
         self._stored()
 
     def finish(self) -> SearchResult:
-        """Stores the search with its reports."""
         found = self._stored()
         if self._asked.reports:
             self._journal.write_reports()

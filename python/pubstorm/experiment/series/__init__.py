@@ -107,7 +107,6 @@ class _SeriesRuns(Runs[Series]):
         return turn.words
 
     def later_s(self, turn: Turn) -> Sequence[float]:
-        """Returns the seconds of the later steps that are not played."""
         later = zip(self._turns[turn.number :], self._rows[turn.number :], strict=True)
         return [each.planned_s for each, row in later if row.outcome == "not played"]
 
@@ -177,11 +176,9 @@ class _SeriesRuns(Runs[Series]):
         return "; ".join(ended) or None
 
     def store(self) -> None:
-        """Stores the series with its reports."""
         self.finish()
 
     def finish(self) -> Series:
-        """Stores the series with its reports."""
         rows = tuple(self._rows)
         left = [row for row in rows if row.outcome == "not played"]
         over = all(row.variant in self._stopped for row in left)

@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 
 from pubstorm.quantities import bytes_text, count_text, counted, span_text, value_text
-from pubstorm.report.document import KEY_FIGURES_MAX, KeyFigure, sentence
-from pubstorm.result import Estimate, SearchResult, Series, SeriesStep, Status
+from pubstorm.report.document import KEY_FIGURES_MAX, Fact, KeyFigure, sentence
+from pubstorm.report.layout import Column
+from pubstorm.result import Cell, Estimate, SearchResult, Series, SeriesStep, Status, are_figures
 from pubstorm.result.comparison import ComparedFigure, Comparison, signed
 from pubstorm.result.search import ended_by_host
 from pubstorm.result.series import NOT_PASSED, RANKED
@@ -21,6 +22,22 @@ AGAIN = {
     None: ("not counted", Status.OPEN),
 }
 """Outcome of the answer that was played again, by its confirmation."""
+
+
+def settings_of(played: Series | SearchResult) -> tuple[Fact, ...]:
+    """Returns the facts about the start of a series or a search."""
+    return (
+        Fact("started", played.started),
+        Fact("ended", played.ended),
+        *(Fact("changed by", override) for override in played.overrides),
+        Fact("folder", played.run_directory),
+    )
+
+
+def columns_of_cells(names: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Iterator[Column]:
+    """Yields the columns of cells that have units of their own."""
+    for place, name in enumerate(names):
+        yield Column(name, "count" if are_figures([row[place] for row in rows]) else "word")
 
 
 def series_headline(series: Series) -> str:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from statistics import median
 from typing import Any
 
-from pubstorm.quantities import Unit, counted, share_text, shortened, value_text
+from pubstorm.metrics.charts import SCALES
+from pubstorm.quantities import counted, share_text, shortened, value_text
 from pubstorm.report.document import Document, Fact, Plots, sentence
 from pubstorm.report.layout import Shown, Table, columns
 from pubstorm.report.plot import GREY, GRID, NO_MORE, Plot, colour, figure, plotted, value_axis
+from pubstorm.report.timeline import AXES
 from pubstorm.result.changes import RUNS_MIN
 from pubstorm.result.history import History, HistoryChange, HistoryPoint, HistorySeries
 
-SCALES: Mapping[Unit, tuple[float, str]] = {
-    "us": (1e-3, "ms"),
-    "share": (100, "%"),
-    "bytes": (1e-6, "MB"),
-}
-"""Factor and unit of plotted values; other units are plotted as they are."""
 HOW_HISTORY = (
     "A point is a run, a line the median of a level, a cross a run that is left out. "
     "A level begins where the runs before and after differ by more than chance."
@@ -121,7 +117,7 @@ def _size(change: HistoryChange, series: HistorySeries) -> str:
 
 def _history_plots(found: History) -> Iterator[Plot]:
     for number, each in enumerate(found.series):
-        scale, unit = SCALES.get(each.unit, (1.0, each.unit))
+        scale = SCALES.get(each.unit, 1.0)
         out = [p for p in each.points if p.left_out and p.value is not None]
         marks = {"mode": "markers", "marker": {"size": 8, "color": colour(number)}}
         traces = [_trace("runs", each.counted, scale, marks)]
@@ -136,7 +132,7 @@ def _history_plots(found: History) -> Iterator[Plot]:
             y += [middle, middle, None]
         traces.append({"name": "level", "x": x, "y": y, "mode": "lines", "line": line})
         axis = {"type": "date", "gridcolor": GRID, "title": {"text": "start of the run (UTC)"}}
-        title = f"{each.figure} ({unit})" if unit else each.figure
+        title = f"{each.figure} ({AXES.get(each.unit, each.unit)})" if each.unit else each.figure
         yield Plot(
             f"history-{number}",
             f"{each.figure} of {each.scenario}",

@@ -14,7 +14,7 @@ from pubstorm.files import lies_in
 from pubstorm.quantities import counted, share_text, span_text, value_text
 from pubstorm.report.courses import HOW_COURSES, Course, compared, course
 from pubstorm.report.document import Case, Document, Fact, Item, Plots, mark, sentence
-from pubstorm.report.experiment_figures import AGAIN, search_figures
+from pubstorm.report.experiment_figures import AGAIN, columns_of_cells, search_figures, settings_of
 from pubstorm.report.layout import Table, Value, columns
 from pubstorm.report.search_plots import search_plots
 from pubstorm.report.stored import holds, load_result, load_tracks
@@ -25,7 +25,6 @@ from pubstorm.result import (
     Status,
     ThresholdOutcome,
     Trial,
-    are_figures,
 )
 from pubstorm.result.search import ended_by_host
 
@@ -71,12 +70,7 @@ def search_document(search: SearchResult, directory: Path | None = None) -> Docu
         key_figures=search_figures(search),
         statements=(search.answer.text,),
         facts=facts,
-        settings=(
-            Fact("started", search.started),
-            Fact("ended", search.ended),
-            *(Fact("changed by", override) for override in search.overrides),
-            Fact("folder", search.run_directory),
-        ),
+        settings=settings_of(search),
         tables=tuple(_tables(search)),
         items=tuple(
             _trial_item(search, trial, trial is first, directory) for trial in search.trials
@@ -140,15 +134,9 @@ def _tables(search: SearchResult) -> Iterator[Table]:
         yield trials_table(search)
     played = [trial for trial in search.trials if trial.cells]
     if played and search.columns:
-        heads = tuple(
-            head
-            for place, name in enumerate(search.columns)
-            for is_number in [are_figures([trial.cells[place] for trial in played])]
-            for head in columns("count" if is_number else "word", name)
-        )
         rows = [(_value(search, trial), *trial.cells) for trial in played]
-        heads = (*columns("count", "value"), *heads)
-        yield Table("The scenario's own table", heads, rows)
+        heads = columns_of_cells(("value", *search.columns), rows)
+        yield Table("The scenario's own table", tuple(heads), rows)
 
 
 def trials_table(search: SearchResult) -> Table:

@@ -8,9 +8,14 @@ from itertools import groupby
 from pathlib import Path
 
 from pubstorm.report.courses import HOW_COURSES, compared
-from pubstorm.report.document import Case, Document, Fact, Item, Plots
-from pubstorm.report.experiment_figures import series_figures, series_headline
-from pubstorm.report.layout import Table, Value, Written, columns
+from pubstorm.report.document import Case, Document, Item, Plots
+from pubstorm.report.experiment_figures import (
+    columns_of_cells,
+    series_figures,
+    series_headline,
+    settings_of,
+)
+from pubstorm.report.layout import Table, Value
 from pubstorm.report.series_plots import StepPlots, answer_plots, overview, step_plots
 from pubstorm.report.summary import memory_layout
 from pubstorm.result import Cell, Series, SeriesStep, SeriesTable, Status, are_figures
@@ -49,12 +54,7 @@ def series_document(series: Series, directory: Path | None = None) -> Document:
         headline=series_headline(series),
         key_figures=series_figures(series),
         statements=tuple(series.text.splitlines()),
-        settings=(
-            Fact("started", series.started),
-            Fact("ended", series.ended),
-            *(Fact("changed by", override) for override in series.overrides),
-            Fact("folder", series.run_directory),
-        ),
+        settings=settings_of(series),
         tables=(
             *map(_own_table, series.tables),
             steps_table(series),
@@ -96,26 +96,12 @@ def steps_table(series: Series) -> Table:
         if len(measured) > 1:
             rows.append(tuple(_summary(measured)))
             links.append("")
-    heads = tuple(
-        head
-        for place, name in enumerate(series.columns)
-        for head in columns(_unit([step.cells[place] for step in series.steps]), name)
-    )
-    return Table("Steps", heads, rows, links=tuple(links))
+    heads = columns_of_cells(series.columns, [step.cells for step in series.steps])
+    return Table("Steps", tuple(heads), rows, links=tuple(links))
 
 
 def _own_table(table: SeriesTable) -> Table:
-    heads = tuple(
-        head
-        for place, name in enumerate(table.columns)
-        for head in columns(_unit([row[place] for row in table.rows]), name)
-    )
-    return Table(table.title, heads, table.rows)
-
-
-def _unit(cells: Sequence[Cell]) -> Written:
-    """Returns the unit of a column whose cells have units of their own."""
-    return "count" if are_figures(cells) else "word"
+    return Table(table.title, tuple(columns_of_cells(table.columns, table.rows)), table.rows)
 
 
 def _summary(steps: Sequence[SeriesStep]) -> Iterator[Value]:

@@ -15,9 +15,9 @@ from pubstorm.report.document import Case, Document, Fact, Item, Plots, sentence
 from pubstorm.report.experiment_figures import comparison_figures
 from pubstorm.report.latencies import curve, percentile_axis
 from pubstorm.report.layout import Shown, Table, columns
-from pubstorm.report.overlay import HOW as OVER_TIME
-from pubstorm.report.overlay import LOOKS, Played, needed, overlaid
+from pubstorm.report.overlay import HOW_OVERLAID, LOOKS, Played, needed, overlaid
 from pubstorm.report.plot import (
+    GREY,
     GRID,
     NO_MORE,
     Plot,
@@ -36,7 +36,6 @@ from pubstorm.result.comparison import (
     unfit,
 )
 
-GREY = "#7f8894"
 MARKS = {"better": ("#2b9a66", "circle"), "worse": ("#d24f57", "x")}
 """Colour and symbol of outcomes."""
 AXIS_MIN = 1.0
@@ -44,7 +43,7 @@ AXIS_MIN = 1.0
 AXIS_ROOM = 1.5
 """The axis reaches to the largest difference, times this factor."""
 OTHER_MARK = (GREY, "circle-open")
-HOW = (
+HOW_DIFFERENCES = (
     "A point is the difference of the means, a line its interval. A line that crosses zero shows "
     "no difference. A green disc is better, a red cross is worse, a grey ring is neither."
 )
@@ -182,13 +181,15 @@ def _outcome(
 def _plots(found: Comparison, played: dict[str, Played]) -> Plots:
     drawn = (_differences(found), _percentiles(found, played))
     plots = tuple(plot for plot in drawn if plot is not None)
-    return Plots("Plots", "Differences", plots, HOW, "No figure has a difference to show.")
+    return Plots(
+        "Plots", "Differences", plots, HOW_DIFFERENCES, "No figure has a difference to show."
+    )
 
 
 def _over_time(found: Comparison, played: dict[str, Played]) -> Plots:
     plots = overlaid({side.name: _compared(side, played) for side in _sides(found)})
     missing = "No stage has readings in runs of both sides."
-    return Plots("Time", "Over time", plots, OVER_TIME, missing)
+    return Plots("Time", "Over time", plots, HOW_OVERLAID, missing)
 
 
 def _differences(found: Comparison) -> Plot | None:

@@ -12,8 +12,7 @@ from pathlib import Path
 from pubstorm.errors import StoredRunError
 from pubstorm.files import lies_in
 from pubstorm.quantities import counted, share_text, span_text, value_text
-from pubstorm.report.courses import HOW as COMPARED
-from pubstorm.report.courses import Course, compared, course
+from pubstorm.report.courses import HOW_COURSES, Course, compared, course
 from pubstorm.report.document import Case, Document, Fact, Item, Plots, mark, sentence
 from pubstorm.report.experiment_figures import AGAIN, experiment_settings, search_figures
 from pubstorm.report.layout import Table, Value, cell_columns, columns
@@ -33,7 +32,7 @@ FACTS_MAX = 3
 """Facts that are shown of a trial."""
 TRIALS_COMPARED = 6
 """Values with a line over time."""
-HOW = (
+HOW_TRIALS = (
     "Each point is a trial: a green circle passed, a red cross failed, an open orange triangle is "
     "not counted, since it says nothing about what is under test. The vertical line is the answer, "
     "the ground beside the line the interval of the answer."
@@ -73,20 +72,22 @@ def search_document(search: SearchResult, directory: Path | None = None) -> Docu
         facts=facts,
         settings=experiment_settings(search),
         tables=tuple(_tables(search)),
-        items=tuple(_item(search, trial, trial is first, directory) for trial in search.trials),
+        items=tuple(
+            _trial_item(search, trial, trial is first, directory) for trial in search.trials
+        ),
         plots=(
             Plots(
                 "Plots",
                 "Over the values",
                 () if directory is None else tuple(search_plots(search)),
-                HOW,
+                HOW_TRIALS,
                 "No trial has a figure or a condition to show.",
             ),
             Plots(
                 "Compare",
                 "The trials over time",
                 () if directory is None else tuple(compared(list(_courses(search, directory)))),
-                f"Shown are the last trials of the values nearest to the answer. {COMPARED}",
+                f"Shown are the last trials of the values nearest to the answer. {HOW_COURSES}",
             ),
         ),
         cases=_cases(search, facts),
@@ -172,7 +173,7 @@ def _value(search: SearchResult, trial: Trial) -> Cell:
     return Cell(value=trial.value, unit=search.unit)
 
 
-def _item(search: SearchResult, trial: Trial, is_first: bool, directory: Path | None) -> Item:
+def _trial_item(search: SearchResult, trial: Trial, is_first: bool, directory: Path | None) -> Item:
     page = f"{trial.folder}/report.html"
     has_page = directory is not None and holds(directory, page)
     why = () if trial.why is None else (f"not counted: {trial.why}",)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from pubstorm.report.courses import HOW as COMPARED
-from pubstorm.report.courses import compared
+from pubstorm.report.courses import HOW_COURSES, compared
 from pubstorm.report.document import Case, Document, Item, Plots
 from pubstorm.report.experiment_figures import (
     experiment_settings,
@@ -20,7 +19,7 @@ from pubstorm.report.series_plots import StepPlots, answer_plots, overview, step
 from pubstorm.report.summary import memory_layout
 from pubstorm.result import Cell, Series, SeriesStep, Status, are_figures
 
-HOW = (
+HOW_STEPS = (
     "Each point is a step, its sign the verdict: a circle passed, a cross failed, an open triangle "
     "is invalid."
 )
@@ -63,21 +62,21 @@ def series_document(series: Series, directory: Path | None = None) -> Document:
             steps_table(series),
             *([memory] if memory.rows else []),
         ),
-        items=tuple(_item(step, each) for step, each in zip(series.steps, drawn, strict=True)),
+        items=tuple(_step_item(step, each) for step, each in zip(series.steps, drawn, strict=True)),
         plots=(
             Plots("Answers", "What the searches found", tuple(answer_plots(series))),
             Plots(
                 "Plots",
                 "Over the steps",
                 tuple(overview(series.steps, results)),
-                HOW,
+                HOW_STEPS,
                 "No step has a result yet.",
             ),
             Plots(
                 "Compare",
                 "The steps over time",
                 tuple(compared([each.course for each in drawn if each.course is not None])),
-                COMPARED,
+                HOW_COURSES,
             ),
         ),
         cases=tuple(map(_case, series.steps)),
@@ -115,7 +114,7 @@ def _summary(steps: Sequence[SeriesStep]) -> Iterator[Value]:
             yield "" if place else f"{steps[0].label}: {len(steps)} repeats"
 
 
-def _item(step: SeriesStep, drawn: StepPlots) -> Item:
+def _step_item(step: SeriesStep, drawn: StepPlots) -> Item:
     problem = () if step.problem is None else tuple(step.problem.splitlines())
     return Item(
         number=step.number,

@@ -38,7 +38,7 @@ GAP_SLOTS = 3
 """A line breaks where more slots than these have no reading."""
 ROUNDING_S = 0.001
 """Samples keep milliseconds: a sample this close to the end of a slot belongs to it."""
-HOW = (
+HOW_OVERLAID = (
     "A line is the median of the runs of a side, and the band around it reaches from the "
     "smallest run to the largest. The baseline is solid; the candidate is dashed, with dotted "
     "edges. Every stage begins at the same place in all runs."

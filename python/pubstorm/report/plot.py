@@ -35,6 +35,7 @@ HOVER = "%{fullData.name}: %{y:,.5~r}"
 """Text under the pointer at a point, before the unit."""
 NO_MORE = "<extra></extra>"
 """Keeps Plotly from adding a box with the name."""
+GREY = "#7f8894"
 GRID = "rgba(128,136,148,0.25)"
 POINTS_MAX = 1000
 """Points of a track in a plot."""
@@ -144,7 +145,7 @@ def time_axis(duration_s: float, title: str = "time since the start of the run")
         "title": {"text": f"{title} ({words})", "standoff": 8},
         "gridcolor": GRID,
         "zeroline": False,
-        "spikecolor": "#7f8894",
+        "spikecolor": GREY,
         "spikethickness": 1,
         "spikedash": "dot",
     }
@@ -225,7 +226,7 @@ def _layout(x: dict[str, Any], y: dict[str, Any]) -> dict[str, Any]:
             "font": {"color": "#f2f4f7"},
         },
         "separators": f".{THIN_SPACE}",
-        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "#7f8894", "activecolor": "#2f83c9"},
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": GREY, "activecolor": "#2f83c9"},
     }
 
 

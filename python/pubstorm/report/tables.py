@@ -17,7 +17,6 @@ from pubstorm.quantities import (
     share_text,
     span_text,
 )
-from pubstorm.report import publishers, summary, watched
 from pubstorm.report.document import Fact
 from pubstorm.report.layout import (
     Cells,
@@ -34,7 +33,31 @@ from pubstorm.report.layout import (
     populations_in,
     words,
 )
-from pubstorm.report.watched import AGENTS_MAX, cpu_by_span
+from pubstorm.report.publishers import PUBLISHERS, SUBSCRIBERS
+from pubstorm.report.summary import (
+    BALANCE,
+    EVERY_STALL,
+    EXPLANATIONS,
+    PROBLEMS,
+    SAMPLERS,
+    STALLS,
+    balance_text,
+    memory_layout,
+)
+from pubstorm.report.watched import (
+    AGENTS_MAX,
+    BRIDGES,
+    BROKER_COUNTERS,
+    BROKERS,
+    BY_STAGE,
+    EVERY_TRACK,
+    MONITOR_PROBLEMS,
+    OBSERVERS,
+    PROCESSES,
+    STALE_STATE,
+    SYMBOLS,
+    cpu_by_span,
+)
 from pubstorm.result import (
     AgentResult,
     ClockResult,
@@ -511,7 +534,7 @@ def _facts(result: Result) -> Iterator[Fact]:
     programs += dict.fromkeys(each.library or each.kind for each in result.publishers)
     yield Fact("targets", _targets(result) + (f" ({', '.join(programs)})" if programs else ""))
     yield Fact("started", f"{result.started}, took {span_text(result.duration_s)}")
-    if shares := summary.balance_text(result):
+    if shares := balance_text(result):
         yield Fact("balance", shares)
     if result.command:
         yield Fact("command", result.command, is_code=True)
@@ -542,19 +565,13 @@ def _time(latency: Latency, duration_us: float) -> str:
 
 LAYOUTS: tuple[Layout[Any, Any], ...] = (
     *(FAULTS, FAULT_LEDGER, PHASES),
-    *(publishers.PUBLISHERS, publishers.SUBSCRIBERS),
-    *(summary.SAMPLERS, summary.PROBLEMS, summary.EXPLANATIONS, summary.STALLS),
+    *(PUBLISHERS, SUBSCRIBERS, SAMPLERS, PROBLEMS, EXPLANATIONS, STALLS),
     *(CONNECTIONS, MESSAGES, LATENCIES, PARTS, RECEIVE_MAXIMUM, FLAPPING, ROUND_TRIPS, WILLS),
-    *(FLOWS, STAGES, summary.BALANCE, watched.BROKERS, watched.BRIDGES),
-    *(
-        watched.PROCESSES,
-        watched.BY_STAGE,
-        summary.memory_layout("readings"),
-        watched.BROKER_COUNTERS,
-    ),
-    *(watched.OBSERVERS, watched.MONITOR_PROBLEMS, watched.STALE_STATE, watched.SYMBOLS),
+    *(FLOWS, STAGES, BALANCE, BROKERS, BRIDGES),
+    *(PROCESSES, BY_STAGE, memory_layout("readings"), BROKER_COUNTERS),
+    *(OBSERVERS, MONITOR_PROBLEMS, STALE_STATE, SYMBOLS),
     *(AGENTS, FAILURES, EVENTS),
 )
 """The tables of a run in their order, after the scenario's own."""
-DETAILS = (EVERY_AGENT, CLOCKS, summary.EVERY_STALL, watched.EVERY_TRACK)
+DETAILS = (EVERY_AGENT, CLOCKS, EVERY_STALL, EVERY_TRACK)
 """Tables for those who look closer."""

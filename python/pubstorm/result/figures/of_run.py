@@ -13,7 +13,7 @@ from pubstorm.result.cells import NOTHING_MEASURED, Found, Missing
 from pubstorm.result.figures.of_monitors import unwatched
 
 
-def read(measured: Measured, metric: RunMetric, asked: Expression) -> Found | Missing:
+def read_run(measured: Measured, metric: RunMetric, asked: Expression) -> Found | Missing:
     """Returns the figure of a run."""
     match metric.path[0]:
         case "memory":

@@ -80,10 +80,10 @@ def check(asked: Invocation, fixes: Path | None, every_setting: bool) -> int:
         key=lambda pair: (pair[1].clients, offered_load(pair[1]).peak_per_s),
     )
     for line in (
-        *plan_in_words(first, provisional_plan(first)),
+        *plan_in_words(first, plans[0] if first is played[0] else provisional_plan(first)),
         *sweep_in_words(loaded),
         *search_in_words(steps[0], played_times),
-        *oversights_in_words(loaded, played),
+        *oversights_in_words(loaded, played, plans),
     ):
         say(line)
     if heaviest.fleet.on != "local":

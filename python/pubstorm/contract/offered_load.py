@@ -10,8 +10,8 @@ from typing import Annotated
 from pydantic import Field
 
 from pubstorm.contract.value import Value
+from pubstorm.quantities import SECOND_NS
 
-SECOND_NS = 10**9
 Amount = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=0)]
 

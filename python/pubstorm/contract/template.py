@@ -10,9 +10,10 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from pubstorm.contract.random import U64_MAX, Random
+from pubstorm.contract.random import Random
 from pubstorm.contract.rows import RowTable
 from pubstorm.contract.stamp import STAMP_BYTES, stamp_text
+from pubstorm.contract.value import U64_MAX
 
 
 class TemplateError(ValueError):

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,7 +14,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from pubstorm.contract.value import Value
-from pubstorm.errors import ScenarioError, StoredRunError, UsageError
+from pubstorm.errors import StoredRunError, UsageError
 from pubstorm.experiment.invocation import Invocation, again
 from pubstorm.experiment.journal import Journal, Player, Runs, Turn, now
 from pubstorm.experiment.search import planned_s, search_of
@@ -52,8 +51,8 @@ from pubstorm.result.comparison import (
     parse_condition,
     unfit,
 )
-from pubstorm.scenario import Scenario, parse_scenario
-from pubstorm.scenario.load import ALONE
+from pubstorm.scenario import Scenario
+from pubstorm.scenario.load import ALONE, check_figure
 
 FOLDER = "runs"
 """Folder of the runs, in that of the comparison."""
@@ -77,18 +76,11 @@ class Question:
 
     def check_scenario(self, side: str, scenario: Scenario) -> None:
         """Raises UsageError for a figure that the runs of a scenario cannot have."""
-        source = scenario.source
         for figure in self.asked:
             if scenario.search is not None and str(figure) in ANSWERS:
                 continue
-            column = f"table={json.dumps({str(figure): str(figure)})}"
-            overrides = (*source.overrides, column)
-            try:
-                parse_scenario(source.text, source.file, overrides, source.target)
-            except ScenarioError as error:
-                problem = error.problems[0]
-                message = f"{figure} is no figure of the {side}: {problem.message}"
-                raise UsageError(message, problem.hint) from None
+            for _, message, hint in check_figure(scenario, figure):
+                raise UsageError(f"{figure} is no figure of the {side}: {message}", hint)
 
     def check(self, results: Sequence[Played]) -> None:
         """Raises UsageError for a figure that no run has."""

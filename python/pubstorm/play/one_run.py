@@ -35,7 +35,7 @@ from pubstorm.measure.monitors.monitoring import Monitored
 from pubstorm.measure.recorder import Recorder
 from pubstorm.measure.run_log import RunLog
 from pubstorm.metrics.expressions import percentiles_in
-from pubstorm.plan import compile_plan, planned_targets, provisional_plan, targets_by_name
+from pubstorm.plan import placed_plan, planned_targets, provisional_plan, targets_by_name
 from pubstorm.plan.faults import faulty_bridges, planned_faults
 from pubstorm.play.asked_faults import Breakable
 from pubstorm.play.clean_start import CleanStart
@@ -186,7 +186,7 @@ class _Run:
         return topology
 
     async def _plan(self, topology: Topology) -> Plan:
-        """Compiles the plan for the brokers that were started, and stores it."""
+        """Puts the plan at the brokers that were started, and stores it."""
         scenario = self.info.scenario
         placement = Placement(scenario, topology.hosts)
         await placement.open()
@@ -199,7 +199,7 @@ class _Run:
         publishers = await placement.targets(planned[brokers:])
         targets = (*scenario.target, *started, *publishers)
         plan = topology.keys.equip(
-            compile_plan(scenario, targets, run_tag=secrets.randbits(32)),
+            placed_plan(scenario, self.provisional, targets, run_tag=secrets.randbits(32))
         )
         text = plan.without_secrets().model_dump_json(indent=2) + "\n"
         self.info.directory.write(PLAN_FILE, text)

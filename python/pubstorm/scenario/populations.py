@@ -28,6 +28,7 @@ from pubstorm.scenario.fields import (
     Name,
     Number,
     PacketBytes,
+    PathText,
     PortNumber,
     PositiveDuration,
     QoS,
@@ -40,6 +41,7 @@ from pubstorm.scenario.fields import (
     Text,
     TopicAliases,
     Version,
+    Words,
 )
 from pubstorm.scenario.flows import (
     MqttPublication,
@@ -80,7 +82,7 @@ class Rows(Part):
 
     SHORT_FOR: ClassVar[str | None] = "file"
 
-    file: Text
+    file: PathText
     """Its path, from the folder of the scenario file."""
     repeat: Flag = False
     """Clients beyond the last row begin with the first row again."""
@@ -189,7 +191,7 @@ class Publisher(Part):
     """Threads of libzmq that write to sockets."""
     port: PortNumber | None = None
     """Port of the first of them; the others count up from it. Default: free ports."""
-    command: tuple[Text, ...] = ()
+    command: Words = ()
     """For kind `command`: the program and its arguments, with `{host}`, `{port}` and `{folder}` in
     them; `{{` and `}}` are braces. The options of an agent come after them."""
     security: Literal["none", "plain", "curve"] = "none"
@@ -297,6 +299,11 @@ class Population(Traffic, Kind):
     def is_publisher(self) -> bool:
         """True if the clients are processes that other clients connect to."""
         return False
+
+    @property
+    def keeps_session(self) -> bool:
+        """True if the broker keeps the session of a client that is offline."""
+        return isinstance(self, MqttClients) and self.session == "persistent"
 
     @property
     def differing(self) -> Mapping[str, Difference]:

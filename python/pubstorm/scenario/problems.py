@@ -53,7 +53,8 @@ def _explain(details: ErrorDetails) -> tuple[Path, str, str | None]:
             hint = f"its keys are {', '.join(keys)}" if keys else None
             return path, f"found {describe(found)}, allowed is a mapping", hint
         case "tuple_type" | "list_type":
-            return path, f"found {describe(found)}, allowed is a list", _list_hint(found)
+            hint = f"write [{found}]" if isinstance(found, str) and len(found) < 40 else None
+            return path, f"found {describe(found)}, allowed is a list", hint
         case "too_short":
             return path, f"found {describe(found)}, allowed is at least one", None
         case _:
@@ -90,13 +91,13 @@ class _Place:
                 shape = shape.kinds[kind]
                 hints = hints_of(shape.parts[kind])
                 continue
-            others = {n: e.below(step) for n, e in others.items() if _allows(e, step)}
+            others = {
+                name: each.below(step)
+                for name, each in others.items()
+                if each.kind != "keys" or step in each.keys
+            }
             path, shape, around = (*path, step), shape.below(step), shape
         return cls(path, shape, around, kind, hints, others)
-
-
-def _allows(shape: Shape, step: str | int) -> bool:
-    return shape.kind != "keys" or step in shape.keys
 
 
 def _unknown_key(place: _Place) -> tuple[str, str | None]:
@@ -118,7 +119,3 @@ def _unknown_kind(place: _Place, found: dict[str, object] | str) -> tuple[Path, 
     kinds = ", ".join(kind.removeprefix(f"{key} ") for kind in place.shape.kinds)
     given = describe(found[key] if isinstance(found, dict) else found)
     return (*place.path, key), f"found {given}, allowed are {kinds}", None
-
-
-def _list_hint(found: object) -> str | None:
-    return f"write [{found}]" if isinstance(found, str) and len(found) < 40 else None

@@ -20,6 +20,7 @@ from pubstorm.scenario.fields import (
     Duration,
     Factor,
     Parallelism,
+    PathText,
     PositiveDuration,
     Rate,
     RateOrZero,
@@ -154,7 +155,7 @@ class RateProfile(Part):
     last it stays the same."""
     sine: Sine | None = None
     """A sine."""
-    csv: Text | None = None
+    csv: PathText | None = None
     """A file of comma-separated values with a line of headings, by its path from the folder of the
     scenario file. It has the columns `time`, in seconds from any instant, and `rate`, in messages a
     second of all clients together, or `factor`. The first row is the start of the stage."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Literal
 
 from pubstorm.scenario.base import Part
-from pubstorm.scenario.fields import ClientText, Flag, Text
+from pubstorm.scenario.fields import ClientPath, ClientText, Flag, PathText, Text
 
 VersionWord = Literal["1.2", "1.3"]
 
@@ -15,7 +15,7 @@ VersionWord = Literal["1.2", "1.3"]
 class Psk(Part):
     """Pre-shared keys: one identity for each client."""
 
-    file: Text
+    file: PathText
     """File of lines `identity:key`, the key in hexadecimal; `pubstorm keys` makes one."""
     identity: ClientText | None = None
     """A client's identity. Default: its client identifier."""
@@ -25,16 +25,16 @@ class Tls(Part):
     """TLS of clients at targets with `mqtts://` and `wss://`. Relative paths are from the folder of
     the scenario file."""
 
-    ca: Text | None = None
+    ca: PathText | None = None
     """File of the authorities (PEM) that vouch for the broker. Default: those of the system."""
     verify: Flag = True
     """Clients verify the broker's certificate and name."""
     server_name: Text | None = None
     """Name that the broker's certificate must have. Default: the target's host."""
-    certificate: ClientText | None = None
+    certificate: ClientPath | None = None
     """A client's certificate chain (PEM), for example
     keys/clients/device-{n}.crt."""
-    key: ClientText | None = None
+    key: ClientPath | None = None
     """A client's private key (PEM)."""
     psk: Psk | None = None
     """Pre-shared keys instead of certificates."""

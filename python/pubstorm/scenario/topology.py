@@ -21,6 +21,7 @@ from pubstorm.scenario.fields import (
     HostsTimeout,
     KeepAlive,
     Name,
+    PathText,
     PortNumber,
     PositiveDuration,
     QoS,
@@ -28,6 +29,7 @@ from pubstorm.scenario.fields import (
     SmallCount,
     Text,
     TopicFilter,
+    Words,
 )
 from pubstorm.scenario.tls import Tls
 
@@ -177,7 +179,7 @@ class Broker(Kind):
 class InstalledBroker(Broker):
     """Brokers of a program that Pubstorm knows."""
 
-    binary: Text | None = None
+    binary: PathText | None = None
     """Path of the program, to compare two builds; a relative one is from the folder of the scenario
     file. Default: the one that is installed."""
     settings: Settings = Field(default_factory=dict)
@@ -266,7 +268,7 @@ class Command(Broker):
     REFUSES_BRIDGES: ClassVar[bool] = False
     kind: Literal["command"]
     """`command`."""
-    command: tuple[Text, ...] = ()
+    command: Words = ()
     """The program and its arguments, with `{host}`, `{port}` and `{folder}` in them, and with
     `{websocket_port}` for `transport: websocket`; `{{` and `}}` are braces. The program listens on
     the address `{host}` and stays in the foreground."""
@@ -303,7 +305,7 @@ class Service(Part):
     """On a cluster: label of the hosts that it is on (`ray start --labels pubstorm=LABEL`), or the
     address of one. Default: the controller's host. With `fleet.on: local`, everything is on this
     host."""
-    binary: Text | None = None
+    binary: PathText | None = None
     """Path of the program; a relative one is from the folder of the scenario file. Default: the one
     that is installed."""
     settings: Settings = Field(default_factory=dict)

@@ -22,8 +22,8 @@ from pubstorm.host.sizing.wire import (
     publish_bytes,
     requests,
 )
+from pubstorm.quantities import SECOND_NS
 
-SECOND_NS = 10**9
 CONNECT_BYTES = 12
 """Bytes of a CONNECT without client identifier, user name and password."""
 SOME_MESSAGE = MessageFacts(0, 1, MessageFacts.stream(0, 0), 1_700_000_000_000, bytes(32))

@@ -130,7 +130,6 @@ class Host:
 
 
 def _settings() -> dict[str, str]:
-    """Returns the settings that this kernel has."""
     found = {"ulimit -n": str(_limit(resource.RLIMIT_NOFILE))}
     for name in SETTINGS:
         with suppress(OSError):

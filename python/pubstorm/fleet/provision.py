@@ -100,7 +100,6 @@ class Provision:
         ]
 
     def _by_group(self) -> Iterator[tuple[EngineGroup, Sequence[Slot]]]:
-        """Yields the groups of engines, each with its places."""
         first = 0
         for group in self._groups:
             yield group, self._slots[first : first + group.engines]

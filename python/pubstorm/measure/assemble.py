@@ -236,7 +236,6 @@ class Assembly:
         return round(self._load.get(agent, Activity()).busy_share, 4)
 
     def _populations(self, members: Mapping[str, Sequence[int]]) -> dict[str, PopulationResult]:
-        """Returns the results of groups of populations, by the names of the groups."""
         return {
             name: self._population(indices, _mean_rates(name, self.stages))
             for name, indices in members.items()
@@ -487,7 +486,6 @@ class Assembly:
         )
 
     def _at_ends(self, spans: Sequence[StageSpan], indices: Sequence[int], gauge: Gauge) -> int:
-        """The sum of a gauge at the ends of stages."""
         line = self.timeline
         return sum(line.at_end(span.index, span.to_ns, indices, gauge) for span in spans)
 

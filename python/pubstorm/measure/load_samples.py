@@ -266,7 +266,6 @@ def _gauges(plan: Plan, indices: Sequence[int]) -> tuple[Gauge, ...]:
 
 
 def _joined(histograms: _Histograms, measure: Measure, populations: Iterable[int]) -> Histogram:
-    """Returns the sum of a measure over populations."""
     together = HistogramSum()
     for index in populations:
         for each in histograms.get((measure, index), ()):

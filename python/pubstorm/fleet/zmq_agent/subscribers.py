@@ -247,11 +247,9 @@ class Subscribers:
         self._at(client)
 
     def _at(self, client: Client) -> Counter[str]:
-        """The counters of a client's target."""
         return self._tally.now.targets.setdefault(client.target, Counter())
 
     def _read(self, client: Client) -> None:
-        """Reads the messages that a socket has."""
         receive, bytes_read, read = client.socket.recv_multipart, 0, 0
         latencies: dict[int, tuple[list[int], list[int]]] = {}
         try:
@@ -273,7 +271,6 @@ class Subscribers:
     def _note(
         self, client: Client, parts: list[bytes], latencies: dict[int, tuple[list[int], list[int]]]
     ) -> None:
-        """Counts a message."""
         payload = parts[-1]
         stamp: bytes | None = payload if len(payload) >= STAMP_BYTES else None
         if self._stamps_text:

@@ -22,7 +22,7 @@ from typing import Any
 from pubstorm.host.children import raised_priority, run_loop
 from pubstorm.host.counters import counters
 from pubstorm.host.deputy.servers import Servers, at_parent_death
-from pubstorm.host.members import LocalProcesses
+from pubstorm.host.members import PROCESSES_HERE
 from pubstorm.host.ports import free_port, is_free
 from pubstorm.host.programs import find
 
@@ -36,13 +36,12 @@ class Deputy:
     def __init__(self, home: Path) -> None:
         self._home = home
         self._servers = Servers(home, self.say)
-        self._processes = LocalProcesses()
         self._requests: Mapping[str, Callable[..., object]] = {
             "beat": lambda: None,  # It only renews the lease.
             "port": lambda address: free_port([address]),
             "is_free": lambda port, address: is_free(port, address),
             "find": find,
-            "look_at": lambda roots: self._processes.look_at(roots).to_json(),
+            "look_at": lambda roots: PROCESSES_HERE.look_at(roots).to_json(),
             "counters": lambda: counters().to_json(),
             "store": self._servers.store,
             "output": self._servers.output,

@@ -110,7 +110,6 @@ class Host:
 
 
 def _settings(names: Iterable[str]) -> dict[str, str]:
-    """Returns the settings that this kernel has."""
     found = {"ulimit -n": str(_limit(resource.RLIMIT_NOFILE))}
     for name in names:
         with suppress(OSError):

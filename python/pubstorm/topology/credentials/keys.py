@@ -219,5 +219,4 @@ def _stem(population: Population) -> str:
 
 
 def _bridge_stem(name: str, number: int) -> str:
-    """Returns the name of the files of a bridge."""
     return f"bridge-{name}-{number}"

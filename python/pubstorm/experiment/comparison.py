@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -135,8 +135,6 @@ class _Side:
     """The runs of one side so far."""
 
     name: str
-    scenario: Scenario | None = None
-    asked: Invocation | None = None
     results: list[Played] = field(default_factory=list)
     folders: list[Path] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -215,13 +213,12 @@ def play_comparison(
 ) -> Comparison:
     """Plays two scenarios in turn, each `repeat` times, and compares them. A run that is invalid,
     or has no measurement, is left out with the reason."""
-    sides = [_Side(name, each.load(), each) for name, each in zip(NAMES, asked, strict=True)]
-    for side in sides:
-        assert side.scenario is not None
-        question.check_scenario(side.name, side.scenario)
-    turns = tuple(_turns(sides, repeat))
+    played = {name: (each.load(), each) for name, each in zip(NAMES, asked, strict=True)}
+    for name, (scenario, _) in played.items():
+        question.check_scenario(name, scenario)
+    turns = tuple(_turns(played, repeat))
     path = out or new_path(RUNS, "comparison", datetime.now().astimezone())
-    files = {_scenario_file(s.name): s.scenario.source_text for s in sides if s.scenario}
+    files = {_scenario_file(name): each.source_text for name, (each, _) in played.items()}
     journal = Journal.create(path, FOLDER, files, live)
     stored = [
         AskedSide(scenario=e.scenario, overrides=e.stored_overrides, target=e.target) for e in asked
@@ -235,7 +232,7 @@ def play_comparison(
         started=journal.started,
     )
     journal.directory.write(ASKED_FILE, wanted.model_dump_json(indent=2) + "\n")
-    return run_loop(Player(_ComparisonRuns(sides, turns, question, journal), journal).play())
+    return run_loop(Player(_ComparisonRuns(turns, question, journal), journal).play())
 
 
 def resume_comparison(path: Path, live: Live) -> Comparison:
@@ -249,14 +246,13 @@ def resume_comparison(path: Path, live: Live) -> Comparison:
         raise StoredRunError(f"cannot read {path / ASKED_FILE}: {error.strerror}") from error
     except (ValidationError, UnicodeDecodeError, UnfitError) as error:
         raise StoredRunError(f"{path / ASKED_FILE} is not as Pubstorm has written it") from error
-    sides = []
+    played = {}
     for name, side in zip(NAMES, (asked.baseline, asked.candidate), strict=True):
         invocation = Invocation(side.scenario, side.overrides, side.target)
-        scenario = again(invocation, path / _scenario_file(name))
-        sides.append(_Side(name, scenario, invocation))
-    turns = tuple(_turns(sides, asked.repeat))
+        played[name] = again(invocation, path / _scenario_file(name)), invocation
+    turns = tuple(_turns(played, asked.repeat))
     journal = Journal.open(path, asked.started, live)
-    return run_loop(Player(_ComparisonRuns(sides, turns, question, journal), journal).play())
+    return run_loop(Player(_ComparisonRuns(turns, question, journal), journal).play())
 
 
 def _scenario_file(name: str) -> str:
@@ -267,7 +263,7 @@ def _scenario_file(name: str) -> str:
 class _SideTurn:
     """One playing of a side, of one of its steps if it has a sweep."""
 
-    side: _Side
+    side: str
     step: str
     """Label of the step; empty without a sweep."""
     turn: Turn
@@ -276,14 +272,8 @@ class _SideTurn:
 class _ComparisonRuns(Runs[Comparison]):
     """The runs of a comparison that is being played."""
 
-    def __init__(
-        self,
-        sides: Sequence[_Side],
-        turns: Sequence[_SideTurn],
-        question: Question,
-        journal: Journal,
-    ) -> None:
-        self._sides = sides
+    def __init__(self, turns: Sequence[_SideTurn], question: Question, journal: Journal) -> None:
+        self._sides = {name: _Side(name) for name in NAMES}
         self._turns = turns
         self._question = question
         self._journal = journal
@@ -295,7 +285,8 @@ class _ComparisonRuns(Runs[Comparison]):
     def take(self, turn: Turn) -> str:
         """Takes a run that can be compared, and leaves out others with the reason."""
         place = self._turns[turn.number - 1]
-        folder, side, result = self._root / turn.folder, place.side, turn.result
+        folder, result = self._root / turn.folder, turn.result
+        side = self._sides[place.side]
         if result is None:
             side.leave_out(f"run {turn.number}: {turn.words}")
         elif result.interrupted:
@@ -310,46 +301,45 @@ class _ComparisonRuns(Runs[Comparison]):
         return [each.turn.planned_s for each in self._turns[turn.number :]]
 
     def finish(self) -> Comparison:
-        groups = [side.group(self._root) for side in self._sides]
-        found = self._question.answer(groups[0], groups[1], self._journal.started)
+        sides = [*self._sides.values()]
+        baseline, candidate = (side.group(self._root) for side in sides)
+        found = self._question.answer(baseline, candidate, self._journal.started)
         update = {"interrupted": self._journal.interrupted.is_set()}
-        found = _with_scenarios(found.model_copy(update=update), self._sides)
+        found = _with_scenarios(found.model_copy(update=update), sides)
         return _written(found, self._journal.directory)
 
 
-def _turns(sides: Sequence[_Side], repeat: int) -> Iterator[_SideTurn]:
+def _turns(sides: Mapping[str, tuple[Scenario, Invocation]], repeat: int) -> Iterator[_SideTurn]:
     """Yields the sides in turn, every second pair the other way round; of sweeps step by step.
     Raises UsageError if the sides are no sweeps of the same steps."""
-    played = [_parts(side) for side in sides]
-    if list(played[0]) != list(played[1]):
-        words = (", ".join(filter(None, each)) or "no sweep" for each in played)
+    played = {name: _parts(*side) for name, side in sides.items()}
+    steps, others = map(list, played.values())
+    if steps != others:
+        words = (", ".join(filter(None, each)) or "no sweep" for each in (steps, others))
         raise UsageError(
             f"found different steps: {' and '.join(words)}",
             "both sides need the same steps; --set sweep=null plays them without",
         )
-    pairs = itertools.product(played[0], range(repeat))
-    order = [(step, side) for step, pair in pairs for side in ((0, 1), (1, 0))[pair % 2]]
-    for number, (step, at) in enumerate(order, 1):
-        side, (scenario, command) = sides[at], played[at][step]
-        assert side.asked is not None
+    pairs = itertools.product(steps, range(repeat))
+    order = [(step, side) for step, pair in pairs for side in (NAMES, NAMES[::-1])[pair % 2]]
+    for number, (step, side) in enumerate(order, 1):
+        asked, (scenario, command) = sides[side][1], played[side][step]
         turn = Turn(
             number=number,
-            title=f"run {number} of {len(order)}: {', '.join(filter(None, (side.name, step)))}",
+            title=f"run {number} of {len(order)}: {', '.join(filter(None, (side, step)))}",
             scenario=scenario,
-            folder=f"{FOLDER}/{number:02}-{side.name}",
+            folder=f"{FOLDER}/{number:02}-{side}",
             command=command,
             planned_s=planned_s(scenario),
-            reports=side.asked.reports,
-            search=search_of(scenario, side.asked),
+            reports=asked.reports,
+            search=search_of(scenario, asked),
         )
         yield _SideTurn(side, step, turn)
 
 
-def _parts(side: _Side) -> dict[str, tuple[Scenario, str]]:
+def _parts(scenario: Scenario, asked: Invocation) -> dict[str, tuple[Scenario, str]]:
     """Returns what a side plays in each repeat and its command line, by the labels of its steps;
     under an empty label without a sweep."""
-    scenario, asked = side.scenario, side.asked
-    assert scenario is not None and asked is not None
     if not scenario.steps:
         return {"": (scenario, asked.command())}
     return {

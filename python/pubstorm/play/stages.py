@@ -28,7 +28,6 @@ from pubstorm.play.barriers import (
     DRAINS_MAX,
     LEAVE_TIMEOUT_NS,
     NEVER_NS,
-    SECOND_NS,
     Barrier,
     connect_bound_ns,
     schedule_ns,
@@ -39,7 +38,7 @@ from pubstorm.play.context import RunContext
 from pubstorm.play.display.summary import summary_of
 from pubstorm.play.faults import FaultNews, FaultPlay
 from pubstorm.play.stage_check import Check, stage_figures
-from pubstorm.quantities import span_text
+from pubstorm.quantities import SECOND_NS, span_text
 from pubstorm.scenario.fleet import OnAgentFailure
 from pubstorm.topology import BrokerDied, BrokerEvent, BrokerRestarted, LinksDied
 

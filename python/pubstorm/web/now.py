@@ -15,6 +15,7 @@ from pubstorm.metrics import OF_POPULATIONS, columns_of
 from pubstorm.metrics.metric import Metric, ReportColumn, in_words
 from pubstorm.play.display.summary import stage_time
 from pubstorm.quantities import (
+    SECOND_NS,
     Unit,
     bytes_text,
     count_text,
@@ -29,7 +30,6 @@ from pubstorm.result.figures import number_at
 
 STALE_S = 4.0
 """Age at which a reading is no longer the present value, beside the interval of snapshots."""
-SECOND_NS = 10**9
 FIGURES = 6
 """Key figures of a run."""
 WRITTEN: Mapping[Unit, Callable[[float], str]] = {

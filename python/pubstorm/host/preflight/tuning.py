@@ -13,6 +13,7 @@ from pubstorm.host.preflight.connections import connecting, connections_at
 from pubstorm.host.preflight.host import Host
 from pubstorm.host.preflight.need import Fix, Need
 from pubstorm.host.preflight.needs import SOURCE_PORTS
+from pubstorm.quantities import SECOND_NS
 
 TIME_WAIT_S = 60
 """Time for which the kernel keeps a connection that this end closed first."""
@@ -20,7 +21,6 @@ PAUSE_S = 0.01
 """Time for which a busy processor may leave packets waiting, in seconds."""
 PACKETS_PER_CONNECT = 8
 """Packets of a connection with MQTT until the client is ready."""
-SECOND_NS = 10**9
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,10 @@ from pubstorm.contract.plan import (
     Stage,
 )
 from pubstorm.contract.snapshot import Snapshot
-from pubstorm.play.barriers import SECOND_NS, schedule_ns, wills_wait_ns
+from pubstorm.play.barriers import schedule_ns, wills_wait_ns
 from pubstorm.play.display import PopulationSummary, StageTime, Summary
 from pubstorm.play.progress import Progress
+from pubstorm.quantities import SECOND_NS
 from pubstorm.result import Latency
 from pubstorm.result.timeline.cells import latency_of
 from pubstorm.result.timeline.rows import GAUGES, Row, activities, rates_of

@@ -4,6 +4,7 @@
 
 pub mod address;
 pub mod clock;
+pub mod error;
 mod flows;
 pub mod lease;
 pub mod ledger;

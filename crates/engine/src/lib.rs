@@ -16,6 +16,7 @@ mod schedule {
     //! Instants at which clients act: stages and their changes, session lifetimes, flapping
     //! subscriptions, timers.
 
+    pub mod agenda;
     pub mod changes;
     pub mod coalescing;
     pub mod flaps;

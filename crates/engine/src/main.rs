@@ -2,18 +2,17 @@
 //! as lines of JSON, and logs to stderr. When stdin closes, the agent disconnects every client and
 //! ends.
 
-use std::io::{self, ErrorKind};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use agent::clock::exchange::{self, ExchangeError, follower, reference};
+use agent::clock::exchange::{self, follower, reference};
+use agent::error::Stop;
 use agent::lease::Lease;
 use agent::process::whole_number;
 use agent::{clock, pipes, process};
-use anyhow::Result;
 use clap::Parser;
-use engine::{EventLoop, Host, Part, Setup, SetupError, bind_rows};
-use plan::{Hello, INCARNATIONS, OfferedLoad, Plan, PlanError, Shard};
+use engine::{EventLoop, Host, Part, Setup, bind_rows};
+use plan::{Hello, INCARNATIONS, OfferedLoad, Plan, Shard};
 
 /// Plays one agent's share of a plan. Reads the plan (one line of JSON), then commands, from stdin;
 /// writes snapshots to stdout.
@@ -60,38 +59,20 @@ fn incarnation(text: &str) -> Result<u32, String> {
 }
 
 fn main() -> ExitCode {
-    let code = process::end(run(), hint);
+    let code = process::end(run(), "see pubstorm-engine --help");
     exchange::end();
     code
 }
 
-fn hint(error: &anyhow::Error) -> &'static str {
-    if let Some(error) = error.downcast_ref::<SetupError>() {
-        error.hint()
-    } else if let Some(error) = error.downcast_ref::<ExchangeError>() {
-        error.hint()
-    } else if error.is::<PlanError>() {
-        "a plan is made by the pubstorm of the same version as the engine"
-    } else if is_short_of_threads(error) {
-        "allow more threads: ulimit -u, or sysctl kernel.threads-max and kernel.pid_max"
-    } else {
-        "see pubstorm-engine --help"
-    }
-}
-
-/// Returns `true` if the kernel had no thread left for this process.
-fn is_short_of_threads(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::WouldBlock)
-}
-
-fn run() -> Result<()> {
+fn run() -> Result<(), Stop> {
     let Some(arguments) = process::arguments::<Arguments>()? else { return Ok(()) };
     let descriptors = process::prepare()?;
     exchange::inject_clock_skew()?;
     if arguments.clock {
-        reference::run(&arguments.listen)
+        Ok(reference::run(&arguments.listen)?)
     } else if arguments.sink {
-        sink::run(0, Duration::ZERO, Ok).map(drop)
+        sink::run(0, Duration::ZERO, Ok)?;
+        Ok(())
     } else if arguments.explain {
         explain()
     } else {
@@ -100,14 +81,14 @@ fn run() -> Result<()> {
 }
 
 /// Prints the load that the plan on stdin offers.
-fn explain() -> Result<()> {
+fn explain() -> Result<(), Stop> {
     let plan = Plan::from_json(&pipes::read_plan(&Lease::new(None))?)?;
     bind_rows(&plan, Shard::WHOLE)?;
-    pipes::write_line(&OfferedLoad::of(&plan))
+    Ok(pipes::write_line(&OfferedLoad::of(&plan))?)
 }
 
 /// Plays one agent's share of the plan on stdin.
-fn play(arguments: Arguments, descriptors: u64) -> Result<()> {
+fn play(arguments: Arguments, descriptors: u64) -> Result<(), Stop> {
     let Arguments { shard, incarnation, populations, .. } = arguments;
     let agent = arguments.agent.unwrap_or(shard);
     let lease = arguments.lease.unwrap_or_else(|| Lease::new(None));

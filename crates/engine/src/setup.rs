@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use agent::address::resolve;
 use agent::clock;
+use agent::error::Hint;
 use agent::publication::{PublicationSetup, Sender, publications};
 use agent::rows::{self, RowsError};
 use plan::{Capabilities, Payload, Plan, Population, Publication, Shard, Target, Will};
@@ -155,16 +156,15 @@ fn identifiers(population: &Population) -> Vec<u32> {
     if found.len() > 1 { found } else { Vec::new() }
 }
 
-impl SetupError {
-    /// Advice for the user.
-    pub const fn hint(&self) -> &'static str {
-        match self {
+impl Hint for SetupError {
+    fn hint(&self) -> Option<&'static str> {
+        Some(match self {
             Self::Unresolved { .. } => "check the target's name and this host's resolver",
             Self::Family { .. } => "use sources of the family of all targets, or leave them out",
             Self::NoPopulation { .. } => "pubstorm starts this program with the right indices",
             Self::Rows { .. } => "pubstorm check looks at the file on the machine that it runs on",
             Self::Tls { error, .. } => error.hint(),
-        }
+        })
     }
 }
 

@@ -9,11 +9,10 @@ use agent::pipes::{self, Input};
 use agent::snapshots::Snapshots;
 use agent::tally::{Moment, Tally};
 use agent::wait::Wait;
-use anyhow::Result;
 use mio::{Events, Registry, Waker};
 use plan::Command;
 
-use crate::setup::Setup;
+use crate::setup::{Result, Setup};
 use crate::stage::Stage;
 
 /// State that a player reads and changes.

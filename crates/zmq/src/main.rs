@@ -13,17 +13,17 @@ mod zap_handler;
 
 use std::process::ExitCode;
 
-use agent::clock::exchange::{self, ExchangeError, follower};
+use agent::clock::exchange::{self, follower};
+use agent::error::{AgentError, Stop};
 use agent::lease::Lease;
 use agent::process::whole_number;
 use agent::{clock, pipes, process};
-use anyhow::{Result, bail};
 use clap::Parser;
-use plan::{Hello, Plan, PlanError, Shard};
+use plan::{Hello, Plan, Shard};
 
 use event_loop::{EventLoop, Player};
 use publisher::Publisher;
-use setup::{Setup, SetupError};
+use setup::Setup;
 use subscribers::Subscribers;
 
 /// Plays clients of one population with libzmq. Reads a plan (one line of JSON), then commands,
@@ -61,28 +61,18 @@ fn version() -> String {
 }
 
 fn main() -> ExitCode {
-    let code = process::end(run(), hint);
+    let code = process::end(run(), "see pubstorm-zmq --help");
     exchange::end();
     code
 }
 
-fn hint(error: &anyhow::Error) -> &'static str {
-    if let Some(error) = error.downcast_ref::<SetupError>() {
-        error.hint()
-    } else if let Some(error) = error.downcast_ref::<ExchangeError>() {
-        error.hint()
-    } else if error.is::<PlanError>() {
-        "a plan is made by the pubstorm of the same version as pubstorm-zmq"
-    } else {
-        "see pubstorm-zmq --help"
-    }
-}
-
-fn run() -> Result<()> {
+fn run() -> Result<(), Stop> {
     let Some(arguments) = process::arguments::<Arguments>()? else { return Ok(()) };
     let Arguments { agent, agents, population, shard, lease, reference } = arguments;
     if agent >= agents {
-        bail!("found --agent {agent} of {agents}, allowed are numbers below {agents}");
+        let allowed =
+            format!("found --agent {agent} of {agents}, allowed are numbers below {agents}");
+        return Err(AgentError::Arguments(allowed).into());
     }
     let lease = lease.unwrap_or_else(|| Lease::new(None));
     let descriptors = process::prepare()?;
@@ -111,7 +101,7 @@ fn run() -> Result<()> {
     pipes::write_line(&hello)?;
     pipes::play(&lease, |inputs, snapshots| {
         let (event_loop, waker) = EventLoop::new(agent, setup, player, (inputs, snapshots))?;
-        Ok((|| event_loop.run(), move || waker.wake()))
+        Ok((|| Ok(event_loop.run()?), move || waker.wake()))
     })
 }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -24,14 +23,17 @@ class Target(BaseModel):
     """True if connections to it are under TLS, by each population's `tls`."""
     websocket: str | None = None
     """Path of the WebSocket, with a query if there is one; null: MQTT over TCP."""
-    is_broker: ClassVar[bool] = True
-    """True if it is a broker, which may publish counters under `$SYS`."""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         if self.websocket is not None:
             return f"{'wss' if self.tls else 'ws'}://{host}:{self.port}{self.websocket}"
         return f"{'mqtts://' if self.tls else ''}{host}:{self.port}"
+
+    @property
+    def speaks_mqtt(self) -> bool:
+        """True if it is the address of a listener for MQTT."""
+        return True
 
     @property
     def is_loopback(self) -> bool:
@@ -53,10 +55,13 @@ class Target(BaseModel):
 class ZmqTarget(Target):
     """The address of a ZeroMQ publisher that already runs."""
 
-    is_broker: ClassVar[bool] = False
-
     def __str__(self) -> str:
         return f"{ZMQ_SCHEME}{super().__str__()}"
+
+    @property
+    def speaks_mqtt(self) -> bool:
+        """False."""
+        return False
 
 
 def parse_target(text: object) -> Target:

@@ -151,7 +151,7 @@ def watched_brokers(
             source=Source.member("broker", TARGET_BROKER, number),
             process=Process(port=target.port),
             target=target,
-            speaks_sys=target.is_broker,
+            speaks_sys=target.speaks_mqtt,
         )
         for number, target in enumerate(given)
         if target.is_loopback
@@ -234,8 +234,8 @@ def _observers_elsewhere(
     observed = {target.host for target in targets}
     for broker, target in zip(brokers, plan.targets, strict=False):
         is_asked = not asked.isdisjoint({broker.name, broker.group})
-        is_found = target.is_loopback or target.host in observed
-        if is_asked and target.is_broker and not is_found:
+        is_found = target.is_loopback or target.host in observed or not target.speaks_mqtt
+        if is_asked and not is_found:
             yield SysTopicsMonitor(broker, target, SysTopics().topics, client_login(plan, target))
 
 

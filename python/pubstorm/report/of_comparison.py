@@ -23,6 +23,7 @@ from pubstorm.report.plot import (
     Plot,
     figure,
     plotted,
+    scatter,
     value_axis,
 )
 from pubstorm.report.stored import holds, load_result, load_search, load_tracks
@@ -197,13 +198,12 @@ def _differences(found: Comparison) -> Plot | None:
     if not shown:
         return None
     traces = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": plotted(each.name),
-            "x": [shortened(100 * (each.difference or 0))],
-            "y": [plotted(each.name)],
-            "error_x": {
+        scatter(
+            each.name,
+            [shortened(100 * (each.difference or 0))],
+            [plotted(each.name)],
+            mode="markers",
+            error_x={
                 "type": "data",
                 "symmetric": False,
                 "array": [shortened(100 * ((each.high or 0) - (each.difference or 0)))],
@@ -211,10 +211,10 @@ def _differences(found: Comparison) -> Plot | None:
                 "color": hue,
                 "thickness": 2,
             },
-            "marker": {"size": 11, "color": hue, "symbol": symbol},
-            "hovertemplate": f"{plotted(difference_text(each))}{NO_MORE}",
-            "showlegend": False,
-        }
+            marker={"size": 11, "color": hue, "symbol": symbol},
+            hovertemplate=f"{plotted(difference_text(each))}{NO_MORE}",
+            showlegend=False,
+        )
         for each in shown
         for hue, symbol in [MARKS.get(each.outcome, OTHER_MARK)]
     ]

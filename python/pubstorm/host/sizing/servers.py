@@ -91,7 +91,6 @@ def _fullest(needs: Sequence[Sequence[float]], hosts: int) -> float:
 
 
 def _bytes(broker: Broker, connections: Sequence[int], costs: Costs) -> Sequence[float]:
-    """Returns the memory of each broker of a name."""
     appetite = APPETITES[broker.kind]
     each = appetite.client_bytes + costs.end.value
     return [appetite.bytes + number * each for number in connections]

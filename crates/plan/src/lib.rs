@@ -55,8 +55,8 @@ pub use model::{
     Lifetime, Plan, Population, Psk, Reconnect, Route, Stage, Target, Tls, TlsVersion,
 };
 pub use offered_load::{
-    FlapLoad, FlowLoad, OfferedLoad, PhaseLoad, PopulationLoad, PublicationLoad, StageLoad,
-    Unmatched,
+    FlapLoad, FlowLoad, OfferedLoad, Opening, PhaseLoad, PopulationLoad, PublicationLoad,
+    StageLoad, Unmatched,
 };
 pub use order::Variants;
 pub use pacer::{Pacer, payload_bytes};

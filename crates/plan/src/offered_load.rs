@@ -1,9 +1,10 @@
 //! The load that a plan offers, for preflight and for people: messages sent, expected deliveries
-//! and requests of flapping clients a second, phase by phase, and topics or filters that lead
-//! nowhere. Exact for each message, by the fan-out; a mean over sampled messages where a
-//! publication has many topics.
+//! and requests of flapping clients a second, phase by phase. Also bytes of packets, and topics or
+//! filters that lead nowhere. Exact for each message, by the fan-out; a mean over sampled messages
+//! where a publication has many topics.
 
 mod flaps;
+mod packets;
 mod unmatched;
 
 use std::collections::HashMap;
@@ -19,6 +20,7 @@ use crate::rate_profile::{self, RatePoint};
 use crate::tempo::Tempo;
 
 pub use flaps::FlapLoad;
+pub use packets::Opening;
 pub use unmatched::Unmatched;
 
 /// Messages of a publication, or filters of a subscription, that are sampled at most.
@@ -87,6 +89,8 @@ pub struct FlowLoad {
 pub struct PopulationLoad {
     /// Most clients that are active at once.
     pub clients_max: u32,
+    /// Packets of a connection; `None` without MQTT.
+    pub opening: Option<Opening>,
     /// One for each publication.
     pub publications: Vec<PublicationLoad>,
     /// One for each subscription: filters that no publication of the plan matches, or `None`.
@@ -97,6 +101,9 @@ pub struct PopulationLoad {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublicationLoad {
+    /// Bytes of a PUBLISH of the last client at most; without MQTT, of topic and
+    /// payload.
+    pub message_bytes: u64,
     /// Receivers of a message while all clients of the plan are active, in the mean.
     pub receivers: f64,
     /// Topics that no subscriber receives while the most clients are active, or `None`.
@@ -136,11 +143,13 @@ impl OfferedLoad {
             let of_topics = std::mem::take(&mut unmatched[p].topics);
             let publication = |(i, unmatched)| {
                 let receivers = receivers.of(p, i, &all).iter().sum();
-                PublicationLoad { receivers, unmatched }
+                let message_bytes = packets::message_bytes(population, &population.publications[i]);
+                PublicationLoad { message_bytes, receivers, unmatched }
             };
             debug_assert_eq!(of_topics.len(), population.publications.len());
             populations.push(PopulationLoad {
                 clients_max: most[p],
+                opening: Opening::of(population),
                 publications: of_topics.into_iter().enumerate().map(publication).collect(),
                 subscriptions: std::mem::take(&mut unmatched[p].filters),
             });

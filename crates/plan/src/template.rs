@@ -166,6 +166,20 @@ impl Template {
         self.parts.iter().map(bytes).sum()
     }
 
+    /// Number of bytes that [`Self::render_message`] appends at most.
+    #[must_use]
+    pub fn message_bytes_max(&self, n: u64, variant: u32) -> usize {
+        let context = Context { n, variant, message: None };
+        let bytes = |part: &Part| match part {
+            Part::Literal(text) => text.len(),
+            Part::Variable(variable) => match variable.bytes(context) {
+                0 => variable.bytes_max(),
+                bytes => bytes,
+            },
+        };
+        self.parts.iter().map(bytes).sum()
+    }
+
     /// Returns true if the text is the same for all clients.
     #[must_use]
     pub fn is_fixed(&self) -> bool {

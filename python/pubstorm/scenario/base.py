@@ -14,6 +14,7 @@ from pydantic_core import CoreSchema
 
 from pubstorm.contract.value import Value
 from pubstorm.quantities import Quantity
+from pubstorm.scenario.document import Finding, Path
 
 
 class Part(Value):
@@ -21,6 +22,10 @@ class Part(Value):
 
     SHORT_FOR: ClassVar[str | None] = None
     """The key that a plain value stands for."""
+
+    def rules(self) -> Iterator[Finding]:
+        """Yields what does not fit together within the part. Paths begin at the part."""
+        yield from ()
 
     @model_validator(mode="before")
     @classmethod
@@ -49,6 +54,20 @@ class Part(Value):
         short = full["properties"][cls.SHORT_FOR]
         described = {"title": full["title"], "description": full.get("description", "")}
         return {**described, "anyOf": [full, short]}
+
+
+def broken_rules(value: object, path: Path = ()) -> Iterator[Finding]:
+    """Yields what does not fit together within a part, and within each part that is in it."""
+    if isinstance(value, Part):
+        yield from (((*path, *inner), message, hint) for inner, message, hint in value.rules())
+        for name, field in type(value).model_fields.items():
+            yield from broken_rules(getattr(value, name), (*path, field.alias or name))
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from broken_rules(each, (*path, key))
+    elif isinstance(value, tuple):
+        for number, each in enumerate(value):
+            yield from broken_rules(each, (*path, number))
 
 
 class Kind(Part):

@@ -316,7 +316,6 @@ def _template(source: str) -> Template:
 
 
 def _check(source: str, check: Callable[[], None]) -> None:
-    """Checks that a template is allowed in its place."""
     try:
         check()
     except TemplateError as error:

@@ -193,7 +193,6 @@ class _Loading:
         return sized
 
     def _resolve(self) -> None:
-        """Puts secrets in the places of the references to them."""
         references = References(self._folder, lenient=self.lenient)
         self.data = references.resolved(self.data)
         self.resolved_at = references.paths

@@ -3,7 +3,7 @@ class, and the docstrings are the reference for users."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
@@ -11,10 +11,10 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pubstorm.contract.plan import End
 from pubstorm.contract.protocol import CAPABILITIES, MQTT_NAMES, Capabilities, ProtocolName
 from pubstorm.contract.target import ZMQ_SCHEME
-from pubstorm.quantities import MILLISECOND_NS, SECOND_NS, UnfitError
+from pubstorm.quantities import MILLISECOND_NS, SECOND_NS, UnfitError, write_duration
 from pubstorm.scenario.authentication import Authentication
 from pubstorm.scenario.base import AnyOf, Kind, OrWord, Part
-from pubstorm.scenario.document import At
+from pubstorm.scenario.document import At, Finding
 from pubstorm.scenario.fields import (
     Bytes,
     Clients,
@@ -48,6 +48,7 @@ from pubstorm.scenario.flows import (
     MqttSubscription,
     Publication,
     Subscription,
+    Traffic,
     Will,
 )
 from pubstorm.scenario.headers import Headers
@@ -122,6 +123,16 @@ class Lifetime(Part):
     offline: DurationOrNever = None
     """Time offline before a client connects again, or `never`. Default: never."""
 
+    def rules(self) -> Iterator[Finding]:
+        """Yields times and a rate together, or none of both."""
+        given = [key for key, value in (("from", self.from_), ("rate", self.rate)) if value]
+        if len(given) != 1:
+            found = " and ".join(given) or "neither from nor rate"
+            yield (), f"found {found}, needed is one of from and rate", None
+        elif self.rate is not None and self.to is not None:
+            hint = "the rate says how long they stay"
+            yield ("to",), "found to with rate, allowed is to with from", hint
+
 
 class Flapping(Part):
     """Flapping subscriptions: each client unsubscribes from all of its filters, and subscribes
@@ -139,6 +150,21 @@ class Flapping(Part):
     drawn from nothing to twice what that needs."""
     unsubscribed: Duration = 0
     """Time from UNSUBSCRIBE to the next SUBSCRIBE, which waits for UNSUBACK in any case."""
+
+    def rules(self) -> Iterator[Finding]:
+        """Yields times and a rate together, or none of both, and a range that is none."""
+        given = [key for key, value in (("from", self.from_), ("rate", self.rate)) if value]
+        if len(given) != 1:
+            found = " and ".join(given) or "neither from nor rate"
+            hint = "write from: 10s, the time that a client stays subscribed, or rate: 10/s of all"
+            yield (), f"found {found}, needed is one of from and rate", hint
+        elif self.to is not None and self.rate is not None:
+            hint = "the rate says how long clients stay subscribed"
+            yield ("to",), "found to with rate, allowed is to with from", hint
+        elif self.to is not None and self.to < (self.from_ or 0):
+            least = write_duration(self.from_ or 0)
+            message = f"found {write_duration(self.to)}, allowed is at least {least}"
+            yield ("to",), message, "the longest time is at least as long as the shortest"
 
 
 def _or_never(value: object) -> object:
@@ -197,20 +223,6 @@ class Publisher(Part):
     security: Literal["none", "plain", "curve"] = "none"
     """`plain`: it takes subscribers with the `username` and `password` of its population alone;
     `curve`: connections are encrypted, with keys that the run makes."""
-
-
-class Traffic:
-    """Subscriptions and publications of clients, of kinds that have them."""
-
-    @property
-    def filters(self) -> tuple[Subscription, ...]:
-        """The subscriptions of each client; empty for kinds that only send."""
-        return getattr(self, "subscriptions", None) or ()
-
-    @property
-    def flows(self) -> tuple[Publication, ...]:
-        """The publications of each client; empty for kinds that only receive."""
-        return getattr(self, "publications", None) or ()
 
 
 class Difference(Traffic, Part):

@@ -101,7 +101,6 @@ class _Place:
 
 
 def _unknown_key(place: _Place) -> tuple[str, str | None]:
-    """Returns message and hint for a key that is not allowed at its place."""
     key, keys = place.path[-1], place.around.keys
     if place.others:
         allowed = ", ".join(place.others)

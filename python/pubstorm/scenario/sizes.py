@@ -191,7 +191,6 @@ class _Size:
 
 
 def _by_path(root: At) -> dict[str, _Size]:
-    """Returns all sizes by their paths, as a sweep writes them."""
     return {".".join(map(str, size.at.path)): size for size in _sizes(root)}
 
 
@@ -219,7 +218,6 @@ def _sizes(root: At) -> Iterator[_Size]:
 
 
 def _sizes_of_stage(verb: At, bridged: list[object]) -> Iterator[_Size]:
-    """Yields the sizes of a stage: active clients, changes, and faults of bridged brokers."""
     clients = verb["clients"]
     for each in clients.entries() if isinstance(clients.data, Mapping) else [clients]:
         yield from _present(_Size(each, "clients", CLIENTS_MAX))

@@ -4,7 +4,7 @@ reference that users read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -14,6 +14,7 @@ from pydantic_core import CoreSchema
 from pubstorm.contract.changes import change_words, unique_name
 from pubstorm.quantities import SECOND_NS, UnfitError
 from pubstorm.scenario.base import Part
+from pubstorm.scenario.document import Finding
 from pubstorm.scenario.faults import Fault
 from pubstorm.scenario.fields import (
     ClientsOrPart,
@@ -145,6 +146,12 @@ class Sine(Part):
     """Lowest factor of the rates."""
     high: Factor
     """Highest factor of the rates."""
+
+    def rules(self) -> Iterator[Finding]:
+        """Yields factors in the wrong order."""
+        if self.low > self.high:
+            found = f"found low {self.low:g} above high {self.high:g}"
+            yield ("low",), f"{found}, allowed is up to high", None
 
 
 class RateProfile(Part):

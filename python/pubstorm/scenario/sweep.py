@@ -154,7 +154,6 @@ class Sweep(Part):
         return self.steps or (({},) if self.variants else ())
 
     def _places(self) -> list[dict[str, Path]]:
-        """Returns the places of the values of each variation."""
         if not self.vary:
             return [
                 {path: ("sweep", "steps", number, path) for path in _values(step)}

@@ -10,8 +10,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
-from pubstorm.quantities import SECOND_NS, UnfitError
+from pubstorm.contract.template import Kind as TemplateKind
+from pubstorm.contract.template import Template
+from pubstorm.quantities import SECOND_NS, UnfitError, describe, write_duration
 from pubstorm.scenario.base import AnyOf, Kind, OrWord, Part
+from pubstorm.scenario.document import Finding
 from pubstorm.scenario.fields import (
     Bandwidth,
     ClientText,
@@ -227,6 +230,12 @@ class Mosquitto(InstalledBroker):
     """Lines of mosquitto's ACL file, such as `pattern readwrite box/%u/#`. Populations and
     monitors may read and write everything."""
 
+    def rules(self) -> Iterator[Finding]:
+        """Yields rights without passwords."""
+        if self.acl and not self.passwords:
+            hint = "without passwords everybody can be anybody"
+            yield ("acl",), "found acl without passwords, needed is passwords: true", hint
+
 
 class Rabbitmq(InstalledBroker):
     """RabbitMQ, which has to be installed. Its settings are lines of `rabbitmq.conf`."""
@@ -335,6 +344,20 @@ class BridgeTopic(Part):
     remote_prefix: ClientText = ""
     """Text before the topic on the main broker; `{n}` is the number of the small broker."""
 
+    def rules(self) -> Iterator[Finding]:
+        """Yields texts that a line of `mosquitto.conf` cannot have, and prefixes that are none."""
+        if Template.parse(self.topic).has(TemplateKind.RANGE, TemplateKind.CHOICE):
+            message = f"found a range in {describe(self.topic)}, allowed are {{n}} and wildcards"
+            yield ("topic",), message, "write a line for each topic"
+        for key in ("topic", "local_prefix", "remote_prefix"):
+            text = getattr(self, key)
+            if any(character.isspace() for character in text):
+                message = f"found {describe(text)}, allowed is a text without spaces"
+                yield (key,), message, "mosquitto divides a line at its spaces"
+            if key != "topic" and set(text) & {"+", "#"}:
+                message = f"found a wildcard in {describe(text)}, allowed is a prefix without"
+                yield (key,), message, None
+
 
 class Retry(Part):
     """Waits of a bridge between attempts to connect, at random from the first to the longest."""
@@ -343,6 +366,23 @@ class Retry(Part):
     """Shortest wait; whole seconds."""
     up_to: PositiveDuration = 30 * SECOND_NS
     """Longest wait; whole seconds."""
+
+
+KEEP_ALIVE_MIN_NS = 5 * SECOND_NS
+"""mosquitto's own bound."""
+KEYS_OF_SETTINGS = {
+    "connection": "from",
+    "address": "to",
+    "addresses": "to",
+    "topic": "topics",
+    "notifications": "notifications",
+    "notification_topic": "notifications",
+    "notifications_local_only": "notifications",
+    "remote_clientid": "client_id",
+    "clientid": "client_id",
+    "local_clientid": "client_id",
+}
+"""mosquitto's words for what the scenario has to know, and its keys for them."""
 
 
 class Network(Part):
@@ -357,6 +397,12 @@ class Network(Part):
     """Share of the packets that get lost, at random."""
     rate: Bandwidth | None = None
     """Bandwidth of the link, for all bridges together; packets queue for it."""
+
+    def rules(self) -> Iterator[Finding]:
+        """Yields a jitter above the delay."""
+        if self.jitter > self.delay:
+            found = f"found {write_duration(self.jitter)}"
+            yield ("jitter",), f"{found}, allowed is at most the delay, which varies", None
 
     @property
     def needs_netem(self) -> bool:
@@ -396,6 +442,24 @@ class Bridge(Part):
     broker; needs root. Default: everything is on the loopback interface."""
     settings: Settings = Field(default_factory=dict)
     """More lines for the bridge in `mosquitto.conf`, such as `max_inflight_messages`."""
+
+    def rules(self) -> Iterator[Finding]:
+        """Yields values that a line of `mosquitto.conf` cannot have."""
+        if self.keep_alive < KEEP_ALIVE_MIN_NS:
+            found = f"found {write_duration(self.keep_alive)}"
+            yield ("keep_alive",), f"{found}, allowed are 5s and more", "mosquitto's own bound"
+        for key in ("after", "up_to"):
+            value = getattr(self.reconnect, key)
+            if value % SECOND_NS:
+                message = f"found {write_duration(value)}, allowed are whole seconds"
+                yield ("reconnect", key), message, "mosquitto counts this wait in seconds"
+        for key in KEYS_OF_SETTINGS.keys() & self.settings.keys():
+            message = f"found {key} in settings, allowed are mosquitto's other words for a bridge"
+            yield ("settings", key), message, f"{KEYS_OF_SETTINGS[key]} of the bridge says it"
+        for key in ("client_id", "username", "password"):
+            text = getattr(self, key)
+            if text is not None and ("\n" in text or "\r" in text):
+                yield (key,), f"found a line break in {describe(text)}, allowed is one line", None
 
 
 class Topology(Part):

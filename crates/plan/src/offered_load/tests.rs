@@ -173,3 +173,28 @@ fn answers_to_requests_are_published_on_their_response_topics() {
     };
     assert_eq!((found(true), found(false)), (None, Some(1.0)));
 }
+
+#[test]
+fn bytes_of_packets_are_those_of_the_codec() {
+    let mut one = population(1000, 0, &["a/{n}", "b/{1..20}/#"]);
+    one.publications.push(publication("a/{n}/up", every_second()));
+    one.publications[0].qos = 1;
+    one.publications[0].payload = Payload::Fixed { bytes: 300 };
+    one.username = Some(Template::new("user-{n}").unwrap());
+    let text = one.mqtt().unwrap().client_id.text(999, 0);
+    let connect =
+        mqtt::Connect { client_id: &text, username: Some("user-999"), ..Default::default() };
+    let load = &OfferedLoad::of(&played(plan(vec![one], 1, true), PUBLISH)).populations[0];
+    let (mut out, version) = (Vec::new(), mqtt::Version::V311);
+    connect.encode(version, &mut out).unwrap();
+    let opening = load.opening.unwrap();
+    assert_eq!(opening.connect_bytes, out.len() as u64);
+    out.clear();
+    let mut filters = vec!["a/999".to_owned()];
+    filters.extend((1..=20).map(|n| format!("b/{n}/#")));
+    let own = filters.iter().map(|filter| (&**filter, mqtt::SubscriptionOptions::default()));
+    mqtt::encode_subscribe(version, (1, mqtt::Properties::NONE), own, &mut out).unwrap();
+    assert_eq!(opening.subscribe_bytes, out.len() as u64);
+    assert_eq!(opening.suback_bytes, 2 + 2 + 21);
+    assert_eq!(load.publications[0].message_bytes, 1 + 2 + 2 + 8 + 2 + 300);
+}

@@ -212,7 +212,6 @@ def _of_link() -> str:
 
 
 def _figures(plan: Plan, costs: Costs) -> Iterator[str]:
-    """The costs that count in this plan."""
     qos = {p.qos for each in plan.populations for p in each.publications}
     used = [costs.engine, costs.client, costs.end, costs.buffer, costs.pair, costs.connect]
     used += [costs.sent[0], costs.received[0]] if 0 in qos else []

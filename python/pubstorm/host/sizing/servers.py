@@ -97,6 +97,5 @@ def _fullest(needs: Sequence[Sequence[float]], hosts: int) -> float:
 
 
 def _bytes(appetite: Appetite, connections: Sequence[int], costs: Costs) -> Sequence[float]:
-    """Returns the memory of each broker of a name."""
     each = appetite.client_bytes + costs.end.value
     return [appetite.bytes + number * each for number in connections]

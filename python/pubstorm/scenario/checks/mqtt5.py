@@ -62,7 +62,6 @@ def check_mqtt5(scenario: Scenario) -> Iterator[Finding]:
 def _check_ending(
     path: Path, part: MqttClients | MqttDifference, population: MqttClients
 ) -> Iterator[Finding]:
-    """Yields problems of the end and the will of a population, or of a share of it."""
     if part.end == "disconnect_with_will" and population.version != "5":
         message = (
             f"found disconnect_with_will with version {population.version}, allowed with it are "

@@ -13,12 +13,6 @@ use crate::error::AgentError;
 use crate::lease::Lease;
 use crate::snapshots::Snapshots;
 
-/// Lines of the log of an agent whose controller does not read, and reads again.
-pub const HELD: &str =
-    "the controller has read nothing for a minute: publishing stops until it reads";
-/// See [`HELD`].
-pub const CONTINUED: &str = "the controller reads again: publishing continues";
-
 /// Input of an agent's event loop.
 pub enum Input {
     /// A line from the controller.

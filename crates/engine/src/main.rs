@@ -5,14 +5,15 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use agent::clock::exchange::{self, follower, reference};
+use agent::clock::exchange::{self, reference};
 use agent::error::Stop;
 use agent::lease::Lease;
 use agent::process::whole_number;
-use agent::{clock, pipes, process};
+use agent::program::{Identity, Options};
+use agent::{pipes, process};
 use clap::Parser;
 use engine::{EventLoop, Host, Part, Setup, bind_rows};
-use plan::{Hello, INCARNATIONS, OfferedLoad, Plan, Shard};
+use plan::{INCARNATIONS, OfferedLoad, Plan, Shard};
 
 /// Plays one agent's share of a plan. Reads the plan (one line of JSON), then commands, from stdin;
 /// writes snapshots to stdout.
@@ -32,13 +33,8 @@ struct Arguments {
     /// Number of agents that played this share before and failed
     #[arg(long, value_name = "K", default_value_t = 0, value_parser = incarnation)]
     incarnation: u32,
-    /// Ends the agent when nothing arrives on stdin for SECONDS [default: never]
-    #[arg(long, value_name = "SECONDS")]
-    lease: Option<Lease>,
-    /// Takes the time from a reference clock over UDP; the key of the run is in PUBSTORM_CLOCK_KEY
-    /// [default: the time of this host]
-    #[arg(long, value_name = "HOST:PORT")]
-    reference: Option<String>,
+    #[command(flatten)]
+    program: Options,
     /// Answers as the reference clock of a run instead
     #[arg(long, conflicts_with = "sink")]
     clock: bool,
@@ -66,18 +62,19 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Stop> {
     let Some(arguments) = process::arguments::<Arguments>()? else { return Ok(()) };
-    let descriptors = process::prepare()?;
-    exchange::inject_clock_skew()?;
-    if arguments.clock {
-        Ok(reference::run(&arguments.listen)?)
-    } else if arguments.sink {
-        sink::run(0, Duration::ZERO, Ok)?;
-        Ok(())
-    } else if arguments.explain {
-        explain()
-    } else {
-        play(arguments, descriptors)
+    if !(arguments.clock || arguments.sink || arguments.explain) {
+        return play(arguments);
     }
+    process::prepare()?;
+    exchange::inject_clock_skew()?;
+    if arguments.explain {
+        explain()?;
+    } else if arguments.clock {
+        reference::run(&arguments.listen)?;
+    } else {
+        sink::run(0, Duration::ZERO, Ok)?;
+    }
+    Ok(())
 }
 
 /// Prints the load that the plan on stdin offers.
@@ -88,28 +85,18 @@ fn explain() -> Result<(), Stop> {
 }
 
 /// Plays one agent's share of the plan on stdin.
-fn play(arguments: Arguments, descriptors: u64) -> Result<(), Stop> {
+fn play(arguments: Arguments) -> Result<(), Stop> {
     let Arguments { shard, incarnation, populations, .. } = arguments;
     let agent = arguments.agent.unwrap_or(shard);
-    let lease = arguments.lease.unwrap_or_else(|| Lease::new(None));
-    if let Some(address) = &arguments.reference {
-        follower::follow(address)?;
-    }
-    let plan = Plan::from_json(&pipes::read_plan(&lease)?)?;
+    let (program, plan) = arguments.program.begin()?;
     let setup = Setup::new(plan, Part { shard, agent, populations }, incarnation)?;
-    let hello = Hello {
+    let identity = Identity {
         agent: agent.index(),
         agents: agent.count(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        pid: std::process::id(),
-        descriptors,
         clients: setup.populations.iter().map(|p| p.share).collect(),
-        clock_ns: clock::now_ns(),
         library: None,
-        clock: clock::take_state(),
     };
-    pipes::write_line(&hello)?;
-    pipes::play(&lease, |inputs, snapshots| {
+    program.play(identity, |inputs, snapshots| {
         let (host, waker) = Host::machine()?;
         let event_loop = EventLoop::new(setup, host, inputs, snapshots);
         Ok((|| Ok(event_loop.run()?), move || waker.wake()))

@@ -1,29 +1,24 @@
 //! Cases drawn from a seed: a plan, changes beyond it, how many agents play it, and the weather.
 
 use plan::{
-    Action, Change, ChangeAction, End, Late, Lifetime, MqttVersion, Order, Pace, Payload, Phase,
-    Plan, Population, Process, Property, PropertyValue, Protocol, Publication, RatePoint,
-    Reconnect, Subscription, Will,
+    Action, Change, ChangeAction, Late, Lifetime, Order, Pace, Payload, Phase, Plan, Population,
+    Process, Protocol, Publication, RatePoint, Reconnect, Subscription, Will,
 };
 use testkit::Rng;
 
 use super::case::Case;
-use super::features::{authentication, expiry, flapping, groups, limits, round_trips};
+use super::features::FEATURES;
 use super::weather::{Climate, MS, S, Weather};
-use testkit::plans::{self, number, stage, template};
-
-/// Draws that cases of earlier seeds did not have, in the order of their introduction.
-pub const LATER: [fn(&mut Case, u64); 4] =
-    [flapping::draw, authentication::draw, limits::draw, Case::draw_security];
+use testkit::plans::{self, stage, template};
 
 impl Case {
     /// The case of a seed.
     pub fn of(seed: u64) -> Self {
-        Self::with_draws(seed, LATER.len())
+        Self::with_features(seed, FEATURES.len())
     }
 
-    /// The case that a seed had when there were `later` of the [`LATER`] draws.
-    pub fn with_draws(seed: u64, later: usize) -> Self {
+    /// The case that a seed had when there were so many [`FEATURES`].
+    pub fn with_features(seed: u64, features: usize) -> Self {
         let mut rng = Rng::new(seed ^ 0xca5e);
         let climate = rng.pick(&[Climate::Fair, Climate::Narrow, Climate::Storm, Climate::Storm]);
         let mut plan = plans::empty(rng.bits() >> 1);
@@ -46,165 +41,8 @@ impl Case {
         }
         let agents = 1 + rng.below(3) as u32;
         let mut case = Self { plan, changes, exclusions: Vec::new(), agents, climate, weather };
-        case.extend(seed);
-        case.draw_transports(seed);
-        case.draw_versions(seed);
-        round_trips::draw(&mut case.plan, seed);
-        case.draw_texts(seed);
-        case.draw_retained(seed);
-        case.draw_ends(seed);
-        case.draw_takeovers(seed);
-        groups::draw(&mut case, seed);
-        expiry::draw(&mut case, seed);
-        LATER[..later].iter().for_each(|draw| draw(&mut case, seed));
+        FEATURES[..features].iter().for_each(|feature| (feature.draw)(&mut case, seed));
         case
-    }
-
-    /// Draws what cases of earlier seeds did not have, apart from their draws.
-    fn extend(&mut self, seed: u64) {
-        let mut rng = Rng::new(seed ^ 0xe87e_9d00);
-        for (p, population) in self.plan.populations.iter_mut().enumerate() {
-            if rng.chance(15) {
-                population.end = End::Abort;
-            }
-            for subscription in &mut population.subscriptions {
-                if rng.chance(15) {
-                    let own = format!("g{p}");
-                    let group = rng.pick(&[&own, "all", "g{n%2}"]);
-                    let filter = format!("$share/{group}/{}", subscription.filter.source());
-                    subscription.filter = template(&filter);
-                }
-            }
-        }
-        if self.climate == Climate::Storm && rng.chance(5) {
-            self.plan.max_packet_bytes = 600;
-        }
-        for (index, stage) in self.plan.stages.iter().enumerate() {
-            let length_ns = match stage.action {
-                Action::Publish { duration_ns, .. } => duration_ns,
-                _ => S,
-            };
-            if rng.chance(10) {
-                let population = rng.below(self.plan.populations.len());
-                self.exclusions.push((index, rng.bits() % length_ns, population));
-            }
-        }
-    }
-
-    /// Draws targets over WebSocket, apart from the other draws.
-    fn draw_transports(&mut self, seed: u64) {
-        let mut rng = Rng::new(seed ^ 0x3eb5_0c4e);
-        if rng.chance(30) {
-            for target in &mut self.plan.targets {
-                target.websocket = rng.chance(80).then(|| "/mqtt".into());
-            }
-        }
-    }
-
-    /// Draws targets under TLS, apart from the other draws.
-    fn draw_security(&mut self, seed: u64) {
-        let mut rng = Rng::new(seed ^ 0x0715_5ec5);
-        if rng.chance(25) {
-            self.plan.targets.iter_mut().for_each(|target| target.tls = rng.chance(80));
-        }
-    }
-
-    /// Draws populations that speak MQTT 5, apart from the other draws.
-    fn draw_versions(&mut self, seed: u64) {
-        let mut rng = Rng::new(seed ^ 0x55aa_0005);
-        for population in &mut self.plan.populations {
-            let Protocol::Mqtt(mqtt) = &mut population.protocol else { continue };
-            if !rng.chance(40) {
-                continue;
-            }
-            mqtt.version = MqttVersion::V5;
-            if !mqtt.clean_session {
-                mqtt.properties.push(number("session_expiry_interval", u32::MAX));
-            }
-            for (index, subscription) in population.subscriptions.iter_mut().enumerate() {
-                subscription.identifier = rng.chance(30).then_some(1 + index as u32);
-            }
-            for publication in &mut population.publications {
-                publication.topic_alias = rng.chance(40);
-                if rng.chance(40) {
-                    publication.properties = vec![
-                        number("message_expiry_interval", 1000),
-                        Property {
-                            name: "user_property".into(),
-                            key: Some("of".into()),
-                            value: PropertyValue::Text(template("{n}")),
-                        },
-                    ];
-                }
-            }
-        }
-    }
-
-    /// Draws texts without a stamp, apart from the other draws: MQTT 5 has their stamps in a
-    /// property, which clients of older versions do not receive.
-    fn draw_texts(&mut self, seed: u64) {
-        let mut rng = Rng::new(seed ^ 0x7e_8700);
-        if !self.plan.populations.iter().all(|p| p.capabilities().has_properties) {
-            return;
-        }
-        for publication in self.plan.populations.iter_mut().flat_map(|p| &mut p.publications) {
-            if !publication.request && rng.chance(50) {
-                let text = rng.pick(&["", "on", "number {seq} of {n}: {hex 40}"]);
-                publication.payload = Payload::Text { template: template(text), is_json: false };
-            }
-        }
-    }
-
-    /// Draws retained messages, and subscriptions with their flag as published, apart from the
-    /// other draws.
-    fn draw_retained(&mut self, seed: u64) {
-        let mut rng = Rng::new(seed ^ 0x4e7a_14ed);
-        if !rng.chance(40) {
-            return;
-        }
-        for population in &mut self.plan.populations {
-            let is_v5 = population.capabilities().has_properties;
-            for subscription in &mut population.subscriptions {
-                subscription.retain_as_published = is_v5 && rng.chance(60);
-            }
-            for publication in population.publications.iter_mut().filter(|p| !p.request) {
-                publication.retain |= rng.chance(40);
-            }
-        }
-    }
-
-    /// Draws ends of connections, and delays of wills, apart from the other draws.
-    fn draw_ends(&mut self, seed: u64) {
-        let mut rng = Rng::new(seed ^ 0x0dea_d000);
-        for population in &mut self.plan.populations {
-            let Protocol::Mqtt(mqtt) = &mut population.protocol else { continue };
-            let is_v5 = mqtt.version == MqttVersion::V5;
-            if rng.chance(20) {
-                population.end = match rng.chance(50) && is_v5 {
-                    true => End::DisconnectWithWill,
-                    false => End::Vanish,
-                };
-            }
-            if let Some(will) = mqtt.will.as_mut().filter(|_| is_v5 && rng.chance(50)) {
-                will.properties.push(number("will_delay_interval", rng.below(3) as u32));
-            }
-        }
-    }
-
-    /// Draws a population that takes connections over, apart from the other draws.
-    fn draw_takeovers(&mut self, seed: u64) {
-        let mut rng = Rng::new(seed ^ 0x07a6_e0e4);
-        let [victim, taker, ..] = &mut self.plan.populations[..] else { return };
-        if !rng.chance(10) {
-            return;
-        }
-        let (Protocol::Mqtt(of), Protocol::Mqtt(to)) = (&victim.protocol, &mut taker.protocol)
-        else {
-            return;
-        };
-        to.client_id = of.client_id.clone();
-        taker.first = victim.first;
-        taker.takes_over = Some(0);
     }
 }
 

@@ -70,7 +70,7 @@ fn last(population: &Population) -> u64 {
 
 /// Bytes of the length of no properties.
 fn properties_bytes(population: &Population) -> usize {
-    usize::from(population.speaks_mqtt5())
+    usize::from(population.capabilities().has_properties)
 }
 
 /// Bytes of a packet with its fixed header.

@@ -28,6 +28,14 @@ pub fn draw(case: &mut Case, seed: u64) {
     }
 }
 
+/// The broker delivers no message that has expired.
+pub fn check(_: &Run, totals: &Totals) {
+    for (populations, flow) in &totals.flows {
+        assert!(flow.expired_total >= 0, "flow {populations:?}: {flow:?}");
+        assert_eq!(flow.expired_received_total, 0, "flow {populations:?}: {flow:?}");
+    }
+}
+
 /// A device that publishes ten messages a second, which expire after `expiry_s` seconds, and
 /// receivers whose session has no end.
 fn populations(expiry_s: u32) -> Vec<Population> {

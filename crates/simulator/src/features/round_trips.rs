@@ -4,7 +4,7 @@ use mqtt::{PacketType, topic};
 use plan::{MqttVersion, Plan, Population, Property, PropertyValue, Protocol, Responds};
 use testkit::{Broker, Fate, Rng, Script};
 
-use crate::case::case;
+use crate::case::{Case, case};
 use crate::course::{Run, played};
 use crate::features::groups::Sharing;
 use crate::peer::Peer;
@@ -15,7 +15,8 @@ use testkit::plans::{self, publication, subscription, template};
 
 /// Draws a population that answers, and publications whose messages are requests, apart from the
 /// other draws. Both speak MQTT 5.
-pub fn draw(plan: &mut Plan, seed: u64) {
+pub fn draw(case: &mut Case, seed: u64) {
+    let plan = &mut case.plan;
     let mut rng = Rng::new(seed ^ 0xa5_0e55);
     let is_v5 = |p: &usize| plan.populations[*p].capabilities().answers;
     let able: Vec<usize> = (0..plan.populations.len()).filter(is_v5).collect();

@@ -7,13 +7,13 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use agent::address::resolve;
 use agent::clock;
 use agent::error::Hint;
-use agent::publication::{PublicationSetup, Sender, publications};
+use agent::publication::{PublicationSetup, publications};
 use agent::rows::{self, RowsError};
 use plan::{Capabilities, Payload, Plan, Population, Publication, Shard, Target, Will};
 
 use crate::ledger::origin::Origins;
+use crate::seam;
 use crate::seam::received::{BESIDE, Marks, RETAINED};
-use crate::seam::{self, Outgoing};
 use crate::transport::tls::{Tls, TlsError};
 
 /// Failure to prepare a plan on this host.
@@ -231,19 +231,6 @@ impl Setup {
             origins,
             since_1970_ns: clock::since_1970_ns(),
         })
-    }
-
-    /// A publication of a population, for messages of `sender`.
-    #[inline]
-    pub fn outgoing<'a>(
-        &'a self,
-        population: usize,
-        publication: usize,
-        sender: &'a Sender,
-    ) -> Outgoing<'a> {
-        let ready = &self.populations[population].publications[publication];
-        let publication = &self.plan.populations[population].publications[publication];
-        Outgoing { publication, ready, sender }
     }
 
     /// Number of the first `clients` of a population that this agent plays.

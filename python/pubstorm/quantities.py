@@ -363,10 +363,6 @@ def _three_digits(value: float) -> str:
     return f"{value:.2f}" if magnitude >= 0.095 else f"{value:.1g}"
 
 
-def _number(value: float) -> str:
-    return count_text(value) if value == round(value) else _three_digits(value)
-
-
 @dataclass(frozen=True, slots=True)
 class Kind:
     """Notation of one kind of quantity."""
@@ -445,7 +441,7 @@ _HERTZ = re.compile(rf"({_NUMBER})(?:\s*/\s*({_NUMBER}))?\s*([kM]?)Hz", re.ASCII
 _BANDWIDTH = re.compile(rf"({_NUMBER})\s*([a-zA-Z]+)\s*/\s*s", re.ASCII)
 _PER = re.compile(rf"({_NUMBER})\s*([kM]?)\s*/\s*(ns|us|ms|s|min|h|d)", re.ASCII)
 _BY_UNIT: Mapping[str, Callable[[float], str]] = {
-    "": _number,
+    "": lambda value: count_text(value) if value == round(value) else _three_digits(value),
     "share": share_text,
     "bytes": bytes_text,
     "per_s": lambda value: f"{rate_text(value)}/s",

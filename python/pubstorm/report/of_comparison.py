@@ -224,17 +224,12 @@ def _differences(found: Comparison) -> Plot | None:
         "zerolinecolor": GREY,
         "zeroline": True,
     }
-    caption, most = "", _axis_end(shown)
+    caption, most = "", max(AXIS_MIN, *(AXIS_ROOM * abs(each.difference or 0) for each in shown))
     if any(max(-(each.low or 0), each.high or 0) > most for each in shown):
         x["range"] = [-100 * min(most, 1.0), 100 * most]
         caption = "Intervals beyond the axis are cut off: the table has them."
     y: dict[str, Any] = {"type": "category", "autorange": "reversed", "automargin": True}
     return Plot("differences", "Differences", caption, figure(traces, x, y))
-
-
-def _axis_end(shown: Sequence[ComparedFigure]) -> float:
-    """Returns the longest end of an axis that still shows the differences, as a share."""
-    return max(AXIS_MIN, *(AXIS_ROOM * abs(each.difference or 0) for each in shown))
 
 
 def _percentiles(found: Comparison, played: dict[str, Played]) -> Plot | None:

@@ -128,14 +128,11 @@ def _trace(search: SearchResult, axis: Axis, kind: TrialKind) -> dict[str, Any] 
         "x": [_tried(search, trial.value) for trial, _ in mine],
         "y": [axis.scaled(value) for _, value in mine],
         "text": [f"trial {trial.number}, {plotted(trial.phase)}" for trial, _ in mine],
-        "hovertemplate": f"{HOVER}{UNITS.get(axis.unit, '')} at %{{x:,.5~r}}{_unit_of(search)} "
+        "hovertemplate": f"{HOVER}{UNITS.get(axis.unit, '')} at %{{x:,.5~r}}"
+        f"{UNITS.get(search.unit, '')} "
         f"(%{{text}}){NO_MORE}",
         "marker": {"size": 11, "symbol": kind.symbol, "color": kind.hue},
     }
-
-
-def _unit_of(search: SearchResult) -> str:
-    return UNITS.get(search.unit, "")
 
 
 def _tried(search: SearchResult, value: float) -> float | int:

@@ -9,7 +9,8 @@ from itertools import groupby
 from pubstorm.experiment.series.row import value_cell
 from pubstorm.result import Cell, Estimate, Figure, LimitedBy, SeriesCell, SeriesStep, SeriesTable
 from pubstorm.result.interval import estimate_of
-from pubstorm.scenario.sweep import STEP, Sweep, TableColumn
+from pubstorm.scenario import Sweep
+from pubstorm.scenario.sweep import STEP, TableColumn
 
 Columns = Mapping[str, TableColumn]
 LIMITS = {

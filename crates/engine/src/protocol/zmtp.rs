@@ -117,7 +117,7 @@ impl Beside for zmtp::Message<'_> {
 /// User name and password for PLAIN; `None` without PLAIN.
 pub fn credentials(identity: &Identity<'_>) -> Option<Credentials> {
     let population = identity.population;
-    let plain = population.zmtp().is_some_and(|zmtp| zmtp.security == Security::Plain);
+    let plain = population.protocol.zmtp().is_some_and(|zmtp| zmtp.security == Security::Plain);
     let text = |template: &Option<Template>| template.as_ref().map(|t| t.text(identity.n, 0));
     text(&population.username).zip(text(&population.password)).filter(|_| plain)
 }

@@ -1,13 +1,10 @@
-//! Errors that end a program, each with its advice. `main` turns each of them into a [`Stop`], so
-//! that no caller asks an error for its type.
+//! Failures of the parts that programs share.
 
-use std::fmt::Display;
-use std::io::{self, ErrorKind};
-
-use plan::PlanError;
+use std::io;
+use std::time::Duration;
 
 use crate::clock::exchange::ExchangeError;
-use crate::lease::LeaseOver;
+use crate::hint::{End, Hint};
 
 /// Failure of a part that programs share.
 #[derive(Debug, thiserror::Error)]
@@ -37,51 +34,15 @@ pub enum AgentError {
     Exchange(#[from] ExchangeError),
 }
 
+/// An agent has received nothing for the length of its lease.
+#[derive(Debug, thiserror::Error)]
+#[error("received nothing for {} s: the lease is over", .0.as_secs_f64())]
+pub struct LeaseOver(pub Duration);
+
 impl AgentError {
     /// Returns what makes this error of the kernel's: `what` has failed.
     pub fn of<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Self {
         move |error| Self::Kernel { what, error: error.into() }
-    }
-}
-
-/// An error that ends a program.
-pub trait Hint: Display {
-    /// Advice for the user; `None`: the program's help.
-    fn hint(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// Kind of the end.
-    fn end(&self) -> End {
-        End::Failure
-    }
-}
-
-/// Kind of the end of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// A failure.
-    Failure,
-    /// A command line that is not allowed.
-    WrongArguments,
-    /// The lease is over: the controller may have stopped reading stdout.
-    LeaseOver,
-}
-
-/// An error as a program reports it.
-#[derive(Debug)]
-pub struct Stop {
-    /// The error in words.
-    pub message: String,
-    /// Advice for the user.
-    pub hint: Option<&'static str>,
-    /// Kind of the end.
-    pub end: End,
-}
-
-impl<E: Hint> From<E> for Stop {
-    fn from(error: E) -> Self {
-        Self { message: error.to_string(), hint: error.hint(), end: error.end() }
     }
 }
 
@@ -101,20 +62,5 @@ impl Hint for AgentError {
             Self::Lease(_) => End::LeaseOver,
             _ => End::Failure,
         }
-    }
-}
-
-impl Hint for io::Error {
-    fn hint(&self) -> Option<&'static str> {
-        // The kernel had no thread left.
-        (self.kind() == ErrorKind::WouldBlock).then_some(
-            "allow more threads: ulimit -u, or sysctl kernel.threads-max and kernel.pid_max",
-        )
-    }
-}
-
-impl Hint for PlanError {
-    fn hint(&self) -> Option<&'static str> {
-        Some("a plan is made by the pubstorm of the same version as this program")
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{Builder, sleep};
 use std::time::{Duration, Instant};
 
-use crate::error::AgentError;
+use crate::error::{AgentError, LeaseOver};
 
 /// Leases that the plan, the first line, may take: the controller starts other agents meanwhile.
 const PLAN_LEASES: u32 = 10;
@@ -26,11 +26,6 @@ struct Term {
     over: AtomicBool,
     released: AtomicBool,
 }
-
-/// An agent has received nothing for the length of its lease.
-#[derive(Debug, thiserror::Error)]
-#[error("received nothing for {} s: the lease is over", .0.as_secs_f64())]
-pub struct LeaseOver(Duration);
 
 impl Lease {
     /// Begins a lease; `None`: the lease has no end.

@@ -5,7 +5,7 @@
 pub mod address;
 pub mod clock;
 pub mod error;
-mod flows;
+pub mod hint;
 pub mod lease;
 pub mod ledger;
 pub mod pipes;

@@ -13,7 +13,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use plan::Failure;
 
-use crate::error::{AgentError, End, Stop};
+use crate::error::AgentError;
+use crate::hint::{End, Stop};
 use crate::pipes;
 
 /// Exit code of a program that cannot read its command line.

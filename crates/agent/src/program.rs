@@ -8,7 +8,8 @@ use plan::{Hello, Plan};
 
 use crate::clock;
 use crate::clock::exchange::{self, follower};
-use crate::error::{AgentError, Stop};
+use crate::error::AgentError;
+use crate::hint::Stop;
 use crate::lease::Lease;
 use crate::pipes::{self, Input};
 use crate::process::prepare;

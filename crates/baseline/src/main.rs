@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
-use agent::error::{End, Stop};
+use agent::hint::{End, Stop};
 use agent::{pipes, process};
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};

@@ -16,7 +16,7 @@ mod window;
 use std::env;
 use std::process::ExitCode;
 
-use agent::error::Stop;
+use agent::hint::Stop;
 use agent::{pipes, process};
 use log::{Log, Metadata, Record};
 

@@ -7,7 +7,8 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::error::{AgentError, Hint};
+use agent::error::AgentError;
+use agent::hint::Hint;
 use agent::pipes;
 use async_trait::async_trait;
 use rmqtt::context::ServerContext;

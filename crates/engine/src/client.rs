@@ -29,7 +29,7 @@ use unsent::Unsent;
 
 /// Memory of an idle client in user space: socket, or box of its TLS, 16, session 32, publications
 /// 16, what is unsent 8, an empty buffer 24, three instants 24, indices 10, phase, wait and flags
-/// 10; and its link in the wheel, 16. The kernel's share is its own. The budget is 256 bytes.
+/// 10; and its link in the wheel, 16. The kernel's share is its own. The budget is 160 bytes.
 /// (In debug builds mio's sockets are larger.)
 #[cfg(not(any(debug_assertions, test)))]
 const _: () = assert!(size_of::<Client>() + size_of::<crate::schedule::wheel::Link>() <= 160);

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use agent::clock::exchange::{self, reference};
-use agent::error::Stop;
+use agent::hint::Stop;
 use agent::lease::Lease;
 use agent::process::whole_number;
 use agent::program::{Identity, Options};

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use agent::address::resolve;
 use agent::clock;
-use agent::error::Hint;
+use agent::hint::Hint;
 use agent::publication::{PublicationSetup, publications};
 use agent::rows::{self, RowsError};
 use plan::{Capabilities, Payload, Plan, Population, Publication, Shard, Target, Will};

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use agent::error::Stop;
+use agent::hint::Stop;
 use agent::{pipes, process};
 use clap::Parser;
 

@@ -14,7 +14,8 @@ mod zap_handler;
 use std::process::ExitCode;
 
 use agent::clock::exchange;
-use agent::error::{AgentError, Stop};
+use agent::error::AgentError;
+use agent::hint::Stop;
 use agent::process;
 use agent::process::whole_number;
 use agent::program::{Identity, Options};

@@ -1,7 +1,7 @@
 //! The part of a plan that this program plays: its share of the clients of one population. Checks
 //! that sockets of libzmq can play the population.
 
-use agent::error::Hint;
+use agent::hint::Hint;
 use agent::publication::{PublicationSetup, publications};
 use agent::rows::{self, RowsError};
 use plan::{Plan, Player, Population, Security, Shard, Target, Zmtp};
@@ -111,7 +111,9 @@ impl Setup {
         let Some(played) = plan.populations.get(population) else {
             return Err(wrong(format!("allowed are indices below {count}")).into());
         };
-        let Some(zmq) = played.zmtp().filter(|zmtp| zmtp.player == Player::Libzmq).copied() else {
+        let Some(zmq) =
+            played.protocol.zmtp().filter(|zmtp| zmtp.player == Player::Libzmq).copied()
+        else {
             let why = format!("{} is not played by sockets of libzmq", played.name);
             return Err(wrong(why).into());
         };

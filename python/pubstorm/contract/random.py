@@ -1,5 +1,5 @@
-"""Chance as a pure function, as `crates/plan/src/random.rs` has it: the value number `index` of a
-stream named by a seed.
+"""Chance as a pure function, as `crates/plan/src/schedule/random.rs` has it: the value number
+`index` of a stream named by a seed.
 """
 
 from __future__ import annotations

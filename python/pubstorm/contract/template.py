@@ -1,4 +1,4 @@
-"""Text with variables, by the grammar of `crates/plan/src/template.rs`. `{n}` is the client's
+"""Text with variables, by the grammar of `crates/plan/src/text/template.rs`. `{n}` is the client's
 number, `{n%K}` and `{n/K}` its remainder and quotient, and `{row.NAME}` a value of the client's
 row. `{a..b}` is a range with both ends, `{red|green}` a choice. `{random a..b}`, `{hex N}`,
 `{seq}`, `{time}` and `{stamp}` differ by message. `{{` and `}}` are the braces themselves.

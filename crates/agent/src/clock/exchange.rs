@@ -17,7 +17,7 @@ use openssl::pkey::{PKey, Private};
 use openssl::sign::Signer;
 
 use crate::clock;
-use crate::error::Hint;
+use crate::hint::Hint;
 
 /// The variable with the key of the run.
 const KEY: &str = "PUBSTORM_CLOCK_KEY";

@@ -3,10 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Population;
 use super::capabilities::{self, Capabilities};
 use super::property::Property;
-use crate::template::Template;
+use crate::text::template::Template;
 
 /// Method of enhanced authentication that the engine plays.
 pub const SCRAM_SHA_256: &str = "SCRAM-SHA-256";
@@ -41,24 +40,22 @@ impl Protocol {
             Self::Zmtp(zmtp) => zmtp.player,
         }
     }
-}
 
-impl Population {
-    /// Options of its MQTT clients; `None` for ZeroMQ sockets.
+    /// Options of MQTT clients; `None` for another protocol.
     #[must_use]
     pub const fn mqtt(&self) -> Option<&Mqtt> {
-        match &self.protocol {
-            Protocol::Mqtt(mqtt) => Some(mqtt),
-            Protocol::Zmtp(_) => None,
+        match self {
+            Self::Mqtt(mqtt) => Some(mqtt),
+            Self::Zmtp(_) => None,
         }
     }
 
-    /// Options of its ZeroMQ sockets; `None` for MQTT clients.
+    /// Options of ZeroMQ sockets; `None` for another protocol.
     #[must_use]
     pub const fn zmtp(&self) -> Option<&Zmtp> {
-        match &self.protocol {
-            Protocol::Mqtt(_) => None,
-            Protocol::Zmtp(zmtp) => Some(zmtp),
+        match self {
+            Self::Mqtt(_) => None,
+            Self::Zmtp(zmtp) => Some(zmtp),
         }
     }
 }

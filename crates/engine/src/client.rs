@@ -208,6 +208,7 @@ impl Client {
                 }
             }
         }
+        deadline_ns = deadline_ns.min(self.stream.as_ref().map_or(u64::MAX, Stream::deadline));
         Some((deadline_ns != u64::MAX).then_some(deadline_ns))
     }
 
@@ -224,6 +225,12 @@ impl Client {
     /// Handles the timer.
     pub fn timer(&mut self, context: &mut Context) {
         self.retime = true;
+        if let Some(stream) = &mut self.stream
+            && stream.deadline() <= context.now_ns
+            && let Err(Halt::Lost(reason)) = stream.timeout()
+        {
+            return self.lost(context, reason);
+        }
         match self.phase {
             Phase::Idle | Phase::GaveUp | Phase::Offline => {}
             Phase::Waiting if self.deadline_ns <= context.now_ns => self.connect(context),

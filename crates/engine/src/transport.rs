@@ -78,6 +78,23 @@ impl Stream {
         }
     }
 
+    /// Instant of the transport's own timer, in nanoseconds; `u64::MAX` if it has none.
+    #[inline]
+    pub const fn deadline(&self) -> u64 {
+        match self {
+            // The kernel has the timers of TCP.
+            Self::Direct(_) | Self::WebSocket(_) => u64::MAX,
+        }
+    }
+
+    /// Handles the transport's own timer.
+    #[inline]
+    pub const fn timeout(&mut self) -> Result<(), Halt> {
+        match self {
+            Self::Direct(_) | Self::WebSocket(_) => Ok(()),
+        }
+    }
+
     /// Writes what the transport itself has to send and had no room for.
     pub fn write_own(&mut self) {
         if let Self::WebSocket(websocket) = self {

@@ -98,7 +98,7 @@ test-tools:
 
 simulate: ## Play the engine in virtual time; SEEDS=200000 plays as many plans, FROM=17 begins there
 	SIMULATE_SEEDS=$(or $(SEEDS),20000) SIMULATE_FROM=$(or $(FROM),0) cargo test --locked --release \
-		$(PROGRAMS) --bin pubstorm-engine -- --nocapture simulation::whole_plans
+		$(PROGRAMS) -p pubstorm-simulator --test simulator -- --nocapture whole_plans
 
 lint: lint-format lint-rust lint-python ## Check format, style and types
 
@@ -121,7 +121,7 @@ format: .venv/ready-dev ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-house: .venv/ready-dev ## Count what the structure costs; OF="a counter" lists, STORE=yes stores
+house: .venv/ready-dev ## Count and draw the structure; OF="a counter" lists, STORE=yes stores
 	$(if $(STORE),UPDATE_GOLDEN=1 $(BIN)/pytest --quiet tests/pure/house/test_walks.py)
 	@$(BIN)/python -m scripts.house $(if $(STORE),--store,$(if $(OF),"$(OF)"))
 

@@ -352,7 +352,7 @@ def settle(child: Child, index: int, run: EngineRun) -> Json:
 
 
 def _bucket_end_ns(bucket: int) -> int:
-    """Longest duration that counts in a bucket of `crates/plan/src/histogram.rs`."""
+    """Longest duration that counts in a bucket of `crates/plan/src/record/histogram.rs`."""
     if bucket < 256:
         return bucket
     shift = (bucket >> 7) - 1

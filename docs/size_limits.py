@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from pubstorm.cli.keys import CLIENTS_MAX as KEYS_MAX
 from pubstorm.contract.histogram import MAX_NS, bucket_index
+from pubstorm.contract.protocol import CAPABILITIES
 from pubstorm.contract.target import SOURCES_MAX
 from pubstorm.contract.template import RANGE_VALUES_MAX
 from pubstorm.contract.value import RATE_MAX_PER_S, RATE_MIN_PER_S
@@ -19,7 +20,6 @@ from pubstorm.quantities import SECOND_NS, Quantity
 from pubstorm.scenario import fields
 from pubstorm.scenario.checks import PUBLICATIONS_MAX
 from pubstorm.scenario.checks.brokers import CLUSTER_MAX
-from pubstorm.scenario.checks.rows import PLAIN_BYTES_MAX
 from pubstorm.scenario.checks.series import STEPS_MAX
 from pubstorm.scenario.descriptors import DESCRIPTORS_KEPT
 from pubstorm.scenario.document import DEPTH_MAX, NODES_MAX
@@ -59,7 +59,7 @@ def size_limits() -> Iterator[tuple[str, str, str]]:
         f"{fields.TEXT_BYTES_MAX:,} bytes, with the values of rows and other variables",
         "Pubstorm; MQTT allows 65,535",
     )
-    plain = f"{PLAIN_BYTES_MAX} bytes"
+    plain = f"{CAPABILITIES['zmtp-3.1'].login_bytes_max} bytes"
     yield "user name and password of ZeroMQ", plain, "the mechanism PLAIN"
     yield (
         "payload",

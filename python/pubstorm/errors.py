@@ -7,7 +7,7 @@ PubstormError           exit code 3 unless said otherwise; has a message and, mo
 ├── BinaryError         3   engine, broker or proxy is not built
 ├── TopologyError       3   a broker that the run starts does not come up
 ├── StoreError           3   a Redis cannot be reached, or refuses what it is asked
-├── FleetError          3   an engine does not start or breaks the contract
+├── FleetError          3   an agent does not start or breaks the contract
 └── StoredRunError      2   a run directory cannot be written or read
     └── OtherFormatError 2  another version of Pubstorm has written it
 
@@ -81,7 +81,7 @@ class StoreError(PubstormError):
 
 
 class FleetError(PubstormError):
-    """An engine does not start, or breaks the contract."""
+    """An agent does not start, or breaks the contract."""
 
 
 class StoredRunError(PubstormError):

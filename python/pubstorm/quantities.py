@@ -213,11 +213,7 @@ def write_count(number: Number) -> str:
 
 def write_bytes(number: Number) -> str:
     """A size as people write it."""
-    for unit in ("MB", "kB"):
-        factor = int(SIZE_FACTORS[unit])
-        if number >= factor and number % factor == 0:
-            return f"{number / factor:.0f}{unit}"
-    return f"{number:.0f}B"
+    return _in_whole(number, SIZE_FACTORS, ("MB", "kB", "B"))
 
 
 def write_duration(number_ns: Number) -> str:
@@ -240,11 +236,14 @@ def write_rate(number_per_s: Number) -> str:
 
 def write_bits_per_s(number_per_s: Number) -> str:
     """Writes the bandwidth of a link in the largest unit that gives a whole number."""
-    for unit in ("Gbit", "Mbit", "kbit"):
-        factor = int(BANDWIDTH_FACTORS[unit])
-        if number_per_s >= factor and number_per_s % factor == 0:
-            return f"{number_per_s / factor:.0f}{unit}/s"
-    return f"{number_per_s:.0f}bit/s"
+    return f"{_in_whole(number_per_s, BANDWIDTH_FACTORS, ('Gbit', 'Mbit', 'kbit', 'bit'))}/s"
+
+
+def _in_whole(number: Number, factors: Mapping[str, Decimal], units: tuple[str, ...]) -> str:
+    """Returns a number in the first unit that gives a whole number, or in the last."""
+    whole = (u for u in units if number >= factors[u] and number % int(factors[u]) == 0)
+    unit = next(whole, units[-1])
+    return f"{number / int(factors[unit]):.0f}{unit}"
 
 
 def write_share(number: Number) -> str:
@@ -364,19 +363,20 @@ def _three_digits(value: float) -> str:
     return f"{value:.2f}" if magnitude >= 0.095 else f"{value:.1g}"
 
 
-def _number(value: float) -> str:
-    return count_text(value) if value == round(value) else _three_digits(value)
-
-
 @dataclass(frozen=True, slots=True)
 class Kind:
     """Notation of one kind of quantity."""
 
     name: str
-    allowed: str
     examples: tuple[str | int | float, ...]
     json_types: tuple[str, ...]
     write: Callable[[Number], str]
+
+    @property
+    def allowed(self) -> str:
+        """The values that are allowed, in words."""
+        *others, last = map(str, self.examples)
+        return f"is a {self.name} such as {', '.join(others)} or {last}"
 
 
 LONGEST_NUMBER_CHARS = 40
@@ -414,47 +414,15 @@ DURATION_FACTORS = {
     "d": 24 * 3600 * 10**9,
 }
 
-COUNT = Kind(
-    "count",
-    "is a count such as 1000, 10k or 1.5M",
-    (1000, "10k", "1.5M"),
-    ("integer", "string"),
-    write_count,
-)
-SIZE = Kind(
-    "size",
-    "is a size such as 500B, 10kB or 1MiB",
-    ("500B", "10kB", "1MiB"),
-    ("string",),
-    write_bytes,
-)
+COUNT = Kind("count", (1000, "10k", "1.5M"), ("integer", "string"), write_count)
+SIZE = Kind("size", ("500B", "10kB", "1MiB"), ("string",), write_bytes)
 DURATION = Kind(
-    "duration",
-    "is a duration such as 500us, 10ms, 6s or 1h30min",
-    ("500us", "10ms", "6s", "1h30min"),
-    ("string", "integer"),
-    write_duration,
+    "duration", ("500us", "10ms", "6s", "1h30min"), ("string", "integer"), write_duration
 )
-RATE = Kind(
-    "rate",
-    "is a rate such as 10/s, 30/min or 1/6 Hz",
-    ("10/s", "30/min", "1/6 Hz"),
-    ("string",),
-    write_rate,
-)
-BANDWIDTH = Kind(
-    "bandwidth",
-    "is a bandwidth such as 10Mbit/s, 500kbit/s or 1MB/s",
-    ("10Mbit/s", "500kbit/s", "1MB/s"),
-    ("string",),
-    write_bits_per_s,
-)
-SHARE = Kind(
-    "share", "is a share such as 10% or 0.1", ("10%", 0.1), ("string", "number"), write_share
-)
-FACTOR = Kind(
-    "factor", "is a factor such as 2, 0.5 or 200%", (2, 0.5, "200%"), ("number", "string"), str
-)
+RATE = Kind("rate", ("10/s", "30/min", "1/6 Hz"), ("string",), write_rate)
+BANDWIDTH = Kind("bandwidth", ("10Mbit/s", "500kbit/s", "1MB/s"), ("string",), write_bits_per_s)
+SHARE = Kind("share", ("10%", 0.1), ("string", "number"), write_share)
+FACTOR = Kind("factor", (2, 0.5, "200%"), ("number", "string"), str)
 KINDS: dict[Callable[[Any], Number], Kind] = {
     count: COUNT,
     size_bytes: SIZE,
@@ -473,7 +441,7 @@ _HERTZ = re.compile(rf"({_NUMBER})(?:\s*/\s*({_NUMBER}))?\s*([kM]?)Hz", re.ASCII
 _BANDWIDTH = re.compile(rf"({_NUMBER})\s*([a-zA-Z]+)\s*/\s*s", re.ASCII)
 _PER = re.compile(rf"({_NUMBER})\s*([kM]?)\s*/\s*(ns|us|ms|s|min|h|d)", re.ASCII)
 _BY_UNIT: Mapping[str, Callable[[float], str]] = {
-    "": _number,
+    "": lambda value: count_text(value) if value == round(value) else _three_digits(value),
     "share": share_text,
     "bytes": bytes_text,
     "per_s": lambda value: f"{rate_text(value)}/s",

@@ -1,4 +1,5 @@
-"""Prints the figures of the tree beside the values that are held and the targets.
+"""Prints the figures of the tree beside the values that are held and the targets, and draws the
+picture of its rooms.
 
     python -m scripts.house               the table, repeated names of classes, circles
     python -m scripts.house --store       the same, and improvements become held values
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from scripts.house import python_tree
 from scripts.house.figures import Figure, Tree, figures, store
+from scripts.house.picture import FILE as PICTURE
 
 
 def main(words: Sequence[str]) -> int:
@@ -28,6 +30,7 @@ def main(words: Sequence[str]) -> int:
         print("\n".join(counted[words[0]]))
         return 0
     stored = store(tree.root, measured) if words else []
+    (tree.root / PICTURE).write_text(tree.picture, encoding="utf-8")
     print("\n".join((*table(measured), "", *rooms(tree), "", *names(tree), *stored)))
     problems = [each.problem for each in figures(tree) if each.problem]
     for problem in problems:

@@ -10,10 +10,11 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from scripts.house import python_tree, rust_tree
+from scripts.house import picture, python_tree, rust_tree
 
 FOLDER = Path("tests/house")
 FILE = FOLDER / "figures.toml"
@@ -67,19 +68,39 @@ class Tree:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.package = python_tree.modules(root / PACKAGE)
-        self.classes = python_tree.repeated_classes(self.package)
-        self.circles = {
+
+    @cached_property
+    def package(self) -> list[python_tree.Module]:
+        """The modules of Python."""
+        return python_tree.modules(self.root / PACKAGE)
+
+    @cached_property
+    def classes(self) -> Mapping[str, int]:
+        """Names of several classes of Python, with their number."""
+        return python_tree.repeated_classes(self.package)
+
+    @cached_property
+    def circles(self) -> Mapping[str, list[list[str]]]:
+        """Circles of files in Rust, by crate."""
+        return {
             crate.name: found
-            for crate in sorted((root / CRATES).iterdir())
+            for crate in sorted((self.root / CRATES).iterdir())
             if (found := rust_tree.circles(rust_tree.imports(crate / "src")))
         }
-        self._texts = {
-            str(path.relative_to(root)): path.read_text(encoding="utf-8")
+
+    @cached_property
+    def _texts(self) -> Mapping[str, str]:
+        return {
+            str(path.relative_to(self.root)): path.read_text(encoding="utf-8")
             for folder in (PACKAGE, CRATES)
-            for path in sorted((root / folder).rglob("*"))
+            for path in sorted((self.root / folder).rglob("*"))
             if path.suffix in SUFFIXES
         }
+
+    @property
+    def picture(self) -> str:
+        """The drawing of the rooms of Python."""
+        return picture.picture(python_tree.room_imports(self.package))
 
     def naming(self, pattern: str, below: list[str], but: list[str]) -> list[str]:
         """Returns the files below some folders, but not below others, that name something."""
@@ -134,14 +155,22 @@ def figures(tree: Tree) -> list[Figure]:
     return found
 
 
+def examples(tree: Tree) -> Mapping[str, list[str]]:
+    """Returns the files that name the example of each kind of addition."""
+    stored = tomllib.loads((tree.root / FILE).read_text(encoding="utf-8"))
+    return {
+        key: tree.naming(entry["pattern"], entry["below"], entry.get("but", []))
+        for key, entry in stored["named"].items()
+    }
+
+
 def _measured(
     tree: Tree, stored: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, Counted, Mapping[str, Any]]]:
     for key, entry in stored["counted"].items():
         yield key, key, COUNTED[key](tree), entry
-    for key, entry in stored["named"].items():
-        files = tree.naming(entry["pattern"], entry["below"], entry.get("but", []))
-        yield key, f"files that name {key}", _each(files), entry
+    for key, files in examples(tree).items():
+        yield key, f"files that name {key}", _each(files), stored["named"][key]
     for key, entry in stored["walks"].items():
         passed = dict.fromkeys(stop.partition(":")[0] for stop in stops(tree.root, key))
         yield key, f"files of the {key} walk", _each(list(passed)), entry

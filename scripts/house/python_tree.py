@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+ROOT = "pubstorm"
 LOOSE = "loose"
 """Room of the modules that are in no room."""
 
@@ -41,6 +42,23 @@ def rooms(package: list[Module]) -> Mapping[str, tuple[int, int]]:
     for module in package:
         files, lines = found.get(module.room, (0, 0))
         found[module.room] = files + 1, lines + module.lines
+    return found
+
+
+def room_imports(package: list[Module]) -> Mapping[str, set[str]]:
+    """Returns the imports of each room, named `room/`, and of each module that is in none."""
+    rooms = {module.room for module in package}
+
+    def room(name: str) -> str:
+        first = name.split(".")[1]
+        return f"{first}/" if first in rooms else first
+
+    found: dict[str, set[str]] = {}
+    for module in package:
+        if "." in module.name:
+            ends = {room(name) for name in _imported(module.tree) if name.startswith(f"{ROOT}.")}
+            start = room(module.name)
+            found.setdefault(start, set()).update(ends - {start, "__version__"})
     return found
 
 

@@ -80,7 +80,7 @@ class Valve(Monitorable):
     },
     "metrics/monitors.py": {
         '    reading("used_memory_bytes"': """\
-    reading("flow_bytes_per_s", REDIS, "Bytes that pass.", lines=(page("process-disk", "flow"),)),
+    reading("flow_bytes_per_s", "Bytes that pass.", lines=(page("process-disk", "flow"),)),
 """,
     },
     "measure/monitors/valve.py": {

@@ -293,7 +293,7 @@ def play_marked(folder: Path, patch: pytest.MonkeyPatch) -> Trace:
 
     patch.setattr(one_run, "site_of", lambda *_: Here(agent))
     patch.setattr("pubstorm.fleet.groups.engine_path", lambda: Path("engine"))
-    patch.setattr(choice, "LocalProcesses", MarkedProcesses)
+    patch.setattr(choice, "PROCESSES_HERE", MarkedProcesses())
     patch.setattr(proc, "_content", marked_stat(proc._content))
     with trace.running():
         play(Invocation(str(scenario)), out, None, DirectLive(exports))

@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from pubstorm.host.preflight.network import NetworkHost
-from pubstorm.topology.adapters.mosquitto import find_mosquitto
+from pubstorm.host.programs import find
 from tests.kit import program
 from tests.kit.ports import free_port
 from tests.kit.relay import relaying
@@ -297,7 +297,7 @@ def link(place: Place) -> tuple[str, str, int]:
     """Starts a mosquitto behind a link: the namespace, its address, its process."""
     if "tbf" not in (HOST.disciplines or ()):
         pytest.skip("this kernel has no tbf")
-    if find_mosquitto() is None:
+    if find("mosquitto") is None:
         pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
     port = free_port()
     name, prefix = namespace(place)
@@ -309,7 +309,7 @@ def link(place: Place) -> tuple[str, str, int]:
     config = place.folder / "distant.conf"
     settings = f"listener {port} {INNER}\nallow_anonymous true\nuser root\n"
     config.write_text(f"{settings}set_tcp_nodelay true\n")
-    command = [*prefix, str(find_mosquitto()), "-c", str(config)]
+    command = [*prefix, str(find("mosquitto")), "-c", str(config)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     place.ending.callback(process.wait)
     place.ending.callback(process.kill)

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{Builder, sleep};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use crate::error::{AgentError, LeaseOver};
 
 /// Leases that the plan, the first line, may take: the controller starts other agents meanwhile.
 const PLAN_LEASES: u32 = 10;
@@ -26,11 +26,6 @@ struct Term {
     over: AtomicBool,
     released: AtomicBool,
 }
-
-/// An agent has received nothing for the length of its lease.
-#[derive(Debug, thiserror::Error)]
-#[error("received nothing for {} s: the lease is over", .0.as_secs_f64())]
-pub struct LeaseOver(Duration);
 
 impl Lease {
     /// Begins a lease; `None`: the lease has no end.
@@ -70,8 +65,8 @@ impl Lease {
     /// [`LeaseOver`], and those of `read`.
     pub fn first<T: Send + 'static>(
         &self,
-        read: impl FnOnce() -> Result<T> + Send + 'static,
-    ) -> Result<T> {
+        read: impl FnOnce() -> Result<T, AgentError> + Send + 'static,
+    ) -> Result<T, AgentError> {
         let Some(length) = self.0.length else { return read() };
         let (sender, first) = std::sync::mpsc::channel();
         let read = move || {
@@ -87,7 +82,7 @@ impl Lease {
     ///
     /// # Errors
     /// The kernel's, when it has no thread left.
-    pub fn watch(&self, end: impl FnOnce() + Send + 'static) -> Result<()> {
+    pub fn watch(&self, end: impl FnOnce() + Send + 'static) -> Result<(), AgentError> {
         self.renew();
         let Some(length) = self.0.length else { return Ok(()) };
         let lease = self.clone();
@@ -152,7 +147,7 @@ mod tests {
     fn a_first_line_is_returned() {
         let lease: Lease = "60".parse().unwrap();
         assert_eq!(lease.first(|| Ok(7)).unwrap(), 7);
-        assert!(lease.first(|| anyhow::bail!("nothing") as Result<()>).is_err());
+        assert!(lease.first(|| Err::<(), _>(AgentError::NoPlan)).is_err());
         assert_eq!(Lease::new(None).first(|| Ok(8)).unwrap(), 8);
     }
 

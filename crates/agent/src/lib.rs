@@ -4,13 +4,16 @@
 
 pub mod address;
 pub mod clock;
-mod flows;
+pub mod error;
+pub mod hint;
 pub mod lease;
 pub mod ledger;
 pub mod pipes;
 pub mod process;
+pub mod program;
 pub mod publication;
 pub mod rows;
 pub mod snapshots;
+pub mod stages;
 pub mod tally;
 pub mod wait;

@@ -6,18 +6,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::Builder;
 
-use anyhow::{Context, Result, bail};
 use plan::{Beat, Bye, Command};
 use serde::Serialize;
 
+use crate::error::AgentError;
 use crate::lease::Lease;
 use crate::snapshots::Snapshots;
-
-/// Lines of the log of an agent whose controller does not read, and reads again.
-pub const HELD: &str =
-    "the controller has read nothing for a minute: publishing stops until it reads";
-/// See [`HELD`].
-pub const CONTINUED: &str = "the controller reads again: publishing continues";
 
 /// Input of an agent's event loop.
 pub enum Input {
@@ -31,28 +25,33 @@ pub enum Input {
 ///
 /// # Errors
 /// A line without a plan, and those of stdin and the lease.
-pub fn read_plan(lease: &Lease) -> Result<String> {
+pub fn read_plan(lease: &Lease) -> Result<String, AgentError> {
     lease.first(read_line)
 }
 
-fn read_line() -> Result<String> {
+fn read_line() -> Result<String, AgentError> {
     let mut line = String::new();
-    io::stdin().lock().read_line(&mut line).context("cannot read the plan from stdin")?;
-    if line.trim().is_empty() {
-        bail!("found no plan on the first line of stdin");
-    }
-    Ok(line)
+    let read = io::stdin().lock().read_line(&mut line);
+    read.map_err(AgentError::of("cannot read the plan from stdin"))?;
+    if line.trim().is_empty() { Err(AgentError::NoPlan) } else { Ok(line) }
 }
 
 /// Writes a value as one line of JSON.
-pub fn write_line(value: &impl Serialize) -> Result<()> {
-    write_text(&serde_json::to_string(value)?).context("cannot write to stdout")
+///
+/// # Errors
+/// Those of stdout, and of a value that has no JSON.
+pub fn write_line(value: &impl Serialize) -> Result<(), AgentError> {
+    write_text(&serde_json::to_string(value).map_err(io::Error::from)?)
 }
 
 /// Writes one line of text.
-pub fn write_text(text: &str) -> io::Result<()> {
+///
+/// # Errors
+/// Those of stdout.
+pub fn write_text(text: &str) -> Result<(), AgentError> {
     let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{text}").and_then(|()| stdout.flush())
+    let written = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
+    written.map_err(AgentError::of("cannot write to stdout"))
 }
 
 /// Writes a line of the log.
@@ -85,10 +84,14 @@ pub fn read_lines(
 ///
 /// # Errors
 /// Those of `begin` and of the loop, the end of the lease, and those of stdout.
-pub fn play<Run: FnOnce() -> Result<u64>, Wake: Fn() -> io::Result<()> + Send + Sync + 'static>(
+pub fn play<Run, Wake, Error: From<AgentError>>(
     lease: &Lease,
-    begin: impl FnOnce(Receiver<Input>, Snapshots) -> Result<(Run, Wake)>,
-) -> Result<()> {
+    begin: impl FnOnce(Receiver<Input>, Snapshots) -> Result<(Run, Wake), Error>,
+) -> Result<(), Error>
+where
+    Run: FnOnce() -> Result<u64, Error>,
+    Wake: Fn() -> io::Result<()> + Send + Sync + 'static,
+{
     let (input_sender, inputs) = mpsc::channel();
     let (snapshots, mut unread) = Snapshots::new();
     let (run, wake) = begin(inputs, snapshots)?;
@@ -102,17 +105,18 @@ pub fn play<Run: FnOnce() -> Result<u64>, Wake: Fn() -> io::Result<()> + Send + 
         }
     };
     lease.watch(close.clone())?;
-    read_lines(command_taker(lease.clone(), input_sender, Arc::clone(&wake)), close.clone())?;
+    read_lines(command_taker(lease.clone(), input_sender, Arc::clone(&wake)), close.clone())
+        .map_err(AgentError::from)?;
     let write = move || {
         if unread.any(|snapshot| write_line(&snapshot).is_err()) {
             close();
         }
     };
-    let writer = Builder::new().name("snapshots".into()).spawn(write)?;
+    let writer = Builder::new().name("snapshots".into()).spawn(write).map_err(AgentError::from)?;
     let snapshots = run()?;
-    lease.check()?;
+    lease.check().map_err(AgentError::from)?;
     writer.join().ok();
-    write_line(&Bye { snapshots })
+    Ok(write_line(&Bye { snapshots })?)
 }
 
 /// Returns what hands commands to the loop until a line is none, or the loop has ended.

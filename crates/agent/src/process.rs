@@ -2,10 +2,10 @@
 //! raises the limit of descriptors, and reports why the program cannot continue.
 
 use std::fmt::Display;
+use std::io;
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use anyhow::{Context, Result};
 use clap::Parser;
 use clap::error::ErrorKind;
 use nix::sys::prctl;
@@ -13,39 +13,35 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use plan::Failure;
 
-use crate::lease::LeaseOver;
+use crate::error::AgentError;
+use crate::hint::{End, Stop};
 use crate::pipes;
 
 /// Exit code of a program that cannot read its command line.
 const WRONG_ARGUMENTS: u8 = 2;
 
-/// A command line that is not allowed.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct WrongArguments(pub String);
-
 /// Reads the command line of this process; `None` if it asked for a text only, which is printed.
 ///
 /// # Errors
-/// [`WrongArguments`], and those of stdout.
-pub fn arguments<T: Parser>() -> Result<Option<T>> {
+/// [`AgentError::Arguments`], and those of stdout.
+pub fn arguments<T: Parser>() -> Result<Option<T>, AgentError> {
     match T::try_parse() {
         Ok(arguments) => Ok(Some(arguments)),
         Err(text) if matches!(text.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
-            pipes::write_text(text.to_string().trim_end()).context("cannot write to stdout")?;
+            pipes::write_text(text.to_string().trim_end())?;
             Ok(None)
         }
-        Err(error) => Err(WrongArguments::from(error).into()),
+        Err(error) => Err(error.into()),
     }
 }
 
-impl From<clap::Error> for WrongArguments {
+impl From<clap::Error> for AgentError {
     /// Keeps what was found and what is allowed, on one line; leaves out the usage.
     fn from(error: clap::Error) -> Self {
         let text = error.to_string();
         let text = text.strip_prefix("error: ").unwrap_or(&text);
         let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
-        Self(lines.collect::<Vec<_>>().join(" "))
+        Self::Arguments(lines.collect::<Vec<_>>().join(" "))
     }
 }
 
@@ -61,10 +57,11 @@ pub fn whole_number<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
 ///
 /// # Errors
 /// The kernel's.
-pub fn prepare() -> Result<u64> {
+pub fn prepare() -> Result<u64, AgentError> {
     // A second line of defence: the first is the end of stdin. SIGKILL also ends a process that was
     // stopped, which reads no stdin and takes no SIGTERM.
-    prctl::set_pdeathsig(Signal::SIGKILL).context("cannot tie this process to its parent")?;
+    prctl::set_pdeathsig(Signal::SIGKILL)
+        .map_err(AgentError::of("cannot tie this process to its parent"))?;
     raise_descriptors()
 }
 
@@ -72,42 +69,34 @@ pub fn prepare() -> Result<u64> {
 ///
 /// # Errors
 /// The kernel's.
-pub fn raise_descriptors() -> Result<u64> {
-    let (_, descriptors) = getrlimit(Resource::RLIMIT_NOFILE)?;
+pub fn raise_descriptors() -> Result<u64, AgentError> {
+    let (_, descriptors) = getrlimit(Resource::RLIMIT_NOFILE).map_err(io::Error::from)?;
     setrlimit(Resource::RLIMIT_NOFILE, descriptors, descriptors)
-        .context("cannot raise the limit of open descriptors")?;
+        .map_err(AgentError::of("cannot raise the limit of open descriptors"))?;
     Ok(descriptors)
 }
 
 /// Returns the exit code of an agent; reports a failure and its hint as a line of JSON on stdout.
-pub fn end(outcome: Result<()>, hint: impl Fn(&anyhow::Error) -> &'static str) -> ExitCode {
-    let Err(error) = outcome else { return ExitCode::SUCCESS };
-    if error.is::<LeaseOver>() {
-        // The controller may have stopped reading stdout: a line there could block for ever.
-        pipes::log(&error.to_string());
+/// `help` is the hint of failures without one.
+pub fn end(outcome: Result<(), Stop>, help: &str) -> ExitCode {
+    let Err(Stop { message, hint, end }) = outcome else { return ExitCode::SUCCESS };
+    if end == End::LeaseOver {
+        // A line on stdout could block for ever.
+        pipes::log(&message);
     } else {
-        let failure = Failure { message: format!("{error:#}"), hint: hint(&error).into() };
-        pipes::write_line(&failure).ok();
+        pipes::write_line(&Failure { message, hint: hint.unwrap_or(help).into() }).ok();
     }
     ExitCode::FAILURE
 }
 
 /// Returns the exit code of another program; reports a failure and its hint on stderr.
-pub fn end_in_words(
-    outcome: Result<()>,
-    hint: impl Fn(&anyhow::Error) -> Option<&'static str>,
-) -> ExitCode {
-    let Err(error) = outcome else { return ExitCode::SUCCESS };
-    pipes::log(&format!("error: {error:#}"));
-    let (hint, code) = if error.is::<WrongArguments>() {
-        (Some("--help lists the options"), WRONG_ARGUMENTS.into())
-    } else {
-        (hint(&error), ExitCode::FAILURE)
-    };
+pub fn end_in_words(outcome: Result<(), Stop>) -> ExitCode {
+    let Err(Stop { message, hint, end }) = outcome else { return ExitCode::SUCCESS };
+    pipes::log(&format!("error: {message}"));
     if let Some(hint) = hint {
         pipes::log(&format!("hint: {hint}"));
     }
-    code
+    if end == End::WrongArguments { WRONG_ARGUMENTS.into() } else { ExitCode::FAILURE }
 }
 
 #[cfg(test)]
@@ -124,7 +113,7 @@ mod tests {
     fn a_wrong_command_line_is_reported_on_one_line() {
         let message = |words: &[&str]| {
             let words = [&["program"], words].concat();
-            Arguments::try_parse_from(words).map_err(|error| WrongArguments::from(error).0)
+            Arguments::try_parse_from(words).map_err(|error| AgentError::from(error).to_string())
         };
         for (words, expected) in [
             (

@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
+use agent::hint::{End, Stop};
 use agent::{pipes, process};
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
@@ -89,12 +90,17 @@ struct SinkOptions {
 }
 
 fn main() -> ExitCode {
-    process::end_in_words(run(), |_| None)
+    process::end_in_words(run())
 }
 
-fn run() -> Result<()> {
+fn run() -> Result<(), Stop> {
     let Some(Options { mode }) = process::arguments()? else { return Ok(()) };
     process::raise_descriptors()?;
+    let failed = |error| Stop { message: format!("{error:#}"), hint: None, end: End::Failure };
+    play(mode).map_err(failed)
+}
+
+fn play(mode: Mode) -> Result<()> {
     match mode {
         Mode::Sink(options) => serve(&options),
         Mode::Send(options) => paced::send(&options),

@@ -16,17 +16,17 @@ mod window;
 use std::env;
 use std::process::ExitCode;
 
+use agent::hint::Stop;
 use agent::{pipes, process};
-use anyhow::Result;
 use log::{Log, Metadata, Record};
 
 use crate::options::Options;
 
 fn main() -> ExitCode {
-    process::end_in_words(run(), |error| error.downcast_ref().and_then(serve::ServeError::hint))
+    process::end_in_words(run())
 }
 
-fn run() -> Result<()> {
+fn run() -> Result<(), Stop> {
     let Some(options) = process::arguments::<Options>()? else { return Ok(()) };
     let options = options.with_secrets(|name| env::var_os(name))?;
     if log::set_logger(&Stderr).is_ok() {

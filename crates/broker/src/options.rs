@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::{NonZeroU16, NonZeroU32};
 
-use agent::process::WrongArguments;
+use agent::error::AgentError;
 use clap::Parser;
 use log::LevelFilter;
 use redis::ConnectionInfo;
@@ -81,17 +81,18 @@ impl Options {
     pub fn with_secrets(
         mut self,
         variable: impl Fn(&str) -> Option<OsString>,
-    ) -> Result<Self, WrongArguments> {
+    ) -> Result<Self, AgentError> {
         let text = |name| Some(variable(name)?.to_string_lossy().into_owned());
         let text = |name| text(name).filter(|text| !text.is_empty());
         if let Some(url) = self.auth_url.take().or_else(|| text(AUTH)) {
             let found = url.parse().map_err(|error| {
-                WrongArguments(format!("--auth: no address such as {AUTH_FORM}: {error}"))
+                AgentError::Arguments(format!("--auth: no address such as {AUTH_FORM}: {error}"))
             })?;
             self.auth = Some(found);
         }
         if let Some(user) = text(TRUSTED) {
-            let wrong = || WrongArguments(format!("{TRUSTED}: no user such as NAME:PASSWORD"));
+            let wrong =
+                || AgentError::Arguments(format!("{TRUSTED}: no user such as NAME:PASSWORD"));
             let (name, password) = user.split_once(':').ok_or_else(wrong)?;
             self.trusted = Some(Trusted { name: name.into(), password: password.into() });
         }
@@ -119,14 +120,14 @@ It keeps everything in memory, writes no file, and ends with 0 on SIGTERM or SIG
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Options, WrongArguments> {
+    fn parse(line: &str) -> Result<Options, AgentError> {
         parse_with(line, |_| None)
     }
 
     fn parse_with(
         line: &str,
         variable: impl Fn(&str) -> Option<OsString>,
-    ) -> Result<Options, WrongArguments> {
+    ) -> Result<Options, AgentError> {
         let words = std::iter::once("pubstorm-broker").chain(line.split_whitespace());
         Options::try_parse_from(words)?.with_secrets(variable)
     }

@@ -7,6 +7,8 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent::error::AgentError;
+use agent::hint::Hint;
 use agent::pipes;
 use async_trait::async_trait;
 use rmqtt::context::ServerContext;
@@ -44,14 +46,16 @@ pub enum ServeError {
     /// This program cannot reach Redis.
     #[error("cannot ask Redis: {0}")]
     Auth(#[from] redis::RedisError),
-    /// The broker cannot handle signals, or stdout is closed.
+    /// The broker cannot handle signals.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// Stdout is closed.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
 }
 
-impl ServeError {
-    /// Returns advice for a known reason.
-    pub fn hint(&self) -> Option<&'static str> {
+impl Hint for ServeError {
+    fn hint(&self) -> Option<&'static str> {
         let Self::Listen { reason, .. } = self else { return None };
         match reason.downcast_ref::<io::Error>()?.kind() {
             io::ErrorKind::AddrInUse => {

@@ -21,17 +21,15 @@ use crate::seam::{
 use crate::setup::Setup;
 use crate::transport::{Halt, Stream};
 
-#[cfg(test)]
 pub use leave::LEAVE_NS;
 pub use leave::Then;
 pub use publish::Progress;
-#[cfg(test)]
 pub use unsent::UNSENT_MAX;
 use unsent::Unsent;
 
 /// Memory of an idle client in user space: socket, or box of its TLS, 16, session 32, publications
 /// 16, what is unsent 8, an empty buffer 24, three instants 24, indices 10, phase, wait and flags
-/// 10; and its link in the wheel, 16. The kernel's share is its own. The budget is 256 bytes.
+/// 10; and its link in the wheel, 16. The kernel's share is its own. The budget is 160 bytes.
 /// (In debug builds mio's sockets are larger.)
 #[cfg(not(any(debug_assertions, test)))]
 const _: () = assert!(size_of::<Client>() + size_of::<crate::schedule::wheel::Link>() <= 160);
@@ -172,7 +170,6 @@ impl Client {
     }
 
     /// Bytes of replies that wait for the socket.
-    #[cfg(test)]
     pub fn replies(&self) -> usize {
         self.unsent.as_ref().map_or(0, |unsent| unsent.replies())
     }
@@ -211,6 +208,7 @@ impl Client {
                 }
             }
         }
+        deadline_ns = deadline_ns.min(self.stream.as_ref().map_or(u64::MAX, Stream::deadline));
         Some((deadline_ns != u64::MAX).then_some(deadline_ns))
     }
 
@@ -227,6 +225,12 @@ impl Client {
     /// Handles the timer.
     pub fn timer(&mut self, context: &mut Context) {
         self.retime = true;
+        if let Some(stream) = &mut self.stream
+            && stream.deadline() <= context.now_ns
+            && let Err(Halt::Lost(reason)) = stream.timeout()
+        {
+            return self.lost(context, reason);
+        }
         match self.phase {
             Phase::Idle | Phase::GaveUp | Phase::Offline => {}
             Phase::Waiting if self.deadline_ns <= context.now_ns => self.connect(context),

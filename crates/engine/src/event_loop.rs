@@ -7,16 +7,17 @@ mod walks;
 
 use std::hint::black_box;
 use std::io;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::Receiver;
 
 use agent::pipes::Input;
 use agent::snapshots::Snapshots;
-use plan::{ChangeAction, Command};
+use agent::stages::{Begun, Order, Stages, Waiting};
+use plan::ChangeAction;
 
 use crate::client::{Client, Phase};
 use crate::context::Context;
 use crate::host::{Host, Ready};
-use crate::schedule::changes::{Changes, Crowd, Waiting};
+use crate::schedule::changes::{Changes, Crowd};
 use crate::schedule::coalescing::Coalescing;
 use crate::schedule::stage::Stage;
 use crate::schedule::unfinished::Unfinished;
@@ -45,19 +46,11 @@ pub struct EventLoop {
     ready: Vec<Ready>,
     stage: Option<Stage>,
     changes: Changes,
-    /// The next stage and when it begins.
-    pending: Option<(usize, u64)>,
-    /// Changes of that stage.
-    pending_changes: Vec<Waiting>,
-    /// Populations that are excluded from loss in that stage.
-    pending_exclusions: Option<Vec<usize>>,
-    inputs: Receiver<Input>,
-    snapshots: Snapshots,
-    next_snapshot_ns: u64,
+    /// Commands, the next stage, and the intervals of snapshots.
+    stages: Stages,
     next_close_check_ns: u64,
     /// Clients for which the end of a publish stage waits.
     unfinished: Unfinished,
-    settled: bool,
     /// Start of the agent, in nanoseconds.
     since_ns: u64,
     /// Earliest instant at which a client joins the current stage, in nanoseconds.
@@ -84,7 +77,7 @@ impl EventLoop {
         }
         let wheel = Wheel::new(clients.len(), now_ns);
         let coalescing = Coalescing::new(setup.coalescing_ns(), setup.agent.count());
-        let next_snapshot_ns = now_ns + setup.plan.snapshot_interval_ns;
+        let interval_ns = setup.plan.snapshot_interval_ns;
         let context = Context::new(setup, host);
         Self {
             context,
@@ -95,15 +88,9 @@ impl EventLoop {
             ready: Vec::new(),
             stage: None,
             changes: Changes::default(),
-            pending: None,
-            pending_changes: Vec::new(),
-            pending_exclusions: None,
-            inputs,
-            snapshots,
-            next_snapshot_ns,
+            stages: Stages::new((inputs, snapshots), interval_ns, now_ns),
             next_close_check_ns: u64::MAX,
             unfinished: Unfinished::default(),
-            settled: false,
             since_ns: now_ns,
             joins_from_ns: 0,
             coalescing,
@@ -178,44 +165,27 @@ impl EventLoop {
     }
 
     /// All clients, to bring them into a state that takes years to reach.
-    #[cfg(test)]
     pub fn clients_mut(&mut self) -> &mut [Client] {
         &mut self.clients
     }
 
     /// Takes commands. Returns `false` if the run is over.
     fn take_inputs(&mut self) -> bool {
-        loop {
-            match self.inputs.try_recv() {
-                Ok(Input::Command(Command::Stage { index, at_ns })) => {
-                    self.context.announce_stage((index, at_ns));
-                    self.pending = Some((index, at_ns));
-                }
-                Ok(Input::Command(Command::Change { at_ns, population, action })) => {
-                    let change = Waiting { at_ns, population, action };
-                    match self.pending {
-                        Some((_, stage_ns)) if stage_ns <= at_ns => {
-                            self.pending_changes.push(change);
-                        }
-                        _ => self.add_change(change),
-                    }
-                }
-                Ok(Input::Command(Command::Close { sent })) => {
+        while let Some(order) = self.stages.next_order() {
+            match order {
+                Order::Stage { index, at_ns } => self.context.announce_stage((index, at_ns)),
+                Order::Change(change) => self.add_change(change),
+                Order::Close(sent) => {
                     self.context.expectations.report(&self.context.setup, &sent);
                     self.close_stage();
                 }
-                Ok(Input::Command(Command::ExcludeFromLoss { populations })) => {
-                    self.exclude_from_loss(populations);
-                }
-                // The thread that reads it answers.
-                Ok(Input::Command(Command::Beat)) => continue,
-                Ok(Input::Command(Command::Stop) | Input::Closed)
-                | Err(TryRecvError::Disconnected) => return false,
-                Err(TryRecvError::Empty) => return true,
+                Order::ExcludeFromLoss(populations) => self.exclude_from_loss(populations),
+                Order::Stop => return false,
             }
             self.context.now_ns = self.context.host.now_ns();
             self.settle();
         }
+        true
     }
 
     /// Instant at which the loop has work again, in nanoseconds.
@@ -229,7 +199,7 @@ impl EventLoop {
         if !self.due.is_empty() {
             return 0;
         }
-        let mut next_ns = self.next_snapshot_ns.min(self.next_close_check_ns);
+        let mut next_ns = self.stages.next_ns().min(self.next_close_check_ns);
         let context = &self.context;
         let stage = self.stage.as_mut().filter(|_| !self.stopping);
         if let Some(stage_ns) = stage.and_then(|stage| stage.next_ns(context)) {
@@ -240,7 +210,6 @@ impl EventLoop {
         next_ns = next_ns.min(self.context.flaps.next_ns().unwrap_or(u64::MAX));
         next_ns = next_ns.min(self.context.expectations.next_will_ns().unwrap_or(u64::MAX));
         next_ns = next_ns.min(self.context.exchanges.next_ns().unwrap_or(u64::MAX));
-        next_ns = next_ns.min(self.pending.map_or(u64::MAX, |(_, at_ns)| at_ns));
         let timer_ns = self.wheel.next_ns().unwrap_or(u64::MAX);
         next_ns.min(timer_ns).max(self.timers_ns)
     }
@@ -261,7 +230,7 @@ impl EventLoop {
         }
         self.settle();
         self.context.now_ns = self.context.host.now_ns();
-        if self.context.now_ns >= self.next_snapshot_ns {
+        if self.stages.has_interval_ended(self.context.now_ns) {
             self.end_interval();
         }
         self.timers_ns = self.coalescing.after(fired, self.context.now_ns);
@@ -287,13 +256,13 @@ impl EventLoop {
 
     /// Enters the pending stage at its instant.
     fn enter_pending(&mut self) {
-        let now_ns = self.context.now_ns;
-        if let Some((index, at_ns)) = self.pending.take_if(|pending| pending.1 <= now_ns) {
-            self.enter_stage(index, at_ns);
+        if let Some(begun) = self.stages.begin_due(self.context.now_ns) {
+            self.enter_stage(begun);
         }
     }
 
-    fn enter_stage(&mut self, index: usize, at_ns: u64) {
+    fn enter_stage(&mut self, begun: Begun) {
+        let Begun { index, at_ns, changes, exclusions } = begun;
         self.close_stage();
         // The next stage may have other receivers.
         while !self.context.expectations.is_balanced() {
@@ -302,12 +271,11 @@ impl EventLoop {
         self.context.count_by_deliveries();
         self.snapshot();
         self.context.publishing = None;
-        let changes = std::mem::take(&mut self.pending_changes);
         if index >= self.context.setup.plan.stages.len() {
             return;
         }
         self.stage = Some(Stage::new(index, at_ns, &mut self.context));
-        self.settled = false;
+        self.stages.settle(false);
         self.changes = Changes::of(&self.context.setup.plan.stages[index].action, at_ns);
         self.hold_back();
         if let Some(publishing) = &self.context.publishing {
@@ -321,7 +289,7 @@ impl EventLoop {
             self.catch_up();
         }
         changes.into_iter().for_each(|change| self.add_change(change));
-        if let Some(excluded) = self.pending_exclusions.take() {
+        if let Some(excluded) = exclusions {
             self.exclude_from_loss(excluded);
         }
     }
@@ -361,12 +329,8 @@ impl EventLoop {
         self.hold_back();
     }
 
-    /// Excludes populations from loss, in the next stage if one is pending, else in the current
-    /// one.
+    /// Excludes populations from loss in the current stage.
     fn exclude_from_loss(&mut self, populations: Vec<usize>) {
-        if self.pending.is_some() {
-            return self.pending_exclusions.get_or_insert_default().extend(populations);
-        }
         self.context.stalls.suspend();
         for population in populations {
             if population < self.context.setup.populations.len() {
@@ -428,11 +392,8 @@ impl EventLoop {
         let context = &self.context;
         let settled = self.stage.as_mut().is_some_and(|stage| stage.is_settled(context));
         let settled = settled && self.context.expectations.is_balanced();
-        if settled != self.settled {
-            self.settled = settled;
-            if settled && self.snapshots.has_room() {
-                self.snapshot();
-            }
+        if self.stages.settle(settled) {
+            self.snapshot();
         }
     }
 
@@ -455,7 +416,8 @@ impl EventLoop {
         for index in 0..self.clients.len() as u32 {
             self.with_client(index, Client::disconnect);
         }
-        (self.pending, self.stopping) = (None, true);
+        self.stages.forget_next();
+        self.stopping = true;
     }
 
     fn with_client(&mut self, index: u32, act: impl FnOnce(&mut Client, &mut Context)) {

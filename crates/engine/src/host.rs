@@ -1,17 +1,17 @@
-//! The machine under the engine: opens and registers sockets, reads and writes them, reads the
-//! clock and waits. The loop and its clients reach the kernel through this file only. A test build
-//! can put a simulated machine in virtual time in its place; a release build has the one variant,
-//! which costs nothing.
+//! The machine under the engine: opens and registers sockets, reads the clock and waits. The loop
+//! and its clients reach the kernel through this file and their channels only. The simulator puts
+//! a machine in virtual time in its place.
 
 use std::io;
 
 use agent::clock;
 use agent::wait::Wait;
-use mio::net::TcpStream;
 use mio::{Events, Interest, Token, Waker};
 use plan::Reason;
 
-use crate::transport::tcp::{self, Route, Socket};
+use crate::transport::Channel;
+use crate::transport::channel::SimulatedConnection;
+use crate::transport::tcp::{self, Route};
 
 /// Events taken from the kernel at once.
 const EVENTS: usize = 1024;
@@ -21,8 +21,22 @@ pub enum Host {
     /// The real one.
     Machine(Machine),
     /// A simulated one.
-    #[cfg(test)]
-    Simulated(crate::simulation::Host),
+    Simulated(Box<dyn SimulatedMachine>),
+}
+
+/// A machine in virtual time.
+pub trait SimulatedMachine {
+    /// The present, in nanoseconds.
+    fn now_ns(&self) -> u64;
+
+    /// Begins a connection of a client; it is writable once it is open or has failed.
+    ///
+    /// # Errors
+    /// The reason to count.
+    fn open(&self, route: &Route, client: u32) -> Result<Box<dyn SimulatedConnection>, Reason>;
+
+    /// Appends the events of sockets, of which there is one or the time has come.
+    fn wait(&mut self, until_ns: u64, ready: &mut Vec<Ready>);
 }
 
 /// The kernel's poll, timer and clock.
@@ -65,8 +79,7 @@ impl Host {
     pub fn now_ns(&self) -> u64 {
         match self {
             Self::Machine(_) => clock::now_ns(),
-            #[cfg(test)]
-            Self::Simulated(host) => host.now_ns(),
+            Self::Simulated(machine) => machine.now_ns(),
         }
     }
 
@@ -74,11 +87,13 @@ impl Host {
     ///
     /// # Errors
     /// The reason to count.
-    pub fn open(&self, route: &Route, client: u32) -> Result<Socket, Reason> {
+    pub fn open(&self, route: &Route, client: u32) -> Result<Channel, Reason> {
         match self {
-            Self::Machine(machine) => machine.open(route, client).map(Socket::Tcp),
-            #[cfg(test)]
-            Self::Simulated(host) => host.open(route, client).map(Socket::Simulated),
+            Self::Machine(machine) => machine.open(route, client),
+            Self::Simulated(machine) => {
+                let connection = machine.open(route, client)?;
+                Ok(Channel::Simulated(Box::new(connection)))
+            }
         }
     }
 
@@ -86,20 +101,14 @@ impl Host {
     ///
     /// # Errors
     /// The kernel's, if it has no memory for this.
-    pub fn rename(&self, socket: &mut Socket, index: usize) -> io::Result<()> {
-        match (self, socket) {
-            (Self::Machine(machine), Socket::Tcp(stream)) => {
-                let registry = machine.wait.registry();
-                registry.reregister(stream, Token(index), Interest::READABLE)
-            }
-            #[cfg(test)]
-            (_, Socket::Simulated(socket)) => {
-                socket.rename(index);
-                Ok(())
-            }
-            #[cfg(test)]
-            _ => unreachable!("a simulated machine has simulated sockets"),
+    pub fn rename(&self, channel: &mut Channel, index: usize) -> io::Result<()> {
+        if let Channel::Simulated(connection) = channel {
+            connection.rename(index);
         }
+        if let (Self::Machine(machine), Some(stream)) = (self, channel.tcp_mut()) {
+            machine.wait.registry().reregister(stream, Token(index), Interest::READABLE)?;
+        }
+        Ok(())
     }
 
     /// Waits for news of sockets, a waker or an instant, and replaces `ready` by the news.
@@ -110,9 +119,8 @@ impl Host {
         ready.clear();
         match self {
             Self::Machine(machine) => machine.wait(until_ns, ready),
-            #[cfg(test)]
-            Self::Simulated(host) => {
-                host.wait(until_ns, ready);
+            Self::Simulated(machine) => {
+                machine.wait(until_ns, ready);
                 Ok(())
             }
         }
@@ -120,12 +128,12 @@ impl Host {
 }
 
 impl Machine {
-    fn open(&self, route: &Route, client: u32) -> Result<TcpStream, Reason> {
+    fn open(&self, route: &Route, client: u32) -> Result<Channel, Reason> {
         let mut stream = tcp::open(route)?;
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registered =
             self.wait.registry().register(&mut stream, Token(client as usize), interest);
-        registered.map(|()| stream).map_err(|error| tcp::reason(&error, true))
+        registered.map(|()| Channel::new(stream)).map_err(|error| tcp::reason(&error, true))
     }
 
     fn wait(&mut self, until_ns: u64, ready: &mut Vec<Ready>) -> io::Result<()> {

@@ -2,49 +2,18 @@
 //! as lines of JSON, and logs to stderr. When stdin closes, the agent disconnects every client and
 //! ends.
 
-mod client;
-mod context;
-mod event_loop;
-mod expectations;
-mod host;
-mod ledger;
-mod outboxes;
-mod seam;
-mod setup;
-#[cfg(test)]
-mod simulation;
-mod transport;
-
-mod schedule {
-    //! Instants at which clients act: stages and their changes, session lifetimes, flapping
-    //! subscriptions, timers.
-
-    pub mod changes;
-    pub mod coalescing;
-    pub mod flaps;
-    pub mod lifetimes;
-    pub mod publishing;
-    pub mod read_rate;
-    pub mod stage;
-    pub mod unfinished;
-    pub mod wheel;
-}
-
-use std::io::{self, ErrorKind};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use agent::clock::exchange::{self, ExchangeError, follower, reference};
+use agent::clock::exchange::{self, reference};
+use agent::hint::Stop;
 use agent::lease::Lease;
 use agent::process::whole_number;
-use agent::{clock, pipes, process};
-use anyhow::Result;
+use agent::program::{Identity, Options};
+use agent::{pipes, process};
 use clap::Parser;
-use plan::{Hello, INCARNATIONS, OfferedLoad, Plan, PlanError, Shard};
-
-use event_loop::EventLoop;
-use host::Host;
-use setup::{Part, Setup, SetupError};
+use engine::{EventLoop, Host, Part, Setup, bind_rows};
+use plan::{INCARNATIONS, OfferedLoad, Plan, Shard};
 
 /// Plays one agent's share of a plan. Reads the plan (one line of JSON), then commands, from stdin;
 /// writes snapshots to stdout.
@@ -64,13 +33,8 @@ struct Arguments {
     /// Number of agents that played this share before and failed
     #[arg(long, value_name = "K", default_value_t = 0, value_parser = incarnation)]
     incarnation: u32,
-    /// Ends the agent when nothing arrives on stdin for SECONDS [default: never]
-    #[arg(long, value_name = "SECONDS")]
-    lease: Option<Lease>,
-    /// Takes the time from a reference clock over UDP; the key of the run is in PUBSTORM_CLOCK_KEY
-    /// [default: the time of this host]
-    #[arg(long, value_name = "HOST:PORT")]
-    reference: Option<String>,
+    #[command(flatten)]
+    program: Options,
     /// Answers as the reference clock of a run instead
     #[arg(long, conflicts_with = "sink")]
     clock: bool,
@@ -91,75 +55,48 @@ fn incarnation(text: &str) -> Result<u32, String> {
 }
 
 fn main() -> ExitCode {
-    let code = process::end(run(), hint);
+    let code = process::end(run(), "see pubstorm-engine --help");
     exchange::end();
     code
 }
 
-fn hint(error: &anyhow::Error) -> &'static str {
-    if let Some(error) = error.downcast_ref::<SetupError>() {
-        error.hint()
-    } else if let Some(error) = error.downcast_ref::<ExchangeError>() {
-        error.hint()
-    } else if error.is::<PlanError>() {
-        "a plan is made by the pubstorm of the same version as the engine"
-    } else if is_short_of_threads(error) {
-        "allow more threads: ulimit -u, or sysctl kernel.threads-max and kernel.pid_max"
-    } else {
-        "see pubstorm-engine --help"
-    }
-}
-
-/// Returns `true` if the kernel had no thread left for this process.
-fn is_short_of_threads(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::WouldBlock)
-}
-
-fn run() -> Result<()> {
+fn run() -> Result<(), Stop> {
     let Some(arguments) = process::arguments::<Arguments>()? else { return Ok(()) };
-    let descriptors = process::prepare()?;
-    exchange::inject_clock_skew()?;
-    if arguments.clock {
-        reference::run(&arguments.listen)
-    } else if arguments.sink {
-        sink::run(0, Duration::ZERO, Ok).map(drop)
-    } else if arguments.explain {
-        explain()
-    } else {
-        play(arguments, descriptors)
+    if !(arguments.clock || arguments.sink || arguments.explain) {
+        return play(arguments);
     }
+    process::prepare()?;
+    exchange::inject_clock_skew()?;
+    if arguments.explain {
+        explain()?;
+    } else if arguments.clock {
+        reference::run(&arguments.listen)?;
+    } else {
+        sink::run(0, Duration::ZERO, Ok)?;
+    }
+    Ok(())
 }
 
 /// Prints the load that the plan on stdin offers.
-fn explain() -> Result<()> {
+fn explain() -> Result<(), Stop> {
     let plan = Plan::from_json(&pipes::read_plan(&Lease::new(None))?)?;
-    setup::bind_rows(&plan, Shard::WHOLE)?;
-    pipes::write_line(&OfferedLoad::of(&plan))
+    bind_rows(&plan, Shard::WHOLE)?;
+    Ok(pipes::write_line(&OfferedLoad::of(&plan))?)
 }
 
 /// Plays one agent's share of the plan on stdin.
-fn play(arguments: Arguments, descriptors: u64) -> Result<()> {
+fn play(arguments: Arguments) -> Result<(), Stop> {
     let Arguments { shard, incarnation, populations, .. } = arguments;
     let agent = arguments.agent.unwrap_or(shard);
-    let lease = arguments.lease.unwrap_or_else(|| Lease::new(None));
-    if let Some(address) = &arguments.reference {
-        follower::follow(address)?;
-    }
-    let plan = Plan::from_json(&pipes::read_plan(&lease)?)?;
+    let (program, plan) = arguments.program.begin()?;
     let setup = Setup::new(plan, Part { shard, agent, populations }, incarnation)?;
-    let hello = Hello {
+    let identity = Identity {
         agent: agent.index(),
         agents: agent.count(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        pid: std::process::id(),
-        descriptors,
         clients: setup.populations.iter().map(|p| p.share).collect(),
-        clock_ns: clock::now_ns(),
         library: None,
-        clock: clock::take_state(),
     };
-    pipes::write_line(&hello)?;
-    pipes::play(&lease, |inputs, snapshots| {
+    program.play(identity, |inputs, snapshots| {
         let (host, waker) = Host::machine()?;
         let event_loop = EventLoop::new(setup, host, inputs, snapshots);
         Ok((|| Ok(event_loop.run()?), move || waker.wake()))

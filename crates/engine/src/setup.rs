@@ -6,13 +6,14 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use agent::address::resolve;
 use agent::clock;
-use agent::publication::{PublicationSetup, Sender, publications};
+use agent::hint::Hint;
+use agent::publication::{PublicationSetup, publications};
 use agent::rows::{self, RowsError};
 use plan::{Capabilities, Payload, Plan, Population, Publication, Shard, Target, Will};
 
 use crate::ledger::origin::Origins;
+use crate::seam;
 use crate::seam::received::{BESIDE, Marks, RETAINED};
-use crate::seam::{self, Outgoing};
 use crate::transport::tls::{Tls, TlsError};
 
 /// Failure to prepare a plan on this host.
@@ -155,16 +156,15 @@ fn identifiers(population: &Population) -> Vec<u32> {
     if found.len() > 1 { found } else { Vec::new() }
 }
 
-impl SetupError {
-    /// Advice for the user.
-    pub const fn hint(&self) -> &'static str {
-        match self {
+impl Hint for SetupError {
+    fn hint(&self) -> Option<&'static str> {
+        Some(match self {
             Self::Unresolved { .. } => "check the target's name and this host's resolver",
             Self::Family { .. } => "use sources of the family of all targets, or leave them out",
             Self::NoPopulation { .. } => "pubstorm starts this program with the right indices",
             Self::Rows { .. } => "pubstorm check looks at the file on the machine that it runs on",
             Self::Tls { error, .. } => error.hint(),
-        }
+        })
     }
 }
 
@@ -231,19 +231,6 @@ impl Setup {
             origins,
             since_1970_ns: clock::since_1970_ns(),
         })
-    }
-
-    /// A publication of a population, for messages of `sender`.
-    #[inline]
-    pub fn outgoing<'a>(
-        &'a self,
-        population: usize,
-        publication: usize,
-        sender: &'a Sender,
-    ) -> Outgoing<'a> {
-        let ready = &self.populations[population].publications[publication];
-        let publication = &self.plan.populations[population].publications[publication];
-        Outgoing { publication, ready, sender }
     }
 
     /// Number of the first `clients` of a population that this agent plays.
@@ -349,7 +336,7 @@ fn own_sources(sources: &[IpAddr]) -> Vec<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulation::plans;
+    use testkit::plans;
 
     #[test]
     fn a_source_of_another_family_than_a_target_is_refused() {

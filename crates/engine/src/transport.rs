@@ -11,8 +11,6 @@ pub use self::channel::{Channel, Halt};
 pub use self::silent::Silent;
 pub use self::websocket::{Framing, WebSocket};
 
-use self::tcp::Socket;
-
 /// A connection as a client's protocol uses it. (As in `client.rs`.)
 #[cfg(not(any(debug_assertions, test)))]
 const _: () = assert!(size_of::<Stream>() <= 16);
@@ -35,7 +33,7 @@ impl Stream {
     }
 
     /// Returns `true` if the connection may have a handshake after that of TCP.
-    pub const fn has_handshake(&self) -> bool {
+    pub fn has_handshake(&self) -> bool {
         match self {
             Self::Direct(channel) => !channel.is_plain(),
             Self::WebSocket(_) => true,
@@ -80,6 +78,23 @@ impl Stream {
         }
     }
 
+    /// Instant of the transport's own timer, in nanoseconds; `u64::MAX` if it has none.
+    #[inline]
+    pub const fn deadline(&self) -> u64 {
+        match self {
+            // The kernel has the timers of TCP.
+            Self::Direct(_) | Self::WebSocket(_) => u64::MAX,
+        }
+    }
+
+    /// Handles the transport's own timer.
+    #[inline]
+    pub const fn timeout(&mut self) -> Result<(), Halt> {
+        match self {
+            Self::Direct(_) | Self::WebSocket(_) => Ok(()),
+        }
+    }
+
     /// Writes what the transport itself has to send and had no room for.
     pub fn write_own(&mut self) {
         if let Self::WebSocket(websocket) = self {
@@ -95,11 +110,6 @@ impl Stream {
     /// Makes the close of the socket a reset: the kernel discards what it has not sent.
     pub fn reset_on_close(&self) {
         self.channel().reset_on_close();
-    }
-
-    /// The socket under the connection.
-    pub fn socket_mut(&mut self) -> &mut Socket {
-        self.channel_mut().socket_mut()
     }
 
     /// Lets the kernel delay its acknowledgements from now on.

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use crate::support::{Agent, Authority, Folder, Scripted, population, publication};
 use openssl::ssl::{SslContext, SslMethod, SslMode};
-use plan::Reason;
+use plan::{Family, Reason};
 use serde_json::{Value, json};
 use testkit::Script;
 use websocket::frame::{Header, Opcode};
@@ -159,11 +159,11 @@ fn a_target_without_a_websocket_of_mqtt_is_named_by_its_answer() {
         (|_| Vec::new(), Reason::UpgradeClosed),
         (|_| b"\x20\x02\0\x05".to_vec(), Reason::UpgradeInvalid),
         (|_| b"HTTP/1.1 200 OK\r\n\r\n".to_vec(), Reason::UpgradeIgnored),
-        (|_| b"HTTP/1.1 404 Not Found\r\n\r\n".to_vec(), Reason::HttpNotFound),
-        (|_| b"HTTP/1.1 302 Found\r\nLocation: x\r\n\r\n".to_vec(), Reason::HttpRedirect),
-        (|_| b"HTTP/1.1 503 Full\r\n\r\n".to_vec(), Reason::HttpUnavailable),
-        (|_| b"HTTP/1.1 504 Late\r\n\r\n".to_vec(), Reason::HttpServerError),
-        (|_| b"HTTP/1.1 418 Teapot\r\n\r\n".to_vec(), Reason::HttpOther),
+        (|_| b"HTTP/1.1 404 Not Found\r\n\r\n".to_vec(), Reason::of(Family::Http, 404)),
+        (|_| b"HTTP/1.1 302 Found\r\nLocation: x\r\n\r\n".to_vec(), Reason::of(Family::Http, 302)),
+        (|_| b"HTTP/1.1 503 Full\r\n\r\n".to_vec(), Reason::of(Family::Http, 503)),
+        (|_| b"HTTP/1.1 504 Late\r\n\r\n".to_vec(), Reason::of(Family::Http, 504)),
+        (|_| b"HTTP/1.1 418 Teapot\r\n\r\n".to_vec(), Reason::of(Family::Http, 418)),
         (|r| replaced(r, "Accept: ", "Accept: x"), Reason::WrongAcceptKey),
         (|r| replaced(r, "Protocol: mqtt", "Protocol: amqp"), Reason::NoSubprotocol),
     ];
@@ -175,10 +175,10 @@ fn a_target_without_a_websocket_of_mqtt_is_named_by_its_answer() {
 #[test]
 fn a_close_of_the_broker_is_counted_by_its_code() {
     let cases: [(Answer, Reason); 5] = [
-        (|r| upgraded_and(r, &close(1000)), Reason::WebsocketClosed),
-        (|r| upgraded_and(r, &close(1001)), Reason::WebsocketGoingAway),
-        (|r| upgraded_and(r, &close(1008)), Reason::WebsocketPolicyViolation),
-        (|r| upgraded_and(r, &close(4000)), Reason::WebsocketOtherCode),
+        (|r| upgraded_and(r, &close(1000)), Reason::of(Family::WebsocketClose, 1000)),
+        (|r| upgraded_and(r, &close(1001)), Reason::of(Family::WebsocketClose, 1001)),
+        (|r| upgraded_and(r, &close(1008)), Reason::of(Family::WebsocketClose, 1008)),
+        (|r| upgraded_and(r, &close(4000)), Reason::of(Family::WebsocketClose, 4000)),
         (|r| upgraded_and(r, b"\x81\x01x"), Reason::WebsocketInvalid),
     ];
     for (answer, reason) in cases {
@@ -204,6 +204,6 @@ fn headers_of_a_population_are_in_the_request() {
     agent.stage(0);
     agent.read_until(|_, totals| totals.populations[0].1.values().sum::<u64>() == 2);
     let totals = agent.stop();
-    assert_eq!(totals.populations[0].1, [(Reason::HttpUnauthorized, 2)].into());
+    assert_eq!(totals.populations[0].1, [(Reason::of(Family::Http, 401), 2)].into());
     server.join().unwrap();
 }

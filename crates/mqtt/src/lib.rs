@@ -36,9 +36,9 @@ pub use breach::Breach;
 pub use codec::{
     Ack, ConnAck, Connect, DecodeError, Decoded, EncodeError, LEN_MAX, Packet, PacketId,
     PacketType, Properties, Property, PropertyIter, PropertyList, Publish, PublishHeader, QoS,
-    ReasonCode, Reasoned, RetainHandling, SubAck, Subscribe, SubscribeFilters, SubscriptionOptions,
-    Unsubscribe, UnsubscribeFilters, Value, Version, Will, decode, encode_auth,
-    encode_publish_header, encode_subscribe, encode_unsubscribe,
+    ReasonCode, Reasoned, RetainHandling, SubAck, Subscribe, SubscriptionOptions, Unsubscribe,
+    Value, Version, Will, decode, encode_auth, encode_publish_header, encode_subscribe,
+    encode_unsubscribe,
 };
 pub use session::{
     Alias, Blocked, Event, Lapse, Lapses, Limits, ProtocolError, RequestError, Session, Unsupported,

@@ -7,10 +7,10 @@ use crate::error::{PlanError, require};
 use crate::model::flows::{Pace, Payload, Phase, Process, Publication};
 use crate::model::names::Names;
 use crate::model::{Action, Bridges, Change, Flapping, Lifetime, Plan, Population, Stage};
-use crate::rate_profile::{POINTS_MAX, RatePoint};
-use crate::stamp::PUBLICATIONS_MAX;
-use crate::template::{Place, TemplateError};
-use crate::tempo::Tempo;
+use crate::record::stamp::PUBLICATIONS_MAX;
+use crate::schedule::rate_profile::{POINTS_MAX, RatePoint};
+use crate::schedule::tempo::Tempo;
+use crate::text::template::{Place, TemplateError};
 
 impl Plan {
     /// Reads a plan from one line of JSON and makes the checks on which the engine relies.
@@ -253,7 +253,7 @@ mod tests {
     use crate::fan_out;
     use crate::model::flows::Order;
     use crate::model::{ChangeAction, Direction, Route};
-    use crate::template::Template;
+    use crate::text::template::Template;
 
     fn publication(topic: &str, payload: Payload) -> Publication {
         let topic = Template::new(topic).unwrap();

@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::bounds;
 use crate::model::ChangeAction;
+use crate::model::bounds;
 
 /// A line from the controller, after the plan on the first line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

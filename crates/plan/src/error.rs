@@ -1,7 +1,7 @@
 //! Errors of a plan that an agent cannot play.
 
 use crate::model::Plan;
-use crate::template::TemplateError;
+use crate::text::template::TemplateError;
 
 /// Reason why an agent cannot play a plan. The controller checks more and has better messages. An
 /// agent makes only the checks on which its code relies.

@@ -9,11 +9,11 @@ mod filter;
 pub(crate) mod numbers;
 mod ways;
 
-use crate::attachment::Drawn;
 use crate::model::capabilities::Capabilities;
 use crate::model::flows::Subscription;
 use crate::model::names::Names;
 use crate::model::{Attachment, Plan, Population};
+use crate::schedule::attachment::Drawn;
 use crossing::{Crossings, Targets};
 use filter::Filter;
 use numbers::{Numbers, count_union};

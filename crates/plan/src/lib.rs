@@ -2,45 +2,64 @@
 //! expected deliveries, and counters that add up. The crate is pure: no socket, clock, thread or
 //! file. Time enters as nanoseconds, chance as the plan's seed.
 
-mod answer;
-mod arrivals;
-mod attachment;
-mod bounds;
 mod check;
 mod control;
-mod delays;
 mod error;
-mod explanation;
 mod fan_out;
-mod histogram;
-mod latency;
-mod lifetime;
 mod model;
-mod offered_load;
-mod order;
-mod pacer;
 mod questions;
-mod random;
-mod rate_profile;
-mod reason;
-mod rows;
-mod sent_at;
-mod shard;
-mod snapshot;
-mod stamp;
-mod template;
-mod tempo;
-mod texts;
 
-pub use answer::Answer;
-pub use arrivals::{Arrivals, Publishers};
+mod text {
+    //! Texts of a population: templates, their places, and rows of a file.
+
+    pub mod rows;
+    pub mod template;
+    pub mod texts;
+}
+
+mod schedule {
+    //! Instants of messages, orders of topics and lifetimes of sessions, and what each client of
+    //! each agent draws.
+
+    pub mod attachment;
+    pub mod lifetime;
+    pub mod order;
+    pub mod pacer;
+    pub mod random;
+    pub mod rate_profile;
+    pub mod shard;
+    pub mod tempo;
+}
+
+mod estimate {
+    //! Load and deliveries that a plan leads to.
+
+    pub mod arrivals;
+    pub mod offered_load;
+}
+
+mod record {
+    //! Counters, histograms and reasons that add up, and the stamps of messages.
+
+    pub mod answer;
+    pub mod delays;
+    pub mod explanation;
+    pub mod histogram;
+    pub mod latency;
+    pub mod reason;
+    pub mod sent_at;
+    pub mod snapshot;
+    pub mod stamp;
+}
+
 pub use control::{Beat, Bye, ClockState, Command, Failure, Hello, ReferenceHello, Sent};
-pub use delays::Delays;
 pub use error::PlanError;
-pub use explanation::{Explanation, Explanations, TextProperty};
+pub use estimate::arrivals::{Arrivals, Publishers};
+pub use estimate::offered_load::{
+    FlapLoad, FlowLoad, OfferedLoad, Opening, PhaseLoad, PopulationLoad, PublicationLoad,
+    StageLoad, Unmatched,
+};
 pub use fan_out::{Expected, FanOut, Publisher, Ways};
-pub use histogram::Histogram;
-pub use latency::{Batch, Latencies};
 pub use model::capabilities::Capabilities;
 pub use model::flows::{
     Late, Order, Pace, Payload, Phase, Process, Publication, Responds, RetainHandling, Subscription,
@@ -54,29 +73,30 @@ pub use model::{
     Action, Attachment, Bridges, Change, ChangeAction, Choice, Direction, End, Flapping, Header,
     Lifetime, Plan, Population, Psk, Reconnect, Route, Stage, Target, Tls, TlsVersion,
 };
-pub use offered_load::{
-    FlapLoad, FlowLoad, OfferedLoad, PhaseLoad, PopulationLoad, PublicationLoad, StageLoad,
-    Unmatched,
-};
-pub use order::Variants;
-pub use pacer::{Pacer, payload_bytes};
-pub use random::Random;
-pub use rate_profile::RatePoint;
-pub use reason::Reason;
-pub use rows::{Column, Rows};
-pub use sent_at::{SentAt, Wait};
-pub use shard::Shard;
-pub use snapshot::{
+pub use record::answer::Answer;
+pub use record::delays::Delays;
+pub use record::explanation::{Explanation, Explanations, TextProperty};
+pub use record::histogram::Histogram;
+pub use record::latency::{Batch, Latencies};
+pub use record::reason::{Family, Reason};
+pub use record::sent_at::{SentAt, Wait};
+pub use record::snapshot::{
     AnswerCounters, Counters, EngineLoad, FlowCounters, FlowSnapshot, Gauges, Outcomes,
     PopulationSnapshot, Snapshot, Stall, TargetSnapshot,
 };
-pub use stamp::{
+pub use record::stamp::{
     INCARNATION_PLACES, INCARNATIONS, PUBLICATIONS_MAX, STAMP_BYTES, STAMP_PROPERTY, Stamp,
     StreamId,
 };
-pub use template::{MessageFacts, Place, Template, TemplateError};
-pub use tempo::Tempo;
-pub use texts::Columns;
+pub use schedule::order::Variants;
+pub use schedule::pacer::{Pacer, payload_bytes};
+pub use schedule::random::Random;
+pub use schedule::rate_profile::RatePoint;
+pub use schedule::shard::Shard;
+pub use schedule::tempo::Tempo;
+pub use text::rows::{Column, Rows};
+pub use text::template::{MessageFacts, Place, Template, TemplateError};
+pub use text::texts::Columns;
 
 /// Nanoseconds in a second.
 pub const SECOND_NS: u64 = 1_000_000_000;

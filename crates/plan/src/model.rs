@@ -1,6 +1,7 @@
 //! The plan as one JSON object, the same for every agent. Field names and units are the contract
 //! (`contract/plan.schema.json`).
 
+pub(crate) mod bounds;
 pub(crate) mod capabilities;
 pub(crate) mod flows;
 pub(crate) mod names;
@@ -9,10 +10,9 @@ pub(crate) mod protocol;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bounds;
-use crate::rate_profile::RatePoint;
-use crate::rows::Rows;
-use crate::template::Template;
+use crate::schedule::rate_profile::RatePoint;
+use crate::text::rows::Rows;
+use crate::text::template::Template;
 use flows::{Publication, Responds, Subscription};
 use protocol::Protocol;
 
@@ -213,7 +213,7 @@ pub struct Population {
     /// File with rows for the clients' templates; `None` without a file.
     #[serde(default)]
     pub rows: Option<Rows>,
-    /// Subscriptions of each client, in one SUBSCRIBE.
+    /// Subscriptions of each client.
     pub subscriptions: Vec<Subscription>,
     /// Publications of each client in publish stages.
     pub publications: Vec<Publication>,

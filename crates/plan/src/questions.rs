@@ -8,8 +8,8 @@ use crate::model::flows::{Payload, Publication, Subscription};
 use crate::model::property::{Property, PropertyValue};
 use crate::model::protocol::{Mqtt, Player, Will};
 use crate::model::{Bridges, ChangeAction, Plan, Population};
-use crate::template::Template;
-use crate::tempo::Tempo;
+use crate::schedule::tempo::Tempo;
+use crate::text::template::Template;
 
 impl Plan {
     /// For each population, the one with the same client identifiers, whose clients take
@@ -32,6 +32,12 @@ impl Population {
     #[must_use]
     pub const fn capabilities(&self) -> &'static Capabilities {
         self.protocol.capabilities()
+    }
+
+    /// Options of its MQTT clients; `None` for another protocol.
+    #[must_use]
+    pub const fn mqtt(&self) -> Option<&Mqtt> {
+        self.protocol.mqtt()
     }
 
     /// The will of its clients, if they have one.
@@ -71,7 +77,7 @@ impl Population {
     #[must_use]
     pub fn skips_own_messages(&self) -> bool {
         let refuses_own = |subscription: &Subscription| subscription.no_local;
-        let no_echo = self.nats().is_some_and(|nats| !nats.echo);
+        let no_echo = self.protocol.nats().is_some_and(|nats| !nats.echo);
         no_echo
             || matches!(self.mqtt(), Some(Mqtt { bridge: true, .. }))
             || (!self.subscriptions.is_empty() && self.subscriptions.iter().all(refuses_own))

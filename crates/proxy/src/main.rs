@@ -14,8 +14,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc;
 
+use agent::hint::Stop;
 use agent::{pipes, process};
-use anyhow::Result;
 use clap::Parser;
 
 use proxy::Proxy;
@@ -37,10 +37,10 @@ States:
   stall  nothing passes, and no peer is notified"#;
 
 fn main() -> ExitCode {
-    process::end_in_words(run(), |_| None)
+    process::end_in_words(run())
 }
 
-fn run() -> Result<()> {
+fn run() -> Result<(), Stop> {
     let Some(Arguments {}) = process::arguments()? else { return Ok(()) };
     process::prepare()?;
     let (sender, lines) = mpsc::channel();
@@ -51,5 +51,5 @@ fn run() -> Result<()> {
     let (wakes, ends) = (Arc::clone(&waker), Arc::clone(&waker));
     let take = move |line: &str| sender.send(line.into()).is_ok() && wakes.wake().is_ok();
     pipes::read_lines(take, move || drop(ends.wake()))?;
-    proxy.serve(&lines)
+    Ok(proxy.serve(&lines)?)
 }

@@ -8,9 +8,9 @@ use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use agent::clock::now_ns;
+use agent::error::AgentError;
 use agent::pipes;
 use agent::wait::Wait;
-use anyhow::Result;
 use mio::event::Event;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Token, Waker};
@@ -77,7 +77,7 @@ impl Proxy {
     ///
     /// # Errors
     /// The kernel's and those of stdout, after which the proxy cannot continue.
-    pub fn serve(mut self, lines: &Receiver<String>) -> Result<()> {
+    pub fn serve(mut self, lines: &Receiver<String>) -> Result<(), AgentError> {
         let mut events = Events::with_capacity(1024);
         loop {
             let until_ns = match self.timers.peek() {
@@ -97,7 +97,7 @@ impl Proxy {
     }
 
     /// Carries out the waiting commands; `false`: stdin has ended.
-    fn obey(&mut self, lines: &Receiver<String>) -> Result<bool> {
+    fn obey(&mut self, lines: &Receiver<String>) -> Result<bool, AgentError> {
         loop {
             let line = match lines.try_recv() {
                 Ok(line) => line,

@@ -11,8 +11,8 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent::error::AgentError;
 use agent::pipes;
-use anyhow::{Context, Result};
 use mio::net::TcpListener;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -57,7 +57,7 @@ pub fn run<S: Read + Write>(
     port: u16,
     grace: Duration,
     secure: impl Fn(TcpStream) -> io::Result<S>,
-) -> Result<Counts> {
+) -> Result<Counts, AgentError> {
     let mut sink = Sink::new(port, secure)?;
     let port = sink.listener.local_addr()?.port();
     let version = env!("CARGO_PKG_VERSION");
@@ -123,12 +123,12 @@ struct Answers<'a> {
 }
 
 impl<F: Fn(TcpStream) -> io::Result<S>, S: Read + Write> Sink<F, S> {
-    fn new(port: u16, secure: F) -> Result<Self> {
+    fn new(port: u16, secure: F) -> Result<Self, AgentError> {
         let poll = Poll::new()?;
         let address = (Ipv4Addr::LOCALHOST, port).into();
-        let mut listener = TcpListener::bind(address).context("cannot listen")?;
+        let mut listener = TcpListener::bind(address).map_err(AgentError::of("cannot listen"))?;
         // The libraries' queue of 128 drops connections of a fast ramp, which try again after 1 s.
-        listen(&listener, Backlog::MAXCONN)?;
+        listen(&listener, Backlog::MAXCONN).map_err(io::Error::from)?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
         Ok(Self {
             poll,
@@ -150,10 +150,10 @@ impl<F: Fn(TcpStream) -> io::Result<S>, S: Read + Write> Sink<F, S> {
 
     /// Waits once, at most for `patience`, and serves every peer with news; `false`: stdin has
     /// ended.
-    fn turn(&mut self, events: &mut Events, patience: Option<Duration>) -> Result<bool> {
+    fn turn(&mut self, events: &mut Events, patience: Option<Duration>) -> io::Result<bool> {
         let timeout = if self.again.is_empty() { patience } else { Some(Duration::ZERO) };
         match self.poll.poll(events, timeout) {
-            Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error.into()),
+            Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
             _ => {}
         }
         let again = std::mem::take(&mut self.again);
@@ -175,7 +175,7 @@ impl<F: Fn(TcpStream) -> io::Result<S>, S: Read + Write> Sink<F, S> {
     }
 
     /// Takes every connection that waits; one that the kernel has no descriptor for is left.
-    fn accept(&mut self) -> Result<()> {
+    fn accept(&mut self) -> io::Result<()> {
         while let Ok((stream, _)) = self.listener.accept() {
             let stream = TcpStream::from(stream);
             stream.set_nodelay(true)?;

@@ -5,6 +5,7 @@
 mod broker;
 mod frames;
 mod pair;
+pub mod plans;
 mod records;
 mod rng;
 

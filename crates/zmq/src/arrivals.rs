@@ -3,12 +3,11 @@
 
 use agent::ledger::{Delivery, Ledger};
 use agent::tally::is_received;
-use anyhow::Result;
 use plan::Stamp;
 use zmq::Socket;
 
 use crate::event_loop::Shared;
-use crate::setup::Setup;
+use crate::setup::{Result, Setup};
 
 /// The last message, and the facts that identify its publisher.
 pub struct Arrivals {

@@ -2,18 +2,17 @@
 //! next instant with work, enters stages, and sends a snapshot at every interval. A [`Player`] owns
 //! the sockets.
 
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::Receiver;
 
 use agent::clock::now_ns;
-use agent::pipes::{self, Input};
+use agent::pipes::Input;
 use agent::snapshots::Snapshots;
+use agent::stages::{Begun, Order, Stages, Waiting};
 use agent::tally::{Moment, Tally};
 use agent::wait::Wait;
-use anyhow::Result;
 use mio::{Events, Registry, Waker};
-use plan::Command;
 
-use crate::setup::Setup;
+use crate::setup::{Result, Setup};
 use crate::stage::Stage;
 
 /// State that a player reads and changes.
@@ -79,14 +78,8 @@ pub struct EventLoop {
     shared: Shared,
     player: Box<dyn Player>,
     stage: Option<Stage>,
-    /// The next stage and its instant.
-    pending: Option<(usize, u64)>,
-    /// Changes of that stage.
-    pending_changes: Vec<Command>,
-    inputs: Receiver<Input>,
-    snapshots: Snapshots,
-    next_snapshot_ns: u64,
-    settled: bool,
+    /// Commands, the next stage, and the intervals of snapshots.
+    stages: Stages,
 }
 
 impl EventLoop {
@@ -103,27 +96,14 @@ impl EventLoop {
     ) -> Result<(Self, Waker)> {
         let (wait, waker) = Wait::new()?;
         let now_ns = now_ns();
-        let next_snapshot_ns = now_ns + setup.plan.snapshot_interval_ns;
+        let stages = Stages::new(ends, setup.plan.snapshot_interval_ns, now_ns);
         let mut tally = Tally::new(setup.plan.populations.len(), setup.plan.targets.len(), now_ns);
         if setup.population().receives_alike() {
             tally.count_deliveries_of(setup.shard.share(setup.population().clients) as usize);
         }
         let registry = wait.registry().try_clone()?;
         let shared = Shared { setup, tally, registry, now_ns, ledger_pairs: 0 };
-        let (inputs, snapshots) = ends;
-        let event_loop = Self {
-            wait,
-            agent,
-            shared,
-            player,
-            stage: None,
-            pending: None,
-            pending_changes: Vec::new(),
-            inputs,
-            snapshots,
-            next_snapshot_ns,
-            settled: false,
-        };
+        let event_loop = Self { wait, agent, shared, player, stage: None, stages };
         Ok((event_loop, waker))
     }
 
@@ -151,28 +131,21 @@ impl EventLoop {
 
     /// Takes inputs; `false`: the run is over.
     fn take_inputs(&mut self) -> Result<bool> {
-        loop {
-            match self.inputs.try_recv() {
-                Ok(Input::Command(Command::Stage { index, at_ns })) => {
-                    self.pending = Some((index, at_ns));
-                }
-                Ok(Input::Command(change @ Command::Change { at_ns, .. })) => match self.pending {
-                    Some((_, stage_ns)) if stage_ns <= at_ns => self.pending_changes.push(change),
-                    _ => self.add_change(&change),
-                },
-                Ok(Input::Command(Command::Close { .. })) => {
+        while let Some(order) = self.stages.next_order() {
+            match order {
+                Order::Change(change) => self.add_change(change),
+                Order::Close(_) => {
                     self.shared.now_ns = now_ns();
                     self.close_stage(self.shared.now_ns)?;
                 }
-                // Only engines count expected deliveries; the reader of stdin answers beats.
-                Ok(Input::Command(Command::ExcludeFromLoss { .. } | Command::Beat)) => continue,
-                Ok(Input::Command(Command::Stop) | Input::Closed)
-                | Err(TryRecvError::Disconnected) => return Ok(false),
-                Err(TryRecvError::Empty) => return Ok(true),
+                // Only engines count expected deliveries.
+                Order::Stage { .. } | Order::ExcludeFromLoss(_) => {}
+                Order::Stop => return Ok(false),
             }
             self.shared.now_ns = now_ns();
             self.settle();
         }
+        Ok(true)
     }
 
     /// Returns the next instant with work of the loop, in nanoseconds.
@@ -180,15 +153,14 @@ impl EventLoop {
         let stage_ns = self.stage.as_ref().map_or(u64::MAX, |stage| {
             if stage.closed { u64::MAX } else { stage.next_ns(self.shared.now_ns) }
         });
-        let pending_ns = self.pending.map_or(u64::MAX, |(_, at_ns)| at_ns);
-        self.next_snapshot_ns.min(stage_ns).min(pending_ns)
+        self.stages.next_ns().min(stage_ns)
     }
 
     /// Does the work that is due; returns the instant of the next call of the player.
     fn handle_time(&mut self) -> Result<u64> {
-        if let Some((index, at_ns)) = self.pending.take_if(|pending| pending.1 <= now_ns()) {
+        if let Some(begun) = self.stages.begin_due(now_ns()) {
             self.shared.now_ns = now_ns();
-            self.enter_stage(index, at_ns)?;
+            self.enter_stage(begun)?;
         }
         if let Some(stage) = &mut self.stage {
             while let Some((at_ns, factor)) = stage.next_rate(self.shared.now_ns) {
@@ -202,14 +174,15 @@ impl EventLoop {
             self.close_stage(end_ns)?;
         }
         self.settle();
-        if self.shared.now_ns >= self.next_snapshot_ns {
+        if self.stages.has_interval_ended(self.shared.now_ns) {
             self.end_interval();
             return Ok(0);
         }
         Ok(next_ns)
     }
 
-    fn enter_stage(&mut self, index: usize, at_ns: u64) -> Result<()> {
+    fn enter_stage(&mut self, begun: Begun) -> Result<()> {
+        let Begun { index, at_ns, changes, .. } = begun;
         self.close_stage(self.shared.now_ns)?;
         if self.stage.as_ref().is_some_and(|stage| stage.publishes) {
             let population = self.shared.setup.population;
@@ -217,21 +190,19 @@ impl EventLoop {
         }
         self.snapshot();
         self.shared.tally.begin_stage();
-        let changes = std::mem::take(&mut self.pending_changes);
         let setup = &self.shared.setup;
         if index >= setup.plan.stages.len() {
             return Ok(());
         }
         let stage = Stage::new(&setup.plan, setup.population, index, at_ns);
-        self.settled = false;
+        self.stages.settle(false);
         self.player.enter(&stage, &mut self.shared)?;
         self.stage = Some(stage);
-        changes.iter().for_each(|change| self.add_change(change));
+        changes.into_iter().for_each(|change| self.add_change(change));
         Ok(())
     }
 
-    fn add_change(&mut self, change: &Command) {
-        let Command::Change { at_ns, population, action } = *change else { return };
+    fn add_change(&mut self, Waiting { at_ns, population, action }: Waiting) {
         if population == self.shared.setup.population
             && let Some(stage) = &mut self.stage
         {
@@ -255,49 +226,35 @@ impl EventLoop {
             Some(end_ns) => end_ns <= self.shared.now_ns,
             None => self.player.is_settled(),
         });
-        if settled != self.settled {
-            self.settled = settled;
-            if settled && self.snapshots.has_room() {
-                self.snapshot();
-            }
+        if self.stages.settle(settled) {
+            self.snapshot();
         }
     }
 
     /// Ends an interval. Without room for its snapshot, the counters keep it for the next one.
     fn end_interval(&mut self) {
         let now_ns = self.shared.now_ns;
-        let is_silent = self.snapshots.is_silent(now_ns);
-        if is_silent != self.shared.tally.held_since_ns.is_some() {
-            pipes::log(if is_silent { pipes::HELD } else { pipes::CONTINUED });
-            self.shared.tally.hold(now_ns, is_silent);
-            self.player.hold(now_ns, is_silent);
+        if let Some(is_held) = self.stages.note_silence(now_ns, &mut self.shared.tally) {
+            self.player.hold(now_ns, is_held);
         }
-        if self.snapshots.has_room() {
+        if self.stages.has_room() {
             self.snapshot();
         } else {
-            self.begin_interval();
-        }
-    }
-
-    fn begin_interval(&mut self) {
-        let interval_ns = self.shared.setup.plan.snapshot_interval_ns;
-        if self.shared.now_ns >= self.next_snapshot_ns {
-            let behind = (self.shared.now_ns - self.next_snapshot_ns) / interval_ns;
-            self.next_snapshot_ns += (behind + 1) * interval_ns;
+            self.stages.begin_interval(now_ns);
         }
     }
 
     fn snapshot(&mut self) {
-        self.begin_interval();
+        self.stages.begin_interval(self.shared.now_ns);
         self.player.note(&mut self.shared);
         let moment = Moment {
             agent: self.agent,
             stage: self.stage.as_ref().map(|stage| stage.index),
-            settled: self.settled,
+            settled: self.stages.is_settled(),
             now_ns: self.shared.now_ns,
             ledger_pairs: self.shared.ledger_pairs,
         };
-        self.snapshots.send(self.shared.tally.snapshot(&moment));
+        self.stages.send(self.shared.tally.snapshot(&moment));
     }
 
     fn stop(&mut self) -> Result<()> {

@@ -13,17 +13,18 @@ mod zap_handler;
 
 use std::process::ExitCode;
 
-use agent::clock::exchange::{self, ExchangeError, follower};
-use agent::lease::Lease;
+use agent::clock::exchange;
+use agent::error::AgentError;
+use agent::hint::Stop;
+use agent::process;
 use agent::process::whole_number;
-use agent::{clock, pipes, process};
-use anyhow::{Result, bail};
+use agent::program::{Identity, Options};
 use clap::Parser;
-use plan::{Hello, Plan, PlanError, Shard};
+use plan::Shard;
 
 use event_loop::{EventLoop, Player};
 use publisher::Publisher;
-use setup::{Setup, SetupError};
+use setup::Setup;
 use subscribers::Subscribers;
 
 /// Plays clients of one population with libzmq. Reads a plan (one line of JSON), then commands,
@@ -46,13 +47,8 @@ struct Arguments {
     /// Number of agents of the run
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = whole_number::<u32>)]
     agents: u32,
-    /// Ends the agent when nothing arrives on stdin for SECONDS [default: never]
-    #[arg(long, value_name = "SECONDS")]
-    lease: Option<Lease>,
-    /// Takes the time from a reference clock over UDP; the key of the run is in PUBSTORM_CLOCK_KEY
-    /// [default: the time of this host]
-    #[arg(long, value_name = "HOST:PORT")]
-    reference: Option<String>,
+    #[command(flatten)]
+    program: Options,
 }
 
 /// Returns the versions of this program and of libzmq.
@@ -61,57 +57,31 @@ fn version() -> String {
 }
 
 fn main() -> ExitCode {
-    let code = process::end(run(), hint);
+    let code = process::end(run(), "see pubstorm-zmq --help");
     exchange::end();
     code
 }
 
-fn hint(error: &anyhow::Error) -> &'static str {
-    if let Some(error) = error.downcast_ref::<SetupError>() {
-        error.hint()
-    } else if let Some(error) = error.downcast_ref::<ExchangeError>() {
-        error.hint()
-    } else if error.is::<PlanError>() {
-        "a plan is made by the pubstorm of the same version as pubstorm-zmq"
-    } else {
-        "see pubstorm-zmq --help"
-    }
-}
-
-fn run() -> Result<()> {
+fn run() -> Result<(), Stop> {
     let Some(arguments) = process::arguments::<Arguments>()? else { return Ok(()) };
-    let Arguments { agent, agents, population, shard, lease, reference } = arguments;
+    let Arguments { agent, agents, population, shard, program } = arguments;
     if agent >= agents {
-        bail!("found --agent {agent} of {agents}, allowed are numbers below {agents}");
+        let allowed =
+            format!("found --agent {agent} of {agents}, allowed are numbers below {agents}");
+        return Err(AgentError::Arguments(allowed).into());
     }
-    let lease = lease.unwrap_or_else(|| Lease::new(None));
-    let descriptors = process::prepare()?;
-    exchange::inject_clock_skew()?;
-    if let Some(address) = &reference {
-        follower::follow(address)?;
-    }
-    let plan = Plan::from_json(&pipes::read_plan(&lease)?)?;
+    let (program, plan) = program.begin()?;
     let setup = Setup::new(plan, population, shard)?;
     let player: Box<dyn Player> = if setup.population().publications.is_empty() {
         Box::new(Subscribers::new(&setup))
     } else {
         Box::new(Publisher::new(&setup)?)
     };
-    let hello = Hello {
-        agent,
-        agents,
-        version: env!("CARGO_PKG_VERSION").into(),
-        pid: std::process::id(),
-        descriptors,
-        clients: setup.clients(),
-        clock_ns: clock::now_ns(),
-        library: Some(library()),
-        clock: clock::take_state(),
-    };
-    pipes::write_line(&hello)?;
-    pipes::play(&lease, |inputs, snapshots| {
+    let (clients, library) = (setup.clients(), Some(library()));
+    let identity = Identity { agent, agents, clients, library };
+    program.play(identity, |inputs, snapshots| {
         let (event_loop, waker) = EventLoop::new(agent, setup, player, (inputs, snapshots))?;
-        Ok((|| event_loop.run(), move || waker.wake()))
+        Ok((|| Ok(event_loop.run()?), move || waker.wake()))
     })
 }
 

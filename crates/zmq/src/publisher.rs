@@ -4,13 +4,12 @@
 
 use agent::clock;
 use agent::publication::{Moment, Sender};
-use anyhow::Result;
 use plan::{Pacer, Security, SentAt, Tempo};
 use zmq::{Context, Socket};
 
 use crate::composer::Composer;
 use crate::event_loop::{Player, Shared};
-use crate::setup::{Setup, SetupError};
+use crate::setup::{Result, Setup, SetupError};
 use crate::stage::{Stage, Task};
 use crate::zap_handler;
 

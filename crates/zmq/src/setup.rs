@@ -1,6 +1,7 @@
 //! The part of a plan that this program plays: its share of the clients of one population. Checks
 //! that sockets of libzmq can play the population.
 
+use agent::hint::Hint;
 use agent::publication::{PublicationSetup, publications};
 use agent::rows::{self, RowsError};
 use plan::{Plan, Player, Population, Security, Shard, Target, Zmtp};
@@ -44,6 +45,23 @@ pub enum SetupError {
     },
 }
 
+/// Failure of a player.
+#[derive(Debug, thiserror::Error)]
+pub enum PlayError {
+    /// The plan, or its address.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// libzmq's error.
+    #[error(transparent)]
+    Library(#[from] zmq::Error),
+    /// The kernel's error.
+    #[error(transparent)]
+    Kernel(#[from] std::io::Error),
+}
+
+/// Result of a player.
+pub type Result<T> = std::result::Result<T, PlayError>;
+
 /// A plan made ready for this program.
 pub struct Setup {
     /// The unchanged plan.
@@ -58,10 +76,19 @@ pub struct Setup {
     pub publications: Vec<Vec<PublicationSetup>>,
 }
 
-impl SetupError {
-    /// Returns advice.
-    pub const fn hint(&self) -> &'static str {
+impl Hint for PlayError {
+    fn hint(&self) -> Option<&'static str> {
         match self {
+            Self::Setup(error) => error.hint(),
+            Self::Kernel(error) => error.hint(),
+            Self::Library(_) => None,
+        }
+    }
+}
+
+impl Hint for SetupError {
+    fn hint(&self) -> Option<&'static str> {
+        Some(match self {
             Self::Population { .. } => "pubstorm starts this program with the right index",
             Self::Impossible { hint, .. } => hint,
             Self::Rows { .. } => "pubstorm check looks at the file on the machine that it runs on",
@@ -69,7 +96,7 @@ impl SetupError {
                 "another program listens there: end it, or name another port"
             }
             Self::Bind { .. } => "a publisher listens at an address of this machine",
-        }
+        })
     }
 }
 
@@ -78,14 +105,17 @@ impl Setup {
     ///
     /// # Errors
     /// [`SetupError`] if sockets of libzmq cannot play the population.
-    pub fn new(plan: Plan, population: usize, shard: Shard) -> Result<Self, SetupError> {
+    pub fn new(plan: Plan, population: usize, shard: Shard) -> Result<Self> {
         let count = plan.populations.len();
         let wrong = |why| SetupError::Population { found: population, why };
         let Some(played) = plan.populations.get(population) else {
-            return Err(wrong(format!("allowed are indices below {count}")));
+            return Err(wrong(format!("allowed are indices below {count}")).into());
         };
-        let Some(zmq) = played.zmtp().filter(|zmtp| zmtp.player == Player::Libzmq).copied() else {
-            return Err(wrong(format!("{} is not played by sockets of libzmq", played.name)));
+        let Some(zmq) =
+            played.protocol.zmtp().filter(|zmtp| zmtp.player == Player::Libzmq).copied()
+        else {
+            let why = format!("{} is not played by sockets of libzmq", played.name);
+            return Err(wrong(why).into());
         };
         check(played, &zmq, shard)?;
         rows::bind(&plan, shard).map_err(|(p, error)| {
@@ -136,7 +166,7 @@ impl Setup {
 }
 
 /// Fails if sockets of libzmq cannot play a population.
-fn check(population: &Population, zmq: &Zmtp, shard: Shard) -> Result<(), SetupError> {
+fn check(population: &Population, zmq: &Zmtp, shard: Shard) -> std::result::Result<(), SetupError> {
     let fail =
         |why, hint| Err(SetupError::Impossible { population: population.name.clone(), why, hint });
     if zmq.security == Security::Curve {

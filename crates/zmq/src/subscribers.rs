@@ -6,7 +6,6 @@ use std::collections::VecDeque;
 
 use agent::clock;
 use agent::ledger::Ledger;
-use anyhow::Result;
 use mio::unix::SourceFd;
 use mio::{Interest, Token};
 use plan::{Reason, SECOND_NS, Security};
@@ -14,7 +13,7 @@ use zmq::{Context, Socket, SocketEvent};
 
 use crate::arrivals::Arrivals;
 use crate::event_loop::{Player, Shared};
-use crate::setup::Setup;
+use crate::setup::{Result, Setup};
 use crate::stage::{Stage, Task};
 
 /// Clients that share a context of libzmq, which has room for 1023 sockets; each takes three: its

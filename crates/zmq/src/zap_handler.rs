@@ -3,8 +3,9 @@
 
 use std::thread::Builder;
 
-use anyhow::Result;
 use zmq::{Context, Socket};
+
+use crate::setup::Result;
 
 const ENDPOINT: &str = "inproc://zeromq.zap.01";
 const VERSION: &[u8] = b"1.0";

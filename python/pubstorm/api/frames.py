@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from pubstorm.errors import UsageError
 from pubstorm.report.data import data_table
-from pubstorm.result import Result, SearchResult, Series
+from pubstorm.result import Result as RunResult
+from pubstorm.result import SearchResult, Series
 
 if TYPE_CHECKING:
     import pandas
 
 
-def frame(stored: Result | Series | SearchResult, folder: Path, name: str) -> pandas.DataFrame:
+def frame(stored: RunResult | Series | SearchResult, folder: Path, name: str) -> pandas.DataFrame:
     """Returns a table by its name. Raises UsageError without pandas."""
     try:
         import pandas

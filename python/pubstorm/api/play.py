@@ -16,12 +16,10 @@ from typing import Any, TypeVar
 from pubstorm.api.hooks import Check, Rows, StageFigures, with_rows
 from pubstorm.api.stored import Result
 from pubstorm.errors import UsageError
+from pubstorm.experiment import play
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.play.display import Live
 from pubstorm.play.interruption import interrupt_thread
-from pubstorm.play.one_run import RunOptions, run_scenario
-from pubstorm.result import Result as RunResult
-from pubstorm.result import SearchResult, Series
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.document import yaml_of
 from pubstorm.scenario.load import parse_scenario
@@ -52,7 +50,10 @@ def run(
     Raises PubstormError if the scenario is wrong or the run comes to no measurement. A
     KeyboardInterrupt ends the run, keeps what was measured, and is raised then.
     """
-    settings = tuple(f"{name.replace('__', '.')}={_written(v)}" for name, v in overrides.items())
+    settings = tuple(
+        f"{name.replace('__', '.')}={v if isinstance(v, str) else _json(v)}"
+        for name, v in overrides.items()
+    )
     targets = target if target is None or isinstance(target, str) else " ".join(target)
     asked = Invocation(_name(scenario), settings, targets, reports=False)
     folder = None if out is None else Path(out)
@@ -62,30 +63,13 @@ def run(
             return _read(scenario, (*settings, *more), targets)
 
         loaded = with_rows(read, rows or {}, Path(made))
+        if (loaded.steps or loaded.search) and check is not None:
+            raise UsageError("check goes with one run, not with a sweep or a search")
         guarded = None if check is None else _Guarded(check)
-        result = Result(_in_thread(lambda: _play(loaded, asked, folder, guarded)))
+        result = Result(_in_thread(lambda: play(loaded, asked, folder, _Quiet(), guarded)))
         if guarded is not None and guarded.error is not None:
             raise guarded.error
         return result
-
-
-def _play(
-    loaded: Scenario, asked: Invocation, out: Path | None, check: Check | None
-) -> RunResult | Series | SearchResult:
-    """Plays a run, a series or a search."""
-    live = _Quiet()
-    if (loaded.steps or loaded.search) and check is not None:
-        raise UsageError("check goes with one run, not with a sweep or a search")
-    if loaded.steps:
-        from pubstorm.experiment.series import run_series
-
-        return run_series(loaded, asked, out, live)
-    if loaded.search is not None:
-        from pubstorm.experiment.search import run_search
-
-        return run_search(loaded, asked, out, live)
-    options = RunOptions(out, asked.command(), reports=False, check=check)
-    return run_scenario(loaded, options, live)
 
 
 class _Guarded:
@@ -127,11 +111,6 @@ def _read(scenario: Source, settings: tuple[str, ...], target: str | None) -> Sc
     return Invocation(str(scenario), settings, target).load()
 
 
-def _written(value: object) -> str:
-    """Returns a value as --set takes it."""
-    return value if isinstance(value, str) else _json(value)
-
-
 def _json(value: object) -> str:
     def plain(part: object) -> object:
         if isinstance(part, PathLike):
@@ -160,22 +139,22 @@ def _kept_limits() -> Iterator[None]:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def _in_thread(play: Callable[[], T]) -> T:
+def _in_thread(work: Callable[[], T]) -> T:
     """Runs a function in a thread of its own and returns what it returns. A KeyboardInterrupt ends
     what the thread plays."""
     outcome: list[T] = []
     errors: list[BaseException] = []
     done = threading.Event()
 
-    def work() -> None:
+    def run_work() -> None:
         try:
-            outcome.append(play())
+            outcome.append(work())
         except BaseException as error:
             errors.append(error)
         finally:
             done.set()
 
-    thread = threading.Thread(target=work, name="pubstorm", daemon=True)
+    thread = threading.Thread(target=run_work, name="pubstorm", daemon=True)
     thread.start()
     interrupted: KeyboardInterrupt | None = None
     is_sent = True

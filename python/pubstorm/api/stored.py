@@ -12,7 +12,7 @@ from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.quantities import UnfitError, Unit, value_text
 from pubstorm.report.stored import load_stored
 from pubstorm.result import Result as RunResult
-from pubstorm.result import SearchResult, Series, SeriesStep, Status, ThresholdOutcome
+from pubstorm.result import SearchResult, Series, Status, ThresholdOutcome
 from pubstorm.result.comparison import Comparison
 from pubstorm.result.figures import Found, evaluate, evaluate_threshold
 from pubstorm.result.series import RANKED
@@ -73,7 +73,7 @@ class Result:
         """pass, fail or invalid, of a search also open. Of a series the worst of its steps; None if
         no step was played."""
         if isinstance(self.stored, Series):
-            found = {step.status or Status.INVALID for step in self.stored.steps if _counts(step)}
+            found = {step.status or Status.INVALID for step in self.stored.steps if step.was_played}
             return next((status for status in RANKED if status in found), None)
         if isinstance(self.stored, SearchResult):
             return self.stored.status
@@ -165,8 +165,3 @@ def load(path: str | PathLike[str]) -> Result:
         hint = "read comparison.json, or load the runs that it compares"
         raise StoredRunError(f"{folder} is a comparison, and no run, series or search", hint)
     return Result(stored.model_copy(update={"run_directory": str(folder)}))
-
-
-def _counts(step: SeriesStep) -> bool:
-    """Returns True if a step was played, or came to no measurement."""
-    return step.outcome not in {"not played", "not run"}

@@ -16,7 +16,6 @@ from pubstorm.scenario.fleet import place
 def _targets(
     _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
 ) -> str | None:
-    """Returns the targets of all --target as one text."""
     return " ".join(values) or None
 
 

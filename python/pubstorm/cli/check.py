@@ -27,12 +27,11 @@ from pubstorm.host.preflight import (
     Host,
     agents_here,
     broker_host_needs,
-    broker_kinds,
     needs,
 )
 from pubstorm.host.preflight.fixes import script
 from pubstorm.host.preflight.network import network_needs_here
-from pubstorm.host.preflight.tuning import tuning, tuning_in_need
+from pubstorm.host.preflight.tuning import TUNED, tuning, tuning_in_need
 from pubstorm.host.sizing import PlannedRuns, sizes_of
 from pubstorm.host.sizing.servers import server_hosts
 from pubstorm.output import say
@@ -40,6 +39,7 @@ from pubstorm.plan import provisional_plan
 from pubstorm.play.oversights import oversights_in_words
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.load import largest, smallest
+from pubstorm.topology.adapters import appetite_of, broker_kinds
 from pubstorm.topology.ports import check_ports, fixed_ports
 
 
@@ -80,10 +80,10 @@ def check(asked: Invocation, fixes: Path | None, every_setting: bool) -> int:
         key=lambda pair: (pair[1].clients, offered_load(pair[1]).peak_per_s),
     )
     for line in (
-        *plan_in_words(first, provisional_plan(first)),
+        *plan_in_words(first, plans[0] if first is played[0] else provisional_plan(first)),
         *sweep_in_words(loaded),
         *search_in_words(steps[0], played_times),
-        *oversights_in_words(loaded, played),
+        *oversights_in_words(loaded, played, plans),
     ):
         say(line)
     if heaviest.fleet.on != "local":
@@ -94,7 +94,7 @@ def check(asked: Invocation, fixes: Path | None, every_setting: bool) -> int:
 
 def _checked_host(scenario: Scenario, plan: Plan, fixes: Path | None, every_setting: bool) -> int:
     """Prints what the plan needs from this host, and what would suit it."""
-    host, brokers = Host.here(), broker_kinds(scenario.topology)
+    host, brokers = Host.here(each.name for each in TUNED), broker_kinds(scenario.topology)
     agents = agents_here(plan, scenario.fleet, host)
     needed = needs(plan, host, agents=agents, brokers=brokers)
     needed += network_needs_here(scenario.topology.networks)
@@ -122,7 +122,8 @@ def _checked_cluster(
         )
     host = Host.here()
     ports = host.ports
-    servers = list(server_hosts(scenario, plan, host.costs, scenario.fleet.host.memory))
+    memory = scenario.fleet.host.memory
+    servers = list(server_hosts(scenario, plan, host.costs, memory, appetite_of))
     planned = PlannedRuns(plans, servers=sum(each.hosts for each in servers if each.label))
     sizes = sizes_of(plan, scenario.fleet, host.costs, ports, planned)
     for line in (
@@ -136,7 +137,7 @@ def _checked_cluster(
 
 def _broker_lines(scenario: Scenario, plan: Plan) -> Iterable[str]:
     """Returns the needs of a broker on another host, in words."""
-    if not scenario.target or scenario.topology.brokers or scenario.has_zeromq_targets:
+    if not scenario.target or scenario.topology.brokers or scenario.targets_publish:
         return ()
     return broker_needs_in_words(broker_host_needs(plan))
 

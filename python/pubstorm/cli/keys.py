@@ -12,10 +12,10 @@ import click
 
 from pubstorm.contract.target import DEFAULT_TLS_PORT
 from pubstorm.errors import KeysError
-from pubstorm.host.keys import listener
 from pubstorm.host.keys.authority import Authority, Credential, Validity
 from pubstorm.host.keys.clients import Names, Wanted
 from pubstorm.host.keys.files import NewFile, write_files
+from pubstorm.host.keys.listener import CLIENTS, certificate_settings, psk_settings
 from pubstorm.host.keys.nodes import ClusterKeys
 from pubstorm.host.keys.psk import new_keys, psk_text, read_psk, shares
 from pubstorm.output import say
@@ -73,7 +73,7 @@ def psk(wanted: Wanted, out: Path, force: bool) -> None:
     made = new_keys(identity for names in wanted.identities() for identity in names)
     settings = {
         "listener": DEFAULT_TLS_PORT,
-        **listener.psk_settings(out.absolute(), as_username=True),
+        **psk_settings(out.absolute(), as_username=True),
     }
     lines = out.with_name(f"{out.name}.conf")
     files = (
@@ -109,8 +109,8 @@ def ca(folder: Path, names: Names, wanted: Wanted, days: int, force: bool) -> No
         *_credential(folder, "server", authority.server(names, validity)),
     ]
     for name in subjects:
-        files += _credential(folder / listener.CLIENTS, name, authority.client(name, validity))
-    settings = listener.certificate_settings(
+        files += _credential(folder / CLIENTS, name, authority.client(name, validity))
+    settings = certificate_settings(
         folder.absolute(), require_client=bool(subjects), as_username=True
     )
     lines = lines_of({"listener": DEFAULT_TLS_PORT, **settings})
@@ -119,7 +119,7 @@ def ca(folder: Path, names: Names, wanted: Wanted, days: int, force: bool) -> No
     say(f"{folder}/ca.crt, ca.key: the authority")
     say(f"{folder}/server.crt, server.key: the broker, as {', '.join(names)}")
     if subjects:
-        say(f"{folder}/{listener.CLIENTS}: certificates and keys of {len(subjects)} clients")
+        say(f"{folder}/{CLIENTS}: certificates and keys of {len(subjects)} clients")
     say(f"{folder}/mosquitto.conf: lines for mosquitto.conf")
 
 

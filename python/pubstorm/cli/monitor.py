@@ -33,10 +33,10 @@ def monitor(listen: str, token_file: Path | None, cert: Path | None, key: Path |
     scenario reads the pages with monitors.sources.NAME.remote.
     """
     asked = serving_at(listen, (token_file, cert, key), OPTIONS, EXAMPLE)
-    run_loop(_serve(asked, HostPages()))
+    run_loop(_serve_pages(asked, HostPages()))
 
 
-async def _serve(asked: Serving, pages: HostPages) -> None:
+async def _serve_pages(asked: Serving, pages: HostPages) -> None:
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in ending_signals():
         loop.add_signal_handler(number, ended.set)

@@ -153,7 +153,6 @@ def _progress_ns(_context: click.Context, _parameter: click.Parameter, value: st
 
 
 def _exit_code(played: Result | Series | SearchResult | Comparison) -> int:
-    """Returns the exit code of a result."""
     if played.interrupted:
         return INTERRUPTED
     if isinstance(played, Series):

@@ -11,9 +11,9 @@ from pubstorm.cli.asked import asked_for
 from pubstorm.cli.completion import scenario_names
 from pubstorm.cli.outcome import Output, output_options
 from pubstorm.errors import UsageError
+from pubstorm.experiment import play as play_scenario
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.play.display import Live
-from pubstorm.play.one_run import RunOptions, run_scenario
 from pubstorm.result import Result, SearchResult, Series
 from pubstorm.result.comparison import Comparison
 
@@ -74,13 +74,4 @@ def play(
         return resume_series(resume, live)
     if not asked.scenario:
         raise click.UsageError("Missing argument 'SCENARIO'.", click.get_current_context())
-    loaded = asked.load()
-    if loaded.steps:
-        from pubstorm.experiment.series import run_series
-
-        return run_series(loaded, asked, out, live)
-    if loaded.search is not None:
-        from pubstorm.experiment.search import run_search
-
-        return run_search(loaded, asked, out, live)
-    return run_scenario(loaded, RunOptions(out, asked.command(), reports=asked.reports), live)
+    return play_scenario(asked.load(), asked, out, live)

@@ -1,5 +1,5 @@
-"""The target that a client connects to, as in `crates/plan/src/attachment.rs`: a pure function of
-the plan's seed, the population and the client.
+"""The target that a client connects to, as in `crates/plan/src/schedule/attachment.rs`: a pure
+function of the plan's seed, the population and the client.
 """
 
 from __future__ import annotations

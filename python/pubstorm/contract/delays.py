@@ -1,5 +1,5 @@
 """Delays of messages before their send: sums for each range of latencies, with the arithmetic of
-the agents (`crates/plan/src/delays.rs`). Sums are exact.
+the agents (`crates/plan/src/record/delays.rs`). Sums are exact.
 Percentiles do not add up, so the parts of a percentile are means of the messages near it."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The load that a plan offers, as `pubstorm-engine --explain` prints it: messages sent, expected
-deliveries and requests of flapping clients a second, phase by phase, and topics or filters that
-lead nowhere."""
+deliveries and requests of flapping clients a second, phase by phase. Also bytes of packets, and
+topics or filters that lead nowhere."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Annotated
 from pydantic import Field
 
 from pubstorm.contract.value import Value
+from pubstorm.quantities import SECOND_NS
 
-SECOND_NS = 10**9
 Amount = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=0)]
 
@@ -138,10 +138,23 @@ class Unmatched(Value):
 class PublicationLoad(Value):
     """The facts of a publication that hold for the whole plan."""
 
+    message_bytes: Count
+    """Bytes of a PUBLISH of the last client at most; without MQTT, of topic and payload."""
     receivers: Amount
     """Receivers of a message while all clients of the plan are active, in the mean."""
     unmatched: Unmatched | None
     """Topics that no subscriber receives while the most clients are active, or null."""
+
+
+class Opening(Value):
+    """Bytes of the packets of one connection of MQTT, without properties."""
+
+    connect_bytes: Count
+    """Bytes of CONNECT."""
+    subscribe_bytes: Count
+    """Bytes of SUBSCRIBE with all filters; 0 without filters."""
+    suback_bytes: Count
+    """Bytes of SUBACK; 0 without filters."""
 
 
 class PopulationLoad(Value):
@@ -149,6 +162,9 @@ class PopulationLoad(Value):
 
     clients_max: Count
     """Most clients that are active at once."""
+    opening: Opening | None
+    """Packets of a connection of its last client, which has the longest number; null without
+    MQTT."""
     publications: tuple[PublicationLoad, ...]
     """One for each publication."""
     subscriptions: tuple[Unmatched | None, ...]

@@ -11,9 +11,11 @@ from pydantic import Field
 
 from pubstorm.contract.flows import Publication, Subscription
 from pubstorm.contract.protocol import (
+    CAPABILITIES,
     U16,
     U32,
     U32_MAX,
+    Capabilities,
     Frozen,
     Mqtt,
     NatsProtocol,
@@ -215,24 +217,24 @@ class Population(Frozen):
     """Answers to messages with a Response Topic; null: no answers. Only MQTT 5."""
 
     @property
+    def can(self) -> Capabilities:
+        """Abilities of its protocol."""
+        return CAPABILITIES[self.protocol.name]
+
+    @property
     def mqtt(self) -> Mqtt | None:
-        """Options of its MQTT clients; None for those of other protocols."""
+        """Options of its MQTT clients; None for others."""
         return self.protocol if isinstance(self.protocol, Mqtt) else None
 
     @property
     def zmtp(self) -> Zmtp | None:
-        """Options of its ZeroMQ sockets; None for clients of other protocols."""
+        """Options of its ZeroMQ sockets; None for others."""
         return self.protocol if isinstance(self.protocol, Zmtp) else None
 
     @property
     def nats(self) -> NatsProtocol | None:
-        """Options of its NATS clients; None for those of other protocols."""
+        """Options of its NATS clients; None for others."""
         return self.protocol if isinstance(self.protocol, NatsProtocol) else None
-
-    @property
-    def knows_properties(self) -> bool:
-        """True if its messages can carry properties: those of MQTT 5."""
-        return self.mqtt is not None and self.mqtt.version == "5"
 
     @property
     def player(self) -> Player:
@@ -241,7 +243,7 @@ class Population(Frozen):
 
     @property
     def client_id(self) -> str:
-        """Template of the identifier of its MQTT clients; empty for other clients."""
+        """Template of the identifier of its MQTT clients; empty for others."""
         return "" if self.mqtt is None else self.mqtt.client_id
 
     @property
@@ -276,8 +278,8 @@ class Population(Frozen):
 
     @property
     def is_publisher(self) -> bool:
-        """True if its clients are ZeroMQ sockets that other clients connect to."""
-        return self.zmtp is not None and bool(self.publications)
+        """True if its clients are what other clients connect to."""
+        return not self.can.has_broker and bool(self.publications)
 
     @property
     def of(self) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -27,8 +28,33 @@ MQTT_NAMES: Mapping[MqttVersion, MqttName] = {
     "3.1.1": "mqtt-3.1.1",
     "5": "mqtt-5",
 }
+ProtocolName = MqttName | Literal["zmtp-3.1", "nats"]
+"""Protocol and version, as results and reports name them."""
 Player = Literal["engine", "libzmq", "pyzmq", "command"]
 Template = Annotated[str, Field(description="Text with variables such as `{n}`.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """Abilities of a protocol, and of what its clients connect to. Checks, defaults and reports
+    read them, and name no protocol."""
+
+    has_broker: bool
+    """True if clients connect to a broker; False: to the publishers themselves."""
+    keeps_state: bool
+    """True if a broker can keep messages and sessions beyond a run."""
+    answers_filters: bool
+    """True if each filter of a subscription is granted or refused."""
+    acknowledges: bool
+    """True if messages have a QoS."""
+    has_properties: bool
+    """True if messages carry properties beside the payload, such as a stamp."""
+    filters: Literal["levels", "prefixes"]
+    """Meaning of a filter: levels with wildcards, or the beginning of a topic."""
+    text_bytes_max: int | None
+    """Longest topic, filter or identifier; None: any length."""
+    login_bytes_max: int
+    """Longest user name and password."""
 
 
 class Frozen(BaseModel):
@@ -102,7 +128,7 @@ class Mqtt(Frozen):
         return min(delay, _number(self.properties, "session_expiry_interval"))
 
     @property
-    def name(self) -> MqttName:
+    def name(self) -> ProtocolName:
         """Protocol and version, as results and reports name them."""
         return MQTT_NAMES[self.version]
 
@@ -142,7 +168,7 @@ class Zmtp(Frozen):
     makes. The engine does not speak `curve`."""
 
     @property
-    def name(self) -> Literal["zmtp-3.1"]:
+    def name(self) -> ProtocolName:
         """Protocol and version, as results and reports name them."""
         return "zmtp-3.1"
 
@@ -179,3 +205,39 @@ class NatsProtocol(Frozen):
 
 
 Protocol = Annotated[Mqtt | Zmtp | NatsProtocol, Field(discriminator="kind")]
+
+_MQTT = Capabilities(
+    has_broker=True,
+    keeps_state=True,
+    answers_filters=True,
+    acknowledges=True,
+    has_properties=False,
+    filters="levels",
+    text_bytes_max=U16_MAX,
+    login_bytes_max=U16_MAX,
+)
+CAPABILITIES: Mapping[ProtocolName, Capabilities] = {
+    "mqtt-3.1": _MQTT,
+    "mqtt-3.1.1": _MQTT,
+    "mqtt-5": replace(_MQTT, has_properties=True),
+    "zmtp-3.1": Capabilities(
+        has_broker=False,
+        keeps_state=False,
+        answers_filters=False,
+        acknowledges=False,
+        has_properties=False,
+        filters="prefixes",
+        text_bytes_max=None,
+        login_bytes_max=255,  # [24/ZMTP-PLAIN]
+    ),
+    "nats": Capabilities(
+        has_broker=True,
+        keeps_state=False,
+        answers_filters=True,
+        acknowledges=False,
+        has_properties=False,
+        filters="levels",
+        text_bytes_max=U16_MAX,
+        login_bytes_max=U16_MAX,
+    ),
+}

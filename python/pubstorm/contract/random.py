@@ -1,10 +1,12 @@
-"""Chance as a pure function, as `crates/plan/src/random.rs` has it: the value number `index` of a
-stream named by a seed.
+"""Chance as a pure function, as `crates/plan/src/schedule/random.rs` has it: the value number
+`index` of a stream named by a seed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from pubstorm.contract.value import U64_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,3 @@ def mix(value: int) -> int:
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & U64_MAX
     z = (z ^ z >> 27) * 0x94D049BB133111EB & U64_MAX
     return z ^ z >> 31
-
-
-U64_MAX = 2**64 - 1

@@ -111,9 +111,9 @@ class Counters(Value):
     websocket_pongs_total: Count = 0
     """Pongs of WebSocket that were received."""
     packets_sent_total: Count = 0
-    """MQTT packets written."""
+    """Packets of the protocol written."""
     packets_received_total: Count = 0
-    """MQTT packets read."""
+    """Packets of the protocol read."""
     bytes_sent_total: Count = 0
     """Bytes written to sockets, without those of TLS and of WebSocket's frames."""
     bytes_received_total: Count = 0

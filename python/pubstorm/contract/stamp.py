@@ -1,6 +1,6 @@
-"""Stamps of payloads, as `crates/plan/src/stamp.rs` has them: 32 bytes at the start of a payload,
-or as text anywhere in a payload of text. This module only separates messages
-of a run from other messages.
+"""Stamps of payloads, as `crates/plan/src/record/stamp.rs` has them: 32 bytes at the start of
+a payload, or as text anywhere in a payload of text. This module only separates messages of a run
+from other messages.
 """
 
 from __future__ import annotations

@@ -524,7 +524,6 @@ def _part(info: FieldInfo) -> Callable[[], _Part] | None:
 
 
 def _fields(paths: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """Returns a getter of some fields, as a tuple."""
     if len(paths) > 1:
         return attrgetter(*paths)
     return lambda value: tuple(attrgetter(path)(value) for path in paths)

@@ -1,4 +1,4 @@
-"""Text with variables, by the grammar of `crates/plan/src/template.rs`. `{n}` is the client's
+"""Text with variables, by the grammar of `crates/plan/src/text/template.rs`. `{n}` is the client's
 number, `{n%K}` and `{n/K}` its remainder and quotient, and `{row.NAME}` a value of the client's
 row. `{a..b}` is a range with both ends, `{red|green}` a choice. `{random a..b}`, `{hex N}`,
 `{seq}`, `{time}` and `{stamp}` differ by message. `{{` and `}}` are the braces themselves.
@@ -10,9 +10,10 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from pubstorm.contract.random import U64_MAX, Random
+from pubstorm.contract.random import Random
 from pubstorm.contract.rows import RowTable
 from pubstorm.contract.stamp import STAMP_BYTES, stamp_text
+from pubstorm.contract.value import U64_MAX
 
 
 class TemplateError(ValueError):

@@ -58,11 +58,11 @@ def payload_bytes_max(population: Population, publication: Publication) -> int:
 
 def carries_stamp(publication: Publication, publisher: Population, receiver: Population) -> bool:
     """Returns True if the messages of a publication have a stamp that clients of a population
-    receive: texts without one have it in a property, of populations that know properties."""
+    receive: texts without one have it in a property, where both protocols have properties."""
     payload = publication.payload
     if isinstance(payload, FixedPayload):
         return payload.bytes >= STAMP_BYTES
     if isinstance(payload, GaussianPayload):
         return payload.mean_bytes - 4 * payload.sd_bytes >= STAMP_BYTES
-    has_properties = publisher.knows_properties and receiver.knows_properties
+    has_properties = publisher.can.has_properties and receiver.can.has_properties
     return has_properties or has_stamped_text(publication)

@@ -3,39 +3,28 @@ candidate, baseline and so on, so that slow changes of the host meet both."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import difflib
-import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from pubstorm.contract.value import Value
-from pubstorm.errors import (
-    OtherFormatError,
-    PubstormError,
-    ScenarioError,
-    StoredRunError,
-    UsageError,
-)
+from pubstorm.errors import StoredRunError, UsageError
 from pubstorm.experiment.invocation import Invocation, again
-from pubstorm.experiment.journal import kept_result, now
-from pubstorm.experiment.outlook import run_s
-from pubstorm.experiment.search import play_search
+from pubstorm.experiment.journal import Journal, Player, Runs, Turn, now
+from pubstorm.experiment.search import planned_s, search_of
 from pubstorm.files import text_of
-from pubstorm.host.binaries import engine_path
 from pubstorm.host.children import run_loop
-from pubstorm.host.signals import INTERRUPTED
 from pubstorm.metrics.expressions import Expression, parse_expression
 from pubstorm.output import warn
 from pubstorm.play.directory import RunDirectory, new_path
 from pubstorm.play.display import Live
-from pubstorm.play.interruption import caught_signals
-from pubstorm.play.one_run import RUNS, RunOptions, play_scenario
+from pubstorm.play.one_run import RUNS
 from pubstorm.quantities import UnfitError
 from pubstorm.report import (
     ASKED_FILE,
@@ -62,8 +51,8 @@ from pubstorm.result.comparison import (
     parse_condition,
     unfit,
 )
-from pubstorm.scenario import Scenario, parse_scenario
-from pubstorm.scenario.load import ALONE
+from pubstorm.scenario import Scenario
+from pubstorm.scenario.load import ALONE, check_figure
 
 FOLDER = "runs"
 """Folder of the runs, in that of the comparison."""
@@ -87,18 +76,11 @@ class Question:
 
     def check_scenario(self, side: str, scenario: Scenario) -> None:
         """Raises UsageError for a figure that the runs of a scenario cannot have."""
-        source = scenario.source
         for figure in self.asked:
             if scenario.search is not None and str(figure) in ANSWERS:
                 continue
-            column = f"table={json.dumps({str(figure): str(figure)})}"
-            overrides = (*source.overrides, column)
-            try:
-                parse_scenario(source.text, source.file, overrides, source.target)
-            except ScenarioError as error:
-                problem = error.problems[0]
-                message = f"{figure} is no figure of the {side}: {problem.message}"
-                raise UsageError(message, problem.hint) from None
+            for _, message, hint in check_figure(scenario, figure):
+                raise UsageError(f"{figure} is no figure of the {side}: {message}", hint)
 
     def check(self, results: Sequence[Played]) -> None:
         """Raises UsageError for a figure that no run has."""
@@ -153,8 +135,6 @@ class _Side:
     """The runs of one side so far."""
 
     name: str
-    scenario: Scenario | None = None
-    asked: Invocation | None = None
     results: list[Played] = field(default_factory=list)
     folders: list[Path] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -233,18 +213,13 @@ def play_comparison(
 ) -> Comparison:
     """Plays two scenarios in turn, each `repeat` times, and compares them. A run that is invalid,
     or has no measurement, is left out with the reason."""
-    sides = [_Side(name, each.load(), each) for name, each in zip(NAMES, asked, strict=True)]
-    for side in sides:
-        assert side.scenario is not None
-        question.check_scenario(side.name, side.scenario)
-    turns = tuple(_turns(sides, repeat))
-    engine_path()
+    played = {name: (each.load(), each) for name, each in zip(NAMES, asked, strict=True)}
+    for name, (scenario, _) in played.items():
+        question.check_scenario(name, scenario)
+    turns = tuple(_turns(played, repeat))
     path = out or new_path(RUNS, "comparison", datetime.now().astimezone())
-    directory = RunDirectory.create(path, FOLDER)
-    started = now()
-    for side in sides:
-        assert side.scenario is not None
-        directory.write(_scenario_file(side.name), side.scenario.source_text)
+    files = {_scenario_file(name): each.source_text for name, (each, _) in played.items()}
+    journal = Journal.create(path, FOLDER, files, live)
     stored = [
         AskedSide(scenario=e.scenario, overrides=e.stored_overrides, target=e.target) for e in asked
     ]
@@ -254,10 +229,10 @@ def play_comparison(
         repeat=repeat,
         figures=tuple(map(str, question.figures)),
         conditions=tuple(each.source for each in question.conditions),
-        started=started,
+        started=journal.started,
     )
-    directory.write(ASKED_FILE, wanted.model_dump_json(indent=2) + "\n")
-    return run_loop(_Playing(sides, directory, live, started).play(turns, question))
+    journal.directory.write(ASKED_FILE, wanted.model_dump_json(indent=2) + "\n")
+    return run_loop(Player(_ComparisonRuns(turns, question, journal), journal).play())
 
 
 def resume_comparison(path: Path, live: Live) -> Comparison:
@@ -271,19 +246,16 @@ def resume_comparison(path: Path, live: Live) -> Comparison:
         raise StoredRunError(f"cannot read {path / ASKED_FILE}: {error.strerror}") from error
     except (ValidationError, UnicodeDecodeError, UnfitError) as error:
         raise StoredRunError(f"{path / ASKED_FILE} is not as Pubstorm has written it") from error
-    sides = []
+    played = {}
     for name, side in zip(NAMES, (asked.baseline, asked.candidate), strict=True):
         invocation = Invocation(side.scenario, side.overrides, side.target)
-        scenario = again(invocation, path / _scenario_file(name))
-        sides.append(_Side(name, scenario, invocation))
-    turns = tuple(_turns(sides, asked.repeat))
-    engine_path()
-    playing = _Playing(sides, RunDirectory(path), live, asked.started)
-    return run_loop(playing.play(turns, question))
+        played[name] = again(invocation, path / _scenario_file(name)), invocation
+    turns = tuple(_turns(played, asked.repeat))
+    journal = Journal.open(path, asked.started, live)
+    return run_loop(Player(_ComparisonRuns(turns, question, journal), journal).play())
 
 
 def _scenario_file(name: str) -> str:
-    """Returns the file with the scenario of a side."""
     return f"{name}.yaml"
 
 
@@ -291,122 +263,95 @@ def _scenario_file(name: str) -> str:
 class _SideTurn:
     """One playing of a side, of one of its steps if it has a sweep."""
 
-    side: _Side
-    scenario: Scenario
-    asked: Invocation
-    command: str
-    step: str = ""
-
-    @property
-    def name(self) -> str:
-        """The side with its step."""
-        return f"{self.side.name}, {self.step}" if self.step else self.side.name
+    side: str
+    step: str
+    """Label of the step; empty without a sweep."""
+    turn: Turn
 
 
-class _Playing:
-    """A comparison that is being played."""
+class _ComparisonRuns(Runs[Comparison]):
+    """The runs of a comparison that is being played."""
 
-    def __init__(
-        self, sides: Sequence[_Side], directory: RunDirectory, live: Live, started: str
-    ) -> None:
-        self._sides = sides
-        self._started = started
-        self._directory = directory
-        self._live = live
-        self._interrupted = asyncio.Event()
+    def __init__(self, turns: Sequence[_SideTurn], question: Question, journal: Journal) -> None:
+        self._sides = {name: _Side(name) for name in NAMES}
+        self._turns = turns
+        self._question = question
+        self._journal = journal
+        self._root = journal.directory.path
 
-    async def play(self, turns: Sequence[_SideTurn], question: Question) -> Comparison:
-        """Plays every run, or those before the user ends the comparison."""
-        with self._directory, caught_signals(lambda _: self._interrupted.set()):
-            for number, turn in enumerate(turns, 1):
-                if self._interrupted.is_set():
-                    break
-                self._live.after_s = sum(run_s(each.scenario) for each in turns[number:])
-                self._live.step(f"run {number} of {len(turns)}: {turn.name}")
-                await self._run(turn, number)
-            self._directory.release()
-            root = self._directory.path
-            groups = [side.group(root) for side in self._sides]
-            found = question.answer(groups[0], groups[1], self._started)
-            update = {"interrupted": self._interrupted.is_set()}
-            found = _with_scenarios(found.model_copy(update=update), self._sides)
-            return _written(found, self._directory)
+    def turns(self) -> Iterator[Turn]:
+        return (each.turn for each in self._turns)
 
-    async def _run(self, turn: _SideTurn, number: int) -> None:
-        side = turn.side
-        self._directory.check()
-        folder = self._directory.path / FOLDER / f"{number:02}-{side.name}"
-        try:
-            result = self._kept(folder) or await self._played(turn, folder)
-        except OtherFormatError:
-            raise
-        except PubstormError as error:
-            if error.exit_code == INTERRUPTED:
-                self._interrupted.set()
-            else:
-                side.leave_out(f"run {number}: no measurement: {error.message}")
-                self._live.step(f"  no measurement: {error.message}")
-            return
-        if result.interrupted:
-            self._interrupted.set()
-            side.leave_out(f"run {number}: interrupted", folder)
+    def take(self, turn: Turn) -> str:
+        """Takes a run that can be compared, and leaves out others with the reason."""
+        place = self._turns[turn.number - 1]
+        folder, result = self._root / turn.folder, turn.result
+        side = self._sides[place.side]
+        if result is None:
+            side.leave_out(f"run {turn.number}: {turn.words}")
+        elif result.interrupted:
+            side.leave_out(f"run {turn.number}: interrupted", folder)
         elif (why := unfit(result)) is not None:
-            side.leave_out(f"run {number}: {why}", folder)
+            side.leave_out(f"run {turn.number}: {why}", folder)
         else:
-            side.take(result, folder, turn.step)
+            side.take(result, folder, place.step)
+        return turn.words
 
-    def _kept(self, folder: Path) -> Result | None:
-        """Returns the result of a run that was played before; None for a search, which
-        continues."""
-        result = None if holds(folder, SEARCH_FILE) else kept_result(folder)
-        if result is not None:
-            self._live.step(f"  {result.verdict.status}, played before")
-        return result
+    def later_s(self, turn: Turn) -> Sequence[float]:
+        return [each.turn.planned_s for each in self._turns[turn.number :]]
 
-    async def _played(self, turn: _SideTurn, folder: Path) -> Result | SearchResult:
-        """Plays a run or a search."""
-        if turn.scenario.search is not None:
-            return await play_search(turn.scenario, folder, turn.asked, self._live)
-        options = RunOptions(folder, turn.command, None, turn.asked.reports)
-        result = await play_scenario(turn.scenario, options, self._live)
-        self._live.step(f"  {result.verdict.status}, limited by {result.verdict.limited_by}")
-        return result
+    def finish(self) -> Comparison:
+        sides = [*self._sides.values()]
+        baseline, candidate = (side.group(self._root) for side in sides)
+        found = self._question.answer(baseline, candidate, self._journal.started)
+        update = {"interrupted": self._journal.interrupted.is_set()}
+        found = _with_scenarios(found.model_copy(update=update), sides)
+        return _written(found, self._journal.directory)
 
 
-def _turns(sides: Sequence[_Side], repeat: int) -> Iterator[_SideTurn]:
+def _turns(sides: Mapping[str, tuple[Scenario, Invocation]], repeat: int) -> Iterator[_SideTurn]:
     """Yields the sides in turn, every second pair the other way round; of sweeps step by step.
     Raises UsageError if the sides are no sweeps of the same steps."""
-    played = [_parts(side) for side in sides]
-    if list(played[0]) != list(played[1]):
-        words = (", ".join(filter(None, each)) or "no sweep" for each in played)
+    played = {name: _parts(*side) for name, side in sides.items()}
+    steps, others = map(list, played.values())
+    if steps != others:
+        words = (", ".join(filter(None, each)) or "no sweep" for each in (steps, others))
         raise UsageError(
             f"found different steps: {' and '.join(words)}",
             "both sides need the same steps; --set sweep=null plays them without",
         )
-    for step in played[0]:
-        for pair in range(repeat):
-            order = played if pair % 2 == 0 else reversed(played)
-            yield from (each[step] for each in order)
+    pairs = itertools.product(steps, range(repeat))
+    order = [(step, side) for step, pair in pairs for side in (NAMES, NAMES[::-1])[pair % 2]]
+    for number, (step, side) in enumerate(order, 1):
+        asked, (scenario, command) = sides[side][1], played[side][step]
+        turn = Turn(
+            number=number,
+            title=f"run {number} of {len(order)}: {', '.join(filter(None, (side, step)))}",
+            scenario=scenario,
+            folder=f"{FOLDER}/{number:02}-{side}",
+            command=command,
+            planned_s=planned_s(scenario),
+            reports=asked.reports,
+            search=search_of(scenario, asked),
+        )
+        yield _SideTurn(side, step, turn)
 
 
-def _parts(side: _Side) -> dict[str, _SideTurn]:
-    """Returns what a side plays in each repeat, by the labels of its steps; under an empty label
-    without a sweep."""
-    scenario, asked = side.scenario, side.asked
-    assert scenario is not None and asked is not None
+def _parts(scenario: Scenario, asked: Invocation) -> dict[str, tuple[Scenario, str]]:
+    """Returns what a side plays in each repeat and its command line, by the labels of its steps;
+    under an empty label without a sweep."""
     if not scenario.steps:
-        return {"": _SideTurn(side, scenario, asked, asked.command())}
-    found = {}
-    for step in scenario.steps:
-        source, label = step.scenario.source, step.played.label
-        own = replace(asked, overrides=source.overrides, target=source.target)
-        command = asked.step_command(ALONE, step.variation.overrides.values())
-        found[label] = _SideTurn(side, step.scenario, own, command, label)
-    return found
+        return {"": (scenario, asked.command())}
+    return {
+        step.played.label: (
+            step.scenario,
+            asked.step_command(ALONE, step.variation.overrides.values()),
+        )
+        for step in scenario.steps
+    }
 
 
 def _kind(path: Path) -> str:
-    """Returns the kind of a folder, as messages name it."""
     if holds(path, SERIES_FILE):
         return "a series"
     return "a search" if holds(path, SEARCH_FILE) else "a run"

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeGuard
 
 from pubstorm.errors import StoredRunError, UsageError
 from pubstorm.experiment.comparison import scenarios_unlike
@@ -25,7 +24,7 @@ from pubstorm.report import (
 )
 from pubstorm.result import Environment
 from pubstorm.result.comparison import unfit, unlike
-from pubstorm.result.figures import Found, Missing, evaluate
+from pubstorm.result.figures import Found, evaluate
 from pubstorm.result.history import History, HistoryChange, HistoryPoint, HistorySeries, history
 
 EXPERIMENTS = {SERIES_FILE: "a series", SEARCH_FILE: "a search", COMPARISON_FILE: "a comparison"}
@@ -99,13 +98,12 @@ def _read(folder: Path, figures: Sequence[Expression]) -> _StoredRun:
         started=started,
         name=result.name,
         environment=result.environment,
-        values=tuple(each if _is_number(each) else None for each in found),
+        values=tuple(
+            each if isinstance(each, Found) and math.isfinite(each.value) else None
+            for each in found
+        ),
         left_out=unfit(result) or "",
     )
-
-
-def _is_number(found: Found | Missing) -> TypeGuard[Found]:
-    return isinstance(found, Found) and math.isfinite(found.value)
 
 
 def _answer(

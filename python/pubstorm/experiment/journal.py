@@ -1,34 +1,133 @@
-"""Journal of an experiment: its folder, its brokers, its interruption, and its record after each
-run. Series and searches share it."""
+"""Plays the runs of an experiment one after the other, in a folder of its own. A series, a search
+and a comparison choose their runs. They share the player, and the journal with folder, brokers,
+interruption and record."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
-from pubstorm.errors import OtherFormatError, StoredRunError
+from pubstorm.errors import OtherFormatError, PubstormError, StoredRunError
 from pubstorm.experiment.invocation import Invocation, again
+from pubstorm.experiment.outlook import Outlook
 from pubstorm.fleet.choice import hosts_of
 from pubstorm.host.binaries import engine_path
+from pubstorm.host.preflight import MEMORY, Host, agents_here, needs
+from pubstorm.host.signals import INTERRUPTED
 from pubstorm.plan import provisional_plan
 from pubstorm.plan.faults import faulty_bridges
 from pubstorm.play.clean_start.bridges import remove_bridges
 from pubstorm.play.directory import RunDirectory, set_aside
 from pubstorm.play.display import Live
 from pubstorm.play.interruption import caught_signals
-from pubstorm.quantities import write_duration
-from pubstorm.report import SCENARIO_FILE, load_result, write_reports
-from pubstorm.result import Experiment, Result
+from pubstorm.play.one_run import RunOptions, play_scenario
+from pubstorm.quantities import bytes_text, write_duration
+from pubstorm.report import (
+    SCENARIO_FILE,
+    SEARCH_FILE,
+    holds,
+    load_result,
+    load_search,
+    write_reports,
+)
+from pubstorm.result import Experiment, Result, SearchResult
 from pubstorm.scenario import Scenario
 from pubstorm.topology import Around, Topology
+from pubstorm.topology.adapters import broker_kinds
 
-E = TypeVar("E", bound=Experiment)
+E = TypeVar("E")
+Searching = Callable[[Path, Live, Topology | None], Awaitable[SearchResult]]
+"""Plays a search in a folder, with brokers that outlive the search."""
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """One run of an experiment, or one search, with its outcome."""
+
+    number: int
+    """Number from 1, in the order of playing."""
+    title: str
+    """Line at its start."""
+    scenario: Scenario
+    folder: str
+    """Its folder, in that of the experiment."""
+    command: str
+    """Command line that plays it alone."""
+    planned_s: float
+    """Seconds that it takes by its plan, with the pause before it."""
+    reports: bool = True
+    """True if reports are made of its result."""
+    search: Searching | None = None
+    """Plays the search; None: the turn is a run."""
+    result: Result | SearchResult | None = None
+    """The result; None: no measurement, or not played."""
+    unfit: str | None = None
+    """Resources that this host lacks, if the turn was not played for that reason."""
+    problem: PubstormError | None = None
+    """Reason why there is no measurement."""
+
+    @property
+    def is_over(self) -> bool:
+        """True once there is an outcome."""
+        return self.result is not None or self.unfit is not None or self.problem is not None
+
+    @property
+    def words(self) -> str:
+        """The outcome in a few words; empty for a search, which ends with its own."""
+        if self.unfit is not None:
+            return f"not run: {self.unfit}"
+        if self.problem is not None:
+            return f"no measurement: {self.problem.message}"
+        if isinstance(self.result, Result):
+            return f"{self.result.verdict.status}, limited by {self.result.verdict.limited_by}"
+        return ""
+
+
+class Runs(ABC, Generic[E]):
+    """The runs of an experiment: chooses the next one, and takes the outcome of each."""
+
+    shared: Sequence[Scenario] = ()
+    """Scenarios whose brokers all runs use in turn; empty: each run has its own brokers."""
+
+    @property
+    def pause_ns(self) -> int:
+        """Time to wait before the next run, in nanoseconds."""
+        return 0
+
+    @abstractmethod
+    def turns(self) -> Iterator[Turn]:
+        """Yields each turn after the outcome of the turn before. A turn that was played before has
+        its result."""
+
+    @abstractmethod
+    def take(self, turn: Turn) -> str:
+        """Takes the outcome of a turn, and returns the outcome in words; empty: in none."""
+
+    @abstractmethod
+    def later_s(self, turn: Turn) -> Sequence[float]:
+        """Returns the seconds of each later turn, by its plan."""
+
+    def store(self) -> None:
+        """Stores the experiment before the first turn and after each. Default: only its end is
+        stored."""
+
+    @abstractmethod
+    def finish(self) -> E:
+        """Stores the experiment with its reports, however it ended."""
 
 
 def now() -> str:
@@ -41,37 +140,34 @@ class Journal:
     """One experiment that is being played."""
 
     directory: RunDirectory
-    asked: Invocation
-    """Command line of the experiment; in a series, of this step alone."""
     live: Live
     started: str = field(default_factory=now)
     interrupted: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the user has ended the experiment."""
 
     @classmethod
-    def create(
-        cls, path: Path, runs: str, scenario: Scenario, asked: Invocation, live: Live
-    ) -> Journal:
-        """Starts the journal of a new experiment. `path` must be new or empty; `runs` is the folder
-        of its runs."""
+    def create(cls, path: Path, runs: str, files: Mapping[str, str], live: Live) -> Journal:
+        """Starts the journal of a new experiment with its first files. `path` must be new or empty;
+        `runs` is the folder of its runs."""
         engine_path()
         directory = RunDirectory.create(path, runs)
-        directory.write(SCENARIO_FILE, scenario.source_text)
-        return cls(directory, asked, live)
+        for file, text in files.items():
+            directory.write(file, text)
+        return cls(directory, live)
 
     @classmethod
-    def open(cls, path: Path, stored: Experiment, asked: Invocation, live: Live) -> Journal:
+    def open(cls, path: Path, started: str, live: Live) -> Journal:
         """Continues the journal of a stored experiment."""
         engine_path()
-        return cls(RunDirectory(path), asked, live, stored.started)
+        return cls(RunDirectory(path), live, started)
 
-    @property
-    def record(self) -> dict[str, Any]:
-        """Fields that every stored experiment has, except its name."""
+    def record(self, asked: Invocation) -> dict[str, Any]:
+        """Returns the fields that every stored experiment of a command line has, except its
+        name."""
         return {
-            "scenario": self.asked.scenario,
-            "target": self.asked.target,
-            "overrides": self.asked.stored_overrides,
+            "scenario": asked.scenario,
+            "target": asked.target,
+            "overrides": asked.stored_overrides,
             "run_directory": str(self.directory.path),
             "started": self.started,
             "ended": now(),
@@ -86,30 +182,10 @@ class Journal:
                 "put the file back as it was, or start anew",
             )
 
-    async def keep(
-        self, play: Callable[[], Coroutine[Any, Any, None]], store: Callable[[], E]
-    ) -> E:
-        """Plays an experiment, and stores it however it ends. Raises StoredRunError if another
-        player is in its folder, or if the folder is moved away."""
-        # Signals stay caught until the experiment is stored.
-        with self.directory, caught_signals(lambda _: self.interrupted.set()):
-            await play()
-            self.directory.release()
-            if self.directory.failure is not None:
-                self.live.warn(f"{self.directory.failure}: what is stored is not complete")
-            return store()
-
-    def folder(self, name: str) -> Path:
-        """Returns the folder of the run that is played next. Raises StoredRunError if the folder of
-        the experiment is not in its place any more: it would be made anew."""
-        self.directory.check()
-        return self.directory.path / name
-
     def write_reports(self) -> None:
-        """Writes the report files, unless the user wants none."""
-        if self.asked.reports:
-            for problem in write_reports(self.directory.path, self.directory.write):
-                self.live.warn(problem)
+        """Writes the report files."""
+        for problem in write_reports(self.directory.path, self.directory.write):
+            self.live.warn(problem)
 
     async def pause(self, pause_ns: int) -> None:
         """Waits between two runs, or until the user ends the experiment."""
@@ -145,10 +221,106 @@ class Journal:
                 self.live.note(f"{stale_state.target}: {stale_state.text}")
 
 
-def kept_result(folder: Path) -> Result | None:
-    """Returns the result of a run that was played to its end before. What is left of another run is
-    set aside. Raises OtherFormatError if another version has played the run, which is not played
-    again then."""
+class Player(Generic[E]):
+    """Plays the runs of an experiment one after the other."""
+
+    def __init__(self, runs: Runs[E], journal: Journal, topology: Topology | None = None) -> None:
+        """`topology` has brokers that outlive the experiment."""
+        self._runs = runs
+        self._journal = journal
+        self._live = journal.live
+        self._interrupted = journal.interrupted
+        self._topology = topology
+        self._outlook = Outlook()
+        self._after_s = journal.live.after_s
+        """Time of runs after this experiment, in seconds."""
+
+    async def play(self) -> E:
+        """Plays every turn that has no result yet, and stores the experiment however it ends.
+        Raises StoredRunError if another player is in its folder, or if the folder is moved away."""
+        directory = self._journal.directory
+        # Signals stay caught until the experiment is stored.
+        with directory, caught_signals(lambda _: self._interrupted.set()):
+            await self._play()
+            directory.release()
+            if directory.failure is not None:
+                self._live.warn(f"{directory.failure}: what is stored is not complete")
+            return self._runs.finish()
+
+    async def _play(self) -> None:
+        runs = self._runs
+        turns = runs.turns()
+        turn = next(turns, None)
+        runs.store()
+        async with contextlib.AsyncExitStack() as stack:
+            topology = self._topology
+            if topology is None and runs.shared:
+                brokers = self._journal.shared_brokers(runs.shared)
+                topology = await stack.enter_async_context(brokers)
+            while turn is not None:
+                await self._turn(turn, topology)
+                if self._interrupted.is_set():
+                    break
+                turn = next(turns, None)
+                runs.store()
+
+    async def _turn(self, turn: Turn, topology: Topology | None) -> None:
+        """Plays a turn after the pause, unless it was played before."""
+        if turn.result is None:
+            await self._journal.pause(self._runs.pause_ns)
+        if self._interrupted.is_set():
+            return
+        self._live.step(turn.title)
+        # In place of a folder that was moved away, another one would be made.
+        self._journal.directory.check()
+        folder = self._journal.directory.path / turn.folder
+        turn.result = kept = turn.result or kept_result(folder)
+        if kept is None:
+            await self._played(turn, folder, topology)
+        if not turn.is_over:
+            return
+        words = self._runs.take(turn)
+        if kept is not None:
+            words = (
+                f"{kept.verdict.status if isinstance(kept, Result) else kept.status}, played before"
+            )
+        if words:
+            self._live.step(f"  {words}")
+
+    async def _played(self, turn: Turn, folder: Path, topology: Topology | None) -> None:
+        """Plays a turn. Without an outcome the user has ended it."""
+        if turn.search is None and (unfit := unfit_here(turn.scenario)) is not None:
+            turn.unfit = unfit
+            return
+        later_s = self._runs.later_s(turn)
+        self._outlook.begin(turn.planned_s)
+        self._live.after_s = self._after_s + self._outlook.of(sum(later_s), len(later_s))
+        try:
+            if turn.search is not None:
+                turn.result = await turn.search(folder, self._live, topology)
+            else:
+                options = RunOptions(folder, turn.command, topology, turn.reports)
+                turn.result = await play_scenario(turn.scenario, options, self._live)
+        except OtherFormatError:
+            raise
+        except PubstormError as error:
+            if error.exit_code == INTERRUPTED:
+                self._interrupted.set()
+            else:
+                turn.problem = error
+            return
+        self._outlook.end()
+        if turn.result.interrupted:
+            self._interrupted.set()
+
+
+def kept_result(folder: Path) -> Result | SearchResult | None:
+    """Returns the result of a run or a search that was played to its end before; None if the
+    search continues. What is left of another run is set aside. Raises OtherFormatError if another
+    version has played the run, which is not played again then."""
+    if holds(folder, SEARCH_FILE):
+        search = load_search(folder)
+        return search if search.complete else None
     if not folder.exists():
         return None
     try:
@@ -161,6 +333,24 @@ def kept_result(folder: Path) -> Result | None:
         set_aside(folder)
         return None
     return result
+
+
+def unfit_here(scenario: Scenario, host: Host | None = None) -> str | None:
+    """Returns the memory that a host lacks for a scenario, in words. A turn that needs more is not
+    played, so that the results before it are not lost. None if it suffices, or if the scenario runs
+    on a cluster. Default host: this one."""
+    if scenario.fleet.on != "local":
+        return None
+    plan, host = provisional_plan(scenario), host or Host.here()
+    agents = agents_here(plan, scenario.fleet, host)
+    needed = needs(plan, host, agents=agents, brokers=broker_kinds(scenario.topology))
+    memory = next(need for need in needed if need.what == MEMORY)
+    if memory.is_met:
+        return None
+    return (
+        f"it needs about {bytes_text(memory.needed)} of memory, "
+        f"{bytes_text(memory.available or 0)} are available"
+    )
 
 
 def asked_again(path: Path, stored: Experiment) -> tuple[Scenario, Invocation]:

@@ -10,12 +10,11 @@ import math
 import os
 import stat
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pubstorm.contract.snapshot import Snapshot
-from pubstorm.contract.source import Sample
 from pubstorm.errors import UsageError
 from pubstorm.exports import Event, FaultState, Item, Run, Samples
 
@@ -180,10 +179,7 @@ class Lines:
 
 def _by_source(item: Samples) -> dict[tuple[float, str], dict[str, float]]:
     found: dict[tuple[float, str], dict[str, float]] = {}
-    for each in _finite(item):
-        found.setdefault((each.at_s, each.source.name), {})[each.metric] = each.value
+    for each in item.samples:
+        if math.isfinite(each.value):
+            found.setdefault((each.at_s, each.source.name), {})[each.metric] = each.value
     return found
-
-
-def _finite(item: Samples) -> Iterable[Sample]:
-    return (each for each in item.samples if math.isfinite(each.value))

@@ -179,7 +179,6 @@ class Tally:
 
 @cache
 def _of(part: Part) -> tuple[Reported, ...]:
-    """Returns the metrics of a part of an interval."""
     return tuple(each for each in EXPORTED if each.part == part)
 
 

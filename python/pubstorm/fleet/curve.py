@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pubstorm.contract.plan import Plan, Population
+from pubstorm.contract.plan import Plan
 
 PUBLIC_KEY = "PUBSTORM_CURVE_PUBLIC_KEY"
 """Variable with a program's own public key, in the 40 characters of Z85."""
@@ -26,7 +26,7 @@ class CurveKeys:
         self._pairs = {
             index: _new_pair()
             for index, population in enumerate(plan.populations)
-            if _wants_keys(population)
+            if population.zmtp is not None and population.zmtp.security == "curve"
         }
 
     def environment(self, population: int) -> Mapping[str, str]:
@@ -68,7 +68,3 @@ def _new_pair() -> tuple[str, str]:
 
     public, secret = zmq.curve_keypair()
     return public.decode(), secret.decode()
-
-
-def _wants_keys(population: Population) -> bool:
-    return population.zmtp is not None and population.zmtp.security == "curve"

@@ -8,7 +8,7 @@ import contextlib
 import os
 import platform
 import signal
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from pubstorm.contract.plan import Plan
 from pubstorm.errors import FleetError
 from pubstorm.fleet.site import AgentCommand
 from pubstorm.host.children import close_stdin, signal_session
-from pubstorm.host.log_tail import last_lines, open_log
+from pubstorm.host.log_tail import last_lines, start_piped
 from pubstorm.host.memory import available_bytes
 from pubstorm.host.preflight.cluster import AgentHost
 from pubstorm.host.spawn_errors import CANNOT_START, start_failure
@@ -61,19 +61,11 @@ class LocalSlot:
 
     async def spawn(self) -> None:
         """Starts the program."""
-        with open_log(self._log) as log:
-            try:
-                self._process = await asyncio.create_subprocess_exec(
-                    *self.command.words,
-                    stdin=PIPE,
-                    stdout=PIPE,
-                    stderr=log or DEVNULL,
-                    limit=LINE_BYTES_MAX,
-                    start_new_session=True,
-                    env={**os.environ, **self.command.environment},
-                )
-            except CANNOT_START as error:
-                raise FleetError(*start_failure(self.command.words[0], error)) from error
+        words, variables = self.command.words, self.command.environment
+        try:
+            self._process = await start_piped(words, self._log, variables, LINE_BYTES_MAX)
+        except CANNOT_START as error:
+            raise FleetError(*start_failure(words[0], error)) from error
 
     async def send(self, line: str) -> None:
         """Writes a line to its stdin."""
@@ -143,7 +135,7 @@ class LocalSite:
         )
 
     async def open(self) -> None:
-        """It always is."""
+        """Does nothing: this host is ready."""
 
     def localised(self, plan: Plan) -> Plan:
         """The same: paths are those of this host."""

@@ -1,5 +1,5 @@
-"""The hosts of programs that are no engines: publishers, and real subscribers of ZeroMQ. They are
-chosen among the hosts of servers, before the plan has its targets."""
+"""The hosts of programs that are no engines: publishers, and real subscribers. They are chosen
+among the hosts of servers, before the plan has its targets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pubstorm.contract.target import Target
 from pubstorm.host.hosts import Hosts
 from pubstorm.host.machine import Machine
 from pubstorm.scenario import Scenario
-from pubstorm.scenario.populations import ZmqPublisher, ZmqSockets
+from pubstorm.scenario.populations import Simulated
 
 
 class Placement:
@@ -21,16 +21,16 @@ class Placement:
         self._programs = {
             name: population
             for name, population in scenario.populations.items()
-            if isinstance(population, ZmqPublisher | ZmqSockets)
+            if not isinstance(population, Simulated)
         }
+        self._publishers = scenario.publishers
 
     async def open(self) -> None:
         """Makes the hosts ready. Raises PubstormError if no host has a label."""
         wanted = Counter[str]()
-        for population in self._programs.values():
+        for name, population in self._programs.items():
             if population.hosts is not None:
-                is_publisher = isinstance(population, ZmqPublisher)
-                wanted[population.hosts] += population.clients if is_publisher else 1
+                wanted[population.hosts] += population.clients if name in self._publishers else 1
         if self._programs:
             await self._hosts.open(wanted)
 
@@ -42,8 +42,7 @@ class Placement:
         """Returns the addresses of all publishers, with free ports where none are planned."""
         machines = [
             self.machine(name, number)
-            for name, population in self._programs.items()
-            if isinstance(population, ZmqPublisher)
+            for name, population in self._publishers.items()
             for number in range(population.clients)
         ]
         return [

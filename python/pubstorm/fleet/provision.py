@@ -17,7 +17,8 @@ from pubstorm.fleet.placement import Placement
 from pubstorm.fleet.programs import UserPrograms, program_commands
 from pubstorm.fleet.site import AgentCommand, Site
 from pubstorm.host.children import parent_death_prefix
-from pubstorm.host.preflight import Host, Need, agents_here, broker_kinds, needs
+from pubstorm.host.preflight import Host, Need, agents_here, needs
+from pubstorm.host.preflight.brokers import Kinds
 from pubstorm.host.preflight.cluster import agents_on, cluster_needs, host_name
 from pubstorm.scenario import Scenario
 
@@ -25,8 +26,12 @@ from pubstorm.scenario import Scenario
 class Provision:
     """The agents of one run, on an open site."""
 
-    def __init__(self, scenario: Scenario, plan: Plan, site: Site, placement: Placement) -> None:
+    def __init__(
+        self, scenario: Scenario, plan: Plan, site: Site, placement: Placement, brokers: Kinds
+    ) -> None:
+        """`brokers`: those that the run starts, which may be on the host of the agents."""
         self._scenario = scenario
+        self._brokers = brokers
         self._plan = plan
         self._site = site
         self._placement = placement
@@ -79,8 +84,7 @@ class Provision:
         """Returns shortages of the agents' hosts, with advice, once agents have their places."""
         agents = Counter(slot.host for slot in self._slots)
         if set(agents) <= {""}:
-            brokers = broker_kinds(self._scenario.topology)
-            here = needs(self._plan, Host.here(), agents=len(self._slots), brokers=brokers)
+            here = needs(self._plan, Host.here(), agents=len(self._slots), brokers=self._brokers)
             return [f"short of {_in_words(need)}" for need in here if not need.is_met]
         return [
             f"{host_name(address)} is short of {_in_words(need)}"
@@ -96,7 +100,6 @@ class Provision:
         ]
 
     def _by_group(self) -> Iterator[tuple[EngineGroup, Sequence[Slot]]]:
-        """Yields the groups of engines, each with its places."""
         first = 0
         for group in self._groups:
             yield group, self._slots[first : first + group.engines]

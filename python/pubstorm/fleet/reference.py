@@ -5,11 +5,8 @@ clock itself and knows no site."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import secrets
-import signal
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -18,9 +15,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from pubstorm.contract.commands import Failure, ReferenceHello
 from pubstorm.errors import FleetError
-from pubstorm.host.children import close_stdin, signal_child
-from pubstorm.host.ends import killed
-from pubstorm.host.log_tail import last_lines, open_log
+from pubstorm.host.children import end_by_stdin
+from pubstorm.host.log_tail import last_lines, start_piped
 from pubstorm.host.spawn_errors import CANNOT_START, start_failure
 
 KEY_VARIABLE = "PUBSTORM_CLOCK_KEY"
@@ -49,21 +45,11 @@ class ReferenceClock:
 
     async def start(self, host: str) -> None:
         """Listens on an address of this host, at a free UDP port; or raises FleetError."""
-        with open_log(self._log) as log:
-            try:
-                self._process = await asyncio.create_subprocess_exec(
-                    str(self._engine),
-                    "--clock",
-                    "--listen",
-                    f"{_bracketed(host)}:0",
-                    stdin=PIPE,
-                    stdout=PIPE,
-                    stderr=log or DEVNULL,
-                    start_new_session=True,
-                    env={**os.environ, **self.environment},
-                )
-            except CANNOT_START as error:
-                raise FleetError(*start_failure(str(self._engine), error)) from error
+        words = (str(self._engine), "--clock", "--listen", f"{_bracketed(host)}:0")
+        try:
+            self._process = await start_piped(words, self._log, self.environment)
+        except CANNOT_START as error:
+            raise FleetError(*start_failure(words[0], error)) from error
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 port = await self._port(self._process)
@@ -88,17 +74,8 @@ class ReferenceClock:
 
     async def close(self) -> None:
         """Ends it. It can be called twice, and before the start."""
-        process = self._process
-        if process is None:
-            return
-        assert process.stdin is not None, "it is started with a pipe as stdin"
-        process.stdin.close()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(END_TIMEOUT_S):
-                await process.wait()
-        signal_child(process, signal.SIGKILL)
-        await killed(process)
-        await close_stdin(process)
+        if self._process is not None:
+            await end_by_stdin(self._process, END_TIMEOUT_S)
 
     async def _port(self, process: Process) -> int:
         """Returns the port from its first line."""

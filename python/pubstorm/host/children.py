@@ -14,7 +14,7 @@ from asyncio.subprocess import Process
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
-from pubstorm.host.ends import CLOSE_S
+from pubstorm.host.ends import CLOSE_S, killed
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -119,6 +119,19 @@ async def close_stdin(process: Process) -> None:
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(CLOSE_S):
                 await process.stdin.wait_closed()
+
+
+async def end_by_stdin(process: Process, grace_s: float) -> None:
+    """Closes the stdin of a child that ends with it, and kills the child after a grace period."""
+    assert process.stdin is not None, "it is started with a pipe as stdin"
+    process.stdin.close()
+    try:
+        async with asyncio.timeout(grace_s):
+            await process.wait()
+    except TimeoutError:
+        signal_child(process, signal.SIGKILL)
+        await killed(process)
+    await close_stdin(process)
 
 
 def signal_session(process: Process, number: signal.Signals) -> None:

@@ -12,8 +12,7 @@ from pubstorm.contract.plan import (
     PublishAction,
 )
 from pubstorm.host.explain import offered_load
-
-SECOND_NS = 10**9
+from pubstorm.quantities import SECOND_NS
 
 
 def least_seconds(plan: Plan, connects_per_s: float = inf) -> float:

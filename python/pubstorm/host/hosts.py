@@ -51,11 +51,11 @@ class OneHost:
     others: Sequence[Watched] = ()
 
     async def open(self, wanted: Mapping[str, int]) -> None:
-        """It always is."""
+        """Does nothing: this host is ready."""
 
     def machine(self, label: str | None, number: int) -> Machine:  # noqa: ARG002
         """This machine."""
         return HERE
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: no host is held."""

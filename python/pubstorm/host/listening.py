@@ -167,12 +167,10 @@ def listener_at(address: Address, stalled_ms: int = STALLED_MS) -> socket.socket
 
 
 def _bracketed(host: str) -> str:
-    """Returns a host as it stands before a port."""
     return f"[{host}]" if ":" in host else host
 
 
 def _cannot_listen(address: Address, error: OSError) -> UsageError:
-    """Returns the error of an address that cannot be had."""
     hints = {
         errno.EADDRINUSE: "end the program that listens there, or give another port",
         errno.EADDRNOTAVAIL: "give an address of this host",

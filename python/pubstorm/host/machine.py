@@ -1,11 +1,12 @@
-"""Machines that a run starts servers on. This one is `HERE`; `deputy` has the same for others."""
+"""Machines that a run starts servers on. This one is `HERE`; on another one, a deputy starts them
+on its own, and `deputy/remote` asks the deputy."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import Signals
@@ -88,7 +89,7 @@ class Machine(Protocol):
     def is_root(self) -> bool:
         """True if its processes run as root."""
 
-    def find(self, program: str) -> str | None:
+    async def find(self, program: str) -> str | None:
         """Returns the path of an installed program; None if there is none."""
 
     async def free_port(self, address: str = "") -> int:
@@ -161,15 +162,19 @@ class LocalMachine:
 
     is_here = True
 
-    def __init__(self, address: str = LOOPBACK) -> None:
+    def __init__(
+        self, address: str = LOOPBACK, before_exec: Callable[[], None] | None = None
+    ) -> None:
+        """`before_exec` is called in each new process, in place of the parent-death signal."""
         self.address = address
+        self._before_exec = before_exec
 
     @property
     def is_root(self) -> bool:
         """True if this process runs as root."""
         return os.geteuid() == 0
 
-    def find(self, program: str) -> str | None:
+    async def find(self, program: str) -> str | None:
         """Returns the path of an installed program."""
         return find(program)
 
@@ -192,6 +197,7 @@ class LocalMachine:
                 stdout=PIPE,
                 stderr=DEVNULL,
                 env={**os.environ, **(environment or {})},
+                preexec_fn=self._before_exec,
             )
         except CANNOT_START:
             return ""
@@ -203,7 +209,7 @@ class LocalMachine:
         """Starts the process in a session of its own, so that a Ctrl-C at the terminal does not
         reach it. The parent-death signal is that of the thread that forks, which has to be the main
         one: asyncio forks where its loop is."""
-        prefix = () if order.talks else parent_death_prefix()
+        prefix = () if order.talks or self._before_exec else parent_death_prefix()
         with open_log(order.log) as log:
             try:
                 process = await asyncio.create_subprocess_exec(
@@ -214,6 +220,7 @@ class LocalMachine:
                     stderr=log or DEVNULL,
                     env={**os.environ, **order.environment},
                     start_new_session=True,
+                    preexec_fn=self._before_exec,
                 )
             except CANNOT_START as error:
                 raise TopologyError(*start_failure(order.words[0], error)) from error

@@ -132,6 +132,10 @@ class LocalProcesses:
         return Look(at_s, members, threads)
 
 
+PROCESSES_HERE = LocalProcesses()
+"""The processes of this machine, for all monitors."""
+
+
 def members_of(pids: Iterable[int]) -> list[Member]:
     """Returns the living processes among these."""
     found = []

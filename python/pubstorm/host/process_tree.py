@@ -80,8 +80,8 @@ class ProcessTree:
 
 def _living() -> list[proc.Stat]:
     """Returns all processes of which a thread is left, since its sockets are open."""
-    return [each for each in proc.stats() if not each.has_ended or _has_threads(each)]
-
-
-def _has_threads(each: proc.Stat) -> bool:
-    return each.state == "Z" and each.threads > 1
+    return [
+        process
+        for process in proc.stats()
+        if not process.has_ended or (process.state == "Z" and process.threads > 1)
+    ]

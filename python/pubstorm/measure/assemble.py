@@ -14,16 +14,16 @@ from pubstorm.contract.changes import ActiveClients
 from pubstorm.contract.commands import Hello
 from pubstorm.contract.flows import ClosedPace, OpenPace
 from pubstorm.contract.plan import HoldAction, Plan, Population, PublishAction
-from pubstorm.contract.protocol import Zmtp
 from pubstorm.contract.snapshot import FlowSnapshot
 from pubstorm.contract.sums import Pair, RunSum, total
 from pubstorm.contract.texts import lacks_stamps
 from pubstorm.fleet.assignment import Assignment, Program
-from pubstorm.measure import client_loss, group_shares
+from pubstorm.measure.client_loss import client_loss
 from pubstorm.measure.clocks import clock_bound_us, clock_result
+from pubstorm.measure.group_shares import group_share
 from pubstorm.measure.ledger import Ledger, lost_wills
 from pubstorm.measure.run_log import AgentFailure, RunLog, StageSpan
-from pubstorm.quantities import counted, duration_text, span_text
+from pubstorm.quantities import SECOND_NS, counted, duration_text, span_text
 from pubstorm.result import (
     AgentResult,
     ClockResult,
@@ -56,7 +56,8 @@ from pubstorm.result.timeline.rows import (
 )
 from pubstorm.scenario import Scenario
 
-SECOND_NS = 10**9
+SOCKET_OPTIONS = {"high_water_mark", "io_threads", "security"}
+"""Options of a publisher's socket that its result has."""
 
 
 def limits_of(scenario: Scenario) -> ValidityLimits:
@@ -202,7 +203,6 @@ class Assembly:
     def _publisher(self, program: Program) -> PublisherResult:
         population = self.plan.populations[program.population]
         hello, part = self.hellos[program.agent], self.sums.agent([program.agent])
-        options = population.zmtp or Zmtp(high_water_mark=0)
         pace = population.publications[0].pace
         kind = population.player
         assert kind != "engine", "an engine is no program"
@@ -214,9 +214,7 @@ class Assembly:
             pid=hello.pid,
             host=self.hosts.get(program.agent, ""),
             address=str(self.plan.targets[target_of(self.plan, program.population, program.share)]),
-            high_water_mark=options.high_water_mark,
-            io_threads=options.io_threads,
-            security=options.security,
+            **population.protocol.model_dump(include=SOCKET_OPTIONS),
             burst=pace.burst if isinstance(pace, OpenPace) else 1,
             **dict(fields_of(PublisherResult, part, self.percentiles)),
             time_histograms_ns=histograms_of(PublisherResult, part),
@@ -238,7 +236,6 @@ class Assembly:
         return round(self._load.get(agent, Activity()).busy_share, 4)
 
     def _populations(self, members: Mapping[str, Sequence[int]]) -> dict[str, PopulationResult]:
-        """Returns the results of groups of populations, by the names of the groups."""
         return {
             name: self._population(indices, _mean_rates(name, self.stages))
             for name, indices in members.items()
@@ -297,8 +294,8 @@ class Assembly:
             **dict(chain.from_iterable(fields_of(model, part, percentiles) for part in parts)),
             "lost_total": ledger.lost(own, stages),
             "unanswered_total": ledger.unanswered(indices, stages),
-            "client_loss": client_loss.of_stages(plan, ledger, played, indices),
-            "group_share": group_shares.of_stages(plan, ledger, played, indices),
+            "client_loss": client_loss(plan, ledger, played, indices),
+            "group_share": group_share(plan, ledger, played, indices),
             "latency_us": deliveries.latency_us(
                 self.clock_bound_us, percentiles, into.latency_delays, run_delay
             ),
@@ -489,7 +486,6 @@ class Assembly:
         )
 
     def _at_ends(self, spans: Sequence[StageSpan], indices: Sequence[int], gauge: Gauge) -> int:
-        """The sum of a gauge at the ends of stages."""
         line = self.timeline
         return sum(line.at_end(span.index, span.to_ns, indices, gauge) for span in spans)
 

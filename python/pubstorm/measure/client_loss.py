@@ -12,7 +12,7 @@ from pubstorm.measure.ledger import Ledger
 from pubstorm.result import ClientLoss
 
 
-def of_stages(
+def client_loss(
     plan: Plan, ledger: Ledger, stages: Iterable[int], populations: Iterable[int]
 ) -> ClientLoss:
     """Returns the losses of the clients of populations in publish stages. Shared groups are left
@@ -21,7 +21,7 @@ def of_stages(
     losses = Counter[float]()
     for stage, population in product(stages, alike):
         losses.update(client_losses(ledger, stage, population))
-    return summed_up(losses)
+    return loss_statistics(losses)
 
 
 def client_losses(ledger: Ledger, stage: int, population: int) -> Counter[float]:
@@ -40,7 +40,7 @@ def client_losses(ledger: Ledger, stage: int, population: int) -> Counter[float]
     return losses
 
 
-def summed_up(losses: Counter[float]) -> ClientLoss:
+def loss_statistics(losses: Counter[float]) -> ClientLoss:
     """Returns the statistics of losses, each with its number of clients."""
     count = losses.total()
     if not count:

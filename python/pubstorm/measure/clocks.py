@@ -8,11 +8,11 @@ from itertools import pairwise
 
 from pubstorm.contract.commands import Hello
 from pubstorm.contract.snapshot import ClockState
+from pubstorm.quantities import SECOND_NS
 from pubstorm.result import ClockResult
 from pubstorm.result.timeline.rows import Row
 
 US_NS = 1000
-SECOND_NS = 10**9
 
 
 def clock_result(

@@ -15,14 +15,13 @@ from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.phases.load_due import fan_out
 from pubstorm.measure.phases.ticks import Grid, ticks, width_of
 from pubstorm.measure.run_log import AppliedFault, StageSpan
-from pubstorm.quantities import count_text, counted, span_text
+from pubstorm.quantities import SECOND_NS, count_text, counted, span_text
 from pubstorm.result import FaultResult, Recovery, StageResult
 from pubstorm.result.samples import ANY, Span, Track, Tracks
 from pubstorm.result.timeline import Step, Timeline, steps
 from pubstorm.result.timeline.rows import Row
 from pubstorm.scenario.faults import BRIDGE_FAULTS
 
-SECOND_NS = 10**9
 MOST_SHARE = 0.99
 """Share of the earlier count that counts as "most"."""
 BEFORE_TICKS = 10
@@ -45,9 +44,9 @@ def fault_results(run: Assembly, tracks: Tracks, bridges: Sequence[str]) -> tupl
     the tracks."""
     if not run.run_log.faults:
         return ()
-    around = _Around(run, tracks, bridges)
+    faulted = _FaultedRun(run, tracks, bridges)
     in_time = sorted(run.run_log.faults, key=lambda fault: fault.began_ns)
-    return tuple(around.result(fault) for fault in in_time)
+    return tuple(faulted.result(fault) for fault in in_time)
 
 
 def fault_spans(found: Sequence[FaultResult], stages: Sequence[StageResult]) -> list[Span]:
@@ -72,8 +71,8 @@ def absences(found: Sequence[FaultResult], until_s: float) -> dict[str, list[Spa
     return spans
 
 
-class _Around:
-    """Everything around the faults of a run."""
+class _FaultedRun:
+    """A run with faults, as their effect is measured."""
 
     def __init__(self, run: Assembly, tracks: Tracks, bridges: Sequence[str]) -> None:
         self._run = run

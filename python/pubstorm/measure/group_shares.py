@@ -26,7 +26,7 @@ def joins_groups(plan: Plan, population: int, others: Iterable[int]) -> bool:
     return filters <= theirs and all(text.startswith("$share/") for text in filters)
 
 
-def of_stages(
+def group_share(
     plan: Plan, ledger: Ledger, stages: Iterable[int], populations: Iterable[int]
 ) -> GroupShare:
     """Returns the shares of the members among the clients of populations in publish stages."""
@@ -34,7 +34,7 @@ def of_stages(
     shares = Counter[float]()
     for stage, population in product(stages, grouped):
         shares.update(member_shares(ledger, stage, population))
-    return summed_up(shares)
+    return share_statistics(shares)
 
 
 def member_shares(ledger: Ledger, stage: int, population: int) -> Counter[float]:
@@ -51,7 +51,7 @@ def member_shares(ledger: Ledger, stage: int, population: int) -> Counter[float]
     return shares
 
 
-def summed_up(shares: Counter[float]) -> GroupShare:
+def share_statistics(shares: Counter[float]) -> GroupShare:
     """Returns the statistics of shares, each with its number of members. The fairness is the index
     of Jain, Chiu and Hawe (DEC Research Report TR-301, 1984)."""
     count = shares.total()

@@ -24,12 +24,10 @@ def headroom_of(assembly: Assembly, environment: Environment) -> tuple[Headroom 
     calibration, word = find(Fingerprint.of(environment))
     if calibration is None:
         return None, word
-    if any(each.zmtp is not None for each in assembly.plan.populations):
+    if any(each.mqtt is None for each in assembly.plan.populations):
         return None, "the calibration was made with MQTT and says nothing of this run's headroom"
     if any(target.tls for target in assembly.plan.targets):
         return None, "the calibration was made without TLS and says nothing of this run's headroom"
-    if any(population.zmtp is not None for population in assembly.plan.populations):
-        return None, "the calibration was made with MQTT and says nothing of ZeroMQ's headroom"
     clients = [sum(hello.clients) for hello in assembly.hellos]
     rows = assembly.timeline.rows()
     return shares_of_ceilings(assembly.plan, rows, clients, calibration), ""

@@ -17,11 +17,11 @@ from pubstorm.contract.source import Sample, Source
 from pubstorm.fleet.assignment import Assignment
 from pubstorm.metrics.monitors import OF_AGENTS_UNDER_TEST
 from pubstorm.metrics.populations import POPULATIONS
+from pubstorm.quantities import SECOND_NS
 from pubstorm.result.timeline import Timeline
 from pubstorm.result.timeline.cells import Measure
 from pubstorm.result.timeline.rows import COUNTS, GAUGES, Count, Gauge, Row
 
-SECOND_NS = 10**9
 OPEN_MAX = 8
 """Spans that are kept open for agents that are behind."""
 MIN_COVERED = 0.1
@@ -266,7 +266,6 @@ def _gauges(plan: Plan, indices: Sequence[int]) -> tuple[Gauge, ...]:
 
 
 def _joined(histograms: _Histograms, measure: Measure, populations: Iterable[int]) -> Histogram:
-    """Returns the sum of a measure over populations."""
     together = HistogramSum()
     for index in populations:
         for each in histograms.get((measure, index), ()):

@@ -14,9 +14,9 @@ from pubstorm.contract.source import StoredSource
 from pubstorm.contract.value import LATER, U64, Instant, Value
 from pubstorm.errors import without_credentials
 from pubstorm.plan.faults import PlannedFault
+from pubstorm.quantities import SECOND_NS
 from pubstorm.result import Event
 
-SECOND_NS = 10**9
 EVENTS_MAX = 10_000
 """Events that are kept: 3 MB."""
 

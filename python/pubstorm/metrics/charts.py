@@ -24,7 +24,7 @@ UNITS = {
     "us": " ms",
     "s": " s",
 }
-"""Text under the pointer behind a value."""
+"""Text under the pointer after a value."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Chart:
     title: str
     caption: str
     axis: str
-    """Title of the vertical axis, with its unit; on the live page the unit behind values."""
+    """Title of the vertical axis, with its unit; on the live page the unit after values."""
     kind: SubjectKind = "watched"
     """Kind of its subjects, of a chart of a report."""
     log: bool = False
@@ -153,21 +153,18 @@ PAGE = (
         "100 % is one core. A broker that uses one thread ends at 100 %, and so does the busiest "
         "thread of a publisher; brokers that are watched together are added up.",
         "CPU (% of one core)",
-        "watched",
     ),
     Chart(
         "process-memory",
         "Memory of brokers and other watched processes",
         "Resident memory, as the kernel counts it, and the part that no other process shares.",
         "memory (MB)",
-        "watched",
     ),
     Chart(
         "process-disk",
         "Disk traffic of brokers and other watched processes",
         "Bytes that they and their children read from disks and wrote to them.",
         "traffic (MB/s)",
-        "watched",
     ),
     Chart(
         "process-unsent",
@@ -175,7 +172,6 @@ PAGE = (
         "At a full window the other end reads too slowly: a client, or a proxy between. The rest "
         "waits for the network.",
         "bytes (MB)",
-        "watched",
     ),
     Chart(
         "process-round-trip",
@@ -183,7 +179,6 @@ PAGE = (
         "The mean of connections that sent data, and the shortest of the last minutes. A round "
         "trip far above the shortest has waited in the network.",
         "round trip (ms)",
-        "watched",
     ),
     Chart(
         "host-unsent",
@@ -272,43 +267,32 @@ PAGE = (
         "$SYS: messages",
         "What the broker itself counts, as growth a second between two of its reports.",
         "messages per second",
-        "watched",
     ),
     Chart(
         "sys-bytes",
         "$SYS: bytes",
         "What the broker itself counts, as growth a second between two of its reports.",
         "traffic (MB/s)",
-        "watched",
     ),
     Chart(
         "sys-dropped",
         "$SYS: dropped messages",
         "Messages that the broker says it dropped, in all so far.",
         "messages",
-        "watched",
     ),
     Chart(
         "sys-stored",
         "$SYS: stored and retained messages",
         "Messages that the broker holds: queued, in flight and retained.",
         "messages",
-        "watched",
     ),
     Chart(
         "sys-clients",
         "$SYS: clients",
         "Clients as the broker counts them, observers included.",
         "clients",
-        "watched",
     ),
-    Chart(
-        "sys-heap",
-        "$SYS: heap",
-        "Memory that the broker says it has allocated.",
-        "memory (MB)",
-        "watched",
-    ),
+    Chart("sys-heap", "$SYS: heap", "Memory that the broker says it has allocated.", "memory (MB)"),
 )
 """The charts of a report."""
 LIVE = (
@@ -362,6 +346,14 @@ LIVE = (
     ),
 )
 """The charts of the live page."""
+
+
+def slowest(key: str, title: str, figure: str) -> Chart:
+    """Returns a chart of a latency of the slowest population."""
+    caption = "The slowest population at each instant. The scale is logarithmic."
+    return Chart(key, title, caption, f"{figure} (ms, logarithmic)", log=True)
+
+
 SIDES = (
     Chart(
         "over-received",
@@ -375,27 +367,9 @@ SIDES = (
         "Messages of all clients that the broker acknowledged in a second.",
         "messages per second",
     ),
-    Chart(
-        "over-round-trip",
-        "Round trip p99",
-        "The slowest population at each instant. The scale is logarithmic.",
-        "round trip p99 (ms, logarithmic)",
-        log=True,
-    ),
-    Chart(
-        "over-p50",
-        "Latency p50",
-        "The slowest population at each instant. The scale is logarithmic.",
-        "latency p50 (ms, logarithmic)",
-        log=True,
-    ),
-    Chart(
-        "over-p99",
-        "Latency p99",
-        "The slowest population at each instant. The scale is logarithmic.",
-        "latency p99 (ms, logarithmic)",
-        log=True,
-    ),
+    slowest("over-round-trip", "Round trip p99", "round trip p99"),
+    slowest("over-p50", "Latency p50", "latency p50"),
+    slowest("over-p99", "Latency p99", "latency p99"),
     Chart(
         "over-cpu",
         "CPU under test",
@@ -411,19 +385,7 @@ RUNS = (
         "Messages that all clients received in a second.",
         "messages per second",
     ),
-    Chart(
-        "compare-round-trip",
-        "Round trip p99, by run",
-        "The slowest population at each instant. The scale is logarithmic.",
-        "round trip p99 (ms, logarithmic)",
-        log=True,
-    ),
-    Chart(
-        "compare-p99",
-        "Latency p99, by run",
-        "The slowest population at each instant. The scale is logarithmic.",
-        "latency p99 (ms, logarithmic)",
-        log=True,
-    ),
+    slowest("compare-round-trip", "Round trip p99, by run", "round trip p99"),
+    slowest("compare-p99", "Latency p99, by run", "latency p99"),
 )
 """The charts of runs beside each other, with one line each."""

@@ -145,7 +145,6 @@ def _check_span(expression: Expression, figure: RunMetric) -> None:
 
 
 def _check_subject(expression: Expression, figure: RunMetric) -> None:
-    """Raises UnfitError unless the expression has the subject and the stage of a figure."""
     name, subject, span = expression.metric, expression.subject, expression.span
     if figure.subject == "memory" and subject is None:
         hint = f"for example broker.{name} or host.{name}"
@@ -159,7 +158,6 @@ def _check_subject(expression: Expression, figure: RunMetric) -> None:
 
 
 def _check_statistic(metric: str, statistic: str | None, allowed: tuple[str, ...]) -> None:
-    """Raises UnfitError unless a metric has a statistic."""
     if statistic in allowed or (statistic is None and not allowed):
         return
     has_percentiles = allowed == LATENCY_STATISTICS

@@ -4,6 +4,7 @@ publishers under test."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Unpack
 
 from pubstorm.metrics.metric import (
@@ -40,353 +41,299 @@ DROPPED_METRICS = ("$SYS/messages/dropped", "$SYS/publish/messages/dropped")
 """Numbers of messages that a broker dropped, in the order of preference."""
 
 
-def reading(
-    name: str, of: frozenset[Owner], words: str, kind: Kind = "gauge", **further: Unpack[Further]
-) -> Metric:
+def reading(name: str, words: str, kind: Kind = "gauge", **further: Unpack[Further]) -> Metric:
     """Returns a metric of a monitor. Its unit is the end of its name, and an expression can leave
     it out."""
     unit = unit_at_end(name)
     short = name.removesuffix(f"_{unit}") if unit else name
     further = {"aliases": (short,) if short != name else (), **further}
-    return Metric(name, of, kind, unit, words, **further)
+    return Metric(name, frozenset(), kind, unit, words, **further)
 
 
-def share(name: str, of: frozenset[Owner], words: str, **further: Unpack[Further]) -> Metric:
+def share(name: str, words: str, **further: Unpack[Further]) -> Metric:
     """Returns a metric of a monitor that is a share."""
-    return Metric(name, of, "gauge", "share", words, **further)
+    return Metric(name, frozenset(), "gauge", "share", words, **further)
 
 
-OF_PROCESSES: tuple[Metric, ...] = (
-    share(
-        "cpu",
+def read_of(owners: frozenset[Owner], *metrics: Metric) -> tuple[Metric, ...]:
+    """Returns metrics as those of some kinds of sources."""
+    return tuple(replace(metric, of=owners) for metric in metrics)
+
+
+OF_PROCESSES = (
+    *read_of(
         PROGRAMS,
-        "CPU time, as a share of one core: 150 % is one and a half cores.",
-        better="lower",
-        lines=(page("process-cpu", "all"), live("cpu", each=True), Line("sides", "over-cpu")),
-        columns=(
-            ReportColumn("processes", "CPU", LOAD_MEAN),
-            ReportColumn("processes", "CPU max", ("whole.max",), place=1),
-            ReportColumn("publishers", "CPU", LOAD_MEAN, "known"),
-            ReportColumn("targets", "CPU", LOAD_MEAN, "known"),
-            ReportColumn("stages", "CPU", ("mean",)),
-            ReportColumn("broker comparison", "cpu"),
+        share(
+            "cpu",
+            "CPU time, as a share of one core: 150 % is one and a half cores.",
+            better="lower",
+            lines=(page("process-cpu", "all"), live("cpu", each=True), Line("sides", "over-cpu")),
+            columns=(
+                ReportColumn("processes", "CPU", LOAD_MEAN),
+                ReportColumn("processes", "CPU max", ("whole.max",), place=1),
+                ReportColumn("publishers", "CPU", LOAD_MEAN, "known"),
+                ReportColumn("targets", "CPU", LOAD_MEAN, "known"),
+                ReportColumn("stages", "CPU", ("mean",)),
+                ReportColumn("broker comparison", "cpu"),
+            ),
+        ),
+        share(
+            "cpu_user",
+            "The part of it in the program.",
+            lines=(page("process-cpu", "user"),),
+            columns=(ReportColumn("processes", "user", LOAD_MEAN),),
+        ),
+        share(
+            "cpu_system",
+            "The part of it in the kernel.",
+            lines=(page("process-cpu", "system"),),
+            columns=(ReportColumn("processes", "system", LOAD_MEAN),),
+        ),
+        reading(
+            "rss_bytes",
+            "Resident memory.",
+            better="lower",
+            lines=(page("process-memory", "resident"), live("memory", each=True)),
+            columns=(
+                ReportColumn("processes", "mem first", ("whole.first",), place=1),
+                ReportColumn("processes", "mem max", ("whole.max",), place=1),
+                ReportColumn("processes", "mem slope", LOAD_SLOPE, "known", place=1),
+                ReportColumn("publishers", "mem max", ("whole.max",), "known", place=1),
+                ReportColumn("targets", "memory", LOAD_MEAN, "known"),
+                ReportColumn("stages", "mem", ("max",)),
+                ReportColumn("broker comparison", "rss"),
+            ),
         ),
     ),
-    share(
-        "cpu_user",
-        PROGRAMS,
-        "The part of it in the program.",
-        lines=(page("process-cpu", "user"),),
-        columns=(ReportColumn("processes", "user", LOAD_MEAN),),
-    ),
-    share(
-        "cpu_system",
-        PROGRAMS,
-        "The part of it in the kernel.",
-        lines=(page("process-cpu", "system"),),
-        columns=(ReportColumn("processes", "system", LOAD_MEAN),),
-    ),
-    reading(
-        "rss_bytes",
-        PROGRAMS,
-        "Resident memory.",
-        better="lower",
-        lines=(page("process-memory", "resident"), live("memory", each=True)),
-        columns=(
-            ReportColumn("processes", "mem first", ("whole.first",), place=1),
-            ReportColumn("processes", "mem max", ("whole.max",), place=1),
-            ReportColumn("processes", "mem slope", LOAD_SLOPE, "known", place=1),
-            ReportColumn("publishers", "mem max", ("whole.max",), "known", place=1),
-            ReportColumn("targets", "memory", LOAD_MEAN, "known"),
-            ReportColumn("stages", "mem", ("max",)),
-            ReportColumn("broker comparison", "rss"),
+    *read_of(
+        PROCESSES,
+        reading(
+            "private_bytes",
+            "Resident memory without what other processes share, such as the program.",
+            lines=(page("process-memory", "private"),),
         ),
-    ),
-    reading(
-        "private_bytes",
-        PROCESSES,
-        "Resident memory without what other processes share, such as the program.",
-        lines=(page("process-memory", "private"),),
-    ),
-    reading(
-        "virtual_bytes",
-        PROCESSES,
-        "Addresses that it has, with and without memory behind them (VIRT of `top`).",
-    ),
-    share(
-        "memory",
-        PROCESSES,
-        "Resident memory, as a share of the memory of the host (%MEM of `top`).",
-    ),
-    reading(
-        "disk_read_bytes_per_s",
-        PROCESSES,
-        "Bytes that it and its children read from disks.",
-        lines=(page("process-disk", "read"),),
-    ),
-    reading(
-        "disk_written_bytes_per_s",
-        PROCESSES,
-        "Bytes that it and its children wrote to disks.",
-        lines=(page("process-disk", "written"),),
-    ),
-    share(
-        "thread_cpu_max",
-        PROCESSES,
-        "CPU time of its busiest thread, as a share of one core; of a publisher, or of a broker "
-        "with few threads.",
-        lines=(page("process-cpu", "busiest thread"),),
-        columns=(ReportColumn("publishers", "thread", LOAD_MEAN, "known"),),
-    ),
-    share(
-        "run_delay",
-        PROCESSES,
-        "Share of the time that a thread of it could run and had no processor: of the thread that "
-        "waited longest. Of processes with few threads.",
-        better="lower",
-        lines=(page("process-cpu", "no processor"),),
-    ),
-    share(
-        "throttled",
-        PROCESSES,
-        "Share of the time that the CPU quota of its cgroup kept it from the processors.",
-        better="lower",
-    ),
-    reading(
-        "threads",
-        PROCESSES,
-        "Threads.",
-        columns=(ReportColumn("processes", "threads", ("whole.max",), place=1),),
-    ),
-    reading(
-        "descriptors",
-        PROCESSES,
-        "Open descriptors.",
-        columns=(
-            ReportColumn("processes", "files", ("whole.max",), place=1),
-            ReportColumn("processes", "files slope", LOAD_SLOPE, "known", place=1),
+        reading(
+            "virtual_bytes",
+            "Addresses that it has, with and without memory behind them (VIRT of `top`).",
         ),
-    ),
-    reading("descriptors_max", PROCESSES, "Descriptors that it may have open."),
-    reading(
-        "processes",
-        PROCESSES,
-        "Processes: the one watched and its children.",
-        lines=(page("group-processes", "processes"),),
+        share("memory", "Resident memory, as a share of the memory of the host (%MEM of `top`)."),
+        reading(
+            "disk_read_bytes_per_s",
+            "Bytes that it and its children read from disks.",
+            lines=(page("process-disk", "read"),),
+        ),
+        reading(
+            "disk_written_bytes_per_s",
+            "Bytes that it and its children wrote to disks.",
+            lines=(page("process-disk", "written"),),
+        ),
+        share(
+            "thread_cpu_max",
+            "CPU time of its busiest thread, as a share of one core; of a publisher, or of a "
+            "broker with few threads.",
+            lines=(page("process-cpu", "busiest thread"),),
+            columns=(ReportColumn("publishers", "thread", LOAD_MEAN, "known"),),
+        ),
+        share(
+            "run_delay",
+            "Share of the time that a thread of it could run and had no processor: of the thread "
+            "that waited longest. Of processes with few threads.",
+            better="lower",
+            lines=(page("process-cpu", "no processor"),),
+        ),
+        share(
+            "throttled",
+            "Share of the time that the CPU quota of its cgroup kept it from the processors.",
+            better="lower",
+        ),
+        reading(
+            "threads",
+            "Threads.",
+            columns=(ReportColumn("processes", "threads", ("whole.max",), place=1),),
+        ),
+        reading(
+            "descriptors",
+            "Open descriptors.",
+            columns=(
+                ReportColumn("processes", "files", ("whole.max",), place=1),
+                ReportColumn("processes", "files slope", LOAD_SLOPE, "known", place=1),
+            ),
+        ),
+        reading("descriptors_max", "Descriptors that it may have open."),
+        reading(
+            "processes",
+            "Processes: the one watched and its children.",
+            lines=(page("group-processes", "processes"),),
+        ),
     ),
 )
-OF_CONNECTIONS: tuple[Metric, ...] = (
-    reading("tcp_connections", PROCESSES, "Connections that it accepted, of those that are read."),
-    reading("tcp_unread_bytes", PROCESSES, "Bytes that its clients sent and it has not read."),
+OF_CONNECTIONS = read_of(
+    PROCESSES,
+    reading("tcp_connections", "Connections that it accepted, of those that are read."),
+    reading("tcp_unread_bytes", "Bytes that its clients sent and it has not read."),
     reading(
         "tcp_unsent_bytes",
-        PROCESSES,
         "Bytes that it wrote and TCP has not sent.",
         lines=(page("process-unsent", "unsent"),),
     ),
     reading(
         "tcp_unsent_closed_bytes",
-        PROCESSES,
         "The part of them for clients whose receive window was full for most of the time: what is "
         "at the other end reads too slowly.",
         lines=(page("process-unsent", "at a full window"),),
     ),
-    reading("tcp_segments_per_s", PROCESSES, "TCP segments with data that it sent."),
-    reading("tcp_resent_per_s", PROCESSES, "TCP segments that it sent again."),
-    reading("tcp_acked_bytes_per_s", PROCESSES, "Bytes that its clients acknowledged in TCP."),
-    reading("tcp_received_bytes_per_s", PROCESSES, "Bytes that TCP received from its clients."),
+    reading("tcp_segments_per_s", "TCP segments with data that it sent."),
+    reading("tcp_resent_per_s", "TCP segments that it sent again."),
+    reading("tcp_acked_bytes_per_s", "Bytes that its clients acknowledged in TCP."),
+    reading("tcp_received_bytes_per_s", "Bytes that TCP received from its clients."),
     share(
         "tcp_window_closed",
-        PROCESSES,
         "Share of the time with data to send in which the receive window of the client was full.",
     ),
     share(
         "tcp_send_buffer_full",
-        PROCESSES,
         "Share of the time with data to send in which its send buffer was too small.",
     ),
     reading(
         "tcp_rtt_us",
-        PROCESSES,
         "Round trip of TCP, the mean of connections that sent data.",
         lines=(page("process-round-trip", "round trip"),),
     ),
     reading(
         "tcp_least_rtt_us",
-        PROCESSES,
         "Shortest round trip of TCP in the last minutes, the mean of the same connections.",
         lines=(page("process-round-trip", "at least"),),
     ),
     reading(
         "tcp_answer_us",
-        PROCESSES,
         "Median time from data of a client to the next data for it, in ticks of the kernel.",
     ),
     reading(
         "tcp_onward_connections",
-        PROCESSES,
         "Connections that it made to pass on those that it accepted: it is a proxy.",
     ),
+    reading("tcp_onward_unread_bytes", "Bytes on them that it has not read, of a proxy."),
     reading(
-        "tcp_onward_unread_bytes",
-        PROCESSES,
-        "Bytes on them that it has not read, of a proxy.",
-    ),
-    reading(
-        "tcp_onward_unsent_bytes",
-        PROCESSES,
-        "Bytes on them that it wrote and TCP has not sent, of a proxy.",
+        "tcp_onward_unsent_bytes", "Bytes on them that it wrote and TCP has not sent, of a proxy."
     ),
     reading(
         "tcp_onward_answer_us",
-        PROCESSES,
         "Median time from data on them to the next data that came back, of a proxy.",
     ),
 )
-OF_REDIS: tuple[Metric, ...] = (
-    reading("used_memory_bytes", REDIS, "Memory that Redis has taken for its data and buffers."),
-    reading("keys", REDIS, "Keys of all its databases."),
-    reading("connections", REDIS, "Connections to it."),
-    reading("commands_per_s", REDIS, "Commands a second, as Redis itself measures it."),
-    reading("evicted", REDIS, "Keys that it threw away for lack of memory: a counter.", "counter"),
-    reading("rejected", REDIS, "Connections that it refused: a counter.", "counter"),
+OF_REDIS = read_of(
+    REDIS,
+    reading("used_memory_bytes", "Memory that Redis has taken for its data and buffers."),
+    reading("keys", "Keys of all its databases."),
+    reading("connections", "Connections to it."),
+    reading("commands_per_s", "Commands a second, as Redis itself measures it."),
+    reading("evicted", "Keys that it threw away for lack of memory: a counter.", "counter"),
+    reading("rejected", "Connections that it refused: a counter.", "counter"),
 )
-OF_BRIDGES: tuple[Metric, ...] = (
+OF_BRIDGES = read_of(
+    BRIDGES,
     reading(
         "connected",
-        BRIDGES,
         "Bridges that are up, as they say themselves on the main broker.",
         lines=(page("bridges", "up"),),
     ),
 )
-OF_HOSTS: tuple[Metric, ...] = (
+OF_HOSTS = read_of(
+    HOSTS,
     share(
         "cpu",
-        HOSTS,
         "CPU time, as a share of all cores.",
         better="lower",
         lines=(page("host-cpu", "all"), live("busy", "host: CPU", "max", place=2)),
     ),
-    share("cpu_user", HOSTS, "The part of it in programs.", lines=(page("host-cpu", "user"),)),
-    share(
-        "cpu_system",
-        HOSTS,
-        "The part of it in the kernel.",
-        lines=(page("host-cpu", "system"),),
-    ),
+    share("cpu_user", "The part of it in programs.", lines=(page("host-cpu", "user"),)),
+    share("cpu_system", "The part of it in the kernel.", lines=(page("host-cpu", "system"),)),
     share(
         "cpu_softirq",
-        HOSTS,
         "The part of it in soft interrupts, where the kernel handles packets.",
         lines=(page("host-cpu", "soft interrupts"),),
     ),
     share(
         "cpu_steal",
-        HOSTS,
         "Time that the hypervisor gave to others.",
         lines=(page("host-cpu", "stolen by the hypervisor"),),
     ),
-    reading("processors", HOSTS, "Processors."),
-    reading("memory_used_bytes", HOSTS, "Memory in use.", lines=(page("host-memory", "used"),)),
+    reading("processors", "Processors."),
+    reading("memory_used_bytes", "Memory in use.", lines=(page("host-memory", "used"),)),
     reading(
         "memory_available_bytes",
-        HOSTS,
         "Memory that programs can still get.",
         lines=(page("host-memory", "available"),),
     ),
-    reading(
-        "slab_bytes",
-        HOSTS,
-        "Memory of the kernel's own objects, with caches that it can reclaim.",
-    ),
+    reading("slab_bytes", "Memory of the kernel's own objects, with caches that it can reclaim."),
     reading(
         "kernel_bytes",
-        HOSTS,
         "The part of it that the kernel cannot reclaim; with many connections sockets are the "
         "most of it.",
     ),
-    reading("load1", HOSTS, "Load average of a minute."),
+    reading("load1", "Load average of a minute."),
     reading(
         "net_sent_bytes_per_s",
-        HOSTS,
         "Bytes sent over all interfaces.",
         lines=(page("host-network", "sent"),),
     ),
     reading(
         "net_received_bytes_per_s",
-        HOSTS,
         "Bytes received over all interfaces.",
         lines=(page("host-network", "received"),),
     ),
     reading(
-        "disk_read_bytes_per_s",
-        HOSTS,
-        "Bytes read from all disks.",
-        lines=(page("host-disk", "read"),),
+        "disk_read_bytes_per_s", "Bytes read from all disks.", lines=(page("host-disk", "read"),)
     ),
     reading(
         "disk_written_bytes_per_s",
-        HOSTS,
         "Bytes written to all disks.",
         lines=(page("host-disk", "written"),),
     ),
     reading(
         "tcp_retransmits",
-        HOSTS,
         "TCP segments sent again: a counter.",
         "counter",
         lines=(page("host-tcp", "retransmits", growth=True),),
     ),
     reading(
         "tcp_listen_overflows",
-        HOSTS,
         "Connections dropped since a listener's queue was full: a counter.",
         "counter",
         lines=(page("host-tcp", "listen overflows", growth=True),),
     ),
-    reading("tcp_sockets", HOSTS, "TCP sockets in use."),
-    reading("tcp_buffer_bytes", HOSTS, "What all TCP sockets have in their buffers."),
+    reading("tcp_sockets", "TCP sockets in use."),
+    reading("tcp_buffer_bytes", "What all TCP sockets have in their buffers."),
     reading(
         "clients_unread_bytes",
-        HOSTS,
         "Bytes that brokers sent to clients on this host, and that no agent has read.",
     ),
     reading(
         "clients_unsent_bytes",
-        HOSTS,
         "Bytes that clients on this host wrote and TCP has not sent.",
         lines=(page("host-unsent", "unsent"),),
     ),
     reading(
         "clients_unsent_closed_bytes",
-        HOSTS,
         "The part of them for brokers whose receive window was full for most of the time.",
         lines=(page("host-unsent", "at a full window"),),
     ),
-    reading("clients_segments_per_s", HOSTS, "TCP segments with data that these clients sent."),
-    reading("clients_resent_per_s", HOSTS, "TCP segments that these clients sent again."),
-    reading("clients_acked_bytes_per_s", HOSTS, "Bytes of these clients that TCP delivered."),
-    reading("clients_received_bytes_per_s", HOSTS, "Bytes that TCP received for these clients."),
-    reading("clients_rtt_us", HOSTS, "Round trip of TCP at these clients, in the mean."),
+    reading("clients_segments_per_s", "TCP segments with data that these clients sent."),
+    reading("clients_resent_per_s", "TCP segments that these clients sent again."),
+    reading("clients_acked_bytes_per_s", "Bytes of these clients that TCP delivered."),
+    reading("clients_received_bytes_per_s", "Bytes that TCP received for these clients."),
+    reading("clients_rtt_us", "Round trip of TCP at these clients, in the mean."),
     reading(
         "clients_least_rtt_us",
-        HOSTS,
         "Shortest round trip of TCP at these clients in the last minutes, in the mean.",
     ),
-    reading("conntrack", HOSTS, "Connections that the firewall follows."),
-    reading("conntrack_max", HOSTS, "How many it can follow."),
+    reading("conntrack", "Connections that the firewall follows."),
+    reading("conntrack_max", "How many it can follow."),
 )
-CLOCK_BOUND = reading(
-    "clock_bound_us",
+OF_AGENTS = read_of(
     AGENTS,
-    "How far its time was off at most, on a host other than the one that the run was started on.",
-    lines=(page("agent-clock", "clock"),),
-)
-"""Error of the clock of an agent; readings from other hosts have it too."""
-OF_AGENTS: tuple[Metric, ...] = (
     share(
         "cpu",
-        AGENTS,
         "CPU time of the agent, as a share of one core.",
         better="lower",
         lines=(
@@ -399,7 +346,6 @@ OF_AGENTS: tuple[Metric, ...] = (
     ),
     reading(
         "rss_bytes",
-        AGENTS,
         "Resident memory of the agent.",
         better="lower",
         export="Resident memory of an agent",
@@ -408,7 +354,6 @@ OF_AGENTS: tuple[Metric, ...] = (
     ),
     share(
         "busy",
-        AGENTS,
         "Share of the time that its loop was not waiting.",
         is_under_test=True,
         lines=(page("agent-load", "busy"), live("busy", "busiest agent: busy", "max")),
@@ -418,14 +363,12 @@ OF_AGENTS: tuple[Metric, ...] = (
     ),
     share(
         "run_delay",
-        AGENTS,
         "Share of the time that its loop could run and had no processor, since other programs of "
         "its host had them.",
         lines=(page("agent-load", "no processor", place=2),),
     ),
     reading(
         "lateness_p99_us",
-        AGENTS,
         "99th percentile of how late it wrote messages by its own fault.",
         is_under_test=True,
         lines=(page("agent-late", "late p99"), live("late", "late p99", "max")),
@@ -433,8 +376,15 @@ OF_AGENTS: tuple[Metric, ...] = (
         export_name="agent_lateness_seconds",
         interval="lateness",
     ),
-    CLOCK_BOUND,
+    reading(
+        "clock_bound_us",
+        "How far its time was off at most, on a host other than the one that the run was started "
+        "on.",
+        lines=(page("agent-clock", "clock"),),
+    ),
 )
+CLOCK_BOUND = OF_AGENTS[-1]
+"""Error of the clock of an agent; readings from other hosts have it too."""
 OF_AGENTS_UNDER_TEST = frozenset(metric.name for metric in OF_AGENTS if metric.is_under_test)
 """Names of the metrics of agents that a publisher under test has beside those of its process."""
 OF_PUBLISHERS: tuple[Metric, ...] = (
@@ -450,12 +400,7 @@ OF_PUBLISHERS: tuple[Metric, ...] = (
 )
 
 
-def reported(
-    pattern: str,
-    *lines: Line,
-    unit: Unit = "",
-    is_counter: bool = False,
-) -> Metric:
+def reported(pattern: str, *lines: Line, unit: Unit = "", is_counter: bool = False) -> Metric:
     """Returns metrics that a broker publishes itself, below `$SYS/`. Those of counters are in the
     table of its own counts."""
     name = rf"\$SYS/{pattern}"

@@ -30,6 +30,10 @@ class Threshold:
     """True if the threshold passes where the run had nothing to count."""
 
 
+HOURS: Mapping[str, float] = {"h": 1.0, "d": 24.0}
+"""Times of slopes, in hours."""
+
+
 @dataclass(frozen=True, slots=True)
 class ValueKind:
     """Form of the values of a unit."""
@@ -38,8 +42,25 @@ class ValueKind:
     """Name of the kind."""
     examples: tuple[str, ...]
     """Some values, as they are written."""
-    parse: Callable[[str], float]
-    """Reads one, or raises UnfitError."""
+    readers: tuple[Callable[[str], float], ...]
+    """Functions that read a value or raise UnfitError; the first that fits counts."""
+    divisor: float = 1.0
+    """Number of the unit that the readers return, in one unit."""
+    times: Mapping[str, float] | None = None
+    """Divisors by the time after the last slash; None if a value has no such time."""
+    hint: str = ""
+
+    def parse(self, text: str) -> float:
+        """Returns a value. Raises UnfitError if the text is none."""
+        number, _, time = (text, "", "") if self.times is None else text.rpartition("/")
+        per, closest = (self.times or {"": 1.0}).get(time.strip()), None
+        for read in self.readers if number and per else ():
+            try:
+                return float(read(number.strip())) / self.divisor / (per or 1.0)
+            except UnfitError as unfit:
+                closest = closest or unfit.hint
+        allowed = f"is {self.name} such as {' or '.join(self.examples)}"
+        raise UnfitError(text, allowed, closest or self.hint or None)
 
 
 def parse_threshold(source: str) -> Threshold:
@@ -70,77 +91,32 @@ def parse_value(text: str, unit: Unit | None) -> float:
     raise UnfitError(text, "is a value such as 0, 10k, 80%, 500MB or 100ms")
 
 
-def _read(text: str, allowed: str, *parsers: Callable[[str], float], hint: str = "") -> float:
-    """Returns the value of the first parser that fits."""
-    closest = None
-    for parse in parsers:
-        try:
-            return float(parse(text))
-        except UnfitError as unfit:
-            closest = closest or unfit.hint
-    raise UnfitError(text, allowed, closest or hint or None)
-
-
-def _count(text: str) -> float:
-    return _read(text, "is a count such as 0 or 10k", count)
-
-
-def _share(text: str) -> float:
-    return _read(text, "is a share such as 80% or 0.8", share)
-
-
-def _bytes(text: str) -> float:
-    return _read(text, "is a size such as 500MB", size_bytes, hint="sizes need a unit: 500MB")
-
-
-def _rate(text: str) -> float:
-    return _read(text, "is a rate such as 490/s", rate_per_s, count)
-
-
-def _byte_rate(text: str) -> float:
-    allowed = "is a rate of bytes such as 10MB/s"
-    if not text.endswith("/s"):
-        raise UnfitError(text, allowed)
-    return _read(text.removesuffix("/s"), allowed, size_bytes)
-
-
-def _us(text: str) -> float:
-    allowed, hint = "is a duration such as 500us or 100ms", "latencies need a unit: 100ms"
-    return _read(text, allowed, duration_ns, hint=hint) / 1000
-
-
-def _seconds(text: str) -> float:
-    return _read(text, "is a duration such as 100ms or 5s", duration_ns) / 1e9
-
-
-def _slope(unit: str, example: str) -> ValueKind:
-    """Returns the form of the values of a slope: those of a unit, an hour."""
-    allowed = f"is a slope such as {example}"
-
-    def parse(text: str) -> float:
-        value, _, time = text.rpartition("/")
-        if not value or time.strip() not in HOURS:
-            raise UnfitError(text, allowed)
-        return VALUES[cast("Unit", unit)].parse(value.strip()) / HOURS[time.strip()]
-
-    return ValueKind("a slope", (example,), parse)
-
-
-HOURS: Mapping[str, float] = {"h": 1.0, "d": 24.0}
-"""Times of slopes, in hours."""
-VALUES: Mapping[Unit, ValueKind] = {
-    "": ValueKind("a count", ("0", "10k"), _count),
-    "share": ValueKind("a share", ("80%", "0.8"), _share),
-    "bytes": ValueKind("a size", ("500MB",), _bytes),
-    "per_s": ValueKind("a rate", ("490/s", "490"), _rate),
-    "bytes_per_s": ValueKind("a rate of bytes", ("10MB/s",), _byte_rate),
-    "us": ValueKind("a duration", ("500us", "100ms"), _us),
-    "s": ValueKind("a duration", ("5s",), _seconds),
-    "per_h": _slope("", "10/h"),
-    "share_per_h": _slope("share", "1%/h"),
-    "bytes_per_h": _slope("bytes", "1MB/h"),
-    "us_per_h": _slope("us", "1ms/h"),
-    "s_per_h": _slope("s", "1s/h"),
+VALUES: dict[Unit, ValueKind] = {
+    "": ValueKind("a count", ("0", "10k"), (count,)),
+    "share": ValueKind("a share", ("80%", "0.8"), (share,)),
+    "bytes": ValueKind("a size", ("500MB",), (size_bytes,), hint="sizes need a unit: 500MB"),
+    "per_s": ValueKind("a rate", ("490/s", "490"), (rate_per_s, count)),
+    "bytes_per_s": ValueKind("a rate of bytes", ("10MB/s",), (size_bytes,), times={"s": 1.0}),
+    "us": ValueKind(
+        "a duration",
+        ("500us", "100ms"),
+        (duration_ns,),
+        divisor=1e3,
+        hint="latencies need a unit: 100ms",
+    ),
+    "s": ValueKind("a duration", ("100ms", "5s"), (duration_ns,), divisor=1e9),
+}
+SLOPES: Mapping[Unit, tuple[Unit, str]] = {
+    "per_h": ("", "10/h"),
+    "share_per_h": ("share", "1%/h"),
+    "bytes_per_h": ("bytes", "1MB/h"),
+    "us_per_h": ("us", "1ms/h"),
+    "s_per_h": ("s", "1s/h"),
+}
+"""Unit of what grows, and an example, by the unit of the slope."""
+VALUES |= {
+    unit: ValueKind("a slope", (example,), (VALUES[of].parse,), times=HOURS)
+    for unit, (of, example) in SLOPES.items()
 }
 """Forms of values, by the unit of the metric."""
 BASE_UNITS: tuple[Unit, ...] = (

@@ -2,6 +2,7 @@
 
 from pubstorm.plan.compile import (
     compile_plan,
+    placed_plan,
     planned_targets,
     planned_tls,
     provisional_plan,
@@ -10,6 +11,7 @@ from pubstorm.plan.compile import (
 
 __all__ = [
     "compile_plan",
+    "placed_plan",
     "planned_targets",
     "planned_tls",
     "provisional_plan",

@@ -17,17 +17,14 @@ from pubstorm.contract.template import NUMERIC, Kind, Template, Variable
 from pubstorm.plan.mqtt5 import connect_properties, message_properties, will_properties
 from pubstorm.plan.stages import planned_stages
 from pubstorm.plan.zeromq import slowed, sockets_of
-from pubstorm.quantities import PartOf
-from pubstorm.scenario.flows import MqttPublication, MqttSubscription, Publication, Will
+from pubstorm.quantities import SECOND_NS, PartOf
+from pubstorm.scenario.flows import MqttPublication, MqttSubscription, Publication
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import (
     Connecting,
     MqttClients,
     NatsClients,
     Population,
-    Reconnect,
-    Responds,
-    Simulated,
 )
 from pubstorm.scenario.shares import PopulationShare, mean_stay_ns, mean_subscribed_ns, shares_of
 from pubstorm.scenario.tls import Tls
@@ -44,6 +41,7 @@ def compile_plan(scenario: Scenario, targets: Sequence[Target], *, run_tag: int)
     shares = tuple(shares_of(scenario).values())
     places = _Places.of(scenario)
     attached = tuple(map(places.attachment, shares))
+    among = [(at, played.clients) for played, at in zip(shares, attached, strict=True)]
     compiled = plan.Plan(
         name=scenario.name,
         run_tag=run_tag,
@@ -51,7 +49,7 @@ def compile_plan(scenario: Scenario, targets: Sequence[Target], *, run_tag: int)
         targets=tuple(targets),
         targets_joined=scenario.topology.is_joined,
         bridges=tuple(_bridges(scenario)),
-        sources=_sources(scenario, targets, shares, attached),
+        sources=_sources(scenario, targets, among),
         snapshot_interval_ns=scenario.snapshot_interval,
         drain_ns=scenario.drain,
         coalescing_ns=_coalescing_ns(scenario),
@@ -78,6 +76,17 @@ def _coalescing_ns(scenario: Scenario) -> int:
 def provisional_plan(scenario: Scenario) -> plan.Plan:
     """The plan before any broker has a port, for checks before the run."""
     return compile_plan(scenario, planned_targets(scenario), run_tag=0)
+
+
+def placed_plan(
+    scenario: Scenario, provisional: plan.Plan, targets: Sequence[Target], *, run_tag: int
+) -> plan.Plan:
+    """The provisional plan at the addresses of what was started; `run_tag` marks this run's
+    payloads."""
+    attached = [(each.at, each.clients) for each in provisional.populations]
+    sources = _sources(scenario, targets, attached)
+    changed = {"targets": tuple(targets), "run_tag": run_tag, "sources": sources}
+    return provisional.model_copy(update=changed)
 
 
 def planned_targets(scenario: Scenario) -> tuple[Target, ...]:
@@ -166,15 +175,13 @@ def _bridges(scenario: Scenario) -> Iterator[plan.Bridges]:
 def _sources(
     scenario: Scenario,
     targets: Sequence[Target],
-    shares: Sequence[PopulationShare],
-    attached: Sequence[plan.Attachment],
+    attached: Sequence[tuple[plan.Attachment, int]],
 ) -> tuple[str, ...]:
     if scenario.sources is not None:
         return scenario.sources
     if not targets or not all(t.is_loopback and ":" not in t.host for t in targets):
         return ()
-    among = [(at, played.clients) for played, at in zip(shares, attached, strict=True)]
-    addresses = min(ceil(most_at_a_target(among) / CLIENTS_PER_SOURCE), SOURCES_MAX)
+    addresses = min(ceil(most_at_a_target(attached) / CLIENTS_PER_SOURCE), SOURCES_MAX)
     if addresses <= 1:
         return ()
     return tuple(f"127.0.{n // 254}.{n % 254 + 1}" for n in range(addresses))
@@ -191,6 +198,7 @@ def _population(
     responds = population.responds
     victim = population.takes_over
     client_id = _client_id(scenario, whole, population)
+    headers = tuple(plan.Header(name=n, value=value) for n, value in population.headers.items())
     return plan.Population(
         name=played.name,
         whole=None if played.share is None else whole,
@@ -201,11 +209,13 @@ def _population(
         username=population.username,
         password=population.password,
         tls=planned_tls(population.tls or Tls(), client_id) if tls else None,
-        headers=_headers(population) if over_websocket else (),
+        headers=headers if over_websocket else (),
         keep_alive_s=population.keep_alive // SECOND_NS,
         end=population.end,
         connect_timeout_ns=population.connect_timeout,
-        reconnect=None if reconnect is None else _reconnect(reconnect),
+        reconnect=None
+        if reconnect is None
+        else plan.Reconnect(min_ns=reconnect.after, max_ns=max(reconnect.after, reconnect.up_to)),
         read_rate_per_s=None if isinstance(read_rate, PartOf) else read_rate,
         delayed_acks=population.tcp_acks == "delayed",
         rows=_rows(played),
@@ -217,7 +227,7 @@ def _population(
             for s in population.subscriptions
         ),
         publications=tuple(map(_publication, population.publications)),
-        responds=None if responds is None else _responds(responds),
+        responds=None if responds is None else plan.Responds(qos=responds.qos, bytes=responds.size),
     )
 
 
@@ -269,21 +279,20 @@ def _mqtt(population: MqttClients, client_id: str) -> protocol.Mqtt:
         client_id=client_id,
         clean_session=population.session == "clean",
         bridge=population.bridge,
-        will=None if will is None else _will(will),
+        will=None
+        if will is None
+        else protocol.Will(
+            topic=will.topic,
+            payload=will.payload,
+            qos=will.qos,
+            retain=will.retain,
+            properties=will_properties(will),
+        ),
         properties=connect_properties(population),
         authentication=None
         if population.authentication is None
         else protocol.Authentication(**dict(population.authentication)),
     )
-
-
-def _will(will: Will) -> protocol.Will:
-    alike = will.model_dump(include={"topic", "payload", "qos", "retain"})
-    return protocol.Will(properties=will_properties(will), **alike)
-
-
-def _headers(population: MqttClients) -> tuple[plan.Header, ...]:
-    return tuple(plan.Header(name=name, value=value) for name, value in population.headers.items())
 
 
 def planned_tls(tls: Tls, client_id: str) -> plan.Tls:
@@ -298,23 +307,12 @@ def _rows(played: PopulationShare) -> plan.Rows | None:
     population."""
     population = played.population
     rows = population.rows if isinstance(population, Connecting) else None
-    if rows is None:
-        return None
-    first = played.population.first - played.start
-    return plan.Rows(file=rows.file, first=first, repeat=rows.repeat)
-
-
-def _reconnect(reconnect: Reconnect) -> plan.Reconnect:
-    return plan.Reconnect(min_ns=reconnect.after, max_ns=max(reconnect.after, reconnect.up_to))
-
-
-def _responds(responds: Responds) -> plan.Responds:
-    return plan.Responds(qos=responds.qos, bytes=responds.size)
+    first = population.first - played.start
+    return None if rows is None else plan.Rows(file=rows.file, first=first, repeat=rows.repeat)
 
 
 def _lifetime(scenario: Scenario, played: PopulationShare) -> plan.Lifetime | None:
-    population = played.population
-    lifetime = population.lifetime if isinstance(population, Simulated) else None
+    lifetime = played.population.stay
     if lifetime is None:
         return None
     if lifetime.rate is not None:
@@ -368,7 +366,6 @@ def _payload(
     return flows.GaussianPayload(mean_bytes=size.mean, sd_bytes=deviation_bytes)
 
 
-SECOND_NS = 10**9
 SAME_IN_PLAN = {"topic", "order", "qos", "retain", "window", "topic_alias", "request"}
 """Keys of a publication that the plan has as they are."""
 SAME_IN_PACE = {"spread", "jitter", "phase", "late", "burst", "arrivals"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from pubstorm.contract import protocol
+from pubstorm.contract.protocol import U32_MAX
 from pubstorm.quantities import SECOND_NS
 from pubstorm.scenario.base import Part
-from pubstorm.scenario.fields import U32_MAX
 from pubstorm.scenario.flows import MqttPublication, Will
 from pubstorm.scenario.populations import MqttClients
 

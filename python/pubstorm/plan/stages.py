@@ -100,7 +100,6 @@ def _changes(
 def _change_actions(
     change: Change, planned: PlannedClients
 ) -> Iterator[tuple[str, plan.ChangeAction]]:
-    """The action of a change for each population that it names."""
     if change.add is None and change.remove is None:
         factor = 1.0 if change.rate is None else change.rate
         for name in meant_by(planned.shares, change.population):

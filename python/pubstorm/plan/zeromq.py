@@ -10,7 +10,7 @@ from pubstorm.contract import flows, plan, protocol
 from pubstorm.contract.attachment import clients_at, target_of
 from pubstorm.contract.texts import template_of
 from pubstorm.contract.value import RATE_MIN_PER_S
-from pubstorm.quantities import PartOf
+from pubstorm.quantities import SECOND_NS, PartOf
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import (
     DEFAULT_HIGH_WATER_MARK,
@@ -21,7 +21,6 @@ from pubstorm.scenario.populations import (
 )
 from pubstorm.scenario.shares import PopulationShare
 
-SECOND_NS = 10**9
 SAMPLES = 16
 """Clients, or values of a topic, that are sampled at most."""
 

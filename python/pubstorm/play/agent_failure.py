@@ -15,10 +15,10 @@ from pubstorm.errors import FleetError
 from pubstorm.fleet import Ended
 from pubstorm.host.ends import end_tasks
 from pubstorm.measure.run_log import AgentFailure
-from pubstorm.play.barriers import NEVER_NS, SECOND_NS
+from pubstorm.play.barriers import NEVER_NS
 from pubstorm.play.context import RunContext
 from pubstorm.play.rejoin import Rejoin, Rejoined, changes_between
-from pubstorm.quantities import count_text, counted
+from pubstorm.quantities import SECOND_NS, count_text, counted
 from pubstorm.scenario.fleet import OnAgentFailure
 
 JOIN_NS = SECOND_NS

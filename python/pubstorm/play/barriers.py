@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from pubstorm.contract.plan import Population
+from pubstorm.quantities import SECOND_NS
 
-SECOND_NS = 10**9
 NEVER_NS = 2**63
 """Later than every instant."""
 LEAVE_TIMEOUT_NS = 30 * SECOND_NS

@@ -18,9 +18,17 @@ from pubstorm.contract.plan import (
 )
 from pubstorm.errors import UsageError
 from pubstorm.measure.run_log import AppliedChange
-from pubstorm.play.barriers import NEVER_NS, SECOND_NS
+from pubstorm.play.barriers import NEVER_NS
 from pubstorm.play.context import RunContext
-from pubstorm.quantities import PartOf, Quantity, UnfitError, duration_ns, factor, rounded
+from pubstorm.quantities import (
+    SECOND_NS,
+    PartOf,
+    Quantity,
+    UnfitError,
+    duration_ns,
+    factor,
+    rounded,
+)
 from pubstorm.scenario.fields import clients_or_part
 
 FORMS = (

@@ -53,7 +53,9 @@ def take_down(
     folders = [folder / "topology" for folder in runs_in if (folder / "topology").is_dir()]
     folders = [folder for folder in folders if lies_in(folder, path)]
     records = {folder: read_record(folder / STARTED_FILE) for folder in folders}
-    active = {s.pid for record in records.values() for s in record if _goes_on(s)}
+    active = {
+        s.pid for record in records.values() for s in record if s.kind == "run" and is_alive(s)
+    }
     runs = {
         started.pid: Leftover(started.pid, started.name, partial(is_own, started, folder))
         for folder, record in records.items()
@@ -104,10 +106,6 @@ def _retained(folder: Path) -> Iterator[StaleState]:
     # The stored plan has no passwords; the scenario may refer to them.
     plan = compile_plan(kept.scenario, kept.plan.targets, run_tag=kept.plan.run_tag)
     yield from remove_again(plan, range(len(kept.scenario.target)))
-
-
-def _goes_on(started: Started) -> bool:
-    return started.kind == "run" and is_alive(started)
 
 
 def _taken_down(folder: Path, record: Sequence[Started]) -> Iterator[str]:

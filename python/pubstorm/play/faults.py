@@ -15,8 +15,8 @@ from pubstorm.host.ends import end_tasks
 from pubstorm.measure.run_log import AppliedFault
 from pubstorm.plan.faults import PlannedFault
 from pubstorm.play.asked_faults import overlapping
-from pubstorm.play.barriers import SECOND_NS, Clock
-from pubstorm.quantities import counted
+from pubstorm.play.barriers import Clock
+from pubstorm.quantities import SECOND_NS, counted
 from pubstorm.scenario.faults import BROKER_FAULTS
 
 

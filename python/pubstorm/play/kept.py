@@ -21,7 +21,6 @@ from pubstorm.measure.assemble import Assembly, limits_of
 from pubstorm.measure.monitors.monitoring import Monitored
 from pubstorm.measure.recorder import is_summed_up
 from pubstorm.measure.run_log import (
-    SECOND_NS,
     AppliedChange,
     AppliedFault,
     RunLog,
@@ -35,6 +34,7 @@ from pubstorm.metrics.expressions import percentiles_in
 from pubstorm.play.directory import PLAN_FILE, RunDirectory, stored_scenario
 from pubstorm.play.display import Live
 from pubstorm.play.info import RunInfo, RunOutput, RunStart
+from pubstorm.quantities import SECOND_NS
 from pubstorm.report import SCENARIO_FILE, check_format
 from pubstorm.result import Event
 from pubstorm.result.samples import START_FILE, Keeper, Tracks, read_samples

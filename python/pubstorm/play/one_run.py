@@ -30,12 +30,12 @@ from pubstorm.host.environment import raise_descriptor_limit, read_environment
 from pubstorm.host.files import check_host_files
 from pubstorm.host.memory import watch_memory
 from pubstorm.measure.assemble import Assembly, limits_of
-from pubstorm.measure.monitors.choice import RunSurroundings, monitoring_of
+from pubstorm.measure.monitors.choice import MonitoredRun, monitoring_of
 from pubstorm.measure.monitors.monitoring import Monitored
 from pubstorm.measure.recorder import Recorder
-from pubstorm.measure.run_log import SECOND_NS, RunLog
+from pubstorm.measure.run_log import RunLog
 from pubstorm.metrics.expressions import percentiles_in
-from pubstorm.plan import compile_plan, planned_targets, provisional_plan, targets_by_name
+from pubstorm.plan import placed_plan, planned_targets, provisional_plan, targets_by_name
 from pubstorm.plan.faults import faulty_bridges, planned_faults
 from pubstorm.play.asked_faults import Breakable
 from pubstorm.play.clean_start import CleanStart
@@ -51,12 +51,14 @@ from pubstorm.play.oversights import oversights
 from pubstorm.play.stage_check import Check
 from pubstorm.play.stages import Controller, ControllerOptions, RunEvent
 from pubstorm.play.steering import Steering, steered
+from pubstorm.quantities import SECOND_NS
 from pubstorm.result import Environment, Event, Result, StaleState
 from pubstorm.result.samples import START_FILE, Tracks
 from pubstorm.result.timeline import Timeline
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.secrets import redacted_override
 from pubstorm.topology import Around, Topology
+from pubstorm.topology.adapters import broker_kinds
 from pubstorm.topology.commands import CommandFaults
 from pubstorm.topology.faults import Faults
 from pubstorm.topology.started import this_process
@@ -133,7 +135,8 @@ class _Run:
 
     async def play(self) -> RunOutput:
         """Starts everything, plays the stages, and stops everything."""
-        self._note_left_out()
+        for text in self.info.scenario.source.left_out:
+            self._store_warning(Event(at_s=0.0, kind="host", text=f"left out: {text}"))
         async with AsyncExitStack() as stack:
             topology = await self._topology(stack)
             plan = await self.interruption.unless(self._plan(topology))
@@ -183,7 +186,7 @@ class _Run:
         return topology
 
     async def _plan(self, topology: Topology) -> Plan:
-        """Compiles the plan for the brokers that were started, and stores it."""
+        """Puts the plan at the brokers that were started, and stores it."""
         scenario = self.info.scenario
         placement = Placement(scenario, topology.hosts)
         await placement.open()
@@ -198,7 +201,7 @@ class _Run:
         publishers = await placement.targets(planned[brokers:])
         targets = (*scenario.target, *started, *publishers)
         plan = topology.keys.equip(
-            compile_plan(scenario, targets, run_tag=secrets.randbits(32)),
+            placed_plan(scenario, self.provisional, targets, run_tag=secrets.randbits(32))
         )
         text = plan.without_secrets().model_dump_json(indent=2) + "\n"
         self.info.directory.write(PLAN_FILE, text)
@@ -218,7 +221,9 @@ class _Run:
             stack.push_async_callback(site.close)
             await self.interruption.unless(site.open())
             line = site.localised(plan).to_line()
-            provision = Provision(scenario, plan, site, Placement(scenario, topology.hosts))
+            placement = Placement(scenario, topology.hosts)
+            kinds = broker_kinds(scenario.topology)
+            provision = Provision(scenario, plan, site, placement, kinds)
             fleet = await self.interruption.unless(self._fleet(provision))
             here = dict.fromkeys(provision.programs_here, plan.to_line())
             hellos = await self.interruption.unless(fleet.up(line, here))
@@ -253,7 +258,7 @@ class _Run:
             each.source: (fleet.hosts[agent], fleet.hellos[agent].pid)
             for agent, each in publishers.items()
         }
-        surroundings = RunSurroundings(topology, processes, directory.path)
+        surroundings = MonitoredRun(topology, processes, directory.path)
         monitoring = monitoring_of(scenario, observed, surroundings, live.note)
         await monitoring.prepare()
         folder = Path(scenario.source.file).absolute().parent
@@ -351,11 +356,6 @@ class _Run:
         if self.info.scenario.clean_start != "skip":
             self.stale_state.extend(await remove_bridges(topology.bridges.outside()))
 
-    def _note_left_out(self) -> None:
-        for text in self.info.scenario.source.left_out:
-            event = Event(at_s=0.0, kind="host", text=f"left out: {text}")
-            self._store_warning(event)
-
     def _warn(self, kind: str, texts: Iterable[str]) -> None:
         """Shows and records warnings of the start-up."""
         for text in texts:
@@ -411,7 +411,7 @@ def _older_targets(scenario: Scenario, *, is_shared: bool) -> Sequence[int]:
     named = targets_by_name(scenario)
     small = {bridge.from_ for bridge in scenario.topology.bridges.values()}
     left_out = {*small, *scenario.publishers}
-    if scenario.has_zeromq_targets:
+    if scenario.targets_publish:
         left_out.add("target")
     older = [name for name in named if name == "target" or is_shared]
     return [index for name in older if name not in left_out for index in named[name]]

@@ -11,7 +11,6 @@ from pubstorm.contract.offered_load import Unmatched
 from pubstorm.contract.plan import Plan, Population
 from pubstorm.contract.texts import carries_stamp
 from pubstorm.host.explain import offered_load
-from pubstorm.plan import provisional_plan
 from pubstorm.quantities import share_text
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.checks.topics import covers, may_match
@@ -112,14 +111,16 @@ def _overlapping(
                 break
 
 
-def oversights_in_words(scenario: Scenario, played: Sequence[Scenario]) -> Iterator[str]:
+def oversights_in_words(
+    scenario: Scenario, played: Sequence[Scenario], plans: Sequence[Plan]
+) -> Iterator[str]:
     """The oversights of a scenario, or of the first steps of its sweep, each once, with the line of
     its key."""
     found: dict[Path, tuple[str, Oversight]] = {}
     labels = [step.variation.label for step in scenario.steps]
-    for number, each in enumerate(played[:STEPS_MAX]):
+    for number, (each, plan) in enumerate(zip(played[:STEPS_MAX], plans, strict=False)):
         where = f"in step {labels[number]!r}: " if labels and number else ""
-        for oversight in oversights(each, provisional_plan(each)):
+        for oversight in oversights(each, plan):
             found.setdefault(oversight.path, (where, oversight))
     if found:
         yield ""

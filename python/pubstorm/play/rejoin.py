@@ -18,8 +18,9 @@ from pubstorm.contract.plan import (
     PublishAction,
     RemoveClients,
 )
-from pubstorm.play.barriers import LEAVE_TIMEOUT_NS, SECOND_NS, Barrier, schedule_ns
+from pubstorm.play.barriers import LEAVE_TIMEOUT_NS, Barrier, schedule_ns
 from pubstorm.play.context import RunContext
+from pubstorm.quantities import SECOND_NS
 
 POLL_S = 0.02
 """Polling interval while a planned change takes effect."""

@@ -28,7 +28,6 @@ from pubstorm.play.barriers import (
     DRAINS_MAX,
     LEAVE_TIMEOUT_NS,
     NEVER_NS,
-    SECOND_NS,
     Barrier,
     connect_bound_ns,
     schedule_ns,
@@ -39,7 +38,7 @@ from pubstorm.play.context import RunContext
 from pubstorm.play.display.summary import summary_of
 from pubstorm.play.faults import FaultNews, FaultPlay
 from pubstorm.play.stage_check import Check, stage_figures
-from pubstorm.quantities import span_text
+from pubstorm.quantities import SECOND_NS, span_text
 from pubstorm.scenario.fleet import OnAgentFailure
 from pubstorm.topology import BrokerDied, BrokerEvent, BrokerRestarted, LinksDied
 
@@ -533,7 +532,6 @@ class Controller:
         raise _RunOverError
 
     def _end_if(self, reason: str | None, kind: str = "agent") -> None:
-        """Ends the run if there is a reason."""
         if reason is not None:
             self._run.note(kind, reason)
             raise _RunOverError

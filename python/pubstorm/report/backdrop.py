@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pubstorm.report.plot import milliseconds, plotted
+from pubstorm.report.plot import GREY, milliseconds, plotted
 from pubstorm.result import PhaseStatus, Result, StalledSubscriber
 
 MARKS_MAX = 40
@@ -132,7 +132,7 @@ def _upright(mark: Mark) -> dict[str, Any]:
         "x1": milliseconds(mark.at_s),
         "y0": 0,
         "y1": 1,
-        "line": {"width": 1, "dash": "dot", "color": MARK_COLOURS.get(mark.kind, "#7f8894")},
+        "line": {"width": 1, "dash": "dot", "color": MARK_COLOURS.get(mark.kind, GREY)},
     }
 
 

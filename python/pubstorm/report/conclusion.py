@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from pubstorm.contract.value import Value
 from pubstorm.metrics import OF_POPULATIONS
@@ -25,6 +25,8 @@ from pubstorm.result.figures import number_at
 
 class ConcludedFigure(Value):
     """A key figure in words."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     name: str
     value: str
@@ -74,6 +76,8 @@ class ConcludedPopulation(Value):
 
 class ConcludedStep(Value):
     """One step of a series."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     number: int
     """Number from 1."""
@@ -146,23 +150,13 @@ def conclusion_of(
         run_directory=document.run_directory,
         thresholds=() if verdict is None else verdict.thresholds,
         evidence=() if verdict is None else verdict.evidence,
-        figures=tuple(
-            ConcludedFigure(name=each.name, value=each.value, note=each.note, status=each.status)
-            for each in document.key_figures
-        ),
+        figures=tuple(map(ConcludedFigure.model_validate, document.key_figures)),
         populations={n: _population(p) for n, p in played.populations.items()}
         if isinstance(played, Result)
         else {},
-        steps=tuple(
-            ConcludedStep(
-                number=step.number,
-                name=step.name,
-                outcome=step.outcome,
-                limited_by=step.limited_by,
-                folder=step.folder,
-            )
-            for step in (played.steps if isinstance(played, Series) else ())
-        ),
+        steps=tuple(map(ConcludedStep.model_validate, played.steps))
+        if isinstance(played, Series)
+        else (),
         answer=played.answer if isinstance(played, SearchResult) else None,
     )
 

@@ -16,7 +16,7 @@ from pubstorm.report.plot import (
     figure,
     looks,
     milliseconds,
-    plotted,
+    scatter,
     thinned,
     time_axis,
     value_axis,
@@ -26,7 +26,7 @@ from pubstorm.result.samples import Tracks
 
 LINES_MAX = 12
 """Runs in a plot; of more, the runs that the caller names first are shown."""
-HOW = (
+HOW_COURSES = (
     "Each line is a run, from its own start. A click on a name in the legend hides its line, and a "
     "double click shows it alone."
 )
@@ -70,25 +70,23 @@ def compared(courses: Sequence[Course]) -> Iterator[Plot]:
         if len(shown) < len(lines):
             caption += f" Shown are {len(shown)} of {len(lines)} runs."
         traces = [
-            _trace(each, chart, look)
+            _course_trace(each, chart, look)
             for each, look in zip(shown, looks((n, n // 6) for n in range(len(shown))), strict=True)
         ]
         drawn = figure(traces, time_axis(longest_s), value_axis(chart.axis, log=chart.log))
         yield Plot(chart.key, chart.title, caption, drawn, linked=True)
 
 
-def _trace(line: Course, chart: Chart, look: tuple[str, str]) -> dict[str, object]:
+def _course_trace(line: Course, chart: Chart, look: tuple[str, str]) -> dict[str, object]:
     (drawn,) = lines_of("runs", chart.key)
     values = line.values[chart.key]
     instants, levels = list(values), list(values.values())
     places = thinned(levels)
     hue, dash = look
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": plotted(line.name),
-        "x": [milliseconds(instants[n]) for n in places],
-        "y": [None if chart.log and levels[n] <= 0 else shortened(levels[n]) for n in places],
-        "hovertemplate": f"{HOVER}{UNITS[drawn.unit]} at %{{x}}{NO_MORE}",
-        "line": {"color": hue, "width": 1.5, "dash": dash},
-    }
+    return scatter(
+        line.name,
+        [milliseconds(instants[n]) for n in places],
+        [None if chart.log and levels[n] <= 0 else shortened(levels[n]) for n in places],
+        hovertemplate=f"{HOVER}{UNITS[drawn.unit]} at %{{x}}{NO_MORE}",
+        line={"color": hue, "width": 1.5, "dash": dash},
+    )

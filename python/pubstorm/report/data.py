@@ -13,8 +13,7 @@ from pubstorm.errors import UsageError
 from pubstorm.metrics.charts import lines_of
 from pubstorm.quantities import Unit
 from pubstorm.report.stored import load_tracks
-from pubstorm.result import Result, SearchResult, Series
-from pubstorm.result.populations import PopulationResult, StagePopulation
+from pubstorm.result import PopulationResult, Result, SearchResult, Series, StagePopulation
 from pubstorm.result.samples import HEADER, SAMPLES_FILE, Tracks
 
 Cell = str | int | float | bool | None

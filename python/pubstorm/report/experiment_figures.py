@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from pubstorm.quantities import bytes_text, count_text, counted, span_text, value_text
-from pubstorm.report.document import KEY_FIGURES_MAX, KeyFigure, sentence
-from pubstorm.result import Estimate, SearchResult, Series, SeriesStep, Status
+from pubstorm.report.document import KEY_FIGURES_MAX, Fact, KeyFigure, sentence
+from pubstorm.result import Estimate, Experiment, SearchResult, Series, SeriesStep, Status
 from pubstorm.result.comparison import ComparedFigure, Comparison, signed
 from pubstorm.result.search import ended_by_host
 from pubstorm.result.series import NOT_PASSED, RANKED
@@ -23,11 +23,21 @@ AGAIN = {
 """Outcome of the answer that was played again, by its confirmation."""
 
 
+def experiment_settings(experiment: Experiment) -> tuple[Fact, ...]:
+    """Returns the times of an experiment, its changes to the scenario, and its folder."""
+    return (
+        Fact("started", experiment.started),
+        Fact("ended", experiment.ended),
+        *(Fact("changed by", override) for override in experiment.overrides),
+        Fact("folder", experiment.run_directory),
+    )
+
+
 def series_headline(series: Series) -> str:
     """Returns the conclusion of a series; with variants the number of steps that passed."""
     if len(series.text.splitlines()) == 1:
         return sentence(series.text)
-    passed, played = _passed(series.steps), _played(series.steps)
+    passed, played = _passed(series.steps), [step for step in series.steps if step.was_played]
     return sentence(f"{passed} of {counted(len(played), 'step')} passed{_others(played, '; ')}")
 
 
@@ -72,7 +82,7 @@ def _interval(figure: ComparedFigure) -> str:
 
 
 def _of_series(series: Series) -> Iterator[KeyFigure]:
-    played = _played(series.steps)
+    played = [step for step in series.steps if step.was_played]
     left = len(series.steps) - len(played)
     note = _others(played, "") or "every step that was played"
     outcomes = {step.status or Status.INVALID for step in played}
@@ -131,10 +141,6 @@ def _basis(best: Estimate | None) -> str:
     if best is None:
         return ""
     return f", mean of {best.repeats} repeats" if best.repeats > 1 else ", found once"
-
-
-def _played(steps: Sequence[SeriesStep]) -> list[SeriesStep]:
-    return [step for step in steps if step.outcome not in {"not played", "not run"}]
 
 
 def _passed(steps: Sequence[SeriesStep]) -> int:

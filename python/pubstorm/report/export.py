@@ -6,11 +6,11 @@ import csv
 import io
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from pubstorm.errors import UsageError
 from pubstorm.output import without_controls
-from pubstorm.report.data import Cell, DataTable
+from pubstorm.report.data import DataTable
 
 Form = Literal["csv", "json", "parquet"]
 
@@ -21,7 +21,7 @@ def csv_bytes(table: DataTable) -> bytes:
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(table)
     for row in zip(*table.values(), strict=True):
-        writer.writerow(map(_plain, row))
+        writer.writerow(str(cell).lower() if isinstance(cell, bool) else cell for cell in row)
     return without_controls(stream.getvalue()).encode(errors="replace")
 
 
@@ -61,8 +61,3 @@ def _json(table: DataTable) -> str:
     rows = (dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True))
     text = "[" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "]"
     return without_controls(text)
-
-
-def _plain(cell: Cell) -> Any:
-    """Returns a cell as CSV has it: True and False in small letters."""
-    return str(cell).lower() if isinstance(cell, bool) else cell

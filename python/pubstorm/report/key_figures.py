@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise, zip_longest
 
@@ -20,7 +20,7 @@ from pubstorm.quantities import (
 )
 from pubstorm.report.document import KeyFigure
 from pubstorm.report.watched import broker_sources, disconnect_cpu
-from pubstorm.result import RATED_MIN, Result, StageResult, Statistics, Status, Watched
+from pubstorm.result import RATED_MIN, Result, Statistics, Status, Watched
 from pubstorm.result.figures import from_send, from_send_text, slowest_first, together
 
 RATED_MIN_S = 0.1
@@ -71,7 +71,8 @@ def _passing(result: Result) -> Iterator[KeyFigure]:
         took_s = sum(stage.duration_s for stage in came)
         count = sum(p.connected_total for stage in came for p in stage.populations.values())
         if count >= RATED_MIN and took_s >= RATED_MIN_S:
-            note = f"{count_text(count)} connections in {span_text(took_s)}, {_stages_text(came)}"
+            note = f"{count_text(count)} connections in {span_text(took_s)}, "
+            note += counted(len(came), "stage")
             yield KeyFigure("connect rate", f"{rate_text(count / took_s)} /s", note)
     went = [pair for pair in pairwise(result.stages) if pair[1].disconnects_per_s]
     if went:
@@ -85,10 +86,6 @@ def _passing(result: Result) -> Iterator[KeyFigure]:
             leaving, load = (share_text(round(part.mean, 4)) for part in cpu)
             note += f"; CPU of the broker {leaving}, under load {load}"
         yield KeyFigure("disconnect rate", f"{rate_text(count / took_s)} /s", note)
-
-
-def _stages_text(stages: Sequence[StageResult]) -> str:
-    return "1 stage" if len(stages) == 1 else f"{len(stages)} stages"
 
 
 def _losses(result: Result) -> Iterator[KeyFigure]:
@@ -150,7 +147,7 @@ def _publishers(result: Result) -> Iterator[KeyFigure]:
     receivers = [
         population
         for population in result.populations.values()
-        if population.version == "zmtp-3.1" and population.expected_total
+        if not population.can.has_broker and population.expected_total
     ]
     ready = sum(population.ready_max for population in receivers)
     if sent and ready:

@@ -30,7 +30,7 @@ from pubstorm.report.plot import (
     Plot,
     figure,
     looks,
-    plotted,
+    scatter,
     value_axis,
 )
 from pubstorm.result import HistogramPair, Result
@@ -99,15 +99,13 @@ def curve(name: str, histogram: Histogram, look: tuple[str, str]) -> dict[str, A
     """Returns the line of a histogram; `look` is its colour and its dash."""
     hue, dash = look
     rarities, latencies = points(histogram)
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": plotted(name),
-        "x": [shortened(each) for each in rarities],
-        "y": [shortened(each / NS_IN_MS) for each in latencies],
-        "line": {"color": hue, "width": 1.8, "dash": dash, "shape": "vh"},
-        "hovertemplate": f"{HOVER} ms, exceeded by 1 in %{{x:,.4~r}}{NO_MORE}",
-    }
+    return scatter(
+        name,
+        [shortened(each) for each in rarities],
+        [shortened(each / NS_IN_MS) for each in latencies],
+        line={"color": hue, "width": 1.8, "dash": dash, "shape": "vh"},
+        hovertemplate=f"{HOVER} ms, exceeded by 1 in %{{x:,.4~r}}{NO_MORE}",
+    )
 
 
 def points(histogram: Histogram) -> tuple[list[float], list[float]]:
@@ -153,8 +151,9 @@ def hdr_log(run_directory: Path, result: Result) -> str:
     all latencies of its result."""
     origin_ns = result.started_unix_ns - result.started_monotonic_ns
     started = datetime.fromtimestamp(result.started_unix_ns / SECOND_NS, UTC)
+    name = " ".join(result.name.split()).replace("]", ")")
     lines = [
-        f"#[Latencies of {_one_line(result.name)}, in nanoseconds]",
+        f"#[Latencies of {name}, in nanoseconds]",
         "#[Histogram log format version 1.3]",
         f"#[StartTime: {started.timestamp():.3f} (seconds since epoch), {started.isoformat()}]",
         '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"',
@@ -169,7 +168,8 @@ def hdr_log(run_directory: Path, result: Result) -> str:
             largest_ms = histogram.max_ns / NS_IN_MS
             payload = _encoded(histogram)
             lines.append(f"Tag={tag},{start_s:.3f},{length_s:.3f},{largest_ms:.6f},{payload}")
-    if found != (counted := _counted(result)):
+    counted = sum(pair.intended.count + pair.actual.count for _, pair in _pairs(result))
+    if found != counted:
         text = f"{SNAPSHOTS_FILE} holds {found} of {counted} latencies"
         raise StoredRunError(text, "the run could not store all of its snapshots")
     return without_controls("\n".join(lines) + "\n")
@@ -200,7 +200,6 @@ def _snapshots(run_directory: Path) -> Iterator[Snapshot]:
 
 
 def _tagged(snapshot: Snapshot, names: Sequence[str]) -> Iterator[tuple[str, Histogram]]:
-    """Yields the histograms of a snapshot, each with its tag."""
     flows = ((f"{names[each.source]}->{names[each.to]}", each) for each in snapshot.flows)
     populations = zip(names, snapshot.populations, strict=True)
     parts: Mapping[str, Iterable[tuple[str, Value]]] = {"flow": flows, "population": populations}
@@ -211,11 +210,6 @@ def _tagged(snapshot: Snapshot, names: Sequence[str]) -> Iterator[tuple[str, His
                 histogram = each.read(value)
                 if isinstance(histogram, Histogram):
                     yield each.metric.tag.format(_tag(name)), histogram
-
-
-def _counted(result: Result) -> int:
-    """Returns the number of latencies of deliveries and acknowledgements in a result."""
-    return sum(pair.intended.count + pair.actual.count for _, pair in _pairs(result))
 
 
 def _encoded(histogram: Histogram) -> str:
@@ -229,7 +223,3 @@ def _encoded(histogram: Histogram) -> str:
 def _tag(name: str) -> str:
     """A tag ends at a comma or a space."""
     return re.sub(r"[\s,]+", "_", name)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split()).replace("]", ")")

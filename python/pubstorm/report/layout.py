@@ -18,7 +18,7 @@ from pubstorm.quantities import (
     value_text,
 )
 from pubstorm.report.plot import Part
-from pubstorm.result import Cell, PopulationResult, Result, SeriesCell, Statistics
+from pubstorm.result import Cell, PopulationResult, Result, SeriesCell, Statistics, are_figures
 from pubstorm.result.figures import number_at
 
 BOUND = "±"
@@ -87,6 +87,15 @@ class Shown:
 def columns(unit: Written, *names: str) -> tuple[Column, ...]:
     """Returns columns of one unit."""
     return tuple(Column(name, unit) for name in names)
+
+
+def cell_columns(names: Sequence[str], rows: Sequence[Sequence[Cell]]) -> tuple[Column, ...]:
+    """Returns the columns of rows whose cells have units of their own."""
+    return tuple(
+        head
+        for place, name in enumerate(names)
+        for head in columns("count" if are_figures([row[place] for row in rows]) else "word", name)
+    )
 
 
 @dataclass(frozen=True)
@@ -274,7 +283,6 @@ def _reader(
 
 
 def _slope(row: Any, metric: Metric, statistic: str) -> Cell | None:
-    """Returns the slope of a metric in a row, with its interval; None if there is none."""
     span = statistic.removesuffix(".slope")
     known: Statistics = getattr(row.found.get(metric.name), span, Statistics())
     if known.slope_per_h is None:

@@ -15,14 +15,15 @@ from pubstorm.report.document import Case, Document, Fact, Item, Plots, sentence
 from pubstorm.report.experiment_figures import comparison_figures
 from pubstorm.report.latencies import curve, percentile_axis
 from pubstorm.report.layout import Shown, Table, columns
-from pubstorm.report.overlay import HOW as OVER_TIME
-from pubstorm.report.overlay import LOOKS, Played, needed, overlaid
+from pubstorm.report.overlay import HOW_OVERLAID, LOOKS, Played, needed, overlaid
 from pubstorm.report.plot import (
+    GREY,
     GRID,
     NO_MORE,
     Plot,
     figure,
     plotted,
+    scatter,
     value_axis,
 )
 from pubstorm.report.stored import holds, load_result, load_search, load_tracks
@@ -36,7 +37,6 @@ from pubstorm.result.comparison import (
     unfit,
 )
 
-GREY = "#7f8894"
 MARKS = {"better": ("#2b9a66", "circle"), "worse": ("#d24f57", "x")}
 """Colour and symbol of outcomes."""
 AXIS_MIN = 1.0
@@ -44,7 +44,7 @@ AXIS_MIN = 1.0
 AXIS_ROOM = 1.5
 """The axis reaches to the largest difference, times this factor."""
 OTHER_MARK = (GREY, "circle-open")
-HOW = (
+HOW_DIFFERENCES = (
     "A point is the difference of the means, a line its interval. A line that crosses zero shows "
     "no difference. A green disc is better, a red cross is worse, a grey ring is neither."
 )
@@ -170,7 +170,6 @@ def _items(found: Comparison, directory: Path, played: dict[str, Played]) -> Ite
 def _outcome(
     directory: Path, run: str, played: dict[str, Played]
 ) -> tuple[Status | None, LimitedBy | None]:
-    """Returns the verdict of a run or a search, and its limit; None if it cannot be read."""
     if run in played:
         verdict = played[run].result.verdict
         return verdict.status, verdict.limited_by
@@ -183,28 +182,28 @@ def _outcome(
 def _plots(found: Comparison, played: dict[str, Played]) -> Plots:
     drawn = (_differences(found), _percentiles(found, played))
     plots = tuple(plot for plot in drawn if plot is not None)
-    return Plots("Plots", "Differences", plots, HOW, "No figure has a difference to show.")
+    return Plots(
+        "Plots", "Differences", plots, HOW_DIFFERENCES, "No figure has a difference to show."
+    )
 
 
 def _over_time(found: Comparison, played: dict[str, Played]) -> Plots:
     plots = overlaid({side.name: _compared(side, played) for side in _sides(found)})
     missing = "No stage has readings in runs of both sides."
-    return Plots("Time", "Over time", plots, OVER_TIME, missing)
+    return Plots("Time", "Over time", plots, HOW_OVERLAID, missing)
 
 
 def _differences(found: Comparison) -> Plot | None:
-    """Returns the relative differences with their intervals."""
     shown = [each for each in found.figures if each.relative and each.difference is not None]
     if not shown:
         return None
     traces = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": plotted(each.name),
-            "x": [shortened(100 * (each.difference or 0))],
-            "y": [plotted(each.name)],
-            "error_x": {
+        scatter(
+            each.name,
+            [shortened(100 * (each.difference or 0))],
+            [plotted(each.name)],
+            mode="markers",
+            error_x={
                 "type": "data",
                 "symmetric": False,
                 "array": [shortened(100 * ((each.high or 0) - (each.difference or 0)))],
@@ -212,10 +211,10 @@ def _differences(found: Comparison) -> Plot | None:
                 "color": hue,
                 "thickness": 2,
             },
-            "marker": {"size": 11, "color": hue, "symbol": symbol},
-            "hovertemplate": f"{plotted(difference_text(each))}{NO_MORE}",
-            "showlegend": False,
-        }
+            marker={"size": 11, "color": hue, "symbol": symbol},
+            hovertemplate=f"{plotted(difference_text(each))}{NO_MORE}",
+            showlegend=False,
+        )
         for each in shown
         for hue, symbol in [MARKS.get(each.outcome, OTHER_MARK)]
     ]
@@ -225,17 +224,12 @@ def _differences(found: Comparison) -> Plot | None:
         "zerolinecolor": GREY,
         "zeroline": True,
     }
-    caption, most = "", _axis_end(shown)
+    caption, most = "", max(AXIS_MIN, *(AXIS_ROOM * abs(each.difference or 0) for each in shown))
     if any(max(-(each.low or 0), each.high or 0) > most for each in shown):
         x["range"] = [-100 * min(most, 1.0), 100 * most]
         caption = "Intervals beyond the axis are cut off: the table has them."
     y: dict[str, Any] = {"type": "category", "autorange": "reversed", "automargin": True}
     return Plot("differences", "Differences", caption, figure(traces, x, y))
-
-
-def _axis_end(shown: Sequence[ComparedFigure]) -> float:
-    """Returns the longest end of an axis that still shows the differences, as a share."""
-    return max(AXIS_MIN, *(AXIS_ROOM * abs(each.difference or 0) for each in shown))
 
 
 def _percentiles(found: Comparison, played: dict[str, Played]) -> Plot | None:

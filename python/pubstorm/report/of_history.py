@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from statistics import median
 from typing import Any
 
-from pubstorm.quantities import Unit, counted, share_text, shortened, value_text
+from pubstorm.metrics.charts import SCALES
+from pubstorm.quantities import counted, share_text, shortened, value_text
 from pubstorm.report.document import Document, Fact, Plots, sentence
 from pubstorm.report.layout import Shown, Table, columns
-from pubstorm.report.plot import GRID, NO_MORE, Plot, colour, figure, plotted, value_axis
+from pubstorm.report.plot import GREY, GRID, NO_MORE, Plot, colour, figure, plotted, value_axis
+from pubstorm.report.timeline import AXES
 from pubstorm.result.changes import RUNS_MIN
 from pubstorm.result.history import History, HistoryChange, HistoryPoint, HistorySeries
 
-GREY = "#7f8894"
-SCALES: Mapping[Unit, tuple[float, str]] = {
-    "us": (1e-3, "ms"),
-    "share": (100, "%"),
-    "bytes": (1e-6, "MB"),
-}
-"""Factor and unit of plotted values; other units are plotted as they are."""
-HOW = (
+HOW_HISTORY = (
     "A point is a run, a line the median of a level, a cross a run that is left out. "
     "A level begins where the runs before and after differ by more than chance."
 )
@@ -44,8 +39,8 @@ def history_document(found: History, where: str) -> Document:
             *(Fact("not read", each) for each in found.unread),
         ),
         settings=(Fact("folders", where),),
-        tables=tuple(_tables(found)),
-        plots=(Plots("Plots", "Over time", tuple(_plots(found)), how=HOW),),
+        tables=tuple(_history_tables(found)),
+        plots=(Plots("Plots", "Over time", tuple(_history_plots(found)), how=HOW_HISTORY),),
     )
 
 
@@ -58,7 +53,8 @@ def _headline(found: History) -> str:
     parts = [
         f"{each.figure} of {each.scenario} changed "
         + ", ".join(
-            f"by {_size(change, each)} at {_day(change.started)}" for change in each.changes
+            f"by {_size(change, each)} at {change.started.partition('T')[0]}"
+            for change in each.changes
         )
         for each in found.series
         if each.changes
@@ -66,7 +62,7 @@ def _headline(found: History) -> str:
     return "; ".join(parts) or "no change detectable"
 
 
-def _tables(found: History) -> Iterator[Table]:
+def _history_tables(found: History) -> Iterator[Table]:
     rows = [
         (
             each.scenario,
@@ -119,9 +115,9 @@ def _size(change: HistoryChange, series: HistorySeries) -> str:
     return f"{sign}{value_text(abs(rise), series.unit)}"
 
 
-def _plots(found: History) -> Iterator[Plot]:
+def _history_plots(found: History) -> Iterator[Plot]:
     for number, each in enumerate(found.series):
-        scale, unit = SCALES.get(each.unit, (1.0, each.unit))
+        scale = SCALES.get(each.unit, 1.0)
         out = [p for p in each.points if p.left_out and p.value is not None]
         marks = {"mode": "markers", "marker": {"size": 8, "color": colour(number)}}
         traces = [_trace("runs", each.counted, scale, marks)]
@@ -136,7 +132,7 @@ def _plots(found: History) -> Iterator[Plot]:
             y += [middle, middle, None]
         traces.append({"name": "level", "x": x, "y": y, "mode": "lines", "line": line})
         axis = {"type": "date", "gridcolor": GRID, "title": {"text": "start of the run (UTC)"}}
-        title = f"{each.figure} ({unit})" if unit else each.figure
+        title = f"{each.figure} ({AXES.get(each.unit, each.unit)})" if each.unit else each.figure
         yield Plot(
             f"history-{number}",
             f"{each.figure} of {each.scenario}",
@@ -164,7 +160,3 @@ def _trace(
 def _instant(started: str) -> str:
     """Returns an instant in UTC as Plotly reads it."""
     return started.removesuffix("+00:00").replace("T", " ")
-
-
-def _day(started: str) -> str:
-    return started.partition("T")[0]

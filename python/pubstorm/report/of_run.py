@@ -31,7 +31,6 @@ def run_document(result: Result) -> Document:
 
 
 def _cases(result: Result) -> tuple[Case, ...]:
-    """Returns a case for each threshold, for the validity of the run, and for the target."""
     verdict = result.verdict
     evidence = "\n".join(verdict.evidence) or f"limited by {verdict.limited_by}"
     is_invalid = verdict.status is Status.INVALID

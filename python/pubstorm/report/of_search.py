@@ -12,11 +12,10 @@ from pathlib import Path
 from pubstorm.errors import StoredRunError
 from pubstorm.files import lies_in
 from pubstorm.quantities import counted, share_text, span_text, value_text
-from pubstorm.report.courses import HOW as COMPARED
-from pubstorm.report.courses import Course, compared, course
+from pubstorm.report.courses import HOW_COURSES, Course, compared, course
 from pubstorm.report.document import Case, Document, Fact, Item, Plots, mark, sentence
-from pubstorm.report.experiment_figures import AGAIN, search_figures
-from pubstorm.report.layout import Table, Value, columns
+from pubstorm.report.experiment_figures import AGAIN, experiment_settings, search_figures
+from pubstorm.report.layout import Table, Value, cell_columns, columns
 from pubstorm.report.search_plots import search_plots
 from pubstorm.report.stored import holds, load_result, load_tracks
 from pubstorm.result import (
@@ -26,7 +25,6 @@ from pubstorm.result import (
     Status,
     ThresholdOutcome,
     Trial,
-    are_figures,
 )
 from pubstorm.result.search import ended_by_host
 
@@ -34,7 +32,7 @@ FACTS_MAX = 3
 """Facts that are shown of a trial."""
 TRIALS_COMPARED = 6
 """Values with a line over time."""
-HOW = (
+HOW_TRIALS = (
     "Each point is a trial: a green circle passed, a red cross failed, an open orange triangle is "
     "not counted, since it says nothing about what is under test. The vertical line is the answer, "
     "the ground beside the line the interval of the answer."
@@ -72,27 +70,24 @@ def search_document(search: SearchResult, directory: Path | None = None) -> Docu
         key_figures=search_figures(search),
         statements=(search.answer.text,),
         facts=facts,
-        settings=(
-            Fact("started", search.started),
-            Fact("ended", search.ended),
-            *(Fact("changed by", override) for override in search.overrides),
-            Fact("folder", search.run_directory),
-        ),
+        settings=experiment_settings(search),
         tables=tuple(_tables(search)),
-        items=tuple(_item(search, trial, trial is first, directory) for trial in search.trials),
+        items=tuple(
+            _trial_item(search, trial, trial is first, directory) for trial in search.trials
+        ),
         plots=(
             Plots(
                 "Plots",
                 "Over the values",
                 () if directory is None else tuple(search_plots(search)),
-                HOW,
+                HOW_TRIALS,
                 "No trial has a figure or a condition to show.",
             ),
             Plots(
                 "Compare",
                 "The trials over time",
                 () if directory is None else tuple(compared(list(_courses(search, directory)))),
-                f"Shown are the last trials of the values nearest to the answer. {COMPARED}",
+                f"Shown are the last trials of the values nearest to the answer. {HOW_COURSES}",
             ),
         ),
         cases=_cases(search, facts),
@@ -102,7 +97,6 @@ def search_document(search: SearchResult, directory: Path | None = None) -> Docu
 
 
 def _facts(search: SearchResult) -> Iterator[Fact]:
-    """Yields the question and the answer of a search."""
     answer = search.answer
     yield Fact("varied", search.vary)
     conditions = (*search.thresholds, *(f"{each} (default)" for each in search.defaults))
@@ -136,20 +130,13 @@ def _estimate_text(search: SearchResult, estimate: Estimate) -> str:
 
 
 def _tables(search: SearchResult) -> Iterator[Table]:
-    """Yields the trials, and the scenario's own table of them."""
     if search.trials:
         yield trials_table(search)
     played = [trial for trial in search.trials if trial.cells]
     if played and search.columns:
-        heads = tuple(
-            head
-            for place, name in enumerate(search.columns)
-            for is_number in [are_figures([trial.cells[place] for trial in played])]
-            for head in columns("count" if is_number else "word", name)
-        )
+        heads = cell_columns(search.columns, [trial.cells for trial in played])
         rows = [(_value(search, trial), *trial.cells) for trial in played]
-        heads = (*columns("count", "value"), *heads)
-        yield Table("The scenario's own table", heads, rows)
+        yield Table("The scenario's own table", (*columns("count", "value"), *heads), rows)
 
 
 def trials_table(search: SearchResult) -> Table:
@@ -172,7 +159,7 @@ def _cells(search: SearchResult, trial: Trial) -> Iterator[Value]:
     yield from (trial.number, _purpose(trial), _value(search, trial))
     yield None if figure is None else Cell(value=figure, unit=search.figure_unit)
     yield from (found.get(expression) for expression in search.thresholds)
-    yield from (_outcome(trial), trial.limited_by, "yes" if trial.counted else "no")
+    yield from (trial.outcome, trial.limited_by, "yes" if trial.counted else "no")
     yield trial.duration_s
 
 
@@ -186,18 +173,14 @@ def _value(search: SearchResult, trial: Trial) -> Cell:
     return Cell(value=trial.value, unit=search.unit)
 
 
-def _outcome(trial: Trial) -> str:
-    return "no measurement" if trial.status is None else str(trial.status)
-
-
-def _item(search: SearchResult, trial: Trial, is_first: bool, directory: Path | None) -> Item:
+def _trial_item(search: SearchResult, trial: Trial, is_first: bool, directory: Path | None) -> Item:
     page = f"{trial.folder}/report.html"
     has_page = directory is not None and holds(directory, page)
     why = () if trial.why is None else (f"not counted: {trial.why}",)
     return Item(
         number=trial.number,
         name=value_text(trial.value, search.unit),
-        outcome=_outcome(trial),
+        outcome=trial.outcome,
         status=trial.status,
         limited_by=trial.limited_by,
         facts=(*why, *trial.evidence[:FACTS_MAX]),

@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from pubstorm.report.courses import HOW as COMPARED
-from pubstorm.report.courses import compared
-from pubstorm.report.document import Case, Document, Fact, Item, Plots
-from pubstorm.report.experiment_figures import series_figures, series_headline
-from pubstorm.report.layout import Table, Value, Written, columns
+from pubstorm.report.courses import HOW_COURSES, compared
+from pubstorm.report.document import Case, Document, Item, Plots
+from pubstorm.report.experiment_figures import (
+    experiment_settings,
+    series_figures,
+    series_headline,
+)
+from pubstorm.report.layout import Table, Value, cell_columns
 from pubstorm.report.series_plots import StepPlots, answer_plots, overview, step_plots
 from pubstorm.report.summary import memory_layout
-from pubstorm.result import Cell, Series, SeriesStep, SeriesTable, Status, are_figures
+from pubstorm.result import Cell, Series, SeriesStep, Status, are_figures
 
-HOW = (
+HOW_STEPS = (
     "Each point is a step, its sign the verdict: a circle passed, a cross failed, an open triangle "
     "is invalid."
 )
@@ -50,32 +53,30 @@ def series_document(series: Series, directory: Path | None = None) -> Document:
         headline=series_headline(series),
         key_figures=series_figures(series),
         statements=tuple(series.text.splitlines()),
-        settings=(
-            Fact("started", series.started),
-            Fact("ended", series.ended),
-            *(Fact("changed by", override) for override in series.overrides),
-            Fact("folder", series.run_directory),
-        ),
+        settings=experiment_settings(series),
         tables=(
-            *map(_own_table, series.tables),
+            *(
+                Table(own.title, cell_columns(own.columns, own.rows), own.rows)
+                for own in series.tables
+            ),
             steps_table(series),
             *([memory] if memory.rows else []),
         ),
-        items=tuple(_item(step, each) for step, each in zip(series.steps, drawn, strict=True)),
+        items=tuple(_step_item(step, each) for step, each in zip(series.steps, drawn, strict=True)),
         plots=(
             Plots("Answers", "What the searches found", tuple(answer_plots(series))),
             Plots(
                 "Plots",
                 "Over the steps",
                 tuple(overview(series.steps, results)),
-                HOW,
+                HOW_STEPS,
                 "No step has a result yet.",
             ),
             Plots(
                 "Compare",
                 "The steps over time",
                 tuple(compared([each.course for each in drawn if each.course is not None])),
-                COMPARED,
+                HOW_COURSES,
             ),
         ),
         cases=tuple(map(_case, series.steps)),
@@ -97,27 +98,8 @@ def steps_table(series: Series) -> Table:
         if len(measured) > 1:
             rows.append(tuple(_summary(measured)))
             links.append("")
-    heads = tuple(
-        head
-        for place, name in enumerate(series.columns)
-        for head in columns(_unit([step.cells[place] for step in series.steps]), name)
-    )
+    heads = cell_columns(series.columns, [step.cells for step in series.steps])
     return Table("Steps", heads, rows, links=tuple(links))
-
-
-def _own_table(table: SeriesTable) -> Table:
-    """Returns one of the scenario's tables over the series."""
-    heads = tuple(
-        head
-        for place, name in enumerate(table.columns)
-        for head in columns(_unit([row[place] for row in table.rows]), name)
-    )
-    return Table(table.title, heads, table.rows)
-
-
-def _unit(cells: Sequence[Cell]) -> Written:
-    """Returns the unit of a column whose cells have units of their own."""
-    return "count" if are_figures(cells) else "word"
 
 
 def _summary(steps: Sequence[SeriesStep]) -> Iterator[Value]:
@@ -132,7 +114,7 @@ def _summary(steps: Sequence[SeriesStep]) -> Iterator[Value]:
             yield "" if place else f"{steps[0].label}: {len(steps)} repeats"
 
 
-def _item(step: SeriesStep, drawn: StepPlots) -> Item:
+def _step_item(step: SeriesStep, drawn: StepPlots) -> Item:
     problem = () if step.problem is None else tuple(step.problem.splitlines())
     return Item(
         number=step.number,

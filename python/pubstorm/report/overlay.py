@@ -19,10 +19,10 @@ from pubstorm.report.plot import (
     NO_MORE,
     PALETTE,
     Plot,
-    faint,
+    band,
     figure,
     milliseconds,
-    plotted,
+    scatter,
     time_axis,
     value_axis,
 )
@@ -38,8 +38,8 @@ GAP_SLOTS = 3
 """A line breaks where more slots than these have no reading."""
 ROUNDING_S = 0.001
 """Samples keep milliseconds: a sample this close to the end of a slot belongs to it."""
-HOW = (
-    "A line is the median of the runs of a side, and the ground around it reaches from the "
+HOW_OVERLAID = (
+    "A line is the median of the runs of a side, and the band around it reaches from the "
     "smallest run to the largest. The baseline is solid; the candidate is dashed, with dotted "
     "edges. Every stage begins at the same place in all runs."
 )
@@ -120,7 +120,7 @@ class SharedStage:
 
 
 def lanes(results: Sequence[Result]) -> list[SharedStage]:
-    """Returns the stages that all runs have, one behind the other."""
+    """Returns the stages that all runs have, one after the other."""
     durations = [{stage.name: stage.duration_s for stage in each.stages} for each in results]
     found: list[SharedStage] = []
     start_s = 0.0
@@ -238,10 +238,6 @@ def _parts(line: Line, slot_s: float) -> Iterator[Line]:
         yield part
 
 
-def _shown(value: float, measure: _Measure) -> float | None:
-    return None if measure.chart.log and value <= 0 else shortened(value)
-
-
 def _trace(
     name: str, parts: Sequence[Line], measure: _Measure, look: tuple[str, str]
 ) -> dict[str, Any]:
@@ -250,24 +246,23 @@ def _trace(
     y: list[float | None] = []
     for part in parts:
         x += [*map(milliseconds, part), None]
-        y += [*(_shown(middle, measure) for _, middle, _ in part.values()), None]
+        middles = [middle for _, middle, _ in part.values()]
+        y += [None if measure.chart.log and m <= 0 else shortened(m) for m in middles] + [None]
     hue, dash = look
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": plotted(name),
-        "x": x[:-1],
-        "y": y[:-1],
-        "connectgaps": False,
-        "line": {"color": hue, "width": 2, "dash": dash},
-        "hovertemplate": f"{HOVER}{UNITS[measure.drawn.unit]}{NO_MORE}",
-    }
+    return scatter(
+        name,
+        x[:-1],
+        y[:-1],
+        connectgaps=False,
+        line={"color": hue, "width": 2, "dash": dash},
+        hovertemplate=f"{HOVER}{UNITS[measure.drawn.unit]}{NO_MORE}",
+    )
 
 
 def _band(
     name: str, parts: Sequence[Line], measure: _Measure, look: tuple[str, str]
 ) -> dict[str, Any]:
-    """Returns the ground between the smallest and the largest run of a side."""
+    """Returns the band between the smallest and the largest run of a side."""
     x: list[int | None] = []
     y: list[float | None] = []
     for part in parts:
@@ -278,15 +273,4 @@ def _band(
         y += [*reversed([shortened(low) for low, _, _ in shown.values()]), None]
     hue, dash = look
     edge = {"width": 0} if dash == "solid" else {"width": 1, "dash": "dot", "color": hue}
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": plotted(name),
-        "x": x[:-1],
-        "y": y[:-1],
-        "line": edge,
-        "fill": "toself",
-        "fillcolor": faint(hue),
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
+    return band(name, x[:-1], y[:-1], hue, edge)

@@ -98,7 +98,6 @@ def _library() -> str:
 
 
 def _figures(plots: Sequence[Plot]) -> Markup:
-    """Returns the figures of plots by key, as JSON for a script element."""
     return script_json({plot.key: {**plot.figure, "linked": plot.linked} for plot in plots})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -35,6 +35,7 @@ HOVER = "%{fullData.name}: %{y:,.5~r}"
 """Text under the pointer at a point, before the unit."""
 NO_MORE = "<extra></extra>"
 """Keeps Plotly from adding a box with the name."""
+GREY = "#7f8894"
 GRID = "rgba(128,136,148,0.25)"
 POINTS_MAX = 1000
 """Points of a track in a plot."""
@@ -89,7 +90,7 @@ def colour(index: int) -> str:
 
 
 def faint(hue: str) -> str:
-    """The colour of the ground around a line."""
+    """The colour of the band around a line."""
     red, green, blue = (int(hue[at : at + 2], 16) for at in (1, 3, 5))
     return f"rgba({red},{green},{blue},0.15)"
 
@@ -144,7 +145,7 @@ def time_axis(duration_s: float, title: str = "time since the start of the run")
         "title": {"text": f"{title} ({words})", "standoff": 8},
         "gridcolor": GRID,
         "zeroline": False,
-        "spikecolor": "#7f8894",
+        "spikecolor": GREY,
         "spikethickness": 1,
         "spikedash": "dot",
     }
@@ -178,6 +179,31 @@ def log_ticks(low: float, high: float) -> dict[str, Any]:
     }
 
 
+def category_axis(title: str, places: Iterable[str]) -> dict[str, Any]:
+    """A horizontal axis of names, in their order."""
+    return {
+        "type": "category",
+        "categoryorder": "array",
+        "categoryarray": list(places),
+        "title": {"text": title},
+        "gridcolor": GRID,
+    }
+
+
+def scatter(name: str, x: Sequence[object], y: Sequence[object], **more: Any) -> dict[str, Any]:
+    """A line; `mode` makes it a row of points. `more` is how it looks."""
+    drawn = {"type": "scatter", "mode": "lines", "name": plotted(name), "x": x, "y": y}
+    return drawn | more
+
+
+def band(
+    name: str, x: Sequence[object], y: Sequence[object], hue: str, edge: Mapping[str, object]
+) -> dict[str, Any]:
+    """A band in the colour of its line."""
+    ground = {"fill": "toself", "fillcolor": faint(hue), "hoverinfo": "skip", "showlegend": False}
+    return scatter(name, x, y, line=edge, **ground)
+
+
 def figure(
     traces: list[dict[str, Any]], x: dict[str, Any], y: dict[str, Any], **more: Any
 ) -> dict[str, Any]:
@@ -200,7 +226,7 @@ def _layout(x: dict[str, Any], y: dict[str, Any]) -> dict[str, Any]:
             "font": {"color": "#f2f4f7"},
         },
         "separators": f".{THIN_SPACE}",
-        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "#7f8894", "activecolor": "#2f83c9"},
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": GREY, "activecolor": "#2f83c9"},
     }
 
 

@@ -48,8 +48,8 @@ PUBLISHERS = RunTable[_Publisher]("Publishers", "load", _publishers).of(
 
 
 def _subscribers(result: Result) -> Iterator[tuple[str, PopulationResult]]:
-    """Yields the populations of ZeroMQ subscribers. The shares of one follow their sum, which has
-    no limit of its own."""
+    """Yields the subscribers of publishers. The shares of one follow their sum, which has no limit
+    of its own."""
     for name, population in _ordered(result).items():
         if _subscribes(population):
             no_limit = {"read_rate_per_s": None} if name in result.wholes else {}
@@ -58,23 +58,25 @@ def _subscribers(result: Result) -> Iterator[tuple[str, PopulationResult]]:
 
 def _subscribes(population: PopulationResult) -> bool:
     receives = population.expected_total or population.received_total or population.subscribed_total
-    return population.version == "zmtp-3.1" and bool(receives)
-
-
-def _reads_text(p: PopulationResult) -> str | None:
-    return None if p.read_rate_per_s is None else f"{rate_text(p.read_rate_per_s)}/s at most"
+    return not population.can.has_broker and bool(receives)
 
 
 SUBSCRIBERS = RunTable[PopulationResult]("Subscribers", "load", _subscribers).of(
     names("subscribers"),
     listed("subscribers"),
-    Cells("reads", "rate", _reads_text, "known"),
+    Cells(
+        "reads",
+        "rate",
+        lambda p: None if (rate := p.read_rate_per_s) is None else f"{rate_text(rate)}/s at most",
+        "known",
+    ),
 )
 
 
 def with_each(result: Result, tracks: Tracks) -> Tracks:
-    """The tracks of a run, with what one client sent or received on average, in runs of ZeroMQ."""
-    if not any(population.version == "zmtp-3.1" for population in result.populations.values()):
+    """The tracks of a run, with what one client sent or received on average, in runs without
+    a broker."""
+    if all(each.can.has_broker for each in result.populations.values()):
         return tracks
     return {**tracks, **dict(_each(result, tracks))}
 
@@ -87,12 +89,10 @@ def publisher_sources(result: Result) -> set[str]:
 def _ordered(result: Result) -> dict[str, PopulationResult]:
     """Populations in their order, the sum of shares before them."""
     every = {**result.wholes, **result.populations}
-    names = dict.fromkeys(part for name in result.populations for part in (_whole(name), name))
+    names = dict.fromkeys(
+        part for name in result.populations for part in (name.partition("/")[0], name)
+    )
     return {name: every[name] for name in names if name in every}
-
-
-def _whole(name: str) -> str:
-    return name.partition("/")[0]
 
 
 def _each(result: Result, tracks: Tracks) -> Iterator[tuple[tuple[Source, str], Track]]:
@@ -100,7 +100,8 @@ def _each(result: Result, tracks: Tracks) -> Iterator[tuple[tuple[Source, str], 
     for name, population in _ordered(result).items():
         source = Source.single("population", name)
         ready = tracks.get((source, "ready"))
-        for metric, total in (("sent", population.sent_total), ("received", _received(population))):
+        received = population.received_total or population.expected_total
+        for metric, total in (("sent", population.sent_total), ("received", received)):
             rates = tracks.get((source, f"{metric}_per_s"))
             if not total or rates is None or ready is None:
                 continue
@@ -112,7 +113,3 @@ def _each(result: Result, tracks: Tracks) -> Iterator[tuple[tuple[Source, str], 
             ]
             track = Track([at_s for at_s, _ in found], [value for _, value in found])
             yield (source, f"{metric}_each_per_s"), track
-
-
-def _received(population: PopulationResult) -> int:
-    return population.received_total or population.expected_total

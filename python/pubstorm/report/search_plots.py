@@ -18,6 +18,7 @@ from pubstorm.report.plot import (
     figure,
     log_ticks,
     plotted,
+    scatter,
     value_axis,
 )
 from pubstorm.report.timeline import AXES
@@ -109,7 +110,6 @@ def _plot(
 
 
 def _tried_axis(search: SearchResult) -> dict[str, Any]:
-    """Returns the axis of the values, logarithmic."""
     unit = f" ({AXES[search.unit]})" if search.unit else ""
     title = {"text": plotted(search.vary) + unit}
     return {**log_ticks(*_ends(search)), "title": title, "gridcolor": GRID}
@@ -128,14 +128,11 @@ def _trace(search: SearchResult, axis: Axis, kind: TrialKind) -> dict[str, Any] 
         "x": [_tried(search, trial.value) for trial, _ in mine],
         "y": [axis.scaled(value) for _, value in mine],
         "text": [f"trial {trial.number}, {plotted(trial.phase)}" for trial, _ in mine],
-        "hovertemplate": f"{HOVER}{UNITS.get(axis.unit, '')} at %{{x:,.5~r}}{_unit_of(search)} "
+        "hovertemplate": f"{HOVER}{UNITS.get(axis.unit, '')} at %{{x:,.5~r}}"
+        f"{UNITS.get(search.unit, '')} "
         f"(%{{text}}){NO_MORE}",
         "marker": {"size": 11, "symbol": kind.symbol, "color": kind.hue},
     }
-
-
-def _unit_of(search: SearchResult) -> str:
-    return UNITS.get(search.unit, "")
 
 
 def _tried(search: SearchResult, value: float) -> float | int:
@@ -143,15 +140,8 @@ def _tried(search: SearchResult, value: float) -> float | int:
 
 
 def _line(name: str, x: Sequence[float], y: Sequence[float], **style: Any) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": list(x),
-        "y": list(y),
-        "hovertemplate": f"%{{fullData.name}}{NO_MORE}",
-        "line": {"width": 1.5, **style},
-    }
+    hover = f"%{{fullData.name}}{NO_MORE}"
+    return scatter(name, list(x), list(y), hovertemplate=hover, line={"width": 1.5, **style})
 
 
 def _ends(search: SearchResult) -> tuple[float, float]:

@@ -20,14 +20,15 @@ from pubstorm.quantities import shortened
 from pubstorm.report.courses import Course, course
 from pubstorm.report.heat_maps import CAPTION, INVALID, OF_REPEATS, heat_map
 from pubstorm.report.plot import (
-    GRID,
     HOVER,
     NO_MORE,
     Plot,
+    category_axis,
     figure,
     log_ticks,
     looks,
     plotted,
+    scatter,
     value_axis,
 )
 from pubstorm.report.search_plots import search_plots
@@ -119,14 +120,7 @@ def _answer_plot(
         return
     units = {found.unit for line in lines.values() for _, found in line}
     axis = AXES[units.pop()] if len(units) == 1 else "value"
-    labels = list(dict.fromkeys(plotted(step.base or step.label) for step in series.steps))
-    x_axis = {
-        "type": "category",
-        "categoryorder": "array",
-        "categoryarray": labels,
-        "title": {"text": "step"},
-        "gridcolor": GRID,
-    }
+    labels = dict.fromkeys(plotted(step.base or step.label) for step in series.steps)
     key, title = named
     own = looks((n, n) for n in range(len(lines)))
     traces = [
@@ -135,7 +129,7 @@ def _answer_plot(
     ]
     values = [value for trace in traces for value in trace["y"]]
     y_axis = value_axis(axis, log=True) | log_ticks(min(values), max(values))
-    yield Plot(key, title, ANSWER_CAPTION, figure(traces, x_axis, y_axis))
+    yield Plot(key, title, ANSWER_CAPTION, figure(traces, category_axis("step", labels), y_axis))
 
 
 def _answer_trace(
@@ -143,27 +137,24 @@ def _answer_trace(
 ) -> dict[str, Any]:
     hue, dash = look
     found = [estimate for _, estimate in line]
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": plotted(name),
-        "x": [plotted(step.base or step.label) for step, _ in line],
-        "y": [_scaled(each, each.value) for each in found],
-        "error_y": {
+    symbols = ["triangle-up" if each.bound == "at_least" else "circle" for each in found]
+    return scatter(
+        name,
+        [plotted(step.base or step.label) for step, _ in line],
+        [_scaled(each, each.value) for each in found],
+        mode="lines+markers",
+        error_y={
             "type": "data",
             "symmetric": False,
             "array": [_reach(each, each.high) for each in found],
             "arrayminus": [_reach(each, each.low) for each in found],
             "thickness": 1.5,
         },
-        "text": [each.text for each in found],
-        "hovertemplate": f"{HOVER}{UNITS.get(found[0].unit, '')} at %{{x}} (%{{text}}){NO_MORE}",
-        "line": {"color": hue, "width": 1.5, "dash": dash},
-        "marker": {
-            "size": 9,
-            "symbol": ["triangle-up" if each.bound == "at_least" else "circle" for each in found],
-        },
-    }
+        text=[each.text for each in found],
+        hovertemplate=f"{HOVER}{UNITS.get(found[0].unit, '')} at %{{x}} (%{{text}}){NO_MORE}",
+        line={"color": hue, "width": 1.5, "dash": dash},
+        marker={"size": 9, "symbol": symbols},
+    )
 
 
 def _reach(estimate: Estimate, end: float) -> float | int:
@@ -213,7 +204,6 @@ def _search_part(folder: Path, step: SeriesStep, own_page: str | None) -> StepPl
 
 
 def _result_of(folder: Path, trial: Trial | None) -> Result | None:
-    """The result of a trial; None where there is none any more."""
     if trial is None or not lies_in(folder / trial.folder, folder):
         return None
     try:
@@ -273,7 +263,6 @@ def overview(steps: Sequence[SeriesStep], results: Sequence[Result | None]) -> l
 
 
 def _heat_maps(played: Sequence[Played]) -> Iterator[Plot]:
-    """Yields the heat maps of a grid of two variables."""
     grid = grid_of([step for step, _ in played])
     if grid.path is None or len(grid.others) != 1 or any(s.variant for s, _ in played):
         return
@@ -323,13 +312,7 @@ def _steps_axis(steps: Sequence[SeriesStep], grid: StepGrid) -> dict[str, Any]:
     numbers: dict[str, int] = {}
     for step in steps:
         numbers.setdefault(plotted(grid.at(step)), step.number)
-    axis = {
-        "type": "category",
-        "categoryorder": "array",
-        "categoryarray": list(numbers),
-        "title": {"text": plotted(grid.title)},
-        "gridcolor": GRID,
-    }
+    axis = category_axis(plotted(grid.title), numbers)
     if sum(map(len, numbers)) > LABEL_CHARS_MAX and grid.path is None:
         axis |= {
             "tickvals": list(numbers),
@@ -352,17 +335,16 @@ def _trace(
     name: str, points: Sequence[StepPoint], look: tuple[str, str], unit: str
 ) -> dict[str, Any]:
     hue, dash = look
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": plotted(name),
-        "x": [point.at for point in points],
-        "y": [point.value for point in points],
-        "text": [str(point.status).upper() for point in points],
-        "hovertemplate": f"{HOVER}{unit} at %{{x}} (%{{text}}){NO_MORE}",
-        "line": {"color": hue, "width": 1.5, "dash": dash},
-        "marker": {"size": 11, "symbol": [SIGNS[point.status] for point in points], "color": hue},
-    }
+    return scatter(
+        name,
+        [point.at for point in points],
+        [point.value for point in points],
+        mode="lines+markers",
+        text=[str(point.status).upper() for point in points],
+        hovertemplate=f"{HOVER}{unit} at %{{x}} (%{{text}}){NO_MORE}",
+        line={"color": hue, "width": 1.5, "dash": dash},
+        marker={"size": 11, "symbol": [SIGNS[point.status] for point in points], "color": hue},
+    )
 
 
 def _lines(table: str) -> list[StepLine]:

@@ -27,10 +27,6 @@ STALLS_SHOWN = 10
 """Stalls in the table; the others are in the details."""
 
 
-def _rate_text(sampler: Sampler) -> str | None:
-    return None if sampler.of is None else success_text(sampler.count, sampler.of)
-
-
 def success_text(count: int, of: int) -> str:
     """Returns a share in percent: 100 only if nothing is missing, 0 only if everything is."""
     if not 0 < count < of:
@@ -59,7 +55,7 @@ def _samplers_note(result: Result) -> str:
 SAMPLERS = RunTable[Sampler]("Samplers", "load", lambda result: result.samplers).of(
     words("name as sampler"),
     fields("mean_us", "max_us", "mean_from_send_us", "count as succeeded", "of"),
-    Cells("rate", "share", _rate_text),
+    Cells("rate", "share", lambda s: None if s.of is None else success_text(s.count, s.of)),
     note=_samplers_note,
     bound_us=lambda sampler: sampler.bound_us,
 )
@@ -112,10 +108,6 @@ class HasMemory(Protocol):
         ...
 
 
-def _r_squared_text(model: MemoryModel) -> str | None:
-    return None if model.r_squared is None else f"{model.r_squared:.3f}"
-
-
 def _memory_note(of: HasMemory) -> str:
     notes = [f"{m.subject}: {m.problem}." for m in of.memory if m.problem is not None]
     rough = ", ".join(m.subject for m in of.memory if m.is_rough)
@@ -134,8 +126,8 @@ def memory_layout(points: str) -> Layout[HasMemory, MemoryModel]:
         Cells("base", "bytes", lambda model: model.base_bytes),
         Cells("per connection", "bytes", lambda model: model.bytes_per_connection),
         Cells("a million need", "bytes", lambda model: model.bytes_of_million),
-        Cells("R²", "count", _r_squared_text),
-        Cells(points, "count", lambda model: model.points),
+        Cells("R²", "count", lambda m: None if m.r_squared is None else f"{m.r_squared:.3f}"),
+        fields(f"points as {points}"),
         note=_memory_note,
     )
 
@@ -211,7 +203,7 @@ _STALL: tuple[Cells[StalledSubscriber], ...] = (
     Cells("subscriber", "word", lambda stall: f"{stall.population} {stall.number}"),
     Cells("stage", "word", lambda stall: stall.stage or None),
     Cells("got nothing", "word", _silence_text),
-    Cells("messages scheduled", "count", lambda stall: stall.due),
+    *fields("due as messages scheduled"),
 )
 STALLS = RunTable[StalledSubscriber](
     "Stalled subscribers", "happened", lambda result: result.stalls[:STALLS_SHOWN]

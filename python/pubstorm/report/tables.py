@@ -17,7 +17,6 @@ from pubstorm.quantities import (
     share_text,
     span_text,
 )
-from pubstorm.report import publishers, summary, watched
 from pubstorm.report.document import Fact
 from pubstorm.report.layout import (
     Cells,
@@ -34,7 +33,31 @@ from pubstorm.report.layout import (
     populations_in,
     words,
 )
-from pubstorm.report.watched import ENGINES_MAX, cpu_by_span
+from pubstorm.report.publishers import PUBLISHERS, SUBSCRIBERS
+from pubstorm.report.summary import (
+    BALANCE,
+    EVERY_STALL,
+    EXPLANATIONS,
+    PROBLEMS,
+    SAMPLERS,
+    STALLS,
+    balance_text,
+    memory_layout,
+)
+from pubstorm.report.watched import (
+    AGENTS_MAX,
+    BRIDGES,
+    BROKER_COUNTERS,
+    BROKERS,
+    BY_STAGE,
+    EVERY_TRACK,
+    MONITOR_PROBLEMS,
+    OBSERVERS,
+    PROCESSES,
+    STALE_STATE,
+    SYMBOLS,
+    cpu_by_span,
+)
 from pubstorm.result import (
     AgentResult,
     ClockResult,
@@ -101,20 +124,20 @@ def own_table(result: Result) -> Table:
     return Table(title, columns("count", *found), rows, part="happened")
 
 
+def _in_flight(p: PopulationResult) -> int | None:
+    return p.to_come_total if any(getattr(p, counter) for counter in RECEIVES) else None
+
+
 CONNECTIONS = RunTable[PopulationResult]("Connections", "load", populations_in("connections")).of(
     names("population"), listed("connections")
 )
 MESSAGES = RunTable[PopulationResult]("Messages", "load", populations_in("messages")).of(
     names("population"),
     listed("messages"),
-    Cells("in flight", "count", lambda p: p.to_come_total if _receives(p) else None, "any"),
+    Cells("in flight", "count", _in_flight, "any"),
     listed("order"),
 )
 """The ledger of each population. Deliveries are in flight only if the run ended early."""
-
-
-def _receives(population: PopulationResult) -> bool:
-    return any(getattr(population, counter) for counter in RECEIVES)
 
 
 class _Latencies(NamedTuple):
@@ -334,7 +357,6 @@ def _once(head: str, unit: Written, read: Callable[[FaultResult], Value]) -> Cel
 
 
 def _lost_text(row: _Fault) -> str:
-    """Returns the number lost of all."""
     found = row.recovery
     if found is None:
         return "0"
@@ -380,7 +402,7 @@ def _each_agent(result: Result) -> list[tuple[str, _Agents]]:
 
 def _by_ending(result: Result) -> list[tuple[str, _Agents]]:
     """Returns each agent, or many agents by their endings."""
-    if len(result.fleet.agents) <= ENGINES_MAX:
+    if len(result.fleet.agents) <= AGENTS_MAX:
         return _each_agent(result)
     groups: dict[str, _Agents] = {}
     for agent in result.fleet.agents:
@@ -395,7 +417,6 @@ def _hosts(result: Result) -> list[Cells[_Agents]]:
 
 
 def _hosts_text(agents: _Agents) -> str:
-    """The host of some agents, or how many they have."""
     found = {agent.host or HERE for agent in agents}
     return counted(len(found), "host") if len(found) > 1 else min(found)
 
@@ -422,12 +443,8 @@ CPU, and the largest of the rest."""
 EVERY_AGENT = RunTable[_Agents](
     "Every agent",
     "details",
-    lambda result: _each_agent(result) if len(result.fleet.agents) > ENGINES_MAX else (),
+    lambda result: _each_agent(result) if len(result.fleet.agents) > AGENTS_MAX else (),
 ).of(*_AGENT, note=SUMS_NOTE)
-
-
-def _rejoin_us(failure: FailureResult) -> float | None:
-    return None if failure.rejoined_after_s is None else 1e6 * failure.rejoined_after_s
 
 
 FAILURES = RunTable[FailureResult](
@@ -435,7 +452,7 @@ FAILURES = RunTable[FailureResult](
 ).of(
     Cells("agent", "word", lambda failure: str(failure.agent)),
     fields("at_s", "clients"),
-    Cells("rejoin after", "us", _rejoin_us),
+    Cells("rejoin after", "us", lambda f: None if (s := f.rejoined_after_s) is None else 1e6 * s),
     Cells("on", "word", lambda f: None if f.replaced_on is None else f.replaced_on or HERE),
     words("text as what"),
 )
@@ -458,7 +475,7 @@ def _every_clock(result: Result) -> list[_Clock]:
 def _clocks(result: Result) -> list[_Clock]:
     """Returns the clocks of a few agents: those with the largest errors."""
     every = _every_clock(result)
-    worst = sorted(every, key=lambda each: -each.clock.bound_us)[:ENGINES_MAX]
+    worst = sorted(every, key=lambda each: -each.clock.bound_us)[:AGENTS_MAX]
     return [each for each in every if each in worst]
 
 
@@ -517,7 +534,7 @@ def _facts(result: Result) -> Iterator[Fact]:
     programs += dict.fromkeys(each.library or each.kind for each in result.publishers)
     yield Fact("targets", _targets(result) + (f" ({', '.join(programs)})" if programs else ""))
     yield Fact("started", f"{result.started}, took {span_text(result.duration_s)}")
-    if shares := summary.balance_text(result):
+    if shares := balance_text(result):
         yield Fact("balance", shares)
     if result.command:
         yield Fact("command", result.command, is_code=True)
@@ -548,19 +565,13 @@ def _time(latency: Latency, duration_us: float) -> str:
 
 LAYOUTS: tuple[Layout[Any, Any], ...] = (
     *(FAULTS, FAULT_LEDGER, PHASES),
-    *(publishers.PUBLISHERS, publishers.SUBSCRIBERS),
-    *(summary.SAMPLERS, summary.PROBLEMS, summary.EXPLANATIONS, summary.STALLS),
+    *(PUBLISHERS, SUBSCRIBERS, SAMPLERS, PROBLEMS, EXPLANATIONS, STALLS),
     *(CONNECTIONS, MESSAGES, LATENCIES, PARTS, RECEIVE_MAXIMUM, FLAPPING, ROUND_TRIPS, WILLS),
-    *(FLOWS, STAGES, summary.BALANCE, watched.BROKERS, watched.BRIDGES),
-    *(
-        watched.PROCESSES,
-        watched.BY_STAGE,
-        summary.memory_layout("readings"),
-        watched.BROKER_COUNTERS,
-    ),
-    *(watched.OBSERVERS, watched.MONITOR_PROBLEMS, watched.STALE_STATE, watched.SYMBOLS),
+    *(FLOWS, STAGES, BALANCE, BROKERS, BRIDGES),
+    *(PROCESSES, BY_STAGE, memory_layout("readings"), BROKER_COUNTERS),
+    *(OBSERVERS, MONITOR_PROBLEMS, STALE_STATE, SYMBOLS),
     *(AGENTS, FAILURES, EVENTS),
 )
 """The tables of a run in their order, after the scenario's own."""
-DETAILS = (EVERY_AGENT, CLOCKS, summary.EVERY_STALL, watched.EVERY_TRACK)
+DETAILS = (EVERY_AGENT, CLOCKS, EVERY_STALL, EVERY_TRACK)
 """Tables for those who look closer."""

@@ -123,12 +123,7 @@ def parts_of(table: Table, width: int) -> list[Table]:
         if parts[-1] and sum(widths[n] for n in (0, *parts[-1], place)) > width:
             parts.append([])
         parts[-1].append(place)
-    return [_part(table, texts, (0, *places)) for places in parts]
-
-
-def _part(table: Table, texts: Sequence[tuple[str, ...]], places: Sequence[int]) -> Table:
-    """Returns some columns of a table. Its cells are texts, since marks belong to the whole."""
-    return replace(table, rows=texts, note="").only(places)
+    return [replace(table, rows=texts, note="").only((0, *places)) for places in parts]
 
 
 def _item_line(item: Item) -> Text:

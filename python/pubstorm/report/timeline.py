@@ -27,11 +27,11 @@ from pubstorm.report.plot import (
     NO_MORE,
     Part,
     Plot,
-    faint,
+    band,
     figure,
     looks,
     milliseconds,
-    plotted,
+    scatter,
     thinned,
     time_axis,
     value_axis,
@@ -312,21 +312,16 @@ def _trace(chart: Chart, line: _Line, hue: str) -> Trace:
         value is not None and before is None and after is None
         for before, value, after in zip([None, *y[:-1]], y, [*y[1:], None], strict=True)
     ]
-    trace: Trace = {
-        "type": "scatter",
-        "mode": "lines+markers" if any(alone) else "lines",
-        "name": plotted(f"{line.source.name} {line.label}"),
-        "x": x,
-        "y": y,
-        "connectgaps": False,
-    }
+    mode = "lines+markers" if any(alone) else "lines"
+    name = f"{line.source.name} {line.label}"
+    trace = scatter(name, x, y, mode=mode, connectgaps=False)
     if any(alone):
         trace["marker"] = {"color": hue, "size": [DOT if each else 0 for each in alone]}
     return trace
 
 
 def _bands(lines: Sequence[_Line], traces: Sequence[Trace]) -> Iterator[Trace]:
-    """Faint ground from a line down to the one before it, between their gaps."""
+    """Faint bands from a line down to the one before it, between their gaps."""
     for lower, upper, line in zip(traces, traces[1:], lines[1:], strict=False):
         if not line.is_band:
             continue
@@ -338,18 +333,8 @@ def _bands(lines: Sequence[_Line], traces: Sequence[Trace]) -> Iterator[Trace]:
                 y.append(value)
             x.append(None)
             y.append(None)
-        yield {
-            "type": "scatter",
-            "mode": "lines",
-            "name": upper["name"],
-            "x": x,
-            "y": y,
-            "line": {"width": 0},
-            "fill": "toself",
-            "fillcolor": faint(upper["line"]["color"]),
-            "hoverinfo": "skip",
-            "showlegend": False,
-        }
+        name = f"{line.source.name} {line.label}"
+        yield band(name, x, y, upper["line"]["color"], {"width": 0})
 
 
 def _unbroken(trace: Trace) -> list[list[tuple[int, float]]]:

@@ -29,8 +29,8 @@ from pubstorm.result import (
 
 OWN_UNITS = frozenset({"share", "bytes", "bytes_per_s", "us"})
 """Units of cells in a table of everything; other figures are written as rates."""
-ENGINES_MAX = 8
-"""Engines that have a row each."""
+AGENTS_MAX = 8
+"""Agents that have a row each."""
 BROKERS_MAX = 2
 """Brokers that have a column each in the table of phases."""
 SYMBOLS_MAX = 25
@@ -93,12 +93,12 @@ def _processes(result: Result) -> Iterator[tuple[str, _Process]]:
     sources: dict[str, dict[str, Watched]] = {}
     for each in result.monitors:
         sources.setdefault(each.source, {})[each.metric] = each
-    engines = [name for name, found in sources.items() if "busy" in found]
-    if len(engines) > ENGINES_MAX:
-        cpu = {name: w.load.mean for name in engines if (w := sources[name].get("cpu"))}
-        busiest = max(engines, key=lambda name: cpu.get(name, 0.0))
-        rest = {name: found for name, found in sources.items() if name not in engines}
-        sources = {f"{busiest}, busiest of {len(engines)}": sources[busiest], **rest}
+    agents = [name for name, found in sources.items() if "busy" in found]
+    if len(agents) > AGENTS_MAX:
+        cpu = {name: w.load.mean for name in agents if (w := sources[name].get("cpu"))}
+        busiest = max(agents, key=lambda name: cpu.get(name, 0.0))
+        rest = {name: found for name, found in sources.items() if name not in agents}
+        sources = {f"{busiest}, busiest of {len(agents)}": sources[busiest], **rest}
     for name, found in sources.items():
         if "cpu" in found or "rss_bytes" in found:
             used = found.get("memory_used_bytes")
@@ -193,7 +193,6 @@ def _by_stage(result: Result) -> Iterable[tuple[str, _Parts]]:
 
 
 def _stage_columns() -> Iterator[Cells[_Parts]]:
-    """Yields the columns of each metric: one for each kind of stages."""
 
     def made(statistic: str, key: tuple[str, str], parts: _Parts) -> float | None:
         found = parts.get(key, Statistics())

@@ -66,7 +66,7 @@ class FailureResult(Value):
 
 
 class AgentResult(Value):
-    """One engine process."""
+    """One agent."""
 
     agent: int
     """Index of its shard."""
@@ -112,12 +112,12 @@ class AgentResult(Value):
 
 
 class FleetResult(Value):
-    """The load generator itself: the ground of the validity verdict."""
+    """The load generator itself, which decides about validity."""
 
     on: str = "local"
     """Site: local, ray, or ray:// and an address."""
     agents: tuple[AgentResult, ...] = ()
-    """One entry for each engine process."""
+    """One entry for each agent."""
     failures: tuple[FailureResult, ...] = ()
     """Agents that failed in a run that continued, in the order of time."""
     clock_bound_us: Number = 0.0
@@ -141,7 +141,7 @@ class FleetResult(Value):
     starved intervals."""
     late_total: int = 0
     """Messages that were written later than `validity.lateness_p99`, and that nothing but the
-    engine held up."""
+    agent held up."""
     late_starved_total: int = 0
     """The part of `late_total` that belongs to starved intervals."""
     ledger_pairs: int = 0
@@ -172,7 +172,7 @@ class BrokerResult(Value):
     group: str = ""
     """Name in the scenario."""
     kind: str
-    """embedded, mosquitto, rabbitmq, nats or command."""
+    """Its kind, as in the scenario."""
     version: str
     """Version that it states."""
     host: str
@@ -233,7 +233,7 @@ class BrokerVersion(Value):
     """A broker binary that the run used."""
 
     kind: str
-    """embedded, mosquitto, rabbitmq, nats or command."""
+    """Its kind, as in the scenario."""
     version: str
     """Version that it states."""
 

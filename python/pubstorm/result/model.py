@@ -188,7 +188,7 @@ class ValidityLimits(Value):
     """Limits above which the generator counts as saturated."""
 
     lateness_p99_us: Number
-    """Largest allowed p99 of the engine's lateness, in microseconds."""
+    """Largest allowed p99 of the lateness of agents, in microseconds."""
     busy: Number
     """Share of an interval above which a loop counts as busy."""
 

@@ -70,7 +70,7 @@ class Phase(Value):
     status: PhaseStatus
     """Outcome of the phase."""
     starved: bool = False
-    """True if the load was not carried at its end, and the time in which the host gave engines no
+    """True if the load was not carried at its end, and the time in which the host gave agents no
     processor explains all that was missing. The status is `unknown`."""
     collapsed_at_s: Number | None = None
     """Time of the collapse, after the start of the run."""

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from pubstorm.contract.histogram import Histogram
-from pubstorm.contract.protocol import MqttName
+from pubstorm.contract.protocol import CAPABILITIES, Capabilities, Player, ProtocolName
 from pubstorm.contract.snapshot import (
     AnswerCounters,
     Counters,
@@ -72,9 +72,9 @@ class PopulationResult(PopulationSums):
 
     clients: int
     """Clients planned."""
-    version: MqttName | Literal["zmtp-3.1", "nats"] = "mqtt-3.1.1"
+    version: ProtocolName = "mqtt-3.1.1"
     """Protocol and version that they speak."""
-    player: Literal["engine", "libzmq", "pyzmq", "command"] = "engine"
+    player: Player = "engine"
     """Program that played the clients: `pubstorm-engine` or another one."""
     read_rate_per_s: float | None = None
     """Messages a second that each of them reads at most, of shares the slowest; null: whatever
@@ -126,6 +126,11 @@ class PopulationResult(PopulationSums):
     time_histograms_ns: dict[str, Histogram] = Field(default_factory=dict)
     """The distributions behind the other times, by the names of their fields; empty ones are left
     out."""
+
+    @property
+    def can(self) -> Capabilities:
+        """Abilities of the protocol."""
+        return CAPABILITIES[self.version]
 
     @property
     def asked(self) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pubstorm.contract.snapshot import Answer, Reason
-from pubstorm.metrics.metric import Failures, Metric
+from pubstorm.metrics.metric import Failures
 from pubstorm.metrics.populations import POPULATIONS
 from pubstorm.quantities import count_text
 from pubstorm.result.populations import PopulationResult
@@ -74,7 +74,7 @@ def problem_of(kind: ProblemKind, populations: Mapping[str, PopulationResult]) -
 
 def reasons_text(counts: Counter[Reason | Answer], populations: Iterable[PopulationResult]) -> str:
     """Returns reasons with their counts, the most frequent first: `12 connect refused`."""
-    peer = "broker" if any(p.version != "zmtp-3.1" for p in populations) else "publisher"
+    peer = "broker" if any(p.can.has_broker for p in populations) else "publisher"
     words = ((n, str(r).replace("_", " ").replace("broker", peer)) for r, n in counts.most_common())
     return ", ".join(f"{count_text(n)} {word}" for n, word in words if n)
 
@@ -96,16 +96,9 @@ def _out_of(count: int, of: int | None) -> str:
     return count_text(count) if of is None else f"{count_text(count)} of {count_text(of)}"
 
 
-def _kinds() -> Iterator[tuple[str, ProblemKind]]:
-    """Yields each kind by the name of its metric."""
-    for metric in sorted(POPULATIONS, key=_place):
-        if metric.failures is not None:
-            yield metric.name, ProblemKind(metric.field, metric.failures)
-
-
-def _place(metric: Metric) -> int:
-    return 0 if metric.failures is None else metric.failures.place
-
-
-KINDS: Mapping[str, ProblemKind] = dict(_kinds())
+KINDS: Mapping[str, ProblemKind] = {
+    metric.name: ProblemKind(metric.field, metric.failures)
+    for metric in sorted(POPULATIONS, key=lambda m: m.failures.place if m.failures else 0)
+    if metric.failures is not None
+}
 """Kinds of problems by the name of their metric, in the order of a result."""

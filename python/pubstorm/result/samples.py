@@ -29,10 +29,10 @@ from pubstorm.result.timeline.ages import Edges
 from pubstorm.result.timeline.readings import (
     FIELDS,
     LATE_SHARE,
-    MINUTES_MAX,
     MINUTES_MIN,
     OWN_MIN,
     READINGS_MAX,
+    TRACK_MINUTES_MAX,
     Growth,
     Merging,
     ReadingCell,
@@ -327,7 +327,7 @@ class Keeper:
             self._turn += 1
             track = tracks[self._turn % len(tracks)]
             before = len(track.at_s) - track.merged
-            track.age(own_max, max(MINUTES_MAX // len(tracks), MINUTES_MIN), self.merging)
+            track.age(own_max, max(TRACK_MINUTES_MAX // len(tracks), MINUTES_MIN), self.merging)
             self._own -= before - (len(track.at_s) - track.merged)
 
 
@@ -515,7 +515,6 @@ def _watched(
 
 
 def _place(entry: tuple[tuple[Source, str], Track]) -> tuple[str, str, str]:
-    """Returns the place of a track in the order of names."""
     (source, metric), _ = entry
     return source.name, metric, source.kind
 

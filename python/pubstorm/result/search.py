@@ -4,55 +4,76 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
 from pubstorm.contract.value import Moment, Number, Positive, Probability, Value
 from pubstorm.quantities import Unit
 from pubstorm.result.cells import Cell, Estimate
-from pubstorm.result.model import LimitedBy, Status, ThresholdOutcome
+from pubstorm.result.model import LimitedBy, Result, Status, ThresholdOutcome
 
 TrialPhase = Literal["grow", "bisect", "repeat", "most", "confirm"]
 """Purpose of a trial: to find a failing value; to come closer; to search anew; to measure the
 largest figure; to confirm the answer."""
 
 
-class Trial(Value):
-    """One playing of the scenario with one value."""
+class ExperimentRow(Value):
+    """One run of an experiment: its place, and its outcome."""
 
     number: int
     """Number in the order of playing, from 1."""
+    folder: str
+    """Run directory, in that of the experiment."""
+    repetition: int = 1
+    """Number of the repetition, from 1."""
+    status: Status | None = None
+    """Verdict; null: no measurement, or not played."""
+    limited_by: LimitedBy | None = None
+    """Component that set the limit."""
+    evidence: tuple[str, ...] = ()
+    """The facts behind its verdict, with the conditions that it missed."""
+    duration_s: Number = 0.0
+    """Duration of its run, or of the runs of its search; 0: no measurement."""
+    cells: tuple[Cell, ...] = ()
+    """Row of the scenario's own table."""
+
+    @property
+    def outcome(self) -> str:
+        """The verdict in a word, or the reason why there is none."""
+        return "no measurement" if self.status is None else str(self.status)
+
+    def of_run(self, result: Result, **more: object) -> Self:
+        """Returns the row with the outcome of its run, and further fields."""
+        verdict = result.verdict
+        outcome = {
+            "status": verdict.status,
+            "limited_by": verdict.limited_by,
+            "evidence": verdict.facts,
+            "duration_s": result.duration_s,
+        }
+        return self.model_copy(update=outcome | more)
+
+
+class Trial(ExperimentRow):
+    """One playing of the scenario with one value."""
+
     value: Positive
     """The value that was tried, in the unit of the search."""
     written: str
     """The same as the scenario has it, such as `1000/s`."""
-    folder: str
-    """Run directory, in that of the search."""
     phase: TrialPhase
     """Purpose of the trial."""
-    repetition: int = 1
-    """Number of the repeat, from 1."""
     attempt: int = 1
     """Number of the attempt, from 1; above 1 if the same trial was not counted before."""
     figure: Number | None = None
     """The figure in its unit; null if there is none, or it was not measured."""
-    status: Status | None = None
-    """Verdict of its run; null: no measurement."""
-    limited_by: LimitedBy | None = None
-    """Component that set the limit."""
     counted: bool = True
     """True if the trial says anything about what is under test."""
     why: str | None = None
     """Reason why it is not counted."""
     thresholds: tuple[ThresholdOutcome, ...] = ()
     """The thresholds, evaluated."""
-    evidence: tuple[str, ...] = ()
-    """The first facts behind its verdict."""
-    duration_s: Number = 0.0
-    """Duration of its run."""
-    cells: tuple[Cell, ...] = ()
-    """Row of the scenario's own table."""
 
     @property
     def passed(self) -> bool:

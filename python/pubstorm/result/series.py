@@ -6,10 +6,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from pubstorm.contract.value import Number, Value
+from pubstorm.contract.value import Value
 from pubstorm.result.cells import Cell, Estimate
 from pubstorm.result.model import LimitedBy, Status
-from pubstorm.result.search import Experiment, SearchAnswer
+from pubstorm.result.search import Experiment, ExperimentRow, SearchAnswer
 from pubstorm.result.summary import MemoryModel, MemoryPoint
 
 NOT_PASSED = {
@@ -53,11 +53,9 @@ class SeriesTable(Value):
     """One for each step without its variants."""
 
 
-class SeriesStep(Value):
-    """One step of a series."""
+class SeriesStep(ExperimentRow):
+    """One step of a series. Each repetition has a number of its own."""
 
-    number: int
-    """Number from 1, repeats included."""
     label: str
     """Values in short, such as `clients 500`, and the variant."""
     base: str = ""
@@ -66,36 +64,22 @@ class SeriesStep(Value):
     """Variant of the scenario; null without variants."""
     values: dict[str, str]
     """Values that the step sets in the scenario, by path."""
-    repetition: int = 1
-    """Number of the repetition, from 1."""
     repetitions: int = 1
     """Number of repetitions."""
-    folder: str
-    """Run directory, in that of the series."""
     command: str
     """Command line that plays this step alone."""
     note: str
     """Free words about it."""
-    status: Status | None = None
-    """Verdict; null: no measurement, or not played."""
-    limited_by: LimitedBy | None = None
-    """Component that set the limit."""
-    evidence: tuple[str, ...] = ()
-    """The facts behind its verdict, with the conditions that it missed."""
     problem: str | None = None
     """Reason why there is no measurement."""
     unfit: str | None = None
     """Resources that this host lacks, if the step was not run for that reason."""
-    duration_s: Number = 0.0
-    """Duration of its run, or of the runs of its search; 0: no measurement."""
-    cells: tuple[Cell, ...] = ()
-    """Row of the table."""
     figures: dict[str, Figure] = Field(default_factory=dict)
     """Cells in the tables over the series, by the figures of the columns."""
     answer: SearchAnswer | None = None
     """Answer of its search; null: there is no search, or the step was not played."""
     memory: dict[str, MemoryPoint] = Field(default_factory=dict)
-    """Memory of brokers, engines and kernel while the load was steady."""
+    """Memory of brokers, agents and kernel while the load was steady."""
 
     @property
     def name(self) -> str:
@@ -105,13 +89,16 @@ class SeriesStep(Value):
         return f"{self.label} ({self.repetition} of {self.repetitions})"
 
     @property
+    def was_played(self) -> bool:
+        """True if the step has a verdict, or came to no measurement."""
+        return self.status is not None or self.problem is not None
+
+    @property
     def outcome(self) -> str:
         """The verdict in a word, or the reason why there is none."""
-        if self.status is not None:
-            return str(self.status)
-        if self.unfit is not None:
-            return "not run"
-        return "no measurement" if self.problem is not None else "not played"
+        if self.was_played:
+            return super().outcome
+        return "not played" if self.unfit is None else "not run"
 
 
 class Series(Experiment):

@@ -57,7 +57,7 @@ class Sampler(Value):
 
 
 class Problem(Value):
-    """Everything of one kind that ended otherwise than hoped."""
+    """Failures of one kind, with their reasons."""
 
     kind: str
     """Name, such as `connections failed`."""

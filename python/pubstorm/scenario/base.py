@@ -4,7 +4,7 @@ one key.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,6 +14,7 @@ from pydantic_core import CoreSchema
 
 from pubstorm.contract.value import Value
 from pubstorm.quantities import Quantity
+from pubstorm.scenario.document import Finding, Path
 
 
 class Part(Value):
@@ -21,6 +22,10 @@ class Part(Value):
 
     SHORT_FOR: ClassVar[str | None] = None
     """The key that a plain value stands for."""
+
+    def rules(self) -> Iterator[Finding]:
+        """Yields what does not fit together within the part. Paths begin at the part."""
+        yield from ()
 
     @model_validator(mode="before")
     @classmethod
@@ -51,9 +56,26 @@ class Part(Value):
         return {**described, "anyOf": [full, short]}
 
 
+def broken_rules(value: object, path: Path = ()) -> Iterator[Finding]:
+    """Yields what does not fit together within a part, and within each part that is in it."""
+    if isinstance(value, Part):
+        yield from (((*path, *inner), message, hint) for inner, message, hint in value.rules())
+        for name, field in type(value).model_fields.items():
+            yield from broken_rules(getattr(value, name), (*path, field.alias or name))
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from broken_rules(each, (*path, key))
+    elif isinstance(value, tuple):
+        for number, each in enumerate(value):
+            yield from broken_rules(each, (*path, number))
+
+
 class Kind(Part):
     """A part that stands where parts of other kinds can stand. The direct subclass is what all
     kinds have in common."""
+
+    HINTS: ClassVar[Mapping[str, str]] = {}
+    """Hints for keys that other kinds have, by key; a subclass adds to them."""
 
     @model_validator(mode="before")
     @classmethod
@@ -65,6 +87,12 @@ class Kind(Part):
         others = {key for each in _below(common) for key in keys_of(each)} - {*keys_of(cls)}
         absent = {key for key in others & {*value} if value[key] is None}
         return {key: each for key, each in value.items() if key not in absent}
+
+
+def hints_of(part: type[Part]) -> dict[str, str]:
+    """Returns the hints of a kind for keys of other kinds, by key."""
+    own = (vars(each).get("HINTS", {}) for each in reversed(part.__mro__))
+    return {key: hint for hints in own for key, hint in hints.items()}
 
 
 def _below(part: type[Part]) -> Iterator[type[Part]]:

@@ -16,7 +16,7 @@ from pubstorm.metrics.thresholds import Threshold
 from pubstorm.scenario.checks.topics import may_match
 from pubstorm.scenario.flows import MqttPublication
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import Connecting, MqttClients, Population, Simulated
+from pubstorm.scenario.populations import MqttClients, Population, Simulated
 from pubstorm.scenario.shares import PlannedClients, PopulationShare, meant_by
 from pubstorm.scenario.stages import Stage
 
@@ -133,7 +133,7 @@ class _Course:
         }
         for change in () if stage.publish is None else stage.publish.changes:
             self.planned.change(change)
-        self._kept |= {name for name in there if _keeps_session(self._population(name))}
+        self._kept |= {name for name in there if self._population(name).keeps_session}
         return played
 
     def _changed(self, stage: Stage, verb: Literal["add", "remove"]) -> set[str]:
@@ -217,13 +217,9 @@ def _subjects(
 
 def _may_match(population: Population, topic: str) -> bool:
     """Returns True if a filter of a population may match a topic. Prefixes are not compared."""
-    if not isinstance(population, MqttClients):
-        return True
-    return any(may_match(each.topic, topic) for each in population.subscriptions)
-
-
-def _keeps_session(population: Population) -> bool:
-    return isinstance(population, MqttClients) and population.session == "persistent"
+    return population.can.filters != "levels" or any(
+        may_match(each.topic, topic) for each in population.filters
+    )
 
 
 def _may_lose(population: Population) -> bool:
@@ -231,14 +227,6 @@ def _may_lose(population: Population) -> bool:
     subscriptions, is not known."""
     slow = isinstance(population, Simulated) and population.read_rate is not None
     return slow or population.stay is not None or population.flaps is not None
-
-
-def _receives(population: Population) -> bool:
-    return isinstance(population, Connecting) and bool(population.subscriptions)
-
-
-def _has_schedule(population: Population) -> bool:
-    return any(each.rate_per_s is not None for each in population.flows)
 
 
 def _is_acknowledged(population: Population) -> bool:
@@ -252,39 +240,26 @@ def _may_leave_unacknowledged(population: Population) -> bool:
     return slow or dies or population.stay is not None
 
 
-def _can_be_rejected(population: Population) -> bool:
-    """Only acknowledgements of MQTT 5 can refuse a message."""
-    is_5 = isinstance(population, MqttClients) and population.version == "5"
-    return is_5 and _is_acknowledged(population)
-
-
 def _requests(population: Population) -> bool:
     flows = population.flows
     return any(isinstance(each, MqttPublication) and each.request for each in flows)
 
 
-def _responds(population: Population) -> bool:
-    return isinstance(population, MqttClients) and population.responds is not None
-
-
-def _skips_late(population: Population) -> bool:
-    return any(each.late == "skip" for each in population.flows)
-
-
 _HAVE: Mapping[str, Callable[[Population], bool]] = {
     "clients": lambda _: True,
-    "receivers": _receives,
+    "receivers": lambda p: bool(p.filters),
     "requesters": _requests,
-    "responders": _responds,
-    "rejectable": _can_be_rejected,
+    "responders": lambda p: isinstance(p, MqttClients) and p.responds is not None,
+    # Only acknowledgements with properties can refuse a message.
+    "rejectable": lambda p: p.can.has_properties and _is_acknowledged(p),
     "acknowledged": _is_acknowledged,
-    "scheduled": _has_schedule,
+    "scheduled": lambda p: any(each.rate_per_s is not None for each in p.flows),
 }
 _EXEMPT: Mapping[str, Callable[[Population], bool]] = {
     "": lambda _: False,
     "lossy": _may_lose,
     "leaving": _may_leave_unacknowledged,
-    "skipping": _skips_late,
+    "skipping": lambda p: any(each.late == "skip" for each in p.flows),
 }
 _DEFAULTS = sorted(
     ((metric.name, metric.zero) for metric in POPULATIONS if metric.zero is not None),

@@ -18,7 +18,7 @@ def allowed_descriptors() -> int:
     return UNLIMITED if hard == resource.RLIM_INFINITY else hard
 
 
-def most_at_one(populations: Sequence[int], processes: int) -> int:
+def most_in_one(populations: Sequence[int], processes: int) -> int:
     """Clients of the process that has the most, where each population is dealt out evenly and from
     the same process on."""
     return sum(ceil(clients / processes) for clients in populations)
@@ -31,6 +31,6 @@ def processes_needed(populations: Sequence[int], descriptors: int) -> int | None
     if room < len(populations):
         return None
     processes = max(1, ceil(sum(populations) / room))
-    while most_at_one(populations, processes) > room:
+    while most_in_one(populations, processes) > room:
         processes += 1
     return processes

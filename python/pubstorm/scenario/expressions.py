@@ -32,12 +32,10 @@ from pubstorm.result.figures.table import (
 )
 from pubstorm.scenario.document import At, Finding, Path
 from pubstorm.scenario.faults import Fault
+from pubstorm.scenario.fields import STOP_WORDS
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.monitors import MONITORABLE, TOGETHER_ABOVE
 from pubstorm.scenario.shares import REST, shares_of
-
-STOP_WORDS = ("failed", "invalid")
-"""Words that a stop rule may be instead of a condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +79,12 @@ def check_spans(scenario: Scenario) -> Iterator[Finding]:
     """Stages and phases that expressions name, once every value is right by itself."""
     for path, expression in (*_expressions(scenario), *_of_columns(scenario, None)):
         yield from _check_span(path, expression, scenario)
+
+
+def check_expression(root: At, scenario: Scenario, expression: Expression) -> Iterator[Finding]:
+    """Yields the problems of an expression about a scenario, which was read from `root`."""
+    wrong = [*_check((), expression, subjects_of(root))]
+    yield from wrong or _check_span((), expression, scenario)
 
 
 def check_variant_columns(root: At, scenario: Scenario, variant: str) -> Iterator[Finding]:
@@ -341,7 +345,8 @@ def _check_kept(path: Path, expression: Expression, scenario: Scenario) -> Itera
     )
     if is_monitor or metric is None:
         return
-    if kind == "phase" and expression.span in _without_phases(scenario):
+    quiet = {name for stage in scenario.stages if stage.hold is not None for name in stage.phases}
+    if kind == "phase" and expression.span in quiet:
         message = f"found the span {describe(expression.span)} of a hold stage, allowed are for it"
         hint = "nothing is published in it, and so it is no phase"
         yield path, f"{message} {', '.join(names_of('fault'))} and those of monitors", hint
@@ -351,11 +356,6 @@ def _check_kept(path: Path, expression: Expression, scenario: Scenario) -> Itera
     kept = [name for name in SHOWN if kind in OF_POPULATIONS[name].spans]
     message = f"found {describe(expression.metric)}, allowed for a single {kind} are"
     yield path, f"{message} {', '.join(kept)}", None
-
-
-def _without_phases(scenario: Scenario) -> set[str]:
-    """Faults that begin no phase."""
-    return {name for stage in scenario.stages if stage.hold is not None for name in stage.phases}
 
 
 def asked_of(scenario: Scenario, metrics: str) -> set[str]:

@@ -32,7 +32,6 @@ BRIDGE_FAULTS = frozenset[FaultKind]({"cut", "delay"})
 
 
 def _line(value: str) -> str:
-    """A line for the shell."""
     if not value.strip():
         raise UnfitError(value, "is a command, such as systemctl restart mosquitto")
     if has_reference(value):
@@ -42,7 +41,6 @@ def _line(value: str) -> str:
 
 
 def _condition(value: str) -> str:
-    """A condition for the repair of a fault: an address, or a line for the shell."""
     if _TCP_WORD.match(value):
         tcp_address(value)
         return value

@@ -7,17 +7,20 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path as FilePath
 from typing import Annotated, Any, get_args
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     PlainValidator,
+    ValidationInfo,
     ValidatorFunctionWrapHandler,
     WithJsonSchema,
     WrapValidator,
 )
 
-from pubstorm.contract.protocol import IDENTIFIER_MAX, MqttVersion
+from pubstorm.contract.protocol import IDENTIFIER_MAX, U32_MAX, MqttVersion
 from pubstorm.contract.target import Target, parse_sources, parse_targets
 from pubstorm.contract.template import Kind, MisplacedError, Template, TemplateError
 from pubstorm.contract.value import RATE_MAX_PER_S, RATE_MIN_PER_S
@@ -70,6 +73,29 @@ def host_label(value: object) -> str:
     if isinstance(value, str) and _HOST_LABEL.fullmatch(value):
         return value
     raise UnfitError(value, "are letters, digits, _, - and ., at most 63: a label or an address")
+
+
+def absolute(path: str, info: ValidationInfo) -> str:
+    """A path from the folder of the scenario file, if that is known."""
+    return str(FilePath(info.context or "", path))
+
+
+def absolute_for_client(path: str, info: ValidationInfo) -> str:
+    """A template of a path, in the same way."""
+    return str(FilePath(_literal(info.context), path))
+
+
+def absolute_program(command: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    """A command with an absolute program, unless that is to be looked for in the PATH."""
+    program, *words = command or ("",)
+    if "/" in program:
+        program = str(FilePath(_literal(info.context), program))
+    return (program, *words) if command else ()
+
+
+def _literal(folder: object) -> str:
+    """A folder as a template."""
+    return str(folder or "").replace("{", "{{").replace("}", "}}")
 
 
 def some_text(value: object) -> str:
@@ -325,7 +351,6 @@ def _template(source: str) -> Template:
 
 
 def _check(source: str, check: Callable[[], None]) -> None:
-    """Checks that a template is allowed in its place."""
     try:
         check()
     except TemplateError as error:
@@ -339,12 +364,11 @@ def _json(title: str, kind: str | list[str] = "string", **more: Any) -> WithJson
     return WithJsonSchema({"title": title, "type": kind, **more})
 
 
-CLIENTS_MAX = 2**32 - 1
+CLIENTS_MAX = U32_MAX
 SMALL_COUNT_MAX = 4096
 OR_SHARE = "or a share in percent such as 50%"
 CENTURY_NS = 100 * 365 * 24 * 3600 * SECOND_NS
 TEXT_BYTES_MAX = 60_000
-U32_MAX = 2**32 - 1
 MQTT_VERSIONS = get_args(MqttVersion)
 EMPTY_HINT = "only ZeroMQ has empty ones: its subscribers say at: and a population of publishers"
 MESSAGE_BYTES_MAX = 256_000_000
@@ -402,7 +426,10 @@ Name = Annotated[str, BeforeValidator(name), _json("name")]
 HostLabel = Annotated[str, BeforeValidator(host_label), _json("host label")]
 Text = Annotated[str, BeforeValidator(text), _json("text")]
 SomeText = Annotated[str, BeforeValidator(some_text), _json("text")]
+PathText = Annotated[Text, AfterValidator(absolute)]
+Words = Annotated[tuple[Text, ...], AfterValidator(absolute_program)]
 ClientText = Annotated[str, BeforeValidator(client_text), _json("template")]
+ClientPath = Annotated[ClientText, AfterValidator(absolute_for_client)]
 FlowTopic = Annotated[str, BeforeValidator(flow_topic), _json("topic template")]
 Topic = Annotated[str, BeforeValidator(topic), _json("topic template")]
 FlowFilter = Annotated[str, BeforeValidator(flow_topic), _json("topic filter template")]

@@ -233,3 +233,17 @@ class Will(Part):
     """MQTT 5: correlation data."""
     user_properties: Mapping[Text, ClientText] = Field(default_factory=dict)
     """MQTT 5: user properties, by name."""
+
+
+class Traffic:
+    """Subscriptions and publications of clients, of kinds that have them."""
+
+    @property
+    def filters(self) -> tuple[Subscription, ...]:
+        """The subscriptions of each client; empty for kinds that only send."""
+        return getattr(self, "subscriptions", None) or ()
+
+    @property
+    def flows(self) -> tuple[Publication, ...]:
+        """The publications of each client; empty for kinds that only receive."""
+        return getattr(self, "publications", None) or ()

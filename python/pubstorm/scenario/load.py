@@ -5,13 +5,14 @@ together, each with its line.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any, BinaryIO
 
 from pydantic import ValidationError
 
 from pubstorm.errors import Problem, ScenarioError, is_secret, without_credentials
+from pubstorm.metrics.expressions import Expression
 from pubstorm.quantities import UnfitError, describe
 from pubstorm.scenario.checks import check_files, check_keys, check_values
 from pubstorm.scenario.descriptors import allowed_descriptors
@@ -24,7 +25,7 @@ from pubstorm.scenario.document import (
     read_document,
     yaml_of,
 )
-from pubstorm.scenario.expressions import check_variant_columns
+from pubstorm.scenario.expressions import check_expression, check_variant_columns
 from pubstorm.scenario.limits import check_limits, with_limits
 from pubstorm.scenario.model import Scenario, Source, Step
 from pubstorm.scenario.problems import explain
@@ -33,12 +34,11 @@ from pubstorm.scenario.rewrite import (
     apply_override,
     counted,
     parse_override,
-    with_absolute_paths,
 )
 from pubstorm.scenario.search import Search
 from pubstorm.scenario.secrets import References, redacted_override, redacted_text
 from pubstorm.scenario.shape import shape_of
-from pubstorm.scenario.sizes import scaled, scaled_sweep, with_numbers, with_rates
+from pubstorm.scenario.sizes import check_rates, scaled, scaled_sweep, with_numbers, with_rates
 from pubstorm.scenario.sweep import Sweep, Variation, numbered, shown
 
 
@@ -127,6 +127,14 @@ def largest(scenario: Scenario) -> Scenario:
     return scenario if search is None else searched(scenario, search.span.high)
 
 
+def check_figure(scenario: Scenario, figure: Expression) -> Iterator[Finding]:
+    """Yields the reason why the runs of a scenario cannot have a figure."""
+    source = scenario.source
+    loading = _Loading(source.file, read_document(source.text))
+    root = At(loading.written(source.overrides, source.target))
+    yield from check_expression(root, scenario, figure)
+
+
 class _Loading:
     """One file on its way: its values so far, and where each came from."""
 
@@ -163,7 +171,6 @@ class _Loading:
         notes = "".join(f"# with {setting}\n" for setting in settings)
         stored = redacted_text(text)
         newline = "" if stored.endswith("\n") or not notes else "\n"
-        scenario = with_absolute_paths(scenario, self._folder)
         source = Source(text, self.file, tuple(overrides), target, self.left_out)
         return scenario.read_from(source, stored + newline + notes, steps)
 
@@ -180,13 +187,12 @@ class _Loading:
 
     def _sized(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
         """The values with every size times the scale, and with numbers that follow from sizes."""
-        larger, unscaled = scaled(with_rates(data))
+        larger, unscaled = scaled(data)
         sized, unknown = with_numbers(counted(larger, allowed_descriptors()))
         self._add((*unscaled, *unknown))
         return sized
 
     def _resolve(self) -> None:
-        """Puts secrets in the places of the references to them."""
         references = References(self._folder, lenient=self.lenient)
         self.data = references.resolved(self.data)
         self.resolved_at = references.paths
@@ -284,16 +290,16 @@ class _Loading:
     def _validate(self) -> Scenario | None:
         self._add(check_keys(self.data))
         try:
-            written = Scenario.model_validate(self.data)
+            written = Scenario.model_validate(self.data, context=self._folder)
         except ValidationError as error:
             self._add(explain(error))
             return None
-        self._add(check_limits(written))
-        scenario = with_limits(written)
+        self._add((*check_limits(written), *check_rates(written)))
+        scenario = with_limits(with_rates(written))
         if not self.problems:
             self._add(check_values(scenario))
         if not self.problems:
-            self._add(check_files(with_absolute_paths(scenario, self._folder)))
+            self._add(check_files(scenario))
         return scenario
 
     @property

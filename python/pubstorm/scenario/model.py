@@ -29,13 +29,12 @@ from pubstorm.scenario.fields import (
     ThresholdLine,
 )
 from pubstorm.scenario.fleet import Fleet
+from pubstorm.scenario.kinds import AnyPopulation, with_kinds
 from pubstorm.scenario.monitors import Monitors, Profile
 from pubstorm.scenario.populations import (
-    AnyPopulation,
     Population,
     Simulated,
     ZmqPublisher,
-    with_kinds,
 )
 from pubstorm.scenario.search import Search
 from pubstorm.scenario.stages import DEFAULT_STAGES, Stage
@@ -152,7 +151,7 @@ class Scenario(Part):
         return frozenset(label for label in labels if label is not None)
 
     @property
-    def has_zeromq_targets(self) -> bool:
+    def targets_publish(self) -> bool:
         """True if the targets are publishers of ZeroMQ that already run."""
         return any(isinstance(target, ZmqTarget) for target in self.target)
 

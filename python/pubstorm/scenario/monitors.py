@@ -21,6 +21,7 @@ from pubstorm.scenario.fields import (
     Interval,
     Name,
     Number,
+    PathText,
     PortNumber,
     PositiveDuration,
     SmallCount,
@@ -139,7 +140,7 @@ class Remote(Monitorable):
     this machine, for example the near end of a tunnel."""
     token: Text | None = None
     """The token in the `--token-file` of that host, such as `${file:token}`."""
-    ca: Text | None = None
+    ca: PathText | None = None
     """File of the authorities (PEM) that vouch for the certificate of that host. Default: those of
     the system."""
     process: Process | None = None

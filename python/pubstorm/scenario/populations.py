@@ -3,17 +3,17 @@ class, and the docstrings are the reference for users."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Field
 
 from pubstorm.contract.plan import End
-from pubstorm.contract.target import NATS_SCHEMES, ZMQ_SCHEME
-from pubstorm.quantities import MILLISECOND_NS, SECOND_NS, UnfitError
+from pubstorm.contract.protocol import CAPABILITIES, MQTT_NAMES, Capabilities, ProtocolName
+from pubstorm.quantities import MILLISECOND_NS, SECOND_NS, UnfitError, write_duration
 from pubstorm.scenario.authentication import Authentication
-from pubstorm.scenario.base import AnyOf, Kind, OrWord, Part
-from pubstorm.scenario.document import At
+from pubstorm.scenario.base import Kind, OrWord, Part
+from pubstorm.scenario.document import Finding
 from pubstorm.scenario.fields import (
     Bytes,
     Clients,
@@ -27,6 +27,7 @@ from pubstorm.scenario.fields import (
     Name,
     Number,
     PacketBytes,
+    PathText,
     PortNumber,
     PositiveDuration,
     QoS,
@@ -39,6 +40,7 @@ from pubstorm.scenario.fields import (
     Text,
     TopicAliases,
     Version,
+    Words,
 )
 from pubstorm.scenario.flows import (
     MqttPublication,
@@ -47,6 +49,7 @@ from pubstorm.scenario.flows import (
     NatsSubscription,
     Publication,
     Subscription,
+    Traffic,
     Will,
 )
 from pubstorm.scenario.headers import Headers
@@ -81,7 +84,7 @@ class Rows(Part):
 
     SHORT_FOR: ClassVar[str | None] = "file"
 
-    file: Text
+    file: PathText
     """Its path, from the folder of the scenario file."""
     repeat: Flag = False
     """Clients beyond the last row begin with the first row again."""
@@ -121,6 +124,16 @@ class Lifetime(Part):
     offline: DurationOrNever = None
     """Time offline before a client connects again, or `never`. Default: never."""
 
+    def rules(self) -> Iterator[Finding]:
+        """Yields times and a rate together, or none of both."""
+        given = [key for key, value in (("from", self.from_), ("rate", self.rate)) if value]
+        if len(given) != 1:
+            found = " and ".join(given) or "neither from nor rate"
+            yield (), f"found {found}, needed is one of from and rate", None
+        elif self.rate is not None and self.to is not None:
+            hint = "the rate says how long they stay"
+            yield ("to",), "found to with rate, allowed is to with from", hint
+
 
 class Flapping(Part):
     """Flapping subscriptions: each client unsubscribes from all of its filters, and subscribes
@@ -138,6 +151,21 @@ class Flapping(Part):
     drawn from nothing to twice what that needs."""
     unsubscribed: Duration = 0
     """Time from UNSUBSCRIBE to the next SUBSCRIBE, which waits for UNSUBACK in any case."""
+
+    def rules(self) -> Iterator[Finding]:
+        """Yields times and a rate together, or none of both, and a range that is none."""
+        given = [key for key, value in (("from", self.from_), ("rate", self.rate)) if value]
+        if len(given) != 1:
+            found = " and ".join(given) or "neither from nor rate"
+            hint = "write from: 10s, the time that a client stays subscribed, or rate: 10/s of all"
+            yield (), f"found {found}, needed is one of from and rate", hint
+        elif self.to is not None and self.rate is not None:
+            hint = "the rate says how long clients stay subscribed"
+            yield ("to",), "found to with rate, allowed is to with from", hint
+        elif self.to is not None and self.to < (self.from_ or 0):
+            least = write_duration(self.from_ or 0)
+            message = f"found {write_duration(self.to)}, allowed is at least {least}"
+            yield ("to",), message, "the longest time is at least as long as the shortest"
 
 
 def _or_never(value: object) -> object:
@@ -190,7 +218,7 @@ class Publisher(Part):
     """Threads of libzmq that write to sockets."""
     port: PortNumber | None = None
     """Port of the first of them; the others count up from it. Default: free ports."""
-    command: tuple[Text, ...] = ()
+    command: Words = ()
     """For kind `command`: the program and its arguments, with `{host}`, `{port}` and `{folder}` in
     them; `{{` and `}}` are braces. The options of an agent come after them."""
     security: Literal["none", "plain", "curve"] = "none"
@@ -198,7 +226,7 @@ class Publisher(Part):
     `curve`: connections are encrypted, with keys that the run makes."""
 
 
-class Difference(Part):
+class Difference(Traffic, Part):
     """Clients of a population that differ in something; what is written here replaces what the
     population says. A plain share changes nothing, and is measured by itself."""
 
@@ -243,8 +271,21 @@ class MqttDifference(Difference):
     """Publications of each client in publish stages."""
 
 
-class Population(Kind):
+class Population(Traffic, Kind):
     """Clients that behave alike."""
+
+    HINTS: ClassVar[Mapping[str, str]] = {
+        "will": "wills are MQTT's",
+        "session": "sessions are MQTT's: what a subscriber missed is gone",
+        "bridge": "bridges are MQTT's",
+        "flapping": "sockets of ZeroMQ do not flap: write lifetime, after which a client returns",
+        "subscriber": "write at: and a population of publishers, or target: zmq://HOST:PORT",
+        "high_water_mark": "write at: and a population of publishers, or target: zmq://HOST:PORT",
+        "shares": "put the clients that differ into a population of their own",
+        **dict.fromkeys(("echo", "token", "nkey", "jwt"), "write protocol: nats"),
+    }
+    SPEAKS: ClassVar[ProtocolName]
+    """Protocol and version of the clients, where a kind has only one."""
 
     clients: Clients
     """Number of clients."""
@@ -257,6 +298,26 @@ class Population(Kind):
     """User name."""
     password: ClientText | None = None
     """Password; `${env:NAME}` or `${file:PATH}` keep it out of the scenario."""
+
+    @property
+    def speaks(self) -> ProtocolName:
+        """Protocol and version of the clients."""
+        return self.SPEAKS
+
+    @property
+    def can(self) -> Capabilities:
+        """Abilities of the protocol."""
+        return CAPABILITIES[self.speaks]
+
+    @property
+    def is_publisher(self) -> bool:
+        """True if the clients are processes that other clients connect to."""
+        return False
+
+    @property
+    def keeps_session(self) -> bool:
+        """True if the broker keeps the session of a client that is offline."""
+        return isinstance(self, MqttClients) and self.session == "persistent"
 
     @property
     def differing(self) -> Mapping[str, Difference]:
@@ -277,13 +338,6 @@ class Population(Kind):
     def flaps(self) -> Flapping | None:
         """The times of flapping subscriptions; None if clients stay subscribed."""
         return self.flapping if isinstance(self, MqttClients | NatsClients) else None
-
-    @property
-    def flows(self) -> tuple[Publication, ...]:
-        """The publications of each client; empty for kinds that only receive."""
-        if isinstance(self, MqttClients | NatsClients | ZmqPublisher):
-            return self.publications
-        return ()
 
 
 class Connecting(Population):
@@ -379,6 +433,11 @@ class MqttClients(Simulated):
     written; the first ones are the `rest`. Each is played, measured and evaluated as a population
     called `POPULATION/SHARE`; `POPULATION` means all of them."""
 
+    @property
+    def speaks(self) -> ProtocolName:
+        """Protocol and version of the clients."""
+        return MQTT_NAMES[self.version]
+
 
 class NatsDifference(Difference):
     """Clients of a population that differ in something; what is written here replaces what the
@@ -395,6 +454,17 @@ class NatsDifference(Difference):
 class NatsClients(Simulated):
     """Clients of NATS that behave alike, except for what its shares change. They connect to a
     target `nats://HOST`, or with `protocol: nats` to brokers of kind `nats` that the run starts."""
+
+    SPEAKS: ClassVar[ProtocolName] = "nats"
+    HINTS: ClassVar[Mapping[str, str]] = {
+        "qos": "core NATS acknowledges nothing",
+        "retain": "core NATS keeps no message",
+        "session": "core NATS keeps no session: what a subscriber missed is gone",
+        "client_id": "clients have the name of their population and a number",
+        "user_properties": "write headers",
+        "end": "a client of NATS closes its connection without a word",
+        "window": "core NATS has no feedback: what is scheduled is sent",
+    }
 
     protocol: Literal["nats"] = "nats"
     """`nats`: clients use the port of NATS' own protocol. Not needed with a target `nats://HOST`.
@@ -424,6 +494,19 @@ class NatsClients(Simulated):
     called `POPULATION/SHARE`; `POPULATION` means all of them."""
 
 
+OF_SOCKETS = {
+    "end": "a socket of ZeroMQ always closes in order",
+    "client_id": "a socket of ZeroMQ has no name of its own",
+    "qos": "PUB and SUB know no acknowledgement",
+    "retain": "ZeroMQ keeps no message",
+    "tls": "ZeroMQ has security: curve at the publisher",
+    "keep_alive": "libzmq sends no heartbeats by itself; simulated subscribers do",
+    "publications": "a SUB socket only receives",
+}
+"""Hints of all kinds of ZeroMQ for keys of others."""
+SIMULATED_ONLY = "only simulated subscribers have it: leave subscriber out"
+ONLY_SENDS = "a PUB socket only sends"
+EVEN = "a publisher sends on an even schedule, or in bursts"
 AT_THE_CONTROLLER = ("pyzmq", "command")
 """Kinds of publishers that are on the controller's host: on others they cannot follow its clock."""
 
@@ -431,6 +514,24 @@ AT_THE_CONTROLLER = ("pyzmq", "command")
 class ZmqPublisher(Population):
     """Publishers of ZeroMQ that the run starts to test them: each client is a process with a PUB
     socket. Populations whose `at` names this one are its subscribers."""
+
+    SPEAKS: ClassVar[ProtocolName] = "zmtp-3.1"
+    HINTS: ClassVar[Mapping[str, str]] = {
+        **OF_SOCKETS,
+        "subscriber": "write it at a population of subscribers",
+        "high_water_mark": "write publisher: {kind: libzmq, high_water_mark: 1000}",
+        "at": "each publisher listens itself, and others connect to it",
+        "subscriptions": f"{ONLY_SENDS}: give subscribers a population of their own",
+        "shares": "give publishers that differ a population each",
+        "lifetime": "a publisher is active for the whole run",
+        "read_rate": ONLY_SENDS,
+        "tcp_acks": ONLY_SENDS,
+        "rows": "its topics have {n} and ranges",
+        "arrivals": EVEN,
+        "jitter": EVEN,
+        "spread": EVEN,
+        "window": "PUB has no feedback: what is scheduled is sent",
+    }
 
     publisher: Publisher
     """The program of the processes."""
@@ -441,10 +542,22 @@ class ZmqPublisher(Population):
     publications: tuple[Publication, ...] = ()
     """The one flow that each publisher sends in publish stages."""
 
+    @property
+    def is_publisher(self) -> bool:
+        """True: subscribers connect to these processes."""
+        return True
+
 
 class ZmqSubscribers(Simulated):
     """Simulated subscribers of ZeroMQ, many in a process. Their `at` names a population of
     publishers, or the target is a publisher that already runs (`zmq://HOST:PORT`)."""
+
+    SPEAKS: ClassVar[ProtocolName] = "zmtp-3.1"
+    HINTS: ClassVar[Mapping[str, str]] = {
+        **OF_SOCKETS,
+        "high_water_mark": "simulated subscribers queue nothing; write subscriber: libzmq for real "
+        "sockets",
+    }
 
     subscriber: SubscriberKind = "simulated"
     """Program that plays the subscribers: the engines, or real sockets of `libzmq`, which take more
@@ -454,6 +567,12 @@ class ZmqSubscribers(Simulated):
 class ZmqSockets(Connecting):
     """Subscribers of ZeroMQ that are real SUB sockets."""
 
+    SPEAKS: ClassVar[ProtocolName] = "zmtp-3.1"
+    HINTS: ClassVar[Mapping[str, str]] = {
+        **OF_SOCKETS,
+        **dict.fromkeys(("lifetime", "read_rate", "tcp_acks"), SIMULATED_ONLY),
+    }
+
     subscriber: SubscriberKind
     """Program that plays the subscribers: the engines, or real sockets of `libzmq`, which take more
     of the host each. A publisher with security `curve` needs `libzmq`."""
@@ -462,82 +581,3 @@ class ZmqSockets(Connecting):
     hosts: HostLabel | None = None
     """On a cluster: label of the host that they are on (`ray start --labels pubstorm=LABEL`), or
     its address; of several hosts, the first one. Default: the controller's host."""
-
-
-class Written(dict[str, Any]):
-    """A population as it was written, with its kind."""
-
-    def __init__(self, population: Mapping[str, Any], kind: str) -> None:
-        super().__init__(population)
-        self.kind = kind
-
-
-def with_kinds(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the values of a scenario in which each population has its kind.
-
-    A population with the key `publisher` is one of publishers. Others speak MQTT unless they
-    connect to such a population, to a target of ZeroMQ or NATS, or have `protocol: nats`.
-    """
-    root = At(data)
-    populations = root["populations"]
-    if not isinstance(populations.data, dict):
-        return data
-    publishers = {each.path[-1] for each in populations.named() if "publisher" in each}
-    brokers = {each.path[-1] for each in root["topology"]["brokers"].named()}
-    target = root[TARGET].data
-    first = target[0] if isinstance(target, list) and target else target
-    at_nats = isinstance(first, str) and first.strip().startswith(NATS_SCHEMES)
-    if isinstance(first, str) and first.strip().startswith(ZMQ_SCHEME):
-        publishers.add(TARGET)
-    else:
-        brokers.add(TARGET)
-
-    def kind_of(population: At) -> str:
-        at = population["at"]
-        place = at["brokers"].data if isinstance(at.data, dict) else at.data
-        place = TARGET if place is None else str(place)
-        says_so = "subscriber" in population or "high_water_mark" in population
-        if "publisher" in population:
-            return PUBLISHERS
-        if population["protocol"].data == "nats" or (at_nats and place == TARGET):
-            return NATS
-        if place in publishers or (place not in brokers and says_so):
-            is_real = population["subscriber"].data == "libzmq"
-            return SOCKETS if is_real else SUBSCRIBERS
-        return MQTT
-
-    marked = {
-        each.path[-1]: Written(each.data, kind_of(each))
-        for each in populations.named()
-        if isinstance(each.data, dict)
-    }
-    return {**data, "populations": {**populations.data, **marked}}
-
-
-def _kind_of(value: object) -> str:
-    if isinstance(value, Written):
-        return value.kind
-    kinds = {
-        NatsClients: NATS,
-        ZmqPublisher: PUBLISHERS,
-        ZmqSubscribers: SUBSCRIBERS,
-        ZmqSockets: SOCKETS,
-    }
-    return next((kind for each, kind in kinds.items() if isinstance(value, each)), MQTT)
-
-
-MQTT = "MQTT clients"
-NATS = "NATS clients"
-PUBLISHERS = "ZeroMQ publishers"
-SUBSCRIBERS = "simulated subscribers of ZeroMQ"
-SOCKETS = "real sockets of ZeroMQ"
-AnyPopulation = Annotated[
-    Annotated[MqttClients, Tag(MQTT)]
-    | Annotated[NatsClients, Tag(NATS)]
-    | Annotated[ZmqPublisher, Tag(PUBLISHERS)]
-    | Annotated[ZmqSubscribers, Tag(SUBSCRIBERS)]
-    | Annotated[ZmqSockets, Tag(SOCKETS)],
-    Discriminator(_kind_of),
-    AnyOf(),
-]
-"""A population of any kind."""

@@ -14,9 +14,7 @@ from pubstorm.contract.source import TARGET_BROKER, split_member
 from pubstorm.contract.target import parse_target
 from pubstorm.quantities import UnfitError
 from pubstorm.scenario.document import At
-from pubstorm.scenario.populations import AT_THE_CONTROLLER
-
-TARGET = "target"
+from pubstorm.scenario.populations import AT_THE_CONTROLLER, TARGET
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +30,7 @@ def placed(data: Mapping[str, Any]) -> Retargeted:
     """Returns the file's values for its cluster, if it names one: without a profile of a broker on
     another host, and with publishers on the controller's host that have no clock elsewhere."""
     root = At(data)
-    if root["fleet"]["on"].data in {None, "local"}:
+    if root["fleet"]["on"].data in (None, "local"):
         return Retargeted(data)
     changed, left_out = dict(data), []
     if isinstance(data.get("profile"), Mapping) and _is_elsewhere(root):
@@ -82,7 +80,7 @@ def _moved_to(
     if not isinstance(topology, Mapping):
         return {**data, TARGET: target}, set(), set()
     if bridges and isinstance(topology["bridges"], Mapping):
-        mains = {bridge["to"].data for bridge in bridges}
+        mains = (bridge["to"].data for bridge in bridges)
         gone, services = {name for name in mains if isinstance(name, str)}, set[str]()
     else:
         gone = {str(each.path[-1]) for each in root["topology"]["brokers"].named()}

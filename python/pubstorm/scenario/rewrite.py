@@ -1,4 +1,4 @@
-"""Rewrites a scenario: overrides of the command line, numbers for `count: auto`, absolute paths."""
+"""Rewrites a scenario as written: overrides of the command line, and numbers for `count: auto`."""
 
 from __future__ import annotations
 
@@ -6,25 +6,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 from pubstorm.quantities import UnfitError, count
 from pubstorm.scenario.descriptors import processes_needed
 from pubstorm.scenario.document import At, DocumentError, read_document
-from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.monitors import Source
-from pubstorm.scenario.populations import (
-    Connecting,
-    MqttClients,
-    NatsClients,
-    Population,
-    ZmqPublisher,
-)
 from pubstorm.scenario.shape import Shape
-from pubstorm.scenario.stages import Stage
-from pubstorm.scenario.tls import Tls
-from pubstorm.scenario.topology import Bridge, Broker, Command, InstalledBroker, Service
 
 _KEY = r"""(?:"[^"]+"|'[^']+'|[^.="'\s][^.=]*)"""
 _STEP = re.compile(_KEY)
@@ -146,97 +133,8 @@ def _clients_at(data: Mapping[str, Any], name: str) -> Iterator[int]:
             continue
         at = population["at"]
         brokers = at["brokers"].data if isinstance(at.data, Mapping) else at.data
-        if brokers in {None, name}:
+        if brokers in (None, name):
             try:
                 yield count(population["clients"].data)
             except UnfitError:
                 continue
-
-
-def with_absolute_paths(scenario: Scenario, folder: Path) -> Scenario:
-    """The same scenario, with every path of keys, certificates, tables and programs absolute."""
-    populations = {
-        name: _with_paths(population, folder) for name, population in scenario.populations.items()
-    }
-    brokers = {n: _broker(broker, folder) for n, broker in scenario.topology.brokers.items()}
-    services = {n: _service(each, folder) for n, each in scenario.topology.services.items()}
-    bridges = {n: _bridge(bridge, folder) for n, bridge in scenario.topology.bridges.items()}
-    started = {"brokers": brokers, "services": services, "bridges": bridges}
-    topology = scenario.topology.model_copy(update=started)
-    sources = {n: _source(source, folder) for n, source in scenario.monitors.sources.items()}
-    monitors = scenario.monitors.model_copy(update={"sources": sources})
-    stages = tuple(_stage(stage, folder) for stage in scenario.stages)
-    changed = {"populations": populations, "topology": topology, "monitors": monitors}
-    return scenario.model_copy(update={**changed, "stages": stages})
-
-
-def _stage(stage: Stage, folder: Path) -> Stage:
-    publish = stage.publish
-    if publish is None or publish.rate_profile is None:
-        return stage
-    file = _joined(str(folder), publish.rate_profile.csv)
-    profile = publish.rate_profile.model_copy(update={"csv": file})
-    publish = publish.model_copy(update={"rate_profile": profile})
-    return stage.model_copy(update={"publish": publish})
-
-
-def _source(source: Source, folder: Path) -> Source:
-    if source.remote is None:
-        return source
-    ca = _joined(str(folder), source.remote.ca)
-    return source.model_copy(update={"remote": source.remote.model_copy(update={"ca": ca})})
-
-
-def _with_paths(population: Population, folder: Path) -> Population:
-    own: dict[str, object] = {}
-    if isinstance(population, Connecting) and population.rows is not None:
-        file = _joined(str(folder), population.rows.file)
-        own["rows"] = population.rows.model_copy(update={"file": file})
-    if isinstance(population, MqttClients | NatsClients) and population.tls is not None:
-        own["tls"] = _tls(population.tls, folder)
-    if isinstance(population, ZmqPublisher):
-        command = _command(population.publisher.command, folder)
-        own["publisher"] = population.publisher.model_copy(update={"command": command})
-    return population.model_copy(update=own)
-
-
-def _bridge(bridge: Bridge, folder: Path) -> Bridge:
-    if bridge.tls is None:
-        return bridge
-    return bridge.model_copy(update={"tls": _tls(bridge.tls, folder)})
-
-
-def _tls(tls: Tls, folder: Path) -> Tls:
-    in_template = str(folder).replace("{", "{{").replace("}", "}}")
-    paths: dict[str, object] = {
-        "ca": _joined(str(folder), tls.ca),
-        "certificate": _joined(in_template, tls.certificate),
-        "key": _joined(in_template, tls.key),
-    }
-    if tls.psk is not None:
-        paths["psk"] = tls.psk.model_copy(update={"file": _joined(str(folder), tls.psk.file)})
-    return tls.model_copy(update=paths)
-
-
-def _broker(broker: Broker, folder: Path) -> Broker:
-    if isinstance(broker, InstalledBroker):
-        return broker.model_copy(update={"binary": _joined(str(folder), broker.binary)})
-    if isinstance(broker, Command):
-        return broker.model_copy(update={"command": _command(broker.command, folder)})
-    return broker
-
-
-def _command(command: tuple[str, ...], folder: Path) -> tuple[str, ...]:
-    """The command with an absolute program, unless that is to be looked for in the PATH."""
-    program, *words = command or ("",)
-    if "/" in program:
-        program = str(Path(str(folder).replace("{", "{{").replace("}", "}}"), program))
-    return (program, *words) if command else ()
-
-
-def _service(service: Service, folder: Path) -> Service:
-    return service.model_copy(update={"binary": _joined(str(folder), service.binary)})
-
-
-def _joined(folder: str, path: str | None) -> str | None:
-    return None if path is None else str(Path(folder, path))

@@ -97,7 +97,6 @@ def redacted_override(override: str) -> str:
 
 
 def _spans(node: yaml.Node, path: Path) -> Iterator[tuple[int, int]]:
-    """Paths of the secrets of a document."""
     match node:
         case yaml.MappingNode():
             for key, value in node.value:

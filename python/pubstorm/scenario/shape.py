@@ -72,7 +72,6 @@ def shape_of(annotation: Any) -> Shape:
 
 
 def _tagged(argument: Any) -> Iterator[tuple[str, type[Part]]]:
-    """Yields a part of a union with its kind."""
     part, *marks = get_args(argument) or (argument,)
     if isinstance(part, type) and issubclass(part, Part):
         yield next((mark.tag for mark in marks if isinstance(mark, Tag)), ""), part

@@ -117,7 +117,6 @@ def _shares(name: str, population: Population) -> Iterator[PopulationShare]:
 
 
 def _changed(population: Population, share: Difference) -> Population:
-    """Returns the population with what the share says in its place."""
     written = {name: getattr(share, name) for name in share.model_fields_set - {"part", "qos"}}
     says = {n: value for n, value in written.items() if value is not None or n in MAY_BE_NEVER}
     changed = population.model_copy(update=says)

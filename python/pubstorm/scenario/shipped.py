@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from pathlib import Path
+from pathlib import Path as FilePath
 
 from pubstorm.errors import UsageError
-from pubstorm.scenario import Scenario, load_scenario
+from pubstorm.scenario.load import load_scenario
+from pubstorm.scenario.model import Scenario
 
 
-def scenario_files() -> list[Path]:
+def scenario_files() -> list[FilePath]:
     """The ready scenarios, by name."""
-    return sorted(_folder().glob("*.yaml"))
+    return sorted((PACKAGED if PACKAGED.is_dir() else CHECKOUT).glob("*.yaml"))
 
 
 def shipped_scenarios() -> list[Scenario]:
@@ -19,9 +20,9 @@ def shipped_scenarios() -> list[Scenario]:
     return [load_scenario(path) for path in scenario_files()]
 
 
-def find_scenario(name: str) -> Path:
+def find_scenario(name: str) -> FilePath:
     """The file that a user means by a path or by the name of a ready scenario."""
-    path = Path(name)
+    path = FilePath(name)
     if path.exists() or path.suffix in {".yaml", ".yml"} or "/" in name:
         return path
     known = {file.stem: file for file in scenario_files()}
@@ -32,9 +33,5 @@ def find_scenario(name: str) -> Path:
     raise UsageError(f"found no file and no ready scenario {name!r}", hint)
 
 
-def _folder() -> Path:
-    return PACKAGED if PACKAGED.is_dir() else CHECKOUT
-
-
-PACKAGED = Path(__file__).parents[1] / "scenarios"
-CHECKOUT = Path(__file__).parents[3] / "scenarios"
+PACKAGED = FilePath(__file__).parents[1] / "scenarios"
+CHECKOUT = FilePath(__file__).parents[3] / "scenarios"

@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
 from math import floor
 from typing import Any
 
@@ -16,15 +15,18 @@ from pubstorm.quantities import (
     UnfitError,
     count,
     factor,
-    rate_per_s,
     rounded,
     share,
     write_count,
+    write_rate,
 )
 from pubstorm.scenario.document import At, Finding, Path
 from pubstorm.scenario.expressions import unknown
 from pubstorm.scenario.faults import FAULT_KINDS
-from pubstorm.scenario.fields import CLIENTS_MAX, SMALL_COUNT_MAX
+from pubstorm.scenario.fields import CLIENTS_MAX, RATE, SMALL_COUNT_MAX
+from pubstorm.scenario.flows import Publication
+from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.populations import Population
 from pubstorm.scenario.sweep import Sweep
 
 
@@ -59,9 +61,10 @@ def scaled(data: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[Finding]]:
             findings.append((("scale",), f"{found}, allowed are {write_count(size.most)}", None))
         else:
             larger = put(larger, size.at.path, number)
-    larger = reduce(_with_clients, _shares(root, At(larger)), larger)
+    for path, part in [*_shares(root, At(larger))]:
+        larger = put(larger, path, part)
     vary = root["search"]["vary"].data
-    if vary in _by_path(root):
+    if isinstance(vary, str) and vary in _by_path(root):
         message = f"found a search over {vary} with a scale, needed is scale 1"
         findings.append((("search", "vary"), message, "scale from and to of the search instead"))
     findings += _left_behind(root, At(larger))
@@ -122,28 +125,36 @@ def with_numbers(data: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[Findi
     return {**data, "populations": walk(populations)}, findings
 
 
-def with_rates(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The file's values with the rate of one client in the place of each `total_rate`. The types of
-    the fields report what cannot be divided."""
-    divided: object = data
-    for population in At(data)["populations"].named():
-        for publication in population["publications"].entries():
-            if any(publication[key].data is not None for key in ("rate", "interval")):
-                continue
-            rate = _rate_of_each(publication["total_rate"].data, population["clients"].data)
-            if rate is not None:
-                own = {str(each.path[-1]): each.data for each in publication.named()}
-                del own["total_rate"]
-                divided = put(divided, publication.path, {**own, "rate": rate})
-    return divided if isinstance(divided, Mapping) else data
+def check_rates(scenario: Scenario) -> Iterator[Finding]:
+    """Yields each `total_rate` that leaves a client no rate that can be played."""
+    for name, population in scenario.populations.items():
+        for number, each in enumerate(population.flows):
+            rate_per_s = _rate_of_each(scenario, population, each)
+            if rate_per_s is not None and not RATE.low <= rate_per_s <= RATE.high:
+                path = ("populations", name, "publications", number, "total_rate")
+                found = f"found {write_rate(rate_per_s)} for each of {population.clients} clients"
+                yield path, f"{found}, allowed is {RATE.bounds()}", None
 
 
-def _rate_of_each(total: object, clients: object) -> str | None:
-    """Returns the rate of one client; None without a total rate or a number of clients."""
-    try:
-        return f"{rate_per_s(total) / count(clients):.12f}/s"
-    except (UnfitError, ZeroDivisionError):
+def with_rates(scenario: Scenario) -> Scenario:
+    """The scenario with the rate of one client for each `total_rate`, which follows the scale."""
+    populations = dict(scenario.populations)
+    for name, population in populations.items():
+        if any(each.total_rate is not None for each in population.flows):
+            rates = ((each, _rate_of_each(scenario, population, each)) for each in population.flows)
+            flows = tuple(e if r is None else e.model_copy(update={"rate": r}) for e, r in rates)
+            populations[name] = population.model_copy(update={"publications": flows})
+    return scenario.model_copy(update={"populations": populations})
+
+
+def _rate_of_each(
+    scenario: Scenario, population: Population, publication: Publication
+) -> float | None:
+    """Returns the rate of one client; None without a total rate."""
+    if publication.total_rate is None:
         return None
+    times = scenario.scale if population.scales and not population.is_publisher else 1
+    return publication.total_rate * times / population.clients
 
 
 def put(data: object, path: Path, value: object) -> object:
@@ -180,12 +191,11 @@ class _Size:
 
 
 def _by_path(root: At) -> dict[str, _Size]:
-    """Returns all sizes by their paths, as a sweep writes them."""
     return {".".join(map(str, size.at.path)): size for size in _sizes(root)}
 
 
 def _sizes(root: At) -> Iterator[_Size]:
-    """Yields the sizes that the file has. Publishers of ZeroMQ and brokers without a bridge are
+    """Yields the sizes that the file has. Publishers of the run and brokers without a bridge are
     under test, so that they keep their number."""
     bridged = _bridged(root)
     for population in root["populations"].named():
@@ -204,11 +214,10 @@ def _sizes(root: At) -> Iterator[_Size]:
         yield from _present(_Size(broker["federation"]["vhosts"], "vhosts", SMALL_COUNT_MAX))
     for stage in root["stages"].entries():
         for verb in stage.named():
-            yield from _sizes_of_stage(verb, {*bridged, *_bridges(root)})
+            yield from _sizes_of_stage(verb, [*bridged, *_bridges(root)])
 
 
-def _sizes_of_stage(verb: At, bridged: set[object]) -> Iterator[_Size]:
-    """Yields the sizes of a stage: active clients, changes, and faults of bridged brokers."""
+def _sizes_of_stage(verb: At, bridged: list[object]) -> Iterator[_Size]:
     clients = verb["clients"]
     for each in clients.entries() if isinstance(clients.data, Mapping) else [clients]:
         yield from _present(_Size(each, "clients", CLIENTS_MAX))
@@ -235,10 +244,10 @@ def _bridges(root: At) -> dict[str, At]:
     return {str(bridge.path[-1]): bridge for bridge in root["topology"]["bridges"].named()}
 
 
-def _bridged(root: At) -> set[object]:
+def _bridged(root: At) -> list[object]:
     """Returns the names of the brokers at the small end of bridges."""
     ends = (bridge["from"].data for bridge in _bridges(root).values())
-    return {end for end in ends if isinstance(end, str)}
+    return [end for end in ends if isinstance(end, str)]
 
 
 def _shares(root: At, larger: At) -> Iterator[tuple[Path, float]]:
@@ -254,10 +263,6 @@ def _shares(root: At, larger: At) -> Iterator[tuple[Path, float]]:
                     yield part.path, 1 / clients
             except UnfitError:
                 continue
-
-
-def _with_clients(data: object, part: tuple[Path, float]) -> object:
-    return put(data, *part)
 
 
 def _numbers(root: At) -> dict[str, range]:

@@ -4,7 +4,7 @@ reference that users read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -14,12 +14,14 @@ from pydantic_core import CoreSchema
 from pubstorm.contract.changes import change_words, unique_name
 from pubstorm.quantities import SECOND_NS, UnfitError
 from pubstorm.scenario.base import Part
+from pubstorm.scenario.document import Finding
 from pubstorm.scenario.faults import Fault
 from pubstorm.scenario.fields import (
     ClientsOrPart,
     Duration,
     Factor,
     Parallelism,
+    PathText,
     PositiveDuration,
     Rate,
     RateOrZero,
@@ -145,6 +147,12 @@ class Sine(Part):
     high: Factor
     """Highest factor of the rates."""
 
+    def rules(self) -> Iterator[Finding]:
+        """Yields factors in the wrong order."""
+        if self.low > self.high:
+            found = f"found low {self.low:g} above high {self.high:g}"
+            yield ("low",), f"{found}, allowed is up to high", None
+
 
 class RateProfile(Part):
     """Rates of all publications of a stage over time: one of `points`, `sine` and `csv`."""
@@ -154,7 +162,7 @@ class RateProfile(Part):
     last it stays the same."""
     sine: Sine | None = None
     """A sine."""
-    csv: Text | None = None
+    csv: PathText | None = None
     """A file of comma-separated values with a line of headings, by its path from the folder of the
     scenario file. It has the columns `time`, in seconds from any instant, and `rate`, in messages a
     second of all clients together, or `factor`. The first row is the start of the stage."""

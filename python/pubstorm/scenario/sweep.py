@@ -104,7 +104,8 @@ class Sweep(Part):
         return tuple(
             _of_variant(base, name, self.variants[name]) if name is not None else base
             for values, places, given in bases
-            for base in [_base(values, places, given or _label(values, self.names))]
+            for label in [given or _label(values, self.names)]
+            for base in [Variation(values, places, label, label)]
             for name in self.played or (None,)
         )
 
@@ -153,7 +154,6 @@ class Sweep(Part):
         return self.steps or (({},) if self.variants else ())
 
     def _places(self) -> list[dict[str, Path]]:
-        """Returns the places of the values of each variation."""
         if not self.vary:
             return [
                 {path: ("sweep", "steps", number, path) for path in _values(step)}
@@ -213,10 +213,6 @@ def shown(path: str, value: object) -> str:
     """The same, and a mark for a secret."""
     text = written(value)
     return REDACTED if is_secret((path,)) and not has_reference(text) else text
-
-
-def _base(values: Mapping[str, Any], places: Mapping[str, Path], label: str) -> Variation:
-    return Variation(values, places, label, label)
 
 
 def _of_variant(base: Variation, name: str, changed: Mapping[str, Any]) -> Variation:

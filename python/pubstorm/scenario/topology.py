@@ -4,13 +4,17 @@ docstrings are the reference that users read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
-from pubstorm.quantities import SECOND_NS, UnfitError
+from pubstorm.contract.template import Kind as TemplateKind
+from pubstorm.contract.template import Template
+from pubstorm.quantities import SECOND_NS, UnfitError, describe, write_duration
 from pubstorm.scenario.base import AnyOf, Kind, OrWord, Part
+from pubstorm.scenario.document import Finding
 from pubstorm.scenario.fields import (
     Bandwidth,
     ClientText,
@@ -20,6 +24,7 @@ from pubstorm.scenario.fields import (
     HostsTimeout,
     KeepAlive,
     Name,
+    PathText,
     PortNumber,
     PositiveDuration,
     QoS,
@@ -27,13 +32,19 @@ from pubstorm.scenario.fields import (
     SmallCount,
     Text,
     TopicFilter,
+    Words,
 )
 from pubstorm.scenario.tls import Tls
 
-KNOW_BRIDGES = ("mosquitto",)
-"""Kinds that know a bridge by a bit of its protocol level, and send it nothing that came by it."""
-REFUSE_BRIDGES = ("embedded", "rabbitmq", "nats")
-"""Kinds that take a client with that bit for one that speaks no MQTT."""
+EMBEDDED_OPTIONS = (
+    "max-connections",
+    "max-queued",
+    "max-inflight",
+    "max-packet-size",
+    "listen",
+    "log",
+)
+"""Settings of the embedded broker; the run itself gives the other options."""
 
 
 def plain_settings(value: object) -> object:
@@ -106,6 +117,24 @@ class Broker(Kind):
     """Brokers of one kind that the run starts and stops itself; a plain text is the kind."""
 
     SHORT_FOR: ClassVar[str | None] = "kind"
+    KNOWS_BRIDGES: ClassVar[bool] = False
+    """It knows a bridge by a bit of its protocol level, and sends it nothing that came by it."""
+    REFUSES_BRIDGES: ClassVar[bool] = True
+    """It takes a client with that bit for one that speaks no MQTT."""
+    QOS_MAX: ClassVar[int] = 2
+    """Highest QoS that it takes."""
+    HINTS: ClassVar[Mapping[str, str]] = {
+        "tls": "the run makes keys for mosquitto only: use kind: mosquitto",
+        "passwords": "the run makes passwords for mosquitto and rabbitmq only",
+        "acl": "these are lines of mosquitto's ACL file: use kind: mosquitto",
+        "auth": "mosquitto has passwords and acl; other brokers have settings",
+        "plugins": "plugins are RabbitMQ's: use kind: rabbitmq",
+        "federation": "virtual hosts and federation are RabbitMQ's: use kind: rabbitmq",
+        "cluster": "RabbitMQ makes clusters; mosquitto is connected with topology.bridges",
+        "command": "binary names another program of this kind",
+        "binary": "the program is the first word of command",
+        "settings": "command has the options of the program",
+    }
 
     kind: str
     """The program."""
@@ -153,11 +182,15 @@ class Broker(Kind):
 class InstalledBroker(Broker):
     """Brokers of a program that Pubstorm knows."""
 
-    binary: Text | None = None
+    binary: PathText | None = None
     """Path of the program, to compare two builds; a relative one is from the folder of the scenario
     file. Default: the one that is installed."""
     settings: Settings = Field(default_factory=dict)
     """Settings in the broker's own words."""
+
+    def unfit_settings(self) -> Iterator[tuple[str, str, str | None]]:
+        """Yields the settings that it cannot have: their key, what is wrong, and a hint."""
+        yield from ()
 
 
 class Embedded(InstalledBroker):
@@ -169,10 +202,22 @@ class Embedded(InstalledBroker):
     """Store of users, passwords and rights: a name under `services`, or redis://HOST:PORT/DB.
     Default: every client may do everything."""
 
+    def unfit_settings(self) -> Iterator[tuple[str, str, str | None]]:
+        """Yields the settings that are no option."""
+        for key in self.settings:
+            name = key.replace("_", "-")
+            if name not in EMBEDDED_OPTIONS:
+                close = get_close_matches(name, EMBEDDED_OPTIONS, n=1)
+                hint = f"did you mean {close[0]}?" if close else None
+                allowed = ", ".join(EMBEDDED_OPTIONS)
+                yield key, f"found the unknown setting {key!r}, allowed are {allowed}", hint
+
 
 class Mosquitto(InstalledBroker):
     """mosquitto, which has to be installed. Its settings are lines of `mosquitto.conf`."""
 
+    KNOWS_BRIDGES: ClassVar[bool] = True
+    REFUSES_BRIDGES: ClassVar[bool] = False
     kind: Literal["mosquitto"]
     """`mosquitto`."""
     tls: TlsMode = "none"
@@ -184,6 +229,12 @@ class Mosquitto(InstalledBroker):
     acl: tuple[Text, ...] = ()
     """Lines of mosquitto's ACL file, such as `pattern readwrite box/%u/#`. Populations and
     monitors may read and write everything."""
+
+    def rules(self) -> Iterator[Finding]:
+        """Yields rights without passwords."""
+        if self.acl and not self.passwords:
+            hint = "without passwords everybody can be anybody"
+            yield ("acl",), "found acl without passwords, needed is passwords: true", hint
 
 
 class Rabbitmq(InstalledBroker):
@@ -207,16 +258,26 @@ class Rabbitmq(InstalledBroker):
 class Nats(InstalledBroker):
     """NATS, which has to be installed. Its settings are those of NATS' configuration."""
 
+    QOS_MAX: ClassVar[int] = 1
     kind: Literal["nats"]
     """`nats`."""
+
+    def unfit_settings(self) -> Iterator[tuple[str, str, str | None]]:
+        """Yields the settings beside which their own block stands."""
+        for key in self.settings:
+            inner = next((other for other in self.settings if other.startswith(f"{key}.")), None)
+            if inner is not None:
+                message = f"found {key} beside {inner}, allowed is one of them"
+                yield key, message, "a dot stands for a block"
 
 
 class Command(Broker):
     """Any other program."""
 
+    REFUSES_BRIDGES: ClassVar[bool] = False
     kind: Literal["command"]
     """`command`."""
-    command: tuple[Text, ...] = ()
+    command: Words = ()
     """The program and its arguments, with `{host}`, `{port}` and `{folder}` in them, and with
     `{websocket_port}` for `transport: websocket`; `{{` and `}}` are braces. The program listens on
     the address `{host}` and stays in the foreground."""
@@ -253,7 +314,7 @@ class Service(Part):
     """On a cluster: label of the hosts that it is on (`ray start --labels pubstorm=LABEL`), or the
     address of one. Default: the controller's host. With `fleet.on: local`, everything is on this
     host."""
-    binary: Text | None = None
+    binary: PathText | None = None
     """Path of the program; a relative one is from the folder of the scenario file. Default: the one
     that is installed."""
     settings: Settings = Field(default_factory=dict)
@@ -283,6 +344,20 @@ class BridgeTopic(Part):
     remote_prefix: ClientText = ""
     """Text before the topic on the main broker; `{n}` is the number of the small broker."""
 
+    def rules(self) -> Iterator[Finding]:
+        """Yields texts that a line of `mosquitto.conf` cannot have, and prefixes that are none."""
+        if Template.parse(self.topic).has(TemplateKind.RANGE, TemplateKind.CHOICE):
+            message = f"found a range in {describe(self.topic)}, allowed are {{n}} and wildcards"
+            yield ("topic",), message, "write a line for each topic"
+        for key in ("topic", "local_prefix", "remote_prefix"):
+            text = getattr(self, key)
+            if any(character.isspace() for character in text):
+                message = f"found {describe(text)}, allowed is a text without spaces"
+                yield (key,), message, "mosquitto divides a line at its spaces"
+            if key != "topic" and set(text) & {"+", "#"}:
+                message = f"found a wildcard in {describe(text)}, allowed is a prefix without"
+                yield (key,), message, None
+
 
 class Retry(Part):
     """Waits of a bridge between attempts to connect, at random from the first to the longest."""
@@ -291,6 +366,23 @@ class Retry(Part):
     """Shortest wait; whole seconds."""
     up_to: PositiveDuration = 30 * SECOND_NS
     """Longest wait; whole seconds."""
+
+
+KEEP_ALIVE_MIN_NS = 5 * SECOND_NS
+"""mosquitto's own bound."""
+KEYS_OF_SETTINGS = {
+    "connection": "from",
+    "address": "to",
+    "addresses": "to",
+    "topic": "topics",
+    "notifications": "notifications",
+    "notification_topic": "notifications",
+    "notifications_local_only": "notifications",
+    "remote_clientid": "client_id",
+    "clientid": "client_id",
+    "local_clientid": "client_id",
+}
+"""mosquitto's words for what the scenario has to know, and its keys for them."""
 
 
 class Network(Part):
@@ -305,6 +397,12 @@ class Network(Part):
     """Share of the packets that get lost, at random."""
     rate: Bandwidth | None = None
     """Bandwidth of the link, for all bridges together; packets queue for it."""
+
+    def rules(self) -> Iterator[Finding]:
+        """Yields a jitter above the delay."""
+        if self.jitter > self.delay:
+            found = f"found {write_duration(self.jitter)}"
+            yield ("jitter",), f"{found}, allowed is at most the delay, which varies", None
 
     @property
     def needs_netem(self) -> bool:
@@ -344,6 +442,24 @@ class Bridge(Part):
     broker; needs root. Default: everything is on the loopback interface."""
     settings: Settings = Field(default_factory=dict)
     """More lines for the bridge in `mosquitto.conf`, such as `max_inflight_messages`."""
+
+    def rules(self) -> Iterator[Finding]:
+        """Yields values that a line of `mosquitto.conf` cannot have."""
+        if self.keep_alive < KEEP_ALIVE_MIN_NS:
+            found = f"found {write_duration(self.keep_alive)}"
+            yield ("keep_alive",), f"{found}, allowed are 5s and more", "mosquitto's own bound"
+        for key in ("after", "up_to"):
+            value = getattr(self.reconnect, key)
+            if value % SECOND_NS:
+                message = f"found {write_duration(value)}, allowed are whole seconds"
+                yield ("reconnect", key), message, "mosquitto counts this wait in seconds"
+        for key in KEYS_OF_SETTINGS.keys() & self.settings.keys():
+            message = f"found {key} in settings, allowed are mosquitto's other words for a bridge"
+            yield ("settings", key), message, f"{KEYS_OF_SETTINGS[key]} of the bridge says it"
+        for key in ("client_id", "username", "password"):
+            text = getattr(self, key)
+            if text is not None and ("\n" in text or "\r" in text):
+                yield (key,), f"found a line break in {describe(text)}, allowed is one line", None
 
 
 class Topology(Part):

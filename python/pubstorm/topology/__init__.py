@@ -45,7 +45,7 @@ BRIDGES_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True)
 class Around:
-    """Surroundings of a topology."""
+    """Parts of a run beside its topology."""
 
     targets: Sequence[Target] = ()
     """Brokers that the run does not start."""
@@ -63,17 +63,17 @@ class Topology:
         spec: TopologySpec,
         folder: Path,
         emit: Callable[[BrokerEvent], None],
-        around: Around | None = None,
+        context: Around | None = None,
     ) -> None:
-        around = around or Around()
-        targets = around.targets
-        self.hosts = around.hosts
+        context = context or Around()
+        targets = context.targets
+        self.hosts = context.hosts
         """The hosts that they are on."""
         # Files of servers elsewhere are found by their whole paths.
         folder = folder if self.hosts.are_here else folder.absolute()
         self.keys = RunKeys(spec, folder / "keys", names_hosts=self.hosts.are_here)
         """Keys for brokers under TLS; to be made before the start."""
-        self.bridges = Bridges(spec, folder, self.keys, around.cut, targets)
+        self.bridges = Bridges(spec, folder, self.keys, context.cut, targets)
         """The bridges between them, and to the first of `targets`; those of the names in `cut` can
         be cut and delayed."""
         self.networks = Networks(spec.bridges)
@@ -260,7 +260,7 @@ class Topology:
         """Asks each program once, before any broker starts."""
         versions: dict[tuple[str, str, str], str] = {}
         for broker in self._brokers:
-            program = broker.program()
+            program = await broker.program()
             key = broker.kind, program, broker.place.machine.address
             if key not in versions:
                 versions[key] = await broker.version_of(program)
@@ -287,8 +287,7 @@ class Topology:
             group=group,
             number=number,
             settings={
-                **self.keys.settings(spec.tls_mode),
-                **self.bridges.settings(group),
+                **self.keys.settings(group),
                 **(spec.settings if isinstance(spec, InstalledBroker) else {}),
             },
             port=None if spec.port is None else spec.port + number,
@@ -308,7 +307,7 @@ class Topology:
 
 
 async def _stop(servers: Sequence[ServerProcess]) -> None:
-    """All at once, with one grace for all."""
+    """Stops servers at the same time, with one grace period."""
     await asyncio.gather(*(server.stop() for server in servers))
 
 

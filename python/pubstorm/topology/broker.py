@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import re
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from pubstorm.host.keys.files import PRIVATE_MODE
 from pubstorm.host.log_tail import last_lines
 from pubstorm.host.machine import HERE, Child, Machine, Order
 from pubstorm.host.ports import LOOPBACK
+from pubstorm.host.preflight.brokers import Appetite
 from pubstorm.scenario.topology import Federation
 from pubstorm.topology.cluster import Cluster
 from pubstorm.topology.observer import Login
@@ -90,6 +92,13 @@ class ServerProcess(ABC):
     noun: ClassVar[str] = ""
     """Noun for users."""
     kind: ClassVar[str] = ""
+    programs: ClassVar[Sequence[str]] = ()
+    """Names of the installed programs that it needs; the first is the server itself."""
+    instead: ClassVar[str] = ""
+    """Advice where they are not installed, after that to install them."""
+    states_version: ClassVar[tuple[str, str] | None] = None
+    """Option with which the program states its version, and the pattern whose first group is the
+    version. None: only the running server states it."""
     has_helpers: ClassVar[bool] = False
     """True if it may start processes of its own, which have to end with it."""
     says_taken: ClassVar[str] = "Address already in use"
@@ -114,14 +123,6 @@ class ServerProcess(ABC):
         """Port of its own at which another process answered; 0 if there was none."""
 
     # Properties of each adapter.
-
-    @abstractmethod
-    def program(self) -> str:
-        """Path of the program; raises TopologyError where there is none."""
-
-    @abstractmethod
-    async def version_of(self, program: str) -> str:
-        """The version that the program states; empty if it states none before it runs."""
 
     @abstractmethod
     async def configure(self, program: str) -> Sequence[str]:
@@ -151,6 +152,29 @@ class ServerProcess(ABC):
 
     # Properties of all adapters.
 
+    async def program(self) -> str:
+        """Returns the path of the program: the one that is given, or that is installed; raises
+        TopologyError where a program is missing."""
+        found = [await self.place.machine.find(name) for name in self.programs]
+        path = self.place.binary or found[0]
+        if path is None or None in found[1:]:
+            server = self.programs[0]
+            raise TopologyError(
+                f"{self.noun} {self.name}: {server} is not installed{self.where}",
+                f"apt-get install {server}{self.instead}",
+                exit_code=2,
+            )
+        return path
+
+    async def version_of(self, program: str) -> str:
+        """Returns the version that the program states; empty if it states none or does not start:
+        the start of the server reports why."""
+        if self.states_version is None:
+            return ""
+        option, pattern = self.states_version
+        found = re.search(pattern, await self.place.machine.output(program, option))
+        return found[1] if found else ""
+
     @property
     def host(self) -> str:
         """Address that it listens on."""
@@ -168,7 +192,7 @@ class ServerProcess(ABC):
 
     async def start(self) -> None:
         """Returns when it accepts connections; raises TopologyError if it does not come up."""
-        program = self.program()
+        program = await self.program()
         self.make_folder()
         self.version = self.version or await self.version_of(program)
         for attempt in range(1, PORT_TRIES + 1):
@@ -306,6 +330,8 @@ class BrokerProcess(ServerProcess):
     """A broker as a child process."""
 
     noun: ClassVar[str] = "broker"
+    appetite: ClassVar[Appetite]
+    """Its needs, on the host that it is on."""
     speaks_sys: ClassVar[bool] = False
     """True if it publishes counters under `$SYS`."""
 
@@ -317,6 +343,17 @@ class BrokerProcess(ServerProcess):
         """Port for clients over WebSocket; 0 without one."""
         self.nats_port: int | None = None
         """Port for clients of NATS; None without one."""
+
+    @classmethod
+    def users_text(cls, passwords: Mapping[str, str]) -> bytes:  # noqa: ARG003
+        """Returns the text of a file of users, from passwords by user; empty for a kind without
+        such a file."""
+        return b""
+
+    @classmethod
+    def users_settings(cls, path: str) -> Mapping[str, object]:  # noqa: ARG003
+        """Returns the settings with which it takes its users from a file, and lets no others in."""
+        return {}
 
     async def open_websocket(self) -> bool:
         """Chooses the port for clients over WebSocket. Returns False if they use TCP."""

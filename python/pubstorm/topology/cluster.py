@@ -13,7 +13,7 @@ from pubstorm.host.machine import Machine
 from pubstorm.host.ports import free_port
 from pubstorm.topology.ports import node_host
 
-PORT_TRIES = 20
+NODE_PORT_TRIES = 20
 """Ports tried for nodes on several hosts."""
 
 
@@ -50,14 +50,14 @@ class Cluster:
             self.node_port = free_port([self.host(name) for name in self.names])
             return
         first, *others = self._machines.values()
-        for _ in range(PORT_TRIES):
+        for _ in range(NODE_PORT_TRIES):
             self.node_port = await first.free_port()
             if all([await machine.is_free(self.node_port) for machine in others]):
                 return
         raise TopologyError(f"found no port that is free on all hosts of {', '.join(self.names)}")
 
     def join(self, name: str, is_there: Callable[[], bool]) -> None:
-        """Learns how to look for the process of a node."""
+        """Takes a function that returns True while the process of a node runs."""
         self._is_there[name] = is_there
 
     def there(self) -> int:

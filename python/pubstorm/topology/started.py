@@ -112,7 +112,7 @@ class StartRecord:
         self._try_add(Started(kind="bridged", name=str(target), command=command))
 
     def close(self) -> None:
-        """Nothing more comes. The file stays."""
+        """Closes the record. The file stays."""
         if self._guard is not None:
             try:
                 self._guard.communicate(b"\n", GUARD_END_S)

@@ -12,11 +12,11 @@ from pubstorm.plan.faults import faulty_bridges
 from pubstorm.play.asked_faults import KINDS, Breakable
 from pubstorm.play.changes import members_of, publishing
 from pubstorm.play.control_socket import ask
+from pubstorm.quantities import SECOND_NS
 from pubstorm.scenario import Scenario
 
 WORDS_CHARS_MAX = 300
 """Longest request."""
-SECOND_NS = 10**9
 
 
 class Controls:

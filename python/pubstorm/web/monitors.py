@@ -214,7 +214,6 @@ def _kept_by(request: Request) -> _Kept:
 
 
 def _query_of(request: Request) -> list[tuple[str, str]]:
-    """Returns the fields of a query."""
     fields = request.query_params.multi_items()
     if len(fields) > QUERY_FIELDS_MAX:
         text = f"a query has at most {QUERY_FIELDS_MAX} fields"

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from pubstorm.contract.plan import ConnectAction, DisconnectAction, Plan, Stage
+from pubstorm.contract.plan import Plan
 from pubstorm.contract.source import Sample, Source
 from pubstorm.measure.run_log import StageEntered
 from pubstorm.metrics import OF_POPULATIONS, columns_of
 from pubstorm.metrics.metric import Metric, ReportColumn, in_words
-from pubstorm.play.display.summary import clients_of, planned_s
+from pubstorm.play.display.summary import stage_time
 from pubstorm.quantities import (
+    SECOND_NS,
     Unit,
     bytes_text,
     count_text,
@@ -29,7 +30,6 @@ from pubstorm.result.figures import number_at
 
 STALE_S = 4.0
 """Age at which a reading is no longer the present value, beside the interval of snapshots."""
-SECOND_NS = 10**9
 FIGURES = 6
 """Key figures of a run."""
 WRITTEN: Mapping[Unit, Callable[[float], str]] = {
@@ -88,9 +88,11 @@ class RunState:
 
 def shown(moment: RunState, latest: Latest, after_s: float) -> dict[str, Any]:
     """Returns what the page shows. `after_s` is the time that further runs take."""
-    plan, result = moment.plan, moment.result
+    plan, result, verdict = moment.plan, moment.result, moment.verdict
     if result is not None:
-        figures, table = list(_key_figures(result)), _results(result)
+        found = key_figures(result)[:FIGURES]
+        figures = [_figure(f.name, f.value, f.note, str(f.status or "")) for f in found]
+        table = _results(result)
     elif plan is not None:
         figures, table = list(_figures(plan, latest)), _populations(plan, latest)
     else:
@@ -104,9 +106,9 @@ def shown(moment: RunState, latest: Latest, after_s: float) -> dict[str, Any]:
         "verdict": _verdict(moment),
         "figures": figures,
         **table,
-        "thresholds": [_threshold(each) for each in _outcomes(moment)],
+        "thresholds": [_threshold(each) for each in verdict.thresholds] if verdict else [],
         "evaluated": None if moment.evaluated_s is None else round(moment.evaluated_s, 1),
-        "evidence": list(moment.verdict.evidence[:5]) if moment.verdict is not None else [],
+        "evidence": list(verdict.evidence[:5]) if verdict else [],
     }
 
 
@@ -128,46 +130,20 @@ def _progress(moment: RunState, latest: Latest, after_s: float) -> dict[str, Any
         return {"sentence": text, "stage": None}
     if plan is None or stage is None:
         return {"sentence": "The run is starting.", "stage": None}
-    action = plan.stages[stage.stage]
-    share, left_s = _done(plan, stage, moment.at_s, latest)
-    if left_s is None:
-        connected = _connected_share(plan, action, latest)
-        how = f"{share_text(round(connected, 2))} of the clients are connected"
-        left_s = planned_s(plan, [action]) * (1 - share)
-    elif left_s > 0:
-        how = f"{span_text(left_s)} left"
+    populations = (plan.populations[index] for index in plan.stages[stage.stage].populations)
+    connected = (latest.value(_population(each.name), "connected") for each in populations)
+    time = stage_time(plan, stage.stage, moment.at_s - stage.at_s, sum(filter(None, connected)))
+    if time.left_s is None:
+        how = f"{share_text(round(time.connected_share, 2))} of the clients are connected"
+    elif time.left_s > 0:
+        how = f"{span_text(time.left_s)} left"
     else:
         how = "its time is over, messages in flight are waited for"
-    rest_s = left_s + planned_s(plan, plan.stages[stage.stage + 1 :]) + after_s
-    number = f"{stage.stage + 1} of {len(plan.stages)}"
-    sentence = f"Stage {action.name}, {number}: {how}; about {span_text(rest_s)} left in all."
+    number = f"{time.number} of {time.stages}"
     return {
-        "sentence": sentence,
-        "stage": {"name": action.name, "number": number, "share": round(share, 3)},
+        "sentence": f"Stage {time.name}, {number}: {how}; {time.left_text(after_s)}.",
+        "stage": {"name": time.name, "number": number, "share": round(time.share, 3)},
     }
-
-
-def _done(
-    plan: Plan, stage: StageEntered, at_s: float, latest: Latest
-) -> tuple[float, float | None]:
-    """Returns the share of a stage that is done, and the seconds left; None if the stage ends on a
-    condition."""
-    action = plan.stages[stage.stage].action
-    if isinstance(action, ConnectAction):
-        return _connected_share(plan, plan.stages[stage.stage], latest), None
-    if isinstance(action, DisconnectAction):
-        return 1 - _connected_share(plan, plan.stages[stage.stage], latest), None
-    duration_s = max(action.duration_ns / SECOND_NS, 1e-9)
-    gone_s = max(at_s - stage.at_s, 0.0)
-    return min(gone_s / duration_s, 1.0), max(duration_s - gone_s, 0.0)
-
-
-def _connected_share(plan: Plan, stage: Stage, latest: Latest) -> float:
-    """Connected share of the clients that a stage connects or disconnects."""
-    names = {plan.populations[index].name for index in stage.populations}
-    connected = sum(latest.value(_population(name), "connected") or 0.0 for name in names)
-    clients = clients_of(plan, stage)
-    return min(connected / clients, 1.0) if clients else 1.0
 
 
 def _population(name: str) -> Source:
@@ -180,7 +156,6 @@ def _since_s(plan: Plan, latest: Latest) -> float:
 
 
 def _figures(plan: Plan, latest: Latest) -> Iterator[dict[str, Any]]:
-    """The six key figures."""
     since_s = _since_s(plan, latest)
     total = partial(_total, latest, since_s)
     due, received = total("due_per_s"), total("received_per_s")
@@ -270,11 +245,6 @@ def _populations(plan: Plan, latest: Latest) -> dict[str, Any]:
     return _table(columns_of("live"), clients, value)
 
 
-def _key_figures(result: Result) -> Iterator[dict[str, str]]:
-    for each in key_figures(result)[:FIGURES]:
-        yield _figure(each.name, each.value, each.note, str(each.status or ""))
-
-
 def _results(result: Result) -> dict[str, Any]:
     """The populations of a run that is over: most clients, rates while steady, losses."""
     whole = {name: each for name, each in result.populations.items() if "/" not in name}
@@ -326,10 +296,6 @@ def _number(population: PopulationResult, metric: Metric, statistic: str) -> flo
 def _cell(metric: Metric, value: float | None, clients: int) -> str:
     text = "–" if value is None else WRITTEN[metric.unit or ""](value)
     return f"{text} / {count_text(clients)}" if metric.of_a_size else text
-
-
-def _outcomes(moment: RunState) -> Iterable[ThresholdOutcome]:
-    return moment.verdict.thresholds if moment.verdict is not None else ()
 
 
 def _threshold(outcome: ThresholdOutcome) -> dict[str, str]:

@@ -41,7 +41,6 @@ class VerdictSoFar:
         self._begin(path)
 
     def _begin(self, path: Path) -> None:
-        """Begins to read the files of a run."""
         self._kept = Kept(path)
         self._snapshots = Tail(path, SNAPSHOTS_FILE)
         self._samples = Tail(path, SAMPLES_FILE)

@@ -26,6 +26,7 @@ from pubstorm.metrics.charts import LIVE
 from pubstorm.play.directory import PLAN_FILE
 from pubstorm.play.info import RunStart
 from pubstorm.play.kept import kept_scenario
+from pubstorm.quantities import SECOND_NS
 from pubstorm.report import RESULT_FILE, check_format, holds, load_result
 from pubstorm.result import Event, Result, Verdict
 from pubstorm.result.journal import Tail
@@ -41,7 +42,6 @@ EVENTS_MAX = 300
 REPORT_FILE = "report.html"
 ALIVE_S = 2.0
 """Time between two looks at the controller's process."""
-SECOND_NS = 10**9
 
 
 @dataclass
@@ -236,7 +236,6 @@ class Watch:
                 self._note(Event(at_s=self._latest.at_s, kind="storage", text=error.message))
 
     def _finish(self, result: Result) -> None:
-        """Shows a run that is over."""
         self.result, self.verdict = result, result.verdict
         self.events = deque(enumerate(result.events, 1), EVENTS_MAX)
         self._stages = [(each.start_s, each.name) for each in result.stages]

@@ -234,7 +234,7 @@ def test_an_interrupt_ends_with_130_and_no_traceback(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pubstorm.cli.run.run_scenario", interrupted)
+    monkeypatch.setattr("pubstorm.play.one_run.run_scenario", interrupted)
     outcome = shell("run", "good.yaml")
     assert (outcome.code, outcome.stdout) == (130, "")
     assert "Traceback" not in outcome.stderr

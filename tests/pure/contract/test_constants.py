@@ -120,8 +120,9 @@ def test_a_limit_that_both_languages_declare_has_one_value() -> None:
 
 def test_limits_with_a_name_of_their_own_in_each_language_are_equal() -> None:
     assert RUST["PAYLOAD_BYTES_MAX"]["crates/plan/src/check.rs"] == MESSAGE_BYTES_MAX
-    assert RUST["MAX_NS"]["crates/plan/src/histogram.rs"] == histogram.MAX_NS
-    assert RUST["POINTS_MAX"]["crates/plan/src/rate_profile.rs"] == rate_profiles.POINTS_MAX
+    assert RUST["MAX_NS"]["crates/plan/src/record/histogram.rs"] == histogram.MAX_NS
+    points_max = RUST["POINTS_MAX"]["crates/plan/src/schedule/rate_profile.rs"]
+    assert points_max == rate_profiles.POINTS_MAX
 
 
 def test_the_page_of_limits_says_what_a_client_of_the_engine_takes_at_most() -> None:

@@ -15,8 +15,7 @@ from pubstorm.experiment.search.trial import (
     evaluated,
     in_words,
     outcome_of,
-    unfit,
-    without_measurement,
+    uncounted,
 )
 from pubstorm.metrics.expressions import parse_expression
 from pubstorm.quantities import THIN_SPACE
@@ -240,7 +239,8 @@ def test_a_trial_that_does_not_fit_is_not_tried_again_and_one_that_failed_to_sta
     empty = trial(1, 1000, Outcome("passed")).model_copy(
         update={"status": None, "limited_by": None}
     )
-    small, failed = unfit(empty, "it needs 2 GB"), without_measurement(empty, "no broker")
+    small = uncounted(empty, "it needs 2 GB", LimitedBy.HOST)
+    failed = uncounted(empty, "no broker")
     assert outcome_of(small) == Outcome("uncounted", final=True)
     assert outcome_of(failed) == Outcome("uncounted")
     assert in_words(failed) == "is not counted: no broker"

@@ -159,6 +159,20 @@ def test_a_comparison_that_is_being_played_is_not_played_a_second_time(
     assert f"{player.out} is being played by pubstorm with pid" in capsys.readouterr().err
 
 
+def test_a_run_that_needs_more_memory_than_the_host_has_is_left_out(
+    player: Player, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs = iter(["it needs 2 GB", None, "it needs 2 GB", "it needs 2 GB"])
+    monkeypatch.setattr("pubstorm.experiment.journal.unfit_here", lambda _scenario: next(needs))
+    file = player.folder / "s.yaml"
+    file.write_text(LOAD)
+    assert player.command("compare", file, file, "--repeat", "2", "--out", player.out) == 0
+    found = player.stored("comparison.json")
+    assert found["baseline"]["left_out"] == [f"run {n}: not run: it needs 2 GB" for n in (1, 4)]
+    assert found["candidate"]["runs"] == ["runs/02-candidate"]
+    assert len(player.runs) == 1
+
+
 @pytest.mark.parametrize("content", ["", "{}", '{"baseline": 1}'])
 def test_a_comparison_whose_question_is_broken_is_refused(
     player: Player, content: str, capsys: pytest.CaptureFixture[str]

@@ -3,6 +3,7 @@ time: answers, trials that count for nothing, interruptions, resumption, and ser
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -39,6 +40,17 @@ def test_a_search_finds_the_value_at_which_a_threshold_breaks(
         assert not (player.out / trial["folder"] / "report.html").exists()
     assert "trial 1: 4 (growing)\n" in err
     assert answer["text"] in out
+
+
+def test_a_trial_whose_result_was_stored_before_a_kill_is_not_played_again(player: Player) -> None:
+    assert player.run(f"{LOAD}{LIMIT}{SEARCH}, repeat: 1}}\n") == 0
+    search, runs = player.stored("search.json"), len(player.runs)
+    killed = search | {"trials": search["trials"][:-1], "complete": False}
+    (player.out / "search.json").write_text(json.dumps(killed))
+    assert player.resume() == 0
+    again = player.stored("search.json")
+    assert (again["trials"], again["answer"]) == (search["trials"], search["answer"])
+    assert len(player.runs) == runs
 
 
 def test_where_no_value_holds_it_ends_with_1(player: Player) -> None:

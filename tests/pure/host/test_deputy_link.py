@@ -36,7 +36,7 @@ class SlowLink:
         self._read_s = asyncio.get_running_loop().time()
 
     async def spawn(self) -> None:
-        hello = {"home": str(self._home), "programs": {}, "root": True, "descriptors": 1000}
+        hello = {"home": str(self._home), "root": True, "descriptors": 1000}
         self._lines.put_nowait(json.dumps(hello).encode())
 
     async def send(self, line: str) -> None:

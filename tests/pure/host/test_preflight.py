@@ -9,14 +9,13 @@ import pytest
 
 from pubstorm.contract.plan import Plan
 from pubstorm.errors import UsageError
-from pubstorm.host.fit import unfit_here
+from pubstorm.experiment.journal import unfit_here
 from pubstorm.host.preflight import (
     Fix,
     Host,
     Need,
     agents_needed,
     broker_host_needs,
-    broker_kinds,
     largest_share,
     needs,
 )
@@ -26,11 +25,12 @@ from pubstorm.host.preflight.need import amount_text
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.descriptors import UNLIMITED
+from pubstorm.topology.adapters import appetite_of, broker_kinds
 from tests.kit import golden
 
 HOST = Host(descriptors=20_000, system_descriptors=10**7, ports=28_000, memory_bytes=2**34, cores=4)
 FAR = "mqtt://broker.example"
-ONE: Kinds = {"embedded": 1}
+ONE: Kinds = {appetite_of("embedded"): 1}
 
 
 def plan_of(clients: int, rate: str = "1/h", targets: int = 1, *, more: str = "") -> Plan:
@@ -147,7 +147,7 @@ def test_bridges_are_connections_of_the_main_broker() -> None:
     scenario = parse_scenario(BRIDGED, "s.yaml")
     plan = provisional_plan(scenario)
     brokers = broker_kinds(scenario.topology)
-    assert brokers == {"mosquitto": 1001}
+    assert brokers == {appetite_of("mosquitto"): 1001}
     found = {n.what: n.needed for n in needs(plan, HOST, agents=1, brokers=brokers)}
     assert found["open files of a broker"] == 1000 + 7 + 200
     assert found["open files of Pubstorm itself"] == 1001 + 3 + 200
@@ -224,14 +224,16 @@ def test_a_million_clients_fit_where_there_is_memory_for_both_ends() -> None:
     plan = plan_of(1_000_000, rate="1/h", targets=51)
     host = replace(HOST, memory_bytes=13 * 10**9, socket_memory_bytes=10**9)
     kinds = ("mosquitto", "embedded", "rabbitmq")
-    mosquitto, embedded, rabbitmq = (memory(plan, host, {k: 51}, agents=51) for k in kinds)
+    mosquitto, embedded, rabbitmq = (
+        memory(plan, host, {appetite_of(kind): 51}, agents=51) for kind in kinds
+    )
     assert mosquitto.is_met
     # Measured with 200 000: 9.75 kB for each, by the kernel, mosquitto and the agents.
     assert mosquitto.needed == pytest.approx(9.75e9, rel=0.05)
     assert embedded.needed > 28 * 10**9
     assert rabbitmq.needed > 44 * 10**9
     twice = plan_of(2_000_000, rate="1/h", targets=102)
-    needed = memory(twice, host, {"mosquitto": 102}, agents=102).needed
+    needed = memory(twice, host, {appetite_of("mosquitto"): 102}, agents=102).needed
     assert needed == pytest.approx(2 * 9.75e9, rel=0.05)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pubstorm.cli.describe.needs import servers_in_words, sizes_in_words
+from pubstorm.contract.offered_load import Opening
 from pubstorm.contract.plan import Plan
 from pubstorm.host.calibration import Calibration, Figure
 from pubstorm.host.costs import SHIPPED, Costs
@@ -14,10 +15,11 @@ from pubstorm.host.preflight.engines import clients_bytes
 from pubstorm.host.sizing import PlannedRuns, Resource, Sizes, sizes_of
 from pubstorm.host.sizing.servers import server_hosts
 from pubstorm.host.sizing.traffic import moments
-from pubstorm.host.sizing.wire import Bytes, Layers, connection, message, ping, publish_bytes
+from pubstorm.host.sizing.wire import Bytes, Layers, connection, message, ping
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.fleet import Fleet, FleetHost
+from pubstorm.topology.adapters import appetite_of
 from tests.pure.host import test_calibration
 
 PORTS = 28_232
@@ -126,8 +128,8 @@ def test_clients_that_are_there_already_do_not_connect_again() -> None:
     ("size", "qos", "found"),
     [
         (100, 0, Bytes(166, 66)),
-        (100, 1, Bytes(100 + 2 + 66 + 66, 70)),
-        (100, 2, Bytes(100 + 2 + 66 + 70 + 66, 140)),
+        (100, 1, Bytes(100 + 66 + 66, 70)),
+        (100, 2, Bytes(100 + 66 + 70 + 66, 140)),
         (3000, 0, Bytes(3000 + 3 * 66, 2 * 66)),
     ],
 )
@@ -138,19 +140,13 @@ def test_a_message_takes_its_headers_and_its_answers(size: int, qos: int, found:
     assert found.out < framed.out < secure.out
 
 
-@pytest.mark.parametrize(
-    ("topic", "payload", "size"),
-    [(5, 100, 109), (5, 120, 127 + 2), (5, 121, 1 + 2 + 128), (5, 20_000, 1 + 3 + 20_007)],
-)
-def test_the_length_of_a_packet_has_its_own_length(topic: int, payload: int, size: int) -> None:
-    assert publish_bytes(topic, payload) == size
-
-
 def test_pings_and_connections_take_a_few_segments() -> None:
     assert ping() == Bytes(134, 68)
     assert ping(OVER_WEBSOCKET) == Bytes(134 + 8, 68 + 8)
-    idle, subscribed = (connection(30, n * 10, n) for n in (0, 1))
-    upgraded, secured = (connection(30, 10, 1, each) for each in (OVER_WEBSOCKET, UNDER_TLS))
+    alone = Opening(connect_bytes=30, subscribe_bytes=0, suback_bytes=0)
+    both = Opening(connect_bytes=30, subscribe_bytes=10, suback_bytes=5)
+    idle, subscribed = connection(alone), connection(both)
+    upgraded, secured = (connection(both, each) for each in (OVER_WEBSOCKET, UNDER_TLS))
     assert idle.out < subscribed.out < upgraded.out < secured.out
     assert idle.into == 74 + 2 * 66 + 4
 
@@ -302,7 +298,7 @@ stages: [connect: {{rate: 10000/s}}]
 fleet: {{on: ray}}
 """
     scenario = parse_scenario(text, "s.yaml")
-    (found,) = server_hosts(scenario, provisional_plan(scenario), COSTS, 10**9)
+    (found,) = server_hosts(scenario, provisional_plan(scenario), COSTS, 10**9, appetite_of)
     assert (found.hosts, found.is_enough) == (hosts, is_enough)
 
 
@@ -316,7 +312,7 @@ stages: [connect]
 fleet: {on: ray}
 """
     scenario = parse_scenario(text, "s.yaml")
-    found = [*server_hosts(scenario, provisional_plan(scenario), COSTS, 10**9)]
+    found = [*server_hosts(scenario, provisional_plan(scenario), COSTS, 10**9, appetite_of)]
     assert [(each.label, each.brokers, each.hosts) for each in found] == [
         ("broker", 1, 1),
         ("store", 0, 1),
@@ -349,7 +345,7 @@ fleet: {{on: {on}}}
 def test_hosts_of_brokers_are_counted_by_label() -> None:
     scenario = parse_scenario(PLACED, "s.yaml")
     plan = provisional_plan(scenario)
-    found = {h.label: h for h in server_hosts(scenario, plan, COSTS, 8 * 10**9)}
+    found = {h.label: h for h in server_hosts(scenario, plan, COSTS, 8 * 10**9, appetite_of)}
     assert (found["broker"].brokers, found["broker"].hosts) == (1, 1)
     assert found["broker"].largest == 2_000_000
     assert (found["rabbits"].brokers, found["rabbits"].hosts) == (2, 2)

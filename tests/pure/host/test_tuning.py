@@ -8,9 +8,10 @@ from pubstorm.cli.describe.needs import tuning_in_words
 from pubstorm.contract.plan import Plan
 from pubstorm.host.preflight import Host, needs
 from pubstorm.host.preflight.fixes import script
-from pubstorm.host.preflight.tuning import COVERED, REASONS, Setting, tuning, tuning_in_need
+from pubstorm.host.preflight.tuning import TUNED, Setting, tuning, tuning_in_need
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
+from pubstorm.topology.adapters import appetite_of
 
 SETTINGS = {
     "ulimit -n": "20000",
@@ -48,14 +49,14 @@ stages: [{{connect: {{rate: 5k/s}}}}, {{publish: 10s}}, {{disconnect: {{rate: {l
 
 
 def found(plan: Plan, host: Host = HOST) -> dict[str, Setting]:
-    needed = needs(plan, host, agents=1, brokers={"embedded": 1})
+    needed = needs(plan, host, agents=1, brokers={appetite_of("embedded"): 1})
     return {setting.name: setting for setting in tuning(plan, host, needed)}
 
 
 def test_all_eighteen_settings_have_a_value_and_a_reason() -> None:
     every = found(plan_of(1000))
     assert len(every) == 18
-    assert every.keys() == REASONS.keys()
+    assert every.keys() == {tuned.name for tuned in TUNED}
     assert all(setting.reason for setting in every.values())
     lines = [*tuning_in_words([*every.values()], every=True)]
     assert sum(" wanted: " in line for line in lines) == 18
@@ -108,9 +109,10 @@ def test_a_setting_that_is_too_small_or_too_large_is_to_be_tuned() -> None:
 def test_the_script_of_fixes_has_each_with_its_reason_once() -> None:
     plan = plan_of(19_000, "{from: 20s, offline: 0s}")
     settings = [*found(plan).values()]
-    needed = needs(plan, HOST, agents=1, brokers={"embedded": 1})
+    needed = needs(plan, HOST, agents=1, brokers={appetite_of("embedded"): 1})
     more = tuning_in_need(settings)
-    assert not {need.command.name for need in more if need.command} & COVERED.keys()
+    covered = {tuned.name for tuned in TUNED if tuned.is_limit}
+    assert not {need.command.name for need in more if need.command} & covered
     text = script("s", [*needed, *more])
     assert "\nsysctl -w net.ipv4.tcp_fin_timeout=39\n" in text
     assert "(clients that come and go leave half-closed connections" in text
@@ -119,6 +121,6 @@ def test_the_script_of_fixes_has_each_with_its_reason_once() -> None:
 
 
 def test_this_machine_is_read() -> None:
-    here = Host.here().settings
+    here = Host.here(each.name for each in TUNED).settings
     assert int(here["ulimit -n"]) > 0
     assert here["net.ipv4.ip_local_port_range"].count(" ") == 1

@@ -21,10 +21,10 @@ from pubstorm.cli.imports import parsed, scenario_lines
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.metrics.populations import POPULATIONS
 from pubstorm.scenario import Scenario, parse_scenario
-from pubstorm.scenario.checks.brokers import EMBEDDED_OPTIONS
 from pubstorm.scenario.document import read_document
 from pubstorm.scenario.shape import shape_of
 from pubstorm.scenario.shipped import scenario_files
+from pubstorm.scenario.topology import EMBEDDED_OPTIONS
 
 ROOT = Path(__file__).parents[3]
 DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))

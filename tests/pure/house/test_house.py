@@ -21,7 +21,15 @@ from scripts.house.figures import (
     stops,
     walk_file,
 )
-from scripts.house.python_tree import modules, repeated_classes, rooms, single_importers
+from scripts.house.picture import FILE as PICTURE
+from scripts.house.picture import picture, reduced, rows
+from scripts.house.python_tree import (
+    modules,
+    repeated_classes,
+    room_imports,
+    rooms,
+    single_importers,
+)
 from scripts.house.rust_tree import circles, imports
 
 ROOT = Path(__file__).parents[3]
@@ -29,6 +37,9 @@ HELD = tomllib.loads((ROOT / FILE).read_text(encoding="utf-8"))
 RUST_WALKS = {
     walk for walk in HELD["walks"] if ".rs:" in walk_file(ROOT, walk).read_text(encoding="utf-8")
 }
+PATH = r"`(\w+(?:/\w+)+)`"
+ARCHITECTURE_LINES_MAX = 150
+STOPS_MAX = 8
 DOCUMENTED = {
     "A publish": "publish",
     "A delivery": "delivery",
@@ -68,11 +79,34 @@ def test_the_stops_of_a_walk_in_rust_exist(walk: str) -> None:
 def test_the_architecture_names_files_of_a_walk_in_their_order(title: str) -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     paragraph = text.partition(f"- **{title}**")[2].partition("\n- ")[0].partition("\n\n")[0]
-    named = re.findall(r"`(\w+(?:/\w+)+)`", paragraph)
+    named = re.findall(PATH, paragraph)
     files = [stop.partition(":")[0].rpartition(".")[0] for stop in stops(ROOT, DOCUMENTED[title])]
     passed = [name for name in dict.fromkeys(files) if name in named]
     assert named
     assert named == passed
+
+
+def test_the_picture_shows_the_rooms_as_they_are() -> None:
+    drawn = (ROOT / PICTURE).read_text(encoding="utf-8")
+    assert drawn == Tree(ROOT).picture, "run: make house"
+
+
+def test_the_picture_has_an_arrow_for_each_import_that_no_path_makes() -> None:
+    imports = {"cli/": {"plan/", "host/", "errors"}, "host/": {"plan/"}, "plan/": {"errors"}}
+    assert reduced(imports) == {"cli/": ["host/"], "host/": ["plan/"], "plan/": ["errors"]}
+    assert rows(imports) == {"errors": 0, "plan/": 1, "host/": 2, "cli/": 3}
+    backwards = {room: imports[room] for room in reversed(imports)}
+    assert picture(imports) == picture(backwards)
+    assert picture(imports).count('<path d="M') == 1 + 3
+
+
+def test_the_architecture_is_short() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= ARCHITECTURE_LINES_MAX
+    walks = text.partition("## Walks")[2].partition("\n## ")[0].split("\n- **")[1:]
+    assert len(walks) > 6
+    stops_of = {walk.partition("**")[0]: len(re.findall(PATH, walk)) for walk in walks}
+    assert {walk: count for walk, count in stops_of.items() if count > STOPS_MAX} == {}
 
 
 def made(folder: Path, files: Mapping[str, str]) -> Path:
@@ -103,6 +137,7 @@ def test_modules_with_one_importer_and_repeated_classes_are_counted(tmp_path: Pa
         "pubstorm.plan.stages": "pubstorm.cli",
     }
     assert repeated_classes(package) == {"Load": 2}
+    assert room_imports(package) == {"errors": set(), "plan/": {"errors"}, "cli": {"plan/"}}
     assert rooms(package) == {"loose": (3, 4), "plan": (3, 5)}
 
 
@@ -183,12 +218,14 @@ def test_an_improvement_is_stored_and_growth_is_not(
 ) -> None:
     made(tmp_path / PACKAGE, {"__init__.py": "sent = 1\n", "other.py": "unsent = 1\n"})
     made(tmp_path, {str(FILE): FIGURES, "tests/house/rate.walk": "a.py:f\na.py:g\n"})
+    made(tmp_path, {str(PICTURE): "stale"})
     (tmp_path / CRATES).mkdir()
     monkeypatch.chdir(tmp_path)
     measured = figures(Tree(tmp_path))
     assert [(each.now, each.allowed) for each in measured] == [(2, 3), (500, 500), (2, 1), (1, 3)]
     assert main([]) == 1
     assert (tmp_path / FILE).read_text() == FIGURES
+    assert (tmp_path / PICTURE).read_text() == Tree(tmp_path).picture
     assert main(["--store"]) == 1
     stored = FIGURES.replace('files" = { held = 3', 'files" = { held = 2')
     assert (tmp_path / FILE).read_text() == stored.replace("rate = { held = 2", "rate = { held = 0")

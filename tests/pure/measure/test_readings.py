@@ -84,7 +84,7 @@ def test_readings_become_hours_at_once_or_by_minutes(
 
 def test_a_month_of_readings_is_bounded_by_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pubstorm.result.samples.READINGS_MAX", 2000)
-    monkeypatch.setattr("pubstorm.result.samples.MINUTES_MAX", 300)
+    monkeypatch.setattr("pubstorm.result.samples.TRACK_MINUTES_MAX", 300)
     monkeypatch.setattr("pubstorm.result.samples.OWN_MIN", 100)
     kept, hours = Keeper(), 12
     for second in range(hours * 3600):

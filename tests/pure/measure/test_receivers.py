@@ -6,9 +6,8 @@ import pytest
 
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.contract.sums import RunSum
-from pubstorm.measure import client_loss, group_shares
-from pubstorm.measure.client_loss import client_losses
-from pubstorm.measure.group_shares import member_shares
+from pubstorm.measure.client_loss import client_losses, loss_statistics
+from pubstorm.measure.group_shares import member_shares, share_statistics
 from pubstorm.measure.ledger import Ledger
 from pubstorm.measure.run_log import RunLog
 from pubstorm.result import ClientLoss, GroupShare
@@ -42,7 +41,7 @@ def stage(clients: dict[int, int], expected: int = 0, wills: int = 0) -> Ledger:
 
 def test_half_of_the_clients_lost_no_more_than_the_median() -> None:
     losses = client_losses(stage({100: 60, 90: 30, 50: 9, 0: 1}, 10_000), 0, 1)
-    assert client_loss.summed_up(losses) == ClientLoss(
+    assert loss_statistics(losses) == ClientLoss(
         count=100, mean=0.085, p50=0, p90=0.1, p99=0.5, max=1
     )
 
@@ -52,7 +51,7 @@ def test_wills_are_no_deliveries_that_clients_lost() -> None:
 
 
 def test_more_deliveries_than_expected_are_no_loss() -> None:
-    assert client_loss.summed_up(client_losses(stage({101: 1, 100: 1}, 200), 0, 1)).max == 0
+    assert loss_statistics(client_losses(stage({101: 1, 100: 1}, 200), 0, 1)).max == 0
 
 
 @pytest.mark.parametrize(
@@ -61,7 +60,7 @@ def test_more_deliveries_than_expected_are_no_loss() -> None:
 def test_no_loss_is_given_where_clients_are_not_alike(
     clients: dict[int, int], expected: int
 ) -> None:
-    assert client_loss.summed_up(client_losses(stage(clients, expected), 0, 1)) == ClientLoss()
+    assert loss_statistics(client_losses(stage(clients, expected), 0, 1)) == ClientLoss()
 
 
 @pytest.mark.parametrize(
@@ -75,18 +74,18 @@ def test_no_loss_is_given_where_clients_are_not_alike(
     ],
 )
 def test_an_even_group_is_fair(members: dict[int, int], shares: GroupShare) -> None:
-    assert group_shares.summed_up(member_shares(stage(members), 0, 1)) == shares
+    assert share_statistics(member_shares(stage(members), 0, 1)) == shares
 
 
 def test_shares_are_multiples_of_the_mean() -> None:
-    found = group_shares.summed_up(member_shares(stage({50: 1, 100: 1, 150: 1}), 0, 1))
+    found = share_statistics(member_shares(stage({50: 1, 100: 1, 150: 1}), 0, 1))
     assert (found.min, found.p50, found.max) == (0.5, 1, 1.5)
     assert found.fairness == pytest.approx(3**2 / (3 * (0.25 + 1 + 2.25)), abs=1e-6)
 
 
 def test_stages_with_more_messages_have_no_more_weight() -> None:
     shares = member_shares(stage({10: 1, 30: 1}), 0, 1) + member_shares(stage({1000: 2}), 0, 1)
-    assert group_shares.summed_up(shares).fairness == pytest.approx(
+    assert share_statistics(shares).fairness == pytest.approx(
         4**2 / (4 * (0.25 + 2.25 + 2)), abs=1e-6
     )
 

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from pubstorm.contract.source import Sample, Source, split_member
 from pubstorm.fleet.assignment import Assignment
 from pubstorm.measure.recorder import Recorder
-from pubstorm.measure.run_log import SECOND_NS, RunLog
+from pubstorm.measure.run_log import RunLog
 from pubstorm.output import name_of
 from pubstorm.play.directory import RunDirectory
 from pubstorm.play.kept import kept_tracks
+from pubstorm.quantities import SECOND_NS
 from pubstorm.result import Statistics
 from pubstorm.result.samples import (
     HEADER,

@@ -1,6 +1,7 @@
 """From scenario to plan: defaults filled in, names resolved, addresses chosen."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
@@ -12,10 +13,11 @@ from pubstorm.contract.plan import ConnectAction, DisconnectAction, Plan
 from pubstorm.contract.protocol import Mqtt
 from pubstorm.contract.target import Target
 from pubstorm.host.explain import offered_load
-from pubstorm.plan import provisional_plan
+from pubstorm.plan import compile_plan, placed_plan, provisional_plan
 from pubstorm.scenario import parse_scenario
 from tests.pure.scenario.bases import plan_of
 
+SCENARIOS = Path(__file__).parents[3] / "scenarios"
 TWO = """\
 target: mqtt://localhost
 populations:
@@ -252,3 +254,14 @@ def test_a_ramp_over_a_time_takes_it_at_each_size() -> None:
         assert rest == pytest.approx(61 * times)
         assert repeated is None
         assert leaving == pytest.approx(500 * times)
+
+
+@pytest.mark.parametrize("file", sorted(SCENARIOS.glob("*.yaml")), ids=lambda file: file.stem)
+def test_a_plan_is_compiled_once_and_then_put_at_other_addresses(file: Path) -> None:
+    scenario = parse_scenario(file.read_text(), str(file), lenient=True)
+    provisional = provisional_plan(scenario)
+    for host in ("127.0.0.1", "192.0.2.1"):
+        moved = {"host": host, "port": 7}
+        targets = tuple(each.model_copy(update=moved) for each in provisional.targets)
+        expected = compile_plan(scenario, targets, run_tag=5)
+        assert placed_plan(scenario, provisional, targets, run_tag=5) == expected

@@ -19,6 +19,7 @@ from pubstorm.fleet.site import AgentCommand
 from pubstorm.host import process_tree
 from pubstorm.host.deputy.remote import RemoteMachine
 from pubstorm.host.deputy.servers import Servers, _Server
+from pubstorm.host.machine import LocalChild
 from pubstorm.host.process_tree import ProcessTree
 from pubstorm.measure.monitors.perf import Perf
 from pubstorm.play.agent_failure import AgentFailures
@@ -72,7 +73,7 @@ class Stuck:
         if self.is_killed:
             await self.forever()
         self.is_killed = True
-        return b'{"home": "/", "programs": {}, "root": true, "descriptors": 9}'
+        return b'{"home": "/", "root": true, "descriptors": 9}'
 
     async def spawn(self, *_: object) -> None:
         """Does nothing: it runs."""
@@ -128,7 +129,7 @@ async def machine(_: Path) -> Closing:
 async def servers(folder: Path) -> Closing:
     made = Servers(folder, lambda _: None)
     process = cast(Any, Stuck())
-    made._servers[NO_PID] = _Server(process, ProcessTree(NO_PID), folder / "log", 0)
+    made._servers[NO_PID] = _Server(LocalChild(process), folder / "log", 0)
     return made.close()
 
 

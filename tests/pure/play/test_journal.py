@@ -44,7 +44,7 @@ def small() -> Iterator[None]:
         (directories, "PART_BYTES"): {SNAPSHOTS_FILE: 1_000_000, SAMPLES_FILE: 50_000},
         (directories, "STEP_BYTES"): {SNAPSHOTS_FILE: 300_000, SAMPLES_FILE: 20_000},
         (samples, "READINGS_MAX"): 20_000,
-        (samples, "MINUTES_MAX"): 800,
+        (samples, "TRACK_MINUTES_MAX"): 800,
         (samples, "OWN_MIN"): 100,
         (cells, "OWN_MAX"): 1000,
         (cells, "MINUTES_MAX"): 1000,

@@ -13,12 +13,13 @@ from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.plan import PublishAction
 from pubstorm.contract.sums import RunSum
 from pubstorm.fleet.assignment import Assignment
-from pubstorm.play.barriers import SECOND_NS, wills_wait_ns
-from pubstorm.play.display import PopulationSummary, Summary, live_for
+from pubstorm.play.barriers import wills_wait_ns
+from pubstorm.play.display import PopulationSummary, StageTime, Summary, live_for
 from pubstorm.play.display.plain import PlainLive, line_of
 from pubstorm.play.display.summary import summary_of
 from pubstorm.play.display.terminal import COLUMNS, TerminalLive
 from pubstorm.play.progress import Progress
+from pubstorm.quantities import SECOND_NS
 from pubstorm.result import Latency
 from tests.kit import made
 from tests.kit.agents import planned
@@ -32,22 +33,13 @@ stages: [connect, publish: 1s, hold: 1s, disconnect]
 """
 STARTING = Summary(
     elapsed_s=0,
-    stage="connect",
-    stage_number=1,
-    stages=3,
-    progress=0,
-    left_s=None,
-    rest_s=600,
+    time=StageTime("connect", 1, 3, share=0, connected_share=0, left_s=None, rest_s=600),
     populations=(PopulationSummary("device", 1000),),
 )
 UNDER_WAY = replace(
     STARTING,
     elapsed_s=12.3,
-    stage="publish",
-    stage_number=2,
-    progress=0.58,
-    left_s=4.2,
-    rest_s=6.2,
+    time=StageTime("publish", 2, 3, share=0.58, connected_share=1, left_s=4.2, rest_s=6.2),
     populations=(
         PopulationSummary(
             "device", 1000, {"connected": 1000, "sent_per_s": 10_000, "acked_per_s": 9_999.6}
@@ -249,8 +241,8 @@ def test_a_stage_that_waits_for_wills_is_not_done_when_all_have_left(
     plan = made.compiled(LEAVING.format(end=end))
     progress = Progress(plan, Assignment(engines=1), RunSum(), clock=lambda: 0)
     progress.enter(1, 0)
-    summary = summary_of(progress, 0, gone_s * SECOND_NS)
-    assert (summary.progress, summary.left_s, summary.rest_s) == (share, left_s, rest_s)
+    time = summary_of(progress, 0, gone_s * SECOND_NS).time
+    assert (time.share, time.left_s, time.rest_s) == (share, left_s, rest_s)
 
 
 @pytest.mark.parametrize(

@@ -125,8 +125,8 @@ def test_a_scenario_without_oversights_has_no_warning(overrides: tuple[str, ...]
 
 
 def words(scenario: Scenario) -> list[str]:
-    steps = [step.scenario for step in scenario.steps]
-    return list(oversights_in_words(scenario, steps or [scenario]))
+    steps = [step.scenario for step in scenario.steps] or [scenario]
+    return list(oversights_in_words(scenario, steps, [*map(provisional_plan, steps)]))
 
 
 def test_a_warning_has_file_line_key_and_hint() -> None:

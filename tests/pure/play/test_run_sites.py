@@ -151,7 +151,7 @@ def test_a_site_that_does_not_open_is_closed(
 
 def staffed(site: Elsewhere, read: Scenario, folder: Path) -> tuple[Fleet, list[str]]:
     placement = Placement(read, OneHost())
-    provision = Provision(read, provisional_plan(read), site, placement)
+    provision = Provision(read, provisional_plan(read), site, placement, {})
     fleet = asyncio.run(provision.fleet(folder, lambda _: None))
     return fleet, provision.shortages()
 

@@ -278,8 +278,8 @@ class Ending(Live):
 
     def show(self, summary: Summary) -> None:
         """Ends the stage."""
-        self.shown.append(summary.stage)
-        if self.shown.count(summary.stage) == 2 and self.controller is not None:
+        self.shown.append(summary.time.name)
+        if self.shown.count(summary.time.name) == 2 and self.controller is not None:
             try:
                 self.controller.end_stage()
             except UsageError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pubstorm.report.tables import AGENTS, EVERY_AGENT, FAILURES, PHASES
-from pubstorm.report.watched import ENGINES_MAX, PROCESSES
+from pubstorm.report.watched import AGENTS_MAX, PROCESSES
 from pubstorm.result import FailureResult, Result, Statistics, Watched
 from tests.kit import made
 
@@ -31,10 +31,10 @@ def with_engines(plain_run: Result, number: int) -> Result:
 
 
 def test_a_few_engines_have_a_row_each(plain_run: Result) -> None:
-    few = with_engines(plain_run, ENGINES_MAX)
-    assert [row[0] for row in AGENTS.table(few).texts] == [str(n) for n in range(ENGINES_MAX)]
+    few = with_engines(plain_run, AGENTS_MAX)
+    assert [row[0] for row in AGENTS.table(few).texts] == [str(n) for n in range(AGENTS_MAX)]
     shown = [row[0] for row in PROCESSES.table(few).texts]
-    assert [f"agent-{n}" for n in range(ENGINES_MAX)] == [n for n in shown if "agent" in n]
+    assert [f"agent-{n}" for n in range(AGENTS_MAX)] == [n for n in shown if "agent" in n]
 
 
 def test_many_engines_are_one_row_and_the_busiest_is_shown(plain_run: Result) -> None:

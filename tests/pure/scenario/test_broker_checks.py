@@ -10,11 +10,12 @@ from pubstorm.errors import ScenarioError
 from pubstorm.host.files import check_host_files
 from pubstorm.plan import compile_plan, planned_targets, provisional_plan
 from pubstorm.scenario import Scenario, load_scenario, parse_scenario
+from pubstorm.scenario.base import hints_of
 from pubstorm.scenario.command_words import filled
-from pubstorm.scenario.problems import HINTS
 from pubstorm.scenario.shape import shape_of
-from pubstorm.scenario.topology import KNOW_BRIDGES, REFUSE_BRIDGES, Command, Topology
-from pubstorm.topology.adapters import KINDS
+from pubstorm.scenario.topology import Command, Topology
+from pubstorm.topology import adapters
+from pubstorm.topology.adapters import adapter_of
 from tests.pure.scenario.bases import BROKER, changed
 
 
@@ -22,18 +23,23 @@ def read(broker: str, more: str = "seed: 1") -> Scenario:
     return parse_scenario(changed(BROKER, f"topology.brokers.b: {broker}, {more}"), "s.yaml")
 
 
-def test_scenarios_and_adapters_agree_about_the_kinds() -> None:
+def test_each_kind_of_a_scenario_has_an_adapter_that_states_its_needs() -> None:
     broker = shape_of(Topology).below("brokers").below("")
     kinds = {kind.removeprefix("kind ") for kind in broker.kinds}
-    assert kinds == {*KINDS} == {*KNOW_BRIDGES, *REFUSE_BRIDGES, "command"}
+    folder = Path(adapters.__file__).parent
+    assert kinds == {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    for kind in kinds:
+        adapter = adapter_of(kind)
+        assert adapter.kind == kind and adapter.appetite.bytes > 0
+        assert bool(adapter.appetite.pipes) == adapter.dies_with_us
 
 
 def test_every_hint_is_about_a_key_that_a_kind_has() -> None:
     population = shape_of(Scenario).below("populations").below("")
     broker = shape_of(Topology).below("brokers").below("")
     keys = {*broker.keys, *population.keys, *population.below("publications").below(0).keys}
-    assert {*HINTS} == {"", *population.kinds}
-    assert {key for hints in HINTS.values() for key in hints} <= keys
+    kinds = [*broker.parts.values(), *population.parts.values()]
+    assert {key for kind in kinds for key in hints_of(kind)} <= keys
 
 
 def test_the_nodes_of_a_cluster_are_one_space_of_topics() -> None:

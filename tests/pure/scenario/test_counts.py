@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pubstorm.scenario import parse_scenario
-from pubstorm.scenario.descriptors import DESCRIPTORS_KEPT, most_at_one, processes_needed
+from pubstorm.scenario.descriptors import DESCRIPTORS_KEPT, most_in_one, processes_needed
 from pubstorm.scenario.rewrite import counted
 
 BROKERS = {"a": {"kind": "mosquitto", "count": "auto"}, "b": {"kind": "mosquitto", "count": 3}}
@@ -33,7 +33,7 @@ def brokers_for(populations: Any) -> Any:
 )
 def test_processes_follow_from_clients_and_descriptors(clients: list[int], processes: int) -> None:
     assert processes_needed(clients, 20_000) == processes
-    assert most_at_one(clients, processes) <= 20_000 - DESCRIPTORS_KEPT
+    assert most_in_one(clients, processes) <= 20_000 - DESCRIPTORS_KEPT
 
 
 def test_too_few_descriptors_are_no_number_of_processes() -> None:

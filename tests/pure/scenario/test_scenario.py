@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pubstorm.errors import ScenarioError
@@ -208,6 +208,8 @@ def test_any_text_is_a_scenario_or_an_error(text: str) -> None:
 
 @settings(max_examples=300)
 @given(st.dictionaries(st.sampled_from(keys_of(Root)), values()))
+@example({"fleet": {"on": []}})
+@example({"topology": {"bridges": {"a": {"to": []}}}, "scale": 2, "search": {"vary": []}})
 def test_any_tree_of_known_keys_is_a_scenario_or_an_error(tree: dict[str, Any]) -> None:
     check(yaml.safe_dump(tree))
 

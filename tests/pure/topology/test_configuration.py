@@ -3,12 +3,15 @@ listener."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from pubstorm.errors import TopologyError
+from pubstorm.host.machine import LocalMachine
 from pubstorm.scenario.topology import Federation
 from pubstorm.topology.adapters import adapter_of, embedded, mosquitto, nats, rabbitmq
 from pubstorm.topology.broker import Place
@@ -100,9 +103,8 @@ def test_definitions_of_a_federation_have_a_link_for_each_customer() -> None:
 def test_a_missing_program_is_an_error_with_the_fix(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, name in ((mosquitto, "mosquitto"), (rabbitmq, "rabbitmq"), (nats, "nats")):
-        monkeypatch.setattr(module, f"find_{name}", lambda *_: None)
+    monkeypatch.setattr(LocalMachine, "find", AsyncMock(return_value=None))
     with pytest.raises(TopologyError) as caught:
-        adapter_of(kind)(Place(name="b-0", folder=tmp_path)).program()
+        asyncio.run(adapter_of(kind)(Place(name="b-0", folder=tmp_path)).program())
     assert caught.value.exit_code == 2
     assert "apt-get install" in str(caught.value.hint)

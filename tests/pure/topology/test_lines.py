@@ -13,9 +13,10 @@ from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.tls import Tls
 from pubstorm.scenario.topology import Bridge, Topology
+from pubstorm.topology.adapters.mosquitto import hashed
 from pubstorm.topology.bridge_lines import Access, bridge_lines, tls_words
 from pubstorm.topology.credentials.keys import RunKeys
-from pubstorm.topology.credentials.passwords import acl_text, hashed
+from pubstorm.topology.credentials.passwords import acl_text
 
 BRIDGE = {
     "from": "boxes",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pubstorm.contract.source import Sample, Source
+from pubstorm.measure.run_log import StageEntered
 from pubstorm.result import ThresholdOutcome
 from pubstorm.web.now import Latest, RunState, shown
 from pubstorm.web.outcome import VerdictSoFar
@@ -56,6 +57,20 @@ def test_answers_are_no_part_of_what_was_scheduled() -> None:
     assert page["figures"][0]["note"].replace("\u202f", "") == "999 /s sent of 1000 /s scheduled"
     trips = page["figures"][1]
     assert (trips["name"], trips["note"]) == ("round trip p99", "nothing was answered just now")
+
+
+def test_a_stage_that_waits_for_wills_has_the_time_left_of_the_terminal() -> None:
+    text = """\
+    target: mqtt://127.0.0.1
+    populations:
+      phone: {clients: 10, keep_alive: 10s, end: vanish, will: {topic: gone, payload: bye}}
+    stages: [connect, {disconnect: {rate: 10/s}}]
+    """
+    entered = StageEntered(stage=1, at_s=0.0)
+    state = RunState(made.compiled(text), entered, 8.0, None, None, None, is_alive=True)
+    page = shown(state, Latest(), 0.0)
+    assert page["sentence"] == "Stage disconnect, 2 of 2: 8.0 s left; about 8.0 s left in all."
+    assert page["stage"]["share"] == 0.5
 
 
 def test_messages_are_in_flight_as_long_as_clients_publish(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from pubstorm.contract.target import Target
+from pubstorm.host.programs import find
 from pubstorm.measure.monitors import Monitor, MonitorError
-from pubstorm.topology.adapters.mosquitto import configuration, find_mosquitto
+from pubstorm.topology.adapters.mosquitto import configuration
 from tests.kit.ports import free_port
 from tests.kit.serving import until
 
@@ -30,7 +31,7 @@ WAITING = "import sys; print('ready', flush=True); sys.stdin.read()"
 @pytest.fixture
 def mosquitto(tmp_path: Path) -> Iterator[BrokerMaker]:
     """Starts brokers with settings; they are gone after the test."""
-    binary = find_mosquitto()
+    binary = find("mosquitto")
     if binary is None:
         pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
     started: list[subprocess.Popen[bytes]] = []

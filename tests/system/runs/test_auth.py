@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from pubstorm.topology.services.redis import find_redis
+from pubstorm.host.programs import find
 from tests.kit.ports import free_port
 from tests.kit.starved import passes
 from tests.system.topology.identities.conftest import OwnRedis
@@ -24,7 +24,7 @@ PASSWORD = "hidden-word"
 @pytest.fixture
 def redis(tmp_path: Path) -> Iterator[OwnRedis]:
     """A Redis that asks for a password; it is gone after the test."""
-    binary = find_redis()
+    binary = find("redis-server")
     if binary is None:
         pytest.skip("redis-server is not installed (apt-get install redis-server)")
     server = OwnRedis(binary, tmp_path, free_port(), {"requirepass": PASSWORD})

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import pytest
 
-from pubstorm.topology.adapters.mosquitto import find_mosquitto
+from pubstorm.host.programs import find
 from tests.kit.runs import Run, RunMaker
 from tests.system.runs.underway import end_stage, readings, wait_for
 
 pytestmark = [
     pytest.mark.xdist_group("bridge_faults"),
-    pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed"),
+    pytest.mark.skipif(find("mosquitto") is None, reason="mosquitto is not installed"),
 ]
 
 BOXES = 9

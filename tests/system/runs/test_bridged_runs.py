@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from pubstorm.topology.adapters.mosquitto import find_mosquitto
+from pubstorm.host.programs import find
 from tests.kit.starved import passes
 
-pytestmark = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed")
+pytestmark = pytest.mark.skipif(find("mosquitto") is None, reason="mosquitto is not installed")
 
 Play = Callable[..., tuple[int, dict[str, Any]]]
 Maker = Callable[..., Any]

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from pubstorm.host.programs import find
 from pubstorm.play.control_socket import ask
-from pubstorm.topology.adapters.mosquitto import find_mosquitto
 from tests.kit.runs import Mosquitto, MosquittoMaker, Run, RunMaker, assert_gone
 from tests.kit.starved import passes
 from tests.system.runs.underway import end_stage, wait_for
 
-pytestmark = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed")
+pytestmark = pytest.mark.skipif(find("mosquitto") is None, reason="mosquitto is not installed")
 
 CLIENTS = 20
 LIFE = "reconnect: {{after: 100ms, up_to: 200ms}}, session: persistent"

@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
-from pubstorm.topology.adapters import nats, rabbitmq
-from pubstorm.topology.adapters.mosquitto import find_mosquitto
+from pubstorm.host.programs import find
 from tests.kit.starved import passes
 
-pytestmark = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed")
+pytestmark = pytest.mark.skipif(find("mosquitto") is None, reason="mosquitto is not installed")
 
 PROGRAMS: dict[str, Callable[[], str | None]] = {
-    "rabbitmq": rabbitmq.find_rabbitmq,
-    "nats": nats.find_nats,
+    "rabbitmq": lambda: find("rabbitmq-server"),
+    "nats": lambda: find("nats-server"),
 }
 SCENARIO = """\
 topology:

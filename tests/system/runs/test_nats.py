@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from pubstorm.topology.adapters.nats import find_nats
+from pubstorm.host.programs import find
 from tests.kit.runs import Play
 from tests.kit.starved import passes
 
 pytestmark = [
-    pytest.mark.skipif(find_nats() is None, reason="nats-server is not installed"),
+    pytest.mark.skipif(find("nats-server") is None, reason="nats-server is not installed"),
     pytest.mark.xdist_group("nats"),
 ]
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from pubstorm.host.preflight.network import NetworkHost
-from pubstorm.topology.adapters.mosquitto import find_mosquitto
+from pubstorm.host.programs import find
 from tests.kit.ports import free_port
 from tests.kit.relay import relaying
 from tests.kit.runs import MosquittoMaker, RunMaker
@@ -93,7 +93,7 @@ def test_a_broker_that_does_not_read_is_the_broker(
 
 HOST = NetworkHost.here(("tbf",))
 needs_namespaces = pytest.mark.skipif(
-    not HOST.makes_namespaces or find_mosquitto() is None,
+    not HOST.makes_namespaces or find("mosquitto") is None,
     reason="this host or user makes no network namespaces, or mosquitto is not installed",
 )
 OUTER, INNER = "10.213.77.1", "10.213.77.2"
@@ -120,7 +120,7 @@ def distant(tmp_path: Path) -> Iterator[tuple[str, str, int]]:
         made(f"ip link set {name} up")
         made(f"ip -n {name} address add {INNER}/30 dev inner")
         made(f"ip -n {name} link set inner up")
-        command = ["ip", "netns", "exec", name, str(find_mosquitto()), "-c", "mosquitto.conf"]
+        command = ["ip", "netns", "exec", name, str(find("mosquitto")), "-c", "mosquitto.conf"]
         process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
         ending.callback(process.wait)
         ending.callback(process.kill)

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from pubstorm.host.binaries import broker_path
-from pubstorm.topology.adapters.mosquitto import find_mosquitto
+from pubstorm.host.programs import find
 from pubstorm.topology.started import STARTED_FILE, Started, read_record
 from tests.kit import program
 from tests.kit.ports import free_port
@@ -66,7 +66,7 @@ SECRETS = ("remote_password", "bridge_psk")
 
 @pytest.fixture(autouse=True)
 def mosquitto_path() -> str:
-    path = find_mosquitto()
+    path = find("mosquitto")
     if path is None:
         pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
     return str(path)

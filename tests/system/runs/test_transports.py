@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 from pubstorm.host.binaries import broker_path
-from pubstorm.topology.adapters.nats import find_nats
-from pubstorm.topology.adapters.rabbitmq import find_rabbitmq
+from pubstorm.host.programs import find
 from tests.kit.runs import Play
 
 pytestmark = pytest.mark.xdist_group("transports")
@@ -30,7 +29,7 @@ BROKERS: dict[str, dict[str, Any]] = {
     "nats-ws": {"kind": "nats", "transport": "websocket"},
     "rabbitmq-ws": {"kind": "rabbitmq", "transport": "websocket"},
 }
-MISSING = {"nats-ws": find_nats() is None, "rabbitmq-ws": find_rabbitmq() is None}
+MISSING = {"nats-ws": find("nats-server") is None, "rabbitmq-ws": find("rabbitmq-server") is None}
 VERSIONS = {
     f"{mode}-{version[-1]}": (mode, {"min_version": version, "max_version": version})
     for mode in ("mutual", "psk")

@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from pubstorm.host.programs import find
 from pubstorm.topology import Topology
-from pubstorm.topology.adapters.mosquitto import find_mosquitto
 
 TEST_TIMEOUT_S = 300.0
 """Time limit of a test that waits for something that never comes."""
-needs_mosquitto = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed")
+needs_mosquitto = pytest.mark.skipif(find("mosquitto") is None, reason="mosquitto is not installed")
 
 
 @pytest.hookimpl(tryfirst=True)

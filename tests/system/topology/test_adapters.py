@@ -20,8 +20,9 @@ import pytest
 from pubstorm.errors import TopologyError
 from pubstorm.host.binaries import broker_path
 from pubstorm.host.machine import LocalMachine
+from pubstorm.host.programs import find
 from pubstorm.scenario.topology import Federation
-from pubstorm.topology.adapters import KINDS, adapter_of, mosquitto, nats, rabbitmq
+from pubstorm.topology.adapters import adapter_of
 from pubstorm.topology.adapters.command import CommandBroker
 from pubstorm.topology.broker import BrokerProcess, Place
 from pubstorm.topology.observer import Login
@@ -31,13 +32,13 @@ from tests.system.topology.clients import ANONYMOUS, client
 
 PROGRAMS: Mapping[str, Callable[[], str | None]] = {
     "embedded": lambda: "built",
-    "mosquitto": mosquitto.find_mosquitto,
-    "rabbitmq": rabbitmq.find_rabbitmq,
-    "nats": nats.find_nats,
+    "mosquitto": lambda: find("mosquitto"),
+    "rabbitmq": lambda: find("rabbitmq-server"),
+    "nats": lambda: find("nats-server"),
     "command": lambda: str(broker_path()),
 }
 slow = pytest.mark.slow("RabbitMQ takes 10 s to start")
-EVERY = [pytest.param(kind, marks=slow if kind == "rabbitmq" else ()) for kind in KINDS]
+EVERY = [pytest.param(kind, marks=slow if kind == "rabbitmq" else ()) for kind in PROGRAMS]
 CUSTOMER = Login("customer-1:guest", "guest")
 
 

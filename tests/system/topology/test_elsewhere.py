@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import psutil
 import pytest
@@ -24,6 +25,7 @@ from pubstorm.errors import TopologyError
 from pubstorm.host.children import RAISED_NICE
 from pubstorm.host.deputy.archive import NAME, pack
 from pubstorm.host.deputy.remote import RemoteMachine
+from pubstorm.host.programs import find
 from pubstorm.measure.monitors.host import HostMonitor
 from pubstorm.measure.monitors.process import ProcessMonitor
 from pubstorm.plan import provisional_plan
@@ -31,13 +33,14 @@ from pubstorm.plan.faults import PlannedFault
 from pubstorm.scenario import parse_scenario
 from pubstorm.topology import Around, BrokerDied, BrokerEvent, Topology
 from pubstorm.topology.faults import Faults
-from pubstorm.topology.services.redis import find_redis
 from tests.kit.serving import until
 from tests.pure.topology.elsewhere import Deputies
 from tests.system.topology.clients import client
 from tests.system.topology.conftest import needs_mosquitto, up
 
-needs_redis = pytest.mark.skipif(find_redis() is None, reason="redis-server is not installed")
+needs_redis = pytest.mark.skipif(
+    find("redis-server") is None, reason="redis-server is not installed"
+)
 
 SCENARIO = """
 topology: {{{topology}}}
@@ -193,7 +196,7 @@ async def test_what_a_host_lacks_and_a_port_that_is_taken_there_are_named_with_t
 ) -> None:
     missing = await refused("kind: mosquitto, binary: /no/mosquitto", tmp_path / "1")
     assert "broker main-0: 127.0.0.2: cannot start /no/mosquitto: No such file" in missing.message
-    monkeypatch.setattr(RemoteMachine, "find", lambda *_: None)
+    monkeypatch.setattr(RemoteMachine, "find", AsyncMock(return_value=None))
     lacks = await refused("kind: mosquitto", tmp_path / "2")
     assert lacks.message == "broker main-0: mosquitto is not installed on 127.0.0.2"
     with socket.create_server(("127.0.0.2", 0)) as taken:

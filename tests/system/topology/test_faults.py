@@ -14,11 +14,11 @@ import psutil
 import pytest
 
 from pubstorm.errors import TopologyError
+from pubstorm.host.programs import find
 from pubstorm.plan.faults import PlannedFault
 from pubstorm.scenario.faults import FaultKind
 from pubstorm.scenario.topology import Topology as TopologySpec
 from pubstorm.topology import BrokerEvent, Topology
-from pubstorm.topology.adapters.mosquitto import find_mosquitto
 from pubstorm.topology.bridges.links import LinkState
 from pubstorm.topology.broker import BrokerProcess
 from pubstorm.topology.faults import Faults
@@ -90,7 +90,7 @@ async def test_a_broker_that_ignores_sigterm_is_killed_and_the_fault_says_so(
 
 @needs_mosquitto
 async def test_a_broker_that_a_script_starts_is_killed_with_it(tmp_path: Path) -> None:
-    command = ("sh", "-c", f"{find_mosquitto()} -p {{port}}; true")
+    command = ("sh", "-c", f"{find('mosquitto')} -p {{port}}; true")
     async with started(tmp_path, kind="command", command=command) as (topology, faults):
         (child,) = psutil.Process(pids(topology)[0]).children()
         assert await faults.begin(fault("kill", 0)) == ()

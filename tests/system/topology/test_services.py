@@ -14,11 +14,11 @@ from redis import Redis
 
 from pubstorm.contract.plan import Plan
 from pubstorm.errors import TopologyError, UsageError
+from pubstorm.host.programs import find
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import Scenario, parse_scenario
 from pubstorm.topology import BrokerDied, BrokerEvent, Topology
-from pubstorm.topology.services import redis as redis_service
-from pubstorm.topology.services.redis import find_redis
+from pubstorm.topology.services.redis import RedisService
 from pubstorm.topology.started import STARTED_FILE, read_record
 from tests.kit.ports import free_port
 from tests.system.topology.conftest import up
@@ -37,7 +37,7 @@ Events = asyncio.Queue[BrokerEvent]
 
 @pytest.fixture(autouse=True)
 def redis_path() -> str:
-    path = find_redis()
+    path = find("redis-server")
     if path is None:
         pytest.skip("redis-server is not installed (scripts/install-test-tools)")
     return path
@@ -135,11 +135,11 @@ async def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
 async def test_a_missing_redis_is_an_error_with_the_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_service, "find_redis", lambda _: None)
-    with pytest.raises(TopologyError, match="redis-server is not installed") as caught:
+    monkeypatch.setattr(RedisService, "programs", ("no-redis-server",))
+    with pytest.raises(TopologyError, match="no-redis-server is not installed") as caught:
         await start("redis", tmp_path)
     assert caught.value.exit_code == 2
-    assert "apt-get install redis-server" in str(caught.value.hint)
+    assert caught.value.hint == "apt-get install no-redis-server"
 
 
 async def test_runs_that_share_a_service_write_the_users_of_all(tmp_path: Path) -> None:

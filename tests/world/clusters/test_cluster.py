@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from pubstorm.host.ports import free_port, is_free
+from pubstorm.host.programs import find
 from pubstorm.plan import provisional_plan
 from pubstorm.play import control_socket
 from pubstorm.scenario import parse_scenario
-from pubstorm.topology.adapters.definitions import definitions_text
-from pubstorm.topology.adapters.rabbitmq import find_rabbitmq
+from pubstorm.topology.adapters.rabbitmq import RabbitmqBroker
 from pubstorm.topology.cluster import Cluster
 from pubstorm.topology.credentials.keys import RunKeys
 from tests.kit.runs import RunMaker
@@ -24,7 +24,6 @@ from tests.kit.runs import RunMaker
 pytestmark = [
     pytest.mark.xdist_group("rabbitmq-cluster"),
     pytest.mark.concerns(
-        "python/pubstorm/topology/adapters/definitions.py",
         "python/pubstorm/topology/adapters/rabbitmq.py",
         "python/pubstorm/topology/cluster.py",
         "python/pubstorm/topology/start.py",
@@ -108,11 +107,11 @@ def test_users_of_rabbitmq_may_do_everything_and_no_password_is_shown(tmp_path: 
     names = [user["name"] for user in made["users"]]
     assert {f"device-{n}" for n in range(PAIRS)} | {"pubstorm-observer"} <= set(names)
     assert [permission["user"] for permission in made["permissions"]] == names
-    assert definitions_text({"a": "b"}) != definitions_text({"a": "b"})
+    assert RabbitmqBroker.users_text({"a": "b"}) != RabbitmqBroker.users_text({"a": "b"})
 
 
 @pytest.mark.slow("two nodes of RabbitMQ start, and are killed and join again three times")
-@pytest.mark.skipif(find_rabbitmq() is None, reason="rabbitmq-server is not installed")
+@pytest.mark.skipif(find("rabbitmq-server") is None, reason="rabbitmq-server is not installed")
 def test_nothing_is_lost_across_a_cluster_and_killed_nodes_come_back(
     start: RunMaker, gone: Callable[[Sequence[int]], None]
 ) -> None:

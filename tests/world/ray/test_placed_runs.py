@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pubstorm.topology.adapters.rabbitmq import find_rabbitmq
+from pubstorm.host.programs import find
 from tests.kit.runs import Run
 from tests.kit.starved import passes
 from tests.world.ray.cluster import AHEAD_S, DRIFT_PPB, MARKS, Cluster
@@ -129,7 +129,7 @@ class Played:
 @pytest.fixture(scope="module")
 def played(shared_start: RunMaker, broker: str, nodes: Cluster) -> Played:
     """Plays the runs, side by side."""
-    if find_rabbitmq() is None:
+    if find("rabbitmq-server") is None:
         pytest.skip("rabbitmq-server is not installed (scripts/install-test-tools)")
     scenarios = (SERIES, SPREAD.format(broker=broker), RABBITS, ZEROMQ)
     series, *others = [shared_start(scenario) for scenario in scenarios]

@@ -17,6 +17,7 @@ use openssl::pkey::{PKey, Private};
 use openssl::sign::Signer;
 
 use crate::clock;
+use crate::hint::Hint;
 
 /// The variable with the key of the run.
 const KEY: &str = "PUBSTORM_CLOCK_KEY";
@@ -61,18 +62,19 @@ pub enum ExchangeError {
     Sign(#[from] ErrorStack),
 }
 
-impl ExchangeError {
-    /// Advice for the user.
-    pub const fn hint(&self) -> &'static str {
+impl Hint for ExchangeError {
+    fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::Key { .. } => "the controller gives each run a key and sends it to its agents",
-            Self::Skew { .. } => "it is for tests: unset it",
-            Self::Address { .. } => "check the host's name and address",
-            Self::NoAnswer { .. } => {
-                "allow UDP from this host to that port, and the answers back: firewalls, security \
-                 groups, network policies; both sides need the same key"
+            Self::Key { .. } => {
+                Some("the controller gives each run a key and sends it to its agents")
             }
-            Self::Sign(_) => "--help lists what the program reads",
+            Self::Skew { .. } => Some("it is for tests: unset it"),
+            Self::Address { .. } => Some("check the host's name and address"),
+            Self::NoAnswer { .. } => Some(
+                "allow UDP from this host to that port, and the answers back: firewalls, security \
+                 groups, network policies; both sides need the same key",
+            ),
+            Self::Sign(_) => None,
         }
     }
 }

@@ -5,7 +5,6 @@ use plan::Reason;
 use super::{Client, Phase, at, receive};
 use crate::context::Context;
 use crate::seam::{At, Polled, Request};
-use crate::transport::channel::Wire;
 use crate::transport::tcp::Route;
 use crate::transport::tls::Who;
 use crate::transport::{Channel, Halt, Stream, WebSocket};
@@ -27,7 +26,7 @@ impl Client {
         self.acks_period = receive::acks_period(context.now_ns).wrapping_sub(1);
         self.deadline_ns = context.now_ns + population.connect_timeout_ns;
         match context.host.open(&self.route(context), self.index) {
-            Ok(socket) => self.stream = Some(Stream::Direct(Channel::new(socket))),
+            Ok(channel) => self.stream = Some(Stream::Direct(channel)),
             Err(reason) => self.lost(context, reason),
         }
     }
@@ -68,10 +67,12 @@ impl Client {
         }
         self.phase = Phase::Connecting;
         self.stream = match self.stream.take() {
-            Some(Stream::Direct(Channel::Plain(wire))) => match self.wrap(context, wire) {
-                Ok(stream) => Some(stream),
-                Err(_) => return self.lost(context, Reason::TlsFailed),
-            },
+            Some(Stream::Direct(channel)) if channel.is_plain() => {
+                match self.wrap(context, channel) {
+                    Ok(stream) => Some(stream),
+                    Err(_) => return self.lost(context, Reason::TlsFailed),
+                }
+            }
             stream => stream,
         };
         self.establish(context);
@@ -80,8 +81,8 @@ impl Client {
     fn secure(&mut self, context: &mut Context) -> Result<(), Halt> {
         let is_later = context.setup.populations[self.population()].protocol.secures_later;
         self.stream = match self.stream.take() {
-            Some(Stream::Direct(Channel::Plain(wire))) if !is_later => {
-                Some(self.wrap(context, wire)?)
+            Some(Stream::Direct(channel)) if channel.is_plain() && !is_later => {
+                Some(self.wrap(context, channel)?)
             }
             stream => stream,
         };
@@ -89,20 +90,21 @@ impl Client {
     }
 
     /// Puts a connected socket under TLS and WebSocket, as the target says.
-    fn wrap(&self, context: &mut Context, wire: Wire) -> Result<Stream, Halt> {
+    fn wrap(&self, context: &mut Context, channel: Channel) -> Result<Stream, Halt> {
         let (index, target) = (self.population(), self.target(context));
         let Context { setup, framing, now_ns, .. } = context;
         let At { population, n, .. } = at(self, setup, *now_ns);
         let to = &setup.plan.targets[target];
-        let channel = match setup.populations[index].tls.as_ref().filter(|_| to.tls) {
-            Some(tls) => {
+        let channel = match (channel, setup.populations[index].tls.as_ref().filter(|_| to.tls)) {
+            (Channel::Plain(wire), Some(tls)) => {
                 let ssl = tls.begin(Who { local: self.local, n, target });
                 let secured = ssl.and_then(|ssl| Channel::secure(wire, ssl).ok());
                 secured.ok_or(Halt::Lost(Reason::TlsFailed))?
             }
-            #[cfg(test)]
-            None if to.tls => Channel::secure_simulated(wire),
-            None => Channel::Plain(wire),
+            (Channel::Simulated(connection), _) if to.tls => {
+                Channel::Simulated(Box::new(connection.secure()))
+            }
+            (channel, _) => channel,
         };
         Ok(match &to.websocket {
             Some(path) => {
@@ -122,9 +124,10 @@ impl Client {
         let (least, most) = SLOW_RECEIVE_BUFFER.into_inner();
         let index = self.target(context);
         let mut target = setup.targets[index];
-        if let (Some(_), Some(port)) =
-            (setup.plan.populations[self.population()].nats(), setup.plan.targets[index].nats_port)
-        {
+        if let (Some(_), Some(port)) = (
+            setup.plan.populations[self.population()].protocol.nats(),
+            setup.plan.targets[index].nats_port,
+        ) {
             target.set_port(port);
         }
         Route {

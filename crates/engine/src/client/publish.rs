@@ -157,7 +157,7 @@ impl Client {
         let now_ns = *now_ns;
         let client = setup.shard.global(self.local);
         let sender = sender(setup, population, client);
-        let outgoing = setup.outgoing(population, index, &sender);
+        let outgoing = outgoing(setup, (population, index), &sender);
         let Outgoing { publication, ready, .. } = outgoing;
         let is_acknowledged = publication.qos > 0;
         let (at, progress) = (at(self, setup, now_ns), &mut self.publications[index]);
@@ -296,11 +296,11 @@ impl Client {
             outboxes.in_flight(self.index, token.answer()?, responds?).map(Resent::Answer)
         };
         let message = |token: Token| {
-            Resent::Message(setup.outgoing(population, token.publication(), &sender))
+            Resent::Message(outgoing(setup, (population, token.publication()), &sender))
         };
-        let outgoing = |token| answer(token).unwrap_or_else(|| message(token));
+        let of = |token| answer(token).unwrap_or_else(|| message(token));
         let (at, mut refused) = (at(self, setup, *now_ns), Vec::new());
-        let request = Request::Resend(Resend { of: &outgoing, refused: &mut refused });
+        let request = Request::Resend(Resend { of: &of, refused: &mut refused });
         if let Polled::Sent(again) = self.session.poll(&at, request, Buffers { out, scratch }) {
             let counters = &mut tally.populations[population].counters;
             counters.resent_total += again.packets;
@@ -364,7 +364,6 @@ impl Client {
     }
 
     /// Sets the number of the next message, as if the earlier messages had been sent.
-    #[cfg(test)]
     pub fn set_next_number(&mut self, number: u64) {
         for progress in &mut self.publications {
             (progress.sent, progress.balanced) = (number, number);
@@ -399,4 +398,16 @@ fn sender(setup: &Setup, population: usize, client: u32) -> Sender {
         client,
         n: setup.plan.populations[population].first + u64::from(client),
     }
+}
+
+/// One of the publications of a population, for messages of `sender`.
+#[inline]
+fn outgoing<'a>(
+    setup: &'a Setup,
+    (population, publication): (usize, usize),
+    sender: &'a Sender,
+) -> Outgoing<'a> {
+    let ready = &setup.populations[population].publications[publication];
+    let publication = &setup.plan.populations[population].publications[publication];
+    Outgoing { publication, ready, sender }
 }

@@ -67,7 +67,7 @@ impl Unsent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulation::plans::population;
+    use testkit::plans::population;
 
     fn setup() -> Setup {
         Setup::new(&population("p", 1), u32::MAX)

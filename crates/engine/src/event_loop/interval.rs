@@ -1,6 +1,5 @@
 //! The end of an interval: a snapshot of the counts, or none while the controller does not read.
 
-use agent::pipes;
 use agent::tally::Moment;
 
 use super::EventLoop;
@@ -11,48 +10,38 @@ use crate::expectations::stalls::{Scene, Watched};
 impl EventLoop {
     /// Ends an interval. Without room for its snapshot, the counters keep it for the next one.
     pub(super) fn end_interval(&mut self) {
-        let is_silent = self.snapshots.is_silent(self.context.now_ns);
-        if is_silent != self.context.tally.held_since_ns.is_some() {
-            self.hold(is_silent);
+        let Context { tally, now_ns, .. } = &mut self.context;
+        if let Some(is_held) = self.stages.note_silence(*now_ns, tally) {
+            self.hold(is_held);
         }
-        if self.snapshots.has_room() {
+        if self.stages.has_room() {
             self.snapshot();
         } else {
-            self.begin_interval();
+            self.stages.begin_interval(self.context.now_ns);
         }
     }
 
     /// Sends the counts since the last snapshot, and begins an interval.
     pub(super) fn snapshot(&mut self) {
-        self.begin_interval();
+        self.stages.begin_interval(self.context.now_ns);
         self.note_backlogs();
         self.context.note_takeovers();
         self.look_for_stalls();
         let moment = Moment {
             agent: self.context.setup.agent.index(),
             stage: self.stage.as_ref().map(|stage| stage.index),
-            settled: self.settled,
+            settled: self.stages.is_settled(),
             now_ns: self.context.now_ns,
             ledger_pairs: self.context.ledger.pairs(),
         };
         let mut snapshot = self.context.tally.snapshot(&moment);
         snapshot.stalls = self.context.stalls.take();
-        self.snapshots.send(snapshot);
-    }
-
-    fn begin_interval(&mut self) {
-        let interval_ns = self.context.setup.plan.snapshot_interval_ns;
-        if self.context.now_ns >= self.next_snapshot_ns {
-            let behind = (self.context.now_ns - self.next_snapshot_ns) / interval_ns;
-            self.next_snapshot_ns += (behind + 1) * interval_ns;
-        }
+        self.stages.send(snapshot);
     }
 
     /// Stops publishing, since the controller is silent, or continues.
     fn hold(&mut self, is_held: bool) {
         let now_ns = self.context.now_ns;
-        pipes::log(if is_held { pipes::HELD } else { pipes::CONTINUED });
-        self.context.tally.hold(now_ns, is_held);
         if let Some(publishing) = &mut self.context.publishing {
             publishing.hold(now_ns, is_held);
         }

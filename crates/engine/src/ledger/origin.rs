@@ -140,7 +140,7 @@ mod tests {
 
     use super::*;
     use crate::seam::received::{Carried, Rest};
-    use crate::simulation::plans::{self, publication, template};
+    use testkit::plans::{self, publication, template};
 
     /// A plan with a publication for each payload of a client of MQTT 5; `request`: of requests.
     fn plan(payloads: Vec<Payload>, request: bool) -> Plan {

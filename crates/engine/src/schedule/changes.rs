@@ -4,6 +4,7 @@
 
 use std::cmp::Reverse;
 
+use agent::stages::Waiting;
 use plan::{Action, ChangeAction, Shard};
 
 use crate::context::Context;
@@ -17,17 +18,6 @@ pub struct Changes {
     waiting: Vec<Waiting>,
     /// Changes that have begun.
     walks: Vec<Walk>,
-}
-
-/// A change and its instant.
-#[derive(Clone, Copy)]
-pub struct Waiting {
-    /// Instant, in nanoseconds.
-    pub at_ns: u64,
-    /// Index of the population.
-    pub population: usize,
-    /// The change.
-    pub action: ChangeAction,
 }
 
 /// Next action of the loop.

@@ -2,20 +2,17 @@
 //! unsubscribes, subscribes again, or gives up an answer. The plan draws the times. This module
 //! decides; the event loop acts.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use plan::{Flapping, Population, Reason, Shard};
 
+use super::agenda::{Agenda, Due};
 use crate::setup::{PopulationSetup, Setup};
 
 /// The flapping clients of this agent.
 pub struct Flaps {
     /// Flapping clients of each population; `None` if its clients stay subscribed.
     populations: Vec<Option<Flock>>,
-    /// Instants with population and local index. An instant that is not the client's own next event
-    /// is void.
-    turns: BinaryHeap<Reverse<(u64, u16, u32)>>,
+    /// Next action of each client.
+    agenda: Agenda,
     seed: u64,
     shard: Shard,
 }
@@ -30,8 +27,6 @@ struct Flock {
 
 #[derive(Clone, Copy, Default)]
 struct Flap {
-    /// Instant of the next event, in nanoseconds; 0: none.
-    turn_ns: u64,
     /// Instant of the last SUBSCRIBE or UNSUBSCRIBE, in nanoseconds.
     asked_ns: u64,
     /// Times drawn in the run.
@@ -80,12 +75,14 @@ impl Flaps {
             let clients = vec![Flap::default(); own.share as usize];
             Some(Flock { flapping, timeout_ns: population.connect_timeout_ns, clients })
         };
-        Self {
-            populations: setup.plan.populations.iter().zip(&setup.populations).map(flock).collect(),
-            turns: BinaryHeap::new(),
-            seed: setup.plan.seed,
-            shard: setup.shard,
-        }
+        let populations = setup.plan.populations.iter().zip(&setup.populations).map(flock);
+        Self::of(populations.collect(), setup.plan.seed, setup.shard)
+    }
+
+    fn of(populations: Vec<Option<Flock>>, seed: u64, shard: Shard) -> Self {
+        let clients = |flock: &Option<Flock>| flock.as_ref().map_or(0, |flock| flock.clients.len());
+        let agenda = Agenda::new(populations.iter().map(clients));
+        Self { populations, agenda, seed, shard }
     }
 
     /// Begins with a client that is ready, and thereby subscribed.
@@ -110,7 +107,7 @@ impl Flaps {
     pub fn wait(&mut self, population: usize, local: u32, now_ns: u64) {
         let Some(flock) = &self.populations[population] else { return };
         let until_ns = now_ns.saturating_add(flock.timeout_ns);
-        self.set(population, local, until_ns);
+        self.agenda.set(population, local, until_ns);
     }
 
     /// Notes the last answer to the request of a client. Returns the instant of the request, in
@@ -123,7 +120,7 @@ impl Flaps {
             State::Unsubscribing => {
                 flap.state = State::Unsubscribed;
                 let until_ns = asked_ns.saturating_add(flock.flapping.unsubscribed_ns);
-                self.set(population, local, until_ns.max(now_ns));
+                self.agenda.set(population, local, until_ns.max(now_ns));
             }
             State::Subscribing => self.stay(population, local, asked_ns, now_ns),
             State::None | State::Subscribed | State::Unsubscribed => return None,
@@ -136,6 +133,7 @@ impl Flaps {
         let Some(flock) = &mut self.populations[population] else { return };
         let flap = &mut flock.clients[local as usize];
         *flap = Flap { drawn: flap.drawn, ..Flap::default() };
+        self.agenda.cancel(population, local);
     }
 
     /// Returns `true` if a client may receive nothing, because it has unsubscribed.
@@ -149,21 +147,14 @@ impl Flaps {
 
     /// Earliest instant that may have an action, in nanoseconds; `None` if there is none.
     pub fn next_ns(&self) -> Option<u64> {
-        self.turns.peek().map(|Reverse((at_ns, ..))| *at_ns)
+        self.agenda.next_ns()
     }
 
     /// The next action up to now.
     pub fn next(&mut self, now_ns: u64) -> Option<Turn> {
-        while self.next_ns().is_some_and(|next_ns| next_ns <= now_ns) {
-            let Reverse((at_ns, population, local)) = self.turns.pop()?;
-            let population = usize::from(population);
-            let Some(flock) = &mut self.populations[population] else { continue };
-            let flap = &mut flock.clients[local as usize];
-            if flap.turn_ns != at_ns {
-                continue;
-            }
-            flap.turn_ns = 0;
-            let act = match flap.state {
+        loop {
+            let Due { population, local, .. } = self.agenda.next(now_ns)?;
+            let act = match self.populations[population].as_ref()?.clients[local as usize].state {
                 State::None => continue,
                 State::Subscribed => Act::Unsubscribe,
                 State::Unsubscribed => Act::Subscribe,
@@ -172,7 +163,6 @@ impl Flaps {
             };
             return Some(Turn { population, local, act });
         }
-        None
     }
 
     /// The client is subscribed since `since_ns`: it unsubscribes after a time that is drawn.
@@ -183,13 +173,7 @@ impl Flaps {
         let stay_ns = flock.flapping.stay_ns(self.seed, population, client, flap.drawn);
         flap.drawn += 1;
         flap.state = State::Subscribed;
-        self.set(population, local, since_ns.saturating_add(stay_ns).max(now_ns));
-    }
-
-    fn set(&mut self, population: usize, local: u32, at_ns: u64) {
-        let Some(flock) = &mut self.populations[population] else { return };
-        flock.clients[local as usize].turn_ns = at_ns;
-        self.turns.push(Reverse((at_ns, population as u16, local)));
+        self.agenda.set(population, local, since_ns.saturating_add(stay_ns).max(now_ns));
     }
 }
 

@@ -1,20 +1,17 @@
 //! Session lifetimes: holds the next instant at which each client of a population with a lifetime
 //! disconnects or returns. The plan draws the lifetimes. This module decides; the event loop acts.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use plan::{Lifetime, Population, Shard};
 
+use super::agenda::{Agenda, Due};
 use crate::setup::{PopulationSetup, Setup};
 
 /// The lives of all clients of this agent.
 pub struct Lifetimes {
     /// Lifetimes of each population; `None` if clients stay until a stage or a change ends them.
     populations: Vec<Option<Lives>>,
-    /// Instants with population and local index. An instant that is not the client's own next event
-    /// is void.
-    turns: BinaryHeap<Reverse<(u64, u16, u32)>>,
+    /// Next event of each client.
+    agenda: Agenda,
     seed: u64,
     shard: Shard,
 }
@@ -30,8 +27,6 @@ struct Lives {
 
 #[derive(Clone, Copy, Default)]
 struct Life {
-    /// Instant of the next event, in nanoseconds; 0: none.
-    turn_ns: u64,
     /// Session lifetimes begun in the run.
     begun: u32,
     state: State,
@@ -70,12 +65,14 @@ impl Lifetimes {
             let lives = || Lives { lifetime, clients: clients(), arrived: 0 };
             (lifetime.is_some() || is_contested).then(lives)
         };
-        Self {
-            populations: setup.plan.populations.iter().zip(&setup.populations).map(lives).collect(),
-            turns: BinaryHeap::new(),
-            seed: setup.plan.seed,
-            shard: setup.shard,
-        }
+        let populations = setup.plan.populations.iter().zip(&setup.populations).map(lives);
+        Self::of(populations.collect(), setup.plan.seed, setup.shard)
+    }
+
+    fn of(populations: Vec<Option<Lives>>, seed: u64, shard: Shard) -> Self {
+        let clients = |lives: &Option<Lives>| lives.as_ref().map_or(0, |lives| lives.clients.len());
+        let agenda = Agenda::new(populations.iter().map(clients));
+        Self { populations, agenda, seed, shard }
     }
 
     /// Begins the lifetime of a ready client, or continues it after a reconnect.
@@ -91,8 +88,7 @@ impl Lifetimes {
         let client = self.shard.global(local);
         let stay_ns = lifetime.stay_ns(self.seed, population, client, life.begun);
         life.begun += 1;
-        life.turn_ns = now_ns.saturating_add(stay_ns);
-        self.turns.push(Reverse((life.turn_ns, population as u16, local)));
+        self.agenda.set(population, local, now_ns.saturating_add(stay_ns));
     }
 
     /// Ends the lifetime of a client at `at_ns`.
@@ -102,8 +98,7 @@ impl Lifetimes {
         lives.arrived += u32::from(life.state == State::None);
         life.state = State::Offline;
         if let Some(offline_ns) = lives.lifetime.and_then(|lifetime| lifetime.offline_ns) {
-            life.turn_ns = at_ns.saturating_add(offline_ns);
-            self.turns.push(Reverse((life.turn_ns, population as u16, local)));
+            self.agenda.set(population, local, at_ns.saturating_add(offline_ns));
         }
     }
 
@@ -112,13 +107,13 @@ impl Lifetimes {
         let Some(lives) = &mut self.populations[population] else { return };
         let life = &mut lives.clients[local as usize];
         lives.arrived -= u32::from(life.state != State::None);
-        *life = Life { begun: life.begun, ..Life::default() };
+        life.state = State::None;
+        self.agenda.cancel(population, local);
     }
 
     /// Cancels all instants of a population whose clients are stopped one after the other.
     pub fn end(&mut self, population: usize) {
-        let Some(lives) = &mut self.populations[population] else { return };
-        lives.clients.iter_mut().for_each(|life| life.turn_ns = 0);
+        self.agenda.cancel_all(population);
     }
 
     /// Clients of a population that have a lifetime; `None` if the population has none.
@@ -128,23 +123,15 @@ impl Lifetimes {
 
     /// Earliest instant that may have an event, in nanoseconds; `None` if there is none.
     pub fn next_ns(&self) -> Option<u64> {
-        self.turns.peek().map(|Reverse((at_ns, ..))| *at_ns)
+        self.agenda.next_ns()
     }
 
     /// The next event up to now.
     pub fn next(&mut self, now_ns: u64) -> Option<Turn> {
-        while self.next_ns().is_some_and(|next_ns| next_ns <= now_ns) {
-            let Reverse((at_ns, population, local)) = self.turns.pop()?;
-            let population = usize::from(population);
-            let Some(lives) = &mut self.populations[population] else { continue };
-            let life = &mut lives.clients[local as usize];
-            if life.turn_ns == at_ns {
-                life.turn_ns = 0;
-                let returns = life.state == State::Offline;
-                return Some(Turn { population, local, at_ns, returns });
-            }
-        }
-        None
+        let Due { population, local, at_ns } = self.agenda.next(now_ns)?;
+        let lives = self.populations[population].as_ref()?;
+        let returns = lives.clients[local as usize].state == State::Offline;
+        Some(Turn { population, local, at_ns, returns })
     }
 }
 
@@ -239,7 +226,7 @@ mod tests {
         let lifetime = Lifetime { min_ns: 100, max_ns: 900, offline_ns: Some(OFFLINE_NS) };
         let clients = vec![Life::default(); shard.share(clients) as usize];
         let lives = Some(Lives { lifetime: Some(lifetime), clients, arrived: 0 });
-        Lifetimes { populations: vec![None, lives], turns: BinaryHeap::new(), seed: 5, shard }
+        Lifetimes::of(vec![None, lives], 5, shard)
     }
 
     /// Plays clients that all connect at instant 0, and at once at each return. Returns instant and

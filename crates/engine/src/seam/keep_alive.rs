@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use crate::seam::received::{Inbox, Next, Received};
     use crate::seam::{At, Buffers, Protocol, Request, Scratch, Session, Setup};
-    use crate::simulation::plans;
+    use testkit::plans;
 
     const S: u64 = SECOND_NS;
     const PING: &[u8] = b"\x04\x07\x04PING\0\0";

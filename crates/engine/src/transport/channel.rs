@@ -3,11 +3,12 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 
+use mio::net::TcpStream;
 use openssl::error::ErrorStack;
 use openssl::ssl::{Error, ErrorCode, Ssl, SslStream};
 use plan::Reason;
 
-use super::tcp::{self, Socket};
+use super::tcp;
 
 /// Reason codes of OpenSSL from here to 255 more are the alerts that the peer sent.
 const ALERTS: std::ops::Range<i32> = 1000..1256;
@@ -27,22 +28,60 @@ const IP_ADDRESS_MISMATCH: i32 = 64;
 /// Memory of a client under TLS on our side of OpenSSL: a box with two pointers and a flag, and the
 /// socket in OpenSSL's care. OpenSSL's own is measured in the bench. (As in `client.rs`.)
 #[cfg(not(any(debug_assertions, test)))]
-const _: () = assert!(size_of::<Secured>() <= 24 && size_of::<Wire>() <= 8);
+const _: () = assert!(size_of::<Secured>() <= 24 && size_of::<Wire<TcpStream>>() <= 8);
 
 /// A connection of bytes.
 pub enum Channel {
     /// TCP alone.
-    Plain(Wire),
+    Plain(Wire<TcpStream>),
     /// Under TLS.
     Tls(Box<Secured>),
-    /// Under a filter that behaves as TLS.
-    #[cfg(test)]
-    Simulated(Box<crate::simulation::Secured>),
+    /// Of a simulated machine; a fat pointer would make each client larger.
+    Simulated(Box<Box<dyn SimulatedConnection>>),
+}
+
+/// A connection in a simulated network, with the meaning of the functions of [`Channel`].
+pub trait SimulatedConnection {
+    /// Puts the connected socket under a filter that behaves as TLS; nothing is sent yet.
+    fn secure(self: Box<Self>) -> Box<dyn SimulatedConnection>;
+
+    /// Returns `true` without a filter.
+    fn is_plain(&self) -> bool;
+
+    /// Lets its events have another index.
+    fn rename(&mut self, index: usize);
+
+    /// Continues the handshake, if there is one.
+    ///
+    /// # Errors
+    /// The reason why it has stopped.
+    fn handshake(&mut self) -> Result<(), Halt>;
+
+    /// Notes that the socket has bytes again.
+    fn wake(&mut self, ended: bool);
+
+    /// Reads bytes that have arrived.
+    ///
+    /// # Errors
+    /// The reason why it has stopped.
+    fn read(&mut self, buffer: &mut [u8], connecting: bool) -> Result<usize, Halt>;
+
+    /// Writes as many bytes as possible.
+    ///
+    /// # Errors
+    /// The reason why it has stopped.
+    fn write(&mut self, bytes: &[u8], connecting: bool) -> Result<usize, Halt>;
+
+    /// Returns `true` once if reading waited for room to write.
+    fn takes_reading(&mut self) -> bool;
+
+    /// Sends the end of TLS, if there is room.
+    fn finish(&mut self);
 }
 
 /// A connection under TLS.
 pub struct Secured {
-    stream: SslStream<Wire>,
+    stream: SslStream<Wire<TcpStream>>,
     /// Reading waits for space to write.
     reads_when_writable: bool,
 }
@@ -57,8 +96,8 @@ pub enum Halt {
 }
 
 /// A socket. After a short read, the next read answers WouldBlock without a system call.
-pub struct Wire {
-    socket: Socket,
+pub struct Wire<S> {
+    socket: S,
     empty: bool,
     /// The broker has closed its side: only reading on finds it.
     ended: bool,
@@ -66,32 +105,25 @@ pub struct Wire {
 
 impl Channel {
     /// TCP alone over a socket that connects.
-    pub const fn new(socket: Socket) -> Self {
-        Self::Plain(Wire { socket, empty: false, ended: false })
+    pub const fn new(socket: TcpStream) -> Self {
+        Self::Plain(Wire::new(socket))
     }
 
     /// Puts a connected socket under TLS; nothing is sent yet.
-    pub fn secure(wire: Wire, mut ssl: Ssl) -> Result<Self, ErrorStack> {
+    pub fn secure(wire: Wire<TcpStream>, mut ssl: Ssl) -> Result<Self, ErrorStack> {
         ssl.set_connect_state();
         let stream = SslStream::new(ssl, wire)?;
         Ok(Self::Tls(Box::new(Secured { stream, reads_when_writable: false })))
     }
 
-    /// Puts a connected simulated socket under a filter.
-    #[cfg(test)]
-    pub fn secure_simulated(wire: Wire) -> Self {
-        Self::Simulated(Box::new(crate::simulation::Secured::new(wire)))
-    }
-
     /// Continues the handshake, if there is one.
     pub fn handshake(&mut self) -> Result<(), Halt> {
-        #[cfg(test)]
-        if let Self::Simulated(secured) = self {
-            secured.wire_mut().empty = false;
-            return secured.handshake();
-        }
-        let Self::Tls(tls) = self else { return Ok(()) };
-        tls.stream.get_mut().empty = false;
+        let tls = match self {
+            Self::Plain(_) => return Ok(()),
+            Self::Tls(tls) => tls,
+            Self::Simulated(connection) => return connection.handshake(),
+        };
+        tls.stream.get_mut().wake(false);
         let Err(error) = tls.stream.do_handshake() else { return Ok(()) };
         Err(match halt(&error, true) {
             Halt::Lost(Reason::CertificateUntrusted) => Halt::Lost(unverified(&tls.stream)),
@@ -105,27 +137,20 @@ impl Channel {
 
     /// Notes that the socket has bytes again. `ended`: the peer has closed its side.
     pub fn wake(&mut self, ended: bool) {
-        let wire = self.wire_mut();
-        wire.empty = false;
-        wire.ended |= ended;
+        match self {
+            Self::Plain(wire) => wire.wake(ended),
+            Self::Tls(tls) => tls.stream.get_mut().wake(ended),
+            Self::Simulated(connection) => connection.wake(ended),
+        }
     }
 
     /// Reads bytes that have arrived. `connecting`: the peer has not accepted the client yet.
     #[inline]
     pub fn read(&mut self, buffer: &mut [u8], connecting: bool) -> Result<usize, Halt> {
         match self {
-            Self::Plain(wire) => loop {
-                match wire.read(buffer) {
-                    Ok(0) => return Err(lost(&ErrorKind::UnexpectedEof.into(), connecting)),
-                    Ok(count) => return Ok(count),
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(Halt::Later),
-                    Err(error) => return Err(lost(&error, connecting)),
-                }
-            },
+            Self::Plain(wire) => wire.receive(buffer, connecting),
             Self::Tls(tls) => tls.read(buffer, connecting),
-            #[cfg(test)]
-            Self::Simulated(secured) => secured.read(buffer, connecting),
+            Self::Simulated(connection) => connection.read(buffer, connecting),
         }
     }
 
@@ -134,30 +159,19 @@ impl Channel {
     #[inline]
     pub fn write(&mut self, bytes: &[u8], connecting: bool) -> Result<usize, Halt> {
         match self {
-            Self::Plain(wire) => loop {
-                match wire.write(bytes) {
-                    Ok(count) => return Ok(count),
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(error)
-                        if matches!(
-                            error.kind(),
-                            ErrorKind::WouldBlock | ErrorKind::NotConnected
-                        ) =>
-                    {
-                        return Err(Halt::Later);
-                    }
-                    Err(error) => return Err(lost(&error, connecting)),
-                }
-            },
+            Self::Plain(wire) => wire.send(bytes, connecting),
             Self::Tls(tls) => tls.write(bytes, connecting),
-            #[cfg(test)]
-            Self::Simulated(secured) => secured.write(bytes, connecting),
+            Self::Simulated(connection) => connection.write(bytes, connecting),
         }
     }
 
     /// Returns `true` for TCP alone, which has no handshake of its own.
-    pub const fn is_plain(&self) -> bool {
-        matches!(self, Self::Plain(_))
+    pub fn is_plain(&self) -> bool {
+        match self {
+            Self::Plain(_) => true,
+            Self::Tls(_) => false,
+            Self::Simulated(connection) => connection.is_plain(),
+        }
     }
 
     /// Returns `true` once if reading waited for room to write.
@@ -165,24 +179,20 @@ impl Channel {
         match self {
             Self::Plain(_) => false,
             Self::Tls(tls) => std::mem::take(&mut tls.reads_when_writable),
-            #[cfg(test)]
-            Self::Simulated(secured) => std::mem::take(&mut secured.reads_when_writable),
+            Self::Simulated(connection) => connection.takes_reading(),
         }
     }
 
     /// Makes the close of the socket a reset: the kernel discards what it has not sent.
     pub fn reset_on_close(&self) {
-        self.wire().socket.reset_on_close();
-    }
-
-    /// The socket under the connection.
-    pub fn socket_mut(&mut self) -> &mut Socket {
-        &mut self.wire_mut().socket
+        // A simulated close and a reset differ in nothing but the DISCONNECT.
+        self.tcp().inspect(|stream| tcp::reset_on_close(stream));
     }
 
     /// Lets the kernel delay its acknowledgements from now on.
     pub fn delay_acks(&self) {
-        self.wire().socket.delay_acks();
+        // A simulated network has no acknowledgements.
+        self.tcp().inspect(|stream| tcp::delay_acks(stream));
     }
 
     /// Sends close_notify, if there is room.
@@ -192,37 +202,79 @@ impl Channel {
             Self::Tls(tls) => {
                 let _ = tls.stream.shutdown();
             }
-            #[cfg(test)]
-            Self::Simulated(secured) => secured.finish(),
+            Self::Simulated(connection) => connection.finish(),
         }
     }
 
-    fn wire(&self) -> &Wire {
+    fn tcp(&self) -> Option<&TcpStream> {
         match self {
-            Self::Plain(wire) => wire,
-            Self::Tls(tls) => tls.stream.get_ref(),
-            #[cfg(test)]
-            Self::Simulated(secured) => secured.wire(),
+            Self::Plain(wire) => Some(&wire.socket),
+            Self::Tls(tls) => Some(&tls.stream.get_ref().socket),
+            Self::Simulated(_) => None,
         }
     }
 
-    fn wire_mut(&mut self) -> &mut Wire {
+    /// The kernel's socket under the connection, if there is one.
+    pub fn tcp_mut(&mut self) -> Option<&mut TcpStream> {
         match self {
-            Self::Plain(wire) => wire,
-            Self::Tls(tls) => tls.stream.get_mut(),
-            #[cfg(test)]
-            Self::Simulated(secured) => secured.wire_mut(),
+            Self::Plain(wire) => Some(&mut wire.socket),
+            Self::Tls(tls) => Some(&mut tls.stream.get_mut().socket),
+            Self::Simulated(_) => None,
         }
     }
 }
 
-#[cfg(test)]
-impl Wire {
-    /// The simulated socket.
-    pub fn simulated(&self) -> &crate::simulation::Socket {
-        match &self.socket {
-            Socket::Simulated(socket) => socket,
-            Socket::Tcp(_) => unreachable!("a filter is above simulated sockets only"),
+impl<S> Wire<S> {
+    /// A socket that connects.
+    pub const fn new(socket: S) -> Self {
+        Self { socket, empty: false, ended: false }
+    }
+
+    /// The socket.
+    pub const fn socket(&self) -> &S {
+        &self.socket
+    }
+
+    /// Notes that the socket has bytes again, or that the peer has closed its side.
+    pub const fn wake(&mut self, ended: bool) {
+        self.empty = false;
+        self.ended |= ended;
+    }
+}
+
+impl<S: Read + Write> Wire<S> {
+    /// Reads bytes that have arrived.
+    ///
+    /// # Errors
+    /// The reason why it has stopped.
+    #[inline]
+    pub fn receive(&mut self, buffer: &mut [u8], connecting: bool) -> Result<usize, Halt> {
+        loop {
+            match self.read(buffer) {
+                Ok(0) => return Err(lost(&ErrorKind::UnexpectedEof.into(), connecting)),
+                Ok(count) => return Ok(count),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(Halt::Later),
+                Err(error) => return Err(lost(&error, connecting)),
+            }
+        }
+    }
+
+    /// Writes as many bytes as possible.
+    ///
+    /// # Errors
+    /// The reason why it has stopped.
+    #[inline]
+    pub fn send(&mut self, bytes: &[u8], connecting: bool) -> Result<usize, Halt> {
+        loop {
+            match self.write(bytes).map_err(|error| (error.kind(), error)) {
+                Ok(count) => return Ok(count),
+                Err((ErrorKind::Interrupted, _)) => {}
+                Err((ErrorKind::WouldBlock | ErrorKind::NotConnected, _)) => {
+                    return Err(Halt::Later);
+                }
+                Err((_, error)) => return Err(lost(&error, connecting)),
+            }
         }
     }
 }
@@ -248,7 +300,7 @@ impl Secured {
     }
 }
 
-impl Read for Wire {
+impl<S: Read> Read for Wire<S> {
     #[inline]
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.empty {
@@ -260,7 +312,7 @@ impl Read for Wire {
     }
 }
 
-impl Write for Wire {
+impl<S: Write> Write for Wire<S> {
     #[inline]
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.socket.write(bytes)
@@ -304,7 +356,7 @@ fn halt(error: &Error, connecting: bool) -> Halt {
 }
 
 /// Reason why the broker's certificate failed verification.
-fn unverified(stream: &SslStream<Wire>) -> Reason {
+fn unverified(stream: &SslStream<Wire<TcpStream>>) -> Reason {
     match stream.ssl().verify_result().as_raw() {
         NOT_YET_VALID | HAS_EXPIRED => Reason::CertificateExpired,
         HOSTNAME_MISMATCH | IP_ADDRESS_MISMATCH => Reason::CertificateName,

@@ -25,7 +25,7 @@ impl Silent {
         if place == self.streams.len() {
             self.streams.push(None);
         }
-        if host.rename(stream.socket_mut(), self.first + place).is_ok() {
+        if host.rename(stream.channel_mut(), self.first + place).is_ok() {
             self.streams[place] = Some(stream);
         } else {
             self.free.push(place);

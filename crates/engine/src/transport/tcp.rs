@@ -1,7 +1,7 @@
 //! TCP sockets of clients: opened without waiting, bound to a source address, with errors as
 //! reasons to count.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -22,15 +22,6 @@ pub struct Route {
     pub source: Option<IpAddr>,
     /// Receive buffer in bytes, for clients that exert back-pressure.
     pub receive_buffer: Option<usize>,
-}
-
-/// A connection in TCP.
-pub enum Socket {
-    /// The kernel's.
-    Tcp(TcpStream),
-    /// A simulated one.
-    #[cfg(test)]
-    Simulated(crate::simulation::Socket),
 }
 
 /// Begins a connection. The socket is writable once it is connected or has failed.
@@ -103,53 +94,5 @@ pub fn reason(error: &io::Error, connecting: bool) -> Reason {
             Reason::ConnectUnreachable
         }
         _ => Reason::SocketError,
-    }
-}
-
-impl Socket {
-    /// Makes the close a reset, without waiting for bytes that are not sent.
-    pub fn reset_on_close(&self) {
-        match self {
-            Self::Tcp(stream) => reset_on_close(stream),
-            // A simulated close and a reset differ in nothing but the DISCONNECT.
-            #[cfg(test)]
-            Self::Simulated(_) => {}
-        }
-    }
-
-    /// Has the kernel delay its acknowledgements from now on.
-    pub fn delay_acks(&self) {
-        match self {
-            Self::Tcp(stream) => delay_acks(stream),
-            // A simulated network has no acknowledgements.
-            #[cfg(test)]
-            Self::Simulated(_) => {}
-        }
-    }
-}
-
-impl Read for Socket {
-    #[inline]
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.read(buffer),
-            #[cfg(test)]
-            Self::Simulated(socket) => socket.read(buffer),
-        }
-    }
-}
-
-impl Write for Socket {
-    #[inline]
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.write(bytes),
-            #[cfg(test)]
-            Self::Simulated(socket) => socket.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

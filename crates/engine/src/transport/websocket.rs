@@ -1,7 +1,7 @@
 //! WebSocket of clients over a channel: the upgrade from HTTP, then one frame and one write for
 //! each batch. The framing itself is in the crate `websocket`.
 
-use plan::{Population, Reason, Target};
+use plan::{Family, Population, Reason, Target};
 use websocket::upgrade::{self, Key, Request};
 use websocket::{End, Keys, Session, UpgradeError};
 
@@ -216,44 +216,20 @@ fn authority(target: &Target) -> String {
 }
 
 /// The reason behind an answer that is no upgrade.
-const fn refusal(error: UpgradeError) -> Reason {
+fn refusal(error: UpgradeError) -> Reason {
     match error {
         UpgradeError::Invalid => Reason::UpgradeInvalid,
         UpgradeError::Ignored | UpgradeError::Status(200..300) => Reason::UpgradeIgnored,
         UpgradeError::AcceptKey => Reason::WrongAcceptKey,
         UpgradeError::Subprotocol => Reason::NoSubprotocol,
-        UpgradeError::Status(status) => match status {
-            300..400 => Reason::HttpRedirect,
-            400 => Reason::HttpBadRequest,
-            401 => Reason::HttpUnauthorized,
-            403 => Reason::HttpForbidden,
-            404 => Reason::HttpNotFound,
-            426 => Reason::HttpUpgradeRequired,
-            429 => Reason::HttpTooManyRequests,
-            502 => Reason::HttpBadGateway,
-            503 => Reason::HttpUnavailable,
-            500..600 => Reason::HttpServerError,
-            _ => Reason::HttpOther,
-        },
+        UpgradeError::Status(status) => Reason::of(Family::Http, status),
     }
 }
 
 /// The reason behind the end of a connection [6455, 7.4.1].
-const fn reason(end: End) -> Reason {
+fn reason(end: End) -> Reason {
     match end {
         End::Broken(_) => Reason::WebsocketInvalid,
-        End::Closed(None | Some(1000)) => Reason::WebsocketClosed,
-        End::Closed(Some(code)) => match code {
-            1001 => Reason::WebsocketGoingAway,
-            1002 => Reason::WebsocketProtocolError,
-            1003 => Reason::WebsocketUnsupportedData,
-            1007 => Reason::WebsocketInvalidData,
-            1008 => Reason::WebsocketPolicyViolation,
-            1009 => Reason::WebsocketTooBig,
-            1011 => Reason::WebsocketServerError,
-            1012 => Reason::WebsocketServiceRestart,
-            1013 => Reason::WebsocketTryAgainLater,
-            _ => Reason::WebsocketOtherCode,
-        },
+        End::Closed(code) => Reason::of(Family::WebsocketClose, code.unwrap_or(1000)),
     }
 }

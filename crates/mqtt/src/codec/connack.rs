@@ -1,7 +1,8 @@
 //! CONNACK (3.2): the server's answer to CONNECT.
 
-use super::wire::{Reader, write_packet};
-use super::{DecodeError, EncodeError, PacketType, Properties, ReasonCode, Version};
+use super::{
+    DecodeError, EncodeError, PacketType, Properties, Reader, ReasonCode, Version, write_packet,
+};
 
 /// Return code before MQTT 5 for a version that the server does not speak `[MQTT-3.1.2-2]`.
 const UNACCEPTABLE_VERSION: u8 = 1;

@@ -1,7 +1,9 @@
 //! CONNECT (3.1): identity of the client, its session and its will message.
 
-use super::wire::{Reader, write_field, write_packet};
-use super::{DecodeError, EncodeError, PacketType, Properties, QoS, Version};
+use super::{
+    DecodeError, EncodeError, PacketType, Properties, QoS, Reader, Version, write_field,
+    write_packet,
+};
 use crate::topic;
 
 const CLEAN_SESSION: u8 = 0b0000_0010;

@@ -1,7 +1,6 @@
 //! The fields of the packets that a server sends, for words about malformed ones.
 
-use super::wire::Reader;
-use super::{FixedHeader, PacketType, Properties, Version};
+use super::{FixedHeader, PacketType, Properties, Reader, Version};
 
 /// Format of a field.
 #[derive(Clone, Copy)]

@@ -3,8 +3,7 @@
 
 mod table;
 
-use super::wire::{Reader, write_field, write_variable};
-use super::{DecodeError, EncodeError, PacketType, Version};
+use super::{DecodeError, EncodeError, PacketType, Reader, Version, write_field, write_variable};
 use crate::topic;
 use table::{Kind, Packets, ROWS, Row, SUBSCRIBE, TABLE, WILL, bit};
 

@@ -1,7 +1,9 @@
 //! PUBLISH (3.3): a message, in either direction. The hot path: one pass, no copy.
 
-use super::wire::{Reader, write_len};
-use super::{DecodeError, EncodeError, PacketId, PacketType, Properties, Property, QoS, Version};
+use super::{
+    DecodeError, EncodeError, PacketId, PacketType, Properties, Property, QoS, Reader, Version,
+    write_len,
+};
 use crate::topic::{self, TopicError};
 
 const DUP: u8 = 0b1000;

@@ -1,7 +1,10 @@
-//! SUBSCRIBE (3.8): topic filters, each with the highest QoS requested and, in MQTT 5, options.
+//! SUBSCRIBE (3.8): topic filters, each with the highest QoS requested and, in MQTT 5, options; and
+//! UNSUBSCRIBE (3.10): topic filters to leave.
 
-use super::wire::{Reader, write_field, write_packet, write_packet_id};
-use super::{DecodeError, EncodeError, PacketId, PacketType, Properties, QoS, Version};
+use super::{
+    DecodeError, EncodeError, PacketId, PacketType, Properties, QoS, Reader, Version, write_field,
+    write_packet, write_packet_id,
+};
 use crate::topic;
 
 const NO_LOCAL: u8 = 0b0100;
@@ -45,11 +48,18 @@ pub enum RetainHandling {
     Never = 2,
 }
 
-/// The topic filters of a [`Subscribe`], in their order.
-#[derive(Clone)]
-pub struct SubscribeFilters<'a> {
-    rest: Reader<'a>,
+/// A decoded UNSUBSCRIBE. [`encode_unsubscribe`] writes an UNSUBSCRIBE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsubscribe<'a> {
+    /// Packet identifier, returned in the UNSUBACK `[MQTT-3.10.4-4]`.
+    pub packet_id: PacketId,
+    /// Properties; not written before MQTT 5.
+    pub properties: Properties<'a>,
+    filters: &'a [u8],
 }
+
+/// Packet identifier and properties of a request.
+type Head<'a> = (PacketId, Properties<'a>);
 
 /// Appends one SUBSCRIBE with all `filters`. The function checks only the length of a filter;
 /// [`topic::validate_filter`] checks the rest.
@@ -59,20 +69,65 @@ pub struct SubscribeFilters<'a> {
 /// the packet is too long. `out` is then unchanged.
 pub fn encode_subscribe<'s>(
     version: Version,
-    (packet_id, properties): (PacketId, Properties<'_>),
+    head: Head<'_>,
     filters: impl IntoIterator<Item = (&'s str, SubscriptionOptions)>,
     out: &mut Vec<u8>,
 ) -> Result<(), EncodeError> {
-    write_packet(PacketType::Subscribe, out, |out| {
+    let filters = filters.into_iter().map(|(filter, options)| (filter, Some(options)));
+    encode((version, PacketType::Subscribe), head, filters, out)
+}
+
+/// Appends one UNSUBSCRIBE with all `filters`.
+///
+/// # Errors
+/// As [`encode_subscribe`] `[MQTT-3.10.3-2]`.
+pub fn encode_unsubscribe<'s>(
+    version: Version,
+    head: Head<'_>,
+    filters: impl IntoIterator<Item = &'s str>,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    let filters = filters.into_iter().map(|filter| (filter, None));
+    encode((version, PacketType::Unsubscribe), head, filters, out)
+}
+
+fn encode<'s>(
+    (version, packet_type): (Version, PacketType),
+    (packet_id, properties): Head<'_>,
+    filters: impl Iterator<Item = (&'s str, Option<SubscriptionOptions>)>,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    write_packet(packet_type, out, |out| {
         write_packet_id(out, packet_id)?;
         properties.write(version, out)?;
         let filters_start = out.len();
         for (filter, options) in filters {
             write_field(out, filter.as_bytes())?;
-            out.push(options.byte(version));
+            out.extend(options.map(|options| options.byte(version)));
         }
         if out.len() == filters_start { Err(EncodeError::NoFilters) } else { Ok(()) }
     })
+}
+
+/// Reads a request, of which `check` reads the options of each filter. Returns the bytes of its
+/// filters, too.
+fn decode<'a>(
+    (version, packet_type): (Version, PacketType),
+    body: &mut Reader<'a>,
+    check: impl Fn(&str, &mut Reader<'a>) -> Result<(), DecodeError>,
+) -> Result<(Head<'a>, &'a [u8]), DecodeError> {
+    let packet_id = body.packet_id()?;
+    let properties = Properties::read(version, packet_type, body)?;
+    let filters = body.rest();
+    if filters.is_empty() {
+        return Err(DecodeError::NoFilters);
+    }
+    while !body.is_empty() {
+        let filter = body.text()?;
+        topic::validate_filter(filter)?;
+        check(filter, body)?;
+    }
+    Ok(((packet_id, properties), filters))
 }
 
 impl From<QoS> for SubscriptionOptions {
@@ -117,10 +172,16 @@ impl SubscriptionOptions {
 }
 
 impl<'a> Subscribe<'a> {
-    /// The topic filters with their options.
-    #[must_use]
-    pub const fn filters(&self) -> SubscribeFilters<'a> {
-        SubscribeFilters { rest: Reader::new(self.filters) }
+    /// The topic filters with their options, in their order.
+    pub fn filters(&self) -> impl Iterator<Item = (&'a str, SubscriptionOptions)> + use<'a> {
+        let mut rest = Reader::new(self.filters);
+        // `decode` has checked the bytes: only the end is no filter.
+        std::iter::from_fn(move || {
+            let filter = rest.utf8().ok()?;
+            // Older versions have the same QoS, and no other bits.
+            let options = SubscriptionOptions::read(Version::V5, rest.u8().ok()?).ok()?;
+            Some((filter, options))
+        })
     }
 
     /// Appends the packet to `out`.
@@ -132,34 +193,39 @@ impl<'a> Subscribe<'a> {
     }
 
     pub(super) fn decode(version: Version, body: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        let packet_id = body.packet_id()?;
-        let properties = Properties::read(version, PacketType::Subscribe, body)?;
-        let filters = body.rest();
-        if filters.is_empty() {
-            return Err(DecodeError::NoFilters);
-        }
-        while !body.is_empty() {
-            let filter = body.text()?;
-            topic::validate_filter(filter)?;
+        let check = |filter: &str, body: &mut Reader<'a>| {
             let byte = body.u8()?;
             let options = SubscriptionOptions::read(version, byte)?;
             if options.no_local && topic::shared(filter).is_some() {
                 return Err(DecodeError::BadSubscriptionOptions(byte)); // [MQTT5-3.8.3-4]
             }
-        }
+            Ok(())
+        };
+        let ((packet_id, properties), filters) =
+            decode((version, PacketType::Subscribe), body, check)?;
         Ok(Self { packet_id, properties, filters })
     }
 }
 
-impl<'a> Iterator for SubscribeFilters<'a> {
-    type Item = (&'a str, SubscriptionOptions);
+impl<'a> Unsubscribe<'a> {
+    /// The topic filters, in their order.
+    pub fn filters(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let mut rest = Reader::new(self.filters);
+        std::iter::from_fn(move || rest.utf8().ok())
+    }
 
-    /// Returns `None` only at the end, because `decode` has checked the bytes.
-    fn next(&mut self) -> Option<Self::Item> {
-        let filter = self.rest.utf8().ok()?;
-        // Older versions have the same QoS, and no other bits.
-        let options = SubscriptionOptions::read(Version::V5, self.rest.u8().ok()?).ok()?;
-        Some((filter, options))
+    /// Appends the packet to `out`.
+    ///
+    /// # Errors
+    /// As [`encode_unsubscribe`].
+    pub fn encode(&self, version: Version, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        encode_unsubscribe(version, (self.packet_id, self.properties), self.filters(), out)
+    }
+
+    pub(super) fn decode(version: Version, body: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let ((packet_id, properties), filters) =
+            decode((version, PacketType::Unsubscribe), body, |_, _| Ok(()))?;
+        Ok(Self { packet_id, properties, filters })
     }
 }
 
@@ -240,5 +306,40 @@ mod tests {
         assert_rejected_5(shared, DecodeError::BadSubscriptionOptions(4));
         let twice = b"\x82\x0b\0\x0a\x04\x0b\x01\x0b\x02\0\x01a\0";
         assert_rejected_5(twice, DecodeError::RepeatedProperty(Property::SubscriptionIdentifier));
+    }
+
+    #[test]
+    fn several_filters_leave_in_one_packet() {
+        let mut out = Vec::new();
+        let id = (10, Properties::NONE);
+        encode_unsubscribe(Version::V311, id, ["a/+", "#"], &mut out).unwrap();
+        assert_eq!(out, b"\xa2\x0a\0\x0a\0\x03a/+\0\x01#");
+        let Ok(Decoded::Packet { packet: Packet::Unsubscribe(found), len: 12 }) =
+            decode(Version::V311, &out)
+        else {
+            panic!("{:?}", decode(Version::V311, &out));
+        };
+        assert_eq!(found.packet_id, 10);
+        assert!(found.filters().eq(["a/+", "#"]));
+    }
+
+    #[test]
+    fn no_filter_to_leave_is_an_error() {
+        let encoded =
+            encode_unsubscribe(Version::V311, (10, Properties::NONE), [], &mut Vec::new());
+        assert_eq!(encoded, Err(EncodeError::NoFilters));
+    }
+
+    #[test]
+    fn malformed_requests_to_leave_are_rejected() {
+        let cases: [(&[u8], DecodeError); 4] = [
+            (b"\xa2\x02\0\x0a", DecodeError::NoFilters),
+            (b"\xa2\x05\0\0\0\x01a", DecodeError::ZeroPacketId),
+            (b"\xa2\x05\0\x0a\0\x02a", DecodeError::TooShort),
+            (b"\xa2\x06\0\x0a\0\x02a+", DecodeError::BadTopic(TopicError::MisplacedPlus)),
+        ];
+        for (bytes, error) in cases {
+            assert_rejected(bytes, error);
+        }
     }
 }

@@ -84,16 +84,13 @@ fn the_remaining_length_has_one_to_four_bytes() {
         (&[0xff, 0xff, 0xff, 0x7f], LEN_MAX),
     ] {
         let mut written = [0; 4];
-        let used = wire::write_len(&mut written, len).unwrap();
+        let used = write_len(&mut written, len).unwrap();
         assert_eq!(&written[..used], bytes);
         let header = [&[0x30], bytes].concat();
         assert_eq!(decode(V, &header), Ok(Decoded::Incomplete { needed: header.len() + len }));
     }
     assert_rejected(&[0x30, 0x80, 0x80, 0x80, 0x80], DecodeError::BadRemainingLength);
-    assert_eq!(
-        wire::write_len(&mut [0; 4], LEN_MAX + 1),
-        Err(EncodeError::PacketTooLong(LEN_MAX + 1))
-    );
+    assert_eq!(write_len(&mut [0; 4], LEN_MAX + 1), Err(EncodeError::PacketTooLong(LEN_MAX + 1)));
 }
 
 #[test]

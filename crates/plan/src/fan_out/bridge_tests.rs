@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use super::tests::{counts, plan, population};
 use super::*;
 use crate::model::{Bridges, Choice, Direction, Population, Route};
-use crate::random::Random;
-use crate::template::Template;
+use crate::schedule::random::Random;
+use crate::text::template::Template;
 
 fn route(filter: &str, direction: Direction, local: &str, remote: &str) -> Route {
     let template = |source| Template::new(source).unwrap();

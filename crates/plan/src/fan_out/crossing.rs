@@ -14,7 +14,7 @@ use std::ops::Range;
 use super::numbers::Numbers;
 use crate::model::names::TOPICS;
 use crate::model::{Bridges, Direction, Plan, Route};
-use crate::template::{Levels, Template};
+use crate::text::template::{Levels, Template};
 
 /// All bridges of a plan.
 #[derive(Clone, Debug)]

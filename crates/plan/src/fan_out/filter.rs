@@ -3,7 +3,7 @@
 
 use super::numbers::Numbers;
 use crate::model::names::Names;
-use crate::template::{Level, Levels, Part, Template, TemplateError, Variable};
+use crate::text::template::{Level, Levels, Part, Template, TemplateError, Variable};
 
 /// Filter of the clients of a population.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,7 +140,7 @@ fn ends(variable: &Variable, text: &str) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::template::Place;
+    use crate::text::template::Place;
 
     #[test]
     fn filters_follow_the_rule_of_their_names() {

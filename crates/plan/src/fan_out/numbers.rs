@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::rows::Column;
-use crate::template::{Level, Levels, Variable, canonical_decimal};
+use crate::text::rows::Column;
+use crate::text::template::{Level, Levels, Variable, canonical_decimal};
 
 /// Numbers from `from` to `to` that meet every condition.
 #[derive(Clone, Debug, PartialEq, Eq)]

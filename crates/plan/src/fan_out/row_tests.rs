@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::tests::{counts, plan, population};
 use super::*;
 use crate::model::Choice;
-use crate::rows::{Column, Rows};
+use crate::text::rows::{Column, Rows};
 
 const FILTERS: [&str; 9] = [
     "a/{row.x}",

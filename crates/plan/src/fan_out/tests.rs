@@ -2,7 +2,7 @@ use super::*;
 use crate::model::flows::{RetainHandling, Subscription};
 use crate::model::protocol::{Mqtt, MqttVersion, Nats, Protocol};
 use crate::model::{Attachment, Choice, Population, Target};
-use crate::template::Template;
+use crate::text::template::Template;
 
 pub(crate) fn population(clients: u32, first: u64, filters: &[&str]) -> Population {
     let filter = |f: &&str| Subscription {

@@ -18,7 +18,7 @@ use super::numbers::Numbers;
 use super::{FanOut, PopulationFilters};
 use crate::model::names::Names;
 use crate::model::{Attachment, Plan};
-use crate::template::Level;
+use crate::text::template::Level;
 
 /// A shared group: name and filter, which make one subscription (MQTT 5, 4.8.2).
 #[derive(Clone, Debug)]

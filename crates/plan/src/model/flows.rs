@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::property::Property;
-use crate::bounds;
-use crate::template::Template;
+use crate::model::bounds;
+use crate::text::template::Template;
 
 /// One topic filter of every client of a population.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

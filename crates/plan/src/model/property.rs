@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::template::Template;
+use crate::text::template::Template;
 
 /// A property of a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

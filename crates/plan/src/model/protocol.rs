@@ -4,10 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Population;
 use super::capabilities::{self, Capabilities};
 use super::property::Property;
-use crate::template::Template;
+use crate::text::template::Template;
 
 /// Method of enhanced authentication that the engine plays.
 pub const SCRAM_SHA_256: &str = "SCRAM-SHA-256";
@@ -45,33 +44,31 @@ impl Protocol {
             Self::Zmtp(zmtp) => zmtp.player,
         }
     }
-}
 
-impl Population {
-    /// Options of its MQTT clients; `None` for those of other protocols.
+    /// Options of MQTT clients; `None` for another protocol.
     #[must_use]
     pub const fn mqtt(&self) -> Option<&Mqtt> {
-        match &self.protocol {
-            Protocol::Mqtt(mqtt) => Some(mqtt),
-            Protocol::Zmtp(_) | Protocol::Nats(_) => None,
+        match self {
+            Self::Mqtt(mqtt) => Some(mqtt),
+            Self::Zmtp(_) | Self::Nats(_) => None,
         }
     }
 
-    /// Options of its ZeroMQ sockets; `None` for clients of other protocols.
+    /// Options of ZeroMQ sockets; `None` for another protocol.
     #[must_use]
     pub const fn zmtp(&self) -> Option<&Zmtp> {
-        match &self.protocol {
-            Protocol::Zmtp(zmtp) => Some(zmtp),
-            Protocol::Mqtt(_) | Protocol::Nats(_) => None,
+        match self {
+            Self::Zmtp(zmtp) => Some(zmtp),
+            Self::Mqtt(_) | Self::Nats(_) => None,
         }
     }
 
-    /// Options of its NATS clients; `None` for those of other protocols.
+    /// Options of NATS clients; `None` for another protocol.
     #[must_use]
     pub fn nats(&self) -> Option<&Nats> {
-        match &self.protocol {
-            Protocol::Nats(nats) => Some(nats),
-            Protocol::Mqtt(_) | Protocol::Zmtp(_) => None,
+        match self {
+            Self::Nats(nats) => Some(nats),
+            Self::Mqtt(_) | Self::Zmtp(_) => None,
         }
     }
 }

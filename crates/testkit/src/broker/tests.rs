@@ -128,9 +128,9 @@ fn acknowledgements_have_the_fate_of_the_script() {
         broker.receive(id, &[0x32, 5, 0, 1, b't', 0, packet_id]).unwrap();
         broker.take_output(id)
     };
-    assert_eq!(publish(1), []);
+    assert_eq!(publish(1), b"");
     assert_eq!(publish(2), [0x40, 2, 0, 2, 0x40, 2, 0, 2]);
-    assert_eq!(publish(3), []);
+    assert_eq!(publish(3), b"");
     assert_eq!(publish(4), [0x40, 2, 0, 4, 0x40, 2, 0, 3]);
     assert_eq!(broker.accepted().len(), 4);
 }

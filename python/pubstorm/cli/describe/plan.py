@@ -47,11 +47,11 @@ from pubstorm.topology.identities.accounts import accounts_of
 
 ENDS = {
     "disconnect": "",
-    "disconnect_with_will": ", ends its connections with DISCONNECT and its wills",
-    "abort": ", ends its connections without DISCONNECT",
-    "vanish": ", falls silent and leaves its connections open",
+    "disconnect_with_will": "ends its connections with DISCONNECT and its wills",
+    "abort": "ends its connections without DISCONNECT",
+    "vanish": "falls silent and leaves its connections open",
 }
-"""Ends of connections, in words behind a population."""
+"""Ends of connections, in words."""
 CUTS = {
     "close": "connections are closed",
     "stall": "nothing gets through",
@@ -73,20 +73,17 @@ def plan_in_words(scenario: Scenario, plan: Plan) -> Iterator[str]:
         yield f"sources      {plan.sources[0]} to {plan.sources[-1]}, {len(plan.sources)} in turn"
     left_out = scenario.source.left_out
     clients = [line for each in plan.populations for line in _population(scenario, plan, each)]
+    conditions = conditions_of(scenario)
+    thresholds = [f"{c.source} (default)" if c.is_default else c.source for c in conditions]
     for title, lines in (
         ("populations", clients),
         ("stages", [line for n in range(len(plan.stages)) for line in _stage(scenario, plan, n)]),
-        ("thresholds", [*_thresholds(scenario)]),
+        ("thresholds", thresholds),
         *((("left out", left_out),) if left_out else ()),
     ):
         yield ""
         yield title
         yield from (f"  {line}" for line in lines or ["none"])
-
-
-def _thresholds(scenario: Scenario) -> Iterator[str]:
-    for threshold in conditions_of(scenario):
-        yield f"{threshold.source} (default)" if threshold.is_default else threshold.source
 
 
 def _targets(scenario: Scenario, plan: Plan) -> str:
@@ -130,7 +127,6 @@ def _users(scenario: Scenario, plan: Plan, service: str) -> str:
 
 
 def _bridge(scenario: Scenario, name: str, bridge: Bridge) -> Iterator[str]:
-    """Yields the ends of a bridge, and its topics."""
     count = many(scenario.topology.brokers[bridge.from_].count, "bridge")
     clean = "clean" if bridge.clean_session else "persistent"
     keep_alive = write_duration(bridge.keep_alive)
@@ -166,20 +162,18 @@ def _population(scenario: Scenario, plan: Plan, population: Population) -> Itera
     if population.whole is not None:
         last = population.first + population.clients - 1
         clients += f", numbers {population.first:,} to {last:,}"
-    line = f"{population.name}: {clients}, {_kind(population)}"
-    line += ENDS[population.end]
-    if population.takes_over is not None:
-        victim = plan.populations[population.takes_over].name
-        line += f", takes connections over from {victim}"
-    if population.sets_bridge_bit:
-        line += ", connects as a bridge"
-    if population.read_rate_per_s is not None:
-        line += f", takes at most {write_rate(population.read_rate_per_s)}"
-    if population.lifetime is not None:
-        line += f", {_lifetime(population.lifetime)}"
-    if population.flapping is not None:
-        line += f", {_flapping(population.flapping)}"
-    yield line
+    victim, rate = population.takes_over, population.read_rate_per_s
+    parts = (
+        f"{population.name}: {clients}",
+        _kind(population),
+        ENDS[population.end],
+        "" if victim is None else f"takes connections over from {plan.populations[victim].name}",
+        "connects as a bridge" if population.sets_bridge_bit else "",
+        "" if rate is None else f"takes at most {write_rate(rate)}",
+        "" if population.lifetime is None else _lifetime(population.lifetime),
+        "" if population.flapping is None else _flapping(population.flapping),
+    )
+    yield ", ".join(filter(None, parts))
     if population.tls is not None:
         yield f"  connects under {_tls(scenario, population.tls)}"
     if population.headers:
@@ -187,7 +181,9 @@ def _population(scenario: Scenario, plan: Plan, population: Population) -> Itera
         yield f"  opens WebSockets with the headers {names}"
     for subscription in population.subscriptions:
         if population.zmtp is not None:
-            yield f"  subscribes to {_prefix(subscription.filter)}"
+            prefix = subscription.filter
+            topics = f"topics that begin with {prefix}" if prefix else "everything"
+            yield f"  subscribes to {topics}"
         elif population.nats is not None:
             yield f"  subscribes to {_subject(subscription.filter)}"
         else:
@@ -255,13 +251,7 @@ def _subject(filter_: str) -> str:
     return f"{subject} in queue group {group}" if group else filter_
 
 
-def _prefix(prefix: str) -> str:
-    """Returns a subscription of ZeroMQ in words."""
-    return f"topics that begin with {prefix}" if prefix else "everything"
-
-
 def _attached(scenario: Scenario, population: Population) -> str:
-    """Returns the brokers of the clients, if there is a choice."""
     at = scenario.populations[population.of].attached_to
     if at is None:
         return " at all in turn" if population.at.count > 1 else ""
@@ -272,30 +262,26 @@ def _attached(scenario: Scenario, population: Population) -> str:
 
 
 def _lifetime(lifetime: Lifetime) -> str:
-    """Returns a session lifetime in words."""
-    shortest, longest = write_duration(lifetime.min_ns), write_duration(lifetime.max_ns)
-    stays = shortest if shortest == longest else f"{shortest} to {longest}"
-    if lifetime.min_ns < MILLISECOND_NS:
-        stays = f"up to {longest}"
+    stays = f"stays {_times(lifetime)}"
     if lifetime.offline_ns is None:
-        return f"stays {stays}, goes for good"
-    return f"stays {stays}, back after {write_duration(lifetime.offline_ns)}"
+        return f"{stays}, goes for good"
+    return f"{stays}, back after {write_duration(lifetime.offline_ns)}"
 
 
 def _flapping(flapping: Flapping) -> str:
-    """Returns the times of flapping subscriptions in words."""
-    shortest, longest = write_duration(flapping.min_ns), write_duration(flapping.max_ns)
-    stays = shortest if shortest == longest else f"{shortest} to {longest}"
-    if flapping.min_ns < MILLISECOND_NS:
-        stays = f"up to {longest}"
-    back = "at once"
-    if flapping.unsubscribed_ns:
-        back = f"after {write_duration(flapping.unsubscribed_ns)}"
-    return f"unsubscribes after {stays}, subscribes again {back}"
+    back_ns = flapping.unsubscribed_ns
+    back = f"after {write_duration(back_ns)}" if back_ns else "at once"
+    return f"unsubscribes after {_times(flapping)}, subscribes again {back}"
+
+
+def _times(span: Lifetime | Flapping) -> str:
+    shortest, longest = write_duration(span.min_ns), write_duration(span.max_ns)
+    if span.min_ns < MILLISECOND_NS:
+        return f"up to {longest}"
+    return shortest if shortest == longest else f"{shortest} to {longest}"
 
 
 def _tls(scenario: Scenario, tls: Tls) -> str:
-    """Versions, whom the clients trust and who they are."""
     low, high = tls.min_version, tls.max_version
     versions = f"TLS {low}" if low == high else f"TLS {low} to {high}"
     made = {broker.tls_mode for broker in scenario.topology.brokers.values()}
@@ -339,7 +325,6 @@ def _size(publication: Publication) -> str:
 
 
 def _pace(publication: Publication) -> str:
-    """Evenly, at random, in bursts, or as fast as it can."""
     pace = publication.pace
     if not isinstance(pace, OpenPace):
         return "as fast as it can"
@@ -354,7 +339,8 @@ def _stage(scenario: Scenario, plan: Plan, number: int) -> Iterator[str]:
     names = ", ".join(_names(plan, stage))
     yield f"{number + 1}. {stage.name} ({names}): {_action(plan, stage)}"
     load = offered_load(plan).stages[number]
-    begins = ["", *(_change(plan, same) for same in together(_changes(stage)))]
+    changes = stage.action.changes if isinstance(stage.action, PublishAction) else ()
+    begins = ["", *(_change(plan, same) for same in together(changes))]
     totals = f"{load.sent_total:,.0f} sent and {load.delivered_total:,.0f} delivered"
     for begin, phase in zip(begins, load.phases, strict=False):
         if load.sent_total:
@@ -372,17 +358,14 @@ def _stage(scenario: Scenario, plan: Plan, number: int) -> Iterator[str]:
     if requests_per_s and not isinstance(stage.action, ConnectAction):
         yield f"     and up to {requests_per_s:,.0f} UNSUBSCRIBE and SUBSCRIBE/s"
     if load.closed_loop:
-        whose = "publisher" if _publishes_zeromq(plan, stage) else "broker"
+        publishes = any(plan.populations[index].is_publisher for index in stage.populations)
+        whose = "publisher" if publishes else "broker"
         yield f"     and a closed loop, whose rate the {whose} sets"
     step = scenario.stages[number].step
     faults = step.faults if isinstance(step, Publish | Hold) else ()
     for fault in sorted(faults, key=lambda fault: fault.at):
         yield f"     at {write_duration(fault.at)}: {_fault(fault)}"
         yield from (f"       hint: {hint}" for hint in _fault_hints(scenario, fault))
-
-
-def _publishes_zeromq(plan: Plan, stage: Stage) -> bool:
-    return any(plan.populations[index].is_publisher for index in stage.populations)
 
 
 def _names(plan: Plan, stage: Stage) -> Iterator[str]:
@@ -393,7 +376,6 @@ def _names(plan: Plan, stage: Stage) -> Iterator[str]:
 
 
 def _fault(fault: Fault) -> str:
-    """Returns a fault and its repair in words."""
     if fault.command is not None:
         return _fault_by_command(fault)
     part = "" if fault.count is None else f"{fault.count:,} of "
@@ -429,10 +411,6 @@ def _fault_hints(scenario: Scenario, fault: Fault) -> Iterator[str]:
                 continue
             if fault.command or population.at is None or population.at.brokers == group:
                 yield f"clients of {name} do not come back: their reconnect is never"
-
-
-def _changes(stage: Stage) -> tuple[Change, ...]:
-    return stage.action.changes if isinstance(stage.action, PublishAction) else ()
 
 
 def _change(plan: Plan, same: Sequence[Change]) -> str:

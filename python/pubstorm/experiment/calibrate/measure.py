@@ -72,7 +72,10 @@ async def measure(load: Load, engine: Path, folder: Path) -> Measurement:
         snapshots.append(received.snapshot)
         slab.append(slab_bytes())
 
-    peer = NullSink(folder / "sink", engine) if load.peer == "sink" else _broker(folder)
+    if load.peer == "sink":
+        peer: NullSink | EmbeddedBroker = NullSink(folder / "sink", engine)
+    else:
+        peer = EmbeddedBroker(Place(name="broker", folder=folder / "broker"))
     try:
         await peer.start()
         hello = await play_alone(load.plan(peer.port), engine, folder / "engine.log", keep)
@@ -98,10 +101,6 @@ def in_use(slabinfo: str) -> int:
     sockets, _ = objects.get("sock_inode_cache", (0, 0))
     _, entry_bytes = objects.get("dentry", (0, 0))
     return found + sockets * entry_bytes
-
-
-def _broker(folder: Path) -> EmbeddedBroker:
-    return EmbeddedBroker(Place(name="broker", folder=folder / "broker"))
 
 
 def _measurement(

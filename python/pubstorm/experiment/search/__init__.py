@@ -4,33 +4,31 @@ its trials determine the next one."""
 
 from __future__ import annotations
 
-import contextlib
 import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from pubstorm.errors import PubstormError, StoredRunError
+from pubstorm.errors import StoredRunError
 from pubstorm.experiment.invocation import Invocation
-from pubstorm.experiment.journal import Journal, asked_again
-from pubstorm.experiment.outlook import Outlook, run_s
+from pubstorm.experiment.journal import Journal, Player, Runs, Searching, Turn, asked_again
+from pubstorm.experiment.outlook import run_s
 from pubstorm.experiment.search.answer import Terms, answer_of, clients_of, question_of
 from pubstorm.experiment.search.strategy import Candidate, Outcome, Settings, Strategy, trials_left
 from pubstorm.experiment.search.trial import (
     evaluated,
     in_words,
     outcome_of,
-    unfit,
-    without_measurement,
+    uncounted,
 )
 from pubstorm.host.children import run_loop
-from pubstorm.host.fit import unfit_here
-from pubstorm.host.signals import INTERRUPTED
-from pubstorm.play.directory import new_path, set_aside
+from pubstorm.play.directory import new_path
 from pubstorm.play.display import Live
-from pubstorm.play.one_run import RUNS, RunOptions, play_scenario
+from pubstorm.play.one_run import RUNS
 from pubstorm.quantities import value_text
 from pubstorm.report import SCENARIO_FILE, SEARCH_FILE, load_search
-from pubstorm.result import SearchResult, Trial
+from pubstorm.result import LimitedBy, Result, SearchResult, Trial
 from pubstorm.result.figures.table import headings
 from pubstorm.scenario import Scenario, searched
 from pubstorm.scenario.defaults import default_thresholds
@@ -67,12 +65,36 @@ async def play_search(
     search; None if the search has its own."""
     if (path / SEARCH_FILE).exists():
         stored = load_search(path)
-        search = _Search(scenario, Journal.open(path, stored, asked, live), topology)
-        search.continues(stored)
+        journal = Journal.open(path, stored.started, live)
+        trials = _SearchRuns(scenario, asked, journal)
+        trials.continues(stored)
     else:
-        journal = Journal.create(path, TRIALS, scenario, asked, live)
-        search = _Search(scenario, journal, topology)
-    return await search.play()
+        journal = Journal.create(path, TRIALS, {SCENARIO_FILE: scenario.source_text}, live)
+        trials = _SearchRuns(scenario, asked, journal)
+    found = await Player(trials, journal, topology).play()
+    live.step(found.answer.headline or found.answer.text)
+    return found
+
+
+def search_of(scenario: Scenario, asked: Invocation) -> Searching | None:
+    """Returns what plays the search of a scenario, or of a step of a sweep; None if it has no
+    search."""
+    if scenario.search is None:
+        return None
+    source = scenario.source
+    own = replace(asked, overrides=source.overrides, target=source.target)
+
+    async def play(folder: Path, live: Live, topology: Topology | None) -> SearchResult:
+        return await play_search(scenario, folder, own, live, topology)
+
+    return play
+
+
+def planned_s(scenario: Scenario) -> float:
+    """Returns the seconds of a run by its plan; of a search those of the trials to expect."""
+    search = scenario.search
+    trials = 1 if search is None else trials_left(settings_of(search), ())
+    return trials * run_s(scenario)
 
 
 def settings_of(search: Search) -> Settings:
@@ -91,24 +113,22 @@ def settings_of(search: Search) -> Settings:
     )
 
 
-class _Search:
-    """A search that is being played."""
+class _SearchRuns(Runs[SearchResult]):
+    """The trials of a search that is being played."""
 
-    def __init__(self, scenario: Scenario, journal: Journal, topology: Topology | None) -> None:
+    def __init__(self, scenario: Scenario, asked: Invocation, journal: Journal) -> None:
         assert scenario.search is not None, "only a scenario with a search has trials"
         self._scenario = scenario
         self._search: Search = scenario.search
-        self._topology = topology
+        self._asked = asked
         self._journal = journal
-        self._live = journal.live
-        self._interrupted = journal.interrupted
         self._strategy = Strategy(settings_of(self._search))
         self._trials: list[Trial] = []
         self._outcomes: list[tuple[float, Outcome]] = []
         """Values of the trials, in the unit of the strategy, with their outcomes."""
-        self._outlook = Outlook()
-        self._later_s = journal.live.after_s
-        """Time of runs after this search, in seconds."""
+        self._run_s = run_s(scenario)
+        if self._search.broker == "same":
+            self.shared = [searched(scenario, self._search.span.high)]
 
     def continues(self, stored: SearchResult) -> None:
         """Takes the trials of the stored search. Raises StoredRunError if they are not those of
@@ -119,32 +139,45 @@ class _Search:
             self._journal.check([own], [_identity(trial)])
             self._take(trial)
 
-    async def play(self) -> SearchResult:
-        """Plays the next trial until there is an answer or the user ends the search."""
-        found = await self._journal.keep(self._play, self._finish)
-        self._live.step(found.answer.headline or found.answer.text)
-        return found
+    @property
+    def pause_ns(self) -> int:
+        """The pause of the search; none before the first trial."""
+        return self._search.pause if self._trials else 0
 
-    def _finish(self) -> SearchResult:
-        found = self._store()
-        self._journal.write_reports()
-        return found
+    def turns(self) -> Iterator[Turn]:
+        measure = self._search.span.measure
+        while (following := self._strategy.next) is not None:
+            trial = self._trial(following)
+            again = f", attempt {trial.attempt}" if trial.attempt > 1 else ""
+            value = value_text(trial.value, measure.unit)
+            yield Turn(
+                number=trial.number,
+                title=f"trial {trial.number}: {value} ({PHASES[trial.phase]}{again})",
+                scenario=searched(self._scenario, following.value),
+                folder=trial.folder,
+                command=self._command(trial),
+                planned_s=self._run_s,
+                reports=False,
+            )
 
-    async def _play(self) -> None:
-        self._store()
-        async with contextlib.AsyncExitStack() as stack:
-            topology = self._topology
-            if topology is None and self._search.broker == "same":
-                ends = [searched(self._scenario, self._search.span.high)]
-                topology = await stack.enter_async_context(self._journal.shared_brokers(ends))
-            while (following := self._strategy.next) is not None:
-                trial = await self._played(self._trial(following), following, topology)
-                if trial is not None:
-                    self._take(trial)
-                    self._live.step(f"  {self._words(trial)}")
-                    self._store()
-                if self._interrupted.is_set():
-                    break
+    def take(self, turn: Turn) -> str:
+        """Takes a trial; one that the user ended is played again."""
+        following, result = self._strategy.next, turn.result
+        assert following is not None, "the trial that was played is the next one"
+        trial = self._trial(following)
+        if isinstance(result, Result):
+            if result.interrupted:
+                return ""
+            trial = evaluated(trial, result, self._search.figure)
+        elif turn.problem is not None:
+            trial = uncounted(trial, turn.problem.message)
+        else:
+            trial = uncounted(trial, turn.unfit, LimitedBy.HOST)
+        self._take(trial)
+        return self._words(trial)
+
+    def later_s(self, turn: Turn) -> Sequence[float]:
+        return [turn.planned_s] * (trials_left(self._strategy.settings, self._outcomes) - 1)
 
     def _trial(self, following: Candidate) -> Trial:
         """Returns a trial before it is played."""
@@ -161,47 +194,9 @@ class _Search:
             attempt=following.attempt,
         )
 
-    async def _played(
-        self, trial: Trial, following: Candidate, topology: Topology | None
-    ) -> Trial | None:
-        """Plays a trial, after the pause; None where the user ended it."""
-        if self._trials:
-            await self._journal.pause(self._search.pause)
-        if self._interrupted.is_set():
-            return None
-        again = f", attempt {trial.attempt}" if trial.attempt > 1 else ""
-        value = value_text(trial.value, self._search.span.measure.unit)
-        self._live.step(f"trial {trial.number}: {value} ({PHASES[trial.phase]}{again})")
-        scenario = searched(self._scenario, following.value)
-        if (words := unfit_here(scenario)) is not None:
-            return unfit(trial, words)
-        folder = self._journal.folder(trial.folder)
-        if folder.exists():
-            set_aside(folder)
-        options = RunOptions(folder, self._command(trial), topology, reports=False)
-        self._look_ahead(run_s(self._scenario))
-        try:
-            result = await play_scenario(scenario, options, self._live)
-        except PubstormError as error:
-            if error.exit_code != INTERRUPTED:
-                return without_measurement(trial, error.message)
-            self._interrupted.set()
-            return None
-        self._outlook.end()
-        if result.interrupted:
-            self._interrupted.set()
-            return None
-        return evaluated(trial, result, self._search.figure)
-
-    def _look_ahead(self, planned_s: float) -> None:
-        """Gives the display the time of the trials after the one that begins."""
-        left = trials_left(self._strategy.settings, self._outcomes) - 1
-        self._outlook.begin(planned_s)
-        self._live.after_s = self._later_s + self._outlook.of(left * planned_s, left)
-
     def _command(self, trial: Trial) -> str:
         """Returns the command line that plays a trial alone."""
-        asked = self._journal.asked
+        asked = self._asked
         kept = (o for o in asked.overrides if o.partition("=")[0].split(".")[0] != "search")
         changes = (*kept, FOUND, f"{self._search.vary}={trial.written}")
         return Invocation(asked.scenario, changes, asked.target).command()
@@ -218,7 +213,16 @@ class _Search:
         figure = value_text(trial.figure, self._search.figure.unit or "")
         return f"{in_words(trial)}; {self._search.figure} {figure}"
 
-    def _store(self) -> SearchResult:
+    def store(self) -> None:
+        self._stored()
+
+    def finish(self) -> SearchResult:
+        found = self._stored()
+        if self._asked.reports:
+            self._journal.write_reports()
+        return found
+
+    def _stored(self) -> SearchResult:
         search = self._search
         terms = Terms(
             unit=search.span.measure.unit,
@@ -230,7 +234,7 @@ class _Search:
             clients=clients_of(self._scenario),
         )
         found = SearchResult(
-            **self._journal.record,
+            **self._journal.record(self._asked),
             name=self._scenario.name,
             vary=search.vary,
             unit=terms.unit,

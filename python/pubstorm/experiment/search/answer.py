@@ -74,7 +74,7 @@ def question_of(scenario: Scenario) -> str:
     load."""
     assert scenario.search is not None, "only a scenario with a search has a question"
     populations = scenario.populations
-    publications = sum(len(_publications(each)) for each in populations.values())
+    publications = sum(len(getattr(each, "publications", ())) for each in populations.values())
     match scenario.search.vary.split("."):
         case ["populations", name, "clients"]:
             return "{} clients" if len(populations) == 1 else f"{{}} clients of {name}"
@@ -84,10 +84,6 @@ def question_of(scenario: Scenario) -> str:
             return f"messages of {{}} of {name}"
         case path:
             return f"{path[-1]} {{}}"
-
-
-def _publications(population: object) -> Sequence[object]:
-    return getattr(population, "publications", ())
 
 
 def answer_of(trials: Sequence[Trial], facts: Facts, terms: Terms) -> SearchAnswer:
@@ -264,7 +260,6 @@ def _holds(answer: SearchAnswer, terms: Terms) -> str:
 
 
 def _confirmed(facts: Facts, terms: Terms) -> str:
-    """Returns the outcome of the answer's repetition, in words."""
     played = [
         (terms.shown(value / terms.per_unit), outcome.state)
         for value, outcome in facts.confirmations

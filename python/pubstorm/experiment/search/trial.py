@@ -17,30 +17,21 @@ def evaluated(trial: Trial, result: Result, figure: Expression | None) -> Trial:
     verdict = result.verdict
     found = None if figure is None else evaluate(result, figure)
     why = _why_not_counted(result)
-    return trial.model_copy(
-        update={
-            "status": verdict.status,
-            "limited_by": verdict.limited_by,
-            "figure": found.value if isinstance(found, Found) else None,
-            "counted": why is None,
-            "why": why,
-            "thresholds": verdict.thresholds,
-            "evidence": verdict.facts[:EVIDENCE_MAX],
-            "duration_s": result.duration_s,
-            "cells": tuple(result.table.values()),
-        }
+    return trial.of_run(
+        result,
+        figure=found.value if isinstance(found, Found) else None,
+        counted=why is None,
+        why=why,
+        thresholds=verdict.thresholds,
+        evidence=verdict.facts[:EVIDENCE_MAX],
+        cells=tuple(result.table.values()),
     )
 
 
-def without_measurement(trial: Trial, why: str) -> Trial:
-    """Returns a trial without a measurement."""
-    return trial.model_copy(update={"counted": False, "why": why})
-
-
-def unfit(trial: Trial, why: str) -> Trial:
-    """A trial that was not played, since this host has too little."""
-    words = {"counted": False, "why": why, "limited_by": LimitedBy.HOST}
-    return trial.model_copy(update=words)
+def uncounted(trial: Trial, why: str | None, limited_by: LimitedBy | None = None) -> Trial:
+    """Returns a trial without a measurement; `limited_by` is this host if the trial was not
+    played."""
+    return trial.model_copy(update={"counted": False, "why": why, "limited_by": limited_by})
 
 
 def outcome_of(trial: Trial) -> Outcome:

@@ -60,7 +60,6 @@ def trials_of(search: SearchResult, word: str) -> list[Trial]:
 
 
 def _of_search(column: str, search: SearchResult) -> Figure:
-    """Returns a part of the answer of a search."""
     answer = search.answer
     if column == "search.trials":
         return Figure(estimate=estimate_of([answer.trials], ""))

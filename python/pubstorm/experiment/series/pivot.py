@@ -9,7 +9,8 @@ from itertools import groupby
 from pubstorm.experiment.series.row import value_cell
 from pubstorm.result import Cell, Estimate, Figure, LimitedBy, SeriesCell, SeriesStep, SeriesTable
 from pubstorm.result.interval import estimate_of
-from pubstorm.scenario.sweep import STEP, Sweep, TableColumn
+from pubstorm.scenario import Sweep
+from pubstorm.scenario.sweep import STEP, TableColumn
 
 Columns = Mapping[str, TableColumn]
 LIMITS = {
@@ -73,7 +74,6 @@ def _cell(column: TableColumn, sweep: Sweep, row: Sequence[SeriesStep]) -> Serie
 
 
 def _unmeasured(step: SeriesStep) -> str | None:
-    """Why a step that had its turn has no figure."""
     if step.unfit is not None:
         return f"not run: {step.unfit}"
     return None if step.problem is None else "it came to no measurement"

@@ -27,7 +27,7 @@ def _of_variant(variant: str | None, steps: Sequence[SeriesStep], is_ladder: boo
 
 def _line(steps: Sequence[SeriesStep], is_ladder: bool) -> str:
     unfit = [f"{step.name} not run: {step.unfit}" for step in steps if step.unfit is not None]
-    played = [step for step in steps if step.outcome not in {"not played", "not run"}]
+    played = [step for step in steps if step.was_played]
     if not played:
         return "; ".join(["no step was played", *unfit])
     parts = [_ladder(played) if is_ladder else _counts(played), _first_failed(played)]

@@ -87,7 +87,6 @@ class RayHosts:
         await self._cluster.leave()
 
     async def _start(self, hosts: Sequence[Host]) -> None:
-        """Starts deputies, all at once."""
         path = self._folder / NAME
         pack(path)
         cargo = await in_thread(lambda: _cargo(path), SHIP_S)

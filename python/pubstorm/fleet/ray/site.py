@@ -125,7 +125,6 @@ class RaySite:
     async def _reserved(
         self, commands: Sequence[AgentCommand], label: str | None
     ) -> Sequence[Room]:
-        """Returns room for each agent on the hosts of a label."""
         where = chosen(await self._answering(label), len(commands), self._spread)
         for host, command in zip(where, commands, strict=True):
             _check_machine(self._facts[host.node], Path(command.words[0]))

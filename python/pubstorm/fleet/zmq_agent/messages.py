@@ -121,6 +121,6 @@ def normal(drawn: Random) -> float:
 
 
 def _exchanged(step: Random, count: int, at: int) -> int:
-    """A step of the shuffle of `crates/plan/src/order.rs`."""
+    """A step of the shuffle of `crates/plan/src/schedule/order.rs`."""
     partner = (step.below(count) - at) % count
     return partner if step.of(max(at, partner)).bits & 1 else at

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pubstorm.contract.attachment import target_of
 from pubstorm.contract.flows import Publication
 from pubstorm.contract.plan import Plan, Population
+from pubstorm.contract.protocol import Zmtp
 from pubstorm.contract.target import Target
 
 
@@ -48,6 +49,13 @@ class Part:
     def population(self) -> Population:
         """The population of its clients."""
         return self.plan.populations[self.place.population]
+
+    @property
+    def options(self) -> Zmtp:
+        """The options of its sockets."""
+        options = self.population.zmtp
+        assert options is not None, "programs beside engines play sockets"
+        return options
 
     @property
     def clients(self) -> Sequence[int]:

@@ -69,8 +69,7 @@ class Publisher:
     def __init__(self, part: Part, tally: AgentTally) -> None:
         self._part, self._tally = part, tally
         self._client = part.clients[0]
-        options = part.population.zmtp
-        self._context = zmq.Context(1 if options is None else options.io_threads)
+        self._context = zmq.Context(part.options.io_threads)
         self._gate = Gate(self._context, part)
         self._socket = publisher_socket(self._context, part, self._client)
         self._messages = Messages(part, self._client)

@@ -1,5 +1,5 @@
-"""The schedule of an open loop, as in `crates/plan/src/pacer.rs` and `tempo.rs`: pure functions of
-client, message number and changes of the rate."""
+"""The schedule of an open loop, as in `crates/plan/src/schedule/pacer.rs` and `tempo.rs`: pure
+functions of client, message number and changes of the rate."""
 
 from __future__ import annotations
 

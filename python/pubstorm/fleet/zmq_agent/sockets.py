@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
@@ -23,7 +22,7 @@ class Gate:
         self._keys = frozenset(os.environ.get(CLIENT_KEYS, "").split())
         self._authenticator: ThreadAuthenticator | None = None
         population = part.population
-        security = security_of(part)
+        security = part.options.security
         if security == "null":
             return
         self._authenticator = ThreadAuthenticator(context)
@@ -50,11 +49,9 @@ def publisher_socket(
 ) -> zmq.Socket[bytes]:
     """A PUB socket that listens at its target."""
     socket = context.socket(zmq.PUB)
-    options = part.population.zmtp
     socket.linger = 0
-    if options is not None:
-        socket.setsockopt(zmq.SNDHWM, options.high_water_mark)
-    security = security_of(part)
+    socket.setsockopt(zmq.SNDHWM, part.options.high_water_mark)
+    security = part.options.security
     if security != "null":
         socket.setsockopt_string(zmq.ZAP_DOMAIN, DOMAIN)
     if security == "plain":
@@ -79,20 +76,19 @@ def subscriber_socket(
 ) -> zmq.Socket[bytes]:
     """A SUB socket with its subscriptions, connected to nothing yet."""
     population = part.population
-    options, n = population.zmtp, population.first + client
+    n = population.first + client
     socket = context.socket(zmq.SUB)
     socket.linger = 0
     # Subscriptions are messages to the publisher: beyond a mark, libzmq would drop them.
     socket.setsockopt(zmq.SNDHWM, 0)
-    if options is not None:
-        socket.setsockopt(zmq.RCVHWM, options.high_water_mark)
+    socket.setsockopt(zmq.RCVHWM, part.options.high_water_mark)
     if population.reconnect is None:
         socket.setsockopt(zmq.RECONNECT_IVL, -1)
     else:
         millisecond_ns = 10**6
         socket.setsockopt(zmq.RECONNECT_IVL, max(population.reconnect.min_ns // millisecond_ns, 1))
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, population.reconnect.max_ns // millisecond_ns)
-    if security_of(part) == "curve":
+    if part.options.security == "curve":
         socket.setsockopt_string(zmq.CURVE_SERVERKEY, _key(SERVER_KEY))
         socket.setsockopt_string(zmq.CURVE_PUBLICKEY, _key(PUBLIC_KEY))
         socket.setsockopt_string(zmq.CURVE_SECRETKEY, _key(SECRET_KEY))
@@ -109,22 +105,15 @@ def filters(part: Part) -> int:
     return sum(template_of(population, s.filter).variants for s in population.subscriptions)
 
 
-def security_of(part: Part) -> str:
-    """The mechanism of the population's connections."""
-    options = part.population.zmtp
-    return "null" if options is None else options.security
-
-
 def check_security(part: Part) -> None:
     """Raises AgentError where libzmq cannot speak the mechanism."""
-    if security_of(part) == "curve" and not zmq.has("curve"):
+    if part.options.security == "curve" and not zmq.has("curve"):
         raise AgentError(
             "this pyzmq has no CURVE", "install pyzmq with libsodium, or use security: plain"
         )
 
 
 def _key(variable: str) -> str:
-    key: Mapping[str, str] = os.environ
-    if not key.get(variable):
-        raise AgentError(f"found no {variable} in the environment", "the run gives it the key")
-    return key[variable]
+    if key := os.environ.get(variable):
+        return key
+    raise AgentError(f"found no {variable} in the environment", "the run gives it the key")

@@ -25,8 +25,7 @@ from pubstorm.contract.plan import Stage
 from pubstorm.fleet.zmq_agent.part import Part
 from pubstorm.fleet.zmq_agent.pipes import Pipes
 from pubstorm.fleet.zmq_agent.tally import AgentTally
-
-SECOND_NS = 10**9
+from pubstorm.quantities import SECOND_NS
 
 
 class Play(Protocol):

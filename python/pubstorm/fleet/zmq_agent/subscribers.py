@@ -32,11 +32,11 @@ from pubstorm.fleet.zmq_agent.pipes import STDIN, Pipes
 from pubstorm.fleet.zmq_agent.schedule import NEVER_NS
 from pubstorm.fleet.zmq_agent.sockets import filters, subscriber_socket
 from pubstorm.fleet.zmq_agent.tally import AgentTally, FlowTally
+from pubstorm.quantities import SECOND_NS
 
 READ_MAX = 200
 """Messages that are read from one socket before the others have their turn."""
 TURN_NS = 10**6
-SECOND_NS = 10**9
 SOCKETS_EACH = 3
 """Sockets of a client: its own, and two that report the state of its connection."""
 WATCHED = (
@@ -108,8 +108,7 @@ class Subscribers:
 
     def __init__(self, part: Part, tally: AgentTally) -> None:
         self._part, self._tally = part, tally
-        options = part.population.zmtp
-        self._context = zmq.Context(1 if options is None else options.io_threads)
+        self._context = zmq.Context(part.options.io_threads)
         sockets = SOCKETS_EACH * len(part.clients) + SOCKETS_EACH
         self._context.set(zmq.MAX_SOCKETS, min(sockets, self._context.get(zmq.SOCKET_LIMIT)))
         self._filters = filters(part)
@@ -248,11 +247,9 @@ class Subscribers:
         self._at(client)
 
     def _at(self, client: Client) -> Counter[str]:
-        """The counters of a client's target."""
         return self._tally.now.targets.setdefault(client.target, Counter())
 
     def _read(self, client: Client) -> None:
-        """Reads the messages that a socket has."""
         receive, bytes_read, read = client.socket.recv_multipart, 0, 0
         latencies: dict[int, tuple[list[int], list[int]]] = {}
         try:
@@ -274,7 +271,6 @@ class Subscribers:
     def _note(
         self, client: Client, parts: list[bytes], latencies: dict[int, tuple[list[int], list[int]]]
     ) -> None:
-        """Counts a message."""
         payload = parts[-1]
         stamp: bytes | None = payload if len(payload) >= STAMP_BYTES else None
         if self._stamps_text:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import json
 import os
 import resource
@@ -14,21 +15,19 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pubstorm.host import ports
 from pubstorm.host.children import raised_priority, run_loop
 from pubstorm.host.counters import counters
 from pubstorm.host.deputy.servers import Servers, at_parent_death
-from pubstorm.host.members import LocalProcesses
+from pubstorm.host.members import PROCESSES_HERE
+from pubstorm.host.ports import free_port, is_free
 from pubstorm.host.programs import find
 
 LINE_BYTES_MAX = 256 << 20
 """Longest request: room for the input of a command."""
-PROGRAMS = ("mosquitto", "nats-server", "redis-server", "rabbitmq-server", "erl_call")
-"""Programs whose paths the first line says."""
 
 
 class Deputy:
@@ -37,13 +36,13 @@ class Deputy:
     def __init__(self, home: Path) -> None:
         self._home = home
         self._servers = Servers(home, self.say)
-        self._processes = LocalProcesses()
-        self._requests: Mapping[str, Callable[..., Awaitable[object]]] = {
-            "beat": self._beat,
-            "port": self._port,
-            "is_free": self._is_free,
-            "look_at": self._look_at,
-            "counters": self._counters,
+        self._requests: Mapping[str, Callable[..., object]] = {
+            "beat": lambda: None,  # It only renews the lease.
+            "port": lambda address: free_port([address]),
+            "is_free": lambda port, address: is_free(port, address),
+            "find": find,
+            "look_at": lambda roots: PROCESSES_HERE.look_at(roots).to_json(),
+            "counters": lambda: counters().to_json(),
             "store": self._servers.store,
             "output": self._servers.output,
             "spawn": self._servers.spawn,
@@ -55,8 +54,7 @@ class Deputy:
 
     def hello(self) -> None:
         """Sends the facts of this host."""
-        found = {name: path for name in PROGRAMS if (path := find(name)) is not None}
-        self.say({"hello": os.getpid(), "home": str(self._home), "programs": found, **_rights()})
+        self.say({"hello": os.getpid(), "home": str(self._home), **_rights()})
 
     def say(self, line: Mapping[str, object]) -> None:
         """Writes a line."""
@@ -67,7 +65,9 @@ class Deputy:
         """Carries out a request, and answers it."""
         number, name = request.pop("id"), request.pop("do")
         try:
-            answer = {"id": number, "answer": await self._requests[name](**request)}
+            found = self._requests[name](**request)
+            found = await found if inspect.isawaitable(found) else found
+            answer = {"id": number, "answer": found}
         except Exception as error:
             hint = getattr(error, "hint", None)
             answer = {"id": number, "error": str(error) or type(error).__name__, "hint": hint}
@@ -77,21 +77,6 @@ class Deputy:
         """Ends all servers, and deletes their files."""
         await self._servers.close()
         shutil.rmtree(self._home, ignore_errors=True)
-
-    async def _beat(self) -> None:
-        """Only renews the lease."""
-
-    async def _port(self, address: str) -> int:
-        return ports.free_port([address])
-
-    async def _is_free(self, port: int, address: str) -> bool:
-        return ports.is_free(port, address)
-
-    async def _look_at(self, roots: list[int]) -> object:
-        return self._processes.look_at(roots).to_json()
-
-    async def _counters(self) -> object:
-        return counters().to_json()
 
 
 def _rights() -> dict[str, object]:

@@ -16,6 +16,8 @@ MODULES = (
     "host/deputy/servers",
     "host/deputy/__main__",
     "host/ends",
+    "host/log_tail",
+    "host/machine",
     "host/members",
     "host/ports",
     "host/proc",

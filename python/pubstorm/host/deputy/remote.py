@@ -150,7 +150,7 @@ class RemoteMachine:
         self._channel = channel
         self._home = ""
         self._root: Path | None = None
-        self._programs: Mapping[str, str] = {}
+        self._programs: dict[str, str | None] = {}
         self._children: dict[int, RemoteChild] = {}
         self._early: dict[int, list[Mapping[str, Any]]] = {}
         self._sent: dict[str, int] = {}
@@ -171,8 +171,8 @@ class RemoteMachine:
             async with asyncio.timeout(ANSWER_S):
                 line = await self._channel.line()
             hello = json.loads(line)
-            self._home, self._programs = hello["home"], hello["programs"]
-            self.is_root, self.descriptors = hello["root"], hello["descriptors"]
+            self._home, self.is_root = hello["home"], hello["root"]
+            self.descriptors = hello["descriptors"]
         except (TimeoutError, ValueError, KeyError) as error:
             words = self._channel.last_words()
             text = f"the deputy on {self.address} did not start"
@@ -188,9 +188,11 @@ class RemoteMachine:
         await end_tasks(self._tasks)
         self._lose("its deputy was ended")
 
-    def find(self, program: str) -> str | None:
-        """Returns the path of an installed program."""
-        return self._programs.get(program)
+    async def find(self, program: str) -> str | None:
+        """Returns the path of an installed program, which is asked for once."""
+        if program not in self._programs:
+            self._programs[program] = await self.ask("find", program=program)
+        return self._programs[program]
 
     async def free_port(self, address: str = "") -> int:
         """Returns a port that is free."""

@@ -69,7 +69,9 @@ class Authority:
             .issuer_name(subject)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_usage(signs_certificates=True), critical=True)
-            .add_extension(_identifier(key.public_key()), critical=False)
+            .add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+            )
             .sign(key, SHA256())
         )
         return cls(certificate, key)
@@ -84,47 +86,40 @@ class Authority:
 
     def server(self, names: Sequence[str], validity: Validity) -> Credential:
         """The certificate of a broker with these names and addresses."""
-        return self._issue(_names(names), [ExtendedKeyUsageOID.SERVER_AUTH], validity)
+        return self._issue(names[0], [ExtendedKeyUsageOID.SERVER_AUTH], validity, names)
 
     def client(self, name: str, validity: Validity) -> Credential:
         """The certificate of a client with this common name."""
-        return self._issue(_Subject(name), [ExtendedKeyUsageOID.CLIENT_AUTH], validity)
+        return self._issue(name, [ExtendedKeyUsageOID.CLIENT_AUTH], validity)
 
     def node(self, names: Sequence[str], validity: Validity) -> Credential:
         """The certificate of a node with these names and addresses, which calls and is called."""
         purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-        return self._issue(_names(names), purposes, validity)
+        return self._issue(names[0], purposes, validity, names)
 
     def _issue(
-        self, subject: _Subject, purposes: Iterable[x509.ObjectIdentifier], validity: Validity
+        self,
+        name: str,
+        purposes: Iterable[x509.ObjectIdentifier],
+        validity: Validity,
+        names: Sequence[str] = (),
     ) -> Credential:
-        """No certificate outlives the authority."""
+        """Returns a certificate for a common name, and for the names and addresses of a server. It
+        does not outlive the authority."""
         key = ec.generate_private_key(ec.SECP256R1())
         validity = Validity(validity.begin, min(validity.end, self._end))
         builder = (
-            _builder(_named(subject.name), key.public_key(), validity)
+            _builder(_named(name[:SUBJECT_MAX] if names else name), key.public_key(), validity)
             .issuer_name(self._name)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs_certificates=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
             .add_extension(self._authority_key, critical=False)
         )
-        if subject.alternatives is not None:
-            builder = builder.add_extension(subject.alternatives, critical=False)
+        if names:
+            alternatives = x509.SubjectAlternativeName([_alternative(name) for name in names])
+            builder = builder.add_extension(alternatives, critical=False)
         return _credential(builder.sign(self._key, SHA256()), key)
-
-
-@dataclass(frozen=True, slots=True)
-class _Subject:
-    """Whom a certificate is for."""
-
-    name: str
-    alternatives: x509.SubjectAlternativeName | None = None
-
-
-def _names(names: Sequence[str]) -> _Subject:
-    alternatives = x509.SubjectAlternativeName([_alternative(name) for name in names])
-    return _Subject(names[0][:SUBJECT_MAX], alternatives)
 
 
 def _builder(
@@ -173,10 +168,6 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
-
-
-def _identifier(key: ec.EllipticCurvePublicKey) -> x509.SubjectKeyIdentifier:
-    return x509.SubjectKeyIdentifier.from_public_key(key)
 
 
 def _credential(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Credential:

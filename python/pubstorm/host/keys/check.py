@@ -13,7 +13,7 @@ from pubstorm.host.keys.clients import names_of
 from pubstorm.host.keys.files import PATH_HINT
 from pubstorm.host.keys.psk import read_psk
 
-Names = Callable[[str], Sequence[str]]
+NamesOf = Callable[[str], Sequence[str]]
 """A template's text for every client."""
 
 
@@ -29,7 +29,7 @@ def key_problems(plan: Plan) -> Iterator[Problem]:
     yield from found
 
 
-def tls_problems(place: str, names: Names, tls: Tls) -> Iterator[Problem]:
+def tls_problems(place: str, names: NamesOf, tls: Tls) -> Iterator[Problem]:
     """The problems of the keys of some clients, with their place in the scenario."""
     for kind, check in CHECKS.items():
         try:
@@ -38,7 +38,7 @@ def tls_problems(place: str, names: Names, tls: Tls) -> Iterator[Problem]:
             yield Problem(f"{place}.{kind}", "", error.message, error.hint)
 
 
-def _check_authorities(names: Names, tls: Tls) -> None:
+def _check_authorities(names: NamesOf, tls: Tls) -> None:
     del names
     if tls.ca is not None:
         from pubstorm.host.keys.certificates import check_authorities
@@ -46,7 +46,7 @@ def _check_authorities(names: Names, tls: Tls) -> None:
         check_authorities(tls.ca)
 
 
-def _check_certificates(names: Names, tls: Tls) -> None:
+def _check_certificates(names: NamesOf, tls: Tls) -> None:
     """All files must exist; those of the first and the last client are read."""
     if tls.certificate is None or tls.key is None:
         return
@@ -65,7 +65,7 @@ def _check_certificates(names: Names, tls: Tls) -> None:
         check_credential(certificates[client], keys[client])
 
 
-def _check_psk(names: Names, tls: Tls) -> None:
+def _check_psk(names: NamesOf, tls: Tls) -> None:
     if tls.psk is None:
         return
     keys = read_psk(tls.psk.file)
@@ -77,7 +77,7 @@ def _check_psk(names: Names, tls: Tls) -> None:
         raise KeysError(message, "pubstorm keys psk --scenario FILE makes keys for all clients")
 
 
-CHECKS: dict[str, Callable[[Names, Tls], None]] = {
+CHECKS: dict[str, Callable[[NamesOf, Tls], None]] = {
     "ca": _check_authorities,
     "certificate": _check_certificates,
     "psk": _check_psk,

@@ -2,7 +2,6 @@
 addresses, memory, connection tracking and backlogs, each with its exact fix. Changes nothing on the
 host."""
 
-from pubstorm.host.preflight.brokers import broker_kinds
 from pubstorm.host.preflight.engines import agents_here, agents_needed, largest_share
 from pubstorm.host.preflight.host import Host
 from pubstorm.host.preflight.need import Fix, Need
@@ -17,7 +16,6 @@ __all__ = [
     "agents_here",
     "agents_needed",
     "broker_host_needs",
-    "broker_kinds",
     "largest_share",
     "needs",
     "queues_bytes",

@@ -12,7 +12,7 @@ from pubstorm.host.costs import Costs
 from pubstorm.host.explain import offered_load
 from pubstorm.host.preflight.host import Host
 from pubstorm.host.preflight.need import Fix, Need
-from pubstorm.scenario.descriptors import DESCRIPTORS_KEPT, most_at_one, processes_needed
+from pubstorm.scenario.descriptors import DESCRIPTORS_KEPT, most_in_one, processes_needed
 from pubstorm.scenario.fleet import Fleet
 
 BUFFER_BYTES = 64 * 1024
@@ -22,8 +22,8 @@ UNDER_WAY_S = 1.0
 MESSAGES_PER_S_PER_AGENT = 60_000
 """Sent and delivered, and requests of flapping clients; from here on another engine is worth its
 core."""
-ZMTP_MESSAGES_PER_S_PER_AGENT = 2_000_000
-"""Delivered by publishers of ZeroMQ, many with each read."""
+PUBLISHED_PER_S_PER_AGENT = 2_000_000
+"""Delivered by publishers that are programs of their own, many with each read."""
 
 
 def agents_needed(plan: Plan, *, descriptors: int, cores: int) -> int:
@@ -35,7 +35,7 @@ def agents_needed(plan: Plan, *, descriptors: int, cores: int) -> int:
             f"ulimit -n {DESCRIPTORS_KEPT + min(sum(_clients(plan)), 20_000)}",
         )
     publishers = sum(each.clients for each in plan.populations if each.is_publisher)
-    each_per_s = ZMTP_MESSAGES_PER_S_PER_AGENT if publishers else MESSAGES_PER_S_PER_AGENT
+    each_per_s = PUBLISHED_PER_S_PER_AGENT if publishers else MESSAGES_PER_S_PER_AGENT
     # Brokers and publishers on this host need a core too.
     by_load = min(max(1, cores - publishers), ceil(_peak_per_s(plan) / each_per_s))
     return max(by_descriptors, by_load)
@@ -94,7 +94,7 @@ def large_messages_bytes(plan: Plan) -> float:
 
 def largest_share(plan: Plan, agents: int) -> int:
     """Clients of agent 0, which plays the most. Clients that join in a stage are among them."""
-    return most_at_one(_clients(plan), agents)
+    return most_in_one(_clients(plan), agents)
 
 
 def _peak_per_s(plan: Plan) -> float:

@@ -7,7 +7,7 @@ import os
 import resource
 import shutil
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,26 +18,6 @@ from pubstorm.host.costs import Costs
 from pubstorm.host.memory import available_bytes, of_group
 from pubstorm.scenario.descriptors import UNLIMITED, allowed_descriptors
 
-SETTINGS = (
-    "fs.file-max",
-    "fs.nr_open",
-    "net.core.netdev_max_backlog",
-    "net.core.optmem_max",
-    "net.core.rmem_default",
-    "net.core.rmem_max",
-    "net.core.somaxconn",
-    "net.core.wmem_default",
-    "net.core.wmem_max",
-    "net.ipv4.ip_local_port_range",
-    "net.ipv4.tcp_fin_timeout",
-    "net.ipv4.tcp_max_syn_backlog",
-    "net.ipv4.tcp_max_tw_buckets",
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_wmem",
-    "net.netfilter.nf_conntrack_max",
-    "net.netfilter.nf_conntrack_tcp_timeout_time_wait",
-)
-"""Settings of the kernel that are tuned for many connections."""
 PORTS_FROM, PORTS_END = 10_000, 65_536
 """Ports of brokers, outside of the range for outgoing connections."""
 
@@ -94,8 +74,8 @@ class Host:
     """Settings of the kernel and of the shell for many connections, as they are written."""
 
     @classmethod
-    def here(cls) -> Host:
-        """This machine, now."""
+    def here(cls, settings: Iterable[str] = ()) -> Host:
+        """Returns this machine, now, with some settings of its kernel."""
         low, high = _numbers("net/ipv4/ip_local_port_range", (32768, 60999))
         pages = _numbers("net/ipv4/tcp_mem", (0, 0, UNLIMITED // resource.getpagesize()))[2]
         used, allowed = of_group("pids.current"), of_group("pids.max")
@@ -125,14 +105,13 @@ class Host:
             addresses=frozenset(_addresses()),
             interface=_default_interface(),
             costs=Costs.here(),
-            settings=_settings(),
+            settings=_settings(settings),
         )
 
 
-def _settings() -> dict[str, str]:
-    """Returns the settings that this kernel has."""
+def _settings(names: Iterable[str]) -> dict[str, str]:
     found = {"ulimit -n": str(_limit(resource.RLIMIT_NOFILE))}
-    for name in SETTINGS:
+    for name in names:
         with suppress(OSError):
             text = Path("/proc/sys", name.replace(".", "/")).read_text()
             found[name] = " ".join(text.split())

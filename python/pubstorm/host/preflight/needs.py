@@ -38,6 +38,8 @@ from pubstorm.scenario.descriptors import DESCRIPTORS_KEPT, UNLIMITED
 
 MEMORY = "memory, about"
 """Name of the need for memory."""
+SOURCE_PORTS = "ports from a source address to a target"
+"""Name of the need for ports of connections."""
 BROKER_CLIENT_BYTES = 40_000
 """In a broker elsewhere and its end of the connection; brokers differ, this is a high one."""
 BROKER_TLS_BYTES = 50_000
@@ -189,13 +191,12 @@ def _ports(plan: Plan, host: Host) -> Iterator[Need]:
     hint = ""
     if per_pair > easy:
         hint = f"connecting gets slow beyond {easy:,} ports: use more source addresses (sources)"
-    what = "ports from a source address to a target"
-    yield Need(what, per_pair, host.ports, "ports", fix, otherwise, hint)
+    yield Need(SOURCE_PORTS, per_pair, host.ports, "ports", fix, otherwise, hint)
 
 
 def _setpriv(host: Host, brokers: Kinds) -> Iterator[Need]:
-    """The embedded broker ends by itself when Pubstorm is gone."""
-    if set(brokers) - {"embedded"}:
+    """A broker with pipes ends by itself when Pubstorm is gone."""
+    if not all(kind.pipes for kind in brokers):
         what = "setpriv, which ends brokers with a Pubstorm that is killed"
         fix = "apt-get install util-linux; without it, pubstorm down ends what is left of a run"
         yield Need(what, 1, int(host.has_setpriv), "programs", otherwise=fix)

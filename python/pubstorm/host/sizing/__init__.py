@@ -212,7 +212,6 @@ def _of_link() -> str:
 
 
 def _figures(plan: Plan, costs: Costs) -> Iterator[str]:
-    """The costs that count in this plan."""
     qos = {p.qos for each in plan.populations for p in each.publications}
     used = [costs.engine, costs.client, costs.end, costs.buffer, costs.pair, costs.connect]
     used += [costs.sent[0], costs.received[0]] if 0 in qos else []
@@ -245,5 +244,5 @@ def _remarks(plan: Plan, fleet: Fleet, hosts: int, ports: int) -> Iterator[str]:
         yield "a closed loop takes what processors and network give, and is not in the figures"
     if any(isinstance(s.action, ConnectAction) and not s.action.rate_per_s for s in plan.stages):
         yield "a connect stage without a rate takes what processors and network give"
-    if any(each.zmtp is not None for each in plan.populations):
-        yield "what a publisher of ZeroMQ that already runs sends is not in the figures"
+    if not all(each.can.has_broker for each in plan.populations):
+        yield "what a publisher that already runs sends is not in the figures"

@@ -4,13 +4,13 @@ counted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 
 from pubstorm.contract.plan import Plan
 from pubstorm.host.costs import Costs
-from pubstorm.host.preflight.brokers import APPETITES
+from pubstorm.host.preflight.brokers import Appetite
 from pubstorm.host.preflight.connections import connections_at
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.topology import Broker
@@ -45,10 +45,14 @@ class ServerHosts:
 
 
 def server_hosts(
-    scenario: Scenario, plan: Plan, costs: Costs, memory_bytes: int
+    scenario: Scenario,
+    plan: Plan,
+    costs: Costs,
+    memory_bytes: int,
+    appetite_of: Callable[[str], Appetite],
 ) -> Iterator[ServerHosts]:
-    """Yields the hosts of each label, with `memory_bytes` of memory each. Services and publishers
-    have one host of their label."""
+    """Yields the hosts of each label, with `memory_bytes` of memory each; `appetite_of` states the
+    needs of a kind of broker. Services and publishers have one host of their label."""
     brokers = scenario.topology.brokers
     publishers = sum(each.clients for each in plan.populations if each.is_publisher)
     at = connections_at(plan)
@@ -60,7 +64,9 @@ def server_hosts(
         found.setdefault(broker.hosts or "", []).append((broker, own))
     gives = memory_bytes * MEMORY_SHARE
     for label, groups in sorted(found.items()):
-        needs = [_bytes(broker, connections, costs) for broker, connections in groups]
+        needs = [
+            _bytes(appetite_of(broker.kind), connections, costs) for broker, connections in groups
+        ]
         nodes = max((broker.count for broker, _ in groups if broker.is_cluster), default=1)
         hosts = _hosts(needs, gives, nodes) if label else 1
         yield ServerHosts(
@@ -90,8 +96,6 @@ def _fullest(needs: Sequence[Sequence[float]], hosts: int) -> float:
     return max(sum(sum(each[host::hosts]) for each in needs) for host in range(hosts))
 
 
-def _bytes(broker: Broker, connections: Sequence[int], costs: Costs) -> Sequence[float]:
-    """Returns the memory of each broker of a name."""
-    appetite = APPETITES[broker.kind]
+def _bytes(appetite: Appetite, connections: Sequence[int], costs: Costs) -> Sequence[float]:
     each = appetite.client_bytes + costs.end.value
     return [appetite.bytes + number * each for number in connections]

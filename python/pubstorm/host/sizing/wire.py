@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
+from pubstorm.contract.offered_load import Opening
+
 SEGMENT = 66
 """Headers of Ethernet (14), IPv4 (20) and TCP with time stamps (32): also what an acknowledgement
 takes."""
@@ -69,17 +71,9 @@ TLS_HANDSHAKE = (1_000, 4_000)
 """Bytes that a client sends and receives; a high estimate, for certificates."""
 
 
-def publish_bytes(topic: int, payload: float) -> float:
-    """Bytes of a PUBLISH at QoS 0 with a topic and payload of these sizes; other QoS need two
-    more."""
-    rest = 2 + topic + payload
-    length = next((n for n in (1, 2, 3) if rest < 128**n), 4)
-    return 1 + length + rest
-
-
 def message(publish: float, qos: int, layers: Layers = PLAIN) -> Bytes:
-    """Bytes of a message and all answers to it, at the sending end."""
-    size = publish + (2 if qos else 0) + layers.packet
+    """Bytes of a message and all answers to it, at the sending end; `publish`: its PUBLISH."""
+    size = publish + layers.packet
     segments = ceil(size / PAYLOAD_MAX)
     alone = Bytes(size + SEGMENT * segments, SEGMENT * ceil(segments / 2))
     answer = SEGMENT + ACK + layers.packet
@@ -106,14 +100,13 @@ def requests(number: float, sent: Bytes, layers: Layers = PLAIN) -> Bytes:
     return each.times(number).plus(sent)
 
 
-def connection(connect: float, subscribe: float, filters: int, layers: Layers = PLAIN) -> Bytes:
-    """Bytes of a connection from SYN to SUBACK, with a CONNECT and SUBSCRIBE of these sizes;
-    without SUBSCRIBE if `filters` is 0."""
+def connection(opening: Opening, layers: Layers = PLAIN) -> Bytes:
+    """Bytes of a connection from SYN to SUBACK, or to CONNACK without filters."""
     added = layers.packet
-    out = HANDSHAKE_SEGMENT + SEGMENT + SEGMENT + connect + added + SEGMENT
+    out = HANDSHAKE_SEGMENT + SEGMENT + SEGMENT + opening.connect_bytes + added + SEGMENT
     # A new connection is acknowledged at once, before the CONNACK.
     into = HANDSHAKE_SEGMENT + SEGMENT + SEGMENT + ACK + added
-    if filters:
-        out += SEGMENT + subscribe + added + SEGMENT
-        into += SEGMENT + 4 + filters + added
+    if opening.subscribe_bytes:
+        out += SEGMENT + opening.subscribe_bytes + added + SEGMENT
+        into += SEGMENT + opening.suback_bytes + added
     return Bytes(out, into).plus(layers.opening)

@@ -18,7 +18,7 @@ from pubstorm.contract.target import Target, parse_target
 from pubstorm.host.children import parent_death_prefix
 from pubstorm.host.deputy.remote import RemoteMachine
 from pubstorm.host.machine import Machine
-from pubstorm.host.members import LocalProcesses, Processes
+from pubstorm.host.members import PROCESSES_HERE, Processes
 from pubstorm.measure.monitors import Monitor, MonitorError
 from pubstorm.measure.monitors.bridges import BridgeMonitor
 from pubstorm.measure.monitors.connections import ClientsMonitor
@@ -67,20 +67,8 @@ class WatchedBroker:
     """Address of its counters in Prometheus' format; None if it has none."""
     login: Login | None = None
     """Login of an observer; None for the login of a client of the load."""
-    processes: Processes | None = None
-    """The processes of its machine; None: of this one."""
-
-
-@dataclass(frozen=True)
-class WatchedProcess:
-    """A program of the run that is no broker, such as a publisher."""
-
-    source: Source
-    """The source of its readings."""
-    process: PidNow
-    """Its process id."""
-    processes: Processes | None = None
-    """The processes of its machine; None: of this one."""
+    processes: Processes = PROCESSES_HERE
+    """The processes of its machine."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +77,8 @@ class WatchedGroup:
 
     source: Source
     """The source of their sums."""
-    parts: Sequence[tuple[Processes | None, Callable[[], Sequence[int]]]]
-    """The ids of their processes as they are now, by machine; None is this one."""
+    parts: Sequence[GroupPart]
+    """Their processes, by machine."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +92,8 @@ class Watchable:
 
 
 @dataclass(frozen=True)
-class RunSurroundings:
-    """Surroundings of a run that can be monitored."""
+class MonitoredRun:
+    """Parts of a run that can be monitored."""
 
     topology: Topology
     publishers: Mapping[Source, tuple[str, int]]
@@ -115,10 +103,10 @@ class RunSurroundings:
 
 
 def monitoring_of(
-    scenario: Scenario, plan: Plan, surroundings: RunSurroundings, warn: Callable[[str], None]
+    scenario: Scenario, plan: Plan, run: MonitoredRun, warn: Callable[[str], None]
 ) -> Monitoring:
     """Returns the monitors of a run. `plan` has the targets where observers find the brokers."""
-    topology, publishers = surroundings.topology, surroundings.publishers
+    topology, publishers = run.topology, run.publishers
     brokers = len(scenario.target) + len(topology.addresses)
     watched = watched_brokers(
         topology.results(),
@@ -129,16 +117,16 @@ def monitoring_of(
     )
     others = {machine.address: machine for machine in topology.hosts.others}
     programs = [
-        WatchedProcess(source, partial(int, pid), _processes_at(others.get(host)))
+        ProcessMonitor(source, partial(int, pid), _processes_at(others.get(host)))
         for source, (host, pid) in publishers.items()
     ]
     profiler = None
     if (spec := profile_spec(scenario, plan, watched.brokers)) is not None:
-        recording = _recording(scenario, spec, surroundings.directory / PROFILE_FOLDER)
+        recording = _recording(scenario, spec, run.directory / PROFILE_FOLDER)
         profiler = Profiler(spec, plan, recording)
     monitors = (
         *monitors_for(scenario, plan, watched),
-        *program_monitors(programs if scenario.monitors.brokers else ()),
+        *(programs if scenario.monitors.brokers else ()),
         *topology_monitors(
             topology, plan, services=scenario.monitors.brokers, hosts=scenario.monitors.host
         ),
@@ -151,12 +139,12 @@ def watched_brokers(
     targets: Sequence[Target],
     pid_of: Callable[[str], int],
     login_of: Callable[[str], Login | None] = lambda _: None,
-    processes_of: Callable[[str], Processes | None] = lambda _: None,
+    processes_of: Callable[[str], Processes] = lambda _: PROCESSES_HERE,
 ) -> Watchable:
     """Returns the targets on this machine, named `broker-0` and so on, and then the brokers that
     the run has started. Each has the target for an observer. `pid_of` returns the present process
     id of a broker, `login_of` the observers' own login at the brokers of a name, if they have
-    one, `processes_of` the processes of a broker's machine if it is another one."""
+    one, `processes_of` the processes of a broker's machine."""
     given = targets[: len(targets) - len(started)]
     found = (
         WatchedBroker(
@@ -195,40 +183,36 @@ def watched_brokers(
 
 
 def _parts(
-    names: Sequence[str],
-    pid_of: Callable[[str], int],
-    processes_of: Callable[[str], Processes | None],
-) -> Sequence[tuple[Processes | None, Callable[[], Sequence[int]]]]:
-    """Returns the ids of brokers by their machine."""
-    by_machine: dict[int, tuple[Processes | None, list[str]]] = {}
+    names: Sequence[str], pid_of: Callable[[str], int], processes_of: Callable[[str], Processes]
+) -> Sequence[GroupPart]:
+    """Returns the processes of brokers by their machine."""
+    by_machine: dict[int, tuple[Processes, list[str]]] = {}
     for name in names:
         machine = processes_of(name)
         by_machine.setdefault(id(machine), (machine, []))[1].append(name)
-    return [(machine, _pids(there, pid_of)) for machine, there in by_machine.values()]
 
+    def pids(there: Sequence[str]) -> Sequence[int]:
+        return [pid_of(name) for name in there]
 
-def _pids(names: Sequence[str], pid_of: Callable[[str], int]) -> Callable[[], Sequence[int]]:
-    return lambda: [pid_of(name) for name in names]
+    return [GroupPart(machine, partial(pids, there)) for machine, there in by_machine.values()]
 
 
 def monitors_for(scenario: Scenario, plan: Plan, watched: Watchable) -> Iterator[Monitor]:
     """The monitors of a run."""
-    here = LocalProcesses()
     if scenario.monitors.host:
         yield HostMonitor()
         yield ClientsMonitor(target.port for target in plan.targets)
     if scenario.monitors.brokers:
         for broker in watched.brokers:
-            processes, port = broker.processes or here, broker.target.port
-            yield from process_monitors(broker.source, broker.process, processes, port)
+            port = broker.target.port
+            yield from process_monitors(broker.source, broker.process, broker.processes, port)
             if broker.speaks_sys:
                 login = broker.login or client_login(plan, broker.target)
                 yield SysTopicsMonitor(broker.source, broker.target, SysTopics().topics, login)
             if broker.metrics_url is not None:
                 yield from _made(broker.source, Prometheus(url=broker.metrics_url), plan)
         for group in watched.groups:
-            parts = (GroupPart(processes or here, pids) for processes, pids in group.parts)
-            yield GroupMonitor(group.source, tuple(parts))
+            yield GroupMonitor(group.source, group.parts)
     brokers = (Source.member("broker", TARGET_BROKER, n) for n in range(len(scenario.target)))
     targets = {broker.name: broker for broker in brokers}
     if scenario.monitors.brokers:
@@ -273,23 +257,15 @@ def topology_monitors(
 ) -> Iterator[Monitor]:
     """The monitors of bridges, and of services and other hosts if asked for, once all are
     started."""
-    here = LocalProcesses()
     for machine in topology.hosts.others if hosts else ():
         yield HostMonitor(machine.address, machine.counters)
     for server in topology.services.servers if services else ():
-        processes = _processes_at(server.place.machine) or here
+        processes = _processes_at(server.place.machine)
         source = Source.single("service", server.name)
         yield ProcessMonitor(source, partial(_pid, server), processes)
         yield from _made(source, server.watched, plan)
     for states in topology.bridges.states():
         yield BridgeMonitor(states)
-
-
-def program_monitors(programs: Sequence[WatchedProcess]) -> Iterator[Monitor]:
-    """The monitors of programs of the run."""
-    here = LocalProcesses()
-    for program in programs:
-        yield ProcessMonitor(program.source, program.process, program.processes or here)
 
 
 def profile_spec(
@@ -302,7 +278,7 @@ def profile_spec(
         return None
     named: dict[str, Process | PidNow] = {
         broker.source.name: broker.process
-        if broker.processes is None
+        if broker.processes is PROCESSES_HERE
         else partial(_elsewhere, broker.source.name)
         for broker in reversed(brokers)
     }
@@ -344,13 +320,13 @@ def _recording(scenario: Scenario, spec: ProfileSpec, folder: Path) -> Recording
     return RemotePerf(source.remote, folder, spec.frequency, spec.duration_ns)
 
 
-def _processes_of(topology: Topology, name: str) -> Processes | None:
+def _processes_of(topology: Topology, name: str) -> Processes:
     return _processes_at(topology.broker(name).place.machine)
 
 
-def _processes_at(machine: Machine | None) -> Processes | None:
-    """Returns the processes of another machine; None if it is this one."""
-    return machine if isinstance(machine, RemoteMachine) else None
+def _processes_at(machine: Machine | None) -> Processes:
+    """Returns the processes of a machine; None is this one."""
+    return machine if isinstance(machine, RemoteMachine) else PROCESSES_HERE
 
 
 def _pid(server: RedisService) -> int:

@@ -35,7 +35,7 @@ class HostMonitor:
             yield Reading(at_ns, metric, value)
 
     def stop(self) -> None:
-        """Nothing is held."""
+        """Does nothing: the monitor holds no resource."""
 
 
 def _differences(before: Counters, now: Counters) -> dict[str, float]:

@@ -18,10 +18,10 @@ from pubstorm.measure.monitors.bridges import BridgeMonitor
 from pubstorm.measure.monitors.profiling import Profiler
 from pubstorm.measure.monitors.sys_topics import SysTopicsMonitor
 from pubstorm.output import name_of
+from pubstorm.quantities import SECOND_NS
 from pubstorm.result import MonitorGap, MonitorProblem, Observer, ProfileResult
 from pubstorm.result.samples import VALUE_MAX, is_in_range
 
-SECOND_NS = 10**9
 STOP_GRACE_S = 3.0
 """Longest time for all monitors to stop."""
 GAP_NS = 2 * SECOND_NS

@@ -8,7 +8,8 @@ import contextlib
 import re
 import shutil
 import signal
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT
+from asyncio.subprocess import Process as Child
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from pubstorm.host.ends import killed
 from pubstorm.host.log_tail import last_lines, open_log
 from pubstorm.measure.monitors.process import PidNow, find
 from pubstorm.result import ProfiledSymbol
-from pubstorm.scenario.monitors import Process as Wanted
+from pubstorm.scenario.monitors import Process
 
 DATA_FILE = "perf.data"
 FOLDED_FILE = "folded.txt"
@@ -78,7 +79,7 @@ class Perf:
         self._prefix = tuple(prefix)
         self._program = ""
         self._event = ""
-        self._process: Process | None = None
+        self._process: Child | None = None
 
     async def prepare(self) -> None:
         """Finds perf and an event that this machine counts. Raises PerfError if perf may not
@@ -97,7 +98,7 @@ class Perf:
         except OSError as error:
             raise PerfError(f"cannot write {self._folder}: {error.strerror}") from error
 
-    async def start(self, process: Wanted | PidNow) -> None:
+    async def start(self, process: Process | PidNow) -> None:
         """Begins to record a process."""
         pid = find(process).pid
         options = ("-e", self._event, "-F", str(self._frequency), "-g", "-p", str(pid))

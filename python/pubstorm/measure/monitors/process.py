@@ -13,7 +13,7 @@ import psutil
 from pubstorm.contract.plan import Plan
 from pubstorm.contract.source import Source
 from pubstorm.host import proc
-from pubstorm.host.members import LocalProcesses, Look, Member, Processes
+from pubstorm.host.members import PROCESSES_HERE, LocalProcesses, Look, Member, Processes
 from pubstorm.host.sockets import holders, listening_at
 from pubstorm.measure.monitors import MonitorError, Reading
 from pubstorm.measure.monitors.connections import ConnectionsMonitor
@@ -33,7 +33,7 @@ def monitors_of(
     source: Source, wanted: Wanted, _: Plan
 ) -> Iterator[ProcessMonitor | ConnectionsMonitor]:
     """Yields the monitors of a process of this machine."""
-    yield from process_monitors(source, wanted, LocalProcesses(), wanted.port)
+    yield from process_monitors(source, wanted, PROCESSES_HERE, wanted.port)
 
 
 def process_monitors(
@@ -97,7 +97,7 @@ class ProcessMonitor:
             yield Reading(at_ns, "descriptors_max", members[0].descriptors_max)
 
     def stop(self) -> None:
-        """Nothing is held."""
+        """Does nothing: the monitor holds no resource."""
 
     def _find(self) -> int:
         """Returns the id of the process to look at; 0 if it is not looked for now."""
@@ -196,7 +196,7 @@ class GroupMonitor:
             yield Reading(at_ns, metric, round(value, 5))
 
     def stop(self) -> None:
-        """Nothing is held."""
+        """Does nothing: the monitor holds no resource."""
 
 
 class Differences:

@@ -15,10 +15,10 @@ from pubstorm.contract.plan import HoldAction, Plan, PublishAction
 from pubstorm.measure.monitors import MonitorError
 from pubstorm.measure.monitors.perf import FOLDED_FILE, PerfError, Profile
 from pubstorm.measure.monitors.process import PidNow
+from pubstorm.quantities import SECOND_NS
 from pubstorm.result import ProfileResult
 from pubstorm.scenario.monitors import Process
 
-SECOND_NS = 10**9
 FOLDER = "profile"
 """Folder of the profile in the run directory."""
 

@@ -45,7 +45,7 @@ class PrometheusMonitor:
         self._failed = False
 
     def start(self) -> None:
-        """Nothing is held between two readings."""
+        """Does nothing: the monitor holds no resource."""
 
     def read(self) -> Iterator[Reading]:
         """The wanted series, as they are now."""

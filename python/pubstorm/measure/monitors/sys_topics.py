@@ -14,11 +14,11 @@ from pubstorm.contract.plan import Plan
 from pubstorm.contract.source import Source
 from pubstorm.contract.target import Target, parse_target
 from pubstorm.measure.monitors import MonitorError, Reading
+from pubstorm.quantities import SECOND_NS
 from pubstorm.result import Observer
 from pubstorm.scenario.monitors import SysTopics
 from pubstorm.topology.observer import ANONYMOUS, Follower, Login, ObserverError
 
-SECOND_NS = 10**9
 SILENCE_S = 15.0
 """Time for which a broker's last report counts, and for which it may be silent at first."""
 SETTLED_S = 0.1

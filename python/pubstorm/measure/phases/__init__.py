@@ -30,14 +30,13 @@ from pubstorm.measure.phases.ticks import Grid, Tick, ticks, width_of
 from pubstorm.measure.run_log import AppliedChange, StageSpan
 from pubstorm.metrics import OF_POPULATIONS
 from pubstorm.metrics.monitors import DROPPED_METRICS
-from pubstorm.quantities import count_text, counted, duration_text, share_text, span_text
+from pubstorm.quantities import SECOND_NS, count_text, counted, duration_text, share_text, span_text
 from pubstorm.result import Event, Latency, Phase, PhasePopulation, PhaseStatus, Rates, ShortStage
 from pubstorm.result.machinery import is_late, too_busy
 from pubstorm.result.samples import Span, Track, Tracks
 from pubstorm.result.timeline.cells import HistogramKey, Measure
 from pubstorm.result.timeline.rows import Activities, Activity, activities, rates_of
 
-SECOND_NS = 10**9
 MIN_INTERVALS = 10
 """Intervals that a publish stage without changes must have to be evaluated as a phase."""
 

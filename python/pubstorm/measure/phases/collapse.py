@@ -8,9 +8,16 @@ from dataclasses import dataclass
 from itertools import accumulate, groupby
 from math import ceil, sqrt
 
-from pubstorm.measure.phases.load_due import SECOND_NS, LoadDue
+from pubstorm.measure.phases.load_due import LoadDue
 from pubstorm.measure.phases.ticks import Tick
-from pubstorm.quantities import count_text, duration_text, rate_text, share_text, span_text
+from pubstorm.quantities import (
+    SECOND_NS,
+    count_text,
+    duration_text,
+    rate_text,
+    share_text,
+    span_text,
+)
 
 CARRIED_SHARE = 0.95
 """Share of the messages due that must be sent, acknowledged and received."""

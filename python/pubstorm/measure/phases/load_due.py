@@ -13,8 +13,8 @@ from pubstorm.contract.flows import OpenPace, Publication
 from pubstorm.contract.plan import ChangeRate, Plan
 from pubstorm.measure.ledger import Ledger
 from pubstorm.measure.run_log import AppliedChange
+from pubstorm.quantities import SECOND_NS
 
-SECOND_NS = 10**9
 POISSON_DEVIATIONS = 4
 """Standard deviations of Poisson arrivals that are no shortfall."""
 MINOR_SHARE = 0.05

@@ -108,7 +108,6 @@ def _until_ns(tick: Tick, grid: Grid) -> int:
 
 
 def _add_counts(tick: Tick, row: Row, share: float, grid: Grid) -> None:
-    """Adds a share of a row's counts."""
     everybody = range(row.populations)
     tick.sent += share * row.count("sent", grid.publishers)
     tick.acked += share * row.count("acked", grid.publishers)

@@ -8,11 +8,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pubstorm.contract.snapshot import Stall
-from pubstorm.measure.assemble import SECOND_NS, Assembly
+from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.run_log import StageSpan
 from pubstorm.measure.summary.memory import Watched, memory_models
 from pubstorm.measure.summary.samplers import Outcome, samplers
 from pubstorm.measure.summary.targets import target_results
+from pubstorm.quantities import SECOND_NS
 from pubstorm.result import (
     BrokerResult,
     Measured,

@@ -11,8 +11,9 @@ from statistics import StatisticsError, correlation, fmean, linear_regression
 
 from pubstorm.contract.plan import AddClients
 from pubstorm.contract.source import TARGET_BROKER, Source
-from pubstorm.measure.assemble import SECOND_NS, Assembly
+from pubstorm.measure.assemble import Assembly
 from pubstorm.metrics.run import ENGINES
+from pubstorm.quantities import SECOND_NS
 from pubstorm.result import BrokerResult, MemoryModel, MemoryPoint, StageResult
 from pubstorm.result.samples import Span, Track, Tracks
 from pubstorm.result.timeline.rows import Row

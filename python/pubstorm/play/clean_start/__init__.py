@@ -142,10 +142,10 @@ def remove_again(plan: Plan, targets: Sequence[int]) -> Iterator[StaleState]:
 
 
 def _keeping(plan: Plan, targets: Sequence[int]) -> Sequence[int]:
-    """Returns those of the targets that may keep anything: not those of other protocols alone."""
-    mqtt = {at for p in plan.populations if p.mqtt is not None for at in p.at.targets}
-    others = {at for p in plan.populations if p.mqtt is None for at in p.at.targets} - mqtt
-    return [target for target in targets if target not in others]
+    """Returns those of the targets that may keep anything: not those of other clients alone."""
+    keeping = {at for p in plan.populations if p.can.keeps_state for at in p.at.targets}
+    others = {at for p in plan.populations if not p.can.keeps_state for at in p.at.targets}
+    return [target for target in targets if target in keeping or target not in others]
 
 
 def _with_advice(found: StaleState) -> StaleState:

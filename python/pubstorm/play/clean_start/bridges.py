@@ -23,7 +23,11 @@ BUDGET_S = 15.0
 async def remove_bridges(outside: Sequence[BridgesOutside]) -> tuple[StaleState, ...]:
     """Connects each bridge's client once more with a clean session, which ends the old one, and
     clears its state. The small brokers have ended. Returns what could not be done."""
-    found = [await _removed(bridges) for bridges in outside if _leave_anything(bridges)]
+    found = [
+        await _removed(bridges)
+        for bridges in outside
+        if bridges.spec.notifications or not bridges.spec.clean_session
+    ]
     return tuple(stale_state for some in found for stale_state in some)
 
 
@@ -45,10 +49,6 @@ async def _removed(bridges: BridgesOutside) -> list[StaleState]:
         text = f"sessions and states of {counted(len(problems), 'bridge')} {bridges.name} may be"
         said.append(_stale_state(bridges, "unknown", len(problems), f"{text} left: {problems[0]}"))
     return said
-
-
-def _leave_anything(bridges: BridgesOutside) -> bool:
-    return bridges.spec.notifications or not bridges.spec.clean_session
 
 
 def _remove(bridges: BridgesOutside, number: int, deadline: Deadline) -> str | None:

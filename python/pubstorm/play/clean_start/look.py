@@ -72,7 +72,7 @@ def retained_on(
     filters = looked_at(plan)[:FILTERS_MAX]
     found, stored = Look(denied=set(filters)), 0
     problems = []
-    populations = (each for each in plan.populations if each.mqtt is not None)
+    populations = (each for each in plan.populations if each.can.keeps_state)
     logins = dict.fromkeys(map(Login.of, populations))
     for number, login in enumerate(logins):
         client_id = f"look-{plan.run_tag:08x}-{number}"

@@ -11,13 +11,13 @@ from pubstorm.contract.protocol import Mqtt
 from pubstorm.errors import PubstormError
 from pubstorm.fleet import SnapshotReceived
 from pubstorm.play.solo import play_alone
+from pubstorm.quantities import SECOND_NS
 
 PARALLELISM = 100
 TIMEOUT_S = 5.0
 """Longest time for a broker to answer the last client."""
 CLIENTS_PER_S = 1000
 """Rate that a slow broker can take."""
-SECOND_NS = 10**9
 
 
 def persistent_clients(plan: Plan) -> int:

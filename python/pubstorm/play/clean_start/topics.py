@@ -114,7 +114,7 @@ def _kept(population: Population) -> Iterator[tuple[str, bool]]:
 
 def _templates(plan: Plan) -> Iterator[str]:
     for population in plan.populations:
-        if population.mqtt is None:
+        if not population.can.keeps_state:
             continue
         yield from (publication.topic for publication in population.publications)
         yield from (subscription.filter for subscription in population.subscriptions)

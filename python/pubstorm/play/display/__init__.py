@@ -28,21 +28,36 @@ class PopulationSummary:
 
 
 @dataclass(frozen=True)
+class StageTime:
+    """The progress of a stage."""
+
+    name: str
+    """Name of the stage."""
+    number: int
+    """Number from 1."""
+    stages: int
+    """Number of stages."""
+    share: float
+    """Share of the stage that is done, 0 to 1."""
+    connected_share: float
+    """Share of its clients that are connected, 0 to 1."""
+    left_s: float | None
+    """Time left in the stage; None: the stage ends on a condition."""
+    rest_s: float
+    """Least time that this stage and later ones still take."""
+
+    def left_text(self, after_s: float) -> str:
+        """Returns the time that is left of the whole run, series or search."""
+        return f"about {span_text(self.rest_s + after_s)} left in all"
+
+
+@dataclass(frozen=True)
 class Summary:
     """A run at one instant. Rates and latency are those of the last interval."""
 
     elapsed_s: float
-    stage: str
-    """Name of the stage."""
-    stage_number: int
-    """From 1; 0 before the first."""
-    stages: int
-    progress: float
-    """Share of the stage that is done, 0 to 1."""
-    left_s: float | None
-    """Time left in the stage; None: it ends on a condition."""
-    rest_s: float
-    """Least time that this stage and later ones still take."""
+    time: StageTime
+    """Progress of the stage."""
     populations: tuple[PopulationSummary, ...]
     publishes: bool = False
     """True if clients publish in the stage."""
@@ -55,11 +70,6 @@ class Summary:
     """Problems since the start, by reason."""
     busy_share: float = 0.0
     """Share of its time that the busiest engine was not waiting."""
-
-
-def left_text(summary: Summary, after_s: float) -> str:
-    """Returns the time that is left of the whole run, series or search."""
-    return f"about {span_text(summary.rest_s + after_s)} left in all"
 
 
 class Live:

@@ -9,7 +9,7 @@ from pubstorm.metrics import columns_of
 from pubstorm.metrics.metric import Metric, ReportColumn
 from pubstorm.output import warn
 from pubstorm.play.barriers import Clock
-from pubstorm.play.display import Live, Summary, left_text
+from pubstorm.play.display import Live, Summary
 from pubstorm.quantities import count_text, duration_text, rate_text, share_text, span_text
 
 
@@ -38,7 +38,7 @@ class PlainLive(Live):
 
     def show(self, summary: Summary) -> None:
         """Prints one line if its time has come, or if a stage begins."""
-        is_new, self._stage = summary.stage_number != self._stage, summary.stage_number
+        is_new, self._stage = summary.time.number != self._stage, summary.time.number
         if self._is_time() or is_new:
             warn(line_of(summary, self.after_s))
 
@@ -58,12 +58,12 @@ def line_of(summary: Summary, after_s: float = 0.0) -> str:
     """A summary in one line. `after_s` is the time that further runs take."""
     parts = [
         f"{span_text(summary.elapsed_s)}",
-        f"{summary.stage} {share_text(round(summary.progress, 2))}",
+        f"{summary.time.name} {share_text(round(summary.time.share, 2))}",
         *filter(None, (_text(*each, summary) for each in columns_of("live"))),
     ]
     parts += [f"{reason} {count_text(count)}" for reason, count in summary.outcomes.items()]
     parts.append(f"busy {share_text(round(summary.busy_share, 2))}")
-    parts.append(f"{left_text(summary, after_s)}")
+    parts.append(summary.time.left_text(after_s))
     return "  ".join(parts)
 
 

@@ -14,9 +14,10 @@ from pubstorm.contract.plan import (
     Stage,
 )
 from pubstorm.contract.snapshot import Snapshot
-from pubstorm.play.barriers import SECOND_NS, schedule_ns, wills_wait_ns
-from pubstorm.play.display import PopulationSummary, Summary
+from pubstorm.play.barriers import schedule_ns, wills_wait_ns
+from pubstorm.play.display import PopulationSummary, StageTime, Summary
 from pubstorm.play.progress import Progress
+from pubstorm.quantities import SECOND_NS
 from pubstorm.result import Latency
 from pubstorm.result.timeline.cells import latency_of
 from pubstorm.result.timeline.rows import GAUGES, Row, activities, rates_of
@@ -24,17 +25,13 @@ from pubstorm.result.timeline.rows import GAUGES, Row, activities, rates_of
 
 def summary_of(progress: Progress, started_ns: int, now_ns: int) -> Summary:
     """Returns the state of a run at an instant."""
-    plan = progress.plan
-    stage, (left_s, share_done) = plan.stages[progress.stage], _time_left(progress, now_ns)
+    plan, stage = progress.plan, progress.plan.stages[progress.stage]
     busy, latest = map(_busy_share, progress.latest_of_load), progress.latest.values()
+    connected = sum(s.populations[p].gauges.connected for s in latest for p in stage.populations)
+    gone_s = (now_ns - progress.entered_ns) / SECOND_NS
     return Summary(
         elapsed_s=(now_ns - started_ns) / SECOND_NS,
-        stage=stage.name,
-        stage_number=progress.stage + 1,
-        stages=len(plan.stages),
-        progress=share_done,
-        left_s=left_s,
-        rest_s=_rest_s(progress, left_s, share_done),
+        time=stage_time(plan, progress.stage, gone_s, connected),
         populations=_populations(progress),
         publishes=isinstance(stage.action, PublishAction)
         and any(each.publications for each in plan.populations),
@@ -45,18 +42,31 @@ def summary_of(progress: Progress, started_ns: int, now_ns: int) -> Summary:
     )
 
 
-def _time_left(progress: Progress, now_ns: int) -> tuple[float | None, float]:
-    """Returns the seconds left in the stage and the share of it that is done."""
-    stage = progress.plan.stages[progress.stage]
+def stage_time(plan: Plan, number: int, gone_s: float, connected: float) -> StageTime:
+    """Returns the progress of a stage, by its number from 0, that has lasted for `gone_s` and in
+    whose populations `connected` clients are connected."""
+    stage = plan.stages[number]
+    clients, seconds = clients_of(plan, stage), max(_stage_s(plan, stage), 1e-9)
+    connected_share = min(connected / clients, 1.0) if clients else 1.0
+    left_s = None
     match stage.action:
         case ConnectAction():
-            return None, _connected_share(progress, stage)
-        case DisconnectAction() if not wills_wait_ns(_leaving(progress.plan, stage)):
-            return None, 1 - _connected_share(progress, stage)
-    # Clients that leave with wills are gone long before their wills have come.
-    duration_ns = max(round(_stage_s(progress.plan, stage) * SECOND_NS), 1)
-    gone_ns = max(now_ns - progress.entered_ns, 0)
-    return max(duration_ns - gone_ns, 0) / SECOND_NS, min(gone_ns / duration_ns, 1.0)
+            share = connected_share
+        case DisconnectAction() if not wills_wait_ns(_leaving(plan, stage)):
+            share = 1 - connected_share
+        case _:
+            # Clients that leave with wills are gone long before their wills have come.
+            share, left_s = min(max(gone_s, 0) / seconds, 1.0), max(seconds - max(gone_s, 0), 0.0)
+    rest_s = _stage_s(plan, stage) * (1 - share) if left_s is None else left_s
+    return StageTime(
+        name=stage.name,
+        number=number + 1,
+        stages=len(plan.stages),
+        share=share,
+        connected_share=connected_share,
+        left_s=left_s,
+        rest_s=rest_s + planned_s(plan, plan.stages[number + 1 :]),
+    )
 
 
 def planned_s(plan: Plan, stages: Iterable[Stage]) -> float:
@@ -79,27 +89,11 @@ def _leaving(plan: Plan, stage: Stage) -> Iterable[Population]:
     return (plan.populations[index] for index in stage.populations)
 
 
-def _rest_s(progress: Progress, left_s: float | None, share_done: float) -> float:
-    plan, stages = progress.plan, progress.plan.stages
-    if left_s is None:
-        left_s = _stage_s(plan, stages[progress.stage]) * (1 - share_done)
-    return left_s + planned_s(plan, stages[progress.stage + 1 :])
-
-
 def clients_of(plan: Plan, stage: Stage) -> int:
     """Clients that a stage connects or disconnects."""
     if isinstance(stage.action, ConnectAction) and stage.action.clients is not None:
         return sum(stage.action.clients)
     return sum(plan.populations[p].clients for p in stage.populations)
-
-
-def _connected_share(progress: Progress, stage: Stage) -> float:
-    """Connected share of the clients that a stage connects or disconnects."""
-    chosen = stage.populations
-    clients = clients_of(progress.plan, stage)
-    snapshots = progress.latest.values()
-    connected = sum(s.populations[p].gauges.connected for s in snapshots for p in chosen)
-    return min(connected / clients, 1.0) if clients else 1.0
 
 
 def _populations(progress: Progress) -> tuple[PopulationSummary, ...]:

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from pubstorm.metrics import columns_of
 from pubstorm.metrics.metric import Metric
-from pubstorm.play.display import Live, PopulationSummary, Summary, left_text
+from pubstorm.play.display import Live, PopulationSummary, StageTime, Summary
 from pubstorm.quantities import count_text, duration_text, rate_text, share_text, span_text
 from pubstorm.result import Latency
 
@@ -96,7 +96,7 @@ class TerminalLive(Live):
 def drawn(name: str, summary: Summary, after_s: float = 0.0) -> RenderableType:
     """A summary as it is drawn. `after_s` is the time that further runs take."""
     parts: list[RenderableType] = [
-        _stage(summary),
+        _stage(summary.time),
         Text(),
         _Populations(summary),
         Text(),
@@ -105,8 +105,9 @@ def drawn(name: str, summary: Summary, after_s: float = 0.0) -> RenderableType:
     if summary.outcomes:
         parts.append(_outcomes(summary))
     if sys.stdin is not None and sys.stdin.isatty():
-        parts += [Text(), _keys()]
-    elapsed = f"{span_text(summary.elapsed_s)}, {left_text(summary, after_s)}"
+        keys = (part for key, what in KEYS for part in (key, (f" {what}   ", "dim")))
+        parts += [Text(), Text.assemble(*keys)]
+    elapsed = f"{span_text(summary.elapsed_s)}, {summary.time.left_text(after_s)}"
     return Panel(
         Group(*parts),
         title=Text(name, style="bold"),
@@ -117,23 +118,18 @@ def drawn(name: str, summary: Summary, after_s: float = 0.0) -> RenderableType:
     )
 
 
-def _keys() -> Text:
-    return Text.assemble(*(part for key, what in KEYS for part in (key, (f" {what}   ", "dim"))))
-
-
 def _start(name: str, text: str) -> RenderableType:
     return Text(f"{name}: {text}", style="dim")
 
 
-def _stage(summary: Summary) -> RenderableType:
-    left = "" if summary.left_s is None else f"{span_text(summary.left_s)} left"
+def _stage(time: StageTime) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     grid.add_row(
-        Text(f"{summary.stage_number}/{summary.stages}", style="dim"),
-        Text(summary.stage, style="bold"),
-        ProgressBar(total=1.0, completed=summary.progress, width=BAR_WIDTH),
-        Text(share_text(round(summary.progress, 2))),
-        Text(left, style="dim"),
+        Text(f"{time.number}/{time.stages}", style="dim"),
+        Text(time.name, style="bold"),
+        ProgressBar(total=1.0, completed=time.share, width=BAR_WIDTH),
+        Text(share_text(round(time.share, 2))),
+        Text("" if time.left_s is None else f"{span_text(time.left_s)} left", style="dim"),
     )
     return grid
 

@@ -469,7 +469,6 @@ def _read(result: Played, figure: Expression) -> Found | Estimate | None:
 
 
 def _answer(result: Played, figure: Expression) -> Estimate | None:
-    """Returns the part of the answer of a search that a figure names."""
     if not isinstance(result, SearchResult) or str(figure) not in ANSWERS:
         return None
     found: Estimate | None = getattr(result.answer, ANSWERS[str(figure)])
@@ -540,7 +539,6 @@ def signed(value: float, found: ComparedFigure) -> str:
 
 
 def _text(figures: Sequence[ComparedFigure]) -> str:
-    """Returns the outcome of a comparison in one sentence."""
     parts = []
     for outcome in ("worse", "better", "different"):
         names = [each.name for each in figures if each.outcome == outcome]

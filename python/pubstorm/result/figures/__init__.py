@@ -28,7 +28,8 @@ from pubstorm.result import (
     ThresholdOutcome,
 )
 from pubstorm.result.cells import NOTHING_MEASURED, Found, Missing
-from pubstorm.result.figures import of_monitors, of_run
+from pubstorm.result.figures.of_monitors import read_monitors, slope_of
+from pubstorm.result.figures.of_run import read_fault, read_phase, read_run
 from pubstorm.result.monitors import readings
 
 __all__ = [
@@ -79,7 +80,7 @@ def evaluate(measured: Measured, expression: Expression) -> Found | Missing:
         return Missing(f"populations have no metric {expression.metric}")
     if is_publisher and figure.of == {"publisher"}:
         return _of_publisher(measured, figure, expression)
-    return of_monitors.read(measured, expression)
+    return read_monitors(measured, expression)
 
 
 def nothing_behind(measured: Measured, expression: Expression) -> str | None:
@@ -313,7 +314,7 @@ def _of_readings(
     is_sum = metric.over_all == "sum"
     if statistic == "slope":
         unit = metric.slope.unit or ""
-        return of_monitors.slope_of(watched, asked.span, unit, is_sum=is_sum)
+        return slope_of(watched, asked.span, unit, is_sum=is_sum)
     values = readings(watched, statistic, asked.span)
     if not values:
         return Missing(NOTHING_MEASURED)
@@ -395,7 +396,7 @@ def _came_late(measured: Measured, name: str) -> bool:
 
 def _subscribes_to_nothing(population: PopulationResult) -> bool:
     filters = any(getattr(population, counter) for counter in FILTERS.counters)
-    return population.version != "zmtp-3.1" and population.ready_max > 0 and not filters
+    return population.can.answers_filters and population.ready_max > 0 and not filters
 
 
 def _is_excluded(measured: Measured, population: PopulationResult, name: str) -> bool:
@@ -469,9 +470,9 @@ def _place_of(measured: Measured, span: str | None) -> Measured | StageResult | 
 
 
 _READERS = {
-    "run": of_run.read,
-    "fault": of_run.read_fault,
-    "phase": of_run.read_phase,
+    "run": read_run,
+    "fault": read_fault,
+    "phase": read_phase,
 }
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,

@@ -34,7 +34,7 @@ UNITS_LEFT_OUT = ("bytes", "bytes_per_s", "per_s", "us")
 """Units that the name of an expression can leave out, in the order in which they are tried."""
 
 
-def read(measured: Measured, asked: Expression) -> Found | Missing:
+def read_monitors(measured: Measured, asked: Expression) -> Found | Missing:
     """Returns the worst value of the sources that the subject means."""
     subject = asked.subject or ""
     names = {subject}

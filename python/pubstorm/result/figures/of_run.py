@@ -13,7 +13,7 @@ from pubstorm.result.cells import NOTHING_MEASURED, Found, Missing
 from pubstorm.result.figures.of_monitors import unwatched
 
 
-def read(measured: Measured, metric: RunMetric, asked: Expression) -> Found | Missing:
+def read_run(measured: Measured, metric: RunMetric, asked: Expression) -> Found | Missing:
     """Returns the figure of a run."""
     match metric.path[0]:
         case "memory":
@@ -51,7 +51,6 @@ def _balance(measured: Measured, group: str | None) -> float | Missing:
 
 
 def _peak(measured: Measured, qos: str) -> float | Missing:
-    """Returns the largest rate of deliveries of a QoS."""
     peak = measured.peaks.received_by_qos.get(qos)
     if peak is not None and peak.at_s is not None:
         return peak.value

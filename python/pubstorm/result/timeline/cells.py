@@ -16,7 +16,7 @@ from pubstorm.result.timeline.ages import HOUR_NS, MINUTE_NS, Edges
 from pubstorm.result.timeline.rows import bounded, packed, unpacked
 
 GROWING = 3
-"""The latest cells, which are not packed: intervals of agents that are behind belong to them."""
+"""The latest cells, which are not packed: intervals of late agents belong to them."""
 
 OWN_MAX = 60_000
 """Histograms of single cells that are kept before they become minutes: 30 MB of half a kB each."""

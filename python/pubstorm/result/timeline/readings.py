@@ -18,7 +18,7 @@ READINGS_MAX: Final = 2_000_000
 """Readings that are kept one by one, of all tracks together: 34 MB of 17 bytes each."""
 OWN_MIN: Final = 900
 """Readings of a track that are kept one by one in any case."""
-MINUTES_MAX: Final = 100_000
+TRACK_MINUTES_MAX: Final = 100_000
 """Cells of a minute that are kept, of all tracks together: 10 MB of 100 bytes each."""
 MINUTES_MIN: Final = 60
 """Cells of a minute of a track that are kept in any case."""

@@ -213,18 +213,12 @@ class Activity:
 
     def add(self, row: Row, busy_limit: float = 1.0) -> Activity:
         """Adds a row; `busy_limit` is the share of time above which a loop is busy."""
-        busy = row.busy_share > busy_limit
-        self.length_ns += row.length_ns
-        self.busy_ns += row.busy_ns
-        self.intervals += row.merged
-        self.busy += row.merged if busy else 0
-        self.starved += row.starved
-        self.busy_starved += row.starved if busy else 0
-        self.starved_ns += row.starved_ns
-        self.counts = _added(self.counts, row.counts)
-        return self
+        busy, starved = (row.merged, row.starved) if row.busy_share > busy_limit else (0, 0)
+        times = row.length_ns, row.busy_ns
+        counted = row.merged, busy, row.starved, starved
+        return self.merge(Activity(*times, *counted, row.starved_ns, row.counts))
 
-    def merge(self, other: Activity) -> None:
+    def merge(self, other: Activity) -> Activity:
         """Adds the sum of other rows of the agent."""
         self.length_ns += other.length_ns
         self.busy_ns += other.busy_ns
@@ -234,6 +228,7 @@ class Activity:
         self.busy_starved += other.busy_starved
         self.starved_ns += other.starved_ns
         self.counts = _added(self.counts, other.counts)
+        return self
 
     @property
     def busy_share(self) -> float:

@@ -152,7 +152,7 @@ ADVICE: Mapping[Reason, str] = {
         "population such as Origin"
     ),
     Reason.HTTP_NOT_FOUND: (
-        "the target has no such path (HTTP 404): write the path of its WebSocket behind the port, "
+        "the target has no such path (HTTP 404): write the path of its WebSocket after the port, "
         "often /mqtt"
     ),
     Reason.HTTP_UPGRADE_REQUIRED: (

@@ -236,7 +236,7 @@ def _headroom(measured: Measured) -> Iterable[Finding]:
 
 
 def _skipped(measured: Measured) -> Iterable[Finding]:
-    """Messages that the engines did not send; publishers under test have rules of their own."""
+    """Messages that the agents did not send; publishers under test have rules of their own."""
     published = of_publishers(measured)
     interrupted = _was_interrupted(measured)
     missing = Uncarried.of(measured)
@@ -297,7 +297,6 @@ def _connections(measured: Measured) -> Iterable[Finding]:
 
 
 def _stated_as(finding: str) -> Iterator[ProblemKind]:
-    """Yields the kinds of problems that one rule states."""
     return (kind for kind in KINDS.values() if kind.failures.finding == finding)
 
 
@@ -307,7 +306,6 @@ def _problem(
     names: Iterable[str],
     symptom: Kind | None = None,
 ) -> Iterable[Finding]:
-    """Yields the problem of one kind of some populations, if they have it."""
     problem = problem_of(kind, {name: measured.populations[name] for name in names})
     if problem is not None:
         because = None if symptom is None else symptom()
@@ -341,13 +339,13 @@ def _unless_broken(
 
 def carrier(population: PopulationResult) -> Kind:
     """Returns the symptom of load that is missing behind what carries the messages of a population:
-    a broker, or a publisher of ZeroMQ."""
-    return Kind.AT_PUBLISHER if population.version == "zmtp-3.1" else Kind.AT_BROKER
+    a broker, or a publisher."""
+    return Kind.AT_BROKER if population.can.has_broker else Kind.AT_PUBLISHER
 
 
 def under_test(measured: Measured) -> Kind:
     """Returns the symptom of load that is missing behind what carries the messages of a run:
-    publishers if all clients speak ZeroMQ, else brokers."""
+    publishers if no client has a broker, else brokers."""
     found = set(map(carrier, measured.populations.values()))
     return Kind.AT_PUBLISHER if found == {Kind.AT_PUBLISHER} else Kind.AT_BROKER
 

@@ -60,7 +60,8 @@ def _carried(measured: Measured) -> str:
     who = f"The {_carrier(measured)}"
     sent = [population for population in measured.populations.values() if population.sent_total]
     if not _sent_per_s(measured):
-        parts = [f"{who} held {counted(_clients(measured), 'client')}{_foreign(measured)}"]
+        clients = sum(population.ready_max for population in measured.populations.values())
+        parts = [f"{who} held {counted(clients, 'client')}{_foreign(measured)}"]
     elif sent and not any(map(_carried_share, sent)):
         parts = [f"{who} acknowledged none of{_load(measured, '')}"]
     else:
@@ -122,7 +123,6 @@ def _load(
 
 
 def _missed(measured: Measured, threshold: Threshold, outcome: ThresholdOutcome) -> str:
-    """Returns a missed threshold; a default threshold in words."""
     asked = threshold.expression
     metric, subject = asked.figure, asked.subject
     every = {**measured.wholes, **measured.populations}
@@ -136,10 +136,6 @@ def _missed(measured: Measured, threshold: Threshold, outcome: ThresholdOutcome)
         where = "" if subject is None else f" {said.preposition} {subject}"
         return f"{count_text(count)} of {counted(of, *said.noun)}{where} {said.words}"
     return f"{threshold.source} was not met: {outcome.text}"
-
-
-def _clients(measured: Measured) -> int:
-    return sum(population.ready_max for population in measured.populations.values())
 
 
 def _sent_per_s(measured: Measured) -> float:

@@ -4,7 +4,7 @@ rule is a row: a condition, the culprit, and the words. The first that applies t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pubstorm.contract.source import HOST
 from pubstorm.quantities import bytes_text, duration_text, share_text
@@ -40,44 +40,40 @@ SLOW_ANSWER_US = 20_000
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """One end of connections, under load: a broker's, or that of the clients on this host. Bytes
-    are means of readings."""
+    """One end of connections, under load: a broker's, or that of the clients on this host."""
 
     name: str
-    is_clients: bool
-    peer_unread_bytes: float | None
-    """Bytes that the brokers had not read, for the clients' end; None if that is not known."""
-    unread_bytes: float
-    unsent_bytes: float
-    closed_bytes: float
-    """Part of the unsent bytes for peers whose window was full."""
-    segments_per_s: float
-    resent_per_s: float
-    acked_per_s: float
-    """Bytes that the peers acknowledged."""
-    received_per_s: float
-    """Bytes that came."""
-    rtt_us: float
-    least_rtt_us: float
-    answer_us: float | None
-    """Time until it answered its peers; None if no answer was seen."""
-    is_proxy: bool
-    onward_unread_bytes: float
-    onward_unsent_bytes: float
-    onward_answer_us: float | None
-    """The same of what is behind a proxy."""
+    figures: Mapping[str, float]
+    """Means of readings, by their metrics without the first word, such as `unsent_bytes`."""
     readers: str
     """State of the subscribers: `busy`, `starved`, `slow` on purpose, or empty."""
+    is_clients: bool = False
+    peer_unread_bytes: float | None = None
+    """Bytes that the brokers had not read, for the clients' end; None if that is not known."""
+
+    def __getitem__(self, figure: str) -> float:
+        """Returns a figure; 0 if it was not read."""
+        return self.figures.get(figure, 0.0)
+
+    @property
+    def is_proxy(self) -> bool:
+        """True if it passes its connections on."""
+        return self["onward_connections"] > 0
+
+    @property
+    def answer_us(self) -> float | None:
+        """Time until it, or what is behind a proxy, answered; None if no answer was seen."""
+        return self.figures.get("onward_answer_us" if self.is_proxy else "answer_us")
 
     @property
     def stands(self) -> bool:
         """True if bytes stood unsent."""
-        return _stand(self.unsent_bytes, self.acked_per_s)
+        return _stand(self["unsent_bytes"], self["acked_bytes_per_s"])
 
     @property
     def is_unread(self) -> bool:
         """True if bytes waited for the program at this end."""
-        return _stand(self.unread_bytes, self.received_per_s)
+        return _stand(self["unread_bytes"], self["received_bytes_per_s"])
 
     @property
     def is_peer_unread(self) -> bool:
@@ -87,31 +83,37 @@ class End:
     @property
     def is_onward_unread(self) -> bool:
         """True if a proxy left bytes for its clients unread."""
-        return self.is_proxy and _stand(self.onward_unread_bytes, self.acked_per_s)
+        return self.is_proxy and _stand(self["onward_unread_bytes"], self["acked_bytes_per_s"])
 
     @property
     def is_onward_unsent(self) -> bool:
         """True if bytes of a proxy waited for what is behind it."""
-        return self.is_proxy and _stand(self.onward_unsent_bytes, self.received_per_s)
+        return self.is_proxy and _stand(self["onward_unsent_bytes"], self["received_bytes_per_s"])
 
     @property
     def is_closed(self) -> bool:
         """True if the windows of its peers held the unsent bytes up."""
-        return self.closed_bytes >= CLOSED_SHARE * self.unsent_bytes
+        return self["unsent_closed_bytes"] >= CLOSED_SHARE * self["unsent_bytes"]
+
+    @property
+    def resends(self) -> bool:
+        """True if TCP sent segments again, more than now and then."""
+        least = max(RESENT_SHARE * self["segments_per_s"], RESENT_MIN_PER_S)
+        return self["resent_per_s"] >= least
 
     @property
     def words(self) -> Mapping[str, str]:
         """Its figures in words."""
-        resent = self.resent_per_s / self.segments_per_s if self.segments_per_s else 0.0
+        sent = self["segments_per_s"]
         return {
             "name": self.name,
-            "unread": bytes_text(self.unread_bytes),
-            "unsent": bytes_text(self.unsent_bytes),
-            "onward_unread": bytes_text(self.onward_unread_bytes),
-            "onward_unsent": bytes_text(self.onward_unsent_bytes),
-            "resent": share_text(round(resent, 4)),
-            "rtt": duration_text(self.rtt_us),
-            "least": duration_text(self.least_rtt_us),
+            "unread": bytes_text(self["unread_bytes"]),
+            "unsent": bytes_text(self["unsent_bytes"]),
+            "onward_unread": bytes_text(self["onward_unread_bytes"]),
+            "onward_unsent": bytes_text(self["onward_unsent_bytes"]),
+            "resent": share_text(round(self["resent_per_s"] / sent if sent else 0.0, 4)),
+            "rtt": duration_text(self["rtt_us"]),
+            "least": duration_text(self["least_rtt_us"]),
         }
 
 
@@ -152,7 +154,7 @@ PATH_RULES: tuple[PathRule, ...] = (
         "{name} is a proxy, and had {onward_unsent} unsent, in the mean, for the broker behind it",
     ),
     PathRule(
-        lambda end: end.resent_per_s >= max(RESENT_SHARE * end.segments_per_s, RESENT_MIN_PER_S),
+        lambda end: end.resends,
         Kind.SLOW_PATH,
         "TCP of {name} sent {resent} of its segments again: the network lost them",
     ),
@@ -163,7 +165,7 @@ PATH_RULES: tuple[PathRule, ...] = (
         "open: the network took no more; a round trip of TCP took {rtt}, {least} at least",
     ),
     PathRule(
-        lambda end: end.rtt_us - end.least_rtt_us >= WAITED_US,
+        lambda end: end["rtt_us"] - end["least_rtt_us"] >= WAITED_US,
         Kind.SLOW_PATH,
         "a round trip of TCP of {name} took {rtt}, {least} at least: packets queued in the network",
     ),
@@ -241,7 +243,6 @@ def _paths(measured: Measured) -> Iterable[Finding]:
 
 
 def _applied(measured: Measured) -> Iterator[tuple[End, PathRule]]:
-    """Yields the first rule that applies to each end."""
     for end in ends(measured):
         rule = next((rule for rule in PATH_RULES if rule.applies(end)), None)
         if rule is not None:
@@ -267,15 +268,14 @@ def _on_the_path(measured: Measured) -> Iterator[str]:
     waited = [p.ack_latency_us.actual for p in populations if p.ack_latency_us.actual.count]
     came = [p.latency_us.actual for p in populations if p.latency_us.actual.count]
     for end in ends(measured):
+        least_us, answer_us = end["least_rtt_us"], end.answer_us
         for p50 in (latency.p50 for latency in waited or came):
-            if end.least_rtt_us >= FAR_US and p50 <= FAR_FACTOR * end.least_rtt_us:
+            if least_us >= FAR_US and p50 <= FAR_FACTOR * least_us:
                 yield (
                     f"the network at {end.name} is far: a round trip of TCP took at least "
-                    f"{duration_text(end.least_rtt_us)}, and half of the messages "
-                    f"{duration_text(p50)}"
+                    f"{duration_text(least_us)}, and half of the messages {duration_text(p50)}"
                 )
                 break
-        answer_us = end.onward_answer_us if end.is_proxy else end.answer_us
         # Processors that others have delay some messages, and a path delays all of them.
         for p50 in (latency.p50 for latency in waited if latency.min >= STEADY_SHARE * latency.p50):
             if answer_us is not None and p50 >= SLOW_ANSWER_US and answer_us <= QUICK_SHARE * p50:
@@ -296,42 +296,18 @@ def ends(measured: Measured) -> Iterator[End]:
             means.setdefault(each.source, {})[figure] = each.load.mean
     readers = _readers(measured)
     clients = means.pop(HOST, None)
-    for name, figures in sorted(means.items()):
-        yield _end(name, figures, readers)
+    brokers = [End(name, figures, readers) for name, figures in sorted(means.items())]
+    yield from brokers
     if clients is not None:
-        end = _end("clients on this host", clients, readers)
-        unread = list(map(_unread_behind, means.values()))
-        yield replace(end, is_clients=True, peer_unread_bytes=sum(unread) if unread else None)
-
-
-def _unread_behind(means: Mapping[str, float]) -> float:
-    """Returns the bytes that a broker has not read: of one behind a proxy, what the proxy has
-    unsent for it."""
-    is_proxy = means.get("onward_connections", 0.0) > 0
-    return means.get("onward_unsent_bytes" if is_proxy else "unread_bytes", 0.0)
-
-
-def _end(name: str, means: Mapping[str, float], readers: str) -> End:
-    return End(
-        name=name,
-        is_clients=False,
-        peer_unread_bytes=None,
-        unread_bytes=means.get("unread_bytes", 0.0),
-        unsent_bytes=means.get("unsent_bytes", 0.0),
-        closed_bytes=means.get("unsent_closed_bytes", 0.0),
-        segments_per_s=means.get("segments_per_s", 0.0),
-        resent_per_s=means.get("resent_per_s", 0.0),
-        acked_per_s=means.get("acked_bytes_per_s", 0.0),
-        received_per_s=means.get("received_bytes_per_s", 0.0),
-        rtt_us=means.get("rtt_us", 0.0),
-        least_rtt_us=means.get("least_rtt_us", 0.0),
-        answer_us=means.get("answer_us"),
-        is_proxy=means.get("onward_connections", 0.0) > 0,
-        onward_unread_bytes=means.get("onward_unread_bytes", 0.0),
-        onward_unsent_bytes=means.get("onward_unsent_bytes", 0.0),
-        onward_answer_us=means.get("onward_answer_us"),
-        readers=readers,
-    )
+        # A broker behind a proxy has not read what the proxy has unsent for it.
+        unread = [e["onward_unsent_bytes" if e.is_proxy else "unread_bytes"] for e in brokers]
+        yield End(
+            "clients on this host",
+            clients,
+            readers,
+            is_clients=True,
+            peer_unread_bytes=sum(unread) if unread else None,
+        )
 
 
 def _readers(measured: Measured) -> str:

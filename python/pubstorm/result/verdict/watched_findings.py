@@ -266,7 +266,6 @@ def _single_brokers(measured: Measured) -> Iterator[tuple[str, str]]:
 
 
 def _host_name(measured: Measured, address: str) -> str:
-    """Returns the name of the source of a host."""
     name = f"{OTHER_HOST}{address}"
     return name if name in _hosts(measured) else HOST
 

@@ -13,6 +13,7 @@ from pubstorm.contract.source import TARGET_BROKER, split_member
 from pubstorm.contract.target import Target
 from pubstorm.contract.template import Kind, Template
 from pubstorm.quantities import describe
+from pubstorm.scenario.base import broken_rules
 from pubstorm.scenario.checks.bridges import check_bridges
 from pubstorm.scenario.checks.brokers import check_brokers
 from pubstorm.scenario.checks.changes import check_change_keys, check_changes
@@ -120,6 +121,7 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     if scenario.sweep is not None:
         yield from check_series(scenario.sweep, scenario.tables)
     yield from check_search(scenario)
+    yield from broken_rules(scenario)
 
 
 def _check_sources(scenario: Scenario) -> Iterator[Finding]:
@@ -264,7 +266,7 @@ def _check_stages(scenario: Scenario) -> Iterator[Finding]:
             planned.shares[name].population.flows for name in there
         ):
             message = "found publish where no connected population has publications"
-            hint = "write hold: 60s to count what arrives" if scenario.has_zeromq_targets else None
+            hint = "write hold: 60s to count what arrives" if scenario.targets_publish else None
             yield path, message, hint
         if isinstance(stage.step, Disconnect):
             connected.difference_update(chosen)
@@ -306,7 +308,6 @@ def _targets_here(scenario: Scenario) -> list[str]:
 
 
 def _started(scenario: Scenario) -> list[str]:
-    """Returns the names of the brokers that the run starts."""
     return [f"{n}-{i}" for n, b in scenario.topology.brokers.items() for i in range(b.count)]
 
 

@@ -7,30 +7,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from pubstorm.contract.template import Kind, Template
-from pubstorm.quantities import SECOND_NS, describe, write_duration
-from pubstorm.scenario.checks.tls import check_credentials
+from pubstorm.contract.template import Template
+from pubstorm.quantities import describe
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import TARGET, Attachment, ZmqPublisher
-from pubstorm.scenario.topology import KNOW_BRIDGES, Bridge, Mosquitto
+from pubstorm.scenario.populations import TARGET, Attachment
+from pubstorm.scenario.topology import Bridge, Mosquitto
 
-KEEP_ALIVE_MIN_NS = 5 * SECOND_NS
-"""mosquitto's own bound."""
-KEYS_OF_SETTINGS = {
-    "connection": "from",
-    "address": "to",
-    "addresses": "to",
-    "topic": "topics",
-    "notifications": "notifications",
-    "notification_topic": "notifications",
-    "notifications_local_only": "notifications",
-    "remote_clientid": "client_id",
-    "clientid": "client_id",
-    "local_clientid": "client_id",
-}
-"""mosquitto's words for what the scenario has to know, and its keys for them."""
 NOT_OF_BRIDGES = ("server_name", "ciphers")
 """Keys of `tls` that mosquitto's bridges have no word for."""
 
@@ -42,19 +26,11 @@ def check_bridges(scenario: Scenario) -> Iterator[Finding]:
         path: Path = ("topology", "bridges", name)
         yield from _check_ends(path, bridge, scenario)
         yield from _check_client_id(path, bridge, scenario)
-        yield from _check_times(path, bridge)
-        yield from _check_topics(path, bridge)
         yield from _check_loops(path, bridge, scenario)
-        yield from _check_words(path, bridge)
         yield from _check_tls(path, bridge, scenario)
     yield from _check_chains(scenario)
     yield from _check_ids_of_two(scenario)
     yield from _check_populations(scenario)
-    for name, broker in scenario.topology.brokers.items():
-        if isinstance(broker, Mosquitto) and broker.acl and not broker.passwords:
-            path = ("topology", "brokers", name, "acl")
-            hint = "without passwords everybody can be anybody"
-            yield path, "found acl without passwords, needed is passwords: true", hint
     if bridges and scenario.topology.joined:
         hint = "bridges say themselves what crosses"
         yield ("topology", "joined"), "found joined and bridges, allowed is one of them", hint
@@ -104,56 +80,16 @@ def _wants(bridge: Bridge, scenario: Scenario) -> bool:
     return main is not None and main.has_passwords
 
 
-def _check_times(path: Path, bridge: Bridge) -> Iterator[Finding]:
-    if bridge.keep_alive < KEEP_ALIVE_MIN_NS:
-        found = f"found {write_duration(bridge.keep_alive)}"
-        yield (*path, "keep_alive"), f"{found}, allowed are 5s and more", "mosquitto's own bound"
-    for key in ("after", "up_to"):
-        value = getattr(bridge.reconnect, key)
-        if value % SECOND_NS:
-            message = f"found {write_duration(value)}, allowed are whole seconds"
-            yield (*path, "reconnect", key), message, "mosquitto counts this wait in seconds"
-
-
-def _check_topics(path: Path, bridge: Bridge) -> Iterator[Finding]:
-    for number, topic in enumerate(bridge.topics):
-        place = (*path, "topics", number)
-        if Template.parse(topic.topic).has(Kind.RANGE, Kind.CHOICE):
-            message = f"found a range in {describe(topic.topic)}, allowed are {{n}} and wildcards"
-            yield (*place, "topic"), message, "write a line for each topic"
-        for key in ("topic", "local_prefix", "remote_prefix"):
-            text = getattr(topic, key)
-            if any(character.isspace() for character in text):
-                message = f"found {describe(text)}, allowed is a text without spaces"
-                yield (*place, key), message, "mosquitto divides a line at its spaces"
-        for key in ("local_prefix", "remote_prefix"):
-            if set(getattr(topic, key)) & {"+", "#"}:
-                message = f"found a wildcard in {describe(getattr(topic, key))}"
-                yield (*place, key), f"{message}, allowed is a prefix without", None
-
-
 def _check_loops(path: Path, bridge: Bridge, scenario: Scenario) -> Iterator[Finding]:
     """Yields topics that a main broker of another kind would send back."""
     main = scenario.topology.brokers.get(bridge.to)
-    if main is None or main.kind in KNOW_BRIDGES:
+    if main is None or main.KNOWS_BRIDGES:
         return
     for number, topic in enumerate(bridge.topics):
         if topic.direction == "both":
             message = f"found both to a main broker of kind {main.kind}, allowed are out and in"
             hint = "it sends a message back over the bridge by which it came"
             yield (*path, "topics", number, "direction"), message, hint
-
-
-def _check_words(path: Path, bridge: Bridge) -> Iterator[Finding]:
-    for key in bridge.settings:
-        if key in KEYS_OF_SETTINGS:
-            message = f"found {key} in settings, allowed are mosquitto's other words for a bridge"
-            hint = f"{KEYS_OF_SETTINGS[key]} of the bridge says it"
-            yield (*path, "settings", key), message, hint
-    for key in ("client_id", "username", "password"):
-        text = getattr(bridge, key)
-        if text is not None and ("\n" in text or "\r" in text):
-            yield (*path, key), f"found a line break in {describe(text)}, allowed is one line", None
 
 
 def _check_tls(path: Path, bridge: Bridge, scenario: Scenario) -> Iterator[Finding]:
@@ -173,7 +109,6 @@ def _check_tls(path: Path, bridge: Bridge, scenario: Scenario) -> Iterator[Findi
         if getattr(bridge.tls, key) is not None:
             message = f"found {key}, which mosquitto's bridges have no setting for"
             yield (*place, key), message, "leave it out"
-    yield from check_credentials(place, bridge.tls)
 
 
 def _check_chains(scenario: Scenario) -> Iterator[Finding]:
@@ -212,7 +147,7 @@ def _check_populations(scenario: Scenario) -> Iterator[Finding]:
         path = ("populations", name)
         if population.attached_to is not None:
             yield from _check_attachment((*path, "at"), population.attached_to, sizes)
-        elif topology.bridges and not isinstance(population, ZmqPublisher):
+        elif topology.bridges and not population.is_publisher:
             message = "found no at, needed with bridges is where the clients connect"
             yield path, message, f"write at: and one of {', '.join(sizes)}"
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterable, Iterator, Sequence
 
 from pubstorm.contract.target import NatsTarget
 from pubstorm.quantities import describe
@@ -11,71 +10,55 @@ from pubstorm.scenario.command_words import COMMAND_VALUES, WEBSOCKET_PORT, aske
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import TARGET, MqttClients, MqttDifference, NatsClients
-from pubstorm.scenario.topology import (
-    KNOW_BRIDGES,
-    REFUSE_BRIDGES,
-    Command,
-    Embedded,
-    Nats,
-    Rabbitmq,
-)
+from pubstorm.scenario.topology import Broker, Command, InstalledBroker, Rabbitmq
 
 CLUSTER_MIN, CLUSTER_MAX = 2, 32
-EMBEDDED_OPTIONS = (
-    "max-connections",
-    "max-queued",
-    "max-inflight",
-    "max-packet-size",
-    "listen",
-    "log",
-)
-"""Settings of the embedded broker; the run itself gives the other options."""
 
 
 def check_brokers(scenario: Scenario) -> Iterator[Finding]:
     """Yields what does not fit together."""
     for name, broker in scenario.topology.brokers.items():
         path: Path = ("topology", "brokers", name)
-        match broker:
-            case Rabbitmq():
-                yield from _check_rabbitmq(path, broker, scenario)
-            case Command():
-                yield from _check_command((*path, "command"), broker)
-            case Embedded():
-                yield from _check_options((*path, "settings"), broker.settings)
-            case Nats():
-                yield from _check_blocks((*path, "settings"), broker.settings)
+        if isinstance(broker, Command):
+            yield from _check_command((*path, "command"), broker)
+        if isinstance(broker, Rabbitmq):
+            yield from _check_rabbitmq(path, broker, scenario)
+        if isinstance(broker, InstalledBroker):
+            for key, message, hint in broker.unfit_settings():
+                yield (*path, "settings", key), message, hint
     for name, population in scenario.populations.items():
         path = ("populations", name)
         at = population.attached_to
         if at is not None and at.shift and at.choice == "random":
             message = "found shift with choice random, allowed is shift with choice turn"
             yield (*path, "at", "shift"), message, "clients at random targets have no neighbours"
-        kinds = {scenario.topology.brokers[group].kind for group in _at(scenario, name)}
+        brokers = [scenario.topology.brokers[group] for group in _at(scenario, name)]
         if isinstance(population, NatsClients):
-            yield from _check_nats(path, population, kinds, scenario)
+            yield from _check_nats(path, population, brokers, scenario)
         if not isinstance(population, MqttClients):
             continue
-        if "nats" in kinds:
-            yield from _check_qos(path, population)
+        lowest = min(brokers, key=lambda broker: broker.QOS_MAX, default=None)
+        if lowest is not None:
+            yield from _check_qos(path, population, lowest)
             for share, each in population.shares.items():
-                yield from _check_qos((*path, "shares", share), each)
-        strangers = sorted(kinds.intersection(REFUSE_BRIDGES))
+                yield from _check_qos((*path, "shares", share), each, lowest)
+        strangers = sorted(broker.kind for broker in brokers if broker.REFUSES_BRIDGES)
         if population.bridge and strangers:
-            message = f"found bridge with kind {strangers[0]}, allowed with {KNOW_BRIDGES[0]}"
+            message = f"found bridge with kind {strangers[0]}, allowed with mosquitto"
             yield (*path, "bridge"), message, "other brokers refuse a client that says it is one"
     for name, bridge in scenario.topology.bridges.items():
         main = scenario.topology.brokers.get(bridge.to)
-        if isinstance(main, Nats):
+        if main is not None:
             path = ("topology", "bridges", name, "topics")
-            yield from _no_qos_2(((*path, n), each.qos) for n, each in enumerate(bridge.topics))
+            found = [((*path, n), each.qos) for n, each in enumerate(bridge.topics)]
+            yield from _too_high(found, main)
 
 
 def _check_nats(
-    path: Path, population: NatsClients, kinds: Iterable[str], scenario: Scenario
+    path: Path, population: NatsClients, brokers: Iterable[Broker], scenario: Scenario
 ) -> Iterator[Finding]:
     """Yields clients of NATS at what speaks no NATS, and a token without the key that signs."""
-    others = {f"kind {kind}" for kind in kinds if kind != "nats"}
+    others = {f"kind {broker.kind}" for broker in brokers if broker.kind != "nats"}
     if population.attached_to is None or population.attached_to.brokers == TARGET:
         targets = scenario.target
         others |= {str(each) for each in targets if not isinstance(each, NatsTarget)}
@@ -85,16 +68,6 @@ def _check_nats(
         yield path, f"{message}, allowed are brokers of kind nats and nats://HOST", hint
     if population.jwt is not None and population.nkey is None:
         yield (*path, "jwt"), "found jwt without nkey, needed is the key that signs", None
-
-
-def _check_options(path: Path, settings: Mapping[str, object]) -> Iterator[Finding]:
-    for key in settings:
-        name = key.replace("_", "-")
-        if name not in EMBEDDED_OPTIONS:
-            close = get_close_matches(name, EMBEDDED_OPTIONS, n=1)
-            hint = f"did you mean {close[0]}?" if close else None
-            allowed = ", ".join(EMBEDDED_OPTIONS)
-            yield (*path, key), f"found the unknown setting {key!r}, allowed are {allowed}", hint
 
 
 def _check_rabbitmq(path: Path, broker: Rabbitmq, scenario: Scenario) -> Iterator[Finding]:
@@ -155,14 +128,6 @@ def check_command(path: Path, command: Sequence[str], allowed: Sequence[str]) ->
             return
 
 
-def _check_blocks(path: Path, settings: Mapping[str, object]) -> Iterator[Finding]:
-    for key in settings:
-        inner = next((other for other in settings if other.startswith(f"{key}.")), None)
-        if inner is not None:
-            message = f"found {key} beside {inner}, allowed is one of them"
-            yield (*path, key), message, "a dot stands for a block"
-
-
 def _at(scenario: Scenario, name: str) -> Iterator[str]:
     """Groups of brokers that clients of a population may connect to."""
     at = scenario.populations[name].attached_to
@@ -171,20 +136,25 @@ def _at(scenario: Scenario, name: str) -> Iterator[str]:
             yield group
 
 
-def _check_qos(path: Path, population: MqttClients | MqttDifference) -> Iterator[Finding]:
+def _check_qos(
+    path: Path, population: MqttClients | MqttDifference, broker: Broker
+) -> Iterator[Finding]:
     if isinstance(population, MqttDifference) and population.qos is not None:
-        yield from _no_qos_2([(path, population.qos)])
+        yield from _too_high([(path, population.qos)], broker)
     for key, entries in (
         ("subscriptions", [entry.qos for entry in population.subscriptions or ()]),
         ("publications", [entry.qos for entry in population.publications or ()]),
     ):
-        yield from _no_qos_2(((*path, key, n), qos) for n, qos in enumerate(entries))
+        found = [((*path, key, n), qos) for n, qos in enumerate(entries)]
+        yield from _too_high(found, broker)
     if population.will is not None:
-        yield from _no_qos_2([((*path, "will"), population.will.qos)])
+        yield from _too_high([((*path, "will"), population.will.qos)], broker)
 
 
-def _no_qos_2(found: Iterable[tuple[Path, int]]) -> Iterator[Finding]:
+def _too_high(found: Iterable[tuple[Path, int]], broker: Broker) -> Iterator[Finding]:
     for path, qos in found:
-        if qos == 2:
-            message = "found QoS 2 with kind nats, allowed are 0 and 1"
-            yield (*path, "qos"), message, "NATS disconnects a client that publishes with QoS 2"
+        if qos > broker.QOS_MAX:
+            allowed = " and ".join(map(str, range(broker.QOS_MAX + 1)))
+            message = f"found QoS {qos} with kind {broker.kind}, allowed are {allowed}"
+            hint = f"such a broker disconnects a client that publishes with QoS {qos}"
+            yield (*path, "qos"), message, hint

@@ -38,7 +38,7 @@ def check_fault_keys(path: Path, fault: object) -> Iterator[Finding]:
 
 def _check_command_keys(path: Path, fault: Mapping[str, object]) -> Iterator[Finding]:
     """Yields the problems of a fault by command: nothing says when it is repaired, or twice."""
-    for_ever = fault.get("for", "") in {None, "ever"}
+    for_ever = fault.get("for", "") in (None, "ever")
     repairs = [key for key in ("repair", "repaired_when") if fault.get(key) is not None]
     if "count" in fault:
         hint = "the command chooses what it breaks"
@@ -72,7 +72,7 @@ def check_faults(scenario: Scenario) -> Iterator[Finding]:
     for n, stage in enumerate(scenario.stages):
         for m, fault in enumerate(stage.faults):
             path: Path = ("stages", n, stage.verb, "faults", m)
-            yield from _check_time(path, stage, fault)
+            yield from _check_fault_time(path, stage, fault)
             wrong = list(_check_victims(path, scenario, fault))
             yield from wrong
             if not wrong and fault.command is None:
@@ -104,7 +104,7 @@ class _Span:
         return same_noun and self.group == other.group and bool(self.numbers & other.numbers)
 
 
-def _check_time(path: Path, stage: Stage, fault: Fault) -> Iterator[Finding]:
+def _check_fault_time(path: Path, stage: Stage, fault: Fault) -> Iterator[Finding]:
     assert isinstance(stage.step, Publish | Hold), "no other stage has faults"
     duration = stage.step.duration
     end = write_duration(duration)

@@ -7,23 +7,21 @@ from collections.abc import Iterator
 
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import ZmqPublisher, ZmqSockets
+from pubstorm.scenario.populations import Simulated
 
 
 def check_fleet(scenario: Scenario) -> Iterator[Finding]:
     """Yields what does not fit together."""
     fleet = scenario.fleet
     if fleet.on != "local":
-        yield from _check_sockets(scenario)
         yield from _check_networks(scenario)
         yield from _check_placed(scenario)
-    programs = (ZmqPublisher, ZmqSockets)
-    has_programs = any(isinstance(each, programs) for each in scenario.populations.values())
+    has_programs = any(not isinstance(each, Simulated) for each in scenario.populations.values())
     if fleet.on_agent_failure != "fail" and has_programs:
         message = (
             f"found {fleet.on_agent_failure} with programs that are no engines, allowed is fail"
         )
-        hint = "no other agent can play publishers and real sockets of ZeroMQ"
+        hint = "no other agent can play publishers and real sockets"
         yield ("fleet", "on_agent_failure"), message, hint
     yield from _check_parallelism(scenario)
 
@@ -37,18 +35,6 @@ def _check_parallelism(scenario: Scenario) -> Iterator[Finding]:
             message = f"found {at_once} with fleet.agents {agents}, allowed is {agents} or more"
             hint = "each agent connects one client at a time, or more"
             yield ("stages", index, "connect", "parallelism"), message, hint
-
-
-def _check_sockets(scenario: Scenario) -> Iterator[Finding]:
-    """Yields real subscribers on other hosts that get no keys there."""
-    for name, population in scenario.populations.items():
-        if not isinstance(population, ZmqSockets) or population.hosts is None:
-            continue
-        publishers = scenario.publisher_of(population)
-        if publishers is not None and publishers.publisher.security == "curve":
-            message = "found hosts with security curve, allowed with none and plain"
-            hint = "leave hosts out: then it is on the controller's host"
-            yield ("populations", name, "hosts"), message, hint
 
 
 def _check_placed(scenario: Scenario) -> Iterator[Finding]:

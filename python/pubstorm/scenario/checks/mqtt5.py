@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from pubstorm.contract.protocol import SCRAM
+from pubstorm.contract.protocol import SCRAM, U32_MAX
 from pubstorm.quantities import SECOND_NS, write_duration
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.document import Finding, Path
-from pubstorm.scenario.fields import U32_MAX
 from pubstorm.scenario.flows import MqttPublication, MqttSubscription, Will
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import MqttClients, MqttDifference
@@ -63,7 +62,6 @@ def check_mqtt5(scenario: Scenario) -> Iterator[Finding]:
 def _check_ending(
     path: Path, part: MqttClients | MqttDifference, population: MqttClients
 ) -> Iterator[Finding]:
-    """Yields problems of the end and the will of a population, or of a share of it."""
     if part.end == "disconnect_with_will" and population.version != "5":
         message = (
             f"found disconnect_with_will with version {population.version}, allowed with it are "

@@ -10,7 +10,6 @@ from pubstorm.contract.rows import RowsError
 from pubstorm.quantities import write_duration
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import ZmqPublisher
 from pubstorm.scenario.rate_profiles import RateProfileError, factors_of, rate_of
 from pubstorm.scenario.shares import PlannedClients, PopulationShare
 from pubstorm.scenario.stages import Publish, RateProfile
@@ -49,9 +48,6 @@ def _check_kind(path: Path, profile: RateProfile, duration_ns: int) -> Iterator[
     if len(given) != 1:
         found = " and ".join(given) or "neither points nor sine nor csv"
         yield path, f"found {found}, needed is one of points, sine and csv", None
-    if profile.sine is not None and profile.sine.low > profile.sine.high:
-        found = f"found low {profile.sine.low:g} above high {profile.sine.high:g}"
-        yield (*path, "sine", "low"), f"{found}, allowed is up to high", None
     before_ns = 0
     for n, point in enumerate(profile.points):
         place = (*path, "points", n)
@@ -72,7 +68,7 @@ def _check_follows(path: Path, played: PopulationShare) -> Iterator[Finding]:
     """Yields a population whose messages have no schedule that could follow."""
     population, flows = played.population, played.population.flows
     hint = "write populations: at the stage, without this one"
-    if isinstance(population, ZmqPublisher):
+    if population.is_publisher:
         message = f"found a rate profile for the publishers {played.name}"
         yield path, f"{message}, allowed is one for clients of MQTT", hint
     elif any(flow.rate_per_s is None for flow in flows):

@@ -59,7 +59,6 @@ def _has_stamp(publication: MqttPublication, version: str) -> bool:
 
 
 def _parts(scenario: Scenario) -> Iterator[tuple[Path, str, MqttClients | MqttDifference]]:
-    """Yields populations and shares with their paths and versions."""
     for name, population in scenario.populations.items():
         if isinstance(population, MqttClients):
             yield ("populations", name), population.version, population

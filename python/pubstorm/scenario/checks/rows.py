@@ -19,16 +19,12 @@ from pubstorm.scenario.populations import (
     MqttClients,
     MqttDifference,
     NatsClients,
-    NatsDifference,
     Population,
     Rows,
-    ZmqPublisher,
 )
 from pubstorm.scenario.tls import Tls
 
 CREDENTIALS = ("username", "password")
-PLAIN_BYTES_MAX = 255
-"""Longest user name and password of ZeroMQ's mechanism PLAIN [24/ZMTP-PLAIN]."""
 PROPERTY_TEXTS = ("content_type", "response_topic", "correlation_data")
 """Keys of a publication that are texts of MQTT 5."""
 
@@ -84,12 +80,9 @@ def _shared_texts(part: Population | Difference) -> Iterator[tuple[Path, str]]:
     """Yields the templates that a share may have of its own."""
     if isinstance(part, MqttClients | MqttDifference) and part.will is not None:
         yield from _texts_of_will(part.will)
-    if isinstance(part, Connecting | Difference):
-        for n, subscription in enumerate(part.subscriptions or ()):
-            yield ("subscriptions", n, "topic"), subscription.topic
-    kinds = MqttDifference | MqttClients | NatsDifference | NatsClients | ZmqPublisher
-    own = part.publications if isinstance(part, kinds) else ()
-    for n, publication in enumerate(own or ()):
+    for n, subscription in enumerate(part.filters):
+        yield ("subscriptions", n, "topic"), subscription.topic
+    for n, publication in enumerate(part.flows):
         yield ("publications", n, "topic"), publication.topic
         for path, source in payload_texts(publication.payload):
             yield ("publications", n, "payload", *path), source
@@ -170,15 +163,12 @@ def _check_lengths(
     within: Path, population: Population, table: RowTable | None
 ) -> Iterator[Finding]:
     """Texts that are longer with their values than their place allows."""
+    can = population.can
     for path, source in texts_of(population):
-        most = TEXT_BYTES_MAX
-        if not isinstance(population, MqttClients):
-            if path[-1] not in CREDENTIALS:
-                continue  # A frame of ZeroMQ has any length.
-            most = PLAIN_BYTES_MAX
-        elif "publications" in path and "payload" in path:
+        most = can.login_bytes_max if path[-1] in CREDENTIALS else can.text_bytes_max
+        if most is None or ("publications" in path and "payload" in path):
             continue
-        found = Template.parse(source, table).bytes_max
+        most, found = min(most, TEXT_BYTES_MAX), Template.parse(source, table).bytes_max
         if found > most:
             message = f"found up to {found} bytes with the values of its variables"
             yield (*within, *path), f"{message}, allowed are {most} bytes", None

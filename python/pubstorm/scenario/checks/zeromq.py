@@ -13,7 +13,6 @@ from pubstorm.scenario.checks.brokers import check_command
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import (
-    Lifetime,
     MqttClients,
     Population,
     Simulated,
@@ -39,6 +38,7 @@ def check_zeromq(scenario: Scenario) -> Iterator[Finding]:
             case ZmqSubscribers() | ZmqSockets():
                 yield from _check_subscriber(path, population, scenario)
     yield from _check_changes(scenario)
+    yield from _check_keys_elsewhere(scenario) if scenario.fleet.on != "local" else ()
 
 
 def _check_target(scenario: Scenario) -> Iterator[Finding]:
@@ -95,7 +95,7 @@ def _check_subscriber(
     path: Path, population: ZmqSubscribers | ZmqSockets, scenario: Scenario
 ) -> Iterator[Finding]:
     publishers = scenario.publisher_of(population)
-    for where, part in _parts(path, population):
+    for where, part in _wholes_and_shares(path, population):
         for n, subscription in enumerate(part.subscriptions or ()):
             place = (*where, "subscriptions", n, "topic")
             if publishers is not None:
@@ -143,7 +143,7 @@ def _check_rates(path: Path, population: Population, scenario: Scenario) -> Iter
     if not isinstance(population, Simulated):
         return
     publishers = scenario.publisher_of(population)
-    for where, part in _parts(path, population):
+    for where, part in _wholes_and_shares(path, population):
         if isinstance(part.read_rate, PartOf):
             place, found = (*where, "read_rate"), f"found {part.read_rate}"
             if publishers is None:
@@ -152,8 +152,6 @@ def _check_rates(path: Path, population: Population, scenario: Scenario) -> Iter
             elif any(each.rate_per_s is None for each in publishers.publications):
                 message = f"{found} of an unknown rate, needed is a rate in numbers"
                 yield place, message, "the publisher sends at rate max: write a rate such as 100/s"
-        if part.lifetime is not None:
-            yield from _check_lifetime((*where, "lifetime"), part.lifetime)
     for played in shares_of(scenario, str(path[1])).values():
         lifetime = played.population.stay
         if played.whole == path[1] and lifetime is not None and lifetime.rate is not None:
@@ -169,16 +167,6 @@ def _check_rates(path: Path, population: Population, scenario: Scenario) -> Iter
                 hint = f"each would stay for more than {write_duration(MEAN_NS_MAX)}"
             yield (*path, *share, "lifetime"), f"{message}, needed is a {needed} rate", hint
             return
-
-
-def _check_lifetime(path: Path, lifetime: Lifetime) -> Iterator[Finding]:
-    given = [key for key, value in (("from", lifetime.from_), ("rate", lifetime.rate)) if value]
-    if len(given) != 1:
-        found = " and ".join(given) or "neither from nor rate"
-        yield path, f"found {found}, needed is one of from and rate", None
-    elif lifetime.rate is not None and lifetime.to is not None:
-        message = "found to with rate, allowed is to with from"
-        yield (*path, "to"), message, "the rate says how long they stay"
 
 
 def _check_changes(scenario: Scenario) -> Iterator[Finding]:
@@ -199,8 +187,19 @@ def _check_changes(scenario: Scenario) -> Iterator[Finding]:
                 yield place, message, "simulated subscribers can join and leave"
 
 
-def _parts(path: Path, population: Any) -> Iterator[tuple[Path, Any]]:
-    """Yields a population and its shares, each with its path."""
+def _check_keys_elsewhere(scenario: Scenario) -> Iterator[Finding]:
+    """Yields real subscribers on other hosts that get no keys there."""
+    for name, population in scenario.populations.items():
+        if not isinstance(population, ZmqSockets) or population.hosts is None:
+            continue
+        publishers = scenario.publisher_of(population)
+        if publishers is not None and publishers.publisher.security == "curve":
+            message = "found hosts with security curve, allowed with none and plain"
+            hint = "leave hosts out: then it is on the controller's host"
+            yield ("populations", name, "hosts"), message, hint
+
+
+def _wholes_and_shares(path: Path, population: Any) -> Iterator[tuple[Path, Any]]:
     yield path, population
     yield from (((*path, "shares", name), each) for name, each in population.differing.items())
 

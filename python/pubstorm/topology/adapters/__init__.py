@@ -1,14 +1,15 @@
 """Kinds of brokers: one file each, all of one shape (`BrokerProcess`): which program, how it is
-configured, when it is ready, what can be read of it, how it is stopped."""
+configured, when it is ready, what can be read of it, how it is stopped, and what it needs. A kind's
+word in the scenario is the name of its module, and begins the name of the class in it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from importlib import import_module
 
+from pubstorm.host.preflight.brokers import Appetite, Kinds
+from pubstorm.scenario.topology import Topology
 from pubstorm.topology.broker import BrokerProcess
-
-KINDS = ("embedded", "mosquitto", "rabbitmq", "nats", "command")
-"""Words in the scenario. Each is the name of a module, and of the class in it: `NatsBroker`."""
 
 
 def adapter_of(kind: str) -> type[BrokerProcess]:
@@ -18,4 +19,17 @@ def adapter_of(kind: str) -> type[BrokerProcess]:
     return adapter
 
 
-__all__ = ["KINDS", "adapter_of"]
+def appetite_of(kind: str) -> Appetite:
+    """Returns the needs of a broker of a kind."""
+    return adapter_of(kind).appetite
+
+
+def broker_kinds(topology: Topology) -> Kinds:
+    """Returns the number of brokers in a topology by the needs of their kind."""
+    kinds = Counter[Appetite]()
+    for broker in topology.brokers.values():
+        kinds[appetite_of(broker.kind)] += broker.count
+    return kinds
+
+
+__all__ = ["adapter_of", "appetite_of", "broker_kinds"]

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Sequence
 from typing import ClassVar
 
+from pubstorm.host.preflight.brokers import Appetite
 from pubstorm.scenario.command_words import WEBSOCKET_PORT, filled
 from pubstorm.topology.broker import BrokerProcess
 
@@ -19,15 +20,12 @@ class CommandBroker(BrokerProcess):
     """A program as a child process; it has to stay in the foreground."""
 
     kind: ClassVar[str] = "command"
+    appetite: ClassVar[Appetite] = Appetite(32 * 2**20, 8, threads_per_core=1)
     has_helpers: ClassVar[bool] = True
 
-    def program(self) -> str:
+    async def program(self) -> str:
         """The first word of the command."""
         return self._words(0)[0]
-
-    async def version_of(self, program: str) -> str:  # noqa: ARG002
-        """No program is asked that may not know the question."""
-        return ""
 
     async def configure(self, program: str) -> Sequence[str]:  # noqa: ARG002
         """Everything is on the command line."""

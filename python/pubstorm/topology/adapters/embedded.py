@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from pubstorm.host.binaries import broker_path
 from pubstorm.host.ports import LOOPBACK
+from pubstorm.host.preflight.brokers import Appetite
 from pubstorm.topology.broker import BrokerProcess, Place
 
 AUTH, TRUSTED = "PUBSTORM_BROKER_AUTH", "PUBSTORM_BROKER_TRUSTED"
@@ -21,19 +22,19 @@ class EmbeddedBroker(BrokerProcess):
     """`pubstorm-broker` as a child process."""
 
     kind: ClassVar[str] = "embedded"
+    appetite: ClassVar[Appetite] = Appetite(
+        4 * 2**20, 4, threads_per_core=1, pipes=2, client_bytes=20_000
+    )
+    """10 000 clients, half of them with a subscription, take 18 kB each."""
     dies_with_us: ClassVar[bool] = True
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
         self._metrics_port = 0
 
-    def program(self) -> str:
+    async def program(self) -> str:
         """The one that is given, or that came with Pubstorm."""
         return self.place.binary or str(broker_path())
-
-    async def version_of(self, program: str) -> str:  # noqa: ARG002
-        """Returns nothing: the broker reports its version with the port."""
-        return ""
 
     async def configure(self, program: str) -> Sequence[str]:
         """Everything else is an option; port 0 is any free one."""
@@ -69,7 +70,7 @@ class EmbeddedBroker(BrokerProcess):
             self._metrics_port = int(said.get("metrics_port", 0))
             self.websocket_port = int(said.get("websocket_port", 0))
             # A restarted broker has the same ports.
-            self._command = (*self.place.prefix, *await self.configure(self.program()))
+            self._command = (*self.place.prefix, *await self.configure(await self.program()))
         except TimeoutError:
             return False
         except (ValueError, KeyError, TypeError):

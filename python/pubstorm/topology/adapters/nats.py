@@ -7,8 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
-from pubstorm.host.machine import HERE, Machine
-from pubstorm.topology.adapters.program import installed, stated_version
+from pubstorm.host.preflight.brokers import Appetite
 from pubstorm.topology.broker import BrokerProcess
 
 
@@ -16,16 +15,11 @@ class NatsBroker(BrokerProcess):
     """`nats-server` as a child process."""
 
     kind: ClassVar[str] = "nats"
+    appetite: ClassVar[Appetite] = Appetite(32 * 2**20, 8, threads_per_core=2)
+    programs: ClassVar[Sequence[str]] = ("nats-server",)
+    instead: ClassVar[str] = ", or use kind: mosquitto"
+    states_version: ClassVar[tuple[str, str] | None] = ("--version", r"v(\d\S*)")
     says_taken: ClassVar[str] = "address already in use"
-
-    def program(self) -> str:
-        """The one that is given, or that is installed."""
-        found = self.place.binary or find_nats(self.place.machine)
-        return installed(found, self, "nats-server", instead="mosquitto")
-
-    async def version_of(self, program: str) -> str:
-        """The version that the program states."""
-        return await stated_version(self.place.machine, program, "--version", r"v(\d\S*)")
 
     async def configure(self, program: str) -> Sequence[str]:
         """Writes nats.conf."""
@@ -48,11 +42,6 @@ class NatsBroker(BrokerProcess):
             }
         path = self.write("nats.conf", configuration(self.place.settings, ours))
         return (program, "-c", str(path))
-
-
-def find_nats(machine: Machine = HERE) -> str | None:
-    """The program on a machine."""
-    return machine.find("nats-server")
 
 
 def configuration(settings: Mapping[str, object], ours: Mapping[str, object]) -> str:

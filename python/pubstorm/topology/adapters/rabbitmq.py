@@ -8,23 +8,32 @@ cluster, when all nodes agree.
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import json
 import os
 import re
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar
 from urllib.parse import quote
 
-from pubstorm.host.machine import HERE, Machine
+from pubstorm.host.preflight.brokers import Appetite
 from pubstorm.scenario.topology import WEBSOCKET_PATH, Federation
-from pubstorm.topology.adapters.definitions import MAIN, users_file
-from pubstorm.topology.adapters.program import installed
 from pubstorm.topology.broker import BrokerProcess, Place
 from pubstorm.topology.cluster import Cluster
 
+MAIN = "/"
+"""The broker's own virtual host."""
+USERS_FILE = "definitions.local.path"
+SALT_BYTES = 4
+HASHING = "rabbit_password_hashing_sha256"
 USER = PASSWORD = "guest"
 """The user that may do everything, in every virtual host, as in a RabbitMQ that is newly
 installed."""
+EVERYTHING = {"configure": ".*", "write": ".*", "read": ".*"}
+"""Rights of a user."""
 START_S = 60.0
 VHOST_START_S, USERS_B_PER_S = 1.0, 25_000
 """Longest start, with more for each virtual host and for the file of users: ten times the duration
@@ -56,6 +65,13 @@ class RabbitmqBroker(BrokerProcess):
     """`rabbitmq-server` as a child process: the Erlang machine itself, not a shell before it."""
 
     kind: ClassVar[str] = "rabbitmq"
+    appetite: ClassVar[Appetite] = Appetite(
+        200 * 2**20, 40, threads_per_core=4, client_bytes=300_000
+    )
+    """A client of RabbitMQ 3.10 with ten filters takes 290 kB on a node of a cluster."""
+    programs: ClassVar[Sequence[str]] = ("rabbitmq-server", "erl_call")
+    """Its node is asked with a program of Erlang's, which comes with it."""
+    instead: ClassVar[str] = ", or use kind: mosquitto"
     has_helpers: ClassVar[bool] = True
     says_taken: ClassVar[str] = "eaddrinuse"
     stop_grace_s: ClassVar[float] = 30.0
@@ -68,16 +84,28 @@ class RabbitmqBroker(BrokerProcess):
         if place.cluster is not None:
             place.cluster.join(self.name, lambda: bool(self.pid) and not self.gone())
 
-    def program(self) -> str:
-        """The one that is given, or that is installed."""
-        found = self.place.binary or find_rabbitmq(self.place.machine)
-        # Its node is asked with a program of Erlang's, which comes with it.
-        found = found if self.place.machine.find("erl_call") else None
-        return installed(found, self, "rabbitmq-server", instead="mosquitto")
+    @classmethod
+    def users_text(cls, passwords: Mapping[str, str]) -> bytes:
+        """Returns the definitions that the broker reads at its start: users who may do
+        everything."""
+        users = [
+            {"name": user, "password_hash": hashed(word), "hashing_algorithm": HASHING, "tags": ""}
+            for user, word in passwords.items()
+        ]
+        permissions = [{"user": user, "vhost": MAIN, **EVERYTHING} for user in passwords]
+        found = {"users": users, "vhosts": [{"name": MAIN}], "permissions": permissions}
+        return json.dumps(found).encode()
 
-    async def version_of(self, program: str) -> str:  # noqa: ARG002
-        """The node says it when it is up."""
-        return ""
+    @classmethod
+    def users_settings(cls, path: str) -> Mapping[str, object]:
+        """Returns the lines of the configuration about the definitions; nodes of a cluster read
+        them once for all."""
+        return {
+            "mqtt.allow_anonymous": False,
+            "definitions.import_backend": "local_filesystem",
+            USERS_FILE: path,
+            "definitions.skip_if_unchanged": True,
+        }
 
     async def start(self) -> None:
         """In a cluster, returns when all nodes up to this one are running; see `Cluster`."""
@@ -207,22 +235,23 @@ class RabbitmqBroker(BrokerProcess):
     async def _ask(self, question: str) -> str:
         """Returns the answer of the node; empty if there is none."""
         machine = self.place.machine
-        erl_call = machine.find("erl_call") or "erl_call"
+        erl_call = await machine.find("erl_call") or "erl_call"
         node = f"{self.host}:{self._node_port}"
         words = (erl_call, "-address", node, "-R", "-timeout", str(ANSWER_S), "-e")
         home = {"HOME": str(self.folder.absolute())}
         return await machine.output(*self.place.prefix, *words, text=question, environment=home)
 
 
-def find_rabbitmq(machine: Machine = HERE) -> str | None:
-    """The program itself on a machine."""
-    return machine.find("rabbitmq-server")
+def hashed(password: str) -> str:
+    """A password as RabbitMQ keeps it: SHA-256 with a salt before it."""
+    salt = secrets.token_bytes(SALT_BYTES)
+    return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
 
 
 def _longest_start_s(place: Place) -> float:
     vhosts = place.federation.vhosts if place.federation else 0
-    users = users_file(place.settings)
-    users_s = users.stat().st_size / USERS_B_PER_S if users else 0
+    users = Path(str(place.settings.get(USERS_FILE, "")))
+    users_s = users.stat().st_size / USERS_B_PER_S if users.is_file() else 0
     return START_S + VHOST_START_S * vhosts + users_s
 
 
@@ -255,10 +284,7 @@ def definitions_of(federation: Federation) -> Mapping[str, object]:
     return {
         "users": [{"name": USER, "password": PASSWORD, "tags": "administrator"}],
         "vhosts": [{"name": vhost} for vhost in vhosts],
-        "permissions": [
-            {"user": USER, "vhost": vhost, "configure": ".*", "write": ".*", "read": ".*"}
-            for vhost in vhosts
-        ],
+        "permissions": [{"user": USER, "vhost": vhost, **EVERYTHING} for vhost in vhosts],
         "parameters": [
             {
                 "component": "federation-upstream",

@@ -17,7 +17,7 @@ from pubstorm.host.ports import LOOPBACK
 from pubstorm.plan import planned_tls
 from pubstorm.result import BridgeResult
 from pubstorm.scenario.tls import Tls
-from pubstorm.scenario.topology import KNOW_BRIDGES, Bridge, Broker, Mosquitto
+from pubstorm.scenario.topology import Bridge, Broker, Mosquitto
 from pubstorm.scenario.topology import Topology as TopologySpec
 from pubstorm.topology.bridge_lines import (
     Access,
@@ -118,10 +118,6 @@ class Bridges:
     def is_main(self, group: str) -> bool:
         """Returns True if bridges lead to these brokers, which have to be up first."""
         return any(bridge.to == group for bridge in self._spec.bridges.values())
-
-    def settings(self, group: str) -> Mapping[str, object]:
-        """Returns the lines of a broker's configuration about passwords and rights."""
-        return self._keys.access_settings(group)
 
     async def open(
         self,
@@ -290,7 +286,7 @@ class Bridges:
             username=username,
             password=password,
             tls=self._tls(bridges, number),
-            knows_bridges=main is None or main.kind in KNOW_BRIDGES,
+            knows_bridges=main is None or main.KNOWS_BRIDGES,
         )
 
     def _tls(self, bridges: _Bridges, number: int) -> Words:

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +16,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pubstorm.contract.value import LATER, U64, Value
 from pubstorm.errors import TopologyError
 from pubstorm.host.binaries import proxy_path
-from pubstorm.host.children import close_stdin, signal_child
-from pubstorm.host.ends import killed
-from pubstorm.host.log_tail import last_lines, open_log
+from pubstorm.host.children import close_stdin, end_by_stdin
+from pubstorm.host.log_tail import last_lines, start_piped
 from pubstorm.host.ports import LOOPBACK
 from pubstorm.host.spawn_errors import CANNOT_START, start_failure
 
@@ -167,19 +165,11 @@ class Links:
         except OSError as error:
             raise TopologyError(f"links: cannot write {folder}: {error.strerror}") from error
         self._log = folder / "links.log"
-        with open_log(self._log) as log:
-            try:
-                self._process = await asyncio.create_subprocess_exec(
-                    program,
-                    stdin=PIPE,
-                    stdout=PIPE,
-                    stderr=log or DEVNULL,
-                    limit=LINE_BYTES_MAX,
-                    start_new_session=True,
-                )
-            except CANNOT_START as error:
-                text, hint = start_failure(program, error)
-                raise TopologyError(f"links: {text}", hint) from error
+        try:
+            self._process = await start_piped([program], self._log, limit=LINE_BYTES_MAX)
+        except CANNOT_START as error:
+            text, hint = start_failure(program, error)
+            raise TopologyError(f"links: {text}", hint) from error
         self._watcher = asyncio.create_task(self._watch(self._process))
 
     async def open(
@@ -214,14 +204,7 @@ class Links:
             return
         if self._watcher is not None:
             self._watcher.cancel()
-        assert process.stdin is not None, "it is started with a pipe as stdin"
-        process.stdin.close()
-        try:
-            async with asyncio.timeout(STOP_GRACE_S):
-                await process.wait()
-        except TimeoutError:
-            signal_child(process, signal.SIGKILL)
-            await killed(process)
+        await end_by_stdin(process, STOP_GRACE_S)
 
     async def _ask(self, command: Command) -> Answer:
         # A question whose asker is cancelled is answered all the same: to the end, then, lest the

@@ -140,7 +140,7 @@ neighbour replace {block[6]} lladdr {INNER_MAC} dev {bridges} nud permanent
 """
 
     def _ends(self, block: IPv4Network) -> str:
-        """The ends inside."""
+        """Returns the commands for the ends of the links inside the namespace."""
         return f"""\
 address add {block[2]}/30 dev clients
 address add {block[6]}/30 dev bridges

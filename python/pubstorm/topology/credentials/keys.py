@@ -62,20 +62,18 @@ class RunKeys:
             raise TopologyError(f"keys for the run: {error.message}", error.hint) from error
         self._made = True
 
-    def settings(self, mode: str) -> Mapping[str, object]:
-        """Returns the lines of mosquitto's configuration about the keys."""
-        match mode:
+    def settings(self, group: str) -> Mapping[str, object]:
+        """Returns the lines of a broker's configuration about keys, passwords and rights."""
+        access = self._passwords.settings(group)
+        match self._spec.brokers[group].tls_mode:
             case "none":
-                return {}
+                return access
             case "psk":
-                return psk_settings(self._psk_file, as_username=False)
-            case _:
+                return {**psk_settings(self._psk_file, as_username=False), **access}
+            case mode:
                 mutual = mode == "mutual"
-                return certificate_settings(self._folder, require_client=mutual, as_username=False)
-
-    def access_settings(self, group: str) -> Mapping[str, object]:
-        """Returns the lines of a broker's configuration about passwords and rights."""
-        return self._passwords.settings(group)
+                keys = certificate_settings(self._folder, require_client=mutual, as_username=False)
+                return {**keys, **access}
 
     def equip(self, plan: Plan) -> Plan:
         """The plan with the paths of the keys and with the logins that its populations lack."""
@@ -221,5 +219,4 @@ def _stem(population: Population) -> str:
 
 
 def _bridge_stem(name: str, number: int) -> str:
-    """Returns the name of the files of a bridge."""
     return f"bridge-{name}-{number}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,13 +11,10 @@ from pubstorm.contract.template import Template
 from pubstorm.host.keys.clients import names_of
 from pubstorm.host.keys.files import NewFile
 from pubstorm.scenario.topology import Mosquitto, Topology
-from pubstorm.topology.adapters.definitions import definitions_settings, definitions_text
+from pubstorm.topology.adapters import adapter_of
 from pubstorm.topology.bridge_lines import client_id, state_topic
 from pubstorm.topology.observer import Login
 
-ITERATIONS = 101
-"""mosquitto's own number: a made password is no word that could be guessed."""
-SALT_BYTES = 12
 SECRET_BYTES = 16
 OBSERVER = "pubstorm-observer"
 """The user that monitors are."""
@@ -50,10 +45,7 @@ class RunPasswords:
         for group in sorted(self.groups):
             broker = self._spec.brokers[group]
             known = {**dict(self._bridges_to(group)), **users}
-            if broker.kind == "rabbitmq":
-                text = definitions_text(known)
-            else:
-                text = password_text({user: hashed(word) for user, word in known.items()})
+            text = adapter_of(broker.kind).users_text(known)
             yield NewFile(self._passwords_of(group), text)
             if isinstance(broker, Mosquitto) and broker.acl:
                 text = acl_text(broker.acl, users, self._notified(group))
@@ -64,11 +56,9 @@ class RunPasswords:
         if group not in self.groups:
             return {}
         broker = self._spec.brokers[group]
-        if not isinstance(broker, Mosquitto):
-            return definitions_settings(str(self._passwords_of(group)))
-        settings = {"allow_anonymous": False, "password_file": str(self._passwords_of(group))}
-        rights = {"acl_file": str(self._rights_of(group))}
-        return {**settings, **(rights if broker.acl else {})}
+        has_rights = isinstance(broker, Mosquitto) and broker.acl
+        rights = {"acl_file": str(self._rights_of(group))} if has_rights else {}
+        return {**adapter_of(broker.kind).users_settings(str(self._passwords_of(group))), **rights}
 
     def equipped(self, population: Population) -> Population:
         """The population with the user name and the password that it lacks."""
@@ -118,29 +108,6 @@ class RunPasswords:
         return self._secrets.setdefault(whose, secrets.token_hex(SECRET_BYTES))
 
 
-def hashed(password: str) -> str:
-    """A password as mosquitto keeps it: PBKDF2 with HMAC-SHA512."""
-    salt = secrets.token_bytes(SALT_BYTES)
-    digest = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, ITERATIONS)
-    return f"$7${ITERATIONS}${_base64(salt)}${_base64(digest)}"
-
-
-def is_password(password: str, word: str) -> bool:
-    """Returns True if a password belongs to a hash of mosquitto."""
-    try:
-        _, kind, iterations, salt, kept = word.split("$")
-        octets = base64.b64decode(salt, validate=True)
-        digest = hashlib.pbkdf2_hmac("sha512", password.encode(), octets, int(iterations))
-    except ValueError:
-        return False
-    return kind == "7" and kept == _base64(digest)
-
-
-def password_text(hashes: Mapping[str, str]) -> bytes:
-    """The text of a password file, from hashed passwords by user."""
-    return "".join(f"{user}:{word}\n" for user, word in hashes.items()).encode()
-
-
 def acl_text(own: Sequence[str], trusted: Iterable[str], notified: Iterable[str]) -> bytes:
     """The text of an ACL file: the scenario's own lines; `trusted` users, who may read and write
     everything; topics on which bridges may say whether they are up."""
@@ -156,7 +123,3 @@ def _users(population: Population) -> Iterator[tuple[str, str]]:
     if not any(Template.parse(text).variables for text in (users, words)):
         population = population.model_copy(update={"clients": 1})
     yield from zip(names_of(population, users), names_of(population, words), strict=True)
-
-
-def _base64(octets: bytes) -> str:
-    return base64.b64encode(octets).decode()

@@ -65,7 +65,7 @@ class Accounts:
 
     @property
     def end(self) -> int:
-        """Number behind that of the last."""
+        """Number after that of the last client."""
         return self.first + self.count
 
     @cached_property
@@ -89,7 +89,7 @@ class Accounts:
         return Account(username(n, 0), password(n, 0), rights)
 
     @cached_property
-    def _texts(self) -> tuple[_Text, _Text, Sequence[tuple[_Text, int, Access]]]:
+    def _texts(self) -> tuple[_Rendered, _Rendered, Sequence[tuple[_Rendered, int, Access]]]:
         """User name, password and topics, the latter with the number of a value of the range."""
         topics = [
             (_text_of(template), variant, access)
@@ -195,7 +195,7 @@ def _rights(population: Population) -> Iterator[tuple[Template, Access]]:
         yield template_of(population, source), access
 
 
-def _text_of(template: Template) -> _Text:
+def _text_of(template: Template) -> _Rendered:
     """Returns a function that fills a template in for a client's number and a value of its range. A
     template with `{n}` alone takes a quarter of the time, which counts with a million users."""
     parts = template.parts
@@ -218,4 +218,4 @@ def _contradict(one: Accounts, other: Accounts) -> bool:
 
 
 DIGEST_CHARS = 16
-_Text = Callable[[int, int], str]
+_Rendered = Callable[[int, int], str]

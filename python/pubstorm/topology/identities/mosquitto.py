@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pubstorm.errors import UsageError
 from pubstorm.host.keys.files import PRIVATE_MODE
-from pubstorm.topology.credentials.passwords import hashed, is_password
+from pubstorm.topology.adapters.mosquitto import hashed, is_password
 from pubstorm.topology.identities.accounts import Access, Account, Accounts, digest
 from pubstorm.topology.identities.seeding import Findings, Meter
 

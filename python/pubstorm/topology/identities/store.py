@@ -143,7 +143,6 @@ class Store:
         self._was_connected = True
 
     def _in_words(self, error: Exception, command: Command = ()) -> StoreError:
-        """Returns the error with a hint."""
         where = f"Redis at {self.address}"
         text = str(error).removeprefix("ResponseError: ")
         if is_of_another_type(error):

@@ -6,11 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 from urllib.parse import quote
 
-from pubstorm.errors import TopologyError
-from pubstorm.host.machine import HERE, Machine
 from pubstorm.host.ports import LOOPBACK
 from pubstorm.scenario.monitors import Redis
-from pubstorm.topology.adapters.program import stated_version
 from pubstorm.topology.broker import ServerProcess
 
 
@@ -19,18 +16,8 @@ class RedisService(ServerProcess):
 
     noun: ClassVar[str] = "service"
     kind: ClassVar[str] = "redis"
-
-    def program(self) -> str:
-        """The one that is given, or that is installed."""
-        found = self.place.binary or find_redis(self.place.machine)
-        if found is None:
-            text = f"service {self.name}: redis-server is not installed{self.where}"
-            raise TopologyError(text, "apt-get install redis-server", exit_code=2)
-        return found
-
-    async def version_of(self, program: str) -> str:
-        """The version that the program states."""
-        return await stated_version(self.place.machine, program, "--version", r" v=(\S+)")
+    programs: ClassVar[Sequence[str]] = ("redis-server",)
+    states_version: ClassVar[tuple[str, str] | None] = ("--version", r" v=(\S+)")
 
     async def configure(self, program: str) -> Sequence[str]:
         """Writes redis.conf, and reads nothing else."""
@@ -59,11 +46,6 @@ class RedisService(ServerProcess):
     def watched(self) -> Redis:
         """The service as monitors read it."""
         return Redis(url=self.url)
-
-
-def find_redis(machine: Machine = HERE) -> str | None:
-    """The program on a machine."""
-    return machine.find("redis-server")
 
 
 def configuration(settings: Mapping[str, object], ours: Mapping[str, object]) -> str:

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from pubstorm.topology.services.redis import configuration, find_redis
+from pubstorm.host.programs import find
+from pubstorm.topology.services.redis import configuration
 from tests.kit.ports import free_port
 
 DEADLINE_S = 30.0
@@ -80,7 +81,7 @@ def wait_for(port: int) -> None:
 @contextlib.contextmanager
 def redis_in(folder: Path) -> Iterator[OwnRedis]:
     """A Redis that is up; it is gone afterwards."""
-    binary = find_redis()
+    binary = find("redis-server")
     if binary is None:
         pytest.skip("redis-server is not installed (scripts/install-test-tools)")
     redis = OwnRedis(binary, folder, free_port())

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from pubstorm.errors import UsageError
+from pubstorm.host.programs import find
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario.load import parse_scenario
-from pubstorm.topology.adapters.mosquitto import configuration, find_mosquitto
+from pubstorm.topology.adapters.mosquitto import configuration
 from pubstorm.topology.identities.accounts import accounts_of
 from pubstorm.topology.identities.mosquitto import MosquittoFiles
 from pubstorm.topology.identities.seeding import Findings, Meter
@@ -89,7 +90,7 @@ def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
 
 
 def test_mosquitto_lets_them_in_and_holds_them_to_their_topics(tmp_path: Path) -> None:
-    binary = find_mosquitto()
+    binary = find("mosquitto")
     if binary is None:
         pytest.skip("mosquitto is not installed (scripts/install-test-tools)")
     own = files(tmp_path)

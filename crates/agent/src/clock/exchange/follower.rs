@@ -6,7 +6,6 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
 use openssl::error::ErrorStack;
 use openssl::rand::rand_bytes;
 
@@ -14,6 +13,7 @@ use super::{ExchangeError, Key, packet, signing};
 use crate::address::resolve;
 use crate::clock;
 use crate::clock::estimator::{Estimator, Exchange};
+use crate::error::AgentError;
 
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -37,7 +37,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// # Errors
 /// [`ExchangeError`] if key or address is unusable, or if no answer comes; the kernel's error if it
 /// cannot start a thread.
-pub fn follow(address: &str) -> Result<()> {
+pub fn follow(address: &str) -> Result<(), AgentError> {
     let key = Key::from_environment()?;
     let refused = |error| {
         let address = address.to_owned();

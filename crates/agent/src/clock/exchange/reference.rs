@@ -5,17 +5,17 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::thread::Builder;
 
-use anyhow::Result;
 use plan::ReferenceHello;
 
 use super::{ExchangeError, Key, packet, signing};
+use crate::error::AgentError;
 use crate::{clock, pipes};
 
 /// Says which port it listens on, as one line of JSON, and answers until stdin ends.
 ///
 /// # Errors
 /// [`ExchangeError`], and the kernel's, when it has no thread left.
-pub fn run(listen: &str) -> Result<()> {
+pub fn run(listen: &str) -> Result<(), AgentError> {
     let key = Key::from_environment()?;
     let refused = |error| {
         let address = listen.to_owned();

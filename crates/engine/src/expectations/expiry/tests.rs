@@ -3,7 +3,7 @@
 use plan::{MqttVersion, Plan, Property, PropertyValue, Protocol, SentAt, Shard, StreamId};
 
 use super::*;
-use crate::simulation::plans::{self, publication, speaking, stage, subscription};
+use testkit::plans::{self, publication, speaking, stage, subscription};
 
 const RECEIVER: usize = 1;
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::host::Host;
 use crate::seam::received::{Carried, Rest};
-use crate::simulation::plans::{self, publication, subscription};
+use testkit::plans::{self, publication, subscription};
 
 const NOW_NS: u64 = 1_000_000_000;
 const RECEIVER: Receiver = Receiver { population: 1, index: 2, local: 0, watched: RETAINED };

@@ -8,7 +8,7 @@ fn flaps(shard: Shard, clients: u32) -> Flaps {
     let flapping = Flapping { min_ns: 100, max_ns: 900, unsubscribed_ns: UNSUBSCRIBED_NS };
     let clients = vec![Flap::default(); shard.share(clients) as usize];
     let flock = Some(Flock { flapping, timeout_ns: TIMEOUT_NS, clients });
-    Flaps { populations: vec![None, flock], turns: BinaryHeap::new(), seed: 5, shard }
+    Flaps::of(vec![None, flock], 5, shard)
 }
 
 /// A step of the property below; instants move by the number.

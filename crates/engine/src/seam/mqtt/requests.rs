@@ -23,7 +23,7 @@ pub fn open(
     out: &mut Vec<u8>,
 ) -> Result<Asked, Reason> {
     let At { population, n, .. } = *at;
-    let Some(options) = population.mqtt() else { return Err(Reason::CannotEncode) };
+    let Some(options) = population.protocol.mqtt() else { return Err(Reason::CannotEncode) };
     let text = |template: &plan::Template| template.text(n, 0);
     let client_id = text(&options.client_id);
     // With SCRAM, the password is not sent.

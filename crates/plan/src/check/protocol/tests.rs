@@ -5,7 +5,7 @@ use crate::model::Attachment;
 use crate::model::flows::{Late, Order, Payload, Phase};
 use crate::model::names::Names;
 use crate::model::protocol::{Player, Zmtp};
-use crate::template::Template;
+use crate::text::template::Template;
 
 const ZMTP: Zmtp =
     Zmtp { player: Player::Engine, high_water_mark: 1000, io_threads: 1, security: Security::Null };

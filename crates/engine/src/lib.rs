@@ -1,0 +1,36 @@
+//! The engine as a library: the loop and its clients on a [`Host`]. The program `pubstorm-engine`
+//! gives it the kernel, the simulator a machine in virtual time.
+
+mod client;
+mod context;
+mod event_loop;
+mod expectations;
+mod host;
+mod ledger;
+mod outboxes;
+mod seam;
+mod setup;
+mod transport;
+
+mod schedule {
+    //! Instants at which clients act: stages and their changes, session lifetimes, flapping
+    //! subscriptions, timers.
+
+    pub mod agenda;
+    pub mod changes;
+    pub mod coalescing;
+    pub mod flaps;
+    pub mod lifetimes;
+    pub mod publishing;
+    pub mod read_rate;
+    pub mod stage;
+    pub mod unfinished;
+    pub mod wheel;
+}
+
+pub use client::{Client, LEAVE_NS, UNSENT_MAX};
+pub use event_loop::EventLoop;
+pub use host::{Host, Ready, SimulatedMachine};
+pub use setup::{Part, Setup, SetupError, bind_rows};
+pub use transport::channel::{Halt, SimulatedConnection, Wire};
+pub use transport::tcp::{Route, reason as reason_of_socket_error};

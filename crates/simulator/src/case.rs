@@ -1,0 +1,94 @@
+//! A case: a plan, changes beyond it, how many agents play it, and the weather.
+
+use plan::{Action, ChangeAction, Command, Plan, Population};
+
+use super::weather::{Climate, S, Weather};
+use testkit::plans::{self, stage};
+
+/// A plan, and the circumstances in which it is played.
+#[derive(Clone)]
+pub struct Case {
+    /// The plan.
+    pub plan: Plan,
+    /// Changes beyond the plan: the stage, how long after its start, the population.
+    pub changes: Vec<(usize, u64, usize, ChangeAction)>,
+    /// Exclusions from loss: the stage, the nanoseconds after its start, the population.
+    pub exclusions: Vec<(usize, u64, usize)>,
+    /// Number of agents that play the plan.
+    pub agents: u32,
+    /// Kind of the weather.
+    pub climate: Climate,
+    /// The weather.
+    pub weather: Weather,
+}
+
+impl Case {
+    /// A plan for one agent, without changes.
+    pub fn playing(plan: Plan, climate: Climate, weather: Weather) -> Self {
+        let (changes, exclusions) = (Vec::new(), Vec::new());
+        Self { plan, changes, exclusions, agents: 1, climate, weather }
+    }
+
+    /// Returns `true` if clients of two populations share identifiers.
+    pub fn is_contested(&self, population: usize) -> bool {
+        self.plan.rivals()[population].is_some()
+    }
+
+    /// Commands in a stage that begins at `start_ns`, each with the instant at which it is sent;
+    /// changes take effect `lead_ns` later.
+    pub fn commands_in(&self, stage: usize, start_ns: u64, lead_ns: u64) -> Vec<(u64, Command)> {
+        let changes = self.changes.iter().filter(|change| change.0 == stage);
+        let changes = changes.map(|&(_, after_ns, population, action)| {
+            let at_ns = start_ns + after_ns;
+            (at_ns, Command::Change { at_ns: at_ns + lead_ns, population, action })
+        });
+        let exclusions = self.exclusions.iter().filter(|exclusion| exclusion.0 == stage);
+        let exclusions = exclusions.map(|&(_, after_ns, population)| {
+            (start_ns + after_ns, Command::ExcludeFromLoss { populations: vec![population] })
+        });
+        let mut commands: Vec<_> = changes.chain(exclusions).collect();
+        commands.sort_by_key(|(at_ns, _)| *at_ns);
+        commands
+    }
+
+    /// Returns `true` if a stage excludes deliveries to a population from loss.
+    pub fn is_excluded(&self, population: usize) -> bool {
+        self.exclusions.iter().any(|exclusion| exclusion.2 == population)
+    }
+
+    /// Returns `true` if all clients of a population stay, and stay subscribed, from its connect
+    /// stage on.
+    pub fn is_static(&self, population: usize) -> bool {
+        self.plan.populations[population].flapping.is_none() && self.stays_connected(population)
+    }
+
+    /// Returns `true` if all clients of a population stay from its connect stage on.
+    pub fn stays_connected(&self, population: usize) -> bool {
+        let changes = |action: &ChangeAction| !matches!(action, ChangeAction::Rate { .. });
+        let beyond = self.changes.iter().any(|c| c.2 == population && changes(&c.3));
+        let planned = self.plan.stages.iter().any(|stage| match &stage.action {
+            Action::Publish { changes: planned, .. } => {
+                planned.iter().any(|c| c.population == population && changes(&c.action))
+            }
+            Action::Connect { clients, .. } => clients.is_some(),
+            _ => false,
+        });
+        let ends = |stage: &plan::Stage| matches!(stage.action, Action::Disconnect { .. });
+        let last = self.plan.stages.len() - 1;
+        let leaves = self.plan.stages[..last].iter().any(ends);
+        let lives = self.plan.populations[population].lifetime.is_some();
+        !beyond && !planned && !leaves && !lives && !self.is_contested(population)
+    }
+}
+
+/// Connects all clients, publishes for `duration_ns`, and disconnects.
+pub fn case(populations: Vec<Population>, duration_ns: u64, weather: Weather) -> Case {
+    let all: Vec<usize> = (0..populations.len()).collect();
+    let connect =
+        Action::Connect { rate_per_s: None, parallelism: None, timeout_ns: S, clients: None };
+    let publish = Action::Publish { duration_ns, changes: Vec::new(), rate_profile: Vec::new() };
+    let disconnect = Action::Disconnect { rate_per_s: None };
+    let stages = [connect, publish, disconnect].map(|action| stage(action, &all)).into();
+    let plan = Plan { populations, stages, ..plans::empty(1) };
+    Case::playing(plan, Climate::Storm, weather)
+}

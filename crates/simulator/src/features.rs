@@ -1,0 +1,45 @@
+//! Features of plans, one file for each that has a check of its own: how a case draws the feature,
+//! and the invariants that a run with it keeps.
+
+pub mod authentication;
+pub mod expiry;
+pub mod flapping;
+pub mod groups;
+pub mod limits;
+pub mod round_trips;
+mod unchecked;
+
+use crate::case::Case;
+use crate::course::Run;
+use crate::totals::Totals;
+
+/// A feature of plans.
+pub struct Feature {
+    /// Draws it for the case of a seed, apart from all other draws.
+    pub draw: fn(&mut Case, u64),
+    /// Checks a run, with the feature or without.
+    pub check: fn(&Run, &Totals),
+}
+
+/// All features in the order of their introduction: the case that a seed once had is drawn with the
+/// first of them only.
+pub const FEATURES: [Feature; 14] = [
+    unchecked(unchecked::draw_exclusions),
+    unchecked(unchecked::draw_websockets),
+    unchecked(unchecked::draw_versions),
+    Feature { draw: round_trips::draw, check: round_trips::check },
+    unchecked(unchecked::draw_texts),
+    unchecked(unchecked::draw_retained),
+    unchecked(unchecked::draw_ends),
+    unchecked(unchecked::draw_takeovers),
+    Feature { draw: groups::draw, check: groups::check },
+    Feature { draw: expiry::draw, check: expiry::check },
+    Feature { draw: flapping::draw, check: flapping::check },
+    Feature { draw: authentication::draw, check: authentication::check },
+    Feature { draw: limits::draw, check: limits::check },
+    unchecked(unchecked::draw_tls),
+];
+
+const fn unchecked(draw: fn(&mut Case, u64)) -> Feature {
+    Feature { draw, check: |_, _| {} }
+}

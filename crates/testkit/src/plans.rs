@@ -1,0 +1,133 @@
+//! Plans for simulated runs, and parts of plans.
+
+use plan::{
+    Action, Attachment, Choice, Late, Mqtt, MqttVersion, Order, Pace, Payload, Plan, Population,
+    Property, PropertyValue, Protocol, Publication, Reconnect, RetainHandling, Stage, Subscription,
+    Target, Template,
+};
+
+const S: u64 = plan::SECOND_NS;
+const MS: u64 = S / 1_000;
+
+/// A plan without populations and stages.
+pub fn empty(seed: u64) -> Plan {
+    Plan {
+        format: Plan::FORMAT,
+        name: "simulation".into(),
+        run_tag: 0x5eed,
+        seed,
+        targets: vec![target(1883)],
+        targets_joined: false,
+        bridges: Vec::new(),
+        sources: Vec::new(),
+        snapshot_interval_ns: S,
+        drain_ns: S,
+        coalescing_ns: 1_000_000,
+        stall_ns: None,
+        max_packet_bytes: Plan::MAX_PACKET_BYTES,
+        populations: Vec::new(),
+        stages: Vec::new(),
+    }
+}
+
+/// A broker without TLS and WebSocket.
+pub fn target(port: u16) -> Target {
+    Target { host: "127.0.0.1".into(), port, tls: false, websocket: None, nats_port: None }
+}
+
+/// Clients that only connect.
+pub fn population(name: &str, clients: u32) -> Population {
+    Population {
+        name: name.into(),
+        whole: None,
+        protocol: Protocol::Mqtt(Mqtt {
+            version: MqttVersion::V311,
+            client_id: template(&format!("{name}-{{n}}")),
+            clean_session: true,
+            bridge: false,
+            will: None,
+            properties: Vec::new(),
+            authentication: None,
+        }),
+        clients,
+        first: 0,
+        at: Attachment { first: 0, count: 1, choice: Choice::Turn, shift: 0 },
+        username: None,
+        password: None,
+        tls: None,
+        headers: Vec::new(),
+        keep_alive_s: 0,
+        end: plan::End::Disconnect,
+        connect_timeout_ns: S,
+        reconnect: Some(Reconnect { min_ns: 10 * MS, max_ns: S }),
+        read_rate_per_s: None,
+        delayed_acks: true,
+        lifetime: None,
+        flapping: None,
+        takes_over: None,
+        rows: None,
+        subscriptions: Vec::new(),
+        publications: Vec::new(),
+        responds: None,
+    }
+}
+
+/// One message of 64 bytes in each period.
+pub fn publication(topic: &str, qos: u8, period_ns: u64) -> Publication {
+    Publication {
+        topic: template(topic),
+        order: Order::Turn,
+        qos,
+        retain: false,
+        pace: Pace::Open {
+            period_ns,
+            spread: 0.0,
+            jitter: 0.0,
+            phase: plan::Phase::Spread,
+            late: Late::Send,
+            burst: 1,
+            arrivals: plan::Process::Even,
+        },
+        window: 100,
+        payload: Payload::Fixed { bytes: 64 },
+        properties: Vec::new(),
+        topic_alias: false,
+        request: false,
+    }
+}
+
+/// A subscription.
+pub fn subscription(filter: &str, qos: u8) -> Subscription {
+    Subscription {
+        filter: template(filter),
+        qos,
+        no_local: false,
+        retain_as_published: false,
+        retain_handling: RetainHandling::default(),
+        identifier: None,
+    }
+}
+
+/// A valid template.
+pub fn template(source: &str) -> Template {
+    Template::new(source).expect("the tests write templates right")
+}
+
+/// A stage of the populations with these indices.
+pub fn stage(action: Action, populations: &[usize]) -> Stage {
+    Stage { name: "stage".into(), action, populations: populations.to_vec() }
+}
+
+/// Clients of a version.
+pub fn speaking(version: MqttVersion, name: &str, clients: u32) -> Population {
+    let mut population = population(name, clients);
+    if let Protocol::Mqtt(mqtt) = &mut population.protocol {
+        mqtt.version = version;
+    }
+    population
+}
+
+/// A property with a number.
+pub fn number(name: &str, value: u32) -> Property {
+    Property { name: name.into(), key: None, value: PropertyValue::Number(value) }
+}

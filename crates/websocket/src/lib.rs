@@ -1,7 +1,7 @@
 //! WebSocket (RFC 6455) without input or output, as MQTT uses it: bytes in, bytes out, chance as a
 //! seeded generator. Headings such as [6455, 5.2] cite the RFC, [MQTT-6.0.0-1] MQTT's own rules.
 //!
-//! [`upgrade`] opens a connection with a request and an answer of HTTP. A [`Session`] then removes
+//! [`upgrade`] opens a connection with a request and an answer of HTTP. A [`FrameSession`] then removes
 //! the frames around received bytes in place, and puts frames around bytes to send. To a session
 //! the payloads of all data frames are one stream of bytes: frames may hold any part of it.
 //!
@@ -24,7 +24,7 @@ mod session;
 pub mod upgrade;
 
 pub use frame::FrameError;
-pub use keys::Keys;
-pub use reader::{Piece, Reader};
-pub use session::{End, FRAME_MAX, Outgoing, Received, Session};
+pub use keys::MaskingKeys;
+pub use reader::{FrameReader, PayloadPiece};
+pub use session::{FRAME_MAX, FrameSession, OutgoingFrame, ReadEnd, ReceivedFrames};
 pub use upgrade::UpgradeError;

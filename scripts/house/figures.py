@@ -74,6 +74,7 @@ class Tree:
             for crate in sorted((root / CRATES).iterdir())
             if (found := rust_tree.circles(rust_tree.imports(crate / "src")))
         }
+        self.types = rust_tree.repeated_types(root / CRATES)
         self._texts = {
             str(path.relative_to(root)): path.read_text(encoding="utf-8")
             for folder in (PACKAGE, CRATES)
@@ -110,6 +111,9 @@ COUNTED: Mapping[str, Callable[[Tree], Counted]] = {
         [f"{name} by {by}" for name, by in python_tree.single_importers(tree.package).items()]
     ),
     "class names declared twice or more": lambda tree: _each(list(tree.classes)),
+    "Rust type names declared twice or more": lambda tree: _each(
+        [f"{name} in {', '.join(files)}" for name, files in tree.types.items()]
+    ),
     "Rust files in circles": lambda tree: _each(
         [
             f"{crate}/src/{file}"

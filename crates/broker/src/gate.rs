@@ -48,7 +48,7 @@ impl Gate {
     pub async fn close(self, register: &dyn Register) {
         let gate = Arc::new(self);
         for question in QUESTIONS {
-            register.add(question, Box::new(GateHandler(gate.clone()))).await;
+            register.add(question, Box::new(GateAnswers(gate.clone()))).await;
         }
         register.start().await;
     }
@@ -107,10 +107,10 @@ impl Gate {
     }
 }
 
-struct GateHandler(Arc<Gate>);
+struct GateAnswers(Arc<Gate>);
 
 #[async_trait]
-impl Handler for GateHandler {
+impl Handler for GateAnswers {
     async fn hook(&self, asked: &Parameter, so_far: Option<HookResult>) -> ReturnType {
         let answer = match asked {
             Parameter::ClientAuthenticate(client) => {

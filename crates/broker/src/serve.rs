@@ -28,7 +28,7 @@ use crate::options::Options;
 use crate::routes::Routes;
 use crate::shared_subscriptions::InTurn;
 use crate::takeover::Sessions;
-use crate::window::WindowManager;
+use crate::window::WindowBound;
 
 /// A reason why the broker could not serve.
 #[derive(Debug, thiserror::Error)]
@@ -192,7 +192,7 @@ async fn context(
     *context.extends.retain_mut().await = Box::new(Retained::default());
     *context.extends.shared_subscription_mut().await = Box::new(InTurn::default());
     *context.extends.fitter_mgr_mut().await =
-        Box::new(WindowManager { max_inflight: options.max_inflight });
+        Box::new(WindowBound { max_inflight: options.max_inflight });
     if let Some(info) = options.auth.clone() {
         let directory = Directory::new(info)?;
         let (trusted, counts) = (options.trusted.clone(), counts.clone());

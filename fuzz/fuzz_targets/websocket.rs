@@ -7,8 +7,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use websocket::{
-    End, Keys, Reader, Session,
-    upgrade::{self, Key, Request},
+    FrameReader, FrameSession, MaskingKeys, ReadEnd,
+    upgrade::{self, RequestKey, UpgradeRequest},
 };
 
 fuzz_target!(|input: (u8, &[u8])| {
@@ -18,7 +18,7 @@ fuzz_target!(|input: (u8, &[u8])| {
     assert_eq!(read::<true>(bytes, bytes.len().max(1)), read::<true>(bytes, piece));
     exchange::<false, true>(bytes, piece);
     exchange::<true, false>(bytes, piece);
-    let found = upgrade::read_answer(bytes, &Key::new([0; 16]));
+    let found = upgrade::read_answer(bytes, &RequestKey::new([0; 16]));
     assert!(found.is_err() || found.is_ok_and(|len| len.is_none_or(|len| len <= bytes.len())));
     let mut answer = Vec::new();
     if let Ok(Some(len)) = upgrade::answer(bytes, &mut answer) {
@@ -28,8 +28,8 @@ fuzz_target!(|input: (u8, &[u8])| {
 });
 
 /// Payload, counts and end of a session that receives `bytes` in pieces.
-fn read<const SERVER: bool>(bytes: &[u8], piece: usize) -> (Vec<u8>, u32, u32, Option<End>) {
-    let (mut session, mut keys) = (Session::<SERVER>::default(), Keys::new(1));
+fn read<const SERVER: bool>(bytes: &[u8], piece: usize) -> (Vec<u8>, u32, u32, Option<ReadEnd>) {
+    let (mut session, mut keys) = (FrameSession::<SERVER>::default(), MaskingKeys::new(1));
     let (mut payload, mut pings, mut pongs) = (Vec::new(), 0, 0);
     for part in bytes.chunks(piece) {
         let mut part = part.to_vec();
@@ -39,9 +39,9 @@ fn read<const SERVER: bool>(bytes: &[u8], piece: usize) -> (Vec<u8>, u32, u32, O
         pongs += received.pongs;
         let mut replies = session.replies().to_vec();
         if SERVER {
-            assert_well_formed(&mut Reader::<false>::default(), &mut replies);
+            assert_well_formed(&mut FrameReader::<false>::default(), &mut replies);
         } else {
-            assert_well_formed(&mut Reader::<true>::default(), &mut replies);
+            assert_well_formed(&mut FrameReader::<true>::default(), &mut replies);
         }
         session.note_replied(replies.len());
     }
@@ -50,8 +50,8 @@ fn read<const SERVER: bool>(bytes: &[u8], piece: usize) -> (Vec<u8>, u32, u32, O
 
 /// Sends `bytes` through a socket that takes `piece` bytes at once.
 fn exchange<const FROM: bool, const TO: bool>(bytes: &[u8], piece: usize) {
-    let (mut from, mut to) = (Session::<FROM>::default(), Session::<TO>::default());
-    let (mut keys, mut out) = (Keys::new(1), Vec::new());
+    let (mut from, mut to) = (FrameSession::<FROM>::default(), FrameSession::<TO>::default());
+    let (mut keys, mut out) = (MaskingKeys::new(1), Vec::new());
     let (mut gone, mut read) = (0, Vec::new());
     while gone < bytes.len() {
         out.clear();
@@ -68,8 +68,8 @@ fn exchange<const FROM: bool, const TO: bool>(bytes: &[u8], piece: usize) {
 fn answer_behind(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes).replace(|letter: char| letter.is_control(), "");
     let (mut up, mut down) = (Vec::new(), Vec::new());
-    let key = Key::new([0; 16]);
-    Request { host: "h", path: "/", headers: &[("x", text)] }.write(&key, &mut up);
+    let key = RequestKey::new([0; 16]);
+    UpgradeRequest { host: "h", path: "/", headers: &[("x", text)] }.write(&key, &mut up);
     up.extend_from_slice(bytes);
     // A head is at most 16 KiB long.
     if let Ok(len) = upgrade::answer(&up, &mut down) {
@@ -80,7 +80,10 @@ fn answer_behind(bytes: &[u8]) {
     }
 }
 
-fn assert_well_formed<const MASKED: bool>(reader: &mut Reader<MASKED>, mut replies: &mut [u8]) {
+fn assert_well_formed<const MASKED: bool>(
+    reader: &mut FrameReader<MASKED>,
+    mut replies: &mut [u8],
+) {
     while let Some(piece) = reader.next(replies).expect("replies are frames") {
         assert!(piece.ends && piece.opcode.is_control());
         replies = &mut replies[piece.range.end..];

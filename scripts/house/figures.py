@@ -89,6 +89,11 @@ class Tree:
         }
 
     @cached_property
+    def types(self) -> Mapping[str, list[str]]:
+        """Names of several types of Rust, each with its files."""
+        return rust_tree.repeated_types(self.root / CRATES)
+
+    @cached_property
     def _texts(self) -> Mapping[str, str]:
         return {
             str(path.relative_to(self.root)): path.read_text(encoding="utf-8")
@@ -131,6 +136,9 @@ COUNTED: Mapping[str, Callable[[Tree], Counted]] = {
         [f"{name} by {by}" for name, by in python_tree.single_importers(tree.package).items()]
     ),
     "class names declared twice or more": lambda tree: _each(list(tree.classes)),
+    "Rust type names declared twice or more": lambda tree: _each(
+        [f"{name} in {', '.join(files)}" for name, files in tree.types.items()]
+    ),
     "Rust files in circles": lambda tree: _each(
         [
             f"{crate}/src/{file}"

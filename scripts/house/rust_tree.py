@@ -23,6 +23,10 @@ MOD = re.compile(r"\bmod (\w+)\s*([;{])")
 ROOTS = frozenset({"crate", "self", "super"})
 DEPTH_MAX = 8
 """Imports of imports that are followed."""
+TYPE = re.compile(r"^(?:pub(?:\([^)]*\))? )?(?:struct|enum|trait|union|type) (\w+)", re.MULTILINE)
+"""A type at the top of its file. Those inside tests are indented."""
+TESTS = "tests.rs"
+"""End of the names of files that only test builds have."""
 PATH = re.compile(r"(?<![\w:])[a-z_]\w*(?:::\w+)+")
 
 
@@ -61,6 +65,16 @@ def imports(source: Path) -> Edges:
                 ends = {end for end in found if not _contains(module.file, end)}
                 edges.setdefault(module.file, set()).update(ends)
     return edges
+
+
+def repeated_types(crates: Path) -> Mapping[str, list[str]]:
+    """Returns the names of types that are declared twice or more, each with its files."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(crates.glob("*/src/**/*.rs")):
+        if not path.name.endswith(TESTS):
+            for name in TYPE.findall(path.read_text(encoding="utf-8")):
+                found.setdefault(name, []).append(str(path.relative_to(crates)))
+    return {name: files for name, files in sorted(found.items()) if len(files) > 1}
 
 
 def _contains(file: str, other: str) -> bool:

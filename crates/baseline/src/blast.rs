@@ -9,28 +9,28 @@ use anyhow::Result;
 use clap::Args;
 use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
 
-use crate::meter::{Counts, Meter};
-use crate::pool::{EVENTS, Ramp};
-use crate::secure::Stream;
-use crate::{Load, Payload, above_0, wire};
+use crate::meter::{ClientCounts, Meter};
+use crate::pool::{EVENTS, PoolRamp};
+use crate::secure::SecureStream;
+use crate::{Load, PayloadOptions, above_0, wire};
 
 /// Bytes of one write at most.
 const BLOCK_BYTES: usize = 64 * 1024;
 
 /// Options of `blast`.
 #[derive(Args)]
-pub struct Options {
+pub struct BlastOptions {
     #[command(flatten)]
     load: Load,
     #[command(flatten)]
-    payload: Payload,
+    payload: PayloadOptions,
     /// Messages of all connections together
     #[arg(long, value_name = "N", value_parser = above_0::<u64>)]
     messages: u64,
 }
 
 /// Progress of one connection.
-struct Flow {
+struct BlastFlow {
     /// Whole messages, all alike.
     block: Vec<u8>,
     /// Bytes sent so far.
@@ -40,12 +40,13 @@ struct Flow {
 }
 
 /// Connects, sends all messages, prints the counts and the cost of the sending.
-pub fn run(options: &Options) -> Result<()> {
-    let mut pool = Ramp::new(&options.load).open()?;
-    let mut flows: Vec<Flow> =
-        (0..options.load.connections).map(|c| Flow::new(options, c)).collect();
+pub fn run(options: &BlastOptions) -> Result<()> {
+    let mut pool = PoolRamp::new(&options.load).open()?;
+    let mut flows: Vec<BlastFlow> =
+        (0..options.load.connections).map(|c| BlastFlow::new(options, c)).collect();
     let bytes = flows.iter().map(|flow| flow.bytes).sum();
-    let counts = Counts { connections: pool.streams.len(), messages: options.messages, bytes };
+    let counts =
+        ClientCounts { connections: pool.streams.len(), messages: options.messages, bytes };
     let mut events = vec![EpollEvent::empty(); EVENTS];
     let mut writable: VecDeque<usize> = (0..flows.len()).collect();
     let mut unfinished = flows.iter().filter(|flow| !flow.is_over()).count();
@@ -74,9 +75,9 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(pipes::write_text(&counts.to_line("blast", meter.cost()?))?)
 }
 
-impl Flow {
+impl BlastFlow {
     /// The share of client `client`: the first ones send one message more where it does not divide.
-    fn new(options: &Options, client: usize) -> Self {
+    fn new(options: &BlastOptions, client: usize) -> Self {
         let (messages, clients) = (options.messages, options.load.connections as u64);
         let share = messages / clients + u64::from((client as u64) < messages % clients);
         let message = wire::publish(&wire::topic(client), options.payload.bytes);
@@ -89,7 +90,7 @@ impl Flow {
     }
 
     /// Writes up to the end of the block; says whether the socket may take more.
-    fn write(&mut self, stream: &mut Stream) -> Result<bool> {
+    fn write(&mut self, stream: &mut SecureStream) -> Result<bool> {
         let from = (self.sent % self.block.len() as u64) as usize;
         let rest = &self.block[from..];
         let len = (rest.len() as u64).min(self.bytes - self.sent) as usize;

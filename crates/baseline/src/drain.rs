@@ -10,8 +10,8 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use zmtp::{Event, Mechanism, Session};
 
-use crate::feed::Options;
-use crate::meter::{Counts, Meter};
+use crate::feed::FeedOptions;
+use crate::meter::{ClientCounts, Meter};
 use crate::pool::EVENTS;
 
 const READ_BYTES: usize = 64 * 1024;
@@ -20,7 +20,7 @@ const HEADER_BYTES: usize = 2;
 /// Range of the sequence number in a stamp.
 const SEQUENCE: std::ops::Range<usize> = 4..8;
 
-struct Peer {
+struct DrainPeer {
     stream: TcpStream,
     /// The front of a frame whose rest has not arrived.
     partial: Vec<u8>,
@@ -31,7 +31,7 @@ struct Peer {
 
 /// Connects and subscribes, says so, reads until all has come; prints the counts and the cost of
 /// the reading.
-pub fn run(options: &Options) -> Result<()> {
+pub fn run(options: &FeedOptions) -> Result<()> {
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     let mut peers = Vec::new();
     for index in 0..options.load.connections {
@@ -39,7 +39,7 @@ pub fn run(options: &Options) -> Result<()> {
         stream.set_nonblocking(true)?;
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
         epoll.add(&stream, EpollEvent::new(flags, index as u64))?;
-        peers.push(Peer { stream, partial: Vec::new(), messages: 0, strays: 0 });
+        peers.push(DrainPeer { stream, partial: Vec::new(), messages: 0, strays: 0 });
     }
     pipes::write_text(r#"{"kind":"ready"}"#)?;
     let mut events = vec![EpollEvent::empty(); EVENTS];
@@ -63,7 +63,7 @@ pub fn run(options: &Options) -> Result<()> {
     if strays > 0 {
         bail!("found {strays} messages out of their place");
     }
-    let counts = Counts { connections: peers.len(), messages, bytes };
+    let counts = ClientCounts { connections: peers.len(), messages, bytes };
     Ok(pipes::write_text(&counts.to_line("drain", cost))?)
 }
 
@@ -99,7 +99,7 @@ fn subscribe(port: u16) -> Result<TcpStream> {
     }
 }
 
-impl Peer {
+impl DrainPeer {
     /// Empties the socket; a short read has done so.
     fn read_all(&mut self, buffer: &mut [u8]) -> Result<u64> {
         let mut bytes = 0;

@@ -12,7 +12,7 @@ use plan::{SentAt, Stamp, StreamId};
 use zmtp::Mechanism;
 use zmtp::publisher::{Event, Publisher, encode_message};
 
-use crate::meter::{Counts, Meter};
+use crate::meter::{ClientCounts, Meter};
 use crate::{Load, above_0};
 
 /// Bytes that libzmq writes at once at most (`out_batch_size`).
@@ -25,7 +25,7 @@ const PINGS: u32 = 2;
 
 /// Options of `feed` and `drain`.
 #[derive(Args)]
-pub struct Options {
+pub struct FeedOptions {
     /// The connections.
     #[command(flatten)]
     pub load: Load,
@@ -36,7 +36,7 @@ pub struct Options {
 
 /// Waits for all subscribers and for a line on stdin, sends all messages to each; prints the port,
 /// then the counts.
-pub fn run(options: &Options) -> Result<()> {
+pub fn run(options: &FeedOptions) -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, options.load.port))?;
     let port = listener.local_addr()?.port();
     pipes::write_text(&format!(r#"{{"kind":"ready","port":{port}}}"#))?;
@@ -54,7 +54,9 @@ pub fn run(options: &Options) -> Result<()> {
     }
     let (messages, connections) = (options.messages, streams.len());
     let bytes = 0;
-    pipes::write_text(&Counts { connections, messages, bytes }.to_line("feed", meter.cost()?))?;
+    pipes::write_text(
+        &ClientCounts { connections, messages, bytes }.to_line("feed", meter.cost()?),
+    )?;
     // Bytes on their way go with a connection that is closed too soon.
     for mut stream in streams {
         while stream.read(&mut [0; 64]).is_ok_and(|count| count > 0) {}

@@ -12,8 +12,8 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
-use crate::meter::{Counts, Meter};
-use crate::{Load, Payload, above_0};
+use crate::meter::{ClientCounts, Meter};
+use crate::{Load, PayloadOptions, above_0};
 
 const READY_LINE: &str = r#"{"kind":"ready"}"#;
 /// Messages between two looks at the clock.
@@ -33,11 +33,11 @@ const HEAD_BYTES: u64 = 2;
 
 /// Options of `publish`.
 #[derive(Args)]
-pub struct Publish {
+pub struct PublishOptions {
     #[command(flatten)]
     load: Load,
     #[command(flatten)]
-    payload: Payload,
+    payload: PayloadOptions,
     /// Time to send in
     #[arg(long, value_name = "S", value_parser = above_0::<f64>)]
     seconds: f64,
@@ -45,16 +45,16 @@ pub struct Publish {
 
 /// Options of `subscribe`.
 #[derive(Args)]
-pub struct Subscribe {
+pub struct SubscribeOptions {
     #[command(flatten)]
     load: Load,
     #[command(flatten)]
-    payload: Payload,
+    payload: PayloadOptions,
 }
 
 /// Listens, says so, waits for a line, sends for the time asked, prints the counts and the cost,
 /// and stays until stdin ends.
-pub fn publish(options: &Publish) -> Result<()> {
+pub fn publish(options: &PublishOptions) -> Result<()> {
     let context = zmq::Context::new();
     let socket = context.socket(zmq::PUB)?;
     socket.set_linger(0)?;
@@ -75,14 +75,14 @@ pub fn publish(options: &Publish) -> Result<()> {
     }
     let cost = meter.cost()?;
     let bytes = messages * options.payload.bytes as u64;
-    let counts = Counts { connections: options.load.connections, messages, bytes };
+    let counts = ClientCounts { connections: options.load.connections, messages, bytes };
     pipes::write_text(&counts.to_line("publish", cost))?;
     io::copy(&mut io::stdin(), &mut io::sink())?;
     Ok(())
 }
 
 /// Connects and subscribes, says so, reads until the publisher has gone, prints the counts.
-pub fn subscribe(options: &Subscribe) -> Result<()> {
+pub fn subscribe(options: &SubscribeOptions) -> Result<()> {
     let connect = |_| reader(options.load.port).context("cannot subscribe");
     let mut streams = (0..options.load.connections).map(connect).collect::<Result<Vec<_>>>()?;
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
@@ -111,7 +111,7 @@ pub fn subscribe(options: &Subscribe) -> Result<()> {
         }
     }
     let messages = bytes / (HEAD_BYTES + options.payload.bytes as u64);
-    let counts = Counts { connections: streams.len(), messages, bytes };
+    let counts = ClientCounts { connections: streams.len(), messages, bytes };
     Ok(pipes::write_text(&counts.to_line("subscribe", meter.cost()?))?)
 }
 

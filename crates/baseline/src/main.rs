@@ -20,9 +20,9 @@ use agent::hint::{End, Stop};
 use agent::{pipes, process};
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
-use sink::Counts;
+use sink::SinkCounts;
 
-use secure::{Stream, Tls};
+use secure::{SecureStream, TlsOptions};
 
 /// Longest silence of connections for which the sink waits after the end of stdin.
 const GRACE: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ const GRACE: Duration = Duration::from_secs(1);
     version,
     after_help = "The last line of output is a JSON object with counts and CPU time."
 )]
-struct Options {
+struct BaselineOptions {
     #[command(subcommand)]
     mode: Mode,
 }
@@ -43,21 +43,21 @@ enum Mode {
     /// The peer: answers, counts, discards; ends with its stdin
     Sink(SinkOptions),
     /// One send per message and connection, evenly paced
-    Send(paced::Options),
+    Send(paced::PacedOptions),
     /// Messages as fast as possible, in writes of 64 KiB
-    Blast(blast::Options),
+    Blast(blast::BlastOptions),
     /// Socket, connect, CONNECT, CONNACK; keeps all connections until the end
-    Connect(pool::Options),
+    Connect(pool::PoolOptions),
     /// Subscribers that read what one more connection publishes
-    Receive(paced::Options),
+    Receive(paced::PacedOptions),
     /// A PUB socket of libzmq, which sends as fast as it can after a line on stdin
-    Publish(libzmq::Publish),
+    Publish(libzmq::PublishOptions),
     /// Readers of such a socket, until it closes
-    Subscribe(libzmq::Subscribe),
+    Subscribe(libzmq::SubscribeOptions),
     /// A publisher of ZeroMQ that sends 32 bytes a message, as fast as it can after a line on stdin
-    Feed(feed::Options),
+    Feed(feed::FeedOptions),
     /// Subscribers of ZeroMQ that read what `feed` sends
-    Drain(feed::Options),
+    Drain(feed::FeedOptions),
 }
 
 /// Connections of a mode.
@@ -73,7 +73,7 @@ struct Load {
 
 /// Payload of a mode's messages.
 #[derive(Args)]
-struct Payload {
+struct PayloadOptions {
     /// Payload of a message in bytes
     #[arg(long, value_name = "N", default_value_t = 100)]
     bytes: usize,
@@ -86,7 +86,7 @@ struct SinkOptions {
     #[arg(long, value_name = "N", default_value_t = 0)]
     port: u16,
     #[command(flatten)]
-    tls: Tls,
+    tls: TlsOptions,
 }
 
 fn main() -> ExitCode {
@@ -94,7 +94,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Stop> {
-    let Some(Options { mode }) = process::arguments()? else { return Ok(()) };
+    let Some(BaselineOptions { mode }) = process::arguments()? else { return Ok(()) };
     process::raise_descriptors()?;
     let failed = |error| Stop { message: format!("{error:#}"), hint: None, end: End::Failure };
     play(mode).map_err(failed)
@@ -118,11 +118,12 @@ fn play(mode: Mode) -> Result<()> {
 fn serve(options: &SinkOptions) -> Result<()> {
     let context = options.tls.server()?;
     let secure = |stream| match &context {
-        None => Ok(Stream::Plain(stream)),
-        Some(context) => Stream::accept(stream, context),
+        None => Ok(SecureStream::Plain(stream)),
+        Some(context) => SecureStream::accept(stream, context),
     };
     let counts = sink::run(options.port, GRACE, secure)?;
-    let Counts { connections, filters, messages: [qos0, qos1, qos2], bytes, deliveries } = counts;
+    let SinkCounts { connections, filters, messages: [qos0, qos1, qos2], bytes, deliveries } =
+        counts;
     let cpu_ns = meter::cpu_ns()?;
     Ok(pipes::write_text(&format!(
         "{{\"kind\":\"counts\",\"mode\":\"sink\",\"connections\":{connections},\
@@ -143,7 +144,7 @@ mod tests {
 
     fn accepts(arguments: &str) -> bool {
         let words = std::iter::once("pubstorm-baseline").chain(arguments.split_whitespace());
-        Options::try_parse_from(words).is_ok()
+        BaselineOptions::try_parse_from(words).is_ok()
     }
 
     #[test]

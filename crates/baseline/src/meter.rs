@@ -23,7 +23,7 @@ pub struct Cost {
 }
 
 /// Counts of a client.
-pub struct Counts {
+pub struct ClientCounts {
     /// Connections that stood.
     pub connections: usize,
     /// Messages sent, or in `receive` received.
@@ -45,7 +45,7 @@ impl Meter {
     }
 }
 
-impl Counts {
+impl ClientCounts {
     /// The line that a client ends with; `cost` is that of the span that the mode is about.
     pub fn to_line(&self, mode: &str, cost: Cost) -> String {
         let Self { connections, messages, bytes } = self;

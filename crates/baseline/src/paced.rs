@@ -10,10 +10,10 @@ use anyhow::{Result, bail};
 use clap::Args;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 
-use crate::meter::{Counts, Meter};
-use crate::pool::{EVENTS, Ramp, send_whole};
-use crate::secure::Stream;
-use crate::{Load, Payload, above_0, wire};
+use crate::meter::{ClientCounts, Meter};
+use crate::pool::{EVENTS, PoolRamp, send_whole};
+use crate::secure::SecureStream;
+use crate::{Load, PayloadOptions, above_0, wire};
 
 const READ_BYTES: usize = 64 * 1024;
 /// Longest wait for the last deliveries.
@@ -21,11 +21,11 @@ const DRAIN: Duration = Duration::from_secs(5);
 
 /// Options of `send` and `receive`.
 #[derive(Args)]
-pub struct Options {
+pub struct PacedOptions {
     #[command(flatten)]
     load: Load,
     #[command(flatten)]
-    payload: Payload,
+    payload: PayloadOptions,
     /// Messages of each publishing connection in a second
     #[arg(long, value_name = "R", value_parser = above_0::<f64>)]
     rate_per_s: f64,
@@ -35,16 +35,16 @@ pub struct Options {
 }
 
 /// Connects, sends for the time asked, prints the counts and the cost of the sending.
-pub fn send(options: &Options) -> Result<()> {
-    let mut pool = Ramp::new(&options.load).open()?;
+pub fn send(options: &PacedOptions) -> Result<()> {
+    let mut pool = PoolRamp::new(&options.load).open()?;
     let messages: Vec<Vec<u8>> = (0..options.load.connections)
         .map(|client| wire::publish(&wire::topic(client), options.payload.bytes))
         .collect();
-    let mut counts = Counts { connections: pool.streams.len(), messages: 0, bytes: 0 };
+    let mut counts = ClientCounts { connections: pool.streams.len(), messages: 0, bytes: 0 };
     let mut events = [EpollEvent::empty(); 64];
     let meter = Meter::start()?;
     let rate_per_s = options.rate_per_s * options.load.connections as f64;
-    let mut schedule = Schedule::new(rate_per_s, options.seconds);
+    let mut schedule = EvenSchedule::new(rate_per_s, options.seconds);
     while !schedule.is_over() {
         for number in schedule.take_due() {
             let client = (number % options.load.connections as u64) as usize;
@@ -59,14 +59,17 @@ pub fn send(options: &Options) -> Result<()> {
 
 /// Connects and subscribes, publishes and reads for the time asked and until all has come; prints
 /// the counts and the cost of publishing and reading.
-pub fn receive(options: &Options) -> Result<()> {
+pub fn receive(options: &PacedOptions) -> Result<()> {
     let publisher = options.load.connections;
     let filter = wire::topic(publisher);
     let subscribe = |client: usize| {
         if client == publisher { Vec::new() } else { wire::subscribe(&filter) }
     };
-    let ramp =
-        Ramp { connections: publisher + 1, subscribe: &subscribe, ..Ramp::new(&options.load) };
+    let ramp = PoolRamp {
+        connections: publisher + 1,
+        subscribe: &subscribe,
+        ..PoolRamp::new(&options.load)
+    };
     let mut pool = ramp.open()?;
     let message = wire::publish(&wire::topic(publisher), options.payload.bytes);
     let delivered_bytes = (message.len() * options.load.connections) as u64;
@@ -74,7 +77,7 @@ pub fn receive(options: &Options) -> Result<()> {
     let mut buffer = vec![0; READ_BYTES];
     let (mut sent, mut bytes, mut over_since) = (0, 0, None);
     let meter = Meter::start()?;
-    let mut schedule = Schedule::new(options.rate_per_s, options.seconds);
+    let mut schedule = EvenSchedule::new(options.rate_per_s, options.seconds);
     while !schedule.is_over() || bytes < sent * delivered_bytes {
         for _ in schedule.take_due() {
             send_whole(&mut pool.streams[publisher], &message)?;
@@ -92,12 +95,12 @@ pub fn receive(options: &Options) -> Result<()> {
     }
     let cost = meter.cost()?;
     let messages = bytes / message.len() as u64;
-    let counts = Counts { connections: pool.streams.len(), messages, bytes };
+    let counts = ClientCounts { connections: pool.streams.len(), messages, bytes };
     Ok(pipes::write_text(&counts.to_line("receive", cost))?)
 }
 
 /// Empties a socket; a short read has done so.
-fn read_all(stream: &mut Stream, buffer: &mut [u8]) -> Result<u64> {
+fn read_all(stream: &mut SecureStream, buffer: &mut [u8]) -> Result<u64> {
     let mut bytes = 0;
     loop {
         match stream.read(buffer) {
@@ -115,14 +118,14 @@ fn read_all(stream: &mut Stream, buffer: &mut [u8]) -> Result<u64> {
 }
 
 /// Messages due at equal distances from `start` on.
-struct Schedule {
+struct EvenSchedule {
     start: Instant,
     rate_per_s: f64,
     messages: u64,
     taken: u64,
 }
 
-impl Schedule {
+impl EvenSchedule {
     /// `rate_per_s` messages a second over all connections, for `seconds`, beginning now.
     fn new(rate_per_s: f64, seconds: f64) -> Self {
         let messages = (rate_per_s * seconds).round() as u64;

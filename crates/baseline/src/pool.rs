@@ -16,8 +16,8 @@ use nix::sys::socket::{
 };
 use openssl::ssl::SslContext;
 
-use crate::meter::{Counts, Meter};
-use crate::secure::{Stream, Tls};
+use crate::meter::{ClientCounts, Meter};
+use crate::secure::{SecureStream, TlsOptions};
 use crate::wire::{self, first};
 use crate::{Load, above_0};
 
@@ -30,7 +30,7 @@ const PARALLELISM: usize = 500;
 
 /// Options of `connect`.
 #[derive(Args)]
-pub struct Options {
+pub struct PoolOptions {
     #[command(flatten)]
     load: Load,
     /// Connections begun in a second [default: no limit]
@@ -40,7 +40,7 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = PARALLELISM, value_parser = above_0::<usize>)]
     parallelism: usize,
     #[command(flatten)]
-    tls: Tls,
+    tls: TlsOptions,
 }
 
 /// Connections that stand, watched for bytes and for space, edge-triggered.
@@ -48,11 +48,11 @@ pub struct Pool {
     /// Event data is the index into `streams`.
     pub epoll: Epoll,
     /// The connections.
-    pub streams: Vec<Stream>,
+    pub streams: Vec<SecureStream>,
 }
 
 /// Connections to open, and their rate.
-pub struct Ramp<'a> {
+pub struct PoolRamp<'a> {
     /// Port of the sink.
     pub port: u16,
     /// Number of connections.
@@ -69,7 +69,7 @@ pub struct Ramp<'a> {
 
 /// Next step of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Awaits {
+enum NextStep {
     Tcp,
     Handshake,
     ConnAck,
@@ -80,22 +80,22 @@ enum Awaits {
 /// Opens all connections, prints the counts and the cost of connecting, then closes all.
 ///
 /// # Errors
-/// Those of [`Ramp::open`] and stdout.
-pub fn run(options: &Options) -> Result<()> {
-    let Options { rate_per_s, parallelism, .. } = *options;
+/// Those of [`PoolRamp::open`] and stdout.
+pub fn run(options: &PoolOptions) -> Result<()> {
+    let PoolOptions { rate_per_s, parallelism, .. } = *options;
     let tls = options.tls.client()?;
-    let ramp = Ramp { rate_per_s, parallelism, tls, ..Ramp::new(&options.load) };
+    let ramp = PoolRamp { rate_per_s, parallelism, tls, ..PoolRamp::new(&options.load) };
     let meter = Meter::start()?;
     let pool = ramp.open()?;
     let cost = meter.cost()?;
-    let counts = Counts { connections: pool.streams.len(), messages: 0, bytes: 0 };
+    let counts = ClientCounts { connections: pool.streams.len(), messages: 0, bytes: 0 };
     Ok(pipes::write_text(&counts.to_line("connect", cost))?)
 }
 
-impl<'a> Ramp<'a> {
+impl<'a> PoolRamp<'a> {
     /// Opens all connections of a mode as fast as parallelism allows, without subscriptions.
-    pub fn new(load: &Load) -> Ramp<'a> {
-        Ramp {
+    pub fn new(load: &Load) -> PoolRamp<'a> {
+        PoolRamp {
             port: load.port,
             connections: load.connections,
             parallelism: PARALLELISM,
@@ -112,13 +112,13 @@ impl<'a> Ramp<'a> {
     pub fn open(&self) -> Result<Pool> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let mut pool = Pool { epoll, streams: Vec::with_capacity(self.connections) };
-        let mut awaits: Vec<Awaits> = Vec::with_capacity(self.connections);
+        let mut awaits: Vec<NextStep> = Vec::with_capacity(self.connections);
         let mut events = vec![EpollEvent::empty(); EVENTS];
         let (start, mut standing) = (Instant::now(), 0);
         while standing < self.connections {
             while self.may_begin(start, awaits.len(), standing) {
                 pool.begin(self.port)?;
-                awaits.push(Awaits::Tcp);
+                awaits.push(NextStep::Tcp);
             }
             let timeout = if self.rate_per_s.is_some() { 1 } else { PATIENCE_MS };
             let count = pool.wait(&mut events, timeout.into())?;
@@ -127,9 +127,9 @@ impl<'a> Ramp<'a> {
             }
             for event in &events[..count] {
                 let index = event.data() as usize;
-                if awaits[index] != Awaits::Nothing {
+                if awaits[index] != NextStep::Nothing {
                     awaits[index] = self.step(&mut pool, index, awaits[index])?;
-                    standing += usize::from(awaits[index] == Awaits::Nothing);
+                    standing += usize::from(awaits[index] == NextStep::Nothing);
                 }
             }
         }
@@ -144,17 +144,17 @@ impl<'a> Ramp<'a> {
     }
 
     /// Continues a connection that has an event.
-    fn step(&self, pool: &mut Pool, index: usize, awaits: Awaits) -> Result<Awaits> {
-        if let (Awaits::Tcp, Some(context)) = (awaits, &self.tls) {
+    fn step(&self, pool: &mut Pool, index: usize, awaits: NextStep) -> Result<NextStep> {
+        if let (NextStep::Tcp, Some(context)) = (awaits, &self.tls) {
             pool.secure(index, context)?;
         }
         let stream = &mut pool.streams[index];
-        if matches!(awaits, Awaits::Tcp | Awaits::Handshake) {
+        if matches!(awaits, NextStep::Tcp | NextStep::Handshake) {
             if !stream.handshake()? {
-                return Ok(Awaits::Handshake);
+                return Ok(NextStep::Handshake);
             }
             send_whole(stream, &wire::connect(index)).context("cannot connect")?;
-            return Ok(Awaits::ConnAck);
+            return Ok(NextStep::ConnAck);
         }
         let mut answer = [0; 16];
         let count = match stream.read(&mut answer) {
@@ -162,15 +162,15 @@ impl<'a> Ramp<'a> {
             other => other.context("the sink does not answer")?,
         };
         match (awaits, &answer[..count]) {
-            (Awaits::ConnAck, [first::CONNACK, 2, 0, 0]) => {
+            (NextStep::ConnAck, [first::CONNACK, 2, 0, 0]) => {
                 let subscribe = (self.subscribe)(index);
                 if subscribe.is_empty() {
-                    return Ok(Awaits::Nothing);
+                    return Ok(NextStep::Nothing);
                 }
                 send_whole(stream, &subscribe)?;
-                Ok(Awaits::SubAck)
+                Ok(NextStep::SubAck)
             }
-            (Awaits::SubAck, [first::SUBACK, 3, 0, 1, 0]) => Ok(Awaits::Nothing),
+            (NextStep::SubAck, [first::SUBACK, 3, 0, 1, 0]) => Ok(NextStep::Nothing),
             (_, found) => bail!("found the answer {found:02x?}"),
         }
     }
@@ -190,7 +190,7 @@ impl Pool {
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLET;
         let event = EpollEvent::new(flags, self.streams.len() as u64);
         self.epoll.add(&socket, event)?;
-        self.streams.push(Stream::Plain(TcpStream::from(socket)));
+        self.streams.push(SecureStream::Plain(TcpStream::from(socket)));
         Ok(())
     }
 
@@ -198,8 +198,8 @@ impl Pool {
     fn secure(&mut self, index: usize, context: &SslContext) -> Result<()> {
         let last = self.streams.len() - 1;
         let stream = match self.streams.swap_remove(index) {
-            Stream::Plain(socket) => Stream::connect(socket, context, index)?,
-            secured @ Stream::Tls(_) => secured,
+            SecureStream::Plain(socket) => SecureStream::connect(socket, context, index)?,
+            secured @ SecureStream::Tls(_) => secured,
         };
         self.streams.push(stream);
         self.streams.swap(index, last);
@@ -222,7 +222,7 @@ impl Pool {
 ///
 /// # Errors
 /// The kernel's, or that it took only a part.
-pub fn send_whole(stream: &mut Stream, bytes: &[u8]) -> Result<()> {
+pub fn send_whole(stream: &mut SecureStream, bytes: &[u8]) -> Result<()> {
     if stream.write(bytes)? < bytes.len() {
         bail!("the socket took a part of a packet only: the sink is too slow for this mode");
     }

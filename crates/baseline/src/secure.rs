@@ -27,10 +27,10 @@ const KEY: [u8; 16] = [0x5a; 16];
 
 /// Options of modes that can use TLS.
 #[derive(Args)]
-pub struct Tls {
+pub struct TlsOptions {
     /// TLS of the connections, the same as the sink's [default: none]
     #[arg(long, value_name = "WORD")]
-    tls: Option<Security>,
+    tls: Option<StreamSecurity>,
     /// File where the sink writes its certificate, and connect reads it
     #[arg(long, value_name = "FILE", default_value = "sink.pem")]
     pem: PathBuf,
@@ -38,7 +38,7 @@ pub struct Tls {
 
 /// TLS of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Security {
+enum StreamSecurity {
     /// Pre-shared keys, TLS 1.2
     #[value(name = "psk-1.2")]
     Psk12,
@@ -49,7 +49,7 @@ enum Security {
     Certificate,
 }
 
-impl Tls {
+impl TlsOptions {
     /// Returns the context of clients; `None`: without TLS.
     ///
     /// # Errors
@@ -68,14 +68,14 @@ impl Tls {
 }
 
 /// A connection.
-pub enum Stream {
+pub enum SecureStream {
     /// As it is.
     Plain(TcpStream),
     /// Under TLS.
     Tls(Box<SslStream<TcpStream>>),
 }
 
-impl Security {
+impl StreamSecurity {
     /// Context of clients; `pem` holds the sink's certificate.
     fn client(self, pem: &Path) -> Result<SslContext> {
         let mut builder = self.builder(SslMethod::tls_client())?;
@@ -137,7 +137,7 @@ impl Security {
 static CLIENT: std::sync::OnceLock<openssl::ex_data::Index<Ssl, usize>> =
     std::sync::OnceLock::new();
 
-impl Stream {
+impl SecureStream {
     /// A client's side of TLS on a socket that stands; nothing is sent yet.
     pub fn connect(socket: TcpStream, context: &SslContext, client: usize) -> Result<Self> {
         let mut ssl = Ssl::new(context)?;
@@ -170,7 +170,7 @@ impl Stream {
     }
 }
 
-impl Read for Stream {
+impl Read for SecureStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(stream) => stream.read(buffer),
@@ -179,7 +179,7 @@ impl Read for Stream {
     }
 }
 
-impl Write for Stream {
+impl Write for SecureStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(stream) => stream.write(bytes),
@@ -192,7 +192,7 @@ impl Write for Stream {
     }
 }
 
-impl AsFd for Stream {
+impl AsFd for SecureStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Plain(stream) => stream.as_fd(),

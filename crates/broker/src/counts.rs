@@ -3,7 +3,7 @@
 use prometheus::{IntCounter, IntGauge, Registry, TextEncoder};
 
 /// Counters since the start; gauges are set before they are read.
-pub struct Counts {
+pub struct BrokerCounts {
     /// Connected clients.
     pub connections: IntGauge,
     /// Connections accepted.
@@ -25,7 +25,7 @@ pub struct Counts {
     registry: Registry,
 }
 
-impl Counts {
+impl BrokerCounts {
     /// Creates counters at 0.
     pub fn new() -> Self {
         let registry = Registry::new();
@@ -67,11 +67,11 @@ const FITS: &str = "names are valid for Prometheus and unique";
 
 #[cfg(test)]
 mod tests {
-    use super::Counts;
+    use super::BrokerCounts;
 
     #[test]
     fn every_count_is_in_the_text_with_its_value() {
-        let counts = Counts::new();
+        let counts = BrokerCounts::new();
         counts.publish_denied.inc_by(3);
         counts.connections.set(2);
         let text = counts.text();

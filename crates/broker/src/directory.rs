@@ -11,7 +11,7 @@ use redis::{AsyncConnectionConfig, Client, ConnectionInfo, RedisResult};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use crate::rights::{Access, PACKED_MAX, Rows};
+use crate::rights::{Access, FilterRows, PACKED_MAX};
 
 /// Redis did not answer, or with an error; the log names the first of them.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct User {
     /// The password.
     pub password: Vec<u8>,
     /// Topic filters by access, in the order of [`Access::ALL`].
-    pub rows: [Rows; 3],
+    pub rows: [FilterRows; 3],
 }
 
 /// The users in Redis.
@@ -31,7 +31,7 @@ pub struct Directory {
     client: Client,
     /// Host and port, for the log.
     address: String,
-    line: Mutex<Line>,
+    line: Mutex<RedisLine>,
     /// Answers since the start.
     answers: AtomicU64,
     is_away: AtomicBool,
@@ -39,7 +39,7 @@ pub struct Directory {
 
 /// The connection and its number.
 #[derive(Default)]
-struct Line {
+struct RedisLine {
     connection: Option<MultiplexedConnection>,
     number: u64,
 }
@@ -86,7 +86,7 @@ impl Directory {
 
     /// Waits as long as Redis answers other clients: while thousands log in at once, an answer can
     /// wait in this process longer than Redis took.
-    async fn answered(&self, name: &str) -> Result<Option<Answer>, String> {
+    async fn answered(&self, name: &str) -> Result<Option<RedisAnswer>, String> {
         let mut asked = pin!(self.asked(name));
         loop {
             let before = self.answers.load(Ordering::Relaxed);
@@ -108,7 +108,7 @@ impl Directory {
     }
 
     /// Queries, and once more on a new connection if the old one had ended unnoticed.
-    async fn asked(&self, name: &str) -> RedisResult<Option<Answer>> {
+    async fn asked(&self, name: &str) -> RedisResult<Option<RedisAnswer>> {
         let (mut connection, number) = self.connected(None).await?;
         match ask(&mut connection, name).await {
             Ok(answer) => Ok(answer),
@@ -137,26 +137,30 @@ impl Directory {
 }
 
 /// Password and rows in Redis.
-type Answer = (Vec<u8>, Vec<Row>);
+type RedisAnswer = (Vec<u8>, Vec<AccessRow>);
 /// A topic filter and an access.
-type Row = (Vec<u8>, Vec<u8>);
+type AccessRow = (Vec<u8>, Vec<u8>);
 
-async fn ask(connection: &mut MultiplexedConnection, name: &str) -> RedisResult<Option<Answer>> {
+async fn ask(
+    connection: &mut MultiplexedConnection,
+    name: &str,
+) -> RedisResult<Option<RedisAnswer>> {
     let mut questions = redis::pipe();
     questions.cmd("HGET").arg(format!("mqtt_user:{name}")).arg("password");
     questions.cmd("HGETALL").arg(format!("mqtt_acl:{name}"));
-    let (password, rows): (Option<Vec<u8>>, Vec<Row>) = questions.query_async(connection).await?;
+    let (password, rows): (Option<Vec<u8>>, Vec<AccessRow>) =
+        questions.query_async(connection).await?;
     Ok(password.map(|password| (password, rows)))
 }
 
 /// Packs the valid rows, up to [`PACKED_MAX`].
-fn packed(name: &str, rows: &[Row]) -> [Rows; 3] {
-    let mut packed = [Rows::default(), Rows::default(), Rows::default()];
+fn packed(name: &str, rows: &[AccessRow]) -> [FilterRows; 3] {
+    let mut packed = [FilterRows::default(), FilterRows::default(), FilterRows::default()];
     for (filter, access) in rows {
         let (Ok(filter), Some(access)) = (str::from_utf8(filter), Access::from_word(access)) else {
             continue;
         };
-        if packed.iter().map(Rows::len).sum::<usize>() + filter.len() >= PACKED_MAX {
+        if packed.iter().map(FilterRows::len).sum::<usize>() + filter.len() >= PACKED_MAX {
             log::warn!("user {name} has more rows than {PACKED_MAX} bytes hold: some are left out");
             break;
         }
@@ -173,10 +177,10 @@ const SILENCE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
-    use super::{PACKED_MAX, Row, Rows, packed};
+    use super::{AccessRow, FilterRows, PACKED_MAX, packed};
 
-    fn texts(rows: &[Row]) -> [String; 3] {
-        packed("device", rows).map(Rows::into_text)
+    fn texts(rows: &[AccessRow]) -> [String; 3] {
+        packed("device", rows).map(FilterRows::into_text)
     }
 
     #[test]
@@ -189,7 +193,8 @@ mod tests {
 
     #[test]
     fn rows_of_a_user_are_bounded() {
-        let rows: Vec<Row> = (0..PACKED_MAX).map(|n| (n.to_string().into(), b"3".into())).collect();
+        let rows: Vec<AccessRow> =
+            (0..PACKED_MAX).map(|n| (n.to_string().into(), b"3".into())).collect();
         let kept = texts(&rows).map(|text| text.len()).iter().sum();
         assert!((PACKED_MAX - 10..=PACKED_MAX).contains(&kept), "{kept}");
     }

@@ -17,10 +17,10 @@ use rmqtt::hook::{Handler, HookResult, Parameter, Register, ReturnType, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
-use crate::counts::Counts;
+use crate::counts::BrokerCounts;
 
 /// Registers the counters of connections and deliveries with rmqtt.
-pub async fn count(counts: &Arc<Counts>, register: &dyn Register) {
+pub async fn count(counts: &Arc<BrokerCounts>, register: &dyn Register) {
     for event in [Type::ClientConnected, Type::MessageDelivered] {
         register.add(event, Box::new(Counting(counts.clone()))).await;
     }
@@ -28,7 +28,7 @@ pub async fn count(counts: &Arc<Counts>, register: &dyn Register) {
 }
 
 /// Answers readers until the process ends.
-pub async fn export(listener: TcpListener, context: ServerContext, counts: Arc<Counts>) {
+pub async fn export(listener: TcpListener, context: ServerContext, counts: Arc<BrokerCounts>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -42,7 +42,7 @@ pub async fn export(listener: TcpListener, context: ServerContext, counts: Arc<C
     }
 }
 
-async fn answer(stream: TcpStream, context: ServerContext, counts: Arc<Counts>) {
+async fn answer(stream: TcpStream, context: ServerContext, counts: Arc<BrokerCounts>) {
     let service = service_fn(|request: Request<Incoming>| {
         let (context, counts) = (context.clone(), counts.clone());
         async move { Ok::<_, Infallible>(page(request.uri().path(), &context, &counts).await) }
@@ -54,7 +54,7 @@ async fn answer(stream: TcpStream, context: ServerContext, counts: Arc<Counts>) 
     }
 }
 
-async fn page(path: &str, context: &ServerContext, counts: &Counts) -> Response<Full<Bytes>> {
+async fn page(path: &str, context: &ServerContext, counts: &BrokerCounts) -> Response<Full<Bytes>> {
     if path != PATH {
         let mut missing = Response::new(Full::from(format!("see {PATH}\n")));
         *missing.status_mut() = StatusCode::NOT_FOUND;
@@ -67,7 +67,7 @@ async fn page(path: &str, context: &ServerContext, counts: &Counts) -> Response<
     found
 }
 
-struct Counting(Arc<Counts>);
+struct Counting(Arc<BrokerCounts>);
 
 #[async_trait]
 impl Handler for Counting {

@@ -10,7 +10,7 @@ use rmqtt::codec::v5::SubscribeAckReason;
 use rmqtt::hook::{Handler, HookResult, Parameter, Register, ReturnType, Type};
 use rmqtt::types::{AuthResult, ConnectInfo, Id, LastWill, PublishAclResult, SubscribeAclResult};
 
-use crate::counts::Counts;
+use crate::counts::BrokerCounts;
 use crate::directory::{Directory, User};
 use crate::options::Trusted;
 use crate::rights::{Access, grants};
@@ -40,7 +40,7 @@ pub struct Gate {
     /// Clients without an answer of Redis.
     pub undecided: Arc<Undecided>,
     /// The counters.
-    pub counts: Arc<Counts>,
+    pub counts: Arc<BrokerCounts>,
 }
 
 impl Gate {
@@ -48,7 +48,7 @@ impl Gate {
     pub async fn close(self, register: &dyn Register) {
         let gate = Arc::new(self);
         for question in QUESTIONS {
-            register.add(question, Box::new(Answers(gate.clone()))).await;
+            register.add(question, Box::new(GateAnswers(gate.clone()))).await;
         }
         register.start().await;
     }
@@ -107,10 +107,10 @@ impl Gate {
     }
 }
 
-struct Answers(Arc<Gate>);
+struct GateAnswers(Arc<Gate>);
 
 #[async_trait]
-impl Handler for Answers {
+impl Handler for GateAnswers {
     async fn hook(&self, asked: &Parameter, so_far: Option<HookResult>) -> ReturnType {
         let answer = match asked {
             Parameter::ClientAuthenticate(client) => {

@@ -32,9 +32,9 @@ impl Access {
 /// Topic filters, each followed by NUL, which no filter contains [MQTT-1.5.3-2]: a million clients
 /// with twenty rows each would not fit into memory as twenty million strings.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Rows(String);
+pub struct FilterRows(String);
 
-impl Rows {
+impl FilterRows {
     /// Adds a filter.
     pub fn add(&mut self, filter: &str) {
         self.0.push_str(filter);
@@ -80,7 +80,7 @@ const END: char = '\0';
 
 #[cfg(test)]
 mod tests {
-    use super::{Access, Rows, covers, grants};
+    use super::{Access, FilterRows, covers, grants};
 
     #[test]
     fn a_row_covers_what_it_matches_as_a_whole() {
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn one_row_of_several_is_enough_and_none_grants_nothing() {
-        let mut rows = Rows::default();
+        let mut rows = FilterRows::default();
         rows.add("a/b");
         rows.add("c/#");
         let text = rows.into_text();

@@ -22,7 +22,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::counts::Counts;
+use crate::counts::BrokerCounts;
 use crate::directory::Directory;
 use crate::exporter;
 use crate::gate::{Gate, Undecided};
@@ -30,7 +30,7 @@ use crate::options::Options;
 use crate::routes::Routes;
 use crate::shared_subscriptions::InTurn;
 use crate::takeover::Sessions;
-use crate::window::Window;
+use crate::window::WindowBound;
 
 /// A reason why the broker could not serve.
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +80,7 @@ pub async fn serve(options: &Options) -> Result<(), ServeError> {
     let (listener, port) = listen(options, options.port, Listener::tcp)?;
     let websocket = options.websocket_port.map(|port| listen(options, port, Listener::ws));
     let websocket = websocket.transpose()?;
-    let counts = Arc::new(Counts::new());
+    let counts = Arc::new(BrokerCounts::new());
     let context = context(options, &counts).await?;
     let metrics_port = show_metrics(options, &context, counts).await?;
     let mut ports = vec![("metrics_port", metrics_port)];
@@ -113,7 +113,7 @@ fn say_ready(port: u16, more: &[(&str, Option<u16>)]) -> Result<(), ServeError> 
 async fn show_metrics(
     options: &Options,
     context: &ServerContext,
-    counts: Arc<Counts>,
+    counts: Arc<BrokerCounts>,
 ) -> Result<Option<u16>, ServeError> {
     let Some(port) = options.metrics_port else { return Ok(None) };
     let address = SocketAddr::new(options.listen, port);
@@ -175,7 +175,10 @@ fn listener(options: &Options, address: SocketAddr) -> Builder {
         .message_expiry_interval(Duration::ZERO)
 }
 
-async fn context(options: &Options, counts: &Arc<Counts>) -> Result<ServerContext, ServeError> {
+async fn context(
+    options: &Options,
+    counts: &Arc<BrokerCounts>,
+) -> Result<ServerContext, ServeError> {
     let context = ServerContext::new()
         // Otherwise rmqtt refuses clients while the processor is busy, as under load.
         .busy_check_enable(false)
@@ -193,7 +196,7 @@ async fn context(options: &Options, counts: &Arc<Counts>) -> Result<ServerContex
     *context.extends.retain_mut().await = Box::new(Retained::default());
     *context.extends.shared_subscription_mut().await = Box::new(InTurn::default());
     *context.extends.fitter_mgr_mut().await =
-        Box::new(Window { max_inflight: options.max_inflight });
+        Box::new(WindowBound { max_inflight: options.max_inflight });
     if let Some(info) = options.auth.clone() {
         let directory = Directory::new(info)?;
         let (trusted, counts) = (options.trusted.clone(), counts.clone());

@@ -18,7 +18,7 @@ use rmqtt::types::{
     Subscribe, SubscribeReturn, To, TopicFilter, Tx, Unsubscribe,
 };
 
-use crate::counts::Counts;
+use crate::counts::BrokerCounts;
 use crate::gate::Undecided;
 
 /// All sessions of the broker.
@@ -28,7 +28,7 @@ pub struct Sessions {
     /// Clients without a decision on their login.
     pub undecided: Arc<Undecided>,
     /// The counters.
-    pub counts: Arc<Counts>,
+    pub counts: Arc<BrokerCounts>,
 }
 
 type Undelivered = Vec<(To, From, Publish, Reason)>;
@@ -36,7 +36,7 @@ type Undelivered = Vec<(To, From, Publish, Reason)>;
 #[async_trait]
 impl Shared for Sessions {
     fn entry(&self, id: Id) -> Box<dyn Entry> {
-        Box::new(Place { entry: self.table.entry(id), undecided: self.undecided.clone() })
+        Box::new(ClientPlace { entry: self.table.entry(id), undecided: self.undecided.clone() })
     }
 
     fn exist(&self, client_id: &str) -> bool {
@@ -109,13 +109,13 @@ impl Shared for Sessions {
 }
 
 /// The place of one client id in the table.
-struct Place {
+struct ClientPlace {
     entry: Box<dyn Entry>,
     undecided: Arc<Undecided>,
 }
 
 #[async_trait]
-impl Entry for Place {
+impl Entry for ClientPlace {
     async fn try_lock(&self) -> Result<Box<dyn Entry>> {
         if self.undecided.take(&self.entry.id()) {
             bail!("no decision on the login of this client");

@@ -12,12 +12,12 @@ use rmqtt::fitter::{DefaultFitter, Fitter, FitterManager};
 use rmqtt::types::{ConnectInfo, Disconnect, FitterType, Id, ListenerConfig};
 
 /// Gives each client a window of at most this many messages towards it.
-pub struct Window {
+pub struct WindowBound {
     /// Unacknowledged QoS 1 and 2 messages towards one client.
     pub max_inflight: NonZeroU16,
 }
 
-impl FitterManager for Window {
+impl FitterManager for WindowBound {
     fn create(&self, client: Arc<ConnectInfo>, id: Id, listener: ListenerConfig) -> FitterType {
         let rest = DefaultFitter::new(client, id, listener);
         Arc::new(ClientWindow { max_inflight: rest.max_inflight().min(self.max_inflight), rest })

@@ -258,7 +258,7 @@ fn retained_and_foreign_messages_stay_out_of_the_ledger() {
     let broker = Scripted::start(Script::reliable);
     broker.order(|server| {
         let (topic, payload) = ("t/old".to_owned(), vec![1; 64]);
-        let message = testkit::Message { topic, payload, retain: true, ..Default::default() };
+        let message = testkit::BrokerMessage { topic, payload, retain: true, ..Default::default() };
         server.broker.publish(&message);
     });
     let populations = [population("s", 2, json!({"subscriptions": [{"filter": "t/#", "qos": 0}]}))];
@@ -266,7 +266,7 @@ fn retained_and_foreign_messages_stay_out_of_the_ledger() {
     agent.stage(0);
     broker.order(|server| {
         let (topic, payload) = ("t/new".to_owned(), vec![1; 64]);
-        server.broker.publish(&testkit::Message { topic, payload, ..Default::default() });
+        server.broker.publish(&testkit::BrokerMessage { topic, payload, ..Default::default() });
     });
     agent.read_until(|_, totals| totals.populations[0].0.foreign_total == 2);
     let totals = agent.stop();

@@ -6,8 +6,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use websocket::upgrade::{Key, Request, read_answer};
-use websocket::{Keys, Session};
+use websocket::upgrade::{RequestKey, UpgradeRequest, read_answer};
+use websocket::{FrameSession, MaskingKeys};
 
 struct Sink {
     process: Child,
@@ -92,14 +92,14 @@ fn it_answers_over_websocket_too_and_forwards_to_both_kinds_of_peers() {
     assert_eq!(read(&mut plain, 5), [0x90, 3, 0, 1, 1]);
     let mut framed = TcpStream::connect(("127.0.0.1", sink.port)).unwrap();
     framed.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let (key, mut request) = (Key::new([7; 16]), Vec::new());
-    Request { host: "h", path: "/", headers: &[] }.write(&key, &mut request);
+    let (key, mut request) = (RequestKey::new([7; 16]), Vec::new());
+    UpgradeRequest { host: "h", path: "/", headers: &[] }.write(&key, &mut request);
     framed.write_all(&request).unwrap();
     let mut answer = Vec::new();
     while read_answer(&answer, &key).unwrap().is_none() {
         answer.extend(read(&mut framed, 1));
     }
-    let (mut session, mut keys) = (Session::<false>::default(), Keys::new(1));
+    let (mut session, mut keys) = (FrameSession::<false>::default(), MaskingKeys::new(1));
     let mut send = |packets: &[u8]| {
         let mut frame = Vec::new();
         let written = session.frame(packets, &mut keys, &mut frame);

@@ -323,7 +323,7 @@ fn a_slow_reader_gets_everything_in_the_end() {
     broker.order(|server| {
         for _ in 0..30 {
             let (topic, payload) = ("t".to_owned(), vec![1; 5000]);
-            server.broker.publish(&testkit::Message { topic, payload, ..Default::default() });
+            server.broker.publish(&testkit::BrokerMessage { topic, payload, ..Default::default() });
         }
     });
     agent.read_until(|_, totals| totals.populations[0].0.foreign_total == 30);

@@ -10,7 +10,7 @@ use openssl::ssl::{SslContext, SslMethod, SslMode};
 use plan::{Family, Reason};
 use serde_json::{Value, json};
 use testkit::Script;
-use websocket::frame::{Header, Opcode};
+use websocket::frame::{FrameHeader, Opcode};
 use websocket::upgrade;
 
 /// The answer to a request.
@@ -110,7 +110,7 @@ fn replaced(request: &[u8], from: &str, to: &str) -> Vec<u8> {
 }
 
 fn close(code: u16) -> Vec<u8> {
-    [&Header::new(Opcode::Close, 2, None)[..], &code.to_be_bytes()].concat()
+    [&FrameHeader::new(Opcode::Close, 2, None)[..], &code.to_be_bytes()].concat()
 }
 
 #[test]

@@ -4,7 +4,7 @@
 #![allow(missing_docs, reason = "tests")]
 
 use mqtt::{Connect, PacketType, Properties, QoS};
-use testkit::{Fate, Pair, Rng, Script, Token, for_each_seed};
+use testkit::{Fate, Pair, PairToken, Rng, Script, for_each_seed};
 
 const MS: u64 = 1_000_000;
 const QOS: [QoS; 3] = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce];
@@ -33,7 +33,7 @@ fn subscribed(seed: u64, script: Script, connect: Connect<'static>, qos: QoS) ->
 }
 
 /// Publishes in both directions at random, and cuts the link at random.
-fn storm(pair: &mut Pair, steps: usize, cut_per_cent: usize) -> (Vec<Token>, Vec<Token>) {
+fn storm(pair: &mut Pair, steps: usize, cut_per_cent: usize) -> (Vec<PairToken>, Vec<PairToken>) {
     let (mut up, mut down) = (Vec::new(), Vec::new());
     for _ in 0..steps {
         let qos = pair.rng.pick(&QOS);
@@ -66,7 +66,7 @@ fn finish(pair: &mut Pair) {
     }
 }
 
-fn of(qos: QoS, tokens: &[Token]) -> Vec<u64> {
+fn of(qos: QoS, tokens: &[PairToken]) -> Vec<u64> {
     tokens.iter().filter(|token| token.qos == qos).map(|token| token.number).collect()
 }
 
@@ -76,7 +76,7 @@ fn without_repeats(numbers: &[u64]) -> Vec<u64> {
 }
 
 /// Asserts the guarantees of each QoS (4.3), and the order of first delivery (4.6).
-fn assert_delivery(sent: &[Token], arrived: &[Token]) {
+fn assert_delivery(sent: &[PairToken], arrived: &[PairToken]) {
     let (sent_0, arrived_0) = (of(QoS::AtMostOnce, sent), of(QoS::AtMostOnce, arrived));
     assert!(arrived_0.is_sorted_by(|a, b| a < b), "QoS 0: at most once, in order");
     assert!(arrived_0.iter().all(|number| sent_0.contains(number)), "QoS 0: only sent messages");
@@ -87,7 +87,7 @@ fn assert_delivery(sent: &[Token], arrived: &[Token]) {
 }
 
 /// Asserts that every acknowledged own message was reported once, and that no state is left.
-fn assert_nothing_left(pair: &Pair, up: &[Token]) {
+fn assert_nothing_left(pair: &Pair, up: &[PairToken]) {
     let mut acknowledged: Vec<_> = pair.observed.acknowledged.iter().map(|t| t.number).collect();
     acknowledged.sort_unstable();
     let with_ack = up.iter().filter(|token| token.qos != QoS::AtMostOnce);

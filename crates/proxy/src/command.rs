@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// A line of stdin.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Command {
+pub enum LinkCommand {
     /// Open links to an address, each with its own port.
     Open {
         /// Common name of the links.
@@ -24,7 +24,7 @@ pub enum Command {
         /// Numbers of the links.
         links: Vec<usize>,
         /// New state of the links.
-        state: State,
+        state: LinkState,
         /// Delay of all bytes, in nanoseconds; for `pass` only.
         #[serde(default)]
         delay_ns: u64,
@@ -36,7 +36,7 @@ pub enum Command {
 /// Treatment of connections and bytes by a link.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum LinkState {
     /// Bytes pass, after the delay.
     Pass,
     /// Connections are reset and new ones refused: the peer notices.
@@ -48,7 +48,7 @@ pub enum State {
 /// The answer to a command.
 #[derive(Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Answer {
+pub enum LinkAnswer {
     /// Links are open.
     Opened {
         /// Name of the links.
@@ -64,7 +64,7 @@ pub enum Answer {
     /// The counts.
     Counts {
         /// By name, in the order of opening.
-        links: Vec<Counts>,
+        links: Vec<LinkCounts>,
     },
     /// A command was not carried out.
     Failure {
@@ -77,7 +77,7 @@ pub enum Answer {
 
 /// Totals of the links of one name.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
-pub struct Counts {
+pub struct LinkCounts {
     /// Name of the links.
     pub name: String,
     /// Open connections.
@@ -96,7 +96,7 @@ pub struct Counts {
 mod tests {
     use serde_json::Value;
 
-    use super::{Answer, Command};
+    use super::{LinkAnswer, LinkCommand};
 
     fn golden(key: &str) -> Vec<Value> {
         let golden: Value =
@@ -107,18 +107,18 @@ mod tests {
     #[test]
     fn commands_are_read_and_refused_as_agreed() {
         for line in golden("commands") {
-            let command: Command = serde_json::from_value(line.clone()).unwrap();
+            let command: LinkCommand = serde_json::from_value(line.clone()).unwrap();
             assert_eq!(serde_json::to_value(command).unwrap(), line);
         }
         for line in golden("commands_refused") {
-            assert!(serde_json::from_value::<Command>(line.clone()).is_err(), "{line}");
+            assert!(serde_json::from_value::<LinkCommand>(line.clone()).is_err(), "{line}");
         }
     }
 
     #[test]
     fn answers_are_written_as_agreed() {
         for line in golden("answers") {
-            let answer: Answer = serde_json::from_value(line.clone()).unwrap();
+            let answer: LinkAnswer = serde_json::from_value(line.clone()).unwrap();
             assert_eq!(serde_json::to_value(answer).unwrap(), line);
         }
     }

@@ -10,7 +10,7 @@ const SLICE_READS: usize = 16;
 
 /// One direction of a connection.
 #[derive(Debug, Default)]
-pub struct Flow {
+pub struct ByteFlow {
     queue: Queue,
     /// The source has announced its end, though bytes may still wait in the source.
     is_closing: bool,
@@ -31,7 +31,7 @@ pub enum Pumped {
     Ended,
 }
 
-impl Flow {
+impl ByteFlow {
     /// Moves bytes for a time slice: reads, holds for `delay_ns`, writes. Calls `now_ns` only when
     /// the time matters.
     ///

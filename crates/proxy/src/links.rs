@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use mio::net::TcpListener;
 
-use crate::command::{Counts, State};
+use crate::command::{LinkCounts, LinkState};
 use crate::listener;
 
 /// A refused command: problem and advice.
@@ -27,13 +27,13 @@ impl Refusal {
 }
 
 /// One port that leads to one target.
-pub struct Link {
+pub struct ProxyLink {
     /// Index of its group.
     group: usize,
     /// Listener for connections.
     pub listener: TcpListener,
     /// State of the link.
-    pub state: State,
+    pub state: LinkState,
     /// Delay of all bytes, in nanoseconds.
     pub delay_ns: u64,
     /// Indices of the connections.
@@ -43,19 +43,19 @@ pub struct Link {
 }
 
 /// Links with a common name and target.
-pub struct Group {
+pub struct LinkGroup {
     /// Target.
     pub target: SocketAddr,
     /// Totals, without the bytes of open connections.
-    pub counts: Counts,
+    pub counts: LinkCounts,
     links: Range<usize>,
 }
 
 /// All links.
 #[derive(Default)]
 pub struct Links {
-    groups: Vec<Group>,
-    links: Vec<Link>,
+    groups: Vec<LinkGroup>,
+    links: Vec<ProxyLink>,
 }
 
 impl Links {
@@ -82,17 +82,17 @@ impl Links {
             Refusal::new(message, format!("they need {descriptors} descriptors: ulimit -n"))
         })?;
         let group = self.groups.len();
-        self.links.extend(opened.into_iter().map(|listener| Link {
+        self.links.extend(opened.into_iter().map(|listener| ProxyLink {
             group,
             listener,
-            state: State::Pass,
+            state: LinkState::Pass,
             delay_ns: 0,
             pairs: Vec::new(),
             is_short: false,
         }));
         let links = self.links.len() - count..self.links.len();
-        let counts = Counts { name, ..Counts::default() };
-        self.groups.push(Group { target, counts, links: links.clone() });
+        let counts = LinkCounts { name, ..LinkCounts::default() };
+        self.groups.push(LinkGroup { target, counts, links: links.clone() });
         Ok(links)
     }
 
@@ -116,7 +116,7 @@ impl Links {
     }
 
     /// Returns a link by its index.
-    pub fn link(&mut self, index: usize) -> &mut Link {
+    pub fn link(&mut self, index: usize) -> &mut ProxyLink {
         &mut self.links[index]
     }
 
@@ -126,12 +126,12 @@ impl Links {
     }
 
     /// Returns the group of a link.
-    pub fn group_of(&mut self, link: usize) -> &mut Group {
+    pub fn group_of(&mut self, link: usize) -> &mut LinkGroup {
         &mut self.groups[self.links[link].group]
     }
 
     /// Returns the totals by name, without open connections.
-    pub fn counts(&self) -> Vec<Counts> {
+    pub fn counts(&self) -> Vec<LinkCounts> {
         self.groups.iter().map(|group| group.counts.clone()).collect()
     }
 }

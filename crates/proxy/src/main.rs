@@ -24,7 +24,7 @@ use proxy::Proxy;
 /// answer to each to stdout; ends with its stdin.
 #[derive(Parser)]
 #[command(version, after_help = COMMANDS)]
-struct Arguments {}
+struct ProxyArguments {}
 
 const COMMANDS: &str = r#"Commands:
   {"command": "open", "name": "up", "to": "HOST:PORT", "count": 2, "listen": "127.0.0.1"}
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Stop> {
-    let Some(Arguments {}) = process::arguments()? else { return Ok(()) };
+    let Some(ProxyArguments {}) = process::arguments()? else { return Ok(()) };
     process::prepare()?;
     let (sender, lines) = mpsc::channel();
     let (proxy, waker) = Proxy::new()?;

@@ -8,11 +8,11 @@ use mio::net::TcpStream;
 use nix::libc::linger;
 use nix::sys::socket::{setsockopt, sockopt};
 
-use crate::flow::{Flow, Pumped};
+use crate::flow::{ByteFlow, Pumped};
 
 /// Direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
+pub enum ByteWay {
     /// From the peer that connected.
     Out,
     /// To the peer that connected.
@@ -20,7 +20,7 @@ pub enum Way {
 }
 
 /// Two sockets and the flows between them.
-pub struct Pair {
+pub struct SocketPair {
     /// Index of the link.
     pub link: usize,
     /// The connection waited while the link was stalled.
@@ -30,12 +30,12 @@ pub struct Pair {
     far: Option<TcpStream>,
     /// The connection to the target is open.
     pub is_connected: bool,
-    flows: [Flow; 2],
+    flows: [ByteFlow; 2],
     /// Instants of the next work of both flows, in nanoseconds; 0: none.
     pub timers_ns: [u64; 2],
 }
 
-impl Pair {
+impl SocketPair {
     /// Creates a pair for an accepted connection; `waited`: it waited while the link was stalled.
     pub fn new(link: usize, near: TcpStream, waited: bool) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl Pair {
         if self.far.is_some() {
             return Ok(None);
         }
-        if self.waited && self.flow(Way::Out).is_closing() {
+        if self.waited && self.flow(ByteWay::Out).is_closing() {
             return Err(ErrorKind::ConnectionAborted.into());
         }
         self.near.set_nodelay(true)?;
@@ -96,7 +96,7 @@ impl Pair {
     /// Of either socket.
     pub fn pump(
         &mut self,
-        way: Way,
+        way: ByteWay,
         delay_ns: u64,
         now_ns: impl Fn() -> u64,
         buffer: &mut [u8],
@@ -104,8 +104,8 @@ impl Pair {
         let Some(far) = &mut self.far else { return Ok(false) };
         let flow = &mut self.flows[way as usize];
         let (from, to) = match way {
-            Way::Out => (&mut self.near, far),
-            Way::In => (far, &mut self.near),
+            ByteWay::Out => (&mut self.near, far),
+            ByteWay::In => (far, &mut self.near),
         };
         let pumped = flow.pump((from, to), delay_ns, now_ns, buffer)?;
         if pumped == Pumped::Ended {
@@ -116,18 +116,18 @@ impl Pair {
     }
 
     /// Returns the flow of a direction.
-    pub const fn flow(&self, way: Way) -> &Flow {
+    pub const fn flow(&self, way: ByteWay) -> &ByteFlow {
         &self.flows[way as usize]
     }
 
     /// Notes that the source of a flow has announced its end.
-    pub const fn closing(&mut self, way: Way) {
+    pub const fn closing(&mut self, way: ByteWay) {
         self.flows[way as usize].closing();
     }
 
     /// Returns `true` once both streams have ended and all bytes were forwarded.
     pub fn is_over(&self) -> bool {
-        self.flows.iter().all(Flow::is_over)
+        self.flows.iter().all(ByteFlow::is_over)
     }
 
     /// Ends both connections with a reset; bytes in transit are lost.

@@ -15,10 +15,10 @@ use mio::event::Event;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Token, Waker};
 
-use crate::command::{Answer, Command, Counts, State};
+use crate::command::{LinkAnswer, LinkCommand, LinkCounts, LinkState};
 use crate::links::{Links, Refusal};
 use crate::listener;
-use crate::pair::{Pair, Way};
+use crate::pair::{ByteWay, SocketPair};
 
 /// A token is the index of a link or a pair times this, and which of its sockets it is.
 const SOCKETS: usize = 3;
@@ -34,7 +34,7 @@ pub struct Proxy {
     wait: Wait,
     links: Links,
     /// At the number of their token.
-    pairs: Vec<Option<Pair>>,
+    pairs: Vec<Option<SocketPair>>,
     /// Indices of pairs that are free.
     free: Vec<usize>,
     /// Work by its instant.
@@ -49,7 +49,7 @@ pub struct Proxy {
 /// Work for later.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Job {
-    Pump(usize, Way),
+    Pump(usize, ByteWay),
     Accept(usize),
 }
 
@@ -104,7 +104,7 @@ impl Proxy {
                 Err(TryRecvError::Empty) => return Ok(true),
                 Err(TryRecvError::Disconnected) => return Ok(false),
             };
-            let answer = self.answer(&line).unwrap_or_else(|refusal| Answer::Failure {
+            let answer = self.answer(&line).unwrap_or_else(|refusal| LinkAnswer::Failure {
                 message: refusal.message,
                 hint: refusal.hint,
             });
@@ -112,14 +112,14 @@ impl Proxy {
         }
     }
 
-    fn answer(&mut self, line: &str) -> Result<Answer, Refusal> {
+    fn answer(&mut self, line: &str) -> Result<LinkAnswer, Refusal> {
         let command = serde_json::from_str(line).map_err(|error| {
             Refusal::new(format!("cannot read a command: {error}"), "see pubstorm-proxy --help")
         })?;
         match command {
-            Command::Open { name, to, count, listen } => self.open(name, &to, count, listen),
-            Command::Set { name, links, state, delay_ns } => {
-                if delay_ns > 0 && state != State::Pass {
+            LinkCommand::Open { name, to, count, listen } => self.open(name, &to, count, listen),
+            LinkCommand::Set { name, links, state, delay_ns } => {
+                if delay_ns > 0 && state != LinkState::Pass {
                     return Err(Refusal::new(
                         "found a delay of links that do not pass",
                         "leave it out",
@@ -130,9 +130,9 @@ impl Proxy {
                         Refusal::new(format!("cannot set a link of '{name}': {error}"), "try again")
                     })?;
                 }
-                Ok(Answer::Set { name })
+                Ok(LinkAnswer::Set { name })
             }
-            Command::Count => Ok(Answer::Counts { links: self.counts() }),
+            LinkCommand::Count => Ok(LinkAnswer::Counts { links: self.counts() }),
         }
     }
 
@@ -142,7 +142,7 @@ impl Proxy {
         to: &str,
         count: usize,
         listen: IpAddr,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<LinkAnswer, Refusal> {
         let indices = self.links.open(name.clone(), to, listen, count)?;
         let mut ports = Vec::with_capacity(count);
         for index in indices {
@@ -155,16 +155,16 @@ impl Proxy {
             })?;
             ports.push(address.port());
         }
-        Ok(Answer::Opened { name, ports })
+        Ok(LinkAnswer::Opened { name, ports })
     }
 
     /// Puts a link into a state.
-    fn set(&mut self, index: usize, state: State, delay_ns: u64) -> io::Result<()> {
+    fn set(&mut self, index: usize, state: LinkState, delay_ns: u64) -> io::Result<()> {
         let link = self.links.link(index);
         let before = std::mem::replace(&mut link.state, state);
         link.delay_ns = delay_ns;
-        if state == State::Close {
-            if before != State::Close {
+        if state == LinkState::Close {
+            if before != LinkState::Close {
                 listener::refuse(&link.listener)?;
             }
             for pair in std::mem::take(&mut link.pairs) {
@@ -172,10 +172,10 @@ impl Proxy {
             }
             return Ok(());
         }
-        if before == State::Close {
+        if before == LinkState::Close {
             listener::resume(&link.listener)?;
         }
-        if before == State::Stall && state == State::Pass {
+        if before == LinkState::Stall && state == LinkState::Pass {
             // News of sockets during the stall does not come again.
             for pair in link.pairs.clone() {
                 self.pump_both(pair);
@@ -185,7 +185,7 @@ impl Proxy {
         Ok(())
     }
 
-    fn counts(&self) -> Vec<Counts> {
+    fn counts(&self) -> Vec<LinkCounts> {
         let mut counts = self.links.counts();
         for pair in self.pairs.iter().flatten() {
             let counts = &mut counts[self.links.group_index(pair.link)];
@@ -200,8 +200,8 @@ impl Proxy {
         let index = token / SOCKETS;
         let (comes, goes) = match token % SOCKETS {
             LISTENER => return self.accept(index, false),
-            NEAR => (Way::Out, Way::In),
-            _ => (Way::In, Way::Out),
+            NEAR => (ByteWay::Out, ByteWay::In),
+            _ => (ByteWay::In, ByteWay::Out),
         };
         let Some(Some(pair)) = self.pairs.get_mut(index) else { return };
         if event.is_read_closed() {
@@ -223,7 +223,7 @@ impl Proxy {
     fn accept(&mut self, index: usize, waited: bool) {
         loop {
             let link = self.links.link(index);
-            if link.state != State::Pass {
+            if link.state != LinkState::Pass {
                 return;
             }
             match link.listener.accept() {
@@ -255,7 +255,7 @@ impl Proxy {
             self.pairs.push(None);
             self.pairs.len() - 1
         });
-        let pair = self.pairs[index].insert(Pair::new(link, near, waited));
+        let pair = self.pairs[index].insert(SocketPair::new(link, near, waited));
         let registered = register(&self.wait, pair.near(), index * SOCKETS + NEAR);
         self.links.link(link).pairs.push(index);
         self.links.group_of(link).counts.accepted_total += 1;
@@ -267,7 +267,7 @@ impl Proxy {
     /// Begins the far side, or checks its connection.
     fn connect(&mut self, index: usize) {
         let Some(Some(pair)) = self.pairs.get_mut(index) else { return };
-        if self.links.link(pair.link).state != State::Pass {
+        if self.links.link(pair.link).state != LinkState::Pass {
             return;
         }
         let target = self.links.group_of(pair.link).target;
@@ -283,16 +283,16 @@ impl Proxy {
     }
 
     fn pump_both(&mut self, index: usize) {
-        for way in [Way::Out, Way::In] {
+        for way in [ByteWay::Out, ByteWay::In] {
             self.pump(index, way);
         }
     }
 
     /// Moves bytes in one direction, and sets a timer for delayed bytes.
-    fn pump(&mut self, index: usize, way: Way) {
+    fn pump(&mut self, index: usize, way: ByteWay) {
         let Some(Some(pair)) = self.pairs.get_mut(index) else { return };
         let link = self.links.link(pair.link);
-        if link.state != State::Pass {
+        if link.state != LinkState::Pass {
             return;
         }
         if !pair.is_connected {
@@ -348,11 +348,11 @@ impl Proxy {
     }
 
     fn reset(&mut self, index: usize) {
-        self.remove(index, Pair::reset);
+        self.remove(index, SocketPair::reset);
     }
 
     /// Removes a connection; dropping its sockets removes them from the poll.
-    fn remove(&mut self, index: usize, end: impl FnOnce(Pair)) {
+    fn remove(&mut self, index: usize, end: impl FnOnce(SocketPair)) {
         let Some(pair) = self.pairs.get_mut(index).and_then(Option::take) else { return };
         add_bytes(&mut self.links.group_of(pair.link).counts, &pair);
         self.links.link(pair.link).pairs.retain(|&other| other != index);
@@ -365,7 +365,7 @@ fn register(wait: &Wait, stream: &mut TcpStream, token: usize) -> io::Result<()>
     wait.registry().register(stream, Token(token), Interest::READABLE | Interest::WRITABLE)
 }
 
-fn add_bytes(counts: &mut Counts, pair: &Pair) {
-    counts.out_bytes_total += pair.flow(Way::Out).bytes_total;
-    counts.in_bytes_total += pair.flow(Way::In).bytes_total;
+fn add_bytes(counts: &mut LinkCounts, pair: &SocketPair) {
+    counts.out_bytes_total += pair.flow(ByteWay::Out).bytes_total;
+    counts.in_bytes_total += pair.flow(ByteWay::In).bytes_total;
 }

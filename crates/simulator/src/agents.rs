@@ -10,7 +10,7 @@ use agent::snapshots::{Snapshots, Unread};
 use engine::{Client, EventLoop, Host, Setup, UNSENT_MAX};
 use plan::{Command, Plan, Shard, Snapshot};
 
-use super::host::Machine;
+use super::host::AgentMachine;
 use super::network::Network;
 
 /// Most bytes of replies that wait for a peer: a read may exceed the bound, and so may answers.
@@ -41,7 +41,7 @@ impl Agents {
             let shard = Shard::new(index, count).expect("the index is below the count");
             let plan = Plan::from_json(&json).expect("the plan passes the agents' own check");
             let setup = Setup::new(plan, shard, 0).expect("the plan needs no files");
-            let machine = Machine::new(Rc::clone(&network), index as usize);
+            let machine = AgentMachine::new(Rc::clone(&network), index as usize);
             let (inputs, input_receiver) = mpsc::channel();
             let (snapshot_sender, snapshots) = Snapshots::new();
             let host = Host::Simulated(Box::new(machine));

@@ -14,7 +14,7 @@ use super::totals::{
     Messages, Totals, deaths, messages, population_of, publishers, wills_by_wire, written,
 };
 use super::weather::{Climate, S, Weather};
-use super::wire::{self, Client, Place};
+use super::wire::{self, AgentClient, StreamPlace};
 
 /// Checks all of them.
 pub fn check(run: &Run) -> Totals {
@@ -291,7 +291,7 @@ fn expected_by_wire(run: &Run) -> BTreeMap<(usize, usize), i64> {
 /// Messages that were read, each as often as `count` says of the copies that a client read.
 fn by_flow(
     run: &Run,
-    read: &BTreeMap<(Client, Place), u64>,
+    read: &BTreeMap<(AgentClient, StreamPlace), u64>,
     count: fn(u64) -> i64,
 ) -> BTreeMap<(usize, usize), i64> {
     let plan = run.plan();
@@ -353,7 +353,7 @@ fn nothing_goes_wrong(run: &Run, totals: &Totals) {
     };
     assert!(run.overrun.iter().all(may), "every stage ends: {:?}", run.overrun);
     let network = run.network();
-    let in_order = |message: &&testkit::Message| {
+    let in_order = |message: &&testkit::BrokerMessage| {
         let of = wire::will_of(&message.topic);
         of.is_some_and(|p| {
             run.plan().populations[p].end == End::Disconnect && !run.case.is_contested(p)

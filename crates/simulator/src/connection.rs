@@ -13,10 +13,10 @@ use testkit::{HEADER_BYTES, PAYLOAD_MAX, RecordKind};
 use super::socket::Socket;
 
 /// A connection without a filter.
-pub struct Plain(Wire<Socket>);
+pub struct PlainConnection(Wire<Socket>);
 
 /// A connection under the filter.
-pub struct Secured {
+pub struct FilteredConnection {
     wire: Wire<Socket>,
     /// The front of a record.
     front: Vec<u8>,
@@ -32,16 +32,16 @@ pub struct Secured {
     reads_when_writable: bool,
 }
 
-impl Plain {
+impl PlainConnection {
     /// A connection that is being opened.
     pub const fn new(socket: Socket) -> Self {
         Self(Wire::new(socket))
     }
 }
 
-impl SimulatedConnection for Plain {
+impl SimulatedConnection for PlainConnection {
     fn secure(self: Box<Self>) -> Box<dyn SimulatedConnection> {
-        Box::new(Secured::new(self.0))
+        Box::new(FilteredConnection::new(self.0))
     }
 
     fn is_plain(&self) -> bool {
@@ -75,7 +75,7 @@ impl SimulatedConnection for Plain {
     fn finish(&mut self) {}
 }
 
-impl Secured {
+impl FilteredConnection {
     /// A connected socket under the filter; nothing is sent yet.
     pub fn new(wire: Wire<Socket>) -> Self {
         wire.socket().secure();
@@ -122,7 +122,7 @@ impl Secured {
     }
 }
 
-impl SimulatedConnection for Secured {
+impl SimulatedConnection for FilteredConnection {
     fn secure(self: Box<Self>) -> Box<dyn SimulatedConnection> {
         self
     }

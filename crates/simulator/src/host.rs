@@ -7,24 +7,24 @@ use std::rc::Rc;
 use engine::{Ready, Route, SimulatedConnection, SimulatedMachine, reason_of_socket_error};
 use plan::Reason;
 
-use super::connection::Plain;
+use super::connection::PlainConnection;
 use super::network::Network;
 use super::socket::Socket;
 
 /// The machine of one agent.
-pub struct Machine {
+pub struct AgentMachine {
     network: Rc<RefCell<Network>>,
     agent: usize,
 }
 
-impl Machine {
+impl AgentMachine {
     /// The machine of agent `agent` of the network.
     pub const fn new(network: Rc<RefCell<Network>>, agent: usize) -> Self {
         Self { network, agent }
     }
 }
 
-impl SimulatedMachine for Machine {
+impl SimulatedMachine for AgentMachine {
     fn now_ns(&self) -> u64 {
         self.network.borrow().now_ns
     }
@@ -33,7 +33,7 @@ impl SimulatedMachine for Machine {
         let network = Rc::clone(&self.network);
         let opened = network.borrow_mut().open(self.agent, client, route.receive_buffer);
         let connection = opened.map_err(|error| reason_of_socket_error(&error, true))?;
-        Ok(Box::new(Plain::new(Socket::new(network, connection))))
+        Ok(Box::new(PlainConnection::new(Socket::new(network, connection))))
     }
 
     fn wait(&mut self, until_ns: u64, ready: &mut Vec<Ready>) {

@@ -14,8 +14,8 @@ use nix::errno::Errno;
 use testkit::Rng;
 
 use super::peer::{Arrival, Output, Peer};
-use super::weather::{Fault, Opening, Weather};
-use super::wire::Wire;
+use super::weather::{Fault, OpeningOutcome, Weather};
+use super::wire::WireRecord;
 use engine::Ready;
 
 /// Longest time of a call into the kernel.
@@ -30,18 +30,18 @@ pub struct Network {
     /// The other end of every connection.
     pub peer: Peer,
     /// Record of all connections.
-    pub wire: Wire,
+    pub wire: WireRecord,
     /// Most bytes that an agent has read between two waits.
     pub read_most: usize,
     rng: Rng,
-    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    events: BinaryHeap<Reverse<(u64, u64, NetworkEvent)>>,
     scheduled_total: u64,
-    connections: Vec<Connection>,
-    machines: Vec<Machine>,
+    connections: Vec<NetworkConnection>,
+    machines: Vec<MachineState>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+enum NetworkEvent {
     /// An attempt to connect succeeds or fails.
     Opened(usize),
     /// Bytes arrive at the broker.
@@ -58,7 +58,7 @@ enum Event {
 
 /// The machine of one agent.
 #[derive(Default)]
-struct Machine {
+struct MachineState {
     descriptors: usize,
     descriptors_max: usize,
     /// Connections with news.
@@ -69,11 +69,11 @@ struct Machine {
     read: usize,
 }
 
-struct Connection {
+struct NetworkConnection {
     agent: usize,
     client: u32,
-    opening: Opening,
-    state: State,
+    opening: OpeningOutcome,
+    state: SocketState,
     latency_ns: u64,
     up: Pipe,
     down: Pipe,
@@ -92,7 +92,7 @@ struct Connection {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum SocketState {
     Opening,
     Open,
     /// Failed; the error is reported once.
@@ -115,12 +115,12 @@ impl Network {
     /// A network that begins at `now_ns` with this weather.
     pub fn new(seed: u64, agents: usize, now_ns: u64, weather: Weather, peer: Peer) -> Self {
         let descriptors_max = weather.descriptors_max;
-        let machine = || Machine { descriptors_max, ..Machine::default() };
+        let machine = || MachineState { descriptors_max, ..MachineState::default() };
         let mut network = Self {
             now_ns,
             weather,
             peer,
-            wire: Wire::default(),
+            wire: WireRecord::default(),
             read_most: 0,
             rng: Rng::new(seed),
             events: BinaryHeap::new(),
@@ -130,9 +130,9 @@ impl Network {
         };
         for fault in 0..network.weather.faults.len() {
             let at_ns = network.now_ns + network.weather.faults[fault].0;
-            network.schedule(at_ns, Event::Fault(fault));
+            network.schedule(at_ns, NetworkEvent::Fault(fault));
         }
-        network.schedule(now_ns, Event::KeepAlive);
+        network.schedule(now_ns, NetworkEvent::KeepAlive);
         network
     }
 
@@ -148,7 +148,7 @@ impl Network {
 
     /// Returns `true` if bytes of the broker are on their way to clients, or wait for them.
     pub fn has_unread(&self) -> bool {
-        let mut open = self.connections.iter().filter(|c| c.state == State::Open);
+        let mut open = self.connections.iter().filter(|c| c.state == SocketState::Open);
         open.any(|c| !c.receive.is_empty() || c.down.bytes > 0)
     }
 
@@ -198,18 +198,18 @@ impl Network {
             return Err(Errno::EMFILE.into());
         }
         let opening = self.weather.opening(self.now_ns, &mut self.rng);
-        if opening == Opening::NoPorts {
+        if opening == OpeningOutcome::NoPorts {
             return Err(Errno::EADDRNOTAVAIL.into());
         }
         machine.descriptors += 1;
         let latency_ns = self.weather.latency_ns(&mut self.rng);
         let rooms = self.weather.rooms(&mut self.rng);
         let connection = self.connections.len();
-        self.connections.push(Connection {
+        self.connections.push(NetworkConnection {
             agent,
             client,
             opening,
-            state: State::Opening,
+            state: SocketState::Opening,
             latency_ns,
             up: Pipe { room_max: rooms.0, ..Pipe::default() },
             down: Pipe::default(),
@@ -221,8 +221,8 @@ impl Network {
             is_secured: false,
             stalled_until_ns: 0,
         });
-        if opening != Opening::Silence {
-            self.schedule(self.now_ns + 2 * latency_ns, Event::Opened(connection));
+        if opening != OpeningOutcome::Silence {
+            self.schedule(self.now_ns + 2 * latency_ns, NetworkEvent::Opened(connection));
         }
         Ok(connection)
     }
@@ -275,7 +275,7 @@ impl Network {
             return Ok(count);
         }
         match &mut connection.state {
-            State::Failed(error) => error.take().map_or(Ok(0), |error| Err(error.into())),
+            SocketState::Failed(error) => error.take().map_or(Ok(0), |error| Err(error.into())),
             _ if connection.ended => Ok(0),
             _ => Err(ErrorKind::WouldBlock.into()),
         }
@@ -289,10 +289,10 @@ impl Network {
         }
         let connection = &mut self.connections[index];
         match &mut connection.state {
-            State::Open => {}
-            State::Opening => return Err(ErrorKind::WouldBlock.into()),
-            State::Failed(error) => return Err(error.take().unwrap_or(Errno::EPIPE).into()),
-            State::Closed => unreachable!("a closed socket is gone"),
+            SocketState::Open => {}
+            SocketState::Opening => return Err(ErrorKind::WouldBlock.into()),
+            SocketState::Failed(error) => return Err(error.take().unwrap_or(Errno::EPIPE).into()),
+            SocketState::Closed => unreachable!("a closed socket is gone"),
         }
         let count = connection.up.room().min(bytes.len());
         // As with SOCK_NOSPACE, only the report of room ends the wish for room: a later write may
@@ -321,26 +321,26 @@ impl Network {
 
     /// Notes bytes of the protocol that a client has read.
     pub fn note_read(&mut self, index: usize, bytes: &[u8]) {
-        let Connection { agent, client, .. } = self.connections[index];
+        let NetworkConnection { agent, client, .. } = self.connections[index];
         self.wire.received(index, (agent, client), bytes, self.now_ns);
     }
 
     /// Notes bytes of the protocol that a client has written.
     pub fn note_written(&mut self, index: usize, bytes: &[u8]) {
-        let Connection { agent, client, .. } = self.connections[index];
+        let NetworkConnection { agent, client, .. } = self.connections[index];
         self.wire.sent(index, (agent, client), bytes);
     }
 
     /// As `close(2)`: what was written still goes, unless something is left unread.
     pub fn close(&mut self, index: usize) {
         let connection = &mut self.connections[index];
-        let was = std::mem::replace(&mut connection.state, State::Closed);
+        let was = std::mem::replace(&mut connection.state, SocketState::Closed);
         self.machines[connection.agent].descriptors -= 1;
         let has_news = std::mem::take(&mut connection.has_news);
         if has_news {
             self.machines[connection.agent].news.retain(|&other| other != index);
         }
-        if was == State::Open {
+        if was == SocketState::Open {
             if !connection.receive.is_empty() {
                 self.weather.note("closed with bytes unread");
             }
@@ -355,7 +355,7 @@ impl Network {
         self.now_ns += self.rng.below(CALL_NS) as u64;
     }
 
-    fn schedule(&mut self, at_ns: u64, event: Event) {
+    fn schedule(&mut self, at_ns: u64, event: NetworkEvent) {
         self.scheduled_total += 1;
         self.events.push(Reverse((at_ns.max(self.now_ns), self.scheduled_total, event)));
     }
@@ -363,50 +363,53 @@ impl Network {
     fn schedule_up(&mut self, index: usize, from_ns: u64) {
         let from_ns = from_ns.max(self.connections[index].stalled_until_ns);
         if let Some(at_ns) = self.connections[index].up.next_ns() {
-            self.schedule(at_ns.max(from_ns), Event::Up(index));
+            self.schedule(at_ns.max(from_ns), NetworkEvent::Up(index));
         }
     }
 
     fn schedule_down(&mut self, index: usize, from_ns: u64) {
         if let Some(at_ns) = self.connections[index].down.next_ns() {
-            self.schedule(at_ns.max(from_ns), Event::Down(index));
+            self.schedule(at_ns.max(from_ns), NetworkEvent::Down(index));
         }
     }
 
     fn news(&mut self, index: usize) {
         let connection = &mut self.connections[index];
-        let is_closed = connection.state == State::Closed;
+        let is_closed = connection.state == SocketState::Closed;
         if !is_closed && !std::mem::replace(&mut connection.has_news, true) {
             self.machines[connection.agent].news.push(index);
         }
     }
 
-    fn happen(&mut self, event: Event) {
+    fn happen(&mut self, event: NetworkEvent) {
         match event {
-            Event::Opened(index) => self.opened(index),
-            Event::Up(index) => self.arrive_up(index),
-            Event::Down(index) => self.arrive_down(index),
-            Event::Reset(index) => self.arrive_reset(index),
-            Event::Fault(index) => self.go_wrong(index),
-            Event::KeepAlive => {
+            NetworkEvent::Opened(index) => self.opened(index),
+            NetworkEvent::Up(index) => self.arrive_up(index),
+            NetworkEvent::Down(index) => self.arrive_down(index),
+            NetworkEvent::Reset(index) => self.arrive_reset(index),
+            NetworkEvent::Fault(index) => self.go_wrong(index),
+            NetworkEvent::KeepAlive => {
                 self.peer.expire(self.now_ns);
                 self.take_output();
-                self.schedule(self.now_ns + self.weather.keep_alive_check_ns, Event::KeepAlive);
+                self.schedule(
+                    self.now_ns + self.weather.keep_alive_check_ns,
+                    NetworkEvent::KeepAlive,
+                );
             }
         }
     }
 
     fn opened(&mut self, index: usize) {
         let connection = &mut self.connections[index];
-        if connection.state != State::Opening {
+        if connection.state != SocketState::Opening {
             return;
         }
         connection.state = match connection.opening {
-            Opening::Refused => State::Failed(Some(Errno::ECONNREFUSED)),
-            Opening::Unreachable => State::Failed(Some(Errno::EHOSTUNREACH)),
-            _ => State::Open,
+            OpeningOutcome::Refused => SocketState::Failed(Some(Errno::ECONNREFUSED)),
+            OpeningOutcome::Unreachable => SocketState::Failed(Some(Errno::EHOSTUNREACH)),
+            _ => SocketState::Open,
         };
-        if connection.state == State::Open {
+        if connection.state == SocketState::Open {
             self.peer.accept(index, self.weather.manner(&mut self.rng), self.now_ns);
             self.take_output();
         }
@@ -428,10 +431,10 @@ impl Network {
             Arrival::Bytes(bytes) if self.peer.has(index) => {
                 self.peer.receive(index, &bytes, self.now_ns);
             }
-            Arrival::Bytes(_) if connection.state == State::Open => {
+            Arrival::Bytes(_) if connection.state == SocketState::Open => {
                 // Bytes for a socket that the broker has closed.
                 let at_ns = self.now_ns + connection.latency_ns;
-                self.schedule(at_ns, Event::Reset(index));
+                self.schedule(at_ns, NetworkEvent::Reset(index));
             }
             Arrival::Bytes(_) => {}
             Arrival::End => self.peer.gone(index, self.now_ns),
@@ -449,7 +452,7 @@ impl Network {
     fn arrive_down(&mut self, index: usize) {
         let connection = &mut self.connections[index];
         connection.down.is_scheduled = false;
-        if connection.state != State::Open || connection.ended {
+        if connection.state != SocketState::Open || connection.ended {
             return;
         }
         let room = connection.receive_max.saturating_sub(connection.receive.len());
@@ -470,8 +473,8 @@ impl Network {
 
     fn arrive_reset(&mut self, index: usize) {
         let connection = &mut self.connections[index];
-        if connection.state == State::Open {
-            connection.state = State::Failed(Some(Errno::ECONNRESET));
+        if connection.state == SocketState::Open {
+            connection.state = SocketState::Failed(Some(Errno::ECONNRESET));
             (connection.up.items, connection.down.items) = (VecDeque::new(), VecDeque::new());
             self.news(index);
         }
@@ -485,7 +488,7 @@ impl Network {
             match output {
                 Output::Bytes(bytes) => connection.down.push(arrives_ns, Arrival::Bytes(bytes)),
                 Output::End => connection.down.push(arrives_ns, Arrival::End),
-                Output::Reset => self.schedule(arrives_ns, Event::Reset(index)),
+                Output::Reset => self.schedule(arrives_ns, NetworkEvent::Reset(index)),
             }
             self.schedule_down(index, 0);
         }
@@ -533,12 +536,12 @@ impl Network {
     }
 }
 
-impl Connection {
+impl NetworkConnection {
     /// The state of the socket for an edge; `None`: there is nothing to report.
     fn take_news(&mut self) -> Option<Ready> {
         self.has_news = false;
-        let failed = matches!(self.state, State::Failed(_));
-        let is_open = self.state == State::Open;
+        let failed = matches!(self.state, SocketState::Failed(_));
+        let is_open = self.state == SocketState::Open;
         let has_room = self.up.room() * 3 >= self.up.room_max;
         self.wants_room |= is_open && !has_room;
         let ready = Ready {

@@ -60,12 +60,12 @@ pub struct Peer {
     pub output: VecDeque<(usize, Output)>,
     /// Connections that the broker has ended without being asked to.
     pub ended_total: u64,
-    lines: BTreeMap<usize, Line>,
+    lines: BTreeMap<usize, PeerLine>,
     connections: BTreeMap<LinkId, usize>,
     rng: Rng,
 }
 
-struct Line {
+struct PeerLine {
     manner: Manner,
     /// `None`: the broker knows nothing of it.
     link: Option<LinkId>,
@@ -122,8 +122,10 @@ impl Peer {
             && matches!(manner, Manner::Plain | Manner::EndBehindConnAck | Manner::ManyCodes);
         let link = is_broker.then(|| self.broker.open());
         self.connections.extend(link.map(|link| (link, connection)));
-        self.lines
-            .insert(connection, Line { manner, link, frames: Frames::New, records: Records::New });
+        self.lines.insert(
+            connection,
+            PeerLine { manner, link, frames: Frames::New, records: Records::New },
+        );
     }
 
     /// Bytes arrive.
@@ -253,13 +255,13 @@ impl Peer {
 }
 
 /// Puts packets into frames, if the connection has some.
-fn framed(line: &Line, packets: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
+fn framed(line: &PeerLine, packets: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
     let bytes = if line.frames.are_open() { in_frames(&packets, rng) } else { packets };
     sealed(line, bytes, rng)
 }
 
 /// Puts bytes into records, if the connection has some.
-fn sealed(line: &Line, bytes: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
+fn sealed(line: &PeerLine, bytes: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
     if line.records.are_open() { in_records(&bytes, rng) } else { bytes }
 }
 

@@ -6,7 +6,7 @@ use openssl::pkcs5::pbkdf2_hmac;
 use openssl::pkey::PKey;
 use openssl::sha::sha256;
 use openssl::sign::Signer;
-use testkit::{Answer, Authenticate, Rng};
+use testkit::{Authenticate, Rng, StepAnswer};
 
 use super::weather::Climate;
 
@@ -29,23 +29,23 @@ pub fn server(climate: Climate, seed: u64) -> Authenticate {
 }
 
 /// The answer to the steps of a client.
-pub fn right(steps: &[Vec<u8>]) -> Answer {
+pub fn right(steps: &[Vec<u8>]) -> StepAnswer {
     match steps {
-        [first] => Answer::Continue(challenge(first).into()),
-        [first, last] => match Keys::of(first, challenge(first).as_bytes(), last) {
-            Some(keys) if keys.is_proved => Answer::Accept(keys.signature().into()),
-            _ => Answer::Refuse(NOT_AUTHORIZED),
+        [first] => StepAnswer::Continue(challenge(first).into()),
+        [first, last] => match ScramKeys::of(first, challenge(first).as_bytes(), last) {
+            Some(keys) if keys.is_proved => StepAnswer::Accept(keys.signature().into()),
+            _ => StepAnswer::Refuse(NOT_AUTHORIZED),
         },
         _ => panic!("a client answers one challenge: {steps:?}"),
     }
 }
 
 /// Answers of brokers that err.
-pub fn wrong(steps: &[Vec<u8>]) -> Vec<Answer> {
+pub fn wrong(steps: &[Vec<u8>]) -> Vec<StepAnswer> {
     let challenge = challenge(&steps[0]);
-    let mut answers = vec![Answer::Silence, Answer::Refuse(NOT_AUTHORIZED)];
-    answers.extend(["", "v=AAAA", "e=other-error"].map(|last| Answer::Accept(last.into())));
-    answers.push(Answer::Continue(match steps.len() {
+    let mut answers = vec![StepAnswer::Silence, StepAnswer::Refuse(NOT_AUTHORIZED)];
+    answers.extend(["", "v=AAAA", "e=other-error"].map(|last| StepAnswer::Accept(last.into())));
+    answers.push(StepAnswer::Continue(match steps.len() {
         1 => challenge.replacen("r=", "r=another", 1).into(),
         _ => challenge.into(),
     }));
@@ -70,13 +70,13 @@ fn parts(first: &[u8]) -> (String, &str) {
 }
 
 /// Result of a client's final message.
-struct Keys {
+struct ScramKeys {
     /// The client has the password.
     is_proved: bool,
     of_server: [u8; 32],
 }
 
-impl Keys {
+impl ScramKeys {
     /// `None` if the final message does not answer the challenge.
     fn of(first: &[u8], challenge: &[u8], last: &[u8]) -> Option<Self> {
         let [first, challenge, last] =
@@ -118,7 +118,7 @@ fn hmac(key: &[u8], text: &[u8]) -> [u8; 32] {
 
 /// An exchange of a connection, as it was written and read.
 #[derive(Debug, Default)]
-pub struct Exchange {
+pub struct ScramExchange {
     /// Data that the client has written.
     written: Vec<Vec<u8>>,
     /// Data that the client has read; with the code of CONNACK, or without one in AUTH.
@@ -127,7 +127,7 @@ pub struct Exchange {
 
 /// End of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum End {
+pub enum ExchangeEnd {
     /// The broker accepts the client, and proves itself.
     Proved,
     /// The broker accepts the client without proof.
@@ -140,7 +140,7 @@ pub enum End {
     Open,
 }
 
-impl End {
+impl ExchangeEnd {
     /// Its name in the counts.
     pub const fn name(self) -> &'static str {
         match self {
@@ -153,7 +153,7 @@ impl End {
     }
 }
 
-impl Exchange {
+impl ScramExchange {
     /// The client's nonce.
     pub fn nonce(&self) -> &str {
         parts(&self.written[0]).1
@@ -175,25 +175,29 @@ impl Exchange {
     }
 
     /// The end of the exchange, as the client has read it.
-    pub fn end(&self) -> End {
+    pub fn end(&self) -> ExchangeEnd {
         let right = challenge(&self.written[0]).into_bytes();
         let mut challenges = 0;
         for (code, data) in &self.read {
             match code {
                 None if challenges == 0 && *data == right => challenges += 1,
-                None => return End::Invalid,
+                None => return ExchangeEnd::Invalid,
                 Some(0) => {
                     let keys = self.keys().map(|keys| keys.signature().into_bytes());
-                    return if keys.as_ref() == Some(data) { End::Proved } else { End::Unproved };
+                    return if keys.as_ref() == Some(data) {
+                        ExchangeEnd::Proved
+                    } else {
+                        ExchangeEnd::Unproved
+                    };
                 }
-                Some(_) => return End::Refused,
+                Some(_) => return ExchangeEnd::Refused,
             }
         }
-        End::Open
+        ExchangeEnd::Open
     }
 
-    fn keys(&self) -> Option<Keys> {
+    fn keys(&self) -> Option<ScramKeys> {
         let [first, last] = &self.written[..] else { return None };
-        Keys::of(first, &self.read.first()?.1, last)
+        ScramKeys::of(first, &self.read.first()?.1, last)
     }
 }

@@ -9,7 +9,7 @@ use plan::{
 };
 
 use super::course::Run;
-use super::wire::Client;
+use super::wire::AgentClient;
 
 /// The sums of the snapshots of a run.
 #[derive(PartialEq)]
@@ -124,7 +124,7 @@ pub fn deaths(run: &Run, totals: &Totals, population: usize) -> i64 {
 /// Wills of one population that were read by another.
 pub fn wills_by_wire(run: &Run, from: usize, to: usize) -> i64 {
     let network = run.network();
-    let own = |((client, of), _): &(&(Client, usize), &u64)| {
+    let own = |((client, of), _): &(&(AgentClient, usize), &u64)| {
         *of == from && population_of(run, *client) == to
     };
     network.wire.wills.iter().filter(own).map(|(_, count)| count.cast_signed()).sum()

@@ -19,7 +19,7 @@ pub struct Weather {
     /// Most descriptors of an agent.
     pub descriptors_max: usize,
     /// Attempts that fail, by kind.
-    pub openings: Vec<(Opening, usize)>,
+    pub openings: Vec<(OpeningOutcome, usize)>,
     /// Connections on which the broker is none, by kind.
     pub manners: Vec<(Manner, usize)>,
     /// Longest way between client and broker.
@@ -53,7 +53,7 @@ pub enum Climate {
 
 /// Outcome of an attempt to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opening {
+pub enum OpeningOutcome {
     /// The connection is accepted.
     Accepted,
     /// The target has no listener.
@@ -167,8 +167,12 @@ impl Weather {
             self.descriptors_max = 1 + rng.below(12);
         }
         if rng.chance(60) {
-            let kinds =
-                [Opening::Refused, Opening::Unreachable, Opening::Silence, Opening::NoPorts];
+            let kinds = [
+                OpeningOutcome::Refused,
+                OpeningOutcome::Unreachable,
+                OpeningOutcome::Silence,
+                OpeningOutcome::NoPorts,
+            ];
             self.openings = kinds.map(|kind| (kind, rng.below(8))).into();
         }
         if rng.chance(60) {
@@ -201,24 +205,24 @@ impl Weather {
     }
 
     /// Draws the outcome of the next attempt.
-    pub fn opening(&mut self, now_ns: u64, rng: &mut Rng) -> Opening {
+    pub fn opening(&mut self, now_ns: u64, rng: &mut Rng) -> OpeningOutcome {
         if now_ns < self.refuse_until_ns {
-            return Opening::Refused;
+            return OpeningOutcome::Refused;
         }
         for at in 0..self.openings.len() {
             let (opening, per_cent) = self.openings[at];
             if rng.chance(per_cent) {
                 self.note(match opening {
-                    Opening::Accepted => "accepted",
-                    Opening::Refused => "refused",
-                    Opening::Unreachable => "unreachable",
-                    Opening::Silence => "silence",
-                    Opening::NoPorts => "ports ran out",
+                    OpeningOutcome::Accepted => "accepted",
+                    OpeningOutcome::Refused => "refused",
+                    OpeningOutcome::Unreachable => "unreachable",
+                    OpeningOutcome::Silence => "silence",
+                    OpeningOutcome::NoPorts => "ports ran out",
                 });
                 return opening;
             }
         }
-        Opening::Accepted
+        OpeningOutcome::Accepted
     }
 
     /// Draws the broker's behaviour on the next connection.

@@ -11,52 +11,52 @@ use plan::{STAMP_PROPERTY, Stamp};
 use rustc_hash::FxHashMap;
 use testkit::{Frames, KEPT};
 
-use super::scram::Exchange;
+use super::scram::ScramExchange;
 
 /// First level of the response topics of these plans.
 pub const REPLY: &str = "reply/";
 /// A client: its agent and its index there.
-pub type Client = (usize, u32);
+pub type AgentClient = (usize, u32);
 /// A message: its stream and its place there.
-pub type Place = (u64, u32);
+pub type StreamPlace = (u64, u32);
 
 /// Messages, packets and bytes of all connections.
 #[derive(Default)]
-pub struct Wire {
-    ways: FxHashMap<(usize, bool), Way>,
+pub struct WireRecord {
+    ways: FxHashMap<(usize, bool), WireWay>,
     /// Frames of clients, by connection.
     up: FxHashMap<usize, Frames<true>>,
     /// Frames of the broker, for connections that have some.
     down: FxHashMap<usize, Frames<false>>,
     /// Number of times that clients have written each message in full, and its QoS.
-    pub sent: BTreeMap<Place, (u64, QoS)>,
+    pub sent: BTreeMap<StreamPlace, (u64, QoS)>,
     /// Number of times that each client has read each message in full.
-    pub received: BTreeMap<(Client, Place), u64>,
+    pub received: BTreeMap<(AgentClient, StreamPlace), u64>,
     /// Answers that each client has written in full for the first time.
-    pub answers_sent: BTreeMap<Client, u64>,
+    pub answers_sent: BTreeMap<AgentClient, u64>,
     /// Answers that each client has written in full again. The first time was perhaps cut off.
-    pub answers_resent: BTreeMap<Client, u64>,
+    pub answers_resent: BTreeMap<AgentClient, u64>,
     /// Number of times that each client has read an answer to each request.
-    pub answers: BTreeMap<(Client, Place), u64>,
+    pub answers: BTreeMap<(AgentClient, StreamPlace), u64>,
     /// Number of times that each client has read each message in a stage after its own.
-    pub late: BTreeMap<(Client, Place), u64>,
+    pub late: BTreeMap<(AgentClient, StreamPlace), u64>,
     /// Number of times that each client has read each message with the RETAIN flag of its
     /// publisher; `received` contains these messages.
-    pub as_published: BTreeMap<(Client, Place), u64>,
+    pub as_published: BTreeMap<(AgentClient, StreamPlace), u64>,
     /// Number of times that each client has read each message that the broker had kept.
-    pub kept: BTreeMap<(Client, Place), u64>,
+    pub kept: BTreeMap<(AgentClient, StreamPlace), u64>,
     /// Start of the stage that is played, in nanoseconds.
     pub stage_ns: u64,
     /// Wills that each client has read in full, by the index of the population in their topic.
-    pub wills: BTreeMap<(Client, usize), u64>,
+    pub wills: BTreeMap<(AgentClient, usize), u64>,
     /// Number of filters whose removal each client has read.
-    pub removed: BTreeMap<Client, u64>,
+    pub removed: BTreeMap<AgentClient, u64>,
     /// Subscriptions of the client of each connection.
     requests: FxHashMap<usize, Requests>,
     /// Authentications, by connection and client.
-    pub exchanges: BTreeMap<(usize, Client), Exchange>,
+    pub exchanges: BTreeMap<(usize, AgentClient), ScramExchange>,
     /// Number of packets above its Maximum Packet Size that each client has read.
-    pub large: BTreeMap<Client, u64>,
+    pub large: BTreeMap<AgentClient, u64>,
     /// Maximum Packet Size of the client of each connection that announces one.
     maxima: FxHashMap<usize, usize>,
     /// Packets that clients have written in full.
@@ -78,7 +78,7 @@ pub struct Wire {
 
 /// One direction of a connection.
 #[derive(Default)]
-struct Way {
+struct WireWay {
     /// The front of a packet.
     partial: Vec<u8>,
     /// Version of the connection.
@@ -87,9 +87,9 @@ struct Way {
     is_broken: bool,
 }
 
-impl Wire {
+impl WireRecord {
     /// A client has written bytes.
-    pub fn sent(&mut self, connection: usize, client: Client, bytes: &[u8]) {
+    pub fn sent(&mut self, connection: usize, client: AgentClient, bytes: &[u8]) {
         let frames = self.up.entry(connection).or_default();
         let bytes = &frames.take(bytes, &mut Vec::new())[..];
         if frames.are_there() {
@@ -145,7 +145,7 @@ impl Wire {
     }
 
     /// A client has read bytes at an instant.
-    pub fn received(&mut self, connection: usize, client: Client, bytes: &[u8], now_ns: u64) {
+    pub fn received(&mut self, connection: usize, client: AgentClient, bytes: &[u8], now_ns: u64) {
         let frames = self.down.get_mut(&connection);
         let bytes = frames.map_or(bytes.to_vec(), |frames| frames.take(bytes, &mut Vec::new()));
         let bytes = &bytes[..];
@@ -200,7 +200,7 @@ impl Wire {
     }
 }
 
-impl Way {
+impl WireWay {
     fn take(&mut self, bytes: &[u8], mut act: impl FnMut(&Packet<'_>, usize)) {
         self.partial.extend_from_slice(bytes);
         let mut taken = 0;
@@ -221,7 +221,7 @@ impl Way {
 }
 
 /// Notes a step of the broker.
-fn note(exchange: Option<&mut Exchange>, code: Option<u8>, properties: Properties<'_>) {
+fn note(exchange: Option<&mut ScramExchange>, code: Option<u8>, properties: Properties<'_>) {
     if let Some(exchange) = exchange {
         exchange.read(code, properties.binary(Property::AuthenticationData).unwrap_or_default());
     }
@@ -254,7 +254,7 @@ fn stamp_of(publish: &Publish<'_>) -> Option<Stamp> {
     beside.map_or_else(|| Stamp::read(publish.payload), |text| Stamp::find(text.as_bytes()))
 }
 
-fn place(stamp: &Stamp) -> Place {
+fn place(stamp: &Stamp) -> StreamPlace {
     (stamp.stream.key(), stamp.sequence)
 }
 

@@ -21,7 +21,7 @@ use mqtt::{
 };
 use nix::sys::socket::{Backlog, listen};
 
-use wire::Wire;
+use wire::PeerWire;
 
 const LISTENER: Token = Token(usize::MAX - 1);
 const STDIN: Token = Token(usize::MAX - 2);
@@ -34,7 +34,7 @@ const UNSENT_BYTES_MAX: usize = 4 << 20;
 
 /// Totals of a sink.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counts {
+pub struct SinkCounts {
     /// CONNECT packets.
     pub connections: u64,
     /// Filters in SUBSCRIBE packets.
@@ -57,7 +57,7 @@ pub fn run<S: Read + Write>(
     port: u16,
     grace: Duration,
     secure: impl Fn(TcpStream) -> io::Result<S>,
-) -> Result<Counts, AgentError> {
+) -> Result<SinkCounts, AgentError> {
     let mut sink = Sink::new(port, secure)?;
     let port = sink.listener.local_addr()?.port();
     let version = env!("CARGO_PKG_VERSION");
@@ -82,7 +82,7 @@ struct Sink<F, S> {
     listener: TcpListener,
     secure: F,
     /// At the number of their token.
-    peers: Vec<Option<Peer<S>>>,
+    peers: Vec<Option<SinkPeer<S>>>,
     /// Tokens that are free.
     free: Vec<usize>,
     /// Tokens of the peers that have subscribed.
@@ -90,12 +90,12 @@ struct Sink<F, S> {
     /// Tokens of the peers with bytes for another time slice.
     again: Vec<usize>,
     buffer: Vec<u8>,
-    counts: Counts,
+    counts: SinkCounts,
 }
 
-struct Peer<S> {
+struct SinkPeer<S> {
     stream: S,
-    wire: Wire,
+    wire: PeerWire,
     version: Version,
     /// The front of a packet whose rest has not arrived.
     partial: Vec<u8>,
@@ -106,7 +106,7 @@ struct Peer<S> {
 }
 
 /// Results of one read.
-struct Answers<'a> {
+struct ReadOutcome<'a> {
     /// For the peer itself.
     replies: Vec<u8>,
     /// Answers of the wire, which are in no frame.
@@ -119,7 +119,7 @@ struct Answers<'a> {
     fans_out: bool,
     subscribed: bool,
     version: Version,
-    counts: &'a mut Counts,
+    counts: &'a mut SinkCounts,
 }
 
 impl<F: Fn(TcpStream) -> io::Result<S>, S: Read + Write> Sink<F, S> {
@@ -139,7 +139,7 @@ impl<F: Fn(TcpStream) -> io::Result<S>, S: Read + Write> Sink<F, S> {
             subscribers: Vec::new(),
             again: Vec::new(),
             buffer: vec![0; READ_BYTES],
-            counts: Counts::default(),
+            counts: SinkCounts::default(),
         })
     }
 
@@ -189,9 +189,9 @@ impl<F: Fn(TcpStream) -> io::Result<S>, S: Read + Write> Sink<F, S> {
             let stream = (self.secure)(stream)?;
             let (partial, unsent) = (Vec::new(), Vec::new());
             let (subscribed, reads_again) = (false, false);
-            let (wire, version) = (Wire::default(), Version::default());
+            let (wire, version) = (PeerWire::default(), Version::default());
             self.peers[index] =
-                Some(Peer { stream, wire, version, partial, unsent, subscribed, reads_again });
+                Some(SinkPeer { stream, wire, version, partial, unsent, subscribed, reads_again });
         }
         Ok(())
     }
@@ -203,7 +203,7 @@ impl<F: Fn(TcpStream) -> io::Result<S>, S: Read + Write> Sink<F, S> {
         }
         for _ in 0..SLICE_READS {
             // A peer that sends without reading would fill the memory with answers.
-            let is_full = self.peers[index].as_ref().is_none_or(Peer::is_full);
+            let is_full = self.peers[index].as_ref().is_none_or(SinkPeer::is_full);
             if is_full || !self.read_once(index) {
                 return;
             }
@@ -219,7 +219,7 @@ impl<F: Fn(TcpStream) -> io::Result<S>, S: Read + Write> Sink<F, S> {
     /// read.
     fn read_once(&mut self, index: usize) -> bool {
         let Some(Some(peer)) = self.peers.get_mut(index) else { return false };
-        let mut answers = Answers {
+        let mut answers = ReadOutcome {
             replies: Vec::new(),
             own: Vec::new(),
             forwards: Vec::new(),
@@ -232,7 +232,7 @@ impl<F: Fn(TcpStream) -> io::Result<S>, S: Read + Write> Sink<F, S> {
         let read = peer.read(&mut self.buffer, &mut answers);
         let written = peer.send(&answers.own).and_then(|()| peer.write(&answers.replies));
         let goes_on = read.and_then(|count| written.map(|()| count > 0));
-        let Answers { forwards, forwarded, subscribed, version, .. } = answers;
+        let ReadOutcome { forwards, forwarded, subscribed, version, .. } = answers;
         peer.version = version;
         if goes_on.is_ok() && subscribed && !peer.subscribed {
             peer.subscribed = true;
@@ -272,9 +272,9 @@ impl<F: Fn(TcpStream) -> io::Result<S>, S: Read + Write> Sink<F, S> {
     }
 }
 
-impl<S: Read + Write> Peer<S> {
+impl<S: Read + Write> SinkPeer<S> {
     /// Reads once and answers; 0: nothing is left to read.
-    fn read(&mut self, buffer: &mut [u8], answers: &mut Answers<'_>) -> io::Result<usize> {
+    fn read(&mut self, buffer: &mut [u8], answers: &mut ReadOutcome<'_>) -> io::Result<usize> {
         let count = match self.stream.read(buffer) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(0),
@@ -332,7 +332,7 @@ impl<S: Read + Write> Peer<S> {
     }
 }
 
-impl Answers<'_> {
+impl ReadOutcome<'_> {
     /// Takes all whole packets; how many bytes they have.
     fn take(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let invalid = |_| io::Error::from(ErrorKind::InvalidData);

@@ -2,15 +2,15 @@
 
 use std::io::{self, ErrorKind};
 
-use websocket::frame::{Header, Opcode};
-use websocket::{Keys, Session, upgrade};
+use websocket::frame::{FrameHeader, Opcode};
+use websocket::{FrameSession, MaskingKeys, upgrade};
 
 /// First byte of a request of HTTP; CONNECT has another one.
 const HTTP: u8 = b'G';
 
 /// State of a peer's bytes.
 #[derive(Default)]
-pub enum Wire {
+pub enum PeerWire {
     /// Nothing has arrived.
     #[default]
     New,
@@ -19,10 +19,10 @@ pub enum Wire {
     /// A request of HTTP whose rest has not arrived.
     Opening(Vec<u8>),
     /// MQTT in frames.
-    Framed(Box<Session<true>>),
+    Framed(Box<FrameSession<true>>),
 }
 
-impl Wire {
+impl PeerWire {
     /// Moves the bytes of MQTT to the front, appends what the wire itself answers, and returns the
     /// number of bytes of MQTT.
     ///
@@ -46,7 +46,7 @@ impl Wire {
             }
             Self::Framed(session) => {
                 // Only clients mask.
-                let received = session.receive(bytes, &mut Keys::new(0));
+                let received = session.receive(bytes, &mut MaskingKeys::new(0));
                 replies.extend_from_slice(session.replies());
                 session.note_replied(session.replies().len());
                 if session.end().is_some() && received.payload == 0 {
@@ -62,6 +62,6 @@ impl Wire {
         if packets.is_empty() || !matches!(self, Self::Framed(_)) {
             return None;
         }
-        Some([&Header::new(Opcode::Binary, packets.len() as u32, None)[..], packets].concat())
+        Some([&FrameHeader::new(Opcode::Binary, packets.len() as u32, None)[..], packets].concat())
     }
 }

@@ -16,11 +16,11 @@ use mqtt::{
     Value, Version, decode,
 };
 
-use authenticate::Exchange;
+use authenticate::BrokerExchange;
 use session::{ClientState, write};
 
 pub use handle::KEPT;
-pub use script::{Announced, Answer, Authenticate, Fate, Script};
+pub use script::{Announced, Authenticate, Fate, Script, StepAnswer};
 
 /// Identifier of a network connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,7 +28,7 @@ pub struct LinkId(u64);
 
 /// A message in either direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Message {
+pub struct BrokerMessage {
     /// Topic name.
     pub topic: String,
     /// Bytes of the application.
@@ -41,7 +41,7 @@ pub struct Message {
     pub properties: PropertyList,
 }
 
-impl Message {
+impl BrokerMessage {
     /// Leaves the message at most this time until it expires `[MQTT5-3.3.2-6]`.
     fn reduce_expiry(&mut self, left_ns: u64) {
         let left_s = (left_ns / 1_000_000_000).min(u32::MAX.into()) as u32;
@@ -73,12 +73,12 @@ pub enum BrokerError {
 pub struct Broker {
     now_ns: u64,
     script: Script,
-    links: BTreeMap<LinkId, Link>,
+    links: BTreeMap<LinkId, BrokerLink>,
     clients: BTreeMap<String, ClientState>,
-    retained: BTreeMap<String, Message>,
+    retained: BTreeMap<String, BrokerMessage>,
     /// Wills with a delay, by client: when they are due, in ns.
-    delayed_wills: BTreeMap<String, (u64, Message)>,
-    accepted: Vec<Message>,
+    delayed_wills: BTreeMap<String, (u64, BrokerMessage)>,
+    accepted: Vec<BrokerMessage>,
     links_total: u64,
     /// Number of messages given to shared subscriptions.
     shared_total: usize,
@@ -87,11 +87,11 @@ pub struct Broker {
 }
 
 #[derive(Debug, Default)]
-struct Link {
+struct BrokerLink {
     /// Client of the link; `None` before the broker accepts it.
     client_id: Option<String>,
     /// Authentication of a client that the broker has not accepted yet.
-    exchange: Option<Exchange>,
+    exchange: Option<BrokerExchange>,
     version: Version,
     /// Limits of CONNACK.
     announced: Announced,
@@ -100,7 +100,7 @@ struct Link {
     unacknowledged: BTreeSet<PacketId>,
     /// Topics of the client's aliases.
     topics: BTreeMap<u32, String>,
-    will: Option<Message>,
+    will: Option<BrokerMessage>,
     /// `true` if the end of the link discards the will.
     discards_will: bool,
     /// Time from the end of the link to the publication of the will, in ns.
@@ -143,7 +143,7 @@ impl Broker {
     /// `[MQTT-3.1.2-24]`.
     pub fn expire(&mut self) {
         let now_ns = self.now_ns;
-        let is_late = |link: &Link| {
+        let is_late = |link: &BrokerLink| {
             let silence_ns = now_ns.saturating_sub(link.received_ns);
             link.keep_alive_s > 0 && silence_ns > u64::from(link.keep_alive_s) * 1_500_000_000
         };
@@ -156,7 +156,7 @@ impl Broker {
     /// Publishes the wills whose delay is over.
     fn publish_delayed_wills(&mut self) {
         let now_ns = self.now_ns;
-        let is_due = |(client_id, will): (&String, &(u64, Message))| {
+        let is_due = |(client_id, will): (&String, &(u64, BrokerMessage))| {
             (will.0 <= now_ns).then(|| client_id.clone())
         };
         let due: Vec<String> = self.delayed_wills.iter().filter_map(is_due).collect();
@@ -185,7 +185,7 @@ impl Broker {
 
     /// Messages accepted from clients, wills included, in order; a QoS 2 message once.
     #[must_use]
-    pub fn accepted(&self) -> &[Message] {
+    pub fn accepted(&self) -> &[BrokerMessage] {
         &self.accepted
     }
 
@@ -219,7 +219,7 @@ impl Broker {
     pub fn open(&mut self) -> LinkId {
         self.links_total += 1;
         let id = LinkId(self.links_total);
-        self.links.insert(id, Link::default());
+        self.links.insert(id, BrokerLink::default());
         id
     }
 
@@ -274,7 +274,7 @@ impl Broker {
     }
 
     /// Delivers a message to all subscribers, as if a client had published the message.
-    pub fn publish(&mut self, message: &Message) {
+    pub fn publish(&mut self, message: &BrokerMessage) {
         if message.retain {
             if message.payload.is_empty() {
                 self.retained.remove(&message.topic); // [MQTT-3.3.1-10]
@@ -294,7 +294,7 @@ impl Broker {
             for granted in copies {
                 let qos = granted.min(message.qos);
                 let retain = message.retain && client.retains(&message.topic);
-                let copy = Message { qos, retain, ..message.clone() }; // [MQTT-3.3.1-9]
+                let copy = BrokerMessage { qos, retain, ..message.clone() }; // [MQTT-3.3.1-9]
                 let link = client.link.and_then(|id| self.links.get_mut(&id));
                 let mut nowhere = Vec::new();
                 let out = link.map_or(&mut nowhere, |link| &mut link.output);
@@ -403,7 +403,7 @@ impl Broker {
         self.close(id);
     }
 
-    fn accept(&mut self, message: Message) {
+    fn accept(&mut self, message: BrokerMessage) {
         self.publish(&message);
         self.accepted.push(message);
     }

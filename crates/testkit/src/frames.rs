@@ -1,8 +1,8 @@
 //! The frames of WebSocket on a connection that may have them. Either end begins with HTTP, or
 //! with MQTT.
 
-use websocket::frame::{Header, Opcode};
-use websocket::{Keys, Session, upgrade};
+use websocket::frame::{FrameHeader, Opcode};
+use websocket::{FrameSession, MaskingKeys, upgrade};
 
 use crate::Rng;
 
@@ -20,7 +20,7 @@ pub enum Frames<const FROM_CLIENT: bool> {
     /// The head of HTTP, whose rest has not arrived.
     Opening(Vec<u8>),
     /// Frames follow.
-    Open(Box<Session<FROM_CLIENT>>),
+    Open(Box<FrameSession<FROM_CLIENT>>),
 }
 
 impl<const FROM_CLIENT: bool> Frames<FROM_CLIENT> {
@@ -59,7 +59,7 @@ impl<const FROM_CLIENT: bool> Frames<FROM_CLIENT> {
             *self = Self::Open(Box::default());
         }
         if let Self::Open(session) = self {
-            let received = session.receive(&mut bytes, &mut Keys::new(0));
+            let received = session.receive(&mut bytes, &mut MaskingKeys::new(0));
             bytes.truncate(received.payload);
             replies.extend_from_slice(session.replies());
             session.note_replied(session.replies().len());
@@ -76,13 +76,13 @@ pub fn in_frames(payload: &[u8], rng: &mut Rng) -> Vec<u8> {
     let (mut rest, mut opcode) = (payload, Opcode::Binary);
     loop {
         if rng.chance(10) {
-            out.extend_from_slice(&Header::new(Opcode::Ping, 4, None));
+            out.extend_from_slice(&FrameHeader::new(Opcode::Ping, 4, None));
             out.extend_from_slice(b"ping");
         }
         let is_last = rng.chance(70);
         let size = if is_last { rest.len() } else { rng.below(rest.len() + 1) };
         let start = out.len();
-        out.extend_from_slice(&Header::new(opcode, size as u32, None));
+        out.extend_from_slice(&FrameHeader::new(opcode, size as u32, None));
         if !is_last {
             out[start] &= !FIN;
         }

@@ -10,9 +10,10 @@ mod records;
 mod rng;
 
 pub use broker::{
-    Announced, Answer, Authenticate, Broker, BrokerError, Fate, KEPT, LinkId, Message, Script,
+    Announced, Authenticate, Broker, BrokerError, BrokerMessage, Fate, KEPT, LinkId, Script,
+    StepAnswer,
 };
 pub use frames::{Frames, in_frames};
-pub use pair::{Observed, Pair, Token};
+pub use pair::{Observed, Pair, PairToken};
 pub use records::{HEADER_BYTES, PAYLOAD_MAX, RecordKind, Records, in_records};
 pub use rng::{Rng, for_each_seed};

@@ -8,7 +8,7 @@ use mqtt::{
     encode_publish_header,
 };
 
-use crate::{Broker, LinkId, Message, Rng, Script};
+use crate::{Broker, BrokerMessage, LinkId, Rng, Script};
 
 const V: Version = Version::V311;
 const LATENCY_NS: u64 = 1_000_000;
@@ -19,7 +19,7 @@ const TOPIC_DOWN: &str = "down";
 
 /// Token of an own message in the client's session, enough to build the message again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Token {
+pub struct PairToken {
     /// Number of the message, rising; the payload.
     pub number: u64,
     /// Quality of service of the message.
@@ -30,9 +30,9 @@ pub struct Token {
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
     /// Messages delivered: number and QoS.
-    pub delivered: Vec<Token>,
+    pub delivered: Vec<PairToken>,
     /// Own messages that were acknowledged.
-    pub acknowledged: Vec<Token>,
+    pub acknowledged: Vec<PairToken>,
     /// QoS 2 duplicates that the session suppressed.
     pub redelivered_total: usize,
     /// Acknowledgements that matched no message in flight.
@@ -53,15 +53,15 @@ pub struct Pair {
     /// Source of all chance.
     pub rng: Rng,
     /// The client.
-    pub session: Session<Token>,
+    pub session: Session<PairToken>,
     /// The broker.
     pub broker: Broker,
     /// Events that the client's application saw.
     pub observed: Observed,
     connect: Connect<'static>,
     link: Option<LinkId>,
-    up: Pipe,
-    down: Pipe,
+    up: PairPipe,
+    down: PairPipe,
     /// Bytes at the client that are not a complete packet yet.
     input: Vec<u8>,
     /// Bytes that the client has to send.
@@ -81,8 +81,8 @@ impl Pair {
             observed: Observed::default(),
             connect,
             link: None,
-            up: Pipe::new(LATENCY_NS),
-            down: Pipe::new(LATENCY_NS),
+            up: PairPipe::new(LATENCY_NS),
+            down: PairPipe::new(LATENCY_NS),
             input: Vec::new(),
             output: Vec::new(),
             published: 0,
@@ -117,8 +117,8 @@ impl Pair {
     }
 
     /// Publishes the next number from the client, which must be connected.
-    pub fn publish_up(&mut self, qos: QoS) -> Token {
-        let token = Token { number: self.published, qos };
+    pub fn publish_up(&mut self, qos: QoS) -> PairToken {
+        let token = PairToken { number: self.published, qos };
         let packet_id = self.session.publish(qos, token).expect("tests have few in flight");
         write_message(token, packet_id, false, &mut self.output);
         self.published += 1;
@@ -126,18 +126,18 @@ impl Pair {
     }
 
     /// Publishes the next number from the broker.
-    pub fn publish_down(&mut self, qos: QoS) -> Token {
-        let token = Token { number: self.published, qos };
+    pub fn publish_down(&mut self, qos: QoS) -> PairToken {
+        let token = PairToken { number: self.published, qos };
         let payload = token.number.to_be_bytes().to_vec();
         let topic = TOPIC_DOWN.to_owned();
-        self.broker.publish(&Message { topic, payload, qos, ..Message::default() });
+        self.broker.publish(&BrokerMessage { topic, payload, qos, ..BrokerMessage::default() });
         self.published += 1;
         token
     }
 
     /// Messages that the broker accepted from the client.
     #[must_use]
-    pub fn accepted(&self) -> Vec<Token> {
+    pub fn accepted(&self) -> Vec<PairToken> {
         let messages = self.broker.accepted().iter().filter(|message| message.topic == TOPIC_UP);
         messages.map(|message| token_of(&message.payload, message.qos)).collect()
     }
@@ -215,7 +215,7 @@ impl Pair {
         self.input = input[used..].to_vec();
     }
 
-    fn observe(&mut self, event: Event<'_, Token>) {
+    fn observe(&mut self, event: Event<'_, PairToken>) {
         let observed = &mut self.observed;
         match event {
             Event::Connected { .. } => {
@@ -241,7 +241,7 @@ impl Pair {
     }
 }
 
-fn write_message(token: Token, packet_id: PacketId, dup: bool, out: &mut Vec<u8>) {
+fn write_message(token: PairToken, packet_id: PacketId, dup: bool, out: &mut Vec<u8>) {
     let header = PublishHeader { dup, qos: token.qos, packet_id, ..Default::default() };
     let payload = token.number.to_be_bytes();
     encode_publish_header(V, &header, TOPIC_UP.len(), payload.len(), out, |out| {
@@ -251,21 +251,21 @@ fn write_message(token: Token, packet_id: PacketId, dup: bool, out: &mut Vec<u8>
     out.extend_from_slice(&payload);
 }
 
-fn token_of(payload: &[u8], qos: QoS) -> Token {
+fn token_of(payload: &[u8], qos: QoS) -> PairToken {
     let bytes = payload.try_into().expect("the payload is a number");
-    Token { number: u64::from_be_bytes(bytes), qos }
+    PairToken { number: u64::from_be_bytes(bytes), qos }
 }
 
 /// One direction of a simulated connection with a fixed latency: bytes in order, in pieces of any
 /// size, with a break at any byte.
 #[derive(Debug)]
-struct Pipe {
+struct PairPipe {
     latency_ns: u64,
     /// Arrival time of each byte in ns, in order, and the byte.
     bytes: VecDeque<(u64, u8)>,
 }
 
-impl Pipe {
+impl PairPipe {
     /// An empty pipe.
     const fn new(latency_ns: u64) -> Self {
         Self { latency_ns, bytes: VecDeque::new() }

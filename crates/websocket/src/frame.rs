@@ -70,7 +70,7 @@ pub enum FrameError {
 
 /// The header of a frame.
 #[derive(Clone, Copy, Debug)]
-pub struct Header {
+pub struct FrameHeader {
     bytes: [u8; HEADER_MAX],
     len: u8,
 }
@@ -97,7 +97,7 @@ impl Opcode {
     }
 }
 
-impl Header {
+impl FrameHeader {
     /// Header of a whole message of `len` bytes, with a masking key if the payload is masked.
     #[must_use]
     #[inline]
@@ -129,7 +129,7 @@ impl Header {
     }
 }
 
-impl Deref for Header {
+impl Deref for FrameHeader {
     type Target = [u8];
 
     #[inline]

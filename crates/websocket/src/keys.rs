@@ -4,9 +4,9 @@
 
 /// A generator of masking keys and nonces.
 #[derive(Clone, Copy, Debug)]
-pub struct Keys(u64);
+pub struct MaskingKeys(u64);
 
-impl Keys {
+impl MaskingKeys {
     /// The generator of a seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {

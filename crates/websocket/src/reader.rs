@@ -10,21 +10,21 @@ use crate::frame::{
 /// Position in the peer's frames. `MASKED`: the peer is a client, whose payloads are masked
 /// [6455, 5.1].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Reader<const MASKED: bool> {
+pub struct FrameReader<const MASKED: bool> {
     /// Bytes of the payload that have not arrived; while the length arrives, the length so far.
     left: u32,
     /// Key for the next byte of the payload.
     key: [u8; 4],
     /// First byte of the frame.
     first: u8,
-    stage: Stage,
+    stage: NextByte,
     /// More frames of a message follow.
     is_open: bool,
 }
 
 /// The next byte of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stage {
+enum NextByte {
     /// The first one.
     #[default]
     First,
@@ -40,7 +40,7 @@ enum Stage {
 
 /// A part of a payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct PayloadPiece {
     /// Kind of the frame.
     pub opcode: Opcode,
     /// Place of the part in the bytes.
@@ -49,16 +49,16 @@ pub struct Piece {
     pub ends: bool,
 }
 
-impl<const MASKED: bool> Reader<MASKED> {
+impl<const MASKED: bool> FrameReader<MASKED> {
     /// Reads up to the end of the first payload in `bytes`, or of its part there, and unmasks that
     /// part. `None`: all bytes belong to a header.
     ///
     /// # Errors
     /// [`FrameError`], as soon as the faulty byte has arrived.
     #[inline]
-    pub fn next(&mut self, bytes: &mut [u8]) -> Result<Option<Piece>, FrameError> {
+    pub fn next(&mut self, bytes: &mut [u8]) -> Result<Option<PayloadPiece>, FrameError> {
         let mut start = 0;
-        while self.stage != Stage::Payload {
+        while self.stage != NextByte::Payload {
             let Some(&byte) = bytes.get(start) else { return Ok(None) };
             self.header(byte)?;
             start += 1;
@@ -76,33 +76,33 @@ impl<const MASKED: bool> Reader<MASKED> {
         let opcode = self.opcode()?;
         let ends = self.left == 0;
         if ends {
-            self.stage = Stage::First;
+            self.stage = NextByte::First;
             if !opcode.is_control() {
                 self.is_open = self.first & FIN == 0;
             }
         }
-        Ok(Some(Piece { opcode, range, ends }))
+        Ok(Some(PayloadPiece { opcode, range, ends }))
     }
 
     fn header(&mut self, byte: u8) -> Result<(), FrameError> {
         self.stage = match self.stage {
-            Stage::First => {
+            NextByte::First => {
                 self.first = byte;
                 self.check()?;
-                Stage::Length
+                NextByte::Length
             }
-            Stage::Length => self.length(byte)?,
-            Stage::Longer(count) => {
+            NextByte::Length => self.length(byte)?,
+            NextByte::Longer(count) => {
                 let longer = self.left.checked_mul(256).ok_or(FrameError::TooLong)?;
                 self.left = longer | u32::from(byte);
-                if count > 1 { Stage::Longer(count - 1) } else { Self::behind_length() }
+                if count > 1 { NextByte::Longer(count - 1) } else { Self::behind_length() }
             }
-            Stage::Key(count) => {
+            NextByte::Key(count) => {
                 self.key = rotated(self.key, 1);
                 self.key[3] = byte;
-                if count > 1 { Stage::Key(count - 1) } else { Stage::Payload }
+                if count > 1 { NextByte::Key(count - 1) } else { NextByte::Payload }
             }
-            Stage::Payload => Stage::Payload,
+            NextByte::Payload => NextByte::Payload,
         };
         Ok(())
     }
@@ -120,7 +120,7 @@ impl<const MASKED: bool> Reader<MASKED> {
         }
     }
 
-    fn length(&mut self, byte: u8) -> Result<Stage, FrameError> {
+    fn length(&mut self, byte: u8) -> Result<NextByte, FrameError> {
         if (byte & MASK != 0) != MASKED {
             return Err(FrameError::Mask);
         }
@@ -130,8 +130,8 @@ impl<const MASKED: bool> Reader<MASKED> {
         }
         self.left = 0;
         Ok(match length {
-            TWO_BYTES => Stage::Longer(2),
-            EIGHT_BYTES => Stage::Longer(8),
+            TWO_BYTES => NextByte::Longer(2),
+            EIGHT_BYTES => NextByte::Longer(8),
             length => {
                 self.left = u32::from(length);
                 Self::behind_length()
@@ -139,8 +139,8 @@ impl<const MASKED: bool> Reader<MASKED> {
         })
     }
 
-    const fn behind_length() -> Stage {
-        if MASKED { Stage::Key(4) } else { Stage::Payload }
+    const fn behind_length() -> NextByte {
+        if MASKED { NextByte::Key(4) } else { NextByte::Payload }
     }
 
     fn opcode(&self) -> Result<Opcode, FrameError> {

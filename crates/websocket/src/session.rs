@@ -1,8 +1,8 @@
 //! An open connection: frames in, frames out, pings answered, the end noted.
 
-use crate::Keys;
-use crate::frame::{FrameError, Header, Opcode, mask, rotated};
-use crate::reader::{Piece, Reader};
+use crate::MaskingKeys;
+use crate::frame::{FrameError, FrameHeader, Opcode, mask, rotated};
+use crate::reader::{FrameReader, PayloadPiece};
 
 /// Longest payload of a frame that a session sends, in bytes. More bytes make more frames.
 pub const FRAME_MAX: usize = 128 * 1024;
@@ -16,16 +16,16 @@ const PROTOCOL_ERROR: u16 = 1002;
 
 /// An open connection of a client, or of a server (`SERVER`).
 #[derive(Debug, Default)]
-pub struct Session<const SERVER: bool> {
-    reader: Reader<SERVER>,
+pub struct FrameSession<const SERVER: bool> {
+    reader: FrameReader<SERVER>,
     /// `None` almost always.
-    aside: Option<Box<Aside>>,
+    aside: Option<Box<Interleaved>>,
 }
 
 /// A frame of data to send, or the rest of one.
 #[derive(Clone, Copy, Debug, Default)]
 #[must_use]
-pub struct Outgoing {
+pub struct OutgoingFrame {
     /// Bytes of the payload that have not gone.
     left: u32,
     /// Masking key for the first of them.
@@ -36,21 +36,21 @@ pub struct Outgoing {
 
 /// State of a connection whose peer has sent control frames, or that has sent a frame in part.
 #[derive(Debug, Default)]
-struct Aside {
+struct Interleaved {
     /// The frame of data that has gone in part.
-    frame: Outgoing,
+    frame: OutgoingFrame,
     /// A close frame has gone, or waits.
     is_closed: bool,
     /// The front of the payload of a control frame.
     control: Vec<u8>,
     /// Control frames to send, the first of which may have gone in part.
     replies: Vec<u8>,
-    end: Option<End>,
+    end: Option<ReadEnd>,
 }
 
 /// The reason why nothing more is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ReadEnd {
     /// The peer has closed the connection, with a code or without one.
     Closed(Option<u16>),
     /// The peer has broken the protocol.
@@ -59,7 +59,7 @@ pub enum End {
 
 /// Content of received bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedFrames {
     /// Bytes of payload, which are now at the front.
     pub payload: usize,
     /// Pings that have ended here.
@@ -68,19 +68,19 @@ pub struct Received {
     pub pongs: u32,
 }
 
-impl<const SERVER: bool> Session<SERVER> {
+impl<const SERVER: bool> FrameSession<SERVER> {
     /// Moves the payload in received bytes to their front, and notes the answers to pings.
-    /// Nothing behind the [`End`] is read.
+    /// Nothing behind the [`ReadEnd`] is read.
     #[inline]
-    pub fn receive(&mut self, bytes: &mut [u8], keys: &mut Keys) -> Received {
-        let mut received = Received::default();
+    pub fn receive(&mut self, bytes: &mut [u8], keys: &mut MaskingKeys) -> ReceivedFrames {
+        let mut received = ReceivedFrames::default();
         let mut at = 0;
         while at < bytes.len() && self.end().is_none() {
-            let Piece { opcode, range, ends } = match self.reader.next(&mut bytes[at..]) {
+            let PayloadPiece { opcode, range, ends } = match self.reader.next(&mut bytes[at..]) {
                 Ok(Some(piece)) => piece,
                 Ok(None) => break,
                 Err(error) => {
-                    self.aside().end = Some(End::Broken(error));
+                    self.aside().end = Some(ReadEnd::Broken(error));
                     break;
                 }
             };
@@ -105,7 +105,7 @@ impl<const SERVER: bool> Session<SERVER> {
     /// The reason why nothing more is read; `None` while the connection is open.
     #[must_use]
     #[inline]
-    pub fn end(&self) -> Option<End> {
+    pub fn end(&self) -> Option<ReadEnd> {
         self.aside.as_ref().and_then(|aside| aside.end)
     }
 
@@ -113,10 +113,15 @@ impl<const SERVER: bool> Session<SERVER> {
     /// payload begins with the same bytes as the rest of the frame. [`Self::replies`] go first, and
     /// [`Self::note_written`] follows.
     #[inline]
-    pub fn frame(&self, payload: &[u8], keys: &mut Keys, out: &mut Vec<u8>) -> Outgoing {
+    pub fn frame(
+        &self,
+        payload: &[u8],
+        keys: &mut MaskingKeys,
+        out: &mut Vec<u8>,
+    ) -> OutgoingFrame {
         let frame = match &self.aside {
             Some(aside) if aside.frame.has_rest() => aside.frame,
-            _ => Outgoing::new::<SERVER>(payload, keys),
+            _ => OutgoingFrame::new::<SERVER>(payload, keys),
         };
         if frame.header_left > 0 {
             let header = frame.header::<SERVER>();
@@ -132,10 +137,10 @@ impl<const SERVER: bool> Session<SERVER> {
 
     /// Notes that bytes of the frame have gone. Returns the number of bytes of payload among them.
     #[inline]
-    pub fn note_written(&mut self, frame: Outgoing, count: usize) -> usize {
+    pub fn note_written(&mut self, frame: OutgoingFrame, count: usize) -> usize {
         let header = count.min(usize::from(frame.header_left));
         let payload = count - header;
-        let rest = Outgoing {
+        let rest = OutgoingFrame {
             left: frame.left - payload as u32,
             key: rotated(frame.key, payload),
             header_left: frame.header_left - header as u8,
@@ -165,20 +170,20 @@ impl<const SERVER: bool> Session<SERVER> {
 
     /// Ends the connection behind everything that was sent, with the code of the peer if the peer
     /// has closed it. No frame of data may follow [6455, 5.5.1].
-    pub fn close(&mut self, keys: &mut Keys) {
+    pub fn close(&mut self, keys: &mut MaskingKeys) {
         if std::mem::replace(&mut self.aside().is_closed, true) {
             return;
         }
         let code = match self.end() {
             None => Some(NORMAL),
-            Some(End::Broken(_)) => Some(PROTOCOL_ERROR),
-            Some(End::Closed(code)) => code,
+            Some(ReadEnd::Broken(_)) => Some(PROTOCOL_ERROR),
+            Some(ReadEnd::Closed(code)) => code,
         };
         let payload = code.map(u16::to_be_bytes);
         self.reply(Opcode::Close, payload.as_ref().map_or(&[], |code| &code[..]), keys);
     }
 
-    fn control(&mut self, opcode: Opcode, received: &mut Received, keys: &mut Keys) {
+    fn control(&mut self, opcode: Opcode, received: &mut ReceivedFrames, keys: &mut MaskingKeys) {
         let payload = std::mem::take(&mut self.aside().control);
         match opcode {
             Opcode::Ping => {
@@ -189,8 +194,8 @@ impl<const SERVER: bool> Session<SERVER> {
             }
             Opcode::Close => {
                 self.aside().end = Some(match close_code(&payload) {
-                    Ok(code) => End::Closed(code),
-                    Err(error) => End::Broken(error),
+                    Ok(code) => ReadEnd::Closed(code),
+                    Err(error) => ReadEnd::Broken(error),
                 });
             }
             _ => received.pongs += 1,
@@ -198,16 +203,16 @@ impl<const SERVER: bool> Session<SERVER> {
         self.forget();
     }
 
-    fn reply(&mut self, opcode: Opcode, payload: &[u8], keys: &mut Keys) {
+    fn reply(&mut self, opcode: Opcode, payload: &[u8], keys: &mut MaskingKeys) {
         let key = (!SERVER).then(|| keys.mask());
         let replies = &mut self.aside().replies;
-        replies.extend_from_slice(&Header::new(opcode, payload.len() as u32, key));
+        replies.extend_from_slice(&FrameHeader::new(opcode, payload.len() as u32, key));
         let start = replies.len();
         replies.extend_from_slice(payload);
         mask(&mut replies[start..], key.unwrap_or_default());
     }
 
-    fn aside(&mut self) -> &mut Aside {
+    fn aside(&mut self) -> &mut Interleaved {
         self.aside.get_or_insert_default()
     }
 
@@ -238,9 +243,9 @@ fn close_code(payload: &[u8]) -> Result<Option<u16>, FrameError> {
     }
 }
 
-impl Outgoing {
+impl OutgoingFrame {
     #[inline]
-    fn new<const SERVER: bool>(payload: &[u8], keys: &mut Keys) -> Self {
+    fn new<const SERVER: bool>(payload: &[u8], keys: &mut MaskingKeys) -> Self {
         let key = if SERVER { [0; 4] } else { keys.mask() };
         let mut frame = Self { left: payload.len().min(FRAME_MAX) as u32, key, header_left: 0 };
         frame.header_left = frame.header::<SERVER>().len() as u8;
@@ -254,8 +259,8 @@ impl Outgoing {
 
     /// Header of the frame. Its key and length change only once the header has gone.
     #[inline]
-    fn header<const SERVER: bool>(&self) -> Header {
-        Header::new(Opcode::Binary, self.left, (!SERVER).then_some(self.key))
+    fn header<const SERVER: bool>(&self) -> FrameHeader {
+        FrameHeader::new(Opcode::Binary, self.left, (!SERVER).then_some(self.key))
     }
 }
 

@@ -39,11 +39,11 @@ pub enum UpgradeError {
 
 /// Key of a request, from which the accept key follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Key(String);
+pub struct RequestKey(String);
 
 /// A request.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+pub struct UpgradeRequest<'a> {
     /// Name and port of the server.
     pub host: &'a str,
     /// Path, with a query if there is one.
@@ -52,7 +52,7 @@ pub struct Request<'a> {
     pub headers: &'a [(&'a str, String)],
 }
 
-impl Key {
+impl RequestKey {
     /// Key of a nonce.
     #[must_use]
     pub fn new(nonce: [u8; 16]) -> Self {
@@ -65,9 +65,9 @@ impl Key {
     }
 }
 
-impl Request<'_> {
+impl UpgradeRequest<'_> {
     /// Appends the request.
-    pub fn write(&self, key: &Key, out: &mut Vec<u8>) {
+    pub fn write(&self, key: &RequestKey, out: &mut Vec<u8>) {
         let Self { host, path, headers } = *self;
         let own = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host"));
         put(out, format_args!("GET {path} HTTP/1.1\r\n"));
@@ -90,7 +90,7 @@ impl Request<'_> {
 ///
 /// # Errors
 /// [`UpgradeError`]: the answer allows no WebSocket of MQTT.
-pub fn read_answer(bytes: &[u8], key: &Key) -> Result<Option<usize>, UpgradeError> {
+pub fn read_answer(bytes: &[u8], key: &RequestKey) -> Result<Option<usize>, UpgradeError> {
     let mut headers = [EMPTY_HEADER; HEADERS_MAX];
     let mut answer = httparse::Response::new(&mut headers);
     let Some(len) = complete(answer.parse(bytes), bytes)? else { return Ok(None) };
@@ -173,8 +173,8 @@ mod tests {
     use super::*;
 
     /// Example of the standard [6455, 1.3].
-    fn key() -> Key {
-        Key("dGhlIHNhbXBsZSBub25jZQ==".into())
+    fn key() -> RequestKey {
+        RequestKey("dGhlIHNhbXBsZSBub25jZQ==".into())
     }
 
     const ANSWER: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: WebSocket\r\n\
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn the_accept_key_is_that_of_the_standard() {
-        assert_eq!(Key::new(*b"the sample nonce"), key());
+        assert_eq!(RequestKey::new(*b"the sample nonce"), key());
         assert_eq!(key().accept(), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn a_request_is_answered_as_its_client_expects() {
         let headers = [("Authorization", "Bearer x".to_owned())];
-        let request = Request { host: "h:80", path: "/mqtt?a=b", headers: &headers };
+        let request = UpgradeRequest { host: "h:80", path: "/mqtt?a=b", headers: &headers };
         let (mut up, mut down) = (Vec::new(), Vec::new());
         request.write(&key(), &mut up);
         let text = String::from_utf8(up.clone()).unwrap();
@@ -237,7 +237,7 @@ mod tests {
     fn a_header_of_the_user_can_name_the_host() {
         let headers = [("HOST", "front.example".to_owned())];
         let mut out = Vec::new();
-        Request { host: "h", path: "/", headers: &headers }.write(&key(), &mut out);
+        UpgradeRequest { host: "h", path: "/", headers: &headers }.write(&key(), &mut out);
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text.matches("front.example").count(), 1);
         assert!(!text.contains("Host: h\r\n"), "{text}");
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn requests_for_something_else_are_refused() {
         let mut up = Vec::new();
-        Request { host: "h", path: "/", headers: &[] }.write(&key(), &mut up);
+        UpgradeRequest { host: "h", path: "/", headers: &[] }.write(&key(), &mut up);
         let text = String::from_utf8(up).unwrap();
         for (from, to, error) in [
             ("Upgrade: websocket\r\n", "", UpgradeError::Ignored),

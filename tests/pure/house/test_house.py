@@ -30,7 +30,7 @@ from scripts.house.python_tree import (
     rooms,
     single_importers,
 )
-from scripts.house.rust_tree import circles, imports
+from scripts.house.rust_tree import circles, imports, repeated_types
 
 ROOT = Path(__file__).parents[3]
 HELD = tomllib.loads((ROOT / FILE).read_text(encoding="utf-8"))
@@ -139,6 +139,16 @@ def test_modules_with_one_importer_and_repeated_classes_are_counted(tmp_path: Pa
     assert repeated_classes(package) == {"Load": 2}
     assert room_imports(package) == {"errors": set(), "plan/": {"errors"}, "cli": {"plan/"}}
     assert rooms(package) == {"loose": (3, 4), "plan": (3, 5)}
+
+
+def test_repeated_types_of_rust_are_counted(tmp_path: Path) -> None:
+    files = {
+        "a/src/lib.rs": "pub struct Load;\nenum Error {}\nmod tests {\n    struct Own;\n}\n",
+        "a/src/tests.rs": "struct Error;\n",
+        "b/src/own.rs": "pub(super) type Load = u8;\nstruct Own;\n",
+        "b/tests/main.rs": "struct Error;\n",
+    }
+    assert repeated_types(made(tmp_path, files)) == {"Load": ["a/src/lib.rs", "b/src/own.rs"]}
 
 
 CRATE = {

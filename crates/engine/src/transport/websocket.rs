@@ -2,8 +2,8 @@
 //! each batch. The framing itself is in the crate `websocket`.
 
 use plan::{Family, Population, Reason, Target};
-use websocket::upgrade::{self, Key, Request};
-use websocket::{End, Keys, Session, UpgradeError};
+use websocket::upgrade::{self, RequestKey, UpgradeRequest};
+use websocket::{FrameSession, MaskingKeys, ReadEnd, UpgradeError};
 
 use super::channel::{Channel, Halt};
 
@@ -23,12 +23,12 @@ pub struct WebSocket {
 
 enum State {
     Opening(Box<Opening>),
-    Open(Session<false>),
+    Open(FrameSession<false>),
 }
 
 /// An upgrade that is under way.
 struct Opening {
-    key: Key,
+    key: RequestKey,
     /// Bytes of the request that have not gone.
     request: Vec<u8>,
     /// The front of the answer.
@@ -37,7 +37,7 @@ struct Opening {
 
 /// State that all connections under WebSocket use, one after the other.
 pub struct Framing {
-    keys: Keys,
+    keys: MaskingKeys,
     /// The frame that is written.
     frame: Vec<u8>,
     /// Pings that have arrived since they were last counted.
@@ -49,12 +49,12 @@ pub struct Framing {
 impl Framing {
     /// For the connections of an agent; the seed makes the masking keys.
     pub const fn new(seed: u64) -> Self {
-        Self { keys: Keys::new(seed), frame: Vec::new(), pings: 0, pongs: 0 }
+        Self { keys: MaskingKeys::new(seed), frame: Vec::new(), pings: 0, pongs: 0 }
     }
 
     /// Moves the payload in received bytes to their front, and returns its length.
     #[inline]
-    fn receive(&mut self, session: &mut Session<false>, bytes: &mut [u8]) -> usize {
+    fn receive(&mut self, session: &mut FrameSession<false>, bytes: &mut [u8]) -> usize {
         let received = session.receive(bytes, &mut self.keys);
         self.pings += u64::from(received.pings);
         self.pongs += u64::from(received.pongs);
@@ -73,9 +73,10 @@ impl WebSocket {
     ) -> Self {
         let headers = population.headers.iter();
         let headers: Vec<_> = headers.map(|h| (&*h.name, h.value.text(n, 0))).collect();
-        let key = Key::new(framing.keys.nonce());
+        let key = RequestKey::new(framing.keys.nonce());
         let mut request = Vec::new();
-        Request { host: &authority(target), path, headers: &headers }.write(&key, &mut request);
+        UpgradeRequest { host: &authority(target), path, headers: &headers }
+            .write(&key, &mut request);
         let opening = Opening { key, request, answer: Vec::new() };
         Self { channel, state: State::Opening(opening.into()) }
     }
@@ -88,7 +89,7 @@ impl WebSocket {
             let count = self.channel.write(&opening.request, true)?;
             opening.request.drain(..count);
         }
-        let mut session = Session::default();
+        let mut session = FrameSession::default();
         let mut rest = opening.read_answer(&mut self.channel)?;
         let payload = framing.receive(&mut session, &mut rest);
         // A broker of MQTT sends nothing of its own before CONNECT.
@@ -196,7 +197,7 @@ impl Opening {
 /// Writes control frames, unless a frame of data has gone in part.
 #[inline]
 fn write_replies(
-    session: &mut Session<false>,
+    session: &mut FrameSession<false>,
     channel: &mut Channel,
     connecting: bool,
 ) -> Result<(), Halt> {
@@ -227,9 +228,9 @@ fn refusal(error: UpgradeError) -> Reason {
 }
 
 /// The reason behind the end of a connection [6455, 7.4.1].
-fn reason(end: End) -> Reason {
+fn reason(end: ReadEnd) -> Reason {
     match end {
-        End::Broken(_) => Reason::WebsocketInvalid,
-        End::Closed(code) => Reason::of(Family::WebsocketClose, code.unwrap_or(1000)),
+        ReadEnd::Broken(_) => Reason::WebsocketInvalid,
+        ReadEnd::Closed(code) => Reason::of(Family::WebsocketClose, code.unwrap_or(1000)),
     }
 }

@@ -2,7 +2,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 
-use super::{Flow, Pumped, SLICE_READS};
+use super::{ByteFlow, Pumped, SLICE_READS};
 
 const MS: u64 = 1_000_000;
 
@@ -42,7 +42,7 @@ impl Write for Target {
 
 /// A flow between a source and a target, with a clock.
 struct Bench {
-    flow: Flow,
+    flow: ByteFlow,
     source: Source,
     target: Target,
     clock_ns: Cell<u64>,
@@ -51,7 +51,7 @@ struct Bench {
 impl Bench {
     fn new(reads: &[&[u8]], room: usize) -> Self {
         Self {
-            flow: Flow::default(),
+            flow: ByteFlow::default(),
             source: Source(reads.iter().map(|bytes| bytes.to_vec()).collect()),
             target: Target { room, taken: Vec::new() },
             clock_ns: Cell::new(MS),
@@ -138,6 +138,6 @@ fn a_broken_stream_ends_the_flow() {
         }
     }
     let mut target = Target { room: 1, taken: Vec::new() };
-    let ended = Flow::default().pump((&mut Broken, &mut target), 0, || 0, &mut [0; 4]);
+    let ended = ByteFlow::default().pump((&mut Broken, &mut target), 0, || 0, &mut [0; 4]);
     assert_eq!(ended.unwrap_err().kind(), ErrorKind::ConnectionReset);
 }

@@ -7,7 +7,7 @@ use testkit::Rng;
 
 use crate::case::Case;
 use crate::course::Run;
-use crate::scram::{End, PASSWORD};
+use crate::scram::{ExchangeEnd, PASSWORD};
 use crate::totals::{Totals, population_of};
 use testkit::plans::template;
 
@@ -33,7 +33,7 @@ pub fn authenticate(population: &mut Population, user: &str, password: &str) {
 }
 
 /// Ends of all exchanges, with the population of each.
-fn ends(run: &Run) -> BTreeMap<(usize, End), u64> {
+fn ends(run: &Run) -> BTreeMap<(usize, ExchangeEnd), u64> {
     let mut ends = BTreeMap::new();
     for ((_, client), exchange) in &run.network().wire.exchanges {
         *ends.entry((population_of(run, *client), exchange.end())).or_default() += 1;
@@ -62,10 +62,10 @@ pub fn check(run: &Run, totals: &Totals) {
         }
         let of = |reason| totals.outcomes[p].get(&reason).copied().unwrap_or(0);
         for (end, counted) in [
-            (End::Proved, totals.counters[p].connected_total),
-            (End::Unproved, of(Reason::ServerUnproved)),
-            (End::Invalid, of(Reason::AuthenticationInvalid)),
-            (End::Refused, of(Reason::NotAuthorized)),
+            (ExchangeEnd::Proved, totals.counters[p].connected_total),
+            (ExchangeEnd::Unproved, of(Reason::ServerUnproved)),
+            (ExchangeEnd::Invalid, of(Reason::AuthenticationInvalid)),
+            (ExchangeEnd::Refused, of(Reason::NotAuthorized)),
         ] {
             let read = ends.get(&(p, end)).copied().unwrap_or(0);
             assert_eq!(counted, read, "{}: {end:?}", population.name);

@@ -13,7 +13,7 @@ use crate::totals::{
     Totals, deaths, messages, population_of, publishers, topic_of, wills_by_wire, written,
 };
 use crate::weather::{MS, S, Weather};
-use crate::wire::Place;
+use crate::wire::StreamPlace;
 use testkit::plans::{self, publication, subscription, template};
 
 /// Name of the group whose members are the clients of all populations that subscribe.
@@ -103,7 +103,7 @@ pub fn unread(run: &Run, from: usize, to: usize) -> i64 {
     let publishers = publishers(plan);
     let population = &plan.populations[to];
     let numbers = population.first..population.first + u64::from(population.clients);
-    let is_unread = |place: &&Place| {
+    let is_unread = |place: &&StreamPlace| {
         let (publisher, name) = topic_of(place.0, plan, &publishers);
         let matches = |n: u64| {
             let filters = population.subscriptions.iter().map(|subscription| &subscription.filter);
@@ -124,7 +124,7 @@ pub fn read_once(run: &Run, from: usize, to: usize) -> i64 {
 }
 
 /// Messages that clients of these populations have read.
-fn read_by(run: &Run, populations: &[usize]) -> BTreeSet<Place> {
+fn read_by(run: &Run, populations: &[usize]) -> BTreeSet<StreamPlace> {
     let network = run.network();
     let read = network.wire.received.keys();
     let own = read.filter(|(client, _)| populations.contains(&population_of(run, *client)));

@@ -1,7 +1,7 @@
 //! Clients and brokers with a right and a wrong password.
 
 use plan::{MqttVersion, Outcomes, Protocol, Reason, Will};
-use testkit::{Answer, Broker, Script};
+use testkit::{Broker, Script, StepAnswer};
 
 use crate::case::case;
 use crate::checks::check;
@@ -14,11 +14,11 @@ use crate::weather::{S, Weather};
 use testkit::plans::{speaking, subscription, template};
 
 /// A broker's answers.
-type Answers = fn(&[Vec<u8>]) -> Answer;
+type StepAnswers = fn(&[Vec<u8>]) -> StepAnswer;
 
 /// Three clients with a password for a second, and a broker with these answers. Returns how many
 /// clients the broker accepted, and the outcomes.
-fn played(password: &str, answer: Answers) -> (u64, Outcomes) {
+fn played(password: &str, answer: StepAnswers) -> (u64, Outcomes) {
     let mut population = speaking(MqttVersion::V5, "device", 3);
     authenticate(&mut population, "u{n}", password);
     population.reconnect = None;
@@ -62,7 +62,7 @@ fn the_will_of_a_client_whose_broker_proves_nothing_is_expected() {
     // The watcher connects before the devices.
     case.plan.stages.insert(0, case.plan.stages[0].clone());
     case.plan.stages[0].populations = vec![1];
-    let authenticate = Box::new(|_: &[Vec<u8>]| Answer::Accept(Vec::new()));
+    let authenticate = Box::new(|_: &[Vec<u8>]| StepAnswer::Accept(Vec::new()));
     let script = Script { authenticate, ..Script::reliable() };
     let totals = check(&Run::play(case, 1, 1, Peer::new(Broker::new(script))));
     assert_eq!(totals.outcomes[0], [(Reason::ServerUnproved, 3)].into());
@@ -74,13 +74,13 @@ fn the_will_of_a_client_whose_broker_proves_nothing_is_expected() {
 fn every_error_of_a_broker_in_an_authentication_has_its_reason() {
     use Reason::{AuthenticationInvalid, ConnectTimeout, NotAuthorized, ServerUnproved};
     /// Errs in the second step.
-    fn late<const ERROR: usize>(steps: &[Vec<u8>]) -> Answer {
+    fn late<const ERROR: usize>(steps: &[Vec<u8>]) -> StepAnswer {
         if steps.len() == 1 { right(steps) } else { wrong(steps).swap_remove(ERROR) }
     }
-    fn early<const ERROR: usize>(steps: &[Vec<u8>]) -> Answer {
+    fn early<const ERROR: usize>(steps: &[Vec<u8>]) -> StepAnswer {
         wrong(steps).swap_remove(ERROR)
     }
-    let brokers: [[Answers; 2]; 6] = [
+    let brokers: [[StepAnswers; 2]; 6] = [
         [early::<0>, late::<0>],
         [early::<1>, late::<1>],
         [early::<2>, late::<2>],

@@ -6,12 +6,12 @@ use mqtt::{
     encode_auth,
 };
 
-use super::script::Answer;
+use super::script::StepAnswer;
 use super::{Broker, LinkId};
 
 /// An authentication under way.
 #[derive(Debug)]
-pub(super) struct Exchange {
+pub(super) struct BrokerExchange {
     /// CONNECT, which counts once the broker accepts the client.
     connect: Vec<u8>,
     method: String,
@@ -26,7 +26,7 @@ impl Broker {
         let mut bytes = Vec::new();
         Packet::Connect(*connect).encode(Version::V5, &mut bytes).expect("it was decoded");
         let steps = vec![data_of(connect.properties)];
-        link.exchange = Some(Exchange { connect: bytes, method: method.to_owned(), steps });
+        link.exchange = Some(BrokerExchange { connect: bytes, method: method.to_owned(), steps });
         self.answer_step(id);
     }
 
@@ -43,11 +43,11 @@ impl Broker {
         let Some(link) = self.links.get_mut(&id) else { return };
         let Some(exchange) = &link.exchange else { return };
         match (self.script.authenticate)(&exchange.steps) {
-            Answer::Continue(data) => {
+            StepAnswer::Continue(data) => {
                 let list = step(&exchange.method, &data);
                 encode_auth(list.properties(), &mut link.output).expect("the data is short");
             }
-            Answer::Accept(data) => {
+            StepAnswer::Accept(data) => {
                 let list = step(&exchange.method, &data);
                 let exchange = link.exchange.take();
                 let bytes = exchange.map(|exchange| exchange.connect).unwrap_or_default();
@@ -58,8 +58,8 @@ impl Broker {
                 };
                 self.accept_client(id, &connect, &list);
             }
-            Answer::Refuse(code) => self.refuse(id, code),
-            Answer::Silence => {}
+            StepAnswer::Refuse(code) => self.refuse(id, code),
+            StepAnswer::Silence => {}
         }
     }
 }

@@ -7,7 +7,7 @@ use mqtt::{
 };
 
 use super::session::ClientState;
-use super::{Announced, Broker, BrokerError, LinkId, Message};
+use super::{Announced, Broker, BrokerError, BrokerMessage, LinkId};
 
 /// Reason code of a DISCONNECT because another link uses the client identifier.
 const SESSION_TAKEN_OVER: u8 = 0x8e;
@@ -107,7 +107,7 @@ impl Broker {
         }
         let session_present = self.clients.contains_key(&client_id);
         let Some(link) = self.links.get_mut(&id) else { return };
-        link.will = connect.will.map(|will| Message {
+        link.will = connect.will.map(|will| BrokerMessage {
             topic: will.topic.to_owned(),
             payload: will.payload.to_owned(),
             qos: will.qos,
@@ -171,7 +171,7 @@ impl Broker {
             client.received.insert(packet_id);
         }
         if is_new {
-            self.accept(Message {
+            self.accept(BrokerMessage {
                 topic,
                 payload: publish.payload.to_owned(),
                 qos: publish.qos,
@@ -251,7 +251,7 @@ impl Broker {
         let client_id = link.client_id.as_ref();
         let Some(client) = client_id.and_then(|id| self.clients.get_mut(id)) else { return };
         for message in self.retained.values().filter(|message| matching(&message.topic)) {
-            let mut copy = Message { qos: granted.min(message.qos), ..message.clone() };
+            let mut copy = BrokerMessage { qos: granted.min(message.qos), ..message.clone() };
             copy.properties.push(Property::UserProperty, KEPT).expect("the texts are short");
             client.deliver(copy, limits, &mut link.output);
         }

@@ -22,7 +22,7 @@ pub enum Fate {
 
 /// Answer to a step of an enhanced authentication.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum StepAnswer {
     /// AUTH with these data: the client answers.
     Continue(Vec<u8>),
     /// CONNACK with these data: the client is accepted.
@@ -67,7 +67,7 @@ impl Default for Announced {
 }
 
 /// Answers the steps that a client has sent.
-pub type Authenticate = Box<dyn FnMut(&[Vec<u8>]) -> Answer>;
+pub type Authenticate = Box<dyn FnMut(&[Vec<u8>]) -> StepAnswer>;
 
 /// Deviations of the broker from a plain broker.
 pub struct Script {
@@ -103,7 +103,7 @@ pub struct Script {
 
 /// Limits of what the broker sends to one client.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct SendLimits {
     /// Largest number of QoS 1 and 2 messages in flight.
     pub(super) window: usize,
     /// Instant up to which messages have expired, in ns.
@@ -111,9 +111,9 @@ pub(super) struct Limits {
 }
 
 impl Script {
-    pub(super) const fn limits(&self, now_ns: u64) -> Limits {
+    pub(super) const fn limits(&self, now_ns: u64) -> SendLimits {
         let now_ns = if self.ignores_expiry { 0 } else { now_ns };
-        Limits { window: self.window, now_ns }
+        SendLimits { window: self.window, now_ns }
     }
 
     /// A broker without faults.
@@ -136,7 +136,7 @@ impl Script {
             sends_copies: false,
             ignores_expiry: false,
             refuses_unsubscribe: false,
-            authenticate: Box::new(|_| Answer::Refuse(BAD_METHOD)),
+            authenticate: Box::new(|_| StepAnswer::Refuse(BAD_METHOD)),
             wills: Box::new(usize::from),
             code: Box::new(|| 0),
             fate,

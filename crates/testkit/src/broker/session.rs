@@ -6,8 +6,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use mqtt::{Ack, Packet, PacketId, Property, Publish, QoS, SubscriptionOptions, Version, topic};
 
-use super::script::Limits;
-use super::{LinkId, Message};
+use super::script::SendLimits;
+use super::{BrokerMessage, LinkId};
 
 #[derive(Debug, Default)]
 pub(super) struct ClientState {
@@ -22,21 +22,21 @@ pub(super) struct ClientState {
     pub(super) received: BTreeSet<PacketId>,
     /// QoS 1 and 2 messages that wait for the window, or for a connection of the client.
     queue: VecDeque<Queued>,
-    in_flight: Vec<InFlight>,
+    in_flight: Vec<Unacknowledged>,
     last_packet_id: PacketId,
 }
 
 #[derive(Debug)]
 struct Queued {
-    message: Message,
+    message: BrokerMessage,
     /// Instant from which the broker may not begin to deliver the message, in ns.
     expires_ns: u64,
 }
 
 #[derive(Debug)]
-struct InFlight {
+struct Unacknowledged {
     packet_id: PacketId,
-    message: Message,
+    message: BrokerMessage,
     /// True after PUBREC has arrived and PUBREL was sent.
     released: bool,
 }
@@ -85,7 +85,12 @@ impl ClientState {
     }
 
     /// Sends a message, or queues a QoS 1 or 2 message.
-    pub(super) fn deliver(&mut self, message: Message, limits: Limits, out: &mut Vec<u8>) {
+    pub(super) fn deliver(
+        &mut self,
+        message: BrokerMessage,
+        limits: SendLimits,
+        out: &mut Vec<u8>,
+    ) {
         if message.qos != QoS::AtMostOnce {
             let expiry = message.properties.properties().number(Property::MessageExpiryInterval);
             let life_ns = expiry.map_or(u64::MAX, |s| u64::from(s) * 1_000_000_000);
@@ -97,7 +102,7 @@ impl ClientState {
         }
     }
 
-    pub(super) fn fill_window(&mut self, limits: Limits, out: &mut Vec<u8>) {
+    pub(super) fn fill_window(&mut self, limits: SendLimits, out: &mut Vec<u8>) {
         while self.link.is_some() && self.in_flight.len() < limits.window {
             let Some(Queued { mut message, expires_ns }) = self.queue.pop_front() else { return };
             if expires_ns <= limits.now_ns {
@@ -106,7 +111,7 @@ impl ClientState {
             message.reduce_expiry(expires_ns - limits.now_ns);
             let packet_id = self.free_packet_id();
             write_message(&message, self.version, (packet_id, false), out);
-            self.in_flight.push(InFlight { packet_id, message, released: false });
+            self.in_flight.push(Unacknowledged { packet_id, message, released: false });
         }
     }
 
@@ -114,7 +119,7 @@ impl ClientState {
     /// embedded broker, the identifiers of new messages begin at the first free one again.
     pub(super) fn resend(&mut self, out: &mut Vec<u8>) {
         self.last_packet_id = 0;
-        for InFlight { packet_id, message, released } in &self.in_flight {
+        for Unacknowledged { packet_id, message, released } in &self.in_flight {
             if *released {
                 write(&Packet::PubRel(Ack::of(*packet_id)), self.version, out);
             } else {
@@ -154,12 +159,12 @@ impl ClientState {
 }
 
 fn write_message(
-    message: &Message,
+    message: &BrokerMessage,
     version: Version,
     (packet_id, dup): (PacketId, bool),
     out: &mut Vec<u8>,
 ) {
-    let Message { topic, payload, qos, retain, properties } = message;
+    let BrokerMessage { topic, payload, qos, retain, properties } = message;
     let properties = properties.properties();
     let flags = Publish { dup, qos: *qos, retain: *retain, ..Publish::default() };
     let publish = Publish { topic, packet_id, properties, payload, ..flags };

@@ -30,8 +30,14 @@ fn subscribe(broker: &mut Broker, id: LinkId, filter: &str, qos: QoS) {
     broker.receive(id, &out).unwrap();
 }
 
-fn message(topic: &str, qos: QoS, retain: bool) -> Message {
-    Message { topic: topic.to_owned(), payload: b"p".to_vec(), qos, retain, ..Message::default() }
+fn message(topic: &str, qos: QoS, retain: bool) -> BrokerMessage {
+    BrokerMessage {
+        topic: topic.to_owned(),
+        payload: b"p".to_vec(),
+        qos,
+        retain,
+        ..BrokerMessage::default()
+    }
 }
 
 #[test]
@@ -58,7 +64,7 @@ fn a_retained_message_follows_a_subscription_until_it_is_cleared() {
     let a = link(&mut broker, &connect("a"));
     subscribe(&mut broker, a, "#", QoS::AtMostOnce);
     assert_eq!(broker.take_output(a), b"\x90\x03\0\x01\0\x31\x04\0\x01tp");
-    broker.publish(&Message { payload: Vec::new(), ..message("t", QoS::AtMostOnce, true) });
+    broker.publish(&BrokerMessage { payload: Vec::new(), ..message("t", QoS::AtMostOnce, true) });
     broker.take_output(a);
     subscribe(&mut broker, a, "#", QoS::AtMostOnce);
     assert_eq!(broker.take_output(a), [0x90, 3, 0, 1, 0]);

@@ -3,11 +3,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::frame::{CONTROL_MAX, FIN, OPCODE};
 
-const KEYS: Keys = Keys::new(7);
+const KEYS: MaskingKeys = MaskingKeys::new(7);
 
 /// A frame of a server, as the standard writes it.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
-    let header = Header::new(Opcode::Binary, payload.len() as u32, None);
+    let header = FrameHeader::new(Opcode::Binary, payload.len() as u32, None);
     [&[first], &header[1..], payload].concat()
 }
 
@@ -18,11 +18,11 @@ struct Reading {
     pings: u32,
     pongs: u32,
     replies: Vec<(u8, Vec<u8>)>,
-    end: Option<End>,
+    end: Option<ReadEnd>,
 }
 
 fn read(bytes: &[u8], pieces: impl Iterator<Item = usize>) -> Reading {
-    let (mut session, mut keys) = (Session::<false>::default(), KEYS);
+    let (mut session, mut keys) = (FrameSession::<false>::default(), KEYS);
     let mut reading = Reading::default();
     let (mut replies, mut rest) = (Vec::new(), bytes);
     for size in pieces {
@@ -41,7 +41,7 @@ fn read(bytes: &[u8], pieces: impl Iterator<Item = usize>) -> Reading {
         session.close(&mut keys);
         replies.extend_from_slice(session.replies());
     }
-    let mut reader = Reader::<true>::default();
+    let mut reader = FrameReader::<true>::default();
     let mut rest = &mut replies[..];
     while let Ok(Some(piece)) = reader.next(rest) {
         assert!(piece.ends);
@@ -81,14 +81,14 @@ fn the_close_of_the_peer_is_answered_and_ends_the_reading() {
     let bytes = [frame(0x82, b"last"), frame(0x88, b"\x03\xe9bye"), frame(0x82, b"x")].concat();
     let found = whole(&bytes);
     assert_eq!(found.payload, b"last");
-    assert_eq!(found.end, Some(End::Closed(Some(1001))));
+    assert_eq!(found.end, Some(ReadEnd::Closed(Some(1001))));
     assert_eq!(found.replies, [(8, b"\x03\xe9".to_vec())]);
-    assert_eq!(whole(&frame(0x88, b"")).end, Some(End::Closed(None)));
+    assert_eq!(whole(&frame(0x88, b"")).end, Some(ReadEnd::Closed(None)));
 }
 
 #[test]
 fn a_close_code_that_no_frame_may_have_breaks_the_protocol() {
-    assert_eq!(whole(&frame(0x88, b"\x03")).end, Some(End::Broken(FrameError::ShortClose)));
+    assert_eq!(whole(&frame(0x88, b"\x03")).end, Some(ReadEnd::Broken(FrameError::ShortClose)));
     for (code, is_allowed) in [
         (0, false),
         (999, false),
@@ -107,8 +107,8 @@ fn a_close_code_that_no_frame_may_have_breaks_the_protocol() {
         (65_535, false),
     ] {
         let found = whole(&frame(0x88, &u16::to_be_bytes(code)));
-        let broken = End::Broken(FrameError::CloseCode(code));
-        assert_eq!(found.end, Some(if is_allowed { End::Closed(Some(code)) } else { broken }));
+        let broken = ReadEnd::Broken(FrameError::CloseCode(code));
+        assert_eq!(found.end, Some(if is_allowed { ReadEnd::Closed(Some(code)) } else { broken }));
         let answer = if is_allowed { code } else { 1002 };
         assert_eq!(found.replies, [(8, answer.to_be_bytes().to_vec())]);
     }
@@ -128,7 +128,7 @@ fn faults_are_found_where_they_are() {
         (vec![0x82, 127, 0, 0, 0, 1, 0, 0, 0, 0], FrameError::TooLong),
     ] {
         let found = whole(&bytes);
-        assert_eq!(found.end, Some(End::Broken(error)), "{bytes:02x?}");
+        assert_eq!(found.end, Some(ReadEnd::Broken(error)), "{bytes:02x?}");
         assert_eq!(found.replies, [(8, 1002_u16.to_be_bytes().to_vec())]);
         assert_eq!(whole(&bytes[..bytes.len() - 1]).end, None);
     }
@@ -136,7 +136,7 @@ fn faults_are_found_where_they_are() {
 
 #[test]
 fn memory_of_control_frames_is_given_back_and_bounded() {
-    let (mut session, mut keys) = (Session::<false>::default(), KEYS);
+    let (mut session, mut keys) = (FrameSession::<false>::default(), KEYS);
     for _ in 0..10_000 {
         session.receive(&mut frame(0x89, &[b'p'; CONTROL_MAX]), &mut keys);
     }
@@ -147,7 +147,7 @@ fn memory_of_control_frames_is_given_back_and_bounded() {
 
 #[test]
 fn an_answer_waits_for_the_end_of_a_frame_that_has_gone_in_part() {
-    let (mut session, mut keys, mut out) = (Session::<false>::default(), KEYS, Vec::new());
+    let (mut session, mut keys, mut out) = (FrameSession::<false>::default(), KEYS, Vec::new());
     let written = session.frame(b"message", &mut keys, &mut out);
     assert_eq!(session.note_written(written, out.len() - 1), 6);
     session.receive(&mut frame(0x89, b""), &mut keys);
@@ -161,7 +161,7 @@ fn an_answer_waits_for_the_end_of_a_frame_that_has_gone_in_part() {
 
 #[test]
 fn an_idle_session_is_small() {
-    assert!(size_of::<Session<false>>() <= 24);
+    assert!(size_of::<FrameSession<false>>() <= 24);
 }
 
 /// Kinds of frames in any order, with payloads around the borders of lengths.
@@ -202,8 +202,8 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let payload = payload.repeat(repeat);
-        let (mut client, mut keys) = (Session::<false>::default(), Keys::new(seed));
-        let (mut server, mut there) = (Session::<true>::default(), KEYS);
+        let (mut client, mut keys) = (FrameSession::<false>::default(), MaskingKeys::new(seed));
+        let (mut server, mut there) = (FrameSession::<true>::default(), KEYS);
         let (mut gone, mut read, mut out) = (0, Vec::new(), Vec::new());
         let mut sizes = sizes.into_iter().chain(std::iter::repeat(100_000));
         while gone < payload.len() {
@@ -223,5 +223,5 @@ proptest! {
 
 #[test]
 fn a_first_byte_says_that_a_message_is_whole() {
-    assert_eq!(Header::new(Opcode::Binary, 1, None)[0] & FIN, FIN);
+    assert_eq!(FrameHeader::new(Opcode::Binary, 1, None)[0] & FIN, FIN);
 }

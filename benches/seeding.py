@@ -21,7 +21,7 @@ from pubstorm.scenario import parse_scenario
 from pubstorm.topology.identities.accounts import accounts_of
 from pubstorm.topology.identities.scheme import SCHEMES
 from pubstorm.topology.identities.seeding import Identities, Meter, Seeding
-from pubstorm.topology.identities.store import Address, Store
+from pubstorm.topology.identities.store import RedisAddress, RedisStore
 from pubstorm.topology.services.redis import configuration
 
 CLIENTS = 200_000
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
 
 def _measured(identities: Identities, port: int, redis: psutil.Popen) -> int:
     _wait_for(port)
-    store = Store(Address("127.0.0.1", port))
+    store = RedisStore(RedisAddress("127.0.0.1", port))
     seeding, zero = Seeding(store, identities), [0] * len(identities.accounts)
 
     def silent() -> Meter:

@@ -46,7 +46,7 @@ from pubstorm.result import (
     Latency,
     PopulationResult,
     Rates,
-    Result,
+    RunResult,
     SearchResult,
     Series,
     Statistics,
@@ -72,7 +72,7 @@ EXIT_CODES = {
 LINES_AND_FILES: Mapping[str, type[BaseModel]] = {
     "offered_load.schema.json": OfferedLoad,
     "snapshot.schema.json": Snapshot,
-    "result.schema.json": Result,
+    "result.schema.json": RunResult,
     "series.schema.json": Series,
     "search.schema.json": SearchResult,
     "comparison.schema.json": Comparison,

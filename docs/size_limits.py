@@ -16,7 +16,7 @@ from pubstorm.contract.value import RATE_MAX_PER_S, RATE_MIN_PER_S
 from pubstorm.fleet.files import FILES_MAX
 from pubstorm.measure.monitors.prometheus import SERIES_MAX
 from pubstorm.measure.monitors.sys_topics import TOPICS_MAX
-from pubstorm.quantities import SECOND_NS, Quantity
+from pubstorm.quantities import SECOND_NS, QuantityField
 from pubstorm.scenario import fields
 from pubstorm.scenario.checks import PUBLICATIONS_MAX
 from pubstorm.scenario.checks.brokers import CLUSTER_MAX
@@ -102,8 +102,8 @@ def size_limits() -> Iterator[tuple[str, str, str]]:
     yield "longest latency", f"{hours} h {minutes} min", "longer ones count as this"
 
 
-def _quantity(annotated: Any) -> Quantity:
-    return next(each for each in get_args(annotated) if isinstance(each, Quantity))
+def _quantity(annotated: Any) -> QuantityField:
+    return next(each for each in get_args(annotated) if isinstance(each, QuantityField))
 
 
 def _most(annotated: Any) -> str:

@@ -43,7 +43,7 @@ class UsageError(PubstormError):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ScenarioProblem:
     """One thing wrong with a scenario; `place` is `FILE:LINE` or the `--set` that brought it."""
 
     place: str
@@ -59,7 +59,7 @@ class Problem:
 class ScenarioError(UsageError):
     """Every problem of a scenario, in the order of the file."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[ScenarioProblem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = tuple(problems)
 

@@ -47,7 +47,7 @@ class UnfitError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Quantity:
+class QuantityField:
     """Marks a field as a quantity: `Annotated[int, Quantity(duration_ns)]`, with its bounds.
 
     `low`, `high` and `step` are in the parser's unit; `low` itself is allowed unless `above_low`,
@@ -61,7 +61,7 @@ class Quantity:
     step: Number = 0
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> Notation:
         """Notation of the quantity."""
         return KINDS[self.parse]
 
@@ -303,7 +303,7 @@ def counted(value: int, singular: str, plural: str | None = None) -> str:
     return f"{count_text(value)} {singular if value == 1 else plural or singular + 's'}"
 
 
-def _split(value: object, kind: Kind, factors: dict[str, Decimal]) -> tuple[Decimal, str]:
+def _split(value: object, kind: Notation, factors: dict[str, Decimal]) -> tuple[Decimal, str]:
     if isinstance(value, (int, float)) and not isinstance(value, bool) and "" in factors:
         return _bounded(Decimal(str(value)), value, kind), ""
     found = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
@@ -312,20 +312,20 @@ def _split(value: object, kind: Kind, factors: dict[str, Decimal]) -> tuple[Deci
     return _bounded(_decimal(found[1], value, kind), value, kind), found[2]
 
 
-def _decimal(digits: str, value: object, kind: Kind) -> Decimal:
+def _decimal(digits: str, value: object, kind: Notation) -> Decimal:
     if len(digits) > LONGEST_NUMBER_CHARS:
         raise UnfitError(value, f"{kind.allowed}, of {LONGEST_NUMBER_CHARS} characters at most")
     return Decimal(digits.replace("_", ""))
 
 
-def _bounded(number: Decimal, value: object, kind: Kind) -> Decimal:
+def _bounded(number: Decimal, value: object, kind: Notation) -> Decimal:
     """Keeps absurd exponents from becoming integers of a billion digits."""
     if not number.is_finite() or number.adjusted() > LARGEST_EXPONENT:
         raise UnfitError(value, kind.allowed)
     return number
 
 
-def _whole(number: Decimal, value: object, kind: Kind) -> int:
+def _whole(number: Decimal, value: object, kind: Notation) -> int:
     if number != number.to_integral_value():
         raise UnfitError(value, f"{kind.allowed}, and whole")
     return int(number)
@@ -364,7 +364,7 @@ def _three_digits(value: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class Notation:
     """Notation of one kind of quantity."""
 
     name: str
@@ -414,16 +414,16 @@ DURATION_FACTORS = {
     "d": 24 * 3600 * 10**9,
 }
 
-COUNT = Kind("count", (1000, "10k", "1.5M"), ("integer", "string"), write_count)
-SIZE = Kind("size", ("500B", "10kB", "1MiB"), ("string",), write_bytes)
-DURATION = Kind(
+COUNT = Notation("count", (1000, "10k", "1.5M"), ("integer", "string"), write_count)
+SIZE = Notation("size", ("500B", "10kB", "1MiB"), ("string",), write_bytes)
+DURATION = Notation(
     "duration", ("500us", "10ms", "6s", "1h30min"), ("string", "integer"), write_duration
 )
-RATE = Kind("rate", ("10/s", "30/min", "1/6 Hz"), ("string",), write_rate)
-BANDWIDTH = Kind("bandwidth", ("10Mbit/s", "500kbit/s", "1MB/s"), ("string",), write_bits_per_s)
-SHARE = Kind("share", ("10%", 0.1), ("string", "number"), write_share)
-FACTOR = Kind("factor", (2, 0.5, "200%"), ("number", "string"), str)
-KINDS: dict[Callable[[Any], Number], Kind] = {
+RATE = Notation("rate", ("10/s", "30/min", "1/6 Hz"), ("string",), write_rate)
+BANDWIDTH = Notation("bandwidth", ("10Mbit/s", "500kbit/s", "1MB/s"), ("string",), write_bits_per_s)
+SHARE = Notation("share", ("10%", 0.1), ("string", "number"), write_share)
+FACTOR = Notation("factor", (2, 0.5, "200%"), ("number", "string"), str)
+KINDS: dict[Callable[[Any], Number], Notation] = {
     count: COUNT,
     size_bytes: SIZE,
     duration_ns: DURATION,

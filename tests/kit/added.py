@@ -62,7 +62,7 @@ HISTOGRAM: Files = {
 }
 MONITOR: Files = {
     "scenario/monitors.py": {
-        "class Source(Part):\n": """\
+        "class MonitorSource(Part):\n": """\
 class Valve(Monitorable):
     \"""A valve.\"""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.contract.plan import Action, Plan, Stage
+from pubstorm.contract.plan import Action, Plan, PlannedStage
 from tests.kit import made
 
 PlanMaker = Callable[..., Plan]
@@ -26,7 +26,7 @@ def fake_engine(tmp_path: Path) -> Path:
 
 def planned(name: str, *actions: Action) -> Plan:
     """A plan of 10 clients whose name says how the fake agent behaves."""
-    stages = tuple(Stage(name=a.kind, action=a, populations=(0,)) for a in actions)
+    stages = tuple(PlannedStage(name=a.kind, action=a, populations=(0,)) for a in actions)
     return made.plan(made.clients("device"), name=name, drain_ns=10**8, stages=stages)
 
 

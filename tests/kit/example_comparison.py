@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pubstorm.result import Latency, LimitedBy, Result, Status
+from pubstorm.result import Latency, LimitedBy, RunResult, Status
 from pubstorm.result.comparison import Comparison, Group, compare, default_figures, unfit
 from tests.kit.example_run import Shape, write_run
 
@@ -35,7 +35,7 @@ def _group(folder: Path, name: str, numbers: tuple[int, ...]) -> Group:
     return Group(name, [result for result in results if unfit(result) is None], runs, left_out)
 
 
-def _run(path: Path, name: str, number: int) -> Result:
+def _run(path: Path, name: str, number: int) -> RunResult:
     result = write_run(path, Shape(duration_s=40, seed=number))
     populations = {
         each: population.model_copy(

@@ -10,7 +10,7 @@ from pathlib import Path
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
 from pubstorm.contract.source import Sample, Source
 from pubstorm.metrics.thresholds import parse_threshold
-from pubstorm.result import Latency, Measured, Rates, Result, Sampler, ValidityLimits
+from pubstorm.result import Latency, Measured, Rates, RunResult, Sampler, ValidityLimits
 from pubstorm.result.samples import HEADER, csv_lines
 from pubstorm.result.verdict import evaluate_run
 from tests.kit import made
@@ -24,20 +24,22 @@ OF_PROCESS = {"cpu", "thread_cpu_max", "rss_bytes"}
 """Metrics of the publisher as a process."""
 
 
-def write_publisher_run(folder: Path, **changes: object) -> Result:
+def write_publisher_run(folder: Path, **changes: object) -> RunResult:
     """Makes the folder; `changes` are fields of what was measured."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "samples.csv").open("w", encoding="utf-8") as stream:
         stream.write(",".join(HEADER) + "\n")
         stream.writelines(csv_lines(_samples()))
     measured = _measured(folder).model_copy(update=changes)
-    result = Result.of(measured, evaluate_run(measured, [parse_threshold(f"{REST}.loss < 0.5%")]))
+    result = RunResult.of(
+        measured, evaluate_run(measured, [parse_threshold(f"{REST}.loss < 0.5%")])
+    )
     (folder / "result.json").write_text(result.to_json())
     (folder / SNAPSHOTS_FILE).write_text(f"{_snapshot(result).model_dump_json()}\n")
     return result
 
 
-def _snapshot(result: Result) -> Snapshot:
+def _snapshot(result: RunResult) -> Snapshot:
     """All latencies of the result, in one interval."""
     places = {name: place for place, name in enumerate(result.populations)}
     flows = (

@@ -32,7 +32,7 @@ from pubstorm.result import (
     LimitedBy,
     Measured,
     MonitorProblem,
-    Observer,
+    ObserverTraffic,
     Phase,
     PhaseStatus,
     PopulationResult,
@@ -40,7 +40,7 @@ from pubstorm.result import (
     ProfileResult,
     Rates,
     Recovery,
-    Result,
+    RunResult,
     StagePopulation,
     StageResult,
     StaleState,
@@ -96,7 +96,7 @@ class Shape:
     seed: int = 1
 
 
-def write_run(folder: Path, shape: Shape | None = None, **changes: object) -> Result:
+def write_run(folder: Path, shape: Shape | None = None, **changes: object) -> RunResult:
     """Makes a run directory; `changes` are fields of its result."""
     files, result = _made(shape or Shape())
     result = result.model_copy(update={"run_directory": str(folder), **changes})
@@ -107,7 +107,7 @@ def write_run(folder: Path, shape: Shape | None = None, **changes: object) -> Re
 
 
 @functools.lru_cache(maxsize=8)
-def _made(shape: Shape) -> tuple[dict[str, str], Result]:
+def _made(shape: Shape) -> tuple[dict[str, str], RunResult]:
     """The files of a run by their names, and its result."""
     samples = "".join((",".join(HEADER), "\n", *csv_lines(_samples(shape))))
     files = {
@@ -293,7 +293,7 @@ def _snapshots(shape: Shape) -> Iterator[Snapshot]:
         )
 
 
-def _result(folder: Path, shape: Shape) -> Result:
+def _result(folder: Path, shape: Shape) -> RunResult:
     intended, actual = (Histogram.of(_durations_ns(shape, scale_ns)) for scale_ns in SCALES_NS)
     pair = HistogramPair(intended=intended, actual=actual)
     lost = 0 if shape.carries else 412
@@ -346,7 +346,7 @@ def _result(folder: Path, shape: Shape) -> Result:
         validity=ValidityLimits(lateness_p99_us=10_000, busy=0.9),
         environment=_environment(),
     )
-    return Result.of(measured, _verdict(shape, lost))
+    return RunResult.of(measured, _verdict(shape, lost))
 
 
 def _verdict(shape: Shape, lost: int) -> Verdict:
@@ -532,9 +532,9 @@ def _fault(shape: Shape) -> FaultResult:
     )
 
 
-def _observers() -> tuple[Observer, ...]:
+def _observers() -> tuple[ObserverTraffic, ...]:
     return (
-        Observer(
+        ObserverTraffic(
             name="broker-0",
             target="127.0.0.1:18830",
             topics=("$SYS/#",),

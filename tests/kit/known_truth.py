@@ -14,7 +14,7 @@ from statistics import NormalDist
 
 from pubstorm.contract.histogram import Histogram, bucket_index
 from pubstorm.experiment.search.answer import Terms, answer_of
-from pubstorm.experiment.search.strategy import Outcome, Settings, State, Strategy
+from pubstorm.experiment.search.strategy import Settings, State, Strategy, TrialOutcome
 from pubstorm.metrics.expressions import parse_expression
 from pubstorm.result import (
     HistogramPair,
@@ -65,7 +65,7 @@ class System:
             state: State = "passed" if following.value <= now else "failed"
             state = "uncounted" if chance.random() < self.busy else state
             trials.append(_trial(len(trials) + 1, following.value, state))
-            strategy.take(Outcome(state))
+            strategy.take(TrialOutcome(state))
         answer = answer_of(trials, strategy.facts, TERMS)
         middle = capacity * math.exp(self.drift * len(trials) / 2)
         return search_of(trials=tuple(trials), answer=answer), middle

@@ -27,7 +27,7 @@ from pubstorm.play.display import Live
 from pubstorm.play.info import RunInfo, RunOutput, RunStart
 from pubstorm.play.record import record
 from pubstorm.report import SCENARIO_FILE
-from pubstorm.result import Result
+from pubstorm.result import RunResult
 from pubstorm.result.samples import START_FILE
 from pubstorm.scenario import parse_scenario
 from pubstorm.topology.started import Started
@@ -126,7 +126,7 @@ class LongRun:
         if self.directory._ageing is not None:
             self.directory._ageing.wait()
 
-    def finish(self) -> Result:
+    def finish(self) -> RunResult:
         """Ends the run, evaluates it and stores the result."""
         self.recorder.finish()
         self.run_log.ended_ns = self.run_log.spans[-1].to_ns

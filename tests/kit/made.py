@@ -11,7 +11,7 @@ from typing import Any
 
 from pubstorm.contract.commands import Hello
 from pubstorm.contract.histogram import Histogram
-from pubstorm.contract.plan import Attachment, Plan, Population
+from pubstorm.contract.plan import Plan, PlannedAttachment, PlannedPopulation
 from pubstorm.contract.protocol import Mqtt
 from pubstorm.contract.snapshot import (
     Answer,
@@ -71,7 +71,7 @@ def compiled(text: str) -> Plan:
     return compile_plan(scenario, planned_targets(scenario), run_tag=1)
 
 
-def plan(*populations: Population, **parts: Any) -> Plan:
+def plan(*populations: PlannedPopulation, **parts: Any) -> Plan:
     """A plan for one target; `parts` are its other fields."""
     fields: dict[str, Any] = {
         "name": "plan",
@@ -88,13 +88,13 @@ def plan(*populations: Population, **parts: Any) -> Plan:
     return Plan(**{**fields, **parts})
 
 
-def clients(name: str, **parts: Any) -> Population:
+def clients(name: str, **parts: Any) -> PlannedPopulation:
     """10 clients of MQTT at the only target; `parts` are other fields of the population."""
     fields: dict[str, Any] = {
         "name": name,
         "clients": 10,
         "first": 0,
-        "at": Attachment(first=0, count=1),
+        "at": PlannedAttachment(first=0, count=1),
         "protocol": Mqtt(client_id=f"{name}-{{n}}", clean_session=True),
         "username": None,
         "password": None,
@@ -106,7 +106,7 @@ def clients(name: str, **parts: Any) -> Population:
         "subscriptions": (),
         "publications": (),
     }
-    return Population(**{**fields, **parts})
+    return PlannedPopulation(**{**fields, **parts})
 
 
 def hello(agent: int = 0, agents: int = 1, **parts: Any) -> Hello:

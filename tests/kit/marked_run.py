@@ -32,7 +32,7 @@ from pubstorm.exports.tally import Tally
 from pubstorm.fleet import Slot
 from pubstorm.fleet.site import AgentCommand
 from pubstorm.host import proc
-from pubstorm.host.members import LocalProcesses, Look
+from pubstorm.host.members import LocalProcesses, ProcessReading
 from pubstorm.host.preflight.cluster import AgentHost
 from pubstorm.measure.monitors import choice
 from pubstorm.play import one_run
@@ -225,7 +225,7 @@ class MarkedProcesses(LocalProcesses):
 
     readings = 0
 
-    def look_at(self, roots: Sequence[int]) -> Look:
+    def look_at(self, roots: Sequence[int]) -> ProcessReading:
         """Returns the processes, LOOK_S after the last time."""
         MarkedProcesses.readings += 1
         return replace(super().look_at(roots), at_s=float(LOOK_S * self.readings))

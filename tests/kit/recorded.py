@@ -36,7 +36,7 @@ from pubstorm.result import (
     BridgeResult,
     BrokerResult,
     Event,
-    Result,
+    RunResult,
     ServiceResult,
     StaleState,
 )
@@ -166,7 +166,7 @@ def _note_calls() -> None:
         _note(self, {"failure": FAILURE.dump_python(failure, mode="json"), "stage": stage})
         fail(self, failure, stage)
 
-    def noted_record(info: RunInfo, output: RunOutput) -> Result:
+    def noted_record(info: RunInfo, output: RunOutput) -> RunResult:
         assembly = output.assembly
         memory = Memory(
             run_log=assembly.run_log,

@@ -31,7 +31,7 @@ from pubstorm.report.overlay import Played, overlaid
 from pubstorm.report.plot import Plot
 from pubstorm.report.stored import RESULT_FILE
 from pubstorm.report.timeline import other_tracks, timeline
-from pubstorm.result import Result
+from pubstorm.result import RunResult
 from pubstorm.result.figures import Missing, evaluate, nothing_behind
 from pubstorm.result.samples import SAMPLES_FILE, csv_lines
 from pubstorm.web.watch import Surroundings, Watch
@@ -122,7 +122,7 @@ def _differences(wanted: Sequence[str], found: Sequence[str]) -> Section:
             yield line
 
 
-def _report(result: Result) -> Section:
+def _report(result: RunResult) -> Section:
     document = run_document(result)
     for figure in (*document.key_figures, *document.more_figures):
         yield f"key figure: {figure.name}: {figure.value} ({figure.note}) {figure.status or ''}"
@@ -130,7 +130,7 @@ def _report(result: Result) -> Section:
     yield from junit(document).splitlines()
 
 
-def figures(result: Result) -> Section:
+def figures(result: RunResult) -> Section:
     """Yields the value of each expression that the result may be asked, or why it has none: a line
     for each metric of a subject, with statistics and spans that have one value together."""
     names = [stage.name for stage in result.stages]
@@ -152,7 +152,7 @@ def figures(result: Result) -> Section:
                 yield f"{subject or ''}.{metric}: {outcome}: {' '.join(asked)}"
 
 
-def _subjects(result: Result) -> Mapping[str | None, Sequence[str]]:
+def _subjects(result: RunResult) -> Mapping[str | None, Sequence[str]]:
     """Returns the metrics to ask of each subject, also those that it does not have."""
     names, others = map(str.split, METRICS_FILE.read_text(encoding="utf-8").split("\n\n"))
     monitored: dict[str, dict[str, None]] = defaultdict(dict)
@@ -167,7 +167,7 @@ def _subjects(result: Result) -> Mapping[str | None, Sequence[str]]:
     return {**found, **{name: (*metrics, "balance") for name, metrics in monitored.items()}}
 
 
-def _outcome(result: Result, text: str) -> str | None:
+def _outcome(result: RunResult, text: str) -> str | None:
     """Returns the value of an expression; None if there is no such expression."""
     try:
         expression = parse_expression(text)
@@ -195,7 +195,7 @@ def grammar() -> Section:
                         yield f"{text}: {unfit} | {unfit.hint}"
 
 
-def _plots(result: Result, replay: Replay) -> Section:
+def _plots(result: RunResult, replay: Replay) -> Section:
     tracks = replay.tracks
     played = {name: [Played(result, tracks)] for name in ("one", "other")}
     courses = [course(name, result, tracks) for name in played]
@@ -228,14 +228,14 @@ def _live(folder: Path) -> Section:
         yield f"{part}: {json.dumps(whole[part], ensure_ascii=False)}"
 
 
-def _tables(result: Result, folder: Path) -> Section:
+def _tables(result: RunResult, folder: Path) -> Section:
     """Yields a line with a checksum for each column of each table for programs."""
     for name in (*PARTS, "intervals", "samples"):
         for column, cells in data_table(result, folder, name).items():
             yield f"{name}.{column}: {len(cells)} {_checksum(cells)}"
 
 
-def _log(result: Result, folder: Path) -> Section:
+def _log(result: RunResult, folder: Path) -> Section:
     for line in hdr_log(folder, result).splitlines():
         tag, _, histogram = line.rpartition(",")
         yield f"{tag}, {_checksum(histogram)}" if tag.startswith("Tag=") else line

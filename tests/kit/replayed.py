@@ -29,7 +29,7 @@ from pubstorm.play.record import record
 from pubstorm.play.salvage import salvage
 from pubstorm.report import load_result
 from pubstorm.report.stored import load_tracks
-from pubstorm.result import Result
+from pubstorm.result import RunResult
 from pubstorm.result.samples import Tracks
 from tests.kit.recorded import CONTROLLER_FILE, COUNTED_FILE, FAILURE, MEMORY, Memory
 
@@ -97,7 +97,7 @@ class Replay(NoStore):
                 halfway = self.exports.tally.families()
         return halfway
 
-    def result(self) -> Result | None:
+    def result(self) -> RunResult | None:
         """Returns the result as the controller makes it; None if the controller was killed."""
         if self.memory is None:
             return None
@@ -128,7 +128,7 @@ class Replay(NoStore):
             return record(kept.info(memory.run_log, directory, Live()), output)
 
 
-def salvaged(folder: Path) -> Result:
+def salvaged(folder: Path) -> RunResult:
     """Returns the result that journals alone give, as after the death of the controller."""
     salvage(folder, Live())
     return load_result(folder)

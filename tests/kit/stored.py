@@ -10,7 +10,7 @@ from pubstorm.play.directory import RunDirectory
 from pubstorm.report import write_reports
 from pubstorm.report.files import run_files
 from pubstorm.report.stored import load_run
-from pubstorm.result import Result
+from pubstorm.result import RunResult
 from tests.kit.example_run import Shape, write_run
 from tests.kit.reading import Page
 
@@ -25,12 +25,12 @@ def failed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def plain_run(tmp_path_factory: pytest.TempPathFactory) -> Result:
+def plain_run(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     """A short run that passed. Its files are those of all tests that look at it."""
     return write_run(tmp_path_factory.mktemp("runs") / "plain", Shape(duration_s=20))
 
 
 @pytest.fixture(scope="session")
-def plain_page(plain_run: Result) -> Page:
+def plain_page(plain_run: RunResult) -> Page:
     """The page of the short run."""
     return Page(run_files(load_run(Path(plain_run.run_directory)))["report.html"]())

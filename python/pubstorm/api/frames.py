@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from pubstorm.errors import UsageError
 from pubstorm.report.data import data_table
-from pubstorm.result import Result as RunResult
-from pubstorm.result import SearchResult, Series
+from pubstorm.result import RunResult, SearchResult, Series
 
 if TYPE_CHECKING:
     import pandas

@@ -11,8 +11,7 @@ from pubstorm.metrics.expressions import parse_expression
 from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.quantities import UnfitError, Unit, value_text
 from pubstorm.report.stored import load_stored
-from pubstorm.result import Result as RunResult
-from pubstorm.result import SearchResult, Series, Status, ThresholdOutcome
+from pubstorm.result import RunResult, SearchResult, Series, Status, ThresholdOutcome
 from pubstorm.result.comparison import Comparison
 from pubstorm.result.figures import Found, evaluate, evaluate_threshold
 from pubstorm.result.series import RANKED

@@ -24,7 +24,7 @@ from pubstorm.experiment.invocation import Invocation
 from pubstorm.host.explain import offered_load
 from pubstorm.host.files import check_host_files
 from pubstorm.host.preflight import (
-    Host,
+    HostLimits,
     agents_here,
     broker_host_needs,
     needs,
@@ -94,7 +94,7 @@ def check(asked: Invocation, fixes: Path | None, every_setting: bool) -> int:
 
 def _checked_host(scenario: Scenario, plan: Plan, fixes: Path | None, every_setting: bool) -> int:
     """Prints what the plan needs from this host, and what would suit it."""
-    host, brokers = Host.here(each.name for each in TUNED), broker_kinds(scenario.topology)
+    host, brokers = HostLimits.here(each.name for each in TUNED), broker_kinds(scenario.topology)
     agents = agents_here(plan, scenario.fleet, host)
     needed = needs(plan, host, agents=agents, brokers=brokers)
     needed += network_needs_here(scenario.topology.networks)
@@ -120,7 +120,7 @@ def _checked_cluster(
             "--fixes is for engines on this host, and fleet.on names a cluster",
             'leave it out; the page "clusters" of the guide has the settings of its hosts',
         )
-    host = Host.here()
+    host = HostLimits.here()
     ports = host.ports
     memory = scenario.fleet.host.memory
     servers = list(server_hosts(scenario, plan, host.costs, memory, appetite_of))

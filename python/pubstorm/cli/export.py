@@ -16,7 +16,7 @@ from pubstorm.play.directory import RunDirectory
 from pubstorm.report import load_stored
 from pubstorm.report.data import STORED, DataTable, data_table, tables_of
 from pubstorm.report.export import FORMS, Form, json_object
-from pubstorm.result import Result
+from pubstorm.result import RunResult
 from pubstorm.result.comparison import Comparison
 
 HDR_FILE = "latencies.hlog"
@@ -83,7 +83,7 @@ class _Asked:
         if self.names:
             raise UsageError("found --table with --to hdr, whose log has no tables")
         stored = load_stored(self.run_dir)
-        if not isinstance(stored, Result):
+        if not isinstance(stored, RunResult):
             text = f"{self.run_dir} is no single run: it has no latencies of its own"
             raise UsageError(text, "name the folder of one of its runs")
         yield HDR_FILE, hdr_log(self.run_dir, stored).encode()
@@ -110,7 +110,7 @@ class _Asked:
         if isinstance(stored, Comparison):
             text = f"{self.run_dir} is a comparison, which has no tables"
             raise UsageError(text, "read its comparison.json")
-        usual = STORED if isinstance(stored, Result) else tables_of(stored)
+        usual = STORED if isinstance(stored, RunResult) else tables_of(stored)
         for name in dict.fromkeys(self.names or usual):
             try:
                 table = data_table(stored, self.run_dir, name)

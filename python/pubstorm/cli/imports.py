@@ -120,7 +120,7 @@ def import_(tool: str, words: tuple[str, ...]) -> int:
 
 
 @dataclass(slots=True)
-class Asked:
+class BenchCommand:
     """A command line of emqtt_bench."""
 
     action: str
@@ -148,7 +148,7 @@ class Asked:
         return text == "true"
 
 
-def parsed(words: Sequence[str]) -> Asked:
+def parsed(words: Sequence[str]) -> BenchCommand:
     """Reads a command line of emqtt_bench. Raises UsageError."""
     left = list(words)
     if left and left[0].rpartition("/")[2] in PROGRAMS:
@@ -159,7 +159,7 @@ def parsed(words: Sequence[str]) -> Asked:
             f"found {action or 'nothing'}, allowed is emqtt_bench {', '.join(ACTIONS)}",
             'such as pubstorm import emqtt-bench "emqtt_bench pub -c 100 -t bench/%i"',
         )
-    asked = Asked(action, words)
+    asked = BenchCommand(action, words)
     while left:
         name, value = _option(left.pop(0), action)
         if value is None:
@@ -207,7 +207,7 @@ def _shown(name: str) -> str:
     return f"-{OPTIONS[name].short}" if OPTIONS[name].short else f"--{name}"
 
 
-def scenario_lines(asked: Asked) -> Iterator[str]:
+def scenario_lines(asked: BenchCommand) -> Iterator[str]:
     """Yields the lines of the scenario. Raises UsageError if it cannot play what is asked for."""
     yield f"# {_printable(shlex.join(_without_password(asked)))}"
     for name, value in asked.given.items():
@@ -228,7 +228,7 @@ def scenario_lines(asked: Asked) -> Iterator[str]:
     yield from _stages(asked)
 
 
-def _without_password(asked: Asked) -> Iterator[str]:
+def _without_password(asked: BenchCommand) -> Iterator[str]:
     """Yields the words of the command line, with the password left out of its word."""
     password = asked.value("password") or ""
     for word in asked.words:
@@ -236,7 +236,7 @@ def _without_password(asked: Asked) -> Iterator[str]:
         yield f"{name}{REDACTED}" if password and word == name + password else word
 
 
-def _target(asked: Asked) -> str:
+def _target(asked: BenchCommand) -> str:
     scheme = ("ws" if asked.is_on("ws") else "mqtt") + ("s" if asked.is_on("ssl") else "")
     path = WEBSOCKET_PATH if asked.is_on("ws") else ""
     hosts = str(asked.value("host")).split(",")
@@ -245,7 +245,7 @@ def _target(asked: Asked) -> str:
     return urls[0] if len(urls) == 1 else f"[{', '.join(urls)}]"
 
 
-def _population(asked: Asked) -> Iterator[str]:
+def _population(asked: BenchCommand) -> Iterator[str]:
     yield f"clients: {asked.number('count')}"
     yield f"first: {asked.number('startnumber') + 1}"
     if (client_id := _client_id(asked)) is not None:
@@ -272,7 +272,7 @@ def _population(asked: Asked) -> Iterator[str]:
             yield f"  {' ' if number else '-'} {line}"
 
 
-def _publication(asked: Asked) -> Iterator[str]:
+def _publication(asked: BenchCommand) -> Iterator[str]:
     yield f"topic: {_quoted(_topic(asked.topics[-1], asked))}"
     interval_ms = asked.number("interval_of_msg")
     yield f"interval: {interval_ms}ms" if interval_ms else "rate: max"
@@ -291,7 +291,7 @@ def _publication(asked: Asked) -> Iterator[str]:
         yield f"window: {asked.number('inflight')}"
 
 
-def _stages(asked: Asked) -> Iterator[str]:
+def _stages(asked: BenchCommand) -> Iterator[str]:
     rate, interval_ms = asked.number("connrate"), asked.number("interval")
     per_s = rate or (1000 / interval_ms if interval_ms else 0)
     yield f"  - connect: {{rate: {per_s:g}/s}}" if per_s else "  - connect"
@@ -308,27 +308,27 @@ def _stages(asked: Asked) -> Iterator[str]:
         yield f"  - publish: {LENGTH}"
 
 
-def _client_id(asked: Asked) -> str | None:
+def _client_id(asked: BenchCommand) -> str | None:
     prefix = _braces(asked.value("prefix") or "")
     if asked.is_on("shortids"):
         return f"{prefix}{{n}}"
     return f"{prefix}_bench_{asked.action}_{{n}}" if prefix else None
 
 
-def _version(asked: Asked) -> str:
+def _version(asked: BenchCommand) -> str:
     versions = {3: "3.1", 4: "3.1.1", 5: "5"}
     if asked.number("version") not in versions:
         raise UsageError(f"found -V {asked.value('version')}, allowed is 3, 4 or 5")
     return json.dumps(versions[asked.number("version")])
 
 
-def _qos(asked: Asked) -> int:
+def _qos(asked: BenchCommand) -> int:
     if asked.number("qos") > 2:
         raise UsageError(f"found -q {asked.value('qos')}, allowed is 0, 1 or 2")
     return asked.number("qos")
 
 
-def _tls(asked: Asked) -> Iterator[str]:
+def _tls(asked: BenchCommand) -> Iterator[str]:
     if asked.value("cacertfile"):
         yield f"ca: {_quoted(asked.value('cacertfile'))}"
     else:
@@ -345,7 +345,7 @@ def _tls(asked: Asked) -> Iterator[str]:
         yield f"ciphers: {_quoted(ciphers.replace(',', ':'))}"
 
 
-def _topic(text: str, asked: Asked) -> str:
+def _topic(text: str, asked: BenchCommand) -> str:
     client_id, username = _client_id(asked), asked.value("username")
     known: dict[str, str] = {"%i": "{n}"}
     if client_id is not None:

@@ -15,7 +15,7 @@ import click
 from pubstorm.contract.target import TARGET_ALLOWED, parse_target
 from pubstorm.errors import UsageError
 from pubstorm.output import data_code, say
-from pubstorm.quantities import Quantity, UnfitError
+from pubstorm.quantities import QuantityField, UnfitError
 from pubstorm.scenario.fields import Clients
 
 EMBEDDED = "embedded"
@@ -24,7 +24,7 @@ DEFAULT_FILE = "scenario.yaml"
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class StarterLoad:
     """A load that a scenario can begin with."""
 
     description: str
@@ -37,18 +37,18 @@ class Load:
 
 
 LOADS = {
-    "conn": Load("clients that connect and stay", ("client",), ("client",)),
-    "pub": Load("clients that publish", ("publisher",), ("publisher",)),
-    "sub": Load("clients that subscribe", ("subscriber",), ("subscriber",)),
-    "pairs": Load(
+    "conn": StarterLoad("clients that connect and stay", ("client",), ("client",)),
+    "pub": StarterLoad("clients that publish", ("publisher",), ("publisher",)),
+    "sub": StarterLoad("clients that subscribe", ("subscriber",), ("subscriber",)),
+    "pairs": StarterLoad(
         "publishers and subscribers in pairs",
         ("subscriber", "publisher"),
         ("subscriber", "publisher"),
     ),
-    "fan-in": Load(
+    "fan-in": StarterLoad(
         "many publishers and one subscriber", ("subscriber", "publisher"), ("publisher",)
     ),
-    "fan-out": Load(
+    "fan-out": StarterLoad(
         "one publisher and many subscribers",
         ("subscriber", "publisher"),
         ("subscriber",),
@@ -134,7 +134,7 @@ def load_of(text: str) -> str:
 
 def clients_of(text: str) -> str:
     """Returns a number of clients as the scenario has it. Raises UsageError."""
-    quantity = next(each for each in get_args(Clients) if isinstance(each, Quantity))
+    quantity = next(each for each in get_args(Clients) if isinstance(each, QuantityField))
     try:
         quantity.read(text)
     except UnfitError as unfit:
@@ -159,7 +159,7 @@ def scenario_text(broker: str, kind: str, clients: str) -> str:
     return "\n".join(parts)
 
 
-def _population(name: str, load: Load, broker: str, clients: str) -> str:
+def _population(name: str, load: StarterLoad, broker: str, clients: str) -> str:
     number = clients if name in load.many else "1"
     text = f"  {name}:\n    clients: {number}\n{LOGIN}"
     if re.match(r"mqtts|wss", broker):
@@ -174,11 +174,11 @@ def _population(name: str, load: Load, broker: str, clients: str) -> str:
     return text
 
 
-def _verb(load: Load) -> str:
+def _verb(load: StarterLoad) -> str:
     return "publish" if "publisher" in load.populations else "hold"
 
 
-def _thresholds(load: Load) -> Iterator[str]:
+def _thresholds(load: StarterLoad) -> Iterator[str]:
     yield THRESHOLDS
     yield f"  - {load.many[0]}.connected == 100%\n"
     if load.populations == ("publisher",):

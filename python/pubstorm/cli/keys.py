@@ -12,7 +12,7 @@ import click
 
 from pubstorm.contract.target import DEFAULT_TLS_PORT
 from pubstorm.errors import KeysError
-from pubstorm.host.keys.authority import Authority, Credential, Validity
+from pubstorm.host.keys.authority import Authority, CertificateDates, Credential
 from pubstorm.host.keys.clients import Names, Wanted
 from pubstorm.host.keys.files import NewFile, write_files
 from pubstorm.host.keys.listener import CLIENTS, certificate_settings, psk_settings
@@ -100,7 +100,7 @@ def psk(wanted: Wanted, out: Path, force: bool) -> None:
 @FORCE
 def ca(folder: Path, names: Names, wanted: Wanted, days: int, force: bool) -> None:
     """Make an authority with certificates: the broker's, and one for each client that you name."""
-    validity = Validity.of_days(days)
+    validity = CertificateDates.of_days(days)
     authority = Authority.new("pubstorm keys", validity)
     clients = () if wanted.is_nothing else wanted.subjects()
     subjects = [_file_name(name) for population in clients for name in population]
@@ -185,7 +185,7 @@ def ray_keys(nodes: Names, folder: Path, at: PurePosixPath, days: int, force: bo
 
     Authority and token stay the same for nodes that are added later, also with --force.
     """
-    validity = Validity.of_days(days)
+    validity = CertificateDates.of_days(days)
     cluster = ClusterKeys.of(folder, validity)
     write_files(cluster.files(nodes, at, validity), force=force)
     kept = "" if cluster.is_new else ", as before"

@@ -18,12 +18,12 @@ from pubstorm.host.signals import INTERRUPTED
 from pubstorm.output import data_code, never_waiting, say, warn
 from pubstorm.play.directory import NOT_STORED
 from pubstorm.play.display import Live, QuietLive, live_for
-from pubstorm.quantities import Quantity, UnfitError, duration_ns
-from pubstorm.result import Result, SearchResult, Series, SeriesStep, Status
+from pubstorm.quantities import QuantityField, UnfitError, duration_ns
+from pubstorm.result import RunResult, SearchResult, Series, SeriesStep, Status
 from pubstorm.result.comparison import Comparison
 
 EXIT_CODES = {Status.PASS: 0, Status.FAIL: 1, Status.INVALID: 3, Status.OPEN: 4}
-PROGRESS = Quantity(duration_ns, 10**9, 10**12)
+PROGRESS = QuantityField(duration_ns, 10**9, 10**12)
 PROGRESS_NS = 10**10
 """Interval of the lines of progress by default."""
 
@@ -55,13 +55,13 @@ class Output:
             shown.exports = exports
             yield shown
 
-    def conclude(self, played: Result | Series | SearchResult | Comparison) -> int:
+    def conclude(self, played: RunResult | Series | SearchResult | Comparison) -> int:
         """Prints a result and returns the exit code."""
         return conclude(played, details=self.details, quiet=self.quiet, as_json=self.json)
 
 
 def conclude(
-    played: Result | Series | SearchResult | Comparison,
+    played: RunResult | Series | SearchResult | Comparison,
     *,
     details: bool = False,
     quiet: bool = False,
@@ -152,7 +152,7 @@ def _progress_ns(_context: click.Context, _parameter: click.Parameter, value: st
         raise UsageError(f"--progress: {unfit}", unfit.hint or "write 10s or 1min") from unfit
 
 
-def _exit_code(played: Result | Series | SearchResult | Comparison) -> int:
+def _exit_code(played: RunResult | Series | SearchResult | Comparison) -> int:
     if played.interrupted:
         return INTERRUPTED
     if isinstance(played, Series):
@@ -163,7 +163,7 @@ def _exit_code(played: Result | Series | SearchResult | Comparison) -> int:
     return EXIT_CODES[status]
 
 
-def _missing(played: Result | Series | SearchResult | Comparison) -> str | None:
+def _missing(played: RunResult | Series | SearchResult | Comparison) -> str | None:
     """Returns which file of a result is missing, and warns; None if the result is stored, or if
     none was to be."""
     from pubstorm.report import COMPARISON_FILE, RESULT_FILE, SEARCH_FILE, SERIES_FILE

@@ -14,7 +14,7 @@ from pubstorm.errors import UsageError
 from pubstorm.experiment import play as play_scenario
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.play.display import Live
-from pubstorm.result import Result, SearchResult, Series
+from pubstorm.result import RunResult, SearchResult, Series
 from pubstorm.result.comparison import Comparison
 
 
@@ -51,7 +51,7 @@ def run(asked: Invocation, output: Output, resume: Path | None, no_report: bool)
 
 def play(
     asked: Invocation, out: Path | None, resume: Path | None, live: Live
-) -> Result | Series | SearchResult | Comparison:
+) -> RunResult | Series | SearchResult | Comparison:
     """Plays what is asked for: a run, a series or a search, or the rest of a comparison."""
     if resume is not None:
         if asked != Invocation("") or out is not None:

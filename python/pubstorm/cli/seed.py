@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from pubstorm.cli.completion import scenario_names
-from pubstorm.contract.plan import Population
+from pubstorm.contract.plan import PlannedPopulation
 from pubstorm.errors import PubstormError, StoreError, UsageError
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.host.signals import INTERRUPTED
@@ -23,8 +23,14 @@ from pubstorm.scenario import Scenario
 from pubstorm.topology.identities.accounts import Accounts, accounts_of
 from pubstorm.topology.identities.mosquitto import MosquittoFiles
 from pubstorm.topology.identities.scheme import SCHEMES, scheme_of
-from pubstorm.topology.identities.seeding import BATCH_ROWS, Findings, Identities, Meter, Seeding
-from pubstorm.topology.identities.store import Address, Store
+from pubstorm.topology.identities.seeding import (
+    BATCH_ROWS,
+    Identities,
+    Meter,
+    Seeding,
+    SeedVerification,
+)
+from pubstorm.topology.identities.store import RedisAddress, RedisStore
 
 REDIS, FILES = "redis://", "mosquitto:"
 LINE_EVERY_S = 5.0
@@ -35,7 +41,7 @@ DEFAULT_SCHEME = "emqx"
 
 
 @dataclass(frozen=True)
-class Asked:
+class SeedTask:
     """The task of the command."""
 
     verify: bool
@@ -79,7 +85,7 @@ def seed(
     passwords and one of rights. Repeat an interrupted command to resume it.
     Ends with 0, with 1 where --verify finds rows missing or wrong, with 3 where Redis refuses.
     """
-    asked = Asked(
+    asked = SeedTask(
         verify=bool(words["verify"]),
         remove=bool(words["remove"]),
         restart=bool(words["restart"]),
@@ -100,7 +106,7 @@ def seed(
             raise UsageError("found --scheme with mosquitto, allowed is it with Redis")
         return _in_files(MosquittoFiles(Path(target.removeprefix(FILES)), accounts), asked)
     identities = Identities(accounts, scheme_of(scheme or DEFAULT_SCHEME))
-    store = Store(Address.parse(target))
+    store = RedisStore(RedisAddress.parse(target))
     try:
         return _in_redis(Seeding(store, identities, asked.batch_rows), identities, store, asked)
     finally:
@@ -110,7 +116,7 @@ def seed(
 def _accounts(scenario: Scenario) -> tuple[Accounts, ...]:
     """The accounts of a scenario, or of all steps of its sweep."""
     played = [step.scenario for step in scenario.steps] or [scenario]
-    populations: list[Population] = [
+    populations: list[PlannedPopulation] = [
         population for each in played for population in provisional_plan(each).populations
     ]
     found = accounts_of(populations)
@@ -119,7 +125,7 @@ def _accounts(scenario: Scenario) -> tuple[Accounts, ...]:
     return found
 
 
-def _in_redis(seeding: Seeding, identities: Identities, store: Store, asked: Asked) -> int:
+def _in_redis(seeding: Seeding, identities: Identities, store: RedisStore, asked: SeedTask) -> int:
     where, total = str(store.address), identities.rows
     if asked.verify:
         positions = seeding.positions()
@@ -147,7 +153,7 @@ def _in_redis(seeding: Seeding, identities: Identities, store: Store, asked: Ask
     return 0
 
 
-def _in_files(files: MosquittoFiles, asked: Asked) -> int:
+def _in_files(files: MosquittoFiles, asked: SeedTask) -> int:
     total, where = sum(accounts.rows for accounts in files.accounts), str(files.folder)
     if asked.remove:
         say(f"{where}: {files.remove()} files removed")
@@ -170,7 +176,7 @@ def _written(meter: Meter, rows: int, accounts: Sequence[Accounts]) -> str:
     )
 
 
-def _verdict(where: str, findings: Findings, reached: str) -> int:
+def _verdict(where: str, findings: SeedVerification, reached: str) -> int:
     """Says what was found, and gives the exit code."""
     right = findings.rows - findings.missing - findings.wrong
     say(f"{where}: {right:,} of {findings.rows:,} rows exist and are right")

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil, sqrt
 
-from pubstorm.contract.plan import Attachment, Plan
+from pubstorm.contract.plan import Plan, PlannedAttachment
 from pubstorm.contract.random import mix as _mix
 
 
@@ -30,7 +30,7 @@ def clients_at(plan: Plan, population: int, target: int) -> Sequence[int]:
     return tuple(c for c in range(clients) if target_of(plan, population, c) == target)
 
 
-def most_at_one(at: Attachment, clients: int) -> int:
+def most_at_one(at: PlannedAttachment, clients: int) -> int:
     """Returns the largest number of clients at one of their targets. If targets are drawn, it is
     four standard deviations above the mean."""
     mean = clients / at.count
@@ -38,7 +38,7 @@ def most_at_one(at: Attachment, clients: int) -> int:
     return min(clients, ceil(mean + spread))
 
 
-def most_at_a_target(among: Sequence[tuple[Attachment, int]]) -> int:
+def most_at_a_target(among: Sequence[tuple[PlannedAttachment, int]]) -> int:
     """Returns the largest number of clients at a target, by the attachments and their clients."""
     starts = {at.first for at, _ in among}
     at_each = (

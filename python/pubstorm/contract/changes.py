@@ -14,8 +14,8 @@ from pubstorm.contract.plan import (
     ConnectAction,
     DisconnectAction,
     Plan,
+    PlannedStage,
     RemoveClients,
-    Stage,
 )
 from pubstorm.quantities import PartOf
 
@@ -29,7 +29,7 @@ class ActiveClients:
         self.staying = {i for i, each in enumerate(plan.populations) if each.player != "engine"}
         """Populations that other programs play: their clients do not join or leave."""
 
-    def enter(self, stage: Stage) -> None:
+    def enter(self, stage: PlannedStage) -> None:
         """A stage begins."""
         for place, population in enumerate(stage.populations):
             if isinstance(stage.action, ConnectAction):

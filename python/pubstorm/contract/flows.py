@@ -20,7 +20,7 @@ from pubstorm.contract.protocol import (
 from pubstorm.contract.value import PositiveU62
 
 
-class Subscription(Frozen):
+class PlannedSubscription(Frozen):
     """One topic filter of every client of a population."""
 
     filter: Template
@@ -98,7 +98,7 @@ Pace = Annotated[OpenPace | ClosedPace, Field(discriminator="kind")]
 Payload = Annotated[FixedPayload | GaussianPayload | TextPayload, Field(discriminator="kind")]
 
 
-class Publication(Frozen):
+class PlannedPublication(Frozen):
     """One flow of messages that every client of a population sends."""
 
     topic: Template

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from pubstorm.contract.flows import Publication, Subscription
+from pubstorm.contract.flows import PlannedPublication, PlannedSubscription
 from pubstorm.contract.protocol import (
     CAPABILITIES,
     U16,
@@ -19,11 +19,11 @@ from pubstorm.contract.protocol import (
     Frozen,
     Mqtt,
     NatsProtocol,
+    PlannedWill,
     Player,
     Protocol,
     QoS,
     Template,
-    Will,
     Zmtp,
 )
 from pubstorm.contract.target import Target
@@ -32,7 +32,7 @@ from pubstorm.errors import REDACTED
 from pubstorm.quantities import SECOND_NS
 
 
-class Reconnect(Frozen):
+class PlannedReconnect(Frozen):
     """Exponential back-off with jitter, from `min_ns` doubling up to `max_ns`."""
 
     min_ns: U62
@@ -41,7 +41,7 @@ class Reconnect(Frozen):
     """Longest wait, in nanoseconds."""
 
 
-class Psk(Frozen):
+class PlannedPsk(Frozen):
     """Pre-shared keys: one identity for each client."""
 
     file: str
@@ -59,7 +59,7 @@ class Header(Frozen):
     """Template of the value."""
 
 
-class Tls(Frozen):
+class PlannedTls(Frozen):
     """TLS of the clients of a population. Paths are read by the engine, at its start where they
     are the same for all clients, else at each client's first connection."""
 
@@ -74,7 +74,7 @@ class Tls(Frozen):
     """Template of the path of a client's certificate chain (PEM)."""
     key: Template | None = None
     """Template of the path of its private key (PEM)."""
-    psk: Psk | None = None
+    psk: PlannedPsk | None = None
     """A pre-shared key instead of certificates."""
     min_version: Literal["1.2", "1.3"] = "1.2"
     """Lowest version."""
@@ -85,7 +85,7 @@ class Tls(Frozen):
     pre-shared keys those without a Diffie-Hellman exchange in a finite field."""
 
 
-class Lifetime(Frozen):
+class PlannedLifetime(Frozen):
     """Session lifetime: each client draws a time for each session, and then disconnects."""
 
     min_ns: U62
@@ -106,7 +106,7 @@ class Lifetime(Frozen):
         return life_ns / (life_ns + self.offline_ns)
 
 
-class Flapping(Frozen):
+class PlannedFlapping(Frozen):
     """Flapping subscriptions: each client draws a time whenever it is subscribed, and then
     unsubscribes from all of its filters."""
 
@@ -119,7 +119,7 @@ class Flapping(Frozen):
     later."""
 
 
-class Rows(Frozen):
+class PlannedRows(Frozen):
     """A file of comma-separated values with a line of headings: one row for each client."""
 
     file: str
@@ -130,7 +130,7 @@ class Rows(Frozen):
     """True if clients beyond the last row begin with the first row again."""
 
 
-class Responds(Frozen):
+class PlannedResponds(Frozen):
     """Answers of the clients of a population."""
 
     qos: QoS
@@ -139,7 +139,7 @@ class Responds(Frozen):
     """Size of the payload, in bytes."""
 
 
-class Attachment(Frozen):
+class PlannedAttachment(Frozen):
     """Targets of the clients of a population."""
 
     first: U32
@@ -163,7 +163,7 @@ MQTT 5, after which the broker publishes the will; with a reset; with silence on
 connection."""
 
 
-class Population(Frozen):
+class PlannedPopulation(Frozen):
     """Clients that behave alike."""
 
     name: str
@@ -176,13 +176,13 @@ class Population(Frozen):
     """Number of clients; client `c` has number `n = first + c`."""
     first: U62
     """Number `{n}` of the first client."""
-    at: Attachment
+    at: PlannedAttachment
     """Targets of the clients."""
     username: Template | None
     """Template of the user name."""
     password: Template | None
     """Template of the password."""
-    tls: Tls | None
+    tls: PlannedTls | None
     """Options of connections to targets under TLS; null if there is no such target."""
     headers: tuple[Header, ...] = ()
     """Headers of the request with which a client opens a WebSocket."""
@@ -192,28 +192,28 @@ class Population(Frozen):
     """The end of a client's connection when the client leaves."""
     connect_timeout_ns: U62
     """Longest wait for TCP, CONNACK and SUBACK together, in nanoseconds."""
-    reconnect: Reconnect | None
+    reconnect: PlannedReconnect | None
     """Retries of a lost or refused connection; null: no retries."""
     read_rate_per_s: Rate | None
     """Messages a second that a client takes from its socket at most; null: no limit."""
     delayed_acks: bool = False
     """True if the kernel delays its acknowledgements of bytes that a client receives
     (`TCP_QUICKACK` off)."""
-    lifetime: Lifetime | None = None
+    lifetime: PlannedLifetime | None = None
     """Session lifetime of a client, from the time when it is ready; null: the session lasts until a
     stage or a change ends it."""
-    flapping: Flapping | None = None
+    flapping: PlannedFlapping | None = None
     """Times between which a client unsubscribes and subscribes again; null: it stays subscribed."""
     takes_over: int | None = Field(None, ge=0)
     """Index of the population whose client identifiers its clients use: client `c` ends the
     connection of that population's client `c`; null: it has identifiers of its own."""
-    rows: Rows | None = None
+    rows: PlannedRows | None = None
     """A file whose rows the clients' templates refer to; null: there is none."""
-    subscriptions: tuple[Subscription, ...]
+    subscriptions: tuple[PlannedSubscription, ...]
     """Topic filters of each client."""
-    publications: tuple[Publication, ...]
+    publications: tuple[PlannedPublication, ...]
     """Flows that each client publishes in publish stages."""
-    responds: Responds | None = None
+    responds: PlannedResponds | None = None
     """Answers to messages with a Response Topic; null: no answers. Only MQTT 5."""
 
     @property
@@ -263,7 +263,7 @@ class Population(Frozen):
         return self.mqtt is not None and not self.mqtt.clean_session
 
     @property
-    def will(self) -> Will | None:
+    def will(self) -> PlannedWill | None:
         """Will of its clients; None if they have none."""
         return None if self.mqtt is None else self.mqtt.will
 
@@ -334,7 +334,7 @@ class ChangeRate(Frozen):
 ChangeAction = Annotated[AddClients | RemoveClients | ChangeRate, Field(discriminator="kind")]
 
 
-class Change(Frozen):
+class PlannedChange(Frozen):
     """A change of a population during a publish stage."""
 
     name: str
@@ -347,7 +347,7 @@ class Change(Frozen):
     """The change."""
 
 
-class RatePoint(Frozen):
+class PlannedRatePoint(Frozen):
     """Point of a rate profile. Two points of one instant are a step."""
 
     after_ns: U62
@@ -362,9 +362,9 @@ class PublishAction(Frozen):
     kind: Literal["publish"] = "publish"
     duration_ns: U62
     """In nanoseconds."""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[PlannedChange, ...] = ()
     """Changes of populations during the stage, in the order of time."""
-    rate_profile: tuple[RatePoint, ...] = ()
+    rate_profile: tuple[PlannedRatePoint, ...] = ()
     """Factor of the planned rates of all populations over time, linear between two points, which
     changes of a rate multiply. Empty: always 1."""
 
@@ -390,7 +390,7 @@ Action = Annotated[
 ]
 
 
-class Stage(Frozen):
+class PlannedStage(Frozen):
     """A named span of the run."""
 
     name: str
@@ -414,7 +414,7 @@ class Route(Frozen):
     """Prefix of the topic on the main broker."""
 
 
-class Bridges(Frozen):
+class PlannedBridges(Frozen):
     """Bridges from small brokers to one main broker: agents compute expected deliveries from them.
     A message never goes back over the bridge that it came by."""
 
@@ -445,7 +445,7 @@ class Plan(Frozen):
     """Addresses for clients; each population's `at` selects among them."""
     targets_joined: bool
     """True if a message published at one target reaches subscribers at the others."""
-    bridges: tuple[Bridges, ...] = ()
+    bridges: tuple[PlannedBridges, ...] = ()
     """Bridges between the targets."""
     sources: tuple[str, ...]
     """Source addresses, used in turn; empty leaves the choice to the kernel."""
@@ -461,9 +461,9 @@ class Plan(Frozen):
     stalled, in nanoseconds; null: stalls are not counted."""
     max_packet_bytes: Annotated[U32, Field(gt=0)] = 64 * 1024 * 1024
     """Largest MQTT packet that a client accepts, in bytes."""
-    populations: tuple[Population, ...]
+    populations: tuple[PlannedPopulation, ...]
     """Clients that behave alike."""
-    stages: tuple[Stage, ...]
+    stages: tuple[PlannedStage, ...]
     """Stages in the order of time."""
 
     @property

@@ -74,7 +74,7 @@ class Property(Frozen):
     """A number, or the template of a string or of binary data."""
 
 
-class Will(Frozen):
+class PlannedWill(Frozen):
     """Message the broker sends when a client dies."""
 
     topic: Template
@@ -89,7 +89,7 @@ class Will(Frozen):
     """Properties of the message."""
 
 
-class Authentication(Frozen):
+class PlannedAuthentication(Frozen):
     """Enhanced authentication of MQTT 5."""
 
     method: str
@@ -112,11 +112,11 @@ class Mqtt(Frozen):
     bridge: bool = False
     """True if clients set the bridge bit in the protocol level. The broker does not send such a
     client the messages that it published itself."""
-    will: Will | None = None
+    will: PlannedWill | None = None
     """Message that the broker sends when the client dies."""
     properties: tuple[Property, ...] = ()
     """Properties of CONNECT."""
-    authentication: Authentication | None = None
+    authentication: PlannedAuthentication | None = None
     """Enhanced authentication."""
 
     @property

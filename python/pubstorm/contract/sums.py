@@ -121,7 +121,7 @@ class Sum(Generic[V]):
     def __init__(self, model: type[V]) -> None:
         self._form: _Form[V] = _form(model)
         self._counts = self._form.zeros
-        self._growing: list[_Part] | None = [make() for make in self._form.parts]
+        self._growing: list[_FieldSum] | None = [make() for make in self._form.parts]
         self._packed = b""
         """The parts, if none are growing."""
         self._value: V | None = None
@@ -165,10 +165,10 @@ class Sum(Generic[V]):
             self._value = value
         return self._value
 
-    def _parts(self) -> list[_Part]:
+    def _parts(self) -> list[_FieldSum]:
         if self._growing is not None:
             return self._growing
-        parts: list[_Part] = pickle.loads(zlib.decompress(self._packed))
+        parts: list[_FieldSum] = pickle.loads(zlib.decompress(self._packed))
         return parts
 
 
@@ -387,7 +387,7 @@ def _completeness(stall: Stall) -> tuple[bool, int, int]:
     return stall.until_ns is not None, stall.until_ns or 0, stall.due
 
 
-class _Part(Protocol):
+class _FieldSum(Protocol):
     """The sum of one field that is no plain count."""
 
     def add(self, found: Any, /) -> None:
@@ -461,7 +461,7 @@ class _Form(Generic[V]):
 
     zeros: list[int]
     counts_of: Callable[[V], tuple[int, ...]]
-    parts: list[Callable[[], _Part]]
+    parts: list[Callable[[], _FieldSum]]
     parts_of: Callable[[V], tuple[Any, ...]]
     made: Callable[[Iterator[int], Iterator[Any]], V]
 
@@ -469,7 +469,7 @@ class _Form(Generic[V]):
 @cache
 def _form(model: type[V]) -> _Form[V]:
     counts: list[str] = []
-    parts: dict[str, Callable[[], _Part]] = {}
+    parts: dict[str, Callable[[], _FieldSum]] = {}
     made = _compiled(model, "", counts, parts)
     return _Form(
         [0] * len(counts), _fields(counts), list(parts.values()), _fields(list(parts)), made
@@ -477,7 +477,7 @@ def _form(model: type[V]) -> _Form[V]:
 
 
 def _compiled(
-    model: type[Value], path: str, counts: list[str], parts: dict[str, Callable[[], _Part]]
+    model: type[Value], path: str, counts: list[str], parts: dict[str, Callable[[], _FieldSum]]
 ) -> Made:
     """Adds the paths of the fields of a class. Raises TypeError if a field that is required has no
     rule."""
@@ -505,7 +505,7 @@ def _compiled(
     return made
 
 
-def _part(info: FieldInfo) -> Callable[[], _Part] | None:
+def _part(info: FieldInfo) -> Callable[[], _FieldSum] | None:
     """Returns what makes the sum of a field, None if the field is a plain count or has no rule."""
     kind, rules = info.annotation, info.metadata
     if Rule.LARGEST in rules:

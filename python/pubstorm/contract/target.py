@@ -55,7 +55,7 @@ class Target(BaseModel):
             return None
 
 
-class ZmqTarget(Target):
+class PublisherTarget(Target):
     """The address of a ZeroMQ publisher that already runs."""
 
     def __str__(self) -> str:
@@ -97,7 +97,7 @@ def parse_target(text: object) -> Target:
     if found["address"]:
         _address(found["address"], text)
     if scheme == "zmq":
-        return ZmqTarget(host=host, port=port)
+        return PublisherTarget(host=host, port=port)
     if scheme in {"nats", "natss"}:
         return NatsTarget(host=host, port=port, tls=scheme in UNDER_TLS)
     path = found["path"] if found["path"].startswith("/") else f"/{found['path']}"
@@ -111,7 +111,7 @@ def parse_targets(value: object) -> tuple[Target, ...]:
         if not value:
             raise UnfitError(value, f"is {TARGET_ALLOWED}, or a list of them")
         targets = tuple(parse_target(item) for item in value)
-        kinds = (ZmqTarget, NatsTarget)
+        kinds = (PublisherTarget, NatsTarget)
         if len({tuple(isinstance(target, kind) for kind in kinds) for target in targets}) > 1:
             raise UnfitError(value, "are targets of one protocol: zmq://, nats://, or of MQTT")
         return targets

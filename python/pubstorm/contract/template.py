@@ -24,7 +24,7 @@ class MisplacedError(TemplateError):
     """A variable stands where its kind is not allowed."""
 
 
-class Kind(Enum):
+class VariableKind(Enum):
     """Kind of a variable."""
 
     NUMBER = "n"
@@ -40,11 +40,18 @@ class Kind(Enum):
     STAMP = "stamp"
 
 
-CLIENT = frozenset({Kind.NUMBER, Kind.REMAINDER, Kind.QUOTIENT, Kind.ROW})
+CLIENT = frozenset(
+    {VariableKind.NUMBER, VariableKind.REMAINDER, VariableKind.QUOTIENT, VariableKind.ROW}
+)
 """Kinds with one value for each client."""
-VARIED = frozenset({Kind.RANGE, Kind.CHOICE})
+VARIED = frozenset({VariableKind.RANGE, VariableKind.CHOICE})
 """Kinds with several values in a topic."""
-NUMERIC = frozenset(Kind) - {Kind.CHOICE, Kind.ROW, Kind.HEX, Kind.STAMP}
+NUMERIC = frozenset(VariableKind) - {
+    VariableKind.CHOICE,
+    VariableKind.ROW,
+    VariableKind.HEX,
+    VariableKind.STAMP,
+}
 """Kinds that are always a number as JSON writes it."""
 
 
@@ -75,7 +82,7 @@ class Variable:
     """A variable; `a` and `b` are K and nothing, both ends of what is gone through or drawn, or a
     number of digits."""
 
-    kind: Kind
+    kind: VariableKind
     a: int = 0
     b: int = 0
     places: int = 0
@@ -86,18 +93,18 @@ class Variable:
     @property
     def variants(self) -> int:
         """Number of its values."""
-        return len(self.words) if self.kind is Kind.CHOICE else self.b - self.a + 1
+        return len(self.words) if self.kind is VariableKind.CHOICE else self.b - self.a + 1
 
     def bytes_max(self, rows: RowTable | None) -> int:
         """Returns the bytes of its longest value."""
         match self.kind:
-            case Kind.ROW:
+            case VariableKind.ROW:
                 return 0 if rows is None else rows.file.longest(self.words[0])
-            case Kind.CHOICE:
+            case VariableKind.CHOICE:
                 return max(len(word.encode()) for word in self.words)
-            case Kind.HEX:
+            case VariableKind.HEX:
                 return self.a
-            case Kind.STAMP:
+            case VariableKind.STAMP:
                 return len(stamp_text(bytes(STAMP_BYTES)))
             case _:
                 return NUMBER_CHARS_MAX
@@ -106,17 +113,17 @@ class Variable:
         """Its value for client number `n` and value number `variant` of the range or choice; what
         only a message has is left out."""
         match self.kind:
-            case Kind.NUMBER:
+            case VariableKind.NUMBER:
                 return str(n)
-            case Kind.REMAINDER:
+            case VariableKind.REMAINDER:
                 return str(n % self.a)
-            case Kind.QUOTIENT:
+            case VariableKind.QUOTIENT:
                 return str(n // self.a)
-            case Kind.RANGE:
+            case VariableKind.RANGE:
                 return str(self.a + variant)
-            case Kind.CHOICE:
+            case VariableKind.CHOICE:
                 return self.words[variant]
-            case Kind.ROW:
+            case VariableKind.ROW:
                 return "" if rows is None else rows.value(self.words[0], n)
             case _:
                 return ""
@@ -126,36 +133,36 @@ class Variable:
         where it is the client's."""
         drawn = message.chance.of(place)
         match self.kind:
-            case Kind.RANGE:
+            case VariableKind.RANGE:
                 is_topics = self.variants == message.topic_variants
                 turn = variant if is_topics else message.number
                 return str(self.a + turn % self.variants)
-            case Kind.CHOICE:
+            case VariableKind.CHOICE:
                 return self.words[drawn.below(self.variants)]
-            case Kind.RANDOM:
+            case VariableKind.RANDOM:
                 return _scaled_text(self.a + drawn.below(self.variants), self.places)
-            case Kind.HEX:
+            case VariableKind.HEX:
                 blocks = range((self.a + 15) // 16)
                 return "".join(f"{drawn.of(block).bits:016x}"[::-1] for block in blocks)[: self.a]
-            case Kind.SEQUENCE:
+            case VariableKind.SEQUENCE:
                 return str(message.number)
-            case Kind.TIME:
+            case VariableKind.TIME:
                 return str(message.time_ms)
-            case Kind.STAMP:
+            case VariableKind.STAMP:
                 return stamp_text(message.stamp)
         return None
 
     def __str__(self) -> str:
         match self.kind:
-            case Kind.RANGE:
+            case VariableKind.RANGE:
                 return f"{{{self.a}..{self.b}}}"
-            case Kind.CHOICE:
+            case VariableKind.CHOICE:
                 return f"{{{'|'.join(self.words)}}}"
-            case Kind.ROW:
+            case VariableKind.ROW:
                 return f"{{row.{self.words[0]}}}"
-            case Kind.RANDOM:
+            case VariableKind.RANDOM:
                 return f"{{random {self.words[0]}}}"
-            case Kind.HEX:
+            case VariableKind.HEX:
                 return f"{{hex {self.a}}}"
             case _:
                 return f"{{{self.kind.value.replace('K', str(self.a))}}}"
@@ -203,7 +210,7 @@ class Template:
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns that it refers to."""
-        return tuple(v.words[0] for v in self.variables if v.kind is Kind.ROW)
+        return tuple(v.words[0] for v in self.variables if v.kind is VariableKind.ROW)
 
     @property
     def bytes_max(self) -> int:
@@ -213,7 +220,7 @@ class Template:
             for part in self.parts
         )
 
-    def has(self, *kinds: Kind) -> bool:
+    def has(self, *kinds: VariableKind) -> bool:
         """Returns True if it has a variable of one of these kinds."""
         return any(variable.kind in kinds for variable in self.variables)
 
@@ -273,7 +280,7 @@ class Template:
                 )
         return tuple(tuple(part for part in level if part != "") for level in levels)
 
-    def _check_kinds(self, kinds: frozenset[Kind], name: str, allowed: str) -> None:
+    def _check_kinds(self, kinds: frozenset[VariableKind], name: str, allowed: str) -> None:
         wrong = next((v for v in self.variables if v.kind not in kinds), None)
         if wrong is not None:
             raise MisplacedError(f"'{wrong}', allowed in {name} are {allowed}")
@@ -295,27 +302,27 @@ def _variable(text: str) -> Variable:
 def _choice(text: str) -> Variable | None:
     options = tuple(text.split("|"))
     whole = all(options) and len(options) <= RANGE_VALUES_MAX
-    return Variable(Kind.CHOICE, words=options) if whole else None
+    return Variable(VariableKind.CHOICE, words=options) if whole else None
 
 
 def _word(text: str) -> Variable | None:
     if text in _PLAIN:
         return Variable(_PLAIN[text])
     if text.startswith("row.") and len(text) > len("row.") and "{" not in text:
-        return Variable(Kind.ROW, words=(text.removeprefix("row."),))
+        return Variable(VariableKind.ROW, words=(text.removeprefix("row."),))
     if found := _ARITHMETIC.fullmatch(text):
         k = int(found[2])
-        kind = Kind.REMAINDER if found[1] == "%" else Kind.QUOTIENT
+        kind = VariableKind.REMAINDER if found[1] == "%" else VariableKind.QUOTIENT
         return Variable(kind, k) if 0 < k <= U64_MAX else None
     if found := _HEX.fullmatch(text):
         digits = int(found[1])
-        return Variable(Kind.HEX, digits) if 0 < digits <= HEX_DIGITS_MAX else None
+        return Variable(VariableKind.HEX, digits) if 0 < digits <= HEX_DIGITS_MAX else None
     if found := _RANDOM.fullmatch(text):
         return _random(found[1], found[2])
     if found := _RANGE.fullmatch(text):
         low, high = int(found[1]), int(found[2])
         if low <= high <= U64_MAX and high - low < RANGE_VALUES_MAX:
-            return Variable(Kind.RANGE, low, high)
+            return Variable(VariableKind.RANGE, low, high)
     return None
 
 
@@ -324,7 +331,7 @@ def _random(low: str, high: str) -> Variable | None:
     a, b = (_scaled(end, places) for end in (low, high))
     if a is None or b is None or a > b:
         return None
-    return Variable(Kind.RANDOM, a, b, places, (f"{low}..{high}",))
+    return Variable(VariableKind.RANDOM, a, b, places, (f"{low}..{high}",))
 
 
 def _scaled(text: str, places: int) -> int | None:
@@ -357,7 +364,12 @@ ALLOWED = (
     " {seq}, {time} and {stamp}"
 )
 
-_PLAIN = {"n": Kind.NUMBER, "seq": Kind.SEQUENCE, "time": Kind.TIME, "stamp": Kind.STAMP}
+_PLAIN = {
+    "n": VariableKind.NUMBER,
+    "seq": VariableKind.SEQUENCE,
+    "time": VariableKind.TIME,
+    "stamp": VariableKind.STAMP,
+}
 _TOKEN = re.compile(r"\{\{|\}\}|\{(?P<variable>[^}]*)\}|[^{}]+")
 _ARITHMETIC = re.compile(r"n([%/])(\d{1,20})", re.ASCII)
 _RANGE = re.compile(r"(\d{1,20})\.\.(\d{1,20})", re.ASCII)

@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from pubstorm.experiment.invocation import Invocation
     from pubstorm.play.display import Live
     from pubstorm.play.stage_check import Check
-    from pubstorm.result import Result, SearchResult, Series
+    from pubstorm.result import RunResult, SearchResult, Series
     from pubstorm.scenario import Scenario
 
 
 def play(
     scenario: Scenario, asked: Invocation, out: Path | None, live: Live, check: Check | None = None
-) -> Result | Series | SearchResult:
+) -> RunResult | Series | SearchResult:
     """Plays a scenario as a series, a search or a run, in a new folder or in `out`. `check` is a
     check of the user after each stage of a run."""
     # Each needs only its own modules.

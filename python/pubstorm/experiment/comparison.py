@@ -38,7 +38,7 @@ from pubstorm.report import (
     load_series,
     write_reports,
 )
-from pubstorm.result import Result, SearchResult, Series
+from pubstorm.result import RunResult, SearchResult, Series
 from pubstorm.result.comparison import (
     ANSWERS,
     Comparison,
@@ -109,7 +109,7 @@ class AskedSide(Value):
     """Targets in place of the scenario's, separated by spaces."""
 
 
-class Asked(Value):
+class ComparisonQuestion(Value):
     """The question of a comparison that is played, as stored in `asked.json`."""
 
     baseline: AskedSide
@@ -223,7 +223,7 @@ def play_comparison(
     stored = [
         AskedSide(scenario=e.scenario, overrides=e.stored_overrides, target=e.target) for e in asked
     ]
-    wanted = Asked(
+    wanted = ComparisonQuestion(
         baseline=stored[0],
         candidate=stored[1],
         repeat=repeat,
@@ -240,7 +240,9 @@ def resume_comparison(path: Path, live: Live) -> Comparison:
     other folders of runs are set aside. Raises StoredRunError if the folder has no comparison that
     was played."""
     try:
-        asked = Asked.model_validate_json((path / ASKED_FILE).read_text(encoding="utf-8"))
+        asked = ComparisonQuestion.model_validate_json(
+            (path / ASKED_FILE).read_text(encoding="utf-8")
+        )
         question = asked.question
     except OSError as error:
         raise StoredRunError(f"cannot read {path / ASKED_FILE}: {error.strerror}") from error
@@ -357,7 +359,7 @@ def _kind(path: Path) -> str:
     return "a search" if holds(path, SEARCH_FILE) else "a run"
 
 
-def _load(path: Path) -> Result | SearchResult:
+def _load(path: Path) -> RunResult | SearchResult:
     return load_search(path) if holds(path, SEARCH_FILE) else load_result(path)
 
 

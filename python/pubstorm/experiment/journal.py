@@ -26,7 +26,7 @@ from pubstorm.experiment.invocation import Invocation, again
 from pubstorm.experiment.outlook import Outlook
 from pubstorm.fleet.choice import hosts_of
 from pubstorm.host.binaries import engine_path
-from pubstorm.host.preflight import MEMORY, Host, agents_here, needs
+from pubstorm.host.preflight import MEMORY, HostLimits, agents_here, needs
 from pubstorm.host.signals import INTERRUPTED
 from pubstorm.plan import provisional_plan
 from pubstorm.plan.faults import faulty_bridges
@@ -44,9 +44,9 @@ from pubstorm.report import (
     load_search,
     write_reports,
 )
-from pubstorm.result import Experiment, Result, SearchResult
+from pubstorm.result import Experiment, RunResult, SearchResult
 from pubstorm.scenario import Scenario
-from pubstorm.topology import Around, Topology
+from pubstorm.topology import Topology, TopologyContext
 from pubstorm.topology.adapters import broker_kinds
 
 E = TypeVar("E")
@@ -73,7 +73,7 @@ class Turn:
     """True if reports are made of its result."""
     search: Searching | None = None
     """Plays the search; None: the turn is a run."""
-    result: Result | SearchResult | None = None
+    result: RunResult | SearchResult | None = None
     """The result; None: no measurement, or not played."""
     unfit: str | None = None
     """Resources that this host lacks, if the turn was not played for that reason."""
@@ -92,7 +92,7 @@ class Turn:
             return f"not run: {self.unfit}"
         if self.problem is not None:
             return f"no measurement: {self.problem.message}"
-        if isinstance(self.result, Result):
+        if isinstance(self.result, RunResult):
             return f"{self.result.verdict.status}, limited by {self.result.verdict.limited_by}"
         return ""
 
@@ -203,7 +203,7 @@ class Journal:
             scenarios[0].topology,
             self.directory.topology,
             lambda _: None,
-            Around(
+            TopologyContext(
                 targets=scenarios[0].target,
                 cut=faulty_bridges(*scenarios),
                 hosts=hosts_of(scenarios[0], self.directory.logs),
@@ -281,9 +281,8 @@ class Player(Generic[E]):
             return
         words = self._runs.take(turn)
         if kept is not None:
-            words = (
-                f"{kept.verdict.status if isinstance(kept, Result) else kept.status}, played before"
-            )
+            status = kept.verdict.status if isinstance(kept, RunResult) else kept.status
+            words = f"{status}, played before"
         if words:
             self._live.step(f"  {words}")
 
@@ -314,7 +313,7 @@ class Player(Generic[E]):
             self._interrupted.set()
 
 
-def kept_result(folder: Path) -> Result | SearchResult | None:
+def kept_result(folder: Path) -> RunResult | SearchResult | None:
     """Returns the result of a run or a search that was played to its end before; None if the
     search continues. What is left of another run is set aside. Raises OtherFormatError if another
     version has played the run, which is not played again then."""
@@ -324,7 +323,7 @@ def kept_result(folder: Path) -> Result | SearchResult | None:
     if not folder.exists():
         return None
     try:
-        result: Result | None = load_result(folder)
+        result: RunResult | None = load_result(folder)
     except OtherFormatError:
         raise
     except StoredRunError:
@@ -335,13 +334,13 @@ def kept_result(folder: Path) -> Result | SearchResult | None:
     return result
 
 
-def unfit_here(scenario: Scenario, host: Host | None = None) -> str | None:
+def unfit_here(scenario: Scenario, host: HostLimits | None = None) -> str | None:
     """Returns the memory that a host lacks for a scenario, in words. A turn that needs more is not
     played, so that the results before it are not lost. None if it suffices, or if the scenario runs
     on a cluster. Default host: this one."""
     if scenario.fleet.on != "local":
         return None
-    plan, host = provisional_plan(scenario), host or Host.here()
+    plan, host = provisional_plan(scenario), host or HostLimits.here()
     agents = agents_here(plan, scenario.fleet, host)
     needed = needs(plan, host, agents=agents, brokers=broker_kinds(scenario.topology))
     memory = next(need for need in needed if need.what == MEMORY)

@@ -6,12 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from pubstorm.contract.plan import Plan, Population
+from pubstorm.contract.plan import Plan, PlannedPopulation
 from pubstorm.contract.source import Source
 
 
 @dataclass(frozen=True)
-class Program:
+class AgentProgram:
     """An agent that is no engine."""
 
     agent: int
@@ -48,20 +48,20 @@ class Assignment:
 
     engines: int
     """Number of engines; they come first."""
-    programs: tuple[Program, ...] = ()
+    programs: tuple[AgentProgram, ...] = ()
     """All others, in the order of their numbers."""
 
     @classmethod
     def of(cls, plan: Plan, engines: int) -> Assignment:
         """The agents that a plan needs beside so many engines."""
-        programs: list[Program] = []
+        programs: list[AgentProgram] = []
         for index, population in enumerate(plan.populations):
             shares = _shares(population)
             for share in range(shares):
                 name = population.name if shares == 1 else f"{population.name}-{share}"
                 agent = engines + len(programs)
                 publishes = population.is_publisher
-                programs.append(Program(agent, index, share, shares, name, publishes))
+                programs.append(AgentProgram(agent, index, share, shares, name, publishes))
         return cls(engines, tuple(programs))
 
     @classmethod
@@ -75,12 +75,12 @@ class Assignment:
         return self.engines + len(self.programs)
 
     @cached_property
-    def publishers(self) -> dict[int, Program]:
+    def publishers(self) -> dict[int, AgentProgram]:
         """The publishers, by their agents' numbers."""
         return {each.agent: each for each in self.programs if each.publishes}
 
 
-def _shares(population: Population) -> int:
+def _shares(population: PlannedPopulation) -> int:
     """Number of programs for a population: one for each publisher, one for all subscribers."""
     if population.player == "engine":
         return 0

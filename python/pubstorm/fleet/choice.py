@@ -11,7 +11,7 @@ from pubstorm.fleet.site import Site
 from pubstorm.fleet.timeouts import Timeouts
 from pubstorm.host.hosts import Hosts, OneHost
 from pubstorm.scenario import Scenario
-from pubstorm.scenario.fleet import Fleet
+from pubstorm.scenario.fleet import ScenarioFleet
 
 SILENT_INTERVALS = 3
 """Snapshots that an agent may leave out, if they are far apart."""
@@ -49,11 +49,11 @@ def hosts_of(scenario: Scenario, logs: Path) -> Hosts:
     return RayHosts(_address(fleet), logs, scenario.engine_labels | own, silent_s)
 
 
-def _address(fleet: Fleet) -> str | None:
+def _address(fleet: ScenarioFleet) -> str | None:
     return fleet.on.removeprefix(RAY_SCHEME) if fleet.on.startswith(RAY_SCHEME) else None
 
 
-def _demand_ray(fleet: Fleet) -> None:
+def _demand_ray(fleet: ScenarioFleet) -> None:
     try:
         import pubstorm.fleet.ray  # noqa: F401
     except ModuleNotFoundError as error:
@@ -65,7 +65,7 @@ def _demand_ray(fleet: Fleet) -> None:
         ) from error
 
 
-def timeouts_of(fleet: Fleet, plan: Plan) -> Timeouts:
+def timeouts_of(fleet: ScenarioFleet, plan: Plan) -> Timeouts:
     """Returns the timeouts of agents. Agents on this host die with Pubstorm and cannot be cut off
     from it, so they get no beats."""
     silence_s = max(Timeouts.silence_s, SILENT_INTERVALS * plan.snapshot_interval_ns / 1e9)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from pubstorm.contract.plan import Plan, Population, Tls
+from pubstorm.contract.plan import Plan, PlannedPopulation, PlannedTls
 from pubstorm.contract.template import Template
 from pubstorm.errors import FleetError
 from pubstorm.host.keys.clients import names_of
@@ -54,7 +54,7 @@ class PlanFiles:
         return files
 
 
-def _moved(population: Population) -> Population:
+def _moved(population: PlannedPopulation) -> PlannedPopulation:
     rows, tls = population.rows, population.tls
     if rows is not None:
         rows = rows.model_copy(update={"file": _there(rows.file)})
@@ -82,7 +82,7 @@ def _shared(plan: Plan) -> Iterator[tuple[str, Path]]:
         yield from ((_there(path), Path(path)) for path in paths if _is_sent(path))
 
 
-def _own(population: Population, agent: int, agents: int) -> Iterator[tuple[str, Path]]:
+def _own(population: PlannedPopulation, agent: int, agents: int) -> Iterator[tuple[str, Path]]:
     """Files that clients of an agent have to themselves."""
     tls = population.tls
     if tls is None or _has_one_certificate(tls):
@@ -92,11 +92,11 @@ def _own(population: Population, agent: int, agents: int) -> Iterator[tuple[str,
         yield from ((_there(path), Path(path)) for path in names if _is_sent(path))
 
 
-def _templates(tls: Tls) -> tuple[str, ...]:
+def _templates(tls: PlannedTls) -> tuple[str, ...]:
     return tuple(path for path in (tls.certificate, tls.key) if path is not None)
 
 
-def _has_one_certificate(tls: Tls) -> bool:
+def _has_one_certificate(tls: PlannedTls) -> bool:
     return not any(Template.parse(path).variables for path in _templates(tls))
 
 

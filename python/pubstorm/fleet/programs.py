@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pubstorm.contract.attachment import target_of
 from pubstorm.contract.plan import Plan
-from pubstorm.fleet.assignment import Assignment, Program
+from pubstorm.fleet.assignment import AgentProgram, Assignment
 from pubstorm.fleet.curve import CurveKeys
 from pubstorm.fleet.site import AgentCommand
 from pubstorm.host.binaries import zmq_path
@@ -45,7 +45,7 @@ def program_commands(
         )
 
 
-def _words(plan: Plan, program: Program, logs: Path, users: UserPrograms) -> tuple[str, ...]:
+def _words(plan: Plan, program: AgentProgram, logs: Path, users: UserPrograms) -> tuple[str, ...]:
     match plan.populations[program.population].player:
         case "libzmq":
             return (str(zmq_path()),)

@@ -17,7 +17,7 @@ from pubstorm.fleet.placement import Placement
 from pubstorm.fleet.programs import UserPrograms, program_commands
 from pubstorm.fleet.site import AgentCommand, Site
 from pubstorm.host.children import parent_death_prefix
-from pubstorm.host.preflight import Host, Need, agents_here, needs
+from pubstorm.host.preflight import HostLimits, Need, agents_here, needs
 from pubstorm.host.preflight.brokers import Kinds
 from pubstorm.host.preflight.cluster import agents_on, cluster_needs, host_name
 from pubstorm.scenario import Scenario
@@ -84,7 +84,9 @@ class Provision:
         """Returns shortages of the agents' hosts, with advice, once agents have their places."""
         agents = Counter(slot.host for slot in self._slots)
         if set(agents) <= {""}:
-            here = needs(self._plan, Host.here(), agents=len(self._slots), brokers=self._brokers)
+            here = needs(
+                self._plan, HostLimits.here(), agents=len(self._slots), brokers=self._brokers
+            )
             return [f"short of {_in_words(need)}" for need in here if not need.is_met]
         return [
             f"{host_name(address)} is short of {_in_words(need)}"
@@ -111,7 +113,7 @@ class Provision:
         if fleet.on != "local":
             own = fleet if label is None else fleet.model_copy(update={"agents": None})
             return agents_on(self._site.hosts(label), self._plan, own)
-        return agents_here(self._plan, fleet, Host.here())
+        return agents_here(self._plan, fleet, HostLimits.here())
 
 
 def _in_words(need: Need) -> str:

@@ -15,7 +15,7 @@ from pubstorm.host.environment import cores, cpu_model, kernel
 from pubstorm.result import Environment
 
 
-class Figure(Value):
+class CalibrationFigure(Value):
     """A figure measured several times."""
 
     median: float
@@ -66,23 +66,23 @@ class Calibration(Value):
     """Number of measurements of each figure."""
     payload_bytes: int
     """Size of the payloads, in bytes."""
-    sent_qos0: Figure
+    sent_qos0: CalibrationFigure
     """Messages sent at QoS 0, each in a write of its own."""
-    sent_qos1: Figure
+    sent_qos1: CalibrationFigure
     """Messages sent at QoS 1 and acknowledged."""
-    received: Figure
+    received: CalibrationFigure
     """Messages received at QoS 0."""
-    connected: Figure
+    connected: CalibrationFigure
     """Connections made."""
     clients: int
     """Clients connected at once."""
-    bytes_per_client: Figure
+    bytes_per_client: CalibrationFigure
     """Resident memory of an idle client, without the kernel's socket."""
-    received_qos1: Figure | None = None
+    received_qos1: CalibrationFigure | None = None
     """Messages received at QoS 1 and acknowledged; None: made before this was measured."""
-    pinged: Figure | None = None
+    pinged: CalibrationFigure | None = None
     """Keep-alives of idle clients: a PINGREQ and its answer; None as above."""
-    kernel_bytes_per_end: Figure | None = None
+    kernel_bytes_per_end: CalibrationFigure | None = None
     """Memory of the kernel for one end of an idle connection; None as above, or if the kernel
     does not report it."""
 

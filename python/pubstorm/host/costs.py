@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pubstorm import __version__
-from pubstorm.host.calibration import Calibration, Figure, Fingerprint, find
+from pubstorm.host.calibration import Calibration, CalibrationFigure, Fingerprint, find
 
 SHIPPED = "shipped: AMD EPYC, Linux 6.18, November 2026"
 """Source of the figures of this file; docs/benchmarks.md has them."""
@@ -79,7 +79,7 @@ class Costs:
                 word = "the calibration is of an earlier Pubstorm: run `pubstorm calibrate` again"
 
         def cost(what: str, value: float, unit: str, name: str) -> Cost:
-            figure: Figure | None = getattr(calibration, name, None)
+            figure: CalibrationFigure | None = getattr(calibration, name, None)
             if figure is None or not figure.median:
                 return Cost(what, value, unit, SHIPPED)
             measured = MICROSECONDS / figure.median if unit == "µs" else figure.median

@@ -23,7 +23,7 @@ CPU_FIELDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Counters:
+class KernelCounters:
     """Counts of the kernel at one instant."""
 
     at_s: float
@@ -45,16 +45,16 @@ class Counters:
         return asdict(self)
 
     @classmethod
-    def of_json(cls, value: Mapping[str, Any]) -> Counters:
+    def of_json(cls, value: Mapping[str, Any]) -> KernelCounters:
         """Reads them again."""
         return cls(**value)
 
 
-def counters(proc: Path = PROC) -> Counters:
+def counters(proc: Path = PROC) -> KernelCounters:
     """Returns the counters of this machine now."""
     ticks = next(iter(_text(proc / "stat").splitlines()), "").split()[1:]
     received, sent = _network(_text(proc / "net" / "dev"))
-    return Counters(
+    return KernelCounters(
         at_s=time.monotonic(),
         cpu=dict(zip(CPU_FIELDS, map(int, ticks), strict=False)),
         sent_bytes=sent,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pubstorm.contract.plan import Plan
 from pubstorm.contract.template import Template
-from pubstorm.errors import Problem, ScenarioError
+from pubstorm.errors import ScenarioError, ScenarioProblem
 from pubstorm.host.keys.check import key_problems, tls_problems
 from pubstorm.plan import planned_tls
 from pubstorm.scenario import Scenario
@@ -28,13 +28,13 @@ def check_host_files(scenario: Scenario, plan: Plan) -> None:
         raise ScenarioError(problems)
 
 
-def _file_problems(scenario: Scenario) -> Iterator[Problem]:
+def _file_problems(scenario: Scenario) -> Iterator[ScenarioProblem]:
     """Files have been looked at with the scenario; a series may come to them hours later."""
     for path, message, hint in check_files(scenario):
-        yield Problem(".".join(map(str, path)), "", message, hint)
+        yield ScenarioProblem(".".join(map(str, path)), "", message, hint)
 
 
-def _program_problems(scenario: Scenario) -> Iterator[Problem]:
+def _program_problems(scenario: Scenario) -> Iterator[ScenarioProblem]:
     topology = scenario.topology
     binaries = {f"services.{name}": service.binary for name, service in topology.services.items()}
     brokers = topology.brokers.items()
@@ -44,7 +44,9 @@ def _program_problems(scenario: Scenario) -> Iterator[Problem]:
         if path is not None and not (Path(path).is_file() and os.access(path, os.X_OK)):
             place = f"topology.{name}.binary"
             hint = "a relative path is from the folder of the scenario file"
-            yield Problem(place, "", f"found {path}, allowed is a file that can be executed", hint)
+            yield ScenarioProblem(
+                place, "", f"found {path}, allowed is a file that can be executed", hint
+            )
     commands = {f"topology.brokers.{n}": b.command for n, b in brokers if isinstance(b, Command)}
     for name, population in scenario.publishers.items():
         commands[f"populations.{name}.publisher"] = population.publisher.command
@@ -52,10 +54,12 @@ def _program_problems(scenario: Scenario) -> Iterator[Problem]:
         program = command[0] if command else None
         if program is not None and "{" not in program and shutil.which(program) is None:
             place = f"{name}.command.0"
-            yield Problem(place, "", f"found {program}, allowed is a program of this host", None)
+            yield ScenarioProblem(
+                place, "", f"found {program}, allowed is a program of this host", None
+            )
 
 
-def _bridge_problems(scenario: Scenario) -> Iterator[Problem]:
+def _bridge_problems(scenario: Scenario) -> Iterator[ScenarioProblem]:
     """Keys of bridges to a target that the run does not start."""
     for name, bridge in scenario.topology.bridges.items():
         if bridge.to != "target" or bridge.tls is None:

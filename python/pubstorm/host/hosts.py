@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from pubstorm.host.counters import Counters
+from pubstorm.host.counters import KernelCounters
 from pubstorm.host.machine import HERE, Machine
 from pubstorm.host.members import Processes
 
 
-class Watched(Machine, Processes, Protocol):
+class WatchedMachine(Machine, Processes, Protocol):
     """Another machine, which monitors can look at."""
 
-    def counters(self) -> Counters:
+    def counters(self) -> KernelCounters:
         """Returns the counters of its kernel."""
 
 
@@ -29,7 +29,7 @@ class Hosts(Protocol):
         """Labels of hosts without servers that are watched too."""
 
     @property
-    def others(self) -> Sequence[Watched]:
+    def others(self) -> Sequence[WatchedMachine]:
         """The machines besides the controller's, once they are open."""
 
     async def open(self, wanted: Mapping[str, int]) -> None:
@@ -48,7 +48,7 @@ class OneHost:
 
     are_here = True
     watched: Collection[str] = ()
-    others: Sequence[Watched] = ()
+    others: Sequence[WatchedMachine] = ()
 
     async def open(self, wanted: Mapping[str, int]) -> None:
         """Does nothing: this host is ready."""

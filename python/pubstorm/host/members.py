@@ -37,7 +37,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ProcessReading:
     """Processes at one instant."""
 
     at_s: float
@@ -61,7 +61,7 @@ class Look:
         }
 
     @classmethod
-    def of_json(cls, value: Mapping[str, Any]) -> Look:
+    def of_json(cls, value: Mapping[str, Any]) -> ProcessReading:
         """Reads them again."""
         members = [
             Member(proc.Stat(*stat), proc.Memory(*memory), descriptors, disk and tuple(disk), *rest)
@@ -74,7 +74,7 @@ class Look:
 class Processes(Protocol):
     """The processes of a machine. One thread makes all calls of a monitor, so a call may wait."""
 
-    def look_at(self, roots: Sequence[int]) -> Look:
+    def look_at(self, roots: Sequence[int]) -> ProcessReading:
         """Returns the processes of these ids and their descendants now."""
 
 
@@ -114,7 +114,7 @@ class LocalProcesses:
     def __init__(self) -> None:
         self._descendants = Descendants()
 
-    def look_at(self, roots: Sequence[int]) -> Look:
+    def look_at(self, roots: Sequence[int]) -> ProcessReading:
         """Returns the processes of these ids and their descendants now."""
         at_s = time.monotonic()
         children = (pid for root in roots for pid in self._descendants.of(root))
@@ -129,7 +129,7 @@ class LocalProcesses:
                 for member in members
                 for number, thread in proc.threads(member.stat.pid)
             }
-        return Look(at_s, members, threads)
+        return ProcessReading(at_s, members, threads)
 
 
 PROCESSES_HERE = LocalProcesses()

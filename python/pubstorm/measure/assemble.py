@@ -13,11 +13,11 @@ from pubstorm.contract.attachment import target_of
 from pubstorm.contract.changes import ActiveClients
 from pubstorm.contract.commands import Hello
 from pubstorm.contract.flows import ClosedPace, OpenPace
-from pubstorm.contract.plan import HoldAction, Plan, Population, PublishAction
+from pubstorm.contract.plan import HoldAction, Plan, PlannedPopulation, PublishAction
 from pubstorm.contract.snapshot import FlowSnapshot
 from pubstorm.contract.sums import Pair, RunSum, total
 from pubstorm.contract.texts import lacks_stamps
-from pubstorm.fleet.assignment import Assignment, Program
+from pubstorm.fleet.assignment import AgentProgram, Assignment
 from pubstorm.measure.client_loss import client_loss
 from pubstorm.measure.clocks import clock_bound_us, clock_result
 from pubstorm.measure.group_shares import group_share
@@ -200,7 +200,7 @@ class Assembly:
             return ()
         return tuple(map(self._publisher, self.assignment.publishers.values()))
 
-    def _publisher(self, program: Program) -> PublisherResult:
+    def _publisher(self, program: AgentProgram) -> PublisherResult:
         population = self.plan.populations[program.population]
         hello, part = self.hellos[program.agent], self.sums.agent([program.agent])
         pace = population.publications[0].pace
@@ -401,7 +401,7 @@ class Assembly:
             in_flight_total=self.ledger.in_flight([pair], [stage]),
         )
 
-    def _plans(self, indices: Sequence[int]) -> list[Population]:
+    def _plans(self, indices: Sequence[int]) -> list[PlannedPopulation]:
         return [self.plan.populations[index] for index in indices]
 
     def _asked_max(self, indices: Sequence[int]) -> int:
@@ -528,14 +528,14 @@ class Assembly:
         return {**inside, **activities(others, busy)}
 
 
-def _lost_stamps(publisher: Population, flow: FlowSnapshot) -> bool:
+def _lost_stamps(publisher: PlannedPopulation, flow: FlowSnapshot) -> bool:
     """Returns True if messages came, and none with the stamp that it was sent with: a broker or a
     bridge dropped the property. Answers have no latency in any case."""
     messages = flow.counters.received_total - flow.counters.wills_received_total
     return messages > 0 and publisher.responds is None and not flow.latency_intended.count
 
 
-def flow_levels(publisher: Population, receiver: Population) -> tuple[int, ...]:
+def flow_levels(publisher: PlannedPopulation, receiver: PlannedPopulation) -> tuple[int, ...]:
     """Levels at which messages of one population, or the wills of one that publishes nothing, may
     reach another: the lower of both. ZeroMQ has none."""
     if publisher.mqtt is None:
@@ -554,16 +554,18 @@ def _rate(count: int, duration_s: float) -> float:
     return round(max(count, 0) / duration_s, 2) if duration_s else 0.0
 
 
-def _is_closed_loop(population: Population) -> bool:
+def _is_closed_loop(population: PlannedPopulation) -> bool:
     return any(isinstance(p.pace, ClosedPace) for p in population.publications)
 
 
-def _read_rate_per_s(populations: Iterable[Population]) -> float | None:
+def _read_rate_per_s(populations: Iterable[PlannedPopulation]) -> float | None:
     rates = (population.read_rate_per_s for population in populations)
     return min((rate for rate in rates if rate is not None), default=None)
 
 
-def _window(populations: Iterable[Population], pace: type[OpenPace | ClosedPace]) -> int | None:
+def _window(
+    populations: Iterable[PlannedPopulation], pace: type[OpenPace | ClosedPace]
+) -> int | None:
     publications = (p for population in populations for p in population.publications)
     paced = (p.window for p in publications if isinstance(p.pace, pace) and p.qos > 0)
     return min(paced, default=None)

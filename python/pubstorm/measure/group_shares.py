@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from itertools import product
 from math import fsum
 
-from pubstorm.contract.plan import Plan, Population
+from pubstorm.contract.plan import Plan, PlannedPopulation
 from pubstorm.measure.ledger import Ledger
 from pubstorm.result import GroupShare
 
 
-def is_one_group(population: Population) -> bool:
+def is_one_group(population: PlannedPopulation) -> bool:
     """True if its clients are members of one shared group and have no other filter."""
     filters = [subscription.filter for subscription in population.subscriptions]
     return len(filters) == 1 and filters[0].startswith("$share/")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pubstorm.contract.plan import Plan, Population
+from pubstorm.contract.plan import Plan, PlannedPopulation
 from pubstorm.host.calibration import Calibration, Fingerprint, find
 from pubstorm.measure.assemble import Assembly
 from pubstorm.result import Environment, Headroom
@@ -55,7 +55,7 @@ def _share(plan: Plan, row: Row, calibration: Calibration) -> float:
     return cpu_s * 1e9 / row.length_ns
 
 
-def _sending_cpu_s(population: Population, calibration: Calibration) -> float:
+def _sending_cpu_s(population: PlannedPopulation, calibration: Calibration) -> float:
     """CPU seconds for a message of the population's highest QoS."""
     match max((publication.qos for publication in population.publications), default=0):
         case 0:

@@ -63,7 +63,7 @@ class _Agent:
 
 
 @dataclass(slots=True)
-class _Part:
+class _AgentActivity:
     """The activity of one agent in one span."""
 
     covered_ns: float = 0.0
@@ -192,9 +192,9 @@ class LoadSampler:
             if state is not None:
                 yield from self._agent_samples(at_s, number, _agent_figures(part, state))
 
-    def _parts(self, place: int) -> tuple[dict[int, _Part], int]:
+    def _parts(self, place: int) -> tuple[dict[int, _AgentActivity], int]:
         """Returns the activity of each agent in a span, and the end of the last row in it."""
-        parts, last_ns = dict[int, _Part](), 0
+        parts, last_ns = dict[int, _AgentActivity](), 0
         from_ns = self._started_ns + place * self._width_ns
         to_ns = from_ns + self._width_ns
         for number, agent in self._agents.items():
@@ -202,7 +202,7 @@ class LoadSampler:
                 row = taken.row
                 covered_ns = min(to_ns, row.to_ns) - max(from_ns, row.from_ns)
                 if covered_ns > 0:
-                    parts.setdefault(number, _Part()).add(taken, covered_ns)
+                    parts.setdefault(number, _AgentActivity()).add(taken, covered_ns)
                     last_ns = max(last_ns, min(to_ns, row.to_ns))
                 if number in parts and self._index((row.from_ns + row.to_ns) // 2) == place:
                     parts[number].lateness.add(taken.lateness)
@@ -224,7 +224,7 @@ class LoadSampler:
             if publisher is None or metric in OF_AGENTS_UNDER_TEST:
                 yield Sample(source, metric, at_s, value)
 
-    def _rates(self, name: str, parts: Collection[_Part]) -> dict[str, float]:
+    def _rates(self, name: str, parts: Collection[_AgentActivity]) -> dict[str, float]:
         """Returns rates over the reported time: the sum of each agent's own."""
         if not parts:
             return {}
@@ -284,7 +284,7 @@ def _latencies(metric: str, histogram: Histogram) -> dict[str, float]:
     }
 
 
-def _agent_figures(part: _Part, state: Row) -> dict[str, float]:
+def _agent_figures(part: _AgentActivity, state: Row) -> dict[str, float]:
     figures: dict[str, float] = {
         "cpu": round(part.cpu_ns / part.covered_ns, 4),
         "busy": round(part.busy_ns / part.covered_ns, 4),

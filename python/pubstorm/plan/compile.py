@@ -13,7 +13,7 @@ from math import ceil
 from pubstorm.contract import flows, plan, protocol
 from pubstorm.contract.attachment import most_at_a_target
 from pubstorm.contract.target import SOURCES_MAX, Target
-from pubstorm.contract.template import NUMERIC, Kind, Template, Variable
+from pubstorm.contract.template import NUMERIC, Template, Variable, VariableKind
 from pubstorm.plan.mqtt5 import connect_properties, message_properties, will_properties
 from pubstorm.plan.stages import planned_stages
 from pubstorm.plan.zeromq import slowed, sockets_of
@@ -141,27 +141,29 @@ class _Places:
         others = sum(len(own) for name, own in indices.items() if name not in publishers)
         return cls(indices, publishers, others)
 
-    def attachment(self, played: PopulationShare) -> plan.Attachment:
+    def attachment(self, played: PopulationShare) -> plan.PlannedAttachment:
         """Returns the targets of a share's clients."""
         if played.whole in self.publishers:
             own = self.indices[played.whole]
-            return plan.Attachment(first=own.start, count=len(own))
+            return plan.PlannedAttachment(first=own.start, count=len(own))
         chosen = played.population.attached_to
         if chosen is None:
             count = self.others
-            return plan.Attachment(first=0, count=count, shift=played.start % count)
+            return plan.PlannedAttachment(first=0, count=count, shift=played.start % count)
         among = self.indices[chosen.brokers][chosen.first :]
         count = len(among) if chosen.count is None else chosen.count
         # A share begins where the population has come to.
         shift = (chosen.shift + played.start) % count
-        return plan.Attachment(first=among.start, count=count, choice=chosen.choice, shift=shift)
+        return plan.PlannedAttachment(
+            first=among.start, count=count, choice=chosen.choice, shift=shift
+        )
 
 
-def _bridges(scenario: Scenario) -> Iterator[plan.Bridges]:
+def _bridges(scenario: Scenario) -> Iterator[plan.PlannedBridges]:
     indices = targets_by_name(scenario)
     for bridge in scenario.topology.bridges.values():
         small = indices[bridge.from_]
-        yield plan.Bridges(
+        yield plan.PlannedBridges(
             main=indices[bridge.to].start,
             first=small.start,
             count=len(small),
@@ -175,7 +177,7 @@ def _bridges(scenario: Scenario) -> Iterator[plan.Bridges]:
 def _sources(
     scenario: Scenario,
     targets: Sequence[Target],
-    attached: Sequence[tuple[plan.Attachment, int]],
+    attached: Sequence[tuple[plan.PlannedAttachment, int]],
 ) -> tuple[str, ...]:
     if scenario.sources is not None:
         return scenario.sources
@@ -188,8 +190,11 @@ def _sources(
 
 
 def _population(
-    scenario: Scenario, played: PopulationShare, at: plan.Attachment, targets: Sequence[Target]
-) -> plan.Population:
+    scenario: Scenario,
+    played: PopulationShare,
+    at: plan.PlannedAttachment,
+    targets: Sequence[Target],
+) -> plan.PlannedPopulation:
     population, whole = _with_every_key(played.population), played.whole
     own_targets = targets[at.first : at.first + at.count]
     tls = any(target.tls for target in own_targets)
@@ -199,7 +204,7 @@ def _population(
     victim = population.takes_over
     client_id = _client_id(scenario, whole, population)
     headers = tuple(plan.Header(name=n, value=value) for n, value in population.headers.items())
-    return plan.Population(
+    return plan.PlannedPopulation(
         name=played.name,
         whole=None if played.share is None else whole,
         protocol=_protocol(scenario, played.population, client_id),
@@ -215,7 +220,9 @@ def _population(
         connect_timeout_ns=population.connect_timeout,
         reconnect=None
         if reconnect is None
-        else plan.Reconnect(min_ns=reconnect.after, max_ns=max(reconnect.after, reconnect.up_to)),
+        else plan.PlannedReconnect(
+            min_ns=reconnect.after, max_ns=max(reconnect.after, reconnect.up_to)
+        ),
         read_rate_per_s=None if isinstance(read_rate, PartOf) else read_rate,
         delayed_acks=population.tcp_acks == "delayed",
         rows=_rows(played),
@@ -223,11 +230,13 @@ def _population(
         flapping=_flapping(scenario, played),
         takes_over=None if victim is None else [*shares_of(scenario)].index(victim),
         subscriptions=tuple(
-            flows.Subscription(filter=s.topic, **s.model_dump(exclude={"topic"}))
+            flows.PlannedSubscription(filter=s.topic, **s.model_dump(exclude={"topic"}))
             for s in population.subscriptions
         ),
         publications=tuple(map(_publication, population.publications)),
-        responds=None if responds is None else plan.Responds(qos=responds.qos, bytes=responds.size),
+        responds=None
+        if responds is None
+        else plan.PlannedResponds(qos=responds.qos, bytes=responds.size),
     )
 
 
@@ -281,7 +290,7 @@ def _mqtt(population: MqttClients, client_id: str) -> protocol.Mqtt:
         bridge=population.bridge,
         will=None
         if will is None
-        else protocol.Will(
+        else protocol.PlannedWill(
             topic=will.topic,
             payload=will.payload,
             qos=will.qos,
@@ -291,39 +300,43 @@ def _mqtt(population: MqttClients, client_id: str) -> protocol.Mqtt:
         properties=connect_properties(population),
         authentication=None
         if population.authentication is None
-        else protocol.Authentication(**dict(population.authentication)),
+        else protocol.PlannedAuthentication(**dict(population.authentication)),
     )
 
 
-def planned_tls(tls: Tls, client_id: str) -> plan.Tls:
+def planned_tls(tls: Tls, client_id: str) -> plan.PlannedTls:
     """TLS with every default filled in; `client_id` is the identity where none is given."""
     psk = tls.psk
-    planned = None if psk is None else plan.Psk(file=psk.file, identity=psk.identity or client_id)
-    return plan.Tls(**{**dict(tls), "psk": planned})
+    planned = (
+        None if psk is None else plan.PlannedPsk(file=psk.file, identity=psk.identity or client_id)
+    )
+    return plan.PlannedTls(**{**dict(tls), "psk": planned})
 
 
-def _rows(played: PopulationShare) -> plan.Rows | None:
+def _rows(played: PopulationShare) -> plan.PlannedRows | None:
     """The rows of a population; the first row belongs to the first client of the whole
     population."""
     population = played.population
     rows = population.rows if isinstance(population, Connecting) else None
     first = population.first - played.start
-    return None if rows is None else plan.Rows(file=rows.file, first=first, repeat=rows.repeat)
+    return (
+        None if rows is None else plan.PlannedRows(file=rows.file, first=first, repeat=rows.repeat)
+    )
 
 
-def _lifetime(scenario: Scenario, played: PopulationShare) -> plan.Lifetime | None:
+def _lifetime(scenario: Scenario, played: PopulationShare) -> plan.PlannedLifetime | None:
     lifetime = played.population.stay
     if lifetime is None:
         return None
     if lifetime.rate is not None:
         longest = 2 * mean_stay_ns(scenario, played)
-        return plan.Lifetime(min_ns=1, max_ns=longest, offline_ns=lifetime.offline)
+        return plan.PlannedLifetime(min_ns=1, max_ns=longest, offline_ns=lifetime.offline)
     shortest = lifetime.from_ or 0
     longest = shortest if lifetime.to is None else lifetime.to
-    return plan.Lifetime(min_ns=shortest, max_ns=longest, offline_ns=lifetime.offline)
+    return plan.PlannedLifetime(min_ns=shortest, max_ns=longest, offline_ns=lifetime.offline)
 
 
-def _flapping(scenario: Scenario, played: PopulationShare) -> plan.Flapping | None:
+def _flapping(scenario: Scenario, played: PopulationShare) -> plan.PlannedFlapping | None:
     flapping = played.population.flaps
     if flapping is None:
         return None
@@ -331,11 +344,13 @@ def _flapping(scenario: Scenario, played: PopulationShare) -> plan.Flapping | No
     longest = shortest if flapping.to is None else flapping.to
     if flapping.rate is not None:
         longest = 2 * mean_subscribed_ns(scenario, played)
-    return plan.Flapping(min_ns=shortest, max_ns=longest, unsubscribed_ns=flapping.unsubscribed)
+    return plan.PlannedFlapping(
+        min_ns=shortest, max_ns=longest, unsubscribed_ns=flapping.unsubscribed
+    )
 
 
-def _publication(publication: MqttPublication) -> flows.Publication:
-    return flows.Publication(
+def _publication(publication: MqttPublication) -> flows.PlannedPublication:
+    return flows.PlannedPublication(
         pace=_pace(publication),
         payload=_payload(publication),
         properties=message_properties(publication),
@@ -403,7 +418,7 @@ def _text(template: Template) -> str:
 
 
 def _escaped_choice(variable: Variable) -> Variable:
-    if variable.kind is not Kind.CHOICE:
+    if variable.kind is not VariableKind.CHOICE:
         return variable
     escaped = (json.dumps(word, ensure_ascii=False)[1:-1] for word in variable.words)
     return replace(variable, words=tuple(escaped))

@@ -13,7 +13,7 @@ from pubstorm.scenario.shares import PlannedClients, meant_by, wanted_of
 from pubstorm.scenario.stages import Change, Connect, Disconnect, Hold, Publish, Stage
 
 
-def planned_stages(scenario: Scenario) -> Iterator[plan.Stage]:
+def planned_stages(scenario: Scenario) -> Iterator[plan.PlannedStage]:
     """Every stage, in order."""
     planned = PlannedClients(scenario)
     indices = {name: index for index, name in enumerate(planned.shares)}
@@ -22,7 +22,7 @@ def planned_stages(scenario: Scenario) -> Iterator[plan.Stage]:
         before = planned.count(chosen)
         planned.enter(stage)
         moved = abs(planned.count(chosen) - before)
-        yield plan.Stage(
+        yield plan.PlannedStage(
             name=stage.name,
             action=_action(stage, planned, indices, moved),
             populations=tuple(indices[name] for name in chosen),
@@ -61,11 +61,11 @@ def _action(
 
 def _rate_profile(
     stage: Stage, step: Publish, planned: PlannedClients
-) -> tuple[plan.RatePoint, ...]:
+) -> tuple[plan.PlannedRatePoint, ...]:
     if step.rate_profile is None:
         return ()
     points = factors_of(step.rate_profile, step.duration, rate_of(stage, planned))
-    return tuple(plan.RatePoint(after_ns=at_ns, factor=factor) for at_ns, factor in points)
+    return tuple(plan.PlannedRatePoint(after_ns=at_ns, factor=factor) for at_ns, factor in points)
 
 
 def _rate_per_s(step: Connect | Disconnect, moved: int) -> float | None:
@@ -86,13 +86,13 @@ def _brought_up(
 
 def _changes(
     stage: Stage, planned: PlannedClients, indices: Mapping[str, int]
-) -> Iterator[plan.Change]:
+) -> Iterator[plan.PlannedChange]:
     """The changes of a stage in the order of time. All parts of one change have the change's name,
     which no other phase of the stage has."""
     for name, change in stage.happenings:
         if isinstance(change, Change):
             for population, action in _change_actions(change, planned):
-                yield plan.Change(
+                yield plan.PlannedChange(
                     name=name, after_ns=change.at, population=indices[population], action=action
                 )
 

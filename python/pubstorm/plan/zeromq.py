@@ -15,9 +15,9 @@ from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import (
     DEFAULT_HIGH_WATER_MARK,
     Population,
+    RealSubscribers,
     Simulated,
-    ZmqPublisher,
-    ZmqSockets,
+    StartedPublishers,
 )
 from pubstorm.scenario.shares import PopulationShare
 
@@ -28,7 +28,7 @@ SAMPLES = 16
 def sockets_of(scenario: Scenario, population: Population) -> protocol.Zmtp:
     """Options of a population's sockets."""
     security = _security(scenario.publisher_of(population) or population)
-    if isinstance(population, ZmqPublisher):
+    if isinstance(population, StartedPublishers):
         publisher = population.publisher
         return protocol.Zmtp(
             player=publisher.kind,
@@ -36,7 +36,7 @@ def sockets_of(scenario: Scenario, population: Population) -> protocol.Zmtp:
             io_threads=publisher.io_threads,
             security=security,
         )
-    if not isinstance(population, ZmqSockets):
+    if not isinstance(population, RealSubscribers):
         # It hands on what it reads, and queues nothing.
         return protocol.Zmtp(high_water_mark=0, security=security)
     mark = population.high_water_mark
@@ -48,7 +48,7 @@ def sockets_of(scenario: Scenario, population: Population) -> protocol.Zmtp:
     )
 
 
-def slowed(compiled: plan.Plan, index: int, played: PopulationShare) -> plan.Population:
+def slowed(compiled: plan.Plan, index: int, played: PopulationShare) -> plan.PlannedPopulation:
     """The population with this index, and its read rate where that is a share of what is due to a
     client."""
     population, clients = compiled.populations[index], played.population
@@ -64,7 +64,7 @@ def slowed(compiled: plan.Plan, index: int, played: PopulationShare) -> plan.Pop
 def _security(population: Population) -> Literal["null", "plain", "curve"]:
     """The mechanism of a publisher and its subscribers; at one that already runs, `plain` where
     subscribers have a user name."""
-    if not isinstance(population, ZmqPublisher):
+    if not isinstance(population, StartedPublishers):
         return "null" if population.username is None else "plain"
     security = population.publisher.security
     return "null" if security == "none" else security

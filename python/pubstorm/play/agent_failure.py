@@ -49,7 +49,7 @@ class Signal(Enum):
     REJOINED = "rejoined"
 
 
-class Step(Enum):
+class FailureStep(Enum):
     """The action that follows a signal."""
 
     NOTHING = "nothing"
@@ -59,29 +59,29 @@ class Step(Enum):
     REJOIN = "rejoin"
 
 
-def transition(state: State, signal: Signal, policy: OnAgentFailure) -> tuple[State, Step]:
+def transition(state: State, signal: Signal, policy: OnAgentFailure) -> tuple[State, FailureStep]:
     """Returns the next state of an agent and the action to take. Signals that do not fit the state
     come from an earlier incarnation, and change nothing."""
     match state, signal:
         case State.LOST, _:
-            return state, Step.NOTHING
+            return state, FailureStep.NOTHING
         case _, Signal.ENDED:
             return _ENDED[policy]
         case State.REPLACING, Signal.REPLACED:
-            return State.WAITING, Step.NOTHING
+            return State.WAITING, FailureStep.NOTHING
         case State.REPLACING, Signal.NOT_REPLACED:
-            return State.LOST, Step.END_RUN
+            return State.LOST, FailureStep.END_RUN
         case State.WAITING, Signal.ADMITTED:
-            return State.REJOINING, Step.REJOIN
+            return State.REJOINING, FailureStep.REJOIN
         case State.REJOINING, Signal.REJOINED:
-            return State.PLAYING, Step.NOTHING
-    return state, Step.NOTHING
+            return State.PLAYING, FailureStep.NOTHING
+    return state, FailureStep.NOTHING
 
 
-_ENDED: dict[OnAgentFailure, tuple[State, Step]] = {
-    "fail": (State.LOST, Step.END_RUN),
-    "continue": (State.LOST, Step.CONTINUE),
-    "replace": (State.REPLACING, Step.REPLACE),
+_ENDED: dict[OnAgentFailure, tuple[State, FailureStep]] = {
+    "fail": (State.LOST, FailureStep.END_RUN),
+    "continue": (State.LOST, FailureStep.CONTINUE),
+    "replace": (State.REPLACING, FailureStep.REPLACE),
 }
 
 
@@ -165,12 +165,12 @@ class AgentFailures:
             return ended.text
         clients = self._run.fleet.hellos[agent].clients
         step = self._signal(agent, Signal.ENDED)
-        if step is Step.END_RUN:
+        if step is FailureStep.END_RUN:
             played, all_ = count_text(sum(clients)), counted(self._run.plan.clients, "client")
             return f"{ended.text}: it played {played} of {all_}"
         failure = self._record(ended, sum(clients))
         self._away[agent] = _Away(failure, clients)
-        if step is Step.REPLACE:
+        if step is FailureStep.REPLACE:
             self._tasks[agent] = asyncio.create_task(self._replace(agent))
         elif reason := self._hopeless(self._run.progress.stage, self._present_engines):
             return reason
@@ -182,7 +182,7 @@ class AgentFailures:
         replacement."""
         agent = replaced.agent
         if replaced.problem:
-            if self._signal(agent, Signal.NOT_REPLACED) is Step.END_RUN:
+            if self._signal(agent, Signal.NOT_REPLACED) is FailureStep.END_RUN:
                 return f"agent {agent} could not be replaced: {replaced.problem}"
         elif agent in self._run.fleet.alive:
             self._signal(agent, Signal.REPLACED)
@@ -233,7 +233,7 @@ class AgentFailures:
     def _present_engines(self) -> frozenset[int]:
         return self.present.intersection(self._engines)
 
-    def _signal(self, agent: int, signal: Signal) -> Step:
+    def _signal(self, agent: int, signal: Signal) -> FailureStep:
         self._states[agent], step = transition(self._states[agent], signal, self._policy)
         return step
 
@@ -252,7 +252,7 @@ class AgentFailures:
 
     def _admit(self, agent: int) -> None:
         """Starts the rejoin of a replacement that waits."""
-        if self._signal(agent, Signal.ADMITTED) is not Step.REJOIN:
+        if self._signal(agent, Signal.ADMITTED) is not FailureStep.REJOIN:
             return
         run, away = self._run, self._away[agent]
         host = away.failure.replaced_on = run.fleet.hosts.get(agent, "")

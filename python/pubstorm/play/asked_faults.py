@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from pubstorm.errors import UsageError
 from pubstorm.plan.faults import PlannedFault
-from pubstorm.quantities import Quantity, UnfitError, duration_ns
+from pubstorm.quantities import QuantityField, UnfitError, duration_ns
 from pubstorm.scenario.faults import (
     BRIDGE_FAULTS,
     FAULT_KINDS,
@@ -19,13 +19,13 @@ from pubstorm.scenario.faults import (
     group_sizes,
     victims_of,
 )
-from pubstorm.scenario.topology import Topology
+from pubstorm.scenario.topology import ScenarioTopology
 
 FAULT_FORMS = (
     "fault kill BROKERS [for 10s], with stop or freeze for kill, fault cut BRIDGES [for 10s], "
     "fault delay BRIDGES by 100ms [for 10s] or repair FAULT"
 )
-DURATION = Quantity(duration_ns, 0, 2**62, above_low=True)
+DURATION = QuantityField(duration_ns, 0, 2**62, above_low=True)
 KINDS: tuple[FaultKind, ...] = tuple(kind for kind in FAULT_KINDS if kind != "command")
 """Kinds that a user may ask for."""
 
@@ -34,7 +34,7 @@ KINDS: tuple[FaultKind, ...] = tuple(kind for kind in FAULT_KINDS if kind != "co
 class Breakable:
     """Brokers and bridges of a run that faults can hit."""
 
-    topology: Topology
+    topology: ScenarioTopology
     links: frozenset[str]
     """Bridges that can be cut and delayed one by one: those that the scenario's faults name."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
-from pubstorm.contract.plan import Population
+from pubstorm.contract.plan import PlannedPopulation
 from pubstorm.quantities import SECOND_NS
 
 NEVER_NS = 2**63
@@ -49,7 +49,7 @@ def connect_bound_ns(clients: int, timeout_ns: int) -> int:
     return CONNECT_TIMEOUTS_MAX * timeout_ns + clients * CONNECT_EACH_NS
 
 
-def wills_wait_ns(leaving: Iterable[Population]) -> int:
+def wills_wait_ns(leaving: Iterable[PlannedPopulation]) -> int:
     """Longest time from the end of the last connection to the publication of its will, at most
     `WILLS_WAIT_MAX_NS`; 0 if clients leave without wills."""
     waits = (p.will_wait_ns for p in leaving if p.will is not None and p.end != "disconnect")

@@ -12,9 +12,9 @@ from pubstorm.contract.plan import (
     ChangeAction,
     ChangeRate,
     Plan,
+    PlannedStage,
     PublishAction,
     RemoveClients,
-    Stage,
 )
 from pubstorm.errors import UsageError
 from pubstorm.measure.run_log import AppliedChange
@@ -23,7 +23,7 @@ from pubstorm.play.context import RunContext
 from pubstorm.quantities import (
     SECOND_NS,
     PartOf,
-    Quantity,
+    QuantityField,
     UnfitError,
     duration_ns,
     factor,
@@ -35,8 +35,8 @@ FORMS = (
     "add 500 POPULATION [over 5s], remove 50% POPULATION [over 5s], rate 2 POPULATION, pause, "
     "resume, end stage, stop, fault KIND NAME [for 10s] or repair FAULT"
 )
-DURATION = Quantity(duration_ns, 0, 2**62)
-FACTOR = Quantity(factor, 0, 1e6)
+DURATION = QuantityField(duration_ns, 0, 2**62)
+FACTOR = QuantityField(factor, 0, 1e6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,14 +191,14 @@ class StageChanges:
             active.change(change.population, change.action)
 
 
-def members_of(plan: Plan, stage: Stage) -> dict[str, tuple[int, ...]]:
+def members_of(plan: Plan, stage: PlannedStage) -> dict[str, tuple[int, ...]]:
     """Returns the names that can be changed in a stage: its populations, and populations whose
     shares are all in it."""
     here = {*stage.populations}
     return {name: indices for name, indices in plan.members.items() if here.issuperset(indices)}
 
 
-def publishing(plan: Plan, stage: Stage) -> list[str]:
+def publishing(plan: Plan, stage: PlannedStage) -> list[str]:
     """Returns the names of all populations that publish in a stage; of one with shares its own."""
     members, names = members_of(plan, stage), list[str]()
     left = {index for index in stage.populations if plan.populations[index].publications}

@@ -31,7 +31,7 @@ from pubstorm.result.journal import (
     FOLDER,
     LEVEL,
     STEPS,
-    Part,
+    JournalPart,
     merged_lines,
     part_path,
     parts,
@@ -321,7 +321,7 @@ class _Ageing:
                 for part in half:
                     part.path.unlink()
 
-    def _lines(self, part: Part) -> Iterator[bytes]:
+    def _lines(self, part: JournalPart) -> Iterator[bytes]:
         with part.opened() as stream:
             yield from stream
 

@@ -52,12 +52,12 @@ from pubstorm.play.stage_check import Check
 from pubstorm.play.stages import Controller, ControllerOptions, RunEvent
 from pubstorm.play.steering import Steering, steered
 from pubstorm.quantities import SECOND_NS
-from pubstorm.result import Environment, Event, Result, StaleState
+from pubstorm.result import Environment, Event, RunResult, StaleState
 from pubstorm.result.samples import START_FILE, Tracks
 from pubstorm.result.timeline import Timeline
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.secrets import redacted_override
-from pubstorm.topology import Around, Topology
+from pubstorm.topology import Topology, TopologyContext
 from pubstorm.topology.adapters import broker_kinds
 from pubstorm.topology.commands import CommandFaults
 from pubstorm.topology.faults import Faults
@@ -83,13 +83,13 @@ class RunOptions:
     """A check of the user after each stage."""
 
 
-def run_scenario(scenario: Scenario, options: RunOptions, live: Live) -> Result:
+def run_scenario(scenario: Scenario, options: RunOptions, live: Live) -> RunResult:
     """Plays a scenario and returns its result, stored in the folder that its `run_directory` names.
     Raises PubstormError if the run comes to no measurement."""
     return run_loop(play_scenario(scenario, options, live))
 
 
-async def play_scenario(scenario: Scenario, options: RunOptions, live: Live) -> Result:
+async def play_scenario(scenario: Scenario, options: RunOptions, live: Live) -> RunResult:
     """Does the same in the loop of a series or search."""
     raise_descriptor_limit()
     provisional = provisional_plan(scenario)
@@ -166,7 +166,7 @@ class _Run:
             scenario.topology,
             self.info.directory.topology,
             report,
-            Around(
+            TopologyContext(
                 targets=scenario.target,
                 cut=faulty_bridges(scenario),
                 hosts=hosts_of(scenario, self.info.directory.logs),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pubstorm.contract.offered_load import Unmatched
-from pubstorm.contract.plan import Plan, Population
+from pubstorm.contract.plan import Plan, PlannedPopulation
 from pubstorm.contract.texts import carries_stamp
 from pubstorm.host.explain import offered_load
 from pubstorm.quantities import share_text
@@ -60,7 +60,7 @@ def oversights(scenario: Scenario, plan: Plan) -> Iterator[Oversight]:
         yield from _overlapping(scenario, topics, population)
 
 
-def _stampless(scenario: Scenario, plan: Plan, publisher: Population) -> Iterator[Oversight]:
+def _stampless(scenario: Scenario, plan: Plan, publisher: PlannedPopulation) -> Iterator[Oversight]:
     """Yields publications whose messages reach subscribers without a stamp."""
     for number, publication in enumerate(publisher.publications):
         blind = [
@@ -83,7 +83,7 @@ def _stampless(scenario: Scenario, plan: Plan, publisher: Population) -> Iterato
 
 
 def _overlapping(
-    scenario: Scenario, topics: Sequence[str], receiver: Population
+    scenario: Scenario, topics: Sequence[str], receiver: PlannedPopulation
 ) -> Iterator[Oversight]:
     """Yields filters of a population that match messages of an earlier one, where no identifiers
     distinguish the copies that a broker may send."""

@@ -25,7 +25,7 @@ from pubstorm.result import (
     FleetResult,
     LimitedBy,
     Measured,
-    Result,
+    RunResult,
     Status,
     Verdict,
 )
@@ -56,14 +56,14 @@ class PartMaker:
             return otherwise
 
 
-def record(info: RunInfo, output: RunOutput) -> Result:
+def record(info: RunInfo, output: RunOutput) -> RunResult:
     """Returns the evaluated result, stored with the files that are made of it."""
     directory, scenario = info.directory, info.scenario
     directory.release()
     environment = output.environment or read_environment("", output.brokers)
     directory.write("environment.json", environment.model_dump_json(indent=2) + "\n")
     measured = measured_of(info, output, environment)
-    evaluated = Result.of(measured, _verdict(measured, info))
+    evaluated = RunResult.of(measured, _verdict(measured, info))
     maker = PartMaker()
     table = maker.part("the table", lambda: cells(scenario.table, evaluated), None) or {}
     events = (*evaluated.events, *maker.events)

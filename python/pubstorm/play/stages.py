@@ -15,8 +15,8 @@ from pubstorm.contract.plan import (
     ConnectAction,
     DisconnectAction,
     HoldAction,
+    PlannedStage,
     PublishAction,
-    Stage,
 )
 from pubstorm.errors import UsageError
 from pubstorm.fleet import Ended, FleetEvent, SnapshotReceived
@@ -185,7 +185,7 @@ class Controller:
             self._stage_over = True
             run.note("by_hand", f"stage {stage.name} is ended by the user")
 
-    async def _play_stage(self, index: int, stage: Stage) -> None:
+    async def _play_stage(self, index: int, stage: PlannedStage) -> None:
         run, connects = self._run, isinstance(stage.action, ConnectAction)
         timeouts = run.fleet.timeouts
         at_ns = run.clock()
@@ -242,13 +242,13 @@ class Controller:
             case _:
                 return self._cut_off.difference(stage.populations)
 
-    async def _check_stage(self, index: int, stage: Stage) -> None:
+    async def _check_stage(self, index: int, stage: PlannedStage) -> None:
         """Ends the run if the user's check has a reason. Events wait until it has answered."""
         if self._check is not None:
             reason = await asyncio.to_thread(self._check, stage_figures(self._run, index))
             self._end_if(reason and f"check after stage {stage.name}: {reason}", "check")
 
-    async def _play_action(self, stage: Stage, at_ns: int) -> None:
+    async def _play_action(self, stage: PlannedStage, at_ns: int) -> None:
         match stage.action:
             case ConnectAction() as action:
                 await self._connect(stage, action, at_ns)
@@ -260,7 +260,7 @@ class Controller:
             case DisconnectAction() as action:
                 await self._disconnect(stage, action, at_ns)
 
-    async def _connect(self, stage: Stage, action: ConnectAction, at_ns: int) -> None:
+    async def _connect(self, stage: PlannedStage, action: ConnectAction, at_ns: int) -> None:
         """Waits until every client is ready or given up, nothing has moved for the stage's timeout,
         or the stage has reached its bound."""
         run, failures = self._run, self._failures
@@ -367,7 +367,7 @@ class Controller:
         deadline_ns = max(until_ns, self._run.clock()) + grace_ns
         await self._passed(self._run.progress.settled, deadline_ns)
 
-    async def _disconnect(self, stage: Stage, action: DisconnectAction, at_ns: int) -> None:
+    async def _disconnect(self, stage: PlannedStage, action: DisconnectAction, at_ns: int) -> None:
         """Waits until every client has left, and the wills of clients that left without DISCONNECT
         have come."""
         run = self._run

@@ -23,7 +23,7 @@ from pubstorm.report.stored import (
     load_series,
     load_stored,
 )
-from pubstorm.result import Result, SearchResult, Series
+from pubstorm.result import RunResult, SearchResult, Series
 from pubstorm.result.comparison import Comparison
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def is_stored(directory: Path) -> bool:
     return any(holds(directory, file) for file in files)
 
 
-def document_of(stored: Result | Series | SearchResult | Comparison) -> Document:
+def document_of(stored: RunResult | Series | SearchResult | Comparison) -> Document:
     """Returns the report of what is stored, without plots. Imports its builder here, since a run
     needs none before its end."""
     if isinstance(stored, Comparison):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pubstorm.report.plot import GREY, milliseconds, plotted
-from pubstorm.result import PhaseStatus, Result, StalledSubscriber
+from pubstorm.result import PhaseStatus, RunResult, StalledSubscriber
 
 MARKS_MAX = 40
 """Numbered lines of a plot."""
@@ -35,7 +35,7 @@ class Mark:
     text: str
 
 
-def marks(result: Result) -> list[Mark]:
+def marks(result: RunResult) -> list[Mark]:
     """Returns events, changes, collapses, recoveries and stalls in the order of time, and then
     warnings."""
     found = [(event.at_s, str(event.kind), event.text) for event in result.events]
@@ -53,7 +53,7 @@ def marks(result: Result) -> list[Mark]:
     return [Mark(number, *each) for number, each in enumerate(found, 1)]
 
 
-def _stalls(result: Result) -> Iterator[tuple[float, str, str]]:
+def _stalls(result: RunResult) -> Iterator[tuple[float, str, str]]:
     """Stalls that began in the same second are one."""
     seconds: dict[tuple[int, str], list[StalledSubscriber]] = {}
     for stall in result.stalls:
@@ -66,7 +66,7 @@ def _stalls(result: Result) -> Iterator[tuple[float, str, str]]:
         yield begun[0].since_s, "stall", text
 
 
-def backdrop(result: Result) -> dict[str, Any]:
+def backdrop(result: RunResult) -> dict[str, Any]:
     """Bands and lines behind every plot."""
     stages = [(stage.name, stage.start_s, stage.duration_s) for stage in result.stages]
     behind = bands(stages, result.duration_s)
@@ -90,7 +90,7 @@ def bands(stages: Sequence[tuple[str, float, float]], length_s: float) -> dict[s
     return {"shapes": shapes, "annotations": notes}
 
 
-def _mark_labels(result: Result) -> Iterator[tuple[float, str]]:
+def _mark_labels(result: RunResult) -> Iterator[tuple[float, str]]:
     """The numbers of the lines; lines too close for numbers of their own share one label."""
     near: list[Mark] = []
     for mark in marks(result)[:MARKS_MAX]:

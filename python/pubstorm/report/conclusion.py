@@ -13,7 +13,7 @@ from pubstorm.report.document import Document
 from pubstorm.result import (
     LimitedBy,
     PopulationResult,
-    Result,
+    RunResult,
     SearchAnswer,
     SearchResult,
     Series,
@@ -132,7 +132,7 @@ class Conclusion(Value):
 
 
 def conclusion_of(
-    played: Result | Series | SearchResult, document: Document, exit_code: int
+    played: RunResult | Series | SearchResult, document: Document, exit_code: int
 ) -> Conclusion:
     """Returns the outcome of a result and its report."""
     verdict = document.verdict
@@ -144,7 +144,7 @@ def conclusion_of(
         headline=document.headline,
         exit_code=exit_code,
         interrupted=played.interrupted,
-        changed_by_hand=isinstance(played, Result) and played.changed_by_hand,
+        changed_by_hand=isinstance(played, RunResult) and played.changed_by_hand,
         complete=document.is_complete,
         started=document.started,
         run_directory=document.run_directory,
@@ -152,7 +152,7 @@ def conclusion_of(
         evidence=() if verdict is None else verdict.evidence,
         figures=tuple(map(ConcludedFigure.model_validate, document.key_figures)),
         populations={n: _population(p) for n, p in played.populations.items()}
-        if isinstance(played, Result)
+        if isinstance(played, RunResult)
         else {},
         steps=tuple(map(ConcludedStep.model_validate, played.steps))
         if isinstance(played, Series)
@@ -161,8 +161,8 @@ def conclusion_of(
     )
 
 
-def _kind(played: Result | Series | SearchResult) -> Literal["run", "series", "search"]:
-    if isinstance(played, Result):
+def _kind(played: RunResult | Series | SearchResult) -> Literal["run", "series", "search"]:
+    if isinstance(played, RunResult):
         return "run"
     return "series" if isinstance(played, Series) else "search"
 

@@ -21,7 +21,7 @@ from pubstorm.report.plot import (
     time_axis,
     value_axis,
 )
-from pubstorm.result import Result
+from pubstorm.result import RunResult
 from pubstorm.result.samples import Tracks
 
 LINES_MAX = 12
@@ -42,7 +42,7 @@ class Course:
     """Values by second, by the key of the chart."""
 
 
-def course(name: str, result: Result, tracks: Tracks) -> Course:
+def course(name: str, result: RunResult, tracks: Tracks) -> Course:
     """Returns the lines of a run, over all of its populations."""
     found: dict[str, dict[float, float]] = {}
     for chart in RUNS:

@@ -13,7 +13,7 @@ from pubstorm.errors import UsageError
 from pubstorm.metrics.charts import lines_of
 from pubstorm.quantities import Unit
 from pubstorm.report.stored import load_tracks
-from pubstorm.result import PopulationResult, Result, SearchResult, Series, StagePopulation
+from pubstorm.result import PopulationResult, RunResult, SearchResult, Series, StagePopulation
 from pubstorm.result.samples import HEADER, SAMPLES_FILE, Tracks
 
 Cell = str | int | float | bool | None
@@ -31,7 +31,7 @@ OVER_TIME: Mapping[str, tuple[Unit, tuple[str, ...]]] = {
 }
 """Tables over time with a part of the metrics, which are their columns: the lines of one unit in
 some charts of a report."""
-PARTS: Mapping[str, Callable[[Result], Iterable[Row]]] = {
+PARTS: Mapping[str, Callable[[RunResult], Iterable[Row]]] = {
     "run": lambda result: [_run(result)],
     "populations": lambda result: _populations(result.populations, result.wholes),
     "flows": lambda result: map(_row, result.flows),
@@ -78,14 +78,14 @@ LEFT_OUT = {
 stage have tables of their own."""
 
 
-def tables_of(stored: Result | Series | SearchResult) -> Sequence[str]:
+def tables_of(stored: RunResult | Series | SearchResult) -> Sequence[str]:
     """Returns the names of the tables of a run, a series or a search."""
     if isinstance(stored, Series):
         return ("steps",)
     return ("trials",) if isinstance(stored, SearchResult) else RUN_TABLES
 
 
-def data_table(stored: Result | Series | SearchResult, folder: Path, name: str) -> DataTable:
+def data_table(stored: RunResult | Series | SearchResult, folder: Path, name: str) -> DataTable:
     """Returns a table by its name. Raises UsageError if there is no such table, or no sample for
     it."""
     allowed = tables_of(stored)
@@ -149,13 +149,13 @@ def _wide(tracks: Tracks, wanted: Collection[str], subject: str) -> DataTable:
     return {**table, **{name: [rows[place].get(name) for place in places] for name in metrics}}
 
 
-def _stage_at(result: Result, at_s: Cell) -> str | None:
+def _stage_at(result: RunResult, at_s: Cell) -> str | None:
     """Returns the stage of an instant; None between two stages."""
     assert isinstance(at_s, float)
     return next((stage.name for stage in result.stages if stage.holds(at_s)), None)
 
 
-def _run(result: Result) -> Row:
+def _run(result: RunResult) -> Row:
     """Returns what is said once of a run."""
     verdict = result.verdict
     return {
@@ -175,7 +175,7 @@ def _populations(
             yield {"population": name, "sum_of_shares": found is wholes, **_row(population)}
 
 
-def _stage_populations(result: Result) -> Iterator[Row]:
+def _stage_populations(result: RunResult) -> Iterator[Row]:
     for stage in result.stages:
         for row in _populations(stage.populations, stage.wholes):
             yield {"stage": stage.name, **row}

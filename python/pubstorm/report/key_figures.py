@@ -20,14 +20,14 @@ from pubstorm.quantities import (
 )
 from pubstorm.report.document import KeyFigure
 from pubstorm.report.watched import broker_sources, disconnect_cpu
-from pubstorm.result import RATED_MIN, Result, Statistics, Status, Watched
+from pubstorm.result import RATED_MIN, RunResult, Statistics, Status, Watched
 from pubstorm.result.figures import from_send, from_send_text, slowest_first, together
 
 RATED_MIN_S = 0.1
 """Shortest time, in seconds, over which a rate of connections is shown."""
 
 
-def key_figures(result: Result) -> list[KeyFigure]:
+def key_figures(result: RunResult) -> list[KeyFigure]:
     """The most important first: what is bad, then one figure each of delivery, latency, load,
     clients, what is under test, generator, and how clients came and went, then the second of each.
     What was not measured is left out."""
@@ -37,7 +37,7 @@ def key_figures(result: Result) -> list[KeyFigure]:
     return sorted(found, key=lambda figure: figure.status in {None, Status.PASS})
 
 
-def _evaluated(result: Result, figure: KeyFigure) -> KeyFigure:
+def _evaluated(result: RunResult, figure: KeyFigure) -> KeyFigure:
     """Returns a figure with the outcome of its thresholds, unless the figure has failed itself. It
     is bad where any threshold about its metrics failed. It is good where one passed about what it
     shows: its statistic over the whole run, in a run that is evidence."""
@@ -54,7 +54,7 @@ def _evaluated(result: Result, figure: KeyFigure) -> KeyFigure:
     return replace(figure, status=Status.PASS) if is_good and is_evidence else figure
 
 
-def _present(result: Result) -> Iterator[KeyFigure]:
+def _present(result: RunResult) -> Iterator[KeyFigure]:
     published = _published(result)
     populations = [p for name, p in result.populations.items() if name not in published]
     clients = sum(p.clients for p in populations)
@@ -64,7 +64,7 @@ def _present(result: Result) -> Iterator[KeyFigure]:
     yield KeyFigure("clients connected", count_text(connected), note, _of("key clients"), status)
 
 
-def _passing(result: Result) -> Iterator[KeyFigure]:
+def _passing(result: RunResult) -> Iterator[KeyFigure]:
     """Rates at which clients connected and left."""
     came = [stage for stage in result.stages if stage.connects_per_s]
     if came:
@@ -88,7 +88,7 @@ def _passing(result: Result) -> Iterator[KeyFigure]:
         yield KeyFigure("disconnect rate", f"{rate_text(count / took_s)} /s", note)
 
 
-def _losses(result: Result) -> Iterator[KeyFigure]:
+def _losses(result: RunResult) -> Iterator[KeyFigure]:
     populations = result.populations.values()
     expected = sum(p.expected_total for p in populations)
     if not expected and not any(p.received_total for p in populations):
@@ -101,7 +101,7 @@ def _losses(result: Result) -> Iterator[KeyFigure]:
     yield KeyFigure("messages lost", count_text(lost), note, _of("key losses"), status)
 
 
-def _load(result: Result) -> Iterator[KeyFigure]:
+def _load(result: RunResult) -> Iterator[KeyFigure]:
     populations = result.populations.values()
     for metric, column in columns_of("key rates"):
         counts = {name: sum(getattr(p, name) for p in populations) for name in column.given}
@@ -141,7 +141,7 @@ def _qos_text(qos: str) -> str:
     return "at several QoS" if qos == "mixed" else f"QoS {qos}"
 
 
-def _publishers(result: Result) -> Iterator[KeyFigure]:
+def _publishers(result: RunResult) -> Iterator[KeyFigure]:
     """Yields the rate of each subscriber of publishers under test, beside the rate sent."""
     sent = sum(result.populations[name].rates.sent_per_s for name in _published(result))
     receivers = [
@@ -166,11 +166,11 @@ def _publishers(result: Result) -> Iterator[KeyFigure]:
         yield KeyFigure(name, share_text(thread.load.mean), note)
 
 
-def _published(result: Result) -> set[str]:
+def _published(result: RunResult) -> set[str]:
     return {publisher.population for publisher in result.publishers}
 
 
-def _latencies(result: Result) -> Iterator[KeyFigure]:
+def _latencies(result: RunResult) -> Iterator[KeyFigure]:
     for metric, column in columns_of("key latencies"):
         found = slowest_first(metric, result.populations)
         for worst, latency in found[:1]:
@@ -189,7 +189,7 @@ def _latencies(result: Result) -> Iterator[KeyFigure]:
             yield KeyFigure(name, text, note + late + of, metrics, subject=worst)
 
 
-def _brokers(result: Result) -> Iterator[KeyFigure]:
+def _brokers(result: RunResult) -> Iterator[KeyFigure]:
     sources = broker_sources(result)
     watched = [each for each in result.monitors if each.source in sources]
     cpu = max(_readings(watched, "cpu"), key=lambda each: each.load.mean, default=None)
@@ -211,7 +211,7 @@ def _readings(watched: list[Watched], metric: str) -> Iterator[Watched]:
     return (each for each in watched if each.metric == metric)
 
 
-def _generator(result: Result) -> Iterator[KeyFigure]:
+def _generator(result: RunResult) -> Iterator[KeyFigure]:
     late = result.fleet.lateness_us
     if late.count:
         note = f"limit {duration_text(result.validity.lateness_p99_us)}"

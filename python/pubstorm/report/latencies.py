@@ -33,7 +33,7 @@ from pubstorm.report.plot import (
     scatter,
     value_axis,
 )
-from pubstorm.result import HistogramPair, Result
+from pubstorm.result import HistogramPair, RunResult
 from pubstorm.result.journal import journal_lines, snapshots_in
 from pubstorm.result.timeline.cells import HistogramCells
 
@@ -47,7 +47,7 @@ INTERVALS_MAX = 1000
 """Intervals of a log at most. They are 1 s wide, or wider in longer runs."""
 
 
-def percentile_plot(result: Result) -> Plot | None:
+def percentile_plot(result: RunResult) -> Plot | None:
     """Every latency of the run as a curve; None where none was measured."""
     found = [
         (number, f"{name}, from {since}", histogram, dash)
@@ -80,7 +80,7 @@ def percentile_plot(result: Result) -> Plot | None:
     )
 
 
-def _round_trips(result: Result) -> Iterator[tuple[str, HistogramPair]]:
+def _round_trips(result: RunResult) -> Iterator[tuple[str, HistogramPair]]:
     """Yields the round trips of each population, which have no twin from the actual send."""
     for name, population in result.populations.items():
         found = population.time_histograms_ns.get("round_trip_us")
@@ -88,7 +88,7 @@ def _round_trips(result: Result) -> Iterator[tuple[str, HistogramPair]]:
             yield f"{name} round trips", HistogramPair(intended=found)
 
 
-def _pairs(result: Result) -> Iterator[tuple[str, HistogramPair]]:
+def _pairs(result: RunResult) -> Iterator[tuple[str, HistogramPair]]:
     for flow in result.flows:
         yield f"{flow.source} → {flow.to}", flow.histogram_ns
     for name, population in result.populations.items():
@@ -146,7 +146,7 @@ def percentile_axis(furthest: float) -> dict[str, Any]:
     }
 
 
-def hdr_log(run_directory: Path, result: Result) -> str:
+def hdr_log(run_directory: Path, result: RunResult) -> str:
     """The text of `latencies.hlog`. Raises StoredRunError if the snapshots of the run do not hold
     all latencies of its result."""
     origin_ns = result.started_unix_ns - result.started_monotonic_ns
@@ -175,7 +175,7 @@ def hdr_log(run_directory: Path, result: Result) -> str:
     return without_controls("\n".join(lines) + "\n")
 
 
-def _cells(run_directory: Path, result: Result) -> HistogramCells[str]:
+def _cells(run_directory: Path, result: RunResult) -> HistogramCells[str]:
     """Returns the histograms in the snapshots of a file, by tag."""
     started_ns, names = result.started_monotonic_ns, list(result.populations)
     width_ns = max(math.ceil(result.duration_s / INTERVALS_MAX), 1) * SECOND_NS

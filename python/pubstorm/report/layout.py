@@ -18,7 +18,7 @@ from pubstorm.quantities import (
     value_text,
 )
 from pubstorm.report.plot import Part
-from pubstorm.result import Cell, PopulationResult, Result, SeriesCell, Statistics, are_figures
+from pubstorm.result import Cell, PopulationResult, RunResult, SeriesCell, Statistics, are_figures
 from pubstorm.result.figures import number_at
 
 BOUND = "±"
@@ -241,7 +241,7 @@ class Layout(Generic[S, R]):
                 yield from column(source) if callable(column) else column
 
 
-RunTable: TypeAlias = Layout[Result, R]
+RunTable: TypeAlias = Layout[RunResult, R]
 """A table of a run."""
 
 
@@ -312,7 +312,7 @@ def _number(row: Any, metric: Metric, statistic: str) -> float | None:
     return round(value / below, 5) if below else None
 
 
-def populations_in(table: str) -> Callable[[Result], Iterable[tuple[str, PopulationResult]]]:
+def populations_in(table: str) -> Callable[[RunResult], Iterable[tuple[str, PopulationResult]]]:
     """Returns rows: the populations with one of the counts that make rows of a table, or all."""
     paths = [
         [metric.at, "count"] if metric.kind == "histogram" else [metric.at]

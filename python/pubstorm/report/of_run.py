@@ -5,10 +5,10 @@ from __future__ import annotations
 from pubstorm.report.document import KEY_FIGURES_MAX, Case, Document
 from pubstorm.report.key_figures import key_figures
 from pubstorm.report.tables import detail_tables, facts, tables
-from pubstorm.result import Result, Status
+from pubstorm.result import RunResult, Status
 
 
-def run_document(result: Result) -> Document:
+def run_document(result: RunResult) -> Document:
     """Builds the report of a run."""
     figures = tuple(key_figures(result))
     return Document(
@@ -30,7 +30,7 @@ def run_document(result: Result) -> Document:
     )
 
 
-def _cases(result: Result) -> tuple[Case, ...]:
+def _cases(result: RunResult) -> tuple[Case, ...]:
     verdict = result.verdict
     evidence = "\n".join(verdict.evidence) or f"limited by {verdict.limited_by}"
     is_invalid = verdict.status is Status.INVALID
@@ -50,7 +50,7 @@ def _cases(result: Result) -> tuple[Case, ...]:
     )
 
 
-def _output(result: Result) -> tuple[str, ...]:
+def _output(result: RunResult) -> tuple[str, ...]:
     verdict = result.verdict
     return (
         *([verdict.headline] if verdict.headline else []),

@@ -27,7 +27,7 @@ from pubstorm.report.plot import (
     value_axis,
 )
 from pubstorm.report.watched import broker_sources
-from pubstorm.result import Result
+from pubstorm.result import RunResult
 from pubstorm.result.samples import Track, Tracks
 
 LOOKS = ((PALETTE[0], "solid"), (PALETTE[1], "dash"))
@@ -53,7 +53,7 @@ seconds."""
 class Played:
     """A run with its samples."""
 
-    result: Result
+    result: RunResult
     tracks: Tracks
     """The tracks that `needed` names, at least."""
 
@@ -75,7 +75,7 @@ class _Measure:
         """True if the largest value of the sources and of a slot counts, not their sum."""
         return self.drawn.line.joined == "max"
 
-    def sources(self, result: Result) -> Iterable[Source]:
+    def sources(self, result: RunResult) -> Iterable[Source]:
         """Returns the sources of the tracks."""
         if self.drawn.kind == "watched":
             return _under_test(result)
@@ -87,7 +87,7 @@ class _Measure:
         return SCALES.get(self.drawn.unit, 1.0) * joined
 
 
-def _under_test(result: Result) -> list[Source]:
+def _under_test(result: RunResult) -> list[Source]:
     named = broker_sources(result)
     found = {
         Source(each.kind, each.source, each.group)
@@ -119,7 +119,7 @@ class SharedStage:
     """Longest duration in a run."""
 
 
-def lanes(results: Sequence[Result]) -> list[SharedStage]:
+def lanes(results: Sequence[RunResult]) -> list[SharedStage]:
     """Returns the stages that all runs have, one after the other."""
     durations = [{stage.name: stage.duration_s for stage in each.stages} for each in results]
     found: list[SharedStage] = []

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pubstorm.contract.source import Source
 from pubstorm.quantities import rate_text
 from pubstorm.report.layout import Cells, RunTable, fields, listed, names, words
-from pubstorm.result import PopulationResult, PublisherResult, Result, Watched
+from pubstorm.result import PopulationResult, PublisherResult, RunResult, Watched
 from pubstorm.result.figures import number_at
 from pubstorm.result.samples import Track, Tracks
 
@@ -22,7 +22,7 @@ class _Publisher(NamedTuple):
     found: Mapping[str, Watched]
 
 
-def _publishers(result: Result) -> Iterator[_Publisher]:
+def _publishers(result: RunResult) -> Iterator[_Publisher]:
     for publisher in result.publishers:
         population = result.populations[publisher.population]
         part = publisher.sent_total / population.sent_total if population.sent_total else 0.0
@@ -47,7 +47,7 @@ PUBLISHERS = RunTable[_Publisher]("Publishers", "load", _publishers).of(
 """The publishers: messages sent, and the CPU and memory that they took."""
 
 
-def _subscribers(result: Result) -> Iterator[tuple[str, PopulationResult]]:
+def _subscribers(result: RunResult) -> Iterator[tuple[str, PopulationResult]]:
     """Yields the subscribers of publishers. The shares of one follow their sum, which has no limit
     of its own."""
     for name, population in _ordered(result).items():
@@ -73,7 +73,7 @@ SUBSCRIBERS = RunTable[PopulationResult]("Subscribers", "load", _subscribers).of
 )
 
 
-def with_each(result: Result, tracks: Tracks) -> Tracks:
+def with_each(result: RunResult, tracks: Tracks) -> Tracks:
     """The tracks of a run, with what one client sent or received on average, in runs without
     a broker."""
     if all(each.can.has_broker for each in result.populations.values()):
@@ -81,12 +81,12 @@ def with_each(result: Result, tracks: Tracks) -> Tracks:
     return {**tracks, **dict(_each(result, tracks))}
 
 
-def publisher_sources(result: Result) -> set[str]:
+def publisher_sources(result: RunResult) -> set[str]:
     """Names under which publishers are watched."""
     return {publisher.name for publisher in result.publishers}
 
 
-def _ordered(result: Result) -> dict[str, PopulationResult]:
+def _ordered(result: RunResult) -> dict[str, PopulationResult]:
     """Populations in their order, the sum of shares before them."""
     every = {**result.wholes, **result.populations}
     names = dict.fromkeys(
@@ -95,7 +95,7 @@ def _ordered(result: Result) -> dict[str, PopulationResult]:
     return {name: every[name] for name in names if name in every}
 
 
-def _each(result: Result, tracks: Tracks) -> Iterator[tuple[tuple[Source, str], Track]]:
+def _each(result: RunResult, tracks: Tracks) -> Iterator[tuple[tuple[Source, str], Track]]:
     """Rates of populations by the clients that were ready at the same instant."""
     for name, population in _ordered(result).items():
         source = Source.single("population", name)

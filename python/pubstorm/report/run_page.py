@@ -16,7 +16,7 @@ from pubstorm.report.plot import Part, Plot
 from pubstorm.report.stored import StoredRun
 from pubstorm.report.tables import environment
 from pubstorm.report.timeline import other_tracks, timeline
-from pubstorm.result import Result, ThresholdOutcome
+from pubstorm.result import RunResult, ThresholdOutcome
 
 FILES = {
     "result.json": "the whole result: figures, histograms, verdict",
@@ -83,7 +83,7 @@ def run_page(run: StoredRun, document: Document) -> str:
     )
 
 
-def _sections(result: Result, document: Document, moving: Sequence[Plot]) -> list[Section]:
+def _sections(result: RunResult, document: Document, moving: Sequence[Plot]) -> list[Section]:
     """Returns the sections between the verdict and the details. The first plot of each stands
     open, and so does every table of what happened."""
     tested = "publisher" if result.publishers else "broker"

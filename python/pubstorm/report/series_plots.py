@@ -37,7 +37,7 @@ from pubstorm.report.timeline import AXES, timeline
 from pubstorm.report.watched import broker_sources
 from pubstorm.result import (
     Estimate,
-    Result,
+    RunResult,
     SearchAnswer,
     Series,
     SeriesStep,
@@ -71,7 +71,7 @@ ANSWER_CAPTION = (
 class StepPlots:
     """The part of the page that comes from the folder of a step."""
 
-    result: Result | None = None
+    result: RunResult | None = None
     """The result of the step; None if there is none."""
     plots: tuple[Plot, ...] = ()
     problem: str | None = None
@@ -87,7 +87,7 @@ class StepLine:
     """A figure of each step, as a line over all of them."""
 
     name: str
-    read: Callable[[Result], float | None]
+    read: Callable[[RunResult], float | None]
     """Returns the figure of a step; None if there is none."""
 
 
@@ -203,7 +203,7 @@ def _search_part(folder: Path, step: SeriesStep, own_page: str | None) -> StepPl
     return StepPlots(_result_of(folder, shown), plots, None, own_page)
 
 
-def _result_of(folder: Path, trial: Trial | None) -> Result | None:
+def _result_of(folder: Path, trial: Trial | None) -> RunResult | None:
     if trial is None or not lies_in(folder / trial.folder, folder):
         return None
     try:
@@ -212,10 +212,10 @@ def _result_of(folder: Path, trial: Trial | None) -> Result | None:
         return None
 
 
-Played = tuple[SeriesStep, Result | None]
+Played = tuple[SeriesStep, RunResult | None]
 
 
-def overview(steps: Sequence[SeriesStep], results: Sequence[Result | None]) -> list[Plot]:
+def overview(steps: Sequence[SeriesStep], results: Sequence[RunResult | None]) -> list[Plot]:
     """Returns throughput, latency and CPU over the steps: CPU of the publisher if there is one,
     else of the broker."""
     tested = "publisher" if any(result and result.publishers for result in results) else "broker"
@@ -356,7 +356,7 @@ def _lines(table: str) -> list[StepLine]:
     ]
 
 
-def _figure(result: Result, metric: Metric, statistic: str = "") -> float | None:
+def _figure(result: RunResult, metric: Metric, statistic: str = "") -> float | None:
     """Returns a figure of all populations, scaled as in plots; None if it is zero or was not
     measured. A ramp is left out: a publish stage in which clients join, before one without."""
     stages = _without_ramps(result)
@@ -370,13 +370,13 @@ def _figure(result: Result, metric: Metric, statistic: str = "") -> float | None
     return found * SCALES.get(metric.unit or "", 1.0) or None
 
 
-def _hosts_under_test(result: Result) -> set[str]:
+def _hosts_under_test(result: RunResult) -> set[str]:
     """Returns the hosts of the sources under test; the controller's if they have none."""
     found = (hosts_of(result, source) for source in broker_sources(result))
     return set[str]().union(*found) or {HOST}
 
 
-def _without_ramps(result: Result) -> list[StageResult]:
+def _without_ramps(result: RunResult) -> list[StageResult]:
     """Returns the publish stages without ramps; nothing if there is no ramp to leave out."""
     before = [0, *(stage.connected for stage in result.stages)]
     publish = [
@@ -391,7 +391,7 @@ def _without_ramps(result: Result) -> list[StageResult]:
     return [stage for stage, is_ramp in publish if not is_ramp]
 
 
-def _cpu_percent(result: Result, sources: set[str]) -> float | None:
+def _cpu_percent(result: RunResult, sources: set[str]) -> float | None:
     means = [
         100 * each.load.mean
         for each in result.monitors
@@ -457,7 +457,7 @@ def _name(path: str) -> str:
     return words[-1] if words else path
 
 
-HEATED: tuple[tuple[str, str, str, Callable[[Result], float | None]], ...] = (
+HEATED: tuple[tuple[str, str, str, Callable[[RunResult], float | None]], ...] = (
     (
         "heat-received",
         "Messages received a second",

@@ -14,7 +14,7 @@ from pydantic_core import from_json
 
 from pubstorm.errors import OtherFormatError, StoredRunError
 from pubstorm.files import content_of, lies_in, text_of
-from pubstorm.result import Result, SearchResult, Series
+from pubstorm.result import RunResult, SearchResult, Series
 from pubstorm.result.comparison import Comparison
 from pubstorm.result.samples import (
     RUN_FORMAT,
@@ -33,7 +33,7 @@ ASKED_FILE = "asked.json"
 SCENARIO_FILE = "scenario.yaml"
 FOLDED_FILE = "profile/folded.txt"
 
-V = TypeVar("V", Result, Series, SearchResult, Comparison)
+V = TypeVar("V", RunResult, Series, SearchResult, Comparison)
 
 Write = Callable[[str, str], str | None]
 """Puts a file with this name and text in place. Returns why it could not; None if it could."""
@@ -54,7 +54,7 @@ class StoredRun:
 
     path: Path
     """The run directory."""
-    result: Result
+    result: RunResult
     """The result with its verdict."""
     tracks: Tracks
     """The samples; empty where there are none."""
@@ -75,7 +75,7 @@ def holds(folder: Path, file: str) -> bool:
         return False
 
 
-def load_result(run_directory: Path) -> Result:
+def load_result(run_directory: Path) -> RunResult:
     """The result in a run directory, or StoredRunError."""
     hint = "name a folder that `pubstorm run` has made"
     if holds(run_directory, SCENARIO_FILE):
@@ -83,7 +83,7 @@ def load_result(run_directory: Path) -> Result:
     elif holds(run_directory, ASKED_FILE):
         hint = "the comparison is active, or was killed: pubstorm run --resume continues it then"
     check_format(run_directory)
-    return _load(run_directory / RESULT_FILE, Result, hint)
+    return _load(run_directory / RESULT_FILE, RunResult, hint)
 
 
 def check_format(run_directory: Path) -> None:
@@ -121,7 +121,7 @@ def load_comparison(directory: Path) -> Comparison:
     return _load(directory / COMPARISON_FILE, Comparison, hint)
 
 
-def load_stored(directory: Path) -> Result | Series | SearchResult | Comparison:
+def load_stored(directory: Path) -> RunResult | Series | SearchResult | Comparison:
     """The series, search, comparison or run in a folder. Raises StoredRunError if the folder
     has none."""
     if holds(directory, SERIES_FILE):

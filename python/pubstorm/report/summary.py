@@ -14,7 +14,7 @@ from pubstorm.result import (
     R_SQUARED_GOOD,
     MemoryModel,
     Problem,
-    Result,
+    RunResult,
     Sampler,
     StalledSubscriber,
     TargetResult,
@@ -38,7 +38,7 @@ def success_text(count: int, of: int) -> str:
     return f"{math.floor(percent * 10**digits) / 10**digits:.{digits}f} %"
 
 
-def _samplers_note(result: Result) -> str:
+def _samplers_note(result: RunResult) -> str:
     """Explains the dashes."""
     notes = []
     if any(each.kind == "pub" and each.qos == (0,) for each in result.samplers):
@@ -140,7 +140,7 @@ class _Target(NamedTuple):
     found: Mapping[str, Watched]
 
 
-def _targets(result: Result) -> Iterator[_Target]:
+def _targets(result: RunResult) -> Iterator[_Target]:
     """Yields the targets; of many of one name the smallest and the largest."""
     for group, targets in target_groups(result).items():
         ordered = sorted(targets, key=lambda target: target.connected_max)
@@ -165,7 +165,7 @@ BALANCE = RunTable[_Target]("Balance of the targets", "broker", _targets).of(
 """The connections of each target."""
 
 
-def balance_text(result: Result) -> str:
+def balance_text(result: RunResult) -> str:
     """Returns the balance in one line: `node-0 50.1 %, node-1 49.9 %`."""
     parts: list[str] = []
     for group, targets in target_groups(result).items():
@@ -178,7 +178,7 @@ def balance_text(result: Result) -> str:
     return ", ".join(parts)
 
 
-def target_groups(result: Result) -> dict[str, list[TargetResult]]:
+def target_groups(result: RunResult) -> dict[str, list[TargetResult]]:
     """Returns the targets that share connections, by name."""
     groups: dict[str, list[TargetResult]] = {}
     for target in result.balance:
@@ -193,7 +193,7 @@ def _silence_text(stall: StalledSubscriber) -> str:
     return f"from {span_text(stall.since_s)} {until}"
 
 
-def _stalls_note(result: Result) -> str:
+def _stalls_note(result: RunResult) -> str:
     shown = len(result.stalls[:STALLS_SHOWN])
     total = sum(population.stalled_total for population in result.populations.values())
     return f"Shown are the earliest {shown} of {count_text(total)}." if total > shown else ""

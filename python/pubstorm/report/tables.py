@@ -71,7 +71,7 @@ from pubstorm.result import (
     Phase,
     PopulationResult,
     Recovery,
-    Result,
+    RunResult,
     StageFlow,
     StageResult,
 )
@@ -103,18 +103,18 @@ PARTS_NOTE = (
 )
 
 
-def tables(result: Result) -> list[Table]:
+def tables(result: RunResult) -> list[Table]:
     """Returns every table that has a row, the scenario's own first."""
     made = (own_table(result), *(layout.table(result) for layout in LAYOUTS))
     return [table for table in made if table.rows]
 
 
-def detail_tables(result: Result) -> list[Table]:
+def detail_tables(result: RunResult) -> list[Table]:
     """Returns the tables for those who look closer that have a row."""
     return [table for layout in DETAILS if (table := layout.table(result)).rows]
 
 
-def own_table(result: Result) -> Table:
+def own_table(result: RunResult) -> Table:
     """Returns the scenario's own table: one row, or a row for each figure of many."""
     title, found = "The scenario's own table", result.table
     if len(found) > OWN_COLUMNS_MAX:
@@ -153,7 +153,7 @@ class _Latencies(NamedTuple):
         return self.latency_us.intended.negative_total + self.latency_us.actual.negative_total
 
 
-def _latencies(result: Result) -> Iterator[_Latencies]:
+def _latencies(result: RunResult) -> Iterator[_Latencies]:
     for name, p in result.populations.items():
         for kind, pair in (("delivery", p.latency_us), ("ack", p.ack_latency_us)):
             row = _Latencies(name, kind, pair)
@@ -220,7 +220,7 @@ class _Divided(NamedTuple):
         return "".join(mark * width for mark, width in zip(marks, widths, strict=True))
 
 
-def _divided(result: Result) -> list[_Divided]:
+def _divided(result: RunResult) -> list[_Divided]:
     """Returns the percentiles of each stage with known parts: of all populations, or of the slowest
     if these are many."""
     every = [*_every_divided(result)]
@@ -233,7 +233,7 @@ def _divided(result: Result) -> list[_Divided]:
     return [*slowest.values()]
 
 
-def _every_divided(result: Result) -> Iterator[_Divided]:
+def _every_divided(result: RunResult) -> Iterator[_Divided]:
     for stage in result.stages:
         for name, p in stage.populations.items():
             trips = LatencyPair(intended=p.round_trip_us, parts=p.round_trip_parts)
@@ -303,7 +303,7 @@ STAGES = RunTable[StageResult]("Stages", "load", lambda result: result.stages).o
 )
 
 
-def _acked(result: Result) -> list[Cells[Phase]]:
+def _acked(result: RunResult) -> list[Cells[Phase]]:
     are_acked = any(population.acknowledged for population in result.populations.values())
     return listed("phase acks", given=lambda _: are_acked)
 
@@ -312,7 +312,7 @@ def _cpu(name: str, spans: Mapping[str, float]) -> Cells[Phase]:
     return Cells(f"{name} CPU", "share", lambda phase: spans.get(phase.name))
 
 
-def _processors(result: Result) -> list[Cells[Phase]]:
+def _processors(result: RunResult) -> list[Cells[Phase]]:
     """Returns the mean CPU of each broker and of the host."""
     played = {phase.name for phase in result.phases}
     return [_cpu(*each) for each in cpu_by_span(result).items() if played & each[1].keys()]
@@ -342,7 +342,7 @@ class _Fault(NamedTuple):
     is_first: bool = True
 
 
-def _faults(result: Result) -> Iterator[_Fault]:
+def _faults(result: RunResult) -> Iterator[_Fault]:
     for fault in result.faults:
         has_clients = fault.clients is not None or fault.bridges is None
         if has_clients:
@@ -375,7 +375,7 @@ FAULTS = RunTable[_Fault]("Faults", "happened", _faults).of(
 )
 
 
-def _flows_of_faults(result: Result) -> Iterator[tuple[str, StageFlow]]:
+def _flows_of_faults(result: RunResult) -> Iterator[tuple[str, StageFlow]]:
     """Yields the flows of stages with a fault, each with the name of its stage."""
     for stage in result.stages:
         if any(stage.holds(fault.at_s) for fault in result.faults):
@@ -396,11 +396,11 @@ _Agents = list[AgentResult]
 """Agents that share a row."""
 
 
-def _each_agent(result: Result) -> list[tuple[str, _Agents]]:
+def _each_agent(result: RunResult) -> list[tuple[str, _Agents]]:
     return [(str(agent.agent), [agent]) for agent in result.fleet.agents]
 
 
-def _by_ending(result: Result) -> list[tuple[str, _Agents]]:
+def _by_ending(result: RunResult) -> list[tuple[str, _Agents]]:
     """Returns each agent, or many agents by their endings."""
     if len(result.fleet.agents) <= AGENTS_MAX:
         return _each_agent(result)
@@ -410,7 +410,7 @@ def _by_ending(result: Result) -> list[tuple[str, _Agents]]:
     return [(counted(len(group), "agent"), group) for group in groups.values()]
 
 
-def _hosts(result: Result) -> list[Cells[_Agents]]:
+def _hosts(result: RunResult) -> list[Cells[_Agents]]:
     """Returns a column of hosts if there are some beside that of the controller."""
     are_several = any(agent.host for agent in result.fleet.agents)
     return [Cells("host", "word", _hosts_text)] if are_several else []
@@ -421,7 +421,7 @@ def _hosts_text(agents: _Agents) -> str:
     return counted(len(found), "host") if len(found) > 1 else min(found)
 
 
-_AGENT: tuple[Columns[_Agents, Result], ...] = (
+_AGENT: tuple[Columns[_Agents, RunResult], ...] = (
     names("agent"),
     _hosts,
     listed("agents"),
@@ -466,20 +466,20 @@ class _Clock(NamedTuple):
     clock: ClockResult
 
 
-def _every_clock(result: Result) -> list[_Clock]:
+def _every_clock(result: RunResult) -> list[_Clock]:
     agents = [(str(a.agent), a.host, a.clock) for a in result.fleet.agents]
     agents += [(p.name, p.host, p.clock) for p in result.publishers]
     return [_Clock(name, host, clock) for name, host, clock in agents if clock is not None]
 
 
-def _clocks(result: Result) -> list[_Clock]:
+def _clocks(result: RunResult) -> list[_Clock]:
     """Returns the clocks of a few agents: those with the largest errors."""
     every = _every_clock(result)
     worst = sorted(every, key=lambda each: -each.clock.bound_us)[:AGENTS_MAX]
     return [each for each in every if each in worst]
 
 
-def _clocks_note(result: Result) -> str:
+def _clocks_note(result: RunResult) -> str:
     known, shown = len(_every_clock(result)), len(_clocks(result))
     least = f"Shown are the {shown} least sure of {count_text(known)}. " if known > shown else ""
     return (
@@ -503,7 +503,7 @@ EVENTS = RunTable[Event]("Events", "details", lambda result: result.events).of(
 )
 
 
-def environment(result: Result) -> tuple[Fact, ...]:
+def environment(result: RunResult) -> tuple[Fact, ...]:
     """Returns what is known about machine and programs."""
     found = result.environment
     pairs = [
@@ -523,12 +523,12 @@ def environment(result: Result) -> tuple[Fact, ...]:
     return tuple(Fact(name, value) for name, value in pairs)
 
 
-def facts(result: Result) -> tuple[Fact, ...]:
+def facts(result: RunResult) -> tuple[Fact, ...]:
     """Returns the facts about the whole run."""
     return tuple(_facts(result))
 
 
-def _facts(result: Result) -> Iterator[Fact]:
+def _facts(result: RunResult) -> Iterator[Fact]:
     headroom, environment, late = result.headroom, result.environment, result.fleet.lateness_us
     programs = [f"{b.kind} {b.version}".strip() for b in environment.brokers]
     programs += dict.fromkeys(each.library or each.kind for each in result.publishers)
@@ -552,7 +552,7 @@ def _facts(result: Result) -> Iterator[Fact]:
     yield Fact("host", f"{processor}, {memory_text}, {environment.kernel}")
 
 
-def _targets(result: Result) -> str:
+def _targets(result: RunResult) -> str:
     if len(result.targets) <= TARGETS_MAX:
         return ", ".join(result.targets)
     shown = result.targets[: TARGETS_MAX - 1]

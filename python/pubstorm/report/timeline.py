@@ -37,7 +37,7 @@ from pubstorm.report.plot import (
     value_axis,
 )
 from pubstorm.report.publishers import with_each
-from pubstorm.result import Result, receivers_by_qos
+from pubstorm.result import RunResult, receivers_by_qos
 from pubstorm.result.samples import Track, Tracks
 
 LINES_MAX = 24
@@ -100,7 +100,7 @@ class _Line:
         return not any(self.track.values)
 
 
-def timeline(result: Result, tracks: Tracks) -> list[Plot]:
+def timeline(result: RunResult, tracks: Tracks) -> list[Plot]:
     """Every chart that has a track to show."""
     tracks = with_qos(result, with_each(result, tracks))
     rhythm, behind = _Rhythm.of(tracks), backdrop(result)
@@ -113,7 +113,7 @@ def timeline(result: Result, tracks: Tracks) -> list[Plot]:
     return plots
 
 
-def other_tracks(result: Result, tracks: Tracks) -> list[Plot]:
+def other_tracks(result: RunResult, tracks: Tracks) -> list[Plot]:
     """Returns plots of all monitors that no chart shows, by source and unit."""
     shown = {
         (source, metric)
@@ -141,7 +141,7 @@ def other_tracks(result: Result, tracks: Tracks) -> list[Plot]:
     return plots
 
 
-def with_qos(result: Result, tracks: Tracks) -> Tracks:
+def with_qos(result: RunResult, tracks: Tracks) -> Tracks:
     """The tracks of a run, with deliveries by QoS if there are several."""
     by_qos = receivers_by_qos(result.populations)
     if len(by_qos) < 2:
@@ -245,7 +245,7 @@ def _growth(track: Track) -> Track:
 
 
 def _plot(
-    chart: Chart, lines: list[_Line], result: Result, behind: dict[str, Any], part: Part
+    chart: Chart, lines: list[_Line], result: RunResult, behind: dict[str, Any], part: Part
 ) -> Plot:
     is_flat = all(line.is_flat for line in lines)
     moving = lines if is_flat else [line for line in lines if not line.is_flat]

@@ -19,9 +19,9 @@ from pubstorm.result import (
     BrokerResult,
     Cell,
     MonitorProblem,
-    Observer,
+    ObserverTraffic,
     ProfiledSymbol,
-    Result,
+    RunResult,
     StaleState,
     Statistics,
     Watched,
@@ -41,7 +41,7 @@ PORTS_MAX = 4
 """Ports that are shown one by one."""
 
 
-def broker_sources(result: Result) -> set[str]:
+def broker_sources(result: RunResult) -> set[str]:
     """Returns the monitored sources under test: brokers that the run started, else their groups,
     and publishers. If there are none, all other sources except the generator."""
     started = {broker.name for broker in result.brokers}
@@ -51,12 +51,12 @@ def broker_sources(result: Result) -> set[str]:
     return brokers | (publisher_sources(result) & watched) or others
 
 
-def groups(result: Result) -> set[str]:
+def groups(result: RunResult) -> set[str]:
     """Names under which the run started brokers."""
     return {broker.group for broker in result.brokers if broker.group}
 
 
-def cpu_by_span(result: Result) -> dict[str, dict[str, float]]:
+def cpu_by_span(result: RunResult) -> dict[str, dict[str, float]]:
     """Returns the mean CPU in each stage and phase, by the name of its column: of each broker, of
     many brokers the busiest in each, and of the hosts."""
     brokers: dict[str, dict[str, float]] = {}
@@ -87,7 +87,7 @@ class _Process(NamedTuple):
     found: Mapping[str, Watched]
 
 
-def _processes(result: Result) -> Iterator[tuple[str, _Process]]:
+def _processes(result: RunResult) -> Iterator[tuple[str, _Process]]:
     """Yields every watched process and the host, whose memory in use stands for its own; of many
     agents, the busiest."""
     sources: dict[str, dict[str, Watched]] = {}
@@ -105,7 +105,7 @@ def _processes(result: Result) -> Iterator[tuple[str, _Process]]:
             yield name, _Process({"rss_bytes": used, **found} if used else found)
 
 
-def _processes_title(result: Result) -> str:
+def _processes_title(result: RunResult) -> str:
     what = "Publishers" if result.publishers and not result.brokers else "Brokers"
     return f"{what}, host and agents under load"
 
@@ -143,7 +143,7 @@ EVERY_TRACK = RunTable[Watched]("Everything watched", "details", lambda result: 
     Cells("mean under load", "rate", lambda each: _figure(each, each.load.mean)),
     Cells("max under load", "rate", lambda each: _figure(each, each.load.max)),
 )
-OBSERVERS = RunTable[Observer]("Observers", "broker", lambda result: result.observers).of(
+OBSERVERS = RunTable[ObserverTraffic]("Observers", "broker", lambda result: result.observers).of(
     words("name as observer", "target as at"),
     Cells("topics", "word", lambda observer: ", ".join(observer.topics)),
     fields("received_total", "received_bytes as payload"),
@@ -177,7 +177,7 @@ _Parts = Mapping[tuple[str, str], Statistics]
 """Statistics of a source by metric and kind of stages."""
 
 
-def _by_stage(result: Result) -> Iterable[tuple[str, _Parts]]:
+def _by_stage(result: RunResult) -> Iterable[tuple[str, _Parts]]:
     """Returns CPU and memory of brokers and services while clients connected, under load, and while
     clients left. Empty if there was only load."""
     found: dict[str, dict[tuple[str, str], Statistics]] = {}
@@ -205,7 +205,7 @@ def _stage_columns() -> Iterator[Cells[_Parts]]:
             yield Cells(f"{column.head} {head}", written(metric.unit), read, "known")
 
 
-def _by_stage_note(result: Result) -> str:
+def _by_stage_note(result: RunResult) -> str:
     several = sum(stage.kind == "publish" for stage in result.stages) > 1
     return (
         f"Ramp: connect stages; steady: {'the last publish stage' if several else 'under load'}; "
@@ -220,7 +220,7 @@ BY_STAGE = RunTable[_Parts]("Brokers and services by stage", "broker", _by_stage
 )
 
 
-def disconnect_cpu(result: Result) -> tuple[Statistics, Statistics] | None:
+def disconnect_cpu(result: RunResult) -> tuple[Statistics, Statistics] | None:
     """Returns CPU of the busiest broker while clients left, and under load; None if unknown."""
     sources = broker_sources(result)
     found = [
@@ -232,7 +232,7 @@ def disconnect_cpu(result: Result) -> tuple[Statistics, Statistics] | None:
     return max(read, key=lambda pair: pair[0].mean, default=None)
 
 
-def _of_kind(result: Result, watched: Watched, kind: str) -> Statistics:
+def _of_kind(result: RunResult, watched: Watched, kind: str) -> Statistics:
     """Returns the readings of all stages of a kind. Of several publish stages the last is steady,
     since clients may still connect in earlier ones."""
     if kind == "steady":
@@ -254,7 +254,7 @@ def _of_kind(result: Result, watched: Watched, kind: str) -> Statistics:
     )
 
 
-def _by_name(result: Result) -> Iterable[tuple[str, list[BrokerResult]]]:
+def _by_name(result: RunResult) -> Iterable[tuple[str, list[BrokerResult]]]:
     """Returns the brokers by name, if there are several or one of them died or restarted."""
     groups: dict[str, list[BrokerResult]] = {}
     if len(result.brokers) > 1 or any(each.died or each.restarts for each in result.brokers):

@@ -31,7 +31,7 @@ from pubstorm.result.model import (
     Event,
     LimitedBy,
     Measured,
-    Result,
+    RunResult,
     Status,
     ThresholdOutcome,
     ValidityLimits,
@@ -40,7 +40,7 @@ from pubstorm.result.model import (
 from pubstorm.result.monitors import (
     MonitorGap,
     MonitorProblem,
-    Observer,
+    ObserverTraffic,
     ProfiledSymbol,
     ProfileResult,
     StaleState,
@@ -65,7 +65,7 @@ from pubstorm.result.populations import (
     receivers_by_qos,
 )
 from pubstorm.result.search import Experiment, SearchAnswer, SearchResult, Trial, TrialPhase
-from pubstorm.result.series import Figure, Series, SeriesCell, SeriesStep, SeriesTable
+from pubstorm.result.series import Series, SeriesCell, SeriesStep, SeriesTable, StepFigure
 from pubstorm.result.summary import (
     R_SQUARED_GOOD,
     MemoryModel,
@@ -95,7 +95,6 @@ __all__ = [
     "Experiment",
     "FailureResult",
     "FaultResult",
-    "Figure",
     "FleetResult",
     "FlowResult",
     "GroupShare",
@@ -110,7 +109,7 @@ __all__ = [
     "MemoryPoint",
     "MonitorGap",
     "MonitorProblem",
-    "Observer",
+    "ObserverTraffic",
     "Parts",
     "Peak",
     "Peaks",
@@ -125,8 +124,8 @@ __all__ = [
     "PublisherResult",
     "Rates",
     "Recovery",
-    "Result",
     "RunDelay",
+    "RunResult",
     "Sampler",
     "SearchAnswer",
     "SearchResult",
@@ -143,6 +142,7 @@ __all__ = [
     "StalledSubscriber",
     "Statistics",
     "Status",
+    "StepFigure",
     "TargetResult",
     "ThresholdOutcome",
     "Trial",

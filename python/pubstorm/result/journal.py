@@ -44,7 +44,7 @@ POINT: Final = 6
 
 
 @dataclass(frozen=True, order=True)
-class Part:
+class JournalPart:
     """A part of a journal that is full."""
 
     first: int
@@ -76,16 +76,18 @@ class Part:
         return cast(BinaryIO, file)
 
 
-def parts(run_directory: Path, file: str) -> list[Part]:
+def parts(run_directory: Path, file: str) -> list[JournalPart]:
     """Returns the parts of a journal that are full, in the order of time. Left out are those that
     are merged or compressed already, and not removed yet."""
-    found: list[Part] = []
+    found: list[JournalPart] = []
     for path in sorted((run_directory / FOLDER).glob(f"{Path(file).stem}-*")):
         name = _NAME.fullmatch(path.name)
         if name is not None:
-            found.append(Part(int(name["first"]), int(name["last"]), name["step"] or "", path))
+            found.append(
+                JournalPart(int(name["first"]), int(name["last"]), name["step"] or "", path)
+            )
     found.sort(key=lambda p: (p.first, -p.last, -STEPS.index(p.step), not p.is_compressed))
-    kept: list[Part] = []
+    kept: list[JournalPart] = []
     for part in found:
         if not kept or part.first > kept[-1].last:
             kept.append(part)
@@ -326,7 +328,7 @@ class Tail:
         self._part.seek(self._offset)
         return None
 
-    def _tears(self, part: Part) -> bool:
+    def _tears(self, part: JournalPart) -> bool:
         """True if a part has lines that were read, merged with others."""
         is_other = part.last > self._number or part.step != ""
         return part.first < self._number or (self._offset > 0 and is_other)

@@ -23,7 +23,7 @@ from pubstorm.result.machinery import (
 from pubstorm.result.monitors import (
     MonitorGap,
     MonitorProblem,
-    Observer,
+    ObserverTraffic,
     ProfileResult,
     StaleState,
     Watched,
@@ -259,7 +259,7 @@ class Measured(Value):
     """Publish stages with too few intervals for a phase: no collapse was looked for in them."""
     monitors: tuple[Watched, ...] = ()
     """Figures of the monitors."""
-    observers: tuple[Observer, ...] = ()
+    observers: tuple[ObserverTraffic, ...] = ()
     """Clients that only watch."""
     monitor_problems: tuple[MonitorProblem, ...] = ()
     """Monitors that failed."""
@@ -295,13 +295,13 @@ class Measured(Value):
         return any(event.kind == "by_hand" for event in self.events)
 
 
-class Result(Measured):
+class RunResult(Measured):
     """A run with its verdict."""
 
     verdict: Annotated[Verdict, Field(description="What the numbers are worth.")]
 
     @classmethod
-    def of(cls, measured: Measured, verdict: Verdict) -> Result:
+    def of(cls, measured: Measured, verdict: Verdict) -> RunResult:
         """The measurements with their verdict."""
         fields = {name: getattr(measured, name) for name in Measured.model_fields}
         return cls(**fields, verdict=verdict)

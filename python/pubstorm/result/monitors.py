@@ -107,7 +107,7 @@ def readings(watched: Iterable[Watched], statistic: str, span: str | None) -> li
     return [value for value in values if value is not None]
 
 
-class Observer(Value):
+class ObserverTraffic(Value):
     """A client that only watches, and is load for the broker too. Its traffic is in no other
     figure."""
 

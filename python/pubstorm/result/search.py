@@ -11,7 +11,7 @@ from pydantic import Field
 from pubstorm.contract.value import Moment, Number, Positive, Probability, Value
 from pubstorm.quantities import Unit
 from pubstorm.result.cells import Cell, Estimate
-from pubstorm.result.model import LimitedBy, Result, Status, ThresholdOutcome
+from pubstorm.result.model import LimitedBy, RunResult, Status, ThresholdOutcome
 
 TrialPhase = Literal["grow", "bisect", "repeat", "most", "confirm"]
 """Purpose of a trial: to find a failing value; to come closer; to search anew; to measure the
@@ -43,7 +43,7 @@ class ExperimentRow(Value):
         """The verdict in a word, or the reason why there is none."""
         return "no measurement" if self.status is None else str(self.status)
 
-    def of_run(self, result: Result, **more: object) -> Self:
+    def of_run(self, result: RunResult, **more: object) -> Self:
         """Returns the row with the outcome of its run, and further fields."""
         verdict = result.verdict
         outcome = {

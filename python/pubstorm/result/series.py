@@ -23,7 +23,7 @@ RANKED = (Status.FAIL, Status.INVALID, Status.OPEN, Status.PASS)
 """The worst outcome first."""
 
 
-class Figure(Value):
+class StepFigure(Value):
     """Cell of one step in a table over the series."""
 
     estimate: Estimate | None = None
@@ -74,7 +74,7 @@ class SeriesStep(ExperimentRow):
     """Reason why there is no measurement."""
     unfit: str | None = None
     """Resources that this host lacks, if the step was not run for that reason."""
-    figures: dict[str, Figure] = Field(default_factory=dict)
+    figures: dict[str, StepFigure] = Field(default_factory=dict)
     """Cells in the tables over the series, by the figures of the columns."""
     answer: SearchAnswer | None = None
     """Answer of its search; null: there is no search, or the step was not played."""

@@ -1,7 +1,7 @@
 """Scenario: what the user wrote, read from YAML into values that cannot be wrong."""
 
 from pubstorm.scenario.faults import Fault
-from pubstorm.scenario.fleet import Fleet
+from pubstorm.scenario.fleet import ScenarioFleet
 from pubstorm.scenario.flows import Publication, Subscription
 from pubstorm.scenario.load import load_scenario, parse_scenario, searched, varied
 from pubstorm.scenario.model import Scenario, Step, Validity
@@ -9,7 +9,7 @@ from pubstorm.scenario.populations import Population
 from pubstorm.scenario.search import Search
 from pubstorm.scenario.stages import Connect, Disconnect, Hold, Publish, Stage
 from pubstorm.scenario.sweep import Sweep
-from pubstorm.scenario.topology import Bridge, Broker, Topology
+from pubstorm.scenario.topology import Bridge, Broker, ScenarioTopology
 
 __all__ = [
     "Bridge",
@@ -17,18 +17,18 @@ __all__ = [
     "Connect",
     "Disconnect",
     "Fault",
-    "Fleet",
     "Hold",
     "Population",
     "Publication",
     "Publish",
     "Scenario",
+    "ScenarioFleet",
+    "ScenarioTopology",
     "Search",
     "Stage",
     "Step",
     "Subscription",
     "Sweep",
-    "Topology",
     "Validity",
     "load_scenario",
     "parse_scenario",

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema
 
 from pubstorm.contract.value import Value
-from pubstorm.quantities import Quantity
+from pubstorm.quantities import QuantityField
 from pubstorm.scenario.document import Finding, Path
 
 
@@ -70,7 +70,7 @@ def broken_rules(value: object, path: Path = ()) -> Iterator[Finding]:
             yield from broken_rules(each, (*path, number))
 
 
-class Kind(Part):
+class Variant(Part):
     """A part that stands where parts of other kinds can stand. The direct subclass is what all
     kinds have in common."""
 
@@ -83,7 +83,7 @@ class Kind(Part):
         """Leaves out keys of other kinds that are null, as if they were not there."""
         if not isinstance(value, dict):
             return value
-        common: type[Part] = cls.__mro__[cls.__mro__.index(Kind) - 1]
+        common: type[Part] = cls.__mro__[cls.__mro__.index(Variant) - 1]
         others = {key for each in _below(common) for key in keys_of(each)} - {*keys_of(cls)}
         absent = {key for key in others & {*value} if value[key] is None}
         return {key: each for key, each in value.items() if key not in absent}
@@ -136,7 +136,7 @@ def default_of(field: FieldInfo) -> str | int | float | bool | None:
     default = field.default
     if not isinstance(default, (str, int, float)) or default == "":
         return None
-    quantities = [mark for mark in field.metadata if isinstance(mark, Quantity)]
+    quantities = [mark for mark in field.metadata if isinstance(mark, QuantityField)]
     if not quantities or isinstance(default, str):
         return default
     return quantities[0].kind.write(default)

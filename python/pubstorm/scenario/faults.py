@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, ValidatorFunctionWrapHandler, WrapVa
 
 from pubstorm.contract.source import split_member
 from pubstorm.errors import has_reference
-from pubstorm.quantities import SECOND_NS, Quantity, UnfitError, duration_ns
+from pubstorm.quantities import SECOND_NS, QuantityField, UnfitError, duration_ns
 from pubstorm.scenario.base import OrWord, Part
 from pubstorm.scenario.fields import (
     CENTURY_NS,
@@ -21,7 +21,7 @@ from pubstorm.scenario.fields import (
     SmallCount,
     Text,
 )
-from pubstorm.scenario.topology import Topology
+from pubstorm.scenario.topology import ScenarioTopology
 
 FaultKind = Literal["stop", "kill", "freeze", "cut", "delay", "command"]
 FAULT_KINDS: tuple[FaultKind, ...] = ("stop", "kill", "freeze", "cut", "delay", "command")
@@ -111,7 +111,7 @@ class Fault(Part):
     """Number of them, chosen at random. Default: all."""
     lasts: Annotated[
         int | None,
-        Quantity(duration_ns, 0, CENTURY_NS, above_low=True),
+        QuantityField(duration_ns, 0, CENTURY_NS, above_low=True),
         WrapValidator(_lasts),
         OrWord("ever"),
     ] = Field(10**9, alias="for")
@@ -153,7 +153,7 @@ class Fault(Part):
         return self.name or f"{self.kind} {many}{self.victims}".rstrip()
 
 
-def victims_of(topology: Topology, fault: Fault) -> tuple[str, range]:
+def victims_of(topology: ScenarioTopology, fault: Fault) -> tuple[str, range]:
     """The group that a fault names, and the numbers of those in it that it may hit. Raises
     KeyError where there is none of that name. A command names none."""
     if fault.command is not None:
@@ -167,7 +167,7 @@ def victims_of(topology: Topology, fault: Fault) -> tuple[str, range]:
     raise KeyError(fault.victims)
 
 
-def group_sizes(topology: Topology, kind: FaultKind) -> Mapping[str, int]:
+def group_sizes(topology: ScenarioTopology, kind: FaultKind) -> Mapping[str, int]:
     """Returns the number of brokers or bridges of each name that a kind of fault may hit."""
     brokers = {name: broker.count for name, broker in topology.brokers.items()}
     if kind in BROKER_FAULTS:

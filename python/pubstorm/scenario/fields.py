@@ -22,7 +22,7 @@ from pydantic import (
 
 from pubstorm.contract.protocol import IDENTIFIER_MAX, U32_MAX, MqttVersion
 from pubstorm.contract.target import Target, parse_sources, parse_targets
-from pubstorm.contract.template import Kind, MisplacedError, Template, TemplateError
+from pubstorm.contract.template import MisplacedError, Template, TemplateError, VariableKind
 from pubstorm.contract.value import RATE_MAX_PER_S, RATE_MIN_PER_S
 from pubstorm.metrics.expressions import Expression, parse_expression
 from pubstorm.metrics.thresholds import Threshold, parse_threshold
@@ -30,7 +30,7 @@ from pubstorm.quantities import (
     KINDS,
     SECOND_NS,
     PartOf,
-    Quantity,
+    QuantityField,
     UnfitError,
     bits_per_s,
     count,
@@ -109,7 +109,7 @@ def client_text(value: object) -> str:
     """A template with one value for each client: no range, and nothing that only a message has."""
     source = text(value)
     template = _template(source)
-    if template.has(Kind.RANGE, Kind.CHOICE):
+    if template.has(VariableKind.RANGE, VariableKind.CHOICE):
         hint = "a range or a choice belongs into a topic or a payload"
         raise UnfitError(value, "are {n}, {n%K}, {n/K} and {row.NAME}", hint)
     _check(source, template.check_client)
@@ -229,7 +229,7 @@ def property_text(value: object) -> str:
     """A template with one value for each message: no range or choice, which belongs to the
     topic."""
     source = text(value)
-    if _template(source).has(Kind.RANGE, Kind.CHOICE):
+    if _template(source).has(VariableKind.RANGE, VariableKind.CHOICE):
         raise UnfitError(value, "is a text without ranges and choices")
     return source
 
@@ -261,9 +261,9 @@ def clients_or_part(value: object) -> int | PartOf:
     if isinstance(value, PartOf):
         return value
     if isinstance(value, str) and value.rstrip().endswith("%"):
-        return PartOf(float(Quantity(share, 0, 1, above_low=True).read(value)))
+        return PartOf(float(QuantityField(share, 0, 1, above_low=True).read(value)))
     try:
-        return int(Quantity(count, 1, CLIENTS_MAX).read(value))
+        return int(QuantityField(count, 1, CLIENTS_MAX).read(value))
     except UnfitError as unfit:
         raise UnfitError(value, f"{unfit.allowed}, {OR_SHARE}") from None
 
@@ -273,7 +273,7 @@ def read_rate(value: object) -> float | PartOf:
     if isinstance(value, PartOf):
         return value
     if isinstance(value, str) and value.rstrip().endswith("%"):
-        return PartOf(float(Quantity(share, 0, 1, above_low=True).read(value)))
+        return PartOf(float(QuantityField(share, 0, 1, above_low=True).read(value)))
     try:
         return float(RATE.read(value))
     except UnfitError as unfit:
@@ -376,29 +376,29 @@ _HOST_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.AS
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
 TARGETS_JSON = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 
-Clients = Annotated[int, Quantity(count, 1, CLIENTS_MAX)]
-Number = Annotated[int, Quantity(count, 0, 2**62)]
-PortNumber = Annotated[int, Quantity(count, 1, 65535)]
-SmallCount = Annotated[int, Quantity(count, 1, SMALL_COUNT_MAX)]
-HighWaterMark = Annotated[int, Quantity(count, 0, 2**31 - 1)]
-Burst = Annotated[int, Quantity(count, 1, 10**6)]
-Window = Annotated[int, Quantity(count, 1, 65535)]
-Parallelism = Annotated[int, Quantity(count, 1, 2**32 - 1)]
-Seed = Annotated[int, Quantity(count, 0, 2**62)]
-PacketBytes = Annotated[int, Quantity(size_bytes, 1024, MESSAGE_BYTES_MAX)]
-Bytes = Annotated[int, Quantity(size_bytes, 0, MESSAGE_BYTES_MAX)]
-Duration = Annotated[int, Quantity(duration_ns, 0, CENTURY_NS)]
-PositiveDuration = Annotated[int, Quantity(duration_ns, 0, CENTURY_NS, above_low=True)]
-Interval = Annotated[int, Quantity(duration_ns, 10**7, 3600 * SECOND_NS)]
-HostsTimeout = Annotated[int, Quantity(duration_ns, SECOND_NS, 3600 * SECOND_NS)]
-RATE = Quantity(rate_per_s, RATE_MIN_PER_S, RATE_MAX_PER_S)
+Clients = Annotated[int, QuantityField(count, 1, CLIENTS_MAX)]
+Number = Annotated[int, QuantityField(count, 0, 2**62)]
+PortNumber = Annotated[int, QuantityField(count, 1, 65535)]
+SmallCount = Annotated[int, QuantityField(count, 1, SMALL_COUNT_MAX)]
+HighWaterMark = Annotated[int, QuantityField(count, 0, 2**31 - 1)]
+Burst = Annotated[int, QuantityField(count, 1, 10**6)]
+Window = Annotated[int, QuantityField(count, 1, 65535)]
+Parallelism = Annotated[int, QuantityField(count, 1, 2**32 - 1)]
+Seed = Annotated[int, QuantityField(count, 0, 2**62)]
+PacketBytes = Annotated[int, QuantityField(size_bytes, 1024, MESSAGE_BYTES_MAX)]
+Bytes = Annotated[int, QuantityField(size_bytes, 0, MESSAGE_BYTES_MAX)]
+Duration = Annotated[int, QuantityField(duration_ns, 0, CENTURY_NS)]
+PositiveDuration = Annotated[int, QuantityField(duration_ns, 0, CENTURY_NS, above_low=True)]
+Interval = Annotated[int, QuantityField(duration_ns, 10**7, 3600 * SECOND_NS)]
+HostsTimeout = Annotated[int, QuantityField(duration_ns, SECOND_NS, 3600 * SECOND_NS)]
+RATE = QuantityField(rate_per_s, RATE_MIN_PER_S, RATE_MAX_PER_S)
 Rate = Annotated[float, RATE]
-RateOrZero = Annotated[float, Quantity(rate_per_s, 0, RATE_MAX_PER_S)]
-Bandwidth = Annotated[int, Quantity(bits_per_s, 8_000, 10**11)]
-Share = Annotated[float, Quantity(share, 0, 1)]
-ShareBelowOne = Annotated[float, Quantity(share, 0, 0.999)]
-KeepAlive = Annotated[int, Quantity(duration_ns, 0, 65535 * SECOND_NS, step=SECOND_NS)]
-Factor = Annotated[float, Quantity(factor, 0, 1e6)]
+RateOrZero = Annotated[float, QuantityField(rate_per_s, 0, RATE_MAX_PER_S)]
+Bandwidth = Annotated[int, QuantityField(bits_per_s, 8_000, 10**11)]
+Share = Annotated[float, QuantityField(share, 0, 1)]
+ShareBelowOne = Annotated[float, QuantityField(share, 0, 0.999)]
+KeepAlive = Annotated[int, QuantityField(duration_ns, 0, 65535 * SECOND_NS, step=SECOND_NS)]
+Factor = Annotated[float, QuantityField(factor, 0, 1e6)]
 ReadRate = Annotated[
     float | PartOf,
     PlainValidator(read_rate),
@@ -407,18 +407,18 @@ ReadRate = Annotated[
 PublicationRate = Annotated[
     float | None, BeforeValidator(publication_rate), _json("rate", examples=["10/s", "max"])
 ]
-Scale = Annotated[float, Quantity(factor, 0, 1e6, above_low=True)]
+Scale = Annotated[float, QuantityField(factor, 0, 1e6, above_low=True)]
 ClientsOrPart = Annotated[
     int | PartOf,
     PlainValidator(clients_or_part),
     _json("clients", ["integer", "string"], examples=[1000, "50%"]),
 ]
 DurationOrNever = Annotated[
-    int | None, Quantity(duration_ns, 0, CENTURY_NS), WrapValidator(or_never), OrWord("never")
+    int | None, QuantityField(duration_ns, 0, CENTURY_NS), WrapValidator(or_never), OrWord("never")
 ]
 PositiveDurationOrNever = Annotated[
     int | None,
-    Quantity(duration_ns, 0, CENTURY_NS, above_low=True),
+    QuantityField(duration_ns, 0, CENTURY_NS, above_low=True),
     WrapValidator(or_never),
     OrWord("never"),
 ]
@@ -445,16 +445,16 @@ Version = Annotated[
     _json("version", ["string", "number"], enum=[*MQTT_VERSIONS, 3.1, 5]),
 ]
 PropertyText = Annotated[str, BeforeValidator(property_text), _json("template")]
-WholeSeconds = Annotated[int, Quantity(duration_ns, 0, U32_MAX * SECOND_NS, step=SECOND_NS)]
+WholeSeconds = Annotated[int, QuantityField(duration_ns, 0, U32_MAX * SECOND_NS, step=SECOND_NS)]
 SessionExpiry = Annotated[
     int,
-    Quantity(duration_ns, 0, U32_MAX * SECOND_NS, step=SECOND_NS),
+    QuantityField(duration_ns, 0, U32_MAX * SECOND_NS, step=SECOND_NS),
     BeforeValidator(session_expiry),
     OrWord("never"),
 ]
-ReceiveMaximum = Annotated[int, Quantity(count, 1, 65535)]
-TopicAliases = Annotated[int, Quantity(count, 0, 65535)]
-SubscriptionIdentifier = Annotated[int, Quantity(count, 1, IDENTIFIER_MAX)]
+ReceiveMaximum = Annotated[int, QuantityField(count, 1, 65535)]
+TopicAliases = Annotated[int, QuantityField(count, 0, 65535)]
+SubscriptionIdentifier = Annotated[int, QuantityField(count, 1, IDENTIFIER_MAX)]
 Flag = Annotated[bool, BeforeValidator(flag), _json("flag", "boolean")]
 Targets = Annotated[
     tuple[Target, ...],
@@ -471,12 +471,12 @@ Amount = Annotated[
     BeforeValidator(amount),
     _json("quantity", ["integer", "number", "string"], examples=[1000, "500/s"]),
 ]
-GrowFactor = Annotated[float, Quantity(factor, 1.1, 100)]
-SharePositive = Annotated[float, Quantity(share, 0, 1, above_low=True)]
-Precision = Annotated[float, Quantity(share, 0.0001, 1)]
-Confidence = Annotated[float, Quantity(share, 0.5, 0.9999)]
-SearchRepeat = Annotated[int, Quantity(count, 1, 100)]
-Retries = Annotated[int, Quantity(count, 0, 20)]
+GrowFactor = Annotated[float, QuantityField(factor, 1.1, 100)]
+SharePositive = Annotated[float, QuantityField(share, 0, 1, above_low=True)]
+Precision = Annotated[float, QuantityField(share, 0.0001, 1)]
+Confidence = Annotated[float, QuantityField(share, 0.5, 0.9999)]
+SearchRepeat = Annotated[int, QuantityField(count, 1, 100)]
+Retries = Annotated[int, QuantityField(count, 0, 20)]
 MetricName = Annotated[Expression, BeforeValidator(metric_name), _json("metric")]
 STOP_WORDS = ("failed", "invalid")
 StopLine = Annotated[Threshold | str, BeforeValidator(stop_line), _json("condition")]

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-from pubstorm.quantities import Quantity, UnfitError, count, factor, size_bytes
+from pubstorm.quantities import QuantityField, UnfitError, count, factor, size_bytes
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.fields import Bandwidth, Duration, HostLabel, SmallCount
 
@@ -27,9 +27,9 @@ Place = Annotated[
     BeforeValidator(place),
     WithJsonSchema({"title": "place", "type": "string", "pattern": f"^({_PLACE.pattern})$"}),
 ]
-Memory = Annotated[int, Quantity(size_bytes, 1 << 20, 1 << 50)]
-Price = Annotated[float, Quantity(factor, 0, 1e6)]
-Files = Annotated[int, Quantity(count, 100, 2**31 - 1)]
+Memory = Annotated[int, QuantityField(size_bytes, 1 << 20, 1 << 50)]
+Price = Annotated[float, QuantityField(factor, 0, 1e6)]
+Files = Annotated[int, QuantityField(count, 100, 2**31 - 1)]
 OnAgentFailure = Literal["fail", "continue", "replace"]
 """Consequence of an agent failure."""
 Spread = Literal["strict", "pack"]
@@ -52,7 +52,7 @@ class FleetHost(Part):
     """Price for an hour, in any currency; 0: not known."""
 
 
-class Fleet(Part):
+class ScenarioFleet(Part):
     """The engine processes, and where they run."""
 
     agents: SmallCount | None = None

@@ -14,9 +14,9 @@ from pubstorm.scenario.populations import (
     TARGET,
     MqttClients,
     NatsClients,
-    ZmqPublisher,
-    ZmqSockets,
-    ZmqSubscribers,
+    RealSubscribers,
+    SimulatedSubscribers,
+    StartedPublishers,
 )
 
 
@@ -75,9 +75,9 @@ def _kind_of(value: object) -> str:
         return value.kind
     kinds = {
         NatsClients: NATS,
-        ZmqPublisher: PUBLISHERS,
-        ZmqSubscribers: SUBSCRIBERS,
-        ZmqSockets: SOCKETS,
+        StartedPublishers: PUBLISHERS,
+        SimulatedSubscribers: SUBSCRIBERS,
+        RealSubscribers: SOCKETS,
     }
     return next((kind for each, kind in kinds.items() if isinstance(value, each)), MQTT)
 
@@ -90,9 +90,9 @@ SOCKETS = "real sockets of ZeroMQ"
 AnyPopulation = Annotated[
     Annotated[MqttClients, Tag(MQTT)]
     | Annotated[NatsClients, Tag(NATS)]
-    | Annotated[ZmqPublisher, Tag(PUBLISHERS)]
-    | Annotated[ZmqSubscribers, Tag(SUBSCRIBERS)]
-    | Annotated[ZmqSockets, Tag(SOCKETS)],
+    | Annotated[StartedPublishers, Tag(PUBLISHERS)]
+    | Annotated[SimulatedSubscribers, Tag(SUBSCRIBERS)]
+    | Annotated[RealSubscribers, Tag(SOCKETS)],
     Discriminator(_kind_of),
     AnyOf(),
 ]

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from pydantic import ValidationError
 
-from pubstorm.errors import Problem, ScenarioError, is_secret, without_credentials
+from pubstorm.errors import ScenarioError, ScenarioProblem, is_secret, without_credentials
 from pubstorm.metrics.expressions import Expression
 from pubstorm.quantities import UnfitError, describe
 from pubstorm.scenario.checks import check_files, check_keys, check_values
@@ -27,7 +27,7 @@ from pubstorm.scenario.document import (
 )
 from pubstorm.scenario.expressions import check_expression, check_variant_columns
 from pubstorm.scenario.limits import check_limits, with_limits
-from pubstorm.scenario.model import Scenario, Source, Step
+from pubstorm.scenario.model import Scenario, ScenarioText, Step
 from pubstorm.scenario.problems import explain
 from pubstorm.scenario.retarget import placed, retargeted
 from pubstorm.scenario.rewrite import (
@@ -73,13 +73,13 @@ def parse_scenario(
     try:
         document = read_document(text)
     except DocumentError as error:
-        problem = Problem(f"{file}:{error.line}", "", str(error), error.hint)
+        problem = ScenarioProblem(f"{file}:{error.line}", "", str(error), error.hint)
         raise ScenarioError([problem]) from None
     if document.data is None:
-        raise ScenarioError([Problem(f"{file}:1", "", "found an empty file", EXAMPLE_HINT)])
+        raise ScenarioError([ScenarioProblem(f"{file}:1", "", "found an empty file", EXAMPLE_HINT)])
     if not isinstance(document.data, dict):
         message = f"found no mapping, allowed are the keys {', '.join(shape_of(Scenario).keys)}"
-        raise ScenarioError([Problem(f"{file}:1", "", message, EXAMPLE_HINT)])
+        raise ScenarioError([ScenarioProblem(f"{file}:1", "", message, EXAMPLE_HINT)])
     loading = _Loading(file, document)
     loading.lenient = lenient
     return loading.scenario(text, overrides, target)
@@ -171,7 +171,7 @@ class _Loading:
         notes = "".join(f"# with {setting}\n" for setting in settings)
         stored = redacted_text(text)
         newline = "" if stored.endswith("\n") or not notes else "\n"
-        source = Source(text, self.file, tuple(overrides), target, self.left_out)
+        source = ScenarioText(text, self.file, tuple(overrides), target, self.left_out)
         return scenario.read_from(source, stored + newline + notes, steps)
 
     def written(self, overrides: Sequence[str], target: str | None) -> Mapping[str, Any]:
@@ -251,7 +251,7 @@ class _Loading:
             self._add([(("sweep", "broker"), message, hint)])
         return tuple(steps)
 
-    def _add_of_step(self, variation: Variation, problems: Sequence[Problem]) -> None:
+    def _add_of_step(self, variation: Variation, problems: Sequence[ScenarioProblem]) -> None:
         overrides = variation.overrides.items()
         paths = {f"--set {redacted_override(setting)}": path for path, setting in overrides}
         for problem in problems:
@@ -276,7 +276,7 @@ class _Loading:
             path = text.partition("=")[0]
             place = f"--set {redacted_override(text)}"
             message = UNFIT_SECRET if is_secret((path,)) else str(unfit)
-            self.problems.append(Problem(place, path, message, unfit.hint))
+            self.problems.append(ScenarioProblem(place, path, message, unfit.hint))
 
     def _retarget(self, target: str) -> None:
         if not isinstance(self.data, dict):
@@ -312,7 +312,7 @@ class _Loading:
 
     def _problem(
         self, path: Path, message: str, hint: str | None, line: int | None = None
-    ) -> Problem:
+    ) -> ScenarioProblem:
         """A problem at the closest place that the user wrote."""
         quoted = self._quoted_secret(path, message)
         if quoted is not None:
@@ -324,8 +324,10 @@ class _Loading:
         written = ".".join(map(str, shown if is_short_form else path))
         for end in range(len(path), 0, -1):
             if path[:end] in self.overridden:
-                return Problem(self.overridden[path[:end]], written, message, hint)
-        return Problem(f"{self.file}:{line or self.lines.get(shown, 1)}", written, message, hint)
+                return ScenarioProblem(self.overridden[path[:end]], written, message, hint)
+        return ScenarioProblem(
+            f"{self.file}:{line or self.lines.get(shown, 1)}", written, message, hint
+        )
 
     def _quoted_secret(self, path: Path, message: str) -> str | None:
         """Returns the beginning of a message that quotes the value that it found, if that is a
@@ -343,7 +345,7 @@ class _Loading:
                 value = value[step]
         return value
 
-    def _order(self, problem: Problem) -> tuple[int, str]:
+    def _order(self, problem: ScenarioProblem) -> tuple[int, str]:
         line = problem.place.removeprefix(f"{self.file}:")
         return (int(line) if line.isdigit() else 10**9, problem.path)
 
@@ -373,11 +375,11 @@ def _read(stream: BinaryIO, name: str) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         message = "found bytes that are not UTF-8"
-        raise ScenarioError([Problem(f"{name}:{line}", "", message)]) from None
+        raise ScenarioError([ScenarioProblem(f"{name}:{line}", "", message)]) from None
 
 
 def _unreadable(path: FilePath | str, message: str, hint: str | None) -> ScenarioError:
-    return ScenarioError([Problem(str(path), "", message, hint)])
+    return ScenarioError([ScenarioProblem(str(path), "", message, hint)])
 
 
 def _name_of(file: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from pubstorm.contract.target import ZmqTarget
+from pubstorm.contract.target import PublisherTarget
 from pubstorm.quantities import MILLISECOND_NS, SECOND_NS
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.fields import (
@@ -28,18 +28,18 @@ from pubstorm.scenario.fields import (
     Text,
     ThresholdLine,
 )
-from pubstorm.scenario.fleet import Fleet
+from pubstorm.scenario.fleet import ScenarioFleet
 from pubstorm.scenario.kinds import AnyPopulation, with_kinds
 from pubstorm.scenario.monitors import Monitors, Profile
 from pubstorm.scenario.populations import (
     Population,
     Simulated,
-    ZmqPublisher,
+    StartedPublishers,
 )
 from pubstorm.scenario.search import Search
 from pubstorm.scenario.stages import DEFAULT_STAGES, Stage
 from pubstorm.scenario.sweep import Sweep, TableColumn, Variation
-from pubstorm.scenario.topology import Topology
+from pubstorm.scenario.topology import ScenarioTopology
 
 
 class Validity(Part):
@@ -64,7 +64,7 @@ class Scenario(Part):
     ZeroMQ that already run, `zmq://HOST:PORT`. Client c of a population goes to target c modulo
     their number. Of a name's addresses the first IPv4 one is used, else the first. Not needed if
     the topology starts brokers; with bridges it can be the broker that they lead to."""
-    topology: Topology = Topology()
+    topology: ScenarioTopology = ScenarioTopology()
     """The brokers that the run itself starts and stops."""
     populations: Mapping[Name, AnyPopulation] = Field(min_length=1)
     """Clients that behave alike, by name."""
@@ -89,7 +89,7 @@ class Scenario(Part):
     agents are on several hosts, name those of all: each agent uses those that its host has."""
     seed: Seed = 1
     """Seed of every random choice: the same scenario makes the same load."""
-    fleet: Fleet = Fleet()
+    fleet: ScenarioFleet = ScenarioFleet()
     """The engine processes."""
     snapshot_interval: Interval = SECOND_NS
     """Time between two snapshots of an engine."""
@@ -131,11 +131,11 @@ class Scenario(Part):
         return with_kinds(value) if isinstance(value, dict) else value
 
     @property
-    def publishers(self) -> dict[str, ZmqPublisher]:
+    def publishers(self) -> dict[str, StartedPublishers]:
         """The populations of publishers that the run starts, in order: client k of one is a process
         of its own, with a target of its own."""
         populations = self.populations.items()
-        return {name: each for name, each in populations if isinstance(each, ZmqPublisher)}
+        return {name: each for name, each in populations if isinstance(each, StartedPublishers)}
 
     @property
     def server_labels(self) -> frozenset[str]:
@@ -153,16 +153,16 @@ class Scenario(Part):
     @property
     def targets_publish(self) -> bool:
         """True if the targets are publishers of ZeroMQ that already run."""
-        return any(isinstance(target, ZmqTarget) for target in self.target)
+        return any(isinstance(target, PublisherTarget) for target in self.target)
 
-    def publisher_of(self, population: Population) -> ZmqPublisher | None:
+    def publisher_of(self, population: Population) -> StartedPublishers | None:
         """Returns the publishers that a population connects to; None if it connects to others."""
         at = population.attached_to
         publisher = None if at is None else self.populations.get(at.brokers)
-        return publisher if isinstance(publisher, ZmqPublisher) else None
+        return publisher if isinstance(publisher, StartedPublishers) else None
 
     _source_text: str = PrivateAttr(default="")
-    _source: Source | None = PrivateAttr(default=None)
+    _source: ScenarioText | None = PrivateAttr(default=None)
     _steps: tuple[Step, ...] = PrivateAttr(default=())
 
     @property
@@ -171,7 +171,7 @@ class Scenario(Part):
         return self._source_text
 
     @property
-    def source(self) -> Source:
+    def source(self) -> ScenarioText:
         """The source of the scenario."""
         assert self._source is not None, "only a scenario that was read can be read again"
         return self._source
@@ -181,7 +181,7 @@ class Scenario(Part):
         """The steps of its sweep, without repeats; none where there is no sweep."""
         return self._steps
 
-    def read_from(self, source: Source, text: str, steps: tuple[Step, ...]) -> Scenario:
+    def read_from(self, source: ScenarioText, text: str, steps: tuple[Step, ...]) -> Scenario:
         """The same scenario with where it was read from, the text of that with its settings, and
         the steps of its sweep."""
         copy = self.model_copy()
@@ -192,7 +192,7 @@ class Scenario(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ScenarioText:
     """Source of a scenario: enough to read the scenario again with other values."""
 
     text: str

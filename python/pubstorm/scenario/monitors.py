@@ -161,7 +161,7 @@ class Remote(Monitorable):
         return url
 
 
-class Source(Part):
+class MonitorSource(Part):
     """One thing that is watched: exactly one of the keys."""
 
     process: Process | None = None
@@ -201,7 +201,7 @@ class Source(Part):
 
 
 MONITORABLE: Mapping[str, type[Monitorable]] = {
-    key: get_args(field.annotation)[0] for key, field in Source.model_fields.items()
+    key: get_args(field.annotation)[0] for key, field in MonitorSource.model_fields.items()
 }
 """The things that monitors can read, by their key."""
 
@@ -218,7 +218,7 @@ class Monitors(Part):
     process, `$SYS`, and the figures of services; of a target on another machine `$SYS`, if the
     scenario asks for a figure of it. More than 8 brokers of one name are one source with that name,
     without `$SYS`."""
-    sources: Mapping[Name, Source] = Field(default_factory=dict)
+    sources: Mapping[Name, MonitorSource] = Field(default_factory=dict)
     """More sources, by name."""
 
 

@@ -12,7 +12,7 @@ from pubstorm.contract.plan import End
 from pubstorm.contract.protocol import CAPABILITIES, MQTT_NAMES, Capabilities, ProtocolName
 from pubstorm.quantities import MILLISECOND_NS, SECOND_NS, UnfitError, write_duration
 from pubstorm.scenario.authentication import Authentication
-from pubstorm.scenario.base import Kind, OrWord, Part
+from pubstorm.scenario.base import OrWord, Part, Variant
 from pubstorm.scenario.document import Finding
 from pubstorm.scenario.fields import (
     Bytes,
@@ -226,7 +226,7 @@ class Publisher(Part):
     `curve`: connections are encrypted, with keys that the run makes."""
 
 
-class Difference(Traffic, Part):
+class ShareKeys(Traffic, Part):
     """Clients of a population that differ in something; what is written here replaces what the
     population says. A plain share changes nothing, and is measured by itself."""
 
@@ -251,7 +251,7 @@ class Difference(Traffic, Part):
     """Subscriptions of each client."""
 
 
-class MqttDifference(Difference):
+class MqttDifference(ShareKeys):
     """Clients of a population that differ in something; what is written here replaces what the
     population says. A plain share changes nothing, and is measured by itself."""
 
@@ -271,7 +271,7 @@ class MqttDifference(Difference):
     """Publications of each client in publish stages."""
 
 
-class Population(Traffic, Kind):
+class Population(Traffic, Variant):
     """Clients that behave alike."""
 
     HINTS: ClassVar[Mapping[str, str]] = {
@@ -320,7 +320,7 @@ class Population(Traffic, Kind):
         return isinstance(self, MqttClients) and self.session == "persistent"
 
     @property
-    def differing(self) -> Mapping[str, Difference]:
+    def differing(self) -> Mapping[str, ShareKeys]:
         """The shares of the population; empty for kinds without shares."""
         return self.shares if isinstance(self, Simulated) else {}
 
@@ -371,7 +371,7 @@ class Simulated(Connecting):
     hosts: HostLabel | None = None
     """On a cluster: label of the hosts whose agents play them (`ray start --labels
     pubstorm=LABEL`), or the address of one. Default: those of `fleet.hosts`."""
-    shares: Mapping[Name, Difference] = Field(default_factory=dict)
+    shares: Mapping[Name, ShareKeys] = Field(default_factory=dict)
     """Clients of the population that differ, by name: the last ones by number, in the order
     written; the first ones are the `rest`. Each is played, measured and evaluated as a population
     called `POPULATION/SHARE`; `POPULATION` means all of them."""
@@ -439,7 +439,7 @@ class MqttClients(Simulated):
         return MQTT_NAMES[self.version]
 
 
-class NatsDifference(Difference):
+class NatsDifference(ShareKeys):
     """Clients of a population that differ in something; what is written here replaces what the
     population says. A plain share changes nothing, and is measured by itself."""
 
@@ -511,7 +511,7 @@ AT_THE_CONTROLLER = ("pyzmq", "command")
 """Kinds of publishers that are on the controller's host: on others they cannot follow its clock."""
 
 
-class ZmqPublisher(Population):
+class StartedPublishers(Population):
     """Publishers of ZeroMQ that the run starts to test them: each client is a process with a PUB
     socket. Populations whose `at` names this one are its subscribers."""
 
@@ -548,7 +548,7 @@ class ZmqPublisher(Population):
         return True
 
 
-class ZmqSubscribers(Simulated):
+class SimulatedSubscribers(Simulated):
     """Simulated subscribers of ZeroMQ, many in a process. Their `at` names a population of
     publishers, or the target is a publisher that already runs (`zmq://HOST:PORT`)."""
 
@@ -564,7 +564,7 @@ class ZmqSubscribers(Simulated):
     of the host each. A publisher with security `curve` needs `libzmq`."""
 
 
-class ZmqSockets(Connecting):
+class RealSubscribers(Connecting):
     """Subscribers of ZeroMQ that are real SUB sockets."""
 
     SPEAKS: ClassVar[ProtocolName] = "zmtp-3.1"

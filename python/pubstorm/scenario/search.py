@@ -12,7 +12,7 @@ from pydantic import Field
 
 from pubstorm.quantities import (
     KINDS,
-    Kind,
+    Notation,
     UnfitError,
     Unit,
     bits_per_s,
@@ -86,7 +86,7 @@ class Measure:
     """Size of that unit in the parser's unit."""
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> Notation:
         """The written form of the numbers."""
         return KINDS[self.parse]
 

@@ -11,7 +11,7 @@ from itertools import accumulate, pairwise
 from pubstorm.quantities import SECOND_NS, PartOf, rounded
 from pubstorm.scenario.fields import CENTURY_NS
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import Difference, MqttClients, MqttDifference, Population
+from pubstorm.scenario.populations import MqttClients, MqttDifference, Population, ShareKeys
 from pubstorm.scenario.stages import EVERY, Change, Connect, Disconnect, Stage
 
 REST = "rest"
@@ -116,7 +116,7 @@ def _shares(name: str, population: Population) -> Iterator[PopulationShare]:
         start += clients
 
 
-def _changed(population: Population, share: Difference) -> Population:
+def _changed(population: Population, share: ShareKeys) -> Population:
     written = {name: getattr(share, name) for name in share.model_fields_set - {"part", "qos"}}
     says = {n: value for n, value in written.items() if value is not None or n in MAY_BE_NEVER}
     changed = population.model_copy(update=says)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import floor
 from typing import Any
 
-from pubstorm.contract.template import RANGE_VALUES_MAX, Kind, Part, Template, TemplateError
+from pubstorm.contract.template import RANGE_VALUES_MAX, Part, Template, TemplateError, VariableKind
 from pubstorm.quantities import (
     UnfitError,
     count,
@@ -337,14 +337,14 @@ def _levels(text: object) -> _Levels:
 def _ranges(levels: _Levels) -> Iterator[tuple[int, tuple[int, int]]]:
     for number, level in enumerate(levels):
         for part in level:
-            if not isinstance(part, str) and part.kind is Kind.RANGE:
+            if not isinstance(part, str) and part.kind is VariableKind.RANGE:
                 yield number, (part.a, part.b)
 
 
 def _means(topic: _Levels, filter_: _Levels, level: int) -> bool:
     """Returns True if the range in a level of a topic stands where a filter has the number."""
     if len(filter_) <= level or not any(
-        not isinstance(part, str) and part.kind is Kind.NUMBER for part in filter_[level]
+        not isinstance(part, str) and part.kind is VariableKind.NUMBER for part in filter_[level]
     ):
         return False
     pairs = zip(topic[: level + 1], filter_, strict=False)

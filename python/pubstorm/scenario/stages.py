@@ -29,7 +29,7 @@ from pubstorm.scenario.fields import (
 )
 
 
-class Step(Part):
+class StageKeys(Part):
     """Keys that all stages have."""
 
     name: Text | None = None
@@ -38,7 +38,7 @@ class Step(Part):
     """Populations, or shares of them, that take part. Default: all."""
 
 
-class Ramp(Step):
+class Ramp(StageKeys):
     """Keys of stages that start or end connections."""
 
     over: PositiveDuration | None = None
@@ -170,7 +170,7 @@ class RateProfile(Part):
     """All rates of the profile are so many times as high; a search can vary it."""
 
 
-class Publish(Step):
+class Publish(StageKeys):
     """Publishes for a time, then drains; a plain duration is the time."""
 
     SHORT_FOR: ClassVar[str | None] = "for"
@@ -185,7 +185,7 @@ class Publish(Step):
     """Faults during the stage."""
 
 
-class Hold(Step):
+class Hold(StageKeys):
     """Keeps the connections and publishes nothing; a plain duration is the time."""
 
     SHORT_FOR: ClassVar[str | None] = "for"

@@ -10,10 +10,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
-from pubstorm.contract.template import Kind as TemplateKind
 from pubstorm.contract.template import Template
+from pubstorm.contract.template import VariableKind as TemplateKind
 from pubstorm.quantities import SECOND_NS, UnfitError, describe, write_duration
-from pubstorm.scenario.base import AnyOf, Kind, OrWord, Part
+from pubstorm.scenario.base import AnyOf, OrWord, Part, Variant
 from pubstorm.scenario.document import Finding
 from pubstorm.scenario.fields import (
     Bandwidth,
@@ -113,7 +113,7 @@ WEBSOCKET_PATH = "/mqtt"
 """Path of WebSockets at brokers that the run starts."""
 
 
-class Broker(Kind):
+class Broker(Variant):
     """Brokers of one kind that the run starts and stops itself; a plain text is the kind."""
 
     SHORT_FOR: ClassVar[str | None] = "kind"
@@ -385,7 +385,7 @@ KEYS_OF_SETTINGS = {
 """mosquitto's words for what the scenario has to know, and its keys for them."""
 
 
-class Network(Part):
+class ScenarioNetwork(Part):
     """A network namespace for the small brokers of a bridge. Its link to the main broker has these
     properties in each direction; without any it can only be unplugged."""
 
@@ -437,7 +437,7 @@ class Bridge(Part):
     """Waits between attempts to connect."""
     tls: Tls | None = None
     """TLS to a target that asks for it; for a broker that the run starts, its `tls` decides."""
-    network: Network | None = None
+    network: ScenarioNetwork | None = None
     """A network of their own for the small brokers, with a link of these properties to the main
     broker; needs root. Default: everything is on the loopback interface."""
     settings: Settings = Field(default_factory=dict)
@@ -462,7 +462,7 @@ class Bridge(Part):
                 yield (key,), f"found a line break in {describe(text)}, allowed is one line", None
 
 
-class Topology(Part):
+class ScenarioTopology(Part):
     """The brokers that the run itself starts and stops, the services beside them and the bridges
     between them."""
 
@@ -485,7 +485,7 @@ class Topology(Part):
         return self.joined or any(broker.is_cluster for broker in self.brokers.values())
 
     @property
-    def networks(self) -> tuple[Network, ...]:
+    def networks(self) -> tuple[ScenarioNetwork, ...]:
         """The networks of its bridges."""
         bridges = self.bridges.values()
         return tuple(bridge.network for bridge in bridges if bridge.network is not None)

@@ -17,7 +17,7 @@ from pubstorm.host.machine import Machine
 from pubstorm.host.ports import LOOPBACK
 from pubstorm.result import BrokerResult, ServiceResult
 from pubstorm.scenario.topology import Broker, Command, InstalledBroker, Rabbitmq
-from pubstorm.scenario.topology import Topology as TopologySpec
+from pubstorm.scenario.topology import ScenarioTopology as TopologySpec
 from pubstorm.topology.adapters import adapter_of
 from pubstorm.topology.bridge_lines import state_topic
 from pubstorm.topology.bridges import TARGET, Bridges
@@ -44,7 +44,7 @@ BRIDGES_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)
-class Around:
+class TopologyContext:
     """Parts of a run beside its topology."""
 
     targets: Sequence[Target] = ()
@@ -63,9 +63,9 @@ class Topology:
         spec: TopologySpec,
         folder: Path,
         emit: Callable[[BrokerEvent], None],
-        context: Around | None = None,
+        context: TopologyContext | None = None,
     ) -> None:
-        context = context or Around()
+        context = context or TopologyContext()
         targets = context.targets
         self.hosts = context.hosts
         """The hosts that they are on."""
@@ -329,4 +329,11 @@ async def _check_port(server: ServerProcess) -> None:
         raise TopologyError(text, hint)
 
 
-__all__ = ["Around", "BrokerDied", "BrokerEvent", "BrokerRestarted", "LinksDied", "Topology"]
+__all__ = [
+    "BrokerDied",
+    "BrokerEvent",
+    "BrokerRestarted",
+    "LinksDied",
+    "Topology",
+    "TopologyContext",
+]

@@ -20,7 +20,7 @@ Words = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class BridgeAccess:
     """Address and login of one bridge at the main broker."""
 
     host: str
@@ -43,7 +43,7 @@ def state_topic(name: str, number: int | str) -> str:
     return f"{STATES}/{name}/{number}"
 
 
-def bridge_lines(name: str, bridge: Bridge, number: int, access: Access) -> str:
+def bridge_lines(name: str, bridge: Bridge, number: int, access: BridgeAccess) -> str:
     """The section for one small broker; the scenario's own settings win."""
     private = {"try_private": access.knows_bridges}
     ours = {**_connection(name, bridge, number), **private, **_login(access), **access.tls}
@@ -98,7 +98,7 @@ def _connection(name: str, bridge: Bridge, number: int) -> Words:
     return words
 
 
-def _login(access: Access) -> Words:
+def _login(access: BridgeAccess) -> Words:
     if access.username is None:
         return {}
     password = {} if access.password is None else {"remote_password": access.password}

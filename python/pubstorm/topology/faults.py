@@ -31,7 +31,7 @@ class Brokers(Protocol):
         """Sets whether the end of a broker is intended, so that it does not count as a failure."""
 
 
-class Links(Protocol):
+class FaultLinks(Protocol):
     """The links of bridges that faults cut or delay."""
 
     async def set(self, name: str, numbers: Sequence[int], state: LinkState) -> None:
@@ -44,7 +44,7 @@ class Faults:
     def __init__(
         self,
         brokers: Brokers,
-        links: Links,
+        links: FaultLinks,
         networks: Networks | None = None,
         commands: CommandFaults | None = None,
     ) -> None:

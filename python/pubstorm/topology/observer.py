@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pubstorm import result
-from pubstorm.contract.plan import Population, Tls
+from pubstorm.contract.plan import PlannedPopulation, PlannedTls
 from pubstorm.contract.protocol import Mqtt
 from pubstorm.contract.target import Target
 from pubstorm.contract.template import Template
@@ -40,13 +40,13 @@ class Login:
 
     username: str | None = None
     password: str | None = None
-    tls: Tls | None = None
+    tls: PlannedTls | None = None
     """With the paths of the observer's certificate and key; None if the target is not under TLS."""
     headers: tuple[tuple[str, str], ...] = ()
     """Headers of the request that opens a WebSocket: names and values."""
 
     @classmethod
-    def of(cls, population: Population, client: int = 0) -> Login:
+    def of(cls, population: PlannedPopulation, client: int = 0) -> Login:
         """Returns the login of a client of a population. An observer does not authenticate with
         SCRAM, and never sends a password that clients do not send."""
         number = population.first + client
@@ -63,7 +63,7 @@ class Login:
 
     @classmethod
     def numbered(
-        cls, username: str | None, password: str | None, tls: Tls | None, number: int
+        cls, username: str | None, password: str | None, tls: PlannedTls | None, number: int
     ) -> Login:
         """Returns the login that these templates give to a number."""
         return cls(_rendered(username, number), _rendered(password, number), _numbered(tls, number))
@@ -203,9 +203,9 @@ class Follower(MqttObserver):
         if self._thread.is_alive():
             self._thread.join(CONNECT_TIMEOUT_S + self.wait_s)
 
-    def observer(self) -> result.Observer:
+    def observer(self) -> result.ObserverTraffic:
         """Returns the observer for the result."""
-        return result.Observer(
+        return result.ObserverTraffic(
             name=self.name,
             target=str(self.target),
             topics=tuple(self.topics),
@@ -255,7 +255,7 @@ class Follower(MqttObserver):
         """Takes that there is no connection until the next attempt."""
 
 
-def tls_context(tls: Tls) -> _NamedContext:
+def tls_context(tls: PlannedTls) -> _NamedContext:
     """Returns the TLS of an observer, as clients have it; raises ObserverError if it cannot."""
     if tls.psk is not None:
         text = "an observer cannot use pre-shared keys, which Python's ssl module does not offer"
@@ -296,7 +296,7 @@ class _NamedContext(ssl.SSLContext):
         return self.wrapped
 
 
-def _numbered(tls: Tls | None, number: int) -> Tls | None:
+def _numbered(tls: PlannedTls | None, number: int) -> PlannedTls | None:
     """Returns TLS with the certificate and the key of a number."""
     if tls is None:
         return None

@@ -12,7 +12,7 @@ from pubstorm.errors import TopologyError
 from pubstorm.host import proc
 from pubstorm.host.ports import LOOPBACK, is_free
 from pubstorm.host.sockets import holders, listening_at
-from pubstorm.scenario.topology import Topology
+from pubstorm.scenario.topology import ScenarioTopology
 
 
 def check_ports(wanted: Iterable[tuple[str, int, str]]) -> None:
@@ -35,7 +35,7 @@ def node_host(number: int) -> str:
     return f"127.0.0.{number + 1}"
 
 
-def fixed_ports(spec: Topology, *, placed: bool = True) -> Iterator[tuple[str, int, str]]:
+def fixed_ports(spec: ScenarioTopology, *, placed: bool = True) -> Iterator[tuple[str, int, str]]:
     """Ports of this host that a scenario asks for, each with its broker or service, and with its
     address; without `placed`, not of those with a label of hosts. Brokers in a network of their own
     have ports of their own."""

@@ -25,7 +25,7 @@ from pubstorm.quantities import (
     span_text,
 )
 from pubstorm.report.key_figures import key_figures
-from pubstorm.result import PopulationResult, Result, Status, ThresholdOutcome, Verdict
+from pubstorm.result import PopulationResult, RunResult, Status, ThresholdOutcome, Verdict
 from pubstorm.result.figures import number_at
 
 STALE_S = 4.0
@@ -82,7 +82,7 @@ class RunState:
     at_s: float
     verdict: Verdict | None
     evaluated_s: float | None
-    result: Result | None
+    result: RunResult | None
     is_alive: bool
 
 
@@ -245,7 +245,7 @@ def _populations(plan: Plan, latest: Latest) -> dict[str, Any]:
     return _table(columns_of("live"), clients, value)
 
 
-def _results(result: Result) -> dict[str, Any]:
+def _results(result: RunResult) -> dict[str, Any]:
     """The populations of a run that is over: most clients, rates while steady, losses."""
     whole = {name: each for name, each in result.populations.items() if "/" not in name}
     shown = {**whole, **result.wholes}

@@ -28,7 +28,7 @@ from pubstorm.play.info import RunStart
 from pubstorm.play.kept import kept_scenario
 from pubstorm.quantities import SECOND_NS
 from pubstorm.report import RESULT_FILE, check_format, holds, load_result
-from pubstorm.result import Event, Result, Verdict
+from pubstorm.result import Event, RunResult, Verdict
 from pubstorm.result.journal import Tail
 from pubstorm.result.samples import EVENTS_FILE, SAMPLES_FILE, START_FILE, Sources, samples_in
 from pubstorm.topology.started import is_alive
@@ -72,7 +72,7 @@ class Watch:
         """The present stage."""
         self.plan: Plan | None = None
         self.start: RunStart | None = None
-        self.result: Result | None = None
+        self.result: RunResult | None = None
         self.verdict: Verdict | None = None
         """The verdict so far, or that at the end."""
         self.evaluated_s: float | None = None
@@ -235,7 +235,7 @@ class Watch:
                 self.is_alive = False
                 self._note(Event(at_s=self._latest.at_s, kind="storage", text=error.message))
 
-    def _finish(self, result: Result) -> None:
+    def _finish(self, result: RunResult) -> None:
         self.result, self.verdict = result, result.verdict
         self.events = deque(enumerate(result.events, 1), EVENTS_MAX)
         self._stages = [(each.start_s, each.name) for each in result.stages]

@@ -14,7 +14,7 @@ import pytest
 
 from pubstorm import cli
 from pubstorm.report import load_result
-from pubstorm.result import Result, Status
+from pubstorm.result import RunResult, Status
 from tests.kit.example_run import write_run
 from tests.kit.example_series import write_series
 from tests.kit.reading import Page
@@ -27,7 +27,7 @@ STEP = 12
 
 
 @pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory) -> Result:
+def good(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     folder = tmp_path_factory.mktemp("history")
     write_run(folder)
     result = load_result(folder)
@@ -36,7 +36,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Result:
 
 
 @pytest.fixture
-def store(good: Result, tmp_path: Path) -> Callable[..., Path]:
+def store(good: RunResult, tmp_path: Path) -> Callable[..., Path]:
     """Stores a run of a night, with connect times of its own."""
 
     def stored(night: int, connect_us: float, **changes: Any) -> Path:
@@ -60,7 +60,7 @@ def store(good: Result, tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def nights(store: Callable[..., Path], good: Result, tmp_path: Path) -> Path:
+def nights(store: Callable[..., Path], good: RunResult, tmp_path: Path) -> Path:
     """Twenty nights; since the twelfth another version connects 30 % slower."""
     chance = random.Random(1)
     newer = good.environment.model_copy(update={"pubstorm": "9.9"})
@@ -112,7 +112,7 @@ def test_the_table_and_the_page_show_the_change(
 def test_invalid_runs_are_marked_and_left_out(
     nights: Path,
     store: Callable[..., Path],
-    good: Result,
+    good: RunResult,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     verdict = good.verdict.model_copy(update={"status": Status.INVALID})

@@ -16,7 +16,7 @@ from pubstorm.contract.commands import AGENT_LINE, COMMAND, ReferenceHello
 from pubstorm.contract.delays import parts_ns
 from pubstorm.contract.histogram import Histogram, bucket_index, bucket_upper_ns
 from pubstorm.contract.offered_load import OfferedLoad
-from pubstorm.contract.plan import Attachment, Plan
+from pubstorm.contract.plan import Plan, PlannedAttachment
 from pubstorm.contract.rows import RowFile, RowTable
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.contract.template import MessageFacts, Template, TemplateError
@@ -81,7 +81,7 @@ def test_the_load_of_the_agreed_plan_is_the_agreed_load() -> None:
 def test_clients_are_at_the_agreed_targets() -> None:
     plan = made.golden_plan()
     for case in golden("attachment.json")["cases"]:
-        at, clients = Attachment.model_validate(case["at"]), len(case["targets"])
+        at, clients = PlannedAttachment.model_validate(case["at"]), len(case["targets"])
         like = plan.populations[0].model_copy(update={"at": at, "clients": clients})
         populations = (like,) * (case["population"] + 1)
         some = plan.model_copy(update={"seed": case["seed"], "populations": populations})

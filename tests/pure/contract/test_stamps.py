@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from pubstorm.contract.flows import FixedPayload, GaussianPayload, Payload, TextPayload
-from pubstorm.contract.plan import Population
+from pubstorm.contract.plan import PlannedPopulation
 from pubstorm.contract.texts import carries_stamp
 from tests.kit import made
 
 
-def speaking(version: str) -> Population:
+def speaking(version: str) -> PlannedPopulation:
     """A population that speaks a version of MQTT."""
     population = made.golden_plan().populations[0]
     protocol = population.protocol.model_copy(update={"version": version})

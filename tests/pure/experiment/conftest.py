@@ -21,7 +21,7 @@ from pubstorm.play.directory import RunDirectory
 from pubstorm.play.display import Live
 from pubstorm.play.one_run import RunOptions
 from pubstorm.report import RESULT_FILE, SCENARIO_FILE
-from pubstorm.result import Measured, Result
+from pubstorm.result import Measured, RunResult
 from pubstorm.result.figures.table import cells
 from pubstorm.result.verdict import evaluate_run
 from pubstorm.scenario import Scenario
@@ -86,7 +86,7 @@ class Player:
         found: dict[str, Any] = json.loads((self.out / file).read_text())
         return found
 
-    async def play(self, scenario: Scenario, options: RunOptions, _live: Live) -> Result:
+    async def play(self, scenario: Scenario, options: RunOptions, _live: Live) -> RunResult:
         """Stands for the function that plays a run."""
         assert options.out is not None
         self.runs.append(scenario)
@@ -94,7 +94,7 @@ class Player:
             directory.write(SCENARIO_FILE, scenario.source_text)
             is_interrupted = self.meanwhile(len(self.runs), scenario)
             found = self._measured(scenario, options, interrupted=is_interrupted)
-            result = Result.of(found, evaluate_run(found, conditions_of(scenario)))
+            result = RunResult.of(found, evaluate_run(found, conditions_of(scenario)))
             result = result.model_copy(update={"table": cells(scenario.table, result)})
             directory.write(RESULT_FILE, result.to_json())
         return result

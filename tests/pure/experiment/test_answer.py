@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from pubstorm.experiment.search.answer import Terms, answer_of, clients_of, question_of
-from pubstorm.experiment.search.strategy import Candidate, Outcome, Settings, State, Strategy
+from pubstorm.experiment.search.strategy import Candidate, Settings, State, Strategy, TrialOutcome
 from pubstorm.experiment.search.trial import (
     EVIDENCE_MAX,
     evaluated,
@@ -21,7 +21,7 @@ from pubstorm.metrics.expressions import parse_expression
 from pubstorm.quantities import THIN_SPACE
 from pubstorm.result import (
     LimitedBy,
-    Result,
+    RunResult,
     SearchAnswer,
     Status,
     ThresholdOutcome,
@@ -38,7 +38,7 @@ TERMS = Terms("per_s", 1.0, "backend.received_per_s", "per_s", 0.95)
 EVIDENCE = "device.lost == 0: found 7"
 
 
-def trial(number: int, value: float, outcome: Outcome) -> Trial:
+def trial(number: int, value: float, outcome: TrialOutcome) -> Trial:
     """A trial as a run with this outcome leaves it."""
     is_passed, is_failed = outcome.state == "passed", outcome.state == "failed"
     return trial_of(
@@ -61,7 +61,7 @@ def searched(
     while (following := strategy.next) is not None:
         state = state_of(following)
         figure = min(following.value, 20_000) if settings.has_figure else None
-        outcome = Outcome(state, figure)
+        outcome = TrialOutcome(state, figure)
         made = trial(len(trials) + 1, following.value, outcome)
         thresholds = missed if state == "failed" else ()
         trials.append(made.model_copy(update={"thresholds": thresholds}))
@@ -236,13 +236,13 @@ def test_the_largest_figure_has_an_interval_of_its_own() -> None:
 
 
 def test_a_trial_that_does_not_fit_is_not_tried_again_and_one_that_failed_to_start_is() -> None:
-    empty = trial(1, 1000, Outcome("passed")).model_copy(
+    empty = trial(1, 1000, TrialOutcome("passed")).model_copy(
         update={"status": None, "limited_by": None}
     )
     small = uncounted(empty, "it needs 2 GB", LimitedBy.HOST)
     failed = uncounted(empty, "no broker")
-    assert outcome_of(small) == Outcome("uncounted", final=True)
-    assert outcome_of(failed) == Outcome("uncounted")
+    assert outcome_of(small) == TrialOutcome("uncounted", final=True)
+    assert outcome_of(failed) == TrialOutcome("uncounted")
     assert in_words(failed) == "is not counted: no broker"
 
 
@@ -345,9 +345,9 @@ FULL = "the host's processors were busy for 99.8 % of the time under load"
 LATE = "the generator was late: p99 26.1 ms"
 
 
-def result_of(status: Status, limited_by: LimitedBy, *evidence: str) -> Result:
+def result_of(status: Status, limited_by: LimitedBy, *evidence: str) -> RunResult:
     verdict = Verdict(status=status, limited_by=limited_by, evidence=evidence, thresholds=())
-    return Result.of(measured_run(), verdict)
+    return RunResult.of(measured_run(), verdict)
 
 
 @pytest.mark.parametrize(

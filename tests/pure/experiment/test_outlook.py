@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pubstorm.experiment.outlook import Outlook, run_s
-from pubstorm.experiment.search.strategy import Outcome, Settings, State, Strategy, trials_left
+from pubstorm.experiment.search.strategy import Settings, State, Strategy, TrialOutcome, trials_left
 from pubstorm.scenario import parse_scenario
 
 SCENARIO = """
@@ -37,11 +37,11 @@ def test_runs_to_come_take_what_runs_so_far_took_beyond_their_plans() -> None:
 
 @pytest.mark.parametrize("limit", [3_000.0, 43_607.0, 900_000.0])
 def test_trials_that_are_left_become_fewer_and_end_at_none(limit: float) -> None:
-    settings, outcomes = Settings(1000, 1_000_000), list[tuple[float, Outcome]]()
+    settings, outcomes = Settings(1000, 1_000_000), list[tuple[float, TrialOutcome]]()
     strategy, estimates = Strategy(settings), [trials_left(Settings(1000, 1_000_000), ())]
     while (following := strategy.next) is not None:
         state: State = "passed" if following.value <= limit else "failed"
-        outcomes.append((following.value, Outcome(state)))
+        outcomes.append((following.value, TrialOutcome(state)))
         strategy.take(outcomes[-1][1])
         estimates.append(trials_left(settings, outcomes))
     assert estimates[-1] == 0

@@ -16,7 +16,6 @@ from pubstorm.report.markdown import markdown
 from pubstorm.report.text import render
 from pubstorm.result import (
     Estimate,
-    Figure,
     LimitedBy,
     SearchAnswer,
     SearchResult,
@@ -24,6 +23,7 @@ from pubstorm.result import (
     SeriesStep,
     SeriesTable,
     Status,
+    StepFigure,
     Trial,
 )
 from pubstorm.result.interval import estimate_of
@@ -42,7 +42,7 @@ COLUMNS = {
 }
 
 
-def step(clients: int, variant: str, figure: Figure | None, **more: object) -> SeriesStep:
+def step(clients: int, variant: str, figure: StepFigure | None, **more: object) -> SeriesStep:
     asked = "device.sent_per_s" if variant == "fast" else "verdict"
     fields: dict[str, Any] = {
         "base": f"clients {clients}",
@@ -56,8 +56,8 @@ def step(clients: int, variant: str, figure: Figure | None, **more: object) -> S
     return test_series.step(f"clients {clients}, {variant}", "a step", **fields)
 
 
-def rate(value: float, **more: object) -> Figure:
-    return Figure.model_validate({"estimate": estimate_of([value], "per_s"), **more})
+def rate(value: float, **more: object) -> StepFigure:
+    return StepFigure.model_validate({"estimate": estimate_of([value], "per_s"), **more})
 
 
 def table_of(*steps: SeriesStep, sweep: Sweep = SWEEP) -> SeriesTable:
@@ -78,7 +78,7 @@ def series(table: SeriesTable) -> Series:
 def test_a_row_has_what_varies_and_the_figures_of_its_variants() -> None:
     table = table_of(
         step(30, "fast", rate(87_286)),
-        step(30, "slow", Figure(word="pass")),
+        step(30, "slow", StepFigure(word="pass")),
         step(1200, "fast", rate(712.4)),
         step(1200, "slow", None),
     )
@@ -96,7 +96,7 @@ def test_repeats_come_to_a_mean_with_its_interval() -> None:
 
 def test_a_bound_among_repeats_makes_their_mean_one() -> None:
     bound = Estimate(value=40_000, low=40_000, high=40_000, bound="at_least", unit="per_s")
-    table = table_of(step(30, "fast", rate(41_000)), step(30, "fast", Figure(estimate=bound)))
+    table = table_of(step(30, "fast", rate(41_000)), step(30, "fast", StepFigure(estimate=bound)))
     assert texts(table)[0][1] == "≥ 40\u202f500/s"
 
 

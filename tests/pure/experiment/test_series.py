@@ -15,7 +15,7 @@ from pubstorm.report import document_of, load_series, render_directory
 from pubstorm.report.document import Document
 from pubstorm.report.of_series import steps_table
 from pubstorm.report.text import parts_of, render, render_brief
-from pubstorm.result import Cell, LimitedBy, Result, Series, SeriesStep, Status
+from pubstorm.result import Cell, LimitedBy, RunResult, Series, SeriesStep, Status
 from pubstorm.result.verdict import evaluate_run
 from pubstorm.scenario import parse_scenario
 from tests.kit.measured import measured_run
@@ -67,7 +67,7 @@ def printed(draw: Callable[[Document, Console], None], value: Series) -> str:
 
 
 def test_a_row_holds_metrics_and_what_the_step_says_of_itself() -> None:
-    result = Result.of(measured_run(), evaluate_run(measured_run(), ()))
+    result = RunResult.of(measured_run(), evaluate_run(measured_run(), ()))
     own = "n: number, s: step, note: note, v: verdict, by: limited_by, c: command, seed: seed"
     table = f"table={{{own}, sent: device.sent, none: device.latency.p99}}"
     scenario = parse_scenario(SCENARIO, "s.yaml", [table])

@@ -14,14 +14,14 @@ from pubstorm.experiment.search.strategy import (
     LIMIT_PRECISION,
     Candidate,
     Facts,
-    Outcome,
     Settings,
     State,
     Strategy,
+    TrialOutcome,
     digits_for,
 )
 
-System = Callable[[Candidate], Outcome]
+System = Callable[[Candidate], TrialOutcome]
 TRIES_MAX = 400
 RATES = Settings(low=1000, high=10_000_000)
 CLIENTS = Settings(low=10, high=100_000, whole=True)
@@ -42,9 +42,9 @@ def played(settings: Settings, system: System) -> tuple[Facts, list[Candidate]]:
 def sharp(limit: float, most: float | None = None) -> System:
     """Holds up to a limit; its figure is the value, up to a largest one."""
 
-    def system(each: Candidate) -> Outcome:
+    def system(each: Candidate) -> TrialOutcome:
         figure = None if most is None else min(each.value, most)
-        return Outcome("passed" if each.value <= limit else "failed", figure)
+        return TrialOutcome("passed" if each.value <= limit else "failed", figure)
 
     return system
 
@@ -52,9 +52,9 @@ def sharp(limit: float, most: float | None = None) -> System:
 def stepped(*steps: tuple[float, State], final: bool = False) -> System:
     """Has one state up to each value; an uncounted one is `final` or not."""
 
-    def system(each: Candidate) -> Outcome:
+    def system(each: Candidate) -> TrialOutcome:
         state = next(state for limit, state in steps if each.value <= limit)
-        return Outcome(state, min(each.value, 20_000), final=final and state == "uncounted")
+        return TrialOutcome(state, min(each.value, 20_000), final=final and state == "uncounted")
 
     return system
 
@@ -63,9 +63,9 @@ def noisy(limit: float, seed: int, spread: float = 0.03) -> System:
     """A limit that is a little different each time."""
     chance = random.Random(seed)
 
-    def system(each: Candidate) -> Outcome:
+    def system(each: Candidate) -> TrialOutcome:
         drawn = chance.gauss(limit, spread * limit)
-        return Outcome("passed" if each.value <= drawn else "failed", min(each.value, drawn))
+        return TrialOutcome("passed" if each.value <= drawn else "failed", min(each.value, drawn))
 
     return system
 
@@ -160,8 +160,8 @@ def test_what_breaks_below_the_limit_of_the_generator_is_exact_again() -> None:
 def test_a_retry_that_counts_is_enough() -> None:
     flaky = sharp(43_607)
 
-    def system(each: Candidate) -> Outcome:
-        return Outcome("uncounted") if each.attempt == 1 else flaky(each)
+    def system(each: Candidate) -> TrialOutcome:
+        return TrialOutcome("uncounted") if each.attempt == 1 else flaky(each)
 
     facts, tries = played(ONCE, system)
     assert facts.brackets[0].is_exact
@@ -169,7 +169,7 @@ def test_a_retry_that_counts_is_enough() -> None:
 
 
 def test_a_trial_that_would_be_the_same_again_is_not_retried() -> None:
-    facts, tries = played(RATES, lambda _: Outcome("uncounted", final=True))
+    facts, tries = played(RATES, lambda _: TrialOutcome("uncounted", final=True))
     assert {each.attempt for each in tries} == {1}
     assert min(each.value for each in tries) >= 1
     assert facts.best is None
@@ -198,8 +198,8 @@ def test_whatever_comes_of_the_trials_it_ends_within_its_bounds(seed: int) -> No
         retries=chance.randint(0, 2),
     )
 
-    def system(_: Candidate) -> Outcome:
-        return Outcome(chance.choice(states), chance.choice([None, chance.random()]))
+    def system(_: Candidate) -> TrialOutcome:
+        return TrialOutcome(chance.choice(states), chance.choice([None, chance.random()]))
 
     played(settings, system)
 
@@ -213,9 +213,9 @@ def test_the_answer_is_the_largest_that_held_below_the_smallest_that_broke() -> 
 def test_an_answer_that_does_not_hold_again_is_followed_by_a_smaller_one() -> None:
     stable = sharp(40_000)
 
-    def system(each: Candidate) -> Outcome:
+    def system(each: Candidate) -> TrialOutcome:
         if each.phase == "confirm" and each.repetition == 1:
-            return Outcome("failed")
+            return TrialOutcome("failed")
         return stable(each)
 
     facts, _ = played(RATES, system)

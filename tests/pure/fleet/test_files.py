@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.contract.plan import Plan, Psk, Rows, Tls
+from pubstorm.contract.plan import Plan, PlannedPsk, PlannedRows, PlannedTls
 from pubstorm.errors import FleetError
 from pubstorm.fleet import files
 from pubstorm.fleet.files import PlanFiles
 from tests.kit.agents import planned
 
 
-def with_tls(plan: Plan, tls: Tls, rows: Rows | None = None) -> Plan:
+def with_tls(plan: Plan, tls: PlannedTls, rows: PlannedRows | None = None) -> Plan:
     population = plan.populations[0].model_copy(update={"tls": tls, "rows": rows})
     return plan.model_copy(update={"populations": (population,)})
 
 
 def test_each_agent_gets_the_keys_of_its_own_clients() -> None:
-    tls = Tls(ca="/keys/ca.pem", certificate="/keys/d-{n}.pem", key="/keys/d-{n}.key")
+    tls = PlannedTls(ca="/keys/ca.pem", certificate="/keys/d-{n}.pem", key="/keys/d-{n}.key")
     found = PlanFiles(with_tls(planned("x"), tls))
     mine = found.of(1, 4)
     assert sorted(mine) == [
@@ -31,9 +31,11 @@ def test_each_agent_gets_the_keys_of_its_own_clients() -> None:
 
 
 def test_the_plan_names_them_where_they_are_there() -> None:
-    psk = Psk(file="/keys/psk.txt", identity="{n}")
-    tls = Tls(ca="/a/../keys/ca.pem", certificate="/keys/all.pem", key="/keys/{{x}}.key", psk=psk)
-    rows = Rows(file="/data/rows.csv", first=0, repeat=True)
+    psk = PlannedPsk(file="/keys/psk.txt", identity="{n}")
+    tls = PlannedTls(
+        ca="/a/../keys/ca.pem", certificate="/keys/all.pem", key="/keys/{{x}}.key", psk=psk
+    )
+    rows = PlannedRows(file="/data/rows.csv", first=0, repeat=True)
     found = PlanFiles(with_tls(planned("x"), tls, rows))
     moved = found.plan.populations[0]
     assert moved.tls is not None and moved.tls.psk is not None and moved.rows is not None
@@ -50,7 +52,7 @@ def test_the_plan_names_them_where_they_are_there() -> None:
 
 
 def test_what_is_on_every_host_stays_where_it_is() -> None:
-    tls = Tls(certificate="/srv/pubstorm/d-{n}.pem", key="/srv/pubstorm/d-{n}.key")
+    tls = PlannedTls(certificate="/srv/pubstorm/d-{n}.pem", key="/srv/pubstorm/d-{n}.key")
     plan = with_tls(planned("x"), tls)
     found = PlanFiles(plan)
     assert found.plan == plan
@@ -59,7 +61,7 @@ def test_what_is_on_every_host_stays_where_it_is() -> None:
 
 def test_too_many_are_refused_with_two_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "FILES_MAX", 19)
-    tls = Tls(certificate="/keys/d-{n}.pem", key="/keys/d-{n}.key")
+    tls = PlannedTls(certificate="/keys/d-{n}.pem", key="/keys/d-{n}.key")
     with pytest.raises(FleetError, match="found 20 files of keys") as caught:
         PlanFiles(with_tls(planned("x"), tls))
     assert "/srv/pubstorm/" in (caught.value.hint or "")

@@ -11,12 +11,12 @@ import pytest
 
 from pubstorm.errors import FleetError
 from pubstorm.fleet.ray.security import demand_security
-from pubstorm.host.keys.authority import Validity
+from pubstorm.host.keys.authority import CertificateDates
 from pubstorm.host.keys.files import write_files
 from pubstorm.host.keys.nodes import ClusterKeys
 
 ADDRESS = "10.77.0.1:6379"
-MONTH = Validity.of_days(30)
+MONTH = CertificateDates.of_days(30)
 
 Environment = dict[str, str]
 

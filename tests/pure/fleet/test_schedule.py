@@ -13,7 +13,7 @@ from pubstorm.contract.flows import OpenPace
 from pubstorm.contract.histogram import Histogram, HistogramSum
 from pubstorm.contract.stamp import STAMP_BYTES
 from pubstorm.fleet.zmq_agent.messages import STAMP, Messages
-from pubstorm.fleet.zmq_agent.part import Part, Place
+from pubstorm.fleet.zmq_agent.part import AgentShard, ShardArguments
 from pubstorm.fleet.zmq_agent.schedule import NEVER_NS, Pacer, Tempo
 from pubstorm.fleet.zmq_agent.subscribers import Places
 from tests.system.publishers.conftest import feed, plan, publication
@@ -98,7 +98,7 @@ def test_places_passed_over_are_missing_until_they_come() -> None:
 
 def test_every_round_of_a_shuffled_topic_has_each_value_once() -> None:
     shuffled = publication(topic="t/{0..6}", order="shuffled")
-    messages = Messages(Part(plan(feed(shuffled)), Place(0, 1, 0, 0, 1)), 0)
+    messages = Messages(AgentShard(plan(feed(shuffled)), ShardArguments(0, 1, 0, 0, 1)), 0)
     rounds = [
         [messages.frames(number, 1, 2)[0] for number in range(first, first + 7)]
         for first in (0, 7, 14)

@@ -9,7 +9,7 @@ from pubstorm.errors import StoredRunError
 from pubstorm.experiment.calibrate.measure import in_use
 from pubstorm.host.calibration import (
     Calibration,
-    Figure,
+    CalibrationFigure,
     Fingerprint,
     calibration_path,
     find,
@@ -24,8 +24,8 @@ from tests.kit import made
 HERE = Fingerprint(cpu_model="Some CPU", cores=2, kernel="Linux 6.1", engine="0.1.0")
 
 
-def figure(value: float) -> Figure:
-    return Figure(median=value, low=value / 2, high=value * 2)
+def figure(value: float) -> CalibrationFigure:
+    return CalibrationFigure(median=value, low=value / 2, high=value * 2)
 
 
 def calibration(fingerprint: Fingerprint = HERE, when: str = "2026-11-21T12:00:00") -> Calibration:

@@ -9,7 +9,7 @@ from pubstorm.errors import FleetError
 from pubstorm.host.preflight.cluster import AgentHost, agents_on, cluster_needs
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
-from pubstorm.scenario.fleet import Fleet
+from pubstorm.scenario.fleet import ScenarioFleet
 
 TEXT = """\
 target: mqtt://broker.example
@@ -32,8 +32,8 @@ def hosts(*cores: int, descriptors: int = 50_000, memory_bytes: int = 2**34) -> 
     ]
 
 
-def fleet(**values: object) -> Fleet:
-    return Fleet.model_validate({"on": "ray", **values})
+def fleet(**values: object) -> ScenarioFleet:
+    return ScenarioFleet.model_validate({"on": "ray", **values})
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pubstorm.errors import KeysError
-from pubstorm.host.keys.authority import Authority, Credential, Validity
+from pubstorm.host.keys.authority import Authority, CertificateDates, Credential
 from pubstorm.host.keys.certificates import check_authorities, check_credential
 from pubstorm.host.keys.files import NewFile, read_file, write_files
 from pubstorm.host.keys.psk import new_keys, psk_text, read_psk, shares
@@ -24,9 +24,9 @@ from pubstorm.host.keys.psk import new_keys, psk_text, read_psk, shares
 GOLDEN = Path(__file__).parents[3] / "contract" / "golden"
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
-GONE_BY = Validity(NOW - 9 * DAY, NOW - 2 * DAY)
-TO_COME = Validity(NOW + 2 * DAY, NOW + 9 * DAY)
-MONTH = Validity.of_days(30)
+GONE_BY = CertificateDates(NOW - 9 * DAY, NOW - 2 * DAY)
+TO_COME = CertificateDates(NOW + 2 * DAY, NOW + 9 * DAY)
+MONTH = CertificateDates.of_days(30)
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +233,7 @@ def test_a_credential_in_force_is_fine(tmp_path: Path, authority: Authority) -> 
     ("validity", "words"), [(GONE_BY, "which expired on "), (TO_COME, "which is not valid before ")]
 )
 def test_a_certificate_out_of_its_dates_is_named_with_the_date(
-    tmp_path: Path, authority: Authority, validity: Validity, words: str
+    tmp_path: Path, authority: Authority, validity: CertificateDates, words: str
 ) -> None:
     date = validity.end if validity is GONE_BY else validity.begin
     with pytest.raises(KeysError, match=f"{words}{date:%Y-%m-%d %H:%M} UTC"):

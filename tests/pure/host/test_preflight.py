@@ -12,7 +12,7 @@ from pubstorm.errors import UsageError
 from pubstorm.experiment.journal import unfit_here
 from pubstorm.host.preflight import (
     Fix,
-    Host,
+    HostLimits,
     Need,
     agents_needed,
     broker_host_needs,
@@ -28,7 +28,9 @@ from pubstorm.scenario.descriptors import UNLIMITED
 from pubstorm.topology.adapters import appetite_of, broker_kinds
 from tests.kit import golden
 
-HOST = Host(descriptors=20_000, system_descriptors=10**7, ports=28_000, memory_bytes=2**34, cores=4)
+HOST = HostLimits(
+    descriptors=20_000, system_descriptors=10**7, ports=28_000, memory_bytes=2**34, cores=4
+)
 FAR = "mqtt://broker.example"
 ONE: Kinds = {appetite_of("embedded"): 1}
 
@@ -45,12 +47,12 @@ populations: {{c: {{clients: {clients}, publications: [{{topic: t, rate: {rate}}
     return provisional_plan(parse_scenario(text, "s.yaml"))
 
 
-def memory(plan: Plan, host: Host, brokers: Kinds, *, agents: int = 1) -> Need:
+def memory(plan: Plan, host: HostLimits, brokers: Kinds, *, agents: int = 1) -> Need:
     found = needs(plan, host, agents=agents, brokers=brokers)
     return next(need for need in found if need.what == "memory, about")
 
 
-def short(plan: Plan, host: Host, *, brokers: Kinds = ONE) -> dict[str, Need]:
+def short(plan: Plan, host: HostLimits, *, brokers: Kinds = ONE) -> dict[str, Need]:
     found = needs(plan, host, agents=1, brokers=brokers)
     return {need.what: need for need in found if not need.is_met}
 
@@ -284,7 +286,7 @@ def test_memory_without_a_limit_is_unlimited() -> None:
 
 
 def test_this_machine_can_be_read() -> None:
-    host = Host.here()
+    host = HostLimits.here()
     assert min(host.descriptors, host.ports, host.memory_bytes, host.cores) > 0
     assert min(host.system_threads, host.process_ids, host.accept_backlog) > 0
     assert host.user_threads_used > 0 or host.user_threads == UNLIMITED
@@ -346,7 +348,10 @@ populations: {c: {clients: 1M, publications: [{topic: t, rate: 1/h}]}}
 
 
 def test_a_step_that_needs_more_memory_than_there_is_says_so() -> None:
-    scenario, host = parse_scenario(MILLION, "s.yaml"), replace(Host.here(), descriptors=20_000)
+    scenario, host = (
+        parse_scenario(MILLION, "s.yaml"),
+        replace(HostLimits.here(), descriptors=20_000),
+    )
     assert unfit_here(scenario, replace(host, memory_bytes=20 * 10**9)) is None
     words = unfit_here(scenario, replace(host, memory_bytes=8 * 10**9))
     assert words == "it needs about 9.79 GB of memory, 8.00 GB are available"

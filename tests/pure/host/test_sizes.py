@@ -9,7 +9,7 @@ import pytest
 from pubstorm.cli.describe.needs import servers_in_words, sizes_in_words
 from pubstorm.contract.offered_load import Opening
 from pubstorm.contract.plan import Plan
-from pubstorm.host.calibration import Calibration, Figure
+from pubstorm.host.calibration import Calibration, CalibrationFigure
 from pubstorm.host.costs import SHIPPED, Costs
 from pubstorm.host.preflight.engines import clients_bytes
 from pubstorm.host.sizing import PlannedRuns, Resource, Sizes, sizes_of
@@ -18,7 +18,7 @@ from pubstorm.host.sizing.traffic import moments
 from pubstorm.host.sizing.wire import Bytes, Layers, connection, message, ping
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
-from pubstorm.scenario.fleet import Fleet, FleetHost
+from pubstorm.scenario.fleet import FleetHost, ScenarioFleet
 from pubstorm.topology.adapters import appetite_of
 from tests.pure.host import test_calibration
 
@@ -41,7 +41,7 @@ stages: [{stages or "connect: {rate: 100/s}, hold: 1min"}]
 
 def sizes(plan: Plan, *, agents: int | None = None, spread: str = "strict", **host: Any) -> Sizes:
     chosen = {"agents": agents, "spread": spread, "host": LARGE.model_copy(update=host)}
-    fleet = Fleet(on="ray").model_copy(update=chosen)
+    fleet = ScenarioFleet(on="ray").model_copy(update=chosen)
     return sizes_of(plan, fleet, COSTS, PORTS, PlannedRuns([(plan, 1)]))
 
 
@@ -226,7 +226,7 @@ def test_what_is_not_known_is_said(plan: Plan, words: str) -> None:
     assert not any(words in remark for remark in sizes(plan_of(10)).remarks)
 
 
-def calibration(received_qos1: Figure | None) -> Calibration:
+def calibration(received_qos1: CalibrationFigure | None) -> Calibration:
     sent = test_calibration.figure(100_000)
     update = {
         "calibrated": "2026-11-22T12:00:00",
@@ -248,7 +248,7 @@ def test_a_calibration_takes_the_place_of_shipped_figures_and_an_old_one_is_to_b
     assert old.sent[0].source == "calibrated 2026-11-22 on this host"
     assert old.received[1].source == SHIPPED
     assert "run `pubstorm calibrate` again" in old.word
-    new = Costs.of(calibration(Figure(median=50_000, low=1, high=2)))
+    new = Costs.of(calibration(CalibrationFigure(median=50_000, low=1, high=2)))
     assert (new.received[1].value, new.word) == (20, "")
 
 
@@ -321,7 +321,9 @@ fleet: {on: ray}
 
 def test_time_and_price_are_those_of_all_runs_on_all_hosts() -> None:
     plan, other = plan_of(1000), plan_of(2000)
-    fleet = Fleet(on="ray").model_copy(update={"host": LARGE.model_copy(update={"price": 0.5})})
+    fleet = ScenarioFleet(on="ray").model_copy(
+        update={"host": LARGE.model_copy(update={"price": 0.5})}
+    )
     alone = sizes_of(other, fleet, COSTS, PORTS, PlannedRuns([(other, 1)]))
     found = sizes_of(other, fleet, COSTS, PORTS, PlannedRuns([(plan, 3), (other, 3)], servers=2))
     assert (alone.seconds, alone.runs, alone.price_per_hour) == (80, 1, 1.0)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from pubstorm.cli.describe.plan import plan_in_words
-from pubstorm.contract.plan import Plan, Psk, Tls
+from pubstorm.contract.plan import Plan, PlannedPsk, PlannedTls
 from pubstorm.contract.target import Target, parse_target
 from pubstorm.errors import ScenarioError
 from pubstorm.host.files import check_host_files
-from pubstorm.host.keys.authority import Authority, Validity
+from pubstorm.host.keys.authority import Authority, CertificateDates
 from pubstorm.host.keys.files import NewFile, write_files
 from pubstorm.host.keys.psk import new_keys, psk_text
 from pubstorm.plan import provisional_plan
@@ -45,7 +45,7 @@ def plan_of(text: str, file: str = "s.yaml") -> Plan:
     return provisional_plan(parse_scenario(text, file))
 
 
-def tls_of(text: str, file: str = "s.yaml") -> Tls:
+def tls_of(text: str, file: str = "s.yaml") -> PlannedTls:
     tls = plan_of(text, file).populations[0].tls
     assert tls is not None
     return tls
@@ -90,7 +90,7 @@ def test_other_ways_to_write_it_get_a_hint(text: str, hint: str) -> None:
 
 
 def test_without_a_word_clients_verify_with_the_authorities_of_the_system() -> None:
-    assert tls_of(BASE.replace("    tls: {}\n", "")) == Tls()
+    assert tls_of(BASE.replace("    tls: {}\n", "")) == PlannedTls()
     assert plan_of(BASE.replace("mqtts://broker", "[mqtt://a, mqtts://b]")).populations[0].tls
 
 
@@ -100,9 +100,9 @@ def test_a_plan_without_a_target_under_tls_says_nothing_of_it() -> None:
 
 
 def test_an_identity_is_the_client_id_unless_it_is_said() -> None:
-    assert tls_of(with_tls("{psk: {file: /k}}")).psk == Psk(file="/k", identity="dev-{n}")
+    assert tls_of(with_tls("{psk: {file: /k}}")).psk == PlannedPsk(file="/k", identity="dev-{n}")
     said = tls_of(with_tls('{psk: {file: /k, identity: "id-{n}"}}'))
-    assert said.psk == Psk(file="/k", identity="id-{n}")
+    assert said.psk == PlannedPsk(file="/k", identity="id-{n}")
 
 
 def test_paths_are_from_the_folder_of_the_scenario() -> None:
@@ -217,10 +217,10 @@ def test_files_that_are_not_there_are_problems_together(tmp_path: Path) -> None:
 
 
 def test_each_clients_certificate_must_be_there_and_those_of_the_ends_fit(tmp_path: Path) -> None:
-    authority = Authority.new("tests", Validity.of_days(9))
+    authority = Authority.new("tests", CertificateDates.of_days(9))
     tls = '{certificate: "{n}.crt", key: "{n}.key"}'
     for n in range(3, 13):
-        client = authority.client(f"dev-{n}", Validity.of_days(9))
+        client = authority.client(f"dev-{n}", CertificateDates.of_days(9))
         files = (tmp_path / f"{n}.crt", client.certificate), (tmp_path / f"{n}.key", client.key)
         write_files([NewFile(path, content) for path, content in files])
     assert complaints(tmp_path, tls) == []

@@ -6,7 +6,7 @@ import pytest
 
 from pubstorm.cli.describe.needs import tuning_in_words
 from pubstorm.contract.plan import Plan
-from pubstorm.host.preflight import Host, needs
+from pubstorm.host.preflight import HostLimits, needs
 from pubstorm.host.preflight.fixes import script
 from pubstorm.host.preflight.tuning import TUNED, Setting, tuning, tuning_in_need
 from pubstorm.plan import provisional_plan
@@ -23,7 +23,7 @@ SETTINGS = {
     "net.ipv4.tcp_rmem": "4096 131072 6291456",
     "net.netfilter.nf_conntrack_tcp_timeout_time_wait": "120",
 }
-HOST = Host(
+HOST = HostLimits(
     descriptors=20_000,
     system_descriptors=10**7,
     ports=28_232,
@@ -48,7 +48,7 @@ stages: [{{connect: {{rate: 5k/s}}}}, {{publish: 10s}}, {{disconnect: {{rate: {l
     return provisional_plan(parse_scenario(text, "s.yaml"))
 
 
-def found(plan: Plan, host: Host = HOST) -> dict[str, Setting]:
+def found(plan: Plan, host: HostLimits = HOST) -> dict[str, Setting]:
     needed = needs(plan, host, agents=1, brokers={appetite_of("embedded"): 1})
     return {setting.name: setting for setting in tuning(plan, host, needed)}
 
@@ -121,6 +121,6 @@ def test_the_script_of_fixes_has_each_with_its_reason_once() -> None:
 
 
 def test_this_machine_is_read() -> None:
-    here = Host.here(each.name for each in TUNED).settings
+    here = HostLimits.here(each.name for each in TUNED).settings
     assert int(here["ulimit -n"]) > 0
     assert here["net.ipv4.ip_local_port_range"].count(" ") == 1

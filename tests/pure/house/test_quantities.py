@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pubstorm.quantities import (
     KINDS,
-    Quantity,
+    QuantityField,
     UnfitError,
     bits_per_s,
     count,
@@ -120,14 +120,14 @@ def test_a_count_has_no_fraction() -> None:
 @pytest.mark.parametrize(
     ("quantity", "written", "allowed"),
     [
-        (Quantity(count, 1, 100), 0, "1 to 100"),
-        (Quantity(duration_ns, 0, S, above_low=True), "0s", "more than 0s and at most 1s"),
-        (Quantity(share, 0, 1), "200%", "0% to 100%"),
-        (Quantity(duration_ns, 0, 9 * S, step=S), "1500ms", "a whole number of 1s"),
+        (QuantityField(count, 1, 100), 0, "1 to 100"),
+        (QuantityField(duration_ns, 0, S, above_low=True), "0s", "more than 0s and at most 1s"),
+        (QuantityField(share, 0, 1), "200%", "0% to 100%"),
+        (QuantityField(duration_ns, 0, 9 * S, step=S), "1500ms", "a whole number of 1s"),
     ],
 )
 def test_bounds_are_reported_in_the_units_people_write(
-    quantity: Quantity, written: object, allowed: str
+    quantity: QuantityField, written: object, allowed: str
 ) -> None:
     with pytest.raises(UnfitError) as caught:
         quantity.read(written)

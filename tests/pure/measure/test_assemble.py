@@ -14,9 +14,9 @@ from pubstorm.contract.plan import (
     AddClients,
     ConnectAction,
     Plan,
+    PlannedStage,
     PublishAction,
     RemoveClients,
-    Stage,
 )
 from pubstorm.contract.snapshot import FlowCounters, FlowSnapshot, Snapshot
 from pubstorm.measure.assemble import Assembly
@@ -35,8 +35,10 @@ def plan() -> Plan:
     populations = (golden.populations[0].model_copy(update=stays), golden.populations[1])
     connect = ConnectAction(rate_per_s=None, parallelism=None, timeout_ns=1)
     stages = (
-        Stage(name="connect", action=connect, populations=(0, 1)),
-        Stage(name="load", action=PublishAction(duration_ns=3 * SECOND_NS), populations=(0,)),
+        PlannedStage(name="connect", action=connect, populations=(0, 1)),
+        PlannedStage(
+            name="load", action=PublishAction(duration_ns=3 * SECOND_NS), populations=(0,)
+        ),
     )
     return golden.model_copy(update={"stages": stages, "populations": populations})
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pubstorm.contract.flows import ClosedPace, FixedPayload, OpenPace, Publication
+from pubstorm.contract.flows import ClosedPace, FixedPayload, OpenPace, PlannedPublication
 from pubstorm.contract.histogram import Histogram
-from pubstorm.contract.plan import Plan, Population
+from pubstorm.contract.plan import Plan, PlannedPopulation
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.contract.source import Sample
 from pubstorm.measure.load_samples import OPEN_MAX
@@ -22,10 +22,10 @@ from tests.kit.made import SECOND_NS, START_NS
 OPEN = OpenPace(period_ns=SECOND_NS // 2, spread=0, jitter=0, phase="spread", late="send")
 
 
-def population(name: str, *paces: OpenPace | ClosedPace) -> Population:
+def population(name: str, *paces: OpenPace | ClosedPace) -> PlannedPopulation:
     empty = FixedPayload(bytes=0)
     publications = (
-        Publication(topic="t", qos=1, retain=False, pace=pace, window=1, payload=empty)
+        PlannedPublication(topic="t", qos=1, retain=False, pace=pace, window=1, payload=empty)
         for pace in paces
     )
     return made.clients(name, publications=tuple(publications))

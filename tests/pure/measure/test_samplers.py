@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pubstorm.measure.summary.samplers import Outcome, samplers
+from pubstorm.measure.summary.samplers import SampledResults, samplers
 from pubstorm.result import Sampler, StageFlow, StageResult
 from tests.kit.made import compiled
 from tests.kit.measured import backend, device, flow, stages
@@ -34,7 +34,7 @@ def publishing(received: int, *excluded: str) -> StageResult:
 def deliveries(*played: StageResult) -> Sampler:
     populations = {"device": device(), "backend": backend()}
     whole = flow(expected_total=1000, received_total=990)
-    found = samplers(Outcome(compiled(PLAN), populations, (whole,), played))
+    found = samplers(SampledResults(compiled(PLAN), populations, (whole,), played))
     return next(sampler for sampler in found if sampler.kind == "sub")
 
 

@@ -12,15 +12,15 @@ from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.plan import (
     Action,
     AddClients,
-    Attachment,
     ConnectAction,
     DisconnectAction,
     HoldAction,
-    Lifetime,
     Plan,
-    Population,
+    PlannedAttachment,
+    PlannedLifetime,
+    PlannedPopulation,
+    PlannedStage,
     PublishAction,
-    Stage,
 )
 from pubstorm.contract.snapshot import (
     FlowSnapshot,
@@ -39,7 +39,7 @@ from pubstorm.measure.summary.memory import fitted
 from pubstorm.measure.summary.targets import planned_clients
 from pubstorm.metrics.counters import BREAKS_A_RULE
 from pubstorm.report.summary import memory_layout
-from pubstorm.result import BrokerResult, Measured, MemoryPoint, PopulationResult, Result
+from pubstorm.result import BrokerResult, Measured, MemoryPoint, PopulationResult, RunResult
 from pubstorm.result.problems import KINDS, problems
 from pubstorm.result.samples import Track, Tracks
 from pubstorm.result.verdict import evaluate_run
@@ -54,7 +54,7 @@ SHORT, QOS1, REST, MOBILE = range(4)
 BYTES_PER_CONNECTION, BASE_BYTES = 10_000, 50_000_000
 
 
-def population(name: str, pub: int | None, sub: int | None, **changes: object) -> Population:
+def population(name: str, pub: int | None, sub: int | None, **changes: object) -> PlannedPopulation:
     plain = made.golden_plan().populations[0]
     publication, subscription = plain.publications[0], plain.subscriptions[0]
     fields = {
@@ -64,7 +64,7 @@ def population(name: str, pub: int | None, sub: int | None, **changes: object) -
         "lifetime": None,
         "flapping": None,
         "rows": None,
-        "at": Attachment(first=0, count=2),
+        "at": PlannedAttachment(first=0, count=2),
         "publications": () if pub is None else (publication.model_copy(update={"qos": pub}),),
         "subscriptions": () if sub is None else (subscription.model_copy(update={"qos": sub}),),
         **changes,
@@ -83,7 +83,7 @@ def plan(**changes: object) -> Plan:
         "load": publish,
         "leave": DisconnectAction(rate_per_s=None),
     }
-    life = Lifetime(min_ns=1, max_ns=2, offline_ns=None)
+    life = PlannedLifetime(min_ns=1, max_ns=2, offline_ns=None)
     fields = {
         "bridges": (),
         "populations": (
@@ -93,7 +93,7 @@ def plan(**changes: object) -> Plan:
             population("mobile", None, 1),
         ),
         "stages": tuple(
-            Stage(name=name, action=action, populations=everybody)
+            PlannedStage(name=name, action=action, populations=everybody)
             for name, action in actions.items()
         ),
         **changes,
@@ -375,7 +375,7 @@ def test_a_series_has_a_line_over_its_steps() -> None:
         there = [clients] * RAMP_S
         load = Track([16.5, 17.5], [BASE_BYTES + clients * 4 * 700.0] * 2)
         run = accounted(assembly(*ramp(there)), {(made.source("agent-0"), "rss_bytes"): load})
-        result = Result.of(run, evaluate_run(run, []))
+        result = RunResult.of(run, evaluate_run(run, []))
         assert steady_memory(result)["engines"].connections == 4 * clients
         steps.append(step(f"clients {clients}", number=number, memory=steady_memory(result)))
     (line,) = memory_of_steps(steps)
@@ -404,7 +404,7 @@ def test_each_target_has_its_part_and_its_part_by_the_plan() -> None:
 
 
 def test_the_plan_shares_clients_out_as_the_engine_does() -> None:
-    at = Attachment(first=0, count=2, shift=1)
+    at = PlannedAttachment(first=0, count=2, shift=1)
     shifted = population("device", 0, None, clients=5, at=at)
     at_random = at.model_copy(update={"choice": "random"})
     drawn = population("mobile", 0, None, clients=400, at=at_random)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pubstorm.contract.plan import Psk, Tls
+from pubstorm.contract.plan import PlannedPsk, PlannedTls
 from pubstorm.measure.monitors import Reading
 from pubstorm.measure.monitors.sys_topics import Reports, metric_name, number, with_aliases
 from pubstorm.topology.observer import ObserverError, tls_context
@@ -183,6 +183,6 @@ def test_brokers_that_report_otherwise_confirm_nothing() -> None:
 
 def test_what_an_observer_cannot_do_under_tls_is_reported() -> None:
     with pytest.raises(ObserverError, match="cannot use pre-shared keys"):
-        tls_context(Tls(psk=Psk(file="keys.psk", identity="{n}")))
+        tls_context(PlannedTls(psk=PlannedPsk(file="keys.psk", identity="{n}")))
     with pytest.raises(ObserverError, match="TLS files cannot be used"):
-        tls_context(Tls(ca="/nowhere/ca.crt"))
+        tls_context(PlannedTls(ca="/nowhere/ca.crt"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pubstorm.cli.describe.plan import plan_in_words
-from pubstorm.contract.plan import Plan, PublishAction, RatePoint
+from pubstorm.contract.plan import Plan, PlannedRatePoint, PublishAction
 from pubstorm.host.explain import offered_load
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
@@ -74,7 +74,7 @@ def test_the_path_of_a_file_is_from_the_folder_of_the_scenario(tmp_path: Path) -
     read = parse_scenario(RATED, where, [f"{PROFILE}={{csv: day.csv}}"])
     action = provisional_plan(read).stages[1].action
     assert isinstance(action, PublishAction)
-    assert action.rate_profile == (RatePoint(after_ns=0, factor=1.0),)
+    assert action.rate_profile == (PlannedRatePoint(after_ns=0, factor=1.0),)
 
 
 def test_the_offered_load_has_a_mean_and_a_peak() -> None:

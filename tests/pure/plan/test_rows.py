@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pubstorm.contract.flows import TextPayload
-from pubstorm.contract.plan import Plan, Rows
+from pubstorm.contract.plan import Plan, PlannedRows
 from pubstorm.contract.template import MessageFacts, Template
 from pubstorm.contract.texts import template_of
-from pubstorm.errors import Problem, ScenarioError
+from pubstorm.errors import ScenarioError, ScenarioProblem
 from pubstorm.host.explain import offered_load
 from pubstorm.plan import provisional_plan
 from pubstorm.plan.compile import json_template
@@ -27,7 +27,7 @@ def planned(folder: Path, text: str = ROWS) -> Plan:
 def test_rows_are_compiled_with_the_first_number(tmp_path: Path) -> None:
     device = planned(tmp_path).populations[0]
     file = str(tmp_path / "data.csv")
-    assert device.rows == Rows(file=file, first=10, repeat=False)
+    assert device.rows == PlannedRows(file=file, first=10, repeat=False)
     assert [template_of(device, device.client_id).text(n) for n in (10, 11, 12)] == [
         "s-1",
         "s-2",
@@ -97,7 +97,7 @@ def test_credentials_of_zeromq_are_as_long_as_a_field_of_its_handshake(
     others = 'target: "zmq://broker:5555", populations.device.publications: null'
     changes = f"{others}, stages: [connect, {{hold: 9s}}], {credentials}"
     scenario = changed(SMALL, changes)
-    found: tuple[Problem, ...] = ()
+    found: tuple[ScenarioProblem, ...] = ()
     try:
         parse_scenario(scenario, "s.yaml")
     except ScenarioError as error:

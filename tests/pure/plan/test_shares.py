@@ -14,8 +14,8 @@ from pubstorm.contract.plan import (
     AddClients,
     ChangeRate,
     ConnectAction,
-    Lifetime,
     Plan,
+    PlannedLifetime,
     PublishAction,
     RemoveClients,
 )
@@ -61,7 +61,7 @@ def test_clients_of_a_share_are_called_as_those_of_the_whole() -> None:
 def test_what_a_share_says_takes_the_place_of_what_the_population_says() -> None:
     _, rest, brief, sure, slow = plan().populations
     assert rest.lifetime is None and rest.reconnect is not None and rest.read_rate_per_s is None
-    life = Lifetime(min_ns=60 * SECOND_NS, max_ns=300 * SECOND_NS, offline_ns=30 * SECOND_NS)
+    life = PlannedLifetime(min_ns=60 * SECOND_NS, max_ns=300 * SECOND_NS, offline_ns=30 * SECOND_NS)
     assert brief.lifetime == life
     assert [brief.subscriptions, brief.publications] == [rest.subscriptions, rest.publications]
     assert {sure.subscriptions[0].qos, sure.publications[0].qos} == {1}
@@ -210,8 +210,8 @@ def test_a_change_of_all_shares_is_one_phase_of_the_load() -> None:
 
 
 def test_the_share_of_a_life_that_is_spent_there_is_the_mean() -> None:
-    assert Lifetime(min_ns=10, max_ns=50, offline_ns=10).share_there == pytest.approx(0.75)
-    assert Lifetime(min_ns=10, max_ns=50, offline_ns=None).share_there == 1
+    assert PlannedLifetime(min_ns=10, max_ns=50, offline_ns=10).share_there == pytest.approx(0.75)
+    assert PlannedLifetime(min_ns=10, max_ns=50, offline_ns=None).share_there == 1
 
 
 def test_scale_multiplies_every_number_of_clients() -> None:

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from pubstorm.cli.describe.plan import plan_in_words
 from pubstorm.contract.changes import ActiveClients
 from pubstorm.contract.flows import OpenPace
-from pubstorm.contract.plan import Lifetime, Plan
+from pubstorm.contract.plan import Plan, PlannedLifetime
 from pubstorm.contract.protocol import Mqtt, Zmtp
-from pubstorm.contract.target import Target, ZmqTarget
+from pubstorm.contract.target import PublisherTarget, Target
 from pubstorm.errors import ScenarioError, UsageError
 from pubstorm.host.explain import offered_load
 from pubstorm.host.files import check_host_files
-from pubstorm.host.preflight import Host, agents_needed, largest_share, needs
+from pubstorm.host.preflight import HostLimits, agents_needed, largest_share, needs
 from pubstorm.plan import planned_targets, provisional_plan, targets_by_name
 from pubstorm.play.changes import parse_change
 from pubstorm.play.clean_start import CleanStart
@@ -26,7 +26,7 @@ from pubstorm.scenario import Scenario, load_scenario, parse_scenario
 from tests.pure.scenario.bases import FEED, SMALL, changed
 
 SECOND_NS = 10**9
-PORTS = Host(20_000, 2**40, ports=28_232, memory_bytes=8 * 2**30, cores=4)
+PORTS = HostLimits(20_000, 2**40, ports=28_232, memory_bytes=8 * 2**30, cores=4)
 REAL = "populations.subscriber.subscriber=libzmq"
 BESIDE_MQTT = changed(FEED, "target: 'mqtt://localhost'")
 
@@ -113,7 +113,7 @@ def test_a_publisher_that_already_runs_is_a_target() -> None:
     text += "stages: [connect, {hold: 5s}]\n"
     compiled = plan(text=text)
     (subscriber,) = compiled.populations
-    assert compiled.targets == (ZmqTarget(host="10.0.0.5", port=5556),)
+    assert compiled.targets == (PublisherTarget(host="10.0.0.5", port=5556),)
     assert str(compiled.targets[0]) == "zmq://10.0.0.5:5556"
     assert subscriber.protocol == Zmtp(high_water_mark=0, security="plain")
     assert Plan.model_validate_json(compiled.to_line()).targets[0].port == 5556
@@ -139,7 +139,7 @@ def test_a_share_may_be_slow_and_another_come_and_go() -> None:
     assert found["subscriber/rest"].read_rate_per_s is None
     assert found["subscriber/slow"].read_rate_per_s == 5000
     lifetime = found["subscriber/restless"].lifetime
-    assert lifetime == Lifetime(min_ns=1, max_ns=20 * SECOND_NS, offline_ns=None)
+    assert lifetime == PlannedLifetime(min_ns=1, max_ns=20 * SECOND_NS, offline_ns=None)
 
 
 @given(

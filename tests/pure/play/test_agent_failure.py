@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pubstorm.contract.flows import FixedPayload, OpenPace, Publication, Subscription
+from pubstorm.contract.flows import FixedPayload, OpenPace, PlannedPublication, PlannedSubscription
 from pubstorm.contract.plan import (
     AddClients,
-    Change,
     ChangeRate,
     ConnectAction,
     DisconnectAction,
     HoldAction,
     Plan,
+    PlannedChange,
     PublishAction,
     RemoveClients,
 )
 from pubstorm.play import stages
-from pubstorm.play.agent_failure import Signal, State, Step, transition
+from pubstorm.play.agent_failure import FailureStep, Signal, State, transition
 from pubstorm.play.display import Live
 from pubstorm.play.stages import Controller
 from pubstorm.scenario.fleet import OnAgentFailure
@@ -37,7 +37,7 @@ LONG = PublishAction(duration_ns=3 * SECOND_NS)
 HOLD = HoldAction(duration_ns=10**7)
 LEAVE = DisconnectAction(rate_per_s=None)
 PACE = OpenPace(period_ns=10**9, spread=0, jitter=0, phase="aligned", late="send")
-PUBLICATION = Publication(
+PUBLICATION = PlannedPublication(
     topic="up", qos=0, retain=False, pace=PACE, window=1, payload=FixedPayload(bytes=32)
 )
 
@@ -45,7 +45,7 @@ PUBLICATION = Publication(
 def plan_of(*actions: Any, **changes: Any) -> Plan:
     """A plan of 10 clients that publish and subscribe, and one more population of a single one that
     only subscribes."""
-    plan, subscriptions = planned("well", *actions), (Subscription(filter="up", qos=0),)
+    plan, subscriptions = planned("well", *actions), (PlannedSubscription(filter="up", qos=0),)
     devices = plan.populations[0].model_copy(
         update={"subscriptions": subscriptions, "publications": (PUBLICATION,), **changes}
     )
@@ -62,16 +62,16 @@ def plan_of(*actions: Any, **changes: Any) -> Plan:
 
 
 POLICIES: tuple[OnAgentFailure, ...] = get_args(OnAgentFailure)
-ENDED: dict[str, tuple[State, Step]] = {
-    "fail": (State.LOST, Step.END_RUN),
-    "continue": (State.LOST, Step.CONTINUE),
-    "replace": (State.REPLACING, Step.REPLACE),
+ENDED: dict[str, tuple[State, FailureStep]] = {
+    "fail": (State.LOST, FailureStep.END_RUN),
+    "continue": (State.LOST, FailureStep.CONTINUE),
+    "replace": (State.REPLACING, FailureStep.REPLACE),
 }
 MOVES = {
-    (State.REPLACING, Signal.REPLACED): (State.WAITING, Step.NOTHING),
-    (State.REPLACING, Signal.NOT_REPLACED): (State.LOST, Step.END_RUN),
-    (State.WAITING, Signal.ADMITTED): (State.REJOINING, Step.REJOIN),
-    (State.REJOINING, Signal.REJOINED): (State.PLAYING, Step.NOTHING),
+    (State.REPLACING, Signal.REPLACED): (State.WAITING, FailureStep.NOTHING),
+    (State.REPLACING, Signal.NOT_REPLACED): (State.LOST, FailureStep.END_RUN),
+    (State.WAITING, Signal.ADMITTED): (State.REJOINING, FailureStep.REJOIN),
+    (State.REJOINING, Signal.REJOINED): (State.PLAYING, FailureStep.NOTHING),
 }
 
 
@@ -80,7 +80,7 @@ def test_each_signal_moves_an_agent_or_changes_nothing(
     state: State, signal: Signal, policy: OnAgentFailure
 ) -> None:
     """The whole table: what is not in it comes from an earlier incarnation."""
-    expected = MOVES.get((state, signal), (state, Step.NOTHING))
+    expected = MOVES.get((state, signal), (state, FailureStep.NOTHING))
     if signal is Signal.ENDED and state is not State.LOST:
         expected = ENDED[policy]
     assert transition(state, signal, policy) == expected
@@ -238,8 +238,10 @@ def test_a_stage_that_the_user_ends_waits_for_clients_that_join_it() -> None:
 
 def test_changes_of_the_stage_are_made_good_for_who_comes_later() -> None:
     changes = (
-        Change(name="more", after_ns=0, population=0, action=AddClients(clients=4, over_ns=0)),
-        Change(name="fast", after_ns=0, population=0, action=ChangeRate(factor=2)),
+        PlannedChange(
+            name="more", after_ns=0, population=0, action=AddClients(clients=4, over_ns=0)
+        ),
+        PlannedChange(name="fast", after_ns=0, population=0, action=ChangeRate(factor=2)),
     )
     connect = CONNECT.model_copy(update={"clients": (5, 1)})
     long = LONG.model_copy(update={"changes": changes})
@@ -252,7 +254,7 @@ def test_changes_of_the_stage_are_made_good_for_who_comes_later() -> None:
 
 def test_clients_that_no_stage_brought_up_join_the_next_publish_stage() -> None:
     fewer = RemoveClients(clients=4, over_ns=0)
-    change = Change(name="fewer", after_ns=0, population=0, action=fewer)
+    change = PlannedChange(name="fewer", after_ns=0, population=0, action=fewer)
     publish = PUBLISH.model_copy(update={"changes": (change,)})
     hold = HoldAction(duration_ns=3 * SECOND_NS)
     plan = plan_of(CONNECT, publish, hold, PUBLISH, PUBLISH)

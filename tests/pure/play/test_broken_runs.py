@@ -35,7 +35,7 @@ from pubstorm.play.kept import Kept
 from pubstorm.play.salvage import salvage
 from pubstorm.report import RESULT_FILE, load_result, render_directory, write_reports
 from pubstorm.report.data import data_table, tables_of
-from pubstorm.result import Result, Status
+from pubstorm.result import RunResult, Status
 from pubstorm.web.watch import Surroundings, Watch
 from tests.kit import damage
 from tests.kit.bounded import bounded
@@ -73,7 +73,7 @@ def stored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return Stored(request.param, tmp_path_factory.mktemp("recorded"))
 
 
-def evaluated(folder: Path) -> Result:
+def evaluated(folder: Path) -> RunResult:
     """The result of a run without one, and every reader of it."""
     with contextlib.suppress(FileNotFoundError):
         (folder / RESULT_FILE).unlink()
@@ -81,7 +81,7 @@ def evaluated(folder: Path) -> Result:
     return read(folder)
 
 
-def read(folder: Path) -> Result:
+def read(folder: Path) -> RunResult:
     """A stored result, read by everything that reads one."""
     result = load_result(folder)
     render_directory(folder, Console(file=io.StringIO(), width=120))
@@ -286,12 +286,12 @@ def test_a_result_that_no_disk_takes_is_invalid(
     killed: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed.put(tmp_path, {})
-    results: list[Result] = []
+    results: list[RunResult] = []
 
     def refused(_: RunDirectory, file: str, __: str | bytes) -> str | None:
         return "No space left on device" if file == RESULT_FILE else None
 
-    def kept(info: RunInfo, output: RunOutput) -> Result:
+    def kept(info: RunInfo, output: RunOutput) -> RunResult:
         results.append(recording.record(info, output))
         return results[0]
 

@@ -20,7 +20,7 @@ from pubstorm.play.display import Live
 from pubstorm.play.salvage import salvage
 from pubstorm.report import load_result
 from pubstorm.report.latencies import hdr_log
-from pubstorm.result import Result, journal, samples
+from pubstorm.result import RunResult, journal, samples
 from pubstorm.result.journal import Tail, journal_lines, merged_snapshots, parts, snapshots_in
 from pubstorm.result.samples import SAMPLES_FILE, read_samples, statistics
 from pubstorm.result.timeline import cells, lane
@@ -62,7 +62,7 @@ def small() -> Iterator[None]:
 def filled(
     small: None,  # noqa: ARG001 (the bounds stay while the run is looked at)
     tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[LongRun, Result]:
+) -> tuple[LongRun, RunResult]:
     """A run of hours with all of its files, and its result."""
     run = LongRun(tmp_path_factory.mktemp("run") / "run", SIZE)
     for interval in run.fill():
@@ -78,7 +78,7 @@ def _wait(directory: RunDirectory) -> None:
         directory._ageing.wait()
 
 
-def test_the_files_of_a_long_run_are_bounded(filled: tuple[LongRun, Result]) -> None:
+def test_the_files_of_a_long_run_are_bounded(filled: tuple[LongRun, RunResult]) -> None:
     run, _ = filled
     assert run.directory.failure is None
     for file in (SNAPSHOTS_FILE, SAMPLES_FILE):
@@ -93,7 +93,7 @@ def test_the_files_of_a_long_run_are_bounded(filled: tuple[LongRun, Result]) -> 
     assert not list((run.directory.path / journal.FOLDER).glob(".*")), "nothing is left over"
 
 
-def test_sums_of_merged_snapshots_are_those_of_all(filled: tuple[LongRun, Result]) -> None:
+def test_sums_of_merged_snapshots_are_those_of_all(filled: tuple[LongRun, RunResult]) -> None:
     run, result = filled
     read = RunSum()
     lines = list(journal_lines(run.directory.path, SNAPSHOTS_FILE))
@@ -107,14 +107,14 @@ def test_sums_of_merged_snapshots_are_those_of_all(filled: tuple[LongRun, Result
     assert result.flows[0].received_total == SIZE.durations * SIZE.agents * (SIZE.intervals + 1)
 
 
-def test_a_long_run_says_how_coarse_its_older_parts_are(filled: tuple[LongRun, Result]) -> None:
+def test_a_long_run_says_how_coarse_its_older_parts_are(filled: tuple[LongRun, RunResult]) -> None:
     _, result = filled
     texts = [event.text for event in result.events if event.kind == "resolution"]
     assert texts[0] == "older parts of load are kept in steps of 3\u202f600 s"
     assert texts[1].startswith("readings of monitors in the first ")
 
 
-def test_statistics_of_merged_files_are_those_of_the_run(filled: tuple[LongRun, Result]) -> None:
+def test_statistics_of_merged_files_are_those_of_the_run(filled: tuple[LongRun, RunResult]) -> None:
     run, result = filled
     read = read_samples(run.directory.path)
     for watched in result.monitors:
@@ -132,7 +132,7 @@ def _key(watched: Any) -> tuple[str, str]:
 
 
 def test_a_long_run_whose_controller_was_killed_has_the_same_sums(
-    filled: tuple[LongRun, Result],
+    filled: tuple[LongRun, RunResult],
 ) -> None:
     run, result = filled
     salvage(run.directory.path, Live())
@@ -147,7 +147,7 @@ def test_a_long_run_whose_controller_was_killed_has_the_same_sums(
 
 
 def test_the_live_page_evaluates_a_journal_that_was_merged(
-    filled: tuple[LongRun, Result],
+    filled: tuple[LongRun, RunResult],
 ) -> None:
     run, result = filled
     verdict = VerdictSoFar(run.directory.path).evaluate()

@@ -12,8 +12,14 @@ from pathlib import Path
 import pytest
 
 from pubstorm.contract.commands import Hello, Sent
-from pubstorm.contract.flows import FixedPayload, OpenPace, Publication, Subscription
-from pubstorm.contract.plan import Attachment, ConnectAction, Plan, PublishAction, Stage
+from pubstorm.contract.flows import FixedPayload, OpenPace, PlannedPublication, PlannedSubscription
+from pubstorm.contract.plan import (
+    ConnectAction,
+    Plan,
+    PlannedAttachment,
+    PlannedStage,
+    PublishAction,
+)
 from pubstorm.contract.protocol import Mqtt, Zmtp
 from pubstorm.contract.target import Target
 from pubstorm.fleet import Fleet, Timeouts
@@ -34,7 +40,7 @@ AGENT = Path(__file__).parents[2] / "kit" / "fake_agent.py"
 CONNECT = ConnectAction(rate_per_s=None, parallelism=None, timeout_ns=10**8)
 PUBLISH = PublishAction(duration_ns=10**7)
 PACE = OpenPace(period_ns=10**5, spread=0, jitter=0, phase="aligned", late="send", burst=100)
-PUBLICATION = Publication(
+PUBLICATION = PlannedPublication(
     topic="", qos=0, retain=False, pace=PACE, window=1, payload=FixedPayload(bytes=32)
 )
 
@@ -45,20 +51,20 @@ def publishing(name: str) -> Plan:
     sockets = Zmtp(high_water_mark=7, io_threads=2)
     update = {"name": "subscriber", "protocol": sockets}
     subscriber = plan.populations[0].model_copy(
-        update={**update, "subscriptions": (Subscription(filter="", qos=0),)}
+        update={**update, "subscriptions": (PlannedSubscription(filter="", qos=0),)}
     )
     feed = plan.populations[0].model_copy(
         update={
             "name": "feed",
             "protocol": sockets.model_copy(update={"player": "command"}),
             "clients": 2,
-            "at": Attachment(first=0, count=2),
+            "at": PlannedAttachment(first=0, count=2),
             "publications": (PUBLICATION,),
         }
     )
     stages = (
-        Stage(name="connect", action=CONNECT, populations=(0, 1)),
-        Stage(name="publish", action=PUBLISH, populations=(1,)),
+        PlannedStage(name="connect", action=CONNECT, populations=(0, 1)),
+        PlannedStage(name="publish", action=PUBLISH, populations=(1,)),
     )
     targets = tuple(Target(host="127.0.0.1", port=port) for port in (5001, 5002))
     parts = {"populations": (subscriber, feed), "stages": stages, "targets": targets}

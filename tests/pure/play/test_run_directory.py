@@ -15,7 +15,7 @@ from pubstorm.contract.source import Sample
 from pubstorm.errors import StoredRunError
 from pubstorm.play.directory import MOVED, RESERVE_BYTES, RunDirectory, new_path, player_of
 from pubstorm.report import load_result, render_directory
-from pubstorm.result import Result
+from pubstorm.result import RunResult
 from pubstorm.result.samples import Track, read_samples
 from pubstorm.result.verdict import evaluate_run
 from tests.kit import made
@@ -161,13 +161,13 @@ def test_samples_are_appended_under_one_header(tmp_path: Path) -> None:
 
 
 def test_a_stored_result_is_read_back_unchanged(tmp_path: Path) -> None:
-    result = Result.of(measured_run(), evaluate_run(measured_run(), []))
+    result = RunResult.of(measured_run(), evaluate_run(measured_run(), []))
     (tmp_path / "result.json").write_text(result.to_json())
     assert load_result(tmp_path) == result
 
 
 def test_the_verdict_stands_first_in_a_stored_result() -> None:
-    text = Result.of(measured_run(), evaluate_run(measured_run(), [])).to_json()
+    text = RunResult.of(measured_run(), evaluate_run(measured_run(), [])).to_json()
     assert text.startswith('{\n  "verdict": {\n    "headline": "')
     assert text.splitlines()[3:5] == ['    "status": "pass",', '    "limited_by": "none",']
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from pubstorm.contract.flows import Subscription
+from pubstorm.contract.flows import PlannedSubscription
 from pubstorm.contract.plan import (
     AddClients,
-    Change,
     ChangeRate,
     ConnectAction,
     DisconnectAction,
     HoldAction,
     Plan,
+    PlannedChange,
     PublishAction,
     RemoveClients,
 )
@@ -258,12 +258,12 @@ def test_a_change_outside_a_publish_stage_is_refused() -> None:
     run_virtually(run())
 
 
-def fewer(after_ns: int) -> Change:
+def fewer(after_ns: int) -> PlannedChange:
     action = RemoveClients(clients=4, over_ns=0)
-    return Change(name="fewer", after_ns=after_ns, population=0, action=action)
+    return PlannedChange(name="fewer", after_ns=after_ns, population=0, action=action)
 
 
-FASTER = Change(name="faster", after_ns=3 * 10**7, population=0, action=ChangeRate(factor=2))
+FASTER = PlannedChange(name="faster", after_ns=3 * 10**7, population=0, action=ChangeRate(factor=2))
 CHANGING = PublishAction(duration_ns=5 * 10**7, changes=(fewer(10**7), FASTER))
 LONG = PublishAction(duration_ns=10**9, changes=(fewer(0),))
 
@@ -306,7 +306,7 @@ SLOW = Behaviour(settles=False, ready=lambda n: min(n, 3))
 ADDING = AddClients(clients=1, over_ns=10**12)
 JOINING = PublishAction(
     duration_ns=600 * SECOND_NS,
-    changes=(Change(name="more", after_ns=0, population=0, action=ADDING),),
+    changes=(PlannedChange(name="more", after_ns=0, population=0, action=ADDING),),
 )
 
 
@@ -328,7 +328,7 @@ def test_what_clients_miss_that_had_not_joined_when_the_user_ended_a_stage_is_no
     patient = CONNECT.model_copy(update={"timeout_ns": 60 * SECOND_NS})
     plan = planned("well", *(patient if each is CONNECT else each for each in actions))
     (device,) = plan.populations
-    device = device.model_copy(update={"subscriptions": (Subscription(filter="t", qos=0),)})
+    device = device.model_copy(update={"subscriptions": (PlannedSubscription(filter="t", qos=0),)})
     plan = plan.model_copy(update={"populations": (device,)})
     played = play_with(Ending(), plan, behaviour=behaviour)
     assert played.run_log.expect_received == excluded

@@ -20,17 +20,17 @@ from ray.exceptions import (
 
 from pubstorm.errors import FleetError
 from pubstorm.fleet.ray import cluster
-from pubstorm.fleet.ray.choice import Host, chosen, for_agents, labelled, spare
+from pubstorm.fleet.ray.choice import RayHost, chosen, for_agents, labelled, spare
 from pubstorm.fleet.ray.site import machine_of
 from pubstorm.fleet.ray.words import is_worker_lost, joining_in_words, loss_in_words
 
 HOSTS = tuple(
-    Host(node=f"n{i}", address=f"10.0.0.{i}", is_here=i == 4, cores=2, free=free)
+    RayHost(node=f"n{i}", address=f"10.0.0.{i}", is_here=i == 4, cores=2, free=free)
     for i, free in ((1, 2), (2, 0), (3, 1), (4, 2))
 )
 
 
-def names(hosts: tuple[Host, ...]) -> list[str]:
+def names(hosts: tuple[RayHost, ...]) -> list[str]:
     return [host.node for host in hosts]
 
 
@@ -158,7 +158,7 @@ def test_parts_of_a_process_share_a_membership(monkeypatch: pytest.MonkeyPatch) 
 
 def test_hosts_are_meant_by_label_or_address_and_agents_avoid_those_of_servers() -> None:
     hosts = [
-        Host(f"n{n}", f"10.0.0.{n}", is_here=n == 3, cores=2, free=2, label=label)
+        RayHost(f"n{n}", f"10.0.0.{n}", is_here=n == 3, cores=2, free=2, label=label)
         for n, label in enumerate(["broker", "load", ""], 1)
     ]
     assert labelled(hosts, "load") == labelled(hosts, "10.0.0.2") == (hosts[1],)

@@ -23,7 +23,7 @@ from pubstorm.result import (
     ClockResult,
     LatencyPair,
     LimitedBy,
-    Result,
+    RunResult,
     Sampler,
     SearchResult,
     Status,
@@ -48,13 +48,13 @@ UNDECIDED = ThresholdOutcome(
 
 
 @pytest.fixture(scope="module")
-def spread(tmp_path_factory: pytest.TempPathFactory, plain_run: Result) -> Result:
+def spread(tmp_path_factory: pytest.TempPathFactory, plain_run: RunResult) -> RunResult:
     """The short run with its engine on another host."""
     folder = tmp_path_factory.mktemp("spread")
     return write_run(folder, Shape(duration_s=20), **spread_parts(plain_run))
 
 
-def spread_parts(local: Result) -> dict[str, Any]:
+def spread_parts(local: RunResult) -> dict[str, Any]:
     bound: dict[str, Any] = {"bound_us": BOUND_US}
     backend = local.populations["backend"]
     pair = LatencyPair(
@@ -87,14 +87,14 @@ def spread_parts(local: Result) -> dict[str, Any]:
     }
 
 
-def test_a_run_on_one_clock_says_nothing_of_clocks(plain_run: Result, plain_page: Page) -> None:
+def test_a_run_on_one_clock_says_nothing_of_clocks(plain_run: RunResult, plain_page: Page) -> None:
     document = document_of(plain_run)
     for text in (markdown(document), plain_page.text, junit(document)):
         assert "±" not in text
         assert "Clocks" not in text
 
 
-def test_delivery_times_have_the_bound_beside_them(spread: Result) -> None:
+def test_delivery_times_have_the_bound_beside_them(spread: RunResult) -> None:
     assert {row[1]: row[-1] for row in LATENCIES.table(spread).texts}["ack"] == "–"
     for table in (LATENCIES.table(spread), FLOWS.table(spread), PHASES.table(spread)):
         assert (table.columns[-1].name, table.texts[-1][-1]) == ("±", "42.5 µs")
@@ -103,7 +103,7 @@ def test_delivery_times_have_the_bound_beside_them(spread: Result) -> None:
     assert "±" not in values["acknowledgement p99"]
 
 
-def test_of_many_clocks_the_least_sure_are_shown(spread: Result) -> None:
+def test_of_many_clocks_the_least_sure_are_shown(spread: RunResult) -> None:
     (agent,) = spread.fleet.agents
     assert agent.clock is not None
     many = tuple(
@@ -117,7 +117,7 @@ def test_of_many_clocks_the_least_sure_are_shown(spread: Result) -> None:
     assert [row[0] for row in table.texts] == [str(n) for n in range(12, 20)]
 
 
-def test_on_one_host_the_clocks_have_no_column_of_hosts(spread: Result) -> None:
+def test_on_one_host_the_clocks_have_no_column_of_hosts(spread: RunResult) -> None:
     (agent,) = spread.fleet.agents
     agents = (agent.model_copy(update={"host": ""}),)
     fleet = spread.fleet.model_copy(update={"agents": agents})
@@ -125,7 +125,7 @@ def test_on_one_host_the_clocks_have_no_column_of_hosts(spread: Result) -> None:
     assert names[:2] == ["agent", "offset"]
 
 
-def test_an_undecidable_condition_has_a_mark_of_its_own(spread: Result) -> None:
+def test_an_undecidable_condition_has_a_mark_of_its_own(spread: RunResult) -> None:
     run = load_run(Path(spread.run_directory))
     page = run_files(run)["report.html"]()
     assert '<li class="invalid">' in page
@@ -135,7 +135,7 @@ def test_an_undecidable_condition_has_a_mark_of_its_own(spread: Result) -> None:
     assert counts == [3, 1, 0, 1], "the condition is skipped, and the run is what failed"
 
 
-def test_a_trial_of_a_search_shows_it_in_short(spread: Result) -> None:
+def test_a_trial_of_a_search_shows_it_in_short(spread: RunResult) -> None:
     trial = Trial(
         number=1,
         value=1,

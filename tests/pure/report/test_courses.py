@@ -10,12 +10,12 @@ from pubstorm.report.courses import LINES_MAX, Course, compared, course
 from pubstorm.report.heat_maps import CAPTION, heat_map
 from pubstorm.report.plot import Plot
 from pubstorm.report.search_plots import KINDS
-from pubstorm.result import Result
+from pubstorm.result import RunResult
 from pubstorm.result.samples import Track
 from tests.kit import made
 
 
-def test_a_run_is_the_sum_of_its_rates_and_its_slowest_latency(plain_run: Result) -> None:
+def test_a_run_is_the_sum_of_its_rates_and_its_slowest_latency(plain_run: RunResult) -> None:
     tracks = {
         (made.source("backend"), "received_per_s"): Track([1.0, 2.0], [10.0, 20.0]),
         (made.source("device-0"), "received_per_s"): Track([2.0, 3.0], [5.0, 7.0]),

@@ -6,11 +6,11 @@ import pytest
 
 from pubstorm.report.tables import AGENTS, EVERY_AGENT, FAILURES, PHASES
 from pubstorm.report.watched import AGENTS_MAX, PROCESSES
-from pubstorm.result import FailureResult, Result, Statistics, Watched
+from pubstorm.result import FailureResult, RunResult, Statistics, Watched
 from tests.kit import made
 
 
-def with_engines(plain_run: Result, number: int) -> Result:
+def with_engines(plain_run: RunResult, number: int) -> RunResult:
     """The same run with so many engines like its first, each busier than the one before."""
     first = plain_run.fleet.agents[0]
     engines = [first.model_copy(update={"agent": n, "busy_share": n / 100}) for n in range(number)]
@@ -30,14 +30,14 @@ def with_engines(plain_run: Result, number: int) -> Result:
     return plain_run.model_copy(update={"fleet": fleet, "monitors": (*watched, *others)})
 
 
-def test_a_few_engines_have_a_row_each(plain_run: Result) -> None:
+def test_a_few_engines_have_a_row_each(plain_run: RunResult) -> None:
     few = with_engines(plain_run, AGENTS_MAX)
     assert [row[0] for row in AGENTS.table(few).texts] == [str(n) for n in range(AGENTS_MAX)]
     shown = [row[0] for row in PROCESSES.table(few).texts]
     assert [f"agent-{n}" for n in range(AGENTS_MAX)] == [n for n in shown if "agent" in n]
 
 
-def test_many_engines_are_one_row_and_the_busiest_is_shown(plain_run: Result) -> None:
+def test_many_engines_are_one_row_and_the_busiest_is_shown(plain_run: RunResult) -> None:
     first = plain_run.fleet.agents[0]
     many = with_engines(plain_run, 51)
     [row] = AGENTS.table(many).texts
@@ -48,7 +48,7 @@ def test_many_engines_are_one_row_and_the_busiest_is_shown(plain_run: Result) ->
     assert [name for name in shown if "agent" in name] == ["agent-50, busiest of 51"]
 
 
-def test_every_agent_shows_what_it_sent_and_received(plain_run: Result) -> None:
+def test_every_agent_shows_what_it_sent_and_received(plain_run: RunResult) -> None:
     few = with_engines(plain_run, 2)
     own = {"sent_total": 1200, "acked_total": 1190, "expected_total": 2400, "received_total": 2390}
     engines = [
@@ -69,7 +69,7 @@ def test_every_agent_shows_what_it_sent_and_received(plain_run: Result) -> None:
     assert [row[0] for row in many.texts] == [str(n) for n in range(51)]
 
 
-def test_an_engine_that_ended_otherwise_is_a_row_of_its_own(plain_run: Result) -> None:
+def test_an_engine_that_ended_otherwise_is_a_row_of_its_own(plain_run: RunResult) -> None:
     many = with_engines(plain_run, 51)
     lost = many.fleet.agents[7].model_copy(update={"ending": "agent 7 was killed by signal 9"})
     engines = (*many.fleet.agents[:7], lost, *many.fleet.agents[8:])
@@ -90,7 +90,9 @@ def test_an_engine_that_ended_otherwise_is_a_row_of_its_own(plain_run: Result) -
     ]
 
 
-def test_engines_on_several_hosts_name_theirs_and_failures_have_a_table(plain_run: Result) -> None:
+def test_engines_on_several_hosts_name_theirs_and_failures_have_a_table(
+    plain_run: RunResult,
+) -> None:
     assert [column.name for column in AGENTS.table(plain_run).columns][:2] == ["agent", "clients"]
     assert FAILURES.table(plain_run).texts == ()
     few = with_engines(plain_run, 2)
@@ -107,7 +109,7 @@ def test_engines_on_several_hosts_name_theirs_and_failures_have_a_table(plain_ru
     )
 
 
-def test_phases_show_the_processor_time_of_brokers_and_of_the_host(plain_run: Result) -> None:
+def test_phases_show_the_processor_time_of_brokers_and_of_the_host(plain_run: RunResult) -> None:
     names = [phase.name for phase in plain_run.phases]
 
     def watched(source: str, step: float) -> Watched:

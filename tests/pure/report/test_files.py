@@ -21,7 +21,7 @@ from pubstorm.report.junit import junit
 from pubstorm.report.latencies import hdr_log
 from pubstorm.report.markdown import code_span, markdown
 from pubstorm.report.stored import load_run
-from pubstorm.result import HistogramPair, LimitedBy, Result, Status
+from pubstorm.result import HistogramPair, LimitedBy, RunResult, Status
 from tests.kit import made
 from tests.kit.example_run import STARTED_UNIX_NS, Shape, write_run
 from tests.kit.example_search import trials, write_search
@@ -94,7 +94,7 @@ def test_findings_are_the_output_of_the_suite(failed_run: Path) -> None:
     ],
 )
 def test_a_bad_run_fails_in_ci_though_every_threshold_holds(
-    plain_run: Result, status: Status, limited_by: LimitedBy, case: str
+    plain_run: RunResult, status: Status, limited_by: LimitedBy, case: str
 ) -> None:
     changes = {"status": status, "limited_by": limited_by, "evidence": ("busy",)}
     verdict = plain_run.verdict.model_copy(update=changes)

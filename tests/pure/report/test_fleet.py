@@ -16,7 +16,7 @@ from pubstorm.report.page import page
 from pubstorm.report.stored import load_run
 from pubstorm.report.summary import BALANCE
 from pubstorm.report.watched import BY_STAGE
-from pubstorm.result import MemoryModel, Result, Series, Statistics, Watched
+from pubstorm.result import MemoryModel, RunResult, Series, Statistics, Watched
 from tests.kit.example_fleet import fleet_parts
 from tests.kit.example_run import Shape, write_run
 from tests.kit.example_series import write_series
@@ -24,7 +24,7 @@ from tests.kit.reading import Page
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
+def result(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     parts = fleet_parts()
     del parts["monitors"]
     return write_run(tmp_path_factory.mktemp("fleet"), Shape(duration_s=20), **parts)
@@ -35,7 +35,7 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> Series:
     return write_series(tmp_path_factory.mktemp("series"))
 
 
-def test_samplers_problems_and_stalls_stand_in_their_sections(result: Result) -> None:
+def test_samplers_problems_and_stalls_stand_in_their_sections(result: RunResult) -> None:
     text = Page(run_files(load_run(Path(result.run_directory)))["report.html"]()).text
     happened, load, tables = (
         text[text.index(start) : text.index(end, text.index(start))]
@@ -60,12 +60,12 @@ def test_a_run_without_them_shows_no_table_of_them(plain_page: Page) -> None:
         assert title not in plain_page.text
 
 
-def test_stalls_of_one_second_are_one_line_in_the_plots(result: Result) -> None:
+def test_stalls_of_one_second_are_one_line_in_the_plots(result: RunResult) -> None:
     stalls = [(mark.at_s, mark.text) for mark in marks(result) if mark.kind == "stall"]
     assert stalls == [(12.0, "device 17 and 1 more got nothing from here on")]
 
 
-def test_problems_are_in_the_output_of_ci(result: Result) -> None:
+def test_problems_are_in_the_output_of_ci(result: RunResult) -> None:
     assert "connections failed: 41 of 2 000 000 connection attempts failed" in junit(
         document_of(result)
     )
@@ -94,7 +94,7 @@ def test_memory_that_follows_no_line_is_marked_and_no_key_figure(
     assert ("engines: rough figures" in markdown(document)) is is_rough
 
 
-def test_the_steady_part_is_the_last_of_several_publish_stages(result: Result) -> None:
+def test_the_steady_part_is_the_last_of_several_publish_stages(result: RunResult) -> None:
     def of(mean: float) -> Statistics:
         return Statistics(count=1, mean=mean, max=mean)
 
@@ -117,6 +117,6 @@ def test_the_steady_part_is_the_last_of_several_publish_stages(result: Result) -
     assert BY_STAGE.table(twice).texts == (("broker-0", "20 %", "30 %"),)
 
 
-def test_unwatched_metrics_have_no_column_in_the_balance(result: Result) -> None:
+def test_unwatched_metrics_have_no_column_in_the_balance(result: RunResult) -> None:
     names = [column.name for column in BALANCE.table(result).columns]
     assert names == ["target", "connected max", "share", "by plan", "accepted", "failed"]

@@ -9,7 +9,7 @@ import pytest
 from pubstorm.report.series_plots import grid_of, overview
 from pubstorm.result import (
     LimitedBy,
-    Result,
+    RunResult,
     SeriesStep,
     StagePopulation,
     StageResult,
@@ -81,20 +81,22 @@ def test_each_variant_has_a_line() -> None:
 
 
 @pytest.mark.parametrize("repeats", [1, 2])
-def test_heat_maps_speak_of_repeats_only_if_there_are_some(plain_run: Result, repeats: int) -> None:
+def test_heat_maps_speak_of_repeats_only_if_there_are_some(
+    plain_run: RunResult, repeats: int
+) -> None:
     played = list(product(("1", "2", "3"), "012")) * repeats
     steps = [step(n, clients=c, qos=q) for n, (c, q) in enumerate(played, 1)]
-    results: list[Result | None] = [plain_run for _ in steps]
+    results: list[RunResult | None] = [plain_run for _ in steps]
     maps = [plot for plot in overview(steps, results) if plot.key.startswith("heat-")]
     assert len(maps) == 2
     assert {"repeats" in plot.caption for plot in maps} == {repeats > 1}
 
 
-def test_a_heat_map_has_no_cell_for_an_invalid_step(plain_run: Result) -> None:
+def test_a_heat_map_has_no_cell_for_an_invalid_step(plain_run: RunResult) -> None:
     played = list(product(("1", "2", "3"), "012"))
     steps = [step(n, clients=c, qos=q) for n, (c, q) in enumerate(played, 1)]
     steps[0] = steps[0].model_copy(update={"status": Status.INVALID})
-    results: list[Result | None] = [plain_run for _ in steps]
+    results: list[RunResult | None] = [plain_run for _ in steps]
     for plot in overview(steps, results)[:2]:
         (trace,) = plot.figure["data"]
         assert (trace["x"], trace["y"]) == (["1", "2", "3"], ["0", "1", "2"])
@@ -130,7 +132,7 @@ def test_the_plot_of_rates_leaves_a_ramp_out(
 ) -> None:
     """A stage in which clients join before one in which none does. Without one it is the run."""
     verdict = Verdict(status=Status.PASS, limited_by=LimitedBy.NONE, evidence=(), thresholds=())
-    result = Result.of(measured(stages=stages), verdict)
+    result = RunResult.of(measured(stages=stages), verdict)
     played = step(1, clients="100").model_copy(update={"status": Status.PASS})
     plots = {plot.key: plot for plot in overview([played], [result])}
     lines = {each["name"]: each["y"] for each in plots["throughput"].figure["data"]}

@@ -13,7 +13,7 @@ from pubstorm.result import (
     Peaks,
     PublisherResult,
     Rates,
-    Result,
+    RunResult,
     Status,
     ThresholdOutcome,
 )
@@ -21,11 +21,11 @@ from tests.kit.example_run import Shape, write_run
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
+def result(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     return write_run(tmp_path_factory.mktemp("run"), Shape(duration_s=20, carries=False))
 
 
-def test_few_messages_and_connections_have_no_rate(result: Result) -> None:
+def test_few_messages_and_connections_have_no_rate(result: RunResult) -> None:
     few = {"sent_total": 9, "acked_total": 1, "received_total": 0, "expected_total": 0}
     populations = {name: each.model_copy(update=few) for name, each in result.populations.items()}
     one = {"device-0": populations["device-0"]}
@@ -40,7 +40,7 @@ def test_few_messages_and_connections_have_no_rate(result: Result) -> None:
     assert "peak dispatch rate" not in found
 
 
-def test_messages_outside_of_the_load_have_no_rate(result: Result) -> None:
+def test_messages_outside_of_the_load_have_no_rate(result: RunResult) -> None:
     wills = {"sent_total": 0, "acked_total": 0, "received_total": 200, "rates": Rates()}
     watcher = result.populations["backend"].model_copy(update=wills)
     changes = {"populations": {"watcher": watcher}, "peaks": Peaks()}
@@ -48,7 +48,7 @@ def test_messages_outside_of_the_load_have_no_rate(result: Result) -> None:
     assert (found["messages received"].value, found["messages received"].note) == ("200", "in all")
 
 
-def test_messages_of_other_programs_are_a_figure(result: Result) -> None:
+def test_messages_of_other_programs_are_a_figure(result: RunResult) -> None:
     nothing = dict.fromkeys(("sent_total", "acked_total", "received_total", "lost_total"), 0)
     others = {**nothing, "expected_total": 0, "rates": Rates(), "foreign_total": 3080}
     population = result.populations["backend"].model_copy(update=others)
@@ -58,7 +58,7 @@ def test_messages_of_other_programs_are_a_figure(result: Result) -> None:
     assert "foreign messages" not in [figure.name for figure in key_figures(result)]
 
 
-def test_publishers_under_test_are_no_clients(result: Result) -> None:
+def test_publishers_under_test_are_no_clients(result: RunResult) -> None:
     publisher = PublisherResult(
         name="feed",
         population="device-0",
@@ -71,7 +71,7 @@ def test_publishers_under_test_are_no_clients(result: Result) -> None:
     assert found["clients connected"].note == "of 1 planned"
 
 
-def test_the_peak_dispatch_rate_names_the_peak_of_each_qos(result: Result) -> None:
+def test_the_peak_dispatch_rate_names_the_peak_of_each_qos(result: RunResult) -> None:
     peak = Peak(value=30_000, at_s=9)
     by_qos = {"0": Peak(value=26_000, at_s=9), "1": Peak(value=4_000, at_s=8)}
 
@@ -97,7 +97,7 @@ def outcome(expression: str, *, passed: bool) -> ThresholdOutcome:
     )
 
 
-def test_what_is_bad_comes_first_and_says_so(result: Result) -> None:
+def test_what_is_bad_comes_first_and_says_so(result: RunResult) -> None:
     thresholds = (
         outcome("device-0.ack_latency.p99 < 1s", passed=True),
         outcome("backend.latency.p99 < 1ms", passed=False),
@@ -116,7 +116,7 @@ def test_what_is_bad_comes_first_and_says_so(result: Result) -> None:
     assert {each.status for each in figures[2:] if each != passed} == {None}
 
 
-def test_a_generator_that_is_late_is_marked(result: Result) -> None:
+def test_a_generator_that_is_late_is_marked(result: RunResult) -> None:
     late = result.fleet.lateness_us.model_copy(update={"p99": 10_001.0})
     fleet = result.fleet.model_copy(update={"lateness_us": late})
     found = {f.name: f.status for f in key_figures(result.model_copy(update={"fleet": fleet}))}
@@ -124,7 +124,7 @@ def test_a_generator_that_is_late_is_marked(result: Result) -> None:
     assert found["generator busy"] is None
 
 
-def test_what_was_not_measured_is_left_out(result: Result) -> None:
+def test_what_was_not_measured_is_left_out(result: RunResult) -> None:
     bare = result.model_copy(update={"populations": {}, "monitors": (), "brokers": ()})
     assert [figure.name for figure in key_figures(bare)] == [
         "clients connected",
@@ -133,18 +133,20 @@ def test_what_was_not_measured_is_left_out(result: Result) -> None:
     ]
 
 
-def test_a_broker_that_the_run_did_not_start_counts_where_it_is_watched(result: Result) -> None:
+def test_a_broker_that_the_run_did_not_start_counts_where_it_is_watched(result: RunResult) -> None:
     assert broker_sources(result) == {"broker-0"}
     none_started = result.model_copy(update={"brokers": ()})
     assert broker_sources(none_started) == {"broker-0", "boxes", "redis"}
 
 
-def test_brokers_that_are_watched_together_count_where_there_are_no_others(result: Result) -> None:
+def test_brokers_that_are_watched_together_count_where_there_are_no_others(
+    result: RunResult,
+) -> None:
     boxes = tuple(broker for broker in result.brokers if broker.group == "boxes")
     assert broker_sources(result.model_copy(update={"brokers": boxes})) == {"boxes"}
 
 
-def test_a_figure_of_a_source_that_fell_silent_says_so(result: Result) -> None:
+def test_a_figure_of_a_source_that_fell_silent_says_so(result: RunResult) -> None:
     missing = {"unread_s": 9.7, "span_s": 14.0}
     monitors = tuple(
         each.model_copy(
@@ -176,7 +178,7 @@ def test_a_figure_of_a_source_that_fell_silent_says_so(result: Result) -> None:
     ],
 )
 def test_a_figure_is_good_for_its_own_span_and_statistic_only(
-    expression: str, figure: str, status: Status | None, result: Result
+    expression: str, figure: str, status: Status | None, result: RunResult
 ) -> None:
     def status_in(verdict: Status) -> Status | None:
         changes = {"status": verdict, "thresholds": (outcome(expression, passed=True),)}
@@ -188,7 +190,7 @@ def test_a_figure_is_good_for_its_own_span_and_statistic_only(
     assert status_in(Status.INVALID) is None, "its figures are no evidence"
 
 
-def test_one_message_has_no_percentile(result: Result) -> None:
+def test_one_message_has_no_percentile(result: RunResult) -> None:
     backend = result.populations["backend"]
     one = Latency(count=1, mean=900, min=900, p50=900, p90=900, p99=900, p999=900, max=900)
     few = {

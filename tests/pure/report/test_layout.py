@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from pubstorm.report.layout import Cells, Layout, Written, fields, listed, names, words
-from pubstorm.result import Result
+from pubstorm.result import RunResult
 
 
 class Row(NamedTuple):
@@ -79,8 +79,8 @@ def test_a_column_can_need_a_cell() -> None:
     assert len(shown(*every, rows=())[0]) == len(every)
 
 
-def test_rows_can_have_names_and_columns_can_come_from_the_source(plain_run: Result) -> None:
-    made = Layout[Result, object](
+def test_rows_can_have_names_and_columns_can_come_from_the_source(plain_run: RunResult) -> None:
+    made = Layout[RunResult, object](
         lambda result: result.name, "load", lambda result: result.populations.items()
     ).of(names("population"), lambda result: listed("wills" if result.flows else "order"))
     table = made.table(plain_run)

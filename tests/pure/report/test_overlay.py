@@ -12,7 +12,7 @@ from pubstorm.report.document import KEY_FIGURES_MAX, Document
 from pubstorm.report.of_comparison import comparison_document
 from pubstorm.report.overlay import LOOKS, MEASURES, Played, lanes, overlaid
 from pubstorm.report.plot import START_MS, Plot
-from pubstorm.result import Result, Status
+from pubstorm.result import RunResult, Status
 from pubstorm.result.comparison import Comparison
 from pubstorm.result.samples import Track, Tracks
 from tests.kit import made
@@ -41,7 +41,7 @@ def document(folder: Path, compared: Comparison) -> Document:
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
+def result(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     return write_run(tmp_path_factory.mktemp("run"), Shape(duration_s=40))
 
 
@@ -65,7 +65,7 @@ def points(plot: Plot, name: str) -> list[tuple[float, float]]:
     ]
 
 
-def played(result: Result, tracks: Tracks, **starts: float) -> Played:
+def played(result: RunResult, tracks: Tracks, **starts: float) -> Played:
     """A run whose stages start later by so many seconds, with its readings at the same places of
     the stages."""
     stages = tuple(
@@ -75,7 +75,7 @@ def played(result: Result, tracks: Tracks, **starts: float) -> Played:
     return Played(result.model_copy(update={"stages": stages}), tracks)
 
 
-def start_of(result: Result, name: str) -> float:
+def start_of(result: RunResult, name: str) -> float:
     return next(stage.start_s for stage in result.stages if stage.name == name)
 
 
@@ -121,7 +121,7 @@ def test_sides_differ_without_colours(document: Document) -> None:
     assert worse["marker"]["symbol"] == "x"
 
 
-def test_each_stage_begins_at_the_same_place(result: Result) -> None:
+def test_each_stage_begins_at_the_same_place(result: RunResult) -> None:
     source, metric = "backend", "received_per_s"
     load_s = start_of(result, "load")
     ends_s = [load_s + 1, load_s + 2, load_s + 3]
@@ -136,7 +136,7 @@ def test_each_stage_begins_at_the_same_place(result: Result) -> None:
     assert [value for _, value in after] == [11, 21, 31]
 
 
-def test_a_line_is_the_median_and_the_ground_reaches_to_the_extremes(result: Result) -> None:
+def test_a_line_is_the_median_and_the_ground_reaches_to_the_extremes(result: RunResult) -> None:
     at_s = [start_of(result, "load") + 1, start_of(result, "load") + 2]
     runs = [
         Played(result, {(made.source("backend"), "received_per_s"): Track(at_s, [value, value])})
@@ -149,7 +149,7 @@ def test_a_line_is_the_median_and_the_ground_reaches_to_the_extremes(result: Res
     assert ground["name"] == "baseline", "one run has no ground"
 
 
-def test_rates_are_added_up_and_latencies_are_the_slowest(result: Result) -> None:
+def test_rates_are_added_up_and_latencies_are_the_slowest(result: RunResult) -> None:
     at_s = [start_of(result, "load") + 1]
     tracks = {
         (made.source("backend"), "received_per_s"): Track(at_s, [10.0]),
@@ -165,7 +165,7 @@ def test_rates_are_added_up_and_latencies_are_the_slowest(result: Result) -> Non
     assert values == {"over-received": 15, "over-p99": 9, "over-cpu": 50}
 
 
-def test_stages_of_one_side_alone_are_named_and_not_shown(result: Result) -> None:
+def test_stages_of_one_side_alone_are_named_and_not_shown(result: RunResult) -> None:
     at_s = [start_of(result, "load") + 1]
     tracks = {(made.source("backend"), "received_per_s"): Track(at_s, [10.0])}
     renamed = [
@@ -178,7 +178,7 @@ def test_stages_of_one_side_alone_are_named_and_not_shown(result: Result) -> Non
     assert plot.caption.endswith("not shown: connect, warm-up.")
 
 
-def test_sides_that_share_no_stage_have_no_plot(result: Result) -> None:
+def test_sides_that_share_no_stage_have_no_plot(result: RunResult) -> None:
     at_s = [start_of(result, "load") + 1]
     run = Played(result, {(made.source("backend"), "received_per_s"): Track(at_s, [10.0])})
     bare = Played(result.model_copy(update={"stages": ()}), run.tracks)

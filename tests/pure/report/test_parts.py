@@ -13,7 +13,7 @@ from pubstorm.report.files import run_files
 from pubstorm.report.markdown import markdown
 from pubstorm.report.stored import load_run
 from pubstorm.report.tables import BAR_WIDTH, PARTS, PARTS_MAX
-from pubstorm.result import Latency, LatencyPair, LatencyParts, Parts, Result, StageResult
+from pubstorm.result import Latency, LatencyPair, LatencyParts, Parts, RunResult, StageResult
 from tests.kit.example_run import Shape, write_run
 from tests.kit.reading import Page
 
@@ -36,7 +36,7 @@ def pair(p50: Parts, p99: Parts, scale: float = 1) -> LatencyPair:
     )
 
 
-def with_stages(run: Result, *stages: dict[str, dict[str, Any]]) -> Result:
+def with_stages(run: RunResult, *stages: dict[str, dict[str, Any]]) -> RunResult:
     """The run with a publish stage for each of these: changes of its populations."""
     (publish, *_) = [stage for stage in run.stages if stage.kind == "publish"]
     some = next(iter(publish.populations.values())).model_copy(
@@ -50,11 +50,11 @@ def with_stages(run: Result, *stages: dict[str, dict[str, Any]]) -> Result:
     return run.model_copy(update={"stages": tuple(made)})
 
 
-def test_a_run_without_known_parts_has_no_table(plain_run: Result) -> None:
+def test_a_run_without_known_parts_has_no_table(plain_run: RunResult) -> None:
     assert not PARTS.table(with_stages(plain_run, {"backend": {}})).rows
 
 
-def test_each_stage_has_a_bar_for_p50_and_p99(plain_run: Result) -> None:
+def test_each_stage_has_a_bar_for_p50_and_p99(plain_run: RunResult) -> None:
     trip = {
         "round_trip_us": Latency(count=9, p50=1000, p99=1000),
         "round_trip_parts": LatencyParts(p50=FAST, p99=FAST),
@@ -82,7 +82,7 @@ def test_each_stage_has_a_bar_for_p50_and_p99(plain_run: Result) -> None:
     assert table.rows[5][-1] is None
 
 
-def test_the_share_of_the_host_is_shown_where_it_has_a_bound(plain_run: Result) -> None:
+def test_the_share_of_the_host_is_shown_where_it_has_a_bound(plain_run: RunResult) -> None:
     run = with_stages(plain_run, {"backend": {"latency_us": pair(STARVED, RAN)}})
     table = PARTS.table(run)
     assert [column.name for column in table.columns[-2:]] == ["host at most", "from send"]
@@ -92,14 +92,14 @@ def test_the_share_of_the_host_is_shown_where_it_has_a_bound(plain_run: Result) 
 @pytest.mark.parametrize(
     "parts", [FAST, SLOW, Parts(window=1), Parts(generator=1, window=1, socket=1)]
 )
-def test_a_bar_has_one_width(plain_run: Result, parts: Parts) -> None:
+def test_a_bar_has_one_width(plain_run: RunResult, parts: Parts) -> None:
     run = with_stages(plain_run, {"backend": {"latency_us": pair(parts, NONE)}})
     first, second = (str(row[5]) for row in PARTS.table(run).rows)
     assert (len(first), len(second)) == (BAR_WIDTH, 0)
 
 
 def test_terminal_markdown_and_page_have_the_bar(
-    plain_run: Result, tmp_path_factory: pytest.TempPathFactory
+    plain_run: RunResult, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     stages = with_stages(plain_run, {"backend": {"latency_us": pair(SLOW, SLOW)}}).stages
     folder = tmp_path_factory.mktemp("parts")
@@ -115,7 +115,7 @@ def test_terminal_markdown_and_page_have_the_bar(
     assert page.attributes("class").count("bar") == 3
 
 
-def test_of_many_populations_the_slowest_is_shown(plain_run: Result) -> None:
+def test_of_many_populations_the_slowest_is_shown(plain_run: RunResult) -> None:
     many = {
         f"device-{n}": {"ack_latency_us": pair(FAST, SLOW, scale=1 + n % 7)}
         for n in range(PARTS_MAX)

@@ -33,7 +33,7 @@ from pubstorm.report.plot import (
 from pubstorm.report.run_page import flame_tree
 from pubstorm.report.stored import load_run
 from pubstorm.report.timeline import LINES_MAX, other_tracks, timeline
-from pubstorm.result import Event, Result
+from pubstorm.result import Event, RunResult
 from pubstorm.result.samples import Track, Tracks
 from tests.kit import made
 from tests.kit.example_run import Shape, write_run
@@ -76,7 +76,7 @@ def test_the_time_axis_says_how_its_ticks_are_read(duration_s: float, words: str
     assert time_axis(duration_s)["title"]["text"].endswith(words)
 
 
-def test_counters_of_the_broker_are_shown_as_growth_a_second(plain_run: Result) -> None:
+def test_counters_of_the_broker_are_shown_as_growth_a_second(plain_run: RunResult) -> None:
     track = Track([0.0, 2.0, 4.0, 4.0, 6.0], [100.0, 300.0, 500.0, 500.0, 40.0])
     (plot,) = timeline(plain_run, {(made.source("broker-0"), "$SYS/messages/received"): track})
     (trace,) = plot.figure["data"]
@@ -84,7 +84,7 @@ def test_counters_of_the_broker_are_shown_as_growth_a_second(plain_run: Result) 
     assert trace["y"] == [100, 100, 20]
 
 
-def test_a_reading_that_repeats_the_last_one_is_no_growth(plain_run: Result) -> None:
+def test_a_reading_that_repeats_the_last_one_is_no_growth(plain_run: RunResult) -> None:
     at_s = [0.0, 1.0, 2.0, 3.001, 3.145]
     track = Track(at_s, [100.0, 100.0, 500.0, 500.0, 729.0], held={1, 3})
     (plot,) = timeline(plain_run, {(made.source("broker-0"), "$SYS/messages/received"): track})
@@ -92,7 +92,7 @@ def test_a_reading_that_repeats_the_last_one_is_no_growth(plain_run: Result) -> 
     assert trace["y"] == [200, 200]
 
 
-def test_a_counter_read_once_says_nothing(plain_run: Result) -> None:
+def test_a_counter_read_once_says_nothing(plain_run: RunResult) -> None:
     assert (
         timeline(plain_run, {(made.source("host"), "tcp_retransmits"): Track([1.0], [5.0])}) == []
     )
@@ -111,7 +111,7 @@ def drawn(plot: Plot, number: int = 0) -> list[tuple[float, float | None]]:
     return [((x - START_MS) / 1000, y) for x, y in zip(trace["x"], trace["y"], strict=True)]
 
 
-def test_no_line_is_drawn_through_seconds_without_deliveries(plain_run: Result) -> None:
+def test_no_line_is_drawn_through_seconds_without_deliveries(plain_run: RunResult) -> None:
     tracks = population(
         "device-0",
         connected=dict.fromkeys(range(10), 1.0),
@@ -122,7 +122,7 @@ def test_no_line_is_drawn_through_seconds_without_deliveries(plain_run: Result) 
     assert plot.figure["data"][0]["connectgaps"] is False
 
 
-def test_the_band_of_a_latency_ends_at_its_gaps(plain_run: Result) -> None:
+def test_the_band_of_a_latency_ends_at_its_gaps(plain_run: RunResult) -> None:
     tracks = population(
         "device-0",
         connected=dict.fromkeys(range(10), 1.0),
@@ -135,7 +135,7 @@ def test_the_band_of_a_latency_ends_at_its_gaps(plain_run: Result) -> None:
     assert band["fill"] == "toself"
 
 
-def test_a_point_between_two_gaps_is_a_dot(plain_run: Result) -> None:
+def test_a_point_between_two_gaps_is_a_dot(plain_run: RunResult) -> None:
     ready, slow = dict.fromkeys(range(10), 1.0), {1: 1e3, 2: 1e3, 4: 5e3, 8: 2e3}
     tracks = population("device-0", connected=ready, latency_p99_us=slow)
     plot = next(plot for plot in timeline(plain_run, tracks) if plot.key == "latency")
@@ -161,7 +161,7 @@ def test_what_is_read_rarely_is_a_line_until_its_source_is_away(tmp_path: Path) 
     assert found[0] == found[6] == pytest.approx(100 / 11, rel=1e-4)
 
 
-def test_each_line_has_a_look_of_its_own(plain_run: Result) -> None:
+def test_each_line_has_a_look_of_its_own(plain_run: RunResult) -> None:
     names = ("connected", "disconnected", "total", "active", "inactive")
     for sources in (1, 4):
         tracks = {
@@ -180,7 +180,7 @@ def test_each_line_has_a_look_of_its_own(plain_run: Result) -> None:
     assert repeated == [*repeated[:pairs], *repeated[:pairs], repeated[0]]
 
 
-def test_the_pointer_shows_the_unit(plain_run: Result) -> None:
+def test_the_pointer_shows_the_unit(plain_run: RunResult) -> None:
     found = {}
     for key in (
         ("broker-0", "cpu"),
@@ -201,7 +201,7 @@ def test_the_pointer_shows_the_unit(plain_run: Result) -> None:
     }
 
 
-def test_what_is_zero_throughout_is_named_and_not_drawn(plain_run: Result) -> None:
+def test_what_is_zero_throughout_is_named_and_not_drawn(plain_run: RunResult) -> None:
     tracks = {
         (made.source("device-0"), "sent_per_s"): Track([1.0, 2.0], [5.0, 6.0]),
         (made.source("backend"), "sent_per_s"): Track([1.0, 2.0], [0.0, 0.0]),
@@ -222,7 +222,7 @@ def test_ticks_of_short_runs_have_fractions_of_a_second() -> None:
     ]
 
 
-def test_units_are_those_that_the_axis_names(plain_run: Result) -> None:
+def test_units_are_those_that_the_axis_names(plain_run: RunResult) -> None:
     found = {}
     for key in (("broker-0", "cpu"), ("host", "memory_used_bytes"), ("device-0", "latency_p99_us")):
         place = made.source(key[0]), key[1]
@@ -235,7 +235,7 @@ def test_units_are_those_that_the_axis_names(plain_run: Result) -> None:
     }
 
 
-def test_what_cannot_stand_on_a_logarithmic_axis_is_a_gap(plain_run: Result) -> None:
+def test_what_cannot_stand_on_a_logarithmic_axis_is_a_gap(plain_run: RunResult) -> None:
     tracks = {(made.source("device-0"), "latency_p50_us"): Track([1.0, 2.0], [0.0, 1000.0])}
     assert timeline(plain_run, tracks)[0].figure["data"][0]["y"] == [None, 1]
 
@@ -260,7 +260,7 @@ def test_every_track_is_shown_once(failed_run: Path) -> None:
     assert keys == {chart.key for chart in PAGE} - missing, without
 
 
-def test_deliveries_of_several_qos_have_a_plot(plain_run: Result) -> None:
+def test_deliveries_of_several_qos_have_a_plot(plain_run: RunResult) -> None:
     first, second, *_ = plain_run.populations
     levels = {first: (0,), second: (1,)}
     populations = {
@@ -276,7 +276,7 @@ def test_deliveries_of_several_qos_have_a_plot(plain_run: Result) -> None:
     assert [plot.key for plot in timeline(plain_run, tracks)] == ["load"]
 
 
-def test_of_too_many_tracks_the_largest_are_shown(plain_run: Result) -> None:
+def test_of_too_many_tracks_the_largest_are_shown(plain_run: RunResult) -> None:
     tracks = {
         (made.source(f"broker-{n}"), "cpu"): Track([1.0], [n / 1000])
         for n in range(1, LINES_MAX + 2)

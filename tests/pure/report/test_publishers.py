@@ -12,7 +12,7 @@ from pubstorm.report import load_result, write_reports
 from pubstorm.report.publishers import PUBLISHERS, SUBSCRIBERS
 from pubstorm.report.tables import facts
 from pubstorm.report.watched import PROCESSES
-from pubstorm.result import Result
+from pubstorm.result import RunResult
 from tests.kit.example_publisher import write_publisher_run
 from tests.kit.reading import Page
 
@@ -43,7 +43,7 @@ def test_subscribers_show_what_each_of_them_received(folder: Path) -> None:
     assert rows[2][5] == "48 %"
 
 
-def test_a_run_of_mqtt_says_nothing_of_publishers(plain_run: Result) -> None:
+def test_a_run_of_mqtt_says_nothing_of_publishers(plain_run: RunResult) -> None:
     assert PUBLISHERS.table(plain_run).texts == () == SUBSCRIBERS.table(plain_run).texts
 
 

@@ -32,7 +32,7 @@ from pubstorm.result import (
     Latency,
     Phase,
     PhaseStatus,
-    Result,
+    RunResult,
     SearchResult,
     Series,
     StagePopulation,
@@ -70,13 +70,13 @@ def page(document: Document, width: int = 100) -> str:
 
 
 @pytest.fixture
-def passed(measured: MeasuredMaker) -> Result:
+def passed(measured: MeasuredMaker) -> RunResult:
     run = measured()
-    return Result.of(run, evaluate_run(run, [parse_threshold("backend.lost == 0")]))
+    return RunResult.of(run, evaluate_run(run, [parse_threshold("backend.lost == 0")]))
 
 
 @pytest.fixture
-def failed(measured: MeasuredMaker) -> Result:
+def failed(measured: MeasuredMaker) -> RunResult:
     other = measured().flows[0].model_copy(update={"to": "device", "source": "backend"})
     lossy = measured(flow={"received_total": 990, "lost_total": 10}).flows[0]
     run = measured(
@@ -92,11 +92,11 @@ def failed(measured: MeasuredMaker) -> Result:
     )
     run = run.model_copy(update={"problems": problems(run.populations, 0)})
     lines = ("backend.lost == 0", "backend.latency.p99 < 1ms", "device.connected >= 100")
-    return Result.of(run, evaluate_run(run, [parse_threshold(line) for line in lines]))
+    return RunResult.of(run, evaluate_run(run, [parse_threshold(line) for line in lines]))
 
 
 def test_deliveries_in_flight_have_a_column_only_after_an_early_end(
-    measured: MeasuredMaker, passed: Result
+    measured: MeasuredMaker, passed: RunResult
 ) -> None:
     cut = {"received_total": 960, "lost_total": 10}
     run = measured(
@@ -106,7 +106,7 @@ def test_deliveries_in_flight_have_a_column_only_after_an_early_end(
     )
     other = run.flows[0].model_copy(update={"source": "backend", "in_flight_total": 0})
     run = run.model_copy(update={"flows": (*run.flows, other)})
-    result = Result.of(run, evaluate_run(run, []))
+    result = RunResult.of(run, evaluate_run(run, []))
     for table, rows in (
         (MESSAGES.table(result), ["–", "30"]),
         (FLOWS.table(result), ["30", "0"]),
@@ -120,7 +120,7 @@ def test_deliveries_in_flight_have_a_column_only_after_an_early_end(
 
 
 def test_messages_of_other_programs_have_columns_where_some_came(
-    measured: MeasuredMaker, passed: Result
+    measured: MeasuredMaker, passed: RunResult
 ) -> None:
     run = measured(backend={"foreign_total": 3080})
     backend = StagePopulation(foreign_total=3080)
@@ -128,7 +128,7 @@ def test_messages_of_other_programs_have_columns_where_some_came(
     stage = run.stages[1].model_copy(update=update)
     stages = (*run.stages[:1], stage, *run.stages[2:])
     run = run.model_copy(update={"stages": stages})
-    result = Result.of(run, evaluate_run(run, []))
+    result = RunResult.of(run, evaluate_run(run, []))
     for table, head, shown in ((MESSAGES, "foreign", "3 080"), (STAGES, "foreign/s", "308")):
         made_of = table.table(result)
         at = [column.name for column in made_of.columns].index(head)
@@ -137,7 +137,7 @@ def test_messages_of_other_programs_have_columns_where_some_came(
 
 
 @pytest.fixture
-def perturbed(measured: MeasuredMaker) -> Result:
+def perturbed(measured: MeasuredMaker) -> RunResult:
     """Phases, monitors and a table of the scenario's own."""
 
     def seen_phase(name: str, status: PhaseStatus, start_s: float, **changes: Any) -> Phase:
@@ -194,13 +194,13 @@ def perturbed(measured: MeasuredMaker) -> Result:
             seen("redis", "cpu", 0.02),
         ),
     )
-    result = Result.of(run, evaluate_run(run, []))
+    result = RunResult.of(run, evaluate_run(run, []))
     columns = {"clients": "clients", "broker CPU": "broker-0.cpu", "p99": "ack_latency.p99"}
     return result.model_copy(update={"table": cells(columns, result)})
 
 
 @pytest.fixture
-def fleet(measured: MeasuredMaker) -> Result:
+def fleet(measured: MeasuredMaker) -> RunResult:
     """Shares, nodes and a tear-down, by the clocks of two hosts, which are too inexact to decide a
     condition."""
     bound = DELIVERIES.latency_us(42.5)
@@ -224,7 +224,7 @@ def fleet(measured: MeasuredMaker) -> Result:
         stages=fleet_stages(measured()),
     )
     lines = ("backend.latency.p99 < 9.96ms", "backend.latency.p99 < 2ms", "backend.lost == 0")
-    return Result.of(run, evaluate_run(run, [parse_threshold(line) for line in lines]))
+    return RunResult.of(run, evaluate_run(run, [parse_threshold(line) for line in lines]))
 
 
 @pytest.fixture
@@ -239,7 +239,7 @@ def series(tmp_path: Path) -> Series:
 
 
 @pytest.fixture
-def publisher(tmp_path: Path) -> Result:
+def publisher(tmp_path: Path) -> RunResult:
     return write_publisher_run(tmp_path)
 
 
@@ -279,14 +279,14 @@ def test_the_texts_of_a_broker_have_a_table(measured: MeasuredMaker) -> None:
         for text, count in texts.items()
     ]
     run = measured(device={"explanations": explanations})
-    document = document_of(Result.of(run, evaluate_run(run, [])))
+    document = document_of(RunResult.of(run, evaluate_run(run, [])))
     found = next(t for t in document.tables if t.title == "Reason strings and server references")
     start = ("device", "not authorized", "reason string")
     assert found.texts == ((*start, '"quota | of *all*"', "3"), (*start, "other texts", "2"))
     assert "quota \\| of \\*all\\*" in markdown(document)
 
 
-def test_a_page_in_a_file_is_as_wide_as_it_should_be(failed: Result) -> None:
+def test_a_page_in_a_file_is_as_wide_as_it_should_be(failed: RunResult) -> None:
     console = Console(width=80, file=StringIO())
     render(document_of(failed), console)
     assert isinstance(console.file, StringIO)
@@ -296,7 +296,7 @@ def test_a_page_in_a_file_is_as_wide_as_it_should_be(failed: Result) -> None:
 def test_text_of_users_is_no_markup(measured: MeasuredMaker) -> None:
     population = measured().populations["device"]
     run = measured(populations={"[red]x[/red]|y": population}, name="[bold]*z*")
-    result = Result.of(run, evaluate_run(run, []))
+    result = RunResult.of(run, evaluate_run(run, []))
     assert "[red]x[/red]|y" in page(document_of(result))
     assert "[bold]*z*" in page(document_of(result))
     assert "| [red]x[/red]\\|y |" in markdown(document_of(result))
@@ -304,7 +304,7 @@ def test_text_of_users_is_no_markup(measured: MeasuredMaker) -> None:
 
 def test_a_run_of_nothing_has_a_page(measured: MeasuredMaker) -> None:
     run = measured(populations={}, flows=(), stages=())
-    result = Result.of(run, evaluate_run(run, []))
+    result = RunResult.of(run, evaluate_run(run, []))
     assert "PASS" in page(document_of(result))
     assert "PASS" in markdown(document_of(result))
 

@@ -14,7 +14,7 @@ from pubstorm.report.latencies import percentile_plot
 from pubstorm.report.of_run import run_document
 from pubstorm.report.stored import RESULT_FILE, load_tracks
 from pubstorm.report.timeline import timeline
-from pubstorm.result import Result
+from pubstorm.result import RunResult
 from pubstorm.result.comparison import default_figures
 from pubstorm.result.samples import HEADER, SAMPLES_FILE, csv_lines
 from pubstorm.web.watch import Surroundings, Watch
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def result(folder: Path) -> Result:
+def result(folder: Path) -> RunResult:
     """The result of the recorded run, whose folder has the samples of its snapshots then."""
     replay = Replay(folder)
     found = replay.result()
@@ -58,7 +58,9 @@ def check_page(content: dict[str, Any]) -> None:
     assert drawn.index("round-trip") < drawn.index("latency")
 
 
-def test_sentence_figures_plots_and_tables_have_round_trips(folder: Path, result: Result) -> None:
+def test_sentence_figures_plots_and_tables_have_round_trips(
+    folder: Path, result: RunResult
+) -> None:
     document = run_document(result)
     assert "p99 of round trips" in result.verdict.headline
     assert "round trip p99" in [figure.name for figure in document.key_figures]
@@ -79,7 +81,7 @@ def test_sentence_figures_plots_and_tables_have_round_trips(folder: Path, result
     ]
 
 
-def test_the_live_page_has_round_trips(folder: Path, result: Result) -> None:
+def test_the_live_page_has_round_trips(folder: Path, result: RunResult) -> None:
     (folder / RESULT_FILE).unlink(missing_ok=True)
     playing = Watch(folder, Surroundings())
     playing.is_alive = True

@@ -17,7 +17,7 @@ from pubstorm.report import write_reports
 from pubstorm.report.files import run_files
 from pubstorm.report.plot import POINTS_MAX
 from pubstorm.report.stored import load_run
-from pubstorm.result import Cell, Event, Result, Statistics
+from pubstorm.result import Cell, Event, RunResult, Statistics
 from pubstorm.result.samples import HEADER, csv_lines
 from tests.kit import made
 from tests.kit.example_run import Shape, write_run
@@ -174,7 +174,7 @@ def test_whatever_a_user_puts_in_stays_text(tmp_path: Path) -> None:
         assert all("<" not in trace["name"] for trace in figure["data"])
 
 
-def _with_evil_names(result: Result) -> Result:
+def _with_evil_names(result: RunResult) -> RunResult:
     stages = tuple(stage.model_copy(update={"name": EVIL}) for stage in result.stages)
     flows = tuple(flow.model_copy(update={"source": EVIL}) for flow in result.flows)
     verdict = result.verdict.model_copy(update={"evidence": (EVIL,)})

@@ -15,7 +15,7 @@ from pubstorm.report import document_of
 from pubstorm.report.conclusion import conclusion_of
 from pubstorm.report.document import Document, KeyFigure
 from pubstorm.report.text import SCREEN_LINES, SCREEN_ROWS, render, render_screen
-from pubstorm.result import Result, SearchResult, Series
+from pubstorm.result import RunResult, SearchResult, Series
 from tests.kit.example_search import search_of
 from tests.kit.example_series import write_series
 
@@ -36,7 +36,7 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> Series:
     return write_series(tmp_path_factory.mktemp("series"))
 
 
-def test_the_screen_of_a_run_has_verdict_figures_and_folder(plain_run: Result) -> None:
+def test_the_screen_of_a_run_has_verdict_figures_and_folder(plain_run: RunResult) -> None:
     document = document_of(plain_run)
     lines = screen(document)
     assert plain_run.verdict.headline in " ".join(lines)
@@ -53,7 +53,9 @@ def test_the_screen_of_a_run_has_verdict_figures_and_folder(plain_run: Result) -
     assert "Messages" not in lines
 
 
-def test_more_thresholds_than_fit_are_counted_and_the_missed_are_first(plain_run: Result) -> None:
+def test_more_thresholds_than_fit_are_counted_and_the_missed_are_first(
+    plain_run: RunResult,
+) -> None:
     document = document_of(plain_run)
     assert document.verdict is not None
     one = document.verdict.thresholds[0].model_copy(update={"passed": True, "undecided": False})
@@ -89,7 +91,7 @@ def test_key_figures_wrap_and_are_not_cut(series: Series, width: int) -> None:
     assert "…" not in "".join(lines)
 
 
-def test_no_table_of_a_run_is_cut_in_a_narrow_terminal(plain_run: Result) -> None:
+def test_no_table_of_a_run_is_cut_in_a_narrow_terminal(plain_run: RunResult) -> None:
     stream = io.StringIO()
     console = Console(file=stream, width=80, force_terminal=True, color_system=None)
     document = replace(document_of(plain_run), facts=(), items=(), verdict=None)
@@ -108,14 +110,14 @@ def test_the_screen_of_a_search_is_its_answer() -> None:
     assert "Trials" not in lines
 
 
-def concluded(played: Result | Series | SearchResult) -> dict[str, object]:
+def concluded(played: RunResult | Series | SearchResult) -> dict[str, object]:
     text = conclusion_of(played, document_of(played), 1).model_dump_json()
     found: dict[str, object] = json.loads(text)
     jsonschema.validate(found, json.loads(SCHEMA.read_text()))
     return found
 
 
-def test_the_json_of_a_run_has_its_figures_as_numbers(plain_run: Result) -> None:
+def test_the_json_of_a_run_has_its_figures_as_numbers(plain_run: RunResult) -> None:
     found = concluded(plain_run)
     assert (found["kind"], found["exit_code"]) == ("run", 1)
     assert found["status"] == plain_run.verdict.status

@@ -8,7 +8,7 @@ import pytest
 
 from pubstorm.experiment.search.trial import evaluated as evaluated_trial
 from pubstorm.metrics.thresholds import parse_threshold
-from pubstorm.result import Measured, PhasePopulation, Result, Trial, Verdict
+from pubstorm.result import Measured, PhasePopulation, RunResult, Trial, Verdict
 from pubstorm.result.figures import evaluate_threshold
 from pubstorm.result.figures.table import cells
 from pubstorm.result.verdict import evaluate_run
@@ -87,7 +87,7 @@ def test_the_latency_of_a_phase_has_the_bound_too(measured: MeasuredMaker) -> No
 
 def test_a_search_does_not_count_what_is_undecided(measured: MeasuredMaker) -> None:
     run = far_apart(measured)
-    result = Result.of(run, evaluated(run, "backend.latency.p99 < 9.9ms"))
+    result = RunResult.of(run, evaluated(run, "backend.latency.p99 < 9.9ms"))
     trial = Trial(number=1, value=1, written="1", folder="1", phase="grow")
     found = evaluated_trial(trial, result, None)
     assert (found.counted, found.limited_by) == (False, "generator")
@@ -96,7 +96,7 @@ def test_a_search_does_not_count_what_is_undecided(measured: MeasuredMaker) -> N
 def test_a_table_shows_the_bound(measured: MeasuredMaker) -> None:
     run = far_apart(measured)
     table = {"p99": "backend.latency.p99", "acks": "device.ack_latency.p99"}
-    shown = cells(table, Result.of(run, evaluated(run)))
+    shown = cells(table, RunResult.of(run, evaluated(run)))
     assert {name: cell.text for name, cell in shown.items()} == {
         "p99": "9.96 ms ± 100 µs",
         "acks": "200 µs",

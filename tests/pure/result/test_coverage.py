@@ -10,7 +10,7 @@ from pubstorm.contract.source import Sample, Source
 from pubstorm.measure.faults import absences
 from pubstorm.metrics.expressions import parse_expression
 from pubstorm.metrics.thresholds import parse_threshold
-from pubstorm.result import FaultResult, LimitedBy, Result, Status, Watched
+from pubstorm.result import FaultResult, LimitedBy, RunResult, Status, Watched
 from pubstorm.result.figures import Found, Missing, evaluate
 from pubstorm.result.figures.table import cells
 from pubstorm.result.samples import ANY, Keeper, Schedule, Span, Tracks, watched
@@ -167,7 +167,7 @@ def test_a_source_that_fell_silent_is_evidence(measured: MeasuredMaker) -> None:
 
 def test_a_cell_of_a_table_says_that_its_figure_was_not_read(measured: MeasuredMaker) -> None:
     silent = measured(monitors=summed(tracks_of(load=[1.0, 2, 3, 4, 5])))
-    result = Result.of(silent, evaluate_run(silent, []))
+    result = RunResult.of(silent, evaluate_run(silent, []))
     assert cells({"load": "x.load.max"}, result)["load"].word == "not read"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pubstorm.result import LimitedBy
-from pubstorm.result.verdict.culprit import Directness, Evidence, Kind, Uncarried, limit
+from pubstorm.result.verdict.culprit import Directness, Evidence, EvidenceKind, Uncarried, limit
 from tests.kit.measured import MeasuredMaker
 from tests.pure.result.made_runs import run_of, verdict_of
 
@@ -432,25 +432,25 @@ def test_a_broker_out_of_files_may_keep_one_to_refuse_with(measured: MeasuredMak
     assert any("39 of at most 40" in fact for fact in verdict_of(measured, out).evidence)
 
 
-SYMPTOM, STARVED, FILES = Kind.AT_BROKER, Kind.STARVED_AGENTS, Kind.NO_FILES
+SYMPTOM, STARVED, FILES = EvidenceKind.AT_BROKER, EvidenceKind.STARVED_AGENTS, EvidenceKind.NO_FILES
 
 
 @pytest.mark.parametrize(
     ("evidence", "culprit"),
     [
         ([], "none"),
-        ([STARVED(1.0), Kind.FULL_BROKER(1.0)], "none"),
+        ([STARVED(1.0), EvidenceKind.FULL_BROKER(1.0)], "none"),
         ([SYMPTOM()], "broker"),
         ([SYMPTOM(), STARVED(0.3)], "broker"),
         ([STARVED(0.6), SYMPTOM()], "host"),
         ([STARVED(1.0), FILES(1.0)], "broker"),
         ([STARVED(1.0), FILES(0.4)], "host"),
-        ([Kind.WINDOW(0.4), STARVED(0.3), SYMPTOM()], "window"),
-        ([Kind.WINDOW(0.2), STARVED(0.3), SYMPTOM()], "broker"),
-        ([Kind.SLOW_READERS(0.91), Kind.DROPS(0.09), SYMPTOM(0.09)], "scenario"),
-        ([Kind.UNEXPLAINED(), FILES(0.7)], "broker"),
-        ([Kind.UNEXPLAINED(), STARVED(0.06)], "unknown"),
-        ([Kind.STARVED_BROKER(0.56), Kind.ON_THE_PATH()], "network"),
+        ([EvidenceKind.WINDOW(0.4), STARVED(0.3), SYMPTOM()], "window"),
+        ([EvidenceKind.WINDOW(0.2), STARVED(0.3), SYMPTOM()], "broker"),
+        ([EvidenceKind.SLOW_READERS(0.91), EvidenceKind.DROPS(0.09), SYMPTOM(0.09)], "scenario"),
+        ([EvidenceKind.UNEXPLAINED(), FILES(0.7)], "broker"),
+        ([EvidenceKind.UNEXPLAINED(), STARVED(0.06)], "unknown"),
+        ([EvidenceKind.STARVED_BROKER(0.56), EvidenceKind.ON_THE_PATH()], "network"),
     ],
 )
 def test_the_longest_reach_decides(evidence: list[Evidence], culprit: str) -> None:
@@ -458,11 +458,13 @@ def test_the_longest_reach_decides(evidence: list[Evidence], culprit: str) -> No
 
 
 def test_symptoms_name_what_carries_or_nothing() -> None:
-    symptoms = {kind.culprit for kind in Kind if kind.directness is Directness.SYMPTOM}
+    symptoms = {kind.culprit for kind in EvidenceKind if kind.directness is Directness.SYMPTOM}
     carriers = {LimitedBy.BROKER, LimitedBy.PUBLISHER}
     assert symptoms == {*carriers, LimitedBy.UNKNOWN}
-    states = [kind for kind in Kind if kind.directness is Directness.SYMPTOM and kind.is_state]
-    assert states == [Kind.UNSEEN]
+    states = [
+        kind for kind in EvidenceKind if kind.directness is Directness.SYMPTOM and kind.is_state
+    ]
+    assert states == [EvidenceKind.UNSEEN]
 
 
 def test_a_share_of_the_time_explains_no_more_than_its_size(measured: MeasuredMaker) -> None:

@@ -16,10 +16,10 @@ from pubstorm.result import (
     LatencyPair,
     Measured,
     MonitorProblem,
-    Observer,
+    ObserverTraffic,
     PhasePopulation,
     Rates,
-    Result,
+    RunResult,
     ServiceResult,
     Statistics,
     Watched,
@@ -181,7 +181,7 @@ def test_a_threshold_over_a_monitor_is_evaluated_in_words(run: Measured) -> None
 
 
 def test_a_row_of_the_own_table_is_filled_from_the_result(run: Measured) -> None:
-    result = Result.of(run, evaluate_run(run, []))
+    result = RunResult.of(run, evaluate_run(run, []))
     columns = {
         "CPU": "broker.cpu",
         "lost": "lost",
@@ -318,7 +318,7 @@ def test_a_population_whose_messages_have_qos_0_has_no_acknowledgements(
         found = evaluate(run, parse_expression(asked))
         assert isinstance(found, Missing), asked
         assert found.reason == "messages of QoS 0 are not acknowledged"
-    result = Result.of(run, evaluate_run(run, []))
+    result = RunResult.of(run, evaluate_run(run, []))
     shown = cells({"acked/s": "acked_per_s", "sent/s": "device.sent_per_s"}, result)
     assert [cell.text for cell in shown.values()] == ["–", "100/s"]
 
@@ -402,9 +402,9 @@ def test_a_host_that_could_not_be_read_is_not_replaced_by_another(measured: Meas
     assert found == Missing("main.host is not watched: no answer")
 
 
-def observer(name: str, target: str) -> Observer:
+def observer(name: str, target: str) -> ObserverTraffic:
     received: dict[str, Any] = {"received_total": 1, "received_bytes": 1}
-    return Observer(name=name, target=target, topics=("$SYS/#",), **received)
+    return ObserverTraffic(name=name, target=target, topics=("$SYS/#",), **received)
 
 
 SYS = "$SYS/clients/connected"

@@ -11,7 +11,7 @@ import pytest
 from pubstorm.metrics import OF_POPULATIONS
 from pubstorm.metrics.expressions import Expression
 from pubstorm.metrics.monitors import OF_PUBLISHERS
-from pubstorm.result import Result
+from pubstorm.result import RunResult
 from pubstorm.result.cells import Found
 from pubstorm.result.figures import distribution, evaluate
 from tests.kit.recorded import unpack
@@ -22,13 +22,13 @@ RUNS = ("steps", "requests", "shares", "wills", "zeromq")
 
 
 @pytest.fixture(scope="module", params=RUNS)
-def result(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Result:
+def result(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     found = Replay(unpack(request.param, tmp_path_factory.mktemp("recorded"))).result()
     assert found is not None
-    return Result.model_validate_json(found.to_json())
+    return RunResult.model_validate_json(found.to_json())
 
 
-def times(result: Result) -> Iterator[Expression]:
+def times(result: RunResult) -> Iterator[Expression]:
     """Yields the p99 of each time that the run or a span of it has."""
     spans: dict[str | None, str] = {None: ""}
     spans |= {phase.name: "phase" for phase in result.phases}
@@ -42,7 +42,7 @@ def times(result: Result) -> Iterator[Expression]:
                         yield expression
 
 
-def lateness(result: Result) -> list[Expression]:
+def lateness(result: RunResult) -> list[Expression]:
     """The p99 of the times of publishers under test."""
     return [
         Expression(name, metric.name, "p99")
@@ -53,7 +53,7 @@ def lateness(result: Result) -> list[Expression]:
     ]
 
 
-def test_each_time_has_each_percentile(result: Result) -> None:
+def test_each_time_has_each_percentile(result: RunResult) -> None:
     found = list(times(result))
     assert {expression.span is None for expression in found} == {True, False}
     for expression in (*found, *lateness(result)):

@@ -16,7 +16,7 @@ from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.report.conclusion import conclusion_of
 from pubstorm.report.junit import junit
 from pubstorm.report.of_run import run_document
-from pubstorm.result import Event, Latency, LatencyPair, Result, StagePopulation, Status, Verdict
+from pubstorm.result import Event, Latency, LatencyPair, RunResult, StagePopulation, Status, Verdict
 from pubstorm.result.figures import evaluate_threshold
 from pubstorm.result.verdict import evaluate_run
 from tests.kit.golden import agree
@@ -171,7 +171,7 @@ def test_a_run_that_was_changed_by_hand_says_so(measured: MeasuredMaker) -> None
     assert "changed by hand at 2.0 s: the user paused device" in verdict.evidence
     missed = evaluate_run(changed, [parse_threshold("sent == 0")])
     assert missed.headline.endswith("; changed by hand.")
-    result = Result.of(changed, verdict)
+    result = RunResult.of(changed, verdict)
     document = run_document(result)
     assert "changed by hand" in junit(document)
     assert conclusion_of(result, document, 0).changed_by_hand

@@ -13,7 +13,7 @@ from pubstorm.scenario import Scenario, load_scenario, parse_scenario
 from pubstorm.scenario.base import hints_of
 from pubstorm.scenario.command_words import filled
 from pubstorm.scenario.shape import shape_of
-from pubstorm.scenario.topology import Command, Topology
+from pubstorm.scenario.topology import Command, ScenarioTopology
 from pubstorm.topology import adapters
 from pubstorm.topology.adapters import adapter_of
 from tests.pure.scenario.bases import BROKER, changed
@@ -24,7 +24,7 @@ def read(broker: str, more: str = "seed: 1") -> Scenario:
 
 
 def test_each_kind_of_a_scenario_has_an_adapter_that_states_its_needs() -> None:
-    broker = shape_of(Topology).below("brokers").below("")
+    broker = shape_of(ScenarioTopology).below("brokers").below("")
     kinds = {kind.removeprefix("kind ") for kind in broker.kinds}
     folder = Path(adapters.__file__).parent
     assert kinds == {path.stem for path in folder.glob("*.py")} - {"__init__"}
@@ -36,7 +36,7 @@ def test_each_kind_of_a_scenario_has_an_adapter_that_states_its_needs() -> None:
 
 def test_every_hint_is_about_a_key_that_a_kind_has() -> None:
     population = shape_of(Scenario).below("populations").below("")
-    broker = shape_of(Topology).below("brokers").below("")
+    broker = shape_of(ScenarioTopology).below("brokers").below("")
     keys = {*broker.keys, *population.keys, *population.below("publications").below(0).keys}
     kinds = [*broker.parts.values(), *population.parts.values()]
     assert {key for kind in kinds for key in hints_of(kind)} <= keys

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pubstorm.cli.describe.plan import plan_in_words
-from pubstorm.contract.plan import Flapping
+from pubstorm.contract.plan import PlannedFlapping
 from pubstorm.quantities import SECOND_NS
 from pubstorm.scenario import parse_scenario
 from tests.pure.scenario.bases import SMALL, changed, plan_of
@@ -13,7 +13,7 @@ from tests.pure.scenario.bases import SMALL, changed, plan_of
 BASE = changed(SMALL, "populations.device.clients: 100, stages: [connect, {hold: 9s}]")
 
 
-def flapping(keys: str) -> tuple[Flapping | None, ...]:
+def flapping(keys: str) -> tuple[PlannedFlapping | None, ...]:
     plan = plan_of(changed(BASE, f"populations.device.flapping: {keys}"))
     return tuple(population.flapping for population in plan.populations)
 
@@ -34,7 +34,7 @@ def test_times_are_planned_and_described(
 ) -> None:
     text = changed(BASE, f"populations.device.flapping: {written}")
     least, most, away = (seconds * SECOND_NS for seconds in planned)
-    expected = Flapping(min_ns=least, max_ns=most, unsubscribed_ns=away)
+    expected = PlannedFlapping(min_ns=least, max_ns=most, unsubscribed_ns=away)
     assert flapping(written) == (expected,)
     assert words in "\n".join(plan_in_words(parse_scenario(text, "s.yaml"), plan_of(text)))
 
@@ -49,7 +49,7 @@ def test_a_check_says_how_often_clients_ask() -> None:
 
 def test_a_rate_is_that_of_all_clients() -> None:
     """100 clients at 20/s: each unsubscribes every 5 s, 1 s of which it is unsubscribed."""
-    expected = Flapping(min_ns=1, max_ns=8 * SECOND_NS, unsubscribed_ns=SECOND_NS)
+    expected = PlannedFlapping(min_ns=1, max_ns=8 * SECOND_NS, unsubscribed_ns=SECOND_NS)
     assert flapping("{rate: 20/s, unsubscribed: 1s}") == (expected,)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pubstorm.contract.target import parse_targets
-from pubstorm.errors import Problem, ScenarioError, UsageError
+from pubstorm.errors import ScenarioError, ScenarioProblem, UsageError
 from pubstorm.play.changes import parse_change
 from pubstorm.quantities import UnfitError
 from pubstorm.scenario import parse_scenario
@@ -47,7 +47,7 @@ def written(lines: list[str], folder: Path) -> Iterator[str]:
             yield from (ARROW + problem for problem in problems[1:])
 
 
-def shown(problem: Problem, case: str) -> str:
+def shown(problem: ScenarioProblem, case: str) -> str:
     """Returns a problem in words, with its path below the change that it is about."""
     steps = problem.path.split(".")
     about = (n for n in range(len(steps), 0, -1) if f"{'.'.join(steps[:n])}:" in case)
@@ -56,13 +56,13 @@ def shown(problem: Problem, case: str) -> str:
     return f"{path}{': ' if path else ''}{problem.message}{hint}"
 
 
-def problems_of(base: str, changes: str, case: str, folder: Path) -> tuple[Problem, ...]:
+def problems_of(base: str, changes: str, case: str, folder: Path) -> tuple[ScenarioProblem, ...]:
     try:
         read(base, changes, case, folder)
     except ScenarioError as error:
         return error.problems
     except (UsageError, UnfitError) as error:
-        return (Problem("", "", str(error), error.hint),)
+        return (ScenarioProblem("", "", str(error), error.hint),)
     return ()
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from pubstorm.contract.plan import Plan
-from pubstorm.contract.target import Target, ZmqTarget
+from pubstorm.contract.target import PublisherTarget, Target
 from pubstorm.errors import ScenarioError
 from pubstorm.host.members import LocalProcesses
 from pubstorm.measure.monitors import MonitorError
@@ -301,4 +301,4 @@ def test_the_host_of_what_runs_on_one_has_the_figures_of_a_host(
 
 def test_a_publisher_of_zeromq_elsewhere_has_no_observer() -> None:
     asked = scenario(table={"clients": "broker.$SYS/clients/connected"})
-    assert chosen(asked, [ZmqTarget(host="one.example", port=5555)]) == [*HOST]
+    assert chosen(asked, [PublisherTarget(host="one.example", port=5555)]) == [*HOST]

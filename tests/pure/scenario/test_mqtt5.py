@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pubstorm.cli.describe.plan import plan_in_words
-from pubstorm.contract.flows import Subscription
+from pubstorm.contract.flows import PlannedSubscription
 from pubstorm.contract.plan import Plan
-from pubstorm.contract.protocol import Authentication, Mqtt, Property
+from pubstorm.contract.protocol import Mqtt, PlannedAuthentication, Property
 from pubstorm.scenario import parse_scenario
 from tests.pure.scenario.bases import SMALL, changed, plan_of
 
@@ -80,7 +80,7 @@ def test_options_of_subscriptions_are_in_the_plan_and_the_version_in_its_words()
     text = text_of("version: 5", f"subscriptions: [{{topic: t, qos: 1, {options}}}]")
     plan = plan_of(text)
     assert plan.populations[0].subscriptions == (
-        Subscription(
+        PlannedSubscription(
             filter="t",
             qos=1,
             no_local=True,
@@ -98,14 +98,14 @@ SCRAM = "authentication: {method: SCRAM-SHA-256}"
 
 def test_an_authentication_is_in_the_plan_and_its_data_not_in_stored_plans() -> None:
     plan = plan_of(text_of("version: 5", "authentication: {method: TICKET, data: 'key-{n}'}"))
-    assert authentication_of(plan) == Authentication(method="TICKET", data="key-{n}")
+    assert authentication_of(plan) == PlannedAuthentication(method="TICKET", data="key-{n}")
     assert "key-" not in plan.without_secrets().to_line()
     assert "TICKET" in plan.without_secrets().to_line()
     scram = plan_of(text_of("version: 5", SCRAM, "username: a", "password: b"))
-    assert authentication_of(scram) == Authentication(method="SCRAM-SHA-256")
+    assert authentication_of(scram) == PlannedAuthentication(method="SCRAM-SHA-256")
 
 
-def authentication_of(plan: Plan) -> Authentication | None:
+def authentication_of(plan: Plan) -> PlannedAuthentication | None:
     protocol = plan.populations[0].protocol
     assert isinstance(protocol, Mqtt)
     return protocol.authentication

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pubstorm.cli.describe.plan import plan_in_words
-from pubstorm.contract.flows import Subscription
+from pubstorm.contract.flows import PlannedSubscription
 from pubstorm.contract.protocol import NatsProtocol, Property
 from pubstorm.contract.target import NatsTarget, Target, parse_target
 from pubstorm.errors import ScenarioError
@@ -54,8 +54,8 @@ def test_a_broker_of_the_run_has_a_port_for_each_protocol() -> None:
     assert (device.nats, backend.mqtt) == (None, None)
     assert backend.protocol == NatsProtocol(client_name="backend-{n}", echo=False)
     assert backend.subscriptions == (
-        Subscription(filter="a.*", qos=0),
-        Subscription(filter="$share/workers/a.{n}.>", qos=0),
+        PlannedSubscription(filter="a.*", qos=0),
+        PlannedSubscription(filter="$share/workers/a.{n}.>", qos=0),
     )
     header = Property(name="user_property", key="source", value="{n}")
     assert backend.publications[0].properties == (header,)

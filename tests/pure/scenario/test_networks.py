@@ -10,7 +10,7 @@ from pubstorm.errors import TopologyError
 from pubstorm.host.preflight.network import NetworkHost, network_needs
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
-from pubstorm.scenario.topology import Network
+from pubstorm.scenario.topology import ScenarioNetwork
 from pubstorm.topology.bridges.network import (
     RANGE,
     discipline,
@@ -23,7 +23,7 @@ from tests.pure.scenario.bases import NETWORKED
 
 def test_a_network_is_read_into_plain_numbers() -> None:
     network = parse_scenario(NETWORKED, "s.yaml").topology.bridges["uplink"].network
-    assert network == Network.model_validate(
+    assert network == ScenarioNetwork.model_validate(
         {"delay": "50ms", "jitter": "5000us", "loss": 0.01, "rate": "8Mbit/s"}
     )
     assert network is not None
@@ -53,7 +53,7 @@ def test_a_check_describes_links_and_when_they_are_unplugged() -> None:
     ],
 )
 def test_the_kernel_gets_the_properties_of_a_link(spec: dict[str, Any], words: str) -> None:
-    assert " ".join(discipline(Network.model_validate(spec))) == words
+    assert " ".join(discipline(ScenarioNetwork.model_validate(spec))) == words
 
 
 def test_runs_get_unused_addresses() -> None:
@@ -85,7 +85,10 @@ def test_a_network_that_is_not_there_is_removed() -> None:
 
 
 def test_each_lack_of_a_host_has_its_fix() -> None:
-    networks = [Network.model_validate({"delay": "1ms"}), Network.model_validate({"rate": "1MB/s"})]
+    networks = [
+        ScenarioNetwork.model_validate({"delay": "1ms"}),
+        ScenarioNetwork.model_validate({"rate": "1MB/s"}),
+    ]
     able = NetworkHost(True, frozenset({"ip", "tc"}), True, frozenset({"netem", "tbf"}))
     assert all(need.is_met for need in network_needs(networks, able))
     unable = NetworkHost(False, frozenset({"ip"}), False, frozenset())
@@ -101,7 +104,7 @@ def test_each_lack_of_a_host_has_its_fix() -> None:
 
 def test_what_only_root_can_find_out_is_not_short() -> None:
     host = NetworkHost(False, frozenset({"ip", "tc"}), None, None)
-    networks = [Network.model_validate({"loss": "1%"})]
+    networks = [ScenarioNetwork.model_validate({"loss": "1%"})]
     assert [n.what for n in network_needs(networks, host) if not n.is_met] == [
         "root, for networks of bridges"
     ]
@@ -109,4 +112,4 @@ def test_what_only_root_can_find_out_is_not_short() -> None:
 
 def test_a_network_without_properties_needs_no_discipline() -> None:
     host = NetworkHost(True, frozenset({"ip", "tc"}), True, frozenset())
-    assert all(need.is_met for need in network_needs([Network()], host))
+    assert all(need.is_met for need in network_needs([ScenarioNetwork()], host))

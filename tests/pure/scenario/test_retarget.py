@@ -8,7 +8,7 @@ import pytest
 
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.scenario import Scenario, parse_scenario
-from pubstorm.scenario.populations import ZmqPublisher
+from pubstorm.scenario.populations import StartedPublishers
 
 SCENARIOS = Path(__file__).parents[3] / "scenarios"
 ELSEWHERE = "mqtt://10.0.0.9:1883"
@@ -160,7 +160,7 @@ def test_publishers_whose_clock_is_the_controllers_stay_there() -> None:
     by_variant = {}
     for step in scenario.steps:
         feed = step.scenario.populations["feed"]
-        assert isinstance(feed, ZmqPublisher)
+        assert isinstance(feed, StartedPublishers)
         by_variant[step.variation.variant] = (feed.hosts, len(step.scenario.source.left_out))
     assert by_variant["cpp"] == ("broker", 0)
     assert by_variant["python"] == by_variant["python reconnecting"] == (None, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pubstorm.contract.plan import Responds
+from pubstorm.contract.plan import PlannedResponds
 from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.defaults import default_thresholds
 from tests.pure.scenario.bases import ROUND_TRIP, changed, plan_of
@@ -13,13 +13,13 @@ from tests.pure.scenario.bases import ROUND_TRIP, changed, plan_of
 @pytest.mark.parametrize(
     ("written", "planned"),
     [
-        ("true", Responds(qos=0, bytes=100)),
-        ("{}", Responds(qos=0, bytes=100)),
-        ("{qos: 2, size: 1kB}", Responds(qos=2, bytes=1000)),
+        ("true", PlannedResponds(qos=0, bytes=100)),
+        ("{}", PlannedResponds(qos=0, bytes=100)),
+        ("{qos: 2, size: 1kB}", PlannedResponds(qos=2, bytes=1000)),
         ("false", None),
     ],
 )
-def test_answers_have_a_qos_and_a_size(written: str, planned: Responds | None) -> None:
+def test_answers_have_a_qos_and_a_size(written: str, planned: PlannedResponds | None) -> None:
     device, backend = plan_of(ROUND_TRIP, f"populations.backend.responds={written}").populations
     assert (device.responds, backend.responds) == (None, planned)
     assert [each.request for each in device.publications] == [True]

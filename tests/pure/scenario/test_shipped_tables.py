@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pubstorm.result import Result
+from pubstorm.result import RunResult
 from pubstorm.result.figures.table import cells
 from pubstorm.result.verdict import evaluate_run
 from pubstorm.scenario import parse_scenario
@@ -29,7 +29,7 @@ def test_the_ladder_counts_attempts_clients_and_messages_that_failed(
     run = found.model_copy(update={"populations": {"connection": found.populations["device"]}})
     source = (SCENARIOS / "connection-ladder.yaml").read_text()
     scenario = parse_scenario(source, "connection-ladder.yaml")
-    result = Result(**dict(run), verdict=evaluate_run(run, scenario.thresholds))
+    result = RunResult(**dict(run), verdict=evaluate_run(run, scenario.thresholds))
     shown = cells(scenario.table, result)
     failed = {heading: cell.text for heading, cell in shown.items() if "failed" in heading}
     assert failed == {

@@ -12,9 +12,9 @@ import pytest
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.tls import Tls
-from pubstorm.scenario.topology import Bridge, Topology
+from pubstorm.scenario.topology import Bridge, ScenarioTopology
 from pubstorm.topology.adapters.mosquitto import hashed
-from pubstorm.topology.bridge_lines import Access, bridge_lines, tls_words
+from pubstorm.topology.bridge_lines import BridgeAccess, bridge_lines, tls_words
 from pubstorm.topology.credentials.keys import RunKeys
 from pubstorm.topology.credentials.passwords import acl_text
 
@@ -46,7 +46,7 @@ def bridge(**keys: object) -> Bridge:
 
 
 def test_the_lines_of_a_bridge_are_those_of_its_number() -> None:
-    access = Access("127.0.0.1", 1884, "me", "secret", {"bridge_cafile": "/ca.crt"})
+    access = BridgeAccess("127.0.0.1", 1884, "me", "secret", {"bridge_cafile": "/ca.crt"})
     assert bridge_lines("uplink", bridge(), 7, access).splitlines() == [
         "",
         "connection uplink-7",
@@ -76,7 +76,7 @@ def test_settings_of_the_scenario_win() -> None:
         client_id="box {n}",
         reconnect={"after": "40s"},
     )
-    lines = bridge_lines("uplink", changed, 7, Access("::1", 1884)).splitlines()
+    lines = bridge_lines("uplink", changed, 7, BridgeAccess("::1", 1884)).splitlines()
     assert {"restart_timeout 3", "bridge_max_packet_size 100", "address ::1:1884"} <= set(lines)
     assert {"notifications false", "remote_clientid box 7"} <= set(lines)
     assert not any(line.startswith(("notification_topic", "remote_username")) for line in lines)
@@ -136,7 +136,9 @@ def test_logins_are_made_for_those_that_meet_a_broker_with_passwords(tmp_path: P
 
 
 def test_nothing_is_made_where_no_password_is_required(tmp_path: Path) -> None:
-    keys = RunKeys(Topology.model_validate({"brokers": {"a": "mosquitto"}}), tmp_path / "keys")
+    keys = RunKeys(
+        ScenarioTopology.model_validate({"brokers": {"a": "mosquitto"}}), tmp_path / "keys"
+    )
     plan = provisional_plan(parse_scenario(SCENARIO, "s.yaml"))
     keys.make(plan)
     assert keys.equip(plan) == plan

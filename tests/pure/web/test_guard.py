@@ -10,7 +10,7 @@ import pytest
 
 from pubstorm.cli.serving import OF_RUN, OF_VIEW, _serving
 from pubstorm.host.listening import Options
-from pubstorm.result import Result
+from pubstorm.result import RunResult
 from tests.kit import program
 from tests.kit.ports import free_port
 from tests.kit.serving import Served, serving
@@ -21,7 +21,7 @@ WORDS = {"words": "stop"}
 
 
 @pytest.fixture(scope="module")
-def stored(plain_run: Result) -> Path:
+def stored(plain_run: RunResult) -> Path:
     return Path(plain_run.run_directory)
 
 

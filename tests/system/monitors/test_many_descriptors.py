@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from pubstorm.measure.monitors.sys_topics import SysTopicsMonitor
-from pubstorm.play.clean_start.observer import Deadline, Observer
+from pubstorm.play.clean_start.observer import Deadline, TargetObserver
 from pubstorm.topology.observer import ANONYMOUS
 from tests.kit import made
 from tests.system.monitors.conftest import BrokerMaker, read_until
@@ -42,5 +42,5 @@ def test_a_broker_is_observed(mosquitto: BrokerMaker, request: pytest.FixtureReq
     monitor.start()
     assert read_until(monitor, "$SYS/clients/connected")
     monitor.stop()
-    with Observer(target, ANONYMOUS, "look", Deadline(10), clean=True) as observer:
+    with TargetObserver(target, ANONYMOUS, "look", Deadline(10), clean=True) as observer:
         assert observer.look(("a/#",)).retained == {}

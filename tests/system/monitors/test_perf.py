@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.contract.plan import HoldAction, Plan, PublishAction, Stage
+from pubstorm.contract.plan import HoldAction, Plan, PlannedStage, PublishAction
 from pubstorm.measure.monitors.perf import Perf, PerfError, explained, parse_script
 from pubstorm.measure.monitors.profiling import Profiler, ProfileSpec
 from pubstorm.result import ProfileResult
@@ -41,7 +41,9 @@ mosquitto
 
 
 def plan(*actions: PublishAction | HoldAction) -> Plan:
-    return made.plan(stages=tuple(Stage(name=a.kind, action=a, populations=()) for a in actions))
+    return made.plan(
+        stages=tuple(PlannedStage(name=a.kind, action=a, populations=()) for a in actions)
+    )
 
 
 def profiled(folder: Path, pid: int, *stages: int, after_ns: int = 0) -> ProfileResult:

@@ -18,10 +18,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pubstorm.host.keys.authority import Authority, Validity
+from pubstorm.host.keys.authority import Authority, CertificateDates
 from pubstorm.host.listening import address_of, listener_at
 from pubstorm.measure.monitors import Monitor, MonitorError
-from pubstorm.measure.monitors.perf import Profile
+from pubstorm.measure.monitors.perf import StackProfile
 from pubstorm.measure.monitors.remote import client
 from pubstorm.measure.monitors.remote.client import Endpoint, RemotePerf, remote_monitors
 from pubstorm.scenario.monitors import Process, Remote
@@ -72,7 +72,7 @@ def serve() -> Iterator[Serve]:
 @pytest.fixture
 def tls(tmp_path: Path) -> ssl.SSLContext:
     """TLS of a server for 127.0.0.1; its authority is in ca.crt."""
-    validity = Validity.of_days(1)
+    validity = CertificateDates.of_days(1)
     authority = Authority.new("test", validity)
     made = authority.server(["127.0.0.1"], validity)
     (tmp_path / "ca.crt").write_bytes(authority.credential.certificate)
@@ -374,8 +374,8 @@ def test_an_answer_of_another_program_is_a_problem(said: bytes) -> None:
         thread.join()
 
 
-def recorded(perf: RemotePerf, process: Process, meanwhile: Callable[[], object]) -> Profile:
-    async def run() -> Profile:
+def recorded(perf: RemotePerf, process: Process, meanwhile: Callable[[], object]) -> StackProfile:
+    async def run() -> StackProfile:
         await perf.prepare()
         await perf.start(process)
         await asyncio.to_thread(meanwhile)

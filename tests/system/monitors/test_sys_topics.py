@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.contract.plan import Tls
+from pubstorm.contract.plan import PlannedTls
 from pubstorm.contract.target import Target
 from pubstorm.measure.monitors import MonitorError, Reading
 from pubstorm.measure.monitors.sys_topics import REPORT_METRIC, SysTopicsMonitor
@@ -109,7 +109,7 @@ def test_an_observer_of_a_broker_under_tls_verifies_it_as_clients_do(
     subprocess.run(["openssl", "req", *options, *names, *files], check=True, capture_output=True)
     target = mosquitto(certfile=certificate, keyfile=key)
     for name, trusted in (("broker.test", True), (None, False)):
-        login = Login(tls=Tls(ca=str(certificate), server_name=name))
+        login = Login(tls=PlannedTls(ca=str(certificate), server_name=name))
         monitor = SysTopicsMonitor(made.source("broker-0"), target, ALL, login)
         monitor.start()
         if trusted:

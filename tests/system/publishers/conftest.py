@@ -22,15 +22,15 @@ from pubstorm.contract.commands import (
     Hello,
     Stop,
 )
-from pubstorm.contract.flows import FixedPayload, OpenPace, Publication, Subscription
+from pubstorm.contract.flows import FixedPayload, OpenPace, PlannedPublication, PlannedSubscription
 from pubstorm.contract.plan import (
     Action,
     ConnectAction,
     Plan,
-    Population,
+    PlannedPopulation,
+    PlannedReconnect,
+    PlannedStage,
     PublishAction,
-    Reconnect,
-    Stage,
 )
 from pubstorm.contract.protocol import Zmtp
 from pubstorm.contract.snapshot import Snapshot
@@ -157,34 +157,34 @@ def agent() -> Iterator[AgentMaker]:
         each.end()
 
 
-def publication(**parts: Any) -> Publication:
+def publication(**parts: Any) -> PlannedPublication:
     """32 bytes at 1000 a second."""
     pace = OpenPace(period_ns=10**6, spread=0, jitter=0, phase="aligned", late="send")
     fields = {"topic": "", "qos": 0, "retain": False, "pace": pace, "window": 1}
-    return Publication(**{**fields, "payload": FixedPayload(bytes=32), **parts})
+    return PlannedPublication(**{**fields, "payload": FixedPayload(bytes=32), **parts})
 
 
-def population(name: str, **parts: Any) -> Population:
+def population(name: str, **parts: Any) -> PlannedPopulation:
     """Clients of pyzmq at the only target."""
     fields: dict[str, Any] = {
         "protocol": Zmtp(player="pyzmq", high_water_mark=1000),
         "clients": 1,
-        "reconnect": Reconnect(min_ns=10**7, max_ns=10**7),
+        "reconnect": PlannedReconnect(min_ns=10**7, max_ns=10**7),
     }
     return made.clients(name, **{**fields, **parts})
 
 
-def subscriber(**parts: Any) -> Population:
+def subscriber(**parts: Any) -> PlannedPopulation:
     """One client that subscribes to everything."""
-    return population("subscriber", subscriptions=(Subscription(filter="", qos=0),), **parts)
+    return population("subscriber", subscriptions=(PlannedSubscription(filter="", qos=0),), **parts)
 
 
-def feed(*publications: Publication, **parts: Any) -> Population:
+def feed(*publications: PlannedPublication, **parts: Any) -> PlannedPopulation:
     """One publisher."""
     return population("feed", publications=publications or (publication(),), **parts)
 
 
-def plan(*populations: Population, actions: tuple[Action, ...] = (CONNECT, PUBLISH)) -> Plan:
+def plan(*populations: PlannedPopulation, actions: tuple[Action, ...] = (CONNECT, PUBLISH)) -> Plan:
     """All populations in all stages, at a free port of this host."""
     everybody = tuple(range(len(populations)))
     return made.plan(
@@ -194,6 +194,7 @@ def plan(*populations: Population, actions: tuple[Action, ...] = (CONNECT, PUBLI
         snapshot_interval_ns=10**8,
         drain_ns=10**8,
         stages=tuple(
-            Stage(name=action.kind, action=action, populations=everybody) for action in actions
+            PlannedStage(name=action.kind, action=action, populations=everybody)
+            for action in actions
         ),
     )

@@ -11,7 +11,7 @@ import zmq
 
 from pubstorm.contract.commands import ApplyChange, Close, Failure
 from pubstorm.contract.flows import ClosedPace, FixedPayload, OpenPace
-from pubstorm.contract.plan import Change, ChangeRate, DisconnectAction, Plan, PublishAction
+from pubstorm.contract.plan import ChangeRate, DisconnectAction, Plan, PlannedChange, PublishAction
 from pubstorm.contract.protocol import Zmtp
 from pubstorm.fleet.zmq_agent.messages import STAMP
 from tests.system.publishers.conftest import (
@@ -43,7 +43,7 @@ def listener(context: Context, plan: Plan, **credentials: str) -> zmq.Socket[byt
 def test_it_plays_all_stages_and_sends_all_that_is_due(agent: AgentMaker, context: Context) -> None:
     """Its rate changes as planned and as asked."""
     faster, pause = (ChangeRate(kind="rate", factor=factor) for factor in (2.0, 0.0))
-    change = Change(name="faster", after_ns=5 * 10**8, population=0, action=faster)
+    change = PlannedChange(name="faster", after_ns=5 * 10**8, population=0, action=faster)
     changing = PublishAction(duration_ns=10**9, changes=(change,))
     played = plan(feed(), actions=(CONNECT, LONG, changing, DisconnectAction(rate_per_s=None)))
     publisher, sub = agent(played), listener(context, played)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import zmq
 
-from pubstorm.contract.flows import FixedPayload, Subscription
-from pubstorm.contract.plan import DisconnectAction, Plan, PublishAction, Stage
+from pubstorm.contract.flows import FixedPayload, PlannedSubscription
+from pubstorm.contract.plan import DisconnectAction, Plan, PlannedStage, PublishAction
 from pubstorm.contract.protocol import Zmtp
 from pubstorm.fleet.curve import CurveKeys
 from pubstorm.fleet.zmq_agent.messages import STAMP
@@ -90,7 +90,7 @@ def test_payloads_without_room_for_a_stamp_are_counted(agent: AgentMaker, contex
 def test_a_client_has_more_prefixes_than_a_high_water_mark_has_places(
     agent: AgentMaker, context: Context
 ) -> None:
-    prefixes = (Subscription(filter="{1..3000}/", qos=0),)
+    prefixes = (PlannedSubscription(filter="{1..3000}/", qos=0),)
     played = plan(feed(), population("subscriber", subscriptions=prefixes), actions=ACTIONS)
     pub = server(context, played)
     clients = agent(played, SUBSCRIBER)
@@ -106,7 +106,7 @@ def test_connect_stages_of_equal_size_are_distinguished(
     played = plan(feed(), *both, actions=(CONNECT, CONNECT))
     one = CONNECT.model_copy(update={"clients": (1,)})
     stages = (
-        Stage(name=name, action=one, populations=(index,))
+        PlannedStage(name=name, action=one, populations=(index,))
         for index, name in ((1, "first"), (2, "second"))
     )
     played = played.model_copy(update={"stages": tuple(stages)})

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install pubstorm[ray]")
 
-from pubstorm.contract.plan import Plan, Tls
+from pubstorm.contract.plan import Plan, PlannedTls
 from pubstorm.errors import FleetError
 from pubstorm.fleet import Slot, SlotLostError
 from pubstorm.fleet.ray import RaySite
@@ -78,7 +78,7 @@ def keys_of_two(plan: Plan, folder: Path) -> Plan:
     for n in range(10):
         (folder / f"own-{n}").write_text(f"of client {n}\n")
     own = str(folder / "own-{n}")
-    tls = Tls(ca=str(folder / "shared"), certificate=own, key=own)
+    tls = PlannedTls(ca=str(folder / "shared"), certificate=own, key=own)
     population = plan.populations[0].model_copy(update={"tls": tls})
     return plan.model_copy(update={"populations": (population,)})
 

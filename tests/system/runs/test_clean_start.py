@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pubstorm.contract.plan import Plan
-from pubstorm.play.clean_start.observer import Deadline, Look, Observer
+from pubstorm.play.clean_start.observer import Deadline, Observation, TargetObserver
 from pubstorm.play.clean_start.remove import remove_retained
 from pubstorm.play.clean_start.topics import own_topics
 from pubstorm.topology.observer import ANONYMOUS, MqttObserver
@@ -216,13 +216,13 @@ def test_as_many_messages_as_a_run_may_leave_are_removed_after_one_look(
     many: tuple[Any, Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, plan = many
-    look, looks = Observer.look, []
+    look, looks = TargetObserver.look, []
 
-    def looked(observer: Observer, *words: Any) -> Look:
+    def looked(observer: TargetObserver, *words: Any) -> Observation:
         looks.append(words)
         return look(observer, *words)
 
-    monkeypatch.setattr(Observer, "look", looked)
+    monkeypatch.setattr(TargetObserver, "look", looked)
     found = remove_retained(plan, 0, {}, Deadline(60))
     assert len(looks) == 2
     assert [(each.what, each.total) for each in found] == [("retained", 12_000)]
@@ -234,15 +234,15 @@ def test_the_number_that_is_left_is_the_number_that_is_said(
 ) -> None:
     """There is time for a whole look, and to clear a part of it."""
     broker, plan = many
-    clear = Observer.clear
+    clear = TargetObserver.clear
     spent: list[None] = []
 
-    def cleared(observer: Observer, topics: Sequence[str]) -> Sequence[str]:
+    def cleared(observer: TargetObserver, topics: Sequence[str]) -> Sequence[str]:
         observer._deadline.give_up() if spent else None
         spent.append(None)
         return clear(observer, topics[:500])
 
-    monkeypatch.setattr(Observer, "clear", cleared)
+    monkeypatch.setattr(TargetObserver, "clear", cleared)
     removed, left = remove_retained(plan, 0, {}, Deadline(60))
     there = len(kept(broker)) - 300
     assert (removed.total, left.total) == (12_000 - there, there)

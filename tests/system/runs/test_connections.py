@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pubstorm.host.keys.authority import Authority, Credential, Validity
+from pubstorm.host.keys.authority import Authority, CertificateDates, Credential
 from pubstorm.host.keys.files import NewFile, write_files
 from pubstorm.host.keys.listener import certificate_settings, psk_settings
 from pubstorm.host.keys.psk import new_keys, psk_text
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.xdist_group("connections")
 
 CLIENTS = 10
 NOW, DAY = datetime.now(UTC), timedelta(days=1)
-EXPIRED, VALID = Validity(NOW - 9 * DAY, NOW - DAY), Validity.of_days(9)
+EXPIRED, VALID = CertificateDates(NOW - 9 * DAY, NOW - DAY), CertificateDates.of_days(9)
 RIGHTS = "user refused\ntopic deny refused/#\npattern readwrite #\n"
 LOGIN = {
     "authentication": {"method": "SCRAM-SHA-256"},
@@ -99,7 +99,7 @@ class Site:
         return self.at(f"{scheme}://127.0.0.1:{self._mosquitto(**words).port}")
 
     def with_certificate(
-        self, server: Validity = VALID, name: str = "127.0.0.1", mutual: bool = False
+        self, server: CertificateDates = VALID, name: str = "127.0.0.1", mutual: bool = False
     ) -> int:
         """Starts a broker with a certificate of the authority `ca.crt`."""
         own = self.folder / f"broker-{len(self.targets)}"

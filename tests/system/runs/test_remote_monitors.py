@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from pubstorm.contract.source import Source
-from pubstorm.host.keys.authority import Authority, Validity
+from pubstorm.host.keys.authority import Authority, CertificateDates
 from pubstorm.host.preflight.network import NetworkHost
-from pubstorm.scenario.topology import Network as NetworkSpec
+from pubstorm.scenario.topology import ScenarioNetwork as NetworkSpec
 from pubstorm.topology.bridges.network import Network
 from tests.kit import program
 from tests.kit.runs import MosquittoMaker, Run, RunMaker
@@ -225,7 +225,7 @@ def accepts(host: str, port: int) -> bool:
 
 def keys_in(folder: Path, name: str) -> tuple[str, ...]:
     """Makes token and keys in a folder; the options of `pubstorm monitor`."""
-    validity = Validity.of_days(1)
+    validity = CertificateDates.of_days(1)
     authority = Authority.new("test", validity)
     made = authority.server([name], validity)
     (folder / "keys").mkdir()

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pubstorm.contract.plan import Plan, Psk, Tls
+from pubstorm.contract.plan import Plan, PlannedPsk, PlannedTls
 from pubstorm.plan import compile_plan, planned_targets
-from pubstorm.play.clean_start.look import Findings, look_before
+from pubstorm.play.clean_start.look import TargetFindings, look_before
 from pubstorm.play.clean_start.observer import Deadline
 from pubstorm.scenario import parse_scenario
 
@@ -33,7 +33,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def plan_of(broker: Any, tls: Tls) -> Plan:
+def plan_of(broker: Any, tls: PlannedTls) -> Plan:
     text = f"""\
 target: {broker.url}
 populations: {{c: {{clients: 1, subscriptions: ["up/#"]}}}}
@@ -47,7 +47,7 @@ stages: [connect]
 
 
 @pytest.fixture(scope="module")
-def look(shared_mosquitto: MosquittoMaker, keys: Path) -> Callable[[Tls], Findings]:
+def look(shared_mosquitto: MosquittoMaker, keys: Path) -> Callable[[PlannedTls], TargetFindings]:
     """Looks at a broker under TLS that keeps one message."""
     broker = shared_mosquitto(certfile=keys / "b.crt", keyfile=keys / "b.key")
     publisher = shutil.which("mosquitto_pub")
@@ -67,13 +67,16 @@ def look(shared_mosquitto: MosquittoMaker, keys: Path) -> Callable[[Tls], Findin
         ({"server_name": "other.test"}, "Hostname mismatch"),
         ({"ca": None, "server_name": NAME}, "certificate verify failed"),
         ({"ca": "/nonexistent"}, "TLS files"),
-        ({"psk": Psk(file="psk", identity="c")}, "pre-shared keys"),
+        ({"psk": PlannedPsk(file="psk", identity="c")}, "pre-shared keys"),
     ],
 )
 def test_only_what_is_verified_or_need_not_be_is_looked_at(
-    look: Callable[[Tls], Findings], keys: Path, change: dict[str, Any], problem: str | None
+    look: Callable[[PlannedTls], TargetFindings],
+    keys: Path,
+    change: dict[str, Any],
+    problem: str | None,
 ) -> None:
-    found = look(Tls(ca=str(keys / "b.crt")).model_copy(update=change))
+    found = look(PlannedTls(ca=str(keys / "b.crt")).model_copy(update=change))
     (stale_state,) = found.stale_state
     expected = ("retained", 1) if problem is None else ("unknown", 0)
     assert (stale_state.what, stale_state.total) == expected

@@ -24,9 +24,9 @@ from pubstorm.measure.monitors import MonitorError
 from pubstorm.measure.monitors.bridges import BridgeMonitor
 from pubstorm.plan import provisional_plan
 from pubstorm.play.clean_start.bridges import remove_bridges
-from pubstorm.play.clean_start.observer import Deadline, Observer
+from pubstorm.play.clean_start.observer import Deadline, TargetObserver
 from pubstorm.scenario import Scenario, parse_scenario
-from pubstorm.topology import Around, BrokerEvent, Topology
+from pubstorm.topology import BrokerEvent, Topology, TopologyContext
 from pubstorm.topology.adapters.mosquitto import MosquittoBroker
 from pubstorm.topology.bridges import Bridges
 from pubstorm.topology.bridges.links import LinkState
@@ -103,7 +103,7 @@ async def bridged(
 ) -> AsyncIterator[Started]:
     """Brokers and bridges that are up, with keys; none ends by itself."""
     events: list[BrokerEvent] = []
-    around = Around(targets=scenario.target, cut=cut)
+    around = TopologyContext(targets=scenario.target, cut=cut)
     topology = Topology(scenario.topology, folder, events.append, around)
     topology.keys.make(provisional_plan(scenario))
     async with up(topology):
@@ -319,7 +319,7 @@ def session_of(port: int, client_id: str) -> bool:
     """True if the broker has a session of this client."""
     deadline = Deadline(5)
     target = Target(host="127.0.0.1", port=port)
-    with Observer(target, ANONYMOUS, client_id, deadline, clean=False) as one:
+    with TargetObserver(target, ANONYMOUS, client_id, deadline, clean=False) as one:
         return one.session_present
 
 

@@ -31,7 +31,7 @@ from pubstorm.measure.monitors.process import ProcessMonitor
 from pubstorm.plan import provisional_plan
 from pubstorm.plan.faults import PlannedFault
 from pubstorm.scenario import parse_scenario
-from pubstorm.topology import Around, BrokerDied, BrokerEvent, Topology
+from pubstorm.topology import BrokerDied, BrokerEvent, Topology, TopologyContext
 from pubstorm.topology.faults import Faults
 from tests.kit.serving import until
 from tests.pure.topology.elsewhere import Deputies
@@ -61,7 +61,7 @@ async def started(text: str, folder: Path) -> AsyncIterator[Started]:
     """A topology that is up, and gone afterwards with all its processes and files."""
     scenario = parse_scenario(SCENARIO.format(topology=text), "s.yaml")
     hosts, events = Deputies(folder / "hosts"), asyncio.Queue[BrokerEvent]()
-    around = Around(hosts=hosts)
+    around = TopologyContext(hosts=hosts)
     topology = Topology(scenario.topology, folder / "topology", events.put_nowait, around)
     children = set(psutil.Process().children(recursive=True))
     plan = provisional_plan(scenario)

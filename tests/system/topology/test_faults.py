@@ -17,7 +17,7 @@ from pubstorm.errors import TopologyError
 from pubstorm.host.programs import find
 from pubstorm.plan.faults import PlannedFault
 from pubstorm.scenario.faults import FaultKind
-from pubstorm.scenario.topology import Topology as TopologySpec
+from pubstorm.scenario.topology import ScenarioTopology as TopologySpec
 from pubstorm.topology import BrokerEvent, Topology
 from pubstorm.topology.bridges.links import LinkState
 from pubstorm.topology.broker import BrokerProcess

@@ -21,7 +21,7 @@ from pubstorm.errors import TopologyError
 from pubstorm.host.preflight.network import NetworkHost
 from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.topology import Bridge
-from pubstorm.scenario.topology import Network as NetworkSpec
+from pubstorm.scenario.topology import ScenarioNetwork as NetworkSpec
 from pubstorm.topology import Topology
 from pubstorm.topology.bridges import network as network_module
 from pubstorm.topology.bridges.network import NAMESPACES, Network, Networks

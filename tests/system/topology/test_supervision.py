@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pubstorm.scenario.topology import Restart
-from pubstorm.scenario.topology import Topology as TopologySpec
+from pubstorm.scenario.topology import ScenarioTopology as TopologySpec
 from pubstorm.topology import BrokerDied, BrokerEvent, BrokerRestarted, Topology, supervision
 from pubstorm.topology.supervision import EventReporter
 from tests.system.topology.conftest import up

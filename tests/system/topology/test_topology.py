@@ -12,7 +12,7 @@ from psutil import Process
 
 from pubstorm.errors import TopologyError
 from pubstorm.measure.monitors.prometheus import PrometheusMonitor
-from pubstorm.scenario.topology import Topology as TopologySpec
+from pubstorm.scenario.topology import ScenarioTopology as TopologySpec
 from pubstorm.topology import BrokerEvent, Topology
 from pubstorm.topology.adapters import embedded
 from pubstorm.topology.adapters.embedded import EmbeddedBroker

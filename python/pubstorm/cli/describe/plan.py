@@ -7,20 +7,20 @@ from collections.abc import Collection, Iterator, Sequence
 
 from pubstorm.cli.describe.needs import many
 from pubstorm.contract.changes import change_name, together
-from pubstorm.contract.flows import FixedPayload, GaussianPayload, OpenPace, Publication
+from pubstorm.contract.flows import FixedPayload, GaussianPayload, OpenPace, PlannedPublication
 from pubstorm.contract.plan import (
-    Change,
     ChangeRate,
     ConnectAction,
     DisconnectAction,
-    Flapping,
     HoldAction,
-    Lifetime,
     Plan,
-    Population,
+    PlannedChange,
+    PlannedFlapping,
+    PlannedLifetime,
+    PlannedPopulation,
+    PlannedStage,
+    PlannedTls,
     PublishAction,
-    Stage,
-    Tls,
 )
 from pubstorm.contract.protocol import Mqtt, NatsProtocol
 from pubstorm.host.explain import offered_load
@@ -42,7 +42,7 @@ from pubstorm.scenario.faults import Fault, tcp_address, victims_of
 from pubstorm.scenario.populations import Connecting
 from pubstorm.scenario.shares import shares_of
 from pubstorm.scenario.stages import Hold, Publish
-from pubstorm.scenario.topology import Bridge, Broker, Network, Rabbitmq
+from pubstorm.scenario.topology import Bridge, Broker, Rabbitmq, ScenarioNetwork
 from pubstorm.topology.identities.accounts import accounts_of
 
 ENDS = {
@@ -142,7 +142,7 @@ def _bridge(scenario: Scenario, name: str, bridge: Bridge) -> Iterator[str]:
         yield f"             through a network of their own{_link(bridge.network)}"
 
 
-def _link(network: Network) -> str:
+def _link(network: ScenarioNetwork) -> str:
     """Returns the properties of a link in each direction."""
     jitter = f" ± {write_duration(network.jitter)}" if network.jitter else ""
     properties = (
@@ -154,7 +154,7 @@ def _link(network: Network) -> str:
     return f", in each direction: {words}" if words else ""
 
 
-def _population(scenario: Scenario, plan: Plan, population: Population) -> Iterator[str]:
+def _population(scenario: Scenario, plan: Plan, population: PlannedPopulation) -> Iterator[str]:
     if population.is_publisher:
         yield from _publisher(plan, population)
         return
@@ -192,7 +192,7 @@ def _population(scenario: Scenario, plan: Plan, population: Population) -> Itera
         yield f"  publishes to {publication.topic}: {_publication(publication)}"
 
 
-def _kind(population: Population) -> str:
+def _kind(population: PlannedPopulation) -> str:
     """Returns the kind of clients, and their keep-alive."""
     keep_alive = f"{population.keep_alive_s}s"
     heartbeats = f"heartbeats every {keep_alive}" if population.keep_alive_s else "no heartbeats"
@@ -211,7 +211,7 @@ def _kind(population: Population) -> str:
             return f"simulated SUB sockets, {heartbeats}{security}"
 
 
-def _publisher(plan: Plan, population: Population) -> Iterator[str]:
+def _publisher(plan: Plan, population: PlannedPopulation) -> Iterator[str]:
     """A publisher of ZeroMQ: its sockets, what it sends, and what its queues may come to."""
     zmq, ports = population.zmtp, [plan.targets[at].port for at in population.at.targets]
     if zmq is None:
@@ -240,7 +240,7 @@ def _mark(high_water_mark: int) -> str:
     return f"{high_water_mark:,}" if high_water_mark else "none"
 
 
-def _security(population: Population) -> str:
+def _security(population: PlannedPopulation) -> str:
     security = "null" if population.zmtp is None else population.zmtp.security
     return {"null": "", "plain": ", security PLAIN", "curve": ", security CURVE"}[security]
 
@@ -251,7 +251,7 @@ def _subject(filter_: str) -> str:
     return f"{subject} in queue group {group}" if group else filter_
 
 
-def _attached(scenario: Scenario, population: Population) -> str:
+def _attached(scenario: Scenario, population: PlannedPopulation) -> str:
     at = scenario.populations[population.of].attached_to
     if at is None:
         return " at all in turn" if population.at.count > 1 else ""
@@ -261,34 +261,34 @@ def _attached(scenario: Scenario, population: Population) -> str:
     return f" at {among}" + (", at random" if at.choice == "random" else shift)
 
 
-def _lifetime(lifetime: Lifetime) -> str:
+def _lifetime(lifetime: PlannedLifetime) -> str:
     stays = f"stays {_times(lifetime)}"
     if lifetime.offline_ns is None:
         return f"{stays}, goes for good"
     return f"{stays}, back after {write_duration(lifetime.offline_ns)}"
 
 
-def _flapping(flapping: Flapping) -> str:
+def _flapping(flapping: PlannedFlapping) -> str:
     back_ns = flapping.unsubscribed_ns
     back = f"after {write_duration(back_ns)}" if back_ns else "at once"
     return f"unsubscribes after {_times(flapping)}, subscribes again {back}"
 
 
-def _times(span: Lifetime | Flapping) -> str:
+def _times(span: PlannedLifetime | PlannedFlapping) -> str:
     shortest, longest = write_duration(span.min_ns), write_duration(span.max_ns)
     if span.min_ns < MILLISECOND_NS:
         return f"up to {longest}"
     return shortest if shortest == longest else f"{shortest} to {longest}"
 
 
-def _tls(scenario: Scenario, tls: Tls) -> str:
+def _tls(scenario: Scenario, tls: PlannedTls) -> str:
     low, high = tls.min_version, tls.max_version
     versions = f"TLS {low}" if low == high else f"TLS {low} to {high}"
     made = {broker.tls_mode for broker in scenario.topology.brokers.values()}
     return ", ".join((versions, *_credentials(made, tls)))
 
 
-def _credentials(made: Collection[str], tls: Tls) -> Iterator[str]:
+def _credentials(made: Collection[str], tls: PlannedTls) -> Iterator[str]:
     """Yields the credentials of both sides; `made` are the modes for which the run makes keys."""
     if tls.psk is not None:
         yield f"pre-shared keys of {tls.psk.file}, identity {tls.psk.identity}"
@@ -305,7 +305,7 @@ def _credentials(made: Collection[str], tls: Tls) -> Iterator[str]:
         yield "client certificates made by the run"
 
 
-def _publication(publication: Publication) -> str:
+def _publication(publication: PlannedPublication) -> str:
     if isinstance(publication.pace, OpenPace):
         rate = f"{_pace(publication)} from each client"
     else:
@@ -314,7 +314,7 @@ def _publication(publication: Publication) -> str:
     return f"{_size(publication)} at QoS {publication.qos}, {rate}{retained}"
 
 
-def _size(publication: Publication) -> str:
+def _size(publication: PlannedPublication) -> str:
     match publication.payload:
         case FixedPayload(bytes=size_bytes):
             return write_bytes(size_bytes)
@@ -324,7 +324,7 @@ def _size(publication: Publication) -> str:
             return f"the text {text.template!r}"
 
 
-def _pace(publication: Publication) -> str:
+def _pace(publication: PlannedPublication) -> str:
     pace = publication.pace
     if not isinstance(pace, OpenPace):
         return "as fast as it can"
@@ -368,7 +368,7 @@ def _stage(scenario: Scenario, plan: Plan, number: int) -> Iterator[str]:
         yield from (f"       hint: {hint}" for hint in _fault_hints(scenario, fault))
 
 
-def _names(plan: Plan, stage: Stage) -> Iterator[str]:
+def _names(plan: Plan, stage: PlannedStage) -> Iterator[str]:
     """The populations of a stage; one whose shares are all in it by its own name."""
     entire = {n for n, shares in plan.wholes.items() if {*shares} <= {*stage.populations}}
     each = (plan.populations[index] for index in stage.populations)
@@ -413,7 +413,7 @@ def _fault_hints(scenario: Scenario, fault: Fault) -> Iterator[str]:
                 yield f"clients of {name} do not come back: their reconnect is never"
 
 
-def _change(plan: Plan, same: Sequence[Change]) -> str:
+def _change(plan: Plan, same: Sequence[PlannedChange]) -> str:
     """Returns a change in words, for each share of a population."""
     first, action = same[0], same[0].action
     each = (change_name(change.action, plan.populations[change.population].name) for change in same)
@@ -425,7 +425,7 @@ def _change(plan: Plan, same: Sequence[Change]) -> str:
     return f"at {write_duration(first.after_ns)}: {words}, "
 
 
-def _action(plan: Plan, stage: Stage) -> str:
+def _action(plan: Plan, stage: PlannedStage) -> str:
     match stage.action:
         case ConnectAction(rate_per_s=rate_per_s, parallelism=parallelism, timeout_ns=timeout_ns):
             clients = sum(plan.populations[index].clients for index in stage.populations)

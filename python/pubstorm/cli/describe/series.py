@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pubstorm.cli.describe.needs import many
 from pubstorm.experiment.search import settings_of
-from pubstorm.experiment.search.strategy import Outcome, Settings, State, Strategy
+from pubstorm.experiment.search.strategy import Settings, State, Strategy, TrialOutcome
 from pubstorm.host.duration import least_seconds
 from pubstorm.plan import provisional_plan
 from pubstorm.quantities import span_text, write_share
@@ -84,7 +84,7 @@ def _trials_to(limit: float, settings: Settings) -> int:
     strategy, trials = Strategy(settings), 0
     while (following := strategy.next) is not None:
         state: State = "passed" if following.value <= limit else "failed"
-        strategy.take(Outcome(state, min(following.value, limit)))
+        strategy.take(TrialOutcome(state, min(following.value, limit)))
         trials += 1
     return trials
 

@@ -15,14 +15,14 @@ from statistics import median
 from pubstorm.errors import FleetError
 from pubstorm.experiment.calibrate.loads import (
     PAYLOAD_BYTES,
-    Load,
+    CalibrationLoad,
     idle,
     pinging,
     receiving,
     sending,
 )
 from pubstorm.experiment.calibrate.measure import Measurement, measure
-from pubstorm.host.calibration import Calibration, Figure, Fingerprint
+from pubstorm.host.calibration import Calibration, CalibrationFigure, Fingerprint
 from pubstorm.host.environment import raise_descriptor_limit, read_environment
 from pubstorm.quantities import bytes_text, count_text, counted
 from pubstorm.scenario.descriptors import DESCRIPTORS_KEPT
@@ -102,7 +102,7 @@ async def _round(
     clients = min(room, options.clients or room)
     pinged = min(clients, PINGED_CLIENTS)
 
-    async def play(what: str, load: Load) -> Measurement:
+    async def play(what: str, load: CalibrationLoad) -> Measurement:
         say(what)
         return await measure(load, engine, folder)
 
@@ -144,7 +144,7 @@ def _calibration(rounds: Sequence[_Round]) -> Calibration:
     )
 
 
-def _kernel_bytes(rounds: Sequence[_Round]) -> Figure | None:
+def _kernel_bytes(rounds: Sequence[_Round]) -> CalibrationFigure | None:
     """Returns kernel memory for each end of a connection; both ends are on this host. None if
     unknown, or if other programs released as much meanwhile."""
     found = [r.idle.slab_bytes / (2 * r.idle.connected) for r in rounds]
@@ -157,13 +157,13 @@ def _bytes_per_client(found: _Round) -> float:
     return max(0.0, (found.idle.rss_bytes - found.one_client.rss_bytes) / max(1, more))
 
 
-def _rate(values: Sequence[float]) -> Figure:
+def _rate(values: Sequence[float]) -> CalibrationFigure:
     if not all(values):
         raise FleetError("a load of the calibration came to nothing", "look for what else is busy")
     return _figure(values)
 
 
-def _figure(values: Sequence[float]) -> Figure:
-    return Figure(
+def _figure(values: Sequence[float]) -> CalibrationFigure:
+    return CalibrationFigure(
         median=round(median(values), 1), low=round(min(values), 1), high=round(max(values), 1)
     )

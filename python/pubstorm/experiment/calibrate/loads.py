@@ -19,7 +19,7 @@ RATE_PER_S = 40_000
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class CalibrationLoad:
     """One load, whose target is yet to be started."""
 
     text: str
@@ -37,7 +37,7 @@ class Load:
         return compile_plan(scenario, (target,), run_tag=0)
 
 
-def sending(qos: int, seconds: float) -> Load:
+def sending(qos: int, seconds: float) -> CalibrationLoad:
     """Clients that send at a rate."""
     publication = f"{{topic: 'c/{{n}}', rate: {RATE_PER_S // CLIENTS}/s, size: {PAYLOAD_BYTES}B"
     return _load(
@@ -46,7 +46,7 @@ def sending(qos: int, seconds: float) -> Load:
     )
 
 
-def receiving(qos: int, seconds: float) -> Load:
+def receiving(qos: int, seconds: float) -> CalibrationLoad:
     """One client whose messages go to all others. The sink hands on at QoS 0 only."""
     message = f"topic: c, rate: {RATE_PER_S // CLIENTS}/s, size: {PAYLOAD_BYTES}B, qos: {qos}"
     return _load(
@@ -57,13 +57,13 @@ def receiving(qos: int, seconds: float) -> Load:
     )
 
 
-def idle(clients: int) -> Load:
+def idle(clients: int) -> CalibrationLoad:
     """Clients that connect and do nothing."""
     text = f"  c: {{clients: {clients}}}"
     return _load(text, "connect: {parallelism: 500}, hold: 1s")
 
 
-def pinging(clients: int, seconds: float) -> Load:
+def pinging(clients: int, seconds: float) -> CalibrationLoad:
     """Clients that do nothing but keep their connections alive, as often as they may; they come
     within a second, so that their keep-alives are spread over one."""
     text = f"  c: {{clients: {clients}, keep_alive: 1s}}"
@@ -71,13 +71,15 @@ def pinging(clients: int, seconds: float) -> Load:
     return _load(text, f"connect: {{rate: {clients}/s}}, hold: {hold}")
 
 
-def _load(populations: str, stages: str, peer: Literal["sink", "broker"] = "sink") -> Load:
+def _load(
+    populations: str, stages: str, peer: Literal["sink", "broker"] = "sink"
+) -> CalibrationLoad:
     text = (
         "target: mqtt://127.0.0.1\n"
         f"populations:\n{populations}\nstages: [{stages}]\n"
         "snapshot_interval: 250ms\ndrain: 1s\n"
     )
-    return Load(text, stage=1, peer=peer)
+    return CalibrationLoad(text, stage=1, peer=peer)
 
 
 def _milliseconds(seconds: float) -> str:

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from pubstorm.contract.commands import Hello
 from pubstorm.contract.snapshot import Snapshot
-from pubstorm.experiment.calibrate.loads import Load
+from pubstorm.experiment.calibrate.loads import CalibrationLoad
 from pubstorm.fleet import SnapshotReceived
 from pubstorm.play.solo import play_alone
 from pubstorm.topology.adapters.embedded import EmbeddedBroker
@@ -62,7 +62,7 @@ CACHES = frozenset({"dentry", "inode_cache", "proc_inode_cache", "ext4_inode_cac
 """Slabs of objects that the kernel keeps for files that were looked at, and can reclaim."""
 
 
-async def measure(load: Load, engine: Path, folder: Path) -> Measurement:
+async def measure(load: CalibrationLoad, engine: Path, folder: Path) -> Measurement:
     """Plays the load once."""
     snapshots: list[Snapshot] = []
     # When the last snapshot is read, the engine may be disconnecting already.

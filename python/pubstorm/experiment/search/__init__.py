@@ -15,7 +15,13 @@ from pubstorm.experiment.invocation import Invocation
 from pubstorm.experiment.journal import Journal, Player, Runs, Searching, Turn, asked_again
 from pubstorm.experiment.outlook import run_s
 from pubstorm.experiment.search.answer import Terms, answer_of, clients_of, question_of
-from pubstorm.experiment.search.strategy import Candidate, Outcome, Settings, Strategy, trials_left
+from pubstorm.experiment.search.strategy import (
+    Candidate,
+    Settings,
+    Strategy,
+    TrialOutcome,
+    trials_left,
+)
 from pubstorm.experiment.search.trial import (
     evaluated,
     in_words,
@@ -28,7 +34,7 @@ from pubstorm.play.display import Live
 from pubstorm.play.one_run import RUNS
 from pubstorm.quantities import value_text
 from pubstorm.report import SCENARIO_FILE, SEARCH_FILE, load_search
-from pubstorm.result import LimitedBy, Result, SearchResult, Trial
+from pubstorm.result import LimitedBy, RunResult, SearchResult, Trial
 from pubstorm.result.figures.table import headings
 from pubstorm.scenario import Scenario, searched
 from pubstorm.scenario.defaults import default_thresholds
@@ -124,7 +130,7 @@ class _SearchRuns(Runs[SearchResult]):
         self._journal = journal
         self._strategy = Strategy(settings_of(self._search))
         self._trials: list[Trial] = []
-        self._outcomes: list[tuple[float, Outcome]] = []
+        self._outcomes: list[tuple[float, TrialOutcome]] = []
         """Values of the trials, in the unit of the strategy, with their outcomes."""
         self._run_s = run_s(scenario)
         if self._search.broker == "same":
@@ -165,7 +171,7 @@ class _SearchRuns(Runs[SearchResult]):
         following, result = self._strategy.next, turn.result
         assert following is not None, "the trial that was played is the next one"
         trial = self._trial(following)
-        if isinstance(result, Result):
+        if isinstance(result, RunResult):
             if result.interrupted:
                 return ""
             trial = evaluated(trial, result, self._search.figure)

@@ -63,7 +63,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrialOutcome:
     """Outcome of a trial."""
 
     state: State
@@ -111,7 +111,7 @@ class Facts:
     """The value that it was measured at."""
     most_is_bound: bool = False
     """True if the value stopped growing before the figure did."""
-    confirmations: list[tuple[float, Outcome]] = field(default_factory=list)
+    confirmations: list[tuple[float, TrialOutcome]] = field(default_factory=list)
     """The answer and perhaps a value below it, played again."""
     whole: bool = False
     """True if values are whole numbers."""
@@ -142,9 +142,9 @@ class Facts:
         return math.exp(low), math.exp(high)
 
 
-Trials = Generator[Candidate, Outcome, None]
-Playing = Generator[Candidate, Outcome, Outcome]
-Looking = Generator[Candidate, Outcome, Bracket]
+Trials = Generator[Candidate, TrialOutcome, None]
+Playing = Generator[Candidate, TrialOutcome, TrialOutcome]
+Looking = Generator[Candidate, TrialOutcome, Bracket]
 
 
 class Strategy:
@@ -153,7 +153,7 @@ class Strategy:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.facts = Facts(whole=settings.whole)
-        self._tried: list[tuple[float, Outcome]] = []
+        self._tried: list[tuple[float, TrialOutcome]] = []
         self._run_log = self._search()
         self._next: Candidate | None = next(self._run_log)
 
@@ -162,7 +162,7 @@ class Strategy:
         """The next trial; None at the end of the search."""
         return self._next
 
-    def take(self, outcome: Outcome) -> None:
+    def take(self, outcome: TrialOutcome) -> None:
         """Continues with the outcome of the trial."""
         try:
             self._next = self._run_log.send(outcome)
@@ -343,7 +343,7 @@ class Strategy:
         return self.rounded(nearest - (max(1.0, step) if self.settings.whole else step))
 
 
-def trials_left(settings: Settings, outcomes: Sequence[tuple[float, Outcome]]) -> int:
+def trials_left(settings: Settings, outcomes: Sequence[tuple[float, TrialOutcome]]) -> int:
     """Returns the trials that a search still plays if its limit is between the values so far, or a
     third of the way to its bound if none failed."""
     passed = [value for value, outcome in outcomes if outcome.state == "passed"]
@@ -358,7 +358,7 @@ def trials_left(settings: Settings, outcomes: Sequence[tuple[float, Outcome]]) -
         strategy.take(outcome)
     while (following := strategy.next) is not None and trials < TRIALS_MAX:
         state: State = "passed" if following.value <= limit else "failed"
-        strategy.take(Outcome(state, min(following.value, limit)))
+        strategy.take(TrialOutcome(state, min(following.value, limit)))
         trials += 1
     return trials
 
@@ -368,7 +368,7 @@ def digits_for(precision: float) -> int:
     return max(3, 1 + math.ceil(-math.log10(precision)))
 
 
-def _narrowed(found: Bracket, value: float, outcome: Outcome) -> Bracket:
+def _narrowed(found: Bracket, value: float, outcome: TrialOutcome) -> Bracket:
     """A bracket with one of its ends moved to a value between them."""
     if outcome.state == "passed":
         return Bracket(value, found.beyond, found.is_limit)

@@ -3,16 +3,16 @@ and the reason why a trial says nothing about what is under test."""
 
 from __future__ import annotations
 
-from pubstorm.experiment.search.strategy import Outcome
+from pubstorm.experiment.search.strategy import TrialOutcome
 from pubstorm.metrics.expressions import Expression
-from pubstorm.result import LimitedBy, Result, Status, Trial
+from pubstorm.result import LimitedBy, RunResult, Status, Trial
 from pubstorm.result.figures import Found, evaluate
 
 EVIDENCE_MAX = 3
 """Facts that are kept of each trial; its own folder has them all."""
 
 
-def evaluated(trial: Trial, result: Result, figure: Expression | None) -> Trial:
+def evaluated(trial: Trial, result: RunResult, figure: Expression | None) -> Trial:
     """Returns a trial with the outcome of its run."""
     verdict = result.verdict
     found = None if figure is None else evaluate(result, figure)
@@ -34,12 +34,12 @@ def uncounted(trial: Trial, why: str | None, limited_by: LimitedBy | None = None
     return trial.model_copy(update={"counted": False, "why": why, "limited_by": limited_by})
 
 
-def outcome_of(trial: Trial) -> Outcome:
+def outcome_of(trial: Trial) -> TrialOutcome:
     """Returns the outcome of a trial for the strategy."""
     was_played = trial.status is not None or trial.limited_by is None
     if not trial.counted:
-        return Outcome("uncounted", trial.figure, final=not was_played)
-    return Outcome("passed" if trial.passed else "failed", trial.figure)
+        return TrialOutcome("uncounted", trial.figure, final=not was_played)
+    return TrialOutcome("passed" if trial.passed else "failed", trial.figure)
 
 
 def in_words(trial: Trial) -> str:
@@ -52,7 +52,7 @@ def in_words(trial: Trial) -> str:
     return f"fails, limited by {trial.limited_by}{fact}"
 
 
-def _why_not_counted(result: Result) -> str | None:
+def _why_not_counted(result: RunResult) -> str | None:
     """Why a run says nothing of what is under test; None: it does."""
     verdict = result.verdict
     fact = next(iter(verdict.evidence), "nothing was measured")

@@ -25,7 +25,7 @@ from pubstorm.play.directory import new_path
 from pubstorm.play.display import Live
 from pubstorm.play.one_run import RUNS
 from pubstorm.report import SCENARIO_FILE, SERIES_FILE, load_result, load_series
-from pubstorm.result import Result, SearchResult, Series, SeriesStep, Status
+from pubstorm.result import RunResult, SearchResult, Series, SeriesStep, Status
 from pubstorm.result.figures import evaluate_threshold
 from pubstorm.result.figures.table import shows_search
 from pubstorm.scenario import Scenario, Sweep
@@ -140,7 +140,7 @@ class _SeriesRuns(Runs[Series]):
         row = row.model_copy(update={"figures": found})
         self._rows[turn.number - 1] = row.model_copy(update={"cells": cells(table, row, result)})
 
-    def _measured(self, turn: Turn) -> Result | None:
+    def _measured(self, turn: Turn) -> RunResult | None:
         """Returns the result of a step; of a search, that of the trial that shows its answer."""
         if not isinstance(turn.result, SearchResult):
             return turn.result

@@ -11,15 +11,15 @@ from pubstorm.errors import StoredRunError
 from pubstorm.metrics.expressions import parse_expression
 from pubstorm.quantities import value_text
 from pubstorm.report import load_result
-from pubstorm.result import Figure, LimitedBy, Result, SearchResult, Trial
+from pubstorm.result import LimitedBy, RunResult, SearchResult, StepFigure, Trial
 from pubstorm.result.figures import Missing, evaluate
 from pubstorm.result.figures.table import asked_trials, shows_scenario, shows_search, word
 from pubstorm.result.interval import estimate_of
 
 
 def figures(
-    columns: Iterable[str], result: Result | None, search: SearchResult | None, folder: Path
-) -> dict[str, Figure]:
+    columns: Iterable[str], result: RunResult | None, search: SearchResult | None, folder: Path
+) -> dict[str, StepFigure]:
     """Each column's figure of a step that was played, as far as it has one. `folder` is the step's,
     with the trials of its search."""
     found = {column: _figure(column, result, search, folder) for column in columns}
@@ -27,8 +27,8 @@ def figures(
 
 
 def _figure(
-    column: str, result: Result | None, search: SearchResult | None, folder: Path
-) -> Figure | None:
+    column: str, result: RunResult | None, search: SearchResult | None, folder: Path
+) -> StepFigure | None:
     trial, asked = asked_trials(column)
     if search is not None and trial is not None:
         return _at_trials(asked, trials_of(search, trial), folder)
@@ -59,24 +59,24 @@ def trials_of(search: SearchResult, word: str) -> list[Trial]:
     ]
 
 
-def _of_search(column: str, search: SearchResult) -> Figure:
+def _of_search(column: str, search: SearchResult) -> StepFigure:
     answer = search.answer
     if column == "search.trials":
-        return Figure(estimate=estimate_of([answer.trials], ""))
+        return StepFigure(estimate=estimate_of([answer.trials], ""))
     if column == "search.limited_by":
-        return Figure(word=str(answer.limited_by or ""))
+        return StepFigure(word=str(answer.limited_by or ""))
     if column == "search.most":
-        return Figure(estimate=answer.most, limited_by=_limit(trials_of(search, column)))
+        return StepFigure(estimate=answer.most, limited_by=_limit(trials_of(search, column)))
     remark = None
     if answer.best is None:
         remark = "no value passed"
     elif not answer.confirmed:
         did = "failed" if answer.confirmed is False else "was not counted"
         remark = f"it {did} when it was played again"
-    return Figure(estimate=answer.best, limited_by=answer.limited_by, remark=remark)
+    return StepFigure(estimate=answer.best, limited_by=answer.limited_by, remark=remark)
 
 
-def _at_trials(column: str, trials: Sequence[Trial], folder: Path) -> Figure | None:
+def _at_trials(column: str, trials: Sequence[Trial], folder: Path) -> StepFigure | None:
     """The mean of a figure over trials, or what the last of them says."""
     found = []
     for trial in trials:
@@ -88,22 +88,22 @@ def _at_trials(column: str, trials: Sequence[Trial], folder: Path) -> Figure | N
     if not estimates:
         return found[-1]
     mean = estimate_of([estimate.value for estimate in estimates], estimates[0].unit)
-    return Figure(estimate=mean, limited_by=_limit(trials))
+    return StepFigure(estimate=mean, limited_by=_limit(trials))
 
 
-def _of_result(column: str, result: Result) -> Figure:
+def _of_result(column: str, result: RunResult) -> StepFigure:
     said = word(column, result)
     limited_by = result.verdict.limited_by
     if said is not None:
         estimate = None if said.value is None else estimate_of([said.value], said.unit)
-        return Figure(estimate=estimate, word=said.word)
+        return StepFigure(estimate=estimate, word=said.word)
     found = evaluate(result, parse_expression(column))
     if isinstance(found, Missing):
-        return Figure(limited_by=limited_by, remark=found.reason)
+        return StepFigure(limited_by=limited_by, remark=found.reason)
     bound = value_text(found.bound, found.unit)
     remark = f"clocks of several hosts made it: ± {bound}" if found.bound else None
     estimate = estimate_of([found.value], found.unit)
-    return Figure(estimate=estimate, limited_by=limited_by, remark=remark)
+    return StepFigure(estimate=estimate, limited_by=limited_by, remark=remark)
 
 
 def _limit(trials: Sequence[Trial]) -> LimitedBy | None:

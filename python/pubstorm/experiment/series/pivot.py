@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from pubstorm.experiment.series.row import value_cell
-from pubstorm.result import Cell, Estimate, Figure, LimitedBy, SeriesCell, SeriesStep, SeriesTable
+from pubstorm.result import (
+    Cell,
+    Estimate,
+    LimitedBy,
+    SeriesCell,
+    SeriesStep,
+    SeriesTable,
+    StepFigure,
+)
 from pubstorm.result.interval import estimate_of
 from pubstorm.scenario import Sweep
 from pubstorm.scenario.sweep import STEP, TableColumn
@@ -79,7 +87,7 @@ def _unmeasured(step: SeriesStep) -> str | None:
     return None if step.problem is None else "it came to no measurement"
 
 
-def _remarks(figure: Figure) -> list[str]:
+def _remarks(figure: StepFigure) -> list[str]:
     limit = LIMITS.get(figure.limited_by) if figure.limited_by is not None else None
     return [remark for remark in (limit, figure.remark) if remark is not None]
 

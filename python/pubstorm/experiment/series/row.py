@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from pubstorm.measure.summary.memory import fitted
 from pubstorm.metrics import expressions_of
-from pubstorm.result import Cell, MemoryModel, MemoryPoint, Result, SeriesStep
+from pubstorm.result import Cell, MemoryModel, MemoryPoint, RunResult, SeriesStep
 from pubstorm.result.figures import ROUND_TRIP
 from pubstorm.result.figures.table import cells as measured_cells
 from pubstorm.result.figures.table import shows_search
@@ -35,7 +35,7 @@ def with_table(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"table": table})
 
 
-def cells(table: Mapping[str, str], step: SeriesStep, result: Result | None) -> tuple[Cell, ...]:
+def cells(table: Mapping[str, str], step: SeriesStep, result: RunResult | None) -> tuple[Cell, ...]:
     """The cells of a step under the headings of a table."""
     measured = {} if result is None else measured_cells(table, result)
     own = (_own(column, step) for column in table.values())
@@ -72,7 +72,7 @@ def _own(column: str, step: SeriesStep) -> Cell | None:
     return None if said is None else Cell(word=said)
 
 
-def steady_memory(result: Result) -> dict[str, MemoryPoint]:
+def steady_memory(result: RunResult) -> dict[str, MemoryPoint]:
     """Returns the memory of each subject of a step under steady load."""
     return {model.subject: model.steady for model in result.memory if model.steady is not None}
 

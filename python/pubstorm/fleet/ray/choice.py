@@ -12,7 +12,7 @@ LABEL = "pubstorm"
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class RayHost:
     """A host of a cluster."""
 
     node: str
@@ -47,7 +47,7 @@ class Labels:
     """Those of hosts with servers."""
 
 
-def labelled(hosts: Sequence[Host], label: str) -> tuple[Host, ...]:
+def labelled(hosts: Sequence[RayHost], label: str) -> tuple[RayHost, ...]:
     """Returns the hosts that a scenario means by a name; FleetError lists the labels of all."""
     found = tuple(host for host in hosts if host.has(label))
     if found:
@@ -60,8 +60,8 @@ def labelled(hosts: Sequence[Host], label: str) -> tuple[Host, ...]:
 
 
 def for_agents(
-    hosts: Sequence[Host], label: str | None, of_servers: Collection[str]
-) -> tuple[Host, ...]:
+    hosts: Sequence[RayHost], label: str | None, of_servers: Collection[str]
+) -> tuple[RayHost, ...]:
     """Returns the hosts that play agents: those of a label; without one, hosts that are marked for
     it and have none of the labels of servers, if there are any."""
     if label is not None:
@@ -71,7 +71,7 @@ def for_agents(
     return tuple(apart or found)
 
 
-def chosen(hosts: Sequence[Host], agents: int, spread: str) -> tuple[Host, ...]:
+def chosen(hosts: Sequence[RayHost], agents: int, spread: str) -> tuple[RayHost, ...]:
     """Returns a host for each agent, in the order of the hosts: each its own if `spread` is strict,
     else as many on one as it has free processors. FleetError lists the free processors of each."""
     room = {host: min(1, host.free) if spread == "strict" else host.free for host in hosts}
@@ -82,8 +82,8 @@ def chosen(hosts: Sequence[Host], agents: int, spread: str) -> tuple[Host, ...]:
 
 
 def spare(
-    hosts: Sequence[Host], lost: str, taken: Collection[str], spread: str
-) -> tuple[Host, ...]:
+    hosts: Sequence[RayHost], lost: str, taken: Collection[str], spread: str
+) -> tuple[RayHost, ...]:
     """Hosts for an agent that has lost its place on the node `lost`, the best first; `taken` are
     the nodes of the others."""
     free = [host for host in hosts if host.free and host.node != lost]
@@ -92,7 +92,7 @@ def spare(
     return (*others, *shared)
 
 
-def shortage(hosts: Sequence[Host], places: int, agents: int, spread: str) -> str:
+def shortage(hosts: Sequence[RayHost], places: int, agents: int, spread: str) -> str:
     """Returns the number of agents with room, and the free processors of each host."""
     each = ", ".join(f"{host.address} has {host.free} of {host.cores}" for host in hosts)
     kind = "hosts with a free processor" if spread == "strict" else "free processors"

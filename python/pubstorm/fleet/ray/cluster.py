@@ -24,7 +24,7 @@ from ray.util.scheduling_strategies import (
 
 from pubstorm.errors import FleetError
 from pubstorm.fleet.ray import runner
-from pubstorm.fleet.ray.choice import LABEL, Host
+from pubstorm.fleet.ray.choice import LABEL, RayHost
 from pubstorm.fleet.ray.security import demand_security
 from pubstorm.fleet.ray.words import joining_in_words, loss_in_words
 from pubstorm.host.preflight.cluster import AgentHost
@@ -52,14 +52,14 @@ T = TypeVar("T")
 class Room:
     """Room for one agent: a reserved part of a host."""
 
-    host: Host
+    host: RayHost
     group: PlacementGroup | None
     """None: nothing is reserved."""
     index: int
     """Number of the part in its group."""
 
 
-class Cluster:
+class RayCluster:
     """A cluster, from the time it is joined until it is left."""
 
     def __init__(self, address: str | None) -> None:
@@ -94,13 +94,13 @@ class Cluster:
             port = address.rpartition(":")[2]
             demand_security(f"{self.here}:{port}", os.environ)
 
-    async def all_hosts(self) -> tuple[Host, ...]:
+    async def all_hosts(self) -> tuple[RayHost, ...]:
         """All hosts and what each has free now; the controller's own last."""
         nodes, free = await in_thread(_nodes, CALL_S)
         nodes = [node for node in nodes if node["Alive"]]
         marked = {node["NodeID"] for node in nodes if MARK in node["Resources"]}
         found = [
-            Host(
+            RayHost(
                 node=node["NodeID"],
                 address=node["NodeManagerAddress"],
                 is_here=node["NodeManagerAddress"] == self.here,
@@ -113,7 +113,7 @@ class Cluster:
         ]
         return tuple(sorted(found, key=lambda host: (host.is_here, host.address, host.node)))
 
-    async def facts(self, hosts: Sequence[Host]) -> dict[str, AgentHost]:
+    async def facts(self, hosts: Sequence[RayHost]) -> dict[str, AgentHost]:
         """Returns the state of hosts, by node, without those that did not answer."""
         ask: Any = ray.remote(runner.facts)
 
@@ -130,7 +130,9 @@ class Cluster:
             if not isinstance(each, BaseException)
         }
 
-    async def reserve(self, hosts: Sequence[Host], spread: str, limit_s: float) -> tuple[Room, ...]:
+    async def reserve(
+        self, hosts: Sequence[RayHost], spread: str, limit_s: float
+    ) -> tuple[Room, ...]:
         """Room for an agent on each of these hosts, all of it or TimeoutError. It is tied to these
         hosts: room on one that died is not made up for on another, where it would be in the way."""
         bundles = [{"CPU": 1, f"node:{host.address}": 0.001} for host in hosts]
@@ -160,7 +162,7 @@ class Cluster:
 
         return await in_thread(started, CALL_S)
 
-    async def pinned(self, hosts: Sequence[Host]) -> list[Any]:
+    async def pinned(self, hosts: Sequence[RayHost]) -> list[Any]:
         """Starts a worker on each of these hosts, which takes no processor from agents."""
         kind: Any = ray.remote(runner.AgentRunner)
         options = {"max_restarts": 0, "max_concurrency": CALLS, "num_cpus": 0}

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import ray
 
-from pubstorm.fleet.ray.choice import Host, labelled
-from pubstorm.fleet.ray.cluster import Cluster, Room, in_thread
+from pubstorm.fleet.ray.choice import RayHost, labelled
+from pubstorm.fleet.ray.cluster import RayCluster, Room, in_thread
 from pubstorm.fleet.ray.slot import Cargo, RaySlot
 from pubstorm.fleet.site import AgentCommand
 from pubstorm.host.deputy.archive import NAME, pack
@@ -41,12 +41,12 @@ class RayHosts:
         self.watched = watched
         """Labels of hosts without servers that are watched too."""
         self._silent_s = silent_s
-        self._cluster = Cluster(address)
+        self._cluster = RayCluster(address)
         self._folder = folder
-        self._hosts: tuple[Host, ...] = ()
+        self._hosts: tuple[RayHost, ...] = ()
         self._here = LocalMachine()
         self._machines: dict[str, Machine] = {}
-        self._by_label: dict[str, tuple[Host, ...]] = {}
+        self._by_label: dict[str, tuple[RayHost, ...]] = {}
         self._slots: list[RaySlot] = []
         self._remote: list[RemoteMachine] = []
 
@@ -86,7 +86,7 @@ class RayHosts:
         await asyncio.gather(*(slot.gone() for slot in self._slots))
         await self._cluster.leave()
 
-    async def _start(self, hosts: Sequence[Host]) -> None:
+    async def _start(self, hosts: Sequence[RayHost]) -> None:
         path = self._folder / NAME
         pack(path)
         cargo = await in_thread(lambda: _cargo(path), SHIP_S)

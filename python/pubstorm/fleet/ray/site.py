@@ -20,15 +20,15 @@ from pubstorm.errors import FleetError
 from pubstorm.fleet.files import PlanFiles
 from pubstorm.fleet.local import log_name
 from pubstorm.fleet.ray.choice import (
-    Host,
     Labels,
+    RayHost,
     chosen,
     for_agents,
     labelled,
     shortage,
     spare,
 )
-from pubstorm.fleet.ray.cluster import LOOK, Cluster, Room, in_thread
+from pubstorm.fleet.ray.cluster import LOOK, RayCluster, Room, in_thread
 from pubstorm.fleet.ray.slot import Cargo, RaySlot
 from pubstorm.fleet.reference import ReferenceClock
 from pubstorm.fleet.site import AgentCommand
@@ -69,7 +69,7 @@ class RaySite:
         """`address`: `HOST:PORT` of the cluster's head; None: the cluster that this host is in."""
         self._labels = labels or Labels()
         self._nodes: dict[str | None, Sequence[str]] = {}
-        self._cluster = Cluster(address)
+        self._cluster = RayCluster(address)
         self._spread: Spread = spread
         self._logs = logs
         self._facts: dict[str, AgentHost] = {}
@@ -190,7 +190,7 @@ class RaySite:
         for slot in (*self._slots.values(), *self._programs):
             slot.give_up(why)
 
-    async def _hosts(self, label: str | None) -> tuple[Host, ...]:
+    async def _hosts(self, label: str | None) -> tuple[RayHost, ...]:
         """The hosts of a label, or of the fleet, that may play agents, and what each has free
         now."""
         apart = self._labels.engines | self._labels.servers
@@ -201,7 +201,7 @@ class RaySite:
             raise FleetError(message, "ray start --address HEAD:PORT on each host")
         return hosts
 
-    async def _answering(self, label: str | None) -> tuple[Host, ...]:
+    async def _answering(self, label: str | None) -> tuple[RayHost, ...]:
         """The hosts as they are now, of those that answered at first."""
         return tuple(host for host in await self._hosts(label) if host.node in self._facts)
 
@@ -236,13 +236,13 @@ class RaySite:
         share = command.share or (agent, len(self._commands))
         return self._files.of(*share, command.populations) if self._files else {}
 
-    async def _follow_reference(self, hosts: Sequence[Host]) -> None:
+    async def _follow_reference(self, hosts: Sequence[RayHost]) -> None:
         """Starts the reference clock, if one of the hosts needs it and it is not started."""
         if self._reference is None and not all(host.is_here for host in hosts):
             self._reference = ReferenceClock(engine_path(), self._logs / "reference.log")
             await self._reference.start(self._cluster.here)
 
-    def _with_options(self, command: AgentCommand, host: Host) -> AgentCommand:
+    def _with_options(self, command: AgentCommand, host: RayHost) -> AgentCommand:
         """Returns the further options of agents on a cluster."""
         words, environment = command.words, dict(command.environment)
         if "--lease" not in words:

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from pubstorm.contract.commands import Failure
 from pubstorm.contract.plan import Plan
 from pubstorm.errors import PubstormError
-from pubstorm.fleet.zmq_agent.part import AgentError, Part, parse_place
+from pubstorm.fleet.zmq_agent.part import AgentError, AgentShard, parse_place
 from pubstorm.fleet.zmq_agent.pipes import Pipes
-from pubstorm.fleet.zmq_agent.publisher import Publisher
+from pubstorm.fleet.zmq_agent.publisher import PublisherClient
 from pubstorm.fleet.zmq_agent.sockets import check_security
 from pubstorm.fleet.zmq_agent.stages import Agent
 from pubstorm.fleet.zmq_agent.subscribers import Subscribers
@@ -33,10 +33,14 @@ def main() -> int:
     pipes = Pipes()
     try:
         _settle_in()
-        part = Part(Plan.model_validate_json(pipes.plan_line()), place)
+        part = AgentShard(Plan.model_validate_json(pipes.plan_line()), place)
         check_security(part)
         tally = AgentTally(part)
-        play = Publisher(part, tally) if part.population.publications else Subscribers(part, tally)
+        play = (
+            PublisherClient(part, tally)
+            if part.population.publications
+            else Subscribers(part, tally)
+        )
         Agent(part, pipes, tally).run(play)
     except ValidationError as error:
         text = f"the plan is not valid: {error.errors()[0]['msg']}"

@@ -7,12 +7,12 @@ import struct
 import time
 from collections.abc import Sequence
 
-from pubstorm.contract.flows import FixedPayload, GaussianPayload, Publication, TextPayload
+from pubstorm.contract.flows import FixedPayload, GaussianPayload, PlannedPublication, TextPayload
 from pubstorm.contract.random import Random
 from pubstorm.contract.stamp import STAMP_BYTES
 from pubstorm.contract.template import MessageFacts, Template
 from pubstorm.contract.texts import has_stamped_text, template_of
-from pubstorm.fleet.zmq_agent.part import Part
+from pubstorm.fleet.zmq_agent.part import AgentShard
 
 STAMP = struct.Struct("<IIQQQ")
 """Run tag, place in the stream, the stream's key, and when it was due and sent."""
@@ -26,7 +26,7 @@ VARIANTS_MAX = 1 << 16
 class Messages:
     """The messages of one client, by their numbers from 0 over the whole run."""
 
-    def __init__(self, part: Part, client: int) -> None:
+    def __init__(self, part: AgentShard, client: int) -> None:
         population = part.population
         publication = population.publications[0]
         seed = part.plan.seed
@@ -101,7 +101,7 @@ class Messages:
         return place
 
 
-def is_stamped(publication: Publication) -> bool:
+def is_stamped(publication: PlannedPublication) -> bool:
     """True if every payload has a stamp, or room for one."""
     match publication.payload:
         case FixedPayload(bytes=size):

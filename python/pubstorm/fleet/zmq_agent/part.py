@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pubstorm.contract.attachment import target_of
-from pubstorm.contract.flows import Publication
-from pubstorm.contract.plan import Plan, Population
+from pubstorm.contract.flows import PlannedPublication
+from pubstorm.contract.plan import Plan, PlannedPopulation
 from pubstorm.contract.protocol import Zmtp
 from pubstorm.contract.target import Target
 
@@ -24,7 +24,7 @@ class AgentError(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
+class ShardArguments:
     """The words of the command line."""
 
     agent: int
@@ -39,14 +39,14 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Part:
+class AgentShard:
     """An agent's share of the plan."""
 
     plan: Plan
-    place: Place
+    place: ShardArguments
 
     @property
-    def population(self) -> Population:
+    def population(self) -> PlannedPopulation:
         """The population of its clients."""
         return self.plan.populations[self.place.population]
 
@@ -70,13 +70,13 @@ class Part:
         """Index of the first publication of a population over all populations."""
         return sum(len(each.publications) for each in self.plan.populations[:population])
 
-    def publications(self) -> list[tuple[int, Publication]]:
+    def publications(self) -> list[tuple[int, PlannedPublication]]:
         """All publications of the plan in the order of their indices, with their populations."""
         populations = enumerate(self.plan.populations)
         return [(index, each) for index, p in populations for each in p.publications]
 
 
-def parse_place(words: Sequence[str]) -> Place:
+def parse_place(words: Sequence[str]) -> ShardArguments:
     """The place that a command line says; ends the process with words where it says none."""
     parser = argparse.ArgumentParser(
         prog=f"{sys.executable} -m pubstorm.fleet.zmq_agent",
@@ -91,4 +91,4 @@ def parse_place(words: Sequence[str]) -> Place:
     share, slash, shares = given.shard.partition("/")
     if not (slash and share.isdecimal() and shares.isdecimal() and int(share) < int(shares)):
         parser.error(f"--shard: found {given.shard}, allowed is INDEX/COUNT such as 0/1")
-    return Place(given.agent, given.agents, given.population, int(share), int(shares))
+    return ShardArguments(given.agent, given.agents, given.population, int(share), int(shares))

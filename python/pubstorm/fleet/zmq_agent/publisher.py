@@ -11,9 +11,15 @@ import zmq
 
 from pubstorm.contract.commands import ApplyChange
 from pubstorm.contract.flows import OpenPace
-from pubstorm.contract.plan import ChangeRate, ConnectAction, DisconnectAction, PublishAction, Stage
+from pubstorm.contract.plan import (
+    ChangeRate,
+    ConnectAction,
+    DisconnectAction,
+    PlannedStage,
+    PublishAction,
+)
 from pubstorm.fleet.zmq_agent.messages import SEQUENCE_MASK, STAMP, Messages
-from pubstorm.fleet.zmq_agent.part import Part
+from pubstorm.fleet.zmq_agent.part import AgentShard
 from pubstorm.fleet.zmq_agent.pipes import Pipes
 from pubstorm.fleet.zmq_agent.schedule import NEVER_NS, Pacer, Tempo
 from pubstorm.fleet.zmq_agent.sockets import Gate, publisher_socket
@@ -32,7 +38,7 @@ LOOK_NS = 10**7
 """Interval at which libzmq checks for new subscriptions while the publisher sends nothing."""
 
 
-class Load:
+class PublisherStage:
     """A publish stage of this publisher."""
 
     def __init__(self, action: PublishAction, start_ns: int, population: int) -> None:
@@ -63,10 +69,10 @@ class Load:
             self.tempo.change(max(at_ns - self.start_ns, 0), factor)
 
 
-class Publisher:
+class PublisherClient:
     """The one client of a publisher's agent."""
 
-    def __init__(self, part: Part, tally: AgentTally) -> None:
+    def __init__(self, part: AgentShard, tally: AgentTally) -> None:
         self._part, self._tally = part, tally
         self._client = part.clients[0]
         self._context = zmq.Context(part.options.io_threads)
@@ -83,16 +89,16 @@ class Publisher:
         """The next message's, over the whole run."""
         self._buffer = bytearray(b"." * (plain[2] if (plain := self._messages.plain) else 0))
         self._plain = plain
-        self._load: Load | None = None
+        self._load: PublisherStage | None = None
         self._set_gauges(1)
 
-    def enter(self, stage: Stage, at_ns: int) -> None:
+    def enter(self, stage: PlannedStage, at_ns: int) -> None:
         """Begins to publish where the stage says so; all other stages are settled at once."""
         if self._part.place.population not in stage.populations:
             return
         action = stage.action
         if isinstance(action, PublishAction):
-            self._load = Load(action, at_ns, self._part.place.population)
+            self._load = PublisherStage(action, at_ns, self._part.place.population)
             self._look()
         elif isinstance(action, ConnectAction | DisconnectAction):
             self._set_gauges(int(isinstance(action, ConnectAction)))
@@ -141,7 +147,7 @@ class Publisher:
         self._socket.close()
         self._context.term()
 
-    def _send_some(self, load: Load, now_ns: int) -> bool:
+    def _send_some(self, load: PublisherStage, now_ns: int) -> bool:
         """Sends some of the messages that are due; whether there were any."""
         pacer = self._pacer
         if pacer is None:
@@ -164,7 +170,7 @@ class Publisher:
             self._send(dues, len(dues))
         return True
 
-    def _dues(self, load: Load, pacer: Pacer, count: int) -> list[int]:
+    def _dues(self, load: PublisherStage, pacer: Pacer, count: int) -> list[int]:
         """The instant at which the next messages are scheduled."""
         start_ns, dues = load.start_ns, pacer.dues(load.scheduled, count)
         if load.tempo.is_changed:
@@ -217,7 +223,7 @@ class Publisher:
             self._number += 1
         return sent_bytes
 
-    def _next_ns(self, load: Load) -> int:
+    def _next_ns(self, load: PublisherStage) -> int:
         """The instant of the next work in this stage."""
         next_ns = min(load.end_ns, load.change_ns)
         if self._pacer is None:
@@ -232,7 +238,7 @@ class Publisher:
         """A PUB socket takes subscriptions in when its own thread calls it."""
         self._socket.getsockopt(zmq.EVENTS)
 
-    def _finish(self, load: Load) -> None:
+    def _finish(self, load: PublisherStage) -> None:
         """Sends what is due, for a while; skips the rest."""
         if self._pacer is not None:
             load.apply_changes(load.end_ns)

@@ -9,7 +9,7 @@ from zmq.auth.thread import ThreadAuthenticator
 
 from pubstorm.contract.texts import template_of
 from pubstorm.fleet.curve import CLIENT_KEYS, PUBLIC_KEY, SECRET_KEY, SERVER_KEY
-from pubstorm.fleet.zmq_agent.part import AgentError, Part
+from pubstorm.fleet.zmq_agent.part import AgentError, AgentShard
 
 DOMAIN = "pubstorm"
 """Domain of the credentials, which libzmq asks for."""
@@ -18,7 +18,7 @@ DOMAIN = "pubstorm"
 class Gate:
     """Authenticates subscribers: answers libzmq's requests in a thread of its own."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], part: Part) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], part: AgentShard) -> None:
         self._keys = frozenset(os.environ.get(CLIENT_KEYS, "").split())
         self._authenticator: ThreadAuthenticator | None = None
         population = part.population
@@ -45,7 +45,7 @@ class Gate:
 
 
 def publisher_socket(
-    context: zmq.Context[zmq.Socket[bytes]], part: Part, client: int
+    context: zmq.Context[zmq.Socket[bytes]], part: AgentShard, client: int
 ) -> zmq.Socket[bytes]:
     """A PUB socket that listens at its target."""
     socket = context.socket(zmq.PUB)
@@ -72,7 +72,7 @@ def publisher_socket(
 
 
 def subscriber_socket(
-    context: zmq.Context[zmq.Socket[bytes]], part: Part, client: int
+    context: zmq.Context[zmq.Socket[bytes]], part: AgentShard, client: int
 ) -> zmq.Socket[bytes]:
     """A SUB socket with its subscriptions, connected to nothing yet."""
     population = part.population
@@ -99,13 +99,13 @@ def subscriber_socket(
     return socket
 
 
-def filters(part: Part) -> int:
+def filters(part: AgentShard) -> int:
     """Number of prefixes that each client subscribes to."""
     population = part.population
     return sum(template_of(population, s.filter).variants for s in population.subscriptions)
 
 
-def check_security(part: Part) -> None:
+def check_security(part: AgentShard) -> None:
     """Raises AgentError where libzmq cannot speak the mechanism."""
     if part.options.security == "curve" and not zmq.has("curve"):
         raise AgentError(

@@ -21,8 +21,8 @@ from pubstorm.contract.commands import (
     Hello,
     Stop,
 )
-from pubstorm.contract.plan import Stage
-from pubstorm.fleet.zmq_agent.part import Part
+from pubstorm.contract.plan import PlannedStage
+from pubstorm.fleet.zmq_agent.part import AgentShard
 from pubstorm.fleet.zmq_agent.pipes import Pipes
 from pubstorm.fleet.zmq_agent.tally import AgentTally
 from pubstorm.quantities import SECOND_NS
@@ -31,7 +31,7 @@ from pubstorm.quantities import SECOND_NS
 class Play(Protocol):
     """The actions of an agent in its stages."""
 
-    def enter(self, stage: Stage, at_ns: int) -> None:
+    def enter(self, stage: PlannedStage, at_ns: int) -> None:
         """Begins a stage at an instant; its population may have no part in the stage."""
 
     def change(self, change: ApplyChange) -> None:
@@ -57,7 +57,7 @@ class Play(Protocol):
 class Agent:
     """One agent, from hello to bye."""
 
-    def __init__(self, part: Part, pipes: Pipes, tally: AgentTally) -> None:
+    def __init__(self, part: AgentShard, pipes: Pipes, tally: AgentTally) -> None:
         self._part = part
         self._pipes = pipes
         self._tally = tally

@@ -20,14 +20,14 @@ from pubstorm.contract.plan import (
     ConnectAction,
     DisconnectAction,
     HoldAction,
+    PlannedStage,
     PublishAction,
-    Stage,
 )
 from pubstorm.contract.snapshot import Reason
 from pubstorm.contract.stamp import STAMP_BYTES, stamp_in_text
 from pubstorm.contract.texts import has_stamped_text, template_of
 from pubstorm.fleet.zmq_agent.messages import STAMP, is_stamped
-from pubstorm.fleet.zmq_agent.part import Part
+from pubstorm.fleet.zmq_agent.part import AgentShard
 from pubstorm.fleet.zmq_agent.pipes import STDIN, Pipes
 from pubstorm.fleet.zmq_agent.schedule import NEVER_NS
 from pubstorm.fleet.zmq_agent.sockets import filters, subscriber_socket
@@ -106,7 +106,7 @@ class Client:
 class Subscribers:
     """The clients of an agent."""
 
-    def __init__(self, part: Part, tally: AgentTally) -> None:
+    def __init__(self, part: AgentShard, tally: AgentTally) -> None:
         self._part, self._tally = part, tally
         self._context = zmq.Context(part.options.io_threads)
         sockets = SOCKETS_EACH * len(part.clients) + SOCKETS_EACH
@@ -125,7 +125,7 @@ class Subscribers:
         self._stamps_text = any(has_stamped_text(each) for _, each in part.publications())
         self._unstamped = _unstamped_topics(part)
 
-    def enter(self, stage: Stage, at_ns: int) -> None:
+    def enter(self, stage: PlannedStage, at_ns: int) -> None:
         """Connects clients at the rate of the stage, or disconnects all of them at once."""
         action, own = stage.action, self._part.place.population
         if isinstance(action, PublishAction | HoldAction):
@@ -310,7 +310,7 @@ class Subscribers:
         return self._tally.now.flows.setdefault(source, FlowTally())
 
 
-def _unstamped_topics(part: Part) -> dict[tuple[int, bytes], int]:
+def _unstamped_topics(part: AgentShard) -> dict[tuple[int, bytes], int]:
     """The populations of publishers whose messages carry no stamp, by target and topic."""
     found: dict[tuple[int, bytes], int] = {}
     for index, population in enumerate(part.plan.populations):

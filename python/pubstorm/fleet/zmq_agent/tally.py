@@ -21,7 +21,7 @@ from pubstorm.contract.snapshot import (
     Snapshot,
     TargetSnapshot,
 )
-from pubstorm.fleet.zmq_agent.part import Part
+from pubstorm.fleet.zmq_agent.part import AgentShard
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 NOTHING = Histogram()
@@ -61,7 +61,7 @@ class Counts:
 class AgentTally:
     """The counts of an agent, and what is true of it now."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: AgentShard) -> None:
         self._part = part
         self._from_ns = time.monotonic_ns()
         self._cpu_ns = time.process_time_ns()

@@ -17,12 +17,12 @@ from signal import SIGKILL, Signals
 from typing import Any, Protocol
 
 from pubstorm.errors import PubstormError, TopologyError
-from pubstorm.host.counters import Counters
+from pubstorm.host.counters import KernelCounters
 from pubstorm.host.ends import end_tasks
 from pubstorm.host.keys.files import PRIVATE_MODE
 from pubstorm.host.log_tail import open_log
 from pubstorm.host.machine import Order
-from pubstorm.host.members import Look
+from pubstorm.host.members import ProcessReading
 
 BEAT_S = 1.0
 """Interval of words to the deputy."""
@@ -231,13 +231,13 @@ class RemoteMachine:
             child.lose(self.lost)
         return child
 
-    def look_at(self, roots: Sequence[int]) -> Look:
+    def look_at(self, roots: Sequence[int]) -> ProcessReading:
         """Returns processes there, to a thread that is not the loop's."""
-        return Look.of_json(self._read("look_at", roots=list(roots)))
+        return ProcessReading.of_json(self._read("look_at", roots=list(roots)))
 
-    def counters(self) -> Counters:
+    def counters(self) -> KernelCounters:
         """Returns the kernel's counters there, to a thread that is not the loop's."""
-        return Counters.of_json(self._read("counters"))
+        return KernelCounters.of_json(self._read("counters"))
 
     async def ask(self, request: str, **values: Any) -> Any:
         """Returns the answer to a request; raises TopologyError."""

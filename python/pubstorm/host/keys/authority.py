@@ -28,14 +28,14 @@ CLOCKS_DIFFER = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Validity:
+class CertificateDates:
     """From when to when a certificate counts."""
 
     begin: datetime
     end: datetime
 
     @classmethod
-    def of_days(cls, days: int) -> Validity:
+    def of_days(cls, days: int) -> CertificateDates:
         """From now on, for so many days."""
         now = datetime.now(UTC)
         return cls(now - CLOCKS_DIFFER, now + timedelta(days=days))
@@ -60,7 +60,7 @@ class Authority:
         self.credential = _credential(certificate, key)
 
     @classmethod
-    def new(cls, name: str, validity: Validity) -> Authority:
+    def new(cls, name: str, validity: CertificateDates) -> Authority:
         """A new authority."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = _named(name)
@@ -84,15 +84,15 @@ class Authority:
             raise KeysError("found an authority's key of another kind than Pubstorm makes")
         return cls(x509.load_pem_x509_certificate(credential.certificate), key)
 
-    def server(self, names: Sequence[str], validity: Validity) -> Credential:
+    def server(self, names: Sequence[str], validity: CertificateDates) -> Credential:
         """The certificate of a broker with these names and addresses."""
         return self._issue(names[0], [ExtendedKeyUsageOID.SERVER_AUTH], validity, names)
 
-    def client(self, name: str, validity: Validity) -> Credential:
+    def client(self, name: str, validity: CertificateDates) -> Credential:
         """The certificate of a client with this common name."""
         return self._issue(name, [ExtendedKeyUsageOID.CLIENT_AUTH], validity)
 
-    def node(self, names: Sequence[str], validity: Validity) -> Credential:
+    def node(self, names: Sequence[str], validity: CertificateDates) -> Credential:
         """The certificate of a node with these names and addresses, which calls and is called."""
         purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         return self._issue(names[0], purposes, validity, names)
@@ -101,13 +101,13 @@ class Authority:
         self,
         name: str,
         purposes: Iterable[x509.ObjectIdentifier],
-        validity: Validity,
+        validity: CertificateDates,
         names: Sequence[str] = (),
     ) -> Credential:
         """Returns a certificate for a common name, and for the names and addresses of a server. It
         does not outlive the authority."""
         key = ec.generate_private_key(ec.SECP256R1())
-        validity = Validity(validity.begin, min(validity.end, self._end))
+        validity = CertificateDates(validity.begin, min(validity.end, self._end))
         builder = (
             _builder(_named(name[:SUBJECT_MAX] if names else name), key.public_key(), validity)
             .issuer_name(self._name)
@@ -123,7 +123,7 @@ class Authority:
 
 
 def _builder(
-    name: x509.Name, key: ec.EllipticCurvePublicKey, validity: Validity
+    name: x509.Name, key: ec.EllipticCurvePublicKey, validity: CertificateDates
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()

@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from pubstorm.contract.plan import Plan, Tls
-from pubstorm.errors import KeysError, Problem
+from pubstorm.contract.plan import Plan, PlannedTls
+from pubstorm.errors import KeysError, ScenarioProblem
 from pubstorm.host.keys.clients import names_of
 from pubstorm.host.keys.files import PATH_HINT
 from pubstorm.host.keys.psk import read_psk
@@ -17,10 +17,10 @@ NamesOf = Callable[[str], Sequence[str]]
 """A template's text for every client."""
 
 
-def key_problems(plan: Plan) -> Iterator[Problem]:
+def key_problems(plan: Plan) -> Iterator[ScenarioProblem]:
     """The problems of the keys: at most one for each kind of each population, and one for all its
     shares if it is the same."""
-    found: dict[Problem, None] = {}
+    found: dict[ScenarioProblem, None] = {}
     for population in plan.populations:
         if population.tls is not None:
             place = f"populations.{population.of}.tls"
@@ -29,16 +29,16 @@ def key_problems(plan: Plan) -> Iterator[Problem]:
     yield from found
 
 
-def tls_problems(place: str, names: NamesOf, tls: Tls) -> Iterator[Problem]:
+def tls_problems(place: str, names: NamesOf, tls: PlannedTls) -> Iterator[ScenarioProblem]:
     """The problems of the keys of some clients, with their place in the scenario."""
     for kind, check in CHECKS.items():
         try:
             check(names, tls)
         except KeysError as error:
-            yield Problem(f"{place}.{kind}", "", error.message, error.hint)
+            yield ScenarioProblem(f"{place}.{kind}", "", error.message, error.hint)
 
 
-def _check_authorities(names: NamesOf, tls: Tls) -> None:
+def _check_authorities(names: NamesOf, tls: PlannedTls) -> None:
     del names
     if tls.ca is not None:
         from pubstorm.host.keys.certificates import check_authorities
@@ -46,7 +46,7 @@ def _check_authorities(names: NamesOf, tls: Tls) -> None:
         check_authorities(tls.ca)
 
 
-def _check_certificates(names: NamesOf, tls: Tls) -> None:
+def _check_certificates(names: NamesOf, tls: PlannedTls) -> None:
     """All files must exist; those of the first and the last client are read."""
     if tls.certificate is None or tls.key is None:
         return
@@ -65,7 +65,7 @@ def _check_certificates(names: NamesOf, tls: Tls) -> None:
         check_credential(certificates[client], keys[client])
 
 
-def _check_psk(names: NamesOf, tls: Tls) -> None:
+def _check_psk(names: NamesOf, tls: PlannedTls) -> None:
     if tls.psk is None:
         return
     keys = read_psk(tls.psk.file)
@@ -77,7 +77,7 @@ def _check_psk(names: NamesOf, tls: Tls) -> None:
         raise KeysError(message, "pubstorm keys psk --scenario FILE makes keys for all clients")
 
 
-CHECKS: dict[str, Callable[[NamesOf, Tls], None]] = {
+CHECKS: dict[str, Callable[[NamesOf, PlannedTls], None]] = {
     "ca": _check_authorities,
     "certificate": _check_certificates,
     "psk": _check_psk,

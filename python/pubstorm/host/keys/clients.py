@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pubstorm.contract.plan import Population
-from pubstorm.contract.template import Kind, Template, TemplateError
+from pubstorm.contract.plan import PlannedPopulation
+from pubstorm.contract.template import Template, TemplateError, VariableKind
 from pubstorm.contract.texts import template_of
 from pubstorm.errors import UsageError
 from pubstorm.plan import compile_plan, planned_targets
@@ -60,7 +60,10 @@ class Wanted:
             template = Template.parse(self.template)
         except TemplateError as error:
             raise UsageError(f"found {error}") from None
-        if template.has(*set(Kind) - {Kind.NUMBER, Kind.REMAINDER, Kind.QUOTIENT}):
+        if template.has(
+            *set(VariableKind)
+            - {VariableKind.NUMBER, VariableKind.REMAINDER, VariableKind.QUOTIENT}
+        ):
             hint = "write {n}, and how many with --count"
             message = f"found {self.template!r}, allowed are {{n}}, {{n%K}} and {{n/K}}"
             raise UsageError(message, hint)
@@ -71,27 +74,27 @@ class Wanted:
             raise UsageError("found --scenario and a template or --count, allowed is one of them")
 
 
-def names_of(population: Population, template: str) -> Names:
+def names_of(population: PlannedPopulation, template: str) -> Names:
     """A template's text for every client of a population, in their order."""
     compiled = template_of(population, template)
     first = population.first
     return tuple(compiled.text(n) for n in range(first, first + population.clients))
 
 
-def _populations(scenario: str) -> tuple[Population, ...]:
+def _populations(scenario: str) -> tuple[PlannedPopulation, ...]:
     loaded = load_scenario(find_scenario(scenario))
     targets = tuple(t.model_copy(update={"tls": True}) for t in planned_targets(loaded))
     return compile_plan(loaded, targets, run_tag=0).populations
 
 
-def _identity(population: Population) -> str:
+def _identity(population: PlannedPopulation) -> str:
     tls = population.tls
     return population.client_id if tls is None or tls.psk is None else tls.psk.identity
 
 
-def _has_psk(population: Population) -> bool:
+def _has_psk(population: PlannedPopulation) -> bool:
     return population.tls is not None and population.tls.psk is not None
 
 
-def _has_certificate(population: Population) -> bool:
+def _has_certificate(population: PlannedPopulation) -> bool:
     return population.tls is not None and population.tls.certificate is not None

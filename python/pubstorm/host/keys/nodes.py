@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from pathlib import Path, PurePosixPath
 
 from pubstorm.errors import KeysError
-from pubstorm.host.keys.authority import Authority, Credential, Validity
+from pubstorm.host.keys.authority import Authority, CertificateDates, Credential
 from pubstorm.host.keys.certificates import check_authorities, check_credential
 from pubstorm.host.keys.files import NewFile, read_file
 
@@ -44,7 +44,7 @@ class ClusterKeys:
     """True if it is new."""
 
     @classmethod
-    def of(cls, folder: Path, validity: Validity) -> ClusterKeys:
+    def of(cls, folder: Path, validity: CertificateDates) -> ClusterKeys:
         """The content of a folder; new keys if the folder is empty."""
         paths = [folder / name for name in (CA, CA_KEY, TOKEN)]
         there = [path for path in paths if path.exists()]
@@ -61,7 +61,9 @@ class ClusterKeys:
         authority = Authority.stored(Credential(read_file(certificate), read_file(key)))
         return cls(folder, authority, read_file(token), False)
 
-    def files(self, nodes: Sequence[str], at: PurePosixPath, validity: Validity) -> list[NewFile]:
+    def files(
+        self, nodes: Sequence[str], at: PurePosixPath, validity: CertificateDates
+    ) -> list[NewFile]:
         """All files that are new: those of the cluster, and a folder for each node, whose
         environment names its files as they are called at `at`."""
         files = [*self._of_cluster()] if self.is_new else []
@@ -78,7 +80,9 @@ class ClusterKeys:
         yield NewFile(self.folder / CA_KEY, self.authority.credential.key)
         yield NewFile(self.folder / TOKEN, self.token)
 
-    def _of_node(self, node: str, at: PurePosixPath, validity: Validity) -> Iterator[NewFile]:
+    def _of_node(
+        self, node: str, at: PurePosixPath, validity: CertificateDates
+    ) -> Iterator[NewFile]:
         _require_name(node)
         names = dict.fromkeys([node, *LOOPBACK])
         credential = self.authority.node([*names], validity)

@@ -3,7 +3,7 @@ addresses, memory, connection tracking and backlogs, each with its exact fix. Ch
 host."""
 
 from pubstorm.host.preflight.engines import agents_here, agents_needed, largest_share
-from pubstorm.host.preflight.host import Host
+from pubstorm.host.preflight.host import HostLimits
 from pubstorm.host.preflight.need import Fix, Need
 from pubstorm.host.preflight.needs import MEMORY, broker_host_needs, needs
 from pubstorm.host.preflight.sockets import queues_bytes
@@ -11,7 +11,7 @@ from pubstorm.host.preflight.sockets import queues_bytes
 __all__ = [
     "MEMORY",
     "Fix",
-    "Host",
+    "HostLimits",
     "Need",
     "agents_here",
     "agents_needed",

@@ -11,7 +11,7 @@ from pubstorm.host.costs import Costs
 from pubstorm.host.preflight.engines import agents_needed, clients_bytes, open_files
 from pubstorm.host.preflight.need import Need
 from pubstorm.host.preflight.needs import MEMORY
-from pubstorm.scenario.fleet import Fleet
+from pubstorm.scenario.fleet import ScenarioFleet
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class AgentHost:
     """Memory that is available there."""
 
 
-def agents_on(hosts: Sequence[AgentHost], plan: Plan, fleet: Fleet) -> int:
+def agents_on(hosts: Sequence[AgentHost], plan: Plan, fleet: ScenarioFleet) -> int:
     """Number of engines for a plan: one on each host, or, if packed, as many as the plan needs, one
     on a processor. Raises FleetError if the hosts have no room for the number in the scenario."""
     if not hosts:

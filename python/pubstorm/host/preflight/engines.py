@@ -10,10 +10,10 @@ from pubstorm.contract.texts import payload_bytes_max, template_of
 from pubstorm.errors import UsageError
 from pubstorm.host.costs import Costs
 from pubstorm.host.explain import offered_load
-from pubstorm.host.preflight.host import Host
+from pubstorm.host.preflight.host import HostLimits
 from pubstorm.host.preflight.need import Fix, Need
 from pubstorm.scenario.descriptors import DESCRIPTORS_KEPT, most_in_one, processes_needed
-from pubstorm.scenario.fleet import Fleet
+from pubstorm.scenario.fleet import ScenarioFleet
 
 BUFFER_BYTES = 64 * 1024
 """Size of the buffer that all clients of an engine read into and write from."""
@@ -41,7 +41,7 @@ def agents_needed(plan: Plan, *, descriptors: int, cores: int) -> int:
     return max(by_descriptors, by_load)
 
 
-def agents_here(plan: Plan, fleet: Fleet, host: Host) -> int:
+def agents_here(plan: Plan, fleet: ScenarioFleet, host: HostLimits) -> int:
     """The number of engines that play a plan on this host."""
     return fleet.agents or agents_needed(plan, descriptors=host.descriptors, cores=host.cores)
 

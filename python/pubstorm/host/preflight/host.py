@@ -23,7 +23,7 @@ PORTS_FROM, PORTS_END = 10_000, 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class HostLimits:
     """Limits of this machine, and the part in use of shared limits."""
 
     descriptors: int
@@ -74,7 +74,7 @@ class Host:
     """Settings of the kernel and of the shell for many connections, as they are written."""
 
     @classmethod
-    def here(cls, settings: Iterable[str] = ()) -> Host:
+    def here(cls, settings: Iterable[str] = ()) -> HostLimits:
         """Returns this machine, now, with some settings of its kernel."""
         low, high = _numbers("net/ipv4/ip_local_port_range", (32768, 60999))
         pages = _numbers("net/ipv4/tcp_mem", (0, 0, UNLIMITED // resource.getpagesize()))[2]

@@ -31,7 +31,7 @@ from pubstorm.host.preflight.engines import (
     large_messages_bytes,
     open_files,
 )
-from pubstorm.host.preflight.host import Host
+from pubstorm.host.preflight.host import HostLimits
 from pubstorm.host.preflight.need import Fix, Need
 from pubstorm.host.preflight.sockets import programs_of
 from pubstorm.scenario.descriptors import DESCRIPTORS_KEPT, UNLIMITED
@@ -58,7 +58,7 @@ TRACKED_LATER = 2
 """Entries of the packet filter for each connection: closed ones stay for two minutes."""
 
 
-def needs(plan: Plan, host: Host, *, agents: int, brokers: Kinds) -> list[Need]:
+def needs(plan: Plan, host: HostLimits, *, agents: int, brokers: Kinds) -> list[Need]:
     """The needs of a plan on this host, with `agents` engines and the `brokers` that the run
     starts."""
     return [
@@ -103,7 +103,7 @@ def broker_host_needs(plan: Plan) -> list[Need]:
     ]
 
 
-def _descriptors(plan: Plan, host: Host, agents: int, brokers: Kinds) -> Iterator[Need]:
+def _descriptors(plan: Plan, host: HostLimits, agents: int, brokers: Kinds) -> Iterator[Need]:
     engine = open_files(plan, agents, host.descriptors, "--set fleet.agents={}")
     per_broker = _clients_at_target(plan) + DESCRIPTORS_KEPT if brokers else 0
     yield engine
@@ -130,7 +130,7 @@ def _descriptors(plan: Plan, host: Host, agents: int, brokers: Kinds) -> Iterato
     yield Need("open files of the system", files, host.system_descriptors, "files", fix)
 
 
-def _programs(plan: Plan, host: Host) -> Iterator[Need]:
+def _programs(plan: Plan, host: HostLimits) -> Iterator[Need]:
     """Needs of processes with real sockets: for each population, those of its largest process."""
     largest: dict[str, int] = {}
     for program in programs_of(plan):
@@ -142,7 +142,7 @@ def _programs(plan: Plan, host: Host) -> Iterator[Need]:
         yield Need(f"open files of {name}", files, host.descriptors, "files", fix, otherwise)
 
 
-def _threads(plan: Plan, host: Host, agents: int, brokers: Kinds) -> Iterator[Need]:
+def _threads(plan: Plan, host: HostLimits, agents: int, brokers: Kinds) -> Iterator[Need]:
     """Every thread counts as a process: to the user's limit, the system's and the group's."""
     own = agents * ENGINE_THREADS + broker_threads(brokers, host.cores)
     own += sum(program.threads for program in programs_of(plan))
@@ -177,7 +177,7 @@ def _threads(plan: Plan, host: Host, agents: int, brokers: Kinds) -> Iterator[Ne
         yield Need(what, needed, available, "threads", fix, otherwise)
 
 
-def _ports(plan: Plan, host: Host) -> Iterator[Need]:
+def _ports(plan: Plan, host: HostLimits) -> Iterator[Need]:
     """Source ports: each pair of source address and target has the whole port range."""
     at_target = _clients_at_target(plan)
     per_pair = ceil(at_target / max(1, len(plan.sources)))
@@ -194,7 +194,7 @@ def _ports(plan: Plan, host: Host) -> Iterator[Need]:
     yield Need(SOURCE_PORTS, per_pair, host.ports, "ports", fix, otherwise, hint)
 
 
-def _setpriv(host: Host, brokers: Kinds) -> Iterator[Need]:
+def _setpriv(host: HostLimits, brokers: Kinds) -> Iterator[Need]:
     """A broker with pipes ends by itself when Pubstorm is gone."""
     if not all(kind.pipes for kind in brokers):
         what = "setpriv, which ends brokers with a Pubstorm that is killed"
@@ -202,7 +202,7 @@ def _setpriv(host: Host, brokers: Kinds) -> Iterator[Need]:
         yield Need(what, 1, int(host.has_setpriv), "programs", otherwise=fix)
 
 
-def _listening(plan: Plan, host: Host, brokers: Kinds) -> Iterator[Need]:
+def _listening(plan: Plan, host: HostLimits, brokers: Kinds) -> Iterator[Need]:
     """Ports for brokers and publishers, apart from those that outgoing connections may take
     meanwhile."""
     publishers = sum(each.clients for each in plan.populations if each.is_publisher)
@@ -215,7 +215,7 @@ def _listening(plan: Plan, host: Host, brokers: Kinds) -> Iterator[Need]:
         yield Need(f"ports for {listeners} to listen on", needed, host.listen_ports, "ports", fix)
 
 
-def _sources(plan: Plan, host: Host) -> Iterator[Need]:
+def _sources(plan: Plan, host: HostLimits) -> Iterator[Need]:
     """The source addresses of clients that this host has."""
     if not plan.sources:
         return
@@ -230,7 +230,7 @@ def _sources(plan: Plan, host: Host) -> Iterator[Need]:
     )
 
 
-def _memory(plan: Plan, host: Host, agents: int, brokers: Kinds) -> Iterator[Need]:
+def _memory(plan: Plan, host: HostLimits, agents: int, brokers: Kinds) -> Iterator[Need]:
     costs, clients, bridges = host.costs, connecting(plan), bridges_of(plan)
     others = (clients if brokers or _all_loopback(plan) else 0) + 2 * bridges
     bytes_needed = clients_bytes(plan, costs) + costs.engines_bytes(agents)
@@ -259,7 +259,7 @@ def _ends_in_use(plan: Plan) -> int:
     return UNLIMITED
 
 
-def _tracked(plan: Plan, host: Host) -> Iterator[Need]:
+def _tracked(plan: Plan, host: HostLimits) -> Iterator[Need]:
     """Entries of connection tracking, only where the kernel has it loaded."""
     if host.tracked_connections is None:
         return
@@ -274,7 +274,7 @@ def _tracked(plan: Plan, host: Host) -> Iterator[Need]:
     )
 
 
-def _backlogs(plan: Plan, host: Host) -> Iterator[Need]:
+def _backlogs(plan: Plan, host: HostLimits) -> Iterator[Need]:
     """Connections that arrive while a broker on this host does not accept."""
     burst = _burst(plan)
     for what, available, name in (
@@ -319,7 +319,7 @@ def _all_loopback(plan: Plan) -> bool:
     return all(target.is_loopback for target in plan.targets)
 
 
-def _is_here(source: str, host: Host) -> bool:
+def _is_here(source: str, host: HostLimits) -> bool:
     return ip_address(source).is_loopback or source in host.addresses
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pubstorm.host.preflight.need import Need
-from pubstorm.scenario.topology import Network
+from pubstorm.scenario.topology import ScenarioNetwork
 
 LOOK_TIMEOUT_S = 10.0
 """Longest time of a check, in seconds."""
@@ -46,20 +46,20 @@ class NetworkHost:
         return cls(is_root, programs, makes, known)
 
 
-def network_needs_here(networks: Sequence[Network]) -> list[Need]:
+def network_needs_here(networks: Sequence[ScenarioNetwork]) -> list[Need]:
     """The needs of networks on this host. Checks the host only if there are networks."""
     if not networks:
         return []
     return network_needs(networks, NetworkHost.here(disciplines_of(networks)))
 
 
-def disciplines_of(networks: Sequence[Network]) -> list[str]:
+def disciplines_of(networks: Sequence[ScenarioNetwork]) -> list[str]:
     """Queueing disciplines that the networks need."""
     needed = {"netem" if network.needs_netem else "tbf" for network in networks if _shapes(network)}
     return sorted(needed)
 
 
-def network_needs(networks: Sequence[Network], host: NetworkHost) -> list[Need]:
+def network_needs(networks: Sequence[ScenarioNetwork], host: NetworkHost) -> list[Need]:
     """The needs of networks on a host."""
     without = "leave network out of the bridges: cut and delay need no root"
     found = [
@@ -87,7 +87,7 @@ def network_needs(networks: Sequence[Network], host: NetworkHost) -> list[Need]:
     return found
 
 
-def _shapes(network: Network) -> bool:
+def _shapes(network: ScenarioNetwork) -> bool:
     return network.needs_netem or network.rate is not None
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pubstorm.contract.plan import Plan, Population
+from pubstorm.contract.plan import Plan, PlannedPopulation
 from pubstorm.host.preflight.connections import connections_at
 from pubstorm.scenario.descriptors import DESCRIPTORS_KEPT
 
@@ -27,7 +27,7 @@ input and output."""
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ClientProgram:
     """A process that plays clients instead of an engine."""
 
     population: str
@@ -37,7 +37,7 @@ class Program:
     threads: int
 
 
-def programs_of(plan: Plan) -> Iterator[Program]:
+def programs_of(plan: Plan) -> Iterator[ClientProgram]:
     """Every such process of a plan: one for each publisher, one for each population of real
     subscribers."""
     connections = connections_at(plan)
@@ -51,7 +51,7 @@ def programs_of(plan: Plan) -> Iterator[Program]:
             yield _program(population, PEER_BYTES, connections[target])
 
 
-def queues_bytes(plan: Plan, population: Population) -> int | None:
+def queues_bytes(plan: Plan, population: PlannedPopulation) -> int | None:
     """Memory of one publisher's queues if the queues of all its subscribers are full; None for
     queues without a limit."""
     mark = 0 if population.zmtp is None else population.zmtp.high_water_mark
@@ -60,10 +60,10 @@ def queues_bytes(plan: Plan, population: Population) -> int | None:
     return most * mark * QUEUED_BYTES if mark else None
 
 
-def _program(population: Population, bytes_each: int, connections: int) -> Program:
+def _program(population: PlannedPopulation, bytes_each: int, connections: int) -> ClientProgram:
     io_threads = 1 if population.zmtp is None else population.zmtp.io_threads
     files_each = 1 if population.is_publisher else FILES_PER_SOCKET[population.player]
-    return Program(
+    return ClientProgram(
         population.name,
         files=connections * files_each + DESCRIPTORS_KEPT,
         bytes=PROGRAM_BYTES.get(population.player, 0) + connections * bytes_each,

@@ -10,7 +10,7 @@ from math import ceil
 from pubstorm.contract.plan import ConnectAction, DisconnectAction, Plan
 from pubstorm.host.explain import offered_load
 from pubstorm.host.preflight.connections import connecting, connections_at
-from pubstorm.host.preflight.host import Host
+from pubstorm.host.preflight.host import HostLimits
 from pubstorm.host.preflight.need import Fix, Need
 from pubstorm.host.preflight.needs import SOURCE_PORTS
 from pubstorm.quantities import SECOND_NS
@@ -63,7 +63,7 @@ class Setting:
         return f"{self.name} = {current}, wanted: {wanted}; {self.reason}"
 
 
-def tuning(plan: Plan, host: Host, needs: Sequence[Need]) -> list[Setting]:
+def tuning(plan: Plan, host: HostLimits, needs: Sequence[Need]) -> list[Setting]:
     """The settings for a plan on this host. `needs` are the plan's needs, which cover some."""
     return [
         Setting(
@@ -93,7 +93,7 @@ class Tuned:
     """Reason of the wanted value."""
     is_limit: bool = False
     """True if the setting is a limit of the run, which is among the needs of its plan, too."""
-    wanted: Callable[[Plan, Host], int | None] | None = None
+    wanted: Callable[[Plan, HostLimits], int | None] | None = None
     """Returns the value that a plan wants. Default: that of the need, or any."""
     at_most: bool = False
     """True if a smaller value is as good."""
@@ -120,7 +120,7 @@ def _span(ports: str) -> str:
     return f"{low} to {high}: {int(high) - int(low) + 1}" if high.isdigit() else ports
 
 
-def _closed(plan: Plan, _host: Host) -> int | None:
+def _closed(plan: Plan, _host: HostLimits) -> int | None:
     """Returns the connections that the kernel keeps after their end: of clients that leave in a
     stage, and by session lifetimes."""
     most = 0.0
@@ -132,13 +132,13 @@ def _closed(plan: Plan, _host: Host) -> int | None:
     return ceil(most + _leaving_per_s(plan) * TIME_WAIT_S) or None
 
 
-def _closing_s(plan: Plan, host: Host) -> int | None:
+def _closing_s(plan: Plan, host: HostLimits) -> int | None:
     """Returns the seconds for which connections that end may hold their ports."""
     spare = host.ports * max(1, len(plan.sources)) - max(connections_at(plan), default=0)
     return _seconds(spare, _leaving_per_s(plan))
 
 
-def _tracked_s(plan: Plan, host: Host) -> int | None:
+def _tracked_s(plan: Plan, host: HostLimits) -> int | None:
     """Returns the seconds for which a packet filter may track connections that ended."""
     most = host.tracked_connections
     return None if most is None else _seconds(most - connecting(plan), _leaving_per_s(plan))
@@ -159,7 +159,7 @@ def _leaving_per_s(plan: Plan) -> float:
     )
 
 
-def _queued(plan: Plan, _host: Host) -> int | None:
+def _queued(plan: Plan, _host: HostLimits) -> int | None:
     """Returns the packets that a busy processor leaves waiting."""
     actions = (stage.action for stage in plan.stages)
     rates = (each.rate_per_s or 0.0 for each in actions if isinstance(each, ConnectAction))

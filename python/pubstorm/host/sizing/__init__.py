@@ -20,7 +20,7 @@ from pubstorm.host.preflight.engines import clients_bytes
 from pubstorm.host.sizing.traffic import Moment, moments
 from pubstorm.host.sizing.wire import SEGMENT
 from pubstorm.scenario.descriptors import DESCRIPTORS_KEPT
-from pubstorm.scenario.fleet import Fleet, FleetHost
+from pubstorm.scenario.fleet import FleetHost, ScenarioFleet
 
 CPU_SHARE = 0.5
 """Share of its core that an engine may use. Bursts, the network's interrupts and other work of the
@@ -101,7 +101,9 @@ class PlannedRuns:
     """Hosts with brokers and other servers of the largest step, besides the controller's."""
 
 
-def sizes_of(plan: Plan, fleet: Fleet, costs: Costs, ports: int, planned: PlannedRuns) -> Sizes:
+def sizes_of(
+    plan: Plan, fleet: ScenarioFleet, costs: Costs, ports: int, planned: PlannedRuns
+) -> Sizes:
     """The sizes for a plan, the largest of a series, with `ports` ports for each address and
     target."""
     busy = list(moments(plan, costs))
@@ -135,7 +137,7 @@ def sizes_of(plan: Plan, fleet: Fleet, costs: Costs, ports: int, planned: Planne
 
 
 def _resources(
-    plan: Plan, fleet: Fleet, costs: Costs, ports: int, busy: Sequence[Moment]
+    plan: Plan, fleet: ScenarioFleet, costs: Costs, ports: int, busy: Sequence[Moment]
 ) -> list[Resource]:
     host, engines = fleet.host, _agents_per_host(fleet)
     clients = sum(each.clients for each in plan.populations if each.player == "engine")
@@ -203,7 +205,7 @@ def _least(plan: Plan, resources: Sequence[Resource]) -> int:
     return min(ceil(cores / CPU_SHARE), max(1, plan.clients))
 
 
-def _agents_per_host(fleet: Fleet) -> int:
+def _agents_per_host(fleet: ScenarioFleet) -> int:
     return 1 if fleet.spread == "strict" else fleet.host.cores
 
 
@@ -232,7 +234,7 @@ def _unreachable(plan: Plan) -> Iterator[str]:
         )
 
 
-def _remarks(plan: Plan, fleet: Fleet, hosts: int, ports: int) -> Iterator[str]:
+def _remarks(plan: Plan, fleet: ScenarioFleet, hosts: int, ports: int) -> Iterator[str]:
     at_one = ceil(max(connections_at(plan)) / hosts / fleet.host.addresses)
     easy = int(ports * PORTS_SHARE_EASY)
     if at_one > easy:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pubstorm.contract.flows import OpenPace, Publication
+from pubstorm.contract.flows import OpenPace, PlannedPublication
 from pubstorm.contract.offered_load import FlapLoad, FlowLoad, OfferedLoad, PhaseLoad
-from pubstorm.contract.plan import ConnectAction, Plan, Population, Stage
+from pubstorm.contract.plan import ConnectAction, Plan, PlannedPopulation, PlannedStage
 from pubstorm.host.costs import MICROSECONDS, Costs
 from pubstorm.host.explain import offered_load
 from pubstorm.host.sizing.wire import Bytes, Layers, connection, message, ping, requests
@@ -63,7 +63,7 @@ class _Demand:
     load: OfferedLoad
     costs: Costs
 
-    def connecting(self, stage: Stage, rate_per_s: float) -> Moment:
+    def connecting(self, stage: PlannedStage, rate_per_s: float) -> Moment:
         """Connections at a rate, of the stage's populations in equal shares."""
         clients = sum(self.plan.populations[index].clients for index in stage.populations)
         found = Moment(stage.name, 0, Bytes(0, 0), 0)
@@ -97,7 +97,7 @@ class _Demand:
                 found = found.plus(self.arrivals(index, clients * SECOND_NS / turn_ns))
         return found
 
-    def sent_by(self, flow: FlowLoad) -> tuple[Population, Publication]:
+    def sent_by(self, flow: FlowLoad) -> tuple[PlannedPopulation, PlannedPublication]:
         """Returns the population and the publication of a flow."""
         population = self.plan.populations[flow.population]
         return population, population.publications[flow.publication]
@@ -136,7 +136,7 @@ class _Demand:
         us = flaps.requests_per_s * self.costs.sent[1].value
         return Moment(population.name, _seconds(us), wire, 0)
 
-    def layers(self, population: Population) -> Layers:
+    def layers(self, population: PlannedPopulation) -> Layers:
         """Returns the protocols between TCP and that of a population."""
         targets = [self.plan.targets[index] for index in population.at.targets]
         return Layers(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pubstorm.contract.source import Source
 from pubstorm.measure.monitors import MonitorError, Reading
-from pubstorm.result import Observer
+from pubstorm.result import ObserverTraffic
 from pubstorm.topology.bridges.states import BridgeStates
 
 CONNECTED = "connected"
@@ -40,7 +40,7 @@ class BridgeMonitor:
     def stop(self) -> None:
         """The states are followed until the brokers end."""
 
-    def observer(self) -> Observer:
+    def observer(self) -> ObserverTraffic:
         """Returns the observer for the result."""
         return self._states.observer()
 

@@ -6,18 +6,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pubstorm.contract.source import Source
-from pubstorm.host.counters import Counters, counters
+from pubstorm.host.counters import KernelCounters, counters
 from pubstorm.measure.monitors import Reading
 
 
 class HostMonitor:
     """Watches a machine: the controller's, unless it gets the counters of another."""
 
-    def __init__(self, address: str = "", count: Callable[[], Counters] = counters) -> None:
+    def __init__(self, address: str = "", count: Callable[[], KernelCounters] = counters) -> None:
         """`address`: that of another host; empty: the controller's."""
         self.source = Source.host(address)
         self._count = count
-        self._before: Counters | None = None
+        self._before: KernelCounters | None = None
 
     def start(self) -> None:
         """Takes the counters that differences are taken from."""
@@ -38,7 +38,7 @@ class HostMonitor:
         """Does nothing: the monitor holds no resource."""
 
 
-def _differences(before: Counters, now: Counters) -> dict[str, float]:
+def _differences(before: KernelCounters, now: KernelCounters) -> dict[str, float]:
     """CPU as shares of all cores, and the rates of all disks and of all network interfaces, with
     loopback."""
     span_s = now.at_s - before.at_s

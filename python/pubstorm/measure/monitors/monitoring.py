@@ -19,7 +19,7 @@ from pubstorm.measure.monitors.profiling import Profiler
 from pubstorm.measure.monitors.sys_topics import SysTopicsMonitor
 from pubstorm.output import name_of
 from pubstorm.quantities import SECOND_NS
-from pubstorm.result import MonitorGap, MonitorProblem, Observer, ProfileResult
+from pubstorm.result import MonitorGap, MonitorProblem, ObserverTraffic, ProfileResult
 from pubstorm.result.samples import VALUE_MAX, is_in_range
 
 STOP_GRACE_S = 3.0
@@ -36,7 +36,7 @@ PROBLEMS_MAX = 100
 class Monitored:
     """Findings of the monitors of a run beside their samples."""
 
-    observers: tuple[Observer, ...] = ()
+    observers: tuple[ObserverTraffic, ...] = ()
     """Clients that only observe."""
     problems: tuple[MonitorProblem, ...] = ()
     """Problems of the monitors, each once."""

@@ -39,7 +39,7 @@ class PerfError(Exception):
 
 
 @dataclass
-class Profile:
+class StackProfile:
     """Samples of a process, by function and by stack."""
 
     samples_total: int = 0
@@ -126,7 +126,7 @@ class Perf:
             signal_child(process, signal.SIGKILL)
             await killed(process)
 
-    async def profile(self) -> Profile:
+    async def profile(self) -> StackProfile:
         """Stops the recording and returns it; also writes it as folded stacks."""
         words = last_lines(self._log)
         if not self._data.exists() or not self._data.stat().st_size:
@@ -163,9 +163,9 @@ def _reason_in(words: str) -> str | None:
     return next((text for part, text in _REASONS if part in words.lower()), None)
 
 
-def parse_script(lines: Iterable[str]) -> Profile:
+def parse_script(lines: Iterable[str]) -> StackProfile:
     """The samples in the output of `perf script -F comm,ip,sym,dso`."""
-    profile = Profile()
+    profile = StackProfile()
     for command, frames in _samples(lines):
         module, symbol = frames[0]
         profile.samples_total += 1

@@ -13,7 +13,7 @@ import psutil
 from pubstorm.contract.plan import Plan
 from pubstorm.contract.source import Source
 from pubstorm.host import proc
-from pubstorm.host.members import PROCESSES_HERE, LocalProcesses, Look, Member, Processes
+from pubstorm.host.members import PROCESSES_HERE, LocalProcesses, Member, Processes, ProcessReading
 from pubstorm.host.sockets import holders, listening_at
 from pubstorm.measure.monitors import MonitorError, Reading
 from pubstorm.measure.monitors.connections import ConnectionsMonitor
@@ -58,7 +58,7 @@ class ProcessMonitor:
         self._root: proc.Stat | None = None
         self._retry_s, self._retry_at_s = RETRY_S[0], 0.0
         self._differences = Differences()
-        self._before: Look | None = None
+        self._before: ProcessReading | None = None
 
     @property
     def pid(self) -> int:
@@ -128,7 +128,7 @@ class ProcessMonitor:
                 self._retry_at_s = float("inf")
             raise MonitorError(f"process {pid} has ended: nothing more is read of it")
 
-    def _of_threads(self, look: Look, at_ns: int) -> Iterator[Reading]:
+    def _of_threads(self, look: ProcessReading, at_ns: int) -> Iterator[Reading]:
         """Yields the share of one core that the busiest thread has used since the last reading, and
         the share of the time that the thread that waited longest had no processor. No second core
         makes one thread faster. The quota of its cgroup counts for the first process."""
@@ -206,7 +206,7 @@ class Differences:
         self._before: dict[int, Member] = {}
         self._read_at_s = 0.0
 
-    def read(self, look: Look, at_ns: int) -> Iterator[Reading]:
+    def read(self, look: ProcessReading, at_ns: int) -> Iterator[Reading]:
         """Yields shares of one core and bytes a second since the last reading, of the processes
         that both have; nothing at the first reading."""
         members = look.members
@@ -241,7 +241,7 @@ def _disk(
     return {"disk_read_bytes_per_s": round(read), "disk_written_bytes_per_s": round(written)}
 
 
-def sums(look: Look, at_ns: int) -> Iterator[Reading]:
+def sums(look: ProcessReading, at_ns: int) -> Iterator[Reading]:
     """Yields memory, threads and number of processes; descriptors unless some are hidden."""
     members = look.members
     resident = sum(member.memory.resident for member in members)

@@ -13,7 +13,7 @@ import psutil
 
 from pubstorm.contract.plan import HoldAction, Plan, PublishAction
 from pubstorm.measure.monitors import MonitorError
-from pubstorm.measure.monitors.perf import FOLDED_FILE, PerfError, Profile
+from pubstorm.measure.monitors.perf import FOLDED_FILE, PerfError, StackProfile
 from pubstorm.measure.monitors.process import PidNow
 from pubstorm.quantities import SECOND_NS
 from pubstorm.result import ProfileResult
@@ -54,7 +54,7 @@ class Recording(Protocol):
     async def stop(self) -> None:
         """Ends the recording."""
 
-    async def profile(self) -> Profile:
+    async def profile(self) -> StackProfile:
         """Returns the samples, and stores the stacks."""
 
     @property
@@ -88,7 +88,7 @@ class Profiler:
     async def finish(self) -> ProfileResult:
         """Ends a recording that is not over, and reads it."""
         self._over.set()
-        profile = Profile()
+        profile = StackProfile()
         if self._recording is not None:
             await self._recording
 
@@ -99,7 +99,7 @@ class Profiler:
             await self._guarded(read)
         return self._result(profile)
 
-    def _result(self, profile: Profile) -> ProfileResult:
+    def _result(self, profile: StackProfile) -> ProfileResult:
         stage = self._plan.stages[self._spec.stage].name
         missing = self._missing
         if missing is None and self._recording is None:

@@ -12,7 +12,7 @@ from pubstorm.contract.source import Source
 from pubstorm.errors import PubstormError
 from pubstorm.measure.monitors import MonitorError, Reading
 from pubstorm.scenario.monitors import Redis
-from pubstorm.topology.identities.store import Address, Store
+from pubstorm.topology.identities.store import RedisAddress, RedisStore
 
 ANSWER_S = 3.0
 """Longest time for an answer."""
@@ -39,7 +39,7 @@ class RedisMonitor:
         self.source = source
         self._url = url
         self._with_process = with_process
-        self._store: Store | None = None
+        self._store: RedisStore | None = None
         self._used: tuple[float, float, float] | None = None
         """Instant of the last reading of CPU time, and the time used in the program and in the
         kernel."""
@@ -67,7 +67,7 @@ class RedisMonitor:
         """A lost connection is made anew with the next reading."""
         try:
             if self._store is None:
-                self._store = Store(Address.parse(self._url), ANSWER_S)
+                self._store = RedisStore(RedisAddress.parse(self._url), ANSWER_S)
             return self._store.info()
         except PubstormError as error:
             self._let_go()

@@ -15,7 +15,7 @@ from pubstorm.contract.source import Source
 from pubstorm.contract.target import Target, parse_target
 from pubstorm.measure.monitors import MonitorError, Reading
 from pubstorm.quantities import SECOND_NS
-from pubstorm.result import Observer
+from pubstorm.result import ObserverTraffic
 from pubstorm.scenario.monitors import SysTopics
 from pubstorm.topology.observer import ANONYMOUS, Follower, Login, ObserverError
 
@@ -168,7 +168,7 @@ class SysTopicsMonitor(Follower):
         if self._reports.is_empty and self.problem is None:
             raise MonitorError(self._silence())
 
-    def observer(self) -> Observer:
+    def observer(self) -> ObserverTraffic:
         """Returns the observer for the result."""
         silence = self._silence() if self._reports.is_empty else None
         return super().observer().model_copy(update={"problem": self.problem or silence})

@@ -17,7 +17,7 @@ from pubstorm.measure.phases.collapse import (
     Before,
     Drops,
     Outage,
-    Outcome,
+    PhaseOutcome,
     follow,
     mean_latency_ns,
     outages,
@@ -225,7 +225,7 @@ class _Stage:
         grid = Grid(cut.settled_ns, cut.to_ns, width_ns, self._evaluated, self._receivers)
         made, drops = ticks(self._timeline, self._span.index, grid), self._drops(cut)
         doubts = tuple(self._doubts(cut, made, inside))
-        outcome = Outcome(ended_collapsed=before.collapsed)
+        outcome = PhaseOutcome(ended_collapsed=before.collapsed)
         if not doubts:
             own_drops = drops if self._reads_freely else None
             outcome = follow(made, cut.due, before, own_drops, self._silent(cut))
@@ -405,14 +405,14 @@ def _starved_text(made: Sequence[Tick]) -> str:
     )
 
 
-def _status(before: Before, outcome: Outcome) -> PhaseStatus:
+def _status(before: Before, outcome: PhaseOutcome) -> PhaseStatus:
     if before.collapsed and outcome.collapsed_at_ns is None:
         recovered = not outcome.ended_collapsed
         return PhaseStatus.RECOVERED if recovered else PhaseStatus.NEVER_RECOVERED
     return PhaseStatus.HELD if outcome.collapsed_at_ns is None else PhaseStatus.COLLAPSED
 
 
-def _recovered_after_s(cut: _Cut, outcome: Outcome) -> float | None:
+def _recovered_after_s(cut: _Cut, outcome: PhaseOutcome) -> float | None:
     if outcome.recovered_at_ns is None:
         return None
     since_ns = cut.from_ns if outcome.collapsed_at_ns is None else outcome.collapsed_at_ns

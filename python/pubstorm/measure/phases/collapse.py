@@ -106,7 +106,7 @@ class Drops:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PhaseOutcome:
     """Outcome of a phase."""
 
     collapsed_at_ns: int | None = None
@@ -133,7 +133,7 @@ def follow(
     before: Before,
     drops: Drops | None,
     silent: Sequence[Outage] = (),
-) -> Outcome:
+) -> PhaseOutcome:
     """Follows the load tick by tick; `ticks` are at least as many as needed, and `silent` are the
     outages in them."""
     history = _LoadHistory(ticks, due, before)
@@ -148,7 +148,7 @@ def follow(
             history.check_drops(drops, may_collapse=held)
     if history.recovered_at_ns is not None:
         history.check_recovery(history.recovered_at_ns, drops)
-    return Outcome(
+    return PhaseOutcome(
         collapsed_at_ns=history.collapsed_at_ns,
         recovered_at_ns=history.recovered_at_ns,
         ended_collapsed=history.collapsed,

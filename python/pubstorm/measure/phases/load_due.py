@@ -9,7 +9,7 @@ from math import atanh, sqrt
 from types import MappingProxyType
 
 from pubstorm.contract.changes import ActiveClients
-from pubstorm.contract.flows import OpenPace, Publication
+from pubstorm.contract.flows import OpenPace, PlannedPublication
 from pubstorm.contract.plan import ChangeRate, Plan
 from pubstorm.measure.ledger import Ledger
 from pubstorm.measure.run_log import AppliedChange
@@ -120,7 +120,7 @@ class _Flow:
     """A publication as the clients of a population send it."""
 
     population: int
-    publication: Publication
+    publication: PlannedPublication
     pace: OpenPace
     clients: float
     """Active clients; the mean number of clients with session lifetimes."""

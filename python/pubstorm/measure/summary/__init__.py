@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pubstorm.contract.snapshot import Stall
 from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.run_log import StageSpan
-from pubstorm.measure.summary.memory import Watched, memory_models
-from pubstorm.measure.summary.samplers import Outcome, samplers
+from pubstorm.measure.summary.memory import MemorySamples, memory_models
+from pubstorm.measure.summary.samplers import SampledResults, samplers
 from pubstorm.measure.summary.targets import target_results
 from pubstorm.quantities import SECOND_NS
 from pubstorm.result import (
@@ -48,8 +48,8 @@ def summaries(measured: Measured, assembly: Assembly, sources: Sources) -> dict[
     takes its place if it fails."""
     tracks, groups, brokers = sources.tracks, sources.groups, sources.brokers
     populations, stages = measured.populations, measured.stages
-    outcome = Outcome(assembly.plan, populations, measured.flows, stages)
-    watched = Watched(assembly, tracks, stages, groups, brokers)
+    outcome = SampledResults(assembly.plan, populations, measured.flows, stages)
+    watched = MemorySamples(assembly, tracks, stages, groups, brokers)
     return {
         "samplers": (lambda: samplers(outcome), ()),
         "problems": (lambda: problems(populations, measured.fleet.unfollowed_total), ()),

@@ -31,7 +31,7 @@ AT_START = "an engine takes its memory when it starts"
 
 
 @dataclass(frozen=True)
-class Watched:
+class MemorySamples:
     """The samples of memory, and the numbers of connections that go with them."""
 
     assembly: Assembly
@@ -42,7 +42,7 @@ class Watched:
     brokers: Sequence[BrokerResult]
 
 
-def memory_models(watched: Watched) -> tuple[MemoryModel, ...]:
+def memory_models(watched: MemorySamples) -> tuple[MemoryModel, ...]:
     """Returns the line of each subject with samples of its memory, or why there is none."""
     spans = sorted((*_stages(watched.stages), *_joins(watched.assembly)), key=lambda s: s.from_s)
     steady = watched.assembly.named_spans()[1][-1:]
@@ -91,7 +91,7 @@ Connections = Callable[[float], float]
 """Clients connected at an instant."""
 
 
-def _subjects(watched: Watched) -> Iterator[tuple[Source, Track, Connections]]:
+def _subjects(watched: MemorySamples) -> Iterator[tuple[Source, Track, Connections]]:
     """Everything whose memory was read, with the connections that it depends on."""
     everything = _connections(watched.assembly, lambda row: row.connected)
     is_counted = any(row.targets for row in watched.assembly.timeline.rows())
@@ -110,7 +110,7 @@ def _subjects(watched: Watched) -> Iterator[tuple[Source, Track, Connections]]:
         yield Source.host(), kernel, everything
 
 
-def _targets_of_sources(watched: Watched) -> dict[Source, set[int]]:
+def _targets_of_sources(watched: MemorySamples) -> dict[Source, set[int]]:
     """The targets behind each source that may be a broker: targets that the run did not start are
     watched as `broker-0` and so on."""
     plan, brokers = watched.assembly.plan, watched.brokers

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pubstorm.contract.plan import Plan, Population
+from pubstorm.contract.plan import Plan, PlannedPopulation
 from pubstorm.measure.assemble import flow_levels
 from pubstorm.metrics.counters import COUNTERS
 from pubstorm.result import FlowResult, Latency, PopulationResult, Sampler, StageResult
@@ -14,7 +14,7 @@ from pubstorm.result.summary import SamplerKind
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SampledResults:
     """The results that samplers are made of."""
 
     plan: Plan
@@ -39,7 +39,7 @@ class _Contribution:
     """True if deliveries of stages that were excluded from loss are not in it."""
 
 
-def samplers(outcome: Outcome) -> tuple[Sampler, ...]:
+def samplers(outcome: SampledResults) -> tuple[Sampler, ...]:
     """The samplers of each population that did anything; the sums over shares before the shares."""
     several = {whole for whole, shares in outcome.plan.wholes.items() if len(shares) > 1}
     sums: dict[str, list[_Contribution]] = {}
@@ -57,7 +57,7 @@ def samplers(outcome: Outcome) -> tuple[Sampler, ...]:
     return tuple(found)
 
 
-def _parts(outcome: Outcome, population: Population) -> Iterator[_Contribution]:
+def _parts(outcome: SampledResults, population: PlannedPopulation) -> Iterator[_Contribution]:
     result = outcome.populations[population.name]
     for counter, succeeds in SUCCESSES:
         attempts = sum(getattr(result, field) for field in succeeds.of)
@@ -77,7 +77,7 @@ def _parts(outcome: Outcome, population: Population) -> Iterator[_Contribution]:
             )
 
 
-def _counted(outcome: Outcome, flow: FlowResult) -> tuple[int, int | None, bool]:
+def _counted(outcome: SampledResults, flow: FlowResult) -> tuple[int, int | None, bool]:
     """Returns the deliveries received and expected of a flow. If its receivers are excluded from
     loss in some stages, the others are counted; if in all, nothing is known to be expected."""
     counted = [stage for stage in outcome.stages if flow.to not in stage.excluded]
@@ -95,7 +95,7 @@ def _counted(outcome: Outcome, flow: FlowResult) -> tuple[int, int | None, bool]
     return sum(each.received_total for each in own), expected, True
 
 
-def _publishing(population: Population, result: PopulationResult) -> _Contribution:
+def _publishing(population: PlannedPopulation, result: PopulationResult) -> _Contribution:
     """If any message is of QoS 0, no count shows how many of the others were acknowledged."""
     levels = tuple(sorted({publication.qos for publication in population.publications}))
     times = result.ack_latency_us

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from pubstorm.contract.attachment import target_of
-from pubstorm.contract.plan import Attachment, Plan
+from pubstorm.contract.plan import Plan, PlannedAttachment
 from pubstorm.measure.assemble import Assembly
 from pubstorm.result import BrokerResult, TargetResult
 
@@ -63,7 +63,7 @@ def planned_clients(plan: Plan) -> Counter[int]:
     return planned
 
 
-def _in_turn(at: Attachment, clients: int) -> Iterator[tuple[int, int]]:
+def _in_turn(at: PlannedAttachment, clients: int) -> Iterator[tuple[int, int]]:
     each, more = divmod(clients, at.count)
     for place in range(at.count):
         yield at.first + (place + at.shift) % at.count, each + (place < more)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from pubstorm.contract.plan import Plan
-from pubstorm.play.clean_start.look import Findings, look_before
+from pubstorm.play.clean_start.look import TargetFindings, look_before
 from pubstorm.play.clean_start.observer import Deadline
 from pubstorm.play.clean_start.remove import remove_retained, verify_sessions
 from pubstorm.play.clean_start.sessions import end_sessions, persistent_clients
@@ -48,7 +48,7 @@ class CleanStart:
         self._all = _keeping(plan, targets) if mode != "skip" else ()
         """Indices of the targets that may hold anything."""
         self._targets = self._all[:TARGETS_MAX]
-        self._found: dict[int, Findings] = {}
+        self._found: dict[int, TargetFindings] = {}
 
     async def before(self) -> tuple[StaleState, ...]:
         """Returns the stale state of earlier runs."""
@@ -105,7 +105,7 @@ class CleanStart:
         return self._found[target].stale_state
 
     def _remove(self, target: int, deadline: Deadline) -> list[StaleState]:
-        before = self._found.get(target, Findings())
+        before = self._found.get(target, TargetFindings())
         return remove_retained(self._plan, target, before.retained, deadline)
 
     async def _at_each_target(self, when: When, work: Work, budget_s: float) -> list[StaleState]:

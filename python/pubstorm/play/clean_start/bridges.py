@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from pubstorm.play.clean_start.observer import Deadline, Observer
+from pubstorm.play.clean_start.observer import Deadline, TargetObserver
 from pubstorm.quantities import counted
 from pubstorm.result import StaleState
 from pubstorm.topology.bridge_lines import client_id, state_topic
@@ -59,7 +59,7 @@ def _remove(bridges: BridgesOutside, number: int, deadline: Deadline) -> str | N
     login = Login.numbered(spec.username, spec.password, bridges.tls(), number)
     own_id = client_id(name, spec, number)
     try:
-        with Observer(target, login, own_id, deadline, clean=True) as observer:
+        with TargetObserver(target, login, own_id, deadline, clean=True) as observer:
             if spec.notifications:
                 observer.clear((state_topic(name, number),))
     except ObserverError as error:

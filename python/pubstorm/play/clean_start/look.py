@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pubstorm.contract.attachment import clients_at
-from pubstorm.contract.plan import Plan, Population
+from pubstorm.contract.plan import Plan, PlannedPopulation
 from pubstorm.contract.texts import template_of
-from pubstorm.play.clean_start.observer import Deadline, Look, Observer, Wanted
+from pubstorm.play.clean_start.observer import Deadline, Observation, TargetObserver, Wanted
 from pubstorm.play.clean_start.topics import looked_at
 from pubstorm.quantities import count_text, counted
 from pubstorm.result import StaleState
@@ -29,7 +29,7 @@ COUNTS = (STORED, STORED_OLD, RETAINED)
 
 
 @dataclass(slots=True)
-class Findings:
+class TargetFindings:
     """Stale state of a target."""
 
     stale_state: list[StaleState] = field(default_factory=list)
@@ -37,10 +37,10 @@ class Findings:
     """Retained messages by topic."""
 
 
-def look_before(plan: Plan, target: int, deadline: Deadline) -> Findings:
+def look_before(plan: Plan, target: int, deadline: Deadline) -> TargetFindings:
     """Returns the stale state of a target."""
     name = str(plan.targets[target])
-    found = Findings()
+    found = TargetFindings()
 
     def add(what: str, total: int, text: str) -> None:
         values = {"target": name, "when": "before", "what": what, "total": total, "text": text}
@@ -66,18 +66,20 @@ def look_before(plan: Plan, target: int, deadline: Deadline) -> Findings:
 
 def retained_on(
     plan: Plan, target: int, deadline: Deadline, own: Wanted | None = None
-) -> tuple[Look, int]:
+) -> tuple[Observation, int]:
     """Returns retained messages that the plan's logins see, with `own` all that it wants, and the
     number of messages that the broker keeps for absent clients by its own report."""
     filters = looked_at(plan)[:FILTERS_MAX]
-    found, stored = Look(denied=set(filters)), 0
+    found, stored = Observation(denied=set(filters)), 0
     problems = []
     populations = (each for each in plan.populations if each.can.keeps_state)
     logins = dict.fromkeys(map(Login.of, populations))
     for number, login in enumerate(logins):
         client_id = f"look-{plan.run_tag:08x}-{number}"
         try:
-            with Observer(plan.targets[target], login, client_id, deadline, clean=True) as one:
+            with TargetObserver(
+                plan.targets[target], login, client_id, deadline, clean=True
+            ) as one:
                 look = one.look((*filters, *COUNTS), own)
         except ObserverError as error:
             problems.append(error)
@@ -94,7 +96,7 @@ def retained_on(
 
 def sessions_on(
     plan: Plan, target: int, deadline: Deadline
-) -> Iterator[tuple[Population, int, int]]:
+) -> Iterator[tuple[PlannedPopulation, int, int]]:
     """For each population with persistent sessions: how many of a sample of its clients have one,
     and how many were asked. A session that the question made is ended again. Identifiers that the
     broker chooses are unknown here, and so are their sessions."""
@@ -113,20 +115,20 @@ def sessions_on(
 
 
 def _has_session(
-    plan: Plan, target: int, population: Population, client: int, deadline: Deadline
+    plan: Plan, target: int, population: PlannedPopulation, client: int, deadline: Deadline
 ) -> bool:
     login = Login.of(population, client)
     client_id = template_of(population, population.client_id).text(population.first + client)
     address = plan.targets[target]
-    with Observer(address, login, client_id, deadline, clean=False) as observer:
+    with TargetObserver(address, login, client_id, deadline, clean=False) as observer:
         present = observer.session_present
     if not present:
-        with Observer(address, login, client_id, deadline, clean=True):
+        with TargetObserver(address, login, client_id, deadline, clean=True):
             pass
     return present
 
 
-def _retained_text(look: Look) -> str:
+def _retained_text(look: Observation) -> str:
     example = min(look.retained)
     more = "or more " if look.truncated else ""
     roots = sorted({topic.partition("/")[0] for topic in look.retained})

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
-from pubstorm.contract.plan import Tls
+from pubstorm.contract.plan import PlannedTls
 from pubstorm.contract.target import Target
 from pubstorm.topology.observer import OK, REFUSED, Login, MqttObserver, ObserverError
 
@@ -52,7 +52,7 @@ class Deadline:
 
 
 @dataclass(slots=True)
-class Look:
+class Observation:
     """Findings of a look at some filters."""
 
     retained: dict[str, bytes] = field(default_factory=dict)
@@ -63,19 +63,19 @@ class Look:
     """False if there may be more."""
 
 
-class Observer(MqttObserver):
+class TargetObserver(MqttObserver):
     """One connection to one target. Use it in a `with` block; raises ObserverError."""
 
     def __init__(
         self, target: Target, login: Login, client_id: str, deadline: Deadline, *, clean: bool
     ) -> None:
-        tls = (login.tls or Tls()) if target.tls else None
+        tls = (login.tls or PlannedTls()) if target.tls else None
         super().__init__(target, replace(login, tls=tls), client_id=client_id, clean=clean)
         self._deadline = deadline
         self._is_answered = False
         self._refusal: str | None = None
         self._granted: Sequence[bool] | None = None
-        self._look = Look()
+        self._look = Observation()
         self._own: Wanted | None = None
         self._last_s = 0.0
         self.session_present = False
@@ -98,10 +98,10 @@ class Observer(MqttObserver):
         self.client.disconnect()
         self.step(STEP_S)
 
-    def look(self, filters: Sequence[str], own: Wanted | None = None) -> Look:
+    def look(self, filters: Sequence[str], own: Wanted | None = None) -> Observation:
         """Retained messages under the filters. With `own`, all that it wants, without payloads; the
         look takes half of the time that is left."""
-        self._look, self._granted, self._own = Look(), None, own
+        self._look, self._granted, self._own = Observation(), None, own
         deadline = self._deadline if own is None else Deadline(self._deadline.left_s / 2)
         self.client.subscribe([(text, 0) for text in filters])
         self._wait_for(lambda: self._granted is not None)

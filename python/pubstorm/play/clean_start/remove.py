@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pubstorm.contract.attachment import clients_at
 from pubstorm.contract.plan import Plan
 from pubstorm.play.clean_start.look import retained_on, sessions_on
-from pubstorm.play.clean_start.observer import Deadline, Observer
+from pubstorm.play.clean_start.observer import Deadline, TargetObserver
 from pubstorm.play.clean_start.topics import OWN_TOPICS_MAX, Own, own_topics
 from pubstorm.quantities import count_text, counted
 from pubstorm.result import StaleState
@@ -84,7 +84,9 @@ def _clear(plan: Plan, target: int, own: Own, topics: set[str], deadline: Deadli
         shares[Login.of(population, publisher.client)].append(topic)
     for number, (login, share) in enumerate(shares.items()):
         client_id = f"clear-{plan.run_tag:08x}-{number}"
-        with Observer(plan.targets[target], login, client_id, deadline, clean=True) as observer:
+        with TargetObserver(
+            plan.targets[target], login, client_id, deadline, clean=True
+        ) as observer:
             cleared.update(observer.clear(share))
         if deadline.is_over:
             break

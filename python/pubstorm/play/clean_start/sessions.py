@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from pubstorm.contract.plan import ConnectAction, DisconnectAction, Plan, Stage
+from pubstorm.contract.plan import ConnectAction, DisconnectAction, Plan, PlannedStage
 from pubstorm.contract.protocol import Mqtt
 from pubstorm.errors import PubstormError
 from pubstorm.fleet import SnapshotReceived
@@ -61,8 +61,8 @@ def _ending_plan(plan: Plan) -> Plan:
     )
     leave = DisconnectAction(rate_per_s=None)
     stages = (
-        Stage(name="connect", action=connect, populations=everybody),
-        Stage(name="disconnect", action=leave, populations=everybody),
+        PlannedStage(name="connect", action=connect, populations=everybody),
+        PlannedStage(name="disconnect", action=leave, populations=everybody),
     )
     return plan.model_copy(update={"populations": populations, "stages": stages})
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pubstorm.contract.flows import FixedPayload, GaussianPayload
-from pubstorm.contract.plan import Plan, Population
+from pubstorm.contract.plan import Plan, PlannedPopulation
 from pubstorm.contract.stamp import STAMP_BYTES, run_tags
 from pubstorm.contract.template import Template, Variable
 from pubstorm.contract.texts import has_stamped_text, template_of
@@ -27,7 +27,7 @@ def looked_at(plan: Plan) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Publisher:
+class FirstPublisher:
     """The first client that publishes to a topic."""
 
     population: int
@@ -43,7 +43,7 @@ class Own:
     """The topics and stamps that identify messages of this run on a broker."""
 
     run_tag: int
-    publishers: dict[str, Publisher]
+    publishers: dict[str, FirstPublisher]
     """Topics on which the run keeps messages."""
     is_complete: bool
     """True if these are all of them."""
@@ -61,7 +61,7 @@ class Own:
 
 def own_topics(plan: Plan) -> Own:
     """The topics on which the plan's clients keep messages."""
-    publishers: dict[str, Publisher] = {}
+    publishers: dict[str, FirstPublisher] = {}
     for topic, publisher in _publishers(plan):
         if len(publishers) >= OWN_TOPICS_MAX:
             return Own(plan.run_tag, publishers, is_complete=False)
@@ -86,17 +86,17 @@ def keeps_messages(plan: Plan) -> bool:
     return any(True for population in plan.populations for _ in _kept(population))
 
 
-def _publishers(plan: Plan) -> Iterator[tuple[str, Publisher]]:
+def _publishers(plan: Plan) -> Iterator[tuple[str, FirstPublisher]]:
     for index, population in enumerate(plan.populations):
         for topic, stamps in _kept(population):
             template = template_of(population, topic)
             for client in range(population.clients):
-                publisher = Publisher(index, client, stamps)
+                publisher = FirstPublisher(index, client, stamps)
                 for variant in range(template.variants):
                     yield template.text(population.first + client, variant), publisher
 
 
-def _kept(population: Population) -> Iterator[tuple[str, bool]]:
+def _kept(population: PlannedPopulation) -> Iterator[tuple[str, bool]]:
     """Topics with retained messages, and whether their payloads have a stamp."""
     for publication in population.publications:
         if not publication.retain:

@@ -9,9 +9,9 @@ from pubstorm.contract.plan import (
     DisconnectAction,
     HoldAction,
     Plan,
-    Population,
+    PlannedPopulation,
+    PlannedStage,
     PublishAction,
-    Stage,
 )
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.play.barriers import schedule_ns, wills_wait_ns
@@ -69,13 +69,13 @@ def stage_time(plan: Plan, number: int, gone_s: float, connected: float) -> Stag
     )
 
 
-def planned_s(plan: Plan, stages: Iterable[Stage]) -> float:
+def planned_s(plan: Plan, stages: Iterable[PlannedStage]) -> float:
     """Returns the seconds that stages take by their plan, with the longest wait for wills: without
     drains, and without the start of agents and brokers."""
     return sum(_stage_s(plan, stage) for stage in stages)
 
 
-def _stage_s(plan: Plan, stage: Stage) -> float:
+def _stage_s(plan: Plan, stage: PlannedStage) -> float:
     action = stage.action
     if isinstance(action, PublishAction | HoldAction):
         return action.duration_ns / SECOND_NS
@@ -85,11 +85,11 @@ def _stage_s(plan: Plan, stage: Stage) -> float:
     return duration_ns / SECOND_NS
 
 
-def _leaving(plan: Plan, stage: Stage) -> Iterable[Population]:
+def _leaving(plan: Plan, stage: PlannedStage) -> Iterable[PlannedPopulation]:
     return (plan.populations[index] for index in stage.populations)
 
 
-def clients_of(plan: Plan, stage: Stage) -> int:
+def clients_of(plan: Plan, stage: PlannedStage) -> int:
     """Clients that a stage connects or disconnects."""
     if isinstance(stage.action, ConnectAction) and stage.action.clients is not None:
         return sum(stage.action.clients)

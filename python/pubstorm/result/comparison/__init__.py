@@ -30,7 +30,7 @@ from pubstorm.quantities import (
     share_text,
     value_text,
 )
-from pubstorm.result import Environment, Estimate, Measured, Result, SearchResult, Status
+from pubstorm.result import Environment, Estimate, Measured, RunResult, SearchResult, Status
 from pubstorm.result.comparison.model import (
     ComparedCondition,
     ComparedFigure,
@@ -140,7 +140,7 @@ def _amount(text: str) -> float:
     return found
 
 
-def unfit(result: Result | SearchResult) -> str | None:
+def unfit(result: RunResult | SearchResult) -> str | None:
     """Returns why a result says nothing about its target; None if it does."""
     if isinstance(result, SearchResult):
         return _unfit_search(result)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from pubstorm.metrics.expressions import parse_expression
-from pubstorm.result import Cell, Result
+from pubstorm.result import Cell, RunResult
 from pubstorm.result.figures import evaluate
 
 RESULT_WORDS = ("verdict", "limited_by", "evidence", "duration", "command")
@@ -22,7 +22,7 @@ SCENARIO_PATHS = ("target", "seed", "populations.", "stages.", "topology.")
 """Prefixes of columns that show a value of the scenario."""
 
 
-def cells(table: Mapping[str, str], result: Result) -> dict[str, Cell]:
+def cells(table: Mapping[str, str], result: RunResult) -> dict[str, Cell]:
     """Returns the columns that a result fills, by heading."""
     own = {heading: column for heading, column in table.items() if _is_of_result(column)}
     return {heading: _cell(column, result) for heading, column in own.items()}
@@ -59,19 +59,19 @@ def _is_of_result(column: str) -> bool:
     return not shows_scenario(column) and not shows_search(column)
 
 
-def word(column: str, result: Result) -> Cell | None:
+def word(column: str, result: RunResult) -> Cell | None:
     """The field of a result that a column shows, such as `verdict`; None if it shows a metric."""
     return _WORDS[column](result) if column in _WORDS else None
 
 
-def _cell(column: str, result: Result) -> Cell:
+def _cell(column: str, result: RunResult) -> Cell:
     said = word(column, result)
     if said is not None:
         return said
     return Cell.found(evaluate(result, parse_expression(column)))
 
 
-_WORDS: Mapping[str, Callable[[Result], Cell]] = {
+_WORDS: Mapping[str, Callable[[RunResult], Cell]] = {
     "verdict": lambda result: Cell(word=str(result.verdict.status)),
     "limited_by": lambda result: Cell(word=str(result.verdict.limited_by)),
     "evidence": lambda result: Cell(word="; ".join(result.verdict.evidence)),

@@ -11,7 +11,7 @@ from pubstorm.result import LimitedBy, Measured, Status, ThresholdOutcome, Verdi
 from pubstorm.result.figures import evaluate_threshold
 from pubstorm.result.verdict.advice import ADVICE_RULES
 from pubstorm.result.verdict.clock_findings import CLOCK_RULES
-from pubstorm.result.verdict.culprit import Kind, limit
+from pubstorm.result.verdict.culprit import EvidenceKind, limit
 from pubstorm.result.verdict.fault_findings import FAULT_RULES
 from pubstorm.result.verdict.findings import RULES, Finding, invalid, under_test
 from pubstorm.result.verdict.headline import headline
@@ -84,7 +84,7 @@ def _undecided(outcomes: Iterable[ThresholdOutcome]) -> list[Finding]:
     return [
         invalid(
             f"{outcome.expression}: {outcome.text}",
-            Kind.INEXACT,
+            EvidenceKind.INEXACT,
             late if outcome.from_send is not None else slopes if outcome.is_slope else clocks,
         )
         for outcome in outcomes
@@ -94,7 +94,7 @@ def _undecided(outcomes: Iterable[ThresholdOutcome]) -> list[Finding]:
 
 def _symptom_of_missed(
     measured: Measured, thresholds: Sequence[Threshold], outcomes: Sequence[ThresholdOutcome]
-) -> Kind:
+) -> EvidenceKind:
     """Returns the symptom of a missed threshold: of the path or what is under test, for a latency,
     or a figure of a broker or publisher; else an unexplained one."""
     brokers = {part for b in measured.brokers for part in (b.name, b.group)}
@@ -105,12 +105,12 @@ def _symptom_of_missed(
         if not outcome.missed or outcome.found is None:
             continue
         if asked.subject in publishers:
-            return Kind.AT_PUBLISHER
+            return EvidenceKind.AT_PUBLISHER
         if asked.subject in brokers:
-            return Kind.AT_BROKER
+            return EvidenceKind.AT_BROKER
         if slow:
-            return Kind.ON_THE_PATH if delays(measured) else under_test(measured)
-    return Kind.UNEXPLAINED
+            return EvidenceKind.ON_THE_PATH if delays(measured) else under_test(measured)
+    return EvidenceKind.UNEXPLAINED
 
 
 def _health(measured: Measured) -> str:

@@ -10,7 +10,7 @@ from pubstorm.contract.snapshot import Answer, Explanation, Reason
 from pubstorm.metrics.counters import ENDED_BY_PEER
 from pubstorm.quantities import bytes_text, count_text, counted, span_text
 from pubstorm.result import Measured, PopulationResult
-from pubstorm.result.verdict.culprit import Evidence, Kind, Uncarried
+from pubstorm.result.verdict.culprit import Evidence, EvidenceKind, Uncarried
 from pubstorm.result.verdict.findings import Finding, carrier, outcomes_of, touched
 
 ADVICE: Mapping[Reason, str] = {
@@ -202,8 +202,8 @@ SHORT_S = 15.0
 ENDED_UNANSWERED = (Reason.CONNECT_CLOSED, Reason.CONNECT_RESET)
 """Ends of connections by the peer before CONNACK."""
 ENDED_BY_OTHERS = {
-    Reason.PATH_TIMEOUT: Kind.NO_PATH,
-    Reason.PACKET_TOO_LARGE: Kind.SMALL_PACKETS,
+    Reason.PATH_TIMEOUT: EvidenceKind.NO_PATH,
+    Reason.PACKET_TOO_LARGE: EvidenceKind.SMALL_PACKETS,
 }
 """Ends of connections that are not the broker's doing."""
 BEFORE_SUBACK = "before SUBACK"
@@ -251,7 +251,7 @@ def _not_by_the_broker(measured: Measured, reason: Reason) -> Evidence | None:
 
 def _unanswered_connects(population: PopulationResult) -> Iterable[str]:
     """Likely reasons for which brokers end a connection at its CONNECT without an answer."""
-    if carrier(population) is Kind.AT_BROKER:
+    if carrier(population) is EvidenceKind.AT_BROKER:
         yield "a port of TLS does so with clients of mqtt://: if this is one, write mqtts://"
     if population.version == "mqtt-5":
         yield (
@@ -297,7 +297,7 @@ def _taken_over(measured: Measured) -> Iterable[Finding]:
                 f"{name}: the broker accepted {counted(population.connected_total, 'connection')} "
                 f"of {counted(population.asked, 'client')} and ended {count_text(ended)} of them, "
                 f"each client every {span_text(between_s)}: {_why_ended(population, ended)}",
-                Kind.AT_BROKER(),
+                EvidenceKind.AT_BROKER(),
             )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from pubstorm.quantities import count_text, counted, duration_text, span_text
 from pubstorm.result import AgentResult, Measured, PublisherResult
-from pubstorm.result.verdict.culprit import Kind
+from pubstorm.result.verdict.culprit import EvidenceKind
 from pubstorm.result.verdict.findings import Finding, invalid
 
 UNANSWERED_S = 3.0
@@ -35,7 +35,7 @@ def _negative(measured: Measured) -> Iterable[Finding]:
         known = f"more than the ± {duration_text(bound_us)} that the clocks are known to"
         why = known if bound_us else "though all agents are said to have one clock"
         reason = "a clock of the load generator is wrong"
-        yield invalid(f"{text}, {why}: a clock is wrong", Kind.INEXACT, reason)
+        yield invalid(f"{text}, {why}: a clock is wrong", EvidenceKind.INEXACT, reason)
 
 
 def _unanswered(measured: Measured) -> Iterable[Finding]:

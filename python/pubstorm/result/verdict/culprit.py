@@ -31,7 +31,7 @@ class Directness(IntEnum):
     """The limit itself, measured where it sets in."""
 
 
-class Kind(Enum):
+class EvidenceKind(Enum):
     """Kinds of evidence: the words, the culprit and the directness. Of equal reach and directness,
     the first decides."""
 
@@ -90,7 +90,7 @@ class Kind(Enum):
 class Evidence:
     """A fact that names a culprit."""
 
-    kind: Kind
+    kind: EvidenceKind
     reach: float
     """Share of what is missing that it explains, 0 to 1."""
 
@@ -217,4 +217,4 @@ def _share(part: float, whole: float) -> float:
 
 
 _NOT_CARRIED = (PhaseStatus.COLLAPSED, PhaseStatus.NEVER_RECOVERED)
-_PLACES = {kind: place for place, kind in enumerate(Kind)}
+_PLACES = {kind: place for place, kind in enumerate(EvidenceKind)}

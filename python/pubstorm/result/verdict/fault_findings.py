@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pubstorm.metrics.counters import COUNTERS
 from pubstorm.quantities import count_text, counted, span_text
 from pubstorm.result import FaultResult, Measured, StageFlow, StageResult
-from pubstorm.result.verdict.culprit import Kind
+from pubstorm.result.verdict.culprit import EvidenceKind
 from pubstorm.result.verdict.findings import Finding, invalid, with_faults
 
 
@@ -27,7 +27,7 @@ def _faults(measured: Measured) -> Iterable[Finding]:
     for fault in measured.faults:
         if fault.failed is not None:
             text = f"fault {fault.name} at {span_text(fault.at_s)} failed: {fault.failed}"
-            yield invalid(text, Kind.UNEXPLAINED, "a fault could not be made")
+            yield invalid(text, EvidenceKind.UNEXPLAINED, "a fault could not be made")
     outside = (f for f in measured.faults if not any(s.holds(f.at_s) for s in measured.stages))
     yield from (Finding(_fault_text(fault, "")) for fault in outside)
 

@@ -27,7 +27,7 @@ from pubstorm.result import (
 )
 from pubstorm.result.machinery import is_late, too_busy
 from pubstorm.result.problems import KINDS, ProblemKind, problem_of, reasons_text
-from pubstorm.result.verdict.culprit import Evidence, Kind, Uncarried
+from pubstorm.result.verdict.culprit import Evidence, EvidenceKind, Uncarried
 
 MAX_HEADROOM_USE = 0.8
 """Share of a calibrated ceiling above which the generator may have set the limit."""
@@ -62,28 +62,32 @@ def _events(measured: Measured) -> Iterable[Finding]:
     for event in measured.events:
         text = f"at {event.at_s:.1f} s: {event.text}"
         if event.kind == "agent" or event.kind == "links":
-            yield invalid(text, Kind.AGENT_LOST, "a part of the load generator failed")
+            yield invalid(text, EvidenceKind.AGENT_LOST, "a part of the load generator failed")
         elif event.kind == "broker":
-            yield Finding(text, Kind.EXITED(), failed=True)
+            yield Finding(text, EvidenceKind.EXITED(), failed=True)
         elif event.kind == "outage":
             broken = any(stage.holds(event.at_s) for stage in with_faults(measured))
             yield Finding(text, None if broken else under_test(measured)())
         elif event.kind == "check":
-            yield Finding(event.text, Kind.UNEXPLAINED(), failed=True)
+            yield Finding(event.text, EvidenceKind.UNEXPLAINED(), failed=True)
         elif event.kind == "publisher":
-            yield Finding(text, Kind.PUBLISHER_EXITED(), failed=True)
+            yield Finding(text, EvidenceKind.PUBLISHER_EXITED(), failed=True)
         elif event.kind in {"host", "bridge", "scenario"}:
             yield Finding(event.text)
         elif event.kind == "stale_state":
-            yield invalid(event.text, Kind.STALE_STATE, "the target holds what earlier runs left")
+            yield invalid(
+                event.text, EvidenceKind.STALE_STATE, "the target holds what earlier runs left"
+            )
         elif event.kind == "memory":
-            yield invalid(text, Kind.NO_RESOURCE, "the host ran out of memory")
+            yield invalid(text, EvidenceKind.NO_RESOURCE, "the host ran out of memory")
         elif event.kind == "interrupt":
-            yield invalid(text, Kind.UNEXPLAINED, "the run was interrupted")
+            yield invalid(text, EvidenceKind.UNEXPLAINED, "the run was interrupted")
         elif event.kind == "by_hand":
             yield Finding(f"changed by hand {text}")
         elif event.kind == "summary":
-            yield invalid(event.text, Kind.UNEXPLAINED, "a part of the result could not be made")
+            yield invalid(
+                event.text, EvidenceKind.UNEXPLAINED, "a part of the result could not be made"
+            )
         elif event.kind not in {"change", "fault", "failure"}:
             yield Finding(text)
     if any(event.kind in {"agent", "failure"} for event in measured.events):
@@ -126,11 +130,11 @@ def _host_limits(measured: Measured) -> Iterable[Finding]:
             f"pubstorm could not write {counted(unwritten, 'packet')} of its own: a text is longer "
             "than MQTT allows; please report this, with the scenario"
         )
-        yield invalid(text, Kind.CANNOT_ENCODE, "the generator could not write its packets")
+        yield invalid(text, EvidenceKind.CANNOT_ENCODE, "the generator could not write its packets")
     for reason, (what, fix) in _HOST_FIXES.items():
         if outcomes[reason]:
             text = f"{counted(outcomes[reason], 'attempt')} met {what}: {fix}"
-            yield invalid(text, Kind.NO_RESOURCE, "the host could not open all connections")
+            yield invalid(text, EvidenceKind.NO_RESOURCE, "the host could not open all connections")
 
 
 def _target(measured: Measured) -> Iterable[Finding]:
@@ -149,7 +153,7 @@ def _target(measured: Measured) -> Iterable[Finding]:
         # A run that was interrupted may not have given the target the time to answer.
         cut_short = waiting == attempts and _was_interrupted(measured)
         advice = "no client could connect to the target"
-        yield Finding(text) if cut_short else invalid(text, Kind.NO_CONNECTION, advice)
+        yield Finding(text) if cut_short else invalid(text, EvidenceKind.NO_CONNECTION, advice)
 
 
 def _was_interrupted(measured: Measured) -> bool:
@@ -164,7 +168,7 @@ def _saturation(measured: Measured) -> Iterable[Finding]:
             f"an agent published nothing for {span_text(fleet.held_s)}: the controller had read "
             "none of its snapshots for a minute"
         )
-        yield invalid(text, Kind.HELD, "the controller stood still")
+        yield invalid(text, EvidenceKind.HELD, "the controller stood still")
     late = fleet.lateness_us
     if is_late(late, fleet.late_total, limits.lateness_p99_us):
         text = (
@@ -208,16 +212,16 @@ def _by_host(text: str, why: str) -> Finding:
 def starved(text: str) -> Finding:
     """A lack of processor time for agents, which makes the run invalid."""
     reason = "the host gave the load generator too little processor time"
-    return invalid(f"{text}: {_STARVED_ADVICE}", Kind.NO_PROCESSOR, reason)
+    return invalid(f"{text}: {_STARVED_ADVICE}", EvidenceKind.NO_PROCESSOR, reason)
 
 
-def invalid(text: str, kind: Kind, reason: str) -> Finding:
+def invalid(text: str, kind: EvidenceKind, reason: str) -> Finding:
     """A fact that makes the run invalid, with the reason in a few words."""
     return Finding(text, kind(), invalid=True, reason=reason)
 
 
 def _by_generator(text: str) -> Finding:
-    return invalid(f"{text}: use more agents or less load", Kind.TOO_SLOW, _TOO_SLOW)
+    return invalid(f"{text}: use more agents or less load", EvidenceKind.TOO_SLOW, _TOO_SLOW)
 
 
 def _headroom(measured: Measured) -> Iterable[Finding]:
@@ -246,7 +250,7 @@ def _skipped(measured: Measured) -> Iterable[Finding]:
         if left_out:
             text = f"{name}: {count_text(left_out)} of {counted(due, 'message')} due were not sent"
             reach = missing.of_unsent(left_out)
-            yield Finding(f"{text}: the broker does not accept them", Kind.REFUSED(reach))
+            yield Finding(f"{text}: the broker does not accept them", EvidenceKind.REFUSED(reach))
         skipped = population.skipped_total - left_out
         if skipped <= 0 or name in published:
             continue
@@ -259,7 +263,7 @@ def _skipped(measured: Measured) -> Iterable[Finding]:
             yield starved(f"{text}: the host's processors were taken")
         else:
             text = f"{text}, and nothing but the generator held them up"
-            yield invalid(text, Kind.TOO_SLOW, _TOO_SLOW)
+            yield invalid(text, EvidenceKind.TOO_SLOW, _TOO_SLOW)
 
 
 def of_publishers(measured: Measured) -> set[str]:
@@ -291,7 +295,7 @@ def _connections(measured: Measured) -> Iterable[Finding]:
             yield from _problem(measured, KINDS["connect_failed"], names, carried_by)
     for name in measured.populations:
         for kind in _stated_as("refusal"):
-            yield from _problem(measured, kind, [name], Kind.AT_BROKER)
+            yield from _problem(measured, kind, [name], EvidenceKind.AT_BROKER)
     for carried_by, names in touched(measured, "disconnected_total"):
         yield from _problem(measured, KINDS["disconnected"], names, carried_by)
 
@@ -304,7 +308,7 @@ def _problem(
     measured: Measured,
     kind: ProblemKind,
     names: Iterable[str],
-    symptom: Kind | None = None,
+    symptom: EvidenceKind | None = None,
 ) -> Iterable[Finding]:
     problem = problem_of(kind, {name: measured.populations[name] for name in names})
     if problem is not None:
@@ -312,9 +316,9 @@ def _problem(
         yield Finding(f"{', '.join(problem.populations)}: {problem.text}", because)
 
 
-def touched(measured: Measured, counter: str) -> Iterable[tuple[Kind, list[str]]]:
+def touched(measured: Measured, counter: str) -> Iterable[tuple[EvidenceKind, list[str]]]:
     """The populations with a counter that faults do not explain, by what carries their messages."""
-    broken, found = with_faults(measured), dict[Kind, list[str]]()
+    broken, found = with_faults(measured), dict[EvidenceKind, list[str]]()
     for name, population in measured.populations.items():
         carried_by = _unless_broken(measured, broken, name, counter)
         if getattr(population, counter) and carried_by is not None:
@@ -329,7 +333,7 @@ def with_faults(measured: Measured) -> list[StageResult]:
 
 def _unless_broken(
     measured: Measured, broken: Iterable[StageResult], population: str, counter: str
-) -> Kind | None:
+) -> EvidenceKind | None:
     """Returns the symptom of a population's counter; None if it grew in stages with faults only."""
     there = [s.populations[population] for s in broken if population in s.populations]
     counted_there = sum(getattr(part, counter) for part in there)
@@ -337,17 +341,21 @@ def _unless_broken(
     return None if counted_there >= getattr(whole, counter) else carrier(whole)
 
 
-def carrier(population: PopulationResult) -> Kind:
+def carrier(population: PopulationResult) -> EvidenceKind:
     """Returns the symptom of load that is missing behind what carries the messages of a population:
     a broker, or a publisher."""
-    return Kind.AT_BROKER if population.can.has_broker else Kind.AT_PUBLISHER
+    return EvidenceKind.AT_BROKER if population.can.has_broker else EvidenceKind.AT_PUBLISHER
 
 
-def under_test(measured: Measured) -> Kind:
+def under_test(measured: Measured) -> EvidenceKind:
     """Returns the symptom of load that is missing behind what carries the messages of a run:
     publishers if no client has a broker, else brokers."""
     found = set(map(carrier, measured.populations.values()))
-    return Kind.AT_PUBLISHER if found == {Kind.AT_PUBLISHER} else Kind.AT_BROKER
+    return (
+        EvidenceKind.AT_PUBLISHER
+        if found == {EvidenceKind.AT_PUBLISHER}
+        else EvidenceKind.AT_BROKER
+    )
 
 
 def explained_by_faults(measured: Measured, flow: FlowResult) -> bool:
@@ -378,9 +386,9 @@ def _deliveries(measured: Measured) -> Iterable[Finding]:
             receiver = measured.populations[flow.to]
             reach = missing.of_lost(flow.lost_total)
             if reads_slowly(measured, receiver):
-                yield Finding(text + slow_text(flow.to, receiver), Kind.SLOW_READERS(reach))
+                yield Finding(text + slow_text(flow.to, receiver), EvidenceKind.SLOW_READERS(reach))
             else:
-                yield Finding(text, Kind.AT_BROKER(reach))
+                yield Finding(text, EvidenceKind.AT_BROKER(reach))
         if flow.in_flight_total:
             in_flight = count_text(flow.in_flight_total)
             yield Finding(f"{name}: {in_flight} {of} were in flight when the run ended early")
@@ -489,7 +497,7 @@ def _backpressure(measured: Measured) -> Iterable[Finding]:
         yield Finding(
             f"{count_text(blocked.count)} of {counted(sent, 'message')} waited for window, socket "
             f"or connection, p99 {duration_text(blocked.p99)}",
-            None if measured.faults else Kind.AT_BROKER(),
+            None if measured.faults else EvidenceKind.AT_BROKER(),
         )
 
 
@@ -502,7 +510,7 @@ def _receive_maximum(measured: Measured) -> Iterable[Finding]:
                 f"{name}: messages waited {count_text(waits)} × until the broker accepted more in "
                 f"flight (Receive Maximum), p99 {duration_text(times.p99)}, "
                 f"{share_text(held_share(measured, population))} of the publish stages",
-                Kind.RECEIVE_MAXIMUM() if is_held(measured, population) else None,
+                EvidenceKind.RECEIVE_MAXIMUM() if is_held(measured, population) else None,
             )
 
 

@@ -10,7 +10,7 @@ from pubstorm.contract.source import HOST
 from pubstorm.quantities import bytes_text, duration_text, share_text
 from pubstorm.result import Measured
 from pubstorm.result.machinery import too_busy
-from pubstorm.result.verdict.culprit import Kind, Uncarried
+from pubstorm.result.verdict.culprit import EvidenceKind, Uncarried
 from pubstorm.result.verdict.findings import Finding
 from pubstorm.result.verdict.watched_findings import starved_by_hosts
 
@@ -127,7 +127,7 @@ class PathRule:
     """A rule about an end."""
 
     applies: Callable[[End], bool]
-    because: Kind | None
+    because: EvidenceKind | None
     """Evidence that it is; None if another finding names the culprit, or none is known."""
     words: str
 
@@ -138,35 +138,35 @@ _SLOW = "{name} had {unsent} unsent in the mean, for subscribers whose receive w
 PATH_RULES: tuple[PathRule, ...] = (
     PathRule(
         lambda end: end.is_onward_unread,
-        Kind.SLOW_PATH,
+        EvidenceKind.SLOW_PATH,
         "{name} is a proxy: it passes its connections on, and had not read {onward_unread}, in "
         "the mean, of what came from behind it for the clients",
     ),
     PathRule(
         lambda end: end.is_proxy and end.is_unread and not end.is_onward_unsent,
-        Kind.SLOW_PATH,
+        EvidenceKind.SLOW_PATH,
         "{name} is a proxy: it passes its connections on, and had not read {unread} of the "
         "clients, in the mean, though what is behind it took what it sent",
     ),
     PathRule(
         lambda end: end.is_onward_unsent,
-        Kind.UNREAD,
+        EvidenceKind.UNREAD,
         "{name} is a proxy, and had {onward_unsent} unsent, in the mean, for the broker behind it",
     ),
     PathRule(
         lambda end: end.resends,
-        Kind.SLOW_PATH,
+        EvidenceKind.SLOW_PATH,
         "TCP of {name} sent {resent} of its segments again: the network lost them",
     ),
     PathRule(
         lambda end: end.stands and not end.is_closed,
-        Kind.SLOW_PATH,
+        EvidenceKind.SLOW_PATH,
         "{name} had {unsent} unsent in the mean, though the receive windows of the other ends were "
         "open: the network took no more; a round trip of TCP took {rtt}, {least} at least",
     ),
     PathRule(
         lambda end: end["rtt_us"] - end["least_rtt_us"] >= WAITED_US,
-        Kind.SLOW_PATH,
+        EvidenceKind.SLOW_PATH,
         "a round trip of TCP of {name} took {rtt}, {least} at least: packets queued in the network",
     ),
     PathRule(
@@ -176,12 +176,12 @@ PATH_RULES: tuple[PathRule, ...] = (
     ),
     PathRule(
         lambda end: end.is_clients and end.stands and end.is_peer_unread,
-        Kind.UNREAD,
+        EvidenceKind.UNREAD,
         f"{_UNSENT}, and the broker had the bytes of clients unread",
     ),
     PathRule(
         lambda end: end.is_clients and end.stands,
-        Kind.SLOW_PATH,
+        EvidenceKind.SLOW_PATH,
         f"{_UNSENT}, though the broker had read what came: something between reads too slowly",
     ),
     PathRule(
@@ -191,7 +191,7 @@ PATH_RULES: tuple[PathRule, ...] = (
     ),
     PathRule(
         lambda end: end.is_clients and end.is_unread and end.readers == "starved",
-        Kind.STARVED_AGENTS,
+        EvidenceKind.STARVED_AGENTS,
         f"{_UNREAD}: the host gave agents no processor",
     ),
     PathRule(
@@ -201,7 +201,7 @@ PATH_RULES: tuple[PathRule, ...] = (
     ),
     PathRule(
         lambda end: not end.is_clients and not end.is_proxy and end.is_unread,
-        Kind.UNREAD,
+        EvidenceKind.UNREAD,
         f"{_UNREAD}: clients sent more than it reads",
     ),
     PathRule(
@@ -211,7 +211,7 @@ PATH_RULES: tuple[PathRule, ...] = (
     ),
     PathRule(
         lambda end: end.stands and end.readers == "starved",
-        Kind.STARVED_AGENTS,
+        EvidenceKind.STARVED_AGENTS,
         f"{_SLOW}: the host gave their agents no processor",
     ),
     PathRule(
@@ -221,7 +221,7 @@ PATH_RULES: tuple[PathRule, ...] = (
     ),
     PathRule(
         lambda end: end.stands,
-        Kind.SLOW_PATH,
+        EvidenceKind.SLOW_PATH,
         f"{_SLOW}, though their agents had time to read: something between reads too slowly, such "
         "as a proxy or a balancer",
     ),
@@ -237,7 +237,7 @@ def _paths(measured: Measured) -> Iterable[Finding]:
         waited = (
             max(starved.values(), default=0.0) if end.is_clients else starved.get(end.name, 0.0)
         )
-        reach = missing.of_time(1.0 - (waited if rule.because is Kind.UNREAD else 0.0))
+        reach = missing.of_time(1.0 - (waited if rule.because is EvidenceKind.UNREAD else 0.0))
         because = None if rule.because is None else rule.because(reach)
         yield Finding(rule.words.format_map(end.words), because)
 
@@ -258,7 +258,7 @@ def _latencies(measured: Measured) -> Iterable[Finding]:
 def delays(measured: Measured) -> bool:
     """Returns True if the path explains a latency that was missed."""
     rules = (rule.because for _, rule in _applied(measured))
-    return Kind.SLOW_PATH in rules or any(_on_the_path(measured))
+    return EvidenceKind.SLOW_PATH in rules or any(_on_the_path(measured))
 
 
 def _on_the_path(measured: Measured) -> Iterator[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from pubstorm.quantities import count_text, counted, duration_text, rate_text, share_text
 from pubstorm.result import FlowResult, Measured, PublisherResult
-from pubstorm.result.verdict.culprit import Kind, Uncarried
+from pubstorm.result.verdict.culprit import EvidenceKind, Uncarried
 from pubstorm.result.verdict.findings import (
     Finding,
     explained_by_faults,
@@ -30,18 +30,18 @@ def _unsent(measured: Measured) -> Iterable[Finding]:
         if publisher.sent_total and measured.populations[publisher.population].closed_loop:
             rate = rate_text(sent_per_s(measured, publisher))
             text = f"{publisher.name} sent as fast as it could: {rate} messages a second"
-            yield Finding(text, Kind.AT_PUBLISHER())
+            yield Finding(text, EvidenceKind.AT_PUBLISHER())
             continue
         if publisher.skipped_total:
             few = publisher.skipped_total < MIN_SKIPPED_SHARE * publisher.due_total
-            because = None if few else Kind.AT_PUBLISHER()
+            because = None if few else EvidenceKind.AT_PUBLISHER()
             yield Finding(_skipped_text(measured, publisher), because)
         late, allowed_us = publisher.lateness_us, measured.validity.lateness_p99_us
         if late.count and late.p99 > allowed_us:
             yield Finding(
                 f"{publisher.name} was late: p99 {duration_text(late.p99)} over "
                 f"{counted(late.count, 'message')}, allowed is {duration_text(allowed_us)}",
-                Kind.AT_PUBLISHER(),
+                EvidenceKind.AT_PUBLISHER(),
             )
 
 
@@ -75,7 +75,7 @@ def _dropped(measured: Measured) -> Iterable[Finding]:
             continue
         finding = _drop(measured, flow, publisher)
         yield finding
-        if finding.because is not None and finding.because.kind is Kind.PUBLISHER_DROPS:
+        if finding.because is not None and finding.because.kind is EvidenceKind.PUBLISHER_DROPS:
             hit[flow.source] = publisher
     for name, publisher in hit.items():
         yield from _bursts(name, publisher)
@@ -93,7 +93,7 @@ def _drop(measured: Measured, flow: FlowResult, publisher: PublisherResult) -> F
         return Finding(f"{flow.to} was never ready: nothing of the deliveries to it came ({of})")
     reach = Uncarried.of(measured).of_lost(flow.lost_total)
     if reads_slowly(measured, receiver):
-        return Finding(text + slow_text(flow.to, receiver), Kind.SLOW_READERS(reach))
+        return Finding(text + slow_text(flow.to, receiver), EvidenceKind.SLOW_READERS(reach))
     if explained_by_faults(measured, flow):
         return Finding(f"{text} in stages with faults")
     if not publisher.high_water_mark:
@@ -105,7 +105,7 @@ def _drop(measured: Measured, flow: FlowResult, publisher: PublisherResult) -> F
         why = f" at its high-water mark of {count_text(publisher.high_water_mark)}"
         if receiver.player != "engine":
             why += ", or its subscribers did at theirs"
-    return Finding(text + why, Kind.PUBLISHER_DROPS(reach))
+    return Finding(text + why, EvidenceKind.PUBLISHER_DROPS(reach))
 
 
 def _bursts(name: str, publisher: PublisherResult) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from pubstorm.quantities import (
     span_text,
 )
 from pubstorm.result import Measured, PopulationResult, Statistics, Watched
-from pubstorm.result.verdict.culprit import Evidence, Kind, Uncarried
+from pubstorm.result.verdict.culprit import Evidence, EvidenceKind, Uncarried
 from pubstorm.result.verdict.findings import (
     Finding,
     explained_by_faults,
@@ -52,7 +52,7 @@ def _processors(measured: Measured) -> Iterable[Finding]:
     """Processes at their limit: they have no core left, or a publisher's thread has none. A full
     host limits nothing by itself: what it starves has findings of its own."""
     for text in processes_at_limit(measured, FULL_SHARE):
-        yield Finding(text, Kind.FULL_BROKER())
+        yield Finding(text, EvidenceKind.FULL_BROKER())
     yield from _threads_at_limit(measured)
     for host in _hosts(measured):
         yield from _host(measured, host)
@@ -77,7 +77,7 @@ def _host(measured: Measured, host: str) -> Iterable[Finding]:
     for share, span in _busiest(measured, host, "cpu_steal"):
         if share >= STOLEN_SHARE:
             text = f"the hypervisor gave {share_text(share)} of {name}'s time to others {span}"
-            yield Finding(text, Kind.STOLEN(Uncarried.of(measured).of_time(share)))
+            yield Finding(text, EvidenceKind.STOLEN(Uncarried.of(measured).of_time(share)))
 
 
 def processes_at_limit(measured: Measured, full_share: float) -> Iterator[str]:
@@ -107,7 +107,7 @@ def _threads_at_limit(measured: Measured) -> Iterator[Finding]:
         for used, span in _busiest(measured, publisher.name, "thread_cpu_max"):
             if used >= FULL_SHARE:
                 text = f"{publisher.name}: its busiest thread used {share_text(used)} of a core"
-                yield Finding(f"{text} {span}", Kind.FULL_THREAD())
+                yield Finding(f"{text} {span}", EvidenceKind.FULL_THREAD())
 
 
 def _users(measured: Measured, host: str) -> str:
@@ -167,7 +167,7 @@ def _kernel_of(measured: Measured, host: str) -> Iterable[Finding]:
         yield Finding(
             f"{firewall} followed {count_text(followed)} of at most {count_text(limit)} "
             "connections: raise net.netfilter.nf_conntrack_max",
-            Kind.FIREWALL(1.0 if Uncarried.of(measured).clients else 0.0),
+            EvidenceKind.FIREWALL(1.0 if Uncarried.of(measured).clients else 0.0),
         )
 
 
@@ -216,17 +216,17 @@ def _starved(measured: Measured) -> Iterable[Finding]:
         held, span = next(_busiest(measured, source, "throttled"), (0.0, ""))
         if held > STARVED_SHARE:
             text = f"a quota kept {source} from the processors for {share_text(held)} of the time"
-            yield Finding(f"{text} {span}", Kind.QUOTA(missing.of_wait(held)))
+            yield Finding(f"{text} {span}", EvidenceKind.QUOTA(missing.of_wait(held)))
         waited, span = _waited(measured, source)
         if waited > STARVED_SHARE:
             text = f"{source} could run and had no processor for {share_text(waited)} of the time"
             is_by_host = source in starved
-            because = Kind.STARVED_BROKER(missing.of_wait(waited)) if is_by_host else None
+            because = EvidenceKind.STARVED_BROKER(missing.of_wait(waited)) if is_by_host else None
             yield Finding(f"{text} {span}", because)
     share = measured.fleet.starved_share
     if share > STARVED_SHARE:
         text = f"the host gave an agent no processor for {share_text(share)} of the publishing time"
-        kind = Kind.NO_TIME if share > MOSTLY_STARVED else Kind.STARVED_AGENTS
+        kind = EvidenceKind.NO_TIME if share > MOSTLY_STARVED else EvidenceKind.STARVED_AGENTS
         yield Finding(text, kind(missing.of_time(share)))
 
 
@@ -251,7 +251,7 @@ def _unseen(measured: Measured) -> Iterable[Finding]:
         if _host_name(measured, host) in full and (waits is None or not waits.load.count):
             text = f"how long {name} had no processor was not read, and its host was full"
             yield Finding(
-                f"{text}: watch it, with a shorter interval of monitors", Kind.UNSEEN(reach)
+                f"{text}: watch it, with a shorter interval of monitors", EvidenceKind.UNSEEN(reach)
             )
 
 
@@ -305,7 +305,7 @@ def _drops(measured: Measured) -> Iterable[Finding]:
         if dropped and any(flow.lost_total for flow in measured.flows):
             reach = Uncarried.of(measured).of_lost(min(dropped, lost))
             text = f"{source} says that it dropped {counted(dropped, 'message')}"
-            yield Finding(text, Kind.DROPS(reach) if reach else None)
+            yield Finding(text, EvidenceKind.DROPS(reach) if reach else None)
 
 
 def _files(measured: Measured) -> Iterable[Finding]:
@@ -319,7 +319,7 @@ def _files(measured: Measured) -> Iterable[Finding]:
             yield Finding(
                 f"{source} had {count_text(most)} of at most {count_text(limit)} descriptors "
                 "open: raise the limit of open files of the broker (ulimit -n)",
-                Kind.NO_FILES(),
+                EvidenceKind.NO_FILES(),
             )
 
 
@@ -369,12 +369,12 @@ def _closed_loops(measured: Measured) -> Iterable[Finding]:
         window, trips = population.closed_loop_window, population.ack_latency_us.actual
         if not _is_full(population, window):
             text = f"{name}: the closed loop sent what the sockets took"
-            yield Finding(text, Kind.FULL_SOCKETS())
+            yield Finding(text, EvidenceKind.FULL_SOCKETS())
         elif not trips.count:
             text = f"{name}: the windows of the closed loop were full, and nothing was acknowledged"
-            yield Finding(text, Kind.AT_BROKER())
+            yield Finding(text, EvidenceKind.AT_BROKER())
         else:
-            what, because = _of_window(measured, population, Kind.QUEUED)
+            what, because = _of_window(measured, population, EvidenceKind.QUEUED)
             text = _window_text(population, window or 0)
             yield Finding(f"{name}: the closed loop kept {text}: {what}", because)
 
@@ -392,8 +392,8 @@ def _open_loops(measured: Measured) -> Iterable[Finding]:
         if is_held(measured, population) or abs(rate - follows) > LITTLE_ERROR * follows:
             continue
         reach = missing.of_unsent(population.skipped_total)
-        what, because = _of_window(measured, population, Kind.AT_BROKER, reach)
-        if because.kind is Kind.WINDOW:
+        what, because = _of_window(measured, population, EvidenceKind.AT_BROKER, reach)
+        if because.kind is EvidenceKind.WINDOW:
             what = "raise window, or lower the rate"
         text = f"{name}: messages waited, with {_window_text(population, window or 0)}"
         yield Finding(
@@ -419,7 +419,7 @@ def _window_text(population: PopulationResult, window: int) -> str:
 def _of_window(
     measured: Measured,
     population: PopulationResult,
-    queued: Kind,
+    queued: EvidenceKind,
     reach: float = 1.0,
 ) -> tuple[str, Evidence]:
     """Returns the meaning of full windows: a full broker, messages that queue there, or the windows
@@ -433,7 +433,7 @@ def _of_window(
     what = "round trips were measured, not what the broker carries"
     if measured.bridges:
         what += "; they end at the broker of the publishers, before any bridge"
-    return what, Kind.WINDOW(reach)
+    return what, EvidenceKind.WINDOW(reach)
 
 
 WINDOW_RULES = (_closed_loops, _open_loops)

@@ -11,7 +11,7 @@ from itertools import combinations
 
 from pubstorm.contract.source import TARGET_BROKER, split_member
 from pubstorm.contract.target import Target
-from pubstorm.contract.template import Kind, Template
+from pubstorm.contract.template import Template, VariableKind
 from pubstorm.quantities import describe
 from pubstorm.scenario.base import broken_rules
 from pubstorm.scenario.checks.bridges import check_bridges
@@ -235,7 +235,7 @@ def _shared_id(population: MqttClients) -> str | None:
     if population.client_id is None:
         return None
     template = Template.parse(population.client_id)
-    if template.has(Kind.NUMBER, Kind.ROW) or population.clients == 1:
+    if template.has(VariableKind.NUMBER, VariableKind.ROW) or population.clients == 1:
         return None
     seen: set[str] = set()
     for n in range(population.first, population.first + min(population.clients, IDS_CHECKED)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pubstorm.contract.template import Kind, Template
+from pubstorm.contract.template import Template, VariableKind
 from pubstorm.quantities import write_count, write_duration, write_rate
 from pubstorm.scenario.base import broken_rules
 from pubstorm.scenario.document import Finding, Path
@@ -62,7 +62,7 @@ def _check_pair(
         clients = f"{write_count(taker.clients)}, allowed are up to {write_count(victim.clients)}"
         message = f"found {clients} with takes_over, the clients of {victim_name}"
         yield (*path, "clients"), message, "each takes the connection of one client over"
-    if victim.client_id is not None and Template.parse(victim.client_id).has(Kind.ROW):
+    if victim.client_id is not None and Template.parse(victim.client_id).has(VariableKind.ROW):
         message = f"found {victim_name}, whose client identifiers come from rows"
         yield (*path, "takes_over"), f"{message}, allowed are numbers", "write {n} in its client_id"
     for each, population in ((name, taker), (victim_name, victim)):

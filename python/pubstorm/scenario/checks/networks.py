@@ -10,7 +10,7 @@ from pubstorm.quantities import describe
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.faults import BRIDGE_FAULTS, Fault, victims_of
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.topology import Topology
+from pubstorm.scenario.topology import ScenarioTopology
 
 
 def check_networks(scenario: Scenario) -> Iterator[Finding]:
@@ -29,7 +29,7 @@ def check_networks(scenario: Scenario) -> Iterator[Finding]:
             yield from _check_fault(place, fault, scenario.topology)
 
 
-def _check_reached(path: Path, name: str, topology: Topology) -> Iterator[Finding]:
+def _check_reached(path: Path, name: str, topology: ScenarioTopology) -> Iterator[Finding]:
     """The brokers at both ends: who can be reached from inside the network."""
     bridge = topology.bridges[name]
     main = topology.brokers.get(bridge.to)
@@ -47,7 +47,7 @@ def _check_reached(path: Path, name: str, topology: Topology) -> Iterator[Findin
             yield path, f"{message}, allowed is one bridge", f"{hint} of its own"
 
 
-def _check_fault(path: Path, fault: Fault, topology: Topology) -> Iterator[Finding]:
+def _check_fault(path: Path, fault: Fault, topology: ScenarioTopology) -> Iterator[Finding]:
     """Links that are unplugged, and bridges that cannot be cut in another way."""
     if fault.kind not in BRIDGE_FAULTS:
         return

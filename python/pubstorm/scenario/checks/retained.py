@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pubstorm.contract.stamp import STAMP_BYTES
-from pubstorm.contract.template import Kind, Template
+from pubstorm.contract.template import Template, VariableKind
 from pubstorm.scenario.checks.topics import may_match
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.fields import payload_texts
@@ -55,7 +55,7 @@ def _has_stamp(publication: MqttPublication, version: str) -> bool:
         size = publication.size
         return size.mean - 4 * round(size.mean * size.spread) >= STAMP_BYTES
     texts = (text for _, text in payload_texts(publication.payload))
-    return version == "5" or any(Template.parse(text).has(Kind.STAMP) for text in texts)
+    return version == "5" or any(Template.parse(text).has(VariableKind.STAMP) for text in texts)
 
 
 def _parts(scenario: Scenario) -> Iterator[tuple[Path, str, MqttClients | MqttDifference]]:

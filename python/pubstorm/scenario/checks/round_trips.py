@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pubstorm.contract.template import Kind, Template
+from pubstorm.contract.template import Template, VariableKind
 from pubstorm.scenario.checks.topics import covers
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.flows import MqttPublication, MqttSubscription
@@ -75,7 +75,9 @@ def _check_way_back(
     topic = publication.response_topic
     if topic is None:
         return
-    if any(v.kind in {Kind.RANGE, Kind.CHOICE} for v in Template.parse(topic).variables):
+    if any(
+        v.kind in {VariableKind.RANGE, VariableKind.CHOICE} for v in Template.parse(topic).variables
+    ):
         message = f"found {topic!r} with request: true, allowed is a topic without range and choice"
         yield (*path, "response_topic"), message, 'for example response_topic: "reply/{n}"'
     elif topic == publication.topic:

@@ -15,12 +15,12 @@ from pubstorm.scenario.flows import MqttPublication, NatsPublication, Will
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import (
     Connecting,
-    Difference,
     MqttClients,
     MqttDifference,
     NatsClients,
     Population,
     Rows,
+    ShareKeys,
 )
 from pubstorm.scenario.tls import Tls
 
@@ -76,7 +76,7 @@ def _texts_of_will(will: Will) -> Iterator[tuple[Path, str]]:
         yield ("will", "user_properties", name), text
 
 
-def _shared_texts(part: Population | Difference) -> Iterator[tuple[Path, str]]:
+def _shared_texts(part: Population | ShareKeys) -> Iterator[tuple[Path, str]]:
     """Yields the templates that a share may have of its own."""
     if isinstance(part, MqttClients | MqttDifference) and part.will is not None:
         yield from _texts_of_will(part.will)

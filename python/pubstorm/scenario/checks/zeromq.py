@@ -15,10 +15,10 @@ from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import (
     MqttClients,
     Population,
+    RealSubscribers,
     Simulated,
-    ZmqPublisher,
-    ZmqSockets,
-    ZmqSubscribers,
+    SimulatedSubscribers,
+    StartedPublishers,
 )
 from pubstorm.scenario.shares import MEAN_NS_MAX, mean_stay_ns, shares_of
 from pubstorm.scenario.stages import Publish
@@ -33,9 +33,9 @@ def check_zeromq(scenario: Scenario) -> Iterator[Finding]:
         match population:
             case MqttClients():
                 yield from _check_place(path, population, scenario)
-            case ZmqPublisher():
+            case StartedPublishers():
                 yield from _check_publisher(path, population)
-            case ZmqSubscribers() | ZmqSockets():
+            case SimulatedSubscribers() | RealSubscribers():
                 yield from _check_subscriber(path, population, scenario)
     yield from _check_changes(scenario)
     yield from _check_keys_elsewhere(scenario) if scenario.fleet.on != "local" else ()
@@ -58,7 +58,7 @@ def _check_place(path: Path, population: MqttClients, scenario: Scenario) -> Ite
         yield path, message, f"write at: {next(iter(scenario.publishers), None)}"
 
 
-def _check_publisher(path: Path, population: ZmqPublisher) -> Iterator[Finding]:
+def _check_publisher(path: Path, population: StartedPublishers) -> Iterator[Finding]:
     publisher, count = population.publisher, len(population.publications)
     if count != 1:
         message = f"found {count or 'no'} publications, needed is one for a publisher"
@@ -75,7 +75,7 @@ def _check_publisher(path: Path, population: ZmqPublisher) -> Iterator[Finding]:
     yield from _check_security(path, population)
 
 
-def _check_security(path: Path, population: ZmqPublisher) -> Iterator[Finding]:
+def _check_security(path: Path, population: StartedPublishers) -> Iterator[Finding]:
     publisher = population.publisher
     place = (*path, "publisher", "security")
     if publisher.security == "curve" and publisher.kind == "libzmq":
@@ -92,7 +92,7 @@ def _check_security(path: Path, population: ZmqPublisher) -> Iterator[Finding]:
 
 
 def _check_subscriber(
-    path: Path, population: ZmqSubscribers | ZmqSockets, scenario: Scenario
+    path: Path, population: SimulatedSubscribers | RealSubscribers, scenario: Scenario
 ) -> Iterator[Finding]:
     publishers = scenario.publisher_of(population)
     for where, part in _wholes_and_shares(path, population):
@@ -104,7 +104,9 @@ def _check_subscriber(
 
 
 def _check_login(
-    path: Path, population: ZmqSubscribers | ZmqSockets, publishers: ZmqPublisher | None
+    path: Path,
+    population: SimulatedSubscribers | RealSubscribers,
+    publishers: StartedPublishers | None,
 ) -> Iterator[Finding]:
     """Yields logins of subscribers that do not fit the security of their publisher."""
     written = [key for key in ("username", "password") if getattr(population, key) is not None]
@@ -127,7 +129,7 @@ def _check_login(
         yield (*path, written[0]), f"{message}, allowed is it with plain", hint
 
 
-def _check_prefix(path: Path, prefix: str, publishers: ZmqPublisher) -> Iterator[Finding]:
+def _check_prefix(path: Path, prefix: str, publishers: StartedPublishers) -> Iterator[Finding]:
     """Wildcards of MQTT, which are ordinary characters in ZeroMQ: some topic ought to have them."""
     literal = "".join(part for part in Template.parse(prefix).parts if isinstance(part, str))
     topics = "".join(publication.topic for publication in publishers.publications)
@@ -174,7 +176,7 @@ def _check_changes(scenario: Scenario) -> Iterator[Finding]:
     staying = {
         name
         for name, each in scenario.populations.items()
-        if isinstance(each, ZmqPublisher | ZmqSockets)
+        if isinstance(each, StartedPublishers | RealSubscribers)
     }
     for n, stage in enumerate(scenario.stages):
         if not isinstance(stage.step, Publish):
@@ -190,7 +192,7 @@ def _check_changes(scenario: Scenario) -> Iterator[Finding]:
 def _check_keys_elsewhere(scenario: Scenario) -> Iterator[Finding]:
     """Yields real subscribers on other hosts that get no keys there."""
     for name, population in scenario.populations.items():
-        if not isinstance(population, ZmqSockets) or population.hosts is None:
+        if not isinstance(population, RealSubscribers) or population.hosts is None:
             continue
         publishers = scenario.publisher_of(population)
         if publishers is not None and publishers.publisher.security == "curve":

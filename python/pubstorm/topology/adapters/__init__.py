@@ -8,7 +8,7 @@ from collections import Counter
 from importlib import import_module
 
 from pubstorm.host.preflight.brokers import Appetite, Kinds
-from pubstorm.scenario.topology import Topology
+from pubstorm.scenario.topology import ScenarioTopology
 from pubstorm.topology.broker import BrokerProcess
 
 
@@ -24,7 +24,7 @@ def appetite_of(kind: str) -> Appetite:
     return adapter_of(kind).appetite
 
 
-def broker_kinds(topology: Topology) -> Kinds:
+def broker_kinds(topology: ScenarioTopology) -> Kinds:
     """Returns the number of brokers in a topology by the needs of their kind."""
     kinds = Counter[Appetite]()
     for broker in topology.brokers.values():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pubstorm.contract.plan import Tls as PlanTls
+from pubstorm.contract.plan import PlannedTls as PlanTls
 from pubstorm.contract.target import Target
 from pubstorm.errors import KeysError, TopologyError
 from pubstorm.host.keys.psk import read_psk
@@ -18,9 +18,9 @@ from pubstorm.plan import planned_tls
 from pubstorm.result import BridgeResult
 from pubstorm.scenario.tls import Tls
 from pubstorm.scenario.topology import Bridge, Broker, Mosquitto
-from pubstorm.scenario.topology import Topology as TopologySpec
+from pubstorm.scenario.topology import ScenarioTopology as TopologySpec
 from pubstorm.topology.bridge_lines import (
-    Access,
+    BridgeAccess,
     Words,
     bridge_lines,
     psk_identity,
@@ -274,13 +274,13 @@ class Bridges:
         outside = BridgesOutside(bridges.name, bridges.spec, bridges.count, bridges.main)
         return Login.numbered(username, password, outside.tls(), 0)
 
-    def _access(self, bridges: _Bridges, number: int) -> Access:
+    def _access(self, bridges: _Bridges, number: int) -> BridgeAccess:
         main = self._spec.brokers.get(bridges.spec.to)
         username, password = self._keys.bridge_login(bridges.name, number)
         host, port = bridges.main_host, bridges.main.port
         if bridges.ports:
             host, port = self.links_at, bridges.ports[number]
-        return Access(
+        return BridgeAccess(
             host=host,
             port=port,
             username=username,

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from pubstorm.errors import TopologyError
 from pubstorm.scenario.topology import Bridge as BridgeSpec
-from pubstorm.scenario.topology import Network as NetworkSpec
+from pubstorm.scenario.topology import ScenarioNetwork as NetworkSpec
 from pubstorm.topology.broker import Place
 
 RANGE = IPv4Network("198.18.0.0/15")

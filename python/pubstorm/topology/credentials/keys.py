@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
-from pubstorm.contract.plan import Plan, Population, Psk
+from pubstorm.contract.plan import Plan, PlannedPopulation, PlannedPsk
 from pubstorm.errors import KeysError, TopologyError
 from pubstorm.host.keys.clients import names_of
 from pubstorm.host.keys.files import NewFile, write_files
@@ -21,7 +21,7 @@ from pubstorm.host.keys.listener import (
     psk_settings,
 )
 from pubstorm.host.keys.psk import new_keys, psk_text
-from pubstorm.scenario.topology import Topology as TopologySpec
+from pubstorm.scenario.topology import ScenarioTopology as TopologySpec
 from pubstorm.topology.bridge_lines import Words, client_id, psk_words
 from pubstorm.topology.credentials.passwords import RunPasswords
 from pubstorm.topology.observer import Login
@@ -134,12 +134,12 @@ class RunKeys:
         with contextlib.suppress(OSError):
             self._folder.with_name("keys-deleted.txt").write_text(NOTE)
 
-    def _logs_in(self, plan: Plan, population: Population) -> bool:
+    def _logs_in(self, plan: Plan, population: PlannedPopulation) -> bool:
         """Returns True if clients of the population may connect to a broker that asks for a
         password."""
         return self._meets(plan, population, self._passwords.groups)
 
-    def _meets(self, plan: Plan, population: Population, groups: Set[str]) -> bool:
+    def _meets(self, plan: Plan, population: PlannedPopulation, groups: Set[str]) -> bool:
         """Returns True if clients of the population may connect to a broker of these groups."""
         counts = [(name, broker.count) for name, broker in self._spec.brokers.items()]
         first = len(plan.targets) - sum(count for _, count in counts)
@@ -162,7 +162,7 @@ class RunKeys:
     def _psk_file(self) -> Path:
         return self._folder / "psk.txt"
 
-    def _psk(self, populations: Sequence[Population]) -> Iterator[NewFile]:
+    def _psk(self, populations: Sequence[PlannedPopulation]) -> Iterator[NewFile]:
         if "psk" in self._modes:
             keyed = (p for p in populations if p.tls is not None)
             ids = [each for p in keyed for each in names_of(p, p.client_id)]
@@ -171,12 +171,12 @@ class RunKeys:
             self._psk_keys = new_keys(dict.fromkeys(ids))
             yield NewFile(self._psk_file, psk_text(self._psk_keys.items()))
 
-    def _certificates(self, populations: Sequence[Population]) -> Iterator[NewFile]:
+    def _certificates(self, populations: Sequence[PlannedPopulation]) -> Iterator[NewFile]:
         if not self._modes & {"server", "mutual"}:
             return
-        from pubstorm.host.keys.authority import SUBJECT_MAX, Authority, Validity
+        from pubstorm.host.keys.authority import SUBJECT_MAX, Authority, CertificateDates
 
-        validity = Validity.of_days(VALID_DAYS)
+        validity = CertificateDates.of_days(VALID_DAYS)
         authority = Authority.new("pubstorm run", validity)
         server = authority.server(SERVER_NAMES, validity)
         yield NewFile(self._folder / CA, authority.credential.certificate, private=False)
@@ -193,14 +193,14 @@ class RunKeys:
             yield NewFile(folder / f"{stem}.crt", client.certificate, private=False)
             yield NewFile(folder / f"{stem}.key", client.key)
 
-    def _equipped(self, population: Population) -> Population:
+    def _equipped(self, population: PlannedPopulation) -> PlannedPopulation:
         tls = population.tls
         if tls is None or not self._modes:
             return population
         lacks: dict[str, object] = {}
         if "psk" in self._modes:
             if tls.psk is None and tls.certificate is None:
-                psk = Psk(file=str(self._psk_file), identity=population.client_id)
+                psk = PlannedPsk(file=str(self._psk_file), identity=population.client_id)
                 lacks["psk"] = psk
         elif tls.psk is None:
             if tls.ca is None:
@@ -214,7 +214,7 @@ class RunKeys:
         return population.model_copy(update={"tls": tls.model_copy(update=lacks)})
 
 
-def _stem(population: Population) -> str:
+def _stem(population: PlannedPopulation) -> str:
     return f"{population.of}-{{n}}"
 
 

@@ -6,11 +6,11 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pubstorm.contract.plan import Population
+from pubstorm.contract.plan import PlannedPopulation
 from pubstorm.contract.template import Template
 from pubstorm.host.keys.clients import names_of
 from pubstorm.host.keys.files import NewFile
-from pubstorm.scenario.topology import Mosquitto, Topology
+from pubstorm.scenario.topology import Mosquitto, ScenarioTopology
 from pubstorm.topology.adapters import adapter_of
 from pubstorm.topology.bridge_lines import client_id, state_topic
 from pubstorm.topology.observer import Login
@@ -24,7 +24,7 @@ class RunPasswords:
     """The users of a run's brokers: its populations, its bridges, and one observer. Who has a user
     name or a password of its own keeps it."""
 
-    def __init__(self, spec: Topology, folder: Path) -> None:
+    def __init__(self, spec: ScenarioTopology, folder: Path) -> None:
         self._spec = spec
         self._folder = folder
         self._secrets: dict[str, str] = {}
@@ -33,7 +33,7 @@ class RunPasswords:
         )
         """Names of the brokers that want a password."""
 
-    def files(self, populations: Sequence[Population]) -> Iterator[NewFile]:
+    def files(self, populations: Sequence[PlannedPopulation]) -> Iterator[NewFile]:
         """Yields the files of the brokers: one of passwords, and one of rights if the scenario has
         any."""
         if not self.groups:
@@ -60,7 +60,7 @@ class RunPasswords:
         rights = {"acl_file": str(self._rights_of(group))} if has_rights else {}
         return {**adapter_of(broker.kind).users_settings(str(self._passwords_of(group))), **rights}
 
-    def equipped(self, population: Population) -> Population:
+    def equipped(self, population: PlannedPopulation) -> PlannedPopulation:
         """The population with the user name and the password that it lacks."""
         lacks: dict[str, object] = {}
         if population.username is None:
@@ -117,7 +117,7 @@ def acl_text(own: Sequence[str], trusted: Iterable[str], notified: Iterable[str]
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _users(population: Population) -> Iterator[tuple[str, str]]:
+def _users(population: PlannedPopulation) -> Iterator[tuple[str, str]]:
     """User names and passwords of its clients, those that differ."""
     users, words = str(population.username), str(population.password)
     if not any(Template.parse(text).variables for text in (users, words)):

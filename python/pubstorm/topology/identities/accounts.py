@@ -11,8 +11,8 @@ from enum import Enum
 from functools import cached_property
 from itertools import combinations, pairwise
 
-from pubstorm.contract.plan import Population
-from pubstorm.contract.template import VARIED, Kind, Template
+from pubstorm.contract.plan import PlannedPopulation
+from pubstorm.contract.template import VARIED, Template, VariableKind
 from pubstorm.contract.texts import template_of
 from pubstorm.errors import UsageError
 
@@ -51,7 +51,7 @@ class Accounts:
     """Templates of topic filters, each once."""
 
     @classmethod
-    def of(cls, population: Population) -> Accounts:
+    def of(cls, population: PlannedPopulation) -> Accounts:
         """Returns the accounts of a population with user names and passwords."""
         username = template_of(population, str(population.username))
         password = template_of(population, str(population.password))
@@ -109,7 +109,7 @@ class Accounts:
 
 
 def accounts_of(
-    populations: Sequence[Population], names: Collection[str] | None = None
+    populations: Sequence[PlannedPopulation], names: Collection[str] | None = None
 ) -> tuple[Accounts, ...]:
     """The accounts of all populations that have user names, or of those of some names alone, each
     user once with the rights of all populations that it is in. Raises UsageError where none has,
@@ -181,7 +181,7 @@ def _together(there: Sequence[Accounts], first: int, end: int) -> Accounts:
     )
 
 
-def _rights(population: Population) -> Iterator[tuple[Template, Access]]:
+def _rights(population: PlannedPopulation) -> Iterator[tuple[Template, Access]]:
     """Yields the topics that the clients use, each template once."""
     rights: dict[str, Access] = {}
     published = [publication.topic for publication in population.publications]
@@ -199,7 +199,7 @@ def _text_of(template: Template) -> _Rendered:
     """Returns a function that fills a template in for a client's number and a value of its range. A
     template with `{n}` alone takes a quarter of the time, which counts with a million users."""
     parts = template.parts
-    if any(not isinstance(part, str) and part.kind is not Kind.NUMBER for part in parts):
+    if any(not isinstance(part, str) and part.kind is not VariableKind.NUMBER for part in parts):
         return template.text
     pattern = "".join(
         part.replace("%", "%%") if isinstance(part, str) else "%(n)d" for part in parts

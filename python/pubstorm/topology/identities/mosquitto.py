@@ -12,7 +12,7 @@ from pubstorm.errors import UsageError
 from pubstorm.host.keys.files import PRIVATE_MODE
 from pubstorm.topology.adapters.mosquitto import hashed, is_password
 from pubstorm.topology.identities.accounts import Access, Account, Accounts, digest
-from pubstorm.topology.identities.seeding import Findings, Meter
+from pubstorm.topology.identities.seeding import Meter, SeedVerification
 
 PASSWORDS, RIGHTS = "passwords", "acl"
 WORDS: Mapping[Access, str] = {
@@ -58,7 +58,7 @@ class MosquittoFiles:
                 with contextlib.suppress(OSError):
                     path.unlink()
 
-    def verify(self, meter: Meter) -> Findings:
+    def verify(self, meter: Meter) -> SeedVerification:
         """Reads both files and compares them."""
         passwords, rights = self.paths
         hashes = dict(_pairs(passwords))
@@ -70,7 +70,7 @@ class MosquittoFiles:
             elif word == "topic":
                 access, _, topic = rest.partition(" ")
                 granted[user, topic] = access
-        findings = Findings()
+        findings = SeedVerification()
         for accounts in self.accounts:
             for index in range(accounts.count):
                 _compare(accounts.at(index), hashes, granted, findings)
@@ -132,7 +132,7 @@ def _compare(
     account: Account,
     hashes: Mapping[str, str],
     granted: Mapping[tuple[str, str], str],
-    findings: Findings,
+    findings: SeedVerification,
 ) -> None:
     user = account.user
     if user not in hashes:

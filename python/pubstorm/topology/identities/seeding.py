@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pubstorm.errors import PubstormError, StoreError
 from pubstorm.topology.identities.accounts import Accounts, digest
 from pubstorm.topology.identities.scheme import SCHEMES, Hash, Scheme
-from pubstorm.topology.identities.store import Address, Command, Store, is_of_another_type
+from pubstorm.topology.identities.store import Command, RedisAddress, RedisStore, is_of_another_type
 
 MARKER = "pubstorm:seed:"
 """Beginning of a marker's key; the digest of the rows follows."""
@@ -61,7 +61,7 @@ class Batch:
 
 
 @dataclass
-class Findings:
+class SeedVerification:
     """Result of reading rows back."""
 
     rows: int = 0
@@ -124,7 +124,9 @@ class Meter:
 class Seeding:
     """Identities in one Redis."""
 
-    def __init__(self, store: Store, identities: Identities, batch_rows: int = BATCH_ROWS) -> None:
+    def __init__(
+        self, store: RedisStore, identities: Identities, batch_rows: int = BATCH_ROWS
+    ) -> None:
         self._store = store
         self._identities = identities
         self._batch_rows = batch_rows
@@ -160,18 +162,18 @@ class Seeding:
         if confirmed:
             self._store.run(confirmed)
 
-    def verify(self, meter: Meter) -> Findings:
+    def verify(self, meter: Meter) -> SeedVerification:
         """Reads every row back."""
-        findings = Findings()
+        findings = SeedVerification()
         for batch in self._batches([0] * len(self._identities.accounts)):
             self._compare(batch.hashes, findings)
             findings.rows += batch.rows
             meter.advance(batch.rows)
         return findings
 
-    def sample(self) -> Findings:
+    def sample(self) -> SeedVerification:
         """Reads the rows of a few users back, evenly over all."""
-        findings = Findings()
+        findings = SeedVerification()
         for accounts in self._identities.accounts:
             step = max(1, accounts.count // SAMPLE)
             indices = range(accounts.count - 1, -1, -step)
@@ -207,7 +209,7 @@ class Seeding:
         name = _mark_of(batch.population, self._identities.accounts[batch.population])
         return ("HSET", self._identities.marker, name, str(batch.upto))
 
-    def _compare(self, hashes: Sequence[Hash], findings: Findings) -> None:
+    def _compare(self, hashes: Sequence[Hash], findings: SeedVerification) -> None:
         """Looks whether keys have their fields."""
         answers = self._store.answers([("HMGET", key, *fields) for key, fields in hashes])
         for (key, fields), values in zip(hashes, answers, strict=True):
@@ -237,7 +239,7 @@ async def seed_all(url: str, accounts: Sequence[Accounts], notify: Notify) -> in
 
 def _seed(url: str, accounts: Sequence[Accounts], notify: Notify, given_up: threading.Event) -> int:
     identities = Identities(accounts)
-    store = Store(Address.parse(url))
+    store = RedisStore(RedisAddress.parse(url))
     try:
         seeding = Seeding(store, identities)
         meter = _Stoppable(identities.rows, notify, given_up)

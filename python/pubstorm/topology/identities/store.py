@@ -38,7 +38,7 @@ ALLOWED = "redis://[[USER]:PASSWORD@]HOST[:PORT][/DB]"
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class RedisAddress:
     """Address and login of a Redis."""
 
     host: str
@@ -48,7 +48,7 @@ class Address:
     password: str | None = None
 
     @classmethod
-    def parse(cls, url: str) -> Address:
+    def parse(cls, url: str) -> RedisAddress:
         """The address in a URL; raises UsageError."""
         found = _URL.fullmatch(url)
         port = int(found["port"] or DEFAULT_PORT) if found else 0
@@ -68,11 +68,11 @@ class Address:
         return f"redis://{host}:{self.port}/{self.database}"
 
 
-class Store:
+class RedisStore:
     """One connection to a Redis. Once it is lost every command raises StoreError: a Redis that has
     come back may have forgotten what it had."""
 
-    def __init__(self, address: Address, answer_s: float = ANSWER_S) -> None:
+    def __init__(self, address: RedisAddress, answer_s: float = ANSWER_S) -> None:
         self.address = address
         self._answer_s = answer_s
         self._was_connected = False

@@ -10,7 +10,7 @@ from pubstorm.contract.plan import Plan
 from pubstorm.errors import PubstormError, TopologyError
 from pubstorm.host.ports import LOOPBACK
 from pubstorm.result import ServiceResult
-from pubstorm.scenario.topology import Topology as TopologySpec
+from pubstorm.scenario.topology import ScenarioTopology as TopologySpec
 from pubstorm.topology.broker import Place
 from pubstorm.topology.identities.accounts import Accounts, accounts_of
 from pubstorm.topology.services.redis import RedisService

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pubstorm.contract.plan import Population
+from pubstorm.contract.plan import PlannedPopulation
 from pubstorm.errors import UsageError
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario.load import parse_scenario
@@ -17,11 +17,11 @@ from tests.system.topology.identities.conftest import USERS
 B, P, S = Access.BOTH, Access.PUBLISH, Access.SUBSCRIBE
 
 
-def populations(text: str) -> tuple[Population, ...]:
+def populations(text: str) -> tuple[PlannedPopulation, ...]:
     return provisional_plan(parse_scenario(text, "s.yaml")).populations
 
 
-def one(**keys: Any) -> tuple[Population, ...]:
+def one(**keys: Any) -> tuple[PlannedPopulation, ...]:
     written = "\n".join(f"    {key}: {value}" for key, value in keys.items())
     return populations(
         f"target: mqtt://localhost\npopulations:\n  device:\n{written}\nstages: [connect]\n"

@@ -15,7 +15,7 @@ from pubstorm.scenario.load import parse_scenario
 from pubstorm.topology.adapters.mosquitto import configuration
 from pubstorm.topology.identities.accounts import accounts_of
 from pubstorm.topology.identities.mosquitto import MosquittoFiles
-from pubstorm.topology.identities.seeding import Findings, Meter
+from pubstorm.topology.identities.seeding import Meter, SeedVerification
 from tests.kit.ports import free_port
 from tests.system.topology.identities.conftest import USERS, wait_for
 
@@ -49,7 +49,7 @@ def test_what_is_missing_or_wrong_is_counted(tmp_path: Path) -> None:
     own = files(tmp_path)
     assert own.verify(silent()).missing == 100
     own.write(silent(), replace=False)
-    assert own.verify(silent()) == Findings(rows=100)
+    assert own.verify(silent()) == SeedVerification(rows=100)
     passwords, rights = own.paths
     lines = passwords.read_text().splitlines()
     user, word = lines[2].split(":")

@@ -15,8 +15,14 @@ from pubstorm.errors import StoreError, UsageError
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario.load import parse_scenario
 from pubstorm.topology.identities.accounts import accounts_of
-from pubstorm.topology.identities.seeding import Findings, Identities, Meter, Seeding, seed_all
-from pubstorm.topology.identities.store import Address, Store
+from pubstorm.topology.identities.seeding import (
+    Identities,
+    Meter,
+    Seeding,
+    SeedVerification,
+    seed_all,
+)
+from pubstorm.topology.identities.store import RedisAddress, RedisStore
 from tests.kit.ports import free_port
 from tests.system.topology.identities.conftest import USERS, OwnRedis
 
@@ -47,7 +53,7 @@ class After(Meter):
 @contextmanager
 def seeding(redis: OwnRedis, clients: int = 300, batch_rows: int = 50) -> Iterator[Seeding]:
     """Seeding by one command; the connection is closed after it."""
-    store = Store(Address.parse(redis.url), answer_s=0.5)
+    store = RedisStore(RedisAddress.parse(redis.url), answer_s=0.5)
     try:
         yield Seeding(store, identities(clients), batch_rows)
     finally:
@@ -59,7 +65,7 @@ def written(redis: OwnRedis, clients: int = 300) -> None:
         own.write(own.positions(), silent())
 
 
-def verified(redis: OwnRedis, clients: int = 300) -> Findings:
+def verified(redis: OwnRedis, clients: int = 300) -> SeedVerification:
     with seeding(redis, clients) as own:
         return own.verify(silent())
 
@@ -71,7 +77,7 @@ def test_every_row_is_written_and_read_back(own_redis: OwnRedis) -> None:
     topics = ("up/304/1", "up/304/2", "both/304", "down/304/#")
     assert found.hgetall("mqtt_acl:device-304") == dict.fromkeys(topics, "3")
     assert found.dbsize() == 601
-    assert verified(own_redis) == Findings(rows=1500)
+    assert verified(own_redis) == SeedVerification(rows=1500)
     with seeding(own_redis) as own:
         assert own.positions() == [300]
         assert own.done_before([300]) == 1500
@@ -87,7 +93,7 @@ def test_commands_are_texts(own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch
         return pack(packer, *words)
 
     monkeypatch.setattr(HiredisRespSerializer, "pack", noted)
-    store = Store(Address.parse(own_redis.url.rpartition("/")[0] + "/3"), answer_s=5)
+    store = RedisStore(RedisAddress.parse(own_redis.url.rpartition("/")[0] + "/3"), answer_s=5)
     with contextlib.closing(store):
         own = Seeding(store, identities(3), 50)
         own.write(own.positions(), silent())
@@ -186,11 +192,11 @@ def test_a_key_of_another_type_is_named(own_redis: OwnRedis) -> None:
 @pytest.mark.parametrize("login", ["", ":wrong@", "stranger:wrong@"])
 def test_a_wrong_password_is_reported_and_not_shown(own_redis: OwnRedis, login: str) -> None:
     own_redis.client().config_set("requirepass", "right")
-    store = Store(Address.parse(f"redis://{login}127.0.0.1:{own_redis.port}"))
+    store = RedisStore(RedisAddress.parse(f"redis://{login}127.0.0.1:{own_redis.port}"))
     with pytest.raises(StoreError, match="wants a") as caught:
         store.run([("PING",)])
     assert "wrong" not in str(caught.value)
-    store = Store(Address.parse(f"redis://:right@127.0.0.1:{own_redis.port}/1"))
+    store = RedisStore(RedisAddress.parse(f"redis://:right@127.0.0.1:{own_redis.port}/1"))
     assert store.run([("PING",)]) == ["PONG"]
     store.close()
 
@@ -198,14 +204,14 @@ def test_a_wrong_password_is_reported_and_not_shown(own_redis: OwnRedis, login: 
 def test_a_user_who_may_not_write_is_reported(own_redis: OwnRedis) -> None:
     found = own_redis.client()
     found.execute_command("ACL", "SETUSER", "reader", "on", ">pw", "~*", "+@read", "+client")
-    store = Store(Address.parse(f"redis://reader:pw@127.0.0.1:{own_redis.port}/0"))
+    store = RedisStore(RedisAddress.parse(f"redis://reader:pw@127.0.0.1:{own_redis.port}/0"))
     with pytest.raises(StoreError, match="does not let this user"):
         store.run([("HSET", "a", "b", "c")])
     store.close()
 
 
 def test_no_redis_is_reported() -> None:
-    store = Store(Address.parse(f"redis://127.0.0.1:{free_port()}"))
+    store = RedisStore(RedisAddress.parse(f"redis://127.0.0.1:{free_port()}"))
     with pytest.raises(StoreError, match=r"cannot be reached: connection refused$"):
         store.run([("PING",)])
 
@@ -226,23 +232,23 @@ def test_rows_that_redis_throws_away_end_the_start_of_a_run(own_redis: OwnRedis)
 @pytest.mark.parametrize(
     ("url", "address"),
     [
-        ("redis://h", Address("h", 6379)),
-        ("redis://10.0.0.1:1/7", Address("10.0.0.1", 1, 7)),
-        ("redis://:p%40ss@h/", Address("h", 6379, password="p@ss")),
-        ("redis://u:p@[::1]:9/0", Address("::1", 9, username="u", password="p")),
+        ("redis://h", RedisAddress("h", 6379)),
+        ("redis://10.0.0.1:1/7", RedisAddress("10.0.0.1", 1, 7)),
+        ("redis://:p%40ss@h/", RedisAddress("h", 6379, password="p@ss")),
+        ("redis://u:p@[::1]:9/0", RedisAddress("::1", 9, username="u", password="p")),
     ],
 )
-def test_an_address_is_read(url: str, address: Address) -> None:
-    assert Address.parse(url) == address
+def test_an_address_is_read(url: str, address: RedisAddress) -> None:
+    assert RedisAddress.parse(url) == address
 
 
 @pytest.mark.parametrize("url", ["redis://", "redis://h:0", "redis://h:99999", "redis://h/x"])
 def test_what_is_no_address_is_reported(url: str) -> None:
     with pytest.raises(UsageError, match=r"allowed is redis://\[\[USER\]:PASSWORD@\]HOST"):
-        Address.parse(url)
+        RedisAddress.parse(url)
 
 
 def test_a_password_is_not_shown_where_the_address_is_wrong() -> None:
     with pytest.raises(UsageError) as caught:
-        Address.parse("redis://:secret@h:x")
+        RedisAddress.parse("redis://:secret@h:x")
     assert "secret" not in str(caught.value)

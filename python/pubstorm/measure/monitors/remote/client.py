@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from pubstorm.contract.source import Source
 from pubstorm.measure.monitors import MonitorError, Reading
-from pubstorm.measure.monitors.perf import SCRIPT_TIMEOUT_S, PerfError, Profile
+from pubstorm.measure.monitors.perf import SCRIPT_TIMEOUT_S, PerfError, StackProfile
 from pubstorm.measure.monitors.process import PidNow
 from pubstorm.measure.monitors.remote.pages import (
     HOST_PAGE,
@@ -235,7 +235,7 @@ class RemotePerf:
             with contextlib.suppress(OSError):
                 connection.sendall(END_OF_BODY)
 
-    async def profile(self) -> Profile:
+    async def profile(self) -> StackProfile:
         """Waits for the answer, and stores the stacks."""
         assert self._answer is not None
         try:

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from pubstorm.contract.value import Value
 from pubstorm.measure.monitors import MonitorError, Reading
-from pubstorm.measure.monitors.perf import Profile
+from pubstorm.measure.monitors.perf import StackProfile
 from pubstorm.measure.monitors.prometheus import parse
 from pubstorm.scenario.monitors import Process
 
@@ -65,7 +65,7 @@ class ProfilePage(Value):
     """Samples by stack."""
 
     @classmethod
-    def of(cls, profile: Profile, event: str) -> ProfilePage:
+    def of(cls, profile: StackProfile, event: str) -> ProfilePage:
         """The page of a profile."""
         functions = tuple((*names, count) for names, count in profile.functions.items())
         return cls(
@@ -75,10 +75,10 @@ class ProfilePage(Value):
             stacks=dict(profile.stacks),
         )
 
-    def profile(self) -> Profile:
+    def profile(self) -> StackProfile:
         """The profile again."""
         functions = Counter({(c, m, s): count for c, m, s, count in self.functions})
-        return Profile(self.samples_total, functions, Counter(self.stacks))
+        return StackProfile(self.samples_total, functions, Counter(self.stacks))
 
 
 _OWN = re.compile(rf"{PREFIX}(?:host|process)_")

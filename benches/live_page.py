@@ -18,8 +18,8 @@ from statistics import median
 
 import psutil
 
-from pubstorm.cli.serving import TOKEN_VARIABLE
-from pubstorm.host.ports import free_port
+from pubstorm.cli.options import TOKEN_VARIABLE
+from pubstorm.host.sockets import free_port
 
 SETTLE_S, SPAN_S = 20.0, 40.0
 """Time before the measurement, in which the page is opened, and its length."""

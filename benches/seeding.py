@@ -15,14 +15,18 @@ from pathlib import Path
 import psutil
 
 from benches import machine
-from pubstorm.host.ports import free_port
+from pubstorm.host.sockets import free_port
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
-from pubstorm.topology.identities.accounts import accounts_of
-from pubstorm.topology.identities.scheme import SCHEMES
-from pubstorm.topology.identities.seeding import Identities, Meter, Seeding
-from pubstorm.topology.identities.store import RedisAddress, RedisStore
-from pubstorm.topology.services.redis import configuration
+from pubstorm.topology.identities.accounts import SCHEMES, accounts_of
+from pubstorm.topology.identities.seeding import (
+    Identities,
+    Meter,
+    RedisAddress,
+    RedisStore,
+    Seeding,
+)
+from pubstorm.topology.services import configuration
 
 CLIENTS = 200_000
 ROWS_PER_S_MIN = 100_000

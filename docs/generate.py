@@ -28,6 +28,7 @@ from pubstorm.contract.commands import BeatAnswer, Bye, Command, Failure, Hello,
 from pubstorm.contract.offered_load import OfferedLoad
 from pubstorm.contract.plan import Plan
 from pubstorm.contract.snapshot import Snapshot
+from pubstorm.metrics.expressions import OPERATORS, VALUES
 from pubstorm.metrics.metric import LATENCY_STATISTICS, READING_STATISTICS, Metric
 from pubstorm.metrics.monitors import (
     OF_AGENTS,
@@ -39,9 +40,8 @@ from pubstorm.metrics.monitors import (
 )
 from pubstorm.metrics.populations import POPULATIONS
 from pubstorm.metrics.run import BACK_STATISTICS, OF_FAULTS, OF_PHASES, OF_RUN
-from pubstorm.metrics.thresholds import OPERATORS, VALUES
 from pubstorm.quantities import KINDS, SLOPES
-from pubstorm.report.conclusion import Conclusion
+from pubstorm.report.data import Conclusion
 from pubstorm.result import (
     Latency,
     PopulationResult,
@@ -54,7 +54,7 @@ from pubstorm.result import (
 from pubstorm.result.comparison import Comparison
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.base import Part, default_of
-from pubstorm.scenario.shape import shape_of
+from pubstorm.scenario.problems import shape_of
 from scripts.house.figures import Tree, examples
 
 DOCS = Path(__file__).parent

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from typing import Any, get_args
 
 from pubstorm.cli.keys import CLIENTS_MAX as KEYS_MAX
+from pubstorm.contract import RATE_MAX_PER_S, RATE_MIN_PER_S
 from pubstorm.contract.histogram import MAX_NS, bucket_index
-from pubstorm.contract.protocol import CAPABILITIES
-from pubstorm.contract.target import SOURCES_MAX
+from pubstorm.contract.protocol import CAPABILITIES, SOURCES_MAX
 from pubstorm.contract.template import RANGE_VALUES_MAX
-from pubstorm.contract.value import RATE_MAX_PER_S, RATE_MIN_PER_S
-from pubstorm.fleet.files import FILES_MAX
+from pubstorm.fleet.site import FILES_MAX
 from pubstorm.measure.monitors.prometheus import SERIES_MAX
 from pubstorm.measure.monitors.sys_topics import TOPICS_MAX
 from pubstorm.quantities import SECOND_NS, QuantityField
@@ -21,10 +20,10 @@ from pubstorm.scenario import fields
 from pubstorm.scenario.checks import PUBLICATIONS_MAX
 from pubstorm.scenario.checks.brokers import CLUSTER_MAX
 from pubstorm.scenario.checks.series import STEPS_MAX
-from pubstorm.scenario.descriptors import DESCRIPTORS_KEPT
 from pubstorm.scenario.document import DEPTH_MAX, NODES_MAX
 from pubstorm.scenario.load import FILE_BYTES_MAX
-from pubstorm.scenario.rate_profiles import POINTS_MAX
+from pubstorm.scenario.shares import POINTS_MAX
+from pubstorm.scenario.sizes import DESCRIPTORS_KEPT
 
 FILES_OF_MANY = 20_000
 """A limit of open files, as the example."""

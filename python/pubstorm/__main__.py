@@ -17,7 +17,7 @@ def main() -> None:
     gc.set_threshold(YOUNG_MAX)
     from pubstorm import output
     from pubstorm.host import signals
-    from pubstorm.host.spawn_errors import report_lacks
+    from pubstorm.host.children import report_lacks
 
     signals.catch()
     output.guard()
@@ -32,8 +32,8 @@ def main() -> None:
 
 def _code() -> int:
     from pubstorm import output
+    from pubstorm.host.children import lack_of
     from pubstorm.host.signals import INTERRUPTED
-    from pubstorm.host.spawn_errors import lack_of
 
     try:
         from pubstorm.cli import main as command_line

@@ -53,7 +53,7 @@ HISTOGRAM: Files = {
     ),
 """,
     },
-    "result/populations.py": {
+    "result/measures.py": {
         "    subscribe_time_us: Latency = Latency()\n": """\
     auth_time_us: Latency = Latency()
     \"""Time from AUTH to its answer.\"""
@@ -142,8 +142,8 @@ def seen(folder: Path) -> Iterator[tuple[str, Any]]:
 
 def _in_run(run: Path) -> Iterator[tuple[str, Any]]:
     from docs.generate import threshold_reference
-    from pubstorm.experiment.series.row import DEFAULT_TABLE
-    from pubstorm.metrics.thresholds import parse_threshold
+    from pubstorm.experiment.series import DEFAULT_TABLE
+    from pubstorm.metrics.expressions import parse_threshold
     from pubstorm.report.data import data_table
     from pubstorm.report.latencies import hdr_log
     from pubstorm.report.of_run import run_document
@@ -177,7 +177,7 @@ def _in_run(run: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _in_scenario() -> Iterator[tuple[str, Any]]:
-    from pubstorm.contract.source import Source
+    from pubstorm.contract import Source
     from pubstorm.errors import PubstormError
     from pubstorm.measure.monitors.choice import maker_of
     from pubstorm.metrics.charts import lines_of

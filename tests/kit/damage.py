@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pubstorm.errors import PubstormError
-from pubstorm.web.outcome import VerdictSoFar
+from pubstorm.web.now import VerdictSoFar
 from pubstorm.web.watch import Surroundings, Watch
 from tests.kit.bounded import CONTROL, bounded, called
 from tests.kit.example_run import Shape, write_run

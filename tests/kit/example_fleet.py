@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pubstorm.contract import split_member
 from pubstorm.contract.snapshot import Reason
-from pubstorm.contract.source import split_member
 from pubstorm.result import (
     Measured,
     MemoryModel,

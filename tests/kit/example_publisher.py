@@ -7,9 +7,9 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+from pubstorm.contract import Sample, Source
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
-from pubstorm.contract.source import Sample, Source
-from pubstorm.metrics.thresholds import parse_threshold
+from pubstorm.metrics.expressions import parse_threshold
 from pubstorm.result import Latency, Measured, Rates, RunResult, Sampler, ValidityLimits
 from pubstorm.result.samples import HEADER, csv_lines
 from pubstorm.result.verdict import evaluate_run

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pubstorm.contract import Sample
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
-from pubstorm.contract.source import Sample
 from pubstorm.report.stored import load_tracks
 from pubstorm.result import (
     AgentResult,

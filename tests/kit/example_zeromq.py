@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pubstorm.contract.source import split_member
+from pubstorm.contract import split_member
 from pubstorm.result import (
     FlowResult,
     Latency,

@@ -13,18 +13,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from pubstorm.contract import Sample, Source
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.snapshot import PopulationSnapshot, Snapshot
-from pubstorm.contract.source import Sample, Source
 from pubstorm.fleet import SnapshotReceived
-from pubstorm.fleet.assignment import Assignment
+from pubstorm.fleet.programs import Assignment
 from pubstorm.measure.assemble import Assembly, limits_of
 from pubstorm.measure.monitors.monitoring import Monitored
 from pubstorm.measure.recorder import Recorder
 from pubstorm.measure.run_log import RunLog, StageSpan
+from pubstorm.play.context import RunInfo, RunOutput, RunStart
 from pubstorm.play.directory import PLAN_FILE, RunDirectory
 from pubstorm.play.display import Live
-from pubstorm.play.info import RunInfo, RunOutput, RunStart
 from pubstorm.play.record import record
 from pubstorm.report import SCENARIO_FILE
 from pubstorm.result import RunResult

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pubstorm.contract import OTHER_HOST, Sample, Source, split_member
 from pubstorm.contract.commands import Hello
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.plan import Plan, PlannedAttachment, PlannedPopulation
-from pubstorm.contract.protocol import Mqtt
+from pubstorm.contract.protocol import Mqtt, Target
 from pubstorm.contract.snapshot import (
     Answer,
     Counters,
@@ -24,12 +25,10 @@ from pubstorm.contract.snapshot import (
     Reason,
     Snapshot,
 )
-from pubstorm.contract.source import OTHER_HOST, Sample, Source, split_member
 from pubstorm.contract.sums import RunSum
-from pubstorm.contract.target import Target
-from pubstorm.fleet.assignment import Assignment
+from pubstorm.fleet.programs import Assignment
 from pubstorm.measure.assemble import Assembly
-from pubstorm.measure.load_samples import LoadSampler
+from pubstorm.measure.recorder import LoadSampler
 from pubstorm.measure.run_log import RunLog, StageSpan
 from pubstorm.plan import compile_plan, planned_targets
 from pubstorm.result import ValidityLimits

@@ -27,20 +27,20 @@ from pubstorm.errors import FleetError
 from pubstorm.experiment.comparison import Question, compare_stored
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.exports import Exports, Item, Run
-from pubstorm.exports.prometheus import CONTENT_TYPE, page
 from pubstorm.exports.tally import Tally
 from pubstorm.fleet import Slot
 from pubstorm.fleet.site import AgentCommand
 from pubstorm.host import proc
 from pubstorm.host.members import LocalProcesses, ProcessReading
-from pubstorm.host.preflight.cluster import AgentHost
+from pubstorm.host.preflight.needs import AgentHost
 from pubstorm.measure.monitors import choice
 from pubstorm.play import one_run
 from pubstorm.play.display import Live
 from pubstorm.report import document_of
-from pubstorm.report.markdown import markdown
-from pubstorm.web.endpoint import FAMILIES
-from pubstorm.web.outcome import VerdictSoFar
+from pubstorm.report.files import markdown
+from pubstorm.web.metrics import CONTENT_TYPE, page
+from pubstorm.web.now import VerdictSoFar
+from pubstorm.web.process import FAMILIES
 from tests.kit import made
 from tests.kit.made import SECOND_NS
 from tests.kit.trace import Marks, Trace
@@ -292,7 +292,7 @@ def play_marked(folder: Path, patch: pytest.MonkeyPatch) -> Trace:
         return MarkedAgent(trace, lambda stage: MarkedProcesses.readings > READINGS * (stage + 1))
 
     patch.setattr(one_run, "site_of", lambda *_: Here(agent))
-    patch.setattr("pubstorm.fleet.groups.engine_path", lambda: Path("engine"))
+    patch.setattr("pubstorm.fleet.programs.engine_path", lambda: Path("engine"))
     patch.setattr(choice, "PROCESSES_HERE", MarkedProcesses())
     patch.setattr(proc, "_content", marked_stat(proc._content))
     with trace.running():

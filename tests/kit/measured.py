@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from pubstorm.contract import SourceKind, split_member
 from pubstorm.contract.histogram import Histogram
-from pubstorm.contract.source import SourceKind, split_member
 from pubstorm.result import (
     AgentResult,
     Environment,

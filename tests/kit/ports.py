@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from pubstorm.host.ports import RANGE_VARIABLE, is_free
+from pubstorm.host.sockets import RANGE_VARIABLE, is_free
 
 FIRST, SIZE, RANGES = 10_240, 1024, 21
 OWN = 512

@@ -29,8 +29,8 @@ from pubstorm.measure.monitors.monitoring import Monitored
 from pubstorm.measure.recorder import Recorder
 from pubstorm.measure.run_log import AgentFailure, RunLog
 from pubstorm.play import record as recording
+from pubstorm.play.context import RunInfo, RunOutput
 from pubstorm.play.directory import PLAN_FILE, RunDirectory
-from pubstorm.play.info import RunInfo, RunOutput
 from pubstorm.report import RESULT_FILE, SCENARIO_FILE
 from pubstorm.result import (
     BridgeResult,

@@ -17,23 +17,21 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
 from pubstorm.exports import Run, otlp
-from pubstorm.exports.prometheus import Figures, encoded
 from pubstorm.exports.tally import Family
 from pubstorm.metrics.expressions import parse_expression
 from pubstorm.quantities import UnfitError
-from pubstorm.report.courses import compared, course
 from pubstorm.report.data import PARTS, data_table
-from pubstorm.report.junit import junit
+from pubstorm.report.files import junit, markdown
 from pubstorm.report.latencies import hdr_log, percentile_plot
-from pubstorm.report.markdown import markdown
 from pubstorm.report.of_run import run_document
-from pubstorm.report.overlay import Played, overlaid
+from pubstorm.report.overlay import Played, compared, course, overlaid
 from pubstorm.report.plot import Plot
 from pubstorm.report.stored import RESULT_FILE
 from pubstorm.report.timeline import other_tracks, timeline
 from pubstorm.result import RunResult
 from pubstorm.result.figures import Missing, evaluate, nothing_behind
 from pubstorm.result.samples import SAMPLES_FILE, csv_lines
+from pubstorm.web.metrics import Figures, encoded
 from pubstorm.web.watch import Surroundings, Watch
 from tests.kit.recorded import FOLDER, PLACE
 from tests.kit.replayed import Replay, salvaged

@@ -10,23 +10,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pubstorm.contract import OF_LOAD, Sample
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
-from pubstorm.contract.source import OF_LOAD, Sample
 from pubstorm.exports import Exports, Item, Samples
 from pubstorm.exports import Run as Exported
 from pubstorm.exports.tally import Tally
 from pubstorm.fleet import SnapshotReceived
-from pubstorm.fleet.assignment import Assignment
+from pubstorm.fleet.programs import Assignment
 from pubstorm.measure.assemble import Assembly, limits_of
 from pubstorm.measure.recorder import NoStore, Recorder
 from pubstorm.measure.run_log import RunLog
 from pubstorm.metrics.expressions import percentiles_in
+from pubstorm.play.context import RunOutput
 from pubstorm.play.directory import RunDirectory
 from pubstorm.play.display import Live
-from pubstorm.play.info import RunOutput
-from pubstorm.play.kept import Kept, kept_tracks
+from pubstorm.play.kept import Kept, kept_tracks, salvage
 from pubstorm.play.record import record
-from pubstorm.play.salvage import salvage
 from pubstorm.report import load_result
 from pubstorm.report.stored import load_tracks
 from pubstorm.result import RunResult

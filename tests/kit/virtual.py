@@ -16,14 +16,13 @@ from pubstorm.contract.plan import Plan
 from pubstorm.contract.snapshot import FlowSnapshot, PopulationSnapshot, Reason, Snapshot
 from pubstorm.errors import FleetError
 from pubstorm.fleet import Fleet, FleetEvent, SnapshotReceived, Timeouts
-from pubstorm.fleet.assignment import Assignment
+from pubstorm.fleet.programs import Assignment
 from pubstorm.measure.recorder import Recorder
 from pubstorm.measure.run_log import RunLog
-from pubstorm.plan.faults import PlannedFault
-from pubstorm.play.asked_faults import Breakable
+from pubstorm.plan.stages import PlannedFault
 from pubstorm.play.context import RunContext
 from pubstorm.play.display import Live
-from pubstorm.play.faults import Breaker, FaultPlay
+from pubstorm.play.faults import Breakable, Breaker, FaultPlay
 from pubstorm.play.stages import Controller, ControllerOptions, Interrupt, RunEvent
 from pubstorm.scenario.fleet import OnAgentFailure
 from tests.kit import made

@@ -25,9 +25,15 @@ from typing import Any
 
 PROGRAM = "pubstorm"
 IMPORTED = (
-    *("cli.run", "cli.bench", "cli.check", "cli.report", "cli.compare", "cli.change", "cli.down"),
-    *("play.record", "play.display.plain", "play.display.terminal", "host.keys.authority"),
-    *("report.files", "report.of_run", "report.of_series", "report.of_search", "report.text"),
+    *("cli.run", "cli.run", "cli.check", "cli.stored", "cli.compare", "cli.change", "cli.change"),
+    *("play.record", "play.display.summary", "play.display.terminal", "host.keys.certificates"),
+    *(
+        "report.files",
+        "report.of_run",
+        "report.of_experiments",
+        "report.of_experiments",
+        "report.text",
+    ),
     *("experiment.series", "experiment.search", "measure.monitors.prometheus"),
 )
 """Modules that commands import as they are called."""

@@ -20,8 +20,8 @@ from typing import Any
 import psutil
 import pytest
 
-from pubstorm.host.preflight.network import NetworkHost
-from pubstorm.host.programs import find
+from pubstorm.host.children import find
+from pubstorm.host.preflight.host import NetworkHost
 from tests.kit import program
 from tests.kit.ports import free_port
 from tests.kit.relay import relaying

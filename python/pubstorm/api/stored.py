@@ -1,4 +1,5 @@
-"""A result as Python programs read it: verdict, thresholds, figures, runs and frames."""
+"""A result as Python programs read it: verdict, thresholds, figures, runs and frames. Tables of a
+result as DataFrames of pandas."""
 
 from __future__ import annotations
 
@@ -7,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pubstorm.errors import StoredRunError, UsageError
-from pubstorm.metrics.expressions import parse_expression
-from pubstorm.metrics.thresholds import parse_threshold
+from pubstorm.metrics.expressions import parse_expression, parse_threshold
 from pubstorm.quantities import UnfitError, Unit, value_text
+from pubstorm.report.data import data_table
 from pubstorm.report.stored import load_stored
 from pubstorm.result import RunResult, SearchResult, Series, Status, ThresholdOutcome
 from pubstorm.result.comparison import Comparison
 from pubstorm.result.figures import Found, evaluate, evaluate_threshold
-from pubstorm.result.series import RANKED
+from pubstorm.result.search import RANKED
 
 if TYPE_CHECKING:
     import pandas
@@ -134,7 +135,6 @@ class Result:
     def frame(self, name: str = "samples") -> pandas.DataFrame:
         """Returns a table of a run as a DataFrame of pandas, which is an extra:
         `pip install 'pubstorm[pandas]'`. Raises UsageError without it."""
-        from pubstorm.api.frames import frame
 
         return frame(self.stored, self.path, name)
 
@@ -164,3 +164,12 @@ def load(path: str | PathLike[str]) -> Result:
         hint = "read comparison.json, or load the runs that it compares"
         raise StoredRunError(f"{folder} is a comparison, and no run, series or search", hint)
     return Result(stored.model_copy(update={"run_directory": str(folder)}))
+
+
+def frame(stored: RunResult | Series | SearchResult, folder: Path, name: str) -> pandas.DataFrame:
+    """Returns a table by its name. Raises UsageError without pandas."""
+    try:
+        import pandas
+    except ImportError:
+        raise UsageError("frames need pandas", "pip install 'pubstorm[pandas]'") from None
+    return pandas.DataFrame(data_table(stored, folder, name))

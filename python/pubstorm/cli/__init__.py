@@ -42,7 +42,7 @@ COMMANDS = (
     LazyCommand("run", "pubstorm.cli.run", "Run SCENARIO, a file or the name of a ready one."),
     LazyCommand(
         "bench",
-        "pubstorm.cli.bench",
+        "pubstorm.cli.run",
         "Run a common load against TARGET, or against the embedded broker.",
     ),
     LazyCommand("init", "pubstorm.cli.init", "Write a commented scenario to FILE."),
@@ -53,7 +53,7 @@ COMMANDS = (
     ),
     LazyCommand(
         "report",
-        "pubstorm.cli.report",
+        "pubstorm.cli.stored",
         "Render the stored run, series or search in RUN_DIR again, with every file made of it.",
     ),
     LazyCommand(
@@ -66,12 +66,12 @@ COMMANDS = (
     ),
     LazyCommand(
         "history",
-        "pubstorm.cli.history",
+        "pubstorm.cli.compare",
         "Show a figure of all runs in DIR over time, and the runs since which it changed.",
     ),
     LazyCommand(
         "export",
-        "pubstorm.cli.export",
+        "pubstorm.cli.stored",
         "Write the tables of the run, series or search in RUN_DIR as files for other programs.",
     ),
     LazyCommand(
@@ -81,13 +81,13 @@ COMMANDS = (
     ),
     LazyCommand(
         "down",
-        "pubstorm.cli.down",
+        "pubstorm.cli.change",
         "Take down what the run, series or search in RUN_DIR has left on this host.",
     ),
-    LazyCommand("scenarios", "pubstorm.cli.scenarios", "List the ready scenarios."),
+    LazyCommand("scenarios", "pubstorm.cli.init", "List the ready scenarios."),
     LazyCommand(
         "calibrate",
-        "pubstorm.cli.calibrate",
+        "pubstorm.cli.broker",
         "Measure what an engine does on this host, against a peer that does nothing.",
     ),
     LazyCommand(
@@ -95,7 +95,7 @@ COMMANDS = (
     ),
     LazyCommand(
         "monitor",
-        "pubstorm.cli.monitor",
+        "pubstorm.cli.view",
         "Serve the monitors of this host to runs on other hosts, read-only, until interrupted.",
     ),
     LazyCommand(
@@ -110,7 +110,7 @@ COMMANDS = (
     ),
     LazyCommand(
         "seed",
-        "pubstorm.cli.seed",
+        "pubstorm.cli.broker",
         "Write the users of SCENARIO, their passwords and their rights to TARGET.",
     ),
     LazyCommand(
@@ -118,7 +118,7 @@ COMMANDS = (
         "pubstorm.cli.imports",
         "Print the scenario of another tool's command line.",
     ),
-    LazyCommand("completion", "pubstorm.cli.completion", "Print the completion script of a shell."),
+    LazyCommand("completion", "pubstorm.cli.init", "Print the completion script of a shell."),
 )
 REFERENCE_HINT = 'every key, with its kind and default, is on the page "scenario" of the reference'
 

@@ -1,4 +1,5 @@
-"""`pubstorm change`: steers an active run."""
+"""`pubstorm change`: steers an active run. `pubstorm down`: takes down what a killed run has
+left."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import click
 
 from pubstorm.output import say
 from pubstorm.play.control_socket import ask
+from pubstorm.play.down import take_down
 
 
 @click.command()
@@ -21,3 +23,18 @@ def change(run_dir: Path, words: tuple[str, ...]) -> None:
     fault may be stop, freeze, cut BRIDGES or delay BRIDGES by 100ms.
     """
     say(ask(run_dir, " ".join(words)))
+
+
+@click.command()
+@click.argument("run_dir", type=click.Path(path_type=Path), metavar="RUN_DIR")
+@click.option("--force", is_flag=True, help="End the run as well if it is still active.")
+@click.option(
+    "--retained", is_flag=True, help="Also remove the run's retained messages from its targets."
+)
+def down(run_dir: Path, force: bool, retained: bool) -> None:
+    """Take down what the run, series or search in RUN_DIR has left on this host.
+
+    That is for runs that were killed or cut off by a power failure: it ends processes that are
+    surely theirs, removes network namespaces, and deletes keys and passwords. Results stay.
+    """
+    take_down(run_dir, force=force, log=say, retained=retained)

@@ -7,30 +7,32 @@ from pathlib import Path
 
 import click
 
-from pubstorm.cli.asked import asked_for
-from pubstorm.cli.completion import scenario_names
-from pubstorm.cli.describe.needs import (
+from pubstorm.cli.describe import (
     broker_needs_in_words,
     needs_in_words,
+    search_in_words,
     servers_in_words,
     sizes_in_words,
+    sweep_in_words,
+    trials_of,
     tuning_in_words,
 )
 from pubstorm.cli.describe.plan import plan_in_words
-from pubstorm.cli.describe.series import search_in_words, sweep_in_words, trials_of
+from pubstorm.cli.init import scenario_names
+from pubstorm.cli.options import asked_for
 from pubstorm.contract.plan import Plan
 from pubstorm.errors import UsageError
 from pubstorm.experiment.invocation import Invocation
-from pubstorm.host.explain import offered_load
-from pubstorm.host.files import check_host_files
+from pubstorm.host.binaries import offered_load
+from pubstorm.host.keys.clients import check_host_files
 from pubstorm.host.preflight import (
     HostLimits,
     agents_here,
     broker_host_needs,
     needs,
 )
-from pubstorm.host.preflight.fixes import script
-from pubstorm.host.preflight.network import network_needs_here
+from pubstorm.host.preflight.host import network_needs_here
+from pubstorm.host.preflight.need import script
 from pubstorm.host.preflight.tuning import TUNED, tuning, tuning_in_need
 from pubstorm.host.sizing import PlannedRuns, sizes_of
 from pubstorm.host.sizing.servers import server_hosts
@@ -40,7 +42,7 @@ from pubstorm.play.oversights import oversights_in_words
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.load import largest, smallest
 from pubstorm.topology.adapters import appetite_of, broker_kinds
-from pubstorm.topology.ports import check_ports, fixed_ports
+from pubstorm.topology.broker import check_ports, fixed_ports
 
 
 @click.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from pubstorm.report.console import PlainConsole
+from pubstorm.report.text import PlainConsole
 
 WIDE_COLUMNS = 140
 

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 
 import click
 
-from pubstorm.contract.stamp import STAMP_BYTES
+from pubstorm.contract.template import STAMP_BYTES
 from pubstorm.errors import REDACTED, UsageError
 from pubstorm.output import data_code, say
 

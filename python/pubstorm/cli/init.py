@@ -1,5 +1,7 @@
 """`pubstorm init`: writes a scenario with comments after three questions. The text is composed of
-parts that people can edit; `pubstorm check` accepts every combination."""
+parts that people can edit; `pubstorm check` accepts every combination. `pubstorm scenarios`: lists
+the ready scenarios. `pubstorm completion`: the completion script of a shell, and the names that it
+offers."""
 
 from __future__ import annotations
 
@@ -11,12 +13,14 @@ from pathlib import Path
 from typing import get_args
 
 import click
+from click.shell_completion import CompletionItem, get_completion_class
 
-from pubstorm.contract.target import TARGET_ALLOWED, parse_target
+from pubstorm.contract.protocol import TARGET_ALLOWED, parse_target
 from pubstorm.errors import UsageError
 from pubstorm.output import data_code, say
 from pubstorm.quantities import QuantityField, UnfitError
 from pubstorm.scenario.fields import Clients
+from pubstorm.scenario.load import shipped_scenarios
 
 EMBEDDED = "embedded"
 DEFAULT_CLIENTS = "100"
@@ -236,3 +240,44 @@ SEARCH = """\
 # Without the leading # this line finds the largest load that passes.
 # search: {vary: populations.publisher.publications.0.rate, from: 1/s, to: 10k/s}
 """
+
+
+@click.command()
+def scenarios() -> None:
+    """List the ready scenarios."""
+    ready = shipped_scenarios()
+    width = max((len(scenario.name) for scenario in ready), default=0)
+    for scenario in ready:
+        say(f"{scenario.name:{width}}  {scenario.description}")
+
+
+SHELLS = ("bash", "zsh", "fish")
+VARIABLE = "_PUBSTORM_COMPLETE"
+"""Environment variable by which a shell asks the program for words."""
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> int:
+    """Print the completion script of a shell.
+
+    For bash, put eval "$(pubstorm completion bash)" into ~/.bashrc; for zsh the same into ~/.zshrc.
+    For fish, write the output to ~/.config/fish/completions/pubstorm.fish.
+    """
+    from pubstorm.cli import pubstorm
+
+    kind = get_completion_class(shell)
+    assert kind is not None, "click has completion for each of the shells"
+    script = kind(pubstorm, {}, "pubstorm", VARIABLE)
+    say((script.source_template % script.source_vars()).strip())
+    return data_code()
+
+
+def scenario_names(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Returns the names of ready scenarios that begin so, and asks the shell for files."""
+    from pubstorm.scenario.load import scenario_files
+
+    names = [path.stem for path in scenario_files() if path.stem.startswith(incomplete)]
+    return [*map(CompletionItem, names), CompletionItem(incomplete, type="file")]

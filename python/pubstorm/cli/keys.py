@@ -10,16 +10,18 @@ from typing import Any
 
 import click
 
-from pubstorm.contract.target import DEFAULT_TLS_PORT
+from pubstorm.contract.protocol import DEFAULT_TLS_PORT
 from pubstorm.errors import KeysError
-from pubstorm.host.keys.authority import Authority, CertificateDates, Credential
+from pubstorm.host.keys.certificates import Authority, CertificateDates, ClusterKeys, Credential
 from pubstorm.host.keys.clients import Names, Wanted
-from pubstorm.host.keys.files import NewFile, write_files
-from pubstorm.host.keys.listener import CLIENTS, certificate_settings, psk_settings
-from pubstorm.host.keys.nodes import ClusterKeys
-from pubstorm.host.keys.psk import new_keys, psk_text, read_psk, shares
+from pubstorm.host.keys.files import NewFile, new_keys, psk_text, read_psk, shares, write_files
 from pubstorm.output import say
-from pubstorm.topology.adapters.mosquitto import lines_of
+from pubstorm.topology.adapters.mosquitto import (
+    CLIENTS,
+    certificate_settings,
+    lines_of,
+    psk_settings,
+)
 
 CLIENTS_MAX = 1_000_000
 SCENARIO = click.option(

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import click
 
-from pubstorm.cli.exporting import Exporting, export_options
-from pubstorm.cli.serving import Serving, shown_by, web_options
+from pubstorm.cli.options import Exporting, Serving, export_options, shown_by, web_options
 from pubstorm.errors import UsageError
 from pubstorm.host.signals import INTERRUPTED
 from pubstorm.output import data_code, never_waiting, say, warn
@@ -87,7 +86,7 @@ def conclude(
     if isinstance(played, Comparison):
         say(played.to_json().rstrip())
     else:
-        from pubstorm.report.conclusion import conclusion_of
+        from pubstorm.report.data import conclusion_of
 
         say(conclusion_of(played, document, code).model_dump_json(indent=2))
     return code or data_code()

@@ -1,21 +1,30 @@
-"""`pubstorm run`: plays a scenario, a series or a search, and prints its verdict."""
+"""`pubstorm run`: plays a scenario, a series or a search, and prints its verdict. `pubstorm bench`:
+one line for a common load. Each kind is a ready scenario, and each option a value of it, so that a
+line grows into a scenario."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import contextlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 
-from pubstorm.cli.asked import asked_for
-from pubstorm.cli.completion import scenario_names
+from pubstorm.cli.init import scenario_names
+from pubstorm.cli.options import SET, asked_for
 from pubstorm.cli.outcome import Output, output_options
-from pubstorm.errors import UsageError
+from pubstorm.errors import ScenarioError, UsageError
 from pubstorm.experiment import play as play_scenario
 from pubstorm.experiment.invocation import Invocation
+from pubstorm.output import data_code, say
 from pubstorm.play.display import Live
 from pubstorm.result import RunResult, SearchResult, Series
 from pubstorm.result.comparison import Comparison
+from pubstorm.scenario.document import redacted_override
+from pubstorm.scenario.load import written_again
 
 
 @click.command()
@@ -75,3 +84,260 @@ def play(
     if not asked.scenario:
         raise click.UsageError("Missing argument 'SCENARIO'.", click.get_current_context())
     return play_scenario(asked.load(), asked, out, live)
+
+
+RATE_MAX = {"rate": "1M/s", "total_rate": "10M/s"}
+"""Largest rate that a search tries, of a publisher and of all of them."""
+CLIENTS_MAX = "10M"
+"""Largest number of clients that a search tries."""
+TIMES = {"pub": "publisher.ack_latency", "conn": "client.connect_time"}
+"""Time that a percentile alone means, of kinds without deliveries."""
+CONDITION = re.compile(r"\s*([\w./]+)\s*(>=?)\s*(\S.*?)\s*")
+
+TLS_FILES = {"tls_ca": "ca", "tls_cert": "certificate", "tls_key": "key"}
+"""Options with files, by the key of a population's `tls`."""
+OPTIONS = {"as_fast": "--max", "length": "--for"}
+"""Options that have another name in Python."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A kind of load: the ready scenario `bench-KIND`."""
+
+    many: tuple[str, ...]
+    """Populations whose number of clients is an option."""
+    populations: tuple[str, ...]
+    verb: str = "publish"
+    """Action of the stage whose length is an option."""
+
+    @property
+    def publishes(self) -> bool:
+        """True if a population publishes."""
+        return "publisher" in self.populations
+
+
+BOTH = ("publisher", "subscriber")
+KINDS = {
+    "conn": Bench(("client",), ("client",), "hold"),
+    "pub": Bench(("publisher",), ("publisher",)),
+    "sub": Bench(("subscriber",), ("subscriber",), "hold"),
+    "pairs": Bench(BOTH, BOTH),
+    "fan-in": Bench(("publisher",), BOTH),
+    "fan-out": Bench(("subscriber",), BOTH),
+}
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(list(KINDS)))
+@click.argument("target", required=False)
+@click.option("-c", "--clients", metavar="N", help="Number of clients. Default: 1000.")
+@click.option("--rate", metavar="RATE", help="Messages of each publisher, such as 20/s.")
+@click.option("--total-rate", metavar="RATE", help="Messages of all publishers, such as 20k/s.")
+@click.option("--max", "as_fast", is_flag=True, help="Publish as fast as possible.")
+@click.option("--size", metavar="SIZE", help="Payload of a message. Default: 100B.")
+@click.option("--qos", type=click.Choice(["0", "1", "2"]), help="QoS of messages and filters.")
+@click.option("--topic", metavar="TOPIC", help="Topic; {n} is the number of a client.")
+@click.option("--for", "length", metavar="TIME", help="Length of the load. Default: 30s.")
+@click.option("--ramp", metavar="RATE", help="Connections a second. Default: 500/s.")
+@click.option("--v5", is_flag=True, help="Speak MQTT 5 instead of 3.1.1.")
+@click.option("--username", metavar="NAME", help="User name; {n} is the number of a client.")
+@click.option("--password", metavar="TEXT", help="Password, or ${env:NAME} to keep it secret.")
+@click.option("--tls-ca", metavar="FILE", help="Authority of the broker's certificate.")
+@click.option("--tls-insecure", is_flag=True, help="Do not verify the broker's certificate.")
+@click.option("--tls-cert", metavar="FILE", help="Certificate of the clients; {n} as above.")
+@click.option("--tls-key", metavar="FILE", help="Private key of the clients.")
+@click.option(
+    "--until",
+    metavar="CONDITION",
+    help='Search the largest rate before this is so, such as "p99 > 100ms"; with conn the largest '
+    "number of clients.",
+)
+@SET
+@click.option("--print", "prints", is_flag=True, help="Print the scenario instead of running it.")
+@output_options
+def bench(
+    kind: str,
+    target: str | None,
+    overrides: tuple[str, ...],
+    prints: bool,
+    output: Output,
+    **given: object,
+) -> int:
+    """Run a common load against TARGET, or against the embedded broker.
+
+    Kinds: conn only connects; pub publishes; sub subscribes and counts; pairs, fan-in and fan-out
+    publish and receive. The exit codes are those of `pubstorm run`. --print writes the scenario.
+    """
+    _check_tls(target, given)
+    options = options_of(kind, given)
+    asked = Invocation(f"bench-{kind}", (*options, *overrides), target)
+    with _named_by_options(options, target):
+        if prints:
+            say(written_again(asked.load()))
+            return data_code()
+        with output.shown() as live:
+            played = play(asked, output.folder, None, live)
+    return output.conclude(played)
+
+
+def options_of(kind: str, given: dict[str, object]) -> dict[str, str]:
+    """Returns the overrides for the options that are given, and the option of each. Raises
+    UsageError for one that the kind does not have."""
+    load = KINDS[kind]
+    options = {name: value for name, value in given.items() if value not in (None, False)}
+    _check(kind, load, options)
+    return {
+        override: _option(name)
+        for name in options
+        for override in _overrides(kind, load, name, options)
+    }
+
+
+def _overrides(kind: str, load: Bench, name: str, options: dict[str, object]) -> Iterator[str]:
+    """Yields the overrides that an option stands for."""
+    publications, subscriptions = "publications.0", "subscriptions.0"
+    flow, value = f"populations.publisher.{publications}", options[name]
+    match name:
+        case "clients":
+            yield from (f"populations.{each}.clients={value}" for each in load.many)
+        case "rate":
+            yield f"{flow}.rate={value}"
+        case "as_fast":
+            yield f"{flow}.rate=max"
+        case "total_rate":
+            yield from (f"{flow}.rate=null", f"{flow}.total_rate={value}")
+        case "size":
+            yield f"{flow}.size={value}"
+        case "qos":
+            for each, part in (("publisher", publications), ("subscriber", subscriptions)):
+                if each in load.populations:
+                    yield f"populations.{each}.{part}.qos={value}"
+        case "topic":
+            yield from _topics(kind, load, str(value))
+        case "length":
+            yield f"stages.1.{load.verb}={value}"
+        case "ramp":
+            yield f"stages.0.connect.rate={value}"
+        case "until":
+            yield from _search(kind, flow, str(value), options)
+        case _:
+            setting = _connection(name, value)
+            yield from (f"populations.{each}.{setting}" for each in load.populations)
+
+
+@contextlib.contextmanager
+def _named_by_options(options: Mapping[str, str], target: str | None) -> Iterator[None]:
+    """Names what is wrong with a scenario by the options that are given, not by its paths."""
+    places = {f"--set {redacted_override(each)}": option for each, option in options.items()}
+    places[f"--target {target}"] = "TARGET"
+    try:
+        yield
+    except ScenarioError as error:
+        named = (
+            replace(
+                each,
+                place=places[each.place],
+                path="",
+                hint=each.hint or "pubstorm bench --help",
+            )
+            if each.place in places
+            else each
+            for each in error.problems
+        )
+        raise ScenarioError(list(dict.fromkeys(named))) from None
+
+
+def _check(kind: str, load: Bench, options: dict[str, object]) -> None:
+    rates = [name for name in ("rate", "total_rate", "as_fast") if name in options]
+    if len(rates) > 1:
+        raise UsageError(
+            f"found {' and '.join(map(_option, rates))}, allowed is one of them", "choose one"
+        )
+    sends = ("size",) if kind == "conn" else ("size", "until")
+    needs = [*rates, *(name for name in sends if name in options)]
+    if not load.publishes and needs:
+        raise UsageError(
+            f"found {_option(needs[0])} with {kind}, which publishes nothing",
+            "allowed with pub, pairs, fan-in and fan-out",
+        )
+    if load.populations == ("client",) and {"qos", "topic"} & options.keys():
+        found = next(name for name in ("qos", "topic") if name in options)
+        raise UsageError(f"found {_option(found)} with conn, which only connects", "leave it out")
+    if ("tls_cert" in options) != ("tls_key" in options):
+        one, other = ("cert", "key") if "tls_cert" in options else ("key", "cert")
+        raise UsageError(f"found --tls-{one} without --tls-{other}", "give both or neither")
+    if "until" in options and "as_fast" in options:
+        raise UsageError("found --until and --max, allowed is one of them", "give --rate to begin")
+
+
+def _check_tls(target: str | None, given: dict[str, object]) -> None:
+    name = next((name for name in (*TLS_FILES, "tls_insecure") if given.get(name)), None)
+    if name is None:
+        return
+    if target is None:
+        raise UsageError(
+            f"found {_option(name)} without TARGET; the embedded broker has no TLS",
+            "add the address of a broker: mqtts://HOST",
+        )
+    scheme, separator, rest = target.partition("://")
+    if separator and scheme in ("mqtt", "ws"):
+        raise UsageError(
+            f"found {_option(name)} with {target}, allowed with mqtts:// and wss://",
+            f"write {scheme}s://{rest}",
+        )
+
+
+def _option(name: str) -> str:
+    return OPTIONS.get(name, f"--{name.replace('_', '-')}")
+
+
+def _topics(kind: str, load: Bench, topic: str) -> Iterator[str]:
+    """Yields the topic of publishers, and the filter of subscribers that matches it."""
+    if load.publishes:
+        yield f"populations.publisher.publications.0.topic={json.dumps(topic)}"
+    if "subscriber" in load.populations:
+        own = kind in ("pairs", "sub", "fan-out")
+        levels = (level if own or "{" not in level else "+" for level in topic.split("/"))
+        yield f"populations.subscriber.subscriptions.0.topic={json.dumps('/'.join(levels))}"
+
+
+def _connection(name: str, value: object) -> str:
+    """Returns the setting of a population for an option of connections."""
+    match name:
+        case "v5":
+            return "version=5"
+        case "tls_insecure":
+            return "tls.verify=false"
+        case _ if name in TLS_FILES:
+            return f"tls.{TLS_FILES[name]}={json.dumps(str(Path(str(value)).absolute()))}"
+        case _:
+            return f"{name}={json.dumps(str(value))}"
+
+
+def _search(kind: str, flow: str, condition: str, options: dict[str, object]) -> Sequence[str]:
+    """Returns the overrides for a search of the largest rate before a condition is met, or of the
+    largest number of clients that only connect."""
+    found = CONDITION.fullmatch(condition)
+    if found is None:
+        raise UsageError(
+            f"found --until {condition!r}, allowed is METRIC > VALUE", 'such as "p99 > 100ms"'
+        )
+    metric, sign, value = found.groups()
+    if re.fullmatch(r"p\d+(\.\d+)?|max|mean", metric):
+        metric = f"{TIMES.get(kind, 'subscriber.latency')}.{metric}"
+        if kind == "pub" and options.get("qos", "0") == "0":
+            raise UsageError(
+                f"found --until {condition!r} with QoS 0, which has no acknowledgements",
+                "add --qos 1",
+            )
+    threshold = f"{metric} {'<=' if sign == '>' else '<'} {value}"
+    conditions = f"thresholds=[{json.dumps(threshold)}]"
+    if kind == "conn":
+        own = f"vary: populations.client.clients, from: {options.get('clients', '1000')}"
+        return (f"search={{{own}, to: {CLIENTS_MAX}}}", conditions)
+    key = "total_rate" if "total_rate" in options else "rate"
+    first = options.get(key, "1/s")
+    return (
+        f"search={{vary: {flow}.{key}, from: {first}, to: {RATE_MAX[key]}}}",
+        conditions,
+    )

@@ -1,4 +1,5 @@
-"""`pubstorm view`: shows a stored or active run on the live page."""
+"""`pubstorm view`: shows a stored or active run on the live page. `pubstorm monitor`: serves the
+monitors of this host to runs on other hosts."""
 
 from __future__ import annotations
 
@@ -8,11 +9,13 @@ from pathlib import Path
 
 import click
 
-from pubstorm.cli.serving import PAGE, Serving, listen_options
+from pubstorm.cli.options import FILE, PAGE, Serving, listen_options, serving_at
+from pubstorm.host.children import run_loop
+from pubstorm.host.listening import Options
 from pubstorm.host.signals import ending_signals
-from pubstorm.web.follow import RunFollower
-from pubstorm.web.guard import Guard, guard_of
-from pubstorm.web.live import OPEN, serve
+from pubstorm.web.live import OPEN, RunFollower, serve
+from pubstorm.web.monitors import LIMITS, LONG, HostPages
+from pubstorm.web.server import Guard, guard_of, serving
 from pubstorm.web.watch import Surroundings, run_in
 
 
@@ -37,3 +40,34 @@ async def _serve(folder: Path, guard: Guard, listener: socket.socket) -> None:
     for number in ending_signals():
         loop.add_signal_handler(number, ended.set)
     await serve(follower, guard, listener, ended)
+
+
+OPTIONS = Options("--listen", "--token-file", "--cert", "--key", "never")
+EXAMPLE = "for example --listen 127.0.0.1:9700, or [::1]:9700"
+SENTENCE = "serving the monitors of this host at {}{}, until interrupted"
+
+
+@click.command()
+@click.option("--listen", required=True, metavar="HOST:PORT", help="Address to listen on.")
+@click.option("--token-file", type=FILE, metavar="FILE", help="Token that clients must send.")
+@click.option("--cert", type=FILE, metavar="FILE", help="Certificate chain of this host (PEM).")
+@click.option("--key", type=FILE, metavar="FILE", help="Private key of the certificate (PEM).")
+def monitor(listen: str, token_file: Path | None, cert: Path | None, key: Path | None) -> None:
+    """Serve the monitors of this host to runs on other hosts, read-only, until interrupted.
+
+    Pages are /host, /process?port=1883 (or pid, or name) and /profile?port=1883&for=20s. The first
+    two are in Prometheus' text format. An address that is not loopback needs a token and TLS. A
+    scenario reads the pages with monitors.sources.NAME.remote.
+    """
+    asked = serving_at(listen, (token_file, cert, key), OPTIONS, EXAMPLE)
+    run_loop(_serve_pages(asked, HostPages()))
+
+
+async def _serve_pages(asked: Serving, pages: HostPages) -> None:
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in ending_signals():
+        loop.add_signal_handler(number, ended.set)
+    listener, settings = asked.listen(SENTENCE)
+    guard = guard_of(settings, long=LONG)
+    async with serving(pages.application(guard), LIMITS, guard.tls, listener):
+        await ended.wait()

@@ -1,15 +1,27 @@
 """The load that a plan offers, as `pubstorm-engine --explain` prints it: messages sent, expected
 deliveries and requests of flapping clients a second, phase by phase. Also bytes of packets, and
-topics or filters that lead nowhere."""
+topics or filters that lead nowhere. The target that a client connects to, as in
+`crates/plan/src/schedule/attachment.rs`: a pure function of the plan's seed, the population and the
+client. The templates of a population with the rows that they refer to."""
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
+from math import ceil, sqrt
 from typing import Annotated
 
 from pydantic import Field
 
-from pubstorm.contract.value import Value
+from pubstorm.contract import Value
+from pubstorm.contract.plan import Plan, PlannedAttachment, PlannedPopulation, PlannedTls
+from pubstorm.contract.protocol import (
+    FixedPayload,
+    GaussianPayload,
+    PlannedPublication,
+    TextPayload,
+)
+from pubstorm.contract.template import STAMP_BYTES, RowTable, Template, VariableKind, read_rows
+from pubstorm.contract.template import mix as _mix
 from pubstorm.quantities import SECOND_NS
 
 Amount = Annotated[float, Field(ge=0)]
@@ -213,3 +225,107 @@ class OfferedLoad(Value):
     def closed_loop(self) -> bool:
         """True if a stage has a closed loop."""
         return any(stage.closed_loop for stage in self.stages)
+
+
+def target_of(plan: Plan, population: int, client: int) -> int:
+    """Index of the target of a client of the population with this index."""
+    at = plan.populations[population].at
+    if at.choice == "turn":
+        return at.first + (client + at.shift) % at.count
+    drawn = _mix(_mix(plan.seed ^ _mix(PURPOSE + population)) ^ _mix(client))
+    return at.first + (drawn * at.count >> 64)
+
+
+def clients_at(plan: Plan, population: int, target: int) -> Sequence[int]:
+    """The clients of the population with this index that connect to a target."""
+    at, clients = plan.populations[population].at, plan.populations[population].clients
+    if not at.first <= target < at.first + at.count:
+        return ()
+    if at.choice == "turn":
+        return range((target - at.first - at.shift) % at.count, clients, at.count)
+    return tuple(c for c in range(clients) if target_of(plan, population, c) == target)
+
+
+def most_at_one(at: PlannedAttachment, clients: int) -> int:
+    """Returns the largest number of clients at one of their targets. If targets are drawn, it is
+    four standard deviations above the mean."""
+    mean = clients / at.count
+    spread = 4 * sqrt(mean) if at.choice == "random" and at.count > 1 else 0
+    return min(clients, ceil(mean + spread))
+
+
+def most_at_a_target(among: Sequence[tuple[PlannedAttachment, int]]) -> int:
+    """Returns the largest number of clients at a target, by the attachments and their clients."""
+    starts = {at.first for at, _ in among}
+    at_each = (
+        sum(most_at_one(a, n) for a, n in among if a.first <= target < a.first + a.count)
+        for target in starts
+    )
+    return max(at_each, default=0)
+
+
+PURPOSE = 1 << 40
+"""Separates these draws from the draws of publications."""
+
+
+def template_of(population: PlannedPopulation, source: str) -> Template:
+    """A template of the population, which can be rendered for its clients; raises RowsError where
+    its file cannot be read."""
+    template = Template.parse(source)
+    if population.rows is None or not template.columns:
+        return template
+    return Template.parse(source, rows_of(population))
+
+
+def rows_of(population: PlannedPopulation) -> RowTable | None:
+    """The rows of the population's clients; `None`: it has none."""
+    rows = population.rows
+    return None if rows is None else RowTable(read_rows(rows.file), rows.first)
+
+
+def client_tls(population: PlannedPopulation, n: int) -> PlannedTls | None:
+    """TLS of the population with the files of client number `n`, as templates of nothing else."""
+    tls = population.tls
+    if tls is None or tls.certificate is None or tls.key is None:
+        return tls
+    paths = {"certificate": tls.certificate, "key": tls.key}
+    texts = {name: template_of(population, path).text(n) for name, path in paths.items()}
+    literal = {name: t.replace("{", "{{").replace("}", "}}") for name, t in texts.items()}
+    return tls.model_copy(update=literal)
+
+
+def has_stamped_text(publication: PlannedPublication) -> bool:
+    """Returns True if its payload is a text with a stamp."""
+    payload = publication.payload
+    return isinstance(payload, TextPayload) and Template.parse(payload.template).has(
+        VariableKind.STAMP
+    )
+
+
+def lacks_stamps(publisher: PlannedPopulation, receiver: PlannedPopulation) -> bool:
+    """Returns True if some messages between two populations carry no stamp."""
+    return not all(carries_stamp(each, publisher, receiver) for each in publisher.publications)
+
+
+def payload_bytes_max(population: PlannedPopulation, publication: PlannedPublication) -> int:
+    """Returns the bytes of the largest payload of a publication."""
+    payload = publication.payload
+    if isinstance(payload, FixedPayload):
+        return payload.bytes
+    if isinstance(payload, GaussianPayload):
+        return payload.mean_bytes + 4 * payload.sd_bytes
+    return template_of(population, payload.template).bytes_max
+
+
+def carries_stamp(
+    publication: PlannedPublication, publisher: PlannedPopulation, receiver: PlannedPopulation
+) -> bool:
+    """Returns True if the messages of a publication have a stamp that clients of a population
+    receive: texts without one have it in a property, where both protocols have properties."""
+    payload = publication.payload
+    if isinstance(payload, FixedPayload):
+        return payload.bytes >= STAMP_BYTES
+    if isinstance(payload, GaussianPayload):
+        return payload.mean_bytes - 4 * payload.sd_bytes >= STAMP_BYTES
+    has_properties = publisher.can.has_properties and receiver.can.has_properties
+    return has_properties or has_stamped_text(publication)

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from pubstorm.contract.flows import PlannedPublication, PlannedSubscription
+from pubstorm.contract import U62, U64, PositiveU62, Rate
 from pubstorm.contract.protocol import (
     CAPABILITIES,
     U16,
@@ -19,15 +19,16 @@ from pubstorm.contract.protocol import (
     Frozen,
     Mqtt,
     NatsProtocol,
+    PlannedPublication,
+    PlannedSubscription,
     PlannedWill,
     Player,
     Protocol,
     QoS,
+    Target,
     Template,
     Zmtp,
 )
-from pubstorm.contract.target import Target
-from pubstorm.contract.value import U62, U64, PositiveU62, Rate
 from pubstorm.errors import REDACTED
 from pubstorm.quantities import SECOND_NS
 

@@ -1,15 +1,22 @@
 """Protocols of populations, as the plan has them: the types of `protocol.rs` and `property.rs` in
-`crates/plan/src/model`, and what all types of a plan are made of."""
+`crates/plan/src/model`, and what all types of a plan are made of. Flows of a plan: the
+subscriptions and publications of a population, with the schedule and the payload of messages. Field
+by field the types of `crates/plan/src/model/flows.rs`. Addresses: where clients connect to and
+where they connect from. It resolves no name."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pubstorm.contract import PositiveU62
 from pubstorm.errors import REDACTED
+from pubstorm.quantities import UnfitError
 
 U16_MAX = 2**16 - 1
 U32_MAX = 2**32 - 1
@@ -241,3 +248,304 @@ CAPABILITIES: Mapping[ProtocolName, Capabilities] = {
         login_bytes_max=U16_MAX,
     ),
 }
+
+
+class PlannedSubscription(Frozen):
+    """One topic filter of every client of a population."""
+
+    filter: Template
+    """Template of the filter; a range `{a..b}` makes one filter for each value."""
+    qos: QoS
+    """Highest QoS wanted."""
+    no_local: bool = False
+    """True if the broker does not send a client its own messages. Only MQTT 5."""
+    retain_as_published: bool = False
+    """True if the broker keeps the RETAIN flag of messages that it forwards. Only MQTT 5."""
+    retain_handling: Literal["send", "send_if_new", "never"] = "send"
+    """Retained messages that the broker sends: all, all if the subscription is new, or none. Only
+    MQTT 5."""
+    identifier: Annotated[int, Field(ge=1, le=IDENTIFIER_MAX)] | None = None
+    """Identifier that the broker repeats in matching messages. Only MQTT 5."""
+
+
+class OpenPace(Frozen):
+    """Open loop: an absolute schedule that does not wait for the broker."""
+
+    kind: Literal["open"] = "open"
+    period_ns: PositiveU62
+    """Time between two messages of a client, in nanoseconds."""
+    spread: Annotated[float, Field(ge=0, lt=1)]
+    """A client's period differs from `period_ns` by up to this share."""
+    jitter: Annotated[float, Field(ge=0, le=1)]
+    """Each message moves on the schedule by up to half this share of the period."""
+    phase: Literal["spread", "random", "aligned"]
+    """Start of a client in its period."""
+    late: Literal["send", "skip"]
+    """`send`: a late message is sent late; `skip`: a late message is skipped."""
+    burst: Annotated[int, Field(ge=1, le=U32_MAX)] = 1
+    """Messages in a burst; the next burst follows after as many periods."""
+    arrivals: Literal["even", "poisson"] = "even"
+    """`even`: one message or burst in each period; `poisson`: a Poisson process, with exponential
+    times between messages or bursts and the same mean."""
+
+
+class ClosedPace(Frozen):
+    """Closed loop: the next message is due as soon as the window and the socket take it."""
+
+    kind: Literal["closed"] = "closed"
+
+
+class FixedPayload(Frozen):
+    """Every payload has this size."""
+
+    kind: Literal["fixed"] = "fixed"
+    bytes: U32
+    """Size in bytes."""
+
+
+class GaussianPayload(Frozen):
+    """Sizes follow a normal distribution, cut at four standard deviations and at zero."""
+
+    kind: Literal["gaussian"] = "gaussian"
+    mean_bytes: U32
+    """Mean in bytes."""
+    sd_bytes: U32
+    """Standard deviation in bytes."""
+
+
+class TextPayload(Frozen):
+    """The user's own text; without a stamp in it counted, but without latency or order. MQTT 5 has
+    the stamp in a user property."""
+
+    kind: Literal["text"] = "text"
+    template: Template
+    """Template of the text."""
+    is_json: bool = False
+    """True if the text is JSON: values from a file are escaped."""
+
+
+Pace = Annotated[OpenPace | ClosedPace, Field(discriminator="kind")]
+Payload = Annotated[FixedPayload | GaussianPayload | TextPayload, Field(discriminator="kind")]
+
+
+class PlannedPublication(Frozen):
+    """One flow of messages that every client of a population sends."""
+
+    topic: Template
+    """Template of the topic; a range `{a..b}` is gone through, message by message."""
+    order: Literal["turn", "shuffled"] = "turn"
+    """Order of the values of a range: in turn, or shuffled anew for each round."""
+    qos: QoS
+    """QoS 0, 1 or 2."""
+    retain: bool
+    """True if the broker keeps the last message."""
+    pace: Pace
+    """Schedule of the messages."""
+    window: Annotated[int, Field(ge=1, le=U16_MAX)]
+    """Messages of a client in flight at most (QoS 1 and 2)."""
+    payload: Payload
+    """Payload of a message."""
+    properties: tuple[Property, ...] = ()
+    """Properties of the messages. Only MQTT 5."""
+    topic_alias: bool = False
+    """True if a topic alias replaces a topic that the broker knows. Only MQTT 5."""
+    request: bool = False
+    """True if each message is a request: its correlation data holds the stamp, and answers to its
+    Response Topic are round trips. Only MQTT 5."""
+
+
+class Target(BaseModel):
+    """One broker address."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
+
+    host: str
+    """Host name or address."""
+    port: int = Field(ge=0, le=65535)
+    """TCP port."""
+    tls: bool = False
+    """True if connections to it are under TLS, by each population's `tls`."""
+    websocket: str | None = None
+    """Path of the WebSocket, with a query if there is one; null: MQTT over TCP."""
+    nats_port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    """Port of the same broker for clients of NATS; null: `port`."""
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        if self.websocket is not None:
+            return f"{'wss' if self.tls else 'ws'}://{host}:{self.port}{self.websocket}"
+        return f"{'mqtts://' if self.tls else ''}{host}:{self.port}"
+
+    @property
+    def speaks_mqtt(self) -> bool:
+        """True if it is the address of a listener for MQTT."""
+        return True
+
+    @property
+    def is_loopback(self) -> bool:
+        """True if it is surely on this machine."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    @property
+    def ip_version(self) -> int | None:
+        """4 or 6; None if the host is a name."""
+        try:
+            return ip_address(self.host).version
+        except ValueError:
+            return None
+
+
+class PublisherTarget(Target):
+    """The address of a ZeroMQ publisher that already runs."""
+
+    def __str__(self) -> str:
+        return f"{ZMQ_SCHEME}{super().__str__()}"
+
+    @property
+    def speaks_mqtt(self) -> bool:
+        """False."""
+        return False
+
+
+class NatsTarget(Target):
+    """The address of a NATS server that already runs, for clients of its own protocol."""
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'natss' if self.tls else 'nats'}://{host}:{self.port}"
+
+    @property
+    def speaks_mqtt(self) -> bool:
+        """False."""
+        return False
+
+
+def parse_target(text: object) -> Target:
+    """The address in `mqtt://HOST[:PORT]`, under TLS `mqtts://HOST[:PORT]`, over WebSocket
+    `ws://HOST[:PORT][/PATH]` and `wss://`, for a NATS server `nats://HOST[:PORT]`, or for a
+    publisher of ZeroMQ `zmq://HOST:PORT`."""
+    found = _URL.fullmatch(text.strip()) if isinstance(text, str) else None
+    scheme = found["scheme"] if found is not None else ""
+    if found is None or (not scheme.startswith("ws") and found["path"] not in {"", "/"}):
+        raise UnfitError(text, f"is {TARGET_ALLOWED}", _target_hint(text))
+    if scheme == "zmq" and not found["port"]:
+        raise UnfitError(text, "is zmq://HOST:PORT", "publishers of ZeroMQ have no usual port")
+    port = int(found["port"] or DEFAULT_PORTS[scheme])
+    if not 0 < port <= 65535:
+        raise UnfitError(text, "is a port of 1 to 65535")
+    host = found["address"] or found["host"]
+    if found["address"]:
+        _address(found["address"], text)
+    if scheme == "zmq":
+        return PublisherTarget(host=host, port=port)
+    if scheme in {"nats", "natss"}:
+        return NatsTarget(host=host, port=port, tls=scheme in UNDER_TLS)
+    path = found["path"] if found["path"].startswith("/") else f"/{found['path']}"
+    websocket = path if scheme.startswith("ws") else None
+    return Target(host=host, port=port, tls=scheme in UNDER_TLS, websocket=websocket)
+
+
+def parse_targets(value: object) -> tuple[Target, ...]:
+    """The addresses in one URL or a list of them."""
+    if isinstance(value, (list, tuple)):
+        if not value:
+            raise UnfitError(value, f"is {TARGET_ALLOWED}, or a list of them")
+        targets = tuple(parse_target(item) for item in value)
+        kinds = (PublisherTarget, NatsTarget)
+        if len({tuple(isinstance(target, kind) for kind in kinds) for target in targets}) > 1:
+            raise UnfitError(value, "are targets of one protocol: zmq://, nats://, or of MQTT")
+        return targets
+    return (parse_target(value),)
+
+
+def parse_sources(value: object) -> tuple[str, ...] | None:
+    """Source addresses in addresses and ranges; `auto` is `None`, and so is nothing at all."""
+    if value is None or value == "auto":
+        return None
+    items = value if isinstance(value, (list, tuple)) else [value]
+    addresses: list[str] = []
+    for item in items:
+        addresses.extend(_addresses(item))
+    if len(addresses) > SOURCES_MAX:
+        raise UnfitError(value, f"are at most {SOURCES_MAX} source addresses")
+    return tuple(addresses)
+
+
+def _addresses(item: object) -> list[str]:
+    if not isinstance(item, str):
+        raise UnfitError(item, SOURCES_ALLOWED)
+    low, dash, high = item.partition("-")
+    first = _address(low.strip(), item)
+    if not dash:
+        return [str(first)]
+    last = _address(high.strip(), item)
+    if not (isinstance(first, IPv4Address) and isinstance(last, IPv4Address)) or first > last:
+        raise UnfitError(item, "is a range of IPv4 addresses, lowest first")
+    if int(last) - int(first) >= SOURCES_MAX:
+        raise UnfitError(item, f"is a range of at most {SOURCES_MAX} addresses")
+    return [str(IPv4Address(number)) for number in range(int(first), int(last) + 1)]
+
+
+def _address(text: str, shown: object) -> IPv4Address | IPv6Address:
+    try:
+        return ip_address(text)
+    except ValueError:
+        raise UnfitError(shown, SOURCES_ALLOWED) from None
+
+
+def _target_hint(text: object) -> str | None:
+    if not isinstance(text, str):
+        return None
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return f"write mqtt://{text}" if _URL.fullmatch(f"mqtt://{text}") else None
+    if rest.count(":") > 1 and "[" not in rest:
+        return f"write an address of IPv6 in brackets: {scheme}://[::1]:1883"
+    if "%" in rest.partition("]")[0]:
+        return "an address with a zone is not possible: use a name, or an address without a zone"
+    if scheme == "tcp":
+        return f"write mqtt://{rest} for a broker, zmq://{rest} for a publisher of ZeroMQ"
+    known = _SCHEMES.get(scheme)
+    if known is None:
+        return (
+            "this version speaks MQTT (mqtt://, under TLS mqtts://), MQTT over WebSocket (ws://, "
+            "under TLS wss://), NATS (nats://, under TLS natss://) and ZeroMQ (zmq://)"
+        )
+    if "@" in rest:
+        return "write username and password as keys: of the population, or of the source"
+    if scheme != known:
+        return f"write {known}://{rest}"
+    if scheme.startswith("ws"):
+        return "a path has no spaces and no #: write %20 and %23"
+    return "only ws:// and wss:// have a path" if "/" in rest.rstrip("/") else None
+
+
+DEFAULT_PORT = 1883
+DEFAULT_TLS_PORT = 8883
+NATS_PORT = 4222
+DEFAULT_PORTS = {
+    **{"mqtt": DEFAULT_PORT, "mqtts": DEFAULT_TLS_PORT, "ws": 80, "wss": 443},
+    **{"nats": NATS_PORT, "natss": NATS_PORT},
+}
+UNDER_TLS = frozenset({"mqtts", "wss", "natss"})
+ZMQ_SCHEME = "zmq://"
+NATS_SCHEMES = ("nats://", "natss://")
+TARGET_ALLOWED = (
+    "mqtt[s]://HOST[:PORT], ws[s]://HOST[:PORT][/PATH], nats[s]://HOST[:PORT] or zmq://HOST:PORT"
+)
+SOURCES_MAX = 4096
+SOURCES_ALLOWED = 'is "auto", or addresses and ranges such as 127.0.0.1-127.0.0.8'
+
+_SCHEMES = {
+    **{scheme: scheme for scheme in ("mqtt", "mqtts", "ws", "wss", "zmq", "nats", "natss")},
+    **{"ssl": "mqtts", "tls": "mqtts", "http": "ws", "https": "wss"},
+}
+_URL = re.compile(
+    r"(?P<scheme>mqtts?|wss?|zmq|natss?)://(?:\[(?P<address>[0-9A-Fa-f:.]+)\]"
+    r"|(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?))(?::(?P<port>\d{1,6}))?"
+    r"(?P<path>(?:[/?][!-\"$-~]*)?)",
+    re.ASCII,
+)

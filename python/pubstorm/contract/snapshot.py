@@ -8,9 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from pubstorm.contract.delays import Delays
-from pubstorm.contract.histogram import Histogram
-from pubstorm.contract.value import U64, Signed, Value
+from pubstorm.contract import U64, Signed, Value
+from pubstorm.contract.histogram import Delays, Histogram
 
 SNAPSHOTS_FILE = "snapshots.jsonl"
 """File of a run directory with the snapshots of all agents, one on a line."""

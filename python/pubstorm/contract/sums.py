@@ -15,9 +15,9 @@ from typing import Annotated, Any, Generic, Protocol, TypeVar, get_origin
 
 from pydantic.fields import FieldInfo
 
-from pubstorm.contract.delays import Delays, DelaySum
+from pubstorm.contract import U64, U64_MAX, Value
 from pubstorm.contract.explanation import ExplanationSum
-from pubstorm.contract.histogram import Histogram, HistogramSum
+from pubstorm.contract.histogram import Delays, DelaySum, Histogram, HistogramSum
 from pubstorm.contract.snapshot import (
     ClockState,
     Count,
@@ -32,7 +32,6 @@ from pubstorm.contract.snapshot import (
     Stall,
     TargetSnapshot,
 )
-from pubstorm.contract.value import U64, U64_MAX, Value
 
 STALLS_MAX = 100
 """Stalls that are kept, the earliest; all are counted."""

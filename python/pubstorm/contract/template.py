@@ -1,19 +1,181 @@
 """Text with variables, by the grammar of `crates/plan/src/text/template.rs`. `{n}` is the client's
 number, `{n%K}` and `{n/K}` its remainder and quotient, and `{row.NAME}` a value of the client's
 row. `{a..b}` is a range with both ends, `{red|green}` a choice. `{random a..b}`, `{hex N}`,
-`{seq}`, `{time}` and `{stamp}` differ by message. `{{` and `}}` are the braces themselves.
-"""
+`{seq}`, `{time}` and `{stamp}` differ by message. `{{` and `}}` are the braces themselves. Chance
+as a pure function, as `crates/plan/src/schedule/random.rs` has it: the value number `index` of a
+stream named by a seed. Stamps of payloads, as `crates/plan/src/record/stamp.rs` has them: 32 bytes
+at the start of a payload, or as text anywhere in a payload of text. This module only separates
+messages of a run from other messages. Files of rows: comma-separated values with a line of
+headings, one row for each client. Each state of a file is read once."""
 
 from __future__ import annotations
 
+import base64
+import csv
+import hashlib
+import io
 import re
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property, lru_cache
+from pathlib import Path
 
-from pubstorm.contract.random import Random
-from pubstorm.contract.rows import RowTable
-from pubstorm.contract.stamp import STAMP_BYTES, stamp_text
-from pubstorm.contract.value import U64_MAX
+from pubstorm.contract import U64_MAX
+from pubstorm.errors import PubstormError
+from pubstorm.files import opened
+
+
+@dataclass(frozen=True, slots=True)
+class Random:
+    """A stream of random values that can be read at any index."""
+
+    bits: int
+    """The value itself: 64 uniform bits."""
+
+    @classmethod
+    def new(cls, seed: int, purpose: int) -> Random:
+        """The stream of one purpose; different purposes are independent."""
+        return cls(mix(seed ^ mix(purpose)))
+
+    def of(self, index: int) -> Random:
+        """A sub-stream, such as that of one client."""
+        return Random(mix(self.bits ^ mix(index)))
+
+    def below(self, end: int) -> int:
+        """Uniform below `end`."""
+        return self.bits * end >> 64
+
+
+def mix(value: int) -> int:
+    """The finaliser of SplitMix64."""
+    z = value + 0x9E3779B97F4A7C15 & U64_MAX
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & U64_MAX
+    z = (z ^ z >> 27) * 0x94D049BB133111EB & U64_MAX
+    return z ^ z >> 31
+
+
+def run_tags(payload: bytes) -> set[int]:
+    """The run tags that a payload may carry: of its first bytes, and of a stamp in its text."""
+    tags = set()
+    if len(payload) >= STAMP_BYTES:
+        tags.add(int.from_bytes(payload[:4], "little"))
+    if stamp := stamp_in_text(payload):
+        tags.add(int.from_bytes(stamp[:4], "little"))
+    return tags
+
+
+def stamp_in_text(payload: bytes) -> bytes | None:
+    """The 32 bytes of the first stamp in a payload of text; None: it has none."""
+    found = _TEXT.search(payload)
+    return None if found is None else base64.urlsafe_b64decode(found[1] + b"=")
+
+
+def stamp_text(stamp: bytes) -> str:
+    """A stamp of 32 bytes as text."""
+    return MARKER + base64.urlsafe_b64encode(stamp).decode().rstrip("=")
+
+
+STAMP_BYTES = 32
+MARKER = "~pst~"
+_TEXT = re.compile(MARKER.encode() + rb"([A-Za-z0-9_-]{43})")
+
+
+class RowsError(PubstormError):
+    """A file that cannot be taken: what was found, what is allowed, and a hint."""
+
+    default_exit_code = 2
+
+
+@dataclass(frozen=True, eq=False)
+class RowFile:
+    """Content of a file. Values are equal only if they are the same object."""
+
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    @cached_property
+    def columns(self) -> dict[str, tuple[str, ...]]:
+        """The values of each column."""
+        return dict(zip(self.headings, zip(*self.rows, strict=True), strict=True))
+
+    def longest(self, column: str) -> int:
+        """Returns the bytes of the longest value in a column."""
+        return max(len(value.encode()) for value in self.columns[column])
+
+    @cached_property
+    def digest(self) -> str:
+        """A name for what it has."""
+        made = hashlib.sha256()
+        for row in (self.headings, *self.rows):
+            made.update(repr(row).encode())
+        return made.hexdigest()
+
+
+@dataclass(frozen=True)
+class RowTable:
+    """The rows of a file, each for a client's number."""
+
+    file: RowFile
+    first: int
+    """The number that has the first row; beyond the last row the first comes again."""
+
+    def value(self, column: str, n: int) -> str:
+        """Returns the value of row `n` in a column; raises KeyError if there is no such column."""
+        return self.file.columns[column][(n - self.first) % len(self.file.rows)]
+
+
+def read_rows(path: str) -> RowFile:
+    """The rows of a file; raises RowsError."""
+    try:
+        state = Path(path).stat()
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    return _read(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=8)
+def _read(path: str, _changed_ns: int, _size_bytes: int) -> RowFile:
+    rows: list[tuple[str, ...]] = []
+    try:
+        with (
+            opened(Path(path), follows_links=True) as content,
+            io.TextIOWrapper(content, encoding="utf-8-sig", newline="") as file,
+        ):
+            reader = csv.reader(file, strict=True)
+            headings = next((tuple(row) for row in reader if row), ())
+            for row in reader:
+                if row and len(row) != len(headings):
+                    found = f"found {len(row)} values in line {reader.line_num} of {path}"
+                    message = f"{found}, allowed are {len(headings)} as in its first line"
+                    raise RowsError(message, "a value with a comma needs double quotes")
+                if row:
+                    rows.append(tuple(row))
+    except UnicodeDecodeError:
+        raise RowsError(f"found bytes in {path} that are not UTF-8", SAVE_HINT) from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    except csv.Error as error:
+        message = f"found no comma-separated values in line {reader.line_num} of {path}: {error}"
+        raise RowsError(message, SAVE_HINT) from None
+    twice = {heading for heading in headings if headings.count(heading) > 1}
+    if twice:
+        message = f"found the heading {min(twice)!r} more than once in {path}"
+        raise RowsError(message, "columns have different names")
+    if not rows:
+        message = (
+            f"found no rows in {path}, allowed is a line of headings, then a row for each client"
+        )
+        raise RowsError(message)
+    return RowFile(headings, tuple(rows))
+
+
+def _unreadable(path: str, error: OSError | ValueError) -> RowsError:
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    message = f"found {path}, which cannot be read: {reason}"
+    return RowsError(message, "a relative path is from the folder of the scenario file")
+
+
+SAVE_HINT = "save the table as CSV in UTF-8"
 
 
 class TemplateError(ValueError):

@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pubstorm.experiment.invocation import Invocation
+    from pubstorm.play.context import Check
     from pubstorm.play.display import Live
-    from pubstorm.play.stage_check import Check
     from pubstorm.result import RunResult, SearchResult, Series
     from pubstorm.scenario import Scenario
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from pubstorm.contract.value import Value
+from pubstorm.contract import Value
 from pubstorm.errors import StoredRunError, UsageError
 from pubstorm.experiment.invocation import Invocation, again
-from pubstorm.experiment.journal import Journal, Player, Runs, Turn, now
+from pubstorm.experiment.player import Journal, Player, Runs, Turn, now
 from pubstorm.experiment.search import planned_s, search_of
 from pubstorm.files import text_of
 from pubstorm.host.children import run_loop

@@ -13,9 +13,8 @@ from pubstorm.errors import REDACTED, PubstormError, StoredRunError
 from pubstorm.files import text_of
 from pubstorm.play.directory import stored_scenario
 from pubstorm.scenario import Scenario, load_scenario, parse_scenario
-from pubstorm.scenario.load import STDIN, read_standard_input
-from pubstorm.scenario.secrets import redacted_override, redacted_text
-from pubstorm.scenario.shipped import find_scenario
+from pubstorm.scenario.document import redacted_override, redacted_text
+from pubstorm.scenario.load import STDIN, find_scenario, read_standard_input
 
 
 @dataclass(frozen=True, slots=True)

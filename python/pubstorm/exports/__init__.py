@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from pubstorm.contract import Sample
 from pubstorm.contract.plan import Plan
 from pubstorm.contract.snapshot import Snapshot
-from pubstorm.contract.source import Sample
 from pubstorm.quantities import counted
 from pubstorm.result import Event
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from pubstorm.contract import OF_LOAD
 from pubstorm.contract.histogram import Histogram, bucket_upper_ns
 from pubstorm.contract.snapshot import Snapshot
-from pubstorm.contract.source import OF_LOAD
 from pubstorm.contract.sums import RunSum
 from pubstorm.exports import FaultState, Item, Run, Samples
-from pubstorm.metrics.intervals import EXPORTED, Part, Reported
+from pubstorm.metrics import EXPORTED, Part, Reported
 from pubstorm.metrics.metric import Kind
 
 Labels = tuple[tuple[str, str], ...]

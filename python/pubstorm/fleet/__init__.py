@@ -11,9 +11,8 @@ from typing import TypeVar
 
 from pubstorm.contract.commands import ApplyChange, Close, EnterStage, ExcludeFromLoss, Hello
 from pubstorm.errors import FleetError
-from pubstorm.fleet.incarnation import Ended, FleetEvent, Incarnation, SnapshotReceived
-from pubstorm.fleet.slot import Slot, SlotLostError
-from pubstorm.fleet.timeouts import Timeouts
+from pubstorm.fleet.incarnation import Ended, FleetEvent, Incarnation, SnapshotReceived, Timeouts
+from pubstorm.fleet.site import Slot, SlotLostError
 
 __all__ = ["Ended", "Fleet", "FleetEvent", "Slot", "SlotLostError", "SnapshotReceived", "Timeouts"]
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from pubstorm.contract.plan import Plan
 from pubstorm.errors import FleetError
+from pubstorm.fleet.incarnation import Timeouts
 from pubstorm.fleet.local import LocalSite
 from pubstorm.fleet.site import Site
-from pubstorm.fleet.timeouts import Timeouts
-from pubstorm.host.hosts import Hosts, OneHost
+from pubstorm.host.machine import Hosts, OneHost
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.fleet import ScenarioFleet
 

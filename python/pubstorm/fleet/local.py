@@ -15,12 +15,11 @@ from pathlib import Path
 from pubstorm.contract.plan import Plan
 from pubstorm.errors import FleetError
 from pubstorm.fleet.site import AgentCommand
-from pubstorm.host.children import close_stdin, signal_session
-from pubstorm.host.log_tail import last_lines, start_piped
-from pubstorm.host.memory import available_bytes
-from pubstorm.host.preflight.cluster import AgentHost
-from pubstorm.host.spawn_errors import CANNOT_START, start_failure
-from pubstorm.scenario.descriptors import allowed_descriptors
+from pubstorm.host.children import CANNOT_START, close_stdin, signal_session, start_failure
+from pubstorm.host.environment import available_bytes
+from pubstorm.host.machine import last_lines, start_piped
+from pubstorm.host.preflight.needs import AgentHost
+from pubstorm.scenario.sizes import allowed_descriptors
 
 LINE_BYTES_MAX = 64 << 20
 """Longest line that is taken from an agent."""

@@ -1,5 +1,7 @@
 """The agents of a run in their places: how many engines, on which hosts, the programs beside them,
-and what these hosts are short of. It starts none of them."""
+and what these hosts are short of. It starts none of them. The hosts of programs that are no
+engines: publishers, and real subscribers. They are chosen among the hosts of servers, before the
+plan has its targets."""
 
 from __future__ import annotations
 
@@ -8,19 +10,64 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from pubstorm.contract.plan import Plan
+from pubstorm.contract.protocol import Target
 from pubstorm.fleet import Fleet, FleetEvent, Slot
-from pubstorm.fleet.assignment import Assignment
 from pubstorm.fleet.choice import timeouts_of
-from pubstorm.fleet.groups import EngineGroup, group_commands, populations_by_hosts
 from pubstorm.fleet.local import LocalSlot, log_name
-from pubstorm.fleet.placement import Placement
-from pubstorm.fleet.programs import UserPrograms, program_commands
+from pubstorm.fleet.programs import (
+    Assignment,
+    EngineGroup,
+    UserPrograms,
+    group_commands,
+    populations_by_hosts,
+    program_commands,
+)
 from pubstorm.fleet.site import AgentCommand, Site
 from pubstorm.host.children import parent_death_prefix
+from pubstorm.host.machine import Hosts, Machine
 from pubstorm.host.preflight import HostLimits, Need, agents_here, needs
-from pubstorm.host.preflight.brokers import Kinds
-from pubstorm.host.preflight.cluster import agents_on, cluster_needs, host_name
+from pubstorm.host.preflight.need import Kinds
+from pubstorm.host.preflight.needs import agents_on, cluster_needs, host_name
 from pubstorm.scenario import Scenario
+from pubstorm.scenario.populations import Simulated
+
+
+class Placement:
+    """The hosts of the programs of a scenario."""
+
+    def __init__(self, scenario: Scenario, hosts: Hosts) -> None:
+        self._hosts = hosts
+        self._programs = {
+            name: population
+            for name, population in scenario.populations.items()
+            if not isinstance(population, Simulated)
+        }
+        self._publishers = scenario.publishers
+
+    async def open(self) -> None:
+        """Makes the hosts ready. Raises PubstormError if no host has a label."""
+        wanted = Counter[str]()
+        for name, population in self._programs.items():
+            if population.hosts is not None:
+                wanted[population.hosts] += population.clients if name in self._publishers else 1
+        if self._programs:
+            await self._hosts.open(wanted)
+
+    def machine(self, population: str, number: int) -> Machine:
+        """Returns the machine of a program: of a publisher by its number, else of all clients."""
+        return self._hosts.machine(self._programs[population].hosts, number)
+
+    async def targets(self, planned: Sequence[Target]) -> Sequence[Target]:
+        """Returns the addresses of all publishers, with free ports where none are planned."""
+        machines = [
+            self.machine(name, number)
+            for name, population in self._publishers.items()
+            for number in range(population.clients)
+        ]
+        return [
+            Target(host=machine.address, port=target.port or await machine.free_port())
+            for machine, target in zip(machines, planned, strict=True)
+        ]
 
 
 class Provision:

@@ -15,9 +15,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from pubstorm.contract.commands import Failure, ReferenceHello
 from pubstorm.errors import FleetError
-from pubstorm.host.children import end_by_stdin
-from pubstorm.host.log_tail import last_lines, start_piped
-from pubstorm.host.spawn_errors import CANNOT_START, start_failure
+from pubstorm.host.children import CANNOT_START, end_by_stdin, start_failure
+from pubstorm.host.machine import last_lines, start_piped
 
 KEY_VARIABLE = "PUBSTORM_CLOCK_KEY"
 """Variable with the key of the exchanges, in hexadecimal digits."""

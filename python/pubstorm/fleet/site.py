@@ -1,15 +1,61 @@
 """The interface to the places of agents. A site gives a place to each agent and to each
-replacement, and takes all of them back. `local` and `ray` are sites."""
+replacement, and takes all of them back. `local` and `ray` are sites. The interface to one agent's
+place: a process of this machine, or one elsewhere. The files that a plan names, for agents on other
+hosts: the plan with the paths there, and the file for each path. Each agent gets the files of its
+own clients."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Protocol
 
-from pubstorm.contract.plan import Plan
-from pubstorm.fleet.slot import Slot
-from pubstorm.host.preflight.cluster import AgentHost
+from pubstorm.contract.plan import Plan, PlannedPopulation, PlannedTls
+from pubstorm.contract.template import Template
+from pubstorm.errors import FleetError
+from pubstorm.host.keys.clients import names_of
+from pubstorm.host.preflight.needs import AgentHost
+
+
+class SlotLostError(FleetError):
+    """A place cannot be reached any more, so that the state of its agent is not known."""
+
+
+class Slot(Protocol):
+    """One agent's place. A call that goes to another host may take for ever: who calls sets it a
+    limit."""
+
+    @property
+    def name(self) -> str:
+        """Name of the agent in messages, with its host if that is another one."""
+
+    @property
+    def host(self) -> str:
+        """Address of its host; empty: this one."""
+
+    @property
+    def agents(self) -> int:
+        """Number of agents in its hello: engines count engines only."""
+
+    async def spawn(self) -> None:
+        """Starts the agent, or raises FleetError; SlotLostError where the place is gone."""
+
+    async def send(self, line: str) -> None:
+        """Writes a line to it; nothing happens if it is gone."""
+
+    async def line(self) -> bytes:
+        """Its next line; empty when it has written its last. Raises SlotLostError."""
+
+    async def wait(self) -> int:
+        """Waits for its end; the exit code, negative for a signal. Raises SlotLostError."""
+
+    def kill(self) -> None:
+        """Ends it at once; nothing happens if it is gone."""
+
+    def last_words(self) -> str:
+        """The end of what it logged."""
 
 
 @dataclass(frozen=True)
@@ -68,3 +114,100 @@ class Site(Protocol):
 
     async def close(self) -> None:
         """Gives everything back; nothing of it is left on any host. It can be called twice."""
+
+
+FOLDER = "files"
+"""Folder of the files, in the folder that each agent has to itself."""
+EVERYWHERE = "/srv/pubstorm/"
+"""Folder that every host has already; files below it stay where they are."""
+FILES_MAX = 10_000
+"""So many are sent."""
+
+
+class PlanFiles:
+    """The files of one plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan.model_copy(
+            update={"populations": tuple(_moved(each) for each in plan.populations)}
+        )
+        """The plan with the paths that they have in an agent's folder."""
+        self.shared: Mapping[str, Path] = dict(_shared(plan))
+        """Files that are the same for all clients of a population, by their paths there."""
+        self.read_early = tuple(self.shared)
+        """Those that an agent has read when it greets; others it reads as its clients connect."""
+        self._given = plan
+        number = len(set(self.of(0, 1)))
+        if number > FILES_MAX:
+            raise FleetError(
+                f"found {number} files of keys, certificates and rows, and at most {FILES_MAX} "
+                "are sent to other hosts",
+                f"put them below {EVERYWHERE} on this host and on all others: files there are "
+                "not sent; or use pre-shared keys, which are all in one file",
+            )
+
+    def of(
+        self, agent: int, agents: int, populations: Collection[int] | None = None
+    ) -> Mapping[str, Path]:
+        """Returns the files that one of several agents needs, by their paths there: those of all
+        populations, unless it plays these only."""
+        files = dict(self.shared)
+        for index, population in enumerate(self._given.populations):
+            if populations is None or index in populations:
+                files.update(_own(population, agent, agents))
+        return files
+
+
+def _moved(population: PlannedPopulation) -> PlannedPopulation:
+    rows, tls = population.rows, population.tls
+    if rows is not None:
+        rows = rows.model_copy(update={"file": _there(rows.file)})
+    if tls is not None:
+        changes: dict[str, object] = {
+            name: _there(path)
+            for name in ("ca", "certificate", "key")
+            if (path := getattr(tls, name)) is not None
+        }
+        if tls.psk is not None:
+            changes["psk"] = tls.psk.model_copy(update={"file": _there(tls.psk.file)})
+        tls = tls.model_copy(update=changes)
+    return population.model_copy(update={"rows": rows, "tls": tls})
+
+
+def _shared(plan: Plan) -> Iterator[tuple[str, Path]]:
+    """Files that are the same for all clients of a population."""
+    for population in plan.populations:
+        tls = population.tls
+        paths = [population.rows.file] if population.rows is not None else []
+        if tls is not None:
+            paths += [path for path in (tls.ca, tls.psk and tls.psk.file) if path]
+            if _has_one_certificate(tls):
+                paths += [Template.parse(path).text(0) for path in _templates(tls)]
+        yield from ((_there(path), Path(path)) for path in paths if _is_sent(path))
+
+
+def _own(population: PlannedPopulation, agent: int, agents: int) -> Iterator[tuple[str, Path]]:
+    """Files that clients of an agent have to themselves."""
+    tls = population.tls
+    if tls is None or _has_one_certificate(tls):
+        return
+    for template in _templates(tls):
+        names = names_of(population, template)[agent::agents]
+        yield from ((_there(path), Path(path)) for path in names if _is_sent(path))
+
+
+def _templates(tls: PlannedTls) -> tuple[str, ...]:
+    return tuple(path for path in (tls.certificate, tls.key) if path is not None)
+
+
+def _has_one_certificate(tls: PlannedTls) -> bool:
+    return not any(Template.parse(path).variables for path in _templates(tls))
+
+
+def _is_sent(path: str) -> bool:
+    return not path.startswith(EVERYWHERE)
+
+
+def _there(path: str) -> str:
+    """Returns the path of a file on other hosts; of a template, the folder of its files."""
+    return FOLDER + os.path.normpath(Path(path).absolute()) if _is_sent(path) else path

@@ -1,24 +1,88 @@
 """Machines that a run starts servers on. This one is `HERE`; on another one, a deputy starts them
-on its own, and `deputy/remote` asks the deputy."""
+on its own, and `deputy/remote` asks the deputy. Log files of child processes: opened so that a full
+disk stops no process, and read for their last lines. Programs that log there and talk over pipes.
+The hosts that servers of a run are on: chosen by a label, or the controller's own."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import Signals
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from pubstorm.errors import TopologyError
-from pubstorm.host.children import close_stdin, parent_death_prefix, signal_child
-from pubstorm.host.log_tail import open_log
-from pubstorm.host.ports import LOOPBACK, free_port, is_free
-from pubstorm.host.process_tree import ProcessTree
-from pubstorm.host.programs import find
-from pubstorm.host.spawn_errors import CANNOT_START, start_failure
+from pubstorm.host.children import (
+    CANNOT_START,
+    close_stdin,
+    find,
+    parent_death_prefix,
+    signal_child,
+    start_failure,
+    thread_lack,
+)
+from pubstorm.host.counters import KernelCounters
+from pubstorm.host.members import Processes, ProcessTree
+from pubstorm.host.sockets import LOOPBACK, free_port, is_free
+
+TAIL_BYTES = 65536
+LINE_BYTES_MAX = 1 << 16
+"""Longest line of a program, unless it is allowed more."""
+_PANIC = re.compile(r"panicked at [^\n]*\n([^\n]+)")
+
+
+@contextmanager
+def open_log(path: Path) -> Iterator[BinaryIO | None]:
+    """The file, open for appending; None if it cannot be made."""
+    try:
+        file = path.open("ab")
+    except OSError:
+        yield None
+        return
+    with file:
+        yield file
+
+
+async def start_piped(
+    words: Sequence[str],
+    log: Path,
+    environment: Mapping[str, str] | None = None,
+    limit: int = LINE_BYTES_MAX,
+) -> Process:
+    """Starts a program with pipes as stdin and stdout, and with its stderr in a log. It gets a
+    session of its own, so that a Ctrl-C at the terminal does not reach it. Raises one of
+    CANNOT_START. `limit`: longest line that can be read."""
+    with open_log(log) as file:
+        return await asyncio.create_subprocess_exec(
+            *words,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=file or DEVNULL,
+            limit=limit,
+            start_new_session=True,
+            env={**os.environ, **(environment or {})},
+        )
+
+
+def last_lines(path: Path, lines: int = 5) -> str:
+    """The last lines of a log that say anything; empty if there are none. Of a Rust program that
+    panicked, what it said, without the backtrace."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    if (panic := _PANIC.search(text)) is not None:
+        if (lack := thread_lack(panic[1])) is not None:
+            return lack
+        return f"internal error: {panic[1]}"
+    return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
 
 
 @dataclass(frozen=True)
@@ -229,3 +293,54 @@ class LocalMachine:
 
 HERE = LocalMachine()
 """This machine, on its loopback address."""
+
+
+class WatchedMachine(Machine, Processes, Protocol):
+    """Another machine, which monitors can look at."""
+
+    def counters(self) -> KernelCounters:
+        """Returns the counters of its kernel."""
+
+
+class Hosts(Protocol):
+    """The hosts of a run's servers."""
+
+    @property
+    def are_here(self) -> bool:
+        """True if every server is on the controller's host, on its loopback address."""
+
+    @property
+    def watched(self) -> Collection[str]:
+        """Labels of hosts without servers that are watched too."""
+
+    @property
+    def others(self) -> Sequence[WatchedMachine]:
+        """The machines besides the controller's, once they are open."""
+
+    async def open(self, wanted: Mapping[str, int]) -> None:
+        """Makes as many hosts of each label ready as servers need at most, besides those that are
+        ready. Raises PubstormError if no host has a label."""
+
+    def machine(self, label: str | None, number: int) -> Machine:
+        """Returns the machine of a server: in turn the hosts of its label, or the controller's."""
+
+    async def close(self) -> None:
+        """Gives all hosts back; nothing is left on them. It can be called twice."""
+
+
+class OneHost:
+    """The controller's host. Labels choose nothing here."""
+
+    are_here = True
+    watched: Collection[str] = ()
+    others: Sequence[WatchedMachine] = ()
+
+    async def open(self, wanted: Mapping[str, int]) -> None:
+        """Does nothing: this host is ready."""
+
+    def machine(self, label: str | None, number: int) -> Machine:  # noqa: ARG002
+        """This machine."""
+        return HERE
+
+    async def close(self) -> None:
+        """Does nothing: no host is held."""

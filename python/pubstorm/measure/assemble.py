@@ -9,20 +9,15 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from pubstorm.contract.attachment import target_of
-from pubstorm.contract.changes import ActiveClients
-from pubstorm.contract.commands import Hello
-from pubstorm.contract.flows import ClosedPace, OpenPace
+from pubstorm.contract.commands import ActiveClients, Hello
+from pubstorm.contract.offered_load import lacks_stamps, target_of
 from pubstorm.contract.plan import HoldAction, Plan, PlannedPopulation, PublishAction
+from pubstorm.contract.protocol import ClosedPace, OpenPace
 from pubstorm.contract.snapshot import FlowSnapshot
 from pubstorm.contract.sums import Pair, RunSum, total
-from pubstorm.contract.texts import lacks_stamps
-from pubstorm.fleet.assignment import AgentProgram, Assignment
-from pubstorm.measure.client_loss import client_loss
-from pubstorm.measure.clocks import clock_bound_us, clock_result
-from pubstorm.measure.group_shares import group_share
-from pubstorm.measure.ledger import Ledger, lost_wills
-from pubstorm.measure.run_log import AgentFailure, RunLog, StageSpan
+from pubstorm.fleet.programs import AgentProgram, Assignment
+from pubstorm.measure.ledger import Ledger, client_loss, group_share, lost_wills
+from pubstorm.measure.run_log import AgentFailure, RunLog, StageSpan, clock_bound_us, clock_result
 from pubstorm.quantities import SECOND_NS, counted, duration_text, span_text
 from pubstorm.result import (
     AgentResult,

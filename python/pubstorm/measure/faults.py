@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import ceil
 
+from pubstorm.contract import Source
 from pubstorm.contract.plan import PublishAction
-from pubstorm.contract.source import Source
 from pubstorm.errors import without_credentials
 from pubstorm.measure.assemble import Assembly
-from pubstorm.measure.phases.load_due import fan_out
-from pubstorm.measure.phases.ticks import Grid, ticks, width_of
+from pubstorm.measure.phases.load_due import Grid, fan_out, ticks, width_of
 from pubstorm.measure.run_log import AppliedFault, StageSpan
 from pubstorm.quantities import SECOND_NS, count_text, counted, span_text
 from pubstorm.result import FaultResult, Recovery, StageResult

@@ -1,5 +1,7 @@
 """The ledger of a run: the sums of its agents, with the deliveries that the run log excludes from
-loss. Sums stay as the agents counted them."""
+loss. Sums stay as the agents counted them. The loss of single clients: a distribution over the
+clients that expect the same messages. The distribution of the deliveries to a shared group over its
+members."""
 
 from __future__ import annotations
 
@@ -7,12 +9,15 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
+from math import fsum
 
-from pubstorm.contract.plan import Plan, PublishAction
+from pubstorm.contract.offered_load import lacks_stamps
+from pubstorm.contract.plan import Plan, PlannedPopulation, PublishAction
 from pubstorm.contract.snapshot import FlowCounters, FlowSnapshot, PopulationSnapshot
 from pubstorm.contract.sums import ALL, Pair, RunSum, Stages
-from pubstorm.contract.texts import lacks_stamps
 from pubstorm.measure.run_log import RunLog
+from pubstorm.result import ClientLoss, GroupShare
 
 
 @dataclass(frozen=True)
@@ -243,3 +248,117 @@ def _missing(counters: FlowCounters) -> tuple[int, int]:
 def _unanswered(population: PopulationSnapshot) -> int:
     answers = population.answers
     return max(answers.answers_expected_total - answers.answered_total, 0)
+
+
+def is_one_group(population: PlannedPopulation) -> bool:
+    """True if its clients are members of one shared group and have no other filter."""
+    filters = [subscription.filter for subscription in population.subscriptions]
+    return len(filters) == 1 and filters[0].startswith("$share/")
+
+
+def joins_groups(plan: Plan, population: int, others: Iterable[int]) -> bool:
+    """True if each filter of a population is that of a shared group with members in the other
+    populations too, so that they receive what its clients do not."""
+    filters = {each.filter for each in plan.populations[population].subscriptions}
+    theirs = {each.filter for n in others for each in plan.populations[n].subscriptions}
+    return filters <= theirs and all(text.startswith("$share/") for text in filters)
+
+
+def group_share(
+    plan: Plan, ledger: Ledger, stages: Iterable[int], populations: Iterable[int]
+) -> GroupShare:
+    """Returns the shares of the members among the clients of populations in publish stages."""
+    grouped = [p for p in populations if is_one_group(plan.populations[p])]
+    shares = Counter[float]()
+    for stage, population in product(stages, grouped):
+        shares.update(member_shares(ledger, stage, population))
+    return share_statistics(shares)
+
+
+def member_shares(ledger: Ledger, stage: int, population: int) -> Counter[float]:
+    """Returns the members of a group by their deliveries in a publish stage, as multiples of the
+    mean. Returns nothing if the agents did not count them, or nothing was delivered."""
+    members = Counter(dict(ledger.population([population], [stage]).clients_by_deliveries))
+    delivered = sum(deliveries * number for deliveries, number in members.items())
+    if not delivered:
+        return Counter()
+    mean = delivered / members.total()
+    shares = Counter[float]()
+    for deliveries, number in members.items():
+        shares[deliveries / mean] += number
+    return shares
+
+
+def share_statistics(shares: Counter[float]) -> GroupShare:
+    """Returns the statistics of shares, each with its number of members. The fairness is the index
+    of Jain, Chiu and Hawe (DEC Research Report TR-301, 1984)."""
+    count = shares.total()
+    if not count:
+        return GroupShare()
+    total = fsum(share * number for share, number in shares.items())
+    squares = fsum(share * share * number for share, number in shares.items())
+    return GroupShare(
+        count=count,
+        fairness=round(total * total / (count * squares), 6),
+        min=round(min(shares), 6),
+        p50=round(quantile(shares, 0.5), 6),
+        max=round(max(shares), 6),
+    )
+
+
+def quantile(clients: Counter[float], share: float) -> float:
+    """Returns the value that this share of the clients, above 0 and at most 1, does not exceed.
+    `clients` are numbers of clients by their value, not empty."""
+    reached, count = 0, clients.total()
+    for value, number in sorted(clients.items()):
+        reached += number
+        if reached >= share * count:
+            return value
+    return max(clients)
+
+
+def client_loss(
+    plan: Plan, ledger: Ledger, stages: Iterable[int], populations: Iterable[int]
+) -> ClientLoss:
+    """Returns the losses of the clients of populations in publish stages. Shared groups are left
+    out: their members expect no message of their own."""
+    alike = [p for p in populations if not is_one_group(plan.populations[p])]
+    losses = Counter[float]()
+    for stage, population in product(stages, alike):
+        losses.update(client_losses(ledger, stage, population))
+    return loss_statistics(losses)
+
+
+def client_losses(ledger: Ledger, stage: int, population: int) -> Counter[float]:
+    """Returns the clients of a population by their loss in a publish stage, as a share of the
+    deliveries that were expected for each, without wills. Returns nothing if the clients are not
+    alike."""
+    clients = Counter(dict(ledger.population([population], [stage]).clients_by_deliveries))
+    flows = (flow.counters for flow in ledger.into([population], [stage]).values())
+    expected = sum(each.expected_total - each.wills_expected_total for each in flows)
+    if not clients or expected <= 0 or expected % clients.total():
+        return Counter()
+    each = expected // clients.total()
+    losses = Counter[float]()
+    for deliveries, number in clients.items():
+        losses[max(0.0, 1 - deliveries / each)] += number
+    return losses
+
+
+def loss_statistics(losses: Counter[float]) -> ClientLoss:
+    """Returns the statistics of losses, each with its number of clients."""
+    count = losses.total()
+    if not count:
+        return ClientLoss()
+
+    def at(share: float) -> float:
+        return round(quantile(losses, share), 6)
+
+    return ClientLoss(
+        count=count,
+        mean=round(sum(loss * number for loss, number in losses.items()) / count, 6),
+        p50=at(0.5),
+        p90=at(0.9),
+        p99=at(0.99),
+        max=at(1),
+    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, TypedDict
 
+from pubstorm.contract import SourceKind
 from pubstorm.contract.snapshot import Answer, Reason
-from pubstorm.contract.source import SourceKind
 from pubstorm.quantities import SLOPES, Unit
 
 Owner = SourceKind | Literal["deliveries", "run", "phase", "fault"]

@@ -1,24 +1,25 @@
 """From scenario to plan: every default filled in, every name an index, every unit the contract's.
-The targets are given, since brokers that the run starts have no port before they run.
-"""
+The targets are given, since brokers that the run starts have no port before they run. Properties of
+MQTT 5: keys of a scenario as the properties that packets carry."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import ceil
 
-from pubstorm.contract import flows, plan, protocol
-from pubstorm.contract.attachment import most_at_a_target
-from pubstorm.contract.target import SOURCES_MAX, Target
+from pubstorm.contract import plan, protocol
+from pubstorm.contract.offered_load import most_at_a_target
+from pubstorm.contract.protocol import SOURCES_MAX, U32_MAX, Target
 from pubstorm.contract.template import NUMERIC, Template, Variable, VariableKind
-from pubstorm.plan.mqtt5 import connect_properties, message_properties, will_properties
 from pubstorm.plan.stages import planned_stages
 from pubstorm.plan.zeromq import slowed, sockets_of
 from pubstorm.quantities import SECOND_NS, PartOf
-from pubstorm.scenario.flows import MqttPublication, MqttSubscription, Publication
+from pubstorm.scenario.base import Part
+from pubstorm.scenario.credentials import Tls
+from pubstorm.scenario.flows import MqttPublication, MqttSubscription, Publication, Will
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import (
     Connecting,
@@ -27,8 +28,67 @@ from pubstorm.scenario.populations import (
     Population,
 )
 from pubstorm.scenario.shares import PopulationShare, mean_stay_ns, mean_subscribed_ns, shares_of
-from pubstorm.scenario.tls import Tls
 from pubstorm.scenario.topology import WEBSOCKET_PATH
+
+Written = Callable[[object], int | str]
+"""Value of a property, from the value of its key."""
+
+
+def connect_properties(population: MqttClients) -> tuple[protocol.Property, ...]:
+    """Returns the properties of CONNECT. A persistent session has no end, unless it is set."""
+    if population.version != "5":
+        return ()
+    if population.session == "persistent" and population.session_expiry is None:
+        population = population.model_copy(update={"session_expiry": U32_MAX * SECOND_NS})
+    return tuple(_properties(population, CONNECT, population.user_properties))
+
+
+def message_properties(publication: MqttPublication) -> tuple[protocol.Property, ...]:
+    """Returns the properties of the messages of a publication."""
+    return tuple(_properties(publication, MESSAGE, publication.user_properties))
+
+
+def will_properties(will: Will) -> tuple[protocol.Property, ...]:
+    """Returns the properties of a will."""
+    return tuple(_properties(will, WILL, will.user_properties))
+
+
+def _properties(
+    part: Part, keys: Mapping[str, tuple[str, Written]], user_properties: Mapping[str, str]
+) -> Iterator[protocol.Property]:
+    for key, (name, written) in keys.items():
+        value = getattr(part, key)
+        if value is not None:
+            yield protocol.Property(name=name, value=written(value))
+    for key, text in user_properties.items():
+        yield protocol.Property(name="user_property", key=key, value=text)
+
+
+def _seconds(value: object) -> int:
+    assert isinstance(value, int), "durations are nanoseconds"
+    return value // SECOND_NS
+
+
+def _number(value: object) -> int:
+    assert isinstance(value, int), "the field is a number"
+    return value
+
+
+CONNECT: Mapping[str, tuple[str, Written]] = {
+    "session_expiry": ("session_expiry_interval", _seconds),
+    "receive_maximum": ("receive_maximum", _number),
+    "maximum_packet_size": ("maximum_packet_size", _number),
+    "topic_aliases": ("topic_alias_maximum", _number),
+}
+MESSAGE: Mapping[str, tuple[str, Written]] = {
+    "expiry": ("message_expiry_interval", _seconds),
+    "content_type": ("content_type", str),
+    "payload_format": ("payload_format_indicator", ("bytes", "text").index),
+    "response_topic": ("response_topic", str),
+    "correlation_data": ("correlation_data", str),
+}
+WILL: Mapping[str, tuple[str, Written]] = {"delay": ("will_delay_interval", _seconds), **MESSAGE}
+
 
 UNKNOWN_HOST = "0.0.0.0"
 """Address of what a run starts on some host of a cluster, until it is started."""
@@ -230,7 +290,7 @@ def _population(
         flapping=_flapping(scenario, played),
         takes_over=None if victim is None else [*shares_of(scenario)].index(victim),
         subscriptions=tuple(
-            flows.PlannedSubscription(filter=s.topic, **s.model_dump(exclude={"topic"}))
+            protocol.PlannedSubscription(filter=s.topic, **s.model_dump(exclude={"topic"}))
             for s in population.subscriptions
         ),
         publications=tuple(map(_publication, population.publications)),
@@ -349,8 +409,8 @@ def _flapping(scenario: Scenario, played: PopulationShare) -> plan.PlannedFlappi
     )
 
 
-def _publication(publication: MqttPublication) -> flows.PlannedPublication:
-    return flows.PlannedPublication(
+def _publication(publication: MqttPublication) -> protocol.PlannedPublication:
+    return protocol.PlannedPublication(
         pace=_pace(publication),
         payload=_payload(publication),
         properties=message_properties(publication),
@@ -358,27 +418,27 @@ def _publication(publication: MqttPublication) -> flows.PlannedPublication:
     )
 
 
-def _pace(publication: MqttPublication) -> flows.OpenPace | flows.ClosedPace:
+def _pace(publication: MqttPublication) -> protocol.OpenPace | protocol.ClosedPace:
     rate_per_s = publication.rate_per_s
     if rate_per_s is None:
-        return flows.ClosedPace()
+        return protocol.ClosedPace()
     period_ns = publication.interval or max(1, round(SECOND_NS / rate_per_s))
     alike = publication.model_dump(include=SAME_IN_PACE)
-    return flows.OpenPace(period_ns=period_ns, **alike)
+    return protocol.OpenPace(period_ns=period_ns, **alike)
 
 
 def _payload(
     publication: Publication,
-) -> flows.FixedPayload | flows.GaussianPayload | flows.TextPayload:
+) -> protocol.FixedPayload | protocol.GaussianPayload | protocol.TextPayload:
     if isinstance(publication.payload, str):
-        return flows.TextPayload(template=publication.payload)
+        return protocol.TextPayload(template=publication.payload)
     if publication.payload is not None:
-        return flows.TextPayload(template=json_template(publication.payload), is_json=True)
+        return protocol.TextPayload(template=json_template(publication.payload), is_json=True)
     size = publication.size
     deviation_bytes = round(size.mean * size.spread)
     if deviation_bytes == 0:
-        return flows.FixedPayload(bytes=size.mean)
-    return flows.GaussianPayload(mean_bytes=size.mean, sd_bytes=deviation_bytes)
+        return protocol.FixedPayload(bytes=size.mean)
+    return protocol.GaussianPayload(mean_bytes=size.mean, sd_bytes=deviation_bytes)
 
 
 SAME_IN_PLAN = {"topic", "order", "qos", "retain", "window", "topic_alias", "request"}

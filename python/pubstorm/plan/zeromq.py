@@ -6,10 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from pubstorm.contract import flows, plan, protocol
-from pubstorm.contract.attachment import clients_at, target_of
-from pubstorm.contract.texts import template_of
-from pubstorm.contract.value import RATE_MIN_PER_S
+from pubstorm.contract import RATE_MIN_PER_S, plan, protocol
+from pubstorm.contract.offered_load import clients_at, target_of, template_of
 from pubstorm.quantities import SECOND_NS, PartOf
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import (
@@ -94,9 +92,9 @@ def _scheduled_for(compiled: plan.Plan, index: int, client: int) -> float | None
                 variants = _sampled(range(topic.variants))
                 texts = (topic.text(population.first + sender, variant) for variant in variants)
                 matching = sum(text.startswith(prefixes) for text in texts)
-                if matching and not isinstance(publication.pace, flows.OpenPace):
+                if matching and not isinstance(publication.pace, protocol.OpenPace):
                     return None
-                if isinstance(publication.pace, flows.OpenPace):
+                if isinstance(publication.pace, protocol.OpenPace):
                     share = matching / len(variants)
                     rate_per_s += share * SECOND_NS / publication.pace.period_ns
     return rate_per_s

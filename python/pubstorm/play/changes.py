@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pubstorm.contract.changes import ActiveClients, change_words, together, unique_name
+from pubstorm.contract.commands import ActiveClients, change_words, together, unique_name
 from pubstorm.contract.plan import (
     AddClients,
     ChangeAction,
@@ -18,8 +18,8 @@ from pubstorm.contract.plan import (
 )
 from pubstorm.errors import UsageError
 from pubstorm.measure.run_log import AppliedChange
-from pubstorm.play.barriers import NEVER_NS
 from pubstorm.play.context import RunContext
+from pubstorm.play.progress import NEVER_NS
 from pubstorm.quantities import (
     SECOND_NS,
     PartOf,

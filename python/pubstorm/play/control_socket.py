@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from pubstorm.contract.value import Value
+from pubstorm.contract import Value
 from pubstorm.errors import PubstormError, UsageError
 from pubstorm.play.directory import CONTROL_FILE
 

@@ -22,8 +22,8 @@ from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import BinaryIO, Self
 
+from pubstorm.contract import Sample
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE
-from pubstorm.contract.source import Sample
 from pubstorm.errors import StoredRunError
 from pubstorm.files import text_of
 from pubstorm.host.proc import has_open
@@ -37,7 +37,7 @@ from pubstorm.result.journal import (
     parts,
 )
 from pubstorm.result.samples import EVENTS_FILE, HEADER, SAMPLES_FILE, csv_lines
-from pubstorm.result.timeline.readings import Merging
+from pubstorm.result.timeline.cells import Merging
 
 PLAN_FILE = "plan.json"
 RESERVE_FILE = ".reserve"

@@ -17,13 +17,15 @@ from pubstorm.report import ASKED_FILE, SCENARIO_FILE
 from pubstorm.result import StaleState
 from pubstorm.result.samples import START_FILE
 from pubstorm.topology.bridges.network import remove_namespace
-from pubstorm.topology.credentials.forget import forget_secrets
-from pubstorm.topology.leftovers import Leftover, end, leftovers
+from pubstorm.topology.credentials import forget_secrets
 from pubstorm.topology.started import (
     STARTED_FILE,
+    Leftover,
     Started,
+    end,
     is_alive,
     is_own,
+    leftovers,
     may_take_down,
     read_record,
     reads_states,

@@ -1,5 +1,7 @@
 """Measurements of a run without a stored result, from the start, the plan and the snapshots that
-its directory keeps: of a run that is not over yet, and of one whose controller was killed."""
+its directory keeps: of a run that is not over yet, and of one whose controller was killed. The
+result of a run whose controller stored none, since it was killed or its disk was full: made from
+the start, the snapshots and the samples in the run directory, and marked invalid."""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from pubstorm.contract.plan import Plan, PublishAction
-from pubstorm.contract.snapshot import Snapshot
+from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
 from pubstorm.contract.sums import RunSum
-from pubstorm.errors import StoredRunError
-from pubstorm.files import text_of
-from pubstorm.fleet.assignment import Assignment
+from pubstorm.errors import StoredRunError, UsageError
+from pubstorm.files import lines_of, text_of
+from pubstorm.fleet.programs import Assignment
 from pubstorm.measure.assemble import Assembly, limits_of
 from pubstorm.measure.monitors.monitoring import Monitored
 from pubstorm.measure.recorder import is_summed_up
@@ -29,17 +31,21 @@ from pubstorm.measure.run_log import (
     Stored,
     StoredChange,
     StoredFault,
+    stored_event,
 )
 from pubstorm.metrics.expressions import percentiles_in
+from pubstorm.play.context import RunInfo, RunOutput, RunStart
 from pubstorm.play.directory import PLAN_FILE, RunDirectory, stored_scenario
 from pubstorm.play.display import Live
-from pubstorm.play.info import RunInfo, RunOutput, RunStart
+from pubstorm.play.record import record
 from pubstorm.quantities import SECOND_NS
 from pubstorm.report import SCENARIO_FILE, check_format
 from pubstorm.result import Event
-from pubstorm.result.samples import START_FILE, Keeper, Tracks, read_samples
+from pubstorm.result.journal import journal_lines, snapshots_in
+from pubstorm.result.samples import EVENTS_FILE, START_FILE, Keeper, Tracks, read_samples
 from pubstorm.result.timeline import Timeline
 from pubstorm.scenario import Scenario, parse_scenario
+from pubstorm.topology.started import is_alive
 
 V = TypeVar("V", RunStart, Plan)
 
@@ -199,3 +205,28 @@ def _read(path: Path, model: type[V]) -> V:
         raise StoredRunError(text, "name a folder that `pubstorm run` has made") from error
     except (ValidationError, UnicodeDecodeError) as error:
         raise StoredRunError(f"{path} is not complete") from error
+
+
+REASON = "no result was stored: the controller was killed, or could not write any more"
+
+
+def salvage(path: Path, live: Live) -> None:
+    """Stores the result of the run in a folder. Raises StoredRunError if too little was kept, and
+    UsageError if the run has not ended."""
+    kept = Kept(path)
+    if is_alive(kept.start.process):
+        hint = "its result comes at its end; Ctrl-C there ends it with what it has measured"
+        raise UsageError(f"the run in {path} is active (pid {kept.start.process.pid})", hint)
+    with contextlib.suppress(OSError):
+        for line in lines_of(path / EVENTS_FILE):
+            kept.note(stored_event(line))
+    with contextlib.suppress(OSError):
+        for snapshot in snapshots_in(journal_lines(path, SNAPSHOTS_FILE)):
+            kept.add(snapshot)
+    run_log = kept.run_log()
+    run_log.interrupted = run_log.ended_early = True
+    run_log.endings = {hello.agent: "ended with its controller" for hello in kept.start.hellos}
+    run_log.note("interrupt", REASON, run_log.ended_ns)
+    with RunDirectory(path) as directory:
+        info = kept.info(run_log, directory, live)
+        record(info, kept.output(run_log, kept_tracks(path, kept.keeper())))

@@ -1,18 +1,21 @@
 """Plays one run, from scenario to stored result: topology up, plan compiled, fleet up, stages
-played, everything down, result evaluated and stored."""
+played, everything down, result evaluated and stored. Signals that end a run: SIGINT, SIGTERM and
+SIGHUP become events, and end what starts up."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
 import signal
+import threading
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from pubstorm.contract.plan import Plan
 from pubstorm.contract.sums import RunSum
@@ -20,15 +23,14 @@ from pubstorm.errors import PubstormError
 from pubstorm.exports import Exports
 from pubstorm.exports import Run as Exported
 from pubstorm.fleet import Fleet
-from pubstorm.fleet.assignment import Assignment
 from pubstorm.fleet.choice import hosts_of, site_of
-from pubstorm.fleet.placement import Placement
-from pubstorm.fleet.provision import Provision
+from pubstorm.fleet.programs import Assignment
+from pubstorm.fleet.provision import Placement, Provision
 from pubstorm.host.binaries import engine_path
 from pubstorm.host.children import raised_priority, run_loop
-from pubstorm.host.environment import raise_descriptor_limit, read_environment
-from pubstorm.host.files import check_host_files
-from pubstorm.host.memory import watch_memory
+from pubstorm.host.environment import raise_descriptor_limit, read_environment, watch_memory
+from pubstorm.host.keys.clients import check_host_files
+from pubstorm.host.signals import INTERRUPTED, ending_signals
 from pubstorm.measure.assemble import Assembly, limits_of
 from pubstorm.measure.monitors.choice import MonitoredRun, monitoring_of
 from pubstorm.measure.monitors.monitoring import Monitored
@@ -36,32 +38,101 @@ from pubstorm.measure.recorder import Recorder
 from pubstorm.measure.run_log import RunLog
 from pubstorm.metrics.expressions import percentiles_in
 from pubstorm.plan import placed_plan, planned_targets, provisional_plan, targets_by_name
-from pubstorm.plan.faults import faulty_bridges, planned_faults
-from pubstorm.play.asked_faults import Breakable
+from pubstorm.plan.stages import faulty_bridges, planned_faults
 from pubstorm.play.clean_start import CleanStart
-from pubstorm.play.clean_start.bridges import remove_bridges
-from pubstorm.play.context import RunContext
+from pubstorm.play.clean_start.remove import remove_bridges
+from pubstorm.play.context import Check, RunContext, RunInfo, RunOutput, RunStart
 from pubstorm.play.control_socket import listening
 from pubstorm.play.directory import PLAN_FILE, RunDirectory, new_path
 from pubstorm.play.display import Live
-from pubstorm.play.faults import FaultPlay
-from pubstorm.play.info import RunInfo, RunOutput, RunStart
-from pubstorm.play.interruption import Interruption, caught_signals
+from pubstorm.play.faults import Breakable, FaultPlay
 from pubstorm.play.oversights import oversights
-from pubstorm.play.stage_check import Check
-from pubstorm.play.stages import Controller, ControllerOptions, RunEvent
+from pubstorm.play.stages import Controller, ControllerOptions, Interrupt, RunEvent
 from pubstorm.play.steering import Steering, steered
 from pubstorm.quantities import SECOND_NS
 from pubstorm.result import Environment, Event, RunResult, StaleState
 from pubstorm.result.samples import START_FILE, Tracks
 from pubstorm.result.timeline import Timeline
 from pubstorm.scenario import Scenario
-from pubstorm.scenario.secrets import redacted_override
+from pubstorm.scenario.document import redacted_override
 from pubstorm.topology import Topology, TopologyContext
 from pubstorm.topology.adapters import broker_kinds
-from pubstorm.topology.commands import CommandFaults
-from pubstorm.topology.faults import Faults
+from pubstorm.topology.faults import CommandFaults, Faults
 from pubstorm.topology.started import this_process
+
+T = TypeVar("T")
+
+
+class Interruption:
+    """The user's wish that a run ends."""
+
+    def __init__(self, report: Callable[[Interrupt], None]) -> None:
+        self._report = report
+        self._came = asyncio.Event()
+
+    def on_signal(self, number: signal.Signals) -> None:
+        """Ends the start of the run, or reports to its controller."""
+        self._came.set()
+        self._report(Interrupt(number.name))
+
+    def forget(self) -> None:
+        """Waits for a further signal."""
+        self._came.clear()
+
+    async def unless(self, start: Coroutine[None, None, T]) -> T:
+        """Runs a coroutine that cleans up when it is cancelled. Raises PubstormError if a signal
+        comes before its end."""
+        starting = asyncio.create_task(start)
+        interrupted = asyncio.create_task(self._came.wait())
+        await asyncio.wait({starting, interrupted}, return_when=asyncio.FIRST_COMPLETED)
+        interrupted.cancel()
+        if not starting.done():
+            starting.cancel()
+            await asyncio.wait({starting})
+            raise PubstormError("interrupted before the first stage", exit_code=INTERRUPTED)
+        return starting.result()
+
+
+@contextmanager
+def caught_signals(handle: Callable[[signal.Signals], None]) -> Iterator[None]:
+    """Directs SIGINT, SIGTERM and SIGHUP to `handle` while it is open, and to the handler that was
+    opened before once it is closed. Only the main thread gets signals; for other threads there is
+    `interrupt_thread`."""
+    handlers = _handlers.setdefault(threading.get_ident(), [])
+    handlers.append((asyncio.get_running_loop(), handle))
+    _catch(handle)
+    try:
+        yield
+    finally:
+        handlers.pop()
+        _catch(handlers[-1][1] if handlers else None)
+
+
+def interrupt_thread(thread: int) -> bool:
+    """Ends what a thread plays, as SIGINT would. Returns False if the thread plays nothing."""
+    handlers = _handlers.get(thread)
+    if not handlers:
+        return False
+    loop, handle = handlers[-1]
+    loop.call_soon_threadsafe(handle, signal.SIGINT)
+    return True
+
+
+def _catch(handle: Callable[[signal.Signals], None] | None) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        return
+    loop = asyncio.get_running_loop()
+    for number in ending_signals():
+        if handle is None:
+            loop.remove_signal_handler(number)
+        else:
+            loop.add_signal_handler(number, handle, number)
+
+
+_handlers: dict[int, list[tuple[asyncio.AbstractEventLoop, Callable[[signal.Signals], None]]]] = {}
+"""Handlers of each thread, the present one last: of a series, a run in it, the end of its
+brokers."""
+
 
 RUNS = Path("runs")
 """Folder of run directories, below the current one."""

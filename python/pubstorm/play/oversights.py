@@ -7,13 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pubstorm.contract.offered_load import Unmatched
+from pubstorm.contract.offered_load import Unmatched, carries_stamp
 from pubstorm.contract.plan import Plan, PlannedPopulation
-from pubstorm.contract.texts import carries_stamp
-from pubstorm.host.explain import offered_load
+from pubstorm.host.binaries import offered_load
 from pubstorm.quantities import share_text
 from pubstorm.scenario import Scenario
-from pubstorm.scenario.checks.topics import covers, may_match
+from pubstorm.scenario.defaults import covers, may_match
 from pubstorm.scenario.document import Path, read_document
 from pubstorm.scenario.rewrite import parse_override
 

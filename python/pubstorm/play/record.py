@@ -12,11 +12,10 @@ from typing import TypeVar
 
 from pubstorm.host.environment import read_environment
 from pubstorm.measure.faults import absences, fault_results, fault_spans
-from pubstorm.measure.headroom import headroom_of
 from pubstorm.measure.phases import outage_events, phase_spans, phases, short_stages
-from pubstorm.measure.summary import Sources, summaries
+from pubstorm.measure.summary import Sources, headroom_of, summaries
 from pubstorm.plan import targets_by_name
-from pubstorm.play.info import RunInfo, RunOutput
+from pubstorm.play.context import RunInfo, RunOutput
 from pubstorm.report import RESULT_FILE, write_reports
 from pubstorm.result import (
     Environment,

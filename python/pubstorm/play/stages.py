@@ -1,30 +1,40 @@
 """Plays the stages of a plan on a fleet: enters each at one instant on all agents, waits for the
-barrier at its end, and drains. The run ends early if it cannot continue without a failed agent,
-if no client connects, or if the user interrupts it."""
+barrier at its end, and drains. The run ends early if it cannot continue without a failed agent, if
+no client connects, or if the user interrupts it. Plays a plan on one engine of this machine, with
+neither display nor result."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from pubstorm.contract.changes import unique_name
-from pubstorm.contract.commands import ApplyChange, Close, EnterStage
+from pubstorm.contract.commands import ApplyChange, Close, EnterStage, Hello, unique_name
 from pubstorm.contract.plan import (
     AddClients,
     ConnectAction,
     DisconnectAction,
     HoldAction,
+    Plan,
     PlannedStage,
     PublishAction,
 )
-from pubstorm.errors import UsageError
-from pubstorm.fleet import Ended, FleetEvent, SnapshotReceived
-from pubstorm.host.memory import MemoryLow
-from pubstorm.measure.run_log import StageSpan
+from pubstorm.errors import FleetError, UsageError
+from pubstorm.fleet import Ended, Fleet, FleetEvent, SnapshotReceived
+from pubstorm.fleet.local import LocalSlot, engine_command
+from pubstorm.fleet.programs import Assignment
+from pubstorm.host.environment import MemoryLow
+from pubstorm.measure.recorder import Recorder
+from pubstorm.measure.run_log import RunLog, StageSpan
 from pubstorm.play.agent_failure import JOIN_NS, AgentFailures, Replaced
-from pubstorm.play.asked_faults import Breakable
-from pubstorm.play.barriers import (
+from pubstorm.play.changes import StageChanges, by_hand_text
+from pubstorm.play.context import Check, RunContext, stage_figures
+from pubstorm.play.display import Live
+from pubstorm.play.display.summary import summary_of
+from pubstorm.play.faults import Breakable, FaultNews, FaultPlay
+from pubstorm.play.progress import (
     DRAINS_MAX,
     LEAVE_TIMEOUT_NS,
     NEVER_NS,
@@ -33,11 +43,6 @@ from pubstorm.play.barriers import (
     schedule_ns,
     wills_wait_ns,
 )
-from pubstorm.play.changes import StageChanges, by_hand_text
-from pubstorm.play.context import RunContext
-from pubstorm.play.display.summary import summary_of
-from pubstorm.play.faults import FaultNews, FaultPlay
-from pubstorm.play.stage_check import Check, stage_figures
 from pubstorm.quantities import SECOND_NS, span_text
 from pubstorm.scenario.fleet import OnAgentFailure
 from pubstorm.topology import BrokerDied, BrokerEvent, BrokerRestarted, LinksDied
@@ -540,3 +545,28 @@ class Controller:
         """Ends the run, unless it stops already."""
         if not self._stopping:
             raise _RunOverError
+
+
+async def play_alone(
+    plan: Plan, engine: Path, log: Path, keep: Callable[[SnapshotReceived], None]
+) -> Hello:
+    """Plays every stage; `keep` gets every snapshot. Raises FleetError if the engine fails."""
+    queue: asyncio.Queue[RunEvent] = asyncio.Queue()
+
+    def emit(event: FleetEvent) -> None:
+        if isinstance(event, SnapshotReceived):
+            keep(event)
+        queue.put_nowait(event)
+
+    fleet = Fleet([LocalSlot(engine_command(engine, 0, 1), log)], emit)
+    run_log = RunLog(time.monotonic_ns())
+    recorder = Recorder(plan, Assignment(engines=1), run_log)
+    try:
+        hellos = await fleet.up(plan.to_line())
+        await Controller(RunContext(plan, fleet, recorder, Live()), queue).play()
+    finally:
+        await fleet.close()
+    failed = [event.text for event in run_log.events if event.kind == "agent"]
+    if failed:
+        raise FleetError(failed[0])
+    return hellos[0]

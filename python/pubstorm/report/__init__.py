@@ -77,11 +77,11 @@ def document_of(stored: RunResult | Series | SearchResult | Comparison) -> Docum
 
         return comparison_document(stored)
     if isinstance(stored, Series):
-        from pubstorm.report.of_series import series_document
+        from pubstorm.report.of_experiments import series_document
 
         return series_document(stored)
     if isinstance(stored, SearchResult):
-        from pubstorm.report.of_search import search_document
+        from pubstorm.report.of_experiments import search_document
 
         return search_document(stored)
     from pubstorm.report.of_run import run_document

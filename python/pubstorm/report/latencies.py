@@ -15,11 +15,11 @@ from typing import Any
 
 from hdrh.histogram import HdrHistogram
 
+from pubstorm.contract import Value
 from pubstorm.contract.histogram import MAX_NS, Histogram, bucket_lower_ns, bucket_upper_ns
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
-from pubstorm.contract.value import Value
 from pubstorm.errors import StoredRunError
-from pubstorm.metrics.intervals import LOGGED
+from pubstorm.metrics import LOGGED
 from pubstorm.output import without_controls
 from pubstorm.quantities import shortened
 from pubstorm.report.plot import (

@@ -10,21 +10,24 @@ from operator import mul
 from pathlib import Path
 from typing import Any
 
-from pubstorm.contract.source import HOST
+from pubstorm.contract import HOST
 from pubstorm.errors import StoredRunError
 from pubstorm.files import lies_in
 from pubstorm.metrics import OF_POPULATIONS, columns_of
 from pubstorm.metrics.charts import SCALES, UNITS
 from pubstorm.metrics.metric import Metric
 from pubstorm.quantities import shortened
-from pubstorm.report.courses import Course, course
-from pubstorm.report.heat_maps import CAPTION, INVALID, OF_REPEATS, heat_map
+from pubstorm.report.overlay import Course, course
 from pubstorm.report.plot import (
+    CAPTION,
     HOVER,
+    INVALID,
     NO_MORE,
+    OF_REPEATS,
     Plot,
     category_axis,
     figure,
+    heat_map,
     log_ticks,
     looks,
     plotted,

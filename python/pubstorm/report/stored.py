@@ -176,7 +176,7 @@ def _load(path: Path, model: type[V], hint: str) -> V:
         if not place:  # no JSON object
             raise StoredRunError(f"{path} is broken: {first['msg']}") from error
         raise StoredRunError(
-            f"{path} is not a {model.__name__.lower()} of this version: {place}: {first['msg']}",
+            f"{path} is not a {path.stem} of this version: {place}: {first['msg']}",
             "was it written by another version of Pubstorm?",
         ) from error
 

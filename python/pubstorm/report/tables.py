@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate, pairwise
 from typing import Any, Literal, NamedTuple, get_args
 
-from pubstorm.contract.delays import REST
+from pubstorm.contract.histogram import REST
 from pubstorm.metrics.counters import RECEIVES
 from pubstorm.quantities import (
     NOTHING,
@@ -33,7 +33,6 @@ from pubstorm.report.layout import (
     populations_in,
     words,
 )
-from pubstorm.report.publishers import PUBLISHERS, SUBSCRIBERS
 from pubstorm.report.summary import (
     BALANCE,
     EVERY_STALL,
@@ -54,7 +53,9 @@ from pubstorm.report.watched import (
     MONITOR_PROBLEMS,
     OBSERVERS,
     PROCESSES,
+    PUBLISHERS,
     STALE_STATE,
+    SUBSCRIBERS,
     SYMBOLS,
     cpu_by_span,
 )

@@ -1,7 +1,7 @@
 """Stored values of runs, series and searches. Durations of messages are in microseconds, spans in
 seconds; counters end in `_total`."""
 
-from pubstorm.result.cells import Bound, Cell, Estimate, are_figures
+from pubstorm.result.interval import Bound, Cell, Estimate, are_figures
 from pubstorm.result.machinery import (
     AgentResult,
     BridgeResult,
@@ -12,20 +12,35 @@ from pubstorm.result.machinery import (
     FailureResult,
     FleetResult,
     Headroom,
+    MonitorGap,
+    MonitorProblem,
+    ObserverTraffic,
+    ProfiledSymbol,
+    ProfileResult,
     PublisherResult,
     ServiceResult,
+    StaleState,
+    Statistics,
+    Watched,
 )
 from pubstorm.result.measures import (
     RATED_MIN,
     ClientLoss,
+    FlowResult,
     GroupShare,
     HistogramPair,
     Latency,
     LatencyPair,
     LatencyParts,
     Parts,
+    PopulationResult,
+    PopulationSums,
     Rates,
     RunDelay,
+    StageFlow,
+    StagePopulation,
+    StageResult,
+    receivers_by_qos,
 )
 from pubstorm.result.model import (
     Event,
@@ -37,16 +52,6 @@ from pubstorm.result.model import (
     ValidityLimits,
     Verdict,
 )
-from pubstorm.result.monitors import (
-    MonitorGap,
-    MonitorProblem,
-    ObserverTraffic,
-    ProfiledSymbol,
-    ProfileResult,
-    StaleState,
-    Statistics,
-    Watched,
-)
 from pubstorm.result.phases import (
     FaultResult,
     Phase,
@@ -55,17 +60,18 @@ from pubstorm.result.phases import (
     Recovery,
     ShortStage,
 )
-from pubstorm.result.populations import (
-    FlowResult,
-    PopulationResult,
-    PopulationSums,
-    StageFlow,
-    StagePopulation,
-    StageResult,
-    receivers_by_qos,
+from pubstorm.result.search import (
+    Experiment,
+    SearchAnswer,
+    SearchResult,
+    Series,
+    SeriesCell,
+    SeriesStep,
+    SeriesTable,
+    StepFigure,
+    Trial,
+    TrialPhase,
 )
-from pubstorm.result.search import Experiment, SearchAnswer, SearchResult, Trial, TrialPhase
-from pubstorm.result.series import Series, SeriesCell, SeriesStep, SeriesTable, StepFigure
 from pubstorm.result.summary import (
     R_SQUARED_GOOD,
     MemoryModel,

@@ -24,8 +24,8 @@ from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
 from pubstorm.contract.sums import SnapshotSum
 from pubstorm.files import lines_in, lines_of, opened
 from pubstorm.output import name_of
-from pubstorm.result.timeline.ages import HOUR_NS, MINUTE_NS, Edges
-from pubstorm.result.timeline.readings import Merging, ReadingCell
+from pubstorm.result.timeline.cells import Merging, ReadingCell
+from pubstorm.result.timeline.lane import HOUR_NS, MINUTE_NS, Edges
 
 FOLDER: Final = "journal"
 """Folder of the parts of journals that are full, in a run directory."""

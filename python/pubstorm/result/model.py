@@ -8,28 +8,26 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from pubstorm.contract.value import U64, Instant, Moment, Number, Value
+from pubstorm.contract import U64, Instant, Moment, Number, Value
 from pubstorm.quantities import SLOPES, Unit
-from pubstorm.result.cells import Cell
+from pubstorm.result.interval import Cell
 from pubstorm.result.machinery import (
     BridgeResult,
     BrokerResult,
     Environment,
     FleetResult,
     Headroom,
-    PublisherResult,
-    ServiceResult,
-)
-from pubstorm.result.monitors import (
     MonitorGap,
     MonitorProblem,
     ObserverTraffic,
     ProfileResult,
+    PublisherResult,
+    ServiceResult,
     StaleState,
     Watched,
 )
+from pubstorm.result.measures import FlowResult, PopulationResult, StageResult
 from pubstorm.result.phases import FaultResult, Phase, ShortStage
-from pubstorm.result.populations import FlowResult, PopulationResult, StageResult
 from pubstorm.result.summary import (
     MemoryModel,
     Peaks,

@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
+from pubstorm.contract import Number, Value
 from pubstorm.contract.histogram import Histogram
-from pubstorm.contract.value import Number, Value
 from pubstorm.quantities import span_text
 from pubstorm.result.measures import Latency, Rates
 

@@ -18,15 +18,13 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from pubstorm.contract.source import OF_LOAD, Sample, Source, SourceKind, StoredSource
-from pubstorm.contract.value import LATER
+from pubstorm.contract import LATER, OF_LOAD, Sample, Source, SourceKind, StoredSource
 from pubstorm.files import lines_of
 from pubstorm.metrics.monitors import OF_AGENTS_UNDER_TEST
 from pubstorm.result.interval import slope
 from pubstorm.result.journal import CellSums, cell_of, field_text, journal_lines, rows
-from pubstorm.result.monitors import Statistics, Watched
-from pubstorm.result.timeline.ages import Edges
-from pubstorm.result.timeline.readings import (
+from pubstorm.result.machinery import Statistics, Watched
+from pubstorm.result.timeline.cells import (
     FIELDS,
     LATE_SHARE,
     MINUTES_MIN,
@@ -42,6 +40,7 @@ from pubstorm.result.timeline.readings import (
     in_minutes,
     own_cells,
 )
+from pubstorm.result.timeline.lane import Edges
 
 START_FILE = "start.json"
 RUN_FORMAT: Final = 2

@@ -6,9 +6,8 @@ from pubstorm.scenario.flows import Publication, Subscription
 from pubstorm.scenario.load import load_scenario, parse_scenario, searched, varied
 from pubstorm.scenario.model import Scenario, Step, Validity
 from pubstorm.scenario.populations import Population
-from pubstorm.scenario.search import Search
+from pubstorm.scenario.series import Search, Sweep
 from pubstorm.scenario.stages import Connect, Disconnect, Hold, Publish, Stage
-from pubstorm.scenario.sweep import Sweep
 from pubstorm.scenario.topology import Bridge, Broker, ScenarioTopology
 
 __all__ = [

@@ -12,7 +12,7 @@ from pydantic import GetJsonSchemaHandler, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema
 
-from pubstorm.contract.value import Value
+from pubstorm.contract import Value
 from pubstorm.quantities import QuantityField
 from pubstorm.scenario.document import Finding, Path
 

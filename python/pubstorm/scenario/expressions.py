@@ -1,27 +1,29 @@
 """Checks the names in the metric expressions of a scenario: subjects, their metrics, stages and
-phases.
-"""
+phases. Limits of thresholds that count clients or bridges: in percent of all of them, or as numbers
+that can be reached."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from math import ceil, floor
 
-from pubstorm.contract.source import HOST, HOST_OF, OTHER_HOST, TARGET_BROKER, split_member
+from pubstorm.contract import HOST, HOST_OF, OTHER_HOST, TARGET_BROKER, split_member
 from pubstorm.metrics import OF_POPULATIONS, SHOWN, names_of
 from pubstorm.metrics.expressions import (
     Expression,
+    Threshold,
     check_population_metric,
     check_reading,
     parse_expression,
+    parse_threshold,
 )
 from pubstorm.metrics.metric import SpanKind
 from pubstorm.metrics.monitors import CLOCK_BOUND, SYS_PREFIX
 from pubstorm.metrics.run import ENGINES
-from pubstorm.metrics.thresholds import Threshold, parse_threshold
-from pubstorm.quantities import UnfitError, describe
+from pubstorm.quantities import ROUNDING_DIGITS, UnfitError, describe, rounded, write_count
 from pubstorm.result.figures.table import (
     RESULT_WORDS,
     SEARCH_WORDS,
@@ -35,7 +37,7 @@ from pubstorm.scenario.faults import Fault
 from pubstorm.scenario.fields import STOP_WORDS
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.monitors import MONITORABLE, TOGETHER_ABOVE
-from pubstorm.scenario.shares import REST, shares_of
+from pubstorm.scenario.shares import REST, meant_by, shares_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,3 +416,92 @@ def _name(entry: At) -> str:
 
 
 RESERVED = (HOST, "agent", ENGINES)
+
+
+def check_limits(scenario: Scenario) -> Iterator[Finding]:
+    """Yields limits that cannot be reached, and counts that do not follow the scale."""
+    for number, threshold in enumerate(scenario.thresholds):
+        path: Path = ("thresholds", number)
+        if threshold.expression.unit != "":
+            continue
+        if threshold.expression.figure.of_a_size:
+            yield from _check_size(path, threshold, scenario)
+        elif scenario.scale != 1 and _asks_for_some(threshold):
+            message = (
+                f"found a count in {threshold.source!r}, and a scale, which does not change it"
+            )
+            hint = "ask for a rate or a share, or leave the scale out"
+            yield path, f"{message}, allowed are limits that hold at any size", hint
+
+
+def with_limits(scenario: Scenario) -> Scenario:
+    """The scenario with a number for each limit in percent of clients or bridges."""
+    lines = tuple(_in_numbers(threshold, scenario) for threshold in scenario.thresholds)
+    changed: dict[str, object] = {"thresholds": lines}
+    if scenario.sweep is not None:
+        rules = (
+            _in_numbers(rule, scenario) if isinstance(rule, Threshold) else rule
+            for rule in scenario.sweep.stop_when
+        )
+        changed["sweep"] = scenario.sweep.model_copy(update={"stop_when": tuple(rules)})
+    return scenario.model_copy(update=changed)
+
+
+def _check_size(path: Path, threshold: Threshold, scenario: Scenario) -> Iterator[Finding]:
+    size = _size(scenario, threshold.expression.subject)
+    if size is None:
+        if threshold.is_part:
+            message = f"found a limit in percent in {threshold.source!r}, allowed is a number"
+            yield path, message, "only populations and bridges have a number of their own"
+        return
+    if threshold.is_part or threshold.value == 0:
+        return
+    name = threshold.expression.subject or "the populations"
+    limit, there = write_count(threshold.value), write_count(size)
+    if _asks_for_some(threshold) and threshold.value + (threshold.op == ">") > size:
+        message = f"found {limit}, but {name} can have {there}, allowed is up to {there}"
+        yield path, message, f"write {_share_hint(threshold)}: it follows the size"
+    elif scenario.scale != 1:
+        message = f"found {limit} of {there}, and a scale, which does not change that number"
+        hint = f"write {_share_hint(threshold)}: it follows the scale"
+        yield path, f"{message}, allowed with a scale is a limit in percent", hint
+
+
+def _share_hint(threshold: Threshold) -> str:
+    return f"{threshold.expression} {threshold.op} 100%"
+
+
+def _asks_for_some(threshold: Threshold) -> bool:
+    """Returns True if only a count above 0 meets the threshold."""
+    figure = threshold.expression.figure
+    is_of_clients = figure.of_a_size or (figure.kind == "counter" and "population" in figure.of)
+    return is_of_clients and threshold.value > 0 and threshold.op in {"==", ">=", ">"}
+
+
+def _in_numbers(threshold: Threshold, scenario: Scenario) -> Threshold:
+    size = _size(scenario, threshold.expression.subject)
+    if not threshold.is_part or size is None:
+        return threshold
+    exact = round(threshold.value * size, ROUNDING_DIGITS)
+    match threshold.op:
+        case ">=" | "<":
+            value = ceil(exact)
+        case "<=" | ">":
+            value = floor(exact)
+        case _:
+            value = rounded(exact)
+    source = f"{threshold.expression} {threshold.op} {write_count(value)}"
+    return replace(threshold, value=value, source=source, is_part=False)
+
+
+def _size(scenario: Scenario, subject: str | None) -> int | None:
+    """Returns the number of clients or bridges of a name; None if it has none."""
+    shares = shares_of(scenario)
+    if subject is None:
+        return sum(share.clients for share in shares.values())
+    bridge = scenario.topology.bridges.get(subject)
+    if bridge is not None:
+        brokers = scenario.topology.brokers.get(bridge.from_)
+        return None if brokers is None else brokers.count
+    meant = meant_by(shares, subject)
+    return sum(shares[name].clients for name in meant) if meant else None

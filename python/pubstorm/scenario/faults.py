@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidatorFunctionWrapHandler, WrapValidator
 
-from pubstorm.contract.source import split_member
+from pubstorm.contract import split_member
 from pubstorm.errors import has_reference
 from pubstorm.quantities import SECOND_NS, QuantityField, UnfitError, duration_ns
 from pubstorm.scenario.base import OrWord, Part

@@ -1,13 +1,14 @@
 """The types of a scenario's fields: quantities with their bounds, texts, templates, topics and
-payloads. Errors say what was found and what is allowed.
-"""
+payloads. Errors say what was found and what is allowed. Words of a command with values to fill in:
+`{host}`, `{port}` and `{folder}`, and `{{` and `}}` for braces."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
+from string import Formatter
 from typing import Annotated, Any, get_args
 
 from pydantic import (
@@ -20,12 +21,17 @@ from pydantic import (
     WrapValidator,
 )
 
-from pubstorm.contract.protocol import IDENTIFIER_MAX, U32_MAX, MqttVersion
-from pubstorm.contract.target import Target, parse_sources, parse_targets
+from pubstorm.contract import RATE_MAX_PER_S, RATE_MIN_PER_S
+from pubstorm.contract.protocol import (
+    IDENTIFIER_MAX,
+    U32_MAX,
+    MqttVersion,
+    Target,
+    parse_sources,
+    parse_targets,
+)
 from pubstorm.contract.template import MisplacedError, Template, TemplateError, VariableKind
-from pubstorm.contract.value import RATE_MAX_PER_S, RATE_MIN_PER_S
-from pubstorm.metrics.expressions import Expression, parse_expression
-from pubstorm.metrics.thresholds import Threshold, parse_threshold
+from pubstorm.metrics.expressions import Expression, Threshold, parse_expression, parse_threshold
 from pubstorm.quantities import (
     KINDS,
     SECOND_NS,
@@ -491,3 +497,22 @@ Payload = Annotated[
         }
     ),
 ]
+
+
+COMMAND_VALUES = ("host", "port", "folder")
+"""Values that a word may ask for."""
+WEBSOCKET_PORT = "websocket_port"
+"""One more, of a broker with WebSocket."""
+
+
+def asked_for(word: str) -> list[str]:
+    """The values that a word asks for. Raises ValueError with words where braces do not match."""
+    return [field for _, field, _, _ in Formatter().parse(word) if field is not None]
+
+
+def filled(word: str, values: Mapping[str, str]) -> str:
+    """The word with its values."""
+    return "".join(
+        text + ("" if field is None else values[field])
+        for text, field, _, _ in Formatter().parse(word)
+    )

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Tag
 
-from pubstorm.contract.target import NATS_SCHEMES, ZMQ_SCHEME
+from pubstorm.contract.protocol import NATS_SCHEMES, ZMQ_SCHEME
 from pubstorm.scenario.base import AnyOf
 from pubstorm.scenario.document import At
 from pubstorm.scenario.populations import (

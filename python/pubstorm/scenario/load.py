@@ -1,45 +1,63 @@
 """From a scenario file to a scenario: read, override, validate and check. All problems are reported
-together, each with its line.
-"""
+together, each with its line. The ready scenarios that come with Pubstorm: in the wheel, or in the
+checkout's `scenarios/`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path as FilePath
 from typing import Any, BinaryIO
 
 from pydantic import ValidationError
 
-from pubstorm.errors import ScenarioError, ScenarioProblem, is_secret, without_credentials
+from pubstorm.errors import (
+    ScenarioError,
+    ScenarioProblem,
+    UsageError,
+    is_secret,
+    without_credentials,
+)
 from pubstorm.metrics.expressions import Expression
 from pubstorm.quantities import UnfitError, describe
 from pubstorm.scenario.checks import check_files, check_keys, check_values
-from pubstorm.scenario.descriptors import allowed_descriptors
 from pubstorm.scenario.document import (
     At,
     DocumentError,
     Finding,
     Path,
+    References,
     YamlDocument,
     read_document,
+    redacted_override,
+    redacted_text,
     yaml_of,
 )
-from pubstorm.scenario.expressions import check_expression, check_variant_columns
-from pubstorm.scenario.limits import check_limits, with_limits
+from pubstorm.scenario.expressions import (
+    check_expression,
+    check_limits,
+    check_variant_columns,
+    with_limits,
+)
 from pubstorm.scenario.model import Scenario, ScenarioText, Step
-from pubstorm.scenario.problems import explain
-from pubstorm.scenario.retarget import placed, retargeted
+from pubstorm.scenario.problems import explain, shape_of
 from pubstorm.scenario.rewrite import (
     apply_override,
     counted,
     parse_override,
+    placed,
+    retargeted,
 )
-from pubstorm.scenario.search import Search
-from pubstorm.scenario.secrets import References, redacted_override, redacted_text
-from pubstorm.scenario.shape import shape_of
-from pubstorm.scenario.sizes import check_rates, scaled, scaled_sweep, with_numbers, with_rates
-from pubstorm.scenario.sweep import Sweep, Variation, numbered, shown
+from pubstorm.scenario.series import Search, Sweep, Variation, numbered, shown
+from pubstorm.scenario.sizes import (
+    allowed_descriptors,
+    check_rates,
+    scaled,
+    scaled_sweep,
+    with_numbers,
+    with_rates,
+)
 
 
 def load_scenario(
@@ -408,3 +426,30 @@ FILE_BYTES_MAX = 2**20
 STDIN = "stdin"
 """Name of a scenario that was read from stdin."""
 EXAMPLE_HINT = "pubstorm scenarios lists ready ones to start from"
+
+
+def scenario_files() -> list[FilePath]:
+    """The ready scenarios, by name."""
+    return sorted((PACKAGED if PACKAGED.is_dir() else CHECKOUT).glob("*.yaml"))
+
+
+def shipped_scenarios() -> list[Scenario]:
+    """The ready scenarios, read."""
+    return [load_scenario(path) for path in scenario_files()]
+
+
+def find_scenario(name: str) -> FilePath:
+    """The file that a user means by a path or by the name of a ready scenario."""
+    path = FilePath(name)
+    if path.exists() or path.suffix in {".yaml", ".yml"} or "/" in name:
+        return path
+    known = {file.stem: file for file in scenario_files()}
+    if name in known:
+        return known[name]
+    close = get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]}?" if close else "pubstorm scenarios lists the ready ones"
+    raise UsageError(f"found no file and no ready scenario {name!r}", hint)
+
+
+PACKAGED = FilePath(__file__).parents[1] / "scenarios"
+CHECKOUT = FilePath(__file__).parents[3] / "scenarios"

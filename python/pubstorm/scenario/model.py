@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from pubstorm.contract.target import PublisherTarget
+from pubstorm.contract.protocol import PublisherTarget
 from pubstorm.quantities import MILLISECOND_NS, SECOND_NS
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.fields import (
@@ -36,9 +36,8 @@ from pubstorm.scenario.populations import (
     Simulated,
     StartedPublishers,
 )
-from pubstorm.scenario.search import Search
+from pubstorm.scenario.series import Search, Sweep, TableColumn, Variation
 from pubstorm.scenario.stages import DEFAULT_STAGES, Stage
-from pubstorm.scenario.sweep import Sweep, TableColumn, Variation
 from pubstorm.scenario.topology import ScenarioTopology
 
 

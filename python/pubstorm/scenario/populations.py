@@ -11,8 +11,8 @@ from pydantic import BeforeValidator, Field
 from pubstorm.contract.plan import End
 from pubstorm.contract.protocol import CAPABILITIES, MQTT_NAMES, Capabilities, ProtocolName
 from pubstorm.quantities import MILLISECOND_NS, SECOND_NS, UnfitError, write_duration
-from pubstorm.scenario.authentication import Authentication
 from pubstorm.scenario.base import OrWord, Part, Variant
+from pubstorm.scenario.credentials import Authentication, Headers, Tls
 from pubstorm.scenario.document import Finding
 from pubstorm.scenario.fields import (
     Bytes,
@@ -52,8 +52,6 @@ from pubstorm.scenario.flows import (
     Traffic,
     Will,
 )
-from pubstorm.scenario.headers import Headers
-from pubstorm.scenario.tls import Tls
 
 TARGET = "target"
 """The name of the targets that already run."""

@@ -1,17 +1,24 @@
-"""Rewrites a scenario as written: overrides of the command line, and numbers for `count: auto`."""
+"""Rewrites a scenario as written: overrides of the command line, and numbers for `count: auto`. A
+scenario as it was written, played elsewhere: against other targets, or on a cluster. Of other
+targets, what it starts itself is left out, but for small brokers that are bridged to a main one;
+then the target is the main one. Expressions that name a broker that is left out name the targets'
+brokers instead. On a cluster, what only the controller's host can do is left out."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
+from pubstorm.contract import TARGET_BROKER, split_member
+from pubstorm.contract.protocol import parse_target
 from pubstorm.quantities import UnfitError, count
-from pubstorm.scenario.descriptors import processes_needed
 from pubstorm.scenario.document import At, DocumentError, read_document
-from pubstorm.scenario.shape import Shape
+from pubstorm.scenario.populations import AT_THE_CONTROLLER, TARGET
+from pubstorm.scenario.problems import Shape
+from pubstorm.scenario.sizes import processes_needed
 
 _KEY = r"""(?:"[^"]+"|'[^']+'|[^.="'\s][^.=]*)"""
 _STEP = re.compile(_KEY)
@@ -138,3 +145,193 @@ def _clients_at(data: Mapping[str, Any], name: str) -> Iterator[int]:
                 yield count(population["clients"].data)
             except UnfitError:
                 continue
+
+
+@dataclass(frozen=True, slots=True)
+class Retargeted:
+    """The values of a file for another place."""
+
+    data: Mapping[str, Any]
+    left_out: tuple[str, ...] = ()
+    """Keys and conditions that make no sense there, each with the reason."""
+
+
+def placed(data: Mapping[str, Any]) -> Retargeted:
+    """Returns the file's values for its cluster, if it names one: without a profile of a broker on
+    another host, and with publishers on the controller's host that have no clock elsewhere."""
+    root = At(data)
+    if root["fleet"]["on"].data in (None, "local"):
+        return Retargeted(data)
+    changed, left_out = dict(data), []
+    if isinstance(data.get("profile"), Mapping) and _is_elsewhere(root):
+        changed["profile"] = None
+        left_out.append("profile: perf runs on the controller's host, and the broker on another")
+    populations = {}
+    for population in root["populations"].named():
+        name, publisher = str(population.path[-1]), population["publisher"]
+        kind = publisher["kind"].data or publisher.data
+        values = population.data
+        populations[name] = values
+        if kind in AT_THE_CONTROLLER and isinstance(values, Mapping) and values.get("hosts"):
+            populations[name] = {key: each for key, each in values.items() if key != "hosts"}
+            why = f"a publisher of kind {kind} is on the controller's host, whose clock it reads"
+            left_out.append(f"populations.{name}.hosts: {why}")
+    if populations:
+        changed["populations"] = populations
+    return Retargeted(changed, tuple(left_out))
+
+
+def _is_elsewhere(root: At) -> bool:
+    """Returns True if the broker of the profile is one that the run places on another host."""
+    brokers = {str(each.path[-1]): each for each in root["topology"]["brokers"].named()}
+    name = root["profile"]["broker"].data or next(iter(brokers), None)
+    if not isinstance(name, str) or name in root["monitors"]["sources"]:
+        return False
+    broker = brokers.get(name) or brokers.get(split_member(name)[0])
+    return broker is not None and broker["hosts"].data is not None
+
+
+def retargeted(data: Mapping[str, Any], targets: Sequence[str]) -> Retargeted:
+    """Returns the file's values with other targets."""
+    moved, brokers, services = _moved_to(data, targets)
+    expressions = _Expressions(targets, brokers, services)
+    changed = {**moved, **dict(expressions.changed(moved))}
+    if isinstance(changed.get("profile"), Mapping):
+        changed["profile"] = expressions.profile(changed)
+    return Retargeted(changed, tuple(expressions.left_out))
+
+
+def _moved_to(
+    data: Mapping[str, Any], targets: Sequence[str]
+) -> tuple[dict[str, Any], set[str], set[str]]:
+    """Returns the values with the targets, and the brokers and services that are not started."""
+    root, target = At(data), targets[0] if len(targets) == 1 else list(targets)
+    topology, bridges = data.get("topology"), list(root["topology"]["bridges"].entries())
+    if not isinstance(topology, Mapping):
+        return {**data, TARGET: target}, set(), set()
+    if bridges and isinstance(topology["bridges"], Mapping):
+        mains = (bridge["to"].data for bridge in bridges)
+        gone, services = {name for name in mains if isinstance(name, str)}, set[str]()
+    else:
+        gone = {str(each.path[-1]) for each in root["topology"]["brokers"].named()}
+        services = {str(each.path[-1]) for each in root["topology"]["services"].named()}
+    renamed = dict.fromkeys(gone, TARGET)
+    changed = dict(topology)
+    if bridges and isinstance(topology["bridges"], Mapping):
+        brokers = topology.get("brokers")
+        if isinstance(brokers, Mapping):
+            changed["brokers"] = {n: broker for n, broker in brokers.items() if n not in gone}
+        changed["bridges"] = {b.path[-1]: _with(b.data, "to", renamed) for b in bridges}
+    else:
+        changed = {key: each for key, each in topology.items() if key not in OWN}
+        if len(targets) > 1 and any(b["cluster"].data for b in root["topology"]["brokers"].named()):
+            changed["joined"] = True
+    populations = data.get("populations")
+    if isinstance(populations, Mapping):
+        populations = {name: _moved(each, renamed) for name, each in populations.items()}
+    moved = {**data, TARGET: target, "topology": changed}
+    return moved | ({"populations": populations} if populations else {}), gone, services
+
+
+@dataclass
+class _Expressions:
+    """Expressions of a file on their way to another target."""
+
+    targets: Sequence[str]
+    brokers: set[str]
+    services: set[str]
+    left_out: list[str] = field(default_factory=list)
+
+    def changed(self, data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """Yields the keys that hold expressions, each with its new value."""
+        if isinstance(data.get("table"), Mapping):
+            yield "table", self._columns("table", data["table"])
+        if isinstance(data.get("tables"), Mapping):
+            tables = data["tables"].items()
+            yield "tables", {n: self._columns(f"tables.{n}", each) for n, each in tables}
+        if isinstance(data.get("thresholds"), list):
+            yield "thresholds", self._conditions(data["thresholds"])
+        for key, inner in (("sweep", "stop_when"), ("search", "figure")):
+            part = data.get(key)
+            if isinstance(part, Mapping) and inner in part:
+                value = part[inner]
+                new = self._conditions(value) if isinstance(value, list) else self._renamed(value)
+                yield key, {**part, inner: new}
+
+    def profile(self, data: Mapping[str, Any]) -> object:
+        """Returns the profile, or None if its broker is not on this machine."""
+        profile = data["profile"]
+        sources = [*At(data)["monitors"]["sources"].named()]
+        watched = any("process" in each or "process" in each["remote"] for each in sources)
+        try:
+            is_here = any(parse_target(target).is_loopback for target in self.targets)
+        except UnfitError:
+            return profile
+        if not is_here and not watched:
+            self.left_out.append("profile: the broker is not on this machine")
+            return None
+        return _with(profile, "broker", dict.fromkeys(self.brokers, TARGET_BROKER))
+
+    def _columns(self, path: str, columns: object) -> object:
+        if not isinstance(columns, Mapping):
+            return columns
+        changed: dict[object, object] = {}
+        for heading, column in columns.items():
+            asked = column.get("metric") if isinstance(column, Mapping) else column
+            if self._subject(asked) in self.services:
+                self.left_out.append(f"{path}.{heading}: {self._subject(asked)} is not started")
+            elif isinstance(column, Mapping):
+                changed[heading] = {**column, "metric": self._renamed(asked)}
+            else:
+                changed[heading] = self._renamed(asked)
+        return changed
+
+    def _conditions(self, lines: list[object]) -> list[object]:
+        kept = []
+        for line in lines:
+            subject = self._subject(line)
+            if subject in self.services:
+                self.left_out.append(f"{line}: {subject} is not started")
+            elif subject in self.brokers and _BALANCE.search(str(line)) and len(self.targets) == 1:
+                self.left_out.append(f"{line}: one target has no balance")
+            else:
+                kept.append(self._renamed(line))
+        return kept
+
+    def _subject(self, text: object) -> str | None:
+        """Returns the broker or service that an expression begins with."""
+        found = _EXPRESSION.match(text) if isinstance(text, str) else None
+        if found is None:
+            return None
+        group, number = split_member(found["name"])
+        name = group if group in self.brokers and number is not None else found["name"]
+        return name if name in self.brokers | self.services else None
+
+    def _renamed(self, text: object) -> object:
+        if self._subject(text) not in self.brokers or not isinstance(text, str):
+            return text
+        new = TARGET if _BALANCE.search(text) else TARGET_BROKER
+        return _EXPRESSION.sub(lambda found: f"{found['point'] or ''}{new}.", text, count=1)
+
+
+def _moved(population: object, renamed: Mapping[str, str]) -> object:
+    """A population that connects to the target instead of a main broker of the run."""
+    at = At(population)["at"]
+    if isinstance(at.data, str):
+        return _with(population, "at", renamed)
+    if "brokers" in at and isinstance(population, Mapping):
+        return {**population, "at": _with(at.data, "brokers", renamed)}
+    return population
+
+
+def _with(mapping: object, key: str, renamed: Mapping[str, str]) -> object:
+    """The mapping with the name under a key replaced."""
+    if not isinstance(mapping, Mapping) or not isinstance(mapping.get(key), str):
+        return mapping
+    return {**mapping, key: renamed.get(mapping[key], mapping[key])}
+
+
+OWN = ("brokers", "services")
+"""Keys of a topology that the run starts."""
+_EXPRESSION = re.compile(r"\s*(?P<point>search\.\w+:)?(?P<name>[A-Za-z][\w-]*)\.", re.ASCII)
+_BALANCE = re.compile(r"\.balance\b")

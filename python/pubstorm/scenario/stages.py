@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
-from pubstorm.contract.changes import change_words, unique_name
+from pubstorm.contract.commands import change_words, unique_name
 from pubstorm.quantities import SECOND_NS, UnfitError
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.document import Finding

@@ -14,6 +14,7 @@ from pubstorm.contract.template import Template
 from pubstorm.contract.template import VariableKind as TemplateKind
 from pubstorm.quantities import SECOND_NS, UnfitError, describe, write_duration
 from pubstorm.scenario.base import AnyOf, OrWord, Part, Variant
+from pubstorm.scenario.credentials import Tls
 from pubstorm.scenario.document import Finding
 from pubstorm.scenario.fields import (
     Bandwidth,
@@ -34,7 +35,6 @@ from pubstorm.scenario.fields import (
     TopicFilter,
     Words,
 )
-from pubstorm.scenario.tls import Tls
 
 EMBEDDED_OPTIONS = (
     "max-connections",

@@ -10,11 +10,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pubstorm.contract.target import Target
+from pubstorm.contract.protocol import Target
 from pubstorm.errors import TopologyError
-from pubstorm.host.hosts import Hosts, OneHost
-from pubstorm.host.machine import Machine
-from pubstorm.host.ports import LOOPBACK
+from pubstorm.host.machine import Hosts, Machine, OneHost
+from pubstorm.host.sockets import LOOPBACK
 from pubstorm.result import BrokerResult, ServiceResult
 from pubstorm.scenario.topology import Broker, Command, InstalledBroker, Rabbitmq
 from pubstorm.scenario.topology import ScenarioTopology as TopologySpec
@@ -22,13 +21,16 @@ from pubstorm.topology.adapters import adapter_of
 from pubstorm.topology.bridge_lines import state_topic
 from pubstorm.topology.bridges import TARGET, Bridges
 from pubstorm.topology.bridges.network import Networks
-from pubstorm.topology.broker import BrokerProcess, Place, ServerProcess
-from pubstorm.topology.cluster import Cluster
-from pubstorm.topology.credentials.forget import forget_secrets
-from pubstorm.topology.credentials.keys import RunKeys
-from pubstorm.topology.ports import check_ports, fixed_ports
+from pubstorm.topology.broker import (
+    BrokerProcess,
+    Cluster,
+    Place,
+    ServerProcess,
+    check_ports,
+    fixed_ports,
+)
+from pubstorm.topology.credentials import RunKeys, forget_secrets
 from pubstorm.topology.services import Services
-from pubstorm.topology.start import Notify, paced, start_all
 from pubstorm.topology.started import StartRecord
 from pubstorm.topology.supervision import (
     BrokerDied,
@@ -36,7 +38,10 @@ from pubstorm.topology.supervision import (
     BrokerRestarted,
     EventReporter,
     LinksDied,
+    Notify,
     Supervision,
+    paced,
+    start_all,
 )
 
 BRIDGES_TIMEOUT_S = 30.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from pubstorm.contract.template import Template
 from pubstorm.quantities import SECOND_NS
-from pubstorm.scenario.tls import Tls
+from pubstorm.scenario.credentials import Tls
 from pubstorm.scenario.topology import Bridge, BridgeTopic
 from pubstorm.topology.adapters.mosquitto import lines_of
 

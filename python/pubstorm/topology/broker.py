@@ -1,5 +1,8 @@
 """A server as a process of a machine: its folder, log, start, end and restart. A broker is a server
-that clients connect to. Each file of `adapters` and `services` has the properties of one kind."""
+that clients connect to. Each file of `adapters` and `services` has the properties of one kind.
+Brokers that form one cluster: an address for each, the port on which they find each other, their
+shared secret, and the order of their start. Ports that a scenario asks for, and the process that
+has a taken one."""
 
 from __future__ import annotations
 
@@ -7,23 +10,145 @@ import asyncio
 import contextlib
 import math
 import re
+import secrets
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+import psutil
+
 from pubstorm.errors import TopologyError
+from pubstorm.host import proc
 from pubstorm.host.ends import killed
 from pubstorm.host.keys.files import PRIVATE_MODE
-from pubstorm.host.log_tail import last_lines
-from pubstorm.host.machine import HERE, Child, Machine, Order
-from pubstorm.host.ports import LOOPBACK
-from pubstorm.host.preflight.brokers import Appetite
-from pubstorm.scenario.topology import Federation
-from pubstorm.topology.cluster import Cluster
+from pubstorm.host.machine import HERE, Child, Machine, Order, last_lines
+from pubstorm.host.preflight.need import Appetite
+from pubstorm.host.sockets import LOOPBACK, free_port, holders, is_free, listening_at
+from pubstorm.scenario.topology import Federation, ScenarioTopology
 from pubstorm.topology.observer import Login
+
+
+def check_ports(wanted: Iterable[tuple[str, int, str]]) -> None:
+    """Raises TopologyError if any of the ports, each with what it is for and its address, is taken
+    or may not be used."""
+    short = [(name, port) for name, port, host in wanted if not is_free(port, host)]
+    if not short:
+        return
+    name, port = short[0]
+    more = f", and {len(short) - 1} more ports are taken" if len(short) > 1 else ""
+    raise TopologyError(
+        f"port {port} of {name} is taken by {holder(port)}{more}",
+        "stop that program, choose another port in topology, or leave port out: "
+        "then free ones are taken",
+    )
+
+
+def node_host(number: int) -> str:
+    """The loopback address of node `number` of a cluster."""
+    return f"127.0.0.{number + 1}"
+
+
+def fixed_ports(spec: ScenarioTopology, *, placed: bool = True) -> Iterator[tuple[str, int, str]]:
+    """Ports of this host that a scenario asks for, each with its broker or service, and with its
+    address; without `placed`, not of those with a label of hosts. Brokers in a network of their own
+    have ports of their own."""
+    elsewhere = {bridge.from_ for bridge in spec.bridges.values() if bridge.network is not None}
+    for group, broker in spec.brokers.items():
+        is_here = group not in elsewhere and (placed or broker.hosts is None)
+        if broker.port is not None and is_here:
+            for n in range(broker.count):
+                host = node_host(n) if broker.is_cluster else LOOPBACK
+                yield f"broker {group}-{n}", broker.port + n, host
+    for name, service in spec.services.items():
+        if service.port is not None and (placed or service.hosts is None):
+            yield f"service {name}", service.port, LOOPBACK
+
+
+def holder(port: int) -> str:
+    """Returns the name and process id of the program that has a port, as far as this user may see
+    them."""
+    sockets = listening_at(port)
+    for pid in holders(sockets, list(proc.pids())) if sockets else ():
+        with suppress(psutil.Error):
+            return f"{psutil.Process(pid).name()} (pid {pid})"
+    if sockets:
+        return "a process hidden from this user"
+    if port < _number("ip_unprivileged_port_start", 1024):
+        return "the kernel, which keeps it for root"
+    return "a connection of another program"
+
+
+def _number(name: str, fallback: int) -> int:
+    try:
+        return int(Path("/proc/sys/net/ipv4", name).read_text())
+    except (OSError, ValueError):
+        return fallback
+
+
+NODE_PORT_TRIES = 20
+"""Ports tried for nodes on several hosts."""
+
+
+class Cluster:
+    """Common properties of the nodes of a cluster."""
+
+    def __init__(self, group: str, count: int) -> None:
+        self.names: Sequence[str] = [f"{group}-{number}" for number in range(count)]
+        """The nodes, in the order of their start."""
+        self.secret = secrets.token_hex(16)
+        """Secret that the nodes of the cluster share."""
+        self.node_port = 0
+        """Port of each node for the others, on its own address; 0 before the first start."""
+        self._machines: dict[str, Machine] = {}
+        self._is_there: dict[str, Callable[[], bool]] = {}
+        self._up = [asyncio.Event() for _ in range(count)]
+
+    def host(self, name: str) -> str:
+        """The address of a node: one of its own, so that all of them can have the same port."""
+        if name in self._machines:
+            return self._machines[name].address
+        return node_host(self.names.index(name))
+
+    def put(self, name: str, machine: Machine) -> None:
+        """Puts a node on a host of its own; raises TopologyError if that has another node."""
+        if machine in self._machines.values():
+            text = f"broker {name}: the nodes of a cluster need a host each, and {machine.address}"
+            raise TopologyError(f"{text} has one already", "give its label to more hosts")
+        self._machines[name] = machine
+
+    async def choose_port(self) -> None:
+        """Chooses the port for all nodes; done by the first of them, before any runs."""
+        if not self._machines:
+            self.node_port = free_port([self.host(name) for name in self.names])
+            return
+        first, *others = self._machines.values()
+        for _ in range(NODE_PORT_TRIES):
+            self.node_port = await first.free_port()
+            if all([await machine.is_free(self.node_port) for machine in others]):
+                return
+        raise TopologyError(f"found no port that is free on all hosts of {', '.join(self.names)}")
+
+    def join(self, name: str, is_there: Callable[[], bool]) -> None:
+        """Takes a function that returns True while the process of a node runs."""
+        self._is_there[name] = is_there
+
+    def there(self) -> int:
+        """Returns the number of nodes that have a process now."""
+        return sum(is_there() for is_there in self._is_there.values())
+
+    @asynccontextmanager
+    async def turn(self, name: str) -> AsyncIterator[None]:
+        """A node's turn to start: the one before it is up, and it is up when this is left."""
+        number = self.names.index(name)
+        if number:
+            await self._up[number - 1].wait()
+        yield
+        self._up[number].set()
+
 
 STOP_GRACE_S = 5.0
 """Longest time that a server takes to end after SIGTERM."""

@@ -15,11 +15,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pubstorm import result
+from pubstorm.contract.offered_load import client_tls, template_of
 from pubstorm.contract.plan import PlannedPopulation, PlannedTls
-from pubstorm.contract.protocol import Mqtt
-from pubstorm.contract.target import Target
+from pubstorm.contract.protocol import Mqtt, Target
 from pubstorm.contract.template import Template
-from pubstorm.contract.texts import client_tls, template_of
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client

@@ -1,15 +1,22 @@
 """The live page: one page with its style and script, the stream of events, and the report of a run
-that is over."""
+that is over. Follows the run that the page shows: polls its directory once a second, evaluates it
+now and then, and feeds the browsers. While no browser looks, files are read rarely and nothing is
+evaluated. The stream of events for browsers, numbered, in one short memory for all of them. A
+browser that reads slowly skips; one that comes back gets the events it missed, or everything once
+more."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
-from collections.abc import Callable
+from collections import deque
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 from starlette.applications import Starlette
@@ -23,14 +30,223 @@ from starlette.responses import (
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from pubstorm.errors import PubstormError
 from pubstorm.files import content_of
 from pubstorm.host.ends import end_tasks
-from pubstorm.web.controls import request
-from pubstorm.web.follow import RunFollower
-from pubstorm.web.guard import Guard, Guarded, guard_of
+from pubstorm.web.now import VerdictSoFar
 from pubstorm.web.process import Message, WebSettings
-from pubstorm.web.server import Limits, serving
-from pubstorm.web.watch import REPORT_FILE, Surroundings
+from pubstorm.web.server import Guard, Guarded, Limits, guard_of, serving
+from pubstorm.web.watch import REPORT_FILE, Surroundings, Watch, request
+
+KEPT_MAX = 300
+"""Events that are kept for browsers that come back: 5 minutes."""
+PING_S = 15.0
+"""Longest silence of a stream."""
+PING = b": still here\n\n"
+
+
+class Feed:
+    """The stream of one page."""
+
+    def __init__(self, whole: Callable[[], dict[str, Any]]) -> None:
+        """`whole` returns everything that a browser needs to begin."""
+        self.viewers = 0
+        """Browsers that read the stream."""
+        self.arrived = asyncio.Event()
+        """Set while a browser reads the stream."""
+        self._whole = whole
+        self._epoch = 0
+        self._number = 0
+        self._kept: deque[bytes] = deque(maxlen=KEPT_MAX)
+        self._news = asyncio.Event()
+        self._first: bytes | None = None
+        """The beginning of a stream at this number."""
+        self._closed = False
+
+    def push(self, news: dict[str, Any]) -> None:
+        """Sends news to every browser."""
+        self._number += 1
+        self._kept.append(self._event("news", news))
+        self._wake()
+
+    def begin_again(self) -> None:
+        """Sends everything to every browser: numbers mean something new from now on."""
+        self._epoch += 1
+        self._number += 1
+        self._kept.clear()
+        self._wake()
+
+    def close(self) -> None:
+        """Ends every stream."""
+        self._closed = True
+        self._wake()
+
+    async def stream(self, last_id: str) -> AsyncIterator[bytes]:
+        """Yields the events after the one with an id; everything if the id is not known."""
+        epoch, number = _parsed(last_id)
+        self.viewers += 1
+        self.arrived.set()
+        try:
+            while True:
+                news = self._news
+                if epoch != self._epoch or not self._reaches(number):
+                    epoch, number = self._epoch, self._number
+                    yield self._beginning()
+                elif number < self._number:
+                    number += 1
+                    yield self._kept[number - self._oldest]
+                elif self._closed:
+                    return
+                else:
+                    try:
+                        async with asyncio.timeout(PING_S):
+                            await news.wait()
+                    except TimeoutError:
+                        yield PING
+        finally:
+            self.viewers -= 1
+            if not self.viewers:
+                self.arrived.clear()
+
+    def _reaches(self, number: int) -> bool:
+        """True if nothing after a number is forgotten."""
+        return self._oldest - 1 <= number <= self._number
+
+    @property
+    def _oldest(self) -> int:
+        """Number of the oldest event that is kept."""
+        return self._number - len(self._kept) + 1
+
+    def _beginning(self) -> bytes:
+        if self._first is None:
+            self._first = self._event("whole", self._whole())
+        return self._first
+
+    def _event(self, kind: str, content: dict[str, Any]) -> bytes:
+        text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+        return f"id: {self._epoch}.{self._number}\nevent: {kind}\ndata: {text}\n\n".encode()
+
+    def _wake(self) -> None:
+        self._first = None
+        self._news.set()
+        self._news = asyncio.Event()
+
+
+def _parsed(last_id: str) -> tuple[int, int]:
+    """Returns epoch and number of an id; ones that no event has if it is broken."""
+    epoch, _, number = last_id.partition(".")
+    if epoch.isdecimal() and number.isdecimal() and len(last_id) < 40:
+        return int(epoch), int(number)
+    return -1, -1
+
+
+POLL_S = 1.0
+"""Time between two looks at the files while a browser looks."""
+IDLE_S = 5.0
+"""The same while none does."""
+END_S = 1.0
+"""Longest time for which the end waits for an evaluation."""
+
+
+class RunFollower:
+    """The run that the page shows, and what browsers get of it."""
+
+    def __init__(self, around: Surroundings, *, has_controls: bool = False) -> None:
+        self.around = around
+        self.has_controls = has_controls
+        """True if the page steers the run."""
+        self.watch: Watch | None = None
+        self.feed = Feed(self._whole)
+        self._outcome: VerdictSoFar | None = None
+        self._shape: tuple[object, ...] = ()
+        self._evaluating: asyncio.Task[None] | None = None
+
+    @property
+    def report(self) -> Path | None:
+        """The report of the run; None if there is none."""
+        return None if self.watch is None else self.watch.report
+
+    def show(self, path: Path) -> None:
+        """Follows another run from now on."""
+        self.watch = Watch(path, self.around, has_controls=self.has_controls)
+        self._outcome = None
+
+    async def follow(self) -> None:
+        """Follows until it is cancelled."""
+        while True:
+            await self._read()
+            if self.feed.viewers:
+                self._push()
+                self._evaluate()
+            await self._pause()
+
+    async def finish(self) -> None:
+        """Sends the last state, and ends the streams."""
+        if self._evaluating is not None:
+            await asyncio.wait([self._evaluating], timeout=END_S)
+        if self.watch is not None:
+            self.watch.look_at_end()
+        await self._read()
+        self._push()
+        self.feed.close()
+
+    async def _read(self) -> None:
+        while self.watch is not None and self.watch.poll():
+            await asyncio.sleep(0)
+
+    async def _pause(self) -> None:
+        """Waits until the next look. The first browser is not kept waiting."""
+        if self.feed.viewers:
+            await asyncio.sleep(POLL_S)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(IDLE_S):
+                await self.feed.arrived.wait()
+
+    def _push(self) -> None:
+        watch = self.watch
+        shape: tuple[object, ...] = ()
+        if watch is not None:
+            shape = (watch.path, watch.history.width_s, len(watch.keys), watch.is_over)
+        if shape != self._shape:
+            self._shape = shape
+            self.feed.begin_again()
+        elif watch is not None:
+            news = watch.news()
+            # A run that is over has no more news.
+            if not watch.is_over or news["values"] or news["events"]:
+                self.feed.push(news)
+
+    def _evaluate(self) -> None:
+        watch = self.watch
+        if watch is None or watch.is_over or watch.start is None or watch.plan is None:
+            return
+        if self._evaluating is not None and not self._evaluating.done():
+            return
+        try:
+            if self._outcome is None:
+                self._outcome = VerdictSoFar(watch.path)
+        except PubstormError:
+            return
+        if self._outcome.is_due:
+            self._evaluating = asyncio.create_task(self._evaluated(watch, self._outcome))
+
+    async def _evaluated(self, watch: Watch, outcome: VerdictSoFar) -> None:
+        at_s, verdict = watch.at_s, None
+        try:
+            verdict = await asyncio.to_thread(outcome.evaluate)
+            watch.problem = ""
+        except Exception as error:
+            # The page shows everything else, and evaluates again later.
+            watch.problem = f"{type(error).__name__}: {error}"
+        if watch.result is None and verdict is not None:
+            watch.verdict, watch.evaluated_s = verdict, at_s
+
+    def _whole(self) -> dict[str, object]:
+        if self.watch is None:
+            return {"run": None, "step": self.around.step, "starting": self.around.starting}
+        return self.watch.whole()
+
 
 REFUSED_S = 1.0
 """Time after which a wrong token is refused."""

@@ -21,15 +21,15 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from pubstorm.contract.source import Source
+from pubstorm.contract import Source
 from pubstorm.host.children import parent_death_prefix
 from pubstorm.host.members import LocalProcesses
 from pubstorm.host.sockets import load_library
 from pubstorm.measure.monitors import Monitor, MonitorError
 from pubstorm.measure.monitors.host import HostMonitor
-from pubstorm.measure.monitors.perf import Perf, PerfError
 from pubstorm.measure.monitors.process import process_monitors
-from pubstorm.measure.monitors.remote.pages import (
+from pubstorm.measure.monitors.profiling import Perf, PerfError
+from pubstorm.measure.monitors.remote import (
     HOST_PAGE,
     PROCESS_PAGE,
     PROFILE_PAGE,
@@ -38,8 +38,7 @@ from pubstorm.measure.monitors.remote.pages import (
 )
 from pubstorm.quantities import SECOND_NS
 from pubstorm.scenario.monitors import Process, Profile
-from pubstorm.web.guard import Guard, Guarded
-from pubstorm.web.server import HttpConnection, Limits
+from pubstorm.web.server import Guard, Guarded, HttpConnection, Limits
 
 LIMITS = Limits(trusted_max=32, idle_s=2 * 3600)
 LONG = frozenset({PROFILE_PAGE})

@@ -1,18 +1,22 @@
-"""Follows one run directory: what the page shows of the run now, and its lines over time."""
+"""Follows one run directory: what the page shows of the run now, and its lines over time. Values
+over time in bounded memory: with the length of the run the steps get wider, not more. The lines of
+the live page: which of them shows a sample. The controls of the page: what a person can ask the run
+for now, and the way to ask."""
 
 from __future__ import annotations
 
 import contextlib
 import time
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from pubstorm.contract.plan import Plan
-from pubstorm.contract.source import Sample
+from pubstorm.contract import Sample, Source
+from pubstorm.contract.plan import ChangeRate, DisconnectAction, HoldAction, Plan, PublishAction
 from pubstorm.errors import PubstormError, StoredRunError
 from pubstorm.files import is_regular, text_of
 from pubstorm.measure.run_log import (
@@ -22,20 +26,248 @@ from pubstorm.measure.run_log import (
     StoredFault,
     stored_event,
 )
-from pubstorm.metrics.charts import LIVE
+from pubstorm.metrics.charts import LIVE, SCALES, ChartLine, lines_of
+from pubstorm.plan.stages import faulty_bridges
+from pubstorm.play.changes import members_of, publishing
+from pubstorm.play.context import RunStart
+from pubstorm.play.control_socket import ask
 from pubstorm.play.directory import PLAN_FILE
-from pubstorm.play.info import RunStart
+from pubstorm.play.faults import KINDS, Breakable
 from pubstorm.play.kept import kept_scenario
 from pubstorm.quantities import SECOND_NS
 from pubstorm.report import RESULT_FILE, check_format, holds, load_result
+from pubstorm.report.plot import PALETTE
 from pubstorm.result import Event, RunResult, Verdict
 from pubstorm.result.journal import Tail
 from pubstorm.result.samples import EVENTS_FILE, SAMPLES_FILE, START_FILE, Sources, samples_in
+from pubstorm.scenario import Scenario
 from pubstorm.topology.started import is_alive
-from pubstorm.web.charts import LineKey, Sorter, coloured
-from pubstorm.web.controls import Controls
-from pubstorm.web.history import LiveHistory
 from pubstorm.web.now import Latest, RunState, shown
+
+STEPS_MAX = 900
+"""Steps of a line at most: 15 minutes have steps of 1 s, an hour of 4 s."""
+DIGITS = 5
+"""Significant digits of a value."""
+
+Mode = Literal["sum", "max"]
+"""`sum` adds the sources of one instant up and takes the mean over time. `max` takes the largest
+value of all."""
+
+
+@dataclass
+class LiveLine:
+    """One line of a chart."""
+
+    mode: Mode
+    sums: dict[int, float] = field(default_factory=dict)
+    """Sum or largest value of each step."""
+    instants: dict[int, int] = field(default_factory=dict)
+    """Instants with a value in each step."""
+    changed: set[int] = field(default_factory=set)
+    """Steps that changed since the last look."""
+    latest_s: float = -1.0
+    """Latest instant with a value."""
+
+    def add(self, step: int, at_s: float, value: float) -> None:
+        """Adds a value."""
+        if self.mode == "max":
+            self.sums[step] = max(self.sums.get(step, value), value)
+        else:
+            self.sums[step] = self.sums.get(step, 0.0) + value
+            is_new = at_s != self.latest_s or step not in self.instants
+            self.instants[step] = self.instants.get(step, 0) + is_new
+        self.latest_s = at_s
+        self.changed.add(step)
+
+    def value(self, step: int) -> float:
+        """The value of a step."""
+        value = self.sums[step] / self.instants.get(step, 1)
+        return float(f"{value:.{DIGITS}g}")
+
+    def widen(self) -> None:
+        """Joins each two steps."""
+        sums, instants = self.sums, self.instants
+        self.sums, self.instants, self.changed = {}, {}, set()
+        for step, value in sums.items():
+            before = self.sums.get(step // 2)
+            if self.mode == "max":
+                self.sums[step // 2] = value if before is None else max(before, value)
+            else:
+                self.sums[step // 2] = value + (before or 0.0)
+        for step, count in instants.items():
+            self.instants[step // 2] = self.instants.get(step // 2, 0) + count
+
+
+class LiveHistory:
+    """All lines of a run, in steps of one width."""
+
+    def __init__(self, steps_max: int = STEPS_MAX) -> None:
+        self.width_s = 1.0
+        """Width of a step; step 0 begins at the start of the run."""
+        self.lines: dict[Hashable, LiveLine] = {}
+        self._steps_max = steps_max
+
+    def add(self, key: Hashable, mode: Mode, at_s: float, value: float) -> None:
+        """Adds a value of the line `key`, in the order of time."""
+        # An interval that ends at 3 s belongs to the step that ends there.
+        while (step := max(int((at_s - 1e-6) // self.width_s), 0)) >= self._steps_max:
+            self.width_s *= 2
+            for line in self.lines.values():
+                line.widen()
+        line = self.lines.get(key) or self.lines.setdefault(key, LiveLine(mode))
+        line.add(step, at_s, value)
+
+    def whole(self) -> dict[Hashable, list[float]]:
+        """Every line as step and value in turn, in the order of time."""
+        return {key: _flat(line, line.sums) for key, line in self.lines.items()}
+
+    def changes(self) -> dict[Hashable, list[float]]:
+        """Lines with the steps that changed since the last call."""
+        found = {k: _flat(line, line.changed) for k, line in self.lines.items() if line.changed}
+        for line in self.lines.values():
+            line.changed.clear()
+        return found
+
+
+def _flat(line: LiveLine, steps: set[int] | dict[int, float]) -> list[float]:
+    return [part for step in sorted(steps) for part in (step, line.value(step))]
+
+
+SOURCES_MAX = 8
+"""Populations or brokers that have lines of their own in a chart."""
+DRAWN = tuple(each for chart in LIVE for each in lines_of("live", chart.key))
+"""Lines in the order of their colours."""
+
+
+@dataclass(frozen=True)
+class LineKey:
+    """One line of the page."""
+
+    drawn: ChartLine
+    source: str
+    """Name of the source; empty if the line sums several up."""
+
+    @property
+    def label(self) -> str:
+        """Name of the line."""
+        return f"{self.source} {self.drawn.line.label}".strip()
+
+    @property
+    def scale(self) -> float:
+        """Factor from the unit of the metric to the one that the chart shows."""
+        return SCALES.get(self.drawn.unit, 1.0)
+
+
+class Sorter:
+    """Finds the line of each sample."""
+
+    def __init__(self, populations: Collection[str]) -> None:
+        """`populations` are those that charts show: whole ones, without shares."""
+        self._populations = frozenset(populations)
+        self._found: dict[tuple[Source, str], LineKey | None] = {}
+        self._sources: dict[tuple[str, str], list[str]] = {}
+
+    def line_of(self, sample: Sample) -> LineKey | None:
+        """Returns the line that shows a sample; None if none does."""
+        name = (sample.source, sample.metric)
+        if name not in self._found:
+            self._found[name] = self._line(*name)
+        return self._found[name]
+
+    def kind_of(self, source: Source) -> str:
+        """Returns the kind of a source in the charts, which show neither shares nor bridges."""
+        match source.kind:
+            case "agent" | "host" as kind:
+                return kind
+            case "population":
+                return "population" if source.name in self._populations else "other"
+        return "other" if source.kind == "bridge" else "watched"
+
+    def _line(self, source: Source, metric: str) -> LineKey | None:
+        kind = self.kind_of(source)
+        lines = (each for each in DRAWN if each.kind == kind and each.sample == metric)
+        drawn = next(lines, None)
+        if drawn is None:
+            return None
+        if not drawn.line.each:
+            return LineKey(drawn, "")
+        shown = self._sources.setdefault((drawn.line.chart, metric), [])
+        if len(shown) >= SOURCES_MAX:
+            return None
+        shown.append(source.name)
+        return LineKey(drawn, source.name)
+
+
+def coloured(keys: Collection[LineKey]) -> Iterator[tuple[LineKey, str]]:
+    """Lines with their colours, chart by chart."""
+    for chart in LIVE:
+        own = [key for key in keys if key.drawn.line.chart == chart.key]
+        own.sort(key=lambda key: (key.source, DRAWN.index(key.drawn)))
+        for number, key in enumerate(own):
+            yield key, PALETTE[number % len(PALETTE)]
+
+
+WORDS_CHARS_MAX = 300
+"""Longest request."""
+
+
+class Controls:
+    """The controls of one run."""
+
+    def __init__(self, plan: Plan, scenario: Scenario) -> None:
+        self._plan = plan
+        breakable = Breakable(scenario.topology, faulty_bridges(scenario))
+        self._groups = {kind: names for kind in KINDS if (names := breakable.groups(kind))}
+        self._factors: dict[tuple[int, int], float] = {}
+        """Times the planned rate, by stage and population."""
+        self._broken: dict[tuple[int, str], bool] = {}
+        """True for a fault that is in effect and can be repaired, by stage and name."""
+
+    def note(self, stored: StoredChange | StoredFault) -> None:
+        """Takes a change or a fault."""
+        if isinstance(stored, StoredFault):
+            fault = stored.fault
+            can_repair = fault.repaired_ns is None and fault.planned.lasts_ns is not None
+            self._broken[fault.stage, fault.name] = can_repair
+        elif isinstance(stored.change.action, ChangeRate):
+            place = stored.change.stage, stored.change.population
+            self._factors[place] = stored.change.action.factor
+
+    def offer(self, entered: StageEntered, at_s: float) -> dict[str, Any]:
+        """Returns what can be asked for at an instant of a stage."""
+        stage = self._plan.stages[entered.stage]
+        action, left_s = stage.action, 0.0
+        if isinstance(action, PublishAction | HoldAction):
+            left_s = entered.at_s + action.duration_ns / SECOND_NS - at_s
+        loads = isinstance(action, PublishAction) and left_s > 0
+        members = members_of(self._plan, stage) if loads else {}
+        return {
+            "rates": [
+                {"name": name, "factor": self._factors.get((entered.stage, members[name][0]), 1.0)}
+                for name in (publishing(self._plan, stage) if loads else ())
+            ],
+            "clients": [name for name, each in members.items() if self._are_simulated(each)],
+            "faults": self._groups if left_s > 0 else {},
+            "broken": [
+                name for (at, name), is_on in self._broken.items() if is_on and at == entered.stage
+            ],
+            "end": not isinstance(action, DisconnectAction),
+        }
+
+    def _are_simulated(self, indices: tuple[int, ...]) -> bool:
+        """True if clients of populations can join and leave."""
+        return all(self._plan.populations[index].player == "engine" for index in indices)
+
+
+def request(folder: Path, words: object) -> tuple[bool, str]:
+    """Asks the run in a folder, and returns True with its answer, or False with its reason."""
+    if not isinstance(words, str) or not words.isprintable() or len(words) > WORDS_CHARS_MAX:
+        return False, f"found no request: words in one line, of {WORDS_CHARS_MAX} characters"
+    try:
+        return True, ask(folder, words)
+    except PubstormError as error:
+        return False, error.message if error.hint is None else f"{error.message}: {error.hint}"
+
 
 EVENTS_MAX = 300
 """Events that the page shows, the latest."""

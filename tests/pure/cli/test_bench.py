@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from pubstorm import cli
-from pubstorm.cli.bench import KINDS, options_of
+from pubstorm.cli.run import KINDS, options_of
 from pubstorm.errors import UsageError
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario

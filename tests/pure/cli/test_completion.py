@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.cli.bench import KINDS
-from pubstorm.cli.completion import SHELLS
+from pubstorm.cli.init import SHELLS
+from pubstorm.cli.run import KINDS
 from tests.kit import program
 
 

@@ -14,10 +14,10 @@ import pytest
 from rich.text import Text
 
 from pubstorm import output
+from pubstorm.host.children import lack_of
 from pubstorm.host.signals import ending_signals
-from pubstorm.host.spawn_errors import lack_of
 from pubstorm.output import ASCII_ERRORS, guard, visible
-from pubstorm.report.console import PlainConsole
+from pubstorm.report.text import PlainConsole
 from tests.kit.program import PUBSTORM
 
 BROKEN = {

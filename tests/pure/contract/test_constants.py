@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from pubstorm.contract import histogram
-from pubstorm.scenario import rate_profiles
+from pubstorm.scenario import shares
 from pubstorm.scenario.fields import MESSAGE_BYTES_MAX
 
 ROOT = Path(__file__).parents[3]
@@ -98,11 +98,11 @@ def declared(
 
 
 def sources(folder: str, suffix: str) -> Iterator[Path]:
-    """Yields the files of a folder that are no tests and no simulation."""
+    """Yields the files of a folder that are no tests and no simulator."""
     return (
         path
         for path in sorted((ROOT / folder).rglob(f"*.{suffix}"))
-        if not {"tests", "simulation", "testkit"} & {*path.parts}
+        if not {"tests", "simulator", "testkit"} & {*path.parts}
     )
 
 
@@ -122,7 +122,7 @@ def test_limits_with_a_name_of_their_own_in_each_language_are_equal() -> None:
     assert RUST["PAYLOAD_BYTES_MAX"]["crates/plan/src/check.rs"] == MESSAGE_BYTES_MAX
     assert RUST["MAX_NS"]["crates/plan/src/record/histogram.rs"] == histogram.MAX_NS
     points_max = RUST["POINTS_MAX"]["crates/plan/src/schedule/rate_profile.rs"]
-    assert points_max == rate_profiles.POINTS_MAX
+    assert points_max == shares.POINTS_MAX
 
 
 def test_the_page_of_limits_says_what_a_client_of_the_engine_takes_at_most() -> None:

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubstorm.contract.delays import CELL_BITS, DELAYS, Delays, parts_ns
-from pubstorm.contract.histogram import Histogram, bucket_index
+from pubstorm.contract.histogram import CELL_BITS, DELAYS, Delays, Histogram, bucket_index, parts_ns
 from pubstorm.result import RunDelay
 
 MS = 10**6

@@ -11,16 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from pubstorm.contract.attachment import clients_at, target_of
 from pubstorm.contract.commands import AGENT_LINE, COMMAND, ReferenceHello
-from pubstorm.contract.delays import parts_ns
-from pubstorm.contract.histogram import Histogram, bucket_index, bucket_upper_ns
-from pubstorm.contract.offered_load import OfferedLoad
+from pubstorm.contract.histogram import Histogram, bucket_index, bucket_upper_ns, parts_ns
+from pubstorm.contract.offered_load import OfferedLoad, clients_at, target_of
 from pubstorm.contract.plan import Plan, PlannedAttachment
-from pubstorm.contract.rows import RowFile, RowTable
 from pubstorm.contract.snapshot import Snapshot
-from pubstorm.contract.template import MessageFacts, Template, TemplateError
-from pubstorm.host.explain import offered_load
+from pubstorm.contract.template import MessageFacts, RowFile, RowTable, Template, TemplateError
+from pubstorm.host.binaries import offered_load
 from pubstorm.host.preflight import largest_share
 from pubstorm.topology.bridges.links import LINKS_ANSWER, LINKS_COMMAND
 from tests.kit import made

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pubstorm.contract.flows import FixedPayload, GaussianPayload, Payload, TextPayload
+from pubstorm.contract.offered_load import carries_stamp
 from pubstorm.contract.plan import PlannedPopulation
-from pubstorm.contract.texts import carries_stamp
+from pubstorm.contract.protocol import FixedPayload, GaussianPayload, Payload, TextPayload
 from tests.kit import made
 
 

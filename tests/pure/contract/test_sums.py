@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pubstorm.contract import Value
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.snapshot import (
     AnswerCounters,
@@ -22,7 +23,6 @@ from pubstorm.contract.snapshot import (
     TargetSnapshot,
 )
 from pubstorm.contract.sums import ALL, AgentPart, RunSum, Sum, total
-from pubstorm.contract.value import Value
 from tests.kit import made
 
 V = TypeVar("V", bound=Value)

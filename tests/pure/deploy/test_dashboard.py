@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pubstorm.contract.source import Sample
+from pubstorm.contract import Sample
 from pubstorm.exports import FaultState, Samples
 from pubstorm.exports.tally import METRICS, Tally
 from tests.kit import made

@@ -15,7 +15,7 @@ import pytest
 
 from pubstorm import cli
 from pubstorm.errors import TopologyError
-from pubstorm.experiment import journal
+from pubstorm.experiment import player as experiment_player
 from pubstorm.play import one_run
 from pubstorm.play.directory import RunDirectory
 from pubstorm.play.display import Live
@@ -121,7 +121,7 @@ def playing(folder: Path) -> Iterator[Player]:
     """Replaces the function that plays a run."""
     player = Player(folder)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (journal, one_run):
+        for module in (experiment_player, one_run):
             patch.setattr(module, "play_scenario", player.play)
         yield player
 

@@ -8,15 +8,18 @@ from dataclasses import replace
 
 import pytest
 
-from pubstorm.experiment.search.answer import Terms, answer_of, clients_of, question_of
-from pubstorm.experiment.search.strategy import Candidate, Settings, State, Strategy, TrialOutcome
-from pubstorm.experiment.search.trial import (
+from pubstorm.experiment.search.answer import (
     EVIDENCE_MAX,
+    Terms,
+    answer_of,
+    clients_of,
     evaluated,
     in_words,
     outcome_of,
+    question_of,
     uncounted,
 )
+from pubstorm.experiment.search.strategy import Candidate, Settings, State, Strategy, TrialOutcome
 from pubstorm.metrics.expressions import parse_expression
 from pubstorm.quantities import THIN_SPACE
 from pubstorm.result import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pubstorm.experiment.outlook import Outlook, run_s
+from pubstorm.experiment.player import Outlook, run_s
 from pubstorm.experiment.search.strategy import Settings, State, Strategy, TrialOutcome, trials_left
 from pubstorm.scenario import parse_scenario
 

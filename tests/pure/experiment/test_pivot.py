@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pubstorm.experiment.series.figures import figures, trials_of
-from pubstorm.experiment.series.pivot import asked_of, pivoted
+from pubstorm.experiment.series import asked_of, figures, pivoted, trials_of
 from pubstorm.report import document_of
-from pubstorm.report.markdown import markdown
+from pubstorm.report.files import markdown
 from pubstorm.report.text import render
 from pubstorm.result import (
     Estimate,
@@ -27,7 +26,7 @@ from pubstorm.result import (
     Trial,
 )
 from pubstorm.result.interval import estimate_of
-from pubstorm.scenario.sweep import Sweep, TableColumn
+from pubstorm.scenario.series import Sweep, TableColumn
 from tests.kit.example_search import search_of
 from tests.pure.experiment import test_series
 

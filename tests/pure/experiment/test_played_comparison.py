@@ -163,7 +163,7 @@ def test_a_run_that_needs_more_memory_than_the_host_has_is_left_out(
     player: Player, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs = iter(["it needs 2 GB", None, "it needs 2 GB", "it needs 2 GB"])
-    monkeypatch.setattr("pubstorm.experiment.journal.unfit_here", lambda _scenario: next(needs))
+    monkeypatch.setattr("pubstorm.experiment.player.unfit_here", lambda _scenario: next(needs))
     file = player.folder / "s.yaml"
     file.write_text(LOAD)
     assert player.command("compare", file, file, "--repeat", "2", "--out", player.out) == 0

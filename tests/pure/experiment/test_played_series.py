@@ -14,7 +14,7 @@ import pytest
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.experiment.series import run_series
 from pubstorm.play.display import Live
-from pubstorm.play.interruption import interrupt_thread
+from pubstorm.play.one_run import interrupt_thread
 from pubstorm.scenario import Scenario
 from tests.pure.experiment.conftest import CLIENTS, LOAD, Player, end, refuse, resume_beside
 

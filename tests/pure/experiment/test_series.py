@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 
 from pubstorm.errors import StoredRunError
-from pubstorm.experiment.series.row import cells, with_table
+from pubstorm.experiment.series import cells, with_table
 from pubstorm.report import document_of, load_series, render_directory
 from pubstorm.report.document import Document
-from pubstorm.report.of_series import steps_table
+from pubstorm.report.of_experiments import steps_table
 from pubstorm.report.text import parts_of, render, render_brief
 from pubstorm.result import Cell, LimitedBy, RunResult, Series, SeriesStep, Status
 from pubstorm.result.verdict import evaluate_run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pubstorm.experiment.series.text import text_of
+from pubstorm.experiment.series import text_of
 from pubstorm.result import LimitedBy, SeriesStep, Status
 from tests.kit import golden
 

@@ -11,7 +11,7 @@ import pytest
 
 from pubstorm import cli
 from pubstorm.cli import outcome
-from pubstorm.cli.exporting import Exporting
+from pubstorm.cli.options import Exporting
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.errors import UsageError
 from pubstorm.exports import Event, Exports, FaultState, Item, Run

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.contract.source import Sample
+from pubstorm.contract import Sample
 from pubstorm.exports import Event, Samples
 from pubstorm.exports.lines import WAITING_MAX, Lines, influx_line, json_line
 from tests.kit import made

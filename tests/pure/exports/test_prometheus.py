@@ -15,16 +15,16 @@ from google.protobuf import proto
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain
 
-from pubstorm.contract.source import Sample
+from pubstorm.contract import Sample
 from pubstorm.exports import Event, FaultState, Samples
-from pubstorm.exports.prometheus import (
+from pubstorm.exports.tally import METRICS, Tally
+from pubstorm.web.metrics import (
     CONTENT_TYPE,
     MetricFamily,
     are_preferred,
 )
-from pubstorm.exports.prometheus import page as rendered
-from pubstorm.exports.tally import METRICS, Tally
-from pubstorm.web.endpoint import FAMILIES
+from pubstorm.web.metrics import page as rendered
+from pubstorm.web.process import FAMILIES
 from tests.kit import made
 from tests.kit.made_run import LATENCIES_NS, a_run, interval
 

@@ -8,8 +8,8 @@ import pytest
 
 from pubstorm.contract.plan import Plan, PlannedPsk, PlannedRows, PlannedTls
 from pubstorm.errors import FleetError
-from pubstorm.fleet import files
-from pubstorm.fleet.files import PlanFiles
+from pubstorm.fleet import site
+from pubstorm.fleet.site import PlanFiles
 from tests.kit.agents import planned
 
 
@@ -60,7 +60,7 @@ def test_what_is_on_every_host_stays_where_it_is() -> None:
 
 
 def test_too_many_are_refused_with_two_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "FILES_MAX", 19)
+    monkeypatch.setattr(site, "FILES_MAX", 19)
     tls = PlannedTls(certificate="/keys/d-{n}.pem", key="/keys/d-{n}.key")
     with pytest.raises(FleetError, match="found 20 files of keys") as caught:
         PlanFiles(with_tls(planned("x"), tls))

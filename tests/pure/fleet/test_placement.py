@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from pubstorm.contract.target import Target
-from pubstorm.fleet.placement import Placement
-from pubstorm.host.hosts import OneHost
-from pubstorm.host.machine import LocalMachine, Machine
+from pubstorm.contract.protocol import Target
+from pubstorm.fleet.provision import Placement
+from pubstorm.host.machine import LocalMachine, Machine, OneHost
 from pubstorm.plan import planned_targets
 from pubstorm.scenario import Scenario, parse_scenario
 

@@ -10,10 +10,9 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from pubstorm.errors import FleetError
-from pubstorm.fleet.ray.security import demand_security
-from pubstorm.host.keys.authority import CertificateDates
+from pubstorm.fleet.ray.choice import demand_security
+from pubstorm.host.keys.certificates import CertificateDates, ClusterKeys
 from pubstorm.host.keys.files import write_files
-from pubstorm.host.keys.nodes import ClusterKeys
 
 ADDRESS = "10.77.0.1:6379"
 MONTH = CertificateDates.of_days(30)

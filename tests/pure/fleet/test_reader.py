@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pubstorm.contract import Value
 from pubstorm.contract.commands import BeatAnswer, Bye, Failure, Hello
-from pubstorm.contract.value import Value
 from pubstorm.fleet.incarnation import ContractError, Reader
 from tests.kit import made
 

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubstorm.contract.flows import OpenPace
 from pubstorm.contract.histogram import Histogram, HistogramSum
-from pubstorm.contract.stamp import STAMP_BYTES
-from pubstorm.fleet.zmq_agent.messages import STAMP, Messages
-from pubstorm.fleet.zmq_agent.part import AgentShard, ShardArguments
-from pubstorm.fleet.zmq_agent.schedule import NEVER_NS, Pacer, Tempo
+from pubstorm.contract.protocol import OpenPace
+from pubstorm.contract.template import STAMP_BYTES
+from pubstorm.fleet.zmq_agent.agent import AgentShard, ShardArguments
+from pubstorm.fleet.zmq_agent.publisher import NEVER_NS, STAMP, Messages, Pacer, Tempo
 from pubstorm.fleet.zmq_agent.subscribers import Places
 from tests.system.publishers.conftest import feed, plan, publication
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.host.log_tail import last_lines
-from pubstorm.host.spawn_errors import start_failure
+from pubstorm.host.children import start_failure
+from pubstorm.host.machine import last_lines
 
 START = """
 import asyncio, os, resource, sys

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pubstorm.fleet.timeouts import Timeouts, Watchdog
+from pubstorm.fleet.incarnation import Timeouts, Watchdog
 
 BEATS = Timeouts(silence_s=10, beat_s=1, lost_s=3.5)
 NO_BEATS = Timeouts(silence_s=10)

@@ -6,7 +6,7 @@ import pytest
 
 from pubstorm.contract.plan import Plan
 from pubstorm.errors import StoredRunError
-from pubstorm.experiment.calibrate.measure import in_use
+from pubstorm.experiment.calibrate import in_use
 from pubstorm.host.calibration import (
     Calibration,
     CalibrationFigure,
@@ -15,7 +15,7 @@ from pubstorm.host.calibration import (
     find,
     store,
 )
-from pubstorm.measure.headroom import shares_of_ceilings
+from pubstorm.measure.summary import shares_of_ceilings
 from pubstorm.plan import provisional_plan
 from pubstorm.result.timeline.rows import Row
 from pubstorm.scenario import parse_scenario

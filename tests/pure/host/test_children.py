@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from pubstorm.host.children import close_stdin, run_loop, signal_child
-from pubstorm.host.process_tree import ProcessTree
+from pubstorm.host.members import ProcessTree
 
 
 @pytest.mark.parametrize("run", [run_loop, asyncio.run])

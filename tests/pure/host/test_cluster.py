@@ -6,7 +6,7 @@ import pytest
 
 from pubstorm.contract.plan import Plan
 from pubstorm.errors import FleetError
-from pubstorm.host.preflight.cluster import AgentHost, agents_on, cluster_needs
+from pubstorm.host.preflight.needs import AgentHost, agents_on, cluster_needs
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.fleet import ScenarioFleet

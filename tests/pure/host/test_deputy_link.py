@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pubstorm.errors import TopologyError
+from pubstorm.host.deputy.__main__ import Servers
 from pubstorm.host.deputy.remote import BEAT_S, RemoteMachine, lease_s
-from pubstorm.host.deputy.servers import Servers
 from pubstorm.host.machine import Order
 from tests.kit.virtual import run_virtually
 

@@ -8,7 +8,7 @@ import pytest
 
 from pubstorm.contract.plan import Plan
 from pubstorm.errors import BinaryError
-from pubstorm.host.explain import offered_load
+from pubstorm.host.binaries import offered_load
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
 

@@ -16,10 +16,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pubstorm.errors import KeysError
-from pubstorm.host.keys.authority import Authority, CertificateDates, Credential
-from pubstorm.host.keys.certificates import check_authorities, check_credential
-from pubstorm.host.keys.files import NewFile, read_file, write_files
-from pubstorm.host.keys.psk import new_keys, psk_text, read_psk, shares
+from pubstorm.host.keys.certificates import (
+    Authority,
+    CertificateDates,
+    Credential,
+    check_authorities,
+    check_credential,
+)
+from pubstorm.host.keys.files import (
+    NewFile,
+    new_keys,
+    psk_text,
+    read_file,
+    read_psk,
+    shares,
+    write_files,
+)
 
 GOLDEN = Path(__file__).parents[3] / "contract" / "golden"
 NOW = datetime.now(UTC)

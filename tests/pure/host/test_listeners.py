@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from pubstorm.host import sockets
-from pubstorm.host.process_tree import ProcessTree
+from pubstorm.host.members import ProcessTree
 from pubstorm.host.sockets import has_socket, listening_at, sockets_of
 from tests.kit.ports import free_port
 from tests.kit.serving import until

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.host import counters, memory
-from pubstorm.host.memory import MemoryLow, available_bytes, total_bytes, watch_memory
+from pubstorm.host import counters, environment
+from pubstorm.host.environment import MemoryLow, available_bytes, total_bytes, watch_memory
 
 
 def test_memory_is_watched_until_it_is_low() -> None:
@@ -27,7 +27,7 @@ def test_memory_is_watched_until_it_is_low() -> None:
 def test_the_steeper_a_ramp_the_earlier_a_run_ends(
     taken_each_s: int, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "total_bytes", lambda: 100 * 10**9)
+    monkeypatch.setattr(environment, "total_bytes", lambda: 100 * 10**9)
     seconds = iter(range(10**6))
     clock = [0.0]
 
@@ -71,11 +71,11 @@ def test_memory_of_this_machine_can_be_read() -> None:
 def test_a_control_group_has_less_and_what_it_cached_counts_as_free(
     files: dict[str, str], available: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "text_of_group", lambda file: files.get(file, ""))
+    monkeypatch.setattr(environment, "text_of_group", lambda file: files.get(file, ""))
     assert available_bytes() == available
     assert total_bytes() == 1_000_000
 
 
 def test_a_group_without_a_limit_has_what_the_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "text_of_group", lambda _: "max\n")
+    monkeypatch.setattr(environment, "text_of_group", lambda _: "max\n")
     assert available_bytes() > 10**6

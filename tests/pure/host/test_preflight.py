@@ -9,7 +9,7 @@ import pytest
 
 from pubstorm.contract.plan import Plan
 from pubstorm.errors import UsageError
-from pubstorm.experiment.journal import unfit_here
+from pubstorm.experiment.player import unfit_here
 from pubstorm.host.preflight import (
     Fix,
     HostLimits,
@@ -19,12 +19,10 @@ from pubstorm.host.preflight import (
     largest_share,
     needs,
 )
-from pubstorm.host.preflight.brokers import Kinds
-from pubstorm.host.preflight.fixes import script
-from pubstorm.host.preflight.need import amount_text
+from pubstorm.host.preflight.need import Kinds, amount_text, script
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
-from pubstorm.scenario.descriptors import UNLIMITED
+from pubstorm.scenario.sizes import UNLIMITED
 from pubstorm.topology.adapters import appetite_of, broker_kinds
 from tests.kit import golden
 

@@ -6,16 +6,14 @@ from typing import Any
 
 import pytest
 
-from pubstorm.cli.describe.needs import servers_in_words, sizes_in_words
+from pubstorm.cli.describe import servers_in_words, sizes_in_words
 from pubstorm.contract.offered_load import Opening
 from pubstorm.contract.plan import Plan
-from pubstorm.host.calibration import Calibration, CalibrationFigure
-from pubstorm.host.costs import SHIPPED, Costs
+from pubstorm.host.calibration import SHIPPED, Calibration, CalibrationFigure, Costs
 from pubstorm.host.preflight.engines import clients_bytes
 from pubstorm.host.sizing import PlannedRuns, Resource, Sizes, sizes_of
 from pubstorm.host.sizing.servers import server_hosts
-from pubstorm.host.sizing.traffic import moments
-from pubstorm.host.sizing.wire import Bytes, Layers, connection, message, ping
+from pubstorm.host.sizing.traffic import Bytes, Layers, connection, message, moments, ping
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.fleet import FleetHost, ScenarioFleet

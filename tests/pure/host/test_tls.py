@@ -9,12 +9,11 @@ import pytest
 
 from pubstorm.cli.describe.plan import plan_in_words
 from pubstorm.contract.plan import Plan, PlannedPsk, PlannedTls
-from pubstorm.contract.target import Target, parse_target
+from pubstorm.contract.protocol import Target, parse_target
 from pubstorm.errors import ScenarioError
-from pubstorm.host.files import check_host_files
-from pubstorm.host.keys.authority import Authority, CertificateDates
-from pubstorm.host.keys.files import NewFile, write_files
-from pubstorm.host.keys.psk import new_keys, psk_text
+from pubstorm.host.keys.certificates import Authority, CertificateDates
+from pubstorm.host.keys.clients import check_host_files
+from pubstorm.host.keys.files import NewFile, new_keys, psk_text, write_files
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import load_scenario, parse_scenario
 from pubstorm.scenario.topology import Mosquitto

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pubstorm.cli.describe.needs import tuning_in_words
+from pubstorm.cli.describe import tuning_in_words
 from pubstorm.contract.plan import Plan
 from pubstorm.host.preflight import HostLimits, needs
-from pubstorm.host.preflight.fixes import script
+from pubstorm.host.preflight.need import script
 from pubstorm.host.preflight.tuning import TUNED, Setting, tuning, tuning_in_need
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario

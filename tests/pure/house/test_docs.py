@@ -16,14 +16,14 @@ import pytest
 from click.testing import CliRunner
 
 from pubstorm import cli
-from pubstorm.cli.bench import bench
 from pubstorm.cli.imports import parsed, scenario_lines
+from pubstorm.cli.run import bench
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.metrics.populations import POPULATIONS
 from pubstorm.scenario import Scenario, parse_scenario
 from pubstorm.scenario.document import read_document
-from pubstorm.scenario.shape import shape_of
-from pubstorm.scenario.shipped import scenario_files
+from pubstorm.scenario.load import scenario_files
+from pubstorm.scenario.problems import shape_of
 from pubstorm.scenario.topology import EMBEDDED_OPTIONS
 
 ROOT = Path(__file__).parents[3]

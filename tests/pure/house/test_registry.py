@@ -26,7 +26,7 @@ OTHERS = {
     "measure/phases/collapse.py": "counts of ticks that are compared with the load due",
     "report/data.py": "names of tables",
     "result/comparison/__init__.py": "properties of a host",
-    "result/figures/of_run.py": "parts of a fault",
+    "result/figures/of_monitors.py": "parts of a fault",
     "result/timeline/rows.py": "columns of rows, which follow the contract",
 }
 """Files with names beside each other that are others, or have a reason."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pubstorm.contract.sums import RunSum
-from pubstorm.fleet.assignment import Assignment
+from pubstorm.fleet.programs import Assignment
 from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.ledger import Ledger
 from pubstorm.measure.phases import phases

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from pubstorm.contract.delays import CELL_BITS
-from pubstorm.contract.flows import FixedPayload
-from pubstorm.contract.histogram import Histogram, bucket_index
+from pubstorm.contract.histogram import CELL_BITS, Histogram, bucket_index
 from pubstorm.contract.plan import (
     AddClients,
     ConnectAction,
@@ -18,6 +16,7 @@ from pubstorm.contract.plan import (
     PublishAction,
     RemoveClients,
 )
+from pubstorm.contract.protocol import FixedPayload
 from pubstorm.contract.snapshot import FlowCounters, FlowSnapshot, Snapshot
 from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.run_log import AppliedChange

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from pubstorm.fleet.assignment import Assignment
+from pubstorm.fleet.programs import Assignment
 from pubstorm.measure import run_log
-from pubstorm.measure.phases.ticks import TICKS_MAX, width_of
+from pubstorm.measure.phases.load_due import TICKS_MAX, width_of
 from pubstorm.measure.recorder import NoStore, Recorder
 from pubstorm.measure.run_log import RunLog
-from pubstorm.result.timeline import OWN_MIN, ROWS_MAX, ages
+from pubstorm.result.timeline import OWN_MIN, ROWS_MAX, lane
 from tests.kit import made
 from tests.kit.made import SECOND_NS, START_NS
 
@@ -38,7 +38,7 @@ def test_events_beyond_the_first_are_counted(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_edges_beyond_the_first_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ages, "EDGES_MAX", 3)
+    monkeypatch.setattr(lane, "EDGES_MAX", 3)
     assembly = made.assembly(made.golden_plan(), RunLog(START_NS), [])
     assembly.timeline.keep_apart(1, 2, 3, 3, 4, 5)
     (event,) = assembly.resolutions()

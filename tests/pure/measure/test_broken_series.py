@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pubstorm.contract import Value
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.plan import AddClients, ChangeRate, RemoveClients
 from pubstorm.contract.snapshot import Snapshot
-from pubstorm.contract.value import Value
 from pubstorm.measure.phases import outage_events, phases, short_stages
 from pubstorm.measure.run_log import AppliedChange
 from tests.kit import made

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pubstorm.contract.commands import Hello
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.snapshot import ClockState
-from pubstorm.measure.clocks import clock_bound_us, clock_result
+from pubstorm.measure.run_log import clock_bound_us, clock_result
 from pubstorm.result import ClockResult, Latency
 from pubstorm.result.timeline.rows import Row
 from tests.kit import made

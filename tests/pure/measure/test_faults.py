@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from pubstorm.contract import Source
 from pubstorm.contract.snapshot import Snapshot
-from pubstorm.contract.source import Source
 from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.faults import (
     Times,
@@ -23,7 +23,7 @@ from pubstorm.measure.faults import (
 from pubstorm.measure.phases import phases
 from pubstorm.measure.run_log import AppliedFault
 from pubstorm.metrics.expressions import parse_expression
-from pubstorm.plan.faults import planned_faults
+from pubstorm.plan.stages import planned_faults
 from pubstorm.result import BridgeResult, FaultResult, Phase, PhaseStatus, Recovery
 from pubstorm.result.figures import Found, Missing, evaluate
 from pubstorm.result.samples import Span, Track, Tracks

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pubstorm.contract.flows import ClosedPace, FixedPayload, OpenPace, PlannedPublication
+from pubstorm.contract import Sample
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.plan import Plan, PlannedPopulation
+from pubstorm.contract.protocol import ClosedPace, FixedPayload, OpenPace, PlannedPublication
 from pubstorm.contract.snapshot import Snapshot
-from pubstorm.contract.source import Sample
-from pubstorm.measure.load_samples import OPEN_MAX
+from pubstorm.measure.recorder import OPEN_MAX
 from pubstorm.metrics.monitors import unit_of
 from tests.kit import made
 from tests.kit.made import SECOND_NS, START_NS

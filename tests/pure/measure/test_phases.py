@@ -15,8 +15,7 @@ from pubstorm.contract.snapshot import Snapshot
 from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.phases import outage_events, phases, short_stages
 from pubstorm.measure.phases.collapse import CONSECUTIVE_TICKS, Before, follow
-from pubstorm.measure.phases.load_due import LoadDue
-from pubstorm.measure.phases.ticks import Grid, Tick, ticks
+from pubstorm.measure.phases.load_due import Grid, LoadDue, Tick, ticks
 from pubstorm.measure.run_log import AppliedChange
 from pubstorm.result import Phase, PhaseStatus, ShortStage
 from pubstorm.result.samples import Track, Tracks

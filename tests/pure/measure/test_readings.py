@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubstorm.contract.source import Sample, Source
+from pubstorm.contract import Sample, Source
 from pubstorm.result.samples import Keeper, Schedule, Span, Track, statistics, watched
-from pubstorm.result.timeline import readings
-from pubstorm.result.timeline.ages import Edges
-from pubstorm.result.timeline.readings import Merging
+from pubstorm.result.timeline.cells import FIELDS, POINTS_MAX, Merging
+from pubstorm.result.timeline.lane import Edges
 
 BROKER = Source.member("broker", "broker", 0)
 EDGES_S = (0, 100, 4000)
@@ -94,9 +93,9 @@ def test_a_month_of_readings_is_bounded_by_their_number(monkeypatch: pytest.Monk
         assert 500 <= own <= 2000
         assert track.minutes == 150
         assert len(cells) <= track.minutes + hours
-        assert track.merged <= readings.POINTS_MAX * len(cells)
+        assert track.merged <= POINTS_MAX * len(cells)
         assert track.count == hours * 3600
-        assert len(track._cells) == readings.FIELDS * len(cells)
+        assert len(track._cells) == FIELDS * len(cells)
         assert statistics([track]).max == 6
     (found, _) = watched(kept.tracks, (), (), Schedule(hours * 3600, 1.0))
     assert found.whole.is_enough and not found.whole.unread_s

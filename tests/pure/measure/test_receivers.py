@@ -6,9 +6,13 @@ import pytest
 
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.contract.sums import RunSum
-from pubstorm.measure.client_loss import client_losses, loss_statistics
-from pubstorm.measure.group_shares import member_shares, share_statistics
-from pubstorm.measure.ledger import Ledger
+from pubstorm.measure.ledger import (
+    Ledger,
+    client_losses,
+    loss_statistics,
+    member_shares,
+    share_statistics,
+)
 from pubstorm.measure.run_log import RunLog
 from pubstorm.result import ClientLoss, GroupShare
 from tests.kit import made

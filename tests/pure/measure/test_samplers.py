@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pubstorm.measure.summary.samplers import SampledResults, samplers
+from pubstorm.measure.summary import SampledResults, samplers
 from pubstorm.result import Sampler, StageFlow, StageResult
 from tests.kit.made import compiled
 from tests.kit.measured import backend, device, flow, stages

@@ -14,7 +14,7 @@ from pubstorm.measure.run_log import (
     StoredFault,
     stored_event,
 )
-from pubstorm.plan.faults import Commands, PlannedFault
+from pubstorm.plan.stages import Commands, PlannedFault
 from pubstorm.result import Event
 
 FAULT = PlannedFault(1, "kill cloud", "kill", 10**9, None, "cloud", (0, 2))

@@ -31,17 +31,16 @@ from pubstorm.contract.snapshot import (
     TargetSnapshot,
 )
 from pubstorm.contract.sums import STALLS_MAX
-from pubstorm.experiment.series.row import memory_of_steps, steady_memory
+from pubstorm.experiment.series import memory_of_steps, steady_memory
 from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.run_log import AppliedChange, RunLog, StageSpan
-from pubstorm.measure.summary import Sources, peaks, summaries
+from pubstorm.measure.summary import Sources, peaks, planned_clients, summaries
 from pubstorm.measure.summary.memory import fitted
-from pubstorm.measure.summary.targets import planned_clients
 from pubstorm.metrics.counters import BREAKS_A_RULE
 from pubstorm.report.summary import memory_layout
 from pubstorm.result import BrokerResult, Measured, MemoryPoint, PopulationResult, RunResult
-from pubstorm.result.problems import KINDS, problems
 from pubstorm.result.samples import Track, Tracks
+from pubstorm.result.summary import KINDS, problems
 from pubstorm.result.verdict import evaluate_run
 from tests.kit import made
 from tests.kit.made import SECOND_NS, START_NS

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubstorm.contract.source import Sample, Source, split_member
-from pubstorm.fleet.assignment import Assignment
+from pubstorm.contract import Sample, Source, split_member
+from pubstorm.fleet.programs import Assignment
 from pubstorm.measure.recorder import Recorder
 from pubstorm.measure.run_log import RunLog
 from pubstorm.output import name_of
@@ -30,8 +30,8 @@ from pubstorm.result.samples import (
     samples_in,
     watched,
 )
-from pubstorm.result.timeline.ages import Edges
-from pubstorm.result.timeline.readings import growth
+from pubstorm.result.timeline.cells import growth
+from pubstorm.result.timeline.lane import Edges
 from tests.kit import made
 from tests.kit.bounded import CONTROL
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pubstorm.contract.changes import ActiveClients
+from pubstorm.contract.commands import ActiveClients
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.plan import AddClients, ChangeRate, Plan, RemoveClients
 from pubstorm.contract.snapshot import PopulationSnapshot, Snapshot

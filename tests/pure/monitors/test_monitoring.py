@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
-from pubstorm.contract.source import Sample, Source
+from pubstorm.contract import Sample, Source
 from pubstorm.measure.monitors import Monitor, MonitorError, Reading, monitoring
 from pubstorm.measure.monitors.monitoring import Monitored, Monitoring
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pubstorm.cli.describe.plan import plan_in_words
-from pubstorm.contract.changes import ActiveClients, change_name, unique_name
+from pubstorm.contract.commands import ActiveClients, change_name, unique_name
 from pubstorm.contract.plan import AddClients, ChangeRate, Plan, PublishAction, RemoveClients
-from pubstorm.host.explain import offered_load
+from pubstorm.host.binaries import offered_load
 from pubstorm.play.changes import AskedChange, parse_change
 from pubstorm.quantities import PartOf
 from pubstorm.scenario import parse_scenario

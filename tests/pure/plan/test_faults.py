@@ -9,11 +9,11 @@ from pubstorm.cli.describe.plan import plan_in_words
 from pubstorm.contract.plan import PublishAction
 from pubstorm.errors import ScenarioError
 from pubstorm.plan import provisional_plan
-from pubstorm.plan.faults import Commands, PlannedFault, faulty_bridges, planned_faults
+from pubstorm.plan.stages import Commands, PlannedFault, faulty_bridges, planned_faults
 from pubstorm.scenario import Scenario, load_scenario, parse_scenario
 from pubstorm.scenario.base import default_of
 from pubstorm.scenario.faults import Fault, tcp_address
-from pubstorm.scenario.shipped import find_scenario
+from pubstorm.scenario.load import find_scenario
 from pubstorm.scenario.topology import Mosquitto
 from tests.pure.scenario.bases import FAULTY, changed
 

@@ -7,12 +7,17 @@ import pytest
 from pydantic import ValidationError
 
 from pubstorm.cli.describe.plan import plan_in_words
-from pubstorm.contract.attachment import clients_at, most_at_one
-from pubstorm.contract.flows import ClosedPace, GaussianPayload, OpenPace, TextPayload
+from pubstorm.contract.offered_load import clients_at, most_at_one
 from pubstorm.contract.plan import ConnectAction, DisconnectAction, Plan
-from pubstorm.contract.protocol import Mqtt
-from pubstorm.contract.target import Target
-from pubstorm.host.explain import offered_load
+from pubstorm.contract.protocol import (
+    ClosedPace,
+    GaussianPayload,
+    Mqtt,
+    OpenPace,
+    Target,
+    TextPayload,
+)
+from pubstorm.host.binaries import offered_load
 from pubstorm.plan import compile_plan, placed_plan, provisional_plan
 from pubstorm.scenario import parse_scenario
 from tests.pure.scenario.bases import plan_of

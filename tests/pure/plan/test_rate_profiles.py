@@ -9,7 +9,7 @@ import pytest
 
 from pubstorm.cli.describe.plan import plan_in_words
 from pubstorm.contract.plan import Plan, PlannedRatePoint, PublishAction
-from pubstorm.host.explain import offered_load
+from pubstorm.host.binaries import offered_load
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
 from tests.pure.scenario.bases import RATED

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubstorm.contract.flows import TextPayload
+from pubstorm.contract.offered_load import template_of
 from pubstorm.contract.plan import Plan, PlannedRows
+from pubstorm.contract.protocol import TextPayload
 from pubstorm.contract.template import MessageFacts, Template
-from pubstorm.contract.texts import template_of
 from pubstorm.errors import ScenarioError, ScenarioProblem
-from pubstorm.host.explain import offered_load
+from pubstorm.host.binaries import offered_load
 from pubstorm.plan import provisional_plan
 from pubstorm.plan.compile import json_template
 from pubstorm.scenario import parse_scenario

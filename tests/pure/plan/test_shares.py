@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pubstorm.cli.describe.plan import plan_in_words
-from pubstorm.contract.attachment import clients_at, target_of
+from pubstorm.contract.offered_load import clients_at, target_of
 from pubstorm.contract.plan import (
     AddClients,
     ChangeRate,
@@ -19,7 +19,7 @@ from pubstorm.contract.plan import (
     PublishAction,
     RemoveClients,
 )
-from pubstorm.host.explain import offered_load
+from pubstorm.host.binaries import offered_load
 from pubstorm.plan import provisional_plan
 from pubstorm.quantities import PartOf
 from pubstorm.scenario import Scenario, parse_scenario

@@ -9,14 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pubstorm.cli.describe.plan import plan_in_words
-from pubstorm.contract.changes import ActiveClients
-from pubstorm.contract.flows import OpenPace
+from pubstorm.contract.commands import ActiveClients
 from pubstorm.contract.plan import Plan, PlannedLifetime
-from pubstorm.contract.protocol import Mqtt, Zmtp
-from pubstorm.contract.target import PublisherTarget, Target
+from pubstorm.contract.protocol import Mqtt, OpenPace, PublisherTarget, Target, Zmtp
 from pubstorm.errors import ScenarioError, UsageError
-from pubstorm.host.explain import offered_load
-from pubstorm.host.files import check_host_files
+from pubstorm.host.binaries import offered_load
+from pubstorm.host.keys.clients import check_host_files
 from pubstorm.host.preflight import HostLimits, agents_needed, largest_share, needs
 from pubstorm.plan import planned_targets, provisional_plan, targets_by_name
 from pubstorm.play.changes import parse_change

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pubstorm.contract.flows import FixedPayload, OpenPace, PlannedPublication, PlannedSubscription
 from pubstorm.contract.plan import (
     AddClients,
     ChangeRate,
@@ -21,6 +20,12 @@ from pubstorm.contract.plan import (
     PlannedChange,
     PublishAction,
     RemoveClients,
+)
+from pubstorm.contract.protocol import (
+    FixedPayload,
+    OpenPace,
+    PlannedPublication,
+    PlannedSubscription,
 )
 from pubstorm.play import stages
 from pubstorm.play.agent_failure import FailureStep, Signal, State, transition

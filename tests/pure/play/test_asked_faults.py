@@ -10,8 +10,8 @@ import pytest
 
 from pubstorm.contract.plan import ConnectAction, HoldAction, Plan, PublishAction
 from pubstorm.errors import UsageError
-from pubstorm.plan.faults import PlannedFault
-from pubstorm.play.asked_faults import Breakable
+from pubstorm.plan.stages import PlannedFault
+from pubstorm.play.faults import Breakable
 from pubstorm.scenario import parse_scenario
 from tests.kit.agents import planned
 from tests.kit.virtual import Played, Script, now_ns, run_virtually

@@ -19,20 +19,19 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from pubstorm import output
-from pubstorm.cli.exporting import Exporting
+from pubstorm.cli.options import Exporting
 from pubstorm.cli.outcome import Output
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.errors import PubstormError
 from pubstorm.measure import summary
 from pubstorm.measure.run_log import StageEntered
+from pubstorm.play import kept as salvaging
 from pubstorm.play import record as recording
-from pubstorm.play import salvage as salvaging
+from pubstorm.play.context import RunInfo, RunOutput
 from pubstorm.play.directory import RunDirectory
 from pubstorm.play.display import Live
-from pubstorm.play.info import RunInfo, RunOutput
-from pubstorm.play.kept import Kept
-from pubstorm.play.salvage import salvage
+from pubstorm.play.kept import Kept, salvage
 from pubstorm.report import RESULT_FILE, load_result, render_directory, write_reports
 from pubstorm.report.data import data_table, tables_of
 from pubstorm.result import RunResult, Status

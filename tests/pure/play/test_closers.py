@@ -16,12 +16,12 @@ from pubstorm.fleet import Fleet
 from pubstorm.fleet.local import LocalSite, LocalSlot
 from pubstorm.fleet.reference import ReferenceClock
 from pubstorm.fleet.site import AgentCommand
-from pubstorm.host import process_tree
+from pubstorm.host import members
+from pubstorm.host.deputy.__main__ import Servers, _Server
 from pubstorm.host.deputy.remote import RemoteMachine
-from pubstorm.host.deputy.servers import Servers, _Server
 from pubstorm.host.machine import LocalChild
-from pubstorm.host.process_tree import ProcessTree
-from pubstorm.measure.monitors.perf import Perf
+from pubstorm.host.members import ProcessTree
+from pubstorm.measure.monitors.profiling import Perf
 from pubstorm.play.agent_failure import AgentFailures
 from pubstorm.play.faults import FaultPlay
 from pubstorm.topology.adapters import adapter_of
@@ -194,7 +194,7 @@ CLOSERS: dict[str, Callable[[Path], Coroutine[Any, Any, Closing]]] = {
 LIMITED_ELSEWHERE = {
     "Fleet.stop": "an incarnation limits each wait for its slot",
     "Incarnation.stop": "send waits for an answer at most",
-    "Cluster.leave": "each call has a limit: tests/pure/ray",
+    "RayCluster.leave": "each call has a limit: tests/pure/ray",
     "HeadWatch.close": "tests/pure/ray",
     "RaySlot.gone": "tests/pure/ray",
     "RayHosts.close": "its machines, slots and cluster are rows",
@@ -220,7 +220,7 @@ def test_a_close_returns_whatever_its_peers_do(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = Mock(pid=NO_PID, parent=1, session=NO_PID, started=1, has_ended=False)
-    monkeypatch.setattr(process_tree, "_living", lambda: [left])
+    monkeypatch.setattr(members, "_living", lambda: [left])
 
     async def play() -> float:
         loop = asyncio.get_running_loop()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pubstorm.contract.plan import HoldAction, Plan, PublishAction
-from pubstorm.metrics.thresholds import parse_threshold
-from pubstorm.plan.faults import Commands, PlannedFault
+from pubstorm.metrics.expressions import parse_threshold
+from pubstorm.plan.stages import Commands, PlannedFault
 from pubstorm.play.stages import Interrupt, RunEvent
 from pubstorm.result import Event
 from pubstorm.result.verdict import evaluate_run

@@ -17,15 +17,15 @@ from pubstorm.contract.sums import RunSum
 from pubstorm.play import directory as directories
 from pubstorm.play.directory import RunDirectory
 from pubstorm.play.display import Live
-from pubstorm.play.salvage import salvage
+from pubstorm.play.kept import salvage
 from pubstorm.report import load_result
 from pubstorm.report.latencies import hdr_log
 from pubstorm.result import RunResult, journal, samples
 from pubstorm.result.journal import Tail, journal_lines, merged_snapshots, parts, snapshots_in
 from pubstorm.result.samples import SAMPLES_FILE, read_samples, statistics
 from pubstorm.result.timeline import cells, lane
-from pubstorm.result.timeline.ages import MINUTE_NS, Edges
-from pubstorm.web.outcome import VerdictSoFar
+from pubstorm.result.timeline.lane import MINUTE_NS, Edges
+from pubstorm.web.now import VerdictSoFar
 from tests.kit import made
 from tests.kit.long_run import LongRun, Size
 from tests.kit.made import SECOND_NS, START_NS

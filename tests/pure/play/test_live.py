@@ -12,13 +12,11 @@ from rich.console import Console
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.plan import PublishAction
 from pubstorm.contract.sums import RunSum
-from pubstorm.fleet.assignment import Assignment
-from pubstorm.play.barriers import wills_wait_ns
+from pubstorm.fleet.programs import Assignment
 from pubstorm.play.display import PopulationSummary, StageTime, Summary, live_for
-from pubstorm.play.display.plain import PlainLive, line_of
-from pubstorm.play.display.summary import summary_of
+from pubstorm.play.display.summary import PlainLive, line_of, summary_of
 from pubstorm.play.display.terminal import COLUMNS, TerminalLive
-from pubstorm.play.progress import Progress
+from pubstorm.play.progress import Progress, wills_wait_ns
 from pubstorm.quantities import SECOND_NS
 from pubstorm.result import Latency
 from tests.kit import made

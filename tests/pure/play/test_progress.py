@@ -8,7 +8,7 @@ import pytest
 
 from pubstorm.contract.snapshot import FlowCounters
 from pubstorm.contract.sums import RunSum
-from pubstorm.fleet.assignment import Assignment
+from pubstorm.fleet.programs import Assignment
 from pubstorm.play.progress import Progress
 from tests.kit import made
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from pubstorm.contract.commands import Hello, Sent
-from pubstorm.contract.flows import FixedPayload, OpenPace, PlannedPublication, PlannedSubscription
 from pubstorm.contract.plan import (
     ConnectAction,
     Plan,
@@ -20,12 +19,18 @@ from pubstorm.contract.plan import (
     PlannedStage,
     PublishAction,
 )
-from pubstorm.contract.protocol import Mqtt, Zmtp
-from pubstorm.contract.target import Target
+from pubstorm.contract.protocol import (
+    FixedPayload,
+    Mqtt,
+    OpenPace,
+    PlannedPublication,
+    PlannedSubscription,
+    Target,
+    Zmtp,
+)
 from pubstorm.fleet import Fleet, Timeouts
-from pubstorm.fleet.assignment import Assignment
 from pubstorm.fleet.local import LocalSlot, engine_command
-from pubstorm.fleet.programs import UserPrograms, program_commands
+from pubstorm.fleet.programs import Assignment, UserPrograms, program_commands
 from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.recorder import Recorder
 from pubstorm.measure.run_log import RunLog

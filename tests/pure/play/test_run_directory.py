@@ -11,7 +11,7 @@ from typing import NoReturn
 import pytest
 from rich.console import Console
 
-from pubstorm.contract.source import Sample
+from pubstorm.contract import Sample
 from pubstorm.errors import StoredRunError
 from pubstorm.play.directory import MOVED, RESERVE_BYTES, RunDirectory, new_path, player_of
 from pubstorm.report import load_result, render_directory

@@ -15,11 +15,10 @@ from pubstorm.contract.plan import Plan
 from pubstorm.errors import FleetError, PubstormError
 from pubstorm.fleet import Fleet, Slot
 from pubstorm.fleet.local import LocalSlot
-from pubstorm.fleet.placement import Placement
-from pubstorm.fleet.provision import Provision
+from pubstorm.fleet.provision import Placement, Provision
 from pubstorm.fleet.site import AgentCommand
-from pubstorm.host.hosts import OneHost
-from pubstorm.host.preflight.cluster import AgentHost
+from pubstorm.host.machine import OneHost
+from pubstorm.host.preflight.needs import AgentHost
 from pubstorm.plan import provisional_plan
 from pubstorm.play import one_run
 from pubstorm.play.display import Live
@@ -95,7 +94,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Elsewhere:
     """The site of every run."""
     made = Elsewhere()
     monkeypatch.setattr(one_run, "site_of", lambda *_: made)
-    monkeypatch.setattr("pubstorm.fleet.groups.engine_path", lambda: Path("engine"))
+    monkeypatch.setattr("pubstorm.fleet.programs.engine_path", lambda: Path("engine"))
     return made
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from pubstorm.contract.flows import PlannedSubscription
 from pubstorm.contract.plan import (
     AddClients,
     ChangeRate,
@@ -19,9 +18,10 @@ from pubstorm.contract.plan import (
     PublishAction,
     RemoveClients,
 )
+from pubstorm.contract.protocol import PlannedSubscription
 from pubstorm.errors import UsageError
 from pubstorm.fleet import Timeouts
-from pubstorm.host.memory import MemoryLow
+from pubstorm.host.environment import MemoryLow
 from pubstorm.play.display import Live, Summary
 from pubstorm.play.stages import Controller, Interrupt, RunEvent
 from pubstorm.topology import BrokerDied

@@ -8,8 +8,7 @@ import pytest
 
 from pubstorm.contract.plan import Plan
 from pubstorm.play import clean_start
-from pubstorm.play.clean_start.look import sessions_on
-from pubstorm.play.clean_start.observer import Deadline
+from pubstorm.play.clean_start.observer import Deadline, sessions_on
 from pubstorm.play.clean_start.topics import keeps_messages, looked_at, own_topics
 from pubstorm.result import StaleState
 from tests.kit import made

@@ -13,10 +13,10 @@ import pytest
 
 pytest.importorskip("ray", reason="ray is not installed (pip install pubstorm[ray])")
 
-from pubstorm.fleet.ray import slot as slot_module
+from pubstorm.fleet.ray import hosts as slot_module
 from pubstorm.fleet.ray.cluster import Room
+from pubstorm.fleet.ray.hosts import RaySlot
 from pubstorm.fleet.ray.site import GONE_S, LOOK_S, HeadWatch
-from pubstorm.fleet.ray.slot import RaySlot
 from pubstorm.fleet.site import AgentCommand
 from pubstorm.host.ends import CLOSE_S
 from tests.kit.virtual import run_virtually

@@ -20,9 +20,17 @@ from ray.exceptions import (
 
 from pubstorm.errors import FleetError
 from pubstorm.fleet.ray import cluster
-from pubstorm.fleet.ray.choice import RayHost, chosen, for_agents, labelled, spare
+from pubstorm.fleet.ray.choice import (
+    RayHost,
+    chosen,
+    for_agents,
+    is_worker_lost,
+    joining_in_words,
+    labelled,
+    loss_in_words,
+    spare,
+)
 from pubstorm.fleet.ray.site import machine_of
-from pubstorm.fleet.ray.words import is_worker_lost, joining_in_words, loss_in_words
 
 HOSTS = tuple(
     RayHost(node=f"n{i}", address=f"10.0.0.{i}", is_here=i == 4, cores=2, free=free)

@@ -10,12 +10,9 @@ from xml.etree import ElementTree
 import pytest
 
 from pubstorm.report import document_of
-from pubstorm.report.files import run_files
-from pubstorm.report.junit import junit
-from pubstorm.report.key_figures import key_figures
-from pubstorm.report.markdown import markdown
-from pubstorm.report.of_search import trials_table
-from pubstorm.report.of_series import steps_table
+from pubstorm.report.files import junit, markdown, run_files
+from pubstorm.report.of_experiments import steps_table, trials_table
+from pubstorm.report.of_run import key_figures
 from pubstorm.report.stored import load_run
 from pubstorm.report.tables import CLOCKS, FLOWS, LATENCIES, PHASES
 from pubstorm.result import (

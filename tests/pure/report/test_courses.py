@@ -6,9 +6,8 @@ from pathlib import Path
 
 import plotly.graph_objects
 
-from pubstorm.report.courses import LINES_MAX, Course, compared, course
-from pubstorm.report.heat_maps import CAPTION, heat_map
-from pubstorm.report.plot import Plot
+from pubstorm.report.overlay import LINES_MAX, Course, compared, course
+from pubstorm.report.plot import CAPTION, Plot, heat_map
 from pubstorm.report.search_plots import KINDS
 from pubstorm.result import RunResult
 from pubstorm.result.samples import Track
@@ -70,7 +69,7 @@ def test_outcomes_differ_by_shape_too() -> None:
 
 
 def test_a_step_outside_the_series_is_not_compared(tmp_path: Path) -> None:
-    from pubstorm.report.of_search import search_document
+    from pubstorm.report.of_experiments import search_document
     from tests.kit.example_search import search_of
 
     search = search_of()

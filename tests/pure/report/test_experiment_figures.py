@@ -8,7 +8,7 @@ import pytest
 
 from pubstorm.report import document_of
 from pubstorm.report.document import KEY_FIGURES_MAX, Document
-from pubstorm.report.experiment_figures import search_figures, series_headline
+from pubstorm.report.of_experiments import search_figures, series_headline
 from pubstorm.result import Estimate, LimitedBy, SearchAnswer, Series, Status
 from tests.kit.example_run import Shape, write_run
 from tests.kit.example_search import search_of, trials

@@ -16,10 +16,8 @@ from pubstorm.contract.histogram import MAX_NS, Histogram, bucket_index
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
 from pubstorm.play.directory import RunDirectory
 from pubstorm.report import document_of, load_result, write_reports
-from pubstorm.report.files import run_files
-from pubstorm.report.junit import junit
+from pubstorm.report.files import code_span, junit, markdown, run_files
 from pubstorm.report.latencies import hdr_log
-from pubstorm.report.markdown import code_span, markdown
 from pubstorm.report.stored import load_run
 from pubstorm.result import HistogramPair, LimitedBy, RunResult, Status
 from tests.kit import made

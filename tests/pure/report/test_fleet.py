@@ -7,14 +7,12 @@ from pathlib import Path
 import pytest
 
 from pubstorm.report import document_of
-from pubstorm.report.backdrop import marks
-from pubstorm.report.files import run_files
-from pubstorm.report.junit import junit
-from pubstorm.report.markdown import markdown
-from pubstorm.report.of_series import series_document
+from pubstorm.report.files import junit, markdown, run_files
+from pubstorm.report.of_experiments import series_document
 from pubstorm.report.page import page
 from pubstorm.report.stored import load_run
 from pubstorm.report.summary import BALANCE
+from pubstorm.report.timeline import marks
 from pubstorm.report.watched import BY_STAGE
 from pubstorm.result import MemoryModel, RunResult, Series, Statistics, Watched
 from tests.kit.example_fleet import fleet_parts

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pubstorm.metrics.thresholds import parse_threshold
-from pubstorm.report.key_figures import key_figures
+from pubstorm.metrics.expressions import parse_threshold
+from pubstorm.report.of_run import key_figures
 from pubstorm.report.watched import broker_sources
 from pubstorm.result import (
     Latency,

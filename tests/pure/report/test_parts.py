@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from pubstorm.report import document_of, text
-from pubstorm.report.console import PlainConsole
-from pubstorm.report.files import run_files
-from pubstorm.report.markdown import markdown
+from pubstorm.report.files import markdown, run_files
 from pubstorm.report.stored import load_run
 from pubstorm.report.tables import BAR_WIDTH, PARTS, PARTS_MAX
+from pubstorm.report.text import PlainConsole
 from pubstorm.result import Latency, LatencyPair, LatencyParts, Parts, RunResult, StageResult
 from tests.kit.example_run import Shape, write_run
 from tests.kit.reading import Page

@@ -16,8 +16,8 @@ import pubstorm.report
 from pubstorm.contract.histogram import Histogram
 from pubstorm.metrics.charts import PAGE
 from pubstorm.quantities import shortened
-from pubstorm.report.backdrop import MARKS_MAX, marks
 from pubstorm.report.latencies import points
+from pubstorm.report.page import flame_tree
 from pubstorm.report.plot import (
     DASHES,
     NAME_CHARS_MAX,
@@ -30,9 +30,8 @@ from pubstorm.report.plot import (
     thinned,
     time_axis,
 )
-from pubstorm.report.run_page import flame_tree
 from pubstorm.report.stored import load_run
-from pubstorm.report.timeline import LINES_MAX, other_tracks, timeline
+from pubstorm.report.timeline import LINES_MAX, MARKS_MAX, marks, other_tracks, timeline
 from pubstorm.result import Event, RunResult
 from pubstorm.result.samples import Track, Tracks
 from tests.kit import made

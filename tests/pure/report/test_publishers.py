@@ -9,9 +9,8 @@ import pytest
 
 from pubstorm.play.directory import RunDirectory
 from pubstorm.report import load_result, write_reports
-from pubstorm.report.publishers import PUBLISHERS, SUBSCRIBERS
 from pubstorm.report.tables import facts
-from pubstorm.report.watched import PROCESSES
+from pubstorm.report.watched import PROCESSES, PUBLISHERS, SUBSCRIBERS
 from pubstorm.result import RunResult
 from tests.kit.example_publisher import write_publisher_run
 from tests.kit.reading import Page

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pubstorm.metrics.thresholds import parse_threshold
+from pubstorm.metrics.expressions import parse_threshold
 from pubstorm.quantities import (
     bytes_text,
     count_text,
@@ -21,7 +21,7 @@ from pubstorm.quantities import (
 )
 from pubstorm.report import document_of
 from pubstorm.report.document import Document
-from pubstorm.report.markdown import markdown
+from pubstorm.report.files import markdown
 from pubstorm.report.summary import success_text
 from pubstorm.report.tables import FLOWS, MESSAGES, STAGES
 from pubstorm.report.text import render
@@ -40,7 +40,7 @@ from pubstorm.result import (
     Watched,
 )
 from pubstorm.result.figures.table import cells
-from pubstorm.result.problems import problems
+from pubstorm.result.summary import problems
 from pubstorm.result.verdict import evaluate_run
 from tests.kit import made
 from tests.kit.example_fleet import fleet_parts, fleet_stages

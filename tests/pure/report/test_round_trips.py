@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from pubstorm.report.conclusion import conclusion_of
-from pubstorm.report.data import data_table
+from pubstorm.report.data import conclusion_of, data_table
 from pubstorm.report.document import KEY_FIGURES_MAX
 from pubstorm.report.latencies import percentile_plot
 from pubstorm.report.of_run import run_document

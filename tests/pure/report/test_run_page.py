@@ -11,7 +11,7 @@ import plotly.graph_objects
 import pytest
 from pydantic import ValidationError
 
-from pubstorm.contract.source import Sample
+from pubstorm.contract import Sample
 from pubstorm.play.directory import RunDirectory
 from pubstorm.report import write_reports
 from pubstorm.report.files import run_files

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from pubstorm.report import document_of
-from pubstorm.report.conclusion import conclusion_of
+from pubstorm.report.data import conclusion_of
 from pubstorm.report.document import Document, KeyFigure
 from pubstorm.report.text import SCREEN_LINES, SCREEN_ROWS, render, render_screen
 from pubstorm.result import RunResult, SearchResult, Series

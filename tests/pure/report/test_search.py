@@ -12,7 +12,7 @@ from rich.console import Console
 
 from pubstorm.play.directory import RunDirectory
 from pubstorm.report import render_directory, write_reports
-from pubstorm.report.of_search import trials_table
+from pubstorm.report.of_experiments import trials_table
 from pubstorm.result import (
     Cell,
     Estimate,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from pubstorm.contract import split_member
 from pubstorm.contract.histogram import Histogram
-from pubstorm.contract.source import split_member
-from pubstorm.metrics.thresholds import Threshold, parse_threshold
+from pubstorm.metrics.expressions import Threshold, parse_threshold
 from pubstorm.result import HistogramPair, Measured, StageResult, Statistics, Verdict, Watched
 from pubstorm.result.verdict import evaluate_run
 from tests.kit import made

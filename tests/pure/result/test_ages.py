@@ -13,9 +13,8 @@ from pubstorm.contract.plan import Plan
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.result import timeline
 from pubstorm.result.timeline import COLUMNS, Timeline, cells, lane
-from pubstorm.result.timeline.ages import EDGES_MAX, HOUR_NS, MINUTE_NS, Edges
 from pubstorm.result.timeline.cells import HistogramCells, HistogramKey
-from pubstorm.result.timeline.lane import Choice, Tier
+from pubstorm.result.timeline.lane import EDGES_MAX, HOUR_NS, MINUTE_NS, Choice, Edges, Tier
 from pubstorm.result.timeline.rows import COUNTS, GAUGES, Row, activities
 from tests.kit import made
 from tests.kit.made import SECOND_NS, START_NS

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubstorm.result.changes import RUNS_MIN, change_points
+from pubstorm.result.history import RUNS_MIN, change_points
 
 HISTORIES = 150
 LEVEL = 0.05

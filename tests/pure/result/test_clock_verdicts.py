@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pubstorm.experiment.search.trial import evaluated as evaluated_trial
-from pubstorm.metrics.thresholds import parse_threshold
+from pubstorm.experiment.search.answer import evaluated as evaluated_trial
+from pubstorm.metrics.expressions import parse_threshold
 from pubstorm.result import Measured, PhasePopulation, RunResult, Trial, Verdict
 from pubstorm.result.figures import evaluate_threshold
 from pubstorm.result.figures.table import cells

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from pubstorm.contract.source import Sample, Source
+from pubstorm.contract import Sample, Source
 from pubstorm.measure.faults import absences
-from pubstorm.metrics.expressions import parse_expression
-from pubstorm.metrics.thresholds import parse_threshold
+from pubstorm.metrics.expressions import parse_expression, parse_threshold
 from pubstorm.result import FaultResult, LimitedBy, RunResult, Status, Watched
 from pubstorm.result.figures import Found, Missing, evaluate
 from pubstorm.result.figures.table import cells

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from pubstorm.contract.histogram import Histogram
-from pubstorm.metrics.expressions import parse_expression, percentiles_in
-from pubstorm.metrics.thresholds import parse_threshold
+from pubstorm.metrics.expressions import parse_expression, parse_threshold, percentiles_in
 from pubstorm.result import (
     BrokerResult,
     HistogramPair,

@@ -12,8 +12,8 @@ from pubstorm.metrics import OF_POPULATIONS
 from pubstorm.metrics.expressions import Expression
 from pubstorm.metrics.monitors import OF_PUBLISHERS
 from pubstorm.result import RunResult
-from pubstorm.result.cells import Found
 from pubstorm.result.figures import distribution, evaluate
+from pubstorm.result.interval import Found
 from tests.kit.recorded import unpack
 from tests.kit.replayed import Replay
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pubstorm.contract.source import Sample, Source
-from pubstorm.metrics.thresholds import parse_threshold
+from pubstorm.contract import Sample, Source
+from pubstorm.metrics.expressions import parse_threshold
 from pubstorm.report.layout import listed
 from pubstorm.result import Cell, Statistics, ThresholdOutcome, Watched
 from pubstorm.result.figures import evaluate_threshold

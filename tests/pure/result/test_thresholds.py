@@ -4,12 +4,13 @@ import pytest
 
 from pubstorm.metrics.expressions import (
     Expression,
+    Operator,
     check_population_metric,
     check_reading,
     parse_expression,
+    parse_threshold,
     percentiles_in,
 )
-from pubstorm.metrics.thresholds import Operator, parse_threshold
 from pubstorm.quantities import UnfitError
 
 

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from pubstorm.contract.snapshot import Reason
-from pubstorm.metrics.thresholds import parse_threshold
-from pubstorm.report.conclusion import conclusion_of
-from pubstorm.report.junit import junit
+from pubstorm.metrics.expressions import parse_threshold
+from pubstorm.report.data import conclusion_of
+from pubstorm.report.files import junit
 from pubstorm.report.of_run import run_document
 from pubstorm.result import Event, Latency, LatencyPair, RunResult, StagePopulation, Status, Verdict
 from pubstorm.result.figures import evaluate_threshold

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from pubstorm.errors import ScenarioError
-from pubstorm.host.files import check_host_files
+from pubstorm.host.keys.clients import check_host_files
 from pubstorm.plan import compile_plan, planned_targets, provisional_plan
 from pubstorm.scenario import Scenario, load_scenario, parse_scenario
 from pubstorm.scenario.base import hints_of
-from pubstorm.scenario.command_words import filled
-from pubstorm.scenario.shape import shape_of
+from pubstorm.scenario.fields import filled
+from pubstorm.scenario.problems import shape_of
 from pubstorm.scenario.topology import Command, ScenarioTopology
 from pubstorm.topology import adapters
 from pubstorm.topology.adapters import adapter_of

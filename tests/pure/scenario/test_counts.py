@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pubstorm.scenario import parse_scenario
-from pubstorm.scenario.descriptors import DESCRIPTORS_KEPT, most_in_one, processes_needed
 from pubstorm.scenario.rewrite import counted
+from pubstorm.scenario.sizes import DESCRIPTORS_KEPT, most_in_one, processes_needed
 
 BROKERS = {"a": {"kind": "mosquitto", "count": "auto"}, "b": {"kind": "mosquitto", "count": 3}}
 

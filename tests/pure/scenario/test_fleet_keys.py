@@ -11,9 +11,9 @@ from pubstorm.cli import main
 from pubstorm.errors import FleetError, UsageError
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.fleet.choice import site_of, timeouts_of
-from pubstorm.fleet.groups import EngineGroup, group_commands, populations_by_hosts
+from pubstorm.fleet.incarnation import Timeouts
 from pubstorm.fleet.local import LocalSite
-from pubstorm.fleet.timeouts import Timeouts
+from pubstorm.fleet.programs import EngineGroup, group_commands, populations_by_hosts
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import Scenario, parse_scenario
 from tests.pure.scenario.bases import BROKER, FEED, SMALL, changed
@@ -66,7 +66,7 @@ def test_shares_are_with_their_population_and_programs_with_no_engine() -> None:
 def test_engines_of_a_group_play_shares_of_its_populations(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pubstorm.fleet.groups.engine_path", lambda: Path("engine"))
+    monkeypatch.setattr("pubstorm.fleet.programs.engine_path", lambda: Path("engine"))
     alone = group_commands([EngineGroup("far", (0, 1), 2)])
     assert [each.words for each in alone] == [
         ("engine", "--shard", "0/2"),

@@ -5,12 +5,17 @@ from __future__ import annotations
 import pytest
 
 from pubstorm.cli.describe.plan import plan_in_words
-from pubstorm.contract.flows import PlannedSubscription
-from pubstorm.contract.protocol import NatsProtocol, Property
-from pubstorm.contract.target import NatsTarget, Target, parse_target
+from pubstorm.contract.protocol import (
+    NatsProtocol,
+    NatsTarget,
+    PlannedSubscription,
+    Property,
+    Target,
+    parse_target,
+)
 from pubstorm.errors import ScenarioError
 from pubstorm.scenario import parse_scenario
-from pubstorm.scenario.secrets import redacted_text
+from pubstorm.scenario.document import redacted_text
 from tests.pure.scenario.bases import changed, plan_of
 
 GATEWAY = """\

@@ -7,7 +7,7 @@ import pytest
 
 from pubstorm.cli.describe.plan import plan_in_words
 from pubstorm.errors import TopologyError
-from pubstorm.host.preflight.network import NetworkHost, network_needs
+from pubstorm.host.preflight.host import NetworkHost, network_needs
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.topology import ScenarioNetwork

@@ -11,9 +11,8 @@ from pubstorm.errors import ScenarioError
 from pubstorm.plan import provisional_plan
 from pubstorm.play.oversights import oversights
 from pubstorm.scenario import Scenario, load_scenario
-from pubstorm.scenario.load import smallest
+from pubstorm.scenario.load import find_scenario, scenario_files, smallest
 from pubstorm.scenario.shares import meant_by, shares_of
-from pubstorm.scenario.shipped import find_scenario, scenario_files
 
 UNSCALED = {
     "slow-subscriber": "no size that follows it",

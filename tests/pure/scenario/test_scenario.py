@@ -16,7 +16,7 @@ from pubstorm.scenario import Scenario, load_scenario, parse_scenario
 from pubstorm.scenario.base import keys_of
 from pubstorm.scenario.model import Scenario as Root
 from pubstorm.scenario.populations import MqttClients
-from pubstorm.scenario.shape import shape_of
+from pubstorm.scenario.problems import shape_of
 from tests.kit import mutation
 from tests.pure.scenario.bases import SMALL, changed
 

@@ -7,7 +7,7 @@ import pytest
 from pubstorm.quantities import UnfitError
 from pubstorm.scenario import Scenario, searched
 from pubstorm.scenario.load import largest, smallest
-from pubstorm.scenario.search import span_of
+from pubstorm.scenario.series import span_of
 from tests.pure.scenario import varied
 from tests.pure.scenario.varied import RATE
 

@@ -17,8 +17,8 @@ from pubstorm.errors import (
 )
 from pubstorm.experiment.invocation import Invocation, again
 from pubstorm.scenario import Scenario, load_scenario, parse_scenario
-from pubstorm.scenario.secrets import redacted_override, redacted_text
-from pubstorm.scenario.shape import Shape, shape_of
+from pubstorm.scenario.document import redacted_override, redacted_text
+from pubstorm.scenario.problems import Shape, shape_of
 
 SCENARIO = """\
 target: mqtt://127.0.0.1

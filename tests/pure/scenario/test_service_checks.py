@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pubstorm.errors import ScenarioError
-from pubstorm.host.files import check_host_files
+from pubstorm.host.keys.clients import check_host_files
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import load_scenario, parse_scenario
 from tests.pure.scenario.bases import SERVED, changed

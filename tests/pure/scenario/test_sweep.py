@@ -10,7 +10,7 @@ from pubstorm.errors import ScenarioError
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.scenario import Scenario, Sweep
 from pubstorm.scenario.rewrite import parse_override
-from pubstorm.scenario.sweep import written
+from pubstorm.scenario.series import written
 from tests.pure.scenario import varied
 from tests.pure.scenario.varied import CLIENTS, RATE, labels
 

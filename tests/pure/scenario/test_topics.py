@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pubstorm.scenario.checks.topics import covers, may_match
+from pubstorm.scenario.defaults import covers, may_match
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from pubstorm.fleet.local import LocalSlot
 from pubstorm.fleet.site import AgentCommand
-from pubstorm.host.deputy.archive import NAME, pack
-from pubstorm.host.deputy.remote import RemoteMachine
+from pubstorm.host.deputy.remote import NAME, RemoteMachine, pack
 from pubstorm.host.machine import HERE, Machine
 
 

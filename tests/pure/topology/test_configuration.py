@@ -13,9 +13,9 @@ import pytest
 from pubstorm.errors import TopologyError
 from pubstorm.host.machine import LocalMachine
 from pubstorm.scenario.topology import Federation
+from pubstorm.topology import services
 from pubstorm.topology.adapters import adapter_of, embedded, mosquitto, nats, rabbitmq
 from pubstorm.topology.broker import Place
-from pubstorm.topology.services import redis
 
 
 def of_mosquitto(settings: dict[str, Any]) -> list[str]:
@@ -24,7 +24,7 @@ def of_mosquitto(settings: dict[str, Any]) -> list[str]:
 
 
 def of_redis(settings: dict[str, Any]) -> list[str]:
-    return redis.configuration(settings, {"port": 7}).splitlines()
+    return services.configuration(settings, {"port": 7}).splitlines()
 
 
 def of_rabbitmq(settings: dict[str, Any]) -> list[str]:

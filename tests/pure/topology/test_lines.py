@@ -11,12 +11,11 @@ import pytest
 
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
-from pubstorm.scenario.tls import Tls
+from pubstorm.scenario.credentials import Tls
 from pubstorm.scenario.topology import Bridge, ScenarioTopology
 from pubstorm.topology.adapters.mosquitto import hashed
 from pubstorm.topology.bridge_lines import BridgeAccess, bridge_lines, tls_words
-from pubstorm.topology.credentials.keys import RunKeys
-from pubstorm.topology.credentials.passwords import acl_text
+from pubstorm.topology.credentials import RunKeys, acl_text
 
 BRIDGE = {
     "from": "boxes",

@@ -10,9 +10,9 @@ import pytest
 
 from pubstorm import cli
 from pubstorm.errors import ScenarioError, TopologyError
-from pubstorm.host.ports import free_port, is_free
+from pubstorm.host.sockets import free_port, is_free
 from pubstorm.scenario import parse_scenario
-from pubstorm.topology.ports import check_ports, fixed_ports, holder
+from pubstorm.topology.broker import check_ports, fixed_ports, holder
 
 SCENARIO = """\
 topology: {{brokers: {{{brokers}}}}}

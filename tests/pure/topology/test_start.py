@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from pubstorm.topology import start
-from pubstorm.topology.start import notifying, paced
+from pubstorm.topology import supervision
+from pubstorm.topology.supervision import notifying, paced
 
 
 def test_what_takes_a_moment_is_not_reported() -> None:
@@ -29,7 +29,7 @@ def test_what_takes_longer_is_reported_again_and_at_its_end(
             while len(notes) < 3:
                 await asyncio.sleep(0)
 
-    monkeypatch.setattr(start, "NOTIFY_EVERY_S", 0.001)
+    monkeypatch.setattr(supervision, "NOTIFY_EVERY_S", 0.001)
     notes: list[str] = []
     asyncio.run(run())
     assert notes[:4] == ["0 notes", "1 notes", "2 notes", "3 notes"]

@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 
 from pubstorm.topology import started
-from pubstorm.topology.credentials.forget import forget_secrets
-from pubstorm.topology.leftovers import end, leftovers
+from pubstorm.topology.credentials import forget_secrets
 from pubstorm.topology.started import (
     MARK,
     STARTED_FILE,
     StartRecord,
     boot_id,
+    end,
     is_alive,
     is_own,
+    leftovers,
     read_record,
 )
 

@@ -15,12 +15,11 @@ import psutil
 import pytest
 
 from pubstorm import cli
-from pubstorm.cli.exporting import EXAMPLE, OF_PROMETHEUS, Exporting
-from pubstorm.cli.serving import Serving, serving_at
-from pubstorm.contract.source import Sample
+from pubstorm.cli.options import EXAMPLE, OF_PROMETHEUS, Exporting, Serving, serving_at
+from pubstorm.contract import Sample
 from pubstorm.errors import UsageError
 from pubstorm.exports import Samples
-from pubstorm.web.endpoint import ScrapeEndpoint
+from pubstorm.web.process import ScrapeEndpoint
 from tests.kit import made
 from tests.kit.made_run import a_run, interval
 from tests.kit.ports import free_port

@@ -10,7 +10,7 @@ from typing import Any
 
 from pubstorm.result import Status
 from pubstorm.web import now
-from pubstorm.web.feed import KEPT_MAX, Feed
+from pubstorm.web.live import KEPT_MAX, Feed
 
 
 def parsed(event: bytes) -> tuple[str, str, Any]:

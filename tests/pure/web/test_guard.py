@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.cli.serving import OF_RUN, OF_VIEW, _serving
+from pubstorm.cli.options import OF_RUN, OF_VIEW, _serving
 from pubstorm.host.listening import Options
 from pubstorm.result import RunResult
 from tests.kit import program

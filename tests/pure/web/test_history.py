@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubstorm.web.history import LiveHistory
+from pubstorm.web.watch import LiveHistory
 
 
 def line_of(history: LiveHistory, key: str) -> dict[int, float]:

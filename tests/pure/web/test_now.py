@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pubstorm.contract.source import Sample, Source
+from pubstorm.contract import Sample, Source
 from pubstorm.measure.run_log import StageEntered
 from pubstorm.result import ThresholdOutcome
-from pubstorm.web.now import Latest, RunState, shown
-from pubstorm.web.outcome import VerdictSoFar
+from pubstorm.web.now import Latest, RunState, VerdictSoFar, shown
 from tests.kit import made
 from tests.kit.recorded import unpack
 from tests.pure.scenario.bases import ROUND_TRIP

@@ -11,9 +11,8 @@ from typing import Any
 import psutil
 
 from pubstorm.host.listening import address_of, listener_at
-from pubstorm.web.follow import RunFollower
-from pubstorm.web.guard import Guard
-from pubstorm.web.live import VIEWERS_MAX, serve
+from pubstorm.web.live import VIEWERS_MAX, RunFollower, serve
+from pubstorm.web.server import Guard
 from pubstorm.web.watch import Surroundings
 from tests.kit.ports import free_port
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from pubstorm.cli.bench import KINDS
+from pubstorm.cli.run import KINDS
 from tests.kit import program
 from tests.kit.starved import passes
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from pubstorm.host.binaries import broker_path, engine_path, proxy_path, zmq_path
-from pubstorm.host.ports import RANGE_VARIABLE
+from pubstorm.host.sockets import RANGE_VARIABLE
 from tests.kit.runs import ANY_SPEED, brokers_in
 
 ROOT = Path(__file__).parents[3]

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.contract.target import Target
-from pubstorm.host.programs import find
+from pubstorm.contract.protocol import Target
+from pubstorm.host.children import find
 from pubstorm.measure.monitors import Monitor, MonitorError
 from pubstorm.topology.adapters.mosquitto import configuration
 from tests.kit.ports import free_port

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from pubstorm.host.preflight.network import NetworkHost
+from pubstorm.host.preflight.host import NetworkHost
 from pubstorm.host.sockets import SocketTable, sockets_of
 from pubstorm.measure.monitors import Monitor, connections
 from pubstorm.measure.monitors.connections import ClientsMonitor, ConnectionsMonitor

@@ -9,8 +9,14 @@ from pathlib import Path
 import pytest
 
 from pubstorm.contract.plan import HoldAction, Plan, PlannedStage, PublishAction
-from pubstorm.measure.monitors.perf import Perf, PerfError, explained, parse_script
-from pubstorm.measure.monitors.profiling import Profiler, ProfileSpec
+from pubstorm.measure.monitors.profiling import (
+    Perf,
+    PerfError,
+    Profiler,
+    ProfileSpec,
+    explained,
+    parse_script,
+)
 from pubstorm.result import ProfileResult
 from pubstorm.scenario.monitors import Process
 from tests.kit import made

@@ -18,16 +18,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pubstorm.host.keys.authority import Authority, CertificateDates
+from pubstorm.host.keys.certificates import Authority, CertificateDates
 from pubstorm.host.listening import address_of, listener_at
 from pubstorm.measure.monitors import Monitor, MonitorError
-from pubstorm.measure.monitors.perf import StackProfile
+from pubstorm.measure.monitors.profiling import StackProfile
 from pubstorm.measure.monitors.remote import client
 from pubstorm.measure.monitors.remote.client import Endpoint, RemotePerf, remote_monitors
 from pubstorm.scenario.monitors import Process, Remote
 from pubstorm.web import monitors, server
-from pubstorm.web.guard import Guard
 from pubstorm.web.monitors import LIMITS, LONG, HostPages
+from pubstorm.web.server import Guard
 from tests.kit import made
 from tests.kit.ports import free_port
 from tests.kit.serving import until

@@ -22,7 +22,6 @@ from pubstorm.contract.commands import (
     Hello,
     Stop,
 )
-from pubstorm.contract.flows import FixedPayload, OpenPace, PlannedPublication, PlannedSubscription
 from pubstorm.contract.plan import (
     Action,
     ConnectAction,
@@ -32,10 +31,16 @@ from pubstorm.contract.plan import (
     PlannedStage,
     PublishAction,
 )
-from pubstorm.contract.protocol import Zmtp
+from pubstorm.contract.protocol import (
+    FixedPayload,
+    OpenPace,
+    PlannedPublication,
+    PlannedSubscription,
+    Target,
+    Zmtp,
+)
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.contract.sums import RunSum
-from pubstorm.contract.target import Target
 from tests.kit import made
 from tests.kit.ports import free_port
 

@@ -10,10 +10,9 @@ import pytest
 import zmq
 
 from pubstorm.contract.commands import ApplyChange, Close, Failure
-from pubstorm.contract.flows import ClosedPace, FixedPayload, OpenPace
 from pubstorm.contract.plan import ChangeRate, DisconnectAction, Plan, PlannedChange, PublishAction
-from pubstorm.contract.protocol import Zmtp
-from pubstorm.fleet.zmq_agent.messages import STAMP
+from pubstorm.contract.protocol import ClosedPace, FixedPayload, OpenPace, Zmtp
+from pubstorm.fleet.zmq_agent.publisher import STAMP
 from tests.system.publishers.conftest import (
     CONNECT,
     EXIT_TIMEOUT_S,

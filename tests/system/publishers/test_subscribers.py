@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import zmq
 
-from pubstorm.contract.flows import FixedPayload, PlannedSubscription
 from pubstorm.contract.plan import DisconnectAction, Plan, PlannedStage, PublishAction
-from pubstorm.contract.protocol import Zmtp
-from pubstorm.fleet.curve import CurveKeys
-from pubstorm.fleet.zmq_agent.messages import STAMP
+from pubstorm.contract.protocol import FixedPayload, PlannedSubscription, Zmtp
+from pubstorm.fleet.programs import CurveKeys
+from pubstorm.fleet.zmq_agent.publisher import STAMP
 from tests.system.publishers.conftest import (
     CONNECT,
     EXIT_TIMEOUT_S,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from pubstorm.host.programs import find
+from pubstorm.host.children import find
 from tests.kit.ports import free_port
 from tests.kit.starved import passes
 from tests.system.topology.identities.conftest import OwnRedis

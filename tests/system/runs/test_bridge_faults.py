@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from pubstorm.host.programs import find
+from pubstorm.host.children import find
 from tests.kit.runs import Run, RunMaker
 from tests.system.runs.underway import end_stage, readings, wait_for
 

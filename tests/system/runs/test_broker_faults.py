@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.host.programs import find
+from pubstorm.host.children import find
 from pubstorm.play.control_socket import ask
 from tests.kit.runs import Mosquitto, MosquittoMaker, Run, RunMaker, assert_gone
 from tests.kit.starved import passes

@@ -15,11 +15,11 @@ import pytest
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
 from pubstorm.fleet.reference import ReferenceClock
 from pubstorm.host.binaries import engine_path
-from pubstorm.metrics.thresholds import parse_threshold
+from pubstorm.metrics.expressions import parse_threshold
 from pubstorm.report import load_result
 from pubstorm.result import Measured
 from pubstorm.result.verdict import evaluate_run
-from pubstorm.result.verdict.clock_findings import UNANSWERED_S
+from pubstorm.result.verdict.advice import UNANSWERED_S
 from tests.kit.serving import until
 from tests.system.runs.underway import end_stage
 

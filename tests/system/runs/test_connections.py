@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 
-from pubstorm.host.keys.authority import Authority, CertificateDates, Credential
-from pubstorm.host.keys.files import NewFile, write_files
-from pubstorm.host.keys.listener import certificate_settings, psk_settings
-from pubstorm.host.keys.psk import new_keys, psk_text
+from pubstorm.host.keys.certificates import Authority, CertificateDates, Credential
+from pubstorm.host.keys.files import NewFile, new_keys, psk_text, write_files
+from pubstorm.topology.adapters.mosquitto import certificate_settings, psk_settings
 from tests.kit.ports import free_port
 from tests.kit.runs import MosquittoMaker, Play
 from tests.system.runs.answering import Server, answering, full

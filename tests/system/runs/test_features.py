@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pubstorm.contract.stamp import stamp_in_text
+from pubstorm.contract.template import stamp_in_text
 from tests.kit.runs import RunMaker
 from tests.system.runs.dissector import assert_decoded
 from tests.system.runs.features import CALM, OWN_REQUESTS, VERSIONS, Played, played

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pubstorm.host.programs import find
+from pubstorm.host.children import find
 from tests.kit.starved import passes
 
 pytestmark = pytest.mark.skipif(find("mosquitto") is None, reason="mosquitto is not installed")

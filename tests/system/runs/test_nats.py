@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pubstorm.host.programs import find
+from pubstorm.host.children import find
 from tests.kit.runs import Play
 from tests.kit.starved import passes
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pubstorm.host.preflight.network import NetworkHost
+from pubstorm.host.preflight.host import NetworkHost
 from pubstorm.topology.bridges.network import NAMESPACES, RANGE, outer_ends
 from pubstorm.topology.started import STARTED_FILE, read_record
 from tests.kit import program

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from pubstorm.contract.source import Source
-from pubstorm.host.keys.authority import Authority, CertificateDates
-from pubstorm.host.preflight.network import NetworkHost
+from pubstorm.contract import Source
+from pubstorm.host.keys.certificates import Authority, CertificateDates
+from pubstorm.host.preflight.host import NetworkHost
 from pubstorm.scenario.topology import ScenarioNetwork as NetworkSpec
 from pubstorm.topology.bridges.network import Network
 from tests.kit import program

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from pubstorm.scenario.descriptors import processes_needed
+from pubstorm.scenario.sizes import processes_needed
 
 Play = Callable[..., tuple[int, dict[str, Any]]]
 GB = 10**9

@@ -12,8 +12,7 @@ import pytest
 
 from pubstorm.contract.plan import Plan, PlannedPsk, PlannedTls
 from pubstorm.plan import compile_plan, planned_targets
-from pubstorm.play.clean_start.look import TargetFindings, look_before
-from pubstorm.play.clean_start.observer import Deadline
+from pubstorm.play.clean_start.observer import Deadline, TargetFindings, look_before
 from pubstorm.scenario import parse_scenario
 
 pytestmark = pytest.mark.xdist_group("stale_state_tls")

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from pubstorm.host.binaries import broker_path
-from pubstorm.host.programs import find
+from pubstorm.host.children import find
 from pubstorm.topology.started import STARTED_FILE, Started, read_record
 from tests.kit import program
 from tests.kit.ports import free_port

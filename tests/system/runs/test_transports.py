@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from pubstorm.host.binaries import broker_path
-from pubstorm.host.programs import find
+from pubstorm.host.children import find
 from tests.kit.runs import Play
 
 pytestmark = pytest.mark.xdist_group("transports")

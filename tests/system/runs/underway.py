@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from pubstorm.play.control_socket import ask
-from pubstorm.result.monitors import ENOUGH_SHARE
+from pubstorm.result.machinery import ENOUGH_SHARE
 from pubstorm.result.samples import SAMPLES_FILE, Tracks, read_samples
 from tests.kit import program
 from tests.kit.runs import POLL_S, RUN_TIMEOUT_S, Run

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 
-from pubstorm.host.ports import LOOPBACK
+from pubstorm.host.sockets import LOOPBACK
 from pubstorm.topology.observer import Login
 
 PATIENCE_S = 60.0

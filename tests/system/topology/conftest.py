@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pubstorm.host.programs import find
+from pubstorm.host.children import find
 from pubstorm.topology import Topology
 
 TEST_TIMEOUT_S = 300.0

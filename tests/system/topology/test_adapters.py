@@ -19,8 +19,8 @@ import pytest
 
 from pubstorm.errors import TopologyError
 from pubstorm.host.binaries import broker_path
+from pubstorm.host.children import find
 from pubstorm.host.machine import LocalMachine
-from pubstorm.host.programs import find
 from pubstorm.scenario.topology import Federation
 from pubstorm.topology.adapters import adapter_of
 from pubstorm.topology.adapters.command import CommandBroker

@@ -17,17 +17,16 @@ from typing import Any
 import pytest
 
 from pubstorm.contract.plan import Plan
-from pubstorm.contract.target import Target
-from pubstorm.host.keys.listener import psk_settings
-from pubstorm.host.keys.psk import new_keys, psk_text
+from pubstorm.contract.protocol import Target
+from pubstorm.host.keys.files import new_keys, psk_text
 from pubstorm.measure.monitors import MonitorError
-from pubstorm.measure.monitors.bridges import BridgeMonitor
+from pubstorm.measure.monitors.host import BridgeMonitor
 from pubstorm.plan import provisional_plan
-from pubstorm.play.clean_start.bridges import remove_bridges
 from pubstorm.play.clean_start.observer import Deadline, TargetObserver
+from pubstorm.play.clean_start.remove import remove_bridges
 from pubstorm.scenario import Scenario, parse_scenario
 from pubstorm.topology import BrokerEvent, Topology, TopologyContext
-from pubstorm.topology.adapters.mosquitto import MosquittoBroker
+from pubstorm.topology.adapters.mosquitto import MosquittoBroker, psk_settings
 from pubstorm.topology.bridges import Bridges
 from pubstorm.topology.bridges.links import LinkState
 from pubstorm.topology.broker import Place

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pubstorm.plan.faults import Commands, PlannedFault
-from pubstorm.topology.commands import CommandFaults
+from pubstorm.plan.stages import Commands, PlannedFault
+from pubstorm.topology.faults import CommandFaults
 from tests.kit.ports import free_port
 
 MS_NS = 10**6

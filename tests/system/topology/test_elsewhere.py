@@ -20,16 +20,14 @@ from unittest.mock import AsyncMock
 import psutil
 import pytest
 
-from pubstorm.contract.source import Source
+from pubstorm.contract import Source
 from pubstorm.errors import TopologyError
-from pubstorm.host.children import RAISED_NICE
-from pubstorm.host.deputy.archive import NAME, pack
-from pubstorm.host.deputy.remote import RemoteMachine
-from pubstorm.host.programs import find
+from pubstorm.host.children import RAISED_NICE, find
+from pubstorm.host.deputy.remote import NAME, RemoteMachine, pack
 from pubstorm.measure.monitors.host import HostMonitor
 from pubstorm.measure.monitors.process import ProcessMonitor
 from pubstorm.plan import provisional_plan
-from pubstorm.plan.faults import PlannedFault
+from pubstorm.plan.stages import PlannedFault
 from pubstorm.scenario import parse_scenario
 from pubstorm.topology import BrokerDied, BrokerEvent, Topology, TopologyContext
 from pubstorm.topology.faults import Faults

@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from pubstorm.errors import TopologyError
-from pubstorm.host.programs import find
-from pubstorm.plan.faults import PlannedFault
+from pubstorm.host.children import find
+from pubstorm.plan.stages import PlannedFault
 from pubstorm.scenario.faults import FaultKind
 from pubstorm.scenario.topology import ScenarioTopology as TopologySpec
 from pubstorm.topology import BrokerEvent, Topology

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from pubstorm.errors import TopologyError
-from pubstorm.host.ports import LOOPBACK
+from pubstorm.host.sockets import LOOPBACK
 from pubstorm.topology.adapters.mosquitto import MosquittoBroker
 from pubstorm.topology.bridges.links import Links, LinkState
 from pubstorm.topology.broker import Place

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from pubstorm.errors import TopologyError
-from pubstorm.host.preflight.network import NetworkHost
+from pubstorm.host.preflight.host import NetworkHost
 from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.topology import Bridge
 from pubstorm.scenario.topology import ScenarioNetwork as NetworkSpec

@@ -14,11 +14,11 @@ from redis import Redis
 
 from pubstorm.contract.plan import Plan
 from pubstorm.errors import TopologyError, UsageError
-from pubstorm.host.programs import find
+from pubstorm.host.children import find
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import Scenario, parse_scenario
 from pubstorm.topology import BrokerDied, BrokerEvent, Topology
-from pubstorm.topology.services.redis import RedisService
+from pubstorm.topology.services import RedisService
 from pubstorm.topology.started import STARTED_FILE, read_record
 from tests.kit.ports import free_port
 from tests.system.topology.conftest import up

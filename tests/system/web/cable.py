@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 
-from pubstorm.host.ports import LOOPBACK
+from pubstorm.host.sockets import LOOPBACK
 
 OTHER = "127.0.0.2"
 """Address of the cable's end, with the port of the server."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pubstorm.scenario.shipped import find_scenario
+from pubstorm.scenario.load import find_scenario
 from tests.kit.runs import Run, RunMaker
 from tests.world.brokers.other_brokers import artemis, ejabberd
 

@@ -8,7 +8,7 @@ import json
 import pytest
 import yaml
 
-from pubstorm.scenario.shipped import find_scenario
+from pubstorm.scenario.load import find_scenario
 from tests.kit.runs import RunMaker
 from tests.world.brokers.lacking_broker import Lack, lacking
 

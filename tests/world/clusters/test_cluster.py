@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.host.ports import free_port, is_free
-from pubstorm.host.programs import find
+from pubstorm.host.children import find
+from pubstorm.host.sockets import free_port, is_free
 from pubstorm.plan import provisional_plan
 from pubstorm.play import control_socket
 from pubstorm.scenario import parse_scenario
 from pubstorm.topology.adapters.rabbitmq import RabbitmqBroker
-from pubstorm.topology.cluster import Cluster
-from pubstorm.topology.credentials.keys import RunKeys
+from pubstorm.topology.broker import Cluster
+from pubstorm.topology.credentials import RunKeys
 from tests.kit.runs import RunMaker
 
 pytestmark = [

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pubstorm.host.programs import find
+from pubstorm.host.children import find
 from tests.kit.runs import Run
 from tests.kit.starved import passes
 from tests.world.ray.cluster import AHEAD_S, DRIFT_PPB, MARKS, Cluster

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from pubstorm.cli.bench import KINDS
+from pubstorm.cli.run import KINDS
 from pubstorm.quantities import count
-from pubstorm.scenario.shipped import scenario_files
+from pubstorm.scenario.load import scenario_files
 from tests.kit import program
 from tests.kit.starved import passes
 

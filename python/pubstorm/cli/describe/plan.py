@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from pubstorm.cli.describe.needs import many
-from pubstorm.contract.changes import change_name, together
-from pubstorm.contract.flows import FixedPayload, GaussianPayload, OpenPace, PlannedPublication
+from pubstorm.cli.describe import many
+from pubstorm.contract.commands import change_name, together
 from pubstorm.contract.plan import (
     ChangeRate,
     ConnectAction,
@@ -22,11 +21,18 @@ from pubstorm.contract.plan import (
     PlannedTls,
     PublishAction,
 )
-from pubstorm.contract.protocol import Mqtt, NatsProtocol
-from pubstorm.host.explain import offered_load
+from pubstorm.contract.protocol import (
+    FixedPayload,
+    GaussianPayload,
+    Mqtt,
+    NatsProtocol,
+    OpenPace,
+    PlannedPublication,
+)
+from pubstorm.host.binaries import offered_load
 from pubstorm.host.preflight import queues_bytes
 from pubstorm.host.preflight.need import amount_text
-from pubstorm.play.barriers import DRAINS_MAX, connect_bound_ns, schedule_ns, wills_wait_ns
+from pubstorm.play.progress import DRAINS_MAX, connect_bound_ns, schedule_ns, wills_wait_ns
 from pubstorm.quantities import (
     MILLISECOND_NS,
     SECOND_NS,

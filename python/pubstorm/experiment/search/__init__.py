@@ -12,21 +12,23 @@ from pathlib import Path
 
 from pubstorm.errors import StoredRunError
 from pubstorm.experiment.invocation import Invocation
-from pubstorm.experiment.journal import Journal, Player, Runs, Searching, Turn, asked_again
-from pubstorm.experiment.outlook import run_s
-from pubstorm.experiment.search.answer import Terms, answer_of, clients_of, question_of
+from pubstorm.experiment.player import Journal, Player, Runs, Searching, Turn, asked_again, run_s
+from pubstorm.experiment.search.answer import (
+    Terms,
+    answer_of,
+    clients_of,
+    evaluated,
+    in_words,
+    outcome_of,
+    question_of,
+    uncounted,
+)
 from pubstorm.experiment.search.strategy import (
     Candidate,
     Settings,
     Strategy,
     TrialOutcome,
     trials_left,
-)
-from pubstorm.experiment.search.trial import (
-    evaluated,
-    in_words,
-    outcome_of,
-    uncounted,
 )
 from pubstorm.host.children import run_loop
 from pubstorm.play.directory import new_path
@@ -39,7 +41,7 @@ from pubstorm.result.figures.table import headings
 from pubstorm.scenario import Scenario, searched
 from pubstorm.scenario.defaults import default_thresholds
 from pubstorm.scenario.load import FOUND
-from pubstorm.scenario.search import Search
+from pubstorm.scenario.series import Search
 from pubstorm.topology import Topology
 
 TRIALS = "trials"

@@ -1,5 +1,7 @@
 """The answer of a search: the largest value that passes and the largest figure, each with its
-interval, what set the limit, and a sentence. A pure function of trials and facts."""
+interval, what set the limit, and a sentence. A pure function of trials and facts. Outcome of one
+trial of a search: passed, failed or not counted, with the value of the figure, and the reason why a
+trial says nothing about what is under test."""
 
 from __future__ import annotations
 
@@ -8,15 +10,71 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from pubstorm.experiment.search.strategy import Bracket, Facts
-from pubstorm.experiment.search.trial import in_words
+from pubstorm.experiment.search.strategy import Bracket, Facts, TrialOutcome
 from pubstorm.metrics import columns_of
+from pubstorm.metrics.expressions import Expression
 from pubstorm.quantities import Unit, counted, rate_text, share_text, value_text
-from pubstorm.result import Bound, Estimate, LimitedBy, SearchAnswer, Trial
+from pubstorm.result import Bound, Estimate, LimitedBy, RunResult, SearchAnswer, Status, Trial
+from pubstorm.result.figures import Found, evaluate
 from pubstorm.result.interval import interval
 from pubstorm.result.search import beyond as trial_beyond
 from pubstorm.result.search import ended_by_host
 from pubstorm.scenario import Scenario
+
+EVIDENCE_MAX = 3
+"""Facts that are kept of each trial; its own folder has them all."""
+
+
+def evaluated(trial: Trial, result: RunResult, figure: Expression | None) -> Trial:
+    """Returns a trial with the outcome of its run."""
+    verdict = result.verdict
+    found = None if figure is None else evaluate(result, figure)
+    why = _why_not_counted(result)
+    return trial.of_run(
+        result,
+        figure=found.value if isinstance(found, Found) else None,
+        counted=why is None,
+        why=why,
+        thresholds=verdict.thresholds,
+        evidence=verdict.facts[:EVIDENCE_MAX],
+        cells=tuple(result.table.values()),
+    )
+
+
+def uncounted(trial: Trial, why: str | None, limited_by: LimitedBy | None = None) -> Trial:
+    """Returns a trial without a measurement; `limited_by` is this host if the trial was not
+    played."""
+    return trial.model_copy(update={"counted": False, "why": why, "limited_by": limited_by})
+
+
+def outcome_of(trial: Trial) -> TrialOutcome:
+    """Returns the outcome of a trial for the strategy."""
+    was_played = trial.status is not None or trial.limited_by is None
+    if not trial.counted:
+        return TrialOutcome("uncounted", trial.figure, final=not was_played)
+    return TrialOutcome("passed" if trial.passed else "failed", trial.figure)
+
+
+def in_words(trial: Trial) -> str:
+    """Returns the outcome of a trial in a few words."""
+    if not trial.counted:
+        return f"is not counted: {trial.why}"
+    if trial.passed:
+        return "passes"
+    fact = f": {trial.evidence[0]}" if trial.evidence else ""
+    return f"fails, limited by {trial.limited_by}{fact}"
+
+
+def _why_not_counted(result: RunResult) -> str | None:
+    """Why a run says nothing of what is under test; None: it does."""
+    verdict = result.verdict
+    fact = next(iter(verdict.evidence), "nothing was measured")
+    if verdict.status is not Status.PASS and verdict.limited_by is LimitedBy.HOST:
+        return f"this host was the limit: {fact}"
+    if verdict.status is not Status.PASS and verdict.limited_by is LimitedBy.GENERATOR:
+        return f"the load generator was the limit: {fact}"
+    return f"the run is invalid: {fact}" if verdict.status is Status.INVALID else None
+
 
 TIMES = {metric.name: column.head for metric, column in columns_of("missed times")}
 """Times of populations, as a headline names their statistics."""

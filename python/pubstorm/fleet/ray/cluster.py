@@ -24,10 +24,14 @@ from ray.util.scheduling_strategies import (
 
 from pubstorm.errors import FleetError
 from pubstorm.fleet.ray import runner
-from pubstorm.fleet.ray.choice import LABEL, RayHost
-from pubstorm.fleet.ray.security import demand_security
-from pubstorm.fleet.ray.words import joining_in_words, loss_in_words
-from pubstorm.host.preflight.cluster import AgentHost
+from pubstorm.fleet.ray.choice import (
+    LABEL,
+    RayHost,
+    demand_security,
+    joining_in_words,
+    loss_in_words,
+)
+from pubstorm.host.preflight.needs import AgentHost
 
 MARK = "pubstorm_agent"
 """The custom resource of hosts that are to play agents; where none has it, all do."""

@@ -1,23 +1,236 @@
 """Hosts of a Ray cluster that servers of a run are on. Each gets a deputy, as an actor's program;
-the controller's own host needs none."""
+the controller's own host needs none. An agent on a host of a Ray cluster: an actor holds its
+process there, and its output returns as a stream of frames. Callers set limits to waits."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import signal
+import time
 import zlib
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import ray
+from ray.exceptions import RayError
 
-from pubstorm.fleet.ray.choice import RayHost, labelled
-from pubstorm.fleet.ray.cluster import RayCluster, Room, in_thread
-from pubstorm.fleet.ray.slot import Cargo, RaySlot
-from pubstorm.fleet.site import AgentCommand
-from pubstorm.host.deputy.archive import NAME, pack
-from pubstorm.host.deputy.remote import SILENT_S, RemoteMachine, lease_s
-from pubstorm.host.machine import LocalMachine, Machine
+from pubstorm.errors import FleetError
+from pubstorm.fleet.local import LINE_BYTES_MAX
+from pubstorm.fleet.ray.choice import RayHost, is_worker_lost, labelled, loss_in_words
+from pubstorm.fleet.ray.cluster import RayCluster, Room, answer, in_thread
+from pubstorm.fleet.ray.runner import EXIT, LOG
+from pubstorm.fleet.site import AgentCommand, SlotLostError
+from pubstorm.host.deputy.remote import NAME, SILENT_S, RemoteMachine, lease_s, pack
+from pubstorm.host.machine import LocalMachine, Machine, last_lines, open_log
+
+INSTALL_S = 60.0
+SPAWN_S = 20.0
+SEND_S = 60.0
+KILL_S = 2.0
+GONE_S = 5 * KILL_S
+"""Longest time for all that ends an agent: a call, the wait for its end, and the actor's end."""
+UNREAD_FRAMES = 64
+"""Frames on their way at most; then the host waits with the next."""
+
+
+@dataclass(frozen=True)
+class Cargo:
+    """Program and files for a host."""
+
+    name: str
+    """The program's name."""
+    digest: str
+    """Its SHA-256."""
+    program: Any
+    """Its bytes, compressed, in the object store."""
+    files: Any
+    """The agent's files by their paths there, in the object store."""
+    read_early: Sequence[str]
+    """Those of them that it has read when it greets."""
+
+
+class RaySlot:
+    """One agent on another host."""
+
+    def __init__(self, actor: Any, room: Room, command: AgentCommand, log: Path) -> None:
+        self.room = room
+        self.command = command
+        self.sent_s = time.monotonic()
+        """Instant of the last line that may have reached it."""
+        self._actor = actor
+        self._log = log
+        self._pid = 0
+        self._program = ""
+        self._read_early: Sequence[str] = ()
+        self._number = 0
+        self._tail = b""
+        self._lines: asyncio.Queue[bytes] = asyncio.Queue()
+        self._over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._worker_died = False
+        self._over.add_done_callback(lambda over: over.cancelled() or over.exception())
+        self._following: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name in messages, with host and process id."""
+        where = f" on {self.host}" if self.host else ""
+        return f"{self.command.title}{where}" + (f" (pid {self._pid})" if self._pid else "")
+
+    @property
+    def host(self) -> str:
+        """Address of its host; empty: this one."""
+        return "" if self.room.host.is_here else self.room.host.address
+
+    @property
+    def agents(self) -> int:
+        """Number of agents in its hello."""
+        return self.command.agents
+
+    @property
+    def is_surely_gone(self) -> bool:
+        """True if its process is known to have ended."""
+        return self._over.done() and self._over.exception() is None
+
+    @property
+    def left_its_room(self) -> bool:
+        """True if its host answers and the room on it is free again."""
+        return self.is_surely_gone or self._worker_died
+
+    async def load(self, cargo: Cargo) -> None:
+        """Brings program and files to the host; raises FleetError."""
+        install = self._actor.install.remote(cargo.name, cargo.digest, cargo.program)
+        node, problem = await self._call(install, INSTALL_S)
+        problem = problem or await self._call(self._actor.store.remote(cargo.files), INSTALL_S)
+        if problem:
+            raise FleetError(f"{self.name}: {problem}", ROOM)
+        assert node == self.room.host.node, "its room is tied to its host"
+        # The cargo itself is not kept: it takes room in the object store.
+        self._program, self._read_early = cargo.name, cargo.read_early
+
+    async def spawn(self) -> None:
+        """Starts the agent, and begins to read its output."""
+        words = (self._program, *self.command.words[1:])
+        variables = dict(self.command.environment)
+        call = self._actor.spawn.remote(words, variables, self._read_early)
+        self._pid, problem = await self._call(call, SPAWN_S)
+        if problem:
+            hint = "the folder for temporary files (TMPDIR) must allow programs (no noexec)"
+            raise FleetError(f"{self.name}: {problem}", hint)
+        self._following = asyncio.create_task(self._follow())
+
+    async def send(self, line: str) -> None:
+        """Writes a line to its stdin."""
+        number, self._number = self._number, self._number + 1
+        if self._ending is None and not self._over.done():
+            self.sent_s = time.monotonic()
+            with suppress(RayError, TimeoutError):
+                call = self._actor.send.remote(number, zlib.compress(line.encode(), 1))
+                await answer(call, SEND_S)
+
+    async def line(self) -> bytes:
+        """Its next line."""
+        if self._over.done() and self._lines.empty():
+            await self.wait()
+            return b""
+        return await self._lines.get() or await self.line()
+
+    async def wait(self) -> int:
+        """Its exit code."""
+        return await asyncio.shield(self._over)
+
+    def give_up(self, why: str) -> None:
+        """Takes it for lost, if its end is not known."""
+        self._settle(SlotLostError(why))
+
+    def kill(self) -> None:
+        """Ends it, and takes its worker away."""
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._end())
+
+    async def gone(self) -> None:
+        """Kills it and waits until all has been tried."""
+        self.kill()
+        if self._ending is not None:
+            await asyncio.wait({self._ending}, timeout=GONE_S)
+
+    def last_words(self) -> str:
+        """The last lines of its log."""
+        return last_lines(self._log)
+
+    async def _call(self, call: Any, limit_s: float) -> Any:
+        try:
+            return await answer(call, limit_s)
+        except TimeoutError as error:
+            text = f"{self.name}: its host has not answered for {limit_s:.0f} s"
+            raise SlotLostError(text) from error
+        except RayError as error:
+            raise SlotLostError(f"{self.name}: {loss_in_words(error)}") from error
+
+    async def _follow(self) -> None:
+        """Takes its output, to its end or its failure."""
+        try:
+            frames = self._actor.frames.options(
+                num_returns="streaming", _generator_backpressure_num_objects=UNREAD_FRAMES
+            ).remote()
+            async for frame in frames:
+                self._take(await frame)
+            self._settle(SlotLostError("its worker ended without a word"))
+        except RayError as error:
+            self._worker_died = is_worker_lost(error)
+            self._settle(SlotLostError(loss_in_words(error)))
+        except ValueError as error:
+            self._settle(SlotLostError(f"what it said cannot be read: {error}"))
+
+    def _take(self, frame: bytes) -> None:
+        if frame.startswith(EXIT):
+            if self._tail:
+                self._lines.put_nowait(self._tail)
+            self._settle(int(frame[1:]))
+            return
+        data = zlib.decompress(frame[1:])
+        if frame.startswith(LOG):
+            with open_log(self._log) as log:
+                if log is not None:
+                    log.write(data)
+            return
+        *lines, self._tail = (self._tail + data).split(b"\n")
+        if len(self._tail) > LINE_BYTES_MAX:
+            raise ValueError(f"a line of more than {LINE_BYTES_MAX} bytes")
+        for line in lines:
+            self._lines.put_nowait(line + b"\n")
+
+    def _settle(self, end: int | SlotLostError) -> None:
+        if self._over.done():
+            return
+        if isinstance(end, int):
+            self._over.set_result(end)
+        else:
+            self._over.set_exception(end)
+        self._lines.put_nowait(b"")
+
+    async def _end(self) -> None:
+        """Ends the process, so that its end is known, then the worker, which takes with it what
+        may be left of it."""
+        if self._following is None:
+            self._settle(-signal.SIGKILL)
+        else:
+            with suppress(Exception):  # Whatever Ray raises of a cluster that is gone.
+                await answer(self._actor.kill.remote(), KILL_S)
+                await asyncio.wait({self._over}, timeout=KILL_S)
+            self._settle(SlotLostError(f"{self.room.host.address} does not answer"))
+        with suppress(Exception):
+            await in_thread(lambda: ray.kill(self._actor), KILL_S)
+        if self._following is not None:
+            self._following.cancel()
+
+
+ROOM = "is there room in the folder for temporary files (TMPDIR) of that host?"
+
 
 SHIP_S = 60.0
 """Longest time to put the deputy into the object store."""

@@ -17,7 +17,6 @@ import ray
 
 from pubstorm.contract.plan import Plan
 from pubstorm.errors import FleetError
-from pubstorm.fleet.files import PlanFiles
 from pubstorm.fleet.local import log_name
 from pubstorm.fleet.ray.choice import (
     Labels,
@@ -29,13 +28,12 @@ from pubstorm.fleet.ray.choice import (
     spare,
 )
 from pubstorm.fleet.ray.cluster import LOOK, RayCluster, Room, in_thread
-from pubstorm.fleet.ray.slot import Cargo, RaySlot
+from pubstorm.fleet.ray.hosts import Cargo, RaySlot
 from pubstorm.fleet.reference import ReferenceClock
-from pubstorm.fleet.site import AgentCommand
-from pubstorm.fleet.slot import Slot
+from pubstorm.fleet.site import AgentCommand, PlanFiles, Slot
 from pubstorm.host.binaries import engine_path
 from pubstorm.host.ends import end_tasks
-from pubstorm.host.preflight.cluster import AgentHost
+from pubstorm.host.preflight.needs import AgentHost
 from pubstorm.scenario.fleet import Spread
 
 LEASE_S = 4

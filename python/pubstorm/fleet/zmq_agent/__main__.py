@@ -13,13 +13,17 @@ from pydantic import ValidationError
 from pubstorm.contract.commands import Failure
 from pubstorm.contract.plan import Plan
 from pubstorm.errors import PubstormError
-from pubstorm.fleet.zmq_agent.part import AgentError, AgentShard, parse_place
-from pubstorm.fleet.zmq_agent.pipes import Pipes
+from pubstorm.fleet.zmq_agent.agent import (
+    Agent,
+    AgentError,
+    AgentShard,
+    AgentTally,
+    Pipes,
+    check_security,
+    parse_place,
+)
 from pubstorm.fleet.zmq_agent.publisher import PublisherClient
-from pubstorm.fleet.zmq_agent.sockets import check_security
-from pubstorm.fleet.zmq_agent.stages import Agent
 from pubstorm.fleet.zmq_agent.subscribers import Subscribers
-from pubstorm.fleet.zmq_agent.tally import AgentTally
 
 PR_SET_PDEATHSIG = 1
 PR_SET_TIMERSLACK = 29

@@ -1,16 +1,22 @@
 """A publisher under test: one PUB socket, written to as a Python program would, on an absolute
-schedule or as fast as it can. It never blocks, and libzmq never reports dropped messages."""
+schedule or as fast as it can. It never blocks, and libzmq never reports dropped messages. The
+content of a publisher's messages: topic, size, stamp and text, as the engine makes them. The
+schedule of an open loop, as in `crates/plan/src/schedule/pacer.rs` and `tempo.rs`: pure functions
+of client, message number and changes of the rate."""
 
 from __future__ import annotations
 
+import math
+import struct
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import zmq
 
 from pubstorm.contract.commands import ApplyChange
-from pubstorm.contract.flows import OpenPace
+from pubstorm.contract.offered_load import has_stamped_text, template_of
 from pubstorm.contract.plan import (
     ChangeRate,
     ConnectAction,
@@ -18,12 +24,234 @@ from pubstorm.contract.plan import (
     PlannedStage,
     PublishAction,
 )
-from pubstorm.fleet.zmq_agent.messages import SEQUENCE_MASK, STAMP, Messages
-from pubstorm.fleet.zmq_agent.part import AgentShard
-from pubstorm.fleet.zmq_agent.pipes import Pipes
-from pubstorm.fleet.zmq_agent.schedule import NEVER_NS, Pacer, Tempo
-from pubstorm.fleet.zmq_agent.sockets import Gate, publisher_socket
-from pubstorm.fleet.zmq_agent.tally import AgentTally
+from pubstorm.contract.protocol import (
+    FixedPayload,
+    GaussianPayload,
+    OpenPace,
+    PlannedPublication,
+    TextPayload,
+)
+from pubstorm.contract.template import STAMP_BYTES, MessageFacts, Random, Template
+from pubstorm.fleet.zmq_agent.agent import AgentShard, AgentTally, Gate, Pipes, publisher_socket
+
+STAMP = struct.Struct("<IIQQQ")
+"""Run tag, place in the stream, the stream's key, and when it was due and sent."""
+SEQUENCE_MASK = 0xFFFF_FFFF
+FILLER = b"."
+ORDER_PURPOSE = 2 << 40
+EXCHANGES = 16
+VARIANTS_MAX = 1 << 16
+
+
+class Messages:
+    """The messages of one client, by their numbers from 0 over the whole run."""
+
+    def __init__(self, part: AgentShard, client: int) -> None:
+        population = part.population
+        publication = population.publications[0]
+        seed = part.plan.seed
+        index = part.first_publication(part.place.population)
+        topic = template_of(population, publication.topic)
+        self._client = client
+        self._n = population.first + client
+        self._run_tag = part.plan.run_tag
+        self._key = index << 48 | client
+        self._payload = publication.payload
+        self._stamped = is_stamped(publication)
+        self._topics = [
+            topic.text(self._n, variant).encode()
+            for variant in range(min(topic.variants, VARIANTS_MAX))
+        ]
+        shuffled = publication.order == "shuffled" and len(self._topics) > 1
+        self._order = Random.new(seed, ORDER_PURPOSE + index) if shuffled else None
+        self._sizes = Random.new(seed, 2 * index + 1).of(client)
+        self._chance = MessageFacts.stream(seed, index).of(client)
+        self._since_1970_ns = time.time_ns() - time.monotonic_ns()
+        self._text: Template | None = None
+        if isinstance(publication.payload, TextPayload):
+            self._text = template_of(population, publication.payload.template)
+
+    @property
+    def plain(self) -> tuple[int, int, int] | None:
+        """Run tag, key and size, where every message is one frame of one size with a stamp: those
+        can be made without asking for each."""
+        payload = self._payload
+        if not isinstance(payload, FixedPayload) or payload.bytes < STAMP_BYTES:
+            return None
+        return (self._run_tag, self._key, payload.bytes) if self._topics == [b""] else None
+
+    def frames(self, number: int, intended_ns: int, actual_ns: int) -> Sequence[bytes]:
+        """The frames of a message: the payload, after the topic unless that is empty."""
+        count = len(self._topics)
+        variant = self._variant(number)
+        stamp = STAMP.pack(
+            self._run_tag,
+            number // count & SEQUENCE_MASK,
+            self._key | variant << 32,
+            intended_ns,
+            actual_ns,
+        )
+        payload = self._body(number, variant, stamp, actual_ns)
+        topic = self._topics[variant]
+        return (topic, payload) if topic else (payload,)
+
+    def _body(self, number: int, variant: int, stamp: bytes, actual_ns: int) -> bytes:
+        payload = self._payload
+        if self._text is not None:
+            time_ms = (actual_ns + self._since_1970_ns) // 1_000_000
+            chance = self._chance.of(number)
+            facts = MessageFacts(number, len(self._topics), chance, time_ms, stamp)
+            return self._text.message_text(self._n, variant, facts).encode()
+        if isinstance(payload, GaussianPayload):
+            deviation = normal(self._sizes.of(number)) * payload.sd_bytes
+            size = max(math.floor(payload.mean_bytes + deviation + 0.5), 0)
+        else:
+            assert isinstance(payload, FixedPayload), "a text has a template"
+            size = payload.bytes
+        return (stamp if self._stamped else b"").ljust(size, FILLER)
+
+    def _variant(self, number: int) -> int:
+        count = len(self._topics)
+        place = number % count
+        if self._order is None:
+            return place
+        drawn = self._order.of(self._client << 32 | number // count)
+        for step in range(EXCHANGES):
+            place = _exchanged(drawn.of(step), count, place)
+        return place
+
+
+def is_stamped(publication: PlannedPublication) -> bool:
+    """True if every payload has a stamp, or room for one."""
+    match publication.payload:
+        case FixedPayload(bytes=size):
+            return size >= STAMP_BYTES
+        case GaussianPayload(mean_bytes=mean, sd_bytes=deviation):
+            return mean - 4 * deviation >= STAMP_BYTES
+        case _:
+            return has_stamped_text(publication)
+
+
+def normal(drawn: Random) -> float:
+    """A value of the normal distribution, cut at four standard deviations (Box and Muller)."""
+    u = ((drawn.bits >> 32) + 1) / 2**32
+    v = (drawn.bits & 0xFFFF_FFFF) / 2**32
+    value = math.sqrt(-2.0 * math.log(u)) * math.cos(math.tau * v)
+    return min(max(value, -4.0), 4.0)
+
+
+def _exchanged(step: Random, count: int, at: int) -> int:
+    """A step of the shuffle of `crates/plan/src/schedule/order.rs`."""
+    partner = (step.below(count) - at) % count
+    return partner if step.of(max(at, partner)).bits & 1 else at
+
+
+GOLDEN_RATIO = 2_654_435_769
+U32_END = 1 << 32
+UNIT_BITS = 53
+NEVER_NS = (1 << 64) - 1
+FACTOR_BITS = 32
+FACTOR_MAX = 1e6
+
+
+@dataclass(frozen=True)
+class Pacer:
+    """The schedule of one client."""
+
+    period_ns: float
+    burst: int
+    phase: float
+    """Start within its period, 0 to below 1."""
+
+    @classmethod
+    def of(cls, pace: OpenPace, seed: int, publication: int, client: int) -> Pacer:
+        """That of a client (its index over all agents) of a publication, by its index over all
+        populations. Neither spread nor jitter is known here."""
+        match pace.phase:
+            case "aligned":
+                phase = 0.0
+            case "spread":
+                phase = client * GOLDEN_RATIO % U32_END / U32_END
+            case _:
+                drawn = Random.new(seed, 2 * publication).of(client).of(0).bits
+                phase = (drawn >> 64 - UNIT_BITS) / (1 << UNIT_BITS)
+        return cls(float(pace.period_ns), pace.burst, phase)
+
+    def dues(self, first: int, count: int) -> list[int]:
+        """Instants of `count` messages from number `first` on, in nanoseconds after publishing
+        began. All messages of a burst have the instant of its first message."""
+        phase, period_ns, burst = self.phase, self.period_ns, self.burst
+        return [int((phase + (k - k % burst)) * period_ns) for k in range(first, first + count)]
+
+    def due_before(self, elapsed_ns: int) -> int:
+        """Number of messages scheduled before an instant."""
+        periods = elapsed_ns / self.period_ns - self.phase
+        k = int(max(periods - 1.0, 0.0))
+        k -= k % self.burst
+        while int((self.phase + k) * self.period_ns) < elapsed_ns:
+            k += self.burst
+        return k
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """From `real_ns` on the schedule runs at `factor`, in units of 2^-32."""
+
+    real_ns: int
+    schedule_ns: int
+    factor: int
+
+
+class Tempo:
+    """The map between real time and schedule time, both in nanoseconds after publishing began."""
+
+    def __init__(self) -> None:
+        self._pieces: list[_Piece] = []
+
+    @property
+    def is_changed(self) -> bool:
+        """True if the two differ."""
+        return bool(self._pieces)
+
+    @property
+    def factor(self) -> float:
+        """Speed of the schedule since the last change; 1 is the planned speed."""
+        return self._pieces[-1].factor / (1 << FACTOR_BITS) if self._pieces else 1.0
+
+    def change(self, at_ns: int, factor: float) -> None:
+        """From `at_ns` on, not before the last change, the schedule runs at `factor`."""
+        if self._pieces:
+            at_ns = max(at_ns, self._pieces[-1].real_ns)
+        schedule_ns = self.schedule_ns(at_ns)
+        if not self._pieces:
+            self._pieces.append(_Piece(0, 0, 1 << FACTOR_BITS))
+        kept = round(min(max(factor, 0.0), FACTOR_MAX) * (1 << FACTOR_BITS))
+        self._pieces.append(_Piece(at_ns, schedule_ns, kept))
+
+    def schedule_ns(self, real_ns: int) -> int:
+        """Schedule time at an instant."""
+        piece = next((p for p in reversed(self._pieces) if p.real_ns <= real_ns), None)
+        if piece is None:
+            return real_ns
+        return piece.schedule_ns + ((real_ns - piece.real_ns) * piece.factor >> FACTOR_BITS)
+
+    def real_ns(self, schedule_ns: int) -> int:
+        """Real time at which the schedule reaches a schedule time; NEVER_NS if the changes so far
+        prevent it."""
+        if not self._pieces:
+            return schedule_ns
+        piece = next((p for p in reversed(self._pieces) if p.schedule_ns < schedule_ns), None)
+        if piece is None:
+            return 0
+        if piece.factor == 0:
+            return NEVER_NS
+        ahead = (schedule_ns - piece.schedule_ns) << FACTOR_BITS
+        return piece.real_ns - (-ahead // piece.factor)
+
+    def schedule_before(self, real_ns: int) -> int:
+        """The schedule's instants before this one are reached before `real_ns`, and no others."""
+        return self.schedule_ns(real_ns - 1) + 1 if real_ns else 0
+
 
 BATCH = 16
 """Messages that share one reading of the clock at most, where it is behind its schedule."""

@@ -14,8 +14,8 @@ from typing import Literal
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from pubstorm.contract.attachment import target_of
 from pubstorm.contract.commands import ApplyChange
+from pubstorm.contract.offered_load import has_stamped_text, target_of, template_of
 from pubstorm.contract.plan import (
     ConnectAction,
     DisconnectAction,
@@ -24,14 +24,17 @@ from pubstorm.contract.plan import (
     PublishAction,
 )
 from pubstorm.contract.snapshot import Reason
-from pubstorm.contract.stamp import STAMP_BYTES, stamp_in_text
-from pubstorm.contract.texts import has_stamped_text, template_of
-from pubstorm.fleet.zmq_agent.messages import STAMP, is_stamped
-from pubstorm.fleet.zmq_agent.part import AgentShard
-from pubstorm.fleet.zmq_agent.pipes import STDIN, Pipes
-from pubstorm.fleet.zmq_agent.schedule import NEVER_NS
-from pubstorm.fleet.zmq_agent.sockets import filters, subscriber_socket
-from pubstorm.fleet.zmq_agent.tally import AgentTally, FlowTally
+from pubstorm.contract.template import STAMP_BYTES, stamp_in_text
+from pubstorm.fleet.zmq_agent.agent import (
+    STDIN,
+    AgentShard,
+    AgentTally,
+    FlowTally,
+    Pipes,
+    filters,
+    subscriber_socket,
+)
+from pubstorm.fleet.zmq_agent.publisher import NEVER_NS, STAMP, is_stamped
 from pubstorm.quantities import SECOND_NS
 
 READ_MAX = 200

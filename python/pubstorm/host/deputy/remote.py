@@ -1,14 +1,17 @@
 """A machine that a deputy serves, as the controller sees it: the same as its own, but for a word on
-the way. A machine that does not answer is lost, with every server on it."""
+the way. A machine that does not answer is lost, with every server on it. The deputy as one file,
+which any host with Python can run."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import contextlib
+import io
 import itertools
 import json
 import re
+import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -20,8 +23,7 @@ from pubstorm.errors import PubstormError, TopologyError
 from pubstorm.host.counters import KernelCounters
 from pubstorm.host.ends import end_tasks
 from pubstorm.host.keys.files import PRIVATE_MODE
-from pubstorm.host.log_tail import open_log
-from pubstorm.host.machine import Order
+from pubstorm.host.machine import Order, open_log
 from pubstorm.host.members import ProcessReading
 
 BEAT_S = 1.0
@@ -387,3 +389,38 @@ def _files_of(order: Order) -> Sequence[Path]:
                 found[path] = None
                 texts.append(path.read_bytes())
     return tuple(found)
+
+
+NAME = "pubstorm-deputy.pyz"
+"""Name of the file."""
+MODULES = (
+    "errors",
+    "output",
+    "host/children",
+    "host/counters",
+    "host/deputy/__main__",
+    "host/ends",
+    "host/machine",
+    "host/members",
+    "host/proc",
+    "host/sockets",
+)
+"""Modules of the deputy. They import nothing that does not come with Python."""
+PACKAGES = ("", "host/", "host/deputy/")
+MAIN = "from pubstorm.host.deputy.__main__ import main\nmain()\n"
+EARLIEST = (1980, 1, 1, 0, 0, 0)
+
+
+def pack(path: Path) -> None:
+    """Writes the deputy to a file; the same modules make the same file."""
+    content = io.BytesIO()
+    root = Path(__file__).parents[2]
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for module in MODULES:
+            text = (root / f"{module}.py").read_text()
+            archive.writestr(zipfile.ZipInfo(f"pubstorm/{module}.py", EARLIEST), text)
+        for package in PACKAGES:
+            archive.writestr(zipfile.ZipInfo(f"pubstorm/{package}__init__.py", EARLIEST), "")
+        archive.writestr(zipfile.ZipInfo("__main__.py", EARLIEST), MAIN)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.getvalue())

@@ -1,17 +1,28 @@
 """Lists the names of clients that need keys, by population, from a template and a range of numbers
-or from a scenario."""
+or from a scenario. The keys and certificates that a plan names, looked at before anything starts:
+each exists, can be read, is in force, and is enough for every client. Files of this host that a run
+is going to use, looked at before anything starts: programs of brokers, keys, certificates, rows and
+rate profiles."""
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
-from pubstorm.contract.plan import PlannedPopulation
+from pubstorm.contract.offered_load import template_of
+from pubstorm.contract.plan import Plan, PlannedPopulation, PlannedTls
 from pubstorm.contract.template import Template, TemplateError, VariableKind
-from pubstorm.contract.texts import template_of
-from pubstorm.errors import UsageError
-from pubstorm.plan import compile_plan, planned_targets
-from pubstorm.scenario import load_scenario
-from pubstorm.scenario.shipped import find_scenario
+from pubstorm.errors import KeysError, ScenarioError, ScenarioProblem, UsageError
+from pubstorm.host.keys.files import PATH_HINT, read_psk
+from pubstorm.plan import compile_plan, planned_targets, planned_tls
+from pubstorm.scenario import Scenario, load_scenario
+from pubstorm.scenario.checks import check_files
+from pubstorm.scenario.load import find_scenario
+from pubstorm.scenario.topology import Command, InstalledBroker
 
 Names = tuple[str, ...]
 
@@ -98,3 +109,130 @@ def _has_psk(population: PlannedPopulation) -> bool:
 
 def _has_certificate(population: PlannedPopulation) -> bool:
     return population.tls is not None and population.tls.certificate is not None
+
+
+NamesOf = Callable[[str], Sequence[str]]
+"""A template's text for every client."""
+
+
+def key_problems(plan: Plan) -> Iterator[ScenarioProblem]:
+    """The problems of the keys: at most one for each kind of each population, and one for all its
+    shares if it is the same."""
+    found: dict[ScenarioProblem, None] = {}
+    for population in plan.populations:
+        if population.tls is not None:
+            place = f"populations.{population.of}.tls"
+            problems = tls_problems(place, partial(names_of, population), population.tls)
+            found |= dict.fromkeys(problems)
+    yield from found
+
+
+def tls_problems(place: str, names: NamesOf, tls: PlannedTls) -> Iterator[ScenarioProblem]:
+    """The problems of the keys of some clients, with their place in the scenario."""
+    for kind, check in CHECKS.items():
+        try:
+            check(names, tls)
+        except KeysError as error:
+            yield ScenarioProblem(f"{place}.{kind}", "", error.message, error.hint)
+
+
+def _check_authorities(names: NamesOf, tls: PlannedTls) -> None:
+    del names
+    if tls.ca is not None:
+        from pubstorm.host.keys.certificates import check_authorities
+
+        check_authorities(tls.ca)
+
+
+def _check_certificates(names: NamesOf, tls: PlannedTls) -> None:
+    """All files must exist; those of the first and the last client are read."""
+    if tls.certificate is None or tls.key is None:
+        return
+    certificates = names(tls.certificate)
+    keys = names(tls.key)
+    for paths in (certificates, keys):
+        different = dict.fromkeys(paths)
+        missing = [path for path in different if not os.access(path, os.R_OK)]
+        if missing:
+            of = f"{len(missing)} of {len(different)}"
+            message = f"found {of} files missing or not readable, the first is {missing[0]}"
+            raise KeysError(message, PATH_HINT)
+    from pubstorm.host.keys.certificates import check_credential
+
+    for client in {0, -1}:
+        check_credential(certificates[client], keys[client])
+
+
+def _check_psk(names: NamesOf, tls: PlannedTls) -> None:
+    if tls.psk is None:
+        return
+    keys = read_psk(tls.psk.file)
+    identities = names(tls.psk.identity)
+    missing = [identity for identity in identities if identity not in keys]
+    if missing:
+        of = f"{len(missing)} of {len(identities)}"
+        message = f"found no key for {of} identities in {tls.psk.file}, the first is {missing[0]!r}"
+        raise KeysError(message, "pubstorm keys psk --scenario FILE makes keys for all clients")
+
+
+CHECKS: dict[str, Callable[[NamesOf, PlannedTls], None]] = {
+    "ca": _check_authorities,
+    "certificate": _check_certificates,
+    "psk": _check_psk,
+}
+
+
+def check_host_files(scenario: Scenario, plan: Plan) -> None:
+    """Raises ScenarioError with everything that is wrong."""
+    problems = [*_file_problems(scenario)]
+    if not problems:
+        problems = [*_program_problems(scenario), *key_problems(plan), *_bridge_problems(scenario)]
+    if problems:
+        raise ScenarioError(problems)
+
+
+def _file_problems(scenario: Scenario) -> Iterator[ScenarioProblem]:
+    """Files have been looked at with the scenario; a series may come to them hours later."""
+    for path, message, hint in check_files(scenario):
+        yield ScenarioProblem(".".join(map(str, path)), "", message, hint)
+
+
+def _program_problems(scenario: Scenario) -> Iterator[ScenarioProblem]:
+    topology = scenario.topology
+    binaries = {f"services.{name}": service.binary for name, service in topology.services.items()}
+    brokers = topology.brokers.items()
+    installed = {n: b for n, b in brokers if isinstance(b, InstalledBroker)}
+    binaries |= {f"brokers.{name}": broker.binary for name, broker in installed.items()}
+    for name, path in binaries.items():
+        if path is not None and not (Path(path).is_file() and os.access(path, os.X_OK)):
+            place = f"topology.{name}.binary"
+            hint = "a relative path is from the folder of the scenario file"
+            yield ScenarioProblem(
+                place, "", f"found {path}, allowed is a file that can be executed", hint
+            )
+    commands = {f"topology.brokers.{n}": b.command for n, b in brokers if isinstance(b, Command)}
+    for name, population in scenario.publishers.items():
+        commands[f"populations.{name}.publisher"] = population.publisher.command
+    for name, command in commands.items():
+        program = command[0] if command else None
+        if program is not None and "{" not in program and shutil.which(program) is None:
+            place = f"{name}.command.0"
+            yield ScenarioProblem(
+                place, "", f"found {program}, allowed is a program of this host", None
+            )
+
+
+def _bridge_problems(scenario: Scenario) -> Iterator[ScenarioProblem]:
+    """Keys of bridges to a target that the run does not start."""
+    for name, bridge in scenario.topology.bridges.items():
+        if bridge.to != "target" or bridge.tls is None:
+            continue
+        tls = planned_tls(bridge.tls, bridge.client_id or f"{name}-{{n}}")
+        count = scenario.topology.brokers[bridge.from_].count
+        names = partial(_numbered, count=count)
+        yield from tls_problems(f"topology.bridges.{name}.tls", names, tls)
+
+
+def _numbered(template: str, count: int) -> list[str]:
+    compiled = Template.parse(template)
+    return [compiled.text(number) for number in range(count)]

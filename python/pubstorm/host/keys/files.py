@@ -1,12 +1,14 @@
 """Files of keys: only the owner reads private ones, no file is overwritten without a request, and
-no file is incomplete."""
+no file is incomplete. Pre-shared keys: lines `identity:key`, the key in hexadecimal, as mosquitto
+and the engine read them."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,3 +77,99 @@ def _write(file: NewFile) -> None:
 
 
 PATH_HINT = "a relative path is from the folder of the scenario file; pubstorm keys makes keys"
+
+
+KEY_BYTES = 32
+"""Of a new key: as strong as the strongest cipher."""
+KEY_BYTES_MAX = 512
+IDENTITY_BYTES_MAX = 256
+"""OpenSSL's bounds."""
+
+
+def new_keys(identities: Iterable[str]) -> dict[str, str]:
+    """A new random key for each identity."""
+    keys: dict[str, str] = {}
+    for identity in identities:
+        _require_fit(identity)
+        if identity in keys:
+            hint = "each client needs its own: use {n}"
+            raise KeysError(f"found the identity {identity!r} more than once", hint)
+        keys[identity] = _new_key()
+    return keys
+
+
+def psk_text(keys: Iterable[tuple[str, str]]) -> bytes:
+    """The text of a file of these identities and keys."""
+    return "".join(f"{identity}:{key}\n" for identity, key in keys).encode()
+
+
+def read_psk(path: str | Path) -> dict[str, str]:
+    """The keys of a file by identity, in its order; KeysError names the line that is wrong."""
+    try:
+        text = read_file(path).decode()
+    except UnicodeDecodeError as error:
+        raise KeysError(f"found bytes in {path} that are not UTF-8", LINE_HINT) from error
+    keys: dict[str, str] = {}
+    for number, line in _lines(text):
+        identity, colon, key = line.partition(":")
+        key = key.strip()
+        wrong = _what_is_wrong(identity, colon, key)
+        if wrong is None and identity in keys:
+            wrong = f"the identity {identity!r} a second time"
+        if wrong is not None:
+            raise KeysError(f"{path}:{number}: found {wrong}", LINE_HINT)
+        keys[identity] = key
+    if not keys:
+        raise KeysError(f"found no key in {path}", LINE_HINT)
+    return keys
+
+
+def shares(clients: Sequence[str], count: int) -> tuple[tuple[str, ...], ...]:
+    """The clients of a population for each of `count` agents: client c belongs to agent c %
+    count."""
+    return tuple(tuple(clients[index::count]) for index in range(count))
+
+
+def _new_key() -> str:
+    """Without a leading zero byte, which older mosquittos drop as they read a key as a number."""
+    return f"{1 + secrets.randbelow(255):02x}{secrets.token_hex(KEY_BYTES - 1)}"
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        bare = line.removesuffix("\r")
+        if bare.strip() and not bare.startswith("#"):
+            yield number, bare
+
+
+def _what_is_wrong(identity: str, colon: str, key: str) -> str | None:
+    if not colon:
+        return "a line without a colon"
+    if not identity:
+        return "a line without an identity"
+    if len(identity.encode()) > IDENTITY_BYTES_MAX:
+        return f"an identity of more than {IDENTITY_BYTES_MAX} bytes"
+    if not key:
+        return f"no key for {identity!r}"
+    if not set(key) <= HEXADECIMAL or len(key) % 2:
+        return f"a key of {identity!r} that is not in pairs of hexadecimal digits"
+    if len(key) > 2 * KEY_BYTES_MAX:
+        return f"a key of {identity!r} of more than {KEY_BYTES_MAX} bytes"
+    return None
+
+
+def _require_fit(identity: str) -> None:
+    wrong = next((word for sign, word in FORBIDDEN.items() if sign in identity), None)
+    if wrong or not identity or identity.startswith("#"):
+        found = f"found {wrong or 'no identity or one with # in front'} in {identity!r}"
+        raise KeysError(found, "a line of a key file is identity:key")
+    if len(identity.encode()) > IDENTITY_BYTES_MAX:
+        raise KeysError(
+            f"found the identity {identity[:20]!r}… of {len(identity.encode())} bytes, allowed are "
+            f"{IDENTITY_BYTES_MAX}"
+        )
+
+
+HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
+FORBIDDEN = {":": "a colon", "\n": "a line break", "\r": "a line break", "\0": "a NUL"}
+LINE_HINT = "a line is identity:key, the key in hexadecimal; pubstorm keys psk makes such a file"

@@ -2,11 +2,10 @@
 addresses, memory, connection tracking and backlogs, each with its exact fix. Changes nothing on the
 host."""
 
-from pubstorm.host.preflight.engines import agents_here, agents_needed, largest_share
+from pubstorm.host.preflight.engines import agents_here, agents_needed, largest_share, queues_bytes
 from pubstorm.host.preflight.host import HostLimits
 from pubstorm.host.preflight.need import Fix, Need
 from pubstorm.host.preflight.needs import MEMORY, broker_host_needs, needs
-from pubstorm.host.preflight.sockets import queues_bytes
 
 __all__ = [
     "MEMORY",

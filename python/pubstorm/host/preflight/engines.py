@@ -1,19 +1,23 @@
-"""The engines that a plan needs: their number, the clients of each, and their memory."""
+"""The engines that a plan needs: their number, the clients of each, and their memory. The number of
+connections that a plan makes at each target, by arithmetic. The needs of processes with real ZeroMQ
+sockets: publishers, and subscribers that are not simulated."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from math import ceil
 
-from pubstorm.contract.flows import OpenPace
-from pubstorm.contract.plan import Plan
-from pubstorm.contract.texts import payload_bytes_max, template_of
+from pubstorm.contract.offered_load import most_at_one, payload_bytes_max, template_of
+from pubstorm.contract.plan import Plan, PlannedPopulation
+from pubstorm.contract.protocol import OpenPace
 from pubstorm.errors import UsageError
-from pubstorm.host.costs import Costs
-from pubstorm.host.explain import offered_load
+from pubstorm.host.binaries import offered_load
+from pubstorm.host.calibration import Costs
 from pubstorm.host.preflight.host import HostLimits
 from pubstorm.host.preflight.need import Fix, Need
-from pubstorm.scenario.descriptors import DESCRIPTORS_KEPT, most_in_one, processes_needed
 from pubstorm.scenario.fleet import ScenarioFleet
+from pubstorm.scenario.sizes import DESCRIPTORS_KEPT, most_in_one, processes_needed
 
 BUFFER_BYTES = 64 * 1024
 """Size of the buffer that all clients of an engine read into and write from."""
@@ -123,4 +127,95 @@ def _ledger_pairs(plan: Plan) -> float:
         for population, load in zip(plan.populations, loads, strict=True)
         for publication, each in zip(population.publications, load.publications, strict=True)
         if not population.is_publisher
+    )
+
+
+PORTS_SHARE_EASY = 0.5
+"""Share of the port range up to which connect() is fast: it looks at every second port first."""
+
+
+def connections_at(plan: Plan) -> list[int]:
+    """Connections of each target at the peak: of clients, silent ones of clients that vanished, and
+    of bridges to the target."""
+    found = [0] * len(plan.targets)
+    for population in plan.populations:
+        if population.is_publisher:
+            continue
+        at = population.at
+        for target in range(at.first, min(at.first + at.count, len(found))):
+            found[target] += most_at_one(at, population.connections_max)
+    for bridges in plan.bridges:
+        found[bridges.main] += bridges.count
+    return found
+
+
+def connecting(plan: Plan) -> int:
+    """Number of connections of clients to targets, each with a socket of its own; publishers do not
+    connect."""
+    return sum(each.connections_max for each in plan.populations if not each.is_publisher)
+
+
+def bridges_of(plan: Plan) -> int:
+    """Bridges of a plan, each a connection of its own."""
+    return sum(bridges.count for bridges in plan.bridges)
+
+
+FILES_PER_SOCKET = {"libzmq": 7, "pyzmq": 4}
+"""Of a real subscriber: its connection, the mailbox of its socket, and both ends of its monitor;
+measured, as the memory below."""
+PEER_BYTES = 25_000
+"""Memory of libzmq for each connection of a PUB socket: session, buffers and an empty queue."""
+SOCKET_BYTES = 65_000
+"""Memory of libzmq for a SUB socket with its connection and 500 waiting messages."""
+QUEUED_BYTES = 64
+"""Memory of a queued message for each subscriber, without its payload, which exists once."""
+PROGRAM_BYTES = {"libzmq": 10 * 2**20, "pyzmq": 40 * 2**20, "command": 40 * 2**20}
+"""A process before anybody has connected."""
+PROGRAM_THREADS = 4
+"""Threads of a process: its own, one for its pipe, and two of libzmq, without libzmq's threads for
+input and output."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientProgram:
+    """A process that plays clients instead of an engine."""
+
+    population: str
+    """Name of its population."""
+    files: int
+    bytes: int
+    threads: int
+
+
+def programs_of(plan: Plan) -> Iterator[ClientProgram]:
+    """Every such process of a plan: one for each publisher, one for each population of real
+    subscribers."""
+    connections = connections_at(plan)
+    for population in plan.populations:
+        if population.player == "engine":
+            continue
+        if not population.is_publisher:
+            yield _program(population, SOCKET_BYTES, population.clients)
+            continue
+        for target in population.at.targets:
+            yield _program(population, PEER_BYTES, connections[target])
+
+
+def queues_bytes(plan: Plan, population: PlannedPopulation) -> int | None:
+    """Memory of one publisher's queues if the queues of all its subscribers are full; None for
+    queues without a limit."""
+    mark = 0 if population.zmtp is None else population.zmtp.high_water_mark
+    connections = connections_at(plan)
+    most = max(connections[target] for target in population.at.targets)
+    return most * mark * QUEUED_BYTES if mark else None
+
+
+def _program(population: PlannedPopulation, bytes_each: int, connections: int) -> ClientProgram:
+    io_threads = 1 if population.zmtp is None else population.zmtp.io_threads
+    files_each = 1 if population.is_publisher else FILES_PER_SOCKET[population.player]
+    return ClientProgram(
+        population.name,
+        files=connections * files_each + DESCRIPTORS_KEPT,
+        bytes=PROGRAM_BYTES.get(population.player, 0) + connections * bytes_each,
+        threads=PROGRAM_THREADS + io_threads,
     )

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from pubstorm.contract.plan import ConnectAction, DisconnectAction, Plan
-from pubstorm.host.explain import offered_load
-from pubstorm.host.preflight.connections import connecting, connections_at
+from pubstorm.host.binaries import offered_load
+from pubstorm.host.preflight.engines import connecting, connections_at
 from pubstorm.host.preflight.host import HostLimits
 from pubstorm.host.preflight.need import Fix, Need
 from pubstorm.host.preflight.needs import SOURCE_PORTS

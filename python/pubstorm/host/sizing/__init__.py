@@ -12,15 +12,12 @@ from pubstorm.contract.plan import (
     ConnectAction,
     Plan,
 )
-from pubstorm.host.costs import Costs
-from pubstorm.host.duration import least_seconds
-from pubstorm.host.explain import offered_load
-from pubstorm.host.preflight.connections import PORTS_SHARE_EASY, connections_at
-from pubstorm.host.preflight.engines import clients_bytes
-from pubstorm.host.sizing.traffic import Moment, moments
-from pubstorm.host.sizing.wire import SEGMENT
-from pubstorm.scenario.descriptors import DESCRIPTORS_KEPT
+from pubstorm.host.binaries import offered_load
+from pubstorm.host.calibration import Costs, least_seconds
+from pubstorm.host.preflight.engines import PORTS_SHARE_EASY, clients_bytes, connections_at
+from pubstorm.host.sizing.traffic import SEGMENT, Moment, moments
 from pubstorm.scenario.fleet import FleetHost, ScenarioFleet
+from pubstorm.scenario.sizes import DESCRIPTORS_KEPT
 
 CPU_SHARE = 0.5
 """Share of its core that an engine may use. Bursts, the network's interrupts and other work of the

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from math import ceil
 
 from pubstorm.contract.plan import Plan
-from pubstorm.host.costs import Costs
-from pubstorm.host.preflight.brokers import Appetite
-from pubstorm.host.preflight.connections import connections_at
+from pubstorm.host.calibration import Costs
+from pubstorm.host.preflight.engines import connections_at
+from pubstorm.host.preflight.need import Appetite
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.topology import Broker
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from pubstorm.contract.source import Source
+from pubstorm.contract import Source
 
 
 @dataclass(frozen=True, slots=True)

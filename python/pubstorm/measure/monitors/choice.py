@@ -12,19 +12,17 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from pubstorm.contract import TARGET_BROKER, Source
 from pubstorm.contract.plan import Plan, PublishAction
-from pubstorm.contract.source import TARGET_BROKER, Source
-from pubstorm.contract.target import Target, parse_target
+from pubstorm.contract.protocol import Target, parse_target
 from pubstorm.host.children import parent_death_prefix
 from pubstorm.host.deputy.remote import RemoteMachine
 from pubstorm.host.machine import Machine
 from pubstorm.host.members import PROCESSES_HERE, Processes
 from pubstorm.measure.monitors import Monitor, MonitorError
-from pubstorm.measure.monitors.bridges import BridgeMonitor
 from pubstorm.measure.monitors.connections import ClientsMonitor
-from pubstorm.measure.monitors.host import HostMonitor
+from pubstorm.measure.monitors.host import BridgeMonitor, HostMonitor
 from pubstorm.measure.monitors.monitoring import Monitoring
-from pubstorm.measure.monitors.perf import Perf
 from pubstorm.measure.monitors.process import (
     GroupMonitor,
     GroupPart,
@@ -33,7 +31,7 @@ from pubstorm.measure.monitors.process import (
     process_monitors,
 )
 from pubstorm.measure.monitors.profiling import FOLDER as PROFILE_FOLDER
-from pubstorm.measure.monitors.profiling import Profiler, ProfileSpec, Recording
+from pubstorm.measure.monitors.profiling import Perf, Profiler, ProfileSpec, Recording
 from pubstorm.measure.monitors.sys_topics import SysTopicsMonitor, client_login
 from pubstorm.metrics.monitors import SYS_PREFIX
 from pubstorm.result import BrokerResult
@@ -48,7 +46,7 @@ from pubstorm.scenario.monitors import (
 )
 from pubstorm.topology import Topology
 from pubstorm.topology.observer import Login
-from pubstorm.topology.services.redis import RedisService
+from pubstorm.topology.services import RedisService
 
 
 @dataclass(frozen=True)

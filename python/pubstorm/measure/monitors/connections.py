@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from statistics import fmean, median
 
-from pubstorm.contract.source import Source
+from pubstorm.contract import Source
 from pubstorm.host.members import Descendants
 from pubstorm.host.proc import descriptors
 from pubstorm.host.sockets import PORTS, Connection, SocketsError, SocketTable, sockets_of

@@ -1,13 +1,16 @@
-"""A host: CPU over all cores, memory, network, disks and error counters of the kernel."""
+"""A host: CPU over all cores, memory, network, disks and error counters of the kernel. Watches
+bridges by the states that an observer of the topology follows."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from pubstorm.contract.source import Source
+from pubstorm.contract import Source
 from pubstorm.host.counters import KernelCounters, counters
-from pubstorm.measure.monitors import Reading
+from pubstorm.measure.monitors import MonitorError, Reading
+from pubstorm.result import ObserverTraffic
+from pubstorm.topology.bridges.links import BridgeStates
 
 
 class HostMonitor:
@@ -76,3 +79,41 @@ def _cpu_shares(spent: Mapping[str, float]) -> dict[str, float]:
         "cpu_steal": spent.get("steal", 0),
     }
     return {metric: round(max(ticks, 0) / total, 4) for metric, ticks in parts.items()}
+
+
+CONNECTED = "connected"
+"""Metric: bridges that are up."""
+
+
+class BridgeMonitor:
+    """Watches the bridges of one name in one run."""
+
+    def __init__(self, states: BridgeStates) -> None:
+        self.source = Source.single("bridge", states.watched.name)
+        self._states = states
+        self._first: list[Reading] = []
+
+    def start(self) -> None:
+        """Changes before the run are left out; what holds when it begins is the first reading."""
+        self._states.take_changes()
+        self._first = [self._now()]
+
+    def read(self) -> Iterator[Reading]:
+        """Every change at its own instant, and what holds now."""
+        yield from self._first
+        self._first = []
+        for at_ns, up in self._states.take_changes():
+            yield Reading(at_ns, CONNECTED, up)
+        yield self._now()
+        if self._states.problem is not None:
+            raise MonitorError(self._states.problem)
+
+    def stop(self) -> None:
+        """The states are followed until the brokers end."""
+
+    def observer(self) -> ObserverTraffic:
+        """Returns the observer for the result."""
+        return self._states.observer()
+
+    def _now(self) -> Reading:
+        return Reading(time.monotonic_ns(), CONNECTED, self._states.up)

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from pubstorm.contract.source import Sample, Source
+from pubstorm.contract import Sample, Source
 from pubstorm.errors import PubstormError
 from pubstorm.host.sockets import load_library
 from pubstorm.measure.monitors import Monitor, MonitorError, Reading
-from pubstorm.measure.monitors.bridges import BridgeMonitor
+from pubstorm.measure.monitors.host import BridgeMonitor
 from pubstorm.measure.monitors.profiling import Profiler
 from pubstorm.measure.monitors.sys_topics import SysTopicsMonitor
 from pubstorm.output import name_of

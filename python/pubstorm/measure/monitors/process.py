@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import psutil
 
+from pubstorm.contract import Source
 from pubstorm.contract.plan import Plan
-from pubstorm.contract.source import Source
 from pubstorm.host import proc
 from pubstorm.host.members import PROCESSES_HERE, LocalProcesses, Member, Processes, ProcessReading
 from pubstorm.host.sockets import holders, listening_at

@@ -12,8 +12,8 @@ from http.client import HTTPException
 from urllib.error import HTTPError, URLError
 from urllib.request import OpenerDirector, ProxyHandler, Request, build_opener
 
+from pubstorm.contract import Source
 from pubstorm.contract.plan import Plan
-from pubstorm.contract.source import Source
 from pubstorm.measure.monitors import MonitorError, Reading
 from pubstorm.scenario.monitors import Prometheus
 

@@ -7,12 +7,12 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 
+from pubstorm.contract import Source
 from pubstorm.contract.plan import Plan
-from pubstorm.contract.source import Source
 from pubstorm.errors import PubstormError
 from pubstorm.measure.monitors import MonitorError, Reading
 from pubstorm.scenario.monitors import Redis
-from pubstorm.topology.identities.store import RedisAddress, RedisStore
+from pubstorm.topology.identities.seeding import RedisAddress, RedisStore
 
 ANSWER_S = 3.0
 """Longest time for an answer."""

@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from pubstorm.contract import Source
 from pubstorm.contract.plan import Plan
-from pubstorm.contract.source import Source
-from pubstorm.contract.target import Target, parse_target
+from pubstorm.contract.protocol import Target, parse_target
 from pubstorm.measure.monitors import MonitorError, Reading
 from pubstorm.quantities import SECOND_NS
 from pubstorm.result import ObserverTraffic

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from pubstorm.contract.changes import together
+from pubstorm.contract.commands import together
 from pubstorm.contract.histogram import Histogram, HistogramSum
 from pubstorm.contract.plan import PublishAction
 from pubstorm.measure.assemble import Assembly
-from pubstorm.measure.group_shares import joins_groups
+from pubstorm.measure.ledger import joins_groups
 from pubstorm.measure.phases.collapse import (
     Before,
     Drops,
@@ -25,8 +25,16 @@ from pubstorm.measure.phases.collapse import (
     second_half,
     ticks_needed,
 )
-from pubstorm.measure.phases.load_due import LoadDue, Publishing, fan_out, load_due
-from pubstorm.measure.phases.ticks import Grid, Tick, ticks, width_of
+from pubstorm.measure.phases.load_due import (
+    Grid,
+    LoadDue,
+    Publishing,
+    Tick,
+    fan_out,
+    load_due,
+    ticks,
+    width_of,
+)
 from pubstorm.measure.run_log import AppliedChange, StageSpan
 from pubstorm.metrics import OF_POPULATIONS
 from pubstorm.metrics.monitors import DROPPED_METRICS

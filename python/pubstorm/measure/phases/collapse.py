@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate, groupby
 from math import ceil, sqrt
 
-from pubstorm.measure.phases.load_due import LoadDue
-from pubstorm.measure.phases.ticks import Tick
+from pubstorm.measure.phases.load_due import LoadDue, Tick
 from pubstorm.quantities import (
     SECOND_NS,
     count_text,

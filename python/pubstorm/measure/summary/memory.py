@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import StatisticsError, correlation, fmean, linear_regression
 
+from pubstorm.contract import TARGET_BROKER, Source
 from pubstorm.contract.plan import AddClients
-from pubstorm.contract.source import TARGET_BROKER, Source
 from pubstorm.measure.assemble import Assembly
 from pubstorm.metrics.run import ENGINES
 from pubstorm.quantities import SECOND_NS

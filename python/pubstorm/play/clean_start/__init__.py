@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Literal
 
 from pubstorm.contract.plan import Plan
-from pubstorm.play.clean_start.look import TargetFindings, look_before
-from pubstorm.play.clean_start.observer import Deadline
-from pubstorm.play.clean_start.remove import remove_retained, verify_sessions
-from pubstorm.play.clean_start.sessions import end_sessions, persistent_clients
+from pubstorm.play.clean_start.observer import Deadline, TargetFindings, look_before
+from pubstorm.play.clean_start.remove import (
+    end_sessions,
+    persistent_clients,
+    remove_retained,
+    verify_sessions,
+)
 from pubstorm.play.clean_start.topics import OWN_TOPICS_MAX, keeps_messages, kept_topics
 from pubstorm.result import StaleState
 

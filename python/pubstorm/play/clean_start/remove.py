@@ -1,18 +1,30 @@
 """Removes the retained messages of this run from one target, by topic and stamp, and looks again
-afterwards. `sessions` ends sessions."""
+afterwards. `sessions` ends sessions. Ends the sessions that clients of a run have left: an engine
+connects each of them once more, with a clean session, and disconnects it. So it is as fast as a
+run, and every client is itself. Removes the state of bridges from a target that the run did not
+start: their states kept on topics, and their sessions. Names identify them."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import NamedTuple
 
-from pubstorm.contract.attachment import clients_at
-from pubstorm.contract.plan import Plan
-from pubstorm.play.clean_start.look import retained_on, sessions_on
-from pubstorm.play.clean_start.observer import Deadline, TargetObserver
+from pubstorm.contract.offered_load import clients_at
+from pubstorm.contract.plan import ConnectAction, DisconnectAction, Plan, PlannedStage
+from pubstorm.contract.protocol import Mqtt
+from pubstorm.errors import PubstormError
+from pubstorm.fleet import SnapshotReceived
+from pubstorm.play.clean_start.observer import Deadline, TargetObserver, retained_on, sessions_on
 from pubstorm.play.clean_start.topics import OWN_TOPICS_MAX, Own, own_topics
-from pubstorm.quantities import count_text, counted
+from pubstorm.play.stages import play_alone
+from pubstorm.quantities import SECOND_NS, count_text, counted
 from pubstorm.result import StaleState
+from pubstorm.topology.bridge_lines import client_id, state_topic
+from pubstorm.topology.bridges import BridgesOutside
 from pubstorm.topology.observer import Login, ObserverError
 
 
@@ -123,3 +135,123 @@ def _said(name: str, removed: int, left: _Left, problem: str) -> list[StaleState
 
 TRIES = 2
 """Times that a message which returns is cleared."""
+
+
+PARALLELISM = 100
+TIMEOUT_S = 5.0
+"""Longest time for a broker to answer the last client."""
+CLIENTS_PER_S = 1000
+"""Rate that a slow broker can take."""
+
+
+def persistent_clients(plan: Plan) -> int:
+    """Clients whose sessions outlive their connection."""
+    return sum(p.clients for p in plan.populations if p.keeps_session)
+
+
+async def end_sessions(plan: Plan, engine: Path, log: Path) -> str | None:
+    """Ends every persistent session of the plan; what went wrong, if anything did."""
+    ending = _ending_plan(plan)
+    connected = 0
+
+    def count(received: SnapshotReceived) -> None:
+        nonlocal connected
+        populations = received.snapshot.populations
+        connected += sum(population.counters.connected_total for population in populations)
+
+    try:
+        async with asyncio.timeout(3 * TIMEOUT_S + ending.clients / CLIENTS_PER_S):
+            await play_alone(ending, engine, log, count)
+    except PubstormError as error:
+        return error.message
+    except TimeoutError:
+        return "the broker did not answer in time"
+    missing = ending.clients - connected
+    return f"{missing} of {ending.clients} clients could not connect" if missing else None
+
+
+def _ending_plan(plan: Plan) -> Plan:
+    """All clients with persistent sessions, each connected once with a clean one."""
+    quiet = {"subscriptions": (), "publications": (), "reconnect": None}
+    quiet |= {"lifetime": None, "flapping": None}
+    populations = tuple(
+        population.model_copy(update={**quiet, "protocol": _clean(mqtt)})
+        for population in plan.populations
+        if (mqtt := population.mqtt) is not None and not mqtt.clean_session
+    )
+    everybody = tuple(range(len(populations)))
+    connect = ConnectAction(
+        rate_per_s=None, parallelism=PARALLELISM, timeout_ns=round(TIMEOUT_S * SECOND_NS)
+    )
+    leave = DisconnectAction(rate_per_s=None)
+    stages = (
+        PlannedStage(name="connect", action=connect, populations=everybody),
+        PlannedStage(name="disconnect", action=leave, populations=everybody),
+    )
+    return plan.model_copy(update={"populations": populations, "stages": stages})
+
+
+def _clean(mqtt: Mqtt) -> Mqtt:
+    """Returns the options of clients whose session ends with their connection: in MQTT 5, a session
+    without an expiry interval does [MQTT-3.1.2.11.2]."""
+    properties = tuple(each for each in mqtt.properties if each.name != "session_expiry_interval")
+    clean = {"clean_session": True, "will": None, "properties": properties}
+    return mqtt.model_copy(update=clean)
+
+
+AT_ONCE = 16
+"""Connections that are made at the same time."""
+BUDGET_S = 15.0
+"""Longest time for the bridges of a name."""
+
+
+async def remove_bridges(outside: Sequence[BridgesOutside]) -> tuple[StaleState, ...]:
+    """Connects each bridge's client once more with a clean session, which ends the old one, and
+    clears its state. The small brokers have ended. Returns what could not be done."""
+    found = [
+        await _removed(bridges)
+        for bridges in outside
+        if bridges.spec.notifications or not bridges.spec.clean_session
+    ]
+    return tuple(stale_state for some in found for stale_state in some)
+
+
+async def _removed(bridges: BridgesOutside) -> list[StaleState]:
+    deadline, loop = Deadline(BUDGET_S), asyncio.get_running_loop()
+    with ThreadPoolExecutor(AT_ONCE, "bridges") as pool:
+        numbers = range(bridges.count)
+        work = (loop.run_in_executor(pool, _remove, bridges, n, deadline) for n in numbers)
+        try:
+            problems = [problem for problem in await asyncio.gather(*work) if problem is not None]
+        finally:
+            deadline.give_up()
+    removed = bridges.count - len(problems)
+    said = []
+    if removed:
+        text = f"removed sessions and states of {counted(removed, 'bridge')} {bridges.name}"
+        said.append(_stale_state(bridges, "sessions", removed, text))
+    if problems:
+        text = f"sessions and states of {counted(len(problems), 'bridge')} {bridges.name} may be"
+        said.append(_stale_state(bridges, "unknown", len(problems), f"{text} left: {problems[0]}"))
+    return said
+
+
+def _remove(bridges: BridgesOutside, number: int, deadline: Deadline) -> str | None:
+    """Returns the problem, if there was one."""
+    if deadline.is_over:
+        return f"not done within {BUDGET_S:.0f} s"
+    name, spec, target = bridges.name, bridges.spec, bridges.target
+    login = Login.numbered(spec.username, spec.password, bridges.tls(), number)
+    own_id = client_id(name, spec, number)
+    try:
+        with TargetObserver(target, login, own_id, deadline, clean=True) as observer:
+            if spec.notifications:
+                observer.clear((state_topic(name, number),))
+    except ObserverError as error:
+        return str(error)
+    return None
+
+
+def _stale_state(bridges: BridgesOutside, what: str, total: int, text: str) -> StaleState:
+    values = {"target": str(bridges.target), "when": "after", "what": what, "total": total}
+    return StaleState.model_validate({**values, "text": text})

@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from pubstorm.contract.flows import FixedPayload, GaussianPayload
+from pubstorm.contract.offered_load import has_stamped_text, template_of
 from pubstorm.contract.plan import Plan, PlannedPopulation
-from pubstorm.contract.stamp import STAMP_BYTES, run_tags
-from pubstorm.contract.template import Template, Variable
-from pubstorm.contract.texts import has_stamped_text, template_of
+from pubstorm.contract.protocol import FixedPayload, GaussianPayload
+from pubstorm.contract.template import STAMP_BYTES, Template, Variable, run_tags
 
 OWN_TOPICS_MAX = 200_000
 """Topics that are rendered to be recognised."""

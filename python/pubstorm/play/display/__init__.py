@@ -123,7 +123,7 @@ class QuietLive(Live):
 def live_for(consoles: Sequence[Console], progress_ns: int) -> Live:
     """A display on the first of the consoles that is a terminal; without one, lines on stderr, one
     each `progress_ns`."""
-    from pubstorm.play.display.plain import PlainLive
+    from pubstorm.play.display.summary import PlainLive
     from pubstorm.play.display.terminal import TerminalLive
 
     found = next((console for console in consoles if console.is_terminal), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from pubstorm.contract.value import Number, Probability, Value
+from pubstorm.contract import Number, Probability, Value
 from pubstorm.quantities import Unit
 from pubstorm.result.model import Status
 

@@ -11,9 +11,8 @@ from functools import reduce
 from pubstorm.contract.histogram import Histogram, HistogramSum
 from pubstorm.metrics import OF_POPULATIONS
 from pubstorm.metrics.counters import FILTERS
-from pubstorm.metrics.expressions import Expression, share_of
+from pubstorm.metrics.expressions import Expression, Threshold, share_of
 from pubstorm.metrics.metric import LEAST_IS_WORST, Basis, Divisor, Metric, RunMetric
-from pubstorm.metrics.thresholds import Threshold
 from pubstorm.quantities import counted
 from pubstorm.result import (
     ClientLoss,
@@ -27,10 +26,15 @@ from pubstorm.result import (
     StageResult,
     ThresholdOutcome,
 )
-from pubstorm.result.cells import NOTHING_MEASURED, Found, Missing
-from pubstorm.result.figures.of_monitors import read_monitors, slope_of
-from pubstorm.result.figures.of_run import read_fault, read_phase, read_run
-from pubstorm.result.monitors import readings
+from pubstorm.result.figures.of_monitors import (
+    read_fault,
+    read_monitors,
+    read_phase,
+    read_run,
+    slope_of,
+)
+from pubstorm.result.interval import NOTHING_MEASURED, Found, Missing
+from pubstorm.result.machinery import readings
 
 __all__ = [
     "ROUND_TRIP",

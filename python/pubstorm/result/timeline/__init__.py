@@ -14,9 +14,8 @@ from typing import Literal
 
 from pubstorm.contract.plan import Plan
 from pubstorm.contract.snapshot import Snapshot
-from pubstorm.result.timeline.ages import HOUR_NS, Edges
 from pubstorm.result.timeline.cells import HistogramCells, HistogramKey, over_time
-from pubstorm.result.timeline.lane import BLOCK, Choice, Lane
+from pubstorm.result.timeline.lane import BLOCK, HOUR_NS, Choice, Edges, Lane
 from pubstorm.result.timeline.rows import GAUGES, Gauge, Row
 
 NUMBERS_MAX = 8_000_000

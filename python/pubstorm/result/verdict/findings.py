@@ -26,7 +26,7 @@ from pubstorm.result import (
     StageResult,
 )
 from pubstorm.result.machinery import is_late, too_busy
-from pubstorm.result.problems import KINDS, ProblemKind, problem_of, reasons_text
+from pubstorm.result.summary import KINDS, ProblemKind, problem_of, reasons_text
 from pubstorm.result.verdict.culprit import Evidence, EvidenceKind, Uncarried
 
 MAX_HEADROOM_USE = 0.8

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pubstorm.contract.source import HOST
+from pubstorm.contract import HOST
 from pubstorm.quantities import bytes_text, duration_text, share_text
 from pubstorm.result import Measured
 from pubstorm.result.machinery import too_busy

@@ -1,6 +1,7 @@
 """Checks the keys of a scenario against one another: names that exist, keys that exclude each
-other, client ids, stages that follow each other. Only `check_files` reads files.
-"""
+other, client ids, stages that follow each other. Only `check_files` reads files. Checks shares and
+session lifetimes: parts that fit into the population, with clients in each, and names that
+exist."""
 
 from __future__ import annotations
 
@@ -8,30 +9,42 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from ipaddress import ip_address
 from itertools import combinations
+from math import ceil
 
-from pubstorm.contract.source import TARGET_BROKER, split_member
-from pubstorm.contract.target import Target
+from pubstorm.contract import TARGET_BROKER, split_member
+from pubstorm.contract.protocol import Target
 from pubstorm.contract.template import Template, VariableKind
-from pubstorm.quantities import describe
+from pubstorm.quantities import describe, write_count, write_duration, write_share
 from pubstorm.scenario.base import broken_rules
-from pubstorm.scenario.checks.bridges import check_bridges
-from pubstorm.scenario.checks.brokers import check_brokers
-from pubstorm.scenario.checks.changes import check_change_keys, check_changes
-from pubstorm.scenario.checks.faults import check_fault_keys, check_faults
-from pubstorm.scenario.checks.fleet import check_fleet
-from pubstorm.scenario.checks.lives import check_lives
-from pubstorm.scenario.checks.mqtt5 import check_mqtt5
-from pubstorm.scenario.checks.networks import check_networks
-from pubstorm.scenario.checks.rate_profiles import check_rate_files, check_rate_profiles
-from pubstorm.scenario.checks.retained import check_retained
-from pubstorm.scenario.checks.round_trips import check_round_trips
-from pubstorm.scenario.checks.rows import check_payloads, check_rows
+from pubstorm.scenario.checks.brokers import (
+    check_bridges,
+    check_brokers,
+    check_networks,
+    check_services,
+)
+from pubstorm.scenario.checks.populations import (
+    check_lives,
+    check_payloads,
+    check_retained,
+    check_round_trips,
+    check_rows,
+)
+from pubstorm.scenario.checks.protocols import (
+    check_fleet,
+    check_mqtt5,
+    check_tls,
+    check_websocket,
+    check_zeromq,
+)
 from pubstorm.scenario.checks.series import check_search, check_series
-from pubstorm.scenario.checks.services import check_services
-from pubstorm.scenario.checks.shares import check_named, check_shares
-from pubstorm.scenario.checks.tls import check_tls
-from pubstorm.scenario.checks.websocket import check_websocket
-from pubstorm.scenario.checks.zeromq import check_zeromq
+from pubstorm.scenario.checks.stages import (
+    check_change_keys,
+    check_changes,
+    check_fault_keys,
+    check_faults,
+    check_rate_files,
+    check_rate_profiles,
+)
 from pubstorm.scenario.document import At, Finding, Path
 from pubstorm.scenario.expressions import (
     check_expressions,
@@ -41,9 +54,75 @@ from pubstorm.scenario.expressions import (
     unknown,
 )
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import TARGET, MqttClients
-from pubstorm.scenario.shares import PlannedClients, meant_by, shares_of
-from pubstorm.scenario.stages import Connect, Disconnect, Publish
+from pubstorm.scenario.populations import TARGET, Lifetime, MqttClients, Population
+from pubstorm.scenario.shares import REST, PlannedClients, meant_by, share_sizes, shares_of
+from pubstorm.scenario.stages import EVERY, Connect, Disconnect, Publish
+
+
+def check_shares(scenario: Scenario) -> Iterator[Finding]:
+    """Yields the problems that make single shares unknown."""
+    for name, population in scenario.populations.items():
+        path = ("populations", name)
+        yield from _check_lifetime((*path, "lifetime"), population.stay)
+        yield from _check_parts((*path, "shares"), population)
+        for share, each in population.differing.items():
+            yield from _check_lifetime((*path, "shares", share, "lifetime"), each.lifetime)
+
+
+def check_named(scenario: Scenario) -> Iterator[Finding]:
+    """Yields names in stages that have no clients, such as an empty rest."""
+    shares = shares_of(scenario)
+    names = tuple(dict.fromkeys((*scenario.populations, *shares)))
+    for n, stage in enumerate(scenario.stages):
+        path: Path = ("stages", n, stage.verb)
+        given = [
+            ((*path, "populations", m), name) for m, name in enumerate(stage.populations or ())
+        ]
+        if stage.publish is not None:
+            for m, change in enumerate(stage.publish.changes):
+                given.append(((*path, "changes", m, "population"), change.population))
+        if stage.connect is not None and stage.connect.clients is not None:
+            keys = (name for name in stage.connect.clients if name != EVERY)
+            given += [((*path, "clients", name), name) for name in keys]
+        for where, name in given:
+            if not meant_by(shares, name):
+                yield where, *unknown("population", name, names)
+
+
+def _check_parts(path: Path, population: Population) -> Iterator[Finding]:
+    if REST in population.differing:
+        message = f"found a share called {REST}, allowed is another name"
+        yield (*path, REST), message, "the clients that are in no share are called so"
+        return
+    together = sum(share.part for share in population.differing.values())
+    if together > 1 + ROUNDING:
+        message = f"found shares of {write_share(together)} together, allowed is up to 100%"
+        yield path, message, "each client is in one share at most"
+        return
+    sizes = share_sizes(population)
+    for name, share in population.differing.items():
+        if sizes[name]:
+            continue
+        clients = write_count(population.clients)
+        message = f"found {write_share(share.part)} of {clients} clients, which is no client"
+        hint = "leave the share out"
+        if share.part:
+            enough = write_count(ceil(round(1 / share.part, 6)))
+            hint = f"play at least {enough} clients, or {hint}"
+        yield (*path, name, "part"), f"{message}, needed is one", hint
+
+
+def _check_lifetime(path: Path, lifetime: Lifetime | None) -> Iterator[Finding]:
+    if lifetime is None or lifetime.from_ is None:
+        return
+    if lifetime.to is not None and lifetime.to < lifetime.from_:
+        least = write_duration(lifetime.from_)
+        message = f"found {write_duration(lifetime.to)}, allowed is at least {least}"
+        yield (*path, "to"), message, "a life is at least as long as its shortest"
+
+
+ROUNDING = 1e-9
+
 
 __all__ = ["check_files", "check_keys", "check_values"]
 

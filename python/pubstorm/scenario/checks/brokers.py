@@ -1,16 +1,40 @@
-"""Checks the keys of brokers, and the clients against the kinds of their brokers."""
+"""Checks the keys of brokers, and the clients against the kinds of their brokers. Checks bridges
+against the brokers, one another and the populations. The host checks that keys exist. Checks the
+networks of bridges against brokers, one another and faults. `pubstorm.host.preflight.host`
+checks that this host can make them. Checks services against brokers and populations: names that
+exist, and passwords for users that are written."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
 
-from pubstorm.contract.target import NatsTarget
+from pubstorm.contract import split_member
+from pubstorm.contract.protocol import NatsTarget
+from pubstorm.contract.template import Template
 from pubstorm.quantities import describe
-from pubstorm.scenario.command_words import COMMAND_VALUES, WEBSOCKET_PORT, asked_for
 from pubstorm.scenario.document import Finding, Path
+from pubstorm.scenario.expressions import unknown
+from pubstorm.scenario.faults import BRIDGE_FAULTS, Fault, victims_of
+from pubstorm.scenario.fields import COMMAND_VALUES, WEBSOCKET_PORT, asked_for
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import TARGET, MqttClients, MqttDifference, NatsClients
-from pubstorm.scenario.topology import Broker, Command, InstalledBroker, Rabbitmq
+from pubstorm.scenario.populations import (
+    TARGET,
+    Attachment,
+    MqttClients,
+    MqttDifference,
+    NatsClients,
+)
+from pubstorm.scenario.topology import (
+    Bridge,
+    Broker,
+    Command,
+    InstalledBroker,
+    Mosquitto,
+    Rabbitmq,
+    ScenarioTopology,
+)
 
 CLUSTER_MIN, CLUSTER_MAX = 2, 32
 
@@ -158,3 +182,260 @@ def _too_high(found: Iterable[tuple[Path, int]], broker: Broker) -> Iterator[Fin
             message = f"found QoS {qos} with kind {broker.kind}, allowed are {allowed}"
             hint = f"such a broker disconnects a client that publishes with QoS {qos}"
             yield (*path, "qos"), message, hint
+
+
+NOT_OF_BRIDGES = ("server_name", "ciphers")
+"""Keys of `tls` that mosquitto's bridges have no word for."""
+
+
+def check_bridges(scenario: Scenario) -> Iterator[Finding]:
+    """Yields what does not fit together."""
+    bridges = scenario.topology.bridges
+    for name, bridge in bridges.items():
+        path: Path = ("topology", "bridges", name)
+        yield from _check_ends(path, bridge, scenario)
+        yield from _check_client_id(path, bridge, scenario)
+        yield from _check_loops(path, bridge, scenario)
+        yield from _check_tls(path, bridge, scenario)
+    yield from _check_chains(scenario)
+    yield from _check_ids_of_two(scenario)
+    yield from _check_populations(scenario)
+    if bridges and scenario.topology.joined:
+        hint = "bridges say themselves what crosses"
+        yield ("topology", "joined"), "found joined and bridges, allowed is one of them", hint
+
+
+def _check_ends(path: Path, bridge: Bridge, scenario: Scenario) -> Iterator[Finding]:
+    brokers = scenario.topology.brokers
+    small = brokers.get(bridge.from_)
+    if small is None:
+        yield (*path, "from"), *unknown("broker", bridge.from_, list(brokers))
+    elif not isinstance(small, Mosquitto):
+        message = f"found bridges from {bridge.from_} of kind {small.kind}, allowed is mosquitto"
+        yield (*path, "from"), message, "the main broker may be of any kind"
+    if bridge.to == TARGET:
+        count = len(scenario.target)
+        if count != 1:
+            message = f"found a bridge to target and {count or 'no'} targets, needed is one"
+            yield (*path, "to"), message, "write target: mqtt://HOST:PORT"
+        return
+    main = brokers.get(bridge.to)
+    if main is None:
+        yield (*path, "to"), *unknown("broker", bridge.to, [*brokers, TARGET])
+    elif bridge.to == bridge.from_:
+        message = f"found bridges from {bridge.from_} to itself, allowed is another broker"
+        yield (*path, "to"), message, None
+    elif main.count != 1:
+        message = f"found bridges to {bridge.to}, which stands for {main.count} brokers"
+        yield (*path, "to"), f"{message}, allowed is one main broker", None
+
+
+def _check_client_id(path: Path, bridge: Bridge, scenario: Scenario) -> Iterator[Finding]:
+    small = scenario.topology.brokers.get(bridge.from_, Mosquitto(kind="mosquitto"))
+    if bridge.client_id is not None:
+        template = Template.parse(bridge.client_id)
+        if len({template.text(number) for number in range(small.count)}) < small.count:
+            message = f"found the same client id for some of {small.count} bridges"
+            hint = "a broker disconnects the first when the second comes: use {n}"
+            yield (*path, "client_id"), f"{message}, allowed is one each", hint
+    if bridge.password is not None and bridge.username is None and not _wants(bridge, scenario):
+        message = "found a password without a username, needed are both or neither"
+        yield (*path, "password"), message, None
+
+
+def _wants(bridge: Bridge, scenario: Scenario) -> bool:
+    """Returns True if the main broker wants a password."""
+    main = scenario.topology.brokers.get(bridge.to)
+    return main is not None and main.has_passwords
+
+
+def _check_loops(path: Path, bridge: Bridge, scenario: Scenario) -> Iterator[Finding]:
+    """Yields topics that a main broker of another kind would send back."""
+    main = scenario.topology.brokers.get(bridge.to)
+    if main is None or main.KNOWS_BRIDGES:
+        return
+    for number, topic in enumerate(bridge.topics):
+        if topic.direction == "both":
+            message = f"found both to a main broker of kind {main.kind}, allowed are out and in"
+            hint = "it sends a message back over the bridge by which it came"
+            yield (*path, "topics", number, "direction"), message, hint
+
+
+def _check_tls(path: Path, bridge: Bridge, scenario: Scenario) -> Iterator[Finding]:
+    if bridge.to == TARGET and scenario.target and scenario.target[0].websocket is not None:
+        message = "found a bridge to a target over WebSocket, allowed is one over TCP"
+        yield (*path, "to"), message, "write mqtt:// or mqtts://: mosquitto's bridges use TCP"
+    if bridge.tls is None:
+        return
+    place = (*path, "tls")
+    if bridge.to != TARGET:
+        message = "found tls for a broker that the run starts, allowed is tls to target"
+        yield place, message, f"set tls of {bridge.to} in topology.brokers: keys are made"
+        return
+    if scenario.target and not scenario.target[0].tls:
+        yield place, "found tls, and a target that is not under TLS", "write mqtts://"
+    for key in NOT_OF_BRIDGES:
+        if getattr(bridge.tls, key) is not None:
+            message = f"found {key}, which mosquitto's bridges have no setting for"
+            yield (*place, key), message, "leave it out"
+
+
+def _check_chains(scenario: Scenario) -> Iterator[Finding]:
+    mains = {bridge.to for bridge in scenario.topology.bridges.values()}
+    for name, bridge in scenario.topology.bridges.items():
+        if bridge.from_ in mains and bridge.from_ != bridge.to:
+            message = f"found bridges from {bridge.from_}, to which other bridges lead"
+            hint = "a broker is a main one or a small one"
+            yield ("topology", "bridges", name, "from"), f"{message}, allowed is one step", hint
+
+
+def _check_ids_of_two(scenario: Scenario) -> Iterator[Finding]:
+    """Yields bridges to one main broker that have the same client identifier."""
+    brokers = scenario.topology.brokers
+
+    def ids(name: str, bridge: Bridge) -> set[str]:
+        template = Template.parse(bridge.client_id or f"{name}-{{n}}")
+        count = brokers[bridge.from_].count if bridge.from_ in brokers else 0
+        return {template.text(number) for number in range(count)}
+
+    for (name, one), (other_name, other) in combinations(scenario.topology.bridges.items(), 2):
+        twice = ids(name, one) & ids(other_name, other) if one.to == other.to else None
+        if twice:
+            message = f"found the client id {describe(min(twice))} of bridge {name} again"
+            path = ("topology", "bridges", other_name, "client_id")
+            yield path, f"{message}, allowed is one bridge each", "set client_id"
+
+
+def _check_populations(scenario: Scenario) -> Iterator[Finding]:
+    topology = scenario.topology
+    sizes = {name: broker.count for name, broker in topology.brokers.items()}
+    if scenario.target:
+        sizes = {TARGET: len(scenario.target), **sizes}
+    sizes |= {name: each.clients for name, each in scenario.publishers.items()}
+    for name, population in scenario.populations.items():
+        path = ("populations", name)
+        if population.attached_to is not None:
+            yield from _check_attachment((*path, "at"), population.attached_to, sizes)
+        elif topology.bridges and not population.is_publisher:
+            message = "found no at, needed with bridges is where the clients connect"
+            yield path, message, f"write at: and one of {', '.join(sizes)}"
+
+
+def _check_attachment(path: Path, at: Attachment, sizes: dict[str, int]) -> Iterator[Finding]:
+    size = sizes.get(at.brokers)
+    if size is None:
+        return
+    if at.first >= size:
+        message = f"found first {at.first}, allowed are 0 to {size - 1}"
+        yield (*path, "first"), message, f"there are {size} of {at.brokers}"
+    elif at.count is not None and at.first + at.count > size:
+        message = f"found {at.count} from number {at.first} on, allowed are {size - at.first}"
+        yield (*path, "count"), message, f"there are {size} of {at.brokers}"
+
+
+def check_networks(scenario: Scenario) -> Iterator[Finding]:
+    """Yields what does not fit together."""
+    for name, bridge in scenario.topology.bridges.items():
+        if bridge.network is None:
+            continue
+        path = ("topology", "bridges", name, "network")
+        yield from _check_reached(path, name, scenario.topology)
+        if scenario.sources is not None:
+            message = "found sources and a network, which they cannot reach, allowed is one of them"
+            yield ("sources",), message, "write sources: auto"
+    for n, stage in enumerate(scenario.stages):
+        for number, fault in enumerate(stage.faults):
+            place = ("stages", n, stage.verb, "faults", number)
+            yield from _check_fault(place, fault, scenario.topology)
+
+
+def _check_reached(path: Path, name: str, topology: ScenarioTopology) -> Iterator[Finding]:
+    """The brokers at both ends: who can be reached from inside the network."""
+    bridge = topology.bridges[name]
+    main = topology.brokers.get(bridge.to)
+    if bridge.to == "target":
+        hint = "leave network out, or put the delay on the way to that broker with tc there"
+        message = "found a network whose link would lead to target, allowed is a broker of the run"
+        yield path, message, hint
+    elif main is not None and main.kind != "mosquitto":
+        message = f"found a network whose link leads to a broker of kind {main.kind}"
+        yield path, f"{message}, allowed is mosquitto", "only it listens at a second address"
+    for other_name, other in topology.bridges.items():
+        if other_name != name and other.from_ == bridge.from_:
+            message = f"found a network for {bridge.from_}, and another bridge from it"
+            hint = f"{describe(other_name)} would have to leave the network: give it brokers"
+            yield path, f"{message}, allowed is one bridge", f"{hint} of its own"
+
+
+def _check_fault(path: Path, fault: Fault, topology: ScenarioTopology) -> Iterator[Finding]:
+    """Links that are unplugged, and bridges that cannot be cut in another way."""
+    if fault.kind not in BRIDGE_FAULTS:
+        return
+    try:
+        name, _ = victims_of(topology, fault)
+    except KeyError:
+        return
+    if topology.bridges[name].network is None:
+        if fault.how == "unplug":
+            message = f"found unplug for bridge {name}, which has no network"
+            hint = f"add network: {{}} to topology.bridges.{name}, or write how: stall"
+            yield (*path, "how"), f"{message}, allowed are close and stall", hint
+    elif fault.kind == "delay":
+        message = f"found delay for bridge {name}, which has a network"
+        hint = "its link has a delay for the whole run: network: {delay: ...}"
+        yield (*path, "delay"), f"{message}, allowed is cut with how: unplug", hint
+    elif fault.how != "unplug":
+        message = f"found {fault.how} for bridge {name}, which has a network"
+        yield (*path, "how"), f"{message}, allowed is how: unplug", None
+    elif fault.count is not None or name != fault.victims:
+        found = f"a part of {name}" if fault.count is None else str(fault.count)
+        message = f"found {found}, allowed is unplug for all: bridges of {name} share one link"
+        yield (*path, "cut" if fault.count is None else "count"), message, None
+
+
+REDIS = "redis://"
+
+
+def check_services(scenario: Scenario) -> Iterator[Finding]:
+    """Yields what does not fit together."""
+    topology = scenario.topology
+    for name, broker in topology.brokers.items():
+        yield from _check_auth(("topology", "brokers", name, "auth"), broker, scenario)
+    for name, service in topology.services.items():
+        path: Path = ("topology", "services", name)
+        group, number = split_member(name)
+        if group in topology.brokers and number is not None:
+            message = f"found the service {describe(name)}, which may also be a broker {group}"
+            yield path, f"{message}, allowed is a name of its own", "rename it"
+        for n, population in enumerate(service.seed if isinstance(service.seed, tuple) else ()):
+            if population not in scenario.populations:
+                names = list(scenario.populations)
+                yield (*path, "seed", n), *unknown("population", population, names)
+        if topology.is_seeded(name):
+            yield from _check_users(path, scenario, service.seed)
+
+
+def _check_auth(path: Path, broker: Broker, scenario: Scenario) -> Iterator[Finding]:
+    auth, services = broker.user_store, list(scenario.topology.services)
+    if auth is None or auth in services or _URL.match(auth):
+        return
+    known = ", ".join(services) or "none, since there are no services"
+    message = f"found {describe(auth)}, allowed are the services ({known}) and {REDIS}HOST:PORT/DB"
+    yield path, message, "start one with topology.services: {users: redis}"
+
+
+def _check_users(path: Path, scenario: Scenario, seed: object) -> Iterator[Finding]:
+    chosen = seed if isinstance(seed, tuple) else tuple(scenario.populations)
+    populations = {n: p for n, p in scenario.populations.items() if n in chosen}
+    if populations and all(p.username is None for p in populations.values()):
+        names = ", ".join(populations)
+        message = f"found no user names in the populations {names}, needed is one to be written"
+        hint = 'write username: "device-{n}" and password: "secret-{n}", or seed: false'
+        yield path, message, hint
+    for name, population in populations.items():
+        if population.username is not None and population.password is None:
+            message = f"found a user name without a password, needed for the service {path[-1]}"
+            yield ("populations", name, "username"), message, 'write password: "secret-{n}"'
+
+
+_URL = re.compile(r"redis://\S+")

@@ -9,7 +9,7 @@ from pubstorm.quantities import UnfitError, describe
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.sweep import Sweep, TableColumn, Variation
+from pubstorm.scenario.series import Sweep, TableColumn, Variation
 
 NOT_SEARCHED = ("search", "sweep", "table", "thresholds", "name", "description")
 """Keys that no load grows with."""

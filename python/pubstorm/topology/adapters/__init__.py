@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from importlib import import_module
 
-from pubstorm.host.preflight.brokers import Appetite, Kinds
+from pubstorm.host.preflight.need import Appetite, Kinds
 from pubstorm.scenario.topology import ScenarioTopology
 from pubstorm.topology.broker import BrokerProcess
 

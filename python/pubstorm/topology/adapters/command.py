@@ -7,8 +7,8 @@ import signal
 from collections.abc import Sequence
 from typing import ClassVar
 
-from pubstorm.host.preflight.brokers import Appetite
-from pubstorm.scenario.command_words import WEBSOCKET_PORT, filled
+from pubstorm.host.preflight.need import Appetite
+from pubstorm.scenario.fields import WEBSOCKET_PORT, filled
 from pubstorm.topology.broker import BrokerProcess
 
 HAND_OVER_S = 1.0

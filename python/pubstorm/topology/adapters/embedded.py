@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from pubstorm.host.binaries import broker_path
-from pubstorm.host.ports import LOOPBACK
-from pubstorm.host.preflight.brokers import Appetite
+from pubstorm.host.preflight.need import Appetite
+from pubstorm.host.sockets import LOOPBACK
 from pubstorm.topology.broker import BrokerProcess, Place
 
 AUTH, TRUSTED = "PUBSTORM_BROKER_AUTH", "PUBSTORM_BROKER_TRUSTED"

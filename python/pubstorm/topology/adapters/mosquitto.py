@@ -1,4 +1,5 @@
-"""Eclipse Mosquitto: its configuration, and a listener beside that under TLS."""
+"""Eclipse Mosquitto: its configuration, and a listener beside that under TLS. Settings of keys for
+a listener of mosquitto."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from pubstorm.host.machine import HERE
-from pubstorm.host.preflight.brokers import Appetite
+from pubstorm.host.preflight.need import Appetite
 from pubstorm.topology.broker import BrokerProcess
 
 OF_A_LISTENER = {
@@ -128,3 +129,35 @@ def _written(value: object) -> str:
 
 def _base64(octets: bytes) -> str:
     return base64.b64encode(octets).decode()
+
+
+PSK_HINT = "pubstorm"
+"""mosquitto takes pre-shared keys only where it has a hint to give; clients need none."""
+
+
+def psk_settings(file: Path, *, as_username: bool) -> Mapping[str, object]:
+    """Settings for pre-shared keys."""
+    return {
+        "psk_file": str(file),
+        "psk_hint": PSK_HINT,
+        "use_identity_as_username": as_username,
+    }
+
+
+def certificate_settings(
+    folder: Path, *, require_client: bool, as_username: bool
+) -> Mapping[str, object]:
+    """Settings for the certificates in a folder that `pubstorm keys ca` made."""
+    of_clients = {"require_certificate": True, "use_identity_as_username": as_username}
+    return {
+        "cafile": str(folder / CA),
+        "certfile": str(folder / SERVER),
+        "keyfile": str(folder / SERVER_KEY),
+        **(of_clients if require_client else {}),
+    }
+
+
+CA, CA_KEY = "ca.crt", "ca.key"
+SERVER, SERVER_KEY = "server.crt", "server.key"
+CLIENTS = "clients"
+"""Names in a folder of certificates."""

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
-from pubstorm.host.preflight.brokers import Appetite
+from pubstorm.host.preflight.need import Appetite
 from pubstorm.topology.broker import BrokerProcess
 
 

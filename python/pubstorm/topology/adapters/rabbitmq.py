@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.parse import quote
 
-from pubstorm.host.preflight.brokers import Appetite
+from pubstorm.host.preflight.need import Appetite
 from pubstorm.scenario.topology import WEBSOCKET_PATH, Federation
-from pubstorm.topology.broker import BrokerProcess, Place
-from pubstorm.topology.cluster import Cluster
+from pubstorm.topology.broker import BrokerProcess, Cluster, Place
 
 MAIN = "/"
 """The broker's own virtual host."""

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pubstorm.contract.plan import PlannedTls as PlanTls
-from pubstorm.contract.target import Target
+from pubstorm.contract.protocol import Target
 from pubstorm.errors import KeysError, TopologyError
-from pubstorm.host.keys.psk import read_psk
-from pubstorm.host.ports import LOOPBACK
+from pubstorm.host.keys.files import read_psk
+from pubstorm.host.sockets import LOOPBACK
 from pubstorm.plan import planned_tls
 from pubstorm.result import BridgeResult
-from pubstorm.scenario.tls import Tls
+from pubstorm.scenario.credentials import Tls
 from pubstorm.scenario.topology import Bridge, Broker, Mosquitto
 from pubstorm.scenario.topology import ScenarioTopology as TopologySpec
 from pubstorm.topology.bridge_lines import (
@@ -29,9 +29,8 @@ from pubstorm.topology.bridge_lines import (
     tls_version,
     tls_words,
 )
-from pubstorm.topology.bridges.links import Links
-from pubstorm.topology.bridges.states import BridgeStates, WatchedBridges
-from pubstorm.topology.credentials.keys import RunKeys
+from pubstorm.topology.bridges.links import BridgeStates, Links, WatchedBridges
+from pubstorm.topology.credentials import RunKeys
 from pubstorm.topology.observer import Login, ObserverError
 
 NOWHERE = Target(host="", port=0)

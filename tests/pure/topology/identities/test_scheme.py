@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from pubstorm.errors import UsageError
-from pubstorm.topology.identities.accounts import Access, Account
-from pubstorm.topology.identities.scheme import SCHEMES, salt_of, scheme_of
+from pubstorm.topology.identities.accounts import SCHEMES, Access, Account, salt_of, scheme_of
 
 RIGHTS = {"up/{a}": Access.PUBLISH, "down/#": Access.SUBSCRIBE, "x": Access.BOTH}
 ACCOUNT = Account("d{1}", "s%3", RIGHTS)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from pubstorm.host.programs import find
-from pubstorm.topology.services.redis import configuration
+from pubstorm.host.children import find
+from pubstorm.topology.services import configuration
 from tests.kit.ports import free_port
 
 DEADLINE_S = 30.0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pubstorm.errors import UsageError
-from pubstorm.host.programs import find
+from pubstorm.host.children import find
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario.load import parse_scenario
 from pubstorm.topology.adapters.mosquitto import configuration

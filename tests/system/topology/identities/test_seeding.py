@@ -18,11 +18,12 @@ from pubstorm.topology.identities.accounts import accounts_of
 from pubstorm.topology.identities.seeding import (
     Identities,
     Meter,
+    RedisAddress,
+    RedisStore,
     Seeding,
     SeedVerification,
     seed_all,
 )
-from pubstorm.topology.identities.store import RedisAddress, RedisStore
 from tests.kit.ports import free_port
 from tests.system.topology.identities.conftest import USERS, OwnRedis
 

@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from pubstorm.contract.source import Source
+from pubstorm.contract import Source
 from pubstorm.measure.monitors import MonitorError, Reading
-from pubstorm.measure.monitors.perf import SCRIPT_TIMEOUT_S, PerfError, StackProfile
 from pubstorm.measure.monitors.process import PidNow
-from pubstorm.measure.monitors.remote.pages import (
+from pubstorm.measure.monitors.profiling import SCRIPT_TIMEOUT_S, PerfError, StackProfile
+from pubstorm.measure.monitors.remote import (
     HOST_PAGE,
     PROCESS_PAGE,
     PROFILE_PAGE,

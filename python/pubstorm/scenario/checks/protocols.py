@@ -1,0 +1,509 @@
+"""Checks the keys of MQTT 5 against the version and one another. Checks publishers and subscribers
+of ZeroMQ: one flow for each publisher, logins and prefixes of their subscribers, ports. Checks the
+keys about TLS against one another and the targets. `pubstorm.host.keys.clients` checks that the
+files exist and fit. Checks the keys about WebSocket against one another and the targets. Checks
+scenarios whose agents run on other hosts, or that continue without an agent. The cluster checks
+that agents reach their targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pubstorm.contract.protocol import SCRAM, U32_MAX
+from pubstorm.contract.template import Template
+from pubstorm.quantities import SECOND_NS, PartOf, describe, write_duration, write_rate
+from pubstorm.scenario.base import Part
+from pubstorm.scenario.checks.brokers import check_command
+from pubstorm.scenario.document import Finding, Path
+from pubstorm.scenario.flows import MqttPublication, MqttSubscription, Will
+from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.populations import (
+    MqttClients,
+    MqttDifference,
+    NatsClients,
+    Population,
+    RealSubscribers,
+    Simulated,
+    SimulatedSubscribers,
+    StartedPublishers,
+)
+from pubstorm.scenario.shares import MEAN_NS_MAX, mean_stay_ns, shares_of
+from pubstorm.scenario.stages import Publish
+
+CONNECT = (
+    "session_expiry",
+    "receive_maximum",
+    "maximum_packet_size",
+    "topic_aliases",
+    "user_properties",
+    "responds",
+    "authentication",
+)
+SUBSCRIPTION = ("no_local", "retain_as_published", "retain_handling", "identifier")
+PUBLICATION = (
+    "expiry",
+    "content_type",
+    "payload_format",
+    "response_topic",
+    "correlation_data",
+    "user_properties",
+    "topic_alias",
+    "request",
+)
+WILL = ("delay", *(key for key in PUBLICATION if key != "topic_alias"))
+STAMP = "pubstorm"
+"""User property that has the stamp of a message whose payload has none."""
+NO_END = U32_MAX * SECOND_NS
+"""Session expiry of a session without end."""
+
+
+def check_mqtt5(scenario: Scenario) -> Iterator[Finding]:
+    """Yields what does not fit together."""
+    for name, population in scenario.populations.items():
+        if not isinstance(population, MqttClients):
+            continue
+        within: Path = ("populations", name)
+        if population.version != "5":
+            yield from _check_version(within, population)
+        elif population.session == "persistent" and population.session_expiry == 0:
+            message = "found session: persistent with session_expiry: 0s, needed is a longer one"
+            yield (*within, "session_expiry"), message, "leave it out: then the session has no end"
+        yield from _check_authentication(within, population)
+        yield from _check_formats(within, population)
+        yield from _check_stamp_name(within, population)
+        for path, part in _endings(population):
+            yield from _check_ending((*within, *path), part, population)
+        for path, subscriptions in _subscriptions(population):
+            yield from _check_no_local((*within, *path), subscriptions)
+
+
+def _check_ending(
+    path: Path, part: MqttClients | MqttDifference, population: MqttClients
+) -> Iterator[Finding]:
+    if part.end == "disconnect_with_will" and population.version != "5":
+        message = (
+            f"found disconnect_with_will with version {population.version}, allowed with it are "
+            "disconnect, abort and vanish"
+        )
+        yield (*path, "end"), message, "write version: 5 in the population"
+    will = part.will or population.will
+    if population.version != "5" or will is None or will.delay is None:
+        return
+    if part.will is None and part.session is None:
+        return
+    session = part.session or population.session
+    longest = population.session_expiry
+    if longest is None:
+        longest = NO_END if session == "persistent" else 0
+    if will.delay > longest:
+        message = (
+            f"found a delay of {write_duration(will.delay)}, allowed is up to the session expiry "
+            f"of {write_duration(longest)}: the broker publishes a will at the end of the session"
+        )
+        yield (*path, "will", "delay"), message, "write session_expiry in the population"
+
+
+def _check_version(within: Path, population: MqttClients) -> Iterator[Finding]:
+    yield from _check_keys(within, population, CONNECT, population.version)
+    if population.password is not None and population.username is None:
+        message = f"found password without username with version {population.version}"
+        hint = "write username, or version: 5"
+        yield (*within, "password"), f"{message}, needed are both", hint
+    for path, part in _parts(population):
+        keys = KEYS[type(part)]
+        yield from _check_keys((*within, *path), part, keys, population.version)
+
+
+def _check_keys(within: Path, part: Part, keys: Sequence[str], version: str) -> Iterator[Finding]:
+    for key in keys:
+        if key in part.model_fields_set:
+            message = f"found {key} with version {version}, allowed is {key} with version 5"
+            yield (*within, key), message, "write version: 5 in the population"
+
+
+def _check_authentication(within: Path, population: MqttClients) -> Iterator[Finding]:
+    authentication = population.authentication
+    if authentication is None:
+        return
+    path, method, data = (*within, "authentication"), authentication.method, authentication.data
+    if method != SCRAM:
+        if data is None:
+            message = f"found method {method} without data, allowed without data is {SCRAM}"
+            yield (*path, "method"), message, "write data: TEXT, which CONNECT then has"
+        return
+    if data is not None:
+        message = f"found data with method {SCRAM}, allowed are username and password"
+        yield (*path, "data"), message, "write them in the population and leave data out"
+    for key in ("username", "password"):
+        if getattr(population, key) is None:
+            message = f"found {SCRAM} without {key} of the population, needed are both"
+            yield path, message, f"write {key}: TEXT in the population"
+
+
+def _check_formats(within: Path, population: MqttClients) -> Iterator[Finding]:
+    """Yields publications that call bytes a text; a broker may end such a connection."""
+    for path, part in _parts(population):
+        if not isinstance(part, MqttPublication) or part.payload is not None:
+            continue
+        if part.payload_format == "text":
+            message = "found text without payload, allowed is bytes: data of a size is no UTF-8"
+            hint = "write payload: TEXT in the publication, with {stamp} in it for latencies"
+            yield (*within, *path, "payload_format"), message, hint
+
+
+def _check_stamp_name(within: Path, population: MqttClients) -> Iterator[Finding]:
+    """Yields user properties with the name of the stamp: receivers read them as stamps."""
+    for path, part in _parts(population):
+        if isinstance(part, (MqttPublication, Will)) and STAMP in part.user_properties:
+            message = "found the name of the stamp, allowed is any other name"
+            yield (*within, *path, "user_properties", STAMP), message, None
+
+
+def _check_no_local(path: Path, subscriptions: Sequence[MqttSubscription]) -> Iterator[Finding]:
+    own = [subscription.no_local for subscription in subscriptions]
+    if any(own) and not all(own):
+        message = (
+            f"found no_local in {sum(own)} of {len(own)} subscriptions, allowed is all or none"
+        )
+        yield path, message, "put the others into a population of their own"
+    for number, subscription in enumerate(subscriptions):
+        if subscription.no_local and subscription.topic.startswith("$share/"):
+            message = "found no_local in a shared subscription, allowed is false"
+            yield (*path, number, "no_local"), message, "MQTT 5 forbids it [MQTT5-3.8.3-4]"
+
+
+def _endings(population: MqttClients) -> Iterator[tuple[Path, MqttClients | MqttDifference]]:
+    yield (), population
+    yield from ((("shares", name), share) for name, share in population.shares.items())
+
+
+def _subscriptions(
+    population: MqttClients,
+) -> Iterator[tuple[Path, tuple[MqttSubscription, ...]]]:
+    yield ("subscriptions",), population.subscriptions
+    for name, share in population.shares.items():
+        yield ("shares", name, "subscriptions"), share.subscriptions or ()
+
+
+def _parts(population: MqttClients) -> Iterator[tuple[Path, Part]]:
+    for path, subscriptions in _subscriptions(population):
+        yield from (((*path, n), each) for n, each in enumerate(subscriptions))
+    yield from ((("publications", n), each) for n, each in enumerate(population.publications))
+    for path, part in _endings(population):
+        if part.will is not None:
+            yield (*path, "will"), part.will
+    for name, share in population.shares.items():
+        own = enumerate(share.publications or ())
+        yield from ((("shares", name, "publications", n), each) for n, each in own)
+
+
+KEYS: Mapping[type[Part], Sequence[str]] = {
+    MqttPublication: PUBLICATION,
+    MqttSubscription: SUBSCRIPTION,
+    Will: WILL,
+}
+"""Keys that only MQTT 5 has, by the part that has them."""
+
+
+def check_zeromq(scenario: Scenario) -> Iterator[Finding]:
+    """Yields what does not fit together."""
+    yield from _check_target(scenario)
+    for name, population in scenario.populations.items():
+        path: Path = ("populations", name)
+        yield from _check_rates(path, population, scenario)
+        match population:
+            case MqttClients():
+                yield from _check_place(path, population, scenario)
+            case StartedPublishers():
+                yield from _check_publisher(path, population)
+            case SimulatedSubscribers() | RealSubscribers():
+                yield from _check_subscriber(path, population, scenario)
+    yield from _check_changes(scenario)
+    yield from _check_keys_elsewhere(scenario) if scenario.fleet.on != "local" else ()
+
+
+def _check_target(scenario: Scenario) -> Iterator[Finding]:
+    """Yields a target that no population connects to, since the run starts publishers."""
+    publishers = scenario.publishers
+    others = [each for name, each in scenario.populations.items() if name not in publishers]
+    at_publishers = [scenario.publisher_of(each) is not None for each in others]
+    if scenario.target and publishers and not scenario.topology.bridges and all(at_publishers):
+        message = "found a target that no population connects to, allowed is one with clients"
+        yield ("target",), message, "write at: target at its clients, or leave target out"
+
+
+def _check_place(path: Path, population: MqttClients, scenario: Scenario) -> Iterator[Finding]:
+    """Yields a population that connects to nothing, since the scenario has publishers alone."""
+    if population.at is None and not scenario.target and not scenario.topology.brokers:
+        message = "found no at, needed is the population of publishers that it connects to"
+        yield path, message, f"write at: {next(iter(scenario.publishers), None)}"
+
+
+def _check_publisher(path: Path, population: StartedPublishers) -> Iterator[Finding]:
+    publisher, count = population.publisher, len(population.publications)
+    if count != 1:
+        message = f"found {count or 'no'} publications, needed is one for a publisher"
+        hint = 'write publications: [{topic: "", size: 32B, rate: 1k/s}]'
+        if count:
+            hint = "a range in its topic makes many topics of it; or write more populations"
+        yield (*path, "publications"), message, hint
+    if publisher.command and publisher.kind != "command":
+        message = f"found command with kind {publisher.kind}, allowed with command alone"
+        yield (*path, "publisher", "command"), message, None
+    if publisher.kind == "command":
+        place = (*path, "publisher", "command")
+        yield from check_command(place, publisher.command, COMMAND_VALUES)
+    yield from _check_security(path, population)
+
+
+def _check_security(path: Path, population: StartedPublishers) -> Iterator[Finding]:
+    publisher = population.publisher
+    place = (*path, "publisher", "security")
+    if publisher.security == "curve" and publisher.kind == "libzmq":
+        message = "found curve with kind libzmq, allowed with pyzmq and command"
+        yield place, message, "the libzmq in Pubstorm is built without libsodium: kind: pyzmq"
+    written = [key for key in ("username", "password") if getattr(population, key) is not None]
+    if publisher.security == "plain" and len(written) < 2:
+        message = "found plain, needed are the username and the password that it takes"
+        yield place, message, f"write them under {path[-1]}, and under its subscribers"
+    if publisher.security != "plain":
+        for key in written:
+            message = f"found {key} with security {publisher.security}, allowed is it with plain"
+            yield (*path, key), message, "write publisher: {security: plain}"
+
+
+def _check_subscriber(
+    path: Path, population: SimulatedSubscribers | RealSubscribers, scenario: Scenario
+) -> Iterator[Finding]:
+    publishers = scenario.publisher_of(population)
+    for where, part in _wholes_and_shares(path, population):
+        for n, subscription in enumerate(part.subscriptions or ()):
+            place = (*where, "subscriptions", n, "topic")
+            if publishers is not None:
+                yield from _check_prefix(place, subscription.topic, publishers)
+    yield from _check_login(path, population, publishers)
+
+
+def _check_login(
+    path: Path,
+    population: SimulatedSubscribers | RealSubscribers,
+    publishers: StartedPublishers | None,
+) -> Iterator[Finding]:
+    """Yields logins of subscribers that do not fit the security of their publisher."""
+    written = [key for key in ("username", "password") if getattr(population, key) is not None]
+    if len(written) == 1:
+        missing = "password" if written == ["username"] else "username"
+        yield (*path, written[0]), f"found {written[0]} without {missing}, needed are both", None
+    if publishers is None:
+        return
+    security = publishers.publisher.security
+    if security == "curve" and population.subscriber != "libzmq":
+        message = f"found {population.subscriber} subscribers at a publisher with security curve"
+        hint = "the engine does not encrypt: write subscriber: libzmq"
+        yield (*path, "subscriber"), f"{message}, allowed are libzmq", hint
+    if security == "plain" and not written:
+        message = "found no username at a publisher with security plain, needed is who they are"
+        yield path, message, "write username and password"
+    if security != "plain" and written:
+        message = f"found {written[0]} at a publisher with security {security}"
+        hint = "write publisher: {security: plain}"
+        yield (*path, written[0]), f"{message}, allowed is it with plain", hint
+
+
+def _check_prefix(path: Path, prefix: str, publishers: StartedPublishers) -> Iterator[Finding]:
+    """Wildcards of MQTT, which are ordinary characters in ZeroMQ: some topic ought to have them."""
+    literal = "".join(part for part in Template.parse(prefix).parts if isinstance(part, str))
+    topics = "".join(publication.topic for publication in publishers.publications)
+    for wildcard in "#+":
+        if wildcard in literal and wildcard not in topics:
+            message = f"found {describe(prefix)}, allowed is what topics begin with"
+            yield path, message, f"ZeroMQ matches prefixes: leave out the {wildcard}"
+            return
+
+
+def _check_rates(path: Path, population: Population, scenario: Scenario) -> Iterator[Finding]:
+    """Read rates in percent, and lives by how many clients go a second."""
+    if not isinstance(population, Simulated):
+        return
+    publishers = scenario.publisher_of(population)
+    for where, part in _wholes_and_shares(path, population):
+        if isinstance(part.read_rate, PartOf):
+            place, found = (*where, "read_rate"), f"found {part.read_rate}"
+            if publishers is None:
+                message = f"{found}, allowed in percent is what a publisher of the run sends"
+                yield place, message, "write a rate such as 100/s"
+            elif any(each.rate_per_s is None for each in publishers.publications):
+                message = f"{found} of an unknown rate, needed is a rate in numbers"
+                yield place, message, "the publisher sends at rate max: write a rate such as 100/s"
+    for played in shares_of(scenario, str(path[1])).values():
+        lifetime = played.population.stay
+        if played.whole == path[1] and lifetime is not None and lifetime.rate is not None:
+            stay_ns = mean_stay_ns(scenario, played)
+            if 0 < stay_ns <= MEAN_NS_MAX:
+                continue
+            share = () if played.share is None else ("shares", played.share)
+            message = f"found {write_rate(lifetime.rate)} of {played.clients:,} clients"
+            offline = write_duration(lifetime.offline or 0)
+            needed, hint = "lower", f"they would have to be back sooner than after {offline}"
+            if stay_ns > 0:
+                needed = "higher"
+                hint = f"each would stay for more than {write_duration(MEAN_NS_MAX)}"
+            yield (*path, *share, "lifetime"), f"{message}, needed is a {needed} rate", hint
+            return
+
+
+def _check_changes(scenario: Scenario) -> Iterator[Finding]:
+    """Real sockets are active for the whole run; only the rate of publishers changes."""
+    staying = {
+        name
+        for name, each in scenario.populations.items()
+        if isinstance(each, StartedPublishers | RealSubscribers)
+    }
+    for n, stage in enumerate(scenario.stages):
+        if not isinstance(stage.step, Publish):
+            continue
+        for m, change in enumerate(stage.step.changes):
+            if change.population in staying and change.rate is None:
+                key = "remove" if change.add is None else "add"
+                message = f"found {key} of real sockets, allowed is a change of a rate"
+                place = ("stages", n, stage.verb, "changes", m, key)
+                yield place, message, "simulated subscribers can join and leave"
+
+
+def _check_keys_elsewhere(scenario: Scenario) -> Iterator[Finding]:
+    """Yields real subscribers on other hosts that get no keys there."""
+    for name, population in scenario.populations.items():
+        if not isinstance(population, RealSubscribers) or population.hosts is None:
+            continue
+        publishers = scenario.publisher_of(population)
+        if publishers is not None and publishers.publisher.security == "curve":
+            message = "found hosts with security curve, allowed with none and plain"
+            hint = "leave hosts out: then it is on the controller's host"
+            yield ("populations", name, "hosts"), message, hint
+
+
+def _wholes_and_shares(path: Path, population: Any) -> Iterator[tuple[Path, Any]]:
+    yield path, population
+    yield from (((*path, "shares", name), each) for name, each in population.differing.items())
+
+
+COMMAND_VALUES = ("host", "port", "folder")
+
+
+def check_tls(scenario: Scenario) -> Iterator[Finding]:
+    """Yields what does not fit together."""
+    yield from _check_brokers(scenario)
+    brokers = scenario.topology.brokers.values()
+    is_used = any(target.tls for target in scenario.target) or any(
+        broker.tls_mode != "none" for broker in brokers
+    )
+    for name, population in scenario.populations.items():
+        if not isinstance(population, MqttClients | NatsClients) or population.tls is None:
+            continue
+        path = ("populations", name, "tls")
+        if not is_used:
+            hint = "set tls of a broker in topology.brokers" if brokers else SCHEMES
+            yield path, "found tls, and no target that is under TLS", hint
+
+
+def _check_brokers(scenario: Scenario) -> Iterator[Finding]:
+    modes: dict[str, str] = {}
+    for name, broker in scenario.topology.brokers.items():
+        path = ("topology", "brokers", name, "tls")
+        if broker.tls_mode == "none":
+            continue
+        modes.setdefault("psk" if broker.tls_mode == "psk" else "certificates", name)
+        if len(modes) > 1:
+            message = f"found {broker.tls_mode} beside {' and '.join(_others(scenario, name))}"
+            hint = "a population has pre-shared keys or certificates, not both"
+            yield path, f"{message}, allowed are psk alone, or server and mutual", hint
+            return
+
+
+def _others(scenario: Scenario, name: str) -> list[str]:
+    brokers = scenario.topology.brokers.items()
+    return sorted({b.tls_mode for other, b in brokers if other != name and b.tls_mode != "none"})
+
+
+SCHEMES = "write mqtts://, or wss:// for WebSocket"
+
+
+def check_websocket(scenario: Scenario) -> Iterator[Finding]:
+    """Yields what does not fit together."""
+    for name, broker in scenario.topology.brokers.items():
+        if broker.serves_websocket and broker.tls_mode == "psk":
+            place = ("topology", "brokers", name, "transport")
+            message = "found websocket with tls: psk, allowed are none, server and mutual"
+            yield place, message, "mosquitto's WebSocket has no pre-shared keys"
+    brokers = scenario.topology.brokers.values()
+    is_used = any(target.websocket is not None for target in scenario.target) or any(
+        broker.serves_websocket for broker in brokers
+    )
+    if is_used:
+        return
+    for name, population in scenario.populations.items():
+        if isinstance(population, MqttClients) and population.headers:
+            hint = "set transport of a broker in topology.brokers" if brokers else "write ws://"
+            path = ("populations", name, "headers")
+            yield path, "found headers, and no target over WebSocket", hint
+
+
+def check_fleet(scenario: Scenario) -> Iterator[Finding]:
+    """Yields what does not fit together."""
+    fleet = scenario.fleet
+    if fleet.on != "local":
+        yield from _check_networks(scenario)
+        yield from _check_placed(scenario)
+    has_programs = any(not isinstance(each, Simulated) for each in scenario.populations.values())
+    if fleet.on_agent_failure != "fail" and has_programs:
+        message = (
+            f"found {fleet.on_agent_failure} with programs that are no engines, allowed is fail"
+        )
+        hint = "no other agent can play publishers and real sockets"
+        yield ("fleet", "on_agent_failure"), message, hint
+    yield from _check_parallelism(scenario)
+
+
+def _check_parallelism(scenario: Scenario) -> Iterator[Finding]:
+    """Yields connect stages that allow fewer connections under way than there are agents."""
+    agents = scenario.fleet.agents or 1
+    for index, stage in enumerate(scenario.stages):
+        at_once = stage.connect.parallelism if stage.connect is not None else None
+        if at_once is not None and at_once < agents:
+            message = f"found {at_once} with fleet.agents {agents}, allowed is {agents} or more"
+            hint = "each agent connects one client at a time, or more"
+            yield ("stages", index, "connect", "parallelism"), message, hint
+
+
+def _check_placed(scenario: Scenario) -> Iterator[Finding]:
+    """Yields servers on other hosts that only this host can have."""
+    topology = scenario.topology
+    for name, broker in topology.brokers.items():
+        if broker.hosts is None:
+            continue
+        path: Path = ("topology", "brokers", name, "hosts")
+        for bridge, each in topology.bridges.items():
+            if each.network is not None and name in {each.from_, each.to}:
+                message = f"found hosts with topology.bridges.{bridge}.network, allowed is one"
+                hint = "a network joins brokers of one host: leave network or hosts out"
+                yield path, message, hint
+
+
+def _check_networks(scenario: Scenario) -> Iterator[Finding]:
+    """Clients at brokers in a network that this host alone reaches."""
+    networks = {
+        bridge.from_: name
+        for name, bridge in scenario.topology.bridges.items()
+        if bridge.network is not None
+    }
+    for name, population in scenario.populations.items():
+        at = population.attached_to
+        inside = [g for g in networks if at is None or at.brokers == g]
+        if inside:
+            message = (
+                f"found clients at {inside[0]} with fleet.on {scenario.fleet.on}, allowed are "
+                "brokers that other hosts reach"
+            )
+            hint = f"leave network out of topology.bridges.{networks[inside[0]]}, or run on local"
+            yield ("populations", name, "at"), message, hint

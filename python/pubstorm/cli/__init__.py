@@ -88,7 +88,7 @@ COMMANDS = (
     LazyCommand(
         "calibrate",
         "pubstorm.cli.broker",
-        "Measure what an engine does on this host, against a peer that does nothing.",
+        "Measure what an agent does on this host, against a peer that does nothing.",
     ),
     LazyCommand(
         "broker", "pubstorm.cli.broker", "Run the embedded broker on its own, until interrupted."

@@ -60,7 +60,7 @@ def broker(port: int) -> None:
 )
 @click.option("--quick", is_flag=True, help="One short round with few clients: a rough figure.")
 def calibrate(seconds: float, clients: int | None, quick: bool) -> None:
-    """Measure what an engine does on this host, against a peer that does nothing.
+    """Measure what an agent does on this host, against a peer that does nothing.
 
     What is found is stored for this host; runs then say how close they came to it.
     """

@@ -65,7 +65,7 @@ def check(asked: Invocation, fixes: Path | None, every_setting: bool) -> int:
 
     With - as SCENARIO, it is read from stdin. Of a sweep, the plan of the first step is printed, of
     a search that of its first value, and what the largest one needs. Ends with 3 where this host
-    has too little. Where the engines are on a cluster, it prints how many hosts such as fleet.host
+    has too little. Where the agents are on a cluster, it prints how many hosts such as fleet.host
     they need, and ends with 0.
     """
     loaded = asked.load()
@@ -119,7 +119,7 @@ def _checked_cluster(
     their number of runs; this host is not in question."""
     if fixes is not None:
         raise UsageError(
-            "--fixes is for engines on this host, and fleet.on names a cluster",
+            "--fixes is for agents on this host, and fleet.on names a cluster",
             'leave it out; the page "clusters" of the guide has the settings of its hosts',
         )
     host = HostLimits.here()

@@ -127,11 +127,11 @@ def ca(folder: Path, names: Names, wanted: Wanted, days: int, force: bool) -> No
 
 @keys.command()
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
-@click.option("--shards", type=click.IntRange(1, 4096), required=True, help="How many engines.")
+@click.option("--shards", type=click.IntRange(1, 4096), required=True, help="How many agents.")
 @SCENARIO
 @FORCE
 def split(file: Path, shards: int, scenario: str | None, force: bool) -> None:
-    """Split FILE of pre-shared keys: to each engine those of the clients that it plays.
+    """Split FILE of pre-shared keys: to each agent those of the clients that it plays.
 
     Line c is the key of client c. With a scenario, client c is that of each of its populations.
     """

@@ -78,7 +78,7 @@ ON = click.option(
     "--on",
     metavar="PLACE",
     callback=_fleet_on,
-    help="Where the engines run: local, ray, or ray://HOST:PORT. Short for --set fleet.on=PLACE.",
+    help="Where the agents run: local, ray, or ray://HOST:PORT. Short for --set fleet.on=PLACE.",
 )
 
 

@@ -1,4 +1,4 @@
-"""Measures what one engine of this host does against a peer that does nothing: several rounds, CPU
+"""Measures what one agent of this host does against a peer that does nothing: several rounds, CPU
 time instead of wall time, since other programs may run meanwhile. The loads of a calibration, as
 scenarios. The loads are steady, open-loop and moderate, as in a run, with a write for each message.
 CPU time then gives the limit of an agent. Plays one load of a calibration on one engine against its
@@ -49,7 +49,7 @@ class CalibrationLoad:
     stage: int
     """The stage that is measured."""
     peer: Literal["sink", "broker"] = "sink"
-    """Whom the engine talks to: the null sink, or the embedded broker where one has to be asked
+    """Whom the agent talks to: the null sink, or the embedded broker where one has to be asked
     for a QoS."""
 
     def plan(self, port: int) -> Plan:

@@ -28,7 +28,7 @@ END_TIMEOUT_S = 5.0
 
 
 def engine_command(engine: Path, agent: int, engines: int) -> AgentCommand:
-    """An engine that plays its share of the clients."""
+    """An agent that plays its share of the clients."""
     words = (str(engine), "--shard", f"{agent}/{engines}")
     return AgentCommand(words, f"agent {agent}", engines)
 

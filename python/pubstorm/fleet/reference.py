@@ -1,4 +1,4 @@
-"""The reference clock of a run, for engines on other hosts: a small process beside the controller
+"""The reference clock of a run, for agents on other hosts: a small process beside the controller
 that answers their exchanges, on one address and with a key that only this run knows. It reads no
 clock itself and knows no site."""
 
@@ -62,13 +62,13 @@ class ReferenceClock:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Arguments of an engine that is to keep to this clock."""
+        """Arguments of an agent that is to keep to this clock."""
         assert self._address, "start comes first"
         return ("--reference", self._address)
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Variables of such an engine. They hold the key: not to be logged, stored or shown."""
+        """Variables of such an agent. They hold the key: not to be logged, stored or shown."""
         return {KEY_VARIABLE: self._key}
 
     async def close(self) -> None:

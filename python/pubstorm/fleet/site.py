@@ -71,7 +71,7 @@ class AgentCommand:
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Variables of its own, beside those of this process; they may be secrets."""
     incarnation: int = 0
-    """Number of engines that have played its clients before."""
+    """Number of agents that have played its clients before."""
     hosts: str | None = None
     """Label of the hosts that it can be on; None: those of the fleet."""
     share: tuple[int, int] | None = None
@@ -87,7 +87,7 @@ class AgentCommand:
 
 
 class Site(Protocol):
-    """The places of the engines of a run."""
+    """The places of the agents of a run."""
 
     def hosts(self, label: str | None) -> Sequence[AgentHost]:
         """Returns the hosts of a label, or those of the fleet, that it may use; known once it is

@@ -69,8 +69,8 @@ class Fingerprint(Value):
 
 
 class Calibration(Value):
-    """The ceilings of one engine process against a peer that discards everything. Rates are for a
-    second of CPU time: those of an engine with a core for itself."""
+    """The ceilings of one agent against a peer that discards everything. Rates are for a
+    second of CPU time: those of an agent with a core for itself."""
 
     fingerprint: Fingerprint
     """Host and engine of the figures."""
@@ -172,14 +172,14 @@ class Cost:
 @dataclass(frozen=True, slots=True)
 class Costs:
     """The figures from which preflight and sizing compute memory, CPU time and hosts. Times are CPU
-    time of an engine, in microseconds; sizes are in bytes."""
+    time of an agent, in microseconds; sizes are in bytes."""
 
     engine: Cost
-    """Memory of an engine without clients."""
+    """Memory of an agent without clients."""
     further_engine: Cost
-    """Memory of each further engine on a host, which shares the program with the first."""
+    """Memory of each further agent on a host, which shares the program with the first."""
     client: Cost
-    """Memory of an idle client in its engine."""
+    """Memory of an idle client in its agent."""
     end: Cost
     """Memory of the kernel for the client's end of its connection: socket, file, inode, and entry
     of epoll, without caches that the kernel can reclaim."""
@@ -203,7 +203,7 @@ class Costs:
     """A remark for the user; empty if there is none."""
 
     def engines_bytes(self, engines: int) -> float:
-        """Returns the memory of the engines of one host, without clients."""
+        """Returns the memory of the agents of one host, without clients."""
         return self.engine.value + (engines - 1) * self.further_engine.value
 
     @classmethod
@@ -231,9 +231,9 @@ class Costs:
             return Cost(what, measured, unit, source)
 
         return cls(
-            engine=Cost("engine without clients", 8 * 2**20, "B", SHIPPED),
-            further_engine=Cost("further engine on a host", 2 * 2**20, "B", SHIPPED),
-            client=cost("idle client, engine", 170, "B", "bytes_per_client"),
+            engine=Cost("agent without clients", 8 * 2**20, "B", SHIPPED),
+            further_engine=Cost("further agent on a host", 2 * 2**20, "B", SHIPPED),
+            client=cost("idle client, agent", 170, "B", "bytes_per_client"),
             end=cost("idle client, kernel", 4_100, "B", "kernel_bytes_per_end"),
             tls_client=Cost("TLS of a client", 22_000, "B", SHIPPED),
             buffer=Cost("message on its way", 4_096, "B", RULE),
@@ -254,7 +254,7 @@ class Costs:
 
 
 def least_seconds(plan: Plan, connects_per_s: float = inf) -> float:
-    """Seconds that the stages take at least, without the start of brokers and the drains; engines
+    """Seconds that the stages take at least, without the start of brokers and the drains; agents
     connect `connects_per_s` clients a second at most."""
     found, before = 0.0, 0
     for stage, load in zip(plan.stages, offered_load(plan).stages, strict=True):

@@ -42,7 +42,7 @@ SYSCTLS = (
 
 
 def raise_descriptor_limit() -> None:
-    """Raises the soft limit of open descriptors to the hard one: engines and brokers inherit it."""
+    """Raises the soft limit of open descriptors to the hard one: agents and brokers inherit it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -207,7 +207,7 @@ class Rejoin:
 
 
 def changes_between(now: ActiveClients, wanted: ActiveClients) -> list[_PopulationChange]:
-    """Returns the changes that bring the clients of engines to the wanted numbers."""
+    """Returns the changes that bring the clients of the engine to the wanted numbers."""
     return list(_changes(now, wanted))
 
 
@@ -462,7 +462,7 @@ class AgentFailures:
         away.failure.rejoined_ns = run.clock()
         run.progress.begin_rejoin(agent)
         where = f" on {host}" if host else ""
-        text = f"another engine{where} plays the clients of agent {agent}"
+        text = f"another agent{where} plays the clients of agent {agent}"
         run.note("restart", text, away.failure.rejoined_ns)
         self._tasks[agent] = asyncio.create_task(self._bring_back(agent, away.clients))
 
@@ -527,10 +527,10 @@ class AgentFailures:
             self._run.recorder.run_log.exclude_from_loss(stage, get)
 
     def _hopeless(self, stage: int, left: frozenset[int]) -> str | None:
-        """Returns the reason why nothing can come of a stage with the engines that are left."""
+        """Returns the reason why nothing can come of a stage with the agents that are left."""
         run = self._run
         if not left:
-            return "no engine is left"
+            return "no agent is left"
         played = run.plan.stages[stage]
         publish = [p for p in played.populations if run.plan.populations[p].publications]
         others = any(run.plan.populations[p].player != "engine" for p in publish)

@@ -173,7 +173,7 @@ class Progress:
         return all(self.has_settled(a, self.stage) for a in asked if a not in self._away)
 
     def is_out(self, due_until_ns: int) -> bool:
-        """True if engines have sent all messages that were due until an instant."""
+        """True if agents of the engine have sent all messages that were due until an instant."""
         left = (agent for agent in range(self._assignment.engines) if agent not in self._away)
         engines = [self._latest.get(agent) for agent in left]
         return all(

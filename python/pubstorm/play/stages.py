@@ -1,6 +1,6 @@
 """Plays the stages of a plan on a fleet: enters each at one instant on all agents, waits for the
 barrier at its end, and drains. The run ends early if it cannot continue without a failed agent, if
-no client connects, or if the user interrupts it. Plays a plan on one engine of this machine, with
+no client connects, or if the user interrupts it. Plays a plan on one agent of this machine, with
 neither display nor result."""
 
 from __future__ import annotations
@@ -334,7 +334,7 @@ class Controller:
 
     async def _close_publishers(self, grace_ns: int) -> None:
         """Waits until publishers have sent their last message of the stage, by themselves within a
-        grace or after a command. Then the engines get the numbers of messages, from which they
+        grace or after a command. Then the agents get the numbers of messages, from which they
         compute the expected deliveries."""
         run, publishers = self._run, self._run.assignment.publishers
 
@@ -350,7 +350,7 @@ class Controller:
         await run.fleet.command(self._close())
 
     def _engines_publish(self) -> bool:
-        """True if clients of engines publish beside publishers under test, in this stage."""
+        """True if clients of the engine publish beside publishers under test, in this stage."""
         run = self._run
         stage = run.plan.stages[run.progress.stage]
         populations = (run.plan.populations[index] for index in stage.populations)

@@ -397,7 +397,7 @@ def _of_columns(scenario: Scenario, variant: str | None) -> Iterator[tuple[Path,
 
 
 def _group(name: str, subjects: Subjects) -> str:
-    """The group of a numbered broker or engine; itself where it is no such name."""
+    """The group of a numbered broker or agent; itself where it is no such name."""
     group, number = split_member(name)
     subject = subjects.get(group)
     numbered = subject is not None and subject.is_group and number is not None

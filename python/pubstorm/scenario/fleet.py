@@ -53,7 +53,7 @@ class FleetHost(Part):
 
 
 class ScenarioFleet(Part):
-    """The engine processes, and where they run."""
+    """The agents, and where they run."""
 
     agents: SmallCount | None = None
     """Number of agents. Default: on this host by descriptors, cores and load; on a cluster one on

@@ -45,9 +45,9 @@ class Validity(Part):
     """Limits above which the load generator counts as saturated, which makes a run invalid."""
 
     lateness_p99: PositiveDuration = 10 * MILLISECOND_NS
-    """The 99th percentile of how late messages were written through the engine's own fault."""
+    """The 99th percentile of how late messages were written through the agent's own fault."""
     busy: Share = 0.9
-    """Share of the time that an engine's loop was not waiting."""
+    """Share of the time that an agent's loop was not waiting."""
 
 
 class Scenario(Part):
@@ -89,9 +89,9 @@ class Scenario(Part):
     seed: Seed = 1
     """Seed of every random choice: the same scenario makes the same load."""
     fleet: ScenarioFleet = ScenarioFleet()
-    """The engine processes."""
+    """The agents."""
     snapshot_interval: Interval = SECOND_NS
-    """Time between two snapshots of an engine."""
+    """Time between two snapshots of an agent."""
     monitors: Monitors = Monitors()
     """Monitors beside the clients."""
     profile: Profile | None = None
@@ -144,7 +144,7 @@ class Scenario(Part):
 
     @property
     def engine_labels(self) -> frozenset[str]:
-        """Labels of hosts of engines that play some populations only."""
+        """Labels of hosts of agents that play some populations only."""
         simulated = (each for each in self.populations.values() if isinstance(each, Simulated))
         labels = {each.hosts for each in simulated} - {self.fleet.hosts}
         return frozenset(label for label in labels if label is not None)

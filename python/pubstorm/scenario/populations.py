@@ -354,7 +354,7 @@ class Connecting(Population):
 
 
 class Simulated(Connecting):
-    """Clients that the engines play."""
+    """Clients that the engine plays."""
 
     keep_alive: KeepAlive = 60 * SECOND_NS
     """Keep-alive in whole seconds; 0 turns it off."""
@@ -558,7 +558,7 @@ class SimulatedSubscribers(Simulated):
     }
 
     subscriber: SubscriberKind = "simulated"
-    """Program that plays the subscribers: the engines, or real sockets of `libzmq`, which take more
+    """Program that plays the subscribers: the engine, or real sockets of `libzmq`, which take more
     of the host each. A publisher with security `curve` needs `libzmq`."""
 
 
@@ -572,7 +572,7 @@ class RealSubscribers(Connecting):
     }
 
     subscriber: SubscriberKind
-    """Program that plays the subscribers: the engines, or real sockets of `libzmq`, which take more
+    """Program that plays the subscribers: the engine, or real sockets of `libzmq`, which take more
     of the host each. A publisher with security `curve` needs `libzmq`."""
     high_water_mark: HighWaterMark | None = None
     """Messages that a socket queues at most (ZMQ_RCVHWM); 0: no limit. Default: 1000."""

@@ -107,7 +107,7 @@ thresholds
     _, _, there = tuning.partition("\nthe broker's own host should have")
     names = [line.split(":")[0].split("  ")[-1].strip() for line in needs.splitlines()]
     assert [name for name in names if "packet filter" not in name] == [
-        "open files of an engine",
+        "open files of an agent",
         "open files of the system",
         "processes and threads of this user",
         "processes and threads of the system",
@@ -176,7 +176,7 @@ def test_check_prints_the_sizes_of_a_cluster_and_ends_with_0(shell: Shell) -> No
     plan, _, sizes = outcome.stdout.partition("\nsizes, on hosts with 4 processors, ")
     assert "10,000,000 clients" in plan
     assert "needs, with" not in outcome.stdout
-    for words in ("  hosts  ", "  engines  ", "ports to a target", "memory", " an hour are "):
+    for words in ("  hosts  ", "  agents  ", "ports to a target", "memory", " an hour are "):
         assert words in sizes
     assert "open files of a broker" in sizes
 
@@ -184,7 +184,7 @@ def test_check_prints_the_sizes_of_a_cluster_and_ends_with_0(shell: Shell) -> No
 def test_fixes_are_for_this_host_only(shell: Shell) -> None:
     outcome = shell("check", "good.yaml", "--set", "fleet.on=ray", "--fixes", "fixes.sh")
     assert outcome.code == 2
-    assert outcome.stderr.startswith("error: --fixes is for engines on this host")
+    assert outcome.stderr.startswith("error: --fixes is for agents on this host")
     assert not Path("fixes.sh").exists()
 
 

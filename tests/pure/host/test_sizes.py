@@ -68,7 +68,7 @@ def test_what_is_shortest_sets_the_number_of_hosts(
 @pytest.mark.parametrize(
     ("more", "moment", "hosts"),
     [
-        # 500 000 messages a second are 3.6 processors, at half of one for each engine.
+        # 500 000 messages a second are 3.6 processors, at half of one for each agent.
         (", publications: [{topic: t, rate: 50/s}]", "publish", 8),
         # 10 000 keep-alives a second cost a tenth of a processor.
         (", keep_alive: 1s", "connect", 1),
@@ -85,7 +85,7 @@ def test_an_engine_for_each_processor_is_packed_as_the_load_asks_for() -> None:
     busy = plan_of(10_000, ", publications: [{topic: t, rate: 50/s}]", "connect, publish: 10s")
     found = sizes(busy, spread="pack")
     assert (found.hosts, found.agents) == (2, 8)
-    words = "  engines      8, of up to 1,250 clients each: --set fleet.agents=8"
+    words = "  agents       8, of up to 1,250 clients each: --set fleet.agents=8"
     assert words in words_of(found)
     idle = sizes(plan_of(10_000), spread="pack")
     assert (idle.hosts, idle.agents) == (1, 1)
@@ -255,7 +255,7 @@ def test_the_words_name_hosts_reasons_and_sources() -> None:
     assert (
         "hosts        71, and one for the controller; ports to a target set their number" in words
     )
-    assert "engines      71, of up to 28,170 clients each" in words
+    assert "agents       71, of up to 28,170 clients each" in words
     assert "1 × 28,232 ports on each host" in words
     assert "--set fleet.host.price=0.20" in words
     assert f"µs {SHIPPED}" in words

@@ -25,7 +25,7 @@ TEXT = "agent 1 on 10.77.0.3 (pid 71) was killed by signal 9"
 
 def line_of(second: int, *, back: bool) -> Timeline:
     """Two agents with 500 clients each; one of them is lost in the third second of a stage, and
-    another engine in its place counts its snapshots from 0 again."""
+    another agent in its place counts its snapshots from 0 again."""
     snapshots = [snapshot(agent, n, n, sent=100) for agent in (0, 1) for n in range(2)]
     line = made.timeline(plan(), snapshots)
     line.fail(1, PUBLISHING_NS + second * SECOND_NS, 1)

@@ -319,7 +319,7 @@ def test_memory_is_a_line_over_the_connections_of_each() -> None:
     assert (node.r_squared, node.points) == (1, 10)
     assert node.bytes_of_million == pytest.approx(10_050_000_000)
     assert lines["engines"].bytes_per_connection is None
-    assert lines["engines"].problem == "an engine takes its memory when it starts"
+    assert lines["engines"].problem == "an agent takes its memory when it starts"
     assert lines["host"].bytes_per_connection == pytest.approx(5_000)
     table = memory_layout("readings").table(found)
     assert [str(row[0]) for row in table.rows] == ["node-0", "host"], "engines have no line"

@@ -216,12 +216,12 @@ def test_a_publisher_needs_a_descriptor_for_each_subscriber() -> None:
         return {need.what: need.needed for need in found if need.unit in {"files", "ports"}}
 
     assert files()["open files of feed"] == 1200
-    assert files()["open files of an engine"] == 1200
+    assert files()["open files of an agent"] == 1200
     assert files()["ports for publishers to listen on"] == 1
     real = files(REAL, "populations.feed.clients=2")
     assert real["open files of feed"] == 700
     assert real["open files of subscriber"] == 7200
-    assert real["open files of an engine"] == 200
+    assert real["open files of an agent"] == 200
 
 
 @pytest.mark.parametrize(

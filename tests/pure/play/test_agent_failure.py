@@ -145,7 +145,7 @@ def test_a_run_ends_with_its_last_engine() -> None:
     played = play(plan_of(CONNECT, PUBLISH), Script("continue", 3, kills=kills))
     assert played.run_log.ended_early
     assert played.run_log.failures
-    assert played.run_log.events[-1].text == "no engine is left"
+    assert played.run_log.events[-1].text == "no agent is left"
 
 
 @pytest.mark.parametrize("stage", [1, 2])
@@ -214,13 +214,13 @@ def test_clients_join_a_publish_stage_as_those_of_a_change() -> None:
 
 
 class Ending(Live):
-    """Ends the stage as soon as another engine plays the clients of a lost one."""
+    """Ends the stage as soon as another agent plays the clients of a lost one."""
 
     controller: Controller
 
     def note(self, text: str) -> None:
         """Ends the stage."""
-        if text.startswith("another engine"):
+        if text.startswith("another agent"):
             self.controller.end_stage()
 
 

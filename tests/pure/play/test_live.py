@@ -198,7 +198,7 @@ def test_the_terminal_shows_stage_populations_and_errors() -> None:
         "1\u202f000 / 1\u202f000",
         "latency p50 1.00 ms",
         "p99 2.00 ms",
-        "engine busy 12 %",
+        "agent busy 12 %",
         "connect_refused 2",
         "quick[b]start",
         "! something [b]happened",

@@ -160,7 +160,7 @@ def test_each_host_is_evaluated_by_its_own_agents(site: Elsewhere, tmp_path: Pat
     assert fleet.hosts == {0: "10.0.0.0", 1: "10.0.0.1", 2: "10.0.0.2"}
     assert fleet.timeouts.beat_s == 1.0
     assert shortages == [
-        f"10.0.0.{n} is short of open files of an engine: 10,200 of 5,000: "
+        f"10.0.0.{n} is short of open files of an agent: 10,200 of 5,000: "
         "ulimit -n 10200, or 7 agents: as many hosts, or --set fleet.spread=pack"
         for n in range(3)
     ]

@@ -83,7 +83,7 @@ def sizes_in_words(sizes: Sizes, ports: int) -> Iterator[str]:
     share = f"of up to {many(sizes.clients, 'client')} each"
     packed = not sizes.given and sizes.agents > sizes.hosts
     ask = f": --set fleet.agents={sizes.agents}" if packed else ""
-    yield f"  engines      {sizes.agents:,}, {share}{ask}"
+    yield f"  agents       {sizes.agents:,}, {share}{ask}"
     yield (
         f"  addresses    {sizes.hosts * host.addresses:,} in all, each with {ports:,} ports for a "
         f"target, as on this host (net.ipv4.ip_local_port_range; {PORTS_MOST:,} with 1024 65535)"
@@ -92,7 +92,7 @@ def sizes_in_words(sizes: Sizes, ports: int) -> Iterator[str]:
     yield f"  time         {_span(sizes.seconds)} at least{runs}"
     yield f"  price        {_price(sizes)}"
     yield ""
-    titles = "".join(f"{title:>18}" for title in ("engines need", "on each host", "a host gives"))
+    titles = "".join(f"{title:>18}" for title in ("agents need", "on each host", "a host gives"))
     yield f"  {'of':18}{titles}{'hosts':>9}   counted"
     for resource in sizes.resources:
         yield f"  {_row(resource, sizes.hosts)}"

@@ -1,4 +1,4 @@
-"""The engines of a run on a Ray cluster: a host for each, program and files there, the reference
+"""The agents of a run on a Ray cluster: a host for each, program and files there, the reference
 clock for other hosts, another host for a failed agent, and a watch on the head."""
 
 from __future__ import annotations

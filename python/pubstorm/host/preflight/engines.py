@@ -1,4 +1,4 @@
-"""The engines that a plan needs: their number, the clients of each, and their memory. The number of
+"""The agents that a plan needs: their number, the clients of each, and their memory. The number of
 connections that a plan makes at each target, by arithmetic. The needs of processes with real ZeroMQ
 sockets: publishers, and subscribers that are not simulated."""
 
@@ -20,22 +20,22 @@ from pubstorm.scenario.fleet import ScenarioFleet
 from pubstorm.scenario.sizes import DESCRIPTORS_KEPT, most_in_one, processes_needed
 
 BUFFER_BYTES = 64 * 1024
-"""Size of the buffer that all clients of an engine read into and write from."""
+"""Size of the buffer that all clients of an agent read into and write from."""
 UNDER_WAY_S = 1.0
 """Time that a message may spend in the kernel's buffers, in seconds."""
 MESSAGES_PER_S_PER_AGENT = 60_000
-"""Sent and delivered, and requests of flapping clients; from here on another engine is worth its
+"""Sent and delivered, and requests of flapping clients; from here on another agent is worth its
 core."""
 PUBLISHED_PER_S_PER_AGENT = 2_000_000
 """Delivered by publishers that are programs of their own, many with each read."""
 
 
 def agents_needed(plan: Plan, *, descriptors: int, cores: int) -> int:
-    """The number of engines that a plan needs, by a process's limit of descriptors and by load."""
+    """The number of agents that a plan needs, by a process's limit of descriptors and by load."""
     by_descriptors = processes_needed(_clients(plan), descriptors)
     if by_descriptors is None:
         raise UsageError(
-            f"a process may open {descriptors} files, which is too few for an engine",
+            f"a process may open {descriptors} files, which is too few for an agent",
             f"ulimit -n {DESCRIPTORS_KEPT + min(sum(_clients(plan)), 20_000)}",
         )
     publishers = sum(each.clients for each in plan.populations if each.is_publisher)
@@ -46,23 +46,23 @@ def agents_needed(plan: Plan, *, descriptors: int, cores: int) -> int:
 
 
 def agents_here(plan: Plan, fleet: ScenarioFleet, host: HostLimits) -> int:
-    """The number of engines that play a plan on this host."""
+    """The number of agents that play a plan on this host."""
     return fleet.agents or agents_needed(plan, descriptors=host.descriptors, cores=host.cores)
 
 
 def open_files(plan: Plan, agents: int, descriptors: int, otherwise: str) -> Need:
-    """The open files of the engine with the most clients; `otherwise` is a remedy with a place for
+    """The open files of the agent with the most clients; `otherwise` is a remedy with a place for
     the number of agents that fit."""
     files = largest_share(plan, agents) + DESCRIPTORS_KEPT
     room = max(1, descriptors - DESCRIPTORS_KEPT - len(plan.populations))
     fitting = max(1, ceil(sum(_clients(plan)) / room))
     command = Fix("ulimit", "n", files)
-    what, remedy = "open files of an engine", otherwise.format(fitting)
+    what, remedy = "open files of an agent", otherwise.format(fitting)
     return Need(what, files, descriptors, "files", command, remedy)
 
 
 def clients_bytes(plan: Plan, costs: Costs) -> float:
-    """Memory of all clients that engines play, in engines and in the kernel for their ends of the
+    """Memory of all clients that agents play, in agents and in the kernel for their ends of the
     connections, without messages on their way."""
     secure = [
         each.clients
@@ -77,7 +77,7 @@ def clients_bytes(plan: Plan, costs: Costs) -> float:
 
 
 def large_messages_bytes(plan: Plan) -> float:
-    """Memory of the messages on their way that exceed the engine's shared buffer: a sender has what
+    """Memory of the messages on their way that exceed the agent's shared buffer: a sender has what
     its socket has not taken, and a receiver what has arrived of its message."""
     load = offered_load(plan)
     receiving = sum(each.clients for each in plan.populations if each.subscriptions)
@@ -102,7 +102,7 @@ def largest_share(plan: Plan, agents: int) -> int:
 
 
 def _peak_per_s(plan: Plan) -> float:
-    """Messages sent, messages delivered to clients of engines, and requests of flapping clients, at
+    """Messages sent, messages delivered to clients of agents, and requests of flapping clients, at
     the peak of the busiest phase."""
     engines = {i for i, each in enumerate(plan.populations) if each.player == "engine"}
     return max(
@@ -115,7 +115,7 @@ def _peak_per_s(plan: Plan) -> float:
 
 
 def _clients(plan: Plan) -> list[int]:
-    """Connections of the clients that engines play."""
+    """Connections of the clients that agents play."""
     return [each.connections_max if each.player == "engine" else 0 for each in plan.populations]
 
 

@@ -1,6 +1,6 @@
-"""The needs of a plan on the host of the engines and on the host of the brokers, by arithmetic on
+"""The needs of a plan on the host of the agents and on the host of the brokers, by arithmetic on
 the plan. The peak counts: clients that join during a stage are part of their population's number.
-The number of engines for a plan on a cluster, and the needs of each host there."""
+The number of agents for a plan on a cluster, and the needs of each host there."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ BROKER_CLIENT_BYTES = 40_000
 BROKER_TLS_BYTES = 50_000
 """Memory of TLS for each client of a broker; brokers differ, this is a high estimate."""
 ENGINE_PIPES = 3
-"""Descriptors of Pubstorm for an engine: both its pipes, and one that stands for its process."""
+"""Descriptors of Pubstorm for an agent: both its pipes, and one that stands for its process."""
 ENGINE_THREADS = 3
 """The loop, and one for each of its pipes."""
 BROKER_FILES = 20
@@ -63,7 +63,7 @@ TRACKED_LATER = 2
 
 
 def needs(plan: Plan, host: HostLimits, *, agents: int, brokers: Kinds) -> list[Need]:
-    """The needs of a plan on this host, with `agents` engines and the `brokers` that the run
+    """The needs of a plan on this host, with so many `agents` and the `brokers` that the run
     starts."""
     return [
         *_descriptors(plan, host, agents, brokers),
@@ -352,7 +352,7 @@ class AgentHost:
 
 
 def agents_on(hosts: Sequence[AgentHost], plan: Plan, fleet: ScenarioFleet) -> int:
-    """Number of engines for a plan: one on each host, or, if packed, as many as the plan needs, one
+    """Number of agents for a plan: one on each host, or, if packed, as many as the plan needs, one
     on a processor. Raises FleetError if the hosts have no room for the number in the scenario."""
     if not hosts:
         raise FleetError("found no host for agents", "add a node to the cluster")
@@ -375,7 +375,7 @@ def agents_on(hosts: Sequence[AgentHost], plan: Plan, fleet: ScenarioFleet) -> i
 def cluster_needs(
     plan: Plan, hosts: Sequence[AgentHost], agents: Mapping[str, int], populations: Collection[int]
 ) -> dict[str, list[Need]]:
-    """The needs of each host for its engines, by its address; `agents` has the number of engines
+    """The needs of each host for its agents, by its address; `agents` has the number of agents
     there, `populations` the indices of those that they play."""
     own = [each for index, each in enumerate(plan.populations) if index in populations]
     clients = sum(each.clients for each in plan.populations if each.player == "engine")
@@ -399,7 +399,7 @@ def host_name(address: str) -> str:
 def _host_needs(
     plan: Plan, host: AgentHost, engines: tuple[int, int], clients_memory: float
 ) -> list[Need]:
-    """Returns the needs of a host; `engines` is their number there and in all."""
+    """Returns the needs of a host; `agents` is their number there and in all."""
     here, agents = engines
     memory = clients_memory * here / agents + Costs.of(None).engines_bytes(here)
     remedy = "{} agents: as many hosts, or --set fleet.spread=pack"

@@ -1,4 +1,4 @@
-"""The sizes of a fleet on a cluster: hosts and engines that a plan needs, the load of each,
+"""The sizes of a fleet on a cluster: hosts and agents that a plan needs, the load of each,
 duration and price of the run. Arithmetic on the plan, on the host in the scenario, and on the costs
 of clients; reads no cluster."""
 
@@ -20,10 +20,10 @@ from pubstorm.scenario.fleet import FleetHost, ScenarioFleet
 from pubstorm.scenario.sizes import DESCRIPTORS_KEPT
 
 CPU_SHARE = 0.5
-"""Share of its core that an engine may use. Bursts, the network's interrupts and other work of the
+"""Share of its core that an agent may use. Bursts, the network's interrupts and other work of the
 host need the rest."""
 MEMORY_SHARE = 0.8
-"""Share of a host's memory that engines may have; the rest is the system's and Ray's."""
+"""Share of a host's memory that agents may have; the rest is the system's and Ray's."""
 BANDWIDTH_SHARE = 0.8
 """Share of the network that may be in use in the mean of the busiest second."""
 HOUR_S = 3600
@@ -35,7 +35,7 @@ class Resource:
 
     what: str
     needed: float
-    """By all engines together."""
+    """By all agents together."""
     capacity: float
     """Capacity of one host."""
     unit: str
@@ -54,16 +54,16 @@ class Sizes:
 
     host: FleetHost
     hosts: int
-    """Hosts with engines; one more has the controller."""
+    """Hosts with agents; one more has the controller."""
     servers: int
     """Hosts with brokers and other servers of the run, besides the controller's."""
     agents: int
     clients: int
-    """Clients of the engine that has the most."""
+    """Clients of the agent that has the most."""
     resources: tuple[Resource, ...]
     """The resources, ordered by the number of hosts that they need, the largest first."""
     given: bool
-    """True if the scenario sets the number of engines."""
+    """True if the scenario sets the number of agents."""
     runs: int
     """Runs of all steps and trials, at least."""
     seconds: float
@@ -74,7 +74,7 @@ class Sizes:
 
     @property
     def all_hosts(self) -> int:
-        """Hosts of engines, of servers, and the controller's."""
+        """Hosts of agents, of servers, and the controller's."""
         return self.hosts + self.servers + 1
 
     @property
@@ -159,7 +159,7 @@ def _resources(
             clients,
             max(1, files) * engines,
             "files",
-            f"one for each client, {DESCRIPTORS_KEPT} kept for an engine",
+            f"one for each client, {DESCRIPTORS_KEPT} kept for an agent",
         ),
         Resource(
             "memory",
@@ -173,7 +173,7 @@ def _resources(
             cpu.cpu_s,
             engines * CPU_SHARE,
             "cores",
-            f"busiest in {cpu.name}; {CPU_SHARE:.0%} of a core for each engine",
+            f"busiest in {cpu.name}; {CPU_SHARE:.0%} of a core for each agent",
         ),
         Resource(
             "network, out", out.wire.out, link, "bytes/s", f"busiest in {out.name}; {_of_link()}"
@@ -185,7 +185,7 @@ def _resources(
 
 
 def _memory(plan: Plan, costs: Costs, busy: Sequence[Moment]) -> tuple[float, str]:
-    """Memory of all clients, in engines and kernels; that of one client, in words."""
+    """Memory of all clients, in agents and kernels; that of one client, in words."""
     clients = sum(each.clients for each in plan.populations if each.player == "engine")
     under_way = min(2 * clients, max(moment.messages_per_s for moment in busy))
     if offered_load(plan).closed_loop:
@@ -197,7 +197,7 @@ def _memory(plan: Plan, costs: Costs, busy: Sequence[Moment]) -> tuple[float, st
 
 
 def _least(plan: Plan, resources: Sequence[Resource]) -> int:
-    """Number of engines that the CPU time needs."""
+    """Number of agents that the CPU time needs."""
     cores = next(resource.needed for resource in resources if resource.what == "processors")
     return min(ceil(cores / CPU_SHARE), max(1, plan.clients))
 

@@ -1,4 +1,4 @@
-"""The demand of a plan on all its engines at each moment: CPU time and bytes on the wire, while
+"""The demand of a plan on all its agents at each moment: CPU time and bytes on the wire, while
 clients connect, publish or are idle. Bytes on the wire for packets of MQTT, each in a segment of
 its own, as the clients of a plan send them. TCP over IPv4 and Ethernet, as the counters of an
 interface count."""
@@ -130,7 +130,7 @@ class Moment:
 
     name: str
     cpu_s: float
-    """CPU time of engines: processors that are busy."""
+    """CPU time of agents: processors that are busy."""
     wire: Bytes
     messages_per_s: float
     """Messages sent and delivered."""

@@ -357,7 +357,7 @@ class _Stage:
         busy, intervals = sum(each.busy for each in load), sum(each.intervals for each in load)
         if too_busy(busy, intervals):
             yield (
-                f"an engine's loop was busy for more than {share_text(limits.busy)} of the time "
+                f"an agent's loop was busy for more than {share_text(limits.busy)} of the time "
                 f"in {count_text(busy)} of {counted(intervals, 'interval')}"
             )
 
@@ -407,7 +407,7 @@ def phase_spans(found: Sequence[Phase]) -> list[Span]:
 def _starved_text(made: Sequence[Tick]) -> str:
     starved_ns = sum(tick.starved_ns for tick in made)
     return (
-        f"the host gave an engine no processor for {duration_text(starved_ns / 1000)} of "
+        f"the host gave an agent no processor for {duration_text(starved_ns / 1000)} of "
         f"{span_text((made[-1].to_ns - made[0].from_ns) / SECOND_NS)}, which explains what was "
         "missing"
     )

@@ -1,5 +1,5 @@
 """Memory by connections: a straight line through the readings of ramps, for each broker, for the
-engines together and for the kernel. Pure arithmetic on readings."""
+agents together and for the kernel. Pure arithmetic on readings."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ R_SQUARED_MIN = 0.5
 """Share of the scatter that a line must explain."""
 KERNEL_METRIC = "kernel_bytes"
 """Memory of the objects of the host's kernel that it cannot reclaim, of which sockets are most."""
-AT_START = "an engine takes its memory when it starts"
-"""Why engines have no line over the ramp of one run."""
+AT_START = "an agent takes its memory when it starts"
+"""Why agents have no line over the ramp of one run."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def _between(track: Track, at_s: float) -> float:
 
 
 def _engines(tracks: Tracks, agents: int) -> Track:
-    """Memory of all engines, at the instants that all have a reading of."""
+    """Memory of all agents, at the instants that all have a reading of."""
     sums, samples = Counter[float](), Counter[float]()
     for (source, metric), track in tracks.items():
         if source.kind == "agent" and metric == "rss_bytes":

@@ -69,7 +69,7 @@ class Summary:
     outcomes: Mapping[str, int] = field(default_factory=dict)
     """Problems since the start, by reason."""
     busy_share: float = 0.0
-    """Share of its time that the busiest engine was not waiting."""
+    """Share of its time that the busiest agent was not waiting."""
 
 
 class Live:

@@ -189,7 +189,7 @@ def _figures(summary: Summary) -> Text:
     return Text.assemble(
         *trips,
         *_durations("latency", summary.latency),
-        ("engine busy ", "dim"),
+        ("agent busy ", "dim"),
         (share_text(round(summary.busy_share, 2)), busy_style),
     )
 

@@ -457,9 +457,7 @@ def check_fleet(scenario: Scenario) -> Iterator[Finding]:
         yield from _check_placed(scenario)
     has_programs = any(not isinstance(each, Simulated) for each in scenario.populations.values())
     if fleet.on_agent_failure != "fail" and has_programs:
-        message = (
-            f"found {fleet.on_agent_failure} with programs that are no engines, allowed is fail"
-        )
+        message = f"found {fleet.on_agent_failure} with agents that run no engine, allowed is fail"
         hint = "no other agent can play publishers and real sockets"
         yield ("fleet", "on_agent_failure"), message, hint
     yield from _check_parallelism(scenario)

@@ -57,7 +57,7 @@ def _demand_ray(fleet: ScenarioFleet) -> None:
     try:
         import pubstorm.fleet.ray  # noqa: F401
     except ModuleNotFoundError as error:
-        if error.name != "ray":
+        if (error.name or "").partition(".")[0] != "ray":
             raise
         text = f"found fleet.on {fleet.on}, and the package ray is not installed"
         raise FleetError(

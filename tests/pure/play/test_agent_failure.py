@@ -337,7 +337,7 @@ def test_whenever_agents_fail_the_run_ends_and_its_log_is_whole(
         assert agent.stages == sorted(set(agent.stages))
     if run_log.ended_early:
         assert policy == "continue"
-        assert played.run_log.events[-1].text.startswith(("no engine", "no client"))
+        assert played.run_log.events[-1].text.startswith(("no agent", "no client"))
         return
     # All receivers are excluded from loss where an agent failed while messages were sent.
     for failure in run_log.failures:

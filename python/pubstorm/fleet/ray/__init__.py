@@ -1,7 +1,7 @@
 """Agents and servers on the hosts of a Ray cluster. `site` is the interface to the run, and watches
-the head of the cluster; `hosts` has the servers; `cluster` is joined and left; `choice` chooses
-hosts; `slot` is one agent, `runner` the code that goes with it; `words` explain Ray's errors;
-`security` lists requirements of a cluster."""
+the head of the cluster; `hosts` has the servers, and the slot of an agent; `runner` is the code
+that goes with it; `cluster` is joined and left; `choice` chooses hosts, has the requirements of a
+cluster, and explains Ray's errors."""
 
 import os
 

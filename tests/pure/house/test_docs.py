@@ -29,6 +29,7 @@ from pubstorm.scenario.topology import EMBEDDED_OPTIONS
 ROOT = Path(__file__).parents[3]
 DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 PATH = re.compile(r"`([a-z_/]+(?:/|\.py|\.rs))`")
+MODULE = re.compile(r"`([a-z_]+)/?`")
 COMMAND = re.compile(
     r"(?:    |\$ )*(?:- )?(?:run: )?(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?pubstorm ([a-z].*)"
 )
@@ -44,6 +45,20 @@ def test_the_glossary_names_files_that_exist() -> None:
     roots = (ROOT / "python" / "pubstorm", ROOT / "crates")
     assert len(named) > 50
     assert [path for path in named if not any((root / path).exists() for root in roots)] == []
+
+
+def test_the_architecture_names_modules_that_exist() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    rows = re.findall(r"^\| `(\w+/)` \|[^|]*\|([^|]*)\|$", text, re.MULTILINE)
+    named = [room + module for room, modules in rows for module in MODULE.findall(modules)]
+    named += [path.partition("`")[0] for path in re.findall(r"`(\w+/(?:\w+/)*\w+`)", text)]
+    roots = (ROOT / "python" / "pubstorm", ROOT / "crates", ROOT / "crates/engine/src", ROOT)
+    found = {
+        root / f"{path}{end}" for root in roots for path in named for end in ("", ".py", ".rs")
+    }
+    existing = {path.with_suffix("") for path in found if path.exists()}
+    assert len(named) > 100
+    assert [path for path in named if not existing & {root / path for root in roots}] == []
 
 
 def test_the_site_builds_and_its_links_lead_somewhere(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use plan::{MessageFacts, Place, SentAt, Stamp, StreamId, Template};
+use plan::{MessageFacts, Names, Place, SentAt, Stamp, StreamId, Template};
 
 fuzz_target!(|input: (&str, u64, u32)| {
     let (source, n, number) = input;
@@ -22,8 +22,11 @@ fuzz_target!(|input: (&str, u64, u32)| {
     template.render_message(n, 0, &facts, &mut out);
     assert!(text.len().max(out.len()) <= template.bytes_max());
     assert!(std::str::from_utf8(&out).is_ok());
-    for place in [Place::Client, Place::Topic, Place::Filter, Place::Payload, Place::Json] {
+    for place in [Place::Client, Place::Property, Place::Payload, Place::Json] {
         let _ = template.check(place);
+    }
+    for names in [Names::Topics, Names::Subjects, Names::Prefixes] {
+        let _ = (template.check(Place::Topic(names)), template.check(Place::Filter(names)));
     }
     let client = template.check(Place::Client).is_ok() && template.columns().next().is_none();
     assert!(!client || template.renders(&text));

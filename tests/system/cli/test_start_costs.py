@@ -115,10 +115,8 @@ def test_what_makes_reports_is_not_loaded_beside_the_load(found: Mapping[str, An
     assert {*found["at_the_end"]} >= OF_REPORTS
 
 
-def test_a_plan_is_compiled_before_brokers_have_ports_and_once_they_have(
-    found: Mapping[str, Any],
-) -> None:
-    assert found["compiled"] == 2
+def test_a_plan_is_compiled_once(found: Mapping[str, Any]) -> None:
+    assert found["compiled"] == 1
 
 
 def test_the_engine_is_asked_once_for_the_load_and_git_once_for_the_commit(

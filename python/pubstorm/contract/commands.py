@@ -25,6 +25,15 @@ from pubstorm.contract.plan import (
 from pubstorm.contract.snapshot import ClockState, Snapshot
 from pubstorm.quantities import PartOf
 
+CURVE_PUBLIC_KEY = "PUBSTORM_CURVE_PUBLIC_KEY"
+"""Variable with a program's own public key, in the 40 characters of Z85."""
+CURVE_SECRET_KEY = "PUBSTORM_CURVE_SECRET_KEY"
+"""Variable with its secret key."""
+CURVE_SERVER_KEY = "PUBSTORM_CURVE_SERVER_KEY"
+"""Variable with the public key of the publisher, for subscribers."""
+CURVE_CLIENT_KEYS = "PUBSTORM_CURVE_CLIENT_KEYS"
+"""Variable with the public keys of all subscribers, for publishers; spaces between them."""
+
 
 class EnterStage(Value):
     """Enter a stage of the plan at an instant."""

@@ -11,8 +11,15 @@ from typing import TypeVar
 
 from pubstorm.contract.commands import ApplyChange, Close, EnterStage, ExcludeFromLoss, Hello
 from pubstorm.errors import FleetError
-from pubstorm.fleet.incarnation import Ended, FleetEvent, Incarnation, SnapshotReceived, Timeouts
-from pubstorm.fleet.site import Slot, SlotLostError
+from pubstorm.fleet.incarnation import (
+    Ended,
+    FleetEvent,
+    Incarnation,
+    Slot,
+    SlotLostError,
+    SnapshotReceived,
+    Timeouts,
+)
 
 __all__ = ["Ended", "Fleet", "FleetEvent", "Slot", "SlotLostError", "SnapshotReceived", "Timeouts"]
 

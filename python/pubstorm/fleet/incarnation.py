@@ -1,5 +1,6 @@
-"""One agent in one place, from its start to its last event, of which there is exactly one. Timeouts
-of agents, and the watchdog that measures their silence."""
+"""One agent in one place, from its start to its last event, of which there is exactly one; and the
+interface to a place: a process of this machine, or one elsewhere. Timeouts of agents, and the
+watchdog that measures their silence."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from pydantic import ValidationError
 
@@ -22,12 +23,50 @@ from pubstorm.contract.commands import (
 )
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.errors import FleetError
-from pubstorm.fleet.site import Slot, SlotLostError
 
 LOOK_S = 0.5
 """Longest time of one look at a silent agent."""
 LATE_S = 0.1
 """Delay of a look that still counts in full."""
+
+
+class SlotLostError(FleetError):
+    """A place cannot be reached any more, so that the state of its agent is not known."""
+
+
+class Slot(Protocol):
+    """One agent's place. A call that goes to another host may take for ever: who calls sets it a
+    limit."""
+
+    @property
+    def name(self) -> str:
+        """Name of the agent in messages, with its host if that is another one."""
+
+    @property
+    def host(self) -> str:
+        """Address of its host; empty: this one."""
+
+    @property
+    def agents(self) -> int:
+        """Number of agents in its hello: engines count engines only."""
+
+    async def spawn(self) -> None:
+        """Starts the agent, or raises FleetError; SlotLostError where the place is gone."""
+
+    async def send(self, line: str) -> None:
+        """Writes a line to it; nothing happens if it is gone."""
+
+    async def line(self) -> bytes:
+        """Its next line; empty when it has written its last. Raises SlotLostError."""
+
+    async def wait(self) -> int:
+        """Waits for its end; the exit code, negative for a signal. Raises SlotLostError."""
+
+    def kill(self) -> None:
+        """Ends it at once; nothing happens if it is gone."""
+
+    def last_words(self) -> str:
+        """The end of what it logged."""
 
 
 @dataclass(frozen=True)

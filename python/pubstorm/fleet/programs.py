@@ -14,6 +14,12 @@ from functools import cached_property
 from pathlib import Path
 
 from pubstorm.contract import Source
+from pubstorm.contract.commands import (
+    CURVE_CLIENT_KEYS,
+    CURVE_PUBLIC_KEY,
+    CURVE_SECRET_KEY,
+    CURVE_SERVER_KEY,
+)
 from pubstorm.contract.offered_load import target_of
 from pubstorm.contract.plan import Plan, PlannedPopulation
 from pubstorm.fleet.local import engine_command
@@ -101,16 +107,6 @@ def _shares(population: PlannedPopulation) -> int:
     return population.clients if population.is_publisher else 1
 
 
-PUBLIC_KEY = "PUBSTORM_CURVE_PUBLIC_KEY"
-"""Variable with a program's own public key, in the 40 characters of Z85."""
-SECRET_KEY = "PUBSTORM_CURVE_SECRET_KEY"
-"""Variable with its secret key."""
-SERVER_KEY = "PUBSTORM_CURVE_SERVER_KEY"
-"""Variable with the public key of the publisher, for subscribers."""
-CLIENT_KEYS = "PUBSTORM_CURVE_CLIENT_KEYS"
-"""Variable with the public keys of all subscribers, for publishers; spaces between them."""
-
-
 class CurveKeys:
     """The keys of one run."""
 
@@ -127,11 +123,11 @@ class CurveKeys:
         if population not in self._pairs:
             return {}
         public, secret = self._pairs[population]
-        own = {PUBLIC_KEY: public, SECRET_KEY: secret}
+        own = {CURVE_PUBLIC_KEY: public, CURVE_SECRET_KEY: secret}
         if self._plan.populations[population].publications:
             clients = (self._pairs[index][0] for index in self._subscribers(population))
-            return {**own, CLIENT_KEYS: " ".join(clients)}
-        return {**own, SERVER_KEY: self._server_key(population)}
+            return {**own, CURVE_CLIENT_KEYS: " ".join(clients)}
+        return {**own, CURVE_SERVER_KEY: self._server_key(population)}
 
     def _subscribers(self, publisher: int) -> list[int]:
         return [

@@ -1,8 +1,7 @@
 """The interface to the places of agents. A site gives a place to each agent and to each
-replacement, and takes all of them back. `local` and `ray` are sites. The interface to one agent's
-place: a process of this machine, or one elsewhere. The files that a plan names, for agents on other
-hosts: the plan with the paths there, and the file for each path. Each agent gets the files of its
-own clients."""
+replacement, and takes all of them back. `local` and `ray` are sites. The files that a plan names,
+for agents on other hosts: the plan with the paths there, and the file for each path. Each agent
+gets the files of its own clients."""
 
 from __future__ import annotations
 
@@ -15,47 +14,9 @@ from typing import Protocol
 from pubstorm.contract.plan import Plan, PlannedPopulation, PlannedTls
 from pubstorm.contract.template import Template
 from pubstorm.errors import FleetError
+from pubstorm.fleet.incarnation import Slot
 from pubstorm.host.keys.clients import names_of
 from pubstorm.host.preflight.needs import AgentHost
-
-
-class SlotLostError(FleetError):
-    """A place cannot be reached any more, so that the state of its agent is not known."""
-
-
-class Slot(Protocol):
-    """One agent's place. A call that goes to another host may take for ever: who calls sets it a
-    limit."""
-
-    @property
-    def name(self) -> str:
-        """Name of the agent in messages, with its host if that is another one."""
-
-    @property
-    def host(self) -> str:
-        """Address of its host; empty: this one."""
-
-    @property
-    def agents(self) -> int:
-        """Number of agents in its hello: engines count engines only."""
-
-    async def spawn(self) -> None:
-        """Starts the agent, or raises FleetError; SlotLostError where the place is gone."""
-
-    async def send(self, line: str) -> None:
-        """Writes a line to it; nothing happens if it is gone."""
-
-    async def line(self) -> bytes:
-        """Its next line; empty when it has written its last. Raises SlotLostError."""
-
-    async def wait(self) -> int:
-        """Waits for its end; the exit code, negative for a signal. Raises SlotLostError."""
-
-    def kill(self) -> None:
-        """Ends it at once; nothing happens if it is gone."""
-
-    def last_words(self) -> str:
-        """The end of what it logged."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -143,10 +145,17 @@ def test_only_its_protocol_names_the_crate_mqtt_in_the_engine() -> None:
     source = ROOT / "crates" / "engine" / "src"
     for path in sorted(source.rglob("*.rs")):
         name = str(path.relative_to(source))
-        if not name.startswith(("seam/mqtt.rs", "seam/mqtt/", "simulation")):
+        if not name.startswith(("seam/mqtt.rs", "seam/mqtt/")):
             assert not re.search(r"(?<![\w:])(?:::)?mqtt::", path.read_text()), name
 
 
 def test_the_test_kit_is_for_tests() -> None:
     for name, manifest in manifests().items():
         assert "testkit" not in manifest.get("dependencies", {}), name  # type: ignore[operator]
+
+
+def test_an_agent_of_pyzmq_loads_nothing_of_what_the_controller_does() -> None:
+    code = "import sys, pubstorm.fleet.zmq_agent.__main__; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.split(".")[1] for name in found.stdout.split() if name.startswith("pubstorm.")}
+    assert loaded == {"contract", "errors", "files", "fleet", "quantities"}

@@ -19,11 +19,12 @@ import ray
 from ray.exceptions import RayError
 
 from pubstorm.errors import FleetError
+from pubstorm.fleet.incarnation import SlotLostError
 from pubstorm.fleet.local import LINE_BYTES_MAX
 from pubstorm.fleet.ray.choice import RayHost, is_worker_lost, labelled, loss_in_words
 from pubstorm.fleet.ray.cluster import RayCluster, Room, answer, in_thread
 from pubstorm.fleet.ray.runner import EXIT, LOG
-from pubstorm.fleet.site import AgentCommand, SlotLostError
+from pubstorm.fleet.site import AgentCommand
 from pubstorm.host.deputy.remote import NAME, SILENT_S, RemoteMachine, lease_s, pack
 from pubstorm.host.machine import LocalMachine, Machine, last_lines, open_log
 

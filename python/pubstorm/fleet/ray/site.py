@@ -17,6 +17,7 @@ import ray
 
 from pubstorm.contract.plan import Plan
 from pubstorm.errors import FleetError
+from pubstorm.fleet.incarnation import Slot
 from pubstorm.fleet.local import log_name
 from pubstorm.fleet.ray.choice import (
     Labels,
@@ -30,7 +31,7 @@ from pubstorm.fleet.ray.choice import (
 from pubstorm.fleet.ray.cluster import LOOK, RayCluster, Room, in_thread
 from pubstorm.fleet.ray.hosts import Cargo, RaySlot
 from pubstorm.fleet.reference import ReferenceClock
-from pubstorm.fleet.site import AgentCommand, PlanFiles, Slot
+from pubstorm.fleet.site import AgentCommand, PlanFiles
 from pubstorm.host.binaries import engine_path
 from pubstorm.host.ends import end_tasks
 from pubstorm.host.preflight.needs import AgentHost

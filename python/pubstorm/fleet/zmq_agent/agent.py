@@ -25,6 +25,10 @@ from zmq.auth.thread import ThreadAuthenticator
 from pubstorm import __version__
 from pubstorm.contract.commands import (
     COMMAND,
+    CURVE_CLIENT_KEYS,
+    CURVE_PUBLIC_KEY,
+    CURVE_SECRET_KEY,
+    CURVE_SERVER_KEY,
     AnyCommand,
     ApplyChange,
     Beat,
@@ -51,7 +55,6 @@ from pubstorm.contract.snapshot import (
     Snapshot,
     TargetSnapshot,
 )
-from pubstorm.fleet.programs import CLIENT_KEYS, PUBLIC_KEY, SECRET_KEY, SERVER_KEY
 from pubstorm.quantities import SECOND_NS
 
 
@@ -325,7 +328,7 @@ class Gate:
     """Authenticates subscribers: answers libzmq's requests in a thread of its own."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], part: AgentShard) -> None:
-        self._keys = frozenset(os.environ.get(CLIENT_KEYS, "").split())
+        self._keys = frozenset(os.environ.get(CURVE_CLIENT_KEYS, "").split())
         self._authenticator: ThreadAuthenticator | None = None
         population = part.population
         security = part.options.security
@@ -364,7 +367,7 @@ def publisher_socket(
         socket.setsockopt(zmq.PLAIN_SERVER, 1)
     elif security == "curve":
         socket.setsockopt(zmq.CURVE_SERVER, 1)
-        socket.setsockopt_string(zmq.CURVE_SECRETKEY, _key(SECRET_KEY))
+        socket.setsockopt_string(zmq.CURVE_SECRETKEY, _key(CURVE_SECRET_KEY))
     target = part.target(client)
     address = f"tcp://{target.host}:{target.port}"
     try:
@@ -395,9 +398,9 @@ def subscriber_socket(
         socket.setsockopt(zmq.RECONNECT_IVL, max(population.reconnect.min_ns // millisecond_ns, 1))
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, population.reconnect.max_ns // millisecond_ns)
     if part.options.security == "curve":
-        socket.setsockopt_string(zmq.CURVE_SERVERKEY, _key(SERVER_KEY))
-        socket.setsockopt_string(zmq.CURVE_PUBLICKEY, _key(PUBLIC_KEY))
-        socket.setsockopt_string(zmq.CURVE_SECRETKEY, _key(SECRET_KEY))
+        socket.setsockopt_string(zmq.CURVE_SERVERKEY, _key(CURVE_SERVER_KEY))
+        socket.setsockopt_string(zmq.CURVE_PUBLICKEY, _key(CURVE_PUBLIC_KEY))
+        socket.setsockopt_string(zmq.CURVE_SECRETKEY, _key(CURVE_SECRET_KEY))
     for subscription in population.subscriptions:
         prefix = template_of(population, subscription.filter)
         for variant in range(prefix.variants):

@@ -76,11 +76,14 @@ def played(shared_start: RunMaker) -> Run:
     run = shared_start(SCENARIO)
     back(run, "boxes", "processes")
     idle_s = back(run, "up", "connected")
+    # Bridges may be back before the run has seen its brokers.
+    run.wait_for("kill 3 boxes: 3 brokers are up again")
     end_stage(run.directory)
     cut_s = carried(run, back(run, "up", "connected", idle_s))
     end_stage(run.directory)
     all_s = carried(run, back(run, "up", "connected", cut_s))
     wait_for(run, "cloud-0", "cpu", lambda _: True, all_s)
+    run.wait_for("kill cloud: 1 broker is up again")
     end_stage(run.directory)
     run.finish()
     # On a busy host, a phase may count as collapsed.

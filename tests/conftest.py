@@ -27,7 +27,7 @@ os.environ["XDG_CACHE_HOME"] = str(Path(tempfile.gettempdir(), f"pubstorm-tests-
 # The gate builds the programs for its tests; without them, tests take those of `make build`.
 if (GATE := Path(__file__).parents[1] / "target" / "ci").is_dir():
     os.environ.setdefault("PUBSTORM_PROGRAMS", str(GATE))
-# Where no bytecode is kept, each of some hundred processes compiles all modules for itself.
+# Without stored bytecode, each of some hundred processes compiles all modules for itself.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Under nohup or behind a `&`, programs of the tests would ignore what they are to handle.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

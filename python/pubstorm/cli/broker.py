@@ -1,6 +1,6 @@
-"""`pubstorm broker`: becomes the embedded broker. `pubstorm calibrate`: measures what an engine
-does on this host, and stores it. `pubstorm seed`: the command line of identities. What was done
-goes to stdout, how far it is to stderr."""
+"""`pubstorm broker`: becomes the embedded broker. `pubstorm calibrate`: measures what an agent does
+on this host, and stores it. `pubstorm seed`: the command line of identities. Results go to stdout,
+progress to stderr."""
 
 from __future__ import annotations
 

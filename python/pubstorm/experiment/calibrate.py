@@ -1,8 +1,7 @@
-"""Measures what one agent of this host does against a peer that does nothing: several rounds, CPU
-time instead of wall time, since other programs may run meanwhile. The loads of a calibration, as
-scenarios. The loads are steady, open-loop and moderate, as in a run, with a write for each message.
-CPU time then gives the limit of an agent. Plays one load of a calibration on one engine against its
-peer, and adds up what the engine says of the stage that is measured."""
+"""Calibration of this host: the loads as scenarios, and what one agent does with them against a
+peer that does nothing. The loads are steady, open-loop and moderate, with a write for each message,
+so CPU time gives the limit of an agent. CPU time is measured in several rounds, since other
+programs may run meanwhile."""
 
 from __future__ import annotations
 
@@ -49,8 +48,7 @@ class CalibrationLoad:
     stage: int
     """The stage that is measured."""
     peer: Literal["sink", "broker"] = "sink"
-    """Whom the agent talks to: the null sink, or the embedded broker where one has to be asked
-    for a QoS."""
+    """Peer of the agent: the null sink, or the embedded broker for a QoS that a broker grants."""
 
     def plan(self, port: int) -> Plan:
         """The plan against the peer at a port of the loopback address."""
@@ -156,7 +154,7 @@ CACHES = frozenset({"dentry", "inode_cache", "proc_inode_cache", "ext4_inode_cac
 async def measure(load: CalibrationLoad, engine: Path, folder: Path) -> Measurement:
     """Plays the load once."""
     snapshots: list[Snapshot] = []
-    # When the last snapshot is read, the engine may be disconnecting already.
+    # Read before the load and at each snapshot: at the last one, clients may be disconnecting.
     slab = [slab_bytes()]
 
     def keep(received: SnapshotReceived) -> None:

@@ -102,7 +102,7 @@ def _exporter(url: str) -> sdk.MetricExporter:
             "--otlp needs the OpenTelemetry SDK, which is not installed",
             "pip install 'pubstorm[otlp]'",
         ) from error
-    # What fails is a finding of the run; the library would also print it.
+    # A failure is a finding of the run; the library would also print it.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL + 1)
     return made
 

@@ -1,9 +1,7 @@
-"""The commands of a run's agents: engines, and for ZeroMQ one program for each publisher and for
-each population of real subscribers. Agent assignment: engines, each with its share of the
-populations that engines play, and then a program for each publisher and for each population of real
-subscribers. Groups of engines: those that play the same populations, on hosts of one label. Keys of
-CURVE for the ZeroMQ sockets of a run: a pair for each publisher's population, and one for each
-population of subscribers. Programs get them in their environment; they are never stored."""
+"""The assignment of populations to agents, and the command of each. The engine plays its share of
+the populations in groups by the label of their hosts. Programs of ZeroMQ follow: one for each
+publisher, and one for each population of real subscribers. They get keys of CURVE in their
+environment: a pair for each population, never stored."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""The agents of a run in their places: how many engines, on which hosts, the programs beside them,
-and what these hosts are short of. It starts none of them. The hosts of programs that are no
-engines: publishers, and real subscribers. They are chosen among the hosts of servers, before the
-plan has its targets."""
+"""Places for the agents of a run: their number, their hosts, the programs beside them, and the
+needs that these hosts do not meet. Programs beside the engine get hosts of servers, before the plan
+has its targets. No agent is started here."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The figures that `pubstorm calibrate` measured of this host's generator: stored as one entry for
-each host and engine, and read by each run. Costs of a client, a message and a connection for an
-engine and the kernel under it: measured by `pubstorm calibrate` on this host, or the figures that
-Pubstorm comes with. The least duration of a run, from its plan."""
+"""Figures that `pubstorm calibrate` measured of this host's generator, with one entry for each host
+and version of the engine. Costs of a client, a message and a connection for an agent and the
+kernel: those of this host, or those that Pubstorm comes with. The least duration of a run, from its
+plan."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Child processes under asyncio: noticing their ends, sending them signals, closing their stdin.
-The priority of their parent above them. Programs that are installed on this machine. Explains
-failures to start a process or a thread, and a lack of memory: names the limit of the host that was
-met, and the fix."""
+"""Child processes under asyncio: their ends, signals and stdin, and the priority of their parent
+above them. Paths of programs that are installed. Reasons for which a process, a thread or memory
+cannot be had: the limit of the host that was met, and the fix."""
 
 from __future__ import annotations
 

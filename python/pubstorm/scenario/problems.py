@@ -68,7 +68,7 @@ def shape_of(annotation: Any) -> Shape:
     arguments = [a for a in get_args(annotation) if a is not type(None) and a is not ...]
     origin = get_origin(annotation)
     if origin is Mapping:
-        # Who writes a plain text, such as a column of a table, chooses its name too.
+        # The author of a plain text, such as a column of a table, chooses its name, too.
         free = arguments[1] is Any or arguments[1] == Text
         return Shape("free") if free else Shape("names", inner=arguments[1])
     if origin is tuple:

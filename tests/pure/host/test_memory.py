@@ -12,7 +12,7 @@ from pubstorm.host.environment import MemoryLow, available_bytes, total_bytes, w
 
 
 def test_memory_is_watched_until_it_is_low() -> None:
-    # What others take for a second is no ramp.
+    # Memory that other programs take for a second is no ramp.
     left = [10**9, 700 * 10**6, 10**9, 1000]
     notes: list[MemoryLow] = []
     seconds = iter((0.0, 1.0, 2.0, 9.0))

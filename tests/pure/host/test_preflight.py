@@ -303,7 +303,7 @@ def test_the_script_has_each_setting_once_with_its_largest_value() -> None:
         script("many", found)
         == """\
 #!/bin/bash
-# What this host is short of for the scenario many, as `pubstorm check` found it.
+# Shortages of this host for the scenario many, as `pubstorm check` found them.
 # Pubstorm runs none of it. Read it, then source it in the shell that is to start the
 # run (`. FILE`), or run single lines. It may be sourced again.
 

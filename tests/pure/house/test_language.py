@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.pure.house.test_tidy import PYTHON, ROOT, RUST, text_of
 
 SENTENCE_WORDS_MAX = 30
-OPENINGS = re.compile(r"\W*(?:What|Whether|Which|Who|Whose|Whoever|How|When|Where)\b")
+OPENINGS = re.compile(r"\W*(?:What|Whether|Which|Who|Whom|Whose|Whoever|How|When|Where)\b")
 RETIRED = re.compile(
     r"\b(?:conductor|comeback|turnout|residue|unjudged?|judged?|judges|judging|owed?|owes"
     r"|whoever|nobody|doorkeeper|mend(?:s|ed|ing)?|told|tells?|telling|bulletin|cohorts?"
@@ -136,12 +136,12 @@ def words_of(name: str) -> set[str]:
     return {word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+", name)}
 
 
-def test_no_docstring_opens_with_a_question_word() -> None:
+def test_no_docstring_or_comment_opens_with_a_question_word() -> None:
     found = [
         f"{path}:{line}: {text.strip().splitlines()[0][:60]}"
         for path in (*PYTHON, *RUST)
         for line, text in prose_of(path)
-        if not text.startswith(("#", "//")) and OPENINGS.match(text)
+        if OPENINGS.match(text)
     ]
     assert found == []
 

@@ -168,7 +168,7 @@ def test_another_engine_comes_to_where_the_run_is(
     actions: tuple[Any, ...], stage: int, entered: list[int]
 ) -> None:
     plan = plan_of(*actions)
-    # Where it was the only one, the connect stage waits for the next.
+    # The connect stage waits for the replacement of an only agent.
     agents = 1 if stage == 0 else 3
     played = play(plan, Script("replace", agents, kills=[(stage, agents // 2)]))
     run_log = played.run_log

@@ -84,7 +84,7 @@ def test_each_oversight_is_found_with_its_key() -> None:
     "overrides",
     [
         (),
-        # What brokers and dying clients publish.
+        # Publications of brokers and dying clients.
         ("populations.backend.subscriptions.0=$SYS/#", "populations.device.publications=[]"),
         (
             "populations.backend.subscriptions=[data/#, gone/+]",

@@ -113,7 +113,7 @@ def test_another_engine_plays_the_clients_of_a_lost_one(start: RunMaker) -> None
     assert result["populations"]["device"]["skipped_total"] == 0
     assert counts(second, "all") == [0, 600, 0, 0]
     assert counts(second, "device") == [360, 60, 0, 0]
-    # What came before its receiver had entered the second stage counts to the first.
+    # A delivery before its receiver has entered the second stage counts to the first.
     assert [lacking(first, name) + lacking(second, name) for name in ("all", "device")] == [0, 0]
     assert flows(result) == [(0, 0), (0, 0)]
     seen = connected(run.directory, "device")

@@ -1,6 +1,6 @@
 //! Tests of the binary on a free port, with handwritten bytes.
 
-// What clippy.toml allows in a test holds for the functions around it as well.
+// The functions around the tests may do all that clippy.toml allows in tests.
 #![allow(clippy::panic, clippy::print_stderr, clippy::unwrap_used)]
 
 mod auth;

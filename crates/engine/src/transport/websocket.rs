@@ -148,7 +148,7 @@ impl WebSocket {
     /// Writes pongs and the answer to a close, as far as there is room.
     pub fn write_own(&mut self) {
         if let State::Open(session) = &mut self.state {
-            // What is left goes before the next frame, and a lost connection is found there too.
+            // The next frame sends the rest first, and finds a lost connection.
             let _ = write_replies(session, &mut self.channel, false);
         }
     }

@@ -182,7 +182,7 @@ class RayCluster:
         if self._joining is None:
             return
         joining, self._joining = self._joining, None
-        # Who leaves while still joining waits for that: Ray cannot do both at once.
+        # Ray cannot join and leave at once, so the end waits until the cluster is joined.
         await asyncio.wait({joining}, timeout=LEAVE_S)
         if joining.done() and joining.exception() is None:
             with suppress(Exception):

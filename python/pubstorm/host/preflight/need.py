@@ -88,7 +88,7 @@ def script(name: str, needs: Sequence[Need]) -> str:
 
 def _head(name: str, short: bool) -> Iterator[str]:
     yield "#!/bin/bash"
-    yield f"# What this host is short of for the scenario {name}, as `pubstorm check` found it."
+    yield f"# Shortages of this host for the scenario {name}, as `pubstorm check` found them."
     if not short:
         yield "# Nothing is short."
         return

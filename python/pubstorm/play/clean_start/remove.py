@@ -1,8 +1,6 @@
-"""Removes the retained messages of this run from one target, by topic and stamp, and looks again
-afterwards. `sessions` ends sessions. Ends the sessions that clients of a run have left: an engine
-connects each of them once more, with a clean session, and disconnects it. So it is as fast as a
-run, and every client is itself. Removes the state of bridges from a target that the run did not
-start: their states kept on topics, and their sessions. Names identify them."""
+"""Removes from one target the stale state of this run: retained messages, found by topic and stamp,
+sessions of clients, and states and sessions of bridges, found by name. An agent connects each
+client once more with a clean session. The target is examined again afterwards."""
 
 from __future__ import annotations
 

@@ -1,13 +1,9 @@
-"""Findings about publishers under test: messages that they could not send, and messages that their
-sockets dropped. A PUB socket drops silently if a subscriber's queue is full. So lost deliveries
-were dropped there, unless readers or host were at their limit. Findings about stalled subscribers,
-targets with more than their share, and latencies of which the generator made too much. Findings
-about faults. A fault fails no run by itself; thresholds decide whether its effects matter. A fault
-whose command failed makes the run invalid: perhaps it broke nothing. Lost deliveries belong to the
-stage, since no fault can be named as their cause. Findings about phases. A load that was not
-carried at the end of a phase fails the run; a load that was carried again is evidence. A lack of
-processors as its cause makes the run invalid. After a fault the load must be carried again before
-the stage ends, not the phase."""
+"""Findings about publishers under test, stalled subscribers, uneven targets, faults and phases. A
+PUB socket drops silently if a subscriber's queue is full, so lost deliveries were dropped there,
+unless readers or host were at their limit. A fault fails no run by itself; one whose command failed
+makes the run invalid. A load that was not carried at the end of a phase fails the run, or makes it
+invalid if processors were lacking. After a fault the load must be carried again before the stage
+ends."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_check_writes_the_fixes_of_what_is_short(shell: Shell) -> None:
     outcome = shell("check", "good.yaml", *many, "--fixes", "fixes.sh")
     assert outcome.code == 3
     text = Path("fixes.sh").read_text()
-    assert "for the scenario good, as `pubstorm check` found it" in text
+    assert "for the scenario good, as `pubstorm check` found them" in text
     assert "\nulimit -n 100000200\n" in text
     subprocess.run(["bash", "-n", "fixes.sh"], check=True)
 

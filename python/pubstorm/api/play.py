@@ -1,6 +1,6 @@
-"""Plays a scenario for a Python program. The run has a thread of its own, so that signal handlers,
-event loops and the priority of the caller stay as they are. Functions of the user: rows that they
-make before a run, and checks between stages. None of them is called while messages are sent."""
+"""Plays a scenario for a Python program, in a thread of its own: signal handlers, event loops and
+the priority of the caller stay as they are. Functions of the user make rows before a run and check
+between stages; Pubstorm calls none while it sends messages."""
 
 from __future__ import annotations
 

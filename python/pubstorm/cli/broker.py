@@ -1,6 +1,6 @@
-"""`pubstorm broker`: becomes the embedded broker. `pubstorm calibrate`: measures what an agent does
-on this host, and stores it. `pubstorm seed`: the command line of identities. Results go to stdout,
-progress to stderr."""
+"""Three commands about this host: `pubstorm broker` becomes the embedded broker, `pubstorm
+calibrate` measures an agent, and `pubstorm seed` writes identities. Results go to stdout, progress
+to stderr."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`pubstorm init`: writes a scenario with comments after three questions. The text is composed of
-parts that people can edit; `pubstorm check` accepts every combination. `pubstorm scenarios`: lists
-the ready scenarios. `pubstorm completion`: the completion script of a shell, and the names that it
-offers."""
+"""The commands that help to begin. `pubstorm init` writes a scenario with comments after three
+questions, composed of parts that people can edit; `pubstorm check` accepts every combination.
+`pubstorm scenarios` lists the ready scenarios, and `pubstorm completion` prints the script of a
+shell."""
 
 from __future__ import annotations
 

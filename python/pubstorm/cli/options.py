@@ -1,6 +1,5 @@
-"""The options --target, --on and --set, and the scenario that they change. The options on the
-address of a server: the live page, metrics for Prometheus, and monitors. The options that hand the
-figures of a run to other programs while it is played."""
+"""Options that several commands share: the targets, place and changes of a scenario, the addresses
+of servers, and the programs that get the figures of a run while it is played."""
 
 from __future__ import annotations
 

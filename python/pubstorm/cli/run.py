@@ -1,6 +1,6 @@
-"""`pubstorm run`: plays a scenario, a series or a search, and prints its verdict. `pubstorm bench`:
-one line for a common load. Each kind is a ready scenario, and each option a value of it, so that a
-line grows into a scenario."""
+"""`pubstorm run` plays a scenario, a series or a search, and prints its verdict. `pubstorm bench`
+does so for a common load in one line: each kind is a ready scenario, and each option a value of it,
+so that a line grows into a scenario."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Values that controller and agents exchange, equal to the Rust side. The base of all values that
-are sent or stored: frozen, without unknown keys. The source of a sample: what was watched. It is
-made where the sample is made, and stored with it."""
+"""Values that controller and agents exchange, equal to the Rust side: their base, frozen and
+without unknown keys, and the source of a sample, made where the sample is made and stored with
+it."""
 
 from __future__ import annotations
 

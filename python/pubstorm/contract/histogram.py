@@ -1,8 +1,7 @@
 """Counts of durations in log-linear buckets: exact below 256 ns, then 128 buckets to each power of
 two. This is the layout of HdrHistogram with seven bits, with the engine's arithmetic. Sums are
-exact, and percentiles come from sums only. Delays of messages before their send: sums for each
-range of latencies, with the arithmetic of the agents (`crates/plan/src/record/delays.rs`). Sums are
-exact. Percentiles do not add up, so the parts of a percentile are means of the messages near it."""
+exact, and percentiles come from sums only. Percentiles do not add up, so the parts of a delay
+before the send are means of the messages near a percentile (`crates/plan/src/record/delays.rs`)."""
 
 from __future__ import annotations
 

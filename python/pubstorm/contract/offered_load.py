@@ -1,8 +1,7 @@
 """The load that a plan offers, as `pubstorm-engine --explain` prints it: messages sent, expected
-deliveries and requests of flapping clients a second, phase by phase. Also bytes of packets, and
-topics or filters that lead nowhere. The target that a client connects to, as in
-`crates/plan/src/schedule/attachment.rs`: a pure function of the plan's seed, the population and the
-client. The templates of a population with the rows that they refer to."""
+deliveries and requests of flapping clients a second, phase by phase. With it go two facts of a plan
+by themselves: the target that a client connects to (`crates/plan/src/schedule/attachment.rs`), and
+the templates that refer to rows."""
 
 from __future__ import annotations
 

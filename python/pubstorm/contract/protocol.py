@@ -1,8 +1,6 @@
-"""Protocols of populations, as the plan has them: the types of `protocol.rs` and `property.rs` in
-`crates/plan/src/model`, and what all types of a plan are made of. Flows of a plan: the
-subscriptions and publications of a population, with the schedule and the payload of messages. Field
-by field the types of `crates/plan/src/model/flows.rs`. Addresses: where clients connect to and
-where they connect from. It resolves no name."""
+"""The model of a population that a plan holds, field by field as `crates/plan/src/model` has it:
+protocols with their capabilities, properties, flows with their schedules and payloads, and the
+addresses that clients connect to and from. It resolves no name."""
 
 from __future__ import annotations
 

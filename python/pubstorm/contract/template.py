@@ -1,12 +1,7 @@
-"""Text with variables, by the grammar of `crates/plan/src/text/template.rs`. `{n}` is the client's
-number, `{n%K}` and `{n/K}` its remainder and quotient, and `{row.NAME}` a value of the client's
-row. `{a..b}` is a range with both ends, `{red|green}` a choice. `{random a..b}`, `{hex N}`,
-`{seq}`, `{time}` and `{stamp}` differ by message. `{{` and `}}` are the braces themselves. Chance
-as a pure function, as `crates/plan/src/schedule/random.rs` has it: the value number `index` of a
-stream named by a seed. Stamps of payloads, as `crates/plan/src/record/stamp.rs` has them: 32 bytes
-at the start of a payload, or as text anywhere in a payload of text. This module only separates
-messages of a run from other messages. Files of rows: comma-separated values with a line of
-headings, one row for each client. Each state of a file is read once."""
+"""The text of a plan, message by message: templates by the grammar of
+`crates/plan/src/text/template.rs`, chance as a pure function of a seed
+(`crates/plan/src/schedule/random.rs`), files of rows, and the stamps in payloads, which separate
+messages of a run from others (`crates/plan/src/record/stamp.rs`)."""
 
 from __future__ import annotations
 

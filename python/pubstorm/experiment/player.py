@@ -1,7 +1,6 @@
-"""The time that the further runs of a series or a search take, for the display. Plays the runs of
-an experiment one after the other, in a folder of its own. A series, a search and a comparison
-choose their runs. They share the player, and the journal with folder, brokers, interruption and
-record."""
+"""Plays the runs of an experiment one after the other, in a folder of its own. A series, a search
+and a comparison choose their runs. They share this player, its display of the time to come, and the
+journal with folder, brokers, interruption and record."""
 
 from __future__ import annotations
 

@@ -1,12 +1,7 @@
 """A series of runs: every step of a sweep in turn, each in a folder of its own. The journal stores
-one table over all steps after each step. A step without a measurement ends no series; resuming
-plays an interrupted step again. The row of a step in the table over a series, and its memory by
-connections. A cell is a figure of the step's result or a property of the step. Cells of one step in
-the tables over a series: a figure of its result, a word, the answer of its search, or a figure at a
-trial of that search. The scenario's tables over a series: a row for each step without its variants,
-columns taken from the figures of its variants. A pure function of the steps. The conclusion of a
-series in one line, or in one for each variant: the last step that passed, the first that failed,
-and the limit. A pure function of the steps."""
+the tables over all steps after each step: rows of figures, words and answers of searches, memory by
+connections, and a conclusion for each variant. A step without a measurement ends no series;
+resuming plays an interrupted step again."""
 
 from __future__ import annotations
 

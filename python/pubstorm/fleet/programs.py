@@ -1,7 +1,7 @@
 """The assignment of populations to agents, and the command of each. The engine plays its share of
-the populations in groups by the label of their hosts. Programs of ZeroMQ follow: one for each
-publisher, and one for each population of real subscribers. They get keys of CURVE in their
-environment: a pair for each population, never stored."""
+the populations in groups by the label of their hosts; programs of ZeroMQ follow, one for each
+publisher and each population of real subscribers. Keys of CURVE go to them in their environment,
+never stored."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""The interface to the places of agents. A site gives a place to each agent and to each
-replacement, and takes all of them back. `local` and `ray` are sites. The files that a plan names,
-for agents on other hosts: the plan with the paths there, and the file for each path. Each agent
-gets the files of its own clients."""
+"""The interface to the places of agents: a site gives a place to each agent and to each
+replacement, and takes all of them back. `local` and `ray` are sites. On another host, a plan names
+the paths there, and each agent gets the files of its own clients."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Paths of the Rust programs: named by the environment, packed into the wheel, or built in the
-checkout. `PUBSTORM_PROGRAMS` names a folder of all four. Asks the engine for the load that a plan
-offers: `pubstorm-engine --explain` counts receivers by the rules with which an agent counts
-expected deliveries."""
+"""The Rust programs: their paths, named by the environment, packed into the wheel, or built in the
+checkout, and the answer of the engine about the load that a plan offers."""
 
 from __future__ import annotations
 

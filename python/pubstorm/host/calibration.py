@@ -1,7 +1,6 @@
-"""Figures that `pubstorm calibrate` measured of this host's generator, with one entry for each host
-and version of the engine. Costs of a client, a message and a connection for an agent and the
-kernel: those of this host, or those that Pubstorm comes with. The least duration of a run, from its
-plan."""
+"""Figures of this host's generator: those that `pubstorm calibrate` has measured, with one entry
+for each host and version of the engine, or those that Pubstorm comes with. Costs of a client, a
+message and a connection follow from them, and the least duration of a run from its plan."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Child processes under asyncio: their ends, signals and stdin, and the priority of their parent
-above them. Paths of programs that are installed. Reasons for which a process, a thread or memory
-cannot be had: the limit of the host that was met, and the fix."""
+"""Child processes under asyncio: the paths of their programs, their ends, signals and stdin, and
+the priority of their parent above them. If the host cannot give a process, a thread or memory, the
+error names the limit that was met, and the fix."""
 
 from __future__ import annotations
 

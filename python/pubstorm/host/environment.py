@@ -1,6 +1,5 @@
-"""The machine and the programs of a run, read once, so that two results can be compared. Memory of
-this machine, or of the control group of this process, and a monitor that reports when little is
-left. The run then ends with a message, before the kernel ends processes of its choice."""
+"""The machine and the programs of a run, read once, so that two results can be compared, and its
+memory, watched so that a run ends with a message before the kernel ends processes of its choice."""
 
 from __future__ import annotations
 

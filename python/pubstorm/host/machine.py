@@ -1,7 +1,6 @@
-"""Machines that a run starts servers on. This one is `HERE`; on another one, a deputy starts them
-on its own, and `deputy/remote` asks the deputy. Log files of child processes: opened so that a full
-disk stops no process, and read for their last lines. Programs that log there and talk over pipes.
-The hosts that servers of a run are on: chosen by a label, or the controller's own."""
+"""Machines that a run starts servers on: this one is `HERE`; on another one, a deputy starts them
+(`deputy/remote`). A label of a cluster chooses a host, or it is the controller's own. Log files
+stay open so that a full disk stops no process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""The ledger of a run: the sums of its agents, with the deliveries that the run log excludes from
-loss. Sums stay as the agents counted them. The loss of single clients: a distribution over the
-clients that expect the same messages. The distribution of the deliveries to a shared group over its
-members."""
+"""The ledger of a run: the sums of its agents, as they counted them, with the deliveries that the
+run log excludes from loss. The loss of single clients and the shares of group members are
+distributions over clients that expect the same messages."""
 
 from __future__ import annotations
 

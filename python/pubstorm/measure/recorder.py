@@ -1,8 +1,7 @@
 """Records one run while it is played: the sums of its agents, its samples and its log. Everything
 is stored at once, so that a run whose controller is killed can still be evaluated. Samples of the
-load: views of the timeline in spans of one snapshot interval, from the start of the run. Counts are
-shared out by overlap, histograms belong to the middle of their interval, and gauges hold until the
-agent's next row."""
+load are views of the timeline: counts are shared out by overlap, histograms belong to the middle of
+their interval, and gauges hold until the agent's next row."""
 
 from __future__ import annotations
 

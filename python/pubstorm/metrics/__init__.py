@@ -1,6 +1,6 @@
-"""The registry of metrics. Expressions, thresholds, charts and the reference derive from it. The
-metrics in the intervals that agents report: the place of each, its name for other programs, and its
-tag in the log of histograms."""
+"""The registry of metrics: for each its place in the agents' intervals, its names for other
+programs, and its tag in the log of histograms. Expressions, thresholds, charts and the reference
+derive from it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The expressions that ask for figures: `[SUBJECT.]METRIC[.STATISTIC][@SPAN]`, such as
 `device.latency.p99`, `broker.cpu.max` or `device.acked_per_s@steady`. Statistics are fixed names
-and percentiles such as `p95` and `p99.99`. Thresholds: a line such as `device.latency.p99 < 100ms`,
-parsed into expression, operator and value. Values of each unit have a parser."""
+and percentiles such as `p95` and `p99.99`. A threshold is an expression with an operator and a
+value, such as `device.latency.p99 < 100ms`."""
 
 from __future__ import annotations
 

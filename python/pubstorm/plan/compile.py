@@ -1,6 +1,6 @@
-"""From scenario to plan: every default filled in, every name an index, every unit the contract's.
-The targets are given, since brokers that the run starts have no port before they run. Properties of
-MQTT 5: keys of a scenario as the properties that packets carry."""
+"""From scenario to plan: every default filled in, every name an index, every unit and property the
+contract's. The targets are given, since brokers that the run starts have no port before they
+run."""
 
 from __future__ import annotations
 

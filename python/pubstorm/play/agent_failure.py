@@ -1,7 +1,6 @@
 """Decides what becomes of a run when an agent fails: the run ends, continues without the agent's
-clients, or a replacement plays them. Each agent has one state, which only `transition` changes.
-Brings a replacement to where the run is: it goes through the stages so far, or its clients join the
-publish stage that is on."""
+clients, or a replacement plays them. The replacement goes through the stages so far, or its clients
+join the publish stage that is on. Each agent has one state, which only `transition` changes."""
 
 from __future__ import annotations
 

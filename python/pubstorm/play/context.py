@@ -1,6 +1,6 @@
-"""Holds what surrounds the stages of one run: the plan, the agents, the recorder, the display. The
-figures of a stage that is over, for a check of the user between two stages. The values around a
-run: what it is, what it brought, and its beginning as its directory stores it."""
+"""Values around the stages of one run: the plan, the agents, the recorder, the display, the
+beginning of the run as its directory stores it, and the figures of a stage that is over, for a
+check of the user between two stages."""
 
 from __future__ import annotations
 

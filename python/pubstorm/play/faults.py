@@ -1,7 +1,6 @@
-"""Plays the faults of a run. Each fault begins and is repaired at its instant on the monotonic
-clock, in a task of its own: a fault that takes long delays no other. Faults that a user asks for
-while a run is played: `kill boxes-7 for 10s`. They hit the brokers and bridges that faults of the
-scenario can hit."""
+"""Plays the faults of a run, of its scenario and of users who ask while it is played (`kill boxes-7
+for 10s`). Each fault begins and is repaired at its instant on the monotonic clock, in a task of its
+own: a fault that takes long delays no other."""
 
 from __future__ import annotations
 

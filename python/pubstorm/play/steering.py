@@ -1,7 +1,6 @@
 """Steers a run while it is played: pause, rates, clients, faults, end of the stage, end of the run.
-Keys of the terminal, `pubstorm change` and the live page ask with the same words. Keys of a
-terminal without Enter. The terminal has its own settings again at the end of the run, at a signal,
-and while the process is stopped."""
+Keys of the terminal, `pubstorm change` and the live page ask with the same words. The terminal has
+its own settings again at the end of the run, at a signal, and while the process is stopped."""
 
 from __future__ import annotations
 

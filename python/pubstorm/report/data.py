@@ -1,7 +1,6 @@
-"""Stored results as tables of plain cells, for programs: the frames of Python and the files of
-`pubstorm export` are made of the same columns. Tables of stored results as files for other
-programs: CSV, JSON and Parquet. The outcome of a run, a series or a search as one JSON document,
-for scripts. The models are its form; the files of the run directory hold the rest."""
+"""Stored results for other programs: tables of plain cells, of which the frames of Python and the
+files of `pubstorm export` are made (CSV, JSON, Parquet), and the outcome of a run, a series or a
+search as one JSON document for scripts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The report files of a stored run, series or search. A file that fails takes no other with it. A
-report as Markdown. A report as JUnit XML, for CI systems."""
+"""The report files of a stored run, series or search, Markdown and JUnit XML among them. A file
+that fails takes no other with it."""
 
 from __future__ import annotations
 

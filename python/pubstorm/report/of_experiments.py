@@ -1,6 +1,6 @@
-"""The headline and the key figures of a series, a search or a comparison, as text. The report of a
-series: the table of all steps, the conclusion, and the evidence of steps. The report of a search:
-every trial, the reasons of those that are not counted, and the answer with its interval."""
+"""The reports of a series, a search and a comparison: headline and key figures, the table of all
+steps with its conclusion, every trial with the reason of those that are not counted, and the answer
+with its interval."""
 
 from __future__ import annotations
 

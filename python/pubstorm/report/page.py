@@ -1,6 +1,5 @@
-"""A report as an HTML page: one file with style, script and Plotly, which fetches nothing. Plotly,
-packed, and compiled templates are the same in all pages. They are kept between commands. The page
-of a run: the parts that no other report has."""
+"""A report as an HTML page: one file with style, script and Plotly, which fetches nothing. Packed
+Plotly and compiled templates are the same in all pages, and kept between commands."""
 
 from __future__ import annotations
 

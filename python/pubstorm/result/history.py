@@ -1,6 +1,6 @@
-"""A history: figures of many runs over time, and the runs since which a figure changed. Change
-points of a few values over time: a permutation test of ranks finds them, the medians of both sides
-place them. It expects no distribution of the values. Pure arithmetic."""
+"""A history: figures of many runs over time, and the runs since which a figure changed. A
+permutation test of ranks finds the change points, and the medians of both sides place them: it
+expects no distribution of the values."""
 
 from __future__ import annotations
 

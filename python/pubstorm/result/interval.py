@@ -1,6 +1,6 @@
-"""Confidence intervals of a few repeats, by Student's t distribution: of a mean, and of the
-difference of two means. Pure arithmetic. A figure with its unit and certainty, or the reason why
-there is none. Stored cells of tables, which are figures or words."""
+"""A figure with its unit and certainty, or the reason why there is none. The confidence intervals
+of a few repeats, of a mean and of the difference of two means, follow from Student's t
+distribution."""
 
 from __future__ import annotations
 

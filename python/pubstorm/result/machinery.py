@@ -1,6 +1,6 @@
 """The machinery of a run: agents, brokers, publishers, services, bridges, the machine and its
-programs. Figures of monitors over the whole run, its stages and its phases. `samples.csv` has the
-readings."""
+programs, with the figures of their monitors over the whole run, its stages and its phases.
+`samples.csv` has the readings."""
 
 from __future__ import annotations
 

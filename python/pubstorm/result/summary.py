@@ -1,6 +1,5 @@
-"""Figures of a run beside its populations: samplers, problems by kind, memory by connections, the
-balance of targets, stalled subscribers and peaks. Problems: counted failures of populations by
-kind, with their reasons. Results store those of all populations; findings name those of some."""
+"""Figures of a run beside its populations: samplers, memory by connections, the balance of targets,
+stalled subscribers, peaks, and problems, which are counted failures by kind, with their reasons."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""TLS of a population: trusted authorities, and certificates or keys. The docstrings are the
-reference that users read. Enhanced authentication of MQTT 5, as a scenario writes it. Headers of
-the request of HTTP with which clients open a WebSocket."""
+"""The proofs of a population: TLS with its authorities, certificates or keys, enhanced
+authentication of MQTT 5, and headers of the request with which clients open a WebSocket. The
+docstrings are the reference that users read."""
 
 from __future__ import annotations
 

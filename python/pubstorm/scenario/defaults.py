@@ -1,6 +1,5 @@
 """Default thresholds: every client connects, nothing is lost, every message is sent and
-acknowledged. Each stands for the figures that a scenario has no threshold about. Topic filters and
-topics that are templates."""
+acknowledged. Each stands for the figures that a scenario has no threshold about."""
 
 from __future__ import annotations
 

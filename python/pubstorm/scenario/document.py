@@ -1,7 +1,6 @@
-"""YAML as plain values with the line of each. Documents are bounded in size, depth and expansion,
-have no key twice, and mean nothing beyond null, true, false, numbers and text. Secrets of a
-scenario: references to them, resolved when it is read, and its text without those that it holds
-itself."""
+"""A scenario's text as plain values with the line of each. YAML is bounded in size, depth and
+expansion, has no key twice, and means nothing beyond null, true, false, numbers and text.
+References to secrets are resolved as it is read, and its stored text has no secret."""
 
 from __future__ import annotations
 

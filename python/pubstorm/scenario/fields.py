@@ -1,6 +1,6 @@
-"""The types of a scenario's fields: quantities with their bounds, texts, templates, topics and
-payloads. Errors say what was found and what is allowed. Words of a command with values to fill in:
-`{host}`, `{port}` and `{folder}`, and `{{` and `}}` for braces."""
+"""The types of a scenario's fields: quantities with their bounds, texts, templates, topics,
+payloads, and words of a command with values to fill in, such as `{host}`. Errors say what was found
+and what is allowed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""From a scenario file to a scenario: read, override, validate and check. All problems are reported
-together, each with its line. The ready scenarios that come with Pubstorm: in the wheel, or in the
-checkout's `scenarios/`."""
+"""From a scenario file, or a ready scenario that comes with Pubstorm, to a scenario: read,
+override, validate and check. All problems are reported together, each with its line."""
 
 from __future__ import annotations
 

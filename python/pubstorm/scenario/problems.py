@@ -1,6 +1,6 @@
 """From pydantic's errors to problems in a user's words: what was found, what is allowed, a hint.
-The shape of a scenario: which keys, names and indices can follow each other on a path, read from
-the models' own types. Overrides and error messages use it; it holds no key itself."""
+The keys, names and indices that can follow each other on a path are read from the models' own
+types."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Rewrites a scenario as written: overrides of the command line, and numbers for `count: auto`. A
-scenario as it was written, played elsewhere: against other targets, or on a cluster. Of other
-targets, what it starts itself is left out, but for small brokers that are bridged to a main one;
-then the target is the main one. Expressions that name a broker that is left out name the targets'
-brokers instead. On a cluster, what only the controller's host can do is left out."""
+"""Rewrites a scenario as written: overrides of the command line, numbers for `count: auto`, and the
+scenario for other targets or a cluster. For other targets it leaves out what the scenario starts
+itself, but for small brokers that are bridged to a main one, which the target becomes; expressions
+follow. For a cluster it leaves out what only the controller's host can do."""
 
 from __future__ import annotations
 

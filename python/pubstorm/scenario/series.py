@@ -1,7 +1,5 @@
-"""Sweep: one scenario played many times, with values that vary. The docstrings are the reference
-that users read. It says which steps there are and what they are called, and applies no value.
-Search: the largest value at which a scenario holds, looked for by playing it. The docstrings are
-the reference that users read. It says between which values and how, and tries none."""
+"""Sweep and search as a scenario writes them: the steps with their names, and the values to look
+between. It applies no value and tries none. The docstrings are the reference that users read."""
 
 from __future__ import annotations
 

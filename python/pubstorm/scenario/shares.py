@@ -1,7 +1,6 @@
-"""Shares: populations as they are own, one for each share and one for the rest, and the shares that
-a name means. It also counts the active clients of each share that a scenario plans. The points of a
-rate profile: those of the scenario, of a sine, or of a file. Rates become factors of the rate that
-the active clients of the stage have together."""
+"""Shares: populations as they are own, one for each share and one for the rest, and the names that
+mean them. The active clients of each share make factors of the points of a rate profile, of the
+scenario, a sine or a file."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Sizes of a scenario as written: its numbers of clients and of bridged brokers. `scale` multiplies
-them together, and `{each NAME}` in a topic is the range of the numbers of a population or broker.
-Open files of a process: the limit, and the processes that a number of clients needs."""
+them together, `{each NAME}` in a topic is the range of the numbers of a population or broker, and
+open files say how many processes they need."""
 
 from __future__ import annotations
 

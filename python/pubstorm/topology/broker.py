@@ -1,8 +1,6 @@
-"""A server as a process of a machine: its folder, log, start, end and restart. A broker is a server
-that clients connect to. Each file of `adapters` and `services` has the properties of one kind.
-Brokers that form one cluster: an address for each, the port on which they find each other, their
-shared secret, and the order of their start. Ports that a scenario asks for, and the process that
-has a taken one."""
+"""A server as a process of a machine: its folder, log, ports, start, end and restart. A broker is a
+server that clients connect to; each file of `adapters` and `services` has the properties of one
+kind. Brokers of one cluster share a secret and the order of their start."""
 
 from __future__ import annotations
 

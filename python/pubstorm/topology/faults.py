@@ -1,8 +1,6 @@
 """Breaks brokers and bridges on purpose, and repairs them: signals for brokers, the links of a
-proxy for bridges, or the link of their network, and commands for brokers that the run did not
-start. A fault that fails becomes words, and ends nothing. Faults by command: lines that a shell of
-this host runs to break brokers that the run did not start, and to repair them. Each line has a time
-limit and a log in the run directory."""
+proxy or network for bridges, and shell lines, with a time limit and a log, for brokers that the run
+did not start. A fault that fails becomes words, and ends nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The record of what a run has started on this host, in its run directory: written before anything
-can go wrong with it, so that `pubstorm down` can end what a run has left that was itself killed. A
-process is known again by boot, process id and start time; ids alone are used again. Processes that
-a run has left on this host: found by its record, and ended if they are surely its own."""
+can go wrong with it, so that `pubstorm down` can end what a run has left that was itself killed.
+Boot, process id and start time say that a process is surely its own, since ids are used again."""
 
 from __future__ import annotations
 

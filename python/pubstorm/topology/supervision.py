@@ -1,6 +1,5 @@
-"""Supervision of brokers and services: one that ends unexpectedly is started again as often as its
-scenario allows. Many events become sums. Starts many brokers, some at once, and reports
-progress."""
+"""Starts many brokers, some at once, reports progress, and watches them and the services. One that
+ends unexpectedly is started again as often as its scenario allows; many events become sums."""
 
 from __future__ import annotations
 

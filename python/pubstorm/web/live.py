@@ -1,9 +1,7 @@
-"""The live page: one page with its style and script, the stream of events, and the report of a run
-that is over. Follows the run that the page shows: polls its directory once a second, evaluates it
-now and then, and feeds the browsers. While no browser looks, files are read rarely and nothing is
-evaluated. The stream of events for browsers, numbered, in one short memory for all of them. A
-browser that reads slowly skips; one that comes back gets the events it missed, or everything once
-more."""
+"""The live page: the run that it follows, polled once a second and evaluated now and then, the
+stream of events for browsers, and the report of a run that is over. While no browser looks, files
+are read rarely. A browser that reads slowly skips; one that comes back gets the events it missed,
+or everything once more."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The metrics of a run for Prometheus, at `/metrics`. Metrics in the formats of Prometheus: classic
-histograms in each format, native ones in the protobuf format and in OpenMetrics 2.0. The protobuf
-format carries both in one histogram: messages of `io.prometheus.client`, each after its length."""
+"""The metrics of a run for Prometheus, at `/metrics`: classic histograms in each format, native
+ones in the protobuf format and in OpenMetrics 2.0. The protobuf format carries both in one
+histogram, in messages of `io.prometheus.client`, each after its length."""
 
 from __future__ import annotations
 

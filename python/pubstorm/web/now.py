@@ -1,6 +1,6 @@
-"""The state of a run at one instant, in words: stage, key figures, populations, thresholds. The
-verdict on a run that is not over, with the same code as the verdict at its end. Takes a small share
-of one core at most, so that a long run is evaluated less often."""
+"""The state of a run at one instant, in words: stage, key figures, populations, thresholds, and the
+verdict on a run that is not over, by the code of the verdict at its end. It takes a small share of
+one core at most, so that a long run is evaluated less often."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A server in a process of its own, as the controller sees it. The controller never waits for the
-process, which ends with the controller: what its pipe cannot take is left out, and the newest is
-sent next. If the process ends, the run continues. The endpoint for Prometheus, as an export: hands
-the present figures to the process that serves them. Sums are made here, so that a page that is left
-out loses no count."""
+process: what its pipe cannot take is left out, and the newest is sent next. Sums for Prometheus are
+made here, so that a page that is left out loses no count. If the process ends, the run
+continues."""
 
 from __future__ import annotations
 

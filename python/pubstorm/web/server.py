@@ -1,7 +1,7 @@
-"""The server of HTTP: serves an application on one socket. Few places are for peers that have not
-shown the token, each for a short time. When all of these are taken, the peer with most of them
-loses its oldest. The guard of every server of HTTP: refuses requests under a strange name, from
-pages of other sites, without the token if there is one, and those that are too long."""
+"""The server of HTTP: serves an application on one socket, behind a guard that refuses strange
+names, pages of other sites, requests without the token, and those that are too long. Few places are
+for peers that have not shown the token, each for a short time; when all are taken, the peer with
+most of them loses its oldest."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Follows one run directory: what the page shows of the run now, and its lines over time. Values
-over time in bounded memory: with the length of the run the steps get wider, not more. The lines of
-the live page: which of them shows a sample. The controls of the page: what a person can ask the run
-for now, and the way to ask."""
+"""Follows one run directory for its page: the run now, its lines over time, and the controls that a
+person has now. The lines have bounded memory: with the length of the run their steps get wider, not
+more."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The words of `pubstorm check`, as lines of text: plan, series, needs. The needs of a plan in
-words: of this host, of a broker's host, and of the hosts of a cluster. Sweeps and searches in
-words, before they are played: their steps, and the trials to expect."""
+"""The words of `pubstorm check`, as lines of text: the plan, the steps of a series or search with
+the trials to expect, and the needs of each host."""
 
 from __future__ import annotations
 

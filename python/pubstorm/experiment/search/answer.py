@@ -1,7 +1,6 @@
-"""The answer of a search: the largest value that passes and the largest figure, each with its
-interval, what set the limit, and a sentence. A pure function of trials and facts. Outcome of one
-trial of a search: passed, failed or not counted, with the value of the figure, and the reason why a
-trial says nothing about what is under test."""
+"""The answer of a search, a pure function of its trials: the largest value that passes and the
+largest figure, each with its interval, what set the limit, and a sentence. A trial passes, fails,
+or does not count, with the reason why it says nothing about what is under test."""
 
 from __future__ import annotations
 

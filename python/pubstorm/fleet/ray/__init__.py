@@ -1,7 +1,5 @@
-"""Agents and servers on the hosts of a Ray cluster. `site` is the interface to the run, and watches
-the head of the cluster; `hosts` has the servers, and the slot of an agent; `runner` is the code
-that goes with it; `cluster` is joined and left; `choice` chooses hosts, has the requirements of a
-cluster, and explains Ray's errors."""
+"""Agents and servers on the hosts of a Ray cluster. `site` is the interface to the run, `choice`
+chooses hosts, `hosts` and `runner` keep the processes there, and `cluster` joins and leaves."""
 
 import os
 

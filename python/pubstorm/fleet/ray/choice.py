@@ -1,6 +1,6 @@
-"""Assigns a host to each agent. The functions are pure. Requirements of a Ray cluster before
-Pubstorm joins it: anyone who reaches an open cluster can run programs on its hosts. Explains Ray's
-errors to users: Ray's own texts are many lines of addresses and ids."""
+"""Assigns a host to each agent, by pure functions. Before Pubstorm joins a cluster, it asks for the
+protection without which anyone who reaches the cluster can run programs on its hosts. Errors of Ray
+become sentences: Ray's own texts are many lines of addresses and ids."""
 
 from __future__ import annotations
 

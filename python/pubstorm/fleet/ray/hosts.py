@@ -1,6 +1,6 @@
-"""Hosts of a Ray cluster that servers of a run are on. Each gets a deputy, as an actor's program;
-the controller's own host needs none. An agent on a host of a Ray cluster: an actor holds its
-process there, and its output returns as a stream of frames. Callers set limits to waits."""
+"""Processes of a run on hosts of a Ray cluster. An actor holds an agent there, and its output
+returns as a stream of frames; a deputy, the program of an actor, starts servers. Callers set limits
+to waits."""
 
 from __future__ import annotations
 

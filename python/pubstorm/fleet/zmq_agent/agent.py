@@ -1,8 +1,6 @@
-"""The part of an agent: its share of one population of the plan, from its command line. An agent's
-ends of stdin and stdout: the plan and commands in, lines of JSON out. Counts of an agent since its
-last snapshot, and the snapshot of them. The options of every socket: high-water mark, security, no
-lingering. The stages of an agent and its manners: hello, a snapshot each interval and whenever a
-stage has settled, bye. `Play` is what differs between publishers and subscribers."""
+"""The part of an agent that publishers and subscribers of pyzmq share: its share of one population,
+its ends of stdin and stdout, its counts, its options of sockets, and its stages from hello to bye.
+`Play` is what differs between the two."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A publisher under test: one PUB socket, written to as a Python program would, on an absolute
-schedule or as fast as it can. It never blocks, and libzmq never reports dropped messages. The
-content of a publisher's messages: topic, size, stamp and text, as the engine makes them. The
-schedule of an open loop, as in `crates/plan/src/schedule/pacer.rs` and `tempo.rs`: pure functions
-of client, message number and changes of the rate."""
+schedule or as fast as it can. It never blocks, and libzmq never reports dropped messages. Content
+and schedule of its messages are those of the engine (`crates/plan/src/schedule/pacer.rs`,
+`tempo.rs`)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The deputy: carries out requests that come as JSON lines on stdin, and writes answers and events
-as JSON lines to stdout. It ends, with all its servers and their files, when stdin closes or when no
-line has come for a lease. The arguments are the folder in which it makes its own, and the lease in
-seconds. Servers of the deputy's host: their files, processes, output and ends."""
+"""The deputy: starts, signals and watches servers of its host, as requests ask that come as JSON
+lines on stdin, and writes answers and events as JSON lines to stdout. It ends, with all its servers
+and their files, when stdin closes or when no line has come for a lease. The arguments are the
+folder in which it makes its own, and the lease in seconds."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A machine that a deputy serves, as the controller sees it: the same as its own, but for a word on
-the way. A machine that does not answer is lost, with every server on it. The deputy as one file,
-which any host with Python can run."""
+the way. A machine that does not answer is lost, with every server on it. The deputy goes there as
+one file, which any host with Python can run."""
 
 from __future__ import annotations
 

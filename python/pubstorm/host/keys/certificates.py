@@ -1,8 +1,6 @@
-"""Checks certificates and private keys of others: readable, in force, and fitting each other.
-KeysError names the problem. An authority of one's own, and the certificates it gives to broker,
-clients and nodes of a cluster: X.509 over the curve P-256. It writes no file. The keys of a Ray
-cluster: an authority, a token, and for each node a folder with all that it needs, as Ray reads it
-from its environment. New nodes are added to existing files."""
+"""Certificates and private keys. Those of others are checked: readable, in force, and fitting each
+other; KeysError names the problem. An authority of one's own, over the curve P-256, signs those of
+brokers and clients, and of the nodes of a Ray cluster, each with a folder that Ray reads."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Lists the names of clients that need keys, by population, from a template and a range of numbers
-or from a scenario. The keys and certificates that a plan names, looked at before anything starts:
-each exists, can be read, is in force, and is enough for every client. Files of this host that a run
-is going to use, looked at before anything starts: programs of brokers, keys, certificates, rows and
-rate profiles."""
+"""The keys of clients: their names, from a template and a range of numbers or from a scenario.
+Before anything starts, Pubstorm looks at all files of this host that a run is going to use: keys
+and certificates, programs of brokers, rows and rate profiles."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The agents that a plan needs: their number, the clients of each, and their memory. The number of
-connections that a plan makes at each target, by arithmetic. The needs of processes with real ZeroMQ
-sockets: publishers, and subscribers that are not simulated."""
+"""The agents that a plan needs, by arithmetic: their number, the clients and connections of each,
+their memory, and the processes with real ZeroMQ sockets."""
 
 from __future__ import annotations
 

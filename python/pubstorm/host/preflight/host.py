@@ -1,7 +1,6 @@
 """The limits of this machine for a run: of the kernel, of its user and of its control group, read
-once. A limit that cannot be read counts as none. The needs of networks of bridges on this host:
-root, iproute2, namespaces, and queueing disciplines of the kernel. Checks run in a namespace that
-ends with the checking program."""
+once. A limit that cannot be read counts as none. For networks of bridges it tries namespaces and
+queueing disciplines, in a namespace that ends with the program that tries."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""One need of a run: the amount needed, the amount available, and the fix. Fixes as shell lines,
-and all fixes together as a script for the user to read and source. Applies no fix. The needs of
-brokers that the run starts."""
+"""One need of a run: the amount needed, the amount available, and the fix. Fixes are shell lines,
+and together a script for the user to read and source: Pubstorm applies none."""
 
 from __future__ import annotations
 

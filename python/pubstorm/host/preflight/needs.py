@@ -1,6 +1,6 @@
-"""The needs of a plan on the host of the agents and on the host of the brokers, by arithmetic on
-the plan. The peak counts: clients that join during a stage are part of their population's number.
-The number of agents for a plan on a cluster, and the needs of each host there."""
+"""The needs of a plan on the hosts of the agents and of the brokers, and on each host of a cluster,
+by arithmetic on the plan. The peak counts: clients that join during a stage are part of their
+population's number."""
 
 from __future__ import annotations
 

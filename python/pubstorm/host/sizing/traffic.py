@@ -1,7 +1,6 @@
-"""The demand of a plan on all its agents at each moment: CPU time and bytes on the wire, while
-clients connect, publish or are idle. Bytes on the wire for packets of MQTT, each in a segment of
-its own, as the clients of a plan send them. TCP over IPv4 and Ethernet, as the counters of an
-interface count."""
+"""The demand of a plan on all its agents at each moment, while clients connect, publish or are
+idle: CPU time and bytes on the wire. Each packet has a segment of its own, of TCP over IPv4 and
+Ethernet, as the counters of an interface count."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""The load due in a phase: publishing clients, messages and deliveries a second, by arithmetic on
-the plan and its changes. The load of a stage tick by tick: what all agents together sent, saw and
-had waiting in equal steps of time, from rows that each agent cut by its own clock. Pure
-arithmetic."""
+"""The load of a phase, due and done, by pure arithmetic: publishing clients, messages and
+deliveries a second that the plan and its changes ask for, and tick by tick the sums over agents of
+what was sent, received and waiting, from rows that each agent cut by its own clock."""
 
 from __future__ import annotations
 

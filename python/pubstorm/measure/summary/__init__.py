@@ -1,8 +1,6 @@
-"""Sums a run up beside its populations: samplers, problems by kind, memory by connections, the
-balance of its targets, stalled subscribers and peaks. The balance of connections over the targets
-of each name, beside the planned one. The headroom of a run: its distance to the calibrated ceilings
-of its generator. Samplers: what became of everything that the clients of each population did, by
-QoS, and of the shares of a population together. Pure arithmetic on what a run measured."""
+"""Sums a run up beside its populations, by pure arithmetic: samplers, problems by kind, memory by
+connections, the balance of targets beside the planned one, stalled subscribers, peaks, and the
+headroom below the calibrated ceilings of the generator."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""The observer that looks at one broker for stale state and removes retained messages, with a
-deadline for everything. Looks for stale state on one target: retained messages under the plan's
-topics, sessions of its clients, and queued messages as the broker reports them. Removes only its
-own state."""
+"""The observer of one broker before and after a run, with a deadline for everything: it looks for
+retained messages under the plan's topics, sessions of its clients, and queued messages as the
+broker reports them, and removes only its own state."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Histograms over time: sums over agents in cells of a grid from the start of the run. An interval
-belongs to the cell of its middle. Old cells are merged into minutes, and then into hours. Readings
-that were merged, in cells of a minute or an hour. A cell keeps a few of its readings as points, and
-the exact sums of all: statistics of whole cells are those of their readings."""
+"""Histograms and readings over time, in cells of a grid from the start of the run. An interval
+belongs to the cell of its middle. Old cells are merged into minutes, and then into hours: sums and
+statistics stay exact, and a few readings of each cell stay as points."""
 
 from __future__ import annotations
 

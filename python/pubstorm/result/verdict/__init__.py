@@ -1,6 +1,6 @@
-"""Evaluates measurements: validity, thresholds and the component that set the limit. A pure
-function of measurements and thresholds. The first sentence of a verdict: the load with its loss and
-latency, or the reason why the run failed or is invalid. Built from measured values."""
+"""Evaluates measurements by pure functions: validity, thresholds, the component that set the limit,
+and the first sentence of a verdict, which has the load with its loss and latency, or the reason why
+the run failed or is invalid."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Checks the keys of a scenario against one another: names that exist, keys that exclude each
-other, client ids, stages that follow each other. Only `check_files` reads files. Checks shares and
-session lifetimes: parts that fit into the population, with clients in each, and names that
-exist."""
+other, client ids, stages that follow each other, shares and lifetimes that fit into their
+population. Only `check_files` reads files."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Checks the keys of brokers, and the clients against the kinds of their brokers. Checks bridges
-against the brokers, one another and the populations. The host checks that keys exist. Checks the
-networks of bridges against brokers, one another and faults. `pubstorm.host.preflight.host`
-checks that this host can make them. Checks services against brokers and populations: names that
-exist, and passwords for users that are written."""
+"""Checks what surrounds the clients: brokers and their kinds, bridges with their networks, services
+and the users written to them. The host checks that keys and programs exist, and that it can make
+networks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Checks templates against the rows of their population: the columns that they name, a row for
-every client, values that fit their place. This check reads a file. Checks populations that take
-connections over from another one, and flapping subscriptions. Checks requests and answers: that
-answers can come, and that they come back to the client that requests them. Checks that retained
-messages can be distinguished where their flag is that of the publisher."""
+"""Checks populations against one another and their rows: templates whose columns exist and whose
+values fit their place, connections that are taken over, flapping subscriptions, answers that can
+come back, and retained messages that can be distinguished."""
 
 from __future__ import annotations
 

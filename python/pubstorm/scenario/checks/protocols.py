@@ -1,9 +1,6 @@
-"""Checks the keys of MQTT 5 against the version and one another. Checks publishers and subscribers
-of ZeroMQ: one flow for each publisher, logins and prefixes of their subscribers, ports. Checks the
-keys about TLS against one another and the targets. `pubstorm.host.keys.clients` checks that the
-files exist and fit. Checks the keys about WebSocket against one another and the targets. Checks
-scenarios whose agents run on other hosts, or that continue without an agent. The cluster checks
-that agents reach their targets."""
+"""Checks the keys of protocols and transports against one another: MQTT 5, ZeroMQ, TLS, WebSocket,
+and agents on other hosts. The host checks that files exist and fit, and a cluster that agents reach
+their targets."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Checks changes: one kind each, within the stage's time, with clients that can join or leave.
-Connect stages with a part of the clients count too. Checks faults: one kind each, on brokers and
-bridges of the run or by command, within the stage's time, and not two at once on the same broker or
-bridge. Checks rate profiles of publish stages: one kind, points in the stage's time, publications
-that can follow. A profile from a file reads it."""
+"""Checks stages: changes with clients that can join or leave, faults that hit something of the run
+and not the same thing twice at once, and rate profiles with points in the stage's time. A profile
+from a file reads it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""RabbitMQ with its MQTT plugin. Everything of it is in its folder. Pubstorm
-sets the port of its distribution, so that it needs no port mapper: no `epmd` is started or left. On
-this port Pubstorm checks that the node is up, as the tools of RabbitMQ do. With
+"""RabbitMQ with its MQTT plugin, with all its files in its folder. Pubstorm sets the port of its
+distribution, so that no `epmd` is started or left, and checks there that the node is up. With
 federation it has a virtual host for each customer, and is ready when all links are running; in a
-cluster, when all nodes agree.
-"""
+cluster, when all nodes agree."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Credentials that a run makes for its brokers, bridges and clients, and deletes at its end: keys
-and certificates, user names and passwords. Keys and passwords that a run makes for its own brokers,
-their bridges and all clients, so that TLS and logins are one word each in the scenario. They live
-as long as the run. Passwords and rights on the brokers that a run starts, and the text of their
-files. Keys and passwords that a run has left in the folder of its topology, deleted for good: those
-in files of their own, and those in configurations of small brokers."""
+"""Credentials that a run makes for its brokers, bridges and clients, so that TLS and logins are one
+word each in the scenario: keys, certificates, users, passwords and rights, as the files of each
+kind have them. They live as long as the run, and are deleted for good."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Users and rights written to a Redis, read back and removed, batch after batch. A marker in the
 same Redis has the number of rows that Redis has confirmed, so that writing continues there after an
-interruption. A connection to a Redis for reading and writing, with pipelines, and with an error
-text for everything that Redis refuses."""
+interruption. What Redis refuses becomes a sentence."""
 
 from __future__ import annotations
 

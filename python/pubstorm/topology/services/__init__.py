@@ -1,6 +1,6 @@
-"""The services of a run: programs beside its brokers. They start before the brokers, get the users
-of the populations, and end after the brokers. Redis as a service of a run: on the loopback address,
-without a copy on the disk."""
+"""The services of a run: programs beside its brokers, such as Redis on the loopback address,
+without a copy on the disk. They start before the brokers, get the users of the populations, and end
+after the brokers."""
 
 from __future__ import annotations
 

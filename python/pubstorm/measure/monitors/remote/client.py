@@ -1,5 +1,5 @@
 """Reads `pubstorm monitor` of another host. A reading gets the instant in the middle between its
-question and its answer. Half the time between the two is the bound of the error."""
+question and its answer, and half the time between the two is the bound of the error."""
 
 from __future__ import annotations
 

@@ -114,21 +114,17 @@ impl EventLoop {
     /// # Errors
     /// Errors of the poll, after which the loop cannot continue.
     pub fn turn(&mut self) -> io::Result<bool> {
-        if !self.stopping && !self.take_inputs() {
-            self.stop();
-        }
-        if self.stopping && self.context.leaving == 0 && self.context.expectations.is_balanced() {
-            self.snapshot();
-            self.context.silent.close_all();
-            return Ok(false);
-        }
         let (wake_ns, due_ns) = (self.wake_ns(), self.due_ns());
         self.context.tally.busy_ns += self.context.host.now_ns() - self.busy_since_ns;
         self.context.host.wait(wake_ns, &mut self.ready)?;
         self.busy_since_ns = self.context.host.now_ns();
         self.context.now_ns = self.busy_since_ns;
         let again = std::mem::take(&mut self.context.again);
-        // Bytes that arrived after the beginning of a stage belong to that stage.
+        // Bytes that arrived after the beginning of a stage belong to that stage. Its command may
+        // have come in the same wait.
+        if !self.stopping && !self.take_inputs() {
+            self.stop();
+        }
         self.enter_pending();
         for (at, &Ready { client: index, readable, writable, ended }) in
             self.ready.iter().enumerate()
@@ -160,6 +156,11 @@ impl EventLoop {
             self.handle_time();
         } else {
             self.settle();
+        }
+        if self.stopping && self.context.leaving == 0 && self.context.expectations.is_balanced() {
+            self.snapshot();
+            self.context.silent.close_all();
+            return Ok(false);
         }
         Ok(true)
     }

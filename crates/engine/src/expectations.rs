@@ -123,7 +123,7 @@ impl Expectations {
     /// expired.
     #[inline]
     pub fn absence(&self, to: usize, client: u32, stamp: &Stamp) -> Option<Absence> {
-        self.expiry.absence(to, client, stamp)
+        self.expiry.absence((to, client), self.active[to], stamp)
     }
 
     /// Returns `true` if the clients of a population expect each message once, whatever its topic.

@@ -27,6 +27,8 @@ pub struct Expiry {
 /// Active clients in a publish stage.
 struct Activity {
     start_ns: u64,
+    /// End of the schedule, or the start of the next stage if that comes first.
+    end_ns: u64,
     /// Clients of each population over all agents: those with the lowest indices.
     active: Vec<u32>,
     /// Start of the first stage behind it in which clients of each population connect, in
@@ -85,12 +87,16 @@ impl Expiry {
         if self.expiries_ns.is_empty() {
             return;
         }
+        if let Some(before) = self.stages.last_mut() {
+            before.end_ns = start_ns.min(before.end_ns);
+        }
         match &stage.action {
-            Action::Publish { .. } => {
+            Action::Publish { duration_ns, .. } => {
                 let always = self.always_active.iter_mut().zip(active);
                 always.for_each(|(always, &active)| *always = active.min(*always));
                 let (active, returned_ns) = (active.into(), vec![0; active.len()]);
-                self.stages.push(Activity { start_ns, active, returned_ns });
+                let end_ns = start_ns.saturating_add(*duration_ns);
+                self.stages.push(Activity { start_ns, end_ns, active, returned_ns });
             }
             Action::Connect { .. } => {
                 for &population in &stage.populations {
@@ -128,10 +134,17 @@ impl Expiry {
     }
 
     /// The absence of a client that has received a message; `None` if the client missed nothing.
+    /// `active` are the clients of its population that are active now.
     #[inline]
-    pub fn absence(&self, to: usize, client: u32, stamp: &Stamp) -> Option<Absence> {
+    pub fn absence(
+        &self,
+        (to, client): (usize, u32),
+        active: u32,
+        stamp: &Stamp,
+    ) -> Option<Absence> {
         let expiry_ns = self.expiry_ns(stamp.stream.publication, to)?;
-        (client >= self.always_active[to]).then(|| self.absence_at((to, client), stamp, expiry_ns))
+        (client >= self.always_active[to])
+            .then(|| self.absence_at((to, client), active, stamp, expiry_ns))
     }
 
     #[inline]
@@ -140,10 +153,24 @@ impl Expiry {
         found.copied().filter(|&expiry_ns| expiry_ns > 0)
     }
 
-    fn absence_at(&self, (to, client): (usize, u32), stamp: &Stamp, expiry_ns: u64) -> Absence {
+    fn absence_at(
+        &self,
+        (to, client): (usize, u32),
+        active: u32,
+        stamp: &Stamp,
+        expiry_ns: u64,
+    ) -> Absence {
         let behind = self.stages.partition_point(|stage| stage.start_ns <= stamp.intended_ns);
         let stage = behind.checked_sub(1).map(|index| &self.stages[index]);
-        if stage.is_some_and(|stage| client < stage.active[to]) {
+        // A message from after the last stage is of a stage whose command this agent has not taken.
+        // The agent has settled all stages between, so that nothing has changed since.
+        let is_over = |stage: &Activity| stage.end_ns <= stamp.intended_ns;
+        let active_then = match stage {
+            Some(stage) if behind == self.stages.len() && is_over(stage) => active,
+            Some(stage) => stage.active[to],
+            None => 0,
+        };
+        if client < active_then {
             return Absence::Earlier;
         }
         let over_ns = stamp.actual_ns().saturating_add(expiry_ns + ROUNDING_NS);

@@ -38,6 +38,17 @@ fn connect() -> Stage {
     stage(action, &[RECEIVER])
 }
 
+/// Absence of the only receiver for a message that was scheduled at `intended_ns`, if `active`
+/// receivers are active now.
+fn absence(expiry: &Expiry, active: u32, intended_ns: u64) -> Option<Absence> {
+    let stream = StreamId { publication: 0, variant: 0, client: 0 };
+    let sent = SentAt::plain(intended_ns);
+    let stamp = Stamp { run_tag: 1, stream, sequence: 0, intended_ns, sent };
+    expiry.absence((RECEIVER, 0), active, &stamp)
+}
+
+const OFFLINE: Option<Absence> = Some(Absence::Now { is_expired: false, expiry_s: 60 });
+
 #[test]
 fn a_message_of_a_stage_that_is_not_entered_yet_finds_its_receivers_as_they_are_there() {
     let mut expiry = Expiry::new(&setup());
@@ -46,24 +57,26 @@ fn a_message_of_a_stage_that_is_not_entered_yet_finds_its_receivers_as_they_are_
         expiry.begin_stage(&stage);
     }
     expiry.announce(&publish(), 3_000, &[1, 1]);
-    let absence = |expiry: &Expiry, intended_ns| {
-        let stream = StreamId { publication: 0, variant: 0, client: 0 };
-        let stamp = Stamp {
-            run_tag: 1,
-            stream,
-            sequence: 0,
-            intended_ns,
-            sent: SentAt::plain(intended_ns),
-        };
-        expiry.absence(RECEIVER, 0, &stamp)
-    };
-    let offline = Some(Absence::Now { is_expired: false, expiry_s: 60 });
-    assert_eq!(absence(&expiry, 1_500), offline);
-    assert_eq!(absence(&expiry, 3_000), Some(Absence::Earlier));
+    assert_eq!(absence(&expiry, 1, 1_500), OFFLINE);
+    assert_eq!(absence(&expiry, 1, 3_000), Some(Absence::Earlier));
     // An exclusion concerns the stage that is played.
     expiry.exclude_from_loss(RECEIVER);
     assert_eq!(expiry.stages[1].active, [1, 1]);
     expiry.begin_stage(&publish());
     expiry.exclude_from_loss(RECEIVER);
     assert_eq!(expiry.stages[1].active, [1, u32::MAX]);
+}
+
+#[test]
+fn a_message_of_a_stage_whose_command_has_not_come_finds_its_receivers_as_they_are_now() {
+    let mut expiry = Expiry::new(&setup());
+    expiry.announce(&publish(), SECOND_NS, &[1, 0]);
+    assert_eq!(absence(&expiry, 0, 2 * SECOND_NS - 1), OFFLINE);
+    assert_eq!(absence(&expiry, 0, 2 * SECOND_NS), OFFLINE);
+    assert_eq!(absence(&expiry, 1, 2 * SECOND_NS - 1), OFFLINE);
+    assert_eq!(absence(&expiry, 1, 2 * SECOND_NS), Some(Absence::Earlier));
+    // Somebody ended the stage early.
+    expiry.announce(&connect(), SECOND_NS + 500, &[1, 0]);
+    assert_eq!(absence(&expiry, 1, SECOND_NS + 499), OFFLINE);
+    assert_eq!(absence(&expiry, 1, SECOND_NS + 500), Some(Absence::Earlier));
 }

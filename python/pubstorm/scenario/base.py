@@ -4,7 +4,7 @@ one key.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -56,18 +56,25 @@ class Part(Value):
         return {**described, "anyOf": [full, short]}
 
 
-def broken_rules(value: object, path: Path = ()) -> Iterator[Finding]:
-    """Yields what does not fit together within a part, and within each part that is in it."""
+def parts_in(value: object, path: Path = ()) -> Iterator[tuple[Path, Part]]:
+    """Yields a part and each part that is in it, with their paths."""
+    inner: Iterable[tuple[str | int, object]] = ()
     if isinstance(value, Part):
-        yield from (((*path, *inner), message, hint) for inner, message, hint in value.rules())
-        for name, field in type(value).model_fields.items():
-            yield from broken_rules(getattr(value, name), (*path, field.alias or name))
+        yield path, value
+        fields = type(value).model_fields.items()
+        inner = ((field.alias or name, getattr(value, name)) for name, field in fields)
     elif isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from broken_rules(each, (*path, key))
+        inner = value.items()
     elif isinstance(value, tuple):
-        for number, each in enumerate(value):
-            yield from broken_rules(each, (*path, number))
+        inner = enumerate(value)
+    for key, each in inner:
+        yield from parts_in(each, (*path, key))
+
+
+def broken_rules(value: object) -> Iterator[Finding]:
+    """Yields what does not fit together within a part, and within each part that is in it."""
+    for path, part in parts_in(value):
+        yield from (((*path, *inner), message, hint) for inner, message, hint in part.rules())
 
 
 class Variant(Part):

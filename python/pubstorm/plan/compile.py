@@ -1,11 +1,10 @@
 """From scenario to plan: every default filled in, every name an index, every unit the contract's.
-The targets are given, since brokers that the run starts have no port before they run. Properties of
-MQTT 5: keys of a scenario as the properties that packets carry."""
+The targets are given, since brokers that the run starts have no port before they run."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import ceil
@@ -17,9 +16,13 @@ from pubstorm.contract.template import NUMERIC, Template, Variable, VariableKind
 from pubstorm.plan.stages import planned_stages
 from pubstorm.plan.zeromq import slowed, sockets_of
 from pubstorm.quantities import SECOND_NS, PartOf
-from pubstorm.scenario.base import Part
 from pubstorm.scenario.credentials import Tls
-from pubstorm.scenario.flows import MqttPublication, MqttSubscription, Publication, Will
+from pubstorm.scenario.flows import (
+    MqttPublication,
+    MqttSubscription,
+    Publication,
+    properties_of,
+)
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import (
     Connecting,
@@ -29,66 +32,6 @@ from pubstorm.scenario.populations import (
 )
 from pubstorm.scenario.shares import PopulationShare, mean_stay_ns, mean_subscribed_ns, shares_of
 from pubstorm.scenario.topology import WEBSOCKET_PATH
-
-Written = Callable[[object], int | str]
-"""Value of a property, from the value of its key."""
-
-
-def connect_properties(population: MqttClients) -> tuple[protocol.Property, ...]:
-    """Returns the properties of CONNECT. A persistent session has no end, unless it is set."""
-    if population.version != "5":
-        return ()
-    if population.session == "persistent" and population.session_expiry is None:
-        population = population.model_copy(update={"session_expiry": U32_MAX * SECOND_NS})
-    return tuple(_properties(population, CONNECT, population.user_properties))
-
-
-def message_properties(publication: MqttPublication) -> tuple[protocol.Property, ...]:
-    """Returns the properties of the messages of a publication."""
-    return tuple(_properties(publication, MESSAGE, publication.user_properties))
-
-
-def will_properties(will: Will) -> tuple[protocol.Property, ...]:
-    """Returns the properties of a will."""
-    return tuple(_properties(will, WILL, will.user_properties))
-
-
-def _properties(
-    part: Part, keys: Mapping[str, tuple[str, Written]], user_properties: Mapping[str, str]
-) -> Iterator[protocol.Property]:
-    for key, (name, written) in keys.items():
-        value = getattr(part, key)
-        if value is not None:
-            yield protocol.Property(name=name, value=written(value))
-    for key, text in user_properties.items():
-        yield protocol.Property(name="user_property", key=key, value=text)
-
-
-def _seconds(value: object) -> int:
-    assert isinstance(value, int), "durations are nanoseconds"
-    return value // SECOND_NS
-
-
-def _number(value: object) -> int:
-    assert isinstance(value, int), "the field is a number"
-    return value
-
-
-CONNECT: Mapping[str, tuple[str, Written]] = {
-    "session_expiry": ("session_expiry_interval", _seconds),
-    "receive_maximum": ("receive_maximum", _number),
-    "maximum_packet_size": ("maximum_packet_size", _number),
-    "topic_aliases": ("topic_alias_maximum", _number),
-}
-MESSAGE: Mapping[str, tuple[str, Written]] = {
-    "expiry": ("message_expiry_interval", _seconds),
-    "content_type": ("content_type", str),
-    "payload_format": ("payload_format_indicator", ("bytes", "text").index),
-    "response_topic": ("response_topic", str),
-    "correlation_data": ("correlation_data", str),
-}
-WILL: Mapping[str, tuple[str, Written]] = {"delay": ("will_delay_interval", _seconds), **MESSAGE}
-
 
 UNKNOWN_HOST = "0.0.0.0"
 """Address of what a run starts on some host of a cluster, until it is started."""
@@ -355,13 +298,22 @@ def _mqtt(population: MqttClients, client_id: str) -> protocol.Mqtt:
             payload=will.payload,
             qos=will.qos,
             retain=will.retain,
-            properties=will_properties(will),
+            properties=tuple(properties_of(will)),
         ),
-        properties=connect_properties(population),
+        properties=tuple(_connect_properties(population)),
         authentication=None
         if population.authentication is None
         else protocol.PlannedAuthentication(**dict(population.authentication)),
     )
+
+
+def _connect_properties(population: MqttClients) -> Iterator[protocol.Property]:
+    """Yields the properties of CONNECT. A persistent session has no end, unless it is set."""
+    if population.version != "5":
+        return
+    if population.session == "persistent" and population.session_expiry is None:
+        population = population.model_copy(update={"session_expiry": U32_MAX * SECOND_NS})
+    yield from properties_of(population)
 
 
 def planned_tls(tls: Tls, client_id: str) -> plan.PlannedTls:
@@ -413,7 +365,7 @@ def _publication(publication: MqttPublication) -> protocol.PlannedPublication:
     return protocol.PlannedPublication(
         pace=_pace(publication),
         payload=_payload(publication),
-        properties=message_properties(publication),
+        properties=tuple(properties_of(publication)),
         **publication.model_dump(include=SAME_IN_PLAN),
     )
 

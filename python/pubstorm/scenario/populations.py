@@ -43,6 +43,7 @@ from pubstorm.scenario.fields import (
     Words,
 )
 from pubstorm.scenario.flows import (
+    Mqtt5,
     MqttPublication,
     MqttSubscription,
     NatsPublication,
@@ -51,6 +52,7 @@ from pubstorm.scenario.flows import (
     Subscription,
     Traffic,
     Will,
+    in_seconds,
 )
 
 TARGET = "target"
@@ -388,19 +390,23 @@ class MqttClients(Simulated):
     the client with its number."""
     version: Version = "3.1.1"
     """Version of MQTT: 3.1, 3.1.1 or 5."""
-    session_expiry: SessionExpiry | None = None
+    session_expiry: Annotated[
+        SessionExpiry | None, Mqtt5("session_expiry_interval", in_seconds)
+    ] = None
     """MQTT 5: session expiry interval in whole seconds, or `never`. Default: `never` for persistent
     sessions, otherwise the session ends with the connection."""
-    receive_maximum: ReceiveMaximum | None = None
+    receive_maximum: Annotated[ReceiveMaximum | None, Mqtt5("receive_maximum", int)] = None
     """MQTT 5: messages of QoS 1 and 2 that the broker may have in flight to a client."""
-    maximum_packet_size: PacketBytes | None = None
+    maximum_packet_size: Annotated[PacketBytes | None, Mqtt5("maximum_packet_size", int)] = None
     """MQTT 5: largest packet that the broker may send to a client. The broker drops larger
     messages, which count as lost."""
-    topic_aliases: TopicAliases | None = None
+    topic_aliases: Annotated[TopicAliases | None, Mqtt5("topic_alias_maximum", int)] = None
     """MQTT 5: topic aliases that the broker may use."""
-    user_properties: Mapping[Text, ClientText] = Field(default_factory=dict)
+    user_properties: Annotated[Mapping[Text, ClientText], Mqtt5("user_property")] = Field(
+        default_factory=dict
+    )
     """MQTT 5: user properties of CONNECT, by name."""
-    authentication: Authentication | None = None
+    authentication: Annotated[Authentication | None, Mqtt5()] = None
     """MQTT 5: enhanced authentication, with AUTH packets."""
     bridge: Flag = False
     """Clients set the bridge bit in the protocol level, as mosquitto's bridges do. A broker that
@@ -424,7 +430,7 @@ class MqttClients(Simulated):
     """Subscriptions of each client."""
     publications: tuple[MqttPublication, ...] = ()
     """Publications of each client in publish stages."""
-    responds: OptionalResponds = None
+    responds: Annotated[OptionalResponds, Mqtt5()] = None
     """MQTT 5: clients answer messages that have a Response Topic, with their correlation data."""
     shares: Mapping[Name, MqttDifference] = Field(default_factory=dict)
     """Clients of the population that differ, by name: the last ones by number, in the order

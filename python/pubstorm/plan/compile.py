@@ -23,13 +23,9 @@ from pubstorm.scenario.flows import (
     Publication,
     properties_of,
 )
+from pubstorm.scenario.kinds import MqttClients, NatsClients
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import (
-    Connecting,
-    MqttClients,
-    NatsClients,
-    Population,
-)
+from pubstorm.scenario.populations import Connecting, Population
 from pubstorm.scenario.shares import PopulationShare, mean_stay_ns, mean_subscribed_ns, shares_of
 from pubstorm.scenario.topology import WEBSOCKET_PATH
 

@@ -9,14 +9,13 @@ from typing import Literal
 from pubstorm.contract import RATE_MIN_PER_S, plan, protocol
 from pubstorm.contract.offered_load import clients_at, target_of, template_of
 from pubstorm.quantities import SECOND_NS, PartOf
-from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import (
+from pubstorm.scenario.kinds import (
     DEFAULT_HIGH_WATER_MARK,
-    Population,
     RealSubscribers,
-    Simulated,
     StartedPublishers,
 )
+from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.populations import Population, Simulated
 from pubstorm.scenario.shares import PopulationShare
 
 SAMPLES = 16

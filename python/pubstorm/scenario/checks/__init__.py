@@ -53,8 +53,9 @@ from pubstorm.scenario.expressions import (
     population_names,
     unknown,
 )
+from pubstorm.scenario.kinds import MqttClients
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import TARGET, Lifetime, MqttClients, Population
+from pubstorm.scenario.populations import TARGET, Lifetime, Population
 from pubstorm.scenario.shares import REST, PlannedClients, meant_by, share_sizes, shares_of
 from pubstorm.scenario.stages import EVERY, Connect, Disconnect, Publish
 

@@ -18,14 +18,9 @@ from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
 from pubstorm.scenario.faults import BRIDGE_FAULTS, Fault, victims_of
 from pubstorm.scenario.fields import COMMAND_VALUES, WEBSOCKET_PORT, asked_for
+from pubstorm.scenario.kinds import MqttClients, MqttDifference, NatsClients
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import (
-    TARGET,
-    Attachment,
-    MqttClients,
-    MqttDifference,
-    NatsClients,
-)
+from pubstorm.scenario.populations import TARGET, Attachment
 from pubstorm.scenario.topology import (
     Bridge,
     Broker,

@@ -26,15 +26,9 @@ from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
 from pubstorm.scenario.fields import TEXT_BYTES_MAX, payload_texts, texts_of
 from pubstorm.scenario.flows import MqttPublication, MqttSubscription
+from pubstorm.scenario.kinds import MqttClients, MqttDifference
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import (
-    Connecting,
-    Flapping,
-    MqttClients,
-    MqttDifference,
-    Population,
-    Rows,
-)
+from pubstorm.scenario.populations import Connecting, Flapping, Population, Rows
 from pubstorm.scenario.shares import MEAN_NS_MAX, PopulationShare, mean_subscribed_ns, shares_of
 
 CREDENTIALS = ("username", "password")

@@ -23,17 +23,16 @@ from pubstorm.scenario.flows import (
     Will,
     carried_keys,
 )
-from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import (
+from pubstorm.scenario.kinds import (
     MqttClients,
     MqttDifference,
     NatsClients,
-    Population,
     RealSubscribers,
-    Simulated,
     SimulatedSubscribers,
     StartedPublishers,
 )
+from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.populations import Population, Simulated
 from pubstorm.scenario.shares import MEAN_NS_MAX, mean_stay_ns, shares_of
 from pubstorm.scenario.stages import Publish
 

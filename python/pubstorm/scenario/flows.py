@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from pubstorm.contract.protocol import Property
+from pubstorm.contract.protocol import PlannedWill, Property
 from pubstorm.quantities import SECOND_NS
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.fields import (
@@ -290,6 +290,12 @@ class Will(Part):
         default_factory=dict
     )
     """MQTT 5: user properties, by name."""
+
+    @property
+    def planned(self) -> PlannedWill:
+        """The message as the plan has it."""
+        same = self.model_dump(include={"topic", "payload", "qos", "retain"})
+        return PlannedWill(**same, properties=tuple(properties_of(self)))
 
 
 class Traffic:

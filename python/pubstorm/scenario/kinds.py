@@ -3,12 +3,24 @@ a population follows from its keys and from what it connects to."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from pubstorm.contract.protocol import MQTT_NAMES, NATS_SCHEMES, ZMQ_SCHEME, ProtocolName
+from pubstorm.contract.protocol import (
+    MQTT_NAMES,
+    NATS_SCHEMES,
+    U32_MAX,
+    ZMQ_SCHEME,
+    Mqtt,
+    NatsProtocol,
+    PlannedAuthentication,
+    Property,
+    ProtocolName,
+    Zmtp,
+)
+from pubstorm.quantities import SECOND_NS
 from pubstorm.scenario.base import AnyOf, Part
 from pubstorm.scenario.credentials import Authentication, Headers, Tls
 from pubstorm.scenario.document import At
@@ -38,6 +50,7 @@ from pubstorm.scenario.flows import (
     Publication,
     Will,
     in_seconds,
+    properties_of,
 )
 from pubstorm.scenario.populations import (
     TARGET,
@@ -52,6 +65,7 @@ from pubstorm.scenario.populations import (
 
 Session = Literal["clean", "persistent"]
 SubscriberKind = Literal["simulated", "libzmq"]
+Mechanism = Literal["null", "plain", "curve"]
 DEFAULT_HIGH_WATER_MARK = 1000
 """The high-water mark of libzmq, unless it is set."""
 
@@ -78,6 +92,12 @@ class MqttDifference(ShareKeys):
 
 class MqttClients(Simulated):
     """Clients of MQTT that behave alike, except for what its shares change."""
+
+    ELSEWHERE: ClassVar[Mapping[str, str]] = {
+        "will": "wills are MQTT's",
+        "session": "sessions are MQTT's: what a subscriber missed is gone",
+        "bridge": "bridges are MQTT's",
+    }
 
     client_id: ClientText | None = None
     """Client identifier, different for each client. Default: NAME-{n}."""
@@ -141,6 +161,29 @@ class MqttClients(Simulated):
         """Protocol and version of the clients."""
         return MQTT_NAMES[self.version]
 
+    def options(self, name: str, _publishers: Population | None, /) -> Mqtt:
+        """Returns the options of the clients in the plan."""
+        authentication = self.authentication
+        return Mqtt(
+            version=self.version,
+            client_id=name,
+            clean_session=self.session == "clean",
+            bridge=self.bridge,
+            will=None if self.will is None else self.will.planned,
+            properties=tuple(self._connect_properties()),
+            authentication=None
+            if authentication is None
+            else PlannedAuthentication(**dict(authentication)),
+        )
+
+    def _connect_properties(self) -> Iterator[Property]:
+        """Yields the properties of CONNECT. A persistent session has no end, unless it is set."""
+        if self.version != "5":
+            return
+        without_end = self.session == "persistent" and self.session_expiry is None
+        update = {"session_expiry": U32_MAX * SECOND_NS} if without_end else {}
+        yield from properties_of(self.model_copy(update=update))
+
 
 class NatsDifference(ShareKeys):
     """Clients of a population that differ in something; what is written here replaces what the
@@ -168,6 +211,9 @@ class NatsClients(Simulated):
         "end": "a client of NATS closes its connection without a word",
         "window": "core NATS has no feedback: what is scheduled is sent",
     }
+    ELSEWHERE: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("echo", "token", "nkey", "jwt"), "write protocol: nats"
+    )
 
     protocol: Literal["nats"] = "nats"
     """`nats`: clients use the port of NATS' own protocol. Not needed with a target `nats://HOST`.
@@ -196,8 +242,15 @@ class NatsClients(Simulated):
     written; the first ones are the `rest`. Each is played, measured and evaluated as a population
     called `POPULATION/SHARE`; `POPULATION` means all of them."""
 
+    def options(self, name: str, _publishers: Population | None, /) -> NatsProtocol:
+        """Returns the options of the clients in the plan."""
+        return NatsProtocol(
+            client_name=name, echo=self.echo, token=self.token, seed=self.nkey, jwt=self.jwt
+        )
+
 
 OF_SOCKETS = {
+    "flapping": "sockets of ZeroMQ do not flap: write lifetime, after which a client returns",
     "end": "a socket of ZeroMQ always closes in order",
     "client_id": "a socket of ZeroMQ has no name of its own",
     "qos": "PUB and SUB know no acknowledgement",
@@ -207,6 +260,7 @@ OF_SOCKETS = {
     "publications": "a SUB socket only receives",
 }
 """Hints of all kinds of ZeroMQ for keys of others."""
+AT_PUBLISHERS = "write at: and a population of publishers, or target: zmq://HOST:PORT"
 SIMULATED_ONLY = "only simulated subscribers have it: leave subscriber out"
 ONLY_SENDS = "a PUB socket only sends"
 EVEN = "a publisher sends on an even schedule, or in bursts"
@@ -274,12 +328,37 @@ class StartedPublishers(Population):
         """True: subscribers connect to these processes."""
         return True
 
+    @property
+    def mechanism(self) -> Mechanism:
+        """The security of its sockets, as the plan has it."""
+        security = self.publisher.security
+        return "null" if security == "none" else security
+
+    def options(self, _name: str, _publishers: Population | None, /) -> Zmtp:
+        """Returns the options of the sockets in the plan."""
+        publisher = self.publisher
+        return Zmtp(
+            player=publisher.kind,
+            high_water_mark=publisher.high_water_mark,
+            io_threads=publisher.io_threads,
+            security=self.mechanism,
+        )
+
+
+def _mechanism(subscribers: Population, publishers: Population | None) -> Mechanism:
+    """The security of subscribers: that of their publishers; at one that already runs, `plain`
+    where they have a user name."""
+    if isinstance(publishers, StartedPublishers):
+        return publishers.mechanism
+    return "null" if subscribers.username is None else "plain"
+
 
 class SimulatedSubscribers(Simulated):
     """Simulated subscribers of ZeroMQ, many in a process. Their `at` names a population of
     publishers, or the target is a publisher that already runs (`zmq://HOST:PORT`)."""
 
     SPEAKS: ClassVar[ProtocolName] = "zmtp-3.1"
+    ELSEWHERE: ClassVar[Mapping[str, str]] = {"subscriber": AT_PUBLISHERS}
     HINTS: ClassVar[Mapping[str, str]] = {
         **OF_SOCKETS,
         "high_water_mark": "simulated subscribers queue nothing; write subscriber: libzmq for real "
@@ -290,11 +369,17 @@ class SimulatedSubscribers(Simulated):
     """Program that plays the subscribers: the engine, or real sockets of `libzmq`, which take more
     of the host each. A publisher with security `curve` needs `libzmq`."""
 
+    def options(self, _name: str, publishers: Population | None, /) -> Zmtp:
+        """Returns the options of the sockets in the plan. They hand on what they read, and queue
+        nothing."""
+        return Zmtp(high_water_mark=0, security=_mechanism(self, publishers))
+
 
 class RealSubscribers(Connecting):
     """Subscribers of ZeroMQ that are real SUB sockets."""
 
     SPEAKS: ClassVar[ProtocolName] = "zmtp-3.1"
+    ELSEWHERE: ClassVar[Mapping[str, str]] = {"high_water_mark": AT_PUBLISHERS}
     HINTS: ClassVar[Mapping[str, str]] = {
         **OF_SOCKETS,
         **dict.fromkeys(("lifetime", "read_rate", "tcp_acks"), SIMULATED_ONLY),
@@ -308,6 +393,16 @@ class RealSubscribers(Connecting):
     hosts: HostLabel | None = None
     """On a cluster: label of the host that they are on (`ray start --labels pubstorm=LABEL`), or
     its address; of several hosts, the first one. Default: the controller's host."""
+
+    def options(self, _name: str, publishers: Population | None, /) -> Zmtp:
+        """Returns the options of the sockets in the plan."""
+        security, mark = _mechanism(self, publishers), self.high_water_mark
+        return Zmtp(
+            # CURVE needs libsodium, which the libzmq of pyzmq has and that of pubstorm-zmq has not.
+            player="pyzmq" if security == "curve" else "libzmq",
+            high_water_mark=DEFAULT_HIGH_WATER_MARK if mark is None else mark,
+            security=security,
+        )
 
 
 class Written(dict[str, Any]):

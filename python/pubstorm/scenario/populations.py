@@ -3,13 +3,14 @@ kinds have, or several of them; the docstrings are the reference for users."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
 from pubstorm.contract.plan import End
-from pubstorm.contract.protocol import CAPABILITIES, Capabilities, ProtocolName
+from pubstorm.contract.protocol import CAPABILITIES, Capabilities, Protocol, ProtocolName
 from pubstorm.quantities import MILLISECOND_NS, SECOND_NS, UnfitError, write_duration
 from pubstorm.scenario.base import OrWord, Part, Variant
 from pubstorm.scenario.document import Finding
@@ -209,14 +210,7 @@ class Population(Traffic, Variant):
     """Clients that behave alike."""
 
     HINTS: ClassVar[Mapping[str, str]] = {
-        "will": "wills are MQTT's",
-        "session": "sessions are MQTT's: what a subscriber missed is gone",
-        "bridge": "bridges are MQTT's",
-        "flapping": "sockets of ZeroMQ do not flap: write lifetime, after which a client returns",
-        "subscriber": "write at: and a population of publishers, or target: zmq://HOST:PORT",
-        "high_water_mark": "write at: and a population of publishers, or target: zmq://HOST:PORT",
         "shares": "put the clients that differ into a population of their own",
-        **dict.fromkeys(("echo", "token", "nkey", "jwt"), "write protocol: nats"),
     }
     SPEAKS: ClassVar[ProtocolName]
     """Protocol and version of the clients, where a kind has only one."""
@@ -242,6 +236,11 @@ class Population(Traffic, Variant):
     def can(self) -> Capabilities:
         """Abilities of the protocol."""
         return CAPABILITIES[self.speaks]
+
+    @abstractmethod
+    def options(self, name: str, publishers: Population | None, /) -> Protocol:
+        """Returns the options of the protocol in the plan. `name` is the template of the clients'
+        names, and `publishers` are those of the run that they connect to."""
 
     @property
     def is_publisher(self) -> bool:

@@ -96,7 +96,7 @@ def planned_targets(scenario: Scenario) -> tuple[Target, ...]:
             port=0,
             tls=broker.tls_mode != "none",
             websocket=WEBSOCKET_PATH if broker.serves_websocket else None,
-            nats_port=0 if broker.kind == "nats" else None,
+            **dict[str, Any](dict.fromkeys(broker.FURTHER_PORTS, 0)),
         )
         for broker in scenario.topology.brokers.values()
         for _ in range(broker.count)

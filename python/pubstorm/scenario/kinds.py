@@ -23,7 +23,7 @@ from pubstorm.contract.protocol import (
 from pubstorm.quantities import SECOND_NS
 from pubstorm.scenario.base import AnyOf, Part
 from pubstorm.scenario.credentials import Authentication, Headers, Tls
-from pubstorm.scenario.document import At
+from pubstorm.scenario.document import At, Finding
 from pubstorm.scenario.fields import (
     ClientText,
     Flag,
@@ -241,6 +241,11 @@ class NatsClients(Simulated):
     """Clients of the population that differ, by name: the last ones by number, in the order
     written; the first ones are the `rest`. Each is played, measured and evaluated as a population
     called `POPULATION/SHARE`; `POPULATION` means all of them."""
+
+    def rules(self) -> Iterator[Finding]:
+        """Yields a token without the key that signs."""
+        if self.jwt is not None and self.nkey is None:
+            yield ("jwt",), "found jwt without nkey, needed is the key that signs", None
 
     def options(self, name: str, _publishers: Population | None, /) -> NatsProtocol:
         """Returns the options of the clients in the plan."""

@@ -32,9 +32,9 @@ from pubstorm.scenario.checks.populations import (
 from pubstorm.scenario.checks.protocols import (
     check_fleet,
     check_mqtt5,
+    check_publishers,
     check_tls,
     check_websocket,
-    check_zeromq,
 )
 from pubstorm.scenario.checks.series import check_search, check_series
 from pubstorm.scenario.checks.stages import (
@@ -192,7 +192,7 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     yield from check_lives(scenario)
     yield from check_networks(scenario)
     yield from check_bridges(scenario)
-    yield from check_zeromq(scenario)
+    yield from check_publishers(scenario)
     yield from check_faults(scenario)
     yield from check_fleet(scenario)
     yield from _check_members(scenario)

@@ -26,7 +26,6 @@ from pubstorm.scenario.flows import (
 from pubstorm.scenario.kinds import (
     MqttClients,
     MqttDifference,
-    NatsClients,
     RealSubscribers,
     SimulatedSubscribers,
     StartedPublishers,
@@ -166,19 +165,18 @@ def _subscriptions(
         yield ("shares", name, "subscriptions"), share.subscriptions or ()
 
 
-def check_zeromq(scenario: Scenario) -> Iterator[Finding]:
+def check_publishers(scenario: Scenario) -> Iterator[Finding]:
     """Yields what does not fit together."""
     yield from _check_target(scenario)
     for name, population in scenario.populations.items():
         path: Path = ("populations", name)
         yield from _check_rates(path, population, scenario)
-        match population:
-            case MqttClients():
-                yield from _check_place(path, population, scenario)
-            case StartedPublishers():
-                yield from _check_publisher(path, population)
-            case SimulatedSubscribers() | RealSubscribers():
-                yield from _check_subscriber(path, population, scenario)
+        if population.can.has_broker:
+            yield from _check_place(path, population, scenario)
+        elif isinstance(population, StartedPublishers):
+            yield from _check_publisher(path, population)
+        elif isinstance(population, SimulatedSubscribers | RealSubscribers):
+            yield from _check_subscriber(path, population, scenario)
     yield from _check_changes(scenario)
     yield from _check_keys_elsewhere(scenario) if scenario.fleet.on != "local" else ()
 
@@ -193,9 +191,9 @@ def _check_target(scenario: Scenario) -> Iterator[Finding]:
         yield ("target",), message, "write at: target at its clients, or leave target out"
 
 
-def _check_place(path: Path, population: MqttClients, scenario: Scenario) -> Iterator[Finding]:
+def _check_place(path: Path, population: Population, scenario: Scenario) -> Iterator[Finding]:
     """Yields a population that connects to nothing, since the scenario has publishers alone."""
-    if population.at is None and not scenario.target and not scenario.topology.brokers:
+    if population.attached_to is None and not scenario.target and not scenario.topology.brokers:
         message = "found no at, needed is the population of publishers that it connects to"
         yield path, message, f"write at: {next(iter(scenario.publishers), None)}"
 
@@ -359,7 +357,7 @@ def check_tls(scenario: Scenario) -> Iterator[Finding]:
         broker.tls_mode != "none" for broker in brokers
     )
     for name, population in scenario.populations.items():
-        if not isinstance(population, MqttClients | NatsClients) or population.tls is None:
+        if getattr(population, "tls", None) is None:
             continue
         path = ("populations", name, "tls")
         if not is_used:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from pubstorm.contract.reasons import Family, reasons_of
+from pubstorm.contract.reasons import ReasonFamily, reasons_of
 from pubstorm.metrics.metric import (
     Basis,
     Failures,
@@ -97,8 +97,8 @@ COUNTERS: tuple[Metric, ...] = (
             "connections failed",
             "connection attempts failed",
             ATTEMPTS.counters,
-            certain=reasons_of(Family.ATTEMPT),
-            possible=reasons_of(Family.EITHER),
+            certain=reasons_of(ReasonFamily.ATTEMPT),
+            possible=reasons_of(ReasonFamily.EITHER),
             answers="connect",
         ),
     ),
@@ -113,8 +113,8 @@ COUNTERS: tuple[Metric, ...] = (
             "connections lost",
             "connections were lost",
             ("connected_total",),
-            certain=reasons_of(Family.CONNECTION),
-            possible=reasons_of(Family.EITHER, Family.ASKING),
+            certain=reasons_of(ReasonFamily.CONNECTION),
+            possible=reasons_of(ReasonFamily.EITHER, ReasonFamily.ASKING),
             answers="disconnect",
         ),
     ),
@@ -131,8 +131,8 @@ COUNTERS: tuple[Metric, ...] = (
             "subscribes refused",
             "filters were refused",
             FILTERS.counters,
-            certain=reasons_of(Family.FILTER),
-            possible=reasons_of(Family.ASKING),
+            certain=reasons_of(ReasonFamily.FILTER),
+            possible=reasons_of(ReasonFamily.ASKING),
             answers="subscribe",
             finding="refusal",
         ),
@@ -245,7 +245,7 @@ COUNTERS: tuple[Metric, ...] = (
             "messages not sent",
             "scheduled messages were not sent",
             MESSAGES.counters,
-            certain=reasons_of(Family.MESSAGE),
+            certain=reasons_of(ReasonFamily.MESSAGE),
         ),
         missed=Missed(("scheduled message", "scheduled messages"), "were never sent"),
         zero=Zero(9, "scheduled", but="skipping"),

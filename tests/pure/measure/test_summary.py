@@ -22,7 +22,7 @@ from pubstorm.contract.plan import (
     PlannedStage,
     PublishAction,
 )
-from pubstorm.contract.reasons import Family, Reason, reasons_of
+from pubstorm.contract.reasons import Reason, ReasonFamily, reasons_of
 from pubstorm.contract.snapshot import (
     FlowSnapshot,
     PopulationSnapshot,
@@ -277,7 +277,7 @@ def test_every_reason_belongs_to_a_kind_and_a_good_run_has_no_problem() -> None:
     reasons = [reason for kind in KINDS.values() for reason in kind.failures.certain]
     possible = {reason for kind in KINDS.values() for reason in kind.failures.possible}
     assert len(reasons) == len(set(reasons))
-    assert set(reasons) | possible | reasons_of(Family.BREACH) == set(Reason)
+    assert set(reasons) | possible | reasons_of(ReasonFamily.BREACH) == set(Reason)
     assert not set(reasons) & possible
     assert problems({"device": PopulationResult(clients=1)}, 0) == ()
 

@@ -3,26 +3,19 @@ does not say it all. Tables of problems and findings of verdicts follow from the
 
 from __future__ import annotations
 
-from enum import Enum, StrEnum, auto
+from enum import Enum, StrEnum
 
 
 class ReasonFamily(Enum):
-    """What ended for a reason."""
+    """What ends for a reason, in words."""
 
-    ATTEMPT = auto()
-    """An attempt to connect."""
-    CONNECTION = auto()
-    """An established connection."""
-    EITHER = auto()
-    """An attempt or a connection."""
-    FILTER = auto()
-    """Nothing but a subscription: the broker refused the filter."""
-    ASKING = auto()
-    """A connection, or nothing: a filter was left out for a limit of a broker of MQTT 5."""
-    MESSAGE = auto()
-    """Nothing: a message was left out for a limit of a broker of MQTT 5."""
-    BREACH = auto()
-    """Nothing: the peer broke a rule, and the connection continues."""
+    ATTEMPT = "an attempt to connect"
+    CONNECTION = "an established connection"
+    EITHER = "an attempt or a connection"
+    FILTER = "nothing: the broker refuses a filter"
+    ASKING = "a connection, or nothing: a filter is left out for a limit of the broker"
+    MESSAGE = "nothing: a message is left out for a limit of the broker"
+    BREACH = "nothing: the peer breaks a rule, and the connection continues"
 
 
 class Reason(StrEnum):

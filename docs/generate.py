@@ -27,6 +27,7 @@ from pubstorm import cli
 from pubstorm.contract.commands import BeatAnswer, Bye, Command, Failure, Hello, ReferenceHello
 from pubstorm.contract.offered_load import OfferedLoad
 from pubstorm.contract.plan import Plan
+from pubstorm.contract.reasons import Reason
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.metrics.expressions import OPERATORS, VALUES
 from pubstorm.metrics.metric import LATENCY_STATISTICS, READING_STATISTICS, Metric
@@ -86,6 +87,7 @@ def generated() -> dict[str, str]:
     return {
         "docs/reference/scenario.md": _page(scenario_reference()),
         "docs/reference/thresholds.md": _page(threshold_reference()),
+        "docs/reference/reasons.md": _page(reason_reference()),
         "docs/reference/cli.md": _page(cli_reference()),
         "docs/how-to/additions.md": _additions((DOCS / "how-to/additions.md").read_text("utf-8")),
         "docs/reference/limits.md": _limits((DOCS / "reference/limits.md").read_text("utf-8")),
@@ -335,6 +337,18 @@ def _monitor_metrics() -> Iterator[str]:
         ("statistic", "meaning"),
         ((f"`.{s}`", meanings.get(s) or _described(Statistics, s)) for s in READING_STATISTICS),
     )
+
+
+def reason_reference() -> Iterator[str]:
+    """Every reason of a problem."""
+    yield "# Reasons"
+    yield ""
+    yield "A result counts the problems of each population by their reasons, its `outcomes`."
+    yield "Codes of MQTT 5 in a broker's answers have names of their own, such as"
+    yield "`disconnect_session_taken_over` ([MQTT 5](../how-to/mqtt5.md))."
+    yield ""
+    rows = ((f"`{each}`", each.family.value, each.advice) for each in Reason)
+    yield from _table(("reason", "ends", "meaning and advice"), rows)
 
 
 def cli_reference() -> Iterator[str]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from pubstorm.contract import split_member
-from pubstorm.contract.snapshot import Reason
+from pubstorm.contract.reasons import Reason
 from pubstorm.result import (
     Measured,
     MemoryModel,

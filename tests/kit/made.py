@@ -14,6 +14,7 @@ from pubstorm.contract.commands import Hello
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.plan import Plan, PlannedAttachment, PlannedPopulation
 from pubstorm.contract.protocol import Mqtt, Target
+from pubstorm.contract.reasons import Reason
 from pubstorm.contract.snapshot import (
     Answer,
     Counters,
@@ -22,7 +23,6 @@ from pubstorm.contract.snapshot import (
     FlowSnapshot,
     Gauges,
     PopulationSnapshot,
-    Reason,
     Snapshot,
 )
 from pubstorm.contract.sums import RunSum

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 from pubstorm.contract.commands import Bye, Hello
 from pubstorm.contract.plan import Plan
-from pubstorm.contract.snapshot import FlowSnapshot, PopulationSnapshot, Reason, Snapshot
+from pubstorm.contract.reasons import Reason
+from pubstorm.contract.snapshot import FlowSnapshot, PopulationSnapshot, Snapshot
 from pubstorm.errors import FleetError
 from pubstorm.fleet import Fleet, FleetEvent, SnapshotReceived, Timeouts
 from pubstorm.fleet.programs import Assignment

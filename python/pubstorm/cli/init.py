@@ -15,7 +15,7 @@ from typing import get_args
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from pubstorm.contract.protocol import TARGET_ALLOWED, parse_target
+from pubstorm.contract.protocol import CAPABILITIES, TARGET_ALLOWED, Target, parse_target
 from pubstorm.errors import UsageError
 from pubstorm.output import data_code, say
 from pubstorm.quantities import QuantityField, UnfitError
@@ -121,7 +121,8 @@ def broker_of(text: str) -> str:
         return text
     try:
         if not parse_target(text).speaks_mqtt:
-            hint = "see pubstorm scenarios for NATS and ZeroMQ"
+            others = {can.title for can in CAPABILITIES.values()} - {Target.SPEAKS}
+            hint = f"see pubstorm scenarios for {' and '.join(sorted(others))}"
             raise UnfitError(text, "is an address of MQTT", hint)
     except UnfitError as unfit:
         allowed = f"allowed is embedded or {TARGET_ALLOWED.rpartition(' or ')[0]}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from pubstorm.contract.snapshot import Answer, Explanation, Reason, TextProperty
+from pubstorm.contract.reasons import Reason
+from pubstorm.contract.snapshot import Answer, Explanation, TextProperty
 
 EXAMPLES_MAX = 5
 """Different texts of an outcome and a property that are kept."""

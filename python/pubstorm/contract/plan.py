@@ -18,7 +18,6 @@ from pubstorm.contract.protocol import (
     Capabilities,
     Frozen,
     Mqtt,
-    NatsProtocol,
     PlannedPublication,
     PlannedSubscription,
     PlannedWill,
@@ -231,11 +230,6 @@ class PlannedPopulation(Frozen):
     def zmtp(self) -> Zmtp | None:
         """Options of its ZeroMQ sockets; None for others."""
         return self.protocol if isinstance(self.protocol, Zmtp) else None
-
-    @property
-    def nats(self) -> NatsProtocol | None:
-        """Options of its NATS clients; None for others."""
-        return self.protocol if isinstance(self.protocol, NatsProtocol) else None
 
     @property
     def player(self) -> Player:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -44,6 +44,10 @@ class Capabilities:
     """Abilities of a protocol, and of what its clients connect to. Checks, defaults and reports
     read them, and name no protocol."""
 
+    title: str
+    """Name of the protocol, whatever its version."""
+    scheme: str
+    """Beginning of an address of what its clients connect to."""
     has_broker: bool
     """True if clients connect to a broker; False: to the publishers themselves."""
     keeps_state: bool
@@ -212,6 +216,8 @@ class NatsProtocol(Frozen):
 Protocol = Annotated[Mqtt | Zmtp | NatsProtocol, Field(discriminator="kind")]
 
 _MQTT = Capabilities(
+    title="MQTT",
+    scheme="mqtt://",
     has_broker=True,
     keeps_state=True,
     answers_filters=True,
@@ -226,6 +232,8 @@ CAPABILITIES: Mapping[ProtocolName, Capabilities] = {
     "mqtt-3.1.1": _MQTT,
     "mqtt-5": replace(_MQTT, has_properties=True),
     "zmtp-3.1": Capabilities(
+        title="ZeroMQ",
+        scheme="zmq://",
         has_broker=False,
         keeps_state=False,
         answers_filters=False,
@@ -236,6 +244,8 @@ CAPABILITIES: Mapping[ProtocolName, Capabilities] = {
         login_bytes_max=255,  # [24/ZMTP-PLAIN]
     ),
     "nats": Capabilities(
+        title="NATS",
+        scheme="nats://",
         has_broker=True,
         keeps_state=False,
         answers_filters=True,
@@ -356,6 +366,8 @@ class Target(BaseModel):
     """One broker address."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
+    SPEAKS: ClassVar[str] = "MQTT"
+    """Title of the protocol that clients speak to it."""
 
     host: str
     """Host name or address."""
@@ -377,7 +389,7 @@ class Target(BaseModel):
     @property
     def speaks_mqtt(self) -> bool:
         """True if it is the address of a listener for MQTT."""
-        return True
+        return self.SPEAKS == "MQTT"
 
     @property
     def is_loopback(self) -> bool:
@@ -399,26 +411,20 @@ class Target(BaseModel):
 class PublisherTarget(Target):
     """The address of a ZeroMQ publisher that already runs."""
 
+    SPEAKS: ClassVar[str] = "ZeroMQ"
+
     def __str__(self) -> str:
         return f"{ZMQ_SCHEME}{super().__str__()}"
-
-    @property
-    def speaks_mqtt(self) -> bool:
-        """False."""
-        return False
 
 
 class NatsTarget(Target):
     """The address of a NATS server that already runs, for clients of its own protocol."""
 
+    SPEAKS: ClassVar[str] = "NATS"
+
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'natss' if self.tls else 'nats'}://{host}:{self.port}"
-
-    @property
-    def speaks_mqtt(self) -> bool:
-        """False."""
-        return False
 
 
 def parse_target(text: object) -> Target:
@@ -452,8 +458,7 @@ def parse_targets(value: object) -> tuple[Target, ...]:
         if not value:
             raise UnfitError(value, f"is {TARGET_ALLOWED}, or a list of them")
         targets = tuple(parse_target(item) for item in value)
-        kinds = (PublisherTarget, NatsTarget)
-        if len({tuple(isinstance(target, kind) for kind in kinds) for target in targets}) > 1:
+        if len({target.SPEAKS for target in targets}) > 1:
             raise UnfitError(value, "are targets of one protocol: zmq://, nats://, or of MQTT")
         return targets
     return (parse_target(value),)

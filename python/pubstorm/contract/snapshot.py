@@ -3,13 +3,14 @@ are the original; golden files keep both equal."""
 
 from __future__ import annotations
 
-from enum import Enum, StrEnum, auto
+from enum import Enum, auto
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
 from pubstorm.contract import U64, Signed, Value
 from pubstorm.contract.histogram import Delays, Histogram
+from pubstorm.contract.reasons import Reason
 
 SNAPSHOTS_FILE = "snapshots.jsonl"
 """File of a run directory with the snapshots of all agents, one on a line."""
@@ -178,86 +179,6 @@ class Gauges(Value):
     """Clients whose life is over, and which may come back."""
     stalled: U64 = 0
     """Subscribers that have stalled and have had nothing since."""
-
-
-class Reason(StrEnum):
-    """Reason of a problem. A problem is an outcome with a count, not an error."""
-
-    CONNECT_REFUSED = "connect_refused"
-    CONNECT_RESET = "connect_reset"
-    CONNECT_CLOSED = "connect_closed"
-    CONNECT_TIMEOUT = "connect_timeout"
-    CONNECT_UNREACHABLE = "connect_unreachable"
-    CERTIFICATE_EXPIRED = "certificate_expired"
-    CERTIFICATE_UNTRUSTED = "certificate_untrusted"
-    CERTIFICATE_NAME = "certificate_name"
-    TLS_REFUSED = "tls_refused"
-    TLS_FAILED = "tls_failed"
-    UPGRADE_CLOSED = "upgrade_closed"
-    UPGRADE_INVALID = "upgrade_invalid"
-    UPGRADE_IGNORED = "upgrade_ignored"
-    WRONG_ACCEPT_KEY = "wrong_accept_key"
-    NO_SUBPROTOCOL = "no_subprotocol"
-    HTTP_REDIRECT = "http_redirect"
-    HTTP_BAD_REQUEST = "http_bad_request"
-    HTTP_UNAUTHORIZED = "http_unauthorized"
-    HTTP_FORBIDDEN = "http_forbidden"
-    HTTP_NOT_FOUND = "http_not_found"
-    HTTP_UPGRADE_REQUIRED = "http_upgrade_required"
-    HTTP_TOO_MANY_REQUESTS = "http_too_many_requests"
-    HTTP_SERVER_ERROR = "http_server_error"
-    HTTP_BAD_GATEWAY = "http_bad_gateway"
-    HTTP_UNAVAILABLE = "http_unavailable"
-    HTTP_OTHER = "http_other"
-    BAD_PROTOCOL_VERSION = "bad_protocol_version"
-    IDENTIFIER_REJECTED = "identifier_rejected"
-    SERVER_UNAVAILABLE = "server_unavailable"
-    BAD_CREDENTIALS = "bad_credentials"
-    NOT_AUTHORIZED = "not_authorized"
-    CONNECT_REJECTED = "connect_rejected"
-    AUTHENTICATION_INVALID = "authentication_invalid"
-    SERVER_UNPROVED = "server_unproved"
-    SUBSCRIBE_REFUSED = "subscribe_refused"
-    FILTERS_TOO_LARGE = "filters_too_large"
-    SUBSCRIBE_TIMEOUT = "subscribe_timeout"
-    UNSUBSCRIBE_TIMEOUT = "unsubscribe_timeout"
-    CLOSED_BY_BROKER = "closed_by_broker"
-    RESET_BY_BROKER = "reset_by_broker"
-    PATH_TIMEOUT = "path_timeout"
-    SLOW_CONSUMER = "slow_consumer"
-    TLS_BROKEN = "tls_broken"
-    WEBSOCKET_CLOSED = "websocket_closed"
-    WEBSOCKET_GOING_AWAY = "websocket_going_away"
-    WEBSOCKET_PROTOCOL_ERROR = "websocket_protocol_error"
-    WEBSOCKET_UNSUPPORTED_DATA = "websocket_unsupported_data"
-    WEBSOCKET_INVALID_DATA = "websocket_invalid_data"
-    WEBSOCKET_POLICY_VIOLATION = "websocket_policy_violation"
-    WEBSOCKET_TOO_BIG = "websocket_too_big"
-    WEBSOCKET_SERVER_ERROR = "websocket_server_error"
-    WEBSOCKET_SERVICE_RESTART = "websocket_service_restart"
-    WEBSOCKET_TRY_AGAIN_LATER = "websocket_try_again_later"
-    WEBSOCKET_OTHER_CODE = "websocket_other_code"
-    WEBSOCKET_INVALID = "websocket_invalid"
-    KEEP_ALIVE_TIMEOUT = "keep_alive_timeout"
-    DISCONNECT_TIMEOUT = "disconnect_timeout"
-    PROTOCOL_ERROR = "protocol_error"
-    PACKET_TOO_LARGE = "packet_too_large"
-    CANNOT_ENCODE = "cannot_encode"
-    MESSAGE_TOO_LARGE = "message_too_large"
-    QOS_UNSUPPORTED = "qos_unsupported"
-    RETAIN_UNSUPPORTED = "retain_unsupported"
-    UNEXPECTED_ACK = "unexpected_ack"
-    RECEIVE_MAXIMUM_EXCEEDED = "receive_maximum_exceeded"
-    PACKET_SIZE_EXCEEDED = "packet_size_exceeded"
-    NO_CLIENT_ID_ASSIGNED = "no_client_id_assigned"
-    PUBCOMP_ERROR = "pubcomp_error"
-    OTHER_AUTHENTICATION_METHOD = "other_authentication_method"
-    UNAVAILABLE_GRANTED = "unavailable_granted"
-    NO_DESCRIPTORS = "no_descriptors"
-    NO_PORTS = "no_ports"
-    NO_MEMORY = "no_memory"
-    BAD_SOURCE = "bad_source"
-    SOCKET_ERROR = "socket_error"
 
 
 Answer = Annotated[

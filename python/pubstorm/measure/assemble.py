@@ -532,7 +532,7 @@ def _lost_stamps(publisher: PlannedPopulation, flow: FlowSnapshot) -> bool:
 
 def flow_levels(publisher: PlannedPopulation, receiver: PlannedPopulation) -> tuple[int, ...]:
     """Levels at which messages of one population, or the wills of one that publishes nothing, may
-    reach another: the lower of both. ZeroMQ has none."""
+    reach another: the lower of both. Only MQTT has some."""
     if publisher.mqtt is None:
         return ()
     wills = () if publisher.will is None else (publisher.will,)

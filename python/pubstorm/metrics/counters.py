@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from pubstorm.contract.snapshot import Reason
+from pubstorm.contract.reasons import ReasonFamily, reasons_of
 from pubstorm.metrics.metric import (
     Basis,
     Failures,
@@ -20,64 +20,6 @@ from pubstorm.metrics.metric import (
     Zero,
 )
 from pubstorm.quantities import Unit
-
-ENDS_A_CONNECTION = frozenset(
-    {
-        Reason.CLOSED_BY_BROKER,
-        Reason.RESET_BY_BROKER,
-        Reason.PATH_TIMEOUT,
-        Reason.SLOW_CONSUMER,
-        Reason.TLS_BROKEN,
-        Reason.KEEP_ALIVE_TIMEOUT,
-        Reason.DISCONNECT_TIMEOUT,
-        Reason.SUBSCRIBE_TIMEOUT,
-        Reason.UNSUBSCRIBE_TIMEOUT,
-    }
-)
-"""Reasons that end an established connection only."""
-ENDS_A_WEBSOCKET = frozenset(reason for reason in Reason if reason.startswith("websocket_"))
-"""Close codes of WebSocket, and frames that are none of MQTT."""
-ENDS_EITHER = ENDS_A_WEBSOCKET | {
-    Reason.PROTOCOL_ERROR,
-    Reason.PACKET_TOO_LARGE,
-    Reason.CANNOT_ENCODE,
-    Reason.SOCKET_ERROR,
-}
-"""Reasons that end an attempt or a connection."""
-ENDED_BY_PEER = (ENDS_A_WEBSOCKET - {Reason.WEBSOCKET_INVALID}) | {
-    Reason.CLOSED_BY_BROKER,
-    Reason.RESET_BY_BROKER,
-}
-"""Ends of connections that the peer made, without those that have a reason code of MQTT 5."""
-BREAKS_A_RULE = frozenset(
-    {
-        Reason.UNEXPECTED_ACK,
-        Reason.RECEIVE_MAXIMUM_EXCEEDED,
-        Reason.PACKET_SIZE_EXCEEDED,
-        Reason.NO_CLIENT_ID_ASSIGNED,
-        Reason.PUBCOMP_ERROR,
-        Reason.OTHER_AUTHENTICATION_METHOD,
-        Reason.UNAVAILABLE_GRANTED,
-    }
-)
-"""Breaches of the peer after which the connection continues."""
-REFUSES_A_FILTER = frozenset({Reason.SUBSCRIBE_REFUSED})
-CANNOT_ASK = frozenset({Reason.FILTERS_TOO_LARGE})
-"""Limits of a broker of MQTT 5, for which filters are left out, or a connection ends."""
-LEAVES_A_MESSAGE_OUT = frozenset(
-    {Reason.MESSAGE_TOO_LARGE, Reason.QOS_UNSUPPORTED, Reason.RETAIN_UNSUPPORTED}
-)
-"""Limits of a broker of MQTT 5, for which a client does not send a message."""
-FAILS_AN_ATTEMPT = (
-    frozenset(Reason)
-    - ENDS_A_CONNECTION
-    - ENDS_EITHER
-    - BREAKS_A_RULE
-    - REFUSES_A_FILTER
-    - CANNOT_ASK
-    - LEAVES_A_MESSAGE_OUT
-)
-"""Reasons that end an attempt only."""
 
 POPULATION: frozenset[Owner] = frozenset({"population"})
 NOWHERE: frozenset[SpanKind] = frozenset()
@@ -155,8 +97,8 @@ COUNTERS: tuple[Metric, ...] = (
             "connections failed",
             "connection attempts failed",
             ATTEMPTS.counters,
-            certain=FAILS_AN_ATTEMPT,
-            possible=ENDS_EITHER,
+            certain=reasons_of(ReasonFamily.ATTEMPT),
+            possible=reasons_of(ReasonFamily.EITHER),
             answers="connect",
         ),
     ),
@@ -171,8 +113,8 @@ COUNTERS: tuple[Metric, ...] = (
             "connections lost",
             "connections were lost",
             ("connected_total",),
-            certain=ENDS_A_CONNECTION,
-            possible=ENDS_EITHER | CANNOT_ASK,
+            certain=reasons_of(ReasonFamily.CONNECTION),
+            possible=reasons_of(ReasonFamily.EITHER, ReasonFamily.ASKING),
             answers="disconnect",
         ),
     ),
@@ -189,8 +131,8 @@ COUNTERS: tuple[Metric, ...] = (
             "subscribes refused",
             "filters were refused",
             FILTERS.counters,
-            certain=REFUSES_A_FILTER,
-            possible=CANNOT_ASK,
+            certain=reasons_of(ReasonFamily.FILTER),
+            possible=reasons_of(ReasonFamily.ASKING),
             answers="subscribe",
             finding="refusal",
         ),
@@ -303,7 +245,7 @@ COUNTERS: tuple[Metric, ...] = (
             "messages not sent",
             "scheduled messages were not sent",
             MESSAGES.counters,
-            certain=LEAVES_A_MESSAGE_OUT,
+            certain=reasons_of(ReasonFamily.MESSAGE),
         ),
         missed=Missed(("scheduled message", "scheduled messages"), "were never sent"),
         zero=Zero(9, "scheduled", but="skipping"),

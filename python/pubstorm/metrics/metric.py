@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypedDict
 
 from pubstorm.contract import SourceKind
-from pubstorm.contract.snapshot import Answer, Reason
+from pubstorm.contract.reasons import Reason
+from pubstorm.contract.snapshot import Answer
 from pubstorm.quantities import SLOPES, Unit
 
 Owner = SourceKind | Literal["deliveries", "run", "phase", "fault"]

@@ -1,94 +1,31 @@
-"""From scenario to plan: every default filled in, every name an index, every unit and property the
-contract's. The targets are given, since brokers that the run starts have no port before they
-run."""
+"""From scenario to plan: every default filled in, every name an index, every unit the contract's.
+The targets are given, since brokers that the run starts have no port before they run."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import ceil
+from types import SimpleNamespace
+from typing import Any
 
-from pubstorm.contract import plan, protocol
-from pubstorm.contract.offered_load import most_at_a_target
-from pubstorm.contract.protocol import SOURCES_MAX, U32_MAX, Target
+from pydantic import BaseModel
+
+from pubstorm.contract import RATE_MIN_PER_S, plan, protocol
+from pubstorm.contract.offered_load import clients_at, most_at_a_target, target_of, template_of
+from pubstorm.contract.protocol import SOURCES_MAX, Target
 from pubstorm.contract.template import NUMERIC, Template, Variable, VariableKind
 from pubstorm.plan.stages import planned_stages
-from pubstorm.plan.zeromq import slowed, sockets_of
 from pubstorm.quantities import SECOND_NS, PartOf
-from pubstorm.scenario.base import Part
+from pubstorm.scenario.base import Part, every_key
 from pubstorm.scenario.credentials import Tls
-from pubstorm.scenario.flows import MqttPublication, MqttSubscription, Publication, Will
+from pubstorm.scenario.flows import Publication, Subscription, properties_of
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import (
-    Connecting,
-    MqttClients,
-    NatsClients,
-    Population,
-)
+from pubstorm.scenario.populations import Population
 from pubstorm.scenario.shares import PopulationShare, mean_stay_ns, mean_subscribed_ns, shares_of
 from pubstorm.scenario.topology import WEBSOCKET_PATH
-
-Written = Callable[[object], int | str]
-"""Value of a property, from the value of its key."""
-
-
-def connect_properties(population: MqttClients) -> tuple[protocol.Property, ...]:
-    """Returns the properties of CONNECT. A persistent session has no end, unless it is set."""
-    if population.version != "5":
-        return ()
-    if population.session == "persistent" and population.session_expiry is None:
-        population = population.model_copy(update={"session_expiry": U32_MAX * SECOND_NS})
-    return tuple(_properties(population, CONNECT, population.user_properties))
-
-
-def message_properties(publication: MqttPublication) -> tuple[protocol.Property, ...]:
-    """Returns the properties of the messages of a publication."""
-    return tuple(_properties(publication, MESSAGE, publication.user_properties))
-
-
-def will_properties(will: Will) -> tuple[protocol.Property, ...]:
-    """Returns the properties of a will."""
-    return tuple(_properties(will, WILL, will.user_properties))
-
-
-def _properties(
-    part: Part, keys: Mapping[str, tuple[str, Written]], user_properties: Mapping[str, str]
-) -> Iterator[protocol.Property]:
-    for key, (name, written) in keys.items():
-        value = getattr(part, key)
-        if value is not None:
-            yield protocol.Property(name=name, value=written(value))
-    for key, text in user_properties.items():
-        yield protocol.Property(name="user_property", key=key, value=text)
-
-
-def _seconds(value: object) -> int:
-    assert isinstance(value, int), "durations are nanoseconds"
-    return value // SECOND_NS
-
-
-def _number(value: object) -> int:
-    assert isinstance(value, int), "the field is a number"
-    return value
-
-
-CONNECT: Mapping[str, tuple[str, Written]] = {
-    "session_expiry": ("session_expiry_interval", _seconds),
-    "receive_maximum": ("receive_maximum", _number),
-    "maximum_packet_size": ("maximum_packet_size", _number),
-    "topic_aliases": ("topic_alias_maximum", _number),
-}
-MESSAGE: Mapping[str, tuple[str, Written]] = {
-    "expiry": ("message_expiry_interval", _seconds),
-    "content_type": ("content_type", str),
-    "payload_format": ("payload_format_indicator", ("bytes", "text").index),
-    "response_topic": ("response_topic", str),
-    "correlation_data": ("correlation_data", str),
-}
-WILL: Mapping[str, tuple[str, Written]] = {"delay": ("will_delay_interval", _seconds), **MESSAGE}
-
 
 UNKNOWN_HOST = "0.0.0.0"
 """Address of what a run starts on some host of a cluster, until it is started."""
@@ -121,7 +58,7 @@ def compile_plan(scenario: Scenario, targets: Sequence[Target], *, run_tag: int)
         ),
         stages=tuple(planned_stages(scenario)),
     )
-    populations = tuple(slowed(compiled, index, played) for index, played in enumerate(shares))
+    populations = tuple(_slowed(compiled, index, played) for index, played in enumerate(shares))
     return compiled.model_copy(update={"populations": populations})
 
 
@@ -159,7 +96,7 @@ def planned_targets(scenario: Scenario) -> tuple[Target, ...]:
             port=0,
             tls=broker.tls_mode != "none",
             websocket=WEBSOCKET_PATH if broker.serves_websocket else None,
-            nats_port=0 if broker.kind == "nats" else None,
+            **dict[str, Any](dict.fromkeys(broker.FURTHER_PORTS, 0)),
         )
         for broker in scenario.topology.brokers.values()
         for _ in range(broker.count)
@@ -255,7 +192,7 @@ def _population(
     at: plan.PlannedAttachment,
     targets: Sequence[Target],
 ) -> plan.PlannedPopulation:
-    population, whole = _with_every_key(played.population), played.whole
+    population, whole = _every_key(played.population), played.whole
     own_targets = targets[at.first : at.first + at.count]
     tls = any(target.tls for target in own_targets)
     over_websocket = any(target.websocket is not None for target in own_targets)
@@ -267,7 +204,7 @@ def _population(
     return plan.PlannedPopulation(
         name=played.name,
         whole=None if played.share is None else whole,
-        protocol=_protocol(scenario, played.population, client_id),
+        protocol=played.population.options(client_id, scenario.publisher_of(played.population)),
         clients=population.clients,
         first=population.first if victim is None else scenario.populations[victim].first,
         at=at,
@@ -290,78 +227,36 @@ def _population(
         flapping=_flapping(scenario, played),
         takes_over=None if victim is None else [*shares_of(scenario)].index(victim),
         subscriptions=tuple(
-            protocol.PlannedSubscription(filter=s.topic, **s.model_dump(exclude={"topic"}))
-            for s in population.subscriptions
+            protocol.PlannedSubscription(
+                filter=each.filter, **_alike(each, Subscription, protocol.PlannedSubscription)
+            )
+            for each in played.population.filters
         ),
-        publications=tuple(map(_publication, population.publications)),
+        publications=tuple(map(_publication, played.population.flows)),
         responds=None
         if responds is None
         else plan.PlannedResponds(qos=responds.qos, bytes=responds.size),
     )
 
 
-def _protocol(
-    scenario: Scenario, population: Population, client_id: str
-) -> protocol.Mqtt | protocol.Zmtp | protocol.NatsProtocol:
-    match population:
-        case MqttClients():
-            return _mqtt(population, client_id)
-        case NatsClients():
-            return protocol.NatsProtocol(
-                client_name=client_id,
-                echo=population.echo,
-                token=population.token,
-                seed=population.nkey,
-                jwt=population.jwt,
-            )
-        case _:
-            return sockets_of(scenario, population)
-
-
-def _client_id(scenario: Scenario, name: str, population: MqttClients) -> str:
+def _client_id(scenario: Scenario, name: str, population: SimpleNamespace) -> str:
     """Returns the template of the client identifiers; that of the victims if there are some."""
     victim = population.takes_over
     if victim is not None:
-        return _client_id(scenario, victim, _with_every_key(scenario.populations[victim]))
+        return _client_id(scenario, victim, _every_key(scenario.populations[victim]))
     return f"{name}-{{n}}" if population.client_id is None else population.client_id
 
 
-def _with_every_key(population: Population) -> MqttClients:
-    """Returns a population with the keys of MQTT clients; the others have their defaults."""
-    full = MqttClients.model_construct(**dict(population))
-    subscriptions = (
-        MqttSubscription.model_construct(**{**dict(s), "topic": s.filter})
-        for s in full.subscriptions
-    )
-    publications = (
-        MqttPublication.model_construct(**{**dict(p), "user_properties": p.beside})
-        for p in full.publications
-    )
-    both = {"subscriptions": tuple(subscriptions), "publications": tuple(publications)}
-    return full.model_copy(update=both)
+def _every_key(population: Population) -> SimpleNamespace:
+    """Returns the keys of all kinds; those that the kind has not are at their defaults."""
+    return SimpleNamespace(**every_key(population, Population))
 
 
-def _mqtt(population: MqttClients, client_id: str) -> protocol.Mqtt:
-    will = population.will
-    return protocol.Mqtt(
-        version=population.version,
-        client_id=client_id,
-        clean_session=population.session == "clean",
-        bridge=population.bridge,
-        will=None
-        if will is None
-        else protocol.PlannedWill(
-            topic=will.topic,
-            payload=will.payload,
-            qos=will.qos,
-            retain=will.retain,
-            properties=will_properties(will),
-        ),
-        properties=connect_properties(population),
-        authentication=None
-        if population.authentication is None
-        else protocol.PlannedAuthentication(**dict(population.authentication)),
-    )
+def _alike(part: Part, common: type[Part], planned: type[BaseModel]) -> dict[str, Any]:
+    """Returns the values that a part and its form in the plan have under the same key. `common` is
+    the class of all kinds of the part."""
+    values = every_key(part, common)
+    return {key: values[key] for key in planned.model_fields.keys() & values.keys()}
 
 
 def planned_tls(tls: Tls, client_id: str) -> plan.PlannedTls:
@@ -376,9 +271,8 @@ def planned_tls(tls: Tls, client_id: str) -> plan.PlannedTls:
 def _rows(played: PopulationShare) -> plan.PlannedRows | None:
     """The rows of a population; the first row belongs to the first client of the whole
     population."""
-    population = played.population
-    rows = population.rows if isinstance(population, Connecting) else None
-    first = population.first - played.start
+    rows = _every_key(played.population).rows
+    first = played.population.first - played.start
     return (
         None if rows is None else plan.PlannedRows(file=rows.file, first=first, repeat=rows.repeat)
     )
@@ -409,21 +303,22 @@ def _flapping(scenario: Scenario, played: PopulationShare) -> plan.PlannedFlappi
     )
 
 
-def _publication(publication: MqttPublication) -> protocol.PlannedPublication:
-    return protocol.PlannedPublication(
-        pace=_pace(publication),
-        payload=_payload(publication),
-        properties=message_properties(publication),
-        **publication.model_dump(include=SAME_IN_PLAN),
-    )
+def _publication(publication: Publication) -> protocol.PlannedPublication:
+    planned = {
+        "pace": _pace(publication),
+        "payload": _payload(publication),
+        "properties": tuple(properties_of(publication)),
+    }
+    alike = _alike(publication, Publication, protocol.PlannedPublication)
+    return protocol.PlannedPublication(**{**alike, **planned})
 
 
-def _pace(publication: MqttPublication) -> protocol.OpenPace | protocol.ClosedPace:
+def _pace(publication: Publication) -> protocol.OpenPace | protocol.ClosedPace:
     rate_per_s = publication.rate_per_s
     if rate_per_s is None:
         return protocol.ClosedPace()
     period_ns = publication.interval or max(1, round(SECOND_NS / rate_per_s))
-    alike = publication.model_dump(include=SAME_IN_PACE)
+    alike = _alike(publication, Publication, protocol.OpenPace)
     return protocol.OpenPace(period_ns=period_ns, **alike)
 
 
@@ -441,13 +336,64 @@ def _payload(
     return protocol.GaussianPayload(mean_bytes=size.mean, sd_bytes=deviation_bytes)
 
 
-SAME_IN_PLAN = {"topic", "order", "qos", "retain", "window", "topic_alias", "request"}
-"""Keys of a publication that the plan has as they are."""
-SAME_IN_PACE = {"spread", "jitter", "phase", "late", "burst", "arrivals"}
-"""Keys of a publication that an open loop of the plan has as they are."""
 CLIENTS_PER_SOURCE = 10_000
 """Linux's connect() looks at every second port of its range first (of 28 232 by default) and gets
 slow when those run out."""
+
+
+SAMPLES = 16
+"""Clients, or values of a topic, that are sampled at most."""
+
+
+def _slowed(compiled: plan.Plan, index: int, played: PopulationShare) -> plan.PlannedPopulation:
+    """The population with this index, and its read rate where that is a share of what is due to a
+    client."""
+    population, part = compiled.populations[index], _every_key(played.population).read_rate
+    if not isinstance(part, PartOf):
+        return population
+    due = _scheduled_per_s(compiled, index)
+    # A client without scheduled deliveries has no share of them.
+    read_rate_per_s = max(due * part.share, RATE_MIN_PER_S) if due else None
+    return population.model_copy(update={"read_rate_per_s": read_rate_per_s})
+
+
+def _scheduled_per_s(compiled: plan.Plan, index: int) -> float | None:
+    """Messages a second that are scheduled for a client of a population of subscribers, in the mean
+    over sampled clients. None if one of their publishers sends as fast as it can."""
+    each = [
+        _scheduled_for(compiled, index, client)
+        for client in _sampled(range(compiled.populations[index].clients))
+    ]
+    known = [rate_per_s for rate_per_s in each if rate_per_s is not None]
+    return sum(known) / len(known) if len(known) == len(each) else None
+
+
+def _scheduled_for(compiled: plan.Plan, index: int, client: int) -> float | None:
+    subscriber, target = compiled.populations[index], target_of(compiled, index, client)
+    filters = [template_of(subscriber, each.filter) for each in subscriber.subscriptions]
+    number = subscriber.first + client
+    prefixes = tuple(f.text(number, variant) for f in filters for variant in range(f.variants))
+    rate_per_s = 0.0
+    for publisher, population in enumerate(compiled.populations):
+        for publication in population.publications if population.is_publisher else ():
+            topic = template_of(population, publication.topic)
+            for sender in clients_at(compiled, publisher, target):
+                variants = _sampled(range(topic.variants))
+                texts = (topic.text(population.first + sender, variant) for variant in variants)
+                matching = sum(text.startswith(prefixes) for text in texts)
+                if matching and not isinstance(publication.pace, protocol.OpenPace):
+                    return None
+                if isinstance(publication.pace, protocol.OpenPace):
+                    share = matching / len(variants)
+                    rate_per_s += share * SECOND_NS / publication.pace.period_ns
+    return rate_per_s
+
+
+def _sampled(values: range) -> Sequence[int]:
+    """Up to `SAMPLES` of the values, evenly spread."""
+    if len(values) <= SAMPLES:
+        return values
+    return [values[i * len(values) // SAMPLES] for i in range(SAMPLES)]
 
 
 def json_template(value: object) -> str:

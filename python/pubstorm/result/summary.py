@@ -11,7 +11,8 @@ from typing import Literal
 from pydantic import Field
 
 from pubstorm.contract import Number, Value
-from pubstorm.contract.snapshot import Answer, Outcome, Reason
+from pubstorm.contract.reasons import Reason
+from pubstorm.contract.snapshot import Answer, Outcome
 from pubstorm.metrics.metric import Failures
 from pubstorm.metrics.populations import POPULATIONS
 from pubstorm.quantities import count_text

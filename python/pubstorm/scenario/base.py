@@ -4,8 +4,9 @@ one key.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar
 
 from pydantic import GetJsonSchemaHandler, model_validator
@@ -56,18 +57,25 @@ class Part(Value):
         return {**described, "anyOf": [full, short]}
 
 
-def broken_rules(value: object, path: Path = ()) -> Iterator[Finding]:
-    """Yields what does not fit together within a part, and within each part that is in it."""
+def parts_in(value: object, path: Path = ()) -> Iterator[tuple[Path, Part]]:
+    """Yields a part and each part that is in it, with their paths."""
+    inner: Iterable[tuple[str | int, object]] = ()
     if isinstance(value, Part):
-        yield from (((*path, *inner), message, hint) for inner, message, hint in value.rules())
-        for name, field in type(value).model_fields.items():
-            yield from broken_rules(getattr(value, name), (*path, field.alias or name))
+        yield path, value
+        fields = type(value).model_fields.items()
+        inner = ((field.alias or name, getattr(value, name)) for name, field in fields)
     elif isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from broken_rules(each, (*path, key))
+        inner = value.items()
     elif isinstance(value, tuple):
-        for number, each in enumerate(value):
-            yield from broken_rules(each, (*path, number))
+        inner = enumerate(value)
+    for key, each in inner:
+        yield from parts_in(each, (*path, key))
+
+
+def broken_rules(value: object) -> Iterator[Finding]:
+    """Yields what does not fit together within a part, and within each part that is in it."""
+    for path, part in parts_in(value):
+        yield from (((*path, *inner), message, hint) for inner, message, hint in part.rules())
 
 
 class Variant(Part):
@@ -76,6 +84,8 @@ class Variant(Part):
 
     HINTS: ClassVar[Mapping[str, str]] = {}
     """Hints for keys that other kinds have, by key; a subclass adds to them."""
+    ELSEWHERE: ClassVar[Mapping[str, str]] = {}
+    """Hints of a kind for keys of its own where other kinds have them, by key."""
 
     @model_validator(mode="before")
     @classmethod
@@ -83,16 +93,37 @@ class Variant(Part):
         """Leaves out keys of other kinds that are null, as if they were not there."""
         if not isinstance(value, dict):
             return value
-        common: type[Part] = cls.__mro__[cls.__mro__.index(Variant) - 1]
-        others = {key for each in _below(common) for key in keys_of(each)} - {*keys_of(cls)}
+        others = {key for each in _below(_common(cls)) for key in keys_of(each)} - {*keys_of(cls)}
         absent = {key for key in others & {*value} if value[key] is None}
         return {key: each for key, each in value.items() if key not in absent}
 
 
 def hints_of(part: type[Part]) -> dict[str, str]:
     """Returns the hints of a kind for keys of other kinds, by key."""
+    others = (vars(each).get("ELSEWHERE", {}) for each in _below(_common(part)))
     own = (vars(each).get("HINTS", {}) for each in reversed(part.__mro__))
-    return {key: hint for hints in own for key, hint in hints.items()}
+    return {key: hint for hints in (*others, *own) for key, hint in hints.items()}
+
+
+def _common(part: type[Part]) -> type[Part]:
+    """Returns the class of all kinds of a part."""
+    common: type[Part] = part.__mro__[part.__mro__.index(Variant) - 1]
+    return common
+
+
+def every_key(part: Part, common: type[Part]) -> dict[str, Any]:
+    """Returns the values of a part by key. Keys that only other kinds have are at their defaults.
+    `common` is the class of all kinds."""
+    return {**_defaults(common), **dict(part)}
+
+
+@cache
+def _defaults(common: type[Part]) -> Mapping[str, Any]:
+    """Returns the defaults of the keys that some kind has; the first kind that has a key counts."""
+    kinds = reversed([*_below(common)])
+    fields = {name: field for kind in kinds for name, field in kind.model_fields.items()}
+    optional = {name: field for name, field in fields.items() if not field.is_required()}
+    return {n: field.get_default(call_default_factory=True) for n, field in optional.items()}
 
 
 def _below(part: type[Part]) -> Iterator[type[Part]]:

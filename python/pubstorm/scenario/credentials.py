@@ -14,6 +14,7 @@ from pubstorm.quantities import UnfitError
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.document import Finding
 from pubstorm.scenario.fields import (
+    TEMPLATE,
     ClientPath,
     ClientText,
     Flag,
@@ -123,5 +124,6 @@ Headers = Mapping[
         str,
         BeforeValidator(header_value),
         WithJsonSchema({"title": "template", "type": "string"}),
+        TEMPLATE,
     ],
 ]

@@ -14,8 +14,9 @@ from pubstorm.metrics.expressions import Expression, Threshold
 from pubstorm.metrics.metric import Doing, Zero
 from pubstorm.metrics.populations import POPULATIONS
 from pubstorm.scenario.flows import MqttPublication
+from pubstorm.scenario.kinds import MqttClients
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import MqttClients, Population, Simulated
+from pubstorm.scenario.populations import Population, Simulated
 from pubstorm.scenario.shares import PlannedClients, PopulationShare, meant_by
 from pubstorm.scenario.stages import Stage
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path as FilePath
 from string import Formatter
 from typing import Annotated, Any, get_args
@@ -47,7 +48,7 @@ from pubstorm.quantities import (
     share,
     size_bytes,
 )
-from pubstorm.scenario.base import OrWord
+from pubstorm.scenario.base import OrWord, Part, parts_in
 from pubstorm.scenario.document import Path
 
 VARIABLE = re.compile(r"\{[^{}]*\}")
@@ -327,6 +328,28 @@ def payload(value: object) -> object:
     return template_text(value)
 
 
+def texts_of(whole: Part) -> Iterator[tuple[Path, str]]:
+    """Yields the templates of a part and of the parts in it, each with its path."""
+    for path, part in parts_in(whole):
+        for name, key in _templates_of(type(part)).items():
+            found = payload_texts(getattr(part, name))
+            yield from (((*path, key, *inner), source) for inner, source in found)
+
+
+@cache
+def _templates_of(part: type[Part]) -> Mapping[str, str]:
+    """Returns the keys with templates by their names in Python."""
+    fields = part.model_fields.items()
+    marked = {n: f for n, f in fields if TEMPLATE in f.metadata or _has_template(f.annotation)}
+    return {name: field.alias or name for name, field in marked.items()}
+
+
+def _has_template(annotation: Any) -> bool:
+    """Returns True if a type is one of texts with variables, or contains one."""
+    marks = getattr(annotation, "__metadata__", ())
+    return TEMPLATE in marks or any(map(_has_template, get_args(annotation)))
+
+
 def payload_texts(value: object) -> Iterator[tuple[Path, str]]:
     """The texts in a payload, each with its path."""
     if isinstance(value, str):
@@ -380,6 +403,8 @@ EMPTY_HINT = "only ZeroMQ has empty ones: its subscribers say at: and a populati
 MESSAGE_BYTES_MAX = 256_000_000
 _HOST_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
+TEMPLATE = "template"
+"""Marks a type of texts with variables."""
 TARGETS_JSON = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 
 Clients = Annotated[int, QuantityField(count, 1, CLIENTS_MAX)]
@@ -434,23 +459,25 @@ Text = Annotated[str, BeforeValidator(text), _json("text")]
 SomeText = Annotated[str, BeforeValidator(some_text), _json("text")]
 PathText = Annotated[Text, AfterValidator(absolute)]
 Words = Annotated[tuple[Text, ...], AfterValidator(absolute_program)]
-ClientText = Annotated[str, BeforeValidator(client_text), _json("template")]
+ClientText = Annotated[str, BeforeValidator(client_text), _json("template"), TEMPLATE]
 ClientPath = Annotated[ClientText, AfterValidator(absolute_for_client)]
-FlowTopic = Annotated[str, BeforeValidator(flow_topic), _json("topic template")]
-Topic = Annotated[str, BeforeValidator(topic), _json("topic template")]
-FlowFilter = Annotated[str, BeforeValidator(flow_topic), _json("topic filter template")]
-ClientTopic = Annotated[str, BeforeValidator(client_topic), _json("topic template")]
-TopicFilter = Annotated[str, BeforeValidator(topic_filter), _json("topic filter template")]
-Subject = Annotated[str, BeforeValidator(subject), _json("subject template")]
-SubjectFilter = Annotated[str, BeforeValidator(subject_filter), _json("subject template")]
-QueueGroup = Annotated[str, BeforeValidator(queue_group), _json("template")]
+FlowTopic = Annotated[str, BeforeValidator(flow_topic), _json("topic template"), TEMPLATE]
+Topic = Annotated[str, BeforeValidator(topic), _json("topic template"), TEMPLATE]
+FlowFilter = Annotated[str, BeforeValidator(flow_topic), _json("topic filter template"), TEMPLATE]
+ClientTopic = Annotated[str, BeforeValidator(client_topic), _json("topic template"), TEMPLATE]
+TopicFilter = Annotated[
+    str, BeforeValidator(topic_filter), _json("topic filter template"), TEMPLATE
+]
+Subject = Annotated[str, BeforeValidator(subject), _json("subject template"), TEMPLATE]
+SubjectFilter = Annotated[str, BeforeValidator(subject_filter), _json("subject template"), TEMPLATE]
+QueueGroup = Annotated[str, BeforeValidator(queue_group), _json("template"), TEMPLATE]
 QoS = Annotated[int, BeforeValidator(qos), _json("QoS", "integer", enum=[0, 1, 2])]
 Version = Annotated[
     MqttVersion,
     BeforeValidator(version),
     _json("version", ["string", "number"], enum=[*MQTT_VERSIONS, 3.1, 5]),
 ]
-PropertyText = Annotated[str, BeforeValidator(property_text), _json("template")]
+PropertyText = Annotated[str, BeforeValidator(property_text), _json("template"), TEMPLATE]
 WholeSeconds = Annotated[int, QuantityField(duration_ns, 0, U32_MAX * SECOND_NS, step=SECOND_NS)]
 SessionExpiry = Annotated[
     int,
@@ -490,6 +517,7 @@ ThresholdLine = Annotated[Threshold, BeforeValidator(threshold), _json("threshol
 Payload = Annotated[
     str | dict[str, Any] | list[Any],
     BeforeValidator(payload),
+    TEMPLATE,
     WithJsonSchema(
         {
             "title": "template, mapping or list",

@@ -3,11 +3,14 @@ docstrings are the reference for users."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from pubstorm.contract.protocol import PlannedWill, Property
 from pubstorm.quantities import SECOND_NS
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.fields import (
@@ -38,6 +41,50 @@ from pubstorm.scenario.fields import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Marks a key whose value packets carry as a property."""
+
+    property: str
+    """Name of the property in the plan; empty: packets do not carry it."""
+    written: Callable[[Any], int | str] = str
+    """Value of the property, from the value of the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mqtt5(Carried):
+    """Marks a key that only MQTT 5 has."""
+
+    property: str = ""
+
+
+FORMATS = ("bytes", "text")
+"""Words for the payload formats, by their numbers."""
+
+
+def in_seconds(duration_ns: int) -> int:
+    """Returns a duration in whole seconds."""
+    return duration_ns // SECOND_NS
+
+
+@cache
+def carried_keys(part: type[Part]) -> Mapping[str, Carried]:
+    """Returns the marked keys of a kind of parts."""
+    marks = ((name, m) for name, field in part.model_fields.items() for m in field.metadata)
+    return {name: mark for name, mark in marks if isinstance(mark, Carried)}
+
+
+def properties_of(part: Part) -> Iterator[Property]:
+    """Yields the properties of the packets of a part."""
+    for name, mark in carried_keys(type(part)).items():
+        value = getattr(part, name)
+        if isinstance(value, Mapping):
+            texts = value.items()
+            yield from (Property(name=mark.property, key=key, value=text) for key, text in texts)
+        elif mark.property and value is not None:
+            yield Property(name=mark.property, value=mark.written(value))
+
+
 class Subscription(Part):
     """One prefix of topics that every client receives; a plain text is the prefix."""
 
@@ -60,16 +107,16 @@ class MqttSubscription(Subscription):
     """Topic filter; a range `{a..b}` or a choice `{red|green}` makes one filter for each value."""
     qos: QoS = 0
     """Highest QoS wanted."""
-    no_local: Flag = False
+    no_local: Annotated[Flag, Mqtt5()] = False
     """MQTT 5: the broker does not send a client its own messages. All subscriptions of a population
     say it, or none."""
-    retain_as_published: Flag = False
+    retain_as_published: Annotated[Flag, Mqtt5()] = False
     """MQTT 5: the broker keeps the RETAIN flag of messages that it forwards. Messages that it kept
     are distinguished by their stamp."""
-    retain_handling: Literal["send", "send_if_new", "never"] = "send"
+    retain_handling: Annotated[Literal["send", "send_if_new", "never"], Mqtt5()] = "send"
     """MQTT 5: retained messages that the broker sends: all, all if the subscription is new, or
     none."""
-    identifier: SubscriptionIdentifier | None = None
+    identifier: Annotated[SubscriptionIdentifier | None, Mqtt5()] = None
     """MQTT 5: subscription identifier, which the broker repeats in the messages that match."""
 
 
@@ -160,23 +207,27 @@ class MqttPublication(Publication):
     window: Window = 65535
     """Messages of a client in flight at most, for QoS 1 and 2. With MQTT 5 the broker's Receive
     Maximum is obeyed too."""
-    expiry: WholeSeconds | None = None
+    expiry: Annotated[WholeSeconds | None, Mqtt5("message_expiry_interval", in_seconds)] = None
     """MQTT 5: message expiry interval, in whole seconds. What expires while its receiver is offline
     is not lost."""
-    content_type: PropertyText | None = None
+    content_type: Annotated[PropertyText | None, Mqtt5("content_type")] = None
     """MQTT 5: content type."""
-    payload_format: Literal["bytes", "text"] | None = None
+    payload_format: Annotated[
+        Literal["bytes", "text"] | None, Mqtt5("payload_format_indicator", FORMATS.index)
+    ] = None
     """MQTT 5: payload format indicator."""
-    response_topic: Topic | None = None
+    response_topic: Annotated[Topic | None, Mqtt5("response_topic")] = None
     """MQTT 5: response topic."""
-    correlation_data: PropertyText | None = None
+    correlation_data: Annotated[PropertyText | None, Mqtt5("correlation_data")] = None
     """MQTT 5: correlation data."""
-    user_properties: Mapping[Text, PropertyText] = Field(default_factory=dict)
+    user_properties: Annotated[Mapping[Text, PropertyText], Mqtt5("user_property")] = Field(
+        default_factory=dict
+    )
     """MQTT 5: user properties, by name."""
-    topic_alias: Flag = False
+    topic_alias: Annotated[Flag, Mqtt5()] = False
     """MQTT 5: a topic alias replaces the topic after its first message on a connection, as far as
     the broker's Topic Alias Maximum allows."""
-    request: Flag = False
+    request: Annotated[Flag, Mqtt5()] = False
     """MQTT 5: each message is a request. The correlation data holds the stamp, the answers on
     `response_topic` are its round trips. A subscription of the population receives them."""
 
@@ -198,7 +249,9 @@ class NatsPublication(Publication):
     """Each message moves by up to half this share of the period."""
     spread: ShareBelowOne = 0.0
     """Each client's period differs from the given one by up to this share."""
-    headers: Mapping[Text, PropertyText] = Field(default_factory=dict)
+    headers: Annotated[Mapping[Text, PropertyText], Carried("user_property")] = Field(
+        default_factory=dict
+    )
     """Headers of the messages, by name."""
 
     @property
@@ -218,21 +271,31 @@ class Will(Part):
     """QoS of the message."""
     retain: Flag = False
     """The broker keeps the message."""
-    delay: WholeSeconds | None = None
+    delay: Annotated[WholeSeconds | None, Mqtt5("will_delay_interval", in_seconds)] = None
     """MQTT 5: will delay interval, in whole seconds, at most `session_expiry`. A client that
     continues its session before the end of the delay has no will."""
-    expiry: WholeSeconds | None = None
+    expiry: Annotated[WholeSeconds | None, Mqtt5("message_expiry_interval", in_seconds)] = None
     """MQTT 5: message expiry interval, in whole seconds."""
-    content_type: ClientText | None = None
+    content_type: Annotated[ClientText | None, Mqtt5("content_type")] = None
     """MQTT 5: content type."""
-    payload_format: Literal["bytes", "text"] | None = None
+    payload_format: Annotated[
+        Literal["bytes", "text"] | None, Mqtt5("payload_format_indicator", FORMATS.index)
+    ] = None
     """MQTT 5: payload format indicator."""
-    response_topic: ClientTopic | None = None
+    response_topic: Annotated[ClientTopic | None, Mqtt5("response_topic")] = None
     """MQTT 5: response topic."""
-    correlation_data: ClientText | None = None
+    correlation_data: Annotated[ClientText | None, Mqtt5("correlation_data")] = None
     """MQTT 5: correlation data."""
-    user_properties: Mapping[Text, ClientText] = Field(default_factory=dict)
+    user_properties: Annotated[Mapping[Text, ClientText], Mqtt5("user_property")] = Field(
+        default_factory=dict
+    )
     """MQTT 5: user properties, by name."""
+
+    @property
+    def planned(self) -> PlannedWill:
+        """The message as the plan has it."""
+        same = self.model_dump(include={"topic", "payload", "qos", "retain"})
+        return PlannedWill(**same, properties=tuple(properties_of(self)))
 
 
 class Traffic:

@@ -29,13 +29,9 @@ from pubstorm.scenario.fields import (
     ThresholdLine,
 )
 from pubstorm.scenario.fleet import ScenarioFleet
-from pubstorm.scenario.kinds import AnyPopulation, with_kinds
+from pubstorm.scenario.kinds import AnyPopulation, StartedPublishers, with_kinds
 from pubstorm.scenario.monitors import Monitors, Profile
-from pubstorm.scenario.populations import (
-    Population,
-    Simulated,
-    StartedPublishers,
-)
+from pubstorm.scenario.populations import Population, Simulated
 from pubstorm.scenario.series import Search, Sweep, TableColumn, Variation
 from pubstorm.scenario.stages import DEFAULT_STAGES, Stage
 from pubstorm.scenario.topology import ScenarioTopology

@@ -5,8 +5,10 @@ types."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import reduce
+from operator import or_
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -52,10 +54,11 @@ class Shape:
 
     def below(self, key: str | int) -> Shape:
         """Returns the shape under `key`, which must be allowed here."""
-        for part in self.parts.values():
-            for name, described in part.model_fields.items():
-                if key == (described.alias or name):
-                    return shape_of(described.annotation)
+        fields = (item for part in self.parts.values() for item in part.model_fields.items())
+        found = [shape_of(f.annotation) for name, f in fields if key == (f.alias or name)]
+        if found:
+            inner = tuple(dict.fromkeys(each.inner for each in found))
+            return found[0] if len(inner) == 1 else replace(found[0], inner=reduce(or_, inner))
         return shape_of(self.inner) if self.kind in {"names", "items"} else VALUE
 
 
@@ -82,7 +85,7 @@ def shape_of(annotation: Any) -> Shape:
 def _tagged(argument: Any) -> Iterator[tuple[str, type[Part]]]:
     part, *marks = get_args(argument) or (argument,)
     if isinstance(part, type) and issubclass(part, Part):
-        yield next((mark.tag for mark in marks if isinstance(mark, Tag)), ""), part
+        yield next((mark.tag for mark in marks if isinstance(mark, Tag)), part.__name__), part
 
 
 VALUE = Shape("value")

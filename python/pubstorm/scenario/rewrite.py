@@ -15,7 +15,8 @@ from pubstorm.contract import TARGET_BROKER, split_member
 from pubstorm.contract.protocol import parse_target
 from pubstorm.quantities import UnfitError, count
 from pubstorm.scenario.document import At, DocumentError, read_document
-from pubstorm.scenario.populations import AT_THE_CONTROLLER, TARGET
+from pubstorm.scenario.kinds import AT_THE_CONTROLLER
+from pubstorm.scenario.populations import TARGET
 from pubstorm.scenario.problems import Shape
 from pubstorm.scenario.sizes import processes_needed
 

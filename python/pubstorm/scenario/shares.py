@@ -14,8 +14,9 @@ from pubstorm.contract.template import RowFile, read_rows
 from pubstorm.errors import PubstormError
 from pubstorm.quantities import SECOND_NS, PartOf, describe, rounded, write_count
 from pubstorm.scenario.fields import CENTURY_NS
+from pubstorm.scenario.kinds import MqttClients, MqttDifference
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import MqttClients, MqttDifference, Population, ShareKeys
+from pubstorm.scenario.populations import Population, ShareKeys
 from pubstorm.scenario.stages import EVERY, Change, Connect, Disconnect, RateProfile, Sine, Stage
 
 REST = "rest"

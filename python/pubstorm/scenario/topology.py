@@ -4,9 +4,9 @@ docstrings are the reference that users read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
@@ -123,6 +123,10 @@ class Broker(Variant):
     """It takes a client with that bit for one that speaks no MQTT."""
     QOS_MAX: ClassVar[int] = 2
     """Highest QoS that it takes."""
+    SPEAKS: ClassVar[Collection[str]] = ("MQTT",)
+    """Titles of the protocols that it speaks."""
+    FURTHER_PORTS: ClassVar[Collection[str]] = ()
+    """Keys of a target for ports of the other protocols."""
     HINTS: ClassVar[Mapping[str, str]] = {
         "tls": "the run makes keys for mosquitto only: use kind: mosquitto",
         "passwords": "the run makes passwords for mosquitto and rabbitmq only",
@@ -259,6 +263,8 @@ class Nats(InstalledBroker):
     """NATS, which has to be installed. Its settings are those of NATS' configuration."""
 
     QOS_MAX: ClassVar[int] = 1
+    SPEAKS: ClassVar[Collection[str]] = ("MQTT", "NATS")
+    FURTHER_PORTS: ClassVar[Collection[str]] = ("nats_port",)
     kind: Literal["nats"]
     """`nats`."""
 
@@ -298,6 +304,13 @@ AnyBroker = Annotated[
     AnyOf(),
 ]
 """A broker of any kind."""
+
+
+def kinds_that_speak(protocol: str) -> list[str]:
+    """Returns the kinds of brokers that speak a protocol."""
+    brokers = [get_args(each)[0] for each in get_args(get_args(AnyBroker)[0])]
+    speaking = (each.model_fields["kind"] for each in brokers if protocol in each.SPEAKS)
+    return [kind for field in speaking for kind in get_args(field.annotation)]
 
 
 class Service(Part):

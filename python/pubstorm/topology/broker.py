@@ -464,8 +464,8 @@ class BrokerProcess(ServerProcess):
         """Port for monitors."""
         self.websocket_port = 0
         """Port for clients over WebSocket; 0 without one."""
-        self.nats_port: int | None = None
-        """Port for clients of NATS; None without one."""
+        self.further_ports: dict[str, int] = {}
+        """Ports for clients of other protocols, by the keys of a target."""
 
     @classmethod
     def users_text(cls, passwords: Mapping[str, str]) -> bytes:  # noqa: ARG003
@@ -486,7 +486,8 @@ class BrokerProcess(ServerProcess):
 
     async def ready(self) -> bool:
         """Returns True once all listeners accept, in the order in which they open."""
-        ports = (self.port, self.observer_port, self.client_port, self.nats_port or self.port)
+        further = self.further_ports.values()
+        ports = (self.port, self.observer_port, self.client_port, *further)
         for port in dict.fromkeys(ports):
             if not await self.accepts(port):
                 return False

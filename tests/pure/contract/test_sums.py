@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pubstorm.contract import Value
 from pubstorm.contract.histogram import Histogram
+from pubstorm.contract.reasons import Reason
 from pubstorm.contract.snapshot import (
     AnswerCounters,
     Counters,
@@ -19,7 +20,6 @@ from pubstorm.contract.snapshot import (
     FlowSnapshot,
     Gauges,
     PopulationSnapshot,
-    Reason,
     TargetSnapshot,
 )
 from pubstorm.contract.sums import ALL, AgentPart, RunSum, Sum, total

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pubstorm.contract.histogram import Histogram
+from pubstorm.contract.reasons import Reason
 from pubstorm.contract.snapshot import (
     Counters,
     EngineLoad,
@@ -15,7 +16,6 @@ from pubstorm.contract.snapshot import (
     FlowSnapshot,
     Gauges,
     PopulationSnapshot,
-    Reason,
     Snapshot,
 )
 from pubstorm.result.timeline.rows import activities, rates_of

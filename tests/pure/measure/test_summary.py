@@ -22,10 +22,10 @@ from pubstorm.contract.plan import (
     PlannedStage,
     PublishAction,
 )
+from pubstorm.contract.reasons import Reason, ReasonFamily, reasons_of
 from pubstorm.contract.snapshot import (
     FlowSnapshot,
     PopulationSnapshot,
-    Reason,
     Snapshot,
     Stall,
     TargetSnapshot,
@@ -36,7 +36,6 @@ from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.run_log import AppliedChange, RunLog, StageSpan
 from pubstorm.measure.summary import Sources, peaks, planned_clients, summaries
 from pubstorm.measure.summary.memory import fitted
-from pubstorm.metrics.counters import BREAKS_A_RULE
 from pubstorm.report.summary import memory_layout
 from pubstorm.result import BrokerResult, Measured, MemoryPoint, PopulationResult, RunResult
 from pubstorm.result.samples import Track, Tracks
@@ -278,7 +277,7 @@ def test_every_reason_belongs_to_a_kind_and_a_good_run_has_no_problem() -> None:
     reasons = [reason for kind in KINDS.values() for reason in kind.failures.certain]
     possible = {reason for kind in KINDS.values() for reason in kind.failures.possible}
     assert len(reasons) == len(set(reasons))
-    assert set(reasons) | possible | BREAKS_A_RULE == set(Reason)
+    assert set(reasons) | possible | reasons_of(ReasonFamily.BREACH) == set(Reason)
     assert not set(reasons) & possible
     assert problems({"device": PopulationResult(clients=1)}, 0) == ()
 

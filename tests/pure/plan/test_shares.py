@@ -23,7 +23,7 @@ from pubstorm.host.binaries import offered_load
 from pubstorm.plan import provisional_plan
 from pubstorm.quantities import PartOf
 from pubstorm.scenario import Scenario, parse_scenario
-from pubstorm.scenario.populations import MqttClients, MqttDifference
+from pubstorm.scenario.kinds import MqttClients, MqttDifference
 from pubstorm.scenario.shares import PlannedClients, meant_by, shares_of
 from pubstorm.scenario.stages import Change
 from tests.pure.scenario.bases import SHARED, changed

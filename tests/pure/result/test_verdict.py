@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pubstorm.contract.snapshot import Reason
+from pubstorm.contract.reasons import Reason
 from pubstorm.metrics.expressions import parse_threshold
 from pubstorm.report.data import conclusion_of
 from pubstorm.report.files import junit

@@ -36,6 +36,13 @@ populations:
   service: {clients: 1, nkey: SUSECRET, subscriptions: [a.b]}
 stages: [connect]
 """
+PUBLISHERS = """\
+populations:
+  service: {clients: 1, subscriptions: [a.b]}
+  feed: {clients: 1, publisher: libzmq, publications: [{topic: "", rate: 1/s}]}
+stages: [connect]
+"""
+"""There is no broker to connect to."""
 
 
 @pytest.mark.parametrize(
@@ -56,7 +63,7 @@ def test_a_broker_of_the_run_has_a_port_for_each_protocol() -> None:
     plan = plan_of(GATEWAY)
     assert plan.targets == (Target(host="127.0.0.1", port=0, nats_port=0),)
     device, backend = plan.populations
-    assert (device.nats, backend.mqtt) == (None, None)
+    assert (device.protocol.kind, backend.mqtt) == ("mqtt", None)
     assert backend.protocol == NatsProtocol(client_name="backend-{n}", echo=False)
     assert backend.subscriptions == (
         PlannedSubscription(filter="a.*", qos=0),
@@ -89,6 +96,15 @@ def test_populations_at_a_server_speak_nats_and_their_keys_are_stored_nowhere() 
         (GATEWAY, "populations.backend.publications.0.topic=a.*", "publications.0.topic"),
         (GATEWAY, "populations.backend.publications.0.qos=1", "publications.0.qos"),
         (GATEWAY, "populations.device.echo=false", "populations.device.echo"),
+        (
+            GATEWAY,
+            "populations.backend.subscriptions=[{topic: a, group: '{row.g}'}]",
+            "subscriptions.0.group",
+        ),
+        (PUBLISHERS, "populations.service.protocol=nats", "populations.service"),
+        (GATEWAY, "populations.backend.subscriptions.1.group=others", None),
+        (GATEWAY, "populations.backend.publications.0.headers={a: b}", None),
+        (GATEWAY, "populations.backend.publications.0.headres=x", "headers"),
         (SERVER, "populations.service.jwt=x", None),
         (SERVER, "populations.service={clients: 1, jwt: x}", "populations.service.jwt"),
         (SERVER, "target=[nats://a, mqtt://b]", "target"),

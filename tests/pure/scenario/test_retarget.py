@@ -8,7 +8,7 @@ import pytest
 
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.scenario import Scenario, parse_scenario
-from pubstorm.scenario.populations import StartedPublishers
+from pubstorm.scenario.kinds import StartedPublishers
 
 SCENARIOS = Path(__file__).parents[3] / "scenarios"
 ELSEWHERE = "mqtt://10.0.0.9:1883"

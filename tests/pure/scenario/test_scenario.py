@@ -14,8 +14,8 @@ from pubstorm.plan import compile_plan, planned_targets
 from pubstorm.quantities import KINDS
 from pubstorm.scenario import Scenario, load_scenario, parse_scenario
 from pubstorm.scenario.base import keys_of
+from pubstorm.scenario.kinds import MqttClients
 from pubstorm.scenario.model import Scenario as Root
-from pubstorm.scenario.populations import MqttClients
 from pubstorm.scenario.problems import shape_of
 from tests.kit import mutation
 from tests.pure.scenario.bases import SMALL, changed

@@ -186,14 +186,14 @@ def _population(scenario: Scenario, plan: Plan, population: PlannedPopulation) -
         names = ", ".join(header.name for header in population.headers)
         yield f"  opens WebSockets with the headers {names}"
     for subscription in population.subscriptions:
-        if population.zmtp is not None:
+        if population.can.filters == "prefixes":
             prefix = subscription.filter
             topics = f"topics that begin with {prefix}" if prefix else "everything"
             yield f"  subscribes to {topics}"
-        elif population.nats is not None:
-            yield f"  subscribes to {_subject(subscription.filter)}"
-        else:
+        elif population.can.acknowledges:
             yield f"  subscribes to {subscription.filter} at QoS {subscription.qos}"
+        else:
+            yield f"  subscribes to {_subject(subscription.filter)}"
     for publication in population.publications:
         yield f"  publishes to {publication.topic}: {_publication(publication)}"
 
@@ -252,7 +252,7 @@ def _security(population: PlannedPopulation) -> str:
 
 
 def _subject(filter_: str) -> str:
-    """Returns a subscription of NATS in words."""
+    """Returns the subject of a subscription in words, with its queue group."""
     group, _, subject = filter_.removeprefix("$share/").rpartition("/")
     return f"{subject} in queue group {group}" if group else filter_
 

@@ -41,6 +41,7 @@ from pubstorm.contract.histogram import Histogram, HistogramSum
 from pubstorm.contract.offered_load import target_of, template_of
 from pubstorm.contract.plan import Plan, PlannedPopulation, PlannedStage
 from pubstorm.contract.protocol import PlannedPublication, Target, Zmtp
+from pubstorm.contract.reasons import Reason
 from pubstorm.contract.snapshot import (
     Answer,
     Counters,
@@ -49,7 +50,6 @@ from pubstorm.contract.snapshot import (
     FlowSnapshot,
     Gauges,
     PopulationSnapshot,
-    Reason,
     Snapshot,
     TargetSnapshot,
 )

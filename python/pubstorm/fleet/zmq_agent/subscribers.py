@@ -23,7 +23,7 @@ from pubstorm.contract.plan import (
     PlannedStage,
     PublishAction,
 )
-from pubstorm.contract.snapshot import Reason
+from pubstorm.contract.reasons import Reason
 from pubstorm.contract.template import STAMP_BYTES, stamp_in_text
 from pubstorm.fleet.zmq_agent.agent import (
     STDIN,

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from pubstorm.contract.snapshot import STARVED_SHARE, Answer, Reason
-from pubstorm.metrics.counters import COUNTERS, LEAVES_A_MESSAGE_OUT
+from pubstorm.contract.reasons import Reason, ReasonFamily, reasons_of
+from pubstorm.contract.snapshot import STARVED_SHARE, Answer
+from pubstorm.metrics.counters import COUNTERS
 from pubstorm.quantities import (
     count_text,
     counted,
@@ -246,7 +247,9 @@ def _skipped(measured: Measured) -> Iterable[Finding]:
     missing = Uncarried.of(measured)
     for name, population in measured.populations.items():
         due = population.skipped_total + population.sent_total
-        left_out = sum(population.outcomes.get(reason, 0) for reason in LEAVES_A_MESSAGE_OUT)
+        left_out = sum(
+            population.outcomes.get(reason, 0) for reason in reasons_of(ReasonFamily.MESSAGE)
+        )
         if left_out:
             text = f"{name}: {count_text(left_out)} of {counted(due, 'message')} due were not sent"
             reach = missing.of_unsent(left_out)

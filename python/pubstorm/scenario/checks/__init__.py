@@ -31,9 +31,9 @@ from pubstorm.scenario.checks.populations import (
 from pubstorm.scenario.checks.protocols import (
     check_fleet,
     check_mqtt5,
+    check_publishers,
     check_tls,
     check_websocket,
-    check_zeromq,
 )
 from pubstorm.scenario.checks.series import check_search, check_series
 from pubstorm.scenario.checks.stages import (
@@ -52,8 +52,9 @@ from pubstorm.scenario.expressions import (
     population_names,
     unknown,
 )
+from pubstorm.scenario.kinds import MqttClients
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import TARGET, Lifetime, MqttClients, Population
+from pubstorm.scenario.populations import TARGET, Lifetime, Population
 from pubstorm.scenario.shares import REST, PlannedClients, meant_by, share_sizes, shares_of
 from pubstorm.scenario.stages import EVERY, Connect, Disconnect, Publish
 
@@ -190,7 +191,7 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     yield from check_lives(scenario)
     yield from check_networks(scenario)
     yield from check_bridges(scenario)
-    yield from check_zeromq(scenario)
+    yield from check_publishers(scenario)
     yield from check_faults(scenario)
     yield from check_fleet(scenario)
     yield from _check_members(scenario)

@@ -9,21 +9,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
 from pubstorm.contract import split_member
-from pubstorm.contract.protocol import NatsTarget
 from pubstorm.contract.template import Template
 from pubstorm.quantities import describe
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
 from pubstorm.scenario.faults import BRIDGE_FAULTS, Fault, victims_of
 from pubstorm.scenario.fields import COMMAND_VALUES, WEBSOCKET_PORT, asked_for
+from pubstorm.scenario.kinds import MqttClients, MqttDifference
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import (
-    TARGET,
-    Attachment,
-    MqttClients,
-    MqttDifference,
-    NatsClients,
-)
+from pubstorm.scenario.populations import TARGET, Attachment, Population
 from pubstorm.scenario.topology import (
     Bridge,
     Broker,
@@ -32,6 +26,7 @@ from pubstorm.scenario.topology import (
     Mosquitto,
     Rabbitmq,
     ScenarioTopology,
+    kinds_that_speak,
 )
 
 CLUSTER_MIN, CLUSTER_MAX = 2, 32
@@ -55,8 +50,8 @@ def check_brokers(scenario: Scenario) -> Iterator[Finding]:
             message = "found shift with choice random, allowed is shift with choice turn"
             yield (*path, "at", "shift"), message, "clients at random targets have no neighbours"
         brokers = [scenario.topology.brokers[group] for group in _at(scenario, name)]
-        if isinstance(population, NatsClients):
-            yield from _check_nats(path, population, brokers, scenario)
+        if population.can.has_broker:
+            yield from _check_place(path, population, brokers, scenario)
         if not isinstance(population, MqttClients):
             continue
         lowest = min(brokers, key=lambda broker: broker.QOS_MAX, default=None)
@@ -76,20 +71,19 @@ def check_brokers(scenario: Scenario) -> Iterator[Finding]:
             yield from _too_high(found, main)
 
 
-def _check_nats(
-    path: Path, population: NatsClients, brokers: Iterable[Broker], scenario: Scenario
+def _check_place(
+    path: Path, population: Population, brokers: Iterable[Broker], scenario: Scenario
 ) -> Iterator[Finding]:
-    """Yields clients of NATS at what speaks no NATS, and a token without the key that signs."""
-    others = {f"kind {broker.kind}" for broker in brokers if broker.kind != "nats"}
-    if population.attached_to is None or population.attached_to.brokers == TARGET:
-        targets = scenario.target
-        others |= {str(each) for each in targets if not isinstance(each, NatsTarget)}
+    """Yields clients at brokers and targets that do not speak their protocol."""
+    can, at = population.can, population.attached_to
+    others = {f"kind {broker.kind}" for broker in brokers if can.title not in broker.SPEAKS}
+    if at is None or at.brokers == TARGET:
+        others |= {str(target) for target in scenario.target if can.title != target.SPEAKS}
     if others:
-        message = f"found clients of NATS at {min(others)}"
-        hint = "write at: and a broker of kind nats, or target: nats://HOST"
-        yield path, f"{message}, allowed are brokers of kind nats and nats://HOST", hint
-    if population.jwt is not None and population.nkey is None:
-        yield (*path, "jwt"), "found jwt without nkey, needed is the key that signs", None
+        kinds, address = " and ".join(kinds_that_speak(can.title)), f"{can.scheme}HOST"
+        message = f"found clients of {can.title} at {min(others)}"
+        hint = f"write at: and a broker of kind {kinds}, or target: {address}"
+        yield path, f"{message}, allowed are brokers of kind {kinds} and {address}", hint
 
 
 def _check_rabbitmq(path: Path, broker: Rabbitmq, scenario: Scenario) -> Iterator[Finding]:

@@ -18,30 +18,18 @@ from pubstorm.contract.template import (
     splits_levels,
 )
 from pubstorm.quantities import describe, write_count, write_duration, write_rate
-from pubstorm.scenario.base import broken_rules
-from pubstorm.scenario.credentials import Tls
+from pubstorm.scenario.base import parts_in
 from pubstorm.scenario.defaults import covers, may_match
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
-from pubstorm.scenario.fields import TEXT_BYTES_MAX, payload_texts
-from pubstorm.scenario.flows import MqttPublication, MqttSubscription, NatsPublication, Will
+from pubstorm.scenario.fields import TEXT_BYTES_MAX, payload_texts, texts_of
+from pubstorm.scenario.flows import MqttPublication, MqttSubscription
+from pubstorm.scenario.kinds import MqttClients, MqttDifference
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import (
-    Connecting,
-    Flapping,
-    MqttClients,
-    MqttDifference,
-    NatsClients,
-    NatsDifference,
-    Population,
-    Rows,
-    ShareKeys,
-)
+from pubstorm.scenario.populations import Connecting, Flapping, Population, Rows
 from pubstorm.scenario.shares import MEAN_NS_MAX, PopulationShare, mean_subscribed_ns, shares_of
 
 CREDENTIALS = ("username", "password")
-PROPERTY_TEXTS = ("content_type", "response_topic", "correlation_data")
-"""Keys of a publication that are texts of MQTT 5."""
 
 
 def check_payloads(scenario: Scenario) -> Iterator[Finding]:
@@ -73,63 +61,6 @@ def check_rows(scenario: Scenario) -> Iterator[Finding]:
             continue
         counted = list(_check_count(within, population, population.rows, file))
         yield from counted or _check_columns(within, population, file)
-
-
-def texts_of(population: Population) -> Iterator[tuple[Path, str]]:
-    """The templates of a population and its shares, each with its path."""
-    yield from _client_texts(population)
-    yield from _shared_texts(population)
-    for name, share in population.differing.items():
-        yield from ((("shares", name, *path), text) for path, text in _shared_texts(share))
-
-
-def _texts_of_will(will: Will) -> Iterator[tuple[Path, str]]:
-    for key in ("topic", "payload", "content_type", "response_topic", "correlation_data"):
-        if (text := getattr(will, key)) is not None:
-            yield ("will", key), text
-    for name, text in will.user_properties.items():
-        yield ("will", "user_properties", name), text
-
-
-def _shared_texts(part: Population | ShareKeys) -> Iterator[tuple[Path, str]]:
-    """Yields the templates that a share may have of its own."""
-    if isinstance(part, MqttClients | MqttDifference) and part.will is not None:
-        yield from _texts_of_will(part.will)
-    for n, subscription in enumerate(part.filters):
-        yield ("subscriptions", n, "topic"), subscription.topic
-    for n, publication in enumerate(part.flows):
-        yield ("publications", n, "topic"), publication.topic
-        for path, source in payload_texts(publication.payload):
-            yield ("publications", n, "payload", *path), source
-        if isinstance(publication, MqttPublication):
-            for key in PROPERTY_TEXTS:
-                if (text := getattr(publication, key)) is not None:
-                    yield ("publications", n, key), text
-        beside = "headers" if isinstance(publication, NatsPublication) else "user_properties"
-        for key, text in publication.beside.items():
-            yield ("publications", n, beside, key), text
-
-
-def _client_texts(population: Population) -> Iterator[tuple[Path, str]]:
-    texts: dict[Path, str | None] = {
-        ("username",): population.username,
-        ("password",): population.password,
-    }
-    if isinstance(population, NatsClients):
-        texts |= {(key,): getattr(population, key) for key in ("token", "nkey", "jwt")}
-    if isinstance(population, MqttClients | NatsClients):
-        tls = population.tls or Tls()
-        texts |= {("tls", "certificate"): tls.certificate, ("tls", "key"): tls.key}
-        texts[("tls", "psk", "identity")] = None if tls.psk is None else tls.psk.identity
-    if isinstance(population, MqttClients):
-        texts[("client_id",)] = population.client_id
-        if population.authentication is not None:
-            texts["authentication", "data"] = population.authentication.data
-        texts |= {("headers", header): value for header, value in population.headers.items()}
-        texts |= {
-            ("user_properties", key): text for key, text in population.user_properties.items()
-        }
-    yield from ((path, text) for path, text in texts.items() if text is not None)
 
 
 def _without_rows(name: str, population: Population) -> Iterator[Finding]:
@@ -272,12 +203,8 @@ def _check_pair(
 
 def _check_flapping(scenario: Scenario) -> Iterator[Finding]:
     """Clients without filters, and rates that no time gives; only where times are right."""
-    own: list[Flapping | None] = []
-    for population in scenario.populations.values():
-        own.append(population.flaps)
-        shares = population.differing.values()
-        own += [s.flapping for s in shares if isinstance(s, MqttDifference | NatsDifference)]
-    is_unfit = any(True for each in own for _ in broken_rules(each))
+    written = (part for _, part in parts_in(scenario.populations) if isinstance(part, Flapping))
+    is_unfit = any(True for each in written for _ in each.rules())
     for played in () if is_unfit else shares_of(scenario).values():
         if played.population.flaps is not None:
             yield from _check_played(scenario, played, played.population.flaps)
@@ -292,8 +219,7 @@ def _check_played(
         whole.differing[played.share or ""].model_fields_set
     )
     path: Path = ("populations", played.whole, *(share if is_own else ()), "flapping")
-    subscribing = played.population
-    if isinstance(subscribing, MqttClients | NatsClients) and not subscribing.subscriptions:
+    if not played.population.filters:
         message = f"found flapping of {played.name}, which subscribes to nothing"
         yield path, f"{message}, needed are subscriptions", "write subscriptions, or leave it out"
     elif flapping.rate is not None:

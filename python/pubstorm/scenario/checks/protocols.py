@@ -4,51 +4,34 @@ their targets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pubstorm.contract.protocol import SCRAM, U32_MAX
 from pubstorm.contract.template import Template
 from pubstorm.quantities import SECOND_NS, PartOf, describe, write_duration, write_rate
-from pubstorm.scenario.base import Part
+from pubstorm.scenario.base import parts_in
 from pubstorm.scenario.checks.brokers import check_command
 from pubstorm.scenario.document import Finding, Path
-from pubstorm.scenario.flows import MqttPublication, MqttSubscription, Will
-from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import (
+from pubstorm.scenario.flows import (
+    Mqtt5,
+    MqttPublication,
+    MqttSubscription,
+    Will,
+    carried_keys,
+)
+from pubstorm.scenario.kinds import (
     MqttClients,
     MqttDifference,
-    NatsClients,
-    Population,
     RealSubscribers,
-    Simulated,
     SimulatedSubscribers,
     StartedPublishers,
 )
+from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.populations import Population, Simulated
 from pubstorm.scenario.shares import MEAN_NS_MAX, mean_stay_ns, shares_of
 from pubstorm.scenario.stages import Publish
 
-CONNECT = (
-    "session_expiry",
-    "receive_maximum",
-    "maximum_packet_size",
-    "topic_aliases",
-    "user_properties",
-    "responds",
-    "authentication",
-)
-SUBSCRIPTION = ("no_local", "retain_as_published", "retain_handling", "identifier")
-PUBLICATION = (
-    "expiry",
-    "content_type",
-    "payload_format",
-    "response_topic",
-    "correlation_data",
-    "user_properties",
-    "topic_alias",
-    "request",
-)
-WILL = ("delay", *(key for key in PUBLICATION if key != "topic_alias"))
 STAMP = "pubstorm"
 """User property that has the stamp of a message whose payload has none."""
 NO_END = U32_MAX * SECOND_NS
@@ -102,21 +85,17 @@ def _check_ending(
 
 
 def _check_version(within: Path, population: MqttClients) -> Iterator[Finding]:
-    yield from _check_keys(within, population, CONNECT, population.version)
+    for path, part in parts_in(population, within):
+        only_5 = (n for n, mark in carried_keys(type(part)).items() if isinstance(mark, Mqtt5))
+        for key in only_5:
+            if key in part.model_fields_set:
+                found = f"found {key} with version {population.version}"
+                message = f"{found}, allowed is {key} with version 5"
+                yield (*path, key), message, "write version: 5 in the population"
     if population.password is not None and population.username is None:
         message = f"found password without username with version {population.version}"
         hint = "write username, or version: 5"
         yield (*within, "password"), f"{message}, needed are both", hint
-    for path, part in _parts(population):
-        keys = KEYS[type(part)]
-        yield from _check_keys((*within, *path), part, keys, population.version)
-
-
-def _check_keys(within: Path, part: Part, keys: Sequence[str], version: str) -> Iterator[Finding]:
-    for key in keys:
-        if key in part.model_fields_set:
-            message = f"found {key} with version {version}, allowed is {key} with version 5"
-            yield (*within, key), message, "write version: 5 in the population"
 
 
 def _check_authentication(within: Path, population: MqttClients) -> Iterator[Finding]:
@@ -140,21 +119,21 @@ def _check_authentication(within: Path, population: MqttClients) -> Iterator[Fin
 
 def _check_formats(within: Path, population: MqttClients) -> Iterator[Finding]:
     """Yields publications that call bytes a text; a broker may end such a connection."""
-    for path, part in _parts(population):
+    for path, part in parts_in(population, within):
         if not isinstance(part, MqttPublication) or part.payload is not None:
             continue
         if part.payload_format == "text":
             message = "found text without payload, allowed is bytes: data of a size is no UTF-8"
             hint = "write payload: TEXT in the publication, with {stamp} in it for latencies"
-            yield (*within, *path, "payload_format"), message, hint
+            yield (*path, "payload_format"), message, hint
 
 
 def _check_stamp_name(within: Path, population: MqttClients) -> Iterator[Finding]:
     """Yields user properties with the name of the stamp: receivers read them as stamps."""
-    for path, part in _parts(population):
+    for path, part in parts_in(population, within):
         if isinstance(part, (MqttPublication, Will)) and STAMP in part.user_properties:
             message = "found the name of the stamp, allowed is any other name"
-            yield (*within, *path, "user_properties", STAMP), message, None
+            yield (*path, "user_properties", STAMP), message, None
 
 
 def _check_no_local(path: Path, subscriptions: Sequence[MqttSubscription]) -> Iterator[Finding]:
@@ -183,39 +162,18 @@ def _subscriptions(
         yield ("shares", name, "subscriptions"), share.subscriptions or ()
 
 
-def _parts(population: MqttClients) -> Iterator[tuple[Path, Part]]:
-    for path, subscriptions in _subscriptions(population):
-        yield from (((*path, n), each) for n, each in enumerate(subscriptions))
-    yield from ((("publications", n), each) for n, each in enumerate(population.publications))
-    for path, part in _endings(population):
-        if part.will is not None:
-            yield (*path, "will"), part.will
-    for name, share in population.shares.items():
-        own = enumerate(share.publications or ())
-        yield from ((("shares", name, "publications", n), each) for n, each in own)
-
-
-KEYS: Mapping[type[Part], Sequence[str]] = {
-    MqttPublication: PUBLICATION,
-    MqttSubscription: SUBSCRIPTION,
-    Will: WILL,
-}
-"""Keys that only MQTT 5 has, by the part that has them."""
-
-
-def check_zeromq(scenario: Scenario) -> Iterator[Finding]:
+def check_publishers(scenario: Scenario) -> Iterator[Finding]:
     """Yields what does not fit together."""
     yield from _check_target(scenario)
     for name, population in scenario.populations.items():
         path: Path = ("populations", name)
         yield from _check_rates(path, population, scenario)
-        match population:
-            case MqttClients():
-                yield from _check_place(path, population, scenario)
-            case StartedPublishers():
-                yield from _check_publisher(path, population)
-            case SimulatedSubscribers() | RealSubscribers():
-                yield from _check_subscriber(path, population, scenario)
+        if population.can.has_broker:
+            yield from _check_place(path, population, scenario)
+        elif isinstance(population, StartedPublishers):
+            yield from _check_publisher(path, population)
+        elif isinstance(population, SimulatedSubscribers | RealSubscribers):
+            yield from _check_subscriber(path, population, scenario)
     yield from _check_changes(scenario)
     yield from _check_keys_elsewhere(scenario) if scenario.fleet.on != "local" else ()
 
@@ -230,9 +188,9 @@ def _check_target(scenario: Scenario) -> Iterator[Finding]:
         yield ("target",), message, "write at: target at its clients, or leave target out"
 
 
-def _check_place(path: Path, population: MqttClients, scenario: Scenario) -> Iterator[Finding]:
+def _check_place(path: Path, population: Population, scenario: Scenario) -> Iterator[Finding]:
     """Yields a population that connects to nothing, since the scenario has publishers alone."""
-    if population.at is None and not scenario.target and not scenario.topology.brokers:
+    if population.attached_to is None and not scenario.target and not scenario.topology.brokers:
         message = "found no at, needed is the population of publishers that it connects to"
         yield path, message, f"write at: {next(iter(scenario.publishers), None)}"
 
@@ -396,7 +354,7 @@ def check_tls(scenario: Scenario) -> Iterator[Finding]:
         broker.tls_mode != "none" for broker in brokers
     )
     for name, population in scenario.populations.items():
-        if not isinstance(population, MqttClients | NatsClients) or population.tls is None:
+        if getattr(population, "tls", None) is None:
             continue
         path = ("populations", name, "tls")
         if not is_used:

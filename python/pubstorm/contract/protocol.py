@@ -41,6 +41,32 @@ Player = Literal["engine", "libzmq", "pyzmq", "command"]
 Template = Annotated[str, Field(description="Text with variables such as `{n}`.")]
 
 
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Grammar of the names of messages, and of filters: levels between separators."""
+
+    separator: str
+    """Character between two levels."""
+    one: str
+    """Wildcard of one level."""
+    rest: str
+    """Wildcard of the further levels, at the end of a filter."""
+
+    def twin(self, text: str) -> str:
+        """Returns a topic or filter of MQTT in this grammar, and one of this grammar as MQTT has
+        it. Variables stay as they are."""
+        to_topic = {self.separator: "/", self.one: "+", self.rest: "+/#"}
+        exchanged = str.maketrans({**to_topic, "/": self.separator, "+": self.one, "#": self.rest})
+        parts = re.split(r"(\{[^{}]*\})", text)
+        return "".join(p if p.startswith("{") else p.translate(exchanged) for p in parts)
+
+
+TOPICS = Names("/", "+", "#")
+"""Topics of MQTT."""
+SUBJECTS = Names(".", "*", ">")
+"""Subjects of NATS."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
     """Abilities of a protocol, and of what its clients connect to. Checks, defaults and reports
@@ -56,8 +82,8 @@ class Capabilities:
     """True if messages have a QoS."""
     has_properties: bool
     """True if messages carry properties beside the payload, such as a stamp."""
-    filters: Literal["levels", "prefixes"]
-    """Meaning of a filter: levels with wildcards, or the beginning of a topic."""
+    names: Names | None
+    """Grammar of topics and filters; None: a filter is the beginning of a topic."""
     text_bytes_max: int | None
     """Longest topic, filter or identifier; None: any length."""
     login_bytes_max: int
@@ -219,7 +245,7 @@ _MQTT = Capabilities(
     answers_filters=True,
     acknowledges=True,
     has_properties=False,
-    filters="levels",
+    names=TOPICS,
     text_bytes_max=U16_MAX,
     login_bytes_max=U16_MAX,
 )
@@ -233,7 +259,7 @@ CAPABILITIES: Mapping[ProtocolName, Capabilities] = {
         answers_filters=False,
         acknowledges=False,
         has_properties=False,
-        filters="prefixes",
+        names=None,
         text_bytes_max=None,
         login_bytes_max=255,  # [24/ZMTP-PLAIN]
     ),
@@ -243,7 +269,7 @@ CAPABILITIES: Mapping[ProtocolName, Capabilities] = {
         answers_filters=True,
         acknowledges=False,
         has_properties=False,
-        filters="levels",
+        names=SUBJECTS,
         text_bytes_max=U16_MAX,
         login_bytes_max=U16_MAX,
     ),
@@ -377,9 +403,14 @@ class Target(BaseModel):
         return f"{'mqtts://' if self.tls else ''}{host}:{self.port}"
 
     @property
+    def can(self) -> Capabilities:
+        """Abilities of the protocol that clients speak here; of MQTT, those of all its versions."""
+        return _MQTT
+
+    @property
     def speaks_mqtt(self) -> bool:
         """True if it is the address of a listener for MQTT."""
-        return True
+        return self.can is _MQTT
 
     @property
     def is_loopback(self) -> bool:
@@ -405,9 +436,9 @@ class PublisherTarget(Target):
         return f"{ZMQ_SCHEME}{super().__str__()}"
 
     @property
-    def speaks_mqtt(self) -> bool:
-        """False."""
-        return False
+    def can(self) -> Capabilities:
+        """Abilities of its protocol."""
+        return CAPABILITIES["zmtp-3.1"]
 
 
 class NatsTarget(Target):
@@ -418,9 +449,9 @@ class NatsTarget(Target):
         return f"{'natss' if self.tls else 'nats'}://{host}:{self.port}"
 
     @property
-    def speaks_mqtt(self) -> bool:
-        """False."""
-        return False
+    def can(self) -> Capabilities:
+        """Abilities of its protocol."""
+        return CAPABILITIES["nats"]
 
 
 def parse_target(text: object) -> Target:

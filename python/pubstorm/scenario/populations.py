@@ -281,6 +281,7 @@ class Population(Traffic, Variant):
         "high_water_mark": "write at: and a population of publishers, or target: zmq://HOST:PORT",
         "shares": "put the clients that differ into a population of their own",
         **dict.fromkeys(("echo", "token", "nkey", "jwt"), "write protocol: nats"),
+        "group": "a shared subscription of MQTT has the topic $share/GROUP/FILTER",
     }
     SPEAKS: ClassVar[ProtocolName]
     """Protocol and version of the clients, where a kind has only one."""
@@ -462,6 +463,7 @@ class NatsClients(Simulated):
         "user_properties": "write headers",
         "end": "a client of NATS closes its connection without a word",
         "window": "core NATS has no feedback: what is scheduled is sent",
+        "version": "only MQTT has versions",
     }
 
     protocol: Literal["nats"] = "nats"

@@ -5,8 +5,10 @@ the models' own types. Overrides and error messages use it; it holds no key itse
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import reduce
+from operator import or_
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -51,11 +53,17 @@ class Shape:
         return shapes if len(shapes) > 1 else {}
 
     def below(self, key: str | int) -> Shape:
-        """Returns the shape under `key`, which must be allowed here."""
-        for part in self.parts.values():
-            for name, described in part.model_fields.items():
-                if key == (described.alias or name):
-                    return shape_of(described.annotation)
+        """Returns the shape under `key`, which must be allowed here. What is in a list or mapping
+        may be of each kind that has the key."""
+        found = [
+            shape_of(described.annotation)
+            for part in self.parts.values()
+            for name, described in part.model_fields.items()
+            if key == (described.alias or name)
+        ]
+        if found:
+            inner = dict.fromkeys(each.inner for each in found if each.inner is not None)
+            return replace(found[0], inner=reduce(or_, inner)) if inner else found[0]
         return shape_of(self.inner) if self.kind in {"names", "items"} else VALUE
 
 
@@ -82,7 +90,7 @@ def shape_of(annotation: Any) -> Shape:
 def _tagged(argument: Any) -> Iterator[tuple[str, type[Part]]]:
     part, *marks = get_args(argument) or (argument,)
     if isinstance(part, type) and issubclass(part, Part):
-        yield next((mark.tag for mark in marks if isinstance(mark, Tag)), ""), part
+        yield next((mark.tag for mark in marks if isinstance(mark, Tag)), part.__name__), part
 
 
 VALUE = Shape("value")

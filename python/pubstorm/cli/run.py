@@ -226,7 +226,9 @@ def _twins(kind: str, names: Names | None) -> Iterator[str]:
             "subscriptions": [flow.topic for flow in population.filters],
             "publications": [flow.topic for flow in population.flows],
         }
-        for key, n, topic in ((key, *each) for key in own for each in enumerate(own[key])):
+        for key, n, topic in (
+            (k, *each) for k, topics in own.items() for each in enumerate(topics)
+        ):
             twin = topic.rstrip("+#") if names is None else names.twin(topic)
             yield f"populations.{name}.{key}.{n}.topic={json.dumps(twin)}"
 

@@ -5,7 +5,7 @@ scenario can be run."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pubstorm.contract.offered_load import Unmatched, carries_stamp
@@ -54,12 +54,12 @@ def oversights(scenario: Scenario, plan: Plan) -> Iterator[Oversight]:
             if unmatched is not None:
                 path = _path(scenario, population.name, "subscriptions", number)
                 yield _unpublished(path, unmatched)
-    topics = [
-        names.twin(flow.topic)
+    topics = {
+        names.twin(flow.topic): flow.topic
         for each in plan.populations
         if (names := each.can.names) is not None
         for flow in each.publications
-    ]
+    }
     for population in plan.populations:
         yield from _stampless(scenario, plan, population)
         yield from _overlapping(scenario, topics, population)
@@ -88,17 +88,18 @@ def _stampless(scenario: Scenario, plan: Plan, publisher: PlannedPopulation) -> 
 
 
 def _overlapping(
-    scenario: Scenario, topics: Sequence[str], receiver: PlannedPopulation
+    scenario: Scenario, topics: Mapping[str, str], receiver: PlannedPopulation
 ) -> Iterator[Oversight]:
     """Yields filters of a population that match messages of an earlier one, where no identifiers
-    distinguish the copies that a broker may send."""
+    distinguish the copies that a broker may send. `topics`: as MQTT has them, and as written."""
     filters = _filters(receiver)
     own = [place for place, each in enumerate(filters) if not each.startswith(SHARE)]
     for nth, place in enumerate(own):
         subscription = receiver.subscriptions[place]
         for before in own[:nth]:
             earlier = receiver.subscriptions[before]
-            both = (t for t in topics if covers(filters[place], t) and covers(filters[before], t))
+            pair = (filters[place], filters[before])
+            both = (own for t, own in topics.items() if all(covers(each, t) for each in pair))
             topic = next(both, None)
             is_known = None not in (subscription.identifier, earlier.identifier)
             if topic is not None and not (

@@ -17,7 +17,11 @@ from pubstorm.result.verdict.findings import Finding, carrier, invalid, outcomes
 ADVICE: Mapping[Reason, str] = {
     Reason.BAD_CREDENTIALS: (
         "the broker or publisher knows another password for these users, or does not know them; "
-        "pubstorm seed TARGET SCENARIO --verify lists users that are missing in Redis"
+        "of users in Redis, pubstorm seed TARGET SCENARIO --verify lists those that are missing"
+    ),
+    Reason.SERVER_UNAVAILABLE: (
+        "the broker took no more clients: look at its limits, such as max_connections, and whether "
+        "it is about to end"
     ),
     Reason.BAD_PROTOCOL_VERSION: (
         "the broker does not speak this version of MQTT: set version of the population to another"
@@ -86,8 +90,9 @@ ADVICE: Mapping[Reason, str] = {
         "the target is the right one, and whether it plays SCRAM-SHA-256 to the end"
     ),
     Reason.MESSAGE_TOO_LARGE: (
-        "the messages are larger than the Maximum Packet Size in the broker's CONNACK, or than "
-        "MQTT allows: make them smaller or raise the broker's limit"
+        "the messages are larger than the broker says that it accepts, as Maximum Packet Size in "
+        "CONNACK or max_payload in INFO, or than the protocol allows: make them smaller, or raise "
+        "the broker's limit"
     ),
     Reason.QOS_UNSUPPORTED: (
         "the broker's CONNACK allows a lower Maximum QoS: lower qos of the publication"

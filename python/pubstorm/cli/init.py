@@ -5,7 +5,6 @@ shell."""
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,7 +14,13 @@ from typing import get_args
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from pubstorm.contract.protocol import CAPABILITIES, TARGET_ALLOWED, Target, parse_target
+from pubstorm.contract.protocol import (
+    TARGET_ALLOWED,
+    TOPICS,
+    Capabilities,
+    Target,
+    parse_target,
+)
 from pubstorm.errors import UsageError
 from pubstorm.output import data_code, say
 from pubstorm.quantities import QuantityField, UnfitError
@@ -23,6 +28,8 @@ from pubstorm.scenario.fields import Clients
 from pubstorm.scenario.load import shipped_scenarios
 
 EMBEDDED = "embedded"
+OWN = "mqtt://localhost"
+"""Address that has the abilities of the embedded broker."""
 DEFAULT_CLIENTS = "100"
 DEFAULT_FILE = "scenario.yaml"
 
@@ -120,10 +127,9 @@ def broker_of(text: str) -> str:
     if text == EMBEDDED:
         return text
     try:
-        if not parse_target(text).speaks_mqtt:
-            others = {can.title for can in CAPABILITIES.values()} - {Target.SPEAKS}
-            hint = f"see pubstorm scenarios for {' and '.join(sorted(others))}"
-            raise UnfitError(text, "is an address of MQTT", hint)
+        if not parse_target(text).can.has_broker:
+            hint = "see pubstorm scenarios for ZeroMQ"
+            raise UnfitError(text, "is the address of a broker", hint)
     except UnfitError as unfit:
         allowed = f"allowed is embedded or {TARGET_ALLOWED.rpartition(' or ')[0]}"
         raise UsageError(f"found broker {text!r}, {allowed}", unfit.hint) from unfit
@@ -149,33 +155,36 @@ def clients_of(text: str) -> str:
 
 def scenario_text(broker: str, kind: str, clients: str) -> str:
     """Returns the text of a scenario."""
-    load = LOADS[kind]
+    load, target = LOADS[kind], parse_target(OWN if broker == EMBEDDED else broker)
     parts = [
         "# `pubstorm check FILE` prints this plan in words, `pubstorm run FILE` plays it.\n"
         f"description: {load.description}\n",
         EMBEDDED_BROKER if broker == EMBEDDED else TARGET.format(broker=broker),
         POPULATIONS
-        + "".join(_population(name, load, broker, clients) for name in load.populations),
+        + "".join(_population(name, load, target, clients) for name in load.populations),
         STAGES.format(verb=_verb(load)),
-        "".join(_thresholds(load)),
+        "".join(_thresholds(load, target.can)),
     ]
     if "publisher" in load.populations:
         parts.append(SEARCH)
     return "\n".join(parts)
 
 
-def _population(name: str, load: StarterLoad, broker: str, clients: str) -> str:
+def _population(name: str, load: StarterLoad, target: Target, clients: str) -> str:
     number = clients if name in load.many else "1"
     text = f"  {name}:\n    clients: {number}\n{LOGIN}"
-    if re.match(r"mqtts|wss", broker):
+    if target.tls:
         text += TLS
+    names = target.can.names or TOPICS
     topic = "demo/{n}" if load.own_topics else "demo"
     if name == "publisher":
-        return text + PUBLICATION.format(topic=topic)
+        text += PUBLICATION.format(topic=names.twin(topic))
+        return text + ("        qos: 1\n" if target.can.acknowledges else "")
     if name == "subscriber":
         alone = "publisher" not in load.populations
-        filters = "demo/#" if alone else topic if name in load.many else "demo/+"
-        return text + SUBSCRIPTION.format(filter=filters)
+        own = names.twin("demo/#" if alone else topic if name in load.many else "demo/+")
+        qos = ", qos: 1" if target.can.acknowledges else ""
+        return text + SUBSCRIPTION.format(filter=own, qos=qos)
     return text
 
 
@@ -183,18 +192,20 @@ def _verb(load: StarterLoad) -> str:
     return "publish" if "publisher" in load.populations else "hold"
 
 
-def _thresholds(load: StarterLoad) -> Iterator[str]:
+def _thresholds(load: StarterLoad, can: Capabilities) -> Iterator[str]:
     yield THRESHOLDS
     yield f"  - {load.many[0]}.connected == 100%\n"
     if load.populations == ("publisher",):
-        yield "  - publisher.ack_latency.p99 < 100ms    # from the scheduled instant on\n"
+        if can.acknowledges:
+            yield "  - publisher.ack_latency.p99 < 100ms    # from the scheduled instant on\n"
     elif _verb(load) == "publish":
         yield "  - subscriber.lost == 0\n"
         yield "  - subscriber.latency.p99 < 100ms       # from the scheduled instant on\n"
 
 
 TARGET = """\
-# The broker under test: mqtt://, under TLS mqtts://, over WebSocket ws:// or wss://.
+# The broker under test: mqtt://, under TLS mqtts://, over WebSocket ws:// or wss://; of NATS
+# nats:// or natss://.
 target: {broker}
 """
 EMBEDDED_BROKER = """\
@@ -210,7 +221,7 @@ populations:
 """
 LOGIN = """\
     # username: "user-{n}"
-    # password: ${env:MQTT_PASSWORD}         # from the environment, so that no file has it
+    # password: ${env:BROKER_PASSWORD}       # from the environment, so that no file has it
 """
 TLS = """\
     # tls: {ca: ca.crt}                      # authority of the broker; default: the system's
@@ -220,11 +231,10 @@ PUBLICATION = """\
       - topic: "{topic}"
         rate: 1/s                            # of each client; total_rate is that of all clients
         size: 100B
-        qos: 1
 """
 SUBSCRIPTION = """\
     subscriptions:
-      - {{topic: "{filter}", qos: 1}}
+      - {{topic: "{filter}"{qos}}}
 """
 STAGES = """\
 # Stages follow one another.

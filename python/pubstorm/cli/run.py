@@ -16,11 +16,20 @@ import click
 from pubstorm.cli.init import scenario_names
 from pubstorm.cli.options import SET, asked_for
 from pubstorm.cli.outcome import Output, output_options
+from pubstorm.contract.protocol import (
+    TOPICS,
+    UNDER_TLS,
+    Capabilities,
+    Names,
+    Target,
+    parse_target,
+)
 from pubstorm.errors import ScenarioError, UsageError
 from pubstorm.experiment import play as play_scenario
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.output import data_code, say
 from pubstorm.play.display import Live
+from pubstorm.quantities import UnfitError
 from pubstorm.result import RunResult, SearchResult, Series
 from pubstorm.result.comparison import Comparison
 from pubstorm.scenario.document import redacted_override
@@ -92,6 +101,8 @@ CLIENTS_MAX = "10M"
 """Largest number of clients that a search tries."""
 TIMES = {"pub": "publisher.ack_latency", "conn": "client.connect_time"}
 """Time that a percentile alone means, of kinds without deliveries."""
+STATISTIC = r"p\d+(?:\.\d+)?|max|mean"
+"""A figure without a name: a statistic of the time of its kind."""
 CONDITION = re.compile(r"\s*([\w./]+)\s*(>=?)\s*(\S.*?)\s*")
 
 TLS_FILES = {"tls_ca": "ca", "tls_cert": "certificate", "tls_key": "key"}
@@ -137,11 +148,15 @@ KINDS = {
 @click.option("--size", metavar="SIZE", help="Payload of a message. Default: 100B.")
 @click.option("--qos", type=click.Choice(["0", "1", "2"]), help="QoS of messages and filters.")
 @click.option("--topic", metavar="TOPIC", help="Topic; {n} is the number of a client.")
+@click.option("--group", metavar="NAME", help="Queue group of the subscribers, with nats://.")
 @click.option("--for", "length", metavar="TIME", help="Length of the load. Default: 30s.")
 @click.option("--ramp", metavar="RATE", help="Connections a second. Default: 500/s.")
 @click.option("--v5", is_flag=True, help="Speak MQTT 5 instead of 3.1.1.")
 @click.option("--username", metavar="NAME", help="User name; {n} is the number of a client.")
 @click.option("--password", metavar="TEXT", help="Password, or ${env:NAME} to keep it secret.")
+@click.option("--token", metavar="TEXT", help="Token of the login, with nats://.")
+@click.option("--nkey", metavar="SEED", help="Seed of the user's key, with nats://.")
+@click.option("--jwt", metavar="TEXT", help="Token of the user with that key, with nats://.")
 @click.option("--tls-ca", metavar="FILE", help="Authority of the broker's certificate.")
 @click.option("--tls-insecure", is_flag=True, help="Do not verify the broker's certificate.")
 @click.option("--tls-cert", metavar="FILE", help="Certificate of the clients; {n} as above.")
@@ -168,8 +183,9 @@ def bench(
     Kinds: conn only connects; pub publishes; sub subscribes and counts; pairs, fan-in and fan-out
     publish and receive. The exit codes are those of `pubstorm run`. --print writes the scenario.
     """
+    _check_target(kind, target)
     _check_tls(target, given)
-    options = options_of(kind, given)
+    options = options_of(kind, given, target)
     asked = Invocation(f"bench-{kind}", (*options, *overrides), target)
     with _named_by_options(options, target):
         if prints:
@@ -180,22 +196,48 @@ def bench(
     return output.conclude(played)
 
 
-def options_of(kind: str, given: dict[str, object]) -> dict[str, str]:
+def options_of(kind: str, given: dict[str, object], target: str | None = None) -> dict[str, str]:
     """Returns the overrides for the options that are given, and the option of each. Raises
     UsageError for one that the kind does not have."""
-    load = KINDS[kind]
+    load, can = KINDS[kind], _abilities(target)
     options = {name: value for name, value in given.items() if value not in (None, False)}
-    _check(kind, load, options)
-    return {
+    _check(kind, load, can, options)
+    twins = dict.fromkeys(_twins(kind, can.names), "TARGET") if can.names is not TOPICS else {}
+    return twins | {
         override: _option(name)
         for name in options
-        for override in _overrides(kind, load, name, options)
+        for override in _overrides(kind, can, name, options)
     }
 
 
-def _overrides(kind: str, load: Bench, name: str, options: dict[str, object]) -> Iterator[str]:
+def _abilities(target: str | None) -> Capabilities:
+    """Returns the abilities of clients at the first address of a target; those of MQTT if it is no
+    address."""
+    try:
+        return parse_target((target or "").partition(" ")[0]).can
+    except UnfitError:
+        return Target(host="", port=0).can
+
+
+def _twins(kind: str, names: Names | None) -> Iterator[str]:
+    """Yields the topics and filters of a kind as another protocol has them."""
+    for name, population in Invocation(f"bench-{kind}").load().populations.items():
+        own = {
+            "subscriptions": [flow.topic for flow in population.filters],
+            "publications": [flow.topic for flow in population.flows],
+        }
+        for key, n, topic in (
+            (k, *each) for k, topics in own.items() for each in enumerate(topics)
+        ):
+            twin = topic.rstrip("+#") if names is None else names.twin(topic)
+            yield f"populations.{name}.{key}.{n}.topic={json.dumps(twin)}"
+
+
+def _overrides(
+    kind: str, can: Capabilities, name: str, options: dict[str, object]
+) -> Iterator[str]:
     """Yields the overrides that an option stands for."""
-    publications, subscriptions = "publications.0", "subscriptions.0"
+    load, publications, subscriptions = KINDS[kind], "publications.0", "subscriptions.0"
     flow, value = f"populations.publisher.{publications}", options[name]
     match name:
         case "clients":
@@ -213,7 +255,9 @@ def _overrides(kind: str, load: Bench, name: str, options: dict[str, object]) ->
                 if each in load.populations:
                     yield f"populations.{each}.{part}.qos={value}"
         case "topic":
-            yield from _topics(kind, load, str(value))
+            yield from _topics(kind, load, can.names or TOPICS, str(value))
+        case "group":
+            yield f"populations.subscriber.{subscriptions}.group={json.dumps(value)}"
         case "length":
             yield f"stages.1.{load.verb}={value}"
         case "ramp":
@@ -247,7 +291,7 @@ def _named_by_options(options: Mapping[str, str], target: str | None) -> Iterato
         raise ScenarioError(list(dict.fromkeys(named))) from None
 
 
-def _check(kind: str, load: Bench, options: dict[str, object]) -> None:
+def _check(kind: str, load: Bench, can: Capabilities, options: dict[str, object]) -> None:
     rates = [name for name in ("rate", "total_rate", "as_fast") if name in options]
     if len(rates) > 1:
         raise UsageError(
@@ -260,14 +304,45 @@ def _check(kind: str, load: Bench, options: dict[str, object]) -> None:
             f"found {_option(needs[0])} with {kind}, which publishes nothing",
             "allowed with pub, pairs, fan-in and fan-out",
         )
-    if load.populations == ("client",) and {"qos", "topic"} & options.keys():
-        found = next(name for name in ("qos", "topic") if name in options)
-        raise UsageError(f"found {_option(found)} with conn, which only connects", "leave it out")
+    flows = next((name for name in ("qos", "topic", "group") if name in options), None)
+    if load.populations == ("client",) and flows is not None:
+        raise UsageError(f"found {_option(flows)} with conn, which only connects", "leave it out")
+    if "group" in options and "subscriber" not in load.populations:
+        raise UsageError(
+            f"found --group with {kind}, which subscribes to nothing",
+            "allowed with sub, pairs, fan-in and fan-out",
+        )
     if ("tls_cert" in options) != ("tls_key" in options):
         one, other = ("cert", "key") if "tls_cert" in options else ("key", "cert")
         raise UsageError(f"found --tls-{one} without --tls-{other}", "give both or neither")
     if "until" in options and "as_fast" in options:
         raise UsageError("found --until and --max, allowed is one of them", "give --rate to begin")
+    _check_acknowledged(kind, can, options)
+
+
+def _check_acknowledged(kind: str, can: Capabilities, options: dict[str, object]) -> None:
+    """Raises UsageError for a percentile of acknowledgements that do not exist."""
+    condition = options.get("until")
+    if kind != "pub" or condition is None or not re.match(rf"\s*({STATISTIC})\b", str(condition)):
+        return
+    if not can.acknowledges:
+        raise UsageError(
+            f"found --until {condition!r} with pub at a target without acknowledgements",
+            "name a figure, as in publisher.skipped > 0, or use pairs",
+        )
+    if options.get("qos", "0") == "0":
+        raise UsageError(
+            f"found --until {condition!r} with QoS 0, which has no acknowledgements",
+            "add --qos 1",
+        )
+
+
+def _check_target(kind: str, target: str | None) -> None:
+    if target is not None and KINDS[kind].publishes and not _abilities(target).has_broker:
+        raise UsageError(
+            f"found {kind} with {target}, which sends and receives nothing",
+            "allowed are conn and sub",
+        )
 
 
 def _check_tls(target: str | None, given: dict[str, object]) -> None:
@@ -280,9 +355,10 @@ def _check_tls(target: str | None, given: dict[str, object]) -> None:
             "add the address of a broker: mqtts://HOST",
         )
     scheme, separator, rest = target.partition("://")
-    if separator and scheme in ("mqtt", "ws"):
+    if separator and f"{scheme}s" in UNDER_TLS:
+        allowed = "mqtts://, wss:// and natss://"
         raise UsageError(
-            f"found {_option(name)} with {target}, allowed with mqtts:// and wss://",
+            f"found {_option(name)} with {target}, allowed with {allowed}",
             f"write {scheme}s://{rest}",
         )
 
@@ -291,14 +367,16 @@ def _option(name: str) -> str:
     return OPTIONS.get(name, f"--{name.replace('_', '-')}")
 
 
-def _topics(kind: str, load: Bench, topic: str) -> Iterator[str]:
+def _topics(kind: str, load: Bench, names: Names, topic: str) -> Iterator[str]:
     """Yields the topic of publishers, and the filter of subscribers that matches it."""
     if load.publishes:
         yield f"populations.publisher.publications.0.topic={json.dumps(topic)}"
     if "subscriber" in load.populations:
         own = kind in ("pairs", "sub", "fan-out")
-        levels = (level if own or "{" not in level else "+" for level in topic.split("/"))
-        yield f"populations.subscriber.subscriptions.0.topic={json.dumps('/'.join(levels))}"
+        levels = topic.split(names.separator)
+        wanted = (level if own or "{" not in level else names.one for level in levels)
+        written = json.dumps(names.separator.join(wanted))
+        yield f"populations.subscriber.subscriptions.0.topic={written}"
 
 
 def _connection(name: str, value: object) -> str:
@@ -323,13 +401,8 @@ def _search(kind: str, flow: str, condition: str, options: dict[str, object]) ->
             f"found --until {condition!r}, allowed is METRIC > VALUE", 'such as "p99 > 100ms"'
         )
     metric, sign, value = found.groups()
-    if re.fullmatch(r"p\d+(\.\d+)?|max|mean", metric):
+    if re.fullmatch(STATISTIC, metric):
         metric = f"{TIMES.get(kind, 'subscriber.latency')}.{metric}"
-        if kind == "pub" and options.get("qos", "0") == "0":
-            raise UsageError(
-                f"found --until {condition!r} with QoS 0, which has no acknowledgements",
-                "add --qos 1",
-            )
     threshold = f"{metric} {'<=' if sign == '>' else '<'} {value}"
     conditions = f"thresholds=[{json.dumps(threshold)}]"
     if kind == "conn":

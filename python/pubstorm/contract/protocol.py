@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -39,6 +39,32 @@ Player = Literal["engine", "libzmq", "pyzmq", "command"]
 Template = Annotated[str, Field(description="Text with variables such as `{n}`.")]
 
 
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Grammar of the names of messages, and of filters: levels between separators."""
+
+    separator: str
+    """Character between two levels."""
+    one: str
+    """Wildcard of one level."""
+    rest: str
+    """Wildcard of the further levels, at the end of a filter."""
+
+    def twin(self, text: str) -> str:
+        """Returns a topic or filter of MQTT in this grammar, and one of this grammar as MQTT has
+        it. Variables stay as they are."""
+        to_topic = {self.separator: "/", self.one: "+", self.rest: "+/#"}
+        exchanged = str.maketrans({**to_topic, "/": self.separator, "+": self.one, "#": self.rest})
+        parts = re.split(r"(\{[^{}]*\})", text)
+        return "".join(p if p.startswith("{") else p.translate(exchanged) for p in parts)
+
+
+TOPICS = Names("/", "+", "#")
+"""Topics of MQTT."""
+SUBJECTS = Names(".", "*", ">")
+"""Subjects of NATS."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
     """Abilities of a protocol, and of what its clients connect to. Checks, defaults and reports
@@ -58,8 +84,8 @@ class Capabilities:
     """True if messages have a QoS."""
     has_properties: bool
     """True if messages carry properties beside the payload, such as a stamp."""
-    filters: Literal["levels", "prefixes"]
-    """Meaning of a filter: levels with wildcards, or the beginning of a topic."""
+    names: Names | None
+    """Grammar of topics and filters; None: a filter is the beginning of a topic."""
     text_bytes_max: int | None
     """Longest topic, filter or identifier; None: any length."""
     login_bytes_max: int
@@ -223,7 +249,7 @@ _MQTT = Capabilities(
     answers_filters=True,
     acknowledges=True,
     has_properties=False,
-    filters="levels",
+    names=TOPICS,
     text_bytes_max=U16_MAX,
     login_bytes_max=U16_MAX,
 )
@@ -239,7 +265,7 @@ CAPABILITIES: Mapping[ProtocolName, Capabilities] = {
         answers_filters=False,
         acknowledges=False,
         has_properties=False,
-        filters="prefixes",
+        names=None,
         text_bytes_max=None,
         login_bytes_max=255,  # [24/ZMTP-PLAIN]
     ),
@@ -251,7 +277,7 @@ CAPABILITIES: Mapping[ProtocolName, Capabilities] = {
         answers_filters=True,
         acknowledges=False,
         has_properties=False,
-        filters="levels",
+        names=SUBJECTS,
         text_bytes_max=U16_MAX,
         login_bytes_max=U16_MAX,
     ),
@@ -366,8 +392,6 @@ class Target(BaseModel):
     """One broker address."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
-    SPEAKS: ClassVar[str] = "MQTT"
-    """Title of the protocol that clients speak to it."""
 
     host: str
     """Host name or address."""
@@ -387,9 +411,14 @@ class Target(BaseModel):
         return f"{'mqtts://' if self.tls else ''}{host}:{self.port}"
 
     @property
+    def can(self) -> Capabilities:
+        """Abilities of the protocol that clients speak here; of MQTT, those of all its versions."""
+        return _MQTT
+
+    @property
     def speaks_mqtt(self) -> bool:
         """True if it is the address of a listener for MQTT."""
-        return self.SPEAKS == "MQTT"
+        return self.can is _MQTT
 
     @property
     def is_loopback(self) -> bool:
@@ -411,20 +440,26 @@ class Target(BaseModel):
 class PublisherTarget(Target):
     """The address of a ZeroMQ publisher that already runs."""
 
-    SPEAKS: ClassVar[str] = "ZeroMQ"
-
     def __str__(self) -> str:
         return f"{ZMQ_SCHEME}{super().__str__()}"
+
+    @property
+    def can(self) -> Capabilities:
+        """Abilities of its protocol."""
+        return CAPABILITIES["zmtp-3.1"]
 
 
 class NatsTarget(Target):
     """The address of a NATS server that already runs, for clients of its own protocol."""
 
-    SPEAKS: ClassVar[str] = "NATS"
-
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'natss' if self.tls else 'nats'}://{host}:{self.port}"
+
+    @property
+    def can(self) -> Capabilities:
+        """Abilities of its protocol."""
+        return CAPABILITIES["nats"]
 
 
 def parse_target(text: object) -> Target:
@@ -458,7 +493,7 @@ def parse_targets(value: object) -> tuple[Target, ...]:
         if not value:
             raise UnfitError(value, f"is {TARGET_ALLOWED}, or a list of them")
         targets = tuple(parse_target(item) for item in value)
-        if len({target.SPEAKS for target in targets}) > 1:
+        if len({target.can.title for target in targets}) > 1:
             raise UnfitError(value, "are targets of one protocol: zmq://, nats://, or of MQTT")
         return targets
     return (parse_target(value),)

@@ -165,12 +165,17 @@ class Reason(StrEnum):
         "the broker does not speak this version of MQTT: set version of the population to another",
     )
     IDENTIFIER_REJECTED = "identifier_rejected", ReasonFamily.ATTEMPT
-    SERVER_UNAVAILABLE = "server_unavailable", ReasonFamily.ATTEMPT
+    SERVER_UNAVAILABLE = (
+        "server_unavailable",
+        ReasonFamily.ATTEMPT,
+        "the broker took no more clients: look at its limits, such as max_connections, and whether "
+        "it is about to end",
+    )
     BAD_CREDENTIALS = (
         "bad_credentials",
         ReasonFamily.ATTEMPT,
         "the broker or publisher knows another password for these users, or does not know them; "
-        "pubstorm seed TARGET SCENARIO --verify lists users that are missing in Redis",
+        "of users in Redis, pubstorm seed TARGET SCENARIO --verify lists those that are missing",
     )
     NOT_AUTHORIZED = "not_authorized", ReasonFamily.ATTEMPT
     CONNECT_REJECTED = "connect_rejected", ReasonFamily.ATTEMPT
@@ -298,8 +303,9 @@ class Reason(StrEnum):
     MESSAGE_TOO_LARGE = (
         "message_too_large",
         ReasonFamily.MESSAGE,
-        "the messages are larger than the Maximum Packet Size in the broker's CONNACK, or than "
-        "MQTT allows: make them smaller or raise the broker's limit",
+        "the messages are larger than the broker says that it accepts, as Maximum Packet Size in "
+        "CONNACK or max_payload in INFO, or than the protocol allows: make them smaller, or raise "
+        "the broker's limit",
     )
     QOS_UNSUPPORTED = (
         "qos_unsupported",

@@ -4,7 +4,8 @@ scenario can be run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pubstorm.contract.offered_load import Unmatched, carries_stamp
@@ -12,7 +13,7 @@ from pubstorm.contract.plan import Plan, PlannedPopulation
 from pubstorm.host.binaries import offered_load
 from pubstorm.quantities import share_text
 from pubstorm.scenario import Scenario
-from pubstorm.scenario.defaults import covers, may_match
+from pubstorm.scenario.defaults import SHARE, covers, may_match
 from pubstorm.scenario.document import Path, read_document
 from pubstorm.scenario.rewrite import parse_override
 
@@ -53,7 +54,12 @@ def oversights(scenario: Scenario, plan: Plan) -> Iterator[Oversight]:
             if unmatched is not None:
                 path = _path(scenario, population.name, "subscriptions", number)
                 yield _unpublished(path, unmatched)
-    topics = [flow.topic for each in plan.populations if each.mqtt for flow in each.publications]
+    topics = {
+        names.twin(flow.topic): flow.topic
+        for each in plan.populations
+        if (names := each.can.names) is not None
+        for flow in each.publications
+    }
     for population in plan.populations:
         yield from _stampless(scenario, plan, population)
         yield from _overlapping(scenario, topics, population)
@@ -61,53 +67,64 @@ def oversights(scenario: Scenario, plan: Plan) -> Iterator[Oversight]:
 
 def _stampless(scenario: Scenario, plan: Plan, publisher: PlannedPopulation) -> Iterator[Oversight]:
     """Yields publications whose messages reach subscribers without a stamp."""
-    for number, publication in enumerate(publisher.publications):
+    names = publisher.can.names
+    for number, publication in enumerate(publisher.publications if names is not None else ()):
         blind = [
-            each.name
+            each
             for each in plan.populations
-            if publisher.mqtt and each.mqtt and not carries_stamp(publication, publisher, each)
-            if any(
-                may_match(subscription.filter, publication.topic)
-                for subscription in each.subscriptions
-            )
+            if names is not None and not carries_stamp(publication, publisher, each)
+            if any(may_match(own, names.twin(publication.topic)) for own in _filters(each))
         ]
         if blind:
+            hint = "write {stamp} into the payload, or a size of 32B or more"
+            if publisher.mqtt and blind[0].mqtt:
+                hint += "; or let both speak version: 5, if it has a payload"
             yield Oversight(
                 _path(scenario, publisher.name, "publications", number),
-                f"its messages reach {blind[0]} without a stamp: they have no latency, and one "
-                "that comes twice is no duplicate and can hide one that is lost",
-                "write {stamp} into the payload, or a size of 32B or more; or let both speak "
-                "version: 5, if it has a payload",
+                f"its messages reach {blind[0].name} without a stamp: they have no latency, and "
+                "one that comes twice is no duplicate and can hide one that is lost",
+                hint,
             )
 
 
 def _overlapping(
-    scenario: Scenario, topics: Sequence[str], receiver: PlannedPopulation
+    scenario: Scenario, topics: Mapping[str, str], receiver: PlannedPopulation
 ) -> Iterator[Oversight]:
     """Yields filters of a population that match messages of an earlier one, where no identifiers
-    distinguish the copies that a broker may send."""
-    own = [
-        (number, each)
-        for number, each in enumerate(receiver.subscriptions)
-        if receiver.mqtt and not each.filter.startswith("$share/")
-    ]
-    for place, (number, subscription) in enumerate(own):
-        for _, earlier in own[:place]:
-            both = (
-                t for t in topics if covers(subscription.filter, t) and covers(earlier.filter, t)
-            )
+    distinguish the copies that a broker may send. `topics`: as MQTT has them, and as written."""
+    filters = _filters(receiver)
+    own = [place for place, each in enumerate(filters) if not each.startswith(SHARE)]
+    for nth, place in enumerate(own):
+        subscription = receiver.subscriptions[place]
+        for before in own[:nth]:
+            earlier = receiver.subscriptions[before]
+            pair = (filters[place], filters[before])
+            both = (own for t, own in topics.items() if all(covers(each, t) for each in pair))
             topic = next(both, None)
             is_known = None not in (subscription.identifier, earlier.identifier)
             if topic is not None and not (
                 is_known and subscription.identifier != earlier.identifier
             ):
+                hint = "leave one of the filters out"
+                if receiver.mqtt:
+                    hint += ", or give each an identifier (version: 5)"
                 yield Oversight(
-                    _path(scenario, receiver.name, "subscriptions", number),
+                    _path(scenario, receiver.name, "subscriptions", place),
                     f"messages to {topic!r} match {earlier.filter!r} too: a broker may send a copy "
                     "for each filter, which counts as a copy and not as a duplicate",
-                    "leave one of the filters out, or give each an identifier (version: 5)",
+                    hint,
                 )
                 break
+
+
+def _filters(receiver: PlannedPopulation) -> list[str]:
+    """Returns the filters of a population as MQTT has them; none if they are prefixes."""
+    names = receiver.can.names
+    if names is None:
+        return []
+    whole = re.compile(rf"({re.escape(SHARE)}[^/]*/)?(.*)", re.DOTALL)
+    found = (whole.fullmatch(each.filter) for each in receiver.subscriptions)
+    return [(each[1] or "") + names.twin(each[2]) for each in found if each is not None]
 
 
 def oversights_in_words(

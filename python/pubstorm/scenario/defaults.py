@@ -21,6 +21,8 @@ from pubstorm.scenario.shares import PlannedClients, PopulationShare, meant_by
 from pubstorm.scenario.stages import Stage
 
 VARIABLE = re.compile(r"\{[^{}]*\}")
+SHARE = "$share/"
+"""Begin of the filter of a shared group."""
 
 
 def covers(topic_filter: str, topic: str) -> bool:
@@ -195,7 +197,7 @@ class _Course:
     def _matching(self) -> Mapping[str, tuple[set[str], bool]]:
         """The shares with publications that each share may receive, and True if it may receive
         wills."""
-        flows = [(n, flow.topic) for n in self.shares for flow in self._population(n).flows]
+        flows = [(n, topic) for n in self.shares for topic in _topics(self._population(n))]
         wills = self._wills_of(self.shares)
         return {
             name: (
@@ -254,10 +256,18 @@ def _subjects(
 
 
 def _may_match(population: Population, topic: str) -> bool:
-    """Returns True if a filter of a population may match a topic. Prefixes are not compared."""
-    return population.can.filters != "levels" or any(
-        may_match(each.topic, topic) for each in population.filters
+    """Returns True if a filter of a population may match a topic of MQTT, or the twin of a subject.
+    Prefixes are not compared."""
+    names = population.can.names
+    return names is None or any(
+        may_match(names.twin(each.topic), topic) for each in population.filters
     )
+
+
+def _topics(population: Population) -> list[str]:
+    """Returns the topics of the publications; of subjects, the twins in MQTT."""
+    names = population.can.names
+    return [each.topic if names is None else names.twin(each.topic) for each in population.flows]
 
 
 def _may_lose(population: Population) -> bool:

@@ -210,6 +210,7 @@ class NatsClients(Simulated):
         "user_properties": "write headers",
         "end": "a client of NATS closes its connection without a word",
         "window": "core NATS has no feedback: what is scheduled is sent",
+        "version": "only MQTT has versions",
     }
     ELSEWHERE: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("echo", "token", "nkey", "jwt"), "write protocol: nats"

@@ -211,6 +211,7 @@ class Population(Traffic, Variant):
 
     HINTS: ClassVar[Mapping[str, str]] = {
         "shares": "put the clients that differ into a population of their own",
+        "group": "a shared subscription of MQTT has the topic $share/GROUP/FILTER",
     }
     SPEAKS: ClassVar[ProtocolName]
     """Protocol and version of the clients, where a kind has only one."""

@@ -16,7 +16,7 @@ from pydantic import Tag, ValidationError
 
 from pubstorm.quantities import UnfitError, describe
 from pubstorm.scenario.base import Part, hints_of, keys_of
-from pubstorm.scenario.fields import Text
+from pubstorm.scenario.fields import ClientText, PropertyText, Text
 from pubstorm.scenario.model import Scenario
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def shape_of(annotation: Any) -> Shape:
     origin = get_origin(annotation)
     if origin is Mapping:
         # The author of a plain text, such as a column of a table, chooses its name, too.
-        free = arguments[1] is Any or arguments[1] == Text
+        free = arguments[1] is Any or arguments[1] in (Text, ClientText, PropertyText)
         return Shape("free") if free else Shape("names", inner=arguments[1])
     if origin is tuple:
         return Shape("items", inner=arguments[0])

@@ -88,14 +88,56 @@ def test_a_total_rate_takes_the_place_of_the_rate(printed: Printed) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "topic", "written"),
-    [("fan-in", "a/x{n}/b", "a/+/b"), ("fan-out", "a/b", "a/b"), ("sub", "a/{n}", "a/{n}")],
+    ("words", "written"),
+    [
+        (("fan-in", "--topic", "a/x{n}/b"), "a/+/b"),
+        (("fan-out", "--topic", "a/b"), "a/b"),
+        (("sub", "--topic", "a/{n}"), "a/{n}"),
+        (("fan-in", "nats://b", "--topic", "a.x{n}.b"), "a.*.b"),
+        (("sub", "zmq://b:1", "--topic", "a/"), "a/"),
+    ],
 )
 def test_subscribers_have_a_filter_for_the_topic(
-    kind: str, topic: str, written: str, printed: Printed
+    words: tuple[str, ...], written: str, printed: Printed
 ) -> None:
-    subscriber = printed(kind, "--topic", topic)["populations"]["subscriber"]
+    subscriber = printed(*words)["populations"]["subscriber"]
     assert subscriber["subscriptions"][0]["topic"] == written
+
+
+@pytest.mark.parametrize(
+    ("kind", "filters", "topics"),
+    [
+        ("conn", [], []),
+        ("pub", [], ["bench.{n}"]),
+        ("sub", ["bench.>"], []),
+        ("pairs", ["bench.{n}"], ["bench.{n}"]),
+        ("fan-in", ["bench.*"], ["bench.{n}"]),
+        ("fan-out", ["bench"], ["bench"]),
+    ],
+)
+def test_each_kind_has_subjects_for_nats(
+    kind: str, filters: list[str], topics: list[str], printed: Printed
+) -> None:
+    values = printed(kind, "nats://b natss://c", "-c", "20", "--for", "1s")
+    populations = values["populations"].values()
+    for key, expected in (("subscriptions", filters), ("publications", topics)):
+        flows = [flow for each in populations for flow in each.get(key, [])]
+        assert [flow["topic"] for flow in flows] == expected
+
+
+def test_options_of_nats_are_values_of_the_printed_scenario(printed: Printed) -> None:
+    logins = ("--token", "t-{n}", "--nkey", "${env:PATH}", "--jwt", "${env:PATH}")
+    values = printed("pairs", "natss://b", "--group", "g", "--tls-insecure", *logins)
+    publisher, subscriber = (values["populations"][name] for name in ("publisher", "subscriber"))
+    for each in (publisher, subscriber):
+        assert (each["token"], each["nkey"], each["jwt"]) == logins[1::2]
+        assert each["tls"] == {"verify": False}
+    assert subscriber["subscriptions"] == [{"topic": "bench.{n}", "group": "g"}]
+
+
+def test_publishers_of_zeromq_have_prefixes(printed: Printed) -> None:
+    (subscription,) = printed("sub", "zmq://b:1")["populations"]["subscriber"]["subscriptions"]
+    assert subscription == {"topic": "bench/"}
 
 
 def test_until_is_a_search_whose_threshold_is_the_opposite(printed: Printed) -> None:
@@ -121,6 +163,8 @@ def test_until_is_a_search_whose_threshold_is_the_opposite(printed: Printed) -> 
         ("conn", {"qos": "1"}, "--qos with conn, which only connects"),
         ("pub", {"rate": "1/s", "as_fast": True}, "found --rate and --max"),
         ("pub", {"tls_cert": "a.crt"}, "found --tls-cert without --tls-key"),
+        ("conn", {"group": "g"}, "--group with conn, which only connects"),
+        ("pub", {"group": "g"}, "--group with pub, which subscribes to nothing"),
         ("pub", {"until": "p99 > 100ms"}, "QoS 0, which has no acknowledgements"),
         ("pairs", {"until": "it breaks"}, "allowed is METRIC > VALUE"),
         ("pairs", {"until": "p99 > 1s", "as_fast": True}, "found --until and --max"),
@@ -146,6 +190,14 @@ def test_options_that_do_not_fit_are_refused(
         (("pub", "--tls-ca", "a"), "error: found --tls-ca without TARGET"),
         (("pub", "mqtt://a", "--tls-insecure"), "error: found --tls-insecure with mqtt://a, "),
         (("pub", "--set", "drain=soon"), "error: --set drain=soon: drain: found 'soon'"),
+        (("pub", "nats://a", "--qos", "1"), "error: --qos: found qos with NATS clients, allowed "),
+        (("pub", "nats://a", "--v5"), "error: --v5: found version with NATS clients, allowed "),
+        (("pub", "nats://a", "--topic", "a/#.>"), "error: --topic: found 'a/#.>', allowed is a "),
+        (("sub", "mqtt://a", "--group", "g"), "error: --group: found group with MQTT clients, "),
+        (("sub", "mqtt://a", "--token", "t"), "error: --token: found token with MQTT clients, "),
+        (("pub", "nats://a", "--tls-insecure"), "error: found --tls-insecure with nats://a, "),
+        (("pub", "nats://a", "--until", "p99 > 1s"), "error: found --until 'p99 > 1s' with pub at"),
+        (("pub", "zmq://a:1"), "error: found pub with zmq://a:1, "),
         (("pairs", "--details", "--json"), "error: found --details and --json, allowed is one"),
         (("pairs", "--details", "--quiet"), "error: found --details and --quiet, allowed is one"),
         (("pairs", "--progress", "fast"), "error: --progress: found 'fast', allowed is a duration"),

@@ -40,6 +40,15 @@ populations:
   feed: {clients: 1, publisher: libzmq, publications: [{topic: "a", size: 32B, rate: 1/s}]}
   reader: {clients: 3, at: feed, subscriptions: ["a"]}
 """
+SUBJECTS = """
+topology: {brokers: {broker: nats}}
+populations:
+  device: {clients: 10, publications: [{topic: "data/{n}", rate: 1/s}]}
+  backend:
+    {protocol: nats, clients: 1, subscriptions: [data.*],
+     publications: [{topic: "command.{0..9}.x", rate: 1/s}]}
+  worker: {protocol: nats, clients: 2, subscriptions: [{topic: command.>, group: g}]}
+"""
 
 
 def found(text: str, *overrides: str) -> dict[str, str]:
@@ -66,6 +75,9 @@ CASES: tuple[tuple[str, str], ...] = (
     (BASE, "populations.device.publications.0.size={mean: 100B, spread: 18%}"),
     (BASE, "populations.device.publications.0.payload='on'"),
     (BASE, "populations.backend.subscriptions=[data/#, data/+]"),
+    (SUBJECTS, "populations.backend.subscriptions=[data.*, data.>]"),
+    (SUBJECTS, "populations.backend.publications.0.size=31B"),
+    (SUBJECTS, "populations.device.publications.0.payload='on'"),
     (BASE, "populations.device.subscriptions=['command/+', $share/g/command/+, 'command/#']"),
 )
 
@@ -122,6 +134,19 @@ def test_each_oversight_is_found_with_its_key() -> None:
 )
 def test_a_scenario_without_oversights_has_no_warning(overrides: tuple[str, ...]) -> None:
     assert found(BASE, *overrides) == {}
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "populations.backend.subscriptions=[data.*, data.*.>]",
+        "populations.worker.subscriptions=[command.>, {topic: command.>, group: g}]",
+        "populations.worker.subscriptions=[{topic: 'command.*.x', group: 'g.h'}]",
+    ],
+)
+def test_subjects_without_oversights_have_no_warning(override: str) -> None:
+    unused = "no publication matches the filter 'data.*.>'"
+    assert [text for text in found(SUBJECTS, override).values() if text != unused] == []
 
 
 def words(scenario: Scenario) -> list[str]:

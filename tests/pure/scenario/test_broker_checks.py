@@ -37,7 +37,8 @@ def test_each_kind_of_a_scenario_has_an_adapter_that_states_its_needs() -> None:
 def test_every_hint_is_about_a_key_that_a_kind_has() -> None:
     population = shape_of(Scenario).below("populations").below("")
     broker = shape_of(ScenarioTopology).below("brokers").below("")
-    keys = {*broker.keys, *population.keys, *population.below("publications").below(0).keys}
+    flows = (population.below(key).below(0) for key in ("subscriptions", "publications"))
+    keys = {*broker.keys, *population.keys, *(key for flow in flows for key in flow.keys)}
     kinds = [*broker.parts.values(), *population.parts.values()]
     assert {key for kind in kinds for key in hints_of(kind)} <= keys
 

@@ -262,3 +262,24 @@ def test_a_stage_with_a_fault_of_its_own_has_none(
         first = "connect, {publish: {name: calm, for: 1s}}, " + STORM.format("")
         overrides = (f"stages=[{', '.join((first, *stages))}]",)
     assert defaults(base=BROKEN, overrides=overrides) == (ALL[0], *left)
+
+
+TWO_PROTOCOLS = """
+topology: {brokers: {broker: nats}}
+populations:
+  device: {clients: 9, publications: [{topic: "a/{n}/up", rate: 1/s}]}
+  service:
+    {protocol: nats, clients: 1, subscriptions: [a.*.up], publications: [{topic: b.c, rate: 1/s}]}
+  other: {protocol: nats, clients: 1, subscriptions: [b.>]}
+stages:
+  - connect
+  - publish: {name: up, for: 1s, populations: [device]}
+  - publish: {name: down, for: 1s, populations: [service]}
+  - publish: {name: broken, for: 2s, faults: [{at: 500ms, kill: broker}]}
+"""
+
+
+def test_subjects_have_their_own_separator_and_wildcards() -> None:
+    """A threshold of its own takes `service` out, and `other` receives nothing of `device`."""
+    found = defaults("thresholds: [service.lost == 0]", base=TWO_PROTOCOLS)
+    assert [each for each in found if "lost" in each] == ["other.lost@down == 0"]

@@ -14,6 +14,7 @@ from pubstorm.contract.protocol import (
     parse_target,
 )
 from pubstorm.errors import ScenarioError
+from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.document import redacted_text
 from tests.pure.scenario.bases import changed, plan_of
@@ -74,6 +75,27 @@ def test_a_broker_of_the_run_has_a_port_for_each_protocol() -> None:
     words = "\n".join(plan_in_words(parse_scenario(GATEWAY, "s.yaml"), plan))
     assert "NATS without echo, heartbeats every 60s" in words
     assert "a.{n}.> in queue group workers" in words
+    assert "publishes to b.{1..5}: 100B, every 1s from each client" in words
+
+
+def test_a_closed_loop_of_nats_has_no_window() -> None:
+    scenario = parse_scenario(GATEWAY, "s.yaml", ("populations.backend.publications.0.rate=max",))
+    words = "\n".join(plan_in_words(scenario, provisional_plan(scenario)))
+    assert "publishes to b.{1..5}: 100B, as fast as the socket takes them" in words
+
+
+def test_an_override_reaches_the_keys_of_each_kind() -> None:
+    """Lists of MQTT clients have no such keys."""
+    overrides = (
+        "populations.backend.subscriptions.0.group=g",
+        "populations.backend.publications.0.headers.more=x",
+        "populations.backend.shares={odd: {part: 50%, subscriptions: [a.b]}}",
+        "populations.backend.shares.odd.subscriptions.0.group=h",
+    )
+    backend = parse_scenario(GATEWAY, "s.yaml", overrides).populations["backend"]
+    assert backend.filters[0].filter == "$share/g/a.*"
+    assert backend.flows[0].beside == {"source": "{n}", "more": "x"}
+    assert backend.differing["odd"].filters[0].filter == "$share/h/a.b"
 
 
 def test_populations_at_a_server_speak_nats_and_their_keys_are_stored_nowhere() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pubstorm.contract.protocol import SUBJECTS, TOPICS
 from pubstorm.scenario.defaults import covers, may_match
 
 
@@ -44,3 +45,19 @@ def test_a_filter_matches_the_topic_of_each_client(
 )
 def test_a_filter_that_may_match_is_found(topic_filter: str, topic: str, may: bool) -> None:
     assert may_match(topic_filter, topic) == may
+
+
+@pytest.mark.parametrize(
+    ("subject", "topic"),
+    [
+        ("a.{n}.up", "a/{n}/up"),
+        ("a.*.{n/10}", "a/+/{n/10}"),
+        ("a.{1..5}.>", "a/{1..5}/+/#"),
+        ("a/b.c", "a.b/c"),
+        (">", "+/#"),
+    ],
+)
+def test_a_subject_has_a_twin_among_topics(subject: str, topic: str) -> None:
+    assert SUBJECTS.twin(subject) == topic
+    assert SUBJECTS.twin(topic) == subject.replace(">", "*.>")
+    assert TOPICS.twin(topic) == topic

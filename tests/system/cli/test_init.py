@@ -28,7 +28,7 @@ def init(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("broker", ["embedded", "mqtt://host", "wss://host/path"])
+@pytest.mark.parametrize("broker", ["embedded", "mqtt://host", "wss://host/path", "nats://host"])
 @pytest.mark.parametrize("kind", LOADS)
 def test_every_combination_is_a_scenario_with_the_clients_asked_for(kind: str, broker: str) -> None:
     scenario = parse_scenario(scenario_text(broker, kind, "2k"), "scenario.yaml")
@@ -37,9 +37,10 @@ def test_every_combination_is_a_scenario_with_the_clients_asked_for(kind: str, b
     assert bool(scenario.target) == (broker != "embedded")
 
 
+@pytest.mark.parametrize("broker", ["mqtts://host", "natss://host"])
 @pytest.mark.parametrize("kind", ["pub", "pairs", "fan-in", "fan-out"])
-def test_lines_without_their_comment_sign_are_read_too(kind: str) -> None:
-    text = scenario_text("mqtts://host", kind, "10")
+def test_lines_without_their_comment_sign_are_read_too(kind: str, broker: str) -> None:
+    text = scenario_text(broker, kind, "10")
     open_text, count = re.subn(r"^( *)# (search|username|tls):", r"\1\2:", text, flags=re.M)
     assert count >= 3
     scenario = parse_scenario(open_text.replace("ca: ca.crt", "verify: false"), "scenario.yaml")
@@ -69,6 +70,7 @@ def test_a_file_is_replaced_only_by_force(tmp_path: Path) -> None:
     [
         (("--broker", "host:1883"), "write mqtt://host:1883"),
         (("--broker", "zmq://host:1883"), "allowed is embedded or mqtt[s]://"),
+        (("--broker", "zmq://host:1883"), "see pubstorm scenarios for ZeroMQ"),
         (("-c", "0"), "clients: found '0', allowed is 1 to"),
         (("--kind", "burst"), "'burst' is not one of"),
         (("no/folder.yaml",), "cannot write no/folder.yaml: No such file or directory"),

@@ -83,3 +83,37 @@ def test_what_is_delivered_is_delivered_once(result: dict[str, Any]) -> None:
 def test_a_wrong_password_is_refused(result: dict[str, Any]) -> None:
     outcomes = result["populations"]["stranger"]["outcomes"]
     assert outcomes == {"bad_credentials": 1}
+
+
+FAULTS = """\
+topology: {brokers: {main: {kind: nats}}}
+populations:
+  sender: {protocol: nats, clients: 5, publications: [{topic: "x.{n}", rate: 20/s}], LIFE}
+  reader: {protocol: nats, clients: 2, subscriptions: [x.*], LIFE}
+stages:
+  - connect
+  - publish:
+      for: 3s
+      faults: [{at: 500ms, kill: main, for: 300ms}, {at: 2s, freeze: main, for: 300ms}]
+snapshot_interval: 100ms
+defaults: "off"
+"""
+LIFE = "reconnect: {after: 50ms, up_to: 100ms}"
+
+
+def test_clients_come_back_to_a_killed_server_and_wait_for_a_frozen_one(run: Play) -> None:
+    code, result = run(FAULTS.replace("LIFE", LIFE))
+    assert passes(code, result), result["verdict"]
+    sender, reader = (result["populations"][name] for name in ("sender", "reader"))
+    assert sender["sent_total"] == 5 * 20 * 3 == reader["expected_total"] / 2
+    assert reader["received_total"] + reader["lost_total"] == reader["expected_total"]
+    for each, clients in ((sender, 5), (reader, 2)):
+        assert each["disconnected_total"] == clients, "the frozen server keeps its connections"
+        assert each["connected_total"] == 2 * clients
+        ended = {"closed_by_broker", "reset_by_broker"}
+        assert {*each["outcomes"]} <= {*ended, "connect_refused"}
+        assert sum(each["outcomes"].get(name, 0) for name in ended) == clients
+    killed, frozen = result["faults"]
+    assert (killed["clients"]["before"], killed["clients"]["lowest"]) == (7, 0)
+    assert killed["clients"]["all_s"] is not None
+    assert frozen["clients"] is None

@@ -186,7 +186,7 @@ def _population(scenario: Scenario, plan: Plan, population: PlannedPopulation) -
         names = ", ".join(header.name for header in population.headers)
         yield f"  opens WebSockets with the headers {names}"
     for subscription in population.subscriptions:
-        if population.can.filters == "prefixes":
+        if population.can.names is None:
             prefix = subscription.filter
             topics = f"topics that begin with {prefix}" if prefix else "everything"
             yield f"  subscribes to {topics}"
@@ -195,7 +195,8 @@ def _population(scenario: Scenario, plan: Plan, population: PlannedPopulation) -
         else:
             yield f"  subscribes to {_subject(subscription.filter)}"
     for publication in population.publications:
-        yield f"  publishes to {publication.topic}: {_publication(publication)}"
+        qos = f" at QoS {publication.qos}" if population.can.acknowledges else ""
+        yield f"  publishes to {publication.topic}: {_publication(publication, qos)}"
 
 
 def _kind(population: PlannedPopulation) -> str:
@@ -311,13 +312,15 @@ def _credentials(made: Collection[str], tls: PlannedTls) -> Iterator[str]:
         yield "client certificates made by the run"
 
 
-def _publication(publication: PlannedPublication) -> str:
+def _publication(publication: PlannedPublication, qos: str) -> str:
     if isinstance(publication.pace, OpenPace):
         rate = f"{_pace(publication)} from each client"
-    else:
+    elif qos:
         rate = f"as fast as a window of {publication.window} takes them"
+    else:
+        rate = "as fast as the socket takes them"
     retained = ", retained" if publication.retain else ""
-    return f"{_size(publication)} at QoS {publication.qos}, {rate}{retained}"
+    return f"{_size(publication)}{qos}, {rate}{retained}"
 
 
 def _size(publication: PlannedPublication) -> str:

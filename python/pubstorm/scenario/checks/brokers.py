@@ -78,7 +78,7 @@ def _check_place(
     can, at = population.can, population.attached_to
     others = {f"kind {broker.kind}" for broker in brokers if can.title not in broker.SPEAKS}
     if at is None or at.brokers == TARGET:
-        others |= {str(target) for target in scenario.target if can.title != target.SPEAKS}
+        others |= {str(target) for target in scenario.target if can.title != target.can.title}
     if others:
         kinds, address = " and ".join(kinds_that_speak(can.title)), f"{can.scheme}HOST"
         message = f"found clients of {can.title} at {min(others)}"

@@ -159,7 +159,7 @@ def planned_targets(scenario: Scenario) -> tuple[Target, ...]:
             port=0,
             tls=broker.tls_mode != "none",
             websocket=WEBSOCKET_PATH if broker.serves_websocket else None,
-            nats_port=0 if broker.kind == "nats" else None,
+            ports={"nats": 0} if broker.kind == "nats" else {},
         )
         for broker in scenario.topology.brokers.values()
         for _ in range(broker.count)

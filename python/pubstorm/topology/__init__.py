@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -177,9 +177,9 @@ class Topology:
         return [(broker.host, broker.client_port) for broker in self._brokers]
 
     @property
-    def nats_ports(self) -> Sequence[int | None]:
-        """Port of each broker for clients of NATS; None without one."""
-        return [broker.nats_port for broker in self._brokers]
+    def other_ports(self) -> Sequence[Mapping[str, int]]:
+        """Ports of each broker for clients of other protocols than MQTT, by protocol."""
+        return [broker.other_ports for broker in self._brokers]
 
     @property
     def observer_targets(self) -> Sequence[Target]:

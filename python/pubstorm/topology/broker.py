@@ -466,8 +466,8 @@ class BrokerProcess(ServerProcess):
         """Port for monitors."""
         self.websocket_port = 0
         """Port for clients over WebSocket; 0 without one."""
-        self.nats_port: int | None = None
-        """Port for clients of NATS; None without one."""
+        self.other_ports: dict[str, int] = {}
+        """Ports for clients of other protocols than MQTT, by protocol."""
 
     @classmethod
     def users_text(cls, passwords: Mapping[str, str]) -> bytes:  # noqa: ARG003
@@ -488,7 +488,7 @@ class BrokerProcess(ServerProcess):
 
     async def ready(self) -> bool:
         """Returns True once all listeners accept, in the order in which they open."""
-        ports = (self.port, self.observer_port, self.client_port, self.nats_port or self.port)
+        ports = (self.port, self.observer_port, self.client_port, *self.other_ports.values())
         for port in dict.fromkeys(ports):
             if not await self.accepts(port):
                 return False

@@ -100,7 +100,9 @@ impl Client {
             }
             (channel, _) => channel,
         };
-        Ok(match &to.websocket {
+        // A protocol with a port of its own has TCP there.
+        let path = to.websocket.as_ref().filter(|_| population.port_of(to) == to.port);
+        Ok(match path {
             Some(path) => {
                 let websocket =
                     WebSocket::new(channel, (to, path.as_str()), (population, n), framing);

@@ -82,7 +82,7 @@ pub enum Phase {
     Idle,
     /// TCP connects, then the TLS handshake runs.
     Connecting,
-    /// CONNECT, or the greeting of ZMTP, is sent.
+    /// The first packet of the protocol is sent, or awaited.
     Greeting,
     /// The subscriptions are sent.
     Subscribing,

@@ -9,9 +9,8 @@ use agent::wait::Wait;
 use mio::{Events, Interest, Token, Waker};
 use plan::Reason;
 
-use crate::transport::Channel;
-use crate::transport::channel::SimulatedConnection;
 use crate::transport::tcp::{self, Route};
+use crate::transport::{Channel, SimulatedConnection};
 
 /// Events taken from the kernel at once.
 const EVENTS: usize = 1024;

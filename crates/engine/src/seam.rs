@@ -44,8 +44,6 @@ pub struct Setup {
     pub prefetch: u64,
     /// `true` if a client proves that it has the password, and does not send the password.
     pub proves_password: bool,
-    /// `true` if TLS begins when the peer asks for it, see [`Event::Secure`].
-    pub secures_later: bool,
     own: Own,
 }
 
@@ -95,19 +93,16 @@ impl Setup {
             plan::Protocol::Mqtt(options) => Self {
                 prefetch: MqttSetup::receive_maximum(options),
                 proves_password: MqttSetup::proves_password(options),
-                secures_later: false,
                 own: Own::Mqtt(MqttSetup::new(population, options, packet_bytes_max)),
             },
             plan::Protocol::Zmtp(options) => Self {
                 prefetch: u64::MAX,
                 proves_password: false,
-                secures_later: false,
                 own: Own::Zmtp(ZmtpSetup::new(options)),
             },
             plan::Protocol::Nats(options) => Self {
                 prefetch: u64::MAX,
                 proves_password: false,
-                secures_later: true,
                 own: Own::Nats(NatsSetup::new(population, options)),
             },
         }

@@ -1,19 +1,44 @@
 //! Connections of clients behind one type: bytes in and out without waiting, and errors as reasons
 //! to count.
 
-pub mod channel;
 pub mod silent;
 pub mod tcp;
 pub mod tls;
 pub mod websocket;
 
-pub use self::channel::{Channel, Halt};
+use std::io::{self, ErrorKind, Read, Write};
+
+use mio::net::TcpStream;
+use openssl::error::ErrorStack;
+use openssl::ssl::{Error, ErrorCode, Ssl, SslStream};
+use plan::Reason;
+
 pub use self::silent::Silent;
 pub use self::websocket::{Framing, WebSocket};
+
+/// Reason codes of OpenSSL from here to 255 more are the alerts that the peer sent.
+const ALERTS: std::ops::Range<i32> = 1000..1256;
+/// Library code of OpenSSL for errors of the kernel, and the mask of the error number.
+const SYSTEM_LIBRARY: i32 = 2;
+const SYSTEM_NUMBER: std::ffi::c_ulong = 0x7fff_ffff;
+/// Reason code of OpenSSL for a certificate that failed verification.
+const VERIFY_FAILED: i32 = 134;
+/// Reason code of OpenSSL for a connection that ended without close_notify.
+const UNEXPECTED_EOF: i32 = 294;
+// OpenSSL's results of a verification, see `man X509_STORE_CTX_get_error`.
+const NOT_YET_VALID: i32 = 9;
+const HAS_EXPIRED: i32 = 10;
+const HOSTNAME_MISMATCH: i32 = 62;
+const IP_ADDRESS_MISMATCH: i32 = 64;
 
 /// A connection as a client's protocol uses it. (As in `client.rs`.)
 #[cfg(not(any(debug_assertions, test)))]
 const _: () = assert!(size_of::<Stream>() <= 16);
+
+/// Memory of a client under TLS on our side of OpenSSL: a box with two pointers and a flag, and the
+/// socket in OpenSSL's care. OpenSSL's own is measured in the bench. (As in `client.rs`.)
+#[cfg(not(any(debug_assertions, test)))]
+const _: () = assert!(size_of::<Secured>() <= 24 && size_of::<Wire<TcpStream>>() <= 8);
 
 /// A connection.
 pub enum Stream {
@@ -137,5 +162,339 @@ impl Stream {
             Self::Direct(channel) => channel,
             Self::WebSocket(websocket) => websocket.channel_mut(),
         }
+    }
+}
+
+/// A connection of bytes.
+pub enum Channel {
+    /// TCP alone.
+    Plain(Wire<TcpStream>),
+    /// Under TLS.
+    Tls(Box<Secured>),
+    /// Of a simulated machine; a fat pointer would make each client larger.
+    Simulated(Box<Box<dyn SimulatedConnection>>),
+}
+
+/// A connection in a simulated network, with the meaning of the functions of [`Channel`].
+pub trait SimulatedConnection {
+    /// Puts the connected socket under a filter that behaves as TLS; nothing is sent yet.
+    fn secure(self: Box<Self>) -> Box<dyn SimulatedConnection>;
+
+    /// Returns `true` without a filter.
+    fn is_plain(&self) -> bool;
+
+    /// Lets its events have another index.
+    fn rename(&mut self, index: usize);
+
+    /// Continues the handshake, if there is one.
+    ///
+    /// # Errors
+    /// The reason why it has stopped.
+    fn handshake(&mut self) -> Result<(), Halt>;
+
+    /// Notes that the socket has bytes again.
+    fn wake(&mut self, ended: bool);
+
+    /// Reads bytes that have arrived.
+    ///
+    /// # Errors
+    /// The reason why it has stopped.
+    fn read(&mut self, buffer: &mut [u8], connecting: bool) -> Result<usize, Halt>;
+
+    /// Writes as many bytes as possible.
+    ///
+    /// # Errors
+    /// The reason why it has stopped.
+    fn write(&mut self, bytes: &[u8], connecting: bool) -> Result<usize, Halt>;
+
+    /// Returns `true` once if reading waited for room to write.
+    fn takes_reading(&mut self) -> bool;
+
+    /// Sends the end of TLS, if there is room.
+    fn finish(&mut self);
+}
+
+/// A connection under TLS.
+pub struct Secured {
+    stream: SslStream<Wire<TcpStream>>,
+    /// Reading waits for space to write.
+    reads_when_writable: bool,
+}
+
+/// Reason why an operation has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Halt {
+    /// The operation continues when the socket is ready.
+    Later,
+    /// The connection has failed.
+    Lost(Reason),
+}
+
+/// A socket. After a short read, the next read answers WouldBlock without a system call.
+pub struct Wire<S> {
+    socket: S,
+    empty: bool,
+    /// The broker has closed its side: only reading on finds it.
+    ended: bool,
+}
+
+impl Channel {
+    /// TCP alone over a socket that connects.
+    pub const fn new(socket: TcpStream) -> Self {
+        Self::Plain(Wire::new(socket))
+    }
+
+    /// Puts a connected socket under TLS; nothing is sent yet.
+    pub fn secure(wire: Wire<TcpStream>, mut ssl: Ssl) -> Result<Self, ErrorStack> {
+        ssl.set_connect_state();
+        let stream = SslStream::new(ssl, wire)?;
+        Ok(Self::Tls(Box::new(Secured { stream, reads_when_writable: false })))
+    }
+
+    /// Continues the handshake, if there is one.
+    pub fn handshake(&mut self) -> Result<(), Halt> {
+        let tls = match self {
+            Self::Plain(_) => return Ok(()),
+            Self::Tls(tls) => tls,
+            Self::Simulated(connection) => return connection.handshake(),
+        };
+        tls.stream.get_mut().wake(false);
+        let Err(error) = tls.stream.do_handshake() else { return Ok(()) };
+        Err(match halt(&error, true) {
+            Halt::Lost(Reason::CertificateUntrusted) => Halt::Lost(unverified(&tls.stream)),
+            // A broker that closes here has refused the connection.
+            Halt::Lost(Reason::ConnectReset | Reason::ConnectClosed) => {
+                Halt::Lost(Reason::TlsRefused)
+            }
+            other => other,
+        })
+    }
+
+    /// Notes that the socket has bytes again. `ended`: the peer has closed its side.
+    pub fn wake(&mut self, ended: bool) {
+        match self {
+            Self::Plain(wire) => wire.wake(ended),
+            Self::Tls(tls) => tls.stream.get_mut().wake(ended),
+            Self::Simulated(connection) => connection.wake(ended),
+        }
+    }
+
+    /// Reads bytes that have arrived. `connecting`: the peer has not accepted the client yet.
+    #[inline]
+    pub fn read(&mut self, buffer: &mut [u8], connecting: bool) -> Result<usize, Halt> {
+        match self {
+            Self::Plain(wire) => wire.receive(buffer, connecting),
+            Self::Tls(tls) => tls.read(buffer, connecting),
+            Self::Simulated(connection) => connection.read(buffer, connecting),
+        }
+    }
+
+    /// Writes as many bytes as possible. After [`Halt::Later`] the next write must begin with the
+    /// same bytes.
+    #[inline]
+    pub fn write(&mut self, bytes: &[u8], connecting: bool) -> Result<usize, Halt> {
+        match self {
+            Self::Plain(wire) => wire.send(bytes, connecting),
+            Self::Tls(tls) => tls.write(bytes, connecting),
+            Self::Simulated(connection) => connection.write(bytes, connecting),
+        }
+    }
+
+    /// Returns `true` for TCP alone, which has no handshake of its own.
+    pub fn is_plain(&self) -> bool {
+        match self {
+            Self::Plain(_) => true,
+            Self::Tls(_) => false,
+            Self::Simulated(connection) => connection.is_plain(),
+        }
+    }
+
+    /// Returns `true` once if reading waited for room to write.
+    pub fn takes_reading(&mut self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(tls) => std::mem::take(&mut tls.reads_when_writable),
+            Self::Simulated(connection) => connection.takes_reading(),
+        }
+    }
+
+    /// Makes the close of the socket a reset: the kernel discards what it has not sent.
+    pub fn reset_on_close(&self) {
+        // A simulated close and a reset differ in nothing but the DISCONNECT.
+        self.tcp().inspect(|stream| tcp::reset_on_close(stream));
+    }
+
+    /// Lets the kernel delay its acknowledgements from now on.
+    pub fn delay_acks(&self) {
+        // A simulated network has no acknowledgements.
+        self.tcp().inspect(|stream| tcp::delay_acks(stream));
+    }
+
+    /// Sends close_notify, if there is room.
+    pub fn finish(&mut self) {
+        match self {
+            Self::Plain(_) => {}
+            Self::Tls(tls) => {
+                let _ = tls.stream.shutdown();
+            }
+            Self::Simulated(connection) => connection.finish(),
+        }
+    }
+
+    fn tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Self::Plain(wire) => Some(&wire.socket),
+            Self::Tls(tls) => Some(&tls.stream.get_ref().socket),
+            Self::Simulated(_) => None,
+        }
+    }
+
+    /// The kernel's socket under the connection, if there is one.
+    pub fn tcp_mut(&mut self) -> Option<&mut TcpStream> {
+        match self {
+            Self::Plain(wire) => Some(&mut wire.socket),
+            Self::Tls(tls) => Some(&mut tls.stream.get_mut().socket),
+            Self::Simulated(_) => None,
+        }
+    }
+}
+
+impl<S> Wire<S> {
+    /// A socket that connects.
+    pub const fn new(socket: S) -> Self {
+        Self { socket, empty: false, ended: false }
+    }
+
+    /// The socket.
+    pub const fn socket(&self) -> &S {
+        &self.socket
+    }
+
+    /// Notes that the socket has bytes again, or that the peer has closed its side.
+    pub const fn wake(&mut self, ended: bool) {
+        self.empty = false;
+        self.ended |= ended;
+    }
+}
+
+impl<S: Read + Write> Wire<S> {
+    /// Reads bytes that have arrived.
+    ///
+    /// # Errors
+    /// The reason why it has stopped.
+    #[inline]
+    pub fn receive(&mut self, buffer: &mut [u8], connecting: bool) -> Result<usize, Halt> {
+        loop {
+            match self.read(buffer) {
+                Ok(0) => return Err(lost(&ErrorKind::UnexpectedEof.into(), connecting)),
+                Ok(count) => return Ok(count),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(Halt::Later),
+                Err(error) => return Err(lost(&error, connecting)),
+            }
+        }
+    }
+
+    /// Writes as many bytes as possible.
+    ///
+    /// # Errors
+    /// The reason why it has stopped.
+    #[inline]
+    pub fn send(&mut self, bytes: &[u8], connecting: bool) -> Result<usize, Halt> {
+        loop {
+            match self.write(bytes).map_err(|error| (error.kind(), error)) {
+                Ok(count) => return Ok(count),
+                Err((ErrorKind::Interrupted, _)) => {}
+                Err((ErrorKind::WouldBlock | ErrorKind::NotConnected, _)) => {
+                    return Err(Halt::Later);
+                }
+                Err((_, error)) => return Err(lost(&error, connecting)),
+            }
+        }
+    }
+}
+
+impl Secured {
+    fn read(&mut self, buffer: &mut [u8], connecting: bool) -> Result<usize, Halt> {
+        self.stream.ssl_read(buffer).map_err(|error| {
+            self.reads_when_writable = error.code() == ErrorCode::WANT_WRITE;
+            halt(&error, connecting)
+        })
+    }
+
+    fn write(&mut self, bytes: &[u8], connecting: bool) -> Result<usize, Halt> {
+        self.stream.ssl_write(bytes).map_err(|error| match halt(&error, connecting) {
+            // With TLS 1.3 a broker refuses a certificate after the handshake has ended here. Its
+            // alert has come before the reset.
+            Halt::Lost(Reason::ConnectReset) => match self.read(&mut [0], connecting) {
+                Err(refused @ Halt::Lost(Reason::TlsRefused)) => refused,
+                _ => Halt::Lost(Reason::ConnectReset),
+            },
+            other => other,
+        })
+    }
+}
+
+impl<S: Read> Read for Wire<S> {
+    #[inline]
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.empty {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let count = self.socket.read(buffer)?;
+        self.empty = !self.ended && (1..buffer.len()).contains(&count);
+        Ok(count)
+    }
+}
+
+impl<S: Write> Write for Wire<S> {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn lost(error: &io::Error, connecting: bool) -> Halt {
+    Halt::Lost(tcp::reason(error, connecting))
+}
+
+/// Meaning of an OpenSSL error for the connection.
+fn halt(error: &Error, connecting: bool) -> Halt {
+    let end = || lost(&ErrorKind::UnexpectedEof.into(), connecting);
+    let codes = || error.ssl_error().into_iter().flat_map(ErrorStack::errors);
+    let system = || {
+        let code = codes().find(|code| code.library_code() == SYSTEM_LIBRARY)?;
+        Some(io::Error::from_raw_os_error((code.code() & SYSTEM_NUMBER) as i32))
+    };
+    match error.code() {
+        ErrorCode::WANT_READ | ErrorCode::WANT_WRITE => Halt::Later,
+        ErrorCode::ZERO_RETURN => end(),
+        _ => match error.io_error() {
+            Some(error) => lost(error, connecting),
+            None if let Some(error) = system() => lost(&error, connecting),
+            None if codes().next().is_none() => end(),
+            None if codes().any(|code| code.reason_code() == UNEXPECTED_EOF) => end(),
+            None if codes().any(|code| code.reason_code() == VERIFY_FAILED) => {
+                Halt::Lost(Reason::CertificateUntrusted)
+            }
+            None if !connecting => Halt::Lost(Reason::TlsBroken),
+            None if codes().any(|code| ALERTS.contains(&code.reason_code())) => {
+                Halt::Lost(Reason::TlsRefused)
+            }
+            None => Halt::Lost(Reason::TlsFailed),
+        },
+    }
+}
+
+/// Reason why the broker's certificate failed verification.
+fn unverified(stream: &SslStream<Wire<TcpStream>>) -> Reason {
+    match stream.ssl().verify_result().as_raw() {
+        NOT_YET_VALID | HAS_EXPIRED => Reason::CertificateExpired,
+        HOSTNAME_MISMATCH | IP_ADDRESS_MISMATCH => Reason::CertificateName,
+        _ => Reason::CertificateUntrusted,
     }
 }

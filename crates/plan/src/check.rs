@@ -173,7 +173,7 @@ impl Bridges {
 }
 
 impl Population {
-    fn check(&self, path: &str, targets: usize) -> Result<(), PlanError> {
+    pub(crate) fn check(&self, path: &str, targets: usize) -> Result<(), PlanError> {
         check_targets(self.at.first, self.at.count, targets, &format!("{path}.at"))?;
         self.check_protocol(path)?;
         self.check_templates(path)?;

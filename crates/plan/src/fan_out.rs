@@ -28,7 +28,7 @@ pub struct FanOut {
     groups: Vec<Group>,
     /// Bridges of the plan; `None` without bridges.
     crossings: Option<Crossings>,
-    /// True if there are populations of MQTT and of NATS.
+    /// True if populations have names that are twins.
     has_twins: bool,
 }
 
@@ -85,8 +85,8 @@ impl FanOut {
         let populations: Vec<_> = (0..plan.populations.len()).map(of).collect();
         let groups = ways::groups(plan, &populations);
         let crossings = (!plan.bridges.is_empty()).then(|| Crossings::new(plan));
-        let speaks = |names| populations.iter().any(|p: &PopulationFilters| p.names == names);
-        let has_twins = speaks(Names::Topics) && speaks(Names::Subjects);
+        let is_used = |names| populations.iter().any(|own: &PopulationFilters| own.names == names);
+        let has_twins = populations.iter().any(|own| own.names.twin().is_some_and(is_used));
         Self { populations, groups, crossings, has_twins }
     }
 

@@ -60,15 +60,13 @@ pub use estimate::offered_load::{
     StageLoad, Unmatched,
 };
 pub use fan_out::{Expected, FanOut, Publisher, Ways};
-pub use model::capabilities::Capabilities;
+pub use model::capabilities::{Capabilities, Secures};
 pub use model::flows::{
     Late, Order, Pace, Payload, Phase, Process, Publication, Responds, RetainHandling, Subscription,
 };
 pub use model::names::Names;
 pub use model::property::{Property, PropertyValue};
-pub use model::protocol::{
-    Authentication, Mqtt, MqttVersion, Nats, Player, Protocol, SCRAM_SHA_256, Security, Will, Zmtp,
-};
+pub use model::protocol::*;
 pub use model::{
     Action, Attachment, Bridges, Change, ChangeAction, Choice, Direction, End, Flapping, Header,
     Lifetime, Plan, Population, Psk, Reconnect, Route, Stage, Target, Tls, TlsVersion,

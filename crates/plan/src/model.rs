@@ -8,6 +8,8 @@ pub(crate) mod names;
 pub(crate) mod property;
 pub(crate) mod protocol;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::rate_profile::RatePoint;
@@ -84,9 +86,9 @@ pub struct Target {
     /// Path of the WebSocket, with a query if there is one; `None`: MQTT over TCP.
     #[serde(default)]
     pub websocket: Option<String>,
-    /// Port of the same broker for clients of NATS; `None`: `port`.
+    /// Ports of the same broker for clients of other protocols, by the name of the protocol.
     #[serde(default)]
-    pub nats_port: Option<u16>,
+    pub ports: BTreeMap<String, u16>,
 }
 
 /// Bridges from small brokers to one main broker, from which expected deliveries follow. A message

@@ -7,7 +7,7 @@ use crate::model::capabilities::Capabilities;
 use crate::model::flows::{Payload, Publication, Subscription};
 use crate::model::property::{Property, PropertyValue};
 use crate::model::protocol::{Mqtt, Player, Will};
-use crate::model::{Bridges, ChangeAction, Plan, Population};
+use crate::model::{Bridges, ChangeAction, Plan, Population, Target};
 use crate::schedule::tempo::Tempo;
 use crate::text::template::Template;
 
@@ -30,8 +30,14 @@ impl Plan {
 impl Population {
     /// Capabilities of its clients.
     #[must_use]
-    pub const fn capabilities(&self) -> &'static Capabilities {
-        self.protocol.capabilities()
+    pub fn capabilities(&self) -> &'static Capabilities {
+        self.protocol.options().capabilities()
+    }
+
+    /// Port of a target at which its clients connect.
+    #[must_use]
+    pub fn port_of(&self, target: &Target) -> u16 {
+        target.ports.get(self.protocol.options().name()).copied().unwrap_or(target.port)
     }
 
     /// Options of its MQTT clients; `None` for another protocol.
@@ -72,14 +78,12 @@ impl Population {
         self.capabilities().has_properties && is_stampless && !publication.request
     }
 
-    /// Returns `true` if its clients receive nothing that they have published themselves: they set
-    /// the bridge bit of MQTT, or connect to NATS without echo, or all their subscriptions say so.
+    /// Returns `true` if its clients receive nothing that they have published themselves: the
+    /// options of their protocol say so, or all their subscriptions do.
     #[must_use]
     pub fn skips_own_messages(&self) -> bool {
         let refuses_own = |subscription: &Subscription| subscription.no_local;
-        let no_echo = self.protocol.nats().is_some_and(|nats| !nats.echo);
-        no_echo
-            || matches!(self.mqtt(), Some(Mqtt { bridge: true, .. }))
+        self.protocol.options().skips_own_messages()
             || (!self.subscriptions.is_empty() && self.subscriptions.iter().all(refuses_own))
     }
 
@@ -129,14 +133,14 @@ impl Population {
 
     /// Returns `true` if engines play its clients, each engine its share.
     #[must_use]
-    pub const fn is_played_by_engines(&self) -> bool {
-        matches!(self.protocol.player(), Player::Engine)
+    pub fn is_played_by_engines(&self) -> bool {
+        self.protocol.options().player() == Player::Engine
     }
 
     /// Returns `true` if its messages are externally published: by programs other than engines.
     /// The controller reports the number of these messages when a stage closes.
     #[must_use]
-    pub const fn is_externally_published(&self) -> bool {
+    pub fn is_externally_published(&self) -> bool {
         !self.is_played_by_engines() && !self.publications.is_empty()
     }
 

@@ -1,5 +1,7 @@
 //! Plans for simulated runs, and parts of plans.
 
+use std::collections::BTreeMap;
+
 use plan::{
     Action, Attachment, Choice, Late, Mqtt, MqttVersion, Order, Pace, Payload, Plan, Population,
     Property, PropertyValue, Protocol, Publication, Reconnect, RetainHandling, Stage, Subscription,
@@ -32,7 +34,8 @@ pub fn empty(seed: u64) -> Plan {
 
 /// A broker without TLS and WebSocket.
 pub fn target(port: u16) -> Target {
-    Target { host: "127.0.0.1".into(), port, tls: false, websocket: None, nats_port: None }
+    let ports = BTreeMap::new();
+    Target { host: "127.0.0.1".into(), port, tls: false, websocket: None, ports }
 }
 
 /// Clients that only connect.

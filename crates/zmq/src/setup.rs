@@ -4,7 +4,7 @@
 use agent::hint::Hint;
 use agent::publication::{PublicationSetup, publications};
 use agent::rows::{self, RowsError};
-use plan::{Plan, Player, Population, Security, Shard, Target, Zmtp};
+use plan::{Plan, Player, Population, Protocol, Security, Shard, Target, Zmtp};
 
 /// A plan that sockets of libzmq cannot play.
 #[derive(Debug, thiserror::Error)]
@@ -111,11 +111,12 @@ impl Setup {
         let Some(played) = plan.populations.get(population) else {
             return Err(wrong(format!("allowed are indices below {count}")).into());
         };
-        let Some(zmq) =
-            played.protocol.zmtp().filter(|zmtp| zmtp.player == Player::Libzmq).copied()
-        else {
-            let why = format!("{} is not played by sockets of libzmq", played.name);
-            return Err(wrong(why).into());
+        let zmq = match played.protocol {
+            Protocol::Zmtp(zmq) if zmq.player == Player::Libzmq => zmq,
+            _ => {
+                let why = format!("{} is not played by sockets of libzmq", played.name);
+                return Err(wrong(why).into());
+            }
         };
         check(played, &zmq, shard)?;
         rows::bind(&plan, shard).map_err(|(p, error)| {

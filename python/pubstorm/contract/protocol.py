@@ -401,8 +401,8 @@ class Target(BaseModel):
     """True if connections to it are under TLS, by each population's `tls`."""
     websocket: str | None = None
     """Path of the WebSocket, with a query if there is one; null: MQTT over TCP."""
-    nats_port: Annotated[int, Field(ge=0, le=65535)] | None = None
-    """Port of the same broker for clients of NATS; null: `port`."""
+    ports: Mapping[str, Annotated[int, Field(ge=0, le=65535)]] = Field(default_factory=dict)
+    """Ports of the same broker for clients of other protocols, by the kind of the protocol."""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

@@ -96,7 +96,7 @@ def planned_targets(scenario: Scenario) -> tuple[Target, ...]:
             port=0,
             tls=broker.tls_mode != "none",
             websocket=WEBSOCKET_PATH if broker.serves_websocket else None,
-            **dict[str, Any](dict.fromkeys(broker.FURTHER_PORTS, 0)),
+            ports=dict.fromkeys(broker.OTHER_PORTS, 0),
         )
         for broker in scenario.topology.brokers.values()
         for _ in range(broker.count)

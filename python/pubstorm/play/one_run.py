@@ -264,9 +264,9 @@ class _Run:
         planned = planned_targets(scenario)[len(scenario.target) :]
         brokers = len(topology.addresses)
         started = (
-            target.model_copy(update={"host": host, "port": port, **further})
-            for (host, port), further, target in zip(
-                topology.addresses, topology.further_ports, planned[:brokers], strict=True
+            target.model_copy(update={"host": host, "port": port, "ports": ports})
+            for (host, port), ports, target in zip(
+                topology.addresses, topology.other_ports, planned[:brokers], strict=True
             )
         )
         publishers = await placement.targets(planned[brokers:])

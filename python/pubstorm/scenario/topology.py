@@ -125,8 +125,8 @@ class Broker(Variant):
     """Highest QoS that it takes."""
     SPEAKS: ClassVar[Collection[str]] = ("MQTT",)
     """Titles of the protocols that it speaks."""
-    FURTHER_PORTS: ClassVar[Collection[str]] = ()
-    """Keys of a target for ports of the other protocols."""
+    OTHER_PORTS: ClassVar[Collection[str]] = ()
+    """Protocols whose clients have a port of their own."""
     HINTS: ClassVar[Mapping[str, str]] = {
         "tls": "the run makes keys for mosquitto only: use kind: mosquitto",
         "passwords": "the run makes passwords for mosquitto and rabbitmq only",
@@ -264,7 +264,7 @@ class Nats(InstalledBroker):
 
     QOS_MAX: ClassVar[int] = 1
     SPEAKS: ClassVar[Collection[str]] = ("MQTT", "NATS")
-    FURTHER_PORTS: ClassVar[Collection[str]] = ("nats_port",)
+    OTHER_PORTS: ClassVar[Collection[str]] = ("nats",)
     kind: Literal["nats"]
     """`nats`."""
 

@@ -177,9 +177,9 @@ class Topology:
         return [(broker.host, broker.client_port) for broker in self._brokers]
 
     @property
-    def further_ports(self) -> Sequence[Mapping[str, int]]:
-        """Ports of each broker for clients of other protocols, by the keys of a target."""
-        return [broker.further_ports for broker in self._brokers]
+    def other_ports(self) -> Sequence[Mapping[str, int]]:
+        """Ports of each broker for clients of other protocols than MQTT, by protocol."""
+        return [broker.other_ports for broker in self._brokers]
 
     @property
     def observer_targets(self) -> Sequence[Target]:

@@ -464,8 +464,8 @@ class BrokerProcess(ServerProcess):
         """Port for monitors."""
         self.websocket_port = 0
         """Port for clients over WebSocket; 0 without one."""
-        self.further_ports: dict[str, int] = {}
-        """Ports for clients of other protocols, by the keys of a target."""
+        self.other_ports: dict[str, int] = {}
+        """Ports for clients of other protocols than MQTT, by protocol."""
 
     @classmethod
     def users_text(cls, passwords: Mapping[str, str]) -> bytes:  # noqa: ARG003
@@ -486,8 +486,7 @@ class BrokerProcess(ServerProcess):
 
     async def ready(self) -> bool:
         """Returns True once all listeners accept, in the order in which they open."""
-        further = self.further_ports.values()
-        ports = (self.port, self.observer_port, self.client_port, *further)
+        ports = (self.port, self.observer_port, self.client_port, *self.other_ports.values())
         for port in dict.fromkeys(ports):
             if not await self.accepts(port):
                 return False

@@ -62,7 +62,7 @@ def test_a_server_has_a_scheme_and_a_port(text: str, target: Target) -> None:
 
 def test_a_broker_of_the_run_has_a_port_for_each_protocol() -> None:
     plan = plan_of(GATEWAY)
-    assert plan.targets == (Target(host="127.0.0.1", port=0, nats_port=0),)
+    assert plan.targets == (Target(host="127.0.0.1", port=0, ports={"nats": 0}),)
     device, backend = plan.populations
     assert (device.protocol.kind, backend.mqtt) == ("mqtt", None)
     assert backend.protocol == NatsProtocol(client_name="backend-{n}", echo=False)

@@ -1,6 +1,6 @@
 //! The way to the first bytes of the protocol: TCP, TLS, WebSocket, CONNECT.
 
-use plan::Reason;
+use plan::{Reason, Secures};
 
 use super::{Client, Phase, at, receive};
 use crate::context::Context;
@@ -34,13 +34,37 @@ impl Client {
     /// Continues after TCP has connected or failed: with TLS and WebSocket if the target uses them,
     /// then with the protocol.
     pub(super) fn establish(&mut self, context: &mut Context) {
-        let secured = self.secure(context);
+        let population = &context.setup.plan.populations[self.population()];
+        let at_once = population.capabilities().secures != Secures::OnRequest;
+        self.secure(context, at_once);
+    }
+
+    /// Begins TLS on the open connection, if the target has it, and sends the first bytes of the
+    /// protocol after the handshake.
+    pub(super) fn secure_open(&mut self, context: &mut Context) {
+        self.phase = Phase::Connecting;
+        self.secure(context, true);
+    }
+
+    /// Continues the handshakes, and `begins` them if they have not begun.
+    fn secure(&mut self, context: &mut Context, begins: bool) {
+        let secured = self.handshake(context, begins);
         self.count_frames(context);
         match secured {
             Ok(()) => self.greet(context),
             Err(Halt::Later) => {}
             Err(Halt::Lost(reason)) => self.lost(context, reason),
         }
+    }
+
+    fn handshake(&mut self, context: &mut Context, begins: bool) -> Result<(), Halt> {
+        self.stream = match self.stream.take() {
+            Some(Stream::Direct(channel)) if channel.is_plain() && begins => {
+                Some(self.wrap(context, channel)?)
+            }
+            stream => stream,
+        };
+        self.stream.as_mut().map_or(Ok(()), |stream| stream.handshake(&mut context.framing))
     }
 
     /// Sends the first bytes of the protocol.
@@ -57,36 +81,6 @@ impl Client {
         }
         self.phase = Phase::Greeting;
         self.flush(context);
-    }
-
-    /// Begins TLS on the open connection, if the target has it, and sends the first bytes of the
-    /// protocol after the handshake.
-    pub(super) fn secure_open(&mut self, context: &mut Context) {
-        if !context.setup.plan.targets[self.target(context)].tls {
-            return self.greet(context);
-        }
-        self.phase = Phase::Connecting;
-        self.stream = match self.stream.take() {
-            Some(Stream::Direct(channel)) if channel.is_plain() => {
-                match self.wrap(context, channel) {
-                    Ok(stream) => Some(stream),
-                    Err(_) => return self.lost(context, Reason::TlsFailed),
-                }
-            }
-            stream => stream,
-        };
-        self.establish(context);
-    }
-
-    fn secure(&mut self, context: &mut Context) -> Result<(), Halt> {
-        let is_later = context.setup.populations[self.population()].protocol.secures_later;
-        self.stream = match self.stream.take() {
-            Some(Stream::Direct(channel)) if channel.is_plain() && !is_later => {
-                Some(self.wrap(context, channel)?)
-            }
-            stream => stream,
-        };
-        self.stream.as_mut().map_or(Ok(()), |stream| stream.handshake(&mut context.framing))
     }
 
     /// Puts a connected socket under TLS and WebSocket, as the target says.
@@ -106,7 +100,9 @@ impl Client {
             }
             (channel, _) => channel,
         };
-        Ok(match &to.websocket {
+        // A protocol with a port of its own has TCP there.
+        let path = to.websocket.as_ref().filter(|_| population.port_of(to) == to.port);
+        Ok(match path {
             Some(path) => {
                 let websocket =
                     WebSocket::new(channel, (to, path.as_str()), (population, n), framing);
@@ -119,17 +115,13 @@ impl Client {
     fn route(&self, context: &Context) -> Route {
         let setup = &context.setup;
         let sources = &setup.sources;
-        let turn = self.local as usize / setup.plan.populations[self.population()].at.count;
-        let rate = setup.plan.populations[self.population()].read_rate_per_s;
+        let population = &setup.plan.populations[self.population()];
+        let turn = self.local as usize / population.at.count;
+        let rate = population.read_rate_per_s;
         let (least, most) = SLOW_RECEIVE_BUFFER.into_inner();
         let index = self.target(context);
         let mut target = setup.targets[index];
-        if let (Some(_), Some(port)) = (
-            setup.plan.populations[self.population()].protocol.nats(),
-            setup.plan.targets[index].nats_port,
-        ) {
-            target.set_port(port);
-        }
+        target.set_port(population.port_of(&setup.plan.targets[index]));
         Route {
             target,
             source: (!sources.is_empty()).then(|| sources[turn % sources.len()]),

@@ -57,7 +57,7 @@ impl Nats {
             self.session.open();
             return Polled::Nothing;
         }
-        let Some(options) = at.population.protocol.nats() else { return Polled::Nothing };
+        let plan::Protocol::Nats(options) = &at.population.protocol else { return Polled::Nothing };
         let text = |template: &Option<Template>| template.as_ref().map(|own| own.text(at.n, 0));
         let signed = match text(&options.seed).map(|seed| sign(&seed, self.session.nonce())) {
             Some(None) => return Polled::Refused(Reason::BadCredentials),

@@ -5,7 +5,7 @@ use plan::{Family, Population, Reason, Target};
 use websocket::upgrade::{self, RequestKey, UpgradeRequest};
 use websocket::{FrameSession, MaskingKeys, ReadEnd, UpgradeError};
 
-use super::channel::{Channel, Halt};
+use super::{Channel, Halt};
 
 /// Memory of an idle client under WebSocket beyond TCP: this box, with the 8 bytes of the allocator
 /// 48 bytes. (As in `client.rs`.)

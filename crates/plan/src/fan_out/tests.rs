@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::model::flows::{RetainHandling, Subscription};
 use crate::model::protocol::{Mqtt, MqttVersion, Nats, Protocol};
@@ -62,7 +64,7 @@ pub(crate) fn plan(populations: Vec<Population>, targets: u16, targets_joined: b
                 port,
                 tls: false,
                 websocket: None,
-                nats_port: None,
+                ports: BTreeMap::new(),
             })
             .collect(),
         targets_joined,

@@ -1,6 +1,6 @@
 //! Capabilities of protocols as data: what a population may do, what names and filters are, and
 //! how far its messages go. Checks, questions and the fan-out read the fields, so that a further
-//! protocol is a further constant.
+//! protocol is a further constant beside its options.
 
 use super::names::Names;
 
@@ -29,8 +29,19 @@ pub struct Capabilities {
     pub answers: bool,
     /// Messages have user properties beside their payload.
     pub has_properties: bool,
-    /// Connections may use TLS.
-    pub secures: bool,
+    /// TLS of connections.
+    pub secures: Secures,
+}
+
+/// Begin of TLS at a target that has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Secures {
+    /// Connections do not use TLS.
+    Never,
+    /// TLS begins before the first bytes of the protocol.
+    AtOnce,
+    /// TLS begins on the open connection, when the peer has asked for it.
+    OnRequest,
 }
 
 /// Publications that a population may have.
@@ -43,54 +54,3 @@ pub enum Publications {
     /// None.
     None,
 }
-
-/// MQTT 3.1 and 3.1.1.
-pub const MQTT3: Capabilities = Capabilities {
-    names: Names::Topics,
-    joins_targets: true,
-    publications: Publications::Any,
-    qos_max: 2,
-    retains: true,
-    varies_pace: true,
-    flaps: true,
-    shares: true,
-    answers: false,
-    has_properties: false,
-    secures: true,
-};
-
-/// MQTT 5.
-pub const MQTT5: Capabilities = Capabilities { answers: true, has_properties: true, ..MQTT3 };
-
-/// Clients of NATS.
-pub const NATS: Capabilities = Capabilities {
-    names: Names::Subjects,
-    joins_targets: true,
-    publications: Publications::Any,
-    qos_max: 0,
-    retains: false,
-    varies_pace: true,
-    flaps: true,
-    shares: true,
-    answers: false,
-    has_properties: false,
-    secures: true,
-};
-
-/// SUB sockets of ZMTP, as the engine plays them.
-pub const ZMTP_SUB: Capabilities = Capabilities {
-    names: Names::Prefixes,
-    joins_targets: false,
-    publications: Publications::None,
-    qos_max: 0,
-    retains: false,
-    varies_pace: false,
-    flaps: false,
-    shares: false,
-    answers: false,
-    has_properties: false,
-    secures: false,
-};
-
-/// PUB or SUB sockets of ZMTP, as other programs play them.
-pub const ZMTP: Capabilities = Capabilities { publications: Publications::Alone, ..ZMTP_SUB };

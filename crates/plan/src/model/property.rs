@@ -27,3 +27,14 @@ pub enum PropertyValue {
     /// Template of a string, or of binary data.
     Text(Template),
 }
+
+/// Templates of properties, each with its path: `path` is that of the list.
+pub(crate) fn templates<'a>(
+    path: &str,
+    properties: impl IntoIterator<Item = &'a Property>,
+) -> impl Iterator<Item = (String, &'a Template)> {
+    properties
+        .into_iter()
+        .enumerate()
+        .filter_map(move |(i, property)| Some((format!("{path}[{i}].value"), property.template()?)))
+}

@@ -17,7 +17,7 @@ const CHARACTERS_MAX: usize = 200;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TextProperty {
-    /// Reason String; with ZMTP, the reason of an ERROR.
+    /// Reason String, or the text that another protocol has for it.
     ReasonString,
     /// Server Reference: another server that the client should use.
     ServerReference,

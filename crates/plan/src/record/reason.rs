@@ -72,7 +72,7 @@ pub enum Reason {
     ResetByBroker,
     /// Nothing acknowledged what the kernel sent: the path to the broker is gone (ETIMEDOUT).
     PathTimeout,
-    /// The server of NATS gave up a client that reads too slowly.
+    /// The broker gave up a client that reads too slowly.
     SlowConsumer,
     /// Bytes of an established connection that TLS cannot read, or a fatal alert of the broker.
     TlsBroken,

@@ -4,9 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::error::{PlanError, require};
-use crate::model::Population;
 use crate::model::flows::Payload;
-use crate::model::property::Property;
+use crate::model::{Population, property};
 use crate::text::rows::Column;
 use crate::text::template::{Place, Template, TemplateError};
 
@@ -74,34 +73,19 @@ impl Population {
     /// All templates: path in the population, and kind of place.
     fn templates(&self) -> Vec<(String, Place, &Template)> {
         let mut templates = Vec::new();
-        let (tls, will, nats) = (self.tls.as_ref(), self.will(), self.protocol.nats());
+        let tls = self.tls.as_ref();
+        for (path, template) in self.protocol.options().templates() {
+            templates.push((format!("protocol.{path}"), Place::Client, template));
+        }
         let client = [
-            ("protocol.client_id", self.mqtt().map(|mqtt| &mqtt.client_id)),
-            ("protocol.client_name", nats.map(|nats| &nats.client_name)),
-            ("protocol.token", nats.and_then(|nats| nats.token.as_ref())),
-            ("protocol.seed", nats.and_then(|nats| nats.seed.as_ref())),
-            ("protocol.jwt", nats.and_then(|nats| nats.jwt.as_ref())),
             ("username", self.username.as_ref()),
             ("password", self.password.as_ref()),
             ("tls.certificate", tls.and_then(|tls| tls.certificate.as_ref())),
             ("tls.key", tls.and_then(|tls| tls.key.as_ref())),
             ("tls.psk.identity", tls.and_then(|tls| tls.psk.as_ref()).map(|psk| &psk.identity)),
-            (
-                "protocol.authentication.data",
-                self.mqtt().and_then(|mqtt| mqtt.authentication.as_ref()?.data.as_ref()),
-            ),
-            ("protocol.will.topic", will.map(|will| &will.topic)),
-            ("protocol.will.payload", will.map(|will| &will.payload)),
         ];
         for (path, template) in client {
             templates.extend(template.map(|t| (path.to_owned(), Place::Client, t)));
-        }
-        let lists = [
-            ("protocol.properties", self.mqtt().map(|mqtt| &mqtt.properties)),
-            ("protocol.will.properties", will.map(|will| &will.properties)),
-        ];
-        for (path, properties) in lists {
-            templates.extend(properties_of(path, Place::Client, properties.into_iter().flatten()));
         }
         for (h, header) in self.headers.iter().enumerate() {
             templates.push((format!("headers[{h}].value"), Place::Client, &header.value));
@@ -119,21 +103,9 @@ impl Population {
                 templates.push((format!("publications[{p}].payload"), place, template));
             }
             let path = format!("publications[{p}].properties");
-            templates.extend(properties_of(&path, Place::Property, &publication.properties));
+            let properties = property::templates(&path, &publication.properties);
+            templates.extend(properties.map(|(path, own)| (path, Place::Property, own)));
         }
         templates
     }
-}
-
-/// The templates of properties: path in the population, and kind of place.
-fn properties_of<'a>(
-    path: &str,
-    place: Place,
-    properties: impl IntoIterator<Item = &'a Property>,
-) -> Vec<(String, Place, &'a Template)> {
-    let texts = properties.into_iter().enumerate().filter_map(|(i, property)| {
-        let template = property.template()?;
-        Some((format!("{path}[{i}].value"), place, template))
-    });
-    texts.collect()
 }

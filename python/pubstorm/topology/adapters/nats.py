@@ -25,12 +25,11 @@ class NatsBroker(BrokerProcess):
         """Writes nats.conf."""
         machine = self.place.machine
         self.port = self.observer_port = self.place.port or await machine.free_port()
-        own_port = await machine.free_port()
-        self.further_ports = {"nats_port": own_port}
+        self.other_ports["nats"] = await machine.free_port()
         ours: dict[str, object] = {
             "server_name": json.dumps(self.name),
             "host": json.dumps(self.host),
-            "port": own_port,
+            "port": self.other_ports["nats"],
             "jetstream.store_dir": json.dumps(str(self.folder.absolute())),
             "mqtt.host": json.dumps(self.host),
             "mqtt.port": self.port,

@@ -1,11 +1,9 @@
 use super::*;
 use crate::fan_out::tests::{plan, population};
 use crate::fan_out::{FanOut, Publisher};
-use crate::model::Attachment;
-use crate::model::flows::{Late, Order, Payload, Phase};
-use crate::model::names::Names;
-use crate::model::protocol::{Player, Zmtp};
-use crate::text::template::Template;
+use crate::model::flows::{Late, Order, Pace, Payload, Phase, Process, Publication};
+use crate::model::protocol::Protocol;
+use crate::model::{Attachment, Choice};
 
 const ZMTP: Zmtp =
     Zmtp { player: Player::Engine, high_water_mark: 1000, io_threads: 1, security: Security::Null };
@@ -168,32 +166,5 @@ fn a_population_that_no_program_can_play_is_refused() {
     for (population, change, expected) in cases {
         let found = with(change, population);
         assert!(found.starts_with(expected), "{found}, expected {expected}");
-    }
-}
-
-#[test]
-fn an_authentication_has_what_its_method_needs() {
-    let checked = |version, method: &str, data: Option<&str>, login: Option<&str>| {
-        let mut clients = population(1, 0, &[]);
-        let login = login.map(|text| Template::new(text).unwrap());
-        (clients.username, clients.password) = (login.clone(), login);
-        let Protocol::Mqtt(mqtt) = &mut clients.protocol else { panic!("it is MQTT") };
-        mqtt.version = version;
-        let data = data.map(|text| Template::new(text).unwrap());
-        mqtt.authentication = Some(Authentication { method: method.to_owned(), data });
-        clients.check_protocol("populations[0]").map_err(|error| error.to_string())
-    };
-    let allowed = [
-        checked(MqttVersion::V5, SCRAM_SHA_256, None, Some("a")),
-        checked(MqttVersion::V5, "TICKET", Some("t-{n}"), None),
-    ];
-    assert_eq!(allowed, [Ok(()), Ok(())]);
-    for (refused, text) in [
-        (checked(MqttVersion::V311, SCRAM_SHA_256, None, Some("a")), "before MQTT 5"),
-        (checked(MqttVersion::V5, SCRAM_SHA_256, None, None), "needs a user name"),
-        (checked(MqttVersion::V5, SCRAM_SHA_256, Some("d"), Some("a")), "allowed is null"),
-        (checked(MqttVersion::V5, "TICKET", None, Some("a")), "allowed is null"),
-    ] {
-        assert!(refused.as_ref().is_err_and(|error| error.contains(text)), "{refused:?}");
     }
 }

@@ -145,7 +145,8 @@ impl FanOut {
     }
 
     /// Number of filters of a client, outside of shared groups, that match `topic`; of those with
-    /// one of the subscription identifiers that `is_meant` accepts.
+    /// one of the subscription identifiers that `is_meant` accepts. An equal filter makes no further
+    /// subscription of MQTT, and one of NATS.
     #[must_use]
     pub fn filters_of(
         &self,
@@ -157,7 +158,9 @@ impl FanOut {
         let filters = &self.populations[population];
         let number = filters.first + u64::from(client);
         let own = filters.filters.iter().zip(&filters.identifiers).enumerate();
-        let is_first = |at: usize, filter: &Filter| !filters.filters[..at].contains(filter);
+        let is_first = |at: usize, filter: &Filter| {
+            filters.names == Names::Subjects || !filters.filters[..at].contains(filter)
+        };
         own.filter(|(at, (filter, identifier))| {
             is_meant(**identifier) && filter.matches(topic, number) && is_first(*at, filter)
         })

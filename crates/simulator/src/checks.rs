@@ -4,12 +4,11 @@
 use std::collections::BTreeMap;
 
 use engine::LEAVE_NS;
-use mqtt::topic;
 use plan::{Action, Counters, End, Gauges, Outcomes, Pacer, Population, Reason, Shard, Tempo};
 
 use super::course::Run;
 use super::features::groups::{self, Sharing};
-use super::features::{FEATURES, limits};
+use super::features::{FEATURES, limits, nats};
 use super::totals::{
     Messages, Totals, deaths, messages, population_of, publishers, wills_by_wire, written,
 };
@@ -268,15 +267,18 @@ fn deliveries_add_up(run: &Run, totals: &Totals) {
 fn expected_by_wire(run: &Run) -> BTreeMap<(usize, usize), i64> {
     let plan = run.plan();
     let mut expected = BTreeMap::new();
-    for Messages { from, topic: name, count } in messages(run) {
+    for Messages { from, client: own, topic: name, count } in messages(run) {
         for (to, population) in plan.populations.iter().enumerate() {
             let receives = |client: &u32| {
                 let n = population.first + u64::from(*client);
-                population.subscriptions.iter().map(|subscription| &subscription.filter).any(
-                    |filter| {
-                        (0..filter.variants()).any(|v| topic::matches(&filter.text(n, v), &name))
-                    },
-                )
+                let is_own = from == to && *client == own && population.skips_own_messages();
+                !is_own
+                    && population.subscriptions.iter().map(|subscription| &subscription.filter).any(
+                        |filter| {
+                            (0..filter.variants())
+                                .any(|v| nats::receives(population, &filter.text(n, v), &name))
+                        },
+                    )
             };
             let mut receivers = (0..population.clients).filter(receives).count() as i64;
             if Sharing::of(to, plan) == Sharing::One {

@@ -6,6 +6,7 @@ pub mod expiry;
 pub mod flapping;
 pub mod groups;
 pub mod limits;
+pub mod nats;
 pub mod round_trips;
 mod unchecked;
 
@@ -23,7 +24,7 @@ pub struct Feature {
 
 /// All features in the order of their introduction: the case that a seed once had is drawn with the
 /// first of them only.
-pub const FEATURES: [Feature; 14] = [
+pub const FEATURES: [Feature; 15] = [
     unchecked(unchecked::draw_exclusions),
     unchecked(unchecked::draw_websockets),
     unchecked(unchecked::draw_versions),
@@ -38,6 +39,7 @@ pub const FEATURES: [Feature; 14] = [
     Feature { draw: authentication::draw, check: authentication::check },
     Feature { draw: limits::draw, check: limits::check },
     unchecked(unchecked::draw_tls),
+    Feature { draw: nats::draw, check: nats::check },
 ];
 
 const fn unchecked(draw: fn(&mut Case, u64)) -> Feature {

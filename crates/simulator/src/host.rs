@@ -31,7 +31,7 @@ impl SimulatedMachine for AgentMachine {
 
     fn open(&self, route: &Route, client: u32) -> Result<Box<dyn SimulatedConnection>, Reason> {
         let network = Rc::clone(&self.network);
-        let opened = network.borrow_mut().open(self.agent, client, route.receive_buffer);
+        let opened = network.borrow_mut().open(self.agent, client, route);
         let connection = opened.map_err(|error| reason_of_socket_error(&error, true))?;
         Ok(Box::new(PlainConnection::new(Socket::new(network, connection))))
     }

@@ -13,6 +13,7 @@ mod course;
 mod features;
 mod feed;
 mod host;
+mod nats;
 mod network;
 mod peer;
 mod scenes;
@@ -30,6 +31,7 @@ use testkit::{Broker, Fate, Rng, Script, for_each_seed, plans};
 use case::Case;
 use course::Run;
 use features::{authentication, limits};
+use nats::NatsServer;
 use peer::Peer;
 use weather::{Climate, S, Weather};
 
@@ -62,7 +64,7 @@ const FOUND: [(u64, usize); 16] = [
     (514568, 14),
 ];
 /// Every kind of trouble that so many seeds surely reach.
-const TROUBLE: [&str; 36] = [
+const TROUBLE: [&str; 51] = [
     "packet above the client's maximum",
     "messages above the client's receive maximum",
     "message above the broker's maximum",
@@ -99,6 +101,21 @@ const TROUBLE: [&str; 36] = [
     "authentication without end",
     "record written in parts",
     "update without room to write",
+    "server without INFO",
+    "garbage instead of INFO",
+    "end behind INFO",
+    "end behind PONG",
+    "-ERR in a login",
+    "login refused",
+    "PING without PONG",
+    "malformed line",
+    "+OK and INFO without need",
+    "operations byte by byte",
+    "subscription refused",
+    "TLS required",
+    "slow consumer",
+    "stale connection",
+    "two deliveries to one client",
 ];
 
 /// Plays the case of a seed.
@@ -120,7 +137,9 @@ fn play_case(case: Case, seed: u64) -> Run {
         script.announce = limits::announce(seed);
     }
     let agents = case.agents;
-    Run::play(case, seed, agents, Peer::new(Broker::new(script)))
+    let mut peer = Peer::new(Broker::new(script));
+    peer.nats = NatsServer::new(features::nats::script(case.climate, seed), seed);
+    Run::play(case, seed, agents, peer)
 }
 
 fn unreliable(seed: u64) -> Script {
@@ -163,7 +182,8 @@ fn whole_plans_keep_every_invariant_whatever_goes_wrong() {
         }
         let of_weather = run.network().weather.seen.clone();
         let of_broker = run.network().peer.broker.deviations().clone();
-        let of_weather = of_weather.into_iter().chain(of_broker);
+        let of_server = run.network().peer.nats.seen.clone();
+        let of_weather = of_weather.into_iter().chain(of_broker).chain(of_server);
         let of_weather = of_weather.chain(limits::seen(&totals));
         for (kind, count) in of_weather.chain(authentication::seen(&run)) {
             *seen.entry(kind).or_default() += count;

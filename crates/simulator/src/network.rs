@@ -13,10 +13,11 @@ use mqtt::{Ack, Packet, Publish};
 use nix::errno::Errno;
 use testkit::Rng;
 
+use super::nats;
 use super::peer::{Arrival, Output, Peer};
 use super::weather::{Fault, OpeningOutcome, Weather};
 use super::wire::WireRecord;
-use engine::Ready;
+use engine::{Ready, Route};
 
 /// Longest time of a call into the kernel.
 const CALL_NS: usize = 2_000;
@@ -72,6 +73,7 @@ struct MachineState {
 struct NetworkConnection {
     agent: usize,
     client: u32,
+    speaks_nats: bool,
     opening: OpeningOutcome,
     state: SocketState,
     latency_ns: u64,
@@ -185,12 +187,7 @@ impl Network {
     }
 
     /// As `socket(2)` and `connect(2)`.
-    pub fn open(
-        &mut self,
-        agent: usize,
-        client: u32,
-        receive_buffer: Option<usize>,
-    ) -> io::Result<usize> {
+    pub fn open(&mut self, agent: usize, client: u32, route: &Route) -> io::Result<usize> {
         self.spend();
         let machine = &mut self.machines[agent];
         if machine.descriptors >= machine.descriptors_max {
@@ -205,16 +202,21 @@ impl Network {
         let latency_ns = self.weather.latency_ns(&mut self.rng);
         let rooms = self.weather.rooms(&mut self.rng);
         let connection = self.connections.len();
+        let speaks_nats = route.target.port() == nats::PORT;
+        if speaks_nats {
+            self.wire.begin_nats(connection);
+        }
         self.connections.push(NetworkConnection {
             agent,
             client,
+            speaks_nats,
             opening,
             state: SocketState::Opening,
             latency_ns,
             up: Pipe { room_max: rooms.0, ..Pipe::default() },
             down: Pipe::default(),
             receive: VecDeque::new(),
-            receive_max: receive_buffer.unwrap_or(rooms.1),
+            receive_max: route.receive_buffer.unwrap_or(rooms.1),
             ended: false,
             wants_room: false,
             has_news: false,
@@ -410,7 +412,9 @@ impl Network {
             _ => SocketState::Open,
         };
         if connection.state == SocketState::Open {
-            self.peer.accept(index, self.weather.manner(&mut self.rng), self.now_ns);
+            let (speaks_nats, manner) =
+                (connection.speaks_nats, self.weather.manner(&mut self.rng));
+            self.peer.accept(index, manner, speaks_nats, self.now_ns);
             self.take_output();
         }
         self.news(index);
@@ -486,7 +490,14 @@ impl Network {
             let connection = &mut self.connections[index];
             let arrives_ns = self.now_ns.max(connection.stalled_until_ns) + connection.latency_ns;
             match output {
-                Output::Bytes(bytes) => connection.down.push(arrives_ns, Arrival::Bytes(bytes)),
+                Output::Bytes(bytes) => {
+                    connection.down.push(arrives_ns, Arrival::Bytes(bytes));
+                    if connection.speaks_nats
+                        && connection.down.bytes > self.peer.nats.pending_max()
+                    {
+                        self.peer.slow(index);
+                    }
+                }
                 Output::End => connection.down.push(arrives_ns, Arrival::End),
                 Output::Reset => self.schedule(arrives_ns, NetworkEvent::Reset(index)),
             }

@@ -4,9 +4,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use mqtt::{Packet, Version};
-use testkit::{Broker, Frames, LinkId, RecordKind, Records, Rng, in_frames, in_records};
+use testkit::{
+    Broker, BrokerMessage, Frames, LinkId, RecordKind, Records, Rng, in_frames, in_records,
+};
 
 use super::feed::Feed;
+use super::nats::{self, Conduct, NatsScript, NatsServer};
 
 /// Bytes that are no MQTT: a packet of a type that is reserved.
 const GARBAGE: [u8; 4] = [0, 0xff, 0xff, 0xff];
@@ -56,10 +59,14 @@ pub struct Peer {
     pub broker: Broker,
     /// A publisher of ZeroMQ in the broker's place.
     pub feed: Option<Feed>,
+    /// The server of NATS clients, beside the broker.
+    pub nats: NatsServer,
     /// Its next actions, in order.
     pub output: VecDeque<(usize, Output)>,
     /// Connections that the broker has ended without being asked to.
     pub ended_total: u64,
+    /// Messages of the broker that the server of NATS clients has.
+    bridged: usize,
     lines: BTreeMap<usize, PeerLine>,
     connections: BTreeMap<LinkId, usize>,
     rng: Rng,
@@ -67,6 +74,8 @@ pub struct Peer {
 
 struct PeerLine {
     manner: Manner,
+    /// The client speaks NATS.
+    speaks_nats: bool,
     /// `None`: the broker knows nothing of it.
     link: Option<LinkId>,
     /// Frames of the client.
@@ -88,6 +97,16 @@ impl Manner {
             Self::ManyCodes => "more codes than filters",
         }
     }
+
+    /// Conduct of a NATS server of this manner; `None`: the server draws it.
+    const fn conduct(self) -> Option<Conduct> {
+        match self {
+            Self::Mute => Some(Conduct::Mute),
+            Self::Garbage => Some(Conduct::NotNats),
+            Self::EndBehindConnAck => Some(Conduct::EndBehindPong),
+            Self::Plain | Self::End | Self::Reset | Self::ManyCodes => None,
+        }
+    }
 }
 
 impl Peer {
@@ -96,7 +115,8 @@ impl Peer {
         let (lines, connections) = (BTreeMap::new(), BTreeMap::new());
         let rng = Rng::new(0xf4a3e5);
         let (feed, output) = (None, VecDeque::new());
-        Self { broker, feed, output, ended_total: 0, lines, connections, rng }
+        let nats = NatsServer::new(NatsScript::plain(), 0);
+        Self { broker, feed, nats, output, ended_total: 0, bridged: 0, lines, connections, rng }
     }
 
     /// Returns `true` until the broker closes the connection.
@@ -105,8 +125,8 @@ impl Peer {
     }
 
     /// A connection is made.
-    pub fn accept(&mut self, connection: usize, manner: Manner, now_ns: u64) {
-        self.broker.set_now(now_ns);
+    pub fn accept(&mut self, connection: usize, manner: Manner, speaks_nats: bool, now_ns: u64) {
+        self.set_now(now_ns);
         let ended = match manner {
             Manner::End => Some(Output::End),
             Manner::Reset => Some(Output::Reset),
@@ -119,18 +139,23 @@ impl Peer {
             self.output.push_back((connection, Output::Bytes(feed.accept(connection))));
         }
         let is_broker = self.feed.is_none()
+            && !speaks_nats
             && matches!(manner, Manner::Plain | Manner::EndBehindConnAck | Manner::ManyCodes);
         let link = is_broker.then(|| self.broker.open());
         self.connections.extend(link.map(|link| (link, connection)));
         self.lines.insert(
             connection,
-            PeerLine { manner, link, frames: Frames::New, records: Records::New },
+            PeerLine { manner, speaks_nats, link, frames: Frames::New, records: Records::New },
         );
+        if speaks_nats {
+            self.nats.accept(connection, manner.conduct());
+            self.collect_nats();
+        }
     }
 
     /// Bytes arrive.
     pub fn receive(&mut self, connection: usize, bytes: &[u8], now_ns: u64) {
-        self.broker.set_now(now_ns);
+        self.set_now(now_ns);
         let Some(line) = self.lines.get_mut(&connection) else { return };
         if let Some(feed) = &mut self.feed {
             let answer = feed.receive(connection, bytes).expect("the engine speaks ZMTP");
@@ -142,6 +167,10 @@ impl Peer {
             let mut greeting = Vec::new();
             RecordKind::Greeting.append(b"server", &mut greeting);
             self.output.push_back((connection, Output::Bytes(greeting)));
+        }
+        if line.speaks_nats {
+            self.nats.receive(connection, &bytes);
+            return self.collect_nats();
         }
         if bytes.is_empty() {
             // A part of a record has no data, but the client is not silent.
@@ -168,15 +197,16 @@ impl Peer {
 
     /// The client has closed the connection.
     pub fn gone(&mut self, connection: usize, now_ns: u64) {
-        self.broker.set_now(now_ns);
+        self.set_now(now_ns);
         self.end(connection);
         self.collect();
     }
 
     /// The broker closes the connections of clients that have been silent for too long.
     pub fn expire(&mut self, now_ns: u64) {
-        self.broker.set_now(now_ns);
+        self.set_now(now_ns);
         self.broker.expire();
+        self.nats.expire();
         self.collect();
         let published = self.feed.iter_mut().flat_map(|feed| feed.publish(now_ns));
         self.output.extend(published.map(|(line, bytes)| (line, Output::Bytes(bytes))));
@@ -197,7 +227,8 @@ impl Peer {
             let output = match manner {
                 Manner::Garbage => {
                     let line = &self.lines[&connection];
-                    Output::Bytes(sealed(line, GARBAGE.to_vec(), &mut self.rng))
+                    let garbage = if line.speaks_nats { nats::GARBAGE } else { &GARBAGE };
+                    Output::Bytes(sealed(line, garbage.to_vec(), &mut self.rng))
                 }
                 Manner::Reset => Output::Reset,
                 _ => Output::End,
@@ -214,6 +245,12 @@ impl Peer {
     /// The broker writes packets of its own on some connections.
     pub fn flood(&mut self, bytes: usize, packet: &Packet<'_>, is_chosen: impl Fn(usize) -> bool) {
         for (&connection, line) in self.lines.iter().filter(|(line, _)| is_chosen(**line)) {
+            if line.speaks_nats {
+                let pings = nats::PING.repeat(bytes / nats::PING.len() + 1);
+                let pings = sealed(line, pings, &mut self.rng);
+                self.output.push_back((connection, Output::Bytes(pings)));
+                continue;
+            }
             let version = line.link.map_or(Version::default(), |link| self.broker.version(link));
             let mut packets = Vec::new();
             while packets.len() < bytes {
@@ -224,9 +261,21 @@ impl Peer {
         }
     }
 
+    /// More bytes wait for a NATS client than its server allows.
+    pub fn slow(&mut self, connection: usize) {
+        self.nats.slow(connection);
+        self.collect_nats();
+    }
+
+    const fn set_now(&mut self, now_ns: u64) {
+        self.broker.set_now(now_ns);
+        self.nats.set_now(now_ns);
+    }
+
     fn end(&mut self, connection: usize) {
         let Some(line) = self.lines.remove(&connection) else { return };
         self.feed.iter_mut().for_each(|feed| feed.gone(connection));
+        self.nats.gone(connection);
         if let Some(link) = line.link {
             self.connections.remove(&link);
             self.broker.cut(link);
@@ -235,6 +284,16 @@ impl Peer {
 
     /// Takes what the broker has written, and the connections that it has closed.
     fn collect(&mut self) {
+        // A server of both protocols gives what clients of MQTT publish to clients of NATS.
+        for message in &self.broker.accepted()[self.bridged..] {
+            self.nats.publish_topic(&message.topic, &message.payload);
+        }
+        self.bridged = self.broker.accepted().len();
+        self.collect_mqtt();
+        self.collect_nats();
+    }
+
+    fn collect_mqtt(&mut self) {
         for (link, mut bytes, is_open) in self.broker.take_outputs() {
             let Some(&connection) = self.connections.get(&link) else { continue };
             let manner = self.lines[&connection].manner;
@@ -250,6 +309,26 @@ impl Peer {
                 self.output.push_back((connection, Output::End));
                 self.end(connection);
             }
+        }
+    }
+
+    /// Takes what the server of NATS clients has written, and the connections that it has ended.
+    fn collect_nats(&mut self) {
+        while let Some((subject, payload)) = self.nats.published.pop_front() {
+            let topic = subject.replace('.', "/");
+            self.broker.publish(&BrokerMessage { topic, payload, ..BrokerMessage::default() });
+        }
+        self.collect_mqtt();
+        while let Some((connection, output)) = self.nats.output.pop_front() {
+            let Some(line) = self.lines.get(&connection) else { continue };
+            let output = match output {
+                Output::Bytes(bytes) => Output::Bytes(sealed(line, bytes, &mut self.rng)),
+                end => {
+                    self.end(connection);
+                    end
+                }
+            };
+            self.output.push_back((connection, output));
         }
     }
 }

@@ -6,6 +6,7 @@ mod deaths;
 mod delays;
 mod flapping;
 mod limits;
+mod nats;
 mod outcomes;
 mod retained;
 mod surplus;

@@ -133,6 +133,8 @@ pub fn wills_by_wire(run: &Run, from: usize, to: usize) -> i64 {
 /// Messages of one population on one topic that were written.
 pub struct Messages {
     pub from: usize,
+    /// The client, by its index over all agents.
+    pub client: u32,
     pub topic: String,
     pub count: i64,
 }
@@ -145,7 +147,7 @@ pub fn messages(run: &Run) -> Vec<Messages> {
     run.network().wire.sent.keys().for_each(|(key, _)| *messages.entry(*key).or_default() += 1);
     let named = messages.into_iter().map(|(key, count)| {
         let (from, topic) = topic_of(key, plan, &publishers);
-        Messages { from, topic, count }
+        Messages { from, client: key as u32, topic, count }
     });
     named.collect()
 }

@@ -11,6 +11,7 @@ use plan::{STAMP_PROPERTY, Stamp};
 use rustc_hash::FxHashMap;
 use testkit::{Frames, KEPT};
 
+use super::nats::{NatsOperation, NatsRecord};
 use super::scram::ScramExchange;
 
 /// First level of the response topics of these plans.
@@ -24,6 +25,8 @@ pub type StreamPlace = (u64, u32);
 #[derive(Default)]
 pub struct WireRecord {
     ways: FxHashMap<(usize, bool), WireWay>,
+    /// Connections of NATS clients.
+    nats: FxHashMap<usize, NatsRecord>,
     /// Frames of clients, by connection.
     up: FxHashMap<usize, Frames<true>>,
     /// Frames of the broker, for connections that have some.
@@ -88,8 +91,20 @@ struct WireWay {
 }
 
 impl WireRecord {
+    /// A NATS client begins a connection.
+    pub fn begin_nats(&mut self, connection: usize) {
+        self.nats.insert(connection, NatsRecord::default());
+    }
+
     /// A client has written bytes.
     pub fn sent(&mut self, connection: usize, client: AgentClient, bytes: &[u8]) {
+        if let Some(record) = self.nats.get_mut(&connection) {
+            self.bytes_sent += bytes.len() as u64;
+            let operations = record.written(bytes);
+            self.packets_sent += operations.len() as u64;
+            let stamps = operations.iter().filter_map(stamp_in);
+            return stamps.for_each(|stamp| self.note_sent(connection, &stamp, QoS::AtMostOnce));
+        }
         let frames = self.up.entry(connection).or_default();
         let bytes = &frames.take(bytes, &mut Vec::new())[..];
         if frames.are_there() {
@@ -109,12 +124,7 @@ impl WireRecord {
                         };
                         *written.entry(client).or_default() += 1;
                     } else if let Some(stamp) = stamp_of(publish) {
-                        self.sent.entry(place(&stamp)).or_insert((0, publish.qos)).0 += 1;
-                        if self.last_turns.insert(connection, self.turns_total)
-                            != Some(self.turns_total)
-                        {
-                            self.first_of_turn.push((self.turns_total, stamp.intended_ns));
-                        }
+                        self.note_sent(connection, &stamp, publish.qos);
                     }
                 }
                 Packet::Connect(Connect { properties, .. })
@@ -146,6 +156,22 @@ impl WireRecord {
 
     /// A client has read bytes at an instant.
     pub fn received(&mut self, connection: usize, client: AgentClient, bytes: &[u8], now_ns: u64) {
+        if let Some(record) = self.nats.get_mut(&connection) {
+            self.bytes_received += bytes.len() as u64;
+            let (operations, ended) = record.read(bytes);
+            self.packets_received += operations.len() as u64;
+            if ended > 0 {
+                *self.removed.entry(client).or_default() += ended;
+            }
+            for operation in &operations {
+                if let Some(stamp) = stamp_in(operation) {
+                    self.note_received(client, &stamp, now_ns);
+                } else if let Some(of) = will_of(&operation.rest.replace('.', "/")) {
+                    *self.wills.entry((client, of)).or_default() += 1;
+                }
+            }
+            return;
+        }
         let frames = self.down.get_mut(&connection);
         let bytes = frames.map_or(bytes.to_vec(), |frames| frames.take(bytes, &mut Vec::new()));
         let bytes = &bytes[..];
@@ -185,18 +211,31 @@ impl WireRecord {
                 let place = place(&Stamp { stream, ..stamp });
                 *self.answers.entry((client, place)).or_default() += 1;
             } else if let Some(stamp) = stamp_of(publish) {
-                *self.received.entry((client, place(&stamp))).or_default() += 1;
+                self.note_received(client, &stamp, now_ns);
                 if publish.retain {
                     *self.as_published.entry((client, place(&stamp))).or_default() += 1;
-                }
-                if stamp.intended_ns < self.stage_ns && self.stage_ns <= now_ns {
-                    *self.late.entry((client, place(&stamp))).or_default() += 1;
                 }
             } else if let Some(of) = will_of(publish.topic) {
                 *self.wills.entry((client, of)).or_default() += 1;
             }
         });
         self.ways.insert((connection, false), way);
+    }
+
+    /// A client has written a message in full.
+    fn note_sent(&mut self, connection: usize, stamp: &Stamp, qos: QoS) {
+        self.sent.entry(place(stamp)).or_insert((0, qos)).0 += 1;
+        if self.last_turns.insert(connection, self.turns_total) != Some(self.turns_total) {
+            self.first_of_turn.push((self.turns_total, stamp.intended_ns));
+        }
+    }
+
+    /// A client has read a message in full.
+    fn note_received(&mut self, client: AgentClient, stamp: &Stamp, now_ns: u64) {
+        *self.received.entry((client, place(stamp))).or_default() += 1;
+        if stamp.intended_ns < self.stage_ns && self.stage_ns <= now_ns {
+            *self.late.entry((client, place(stamp))).or_default() += 1;
+        }
     }
 }
 
@@ -252,6 +291,11 @@ fn stamp_of(publish: &Publish<'_>) -> Option<Stamp> {
         _ => None,
     });
     beside.map_or_else(|| Stamp::read(publish.payload), |text| Stamp::find(text.as_bytes()))
+}
+
+/// The stamp of a message of NATS, at the start of its payload.
+fn stamp_in(operation: &NatsOperation) -> Option<Stamp> {
+    Stamp::read(&operation.payload)
 }
 
 fn place(stamp: &Stamp) -> StreamPlace {

@@ -234,6 +234,8 @@ impl Protocol for Nats {
                 Own::Incomplete => break Event::Incomplete,
                 event => {
                     step.read += 1;
+                    // CONNECT and PING answer INFO. Other operations have one answer at most.
+                    step.replied = if matches!(event, Own::Greeted(_)) { 2 } else { 1 };
                     break self.neutral(at, &event, out);
                 }
             };
@@ -243,7 +245,7 @@ impl Protocol for Nats {
                 break Event::Handled;
             }
         };
-        step.replied = u32::from(out.len() > before);
+        step.replied *= u32::from(out.len() > before);
         step
     }
 

@@ -44,6 +44,20 @@ impl Filter {
         sets.iter().any(|set| set.contains(number))
     }
 
+    /// Returns `true` if one name may match the filters of two clients.
+    pub fn may_meet(&self, other: &Self) -> bool {
+        let (Self::Levels(one), Self::Levels(other)) = (self, other) else { return true };
+        let is_rest = |level: &Level| *level == Level::Rest;
+        let fits =
+            one.list.len() == other.list.len() || one.list.iter().chain(&other.list).any(is_rest);
+        let mut pairs = one.list.iter().zip(&other.list);
+        let differ = |(one, other): (&Level, &Level)| match (one, other) {
+            (Level::Exact(one), Level::Exact(other)) => one != other,
+            _ => false,
+        };
+        one.grammar == other.grammar && fits && !pairs.any(differ)
+    }
+
     /// Returns `true` if two clients may have the same filter.
     pub fn may_be(&self, other: &Self) -> bool {
         let may_be_same = |(one, other): (&Level, &Level)| match (one, other) {

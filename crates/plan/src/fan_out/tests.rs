@@ -217,6 +217,24 @@ fn subjects_have_wildcards_of_their_own() {
 }
 
 #[test]
+fn the_name_alone_makes_a_group_of_nats() {
+    for (own, other, expected) in [
+        ("$share/g/dev.>", "$share/g/dev.*", 0),
+        ("$share/g/dev.>", "$share/g/dev.{n}", 0),
+        ("$share/g/dev.>", "$share/g/other.*", 1),
+        ("$share/g/dev.*", "$share/g/dev.*.x", 1),
+        ("$share/g/dev.>", "$share/h/dev.*", 2),
+    ] {
+        let subscribed = [own, other].map(|filter| twins(&["a"], &[filter]).populations.remove(1));
+        let fan_out = FanOut::new(&plan(subscribed.into(), 1, true));
+        let publisher = Publisher { names: Names::Subjects, target: 0, excluded: None };
+        let mut counts = Vec::new();
+        fan_out.deliveries("dev.7", publisher, &mut counts);
+        assert_eq!(counts.iter().sum::<u64>(), expected, "{own} and {other}");
+    }
+}
+
+#[test]
 fn one_broker_delivers_messages_of_mqtt_and_nats_under_twin_names() {
     let plan = twins(&["dev/+/out", "#"], &["dev.*.out"]);
     let fan_out = FanOut::new(&plan);

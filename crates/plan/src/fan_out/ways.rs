@@ -20,7 +20,8 @@ use crate::model::names::Names;
 use crate::model::{Attachment, Plan};
 use crate::text::template::Level;
 
-/// A shared group: name and filter, which make one subscription (MQTT 5, 4.8.2).
+/// A shared group: name and filter, which make one subscription (MQTT 5, 4.8.2). In NATS, the name
+/// alone makes a group: its members may have different filters.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     name: Level,
@@ -207,7 +208,11 @@ impl Group {
             .populations
             .iter()
             .any(|&p| other.populations.iter().any(|&q| populations[p].is_near(&populations[q])));
-        let may_be_one = self.filter.may_be(&other.filter);
+        let names = self.populations.first().map(|&p| populations[p].names);
+        let may_be_one = match names {
+            Some(Names::Subjects) => self.filter.may_meet(&other.filter),
+            _ => self.filter.may_be(&other.filter),
+        };
         may_be_one && has_name(self, &other.name) && has_name(other, &self.name) && are_near
     }
 }

@@ -50,7 +50,7 @@ fn members(run: &Run) -> Vec<usize> {
     };
     let members: Vec<usize> = (0..plan.populations.len()).filter(is_member).collect();
     // Clients of MQTT and of NATS are members of different groups.
-    let speaks_nats = |p: &usize| plan.populations[*p].protocol.nats().is_some();
+    let speaks_nats = |p: &usize| nats::speaks_nats(&plan.populations[*p]);
     let are_alike = members.iter().all(speaks_nats) || !members.iter().any(speaks_nats);
     if are_alike { members } else { Vec::new() }
 }

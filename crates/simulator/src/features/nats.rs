@@ -42,7 +42,7 @@ pub fn draw(case: &mut Case, seed: u64) {
 
 /// Lets a target have a NATS server.
 pub fn as_server(target: &mut plan::Target) {
-    target.nats_port = Some(nats::PORT);
+    target.ports.insert("nats".into(), nats::PORT);
     target.websocket = None;
 }
 
@@ -183,10 +183,15 @@ fn conduct(rng: &mut Rng) -> Conduct {
     }
 }
 
+/// Returns `true` for clients of NATS.
+pub fn speaks_nats(population: &Population) -> bool {
+    matches!(population.protocol, Protocol::Nats(_))
+}
+
 /// Returns `true` if a client with this filter receives the messages of this name, which may be
 /// that of the other protocol.
 pub fn receives(population: &Population, filter: &str, name: &str) -> bool {
-    if population.protocol.nats().is_none() {
+    if !speaks_nats(population) {
         return topic::matches(filter, &name.replace('.', "/"));
     }
     let name = &name.replace('/', ".");
@@ -197,14 +202,14 @@ pub fn receives(population: &Population, filter: &str, name: &str) -> bool {
 /// Clients of NATS acknowledge nothing, and receive each message once by each subscription.
 pub fn check(run: &Run, totals: &Totals) {
     let plan = run.plan();
-    let speaks_nats = |p: usize| plan.populations[p].protocol.nats().is_some();
-    for p in (0..plan.populations.len()).filter(|&p| speaks_nats(p)) {
+    let is_played = |p: usize| speaks_nats(&plan.populations[p]);
+    for p in (0..plan.populations.len()).filter(|&p| is_played(p)) {
         let (counters, gauges) = (&totals.counters[p], &totals.gauges[p]);
         assert_eq!((counters.acked_total, gauges.in_flight), (0, 0));
     }
     let copies = copies_by_wire(run);
-    for (&(from, to), flow) in totals.flows.iter().filter(|(flow, _)| speaks_nats(flow.1)) {
-        if Sharing::of(to, plan) != Sharing::None || !speaks_nats(from) {
+    for (&(from, to), flow) in totals.flows.iter().filter(|(flow, _)| is_played(flow.1)) {
+        if Sharing::of(to, plan) != Sharing::None || !is_played(from) {
             continue;
         }
         let what = format!("flow {from} to {to}: {flow:?}");

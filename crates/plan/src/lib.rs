@@ -67,7 +67,8 @@ pub use model::flows::{
 pub use model::names::Names;
 pub use model::property::{Property, PropertyValue};
 pub use model::protocol::{
-    Authentication, Mqtt, MqttVersion, Nats, Player, Protocol, SCRAM_SHA_256, Security, Will, Zmtp,
+    Authentication, Consumer, Mqtt, MqttVersion, Nats, Player, Protocol, SCRAM_SHA_256, Security,
+    Stream, Will, Zmtp,
 };
 pub use model::{
     Action, Attachment, Bridges, Change, ChangeAction, Choice, Direction, End, Flapping, Header,

@@ -77,7 +77,9 @@ impl Population {
     #[must_use]
     pub fn skips_own_messages(&self) -> bool {
         let refuses_own = |subscription: &Subscription| subscription.no_local;
-        let no_echo = self.protocol.nats().is_some_and(|nats| !nats.echo);
+        // What a stream delivers is a message of the server.
+        let no_echo =
+            self.protocol.nats().is_some_and(|nats| !nats.echo && nats.consumers.is_empty());
         no_echo
             || matches!(self.mqtt(), Some(Mqtt { bridge: true, .. }))
             || (!self.subscriptions.is_empty() && self.subscriptions.iter().all(refuses_own))
@@ -89,10 +91,12 @@ impl Population {
         self.subscriptions.iter().any(|subscription| subscription.retain_as_published)
     }
 
-    /// Returns `true` if the broker keeps the session of a client that is offline.
+    /// Returns `true` if the broker keeps the session of a client that is offline, or a server its
+    /// durable consumers.
     #[must_use]
-    pub const fn keeps_session(&self) -> bool {
+    pub fn keeps_session(&self) -> bool {
         matches!(self.mqtt(), Some(Mqtt { clean_session: false, .. }))
+            || self.protocol.nats().is_some_and(|nats| !nats.consumers.is_empty())
     }
 
     /// Returns `true` if each client expects the same messages: all have the same filters, at the

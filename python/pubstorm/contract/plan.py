@@ -260,7 +260,10 @@ class PlannedPopulation(Frozen):
 
     @property
     def keeps_session(self) -> bool:
-        """True if the broker keeps the session of a client that is offline."""
+        """True if the broker keeps the session of a client that is offline, or a server its durable
+        consumers."""
+        if self.nats is not None:
+            return bool(self.nats.consumers)
         return self.mqtt is not None and not self.mqtt.clean_session
 
     @property

@@ -102,6 +102,15 @@ impl Population {
             &format!("{path}.protocol.jwt"),
             || "found one without a seed, needed is the nkey with which the client signs".into(),
         )?;
+        let consumers = nats.consumers.len();
+        let is_whole = consumers == 0 || consumers == self.subscriptions.len();
+        let path_of_consumers = format!("{path}.protocol.consumers");
+        require(is_whole, &path_of_consumers, || {
+            format!("found {consumers}, allowed are none, or one for each subscription")
+        })?;
+        require(consumers == 0 || self.flapping.is_none(), &path_of_consumers, || {
+            "found some of clients that unsubscribe, allowed are none".into()
+        })?;
         let mut headers = self.publications.iter().flat_map(|own| &own.properties);
         require(headers.all(|header| header.key.is_some()), path, || {
             "found a header without a name, needed is a key".into()

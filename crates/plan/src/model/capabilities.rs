@@ -67,7 +67,8 @@ pub const NATS: Capabilities = Capabilities {
     names: Names::Subjects,
     joins_targets: true,
     publications: Publications::Any,
-    qos_max: 0,
+    // JetStream stores a message and acknowledges it.
+    qos_max: 1,
     retains: false,
     varies_pace: true,
     flaps: true,

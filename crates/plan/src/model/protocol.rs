@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::bounds;
 use super::capabilities::{self, Capabilities};
 use super::property::Property;
 use crate::text::template::Template;
@@ -185,6 +186,39 @@ pub struct Nats {
     /// JSON Web Token of the user with that nkey.
     #[serde(default)]
     pub jwt: Option<Template>,
+    /// Streams that each client creates, unless they exist with the same settings.
+    #[serde(default)]
+    pub streams: Vec<Stream>,
+    /// Durable consumers of the subscriptions, one for each in their order; empty: none has one.
+    #[serde(default)]
+    pub consumers: Vec<Consumer>,
+}
+
+/// A stream of JetStream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stream {
+    /// Name.
+    pub name: String,
+    /// Subjects whose messages the stream stores.
+    pub subjects: Vec<String>,
+    /// `true` if the stream is in memory; `false`: in files.
+    pub in_memory: bool,
+    /// Number of servers that store each message.
+    pub replicas: u8,
+}
+
+/// Durable consumers of a subscription: one for each filter of a client, or one for all members of
+/// a queue group. The server keeps the messages of a client that is away, and expects an
+/// acknowledgement of each delivery.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Consumer {
+    /// Name of the stream.
+    pub stream: String,
+    /// Time after which the server delivers an unacknowledged message again, in nanoseconds.
+    #[serde(deserialize_with = "bounds::number")]
+    pub ack_wait_ns: u64,
 }
 
 /// Program that plays the clients of a population.

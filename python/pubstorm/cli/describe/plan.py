@@ -191,7 +191,7 @@ def _population(scenario: Scenario, plan: Plan, population: PlannedPopulation) -
             topics = f"topics that begin with {prefix}" if prefix else "everything"
             yield f"  subscribes to {topics}"
         elif population.nats is not None:
-            yield f"  subscribes to {_subject(subscription.filter)}"
+            yield f"  subscribes to {_subject(subscription.filter)}{_durable(population.nats)}"
         else:
             yield f"  subscribes to {subscription.filter} at QoS {subscription.qos}"
     for publication in population.publications:
@@ -255,6 +255,12 @@ def _subject(filter_: str) -> str:
     """Returns a subscription of NATS in words."""
     group, _, subject = filter_.removeprefix("$share/").rpartition("/")
     return f"{subject} in queue group {group}" if group else filter_
+
+
+def _durable(nats: NatsProtocol) -> str:
+    """Returns the streams of durable consumers in words; nothing without."""
+    streams = sorted({each.stream for each in nats.consumers})
+    return f" through durable consumers of {' and '.join(streams)}" if streams else ""
 
 
 def _attached(scenario: Scenario, population: PlannedPopulation) -> str:

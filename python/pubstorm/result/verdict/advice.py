@@ -46,6 +46,17 @@ ADVICE: Mapping[Reason, str] = {
         "the NATS server ended the connections of clients that took messages more slowly than they "
         "came: its max_pending says how much may wait for one, its write_deadline for how long"
     ),
+    Reason.JETSTREAM_NO_RESPONDERS: (
+        "no stream has the subjects of messages or requests: write the stream under "
+        "topology.streams with these subjects, or look whether the server has JetStream"
+    ),
+    Reason.JETSTREAM_STREAM_EXISTS: (
+        "the server has a stream of this name with other settings: leave it out of "
+        "topology.streams, or write its settings there"
+    ),
+    Reason.JETSTREAM_CONSUMER_EXISTS: (
+        "the server has a consumer of this name with other settings, from an earlier run: delete it"
+    ),
     Reason.TLS_BROKEN: (
         "the bytes of established connections were none of TLS, or the broker ended them with an "
         "alert: look at the broker's log, and at what lies between"

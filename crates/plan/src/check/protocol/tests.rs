@@ -1,10 +1,10 @@
 use super::*;
 use crate::fan_out::tests::{plan, population};
 use crate::fan_out::{FanOut, Publisher};
-use crate::model::Attachment;
 use crate::model::flows::{Late, Order, Payload, Phase};
 use crate::model::names::Names;
-use crate::model::protocol::{Player, Zmtp};
+use crate::model::protocol::{Consumer, Player, Zmtp};
+use crate::model::{Attachment, Flapping};
 use crate::text::template::Template;
 
 const ZMTP: Zmtp =
@@ -196,4 +196,31 @@ fn an_authentication_has_what_its_method_needs() {
     ] {
         assert!(refused.as_ref().is_err_and(|error| error.contains(text)), "{refused:?}");
     }
+}
+
+#[test]
+fn all_subscriptions_have_a_durable_consumer_or_none() {
+    let nats = |consumers: usize| {
+        let consumer = Consumer { stream: "S".into(), ack_wait_ns: 1 };
+        let options = Nats {
+            client_name: Template::new("n").unwrap(),
+            echo: false,
+            token: None,
+            seed: None,
+            jwt: None,
+            streams: Vec::new(),
+            consumers: vec![consumer; consumers],
+        };
+        let protocol = Protocol::Nats(Box::new(options));
+        Population { protocol, ..population(1, 0, &["a", "b"]) }
+    };
+    for (consumers, fits) in [(0, true), (1, false), (2, true), (3, false)] {
+        let found = nats(consumers).check_protocol("p");
+        assert_eq!(found.is_ok(), fits, "{consumers}: {found:?}");
+    }
+    let flapping = Some(Flapping { min_ns: 1, max_ns: 1, unsubscribed_ns: 0 });
+    assert!(Population { flapping, ..nats(2) }.check_protocol("p").is_err());
+    assert!(Population { flapping, ..nats(0) }.check_protocol("p").is_ok());
+    assert!(nats(2).keeps_session() && !nats(2).skips_own_messages());
+    assert!(!nats(0).keeps_session() && nats(0).skips_own_messages());
 }

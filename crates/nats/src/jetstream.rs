@@ -65,8 +65,8 @@ pub enum Storage {
     Memory,
 }
 
-/// A durable consumer to create: the server sends the messages to a subject, to which clients
-/// subscribe, and expects an acknowledgement of each.
+/// A durable consumer to create: the server sends the messages that a stream stores from then on to
+/// a subject, to which clients subscribe, and expects an acknowledgement of each.
 #[derive(Clone, Copy, Debug)]
 pub struct Consumer<'a> {
     /// Name of the stream.
@@ -110,6 +110,9 @@ pub struct Refusal<'a> {
     /// Text.
     #[serde(borrow)]
     pub description: Cow<'a, str>,
+    /// The whole answer, with numbers and text.
+    #[serde(skip)]
+    pub text: &'a str,
 }
 
 #[derive(Serialize)]
@@ -212,12 +215,20 @@ impl Consumer<'_> {
                 deliver_subject: self.deliver_subject,
                 deliver_group: self.group,
                 filter_subject: self.filter,
-                deliver_policy: "all",
+                deliver_policy: "new",
                 ack_policy: "explicit",
                 ack_wait: self.ack_wait_ns,
                 max_ack_pending: self.max_ack_pending,
             },
         })
+    }
+}
+
+impl Refusal<'_> {
+    /// Number of the exact error, or of its kind if there is none.
+    #[must_use]
+    pub const fn number(&self) -> u16 {
+        if self.err_code == 0 { self.code } else { self.err_code }
     }
 }
 
@@ -227,7 +238,11 @@ impl<'a> Answer<'a> {
     /// # Errors
     /// [`NatsError::Malformed`] if the payload is no JSON object with these fields.
     pub fn decode(payload: &'a [u8]) -> Result<Self, NatsError> {
-        serde_json::from_slice(payload).map_err(|_| NatsError::Malformed("answer of JetStream"))
+        let malformed = NatsError::Malformed("answer of JetStream");
+        let text = str::from_utf8(payload).map_err(|_| malformed)?;
+        let mut answer: Self = serde_json::from_str(text).map_err(|_| malformed)?;
+        answer.error.iter_mut().for_each(|refusal| refusal.text = text);
+        Ok(answer)
     }
 }
 

@@ -107,6 +107,6 @@ impl ServerError {
 
 /// The refusal of a publication or request that no server of JetStream receives.
 pub(crate) const fn no_responders<'a>() -> Refusal<'a> {
-    let description = Cow::Borrowed("no stream has the subject");
-    Refusal { code: 503, err_code: 0, description }
+    let text = "no stream has the subject";
+    Refusal { code: 503, err_code: 0, description: Cow::Borrowed(text), text }
 }

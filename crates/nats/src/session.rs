@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use crate::{
     Headers,
     client::{self, Connect, Publish, Subscribe},
+    jetstream::Consumer,
     line,
 };
 
@@ -58,6 +59,10 @@ struct Waiting<T> {
     entries: VecDeque<Option<Entry<T>>>,
     /// Entries without an answer that are publications.
     messages: usize,
+    /// Entries without an answer that are requests.
+    requests: usize,
+    /// The PING that confirms the subscriptions waits for the answers to the requests.
+    confirms: bool,
     /// Publications of earlier connections, to be sent again.
     again: VecDeque<T>,
 }
@@ -66,6 +71,8 @@ struct Waiting<T> {
 enum Entry<T> {
     Message(T),
     Request,
+    /// The request for the consumer of a subscription.
+    Consumer,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,8 +161,13 @@ impl<T> Session<T> {
     }
 
     /// Appends a PING whose PONG confirms that the server has processed everything before: it is
-    /// [`Event::Unsubscribed`] if `unsubscribes`, else [`Event::Subscribed`].
+    /// [`Event::Unsubscribed`] if `unsubscribes`, else [`Event::Subscribed`]. If requests wait for
+    /// answers, the PING follows the last answer.
     pub fn confirm(&mut self, unsubscribes: bool, out: &mut Vec<u8>) {
+        if let Some(waiting) = self.waiting.as_mut().filter(|waiting| waiting.requests > 0) {
+            waiting.confirms = true;
+            return;
+        }
         self.heartbeat(out);
         let pings = self.pings.cast_signed();
         self.confirmed_in = if unsubscribes { -pings } else { pings };
@@ -191,7 +203,18 @@ impl<T> Session<T> {
     /// # Panics
     /// Before [`Session::await_answers`].
     pub fn publish_stored(&mut self, publish: &Publish<'_>, token: T, out: &mut Vec<u8>) {
-        self.ask(publish, Entry::Message(token), out);
+        let reply = Some(self.reply_of(token));
+        Publish { reply, ..*publish }.encode(out);
+    }
+
+    /// Reply subject of a message for a stream, which the caller encodes now. See
+    /// [`Session::publish_stored`].
+    ///
+    /// # Panics
+    /// Before [`Session::await_answers`].
+    #[inline]
+    pub fn reply_of(&mut self, token: T) -> &[u8] {
+        self.await_one(Entry::Message(token))
     }
 
     /// Appends a request to JetStream, whose answer is [`Event::Granted`] or [`Event::Denied`].
@@ -199,18 +222,32 @@ impl<T> Session<T> {
     /// # Panics
     /// Before [`Session::await_answers`].
     pub fn request(&mut self, subject: &str, body: &[u8], out: &mut Vec<u8>) {
-        let (subject, headers) = (subject.as_bytes(), Headers::NONE);
-        let publish = Publish { subject, reply: None, headers, payload: body };
-        self.ask(&publish, Entry::Request, out);
+        self.ask(subject, body, Entry::Request, out);
     }
 
-    fn ask(&mut self, publish: &Publish<'_>, entry: Entry<T>, out: &mut Vec<u8>) {
+    /// Appends the request for the consumer of a subscription. [`Event::Subscribed`] counts the
+    /// subscription as refused after [`Event::Denied`].
+    ///
+    /// # Panics
+    /// Before [`Session::await_answers`].
+    pub fn create(&mut self, consumer: &Consumer<'_>, out: &mut Vec<u8>) {
+        self.ask(&consumer.subject(), &consumer.body(), Entry::Consumer, out);
+    }
+
+    fn ask(&mut self, subject: &str, body: &[u8], entry: Entry<T>, out: &mut Vec<u8>) {
+        let (subject, reply) = (subject.as_bytes(), Some(self.await_one(entry)));
+        Publish { subject, reply, headers: Headers::NONE, payload: body }.encode(out);
+    }
+
+    /// Adds what waits for an answer, and returns the reply subject.
+    #[inline]
+    fn await_one(&mut self, entry: Entry<T>) -> &[u8] {
         let waiting = self.waiting.as_mut().expect("the subscription to answers comes first");
         let number = waiting.push(entry);
         waiting.reply.clear();
         waiting.reply.extend_from_slice(&waiting.inbox);
         line::push_number(number, &mut waiting.reply);
-        Publish { reply: Some(&waiting.reply), ..*publish }.encode(out);
+        &waiting.reply
     }
 
     /// Number of publications without an acknowledgement, those of earlier connections included.
@@ -253,6 +290,8 @@ impl<T> Default for Waiting<T> {
             first: 0,
             entries: VecDeque::new(),
             messages: 0,
+            requests: 0,
+            confirms: false,
             again: VecDeque::new(),
         }
     }
@@ -261,7 +300,7 @@ impl<T> Default for Waiting<T> {
 impl<T> Waiting<T> {
     /// Adds an entry and returns its number.
     fn push(&mut self, entry: Entry<T>) -> u64 {
-        self.messages += usize::from(matches!(entry, Entry::Message(_)));
+        *self.count_of(&entry) += 1;
         self.entries.push_back(Some(entry));
         self.first + self.entries.len() as u64 - 1
     }
@@ -270,12 +309,16 @@ impl<T> Waiting<T> {
     fn take(&mut self, number: u64) -> Option<Entry<T>> {
         let place = usize::try_from(number.checked_sub(self.first)?).ok()?;
         let entry = self.entries.get_mut(place)?.take()?;
-        self.messages -= usize::from(matches!(entry, Entry::Message(_)));
+        *self.count_of(&entry) -= 1;
         while let Some(None) = self.entries.front() {
             self.entries.pop_front();
             self.first += 1;
         }
         Some(entry)
+    }
+
+    const fn count_of(&mut self, entry: &Entry<T>) -> &mut usize {
+        if matches!(entry, Entry::Message(_)) { &mut self.messages } else { &mut self.requests }
     }
 
     /// Number of an entry in the subject of an answer.
@@ -288,10 +331,10 @@ impl<T> Waiting<T> {
     /// connection never fits.
     fn lose(&mut self) {
         self.first += self.entries.len() as u64;
-        self.messages = 0;
+        (self.messages, self.requests, self.confirms) = (0, 0, false);
         let lost = self.entries.drain(..).flatten().filter_map(|entry| match entry {
             Entry::Message(token) => Some(token),
-            Entry::Request => None,
+            Entry::Request | Entry::Consumer => None,
         });
         let lost: Vec<T> = lost.collect();
         for token in lost.into_iter().rev() {

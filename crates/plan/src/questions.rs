@@ -93,10 +93,11 @@ impl Population {
         self.subscriptions.iter().any(|subscription| subscription.retain_as_published)
     }
 
-    /// Returns `true` if the broker keeps the session of a client that is offline.
+    /// Returns `true` if the broker keeps the session of a client that is offline, or a server its
+    /// durable consumers.
     #[must_use]
-    pub const fn keeps_session(&self) -> bool {
-        matches!(self.mqtt(), Some(Mqtt { clean_session: false, .. }))
+    pub fn keeps_session(&self) -> bool {
+        self.protocol.options().keeps_session()
     }
 
     /// Returns `true` if each client expects the same messages: all have the same filters, at the

@@ -179,11 +179,11 @@ def _population(name: str, load: StarterLoad, target: Target, clients: str) -> s
     topic = "demo/{n}" if load.own_topics else "demo"
     if name == "publisher":
         text += PUBLICATION.format(topic=names.twin(topic))
-        return text + ("        qos: 1\n" if target.can.acknowledges else "")
+        return text + ("        qos: 1\n" if target.can.has_qos else "")
     if name == "subscriber":
         alone = "publisher" not in load.populations
         own = names.twin("demo/#" if alone else topic if name in load.many else "demo/+")
-        qos = ", qos: 1" if target.can.acknowledges else ""
+        qos = ", qos: 1" if target.can.has_qos else ""
         return text + SUBSCRIPTION.format(filter=own, qos=qos)
     return text
 
@@ -196,7 +196,7 @@ def _thresholds(load: StarterLoad, can: Capabilities) -> Iterator[str]:
     yield THRESHOLDS
     yield f"  - {load.many[0]}.connected == 100%\n"
     if load.populations == ("publisher",):
-        if can.acknowledges:
+        if can.has_qos:
             yield "  - publisher.ack_latency.p99 < 100ms    # from the scheduled instant on\n"
     elif _verb(load) == "publish":
         yield "  - subscriber.lost == 0\n"

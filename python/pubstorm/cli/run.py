@@ -325,7 +325,7 @@ def _check_acknowledged(kind: str, can: Capabilities, options: dict[str, object]
     condition = options.get("until")
     if kind != "pub" or condition is None or not re.match(rf"\s*({STATISTIC})\b", str(condition)):
         return
-    if not can.acknowledges:
+    if not can.has_qos:
         raise UsageError(
             f"found --until {condition!r} with pub at a target without acknowledgements",
             "name a figure, as in publisher.skipped > 0, or use pairs",

@@ -254,8 +254,9 @@ class PlannedPopulation(Frozen):
 
     @property
     def keeps_session(self) -> bool:
-        """True if the broker keeps the session of a client that is offline."""
-        return self.mqtt is not None and not self.mqtt.clean_session
+        """True if the broker keeps the session of a client that is offline, or a server its durable
+        consumers."""
+        return self.protocol.keeps_session
 
     @property
     def will(self) -> PlannedWill | None:

@@ -18,6 +18,8 @@ from pubstorm.quantities import UnfitError
 
 U16_MAX = 2**16 - 1
 U32_MAX = 2**32 - 1
+REPLICAS_MAX = 5
+"""Largest number of servers that store a message of JetStream."""
 IDENTIFIER_MAX = 268_435_455
 """Largest subscription identifier of MQTT 5."""
 
@@ -80,8 +82,10 @@ class Capabilities:
     """True if a broker can keep messages and sessions beyond a run."""
     answers_filters: bool
     """True if each filter of a subscription is granted or refused."""
-    acknowledges: bool
-    """True if messages have a QoS."""
+    has_qos: bool
+    """True if scenarios give messages a QoS."""
+    refuses_messages: bool
+    """True if the acknowledgement of a message can refuse it."""
     has_properties: bool
     """True if messages carry properties beside the payload, such as a stamp."""
     names: Names | None
@@ -163,6 +167,11 @@ class Mqtt(Frozen):
         return min(delay, _number(self.properties, "session_expiry_interval"))
 
     @property
+    def keeps_session(self) -> bool:
+        """True if the broker keeps the session of a client that is offline."""
+        return not self.clean_session
+
+    @property
     def name(self) -> ProtocolName:
         """Protocol and version, as results and reports name them."""
         return MQTT_NAMES[self.version]
@@ -203,6 +212,11 @@ class Zmtp(Frozen):
     makes. The engine does not speak `curve`."""
 
     @property
+    def keeps_session(self) -> bool:
+        """False: what a subscriber missed is gone."""
+        return False
+
+    @property
     def name(self) -> ProtocolName:
         """Protocol and version, as results and reports name them."""
         return "zmtp-3.1"
@@ -210,6 +224,30 @@ class Zmtp(Frozen):
     def without_secrets(self) -> Zmtp:
         """Returns the same: there are no secrets."""
         return self
+
+
+class PlannedStream(Frozen):
+    """A stream of JetStream."""
+
+    name: str
+    """Name."""
+    subjects: tuple[str, ...]
+    """Subjects whose messages the stream stores."""
+    in_memory: bool
+    """True if the stream is in memory; False: in files."""
+    replicas: Annotated[int, Field(ge=1, le=REPLICAS_MAX)]
+    """Number of servers that store each message."""
+
+
+class PlannedConsumer(Frozen):
+    """Durable consumers of a subscription: one for each filter of a client, or one for all members
+    of a queue group. The server keeps the messages of a client that is away, and expects an
+    acknowledgement of each delivery."""
+
+    stream: str
+    """Name of the stream."""
+    ack_wait_ns: PositiveU62
+    """Time after which the server delivers an unacknowledged message again, in nanoseconds."""
 
 
 class NatsProtocol(Frozen):
@@ -226,6 +264,15 @@ class NatsProtocol(Frozen):
     """Template of the seed of the nkey with which clients sign."""
     jwt: Template | None = None
     """Template of the JSON Web Token of the user with that nkey."""
+    streams: tuple[PlannedStream, ...] = ()
+    """Streams that each client creates, unless they exist with the same settings."""
+    consumers: tuple[PlannedConsumer, ...] = ()
+    """Durable consumers of the subscriptions, one for each in their order; empty: none has one."""
+
+    @property
+    def keeps_session(self) -> bool:
+        """True if the server keeps durable consumers."""
+        return bool(self.consumers)
 
     @property
     def name(self) -> Literal["nats"]:
@@ -247,7 +294,8 @@ _MQTT = Capabilities(
     has_broker=True,
     keeps_state=True,
     answers_filters=True,
-    acknowledges=True,
+    has_qos=True,
+    refuses_messages=False,
     has_properties=False,
     names=TOPICS,
     text_bytes_max=U16_MAX,
@@ -256,14 +304,15 @@ _MQTT = Capabilities(
 CAPABILITIES: Mapping[ProtocolName, Capabilities] = {
     "mqtt-3.1": _MQTT,
     "mqtt-3.1.1": _MQTT,
-    "mqtt-5": replace(_MQTT, has_properties=True),
+    "mqtt-5": replace(_MQTT, refuses_messages=True, has_properties=True),
     "zmtp-3.1": Capabilities(
         title="ZeroMQ",
         scheme="zmq://",
         has_broker=False,
         keeps_state=False,
         answers_filters=False,
-        acknowledges=False,
+        has_qos=False,
+        refuses_messages=False,
         has_properties=False,
         names=None,
         text_bytes_max=None,
@@ -275,7 +324,8 @@ CAPABILITIES: Mapping[ProtocolName, Capabilities] = {
         has_broker=True,
         keeps_state=False,
         answers_filters=True,
-        acknowledges=False,
+        has_qos=False,
+        refuses_messages=True,
         has_properties=False,
         names=SUBJECTS,
         text_bytes_max=U16_MAX,

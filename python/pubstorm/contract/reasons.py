@@ -14,6 +14,7 @@ class ReasonFamily(Enum):
     EITHER = "an attempt or a connection"
     FILTER = "nothing: the broker refuses a filter"
     ASKING = "a connection, or nothing: a filter is left out for a limit of the broker"
+    STORE = "nothing: JetStream refuses a message, a stream or a consumer"
     MESSAGE = "nothing: a message is left out for a limit of the broker"
     BREACH = "nothing: the peer breaks a rule, and the connection continues"
 
@@ -159,6 +160,35 @@ class Reason(StrEnum):
         ReasonFamily.ATTEMPT,
         "the target refused the upgrade with another status: its log says more",
     )
+    JETSTREAM_NO_RESPONDERS = (
+        "jetstream_no_responders",
+        ReasonFamily.STORE,
+        "no stream has the subjects of messages or requests: write the stream under "
+        "topology.streams with these subjects, or look whether the server has JetStream",
+    )
+    JETSTREAM_UNAVAILABLE = "jetstream_unavailable", ReasonFamily.STORE
+    JETSTREAM_CONSUMER_EXISTS = (
+        "jetstream_consumer_exists",
+        ReasonFamily.STORE,
+        "the server has a consumer of this name with other settings, from an earlier run: delete "
+        "it",
+    )
+    JETSTREAM_NO_RESOURCES = "jetstream_no_resources", ReasonFamily.STORE
+    JETSTREAM_NO_MEMORY = "jetstream_no_memory", ReasonFamily.STORE
+    JETSTREAM_NOT_FOR_ACCOUNT = "jetstream_not_for_account", ReasonFamily.STORE
+    JETSTREAM_NO_STORAGE = "jetstream_no_storage", ReasonFamily.STORE
+    JETSTREAM_STREAM_EXISTS = (
+        "jetstream_stream_exists",
+        ReasonFamily.STORE,
+        "the server has a stream of this name with other settings: leave it out of "
+        "topology.streams, or write its settings there",
+    )
+    JETSTREAM_NO_STREAM = "jetstream_no_stream", ReasonFamily.STORE
+    JETSTREAM_SUBJECTS_OVERLAP = "jetstream_subjects_overlap", ReasonFamily.STORE
+    JETSTREAM_NOT_ENABLED = "jetstream_not_enabled", ReasonFamily.STORE
+    JETSTREAM_STORE_FAILED = "jetstream_store_failed", ReasonFamily.STORE
+    JETSTREAM_FILTER_OUTSIDE_STREAM = "jetstream_filter_outside_stream", ReasonFamily.STORE
+    JETSTREAM_OTHER = "jetstream_other", ReasonFamily.STORE
     BAD_PROTOCOL_VERSION = (
         "bad_protocol_version",
         ReasonFamily.ATTEMPT,

@@ -204,7 +204,7 @@ def _population(
     return plan.PlannedPopulation(
         name=played.name,
         whole=None if played.share is None else whole,
-        protocol=played.population.options(client_id, scenario.publisher_of(played.population)),
+        protocol=_protocol(scenario, played.population, client_id),
         clients=population.clients,
         first=population.first if victim is None else scenario.populations[victim].first,
         at=at,
@@ -237,6 +237,28 @@ def _population(
         if responds is None
         else plan.PlannedResponds(qos=responds.qos, bytes=responds.size),
     )
+
+
+def _protocol(
+    scenario: Scenario, population: Population, client_id: str
+) -> protocol.Mqtt | protocol.Zmtp | protocol.NatsProtocol:
+    """Returns the options of clients, with the streams that they create."""
+    options = population.options(client_id, scenario.publisher_of(population))
+    if not isinstance(options, protocol.NatsProtocol):
+        return options
+    used = {every_key(each, Subscription)["stream"] for each in population.filters}
+    used |= {every_key(each, Publication)["stream"] for each in population.flows}
+    streams = tuple(
+        protocol.PlannedStream(
+            name=name,
+            subjects=stream.subjects,
+            in_memory=stream.storage == "memory",
+            replicas=stream.replicas,
+        )
+        for name, stream in scenario.topology.streams.items()
+        if name in used
+    )
+    return options.model_copy(update={"streams": streams})
 
 
 def _client_id(scenario: Scenario, name: str, population: SimpleNamespace) -> str:
@@ -308,6 +330,7 @@ def _publication(publication: Publication) -> protocol.PlannedPublication:
         "pace": _pace(publication),
         "payload": _payload(publication),
         "properties": tuple(properties_of(publication)),
+        "qos": publication.level,
     }
     alike = _alike(publication, Publication, protocol.PlannedPublication)
     return protocol.PlannedPublication(**{**alike, **planned})

@@ -278,7 +278,7 @@ def _may_lose(population: Population) -> bool:
 
 
 def _is_acknowledged(population: Population) -> bool:
-    return isinstance(population, MqttClients) and any(p.qos for p in population.publications)
+    return any(flow.level for flow in population.flows)
 
 
 def _may_leave_unacknowledged(population: Population) -> bool:
@@ -298,8 +298,7 @@ _HAVE: Mapping[str, Callable[[Population], bool]] = {
     "receivers": lambda p: bool(p.filters),
     "requesters": _requests,
     "responders": lambda p: isinstance(p, MqttClients) and p.responds is not None,
-    # Only acknowledgements with properties can refuse a message.
-    "rejectable": lambda p: p.can.has_properties and _is_acknowledged(p),
+    "rejectable": lambda p: p.can.refuses_messages and _is_acknowledged(p),
     "acknowledged": _is_acknowledged,
     "scheduled": lambda p: any(each.rate_per_s is not None for each in p.flows),
 }

@@ -13,6 +13,7 @@ from pydantic import Field
 from pubstorm.contract.protocol import PlannedWill, Property
 from pubstorm.quantities import SECOND_NS
 from pubstorm.scenario.base import Part
+from pubstorm.scenario.document import Finding
 from pubstorm.scenario.fields import (
     Burst,
     Bytes,
@@ -21,6 +22,7 @@ from pubstorm.scenario.fields import (
     Flag,
     FlowFilter,
     FlowTopic,
+    Name,
     Payload,
     PositiveDuration,
     PropertyText,
@@ -128,6 +130,13 @@ class NatsSubscription(Subscription):
     choice `{red|green}` makes one subject for each value."""
     group: QueueGroup | None = None
     """Queue group: one of its subscribers receives each message. Default: each subscriber does."""
+    stream: Name | None = None
+    """JetStream: the stream that delivers the messages, through a durable consumer of each client,
+    or one of the queue group. Clients acknowledge each delivery, and the server keeps what comes
+    while they are away. All subscriptions of a population have a stream, or none."""
+    ack_wait: PositiveDuration = 3 * SECOND_NS
+    """JetStream: time after which the server delivers an unacknowledged message again; below
+    `drain`."""
 
     @property
     def filter(self) -> str:
@@ -183,6 +192,11 @@ class Publication(Part):
         return {}
 
     @property
+    def level(self) -> int:
+        """The QoS in the plan: 0 if nothing acknowledges the messages."""
+        return 0
+
+    @property
     def rate_per_s(self) -> float | None:
         """Messages a second of each client; `None` in a closed loop."""
         return self.rate if self.interval is None else SECOND_NS / self.interval
@@ -236,6 +250,11 @@ class MqttPublication(Publication):
         """Its user properties."""
         return self.user_properties
 
+    @property
+    def level(self) -> int:
+        """The QoS."""
+        return self.qos
+
 
 class NatsPublication(Publication):
     """A flow of messages that every client sends in publish stages."""
@@ -249,6 +268,11 @@ class NatsPublication(Publication):
     """Each message moves by up to half this share of the period."""
     spread: ShareBelowOne = 0.0
     """Each client's period differs from the given one by up to this share."""
+    stream: Name | None = None
+    """JetStream: the stream that stores the messages and acknowledges each. Default: nothing
+    acknowledges a message."""
+    window: Window = 65535
+    """JetStream: messages of a client in flight at most."""
     headers: Annotated[Mapping[Text, PropertyText], Carried("user_property")] = Field(
         default_factory=dict
     )
@@ -258,6 +282,17 @@ class NatsPublication(Publication):
     def beside(self) -> Mapping[str, str]:
         """Its headers."""
         return self.headers
+
+    def rules(self) -> Iterator[Finding]:
+        """Yields a window without acknowledgements."""
+        if self.stream is None and "window" in self.model_fields_set:
+            hint = "core NATS has no feedback: what is scheduled is sent"
+            yield ("window",), "found window without stream, needed are both", hint
+
+    @property
+    def level(self) -> int:
+        """1 if a stream acknowledges the messages."""
+        return 0 if self.stream is None else 1
 
 
 class Will(Part):

@@ -16,6 +16,7 @@ from pubstorm.contract.protocol import (
     Mqtt,
     NatsProtocol,
     PlannedAuthentication,
+    PlannedConsumer,
     Property,
     ProtocolName,
     Zmtp,
@@ -203,13 +204,12 @@ class NatsClients(Simulated):
 
     SPEAKS: ClassVar[ProtocolName] = "nats"
     HINTS: ClassVar[Mapping[str, str]] = {
-        "qos": "core NATS acknowledges nothing",
-        "retain": "core NATS keeps no message",
-        "session": "core NATS keeps no session: what a subscriber missed is gone",
+        "qos": "write stream: NAME, then JetStream acknowledges each message",
+        "retain": "NATS keeps no last message",
+        "session": "write stream: NAME at subscriptions: durable consumers keep messages",
         "client_id": "clients have the name of their population and a number",
         "user_properties": "write headers",
         "end": "a client of NATS closes its connection without a word",
-        "window": "core NATS has no feedback: what is scheduled is sent",
         "version": "only MQTT has versions",
     }
     ELSEWHERE: ClassVar[Mapping[str, str]] = dict.fromkeys(
@@ -251,8 +251,22 @@ class NatsClients(Simulated):
     def options(self, name: str, _publishers: Population | None, /) -> NatsProtocol:
         """Returns the options of the clients in the plan."""
         return NatsProtocol(
-            client_name=name, echo=self.echo, token=self.token, seed=self.nkey, jwt=self.jwt
+            client_name=name,
+            echo=self.echo,
+            token=self.token,
+            seed=self.nkey,
+            jwt=self.jwt,
+            consumers=tuple(
+                PlannedConsumer(stream=each.stream, ack_wait_ns=each.ack_wait)
+                for each in self.subscriptions
+                if each.stream is not None
+            ),
         )
+
+    @property
+    def keeps_session(self) -> bool:
+        """True if the server keeps durable consumers."""
+        return any(each.stream is not None for each in self.subscriptions)
 
 
 OF_SOCKETS = {

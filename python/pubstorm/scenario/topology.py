@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
+from pubstorm.contract.protocol import REPLICAS_MAX
 from pubstorm.contract.template import Template
 from pubstorm.contract.template import VariableKind as TemplateKind
 from pubstorm.quantities import SECOND_NS, UnfitError, describe, write_duration
@@ -31,6 +32,7 @@ from pubstorm.scenario.fields import (
     QoS,
     ShareBelowOne,
     SmallCount,
+    SubjectFilter,
     Text,
     TopicFilter,
     Words,
@@ -475,6 +477,28 @@ class Bridge(Part):
                 yield (key,), f"found a line break in {describe(text)}, allowed is one line", None
 
 
+class Stream(Part):
+    """A stream of JetStream. Each client that uses it creates it at its server, unless it exists
+    with the same settings."""
+
+    subjects: tuple[SubjectFilter, ...] = Field(min_length=1)
+    """Subjects whose messages the stream stores, with `*` and `>`."""
+    storage: Literal["file", "memory"] = "file"
+    """Place of the messages."""
+    replicas: SmallCount = 1
+    """Number of servers that store each message, at most 5."""
+
+    def rules(self) -> Iterator[Finding]:
+        """Yields subjects that depend on a client, and more replicas than a server has."""
+        for number, subject in enumerate(self.subjects):
+            if Template.parse(subject).variables:
+                message = f"found {describe(subject)}, allowed is a subject without variables"
+                yield ("subjects", number), message, "write * for a token that varies"
+        if self.replicas > REPLICAS_MAX:
+            message = f"found {self.replicas}, allowed are 1 to {REPLICAS_MAX}"
+            yield ("replicas",), message, None
+
+
 class ScenarioTopology(Part):
     """The brokers that the run itself starts and stops, the services beside them and the bridges
     between them."""
@@ -485,6 +509,9 @@ class ScenarioTopology(Part):
     """Programs beside the brokers, by name: up before them, gone after them."""
     bridges: Mapping[Name, Bridge] = Field(default_factory=dict)
     """Bridges by name."""
+    streams: Mapping[Name, Stream] = Field(default_factory=dict)
+    """Streams of JetStream by name. A stream at a target that exists already is not written here.
+    """
     hosts_timeout: HostsTimeout = 5 * SECOND_NS
     """On a cluster: silence after which a host of brokers, services or publishers is lost, with all
     that the run has started there. More for hosts whose processors are full."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from pubstorm.cli.describe.plan import plan_in_words
+from pubstorm.contract.plan import PlannedPopulation
 from pubstorm.contract.protocol import (
     NatsProtocol,
     NatsTarget,
+    PlannedConsumer,
+    PlannedStream,
     PlannedSubscription,
     Property,
     Target,
@@ -15,6 +18,7 @@ from pubstorm.contract.protocol import (
 )
 from pubstorm.errors import ScenarioError
 from pubstorm.plan import provisional_plan
+from pubstorm.quantities import SECOND_NS
 from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.document import redacted_text
 from tests.pure.scenario.bases import changed, plan_of
@@ -29,6 +33,26 @@ populations:
     echo: false
     subscriptions: [a.*, {topic: "a.{n}.>", group: workers}]
     publications: [{topic: "b.{1..5}", rate: 1/s, headers: {source: "{n}"}}]
+stages: [connect, {publish: 1s}]
+"""
+STREAMS = """\
+topology:
+  brokers: {main: {kind: nats}}
+  streams: {ORDERS: {subjects: [order.>], storage: memory}, OTHER: {subjects: [other.>]}}
+populations:
+  shop:
+    protocol: nats
+    clients: 2
+    publications: [{topic: "order.{n}", rate: 1/s, stream: ORDERS, window: 10}]
+  audit:
+    protocol: nats
+    clients: 3
+    echo: false
+    subscriptions: [{topic: order.*, stream: ORDERS}]
+  worker:
+    protocol: nats
+    clients: 2
+    subscriptions: [{topic: order.*, stream: ORDERS, group: workers, ack_wait: 1s}]
 stages: [connect, {publish: 1s}]
 """
 SERVER = """\
@@ -145,3 +169,51 @@ def test_keys_that_do_not_fit_are_errors(text: str, override: str, path: str | N
 def test_a_subject_may_have_ranges_with_dots() -> None:
     text = changed(GATEWAY, "populations.backend.publications.0.topic: 'c.{1..9}.{n}'")
     assert plan_of(text).populations[1].publications[0].topic == "c.{1..9}.{n}"
+
+
+def options_of(population: PlannedPopulation) -> NatsProtocol:
+    """Returns the options of clients of NATS."""
+    assert isinstance(population.protocol, NatsProtocol)
+    return population.protocol
+
+
+def test_streams_acknowledge_publications_and_keep_messages_of_subscribers() -> None:
+    plan = plan_of(STREAMS)
+    shop, audit, worker = plan.populations
+    orders = PlannedStream(name="ORDERS", subjects=("order.>",), in_memory=True, replicas=1)
+    assert [options_of(each).streams for each in plan.populations] == [(orders,)] * 3
+    assert [(each.qos, each.window) for each in shop.publications] == [(1, 10)]
+    waits = [options_of(each).consumers for each in (shop, audit, worker)]
+    second = PlannedConsumer(stream="ORDERS", ack_wait_ns=SECOND_NS)
+    assert waits == [(), (second.model_copy(update={"ack_wait_ns": 3 * SECOND_NS}),), (second,)]
+    assert [each.keeps_session for each in plan.populations] == [False, True, True]
+    words = "\n".join(plan_in_words(parse_scenario(STREAMS, "s.yaml"), plan))
+    assert "order.* in queue group workers through durable consumers of ORDERS" in words
+
+
+@pytest.mark.parametrize(
+    ("override", "path"),
+    [
+        ("populations.shop.publications.0.stream=ORDER", "shop.publications.0.stream"),
+        ("populations.audit.subscriptions.0.stream=ORDER", "audit.subscriptions.0.stream"),
+        ("populations.audit.subscriptions=[{topic: a, stream: ORDERS}, b]", "audit.subscriptions"),
+        ("populations.audit.flapping=1s", "audit.flapping"),
+        ("populations.worker.subscriptions.0.ack_wait=5s", "worker.subscriptions.0.ack_wait"),
+        ("drain=1s", "worker.subscriptions.0.ack_wait"),
+        ("populations.shop.publications=[{topic: a, rate: 1/s, window: 1}]", "0.window"),
+        ("topology.streams.ORDERS.subjects=['order.{n}']", "streams.ORDERS.subjects.0"),
+        ("topology.streams.ORDERS.subjects=[]", "streams.ORDERS.subjects"),
+        ("topology.streams.ORDERS.replicas=6", "streams.ORDERS.replicas"),
+    ],
+)
+def test_streams_that_do_not_fit_are_errors(override: str, path: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        parse_scenario(STREAMS, "s.yaml", (override,))
+    assert path in str(caught.value)
+
+
+def test_a_stream_at_a_target_may_exist_already() -> None:
+    text = SERVER.replace("subscriptions: [a.b]", "subscriptions: [{topic: a.b, stream: KNOWN}]")
+    nats = options_of(plan_of(text).populations[0])
+    assert nats.streams == ()
+    assert [each.stream for each in nats.consumers] == ["KNOWN"]

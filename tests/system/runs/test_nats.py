@@ -117,3 +117,82 @@ def test_clients_come_back_to_a_killed_server_and_wait_for_a_frozen_one(run: Pla
     assert (killed["clients"]["before"], killed["clients"]["lowest"]) == (7, 0)
     assert killed["clients"]["all_s"] is not None
     assert frozen["clients"] is None
+
+
+STORED = """\
+topology:
+  brokers: {main: {kind: nats}}
+  streams: {ORDERS: {subjects: [order.>], storage: memory}}
+populations:
+  shop:
+    {protocol: nats, clients: 20,
+     publications: [{topic: "order.{n}", rate: 20/s, stream: ORDERS, window: 50}]}
+  # The server gives its messages subjects, which the stream stores too.
+  device:
+    {clients: 5, publications: [{topic: "order/m{n}", rate: 20/s, qos: 1}]}
+  audit:
+    {protocol: nats, clients: 4, echo: false,
+     subscriptions: [{topic: order.>, stream: ORDERS}]}
+  worker:
+    {protocol: nats, clients: 3,
+     subscriptions: [{topic: "order.*", stream: ORDERS, group: workers}]}
+  plain:
+    {protocol: nats, clients: 1, subscriptions: [order.>]}
+  nowhere:
+    {protocol: nats, clients: 2,
+     publications: [{topic: "nowhere.{n}", rate: 20/s, stream: ORDERS, window: 5}]}
+  stranger:
+    {protocol: nats, clients: 1, subscriptions: [{topic: other.>, stream: ORDERS}]}
+stages:
+  - connect
+  - disconnect: {populations: [audit]}
+  - publish: {for: 1s, name: away}
+  - connect: {populations: [audit]}
+  - publish: {for: 1s, name: back}
+  - disconnect
+thresholds: [lost == 0, in_flight == 0, "acked == 1000", "rejected == 80"]
+defaults: "off"
+"""
+ORDERS = 2 * SENT
+FROM_DEVICES = 2 * 5 * 20
+
+
+@pytest.fixture(scope="module")
+def stored(shared_run: Play) -> dict[str, Any]:
+    """The result of a run of three agents with a stream."""
+    code, found = shared_run(STORED, "--set", "fleet.agents=3")
+    assert passes(code, found), found["verdict"]
+    return found
+
+
+def test_a_stream_acknowledges_each_message(stored: dict[str, Any]) -> None:
+    shop = stored["populations"]["shop"]
+    assert shop["sent_total"] == shop["acked_total"] == ORDERS
+    assert shop["ack_latency_us"]["intended"]["count"] == ORDERS
+    assert 0 < shop["in_flight_max"] <= 20 * 50
+
+
+def test_a_durable_consumer_keeps_what_comes_while_its_client_is_away(
+    stored: dict[str, Any],
+) -> None:
+    flows = {(flow["source"], flow["to"]): flow for flow in stored["flows"]}
+    for source, sent in (("shop", ORDERS), ("device", FROM_DEVICES)):
+        for to, each in (("audit", 4), ("worker", 1), ("plain", 1)):
+            flow = flows.pop((source, to))
+            assert flow["expected_total"] == flow["received_total"] == sent * each, (source, to)
+    assert not flows
+    away, back = (stage for stage in stored["stages"] if stage["kind"] == "publish")
+    assert away["populations"]["audit"]["received_total"] == 0
+    assert back["populations"]["worker"]["received_total"] == (ORDERS + FROM_DEVICES) // 2
+    assert {p["duplicate_total"] for p in stored["populations"].values()} == {0}
+    assert stored["populations"]["audit"]["subscribed_total"] == 2 * 4
+
+
+def test_what_no_stream_takes_is_refused_with_its_number(stored: dict[str, Any]) -> None:
+    nowhere, stranger = (stored["populations"][name] for name in ("nowhere", "stranger"))
+    assert nowhere["rejected_total"] == nowhere["sent_total"] == 2 * 2 * 20
+    assert nowhere["outcomes"] == {"jetstream_no_responders": 80}
+    assert (stranger["subscribed_total"], stranger["subscribe_failed_total"]) == (0, 1)
+    assert stranger["outcomes"] == {"jetstream_filter_outside_stream": 1}
+    texts = [each["text"] for each in stranger["explanations"]]
+    assert any('"err_code":10093' in text for text in texts), texts

@@ -269,7 +269,8 @@ fn neutral<'a>(session: &Session, version: Version, event: mqtt::Event<'a, Token
                 }
             };
             let granted = codes.iter().filter(|&&code| !is_refusal(code)).count() as u64;
-            let refused = Refusals { codes, reason, texts: texts(properties) };
+            let texts = texts(properties);
+            let refused = Refusals { codes, reason, texts, ..Refusals::NONE };
             Event::Subscribed { granted, refused, is_last: !session.awaits_requests() }
         }
         mqtt::Event::Rejected { token, code, properties } => {
@@ -282,7 +283,8 @@ fn neutral<'a>(session: &Session, version: Version, event: mqtt::Event<'a, Token
         mqtt::Event::UnknownAck => Event::UnknownAcknowledgement,
         mqtt::Event::Unsubscribed { filters, codes, properties, .. } => {
             let reason = |code| is_refusal(code).then(|| answered(PacketType::UnsubAck, code));
-            let refused = Refusals { codes, reason, texts: texts(properties) };
+            let texts = texts(properties);
+            let refused = Refusals { codes, reason, texts, ..Refusals::NONE };
             let removed = u64::from(filters) - refused.iter().count() as u64;
             Event::Unsubscribed { removed, refused, is_last: !session.awaits_requests() }
         }

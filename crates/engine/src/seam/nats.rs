@@ -1,6 +1,9 @@
-//! NATS: login after INFO, subjects with queue groups, messages with headers, PING and PONG.
+//! NATS: login after INFO, subjects with queue groups, messages with headers, PING and PONG; streams
+//! and durable consumers of JetStream.
 
-use nats::client::{Connect, END, Login, Subscribe, encode_publish};
+mod stored;
+
+use nats::client::{Connect, END, Login, encode_publish};
 use nats::{Event as Own, FIRST_SID, Handled, Headers, ServerError, client, headers, nkey};
 use openssl::pkey::{Id, PKey};
 use openssl::sign::Signer;
@@ -9,11 +12,13 @@ use plan::{Payload, Population, Reason, Template, payload_bytes};
 use super::cause::{Broken, Cause, Texts};
 use super::keep_alive::KeepAlive;
 use super::protocol::{
-    Asked, At, Buffers, Cut, Event, Notice, Outgoing, Polled, Protocol, Refusals, Request, Side,
-    Step, Timeout,
+    Asked, At, Buffers, Cut, Event, Notice, Outgoing, Polled, Protocol, Refusals, Request, Resend,
+    Resent, Side, Step, Timeout,
 };
 use super::received::{Beside, Carried, Inbox, Next, Received};
 use super::token::Token;
+
+use stored::{Filter, StoredSetup};
 
 type Session = nats::Session<Token>;
 
@@ -29,6 +34,7 @@ pub struct NatsSetup {
     filters: u64,
     /// `true` if clients know a user name, a password, a token or a key.
     has_login: bool,
+    stored: StoredSetup,
 }
 
 impl NatsSetup {
@@ -38,7 +44,7 @@ impl NatsSetup {
         let filters = own.map(|own| u64::from(own.filter.variants())).sum();
         let texts = [&population.username, &options.token, &options.seed];
         let has_login = texts.iter().any(|text| text.is_some());
-        Self { filters, has_login }
+        Self { filters, has_login, stored: StoredSetup::new(population, options) }
     }
 }
 
@@ -84,21 +90,26 @@ impl Nats {
 
     /// Appends all subscriptions, and a PING that the server answers once it has read them.
     fn subscribe(&mut self, at: &At<'_, NatsSetup>, out: &mut Vec<u8>) -> Polled {
+        let plan::Protocol::Nats(options) = &at.population.protocol else { return Polled::Nothing };
+        let mut packets = 1 + stored::prepare(&mut self.session, at, &at.setup.stored, out);
         let mut sid = FIRST_SID;
-        for subscription in &at.population.subscriptions {
+        for (index, subscription) in at.population.subscriptions.iter().enumerate() {
             for variant in 0..subscription.filter.variants() {
-                let filter = subscription.filter.text(at.n, variant);
-                let shared = filter.strip_prefix("$share/").and_then(|own| own.split_once('/'));
+                let text = subscription.filter.text(at.n, variant);
+                let shared = text.strip_prefix("$share/").and_then(|own| own.split_once('/'));
                 let (group, subject) = match shared {
-                    Some((group, subject)) => (Some(group.as_bytes()), subject.as_bytes()),
-                    None => (None, filter.as_bytes()),
+                    Some((group, subject)) => (Some(group), subject),
+                    None => (None, text.as_str()),
                 };
-                self.session.subscribe(&Subscribe { subject, group, sid }, out);
+                let number = if group.is_some() { variant.into() } else { sid - FIRST_SID };
+                let consumer = options.consumers.get(index);
+                let filter = Filter { consumer, sid, number, group, subject };
+                let client_name = || options.client_name.text(at.n, 0);
+                packets += stored::subscribe(&mut self.session, &filter, client_name, out);
                 sid += 1;
             }
         }
         self.session.confirm(false, out);
-        let packets = at.setup.filters + 1;
         Polled::Sent(Asked { packets, awaits_answer: true, ..Asked::default() })
     }
 
@@ -112,7 +123,7 @@ impl Nats {
 
     /// Appends a message.
     #[inline]
-    fn publish(&self, outgoing: &Outgoing<'_>, token: Token, to: Buffers<'_>) -> Polled {
+    fn publish(&mut self, outgoing: &Outgoing<'_>, token: Token, to: Buffers<'_>) -> Polled {
         let Outgoing { publication, ready, sender } = *outgoing;
         let Buffers { out, scratch } = to;
         let moment = token.moment();
@@ -140,7 +151,8 @@ impl Nats {
         let Ok(headers) = headers_of(&text[..block]) else {
             return Polled::Refused(Reason::CannotEncode);
         };
-        encode_publish(None, headers, bytes, out, |out| {
+        let reply = (publication.qos > 0).then(|| self.session.reply_of(token));
+        encode_publish(reply, headers, bytes, out, |out| {
             publication.topic.render(sender.n, variant, out);
         });
         if let Payload::Text { .. } = publication.payload {
@@ -154,6 +166,23 @@ impl Nats {
         }
         out.extend_from_slice(END);
         Polled::Sent(Asked::ONE)
+    }
+
+    /// Appends the messages of an earlier connection that no stream has acknowledged.
+    fn resend(&mut self, Resend { of, refused }: Resend<'_>, to: Buffers<'_>) -> Polled {
+        let Buffers { out, scratch } = to;
+        let mut packets = 0;
+        while let Some(token) = self.session.take_again() {
+            let Resent::Message(outgoing) = of(token) else { continue };
+            match self.publish(&outgoing, token, Buffers { out, scratch }) {
+                Polled::Refused(reason) => refused.push((token, reason)),
+                _ => packets += 1,
+            }
+        }
+        match packets {
+            0 => Polled::Nothing,
+            packets => Polled::Sent(Asked { packets, ..Asked::default() }),
+        }
     }
 
     /// Handles an operation other than a message, and appends CONNECT after INFO.
@@ -182,9 +211,8 @@ impl Nats {
                 Event::Unsubscribed { removed, refused: Refusals::NONE, is_last: true }
             }
             Own::Forbidden(ServerError::SubscribePermission, text) => {
-                let reason = |_| Some(Reason::SubscribeRefused);
-                let refused = Refusals { codes: &[0], reason, texts: texts(text) };
-                Event::Subscribed { granted: 0, refused, is_last: false }
+                let cause = Cause { reason: Reason::SubscribeRefused, texts: texts(text) };
+                Event::Subscribed { granted: 0, refused: Refusals::one(cause), is_last: false }
             }
             Own::Refused(error, text) => {
                 let reason = refusal(error, at.setup.has_login);
@@ -201,11 +229,13 @@ impl Nats {
             }
             Own::UnknownAnswer => Event::UnknownAcknowledgement,
             Own::Incomplete => Event::Incomplete,
-            Own::Message(_) | Own::Pong | Own::Replied => Event::Handled,
-            // Nothing of this session asks JetStream.
-            Own::Acknowledged(..) | Own::Rejected(..) | Own::Granted | Own::Denied(_) => {
-                Event::UnknownAcknowledgement
+            Own::Acknowledged(token, _) => Event::Acknowledged(token),
+            Own::Rejected(token, ref refusal) => Event::Rejected(token, stored::cause(refusal)),
+            Own::Denied(ref refusal) => {
+                let refused = Refusals::one(stored::cause(refusal));
+                Event::Subscribed { granted: 0, refused, is_last: false }
             }
+            Own::Message(_) | Own::Pong | Own::Replied | Own::Granted => Event::Handled,
         }
     }
 }
@@ -221,9 +251,9 @@ impl Protocol for Nats {
         out: &mut Vec<u8>,
         inbox: &mut impl Inbox,
     ) -> Step<'b> {
-        let before = out.len();
         let mut step = Step::new();
         step.event = loop {
+            let before = out.len();
             let Handled { len, event } = match self.session.handle(&bytes[step.len..], out) {
                 Ok(handled) => handled,
                 Err(error) => break broken(error),
@@ -235,17 +265,20 @@ impl Protocol for Nats {
                 event => {
                     step.read += 1;
                     // CONNECT and PING answer INFO. Other operations have one answer at most.
-                    step.replied = if matches!(event, Own::Greeted(_)) { 2 } else { 1 };
-                    break self.neutral(at, &event, out);
+                    let answers = if matches!(event, Own::Greeted(_)) { 2 } else { 1 };
+                    let event = self.neutral(at, &event, out);
+                    step.replied += answers * u32::from(out.len() > before);
+                    break event;
                 }
             };
             step.read += 1;
             let (payload, marks) = (message.payload, 0);
-            if inbox.take(&Received { payload, marks, beside: &message }) != Next::More {
+            let next = inbox.take(&Received { payload, marks, beside: &message });
+            step.replied += stored::acknowledge(&message, out);
+            if next != Next::More {
                 break Event::Handled;
             }
         };
-        step.replied *= u32::from(out.len() > before);
         step
     }
 
@@ -256,10 +289,9 @@ impl Protocol for Nats {
             Request::Open(_) => self.open(at, to.out),
             Request::Subscribe => self.subscribe(at, to.out),
             Request::Unsubscribe => self.unsubscribe(at, to.out),
-            // A client closes its connection without a word, and core NATS acknowledges nothing.
-            Request::Prove(_) | Request::Answer(..) | Request::Resend(_) | Request::Leave(_) => {
-                Polled::Nothing
-            }
+            Request::Resend(resend) => self.resend(resend, to),
+            // A client closes its connection without a word.
+            Request::Prove(_) | Request::Answer(..) | Request::Leave(_) => Polled::Nothing,
         }
     }
 
@@ -291,7 +323,9 @@ impl Protocol for Nats {
             && cut.len + len <= end
         {
             cut.len += len;
-            cut.unacknowledged += u64::from(matches!(operation, client::Operation::Publish(_)));
+            if let client::Operation::Publish(publish) = operation {
+                stored::count(&publish, &mut cut);
+            }
         }
         cut
     }
@@ -363,3 +397,6 @@ const fn texts(text: &str) -> Texts<'_> {
 fn broken<'b>(error: nats::NatsError) -> Event<'b> {
     Event::Broken(Broken { reason: Reason::ProtocolError, text: error.to_string() })
 }
+
+#[cfg(test)]
+mod tests;

@@ -302,6 +302,8 @@ pub struct Refusals<'b> {
     pub reason: fn(u8) -> Option<Reason>,
     /// Texts of the packet with the codes.
     pub texts: Texts<'b>,
+    /// A refusal without a code.
+    pub one: Option<Cause<'b>>,
 }
 
 impl<'a, S> At<'a, S> {
@@ -351,11 +353,17 @@ impl<'b> Refusals<'b> {
         codes: &[],
         reason: |_| None,
         texts: Texts { reason_string: None, server_reference: None },
+        one: None,
     };
+
+    /// The refusal of one filter.
+    pub const fn one(cause: Cause<'b>) -> Self {
+        Self { one: Some(cause), ..Self::NONE }
+    }
 
     /// Cause of each refusal.
     pub fn iter(&self) -> impl Iterator<Item = Cause<'b>> {
         let reasons = self.codes.iter().filter_map(|&code| (self.reason)(code));
-        reasons.map(|reason| Cause { reason, texts: self.texts })
+        reasons.map(|reason| Cause { reason, texts: self.texts }).chain(self.one)
     }
 }

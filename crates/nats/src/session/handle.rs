@@ -110,7 +110,7 @@ impl<T> Session<T> {
             }
             (_, Operation::Ok) => Ok(Event::Replied),
             (State::Connecting | State::Up, Operation::Pong) => self.pong(),
-            (State::Up, Operation::Message(message)) => self.answer(&message),
+            (State::Up, Operation::Message(message)) => self.answer(&message, out),
             (_, Operation::Pong) => Err(NatsError::OutOfPlace("PONG")),
             (_, Operation::Message(_)) => Err(NatsError::OutOfPlace("MSG")),
         }
@@ -158,12 +158,21 @@ impl<T> Session<T> {
     }
 
     /// Handles an answer of JetStream, or the server's status that no subscriber answers.
-    fn answer<'a>(&mut self, message: &Message<'a>) -> Result<Event<'a, T>, NatsError> {
+    fn answer<'a>(
+        &mut self,
+        message: &Message<'a>,
+        out: &mut Vec<u8>,
+    ) -> Result<Event<'a, T>, NatsError> {
         let entry = self.waiting.as_mut().and_then(|waiting| {
             let number = waiting.number(message.subject)?;
-            waiting.take(number)
+            let entry = waiting.take(number)?;
+            let confirms = waiting.requests == 0 && std::mem::take(&mut waiting.confirms);
+            Some((entry, confirms))
         });
-        let Some(entry) = entry else { return Ok(Event::UnknownAnswer) };
+        let Some((entry, confirms)) = entry else { return Ok(Event::UnknownAnswer) };
+        if confirms {
+            self.confirm(false, out);
+        }
         let answer = if message.headers.status() == Some(NO_RESPONDERS) {
             Answer { error: Some(refusal::no_responders()), ..Answer::default() }
         } else {
@@ -172,8 +181,12 @@ impl<T> Session<T> {
         Ok(match (entry, answer.error) {
             (Entry::Message(token), None) => Event::Acknowledged(token, answer.duplicate),
             (Entry::Message(token), Some(refusal)) => Event::Rejected(token, refusal),
-            (Entry::Request, None) => Event::Granted,
+            (Entry::Request | Entry::Consumer, None) => Event::Granted,
             (Entry::Request, Some(refusal)) => Event::Denied(refusal),
+            (Entry::Consumer, Some(refusal)) => {
+                self.refused = self.refused.saturating_add(1);
+                Event::Denied(refusal)
+            }
         })
     }
 }

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     NatsError, ServerError,
-    jetstream::{Acknowledgement, MESSAGE_ID, Receipt},
+    jetstream::{Acknowledgement, Consumer, MESSAGE_ID, Receipt},
     server::{Info, Message},
 };
 
@@ -135,6 +135,49 @@ fn answers_of_streams_find_their_publications_in_any_order() {
     let denied = answer(4, "", r#"{"error":{"code":400,"description":"a \"b\""}}"#);
     let Event::Denied(refusal) = one(&mut session, &denied) else { panic!("not denied") };
     assert_eq!(refusal.description, "a \"b\"");
+}
+
+#[test]
+fn subscriptions_are_confirmed_after_the_answers_to_requests() {
+    let (mut session, mut out) = (connected(), Vec::new());
+    let consumer = Consumer {
+        stream: "S",
+        durable: "c",
+        deliver_subject: "_INBOX.S.c",
+        group: None,
+        filter: Some("s.a"),
+        ack_wait_ns: 1,
+        max_ack_pending: 1,
+    };
+    session.await_answers(b"_INBOX.x", &mut out);
+    session.request("$JS.API.STREAM.CREATE.S", b"{}", &mut out);
+    session.create(&consumer, &mut out);
+    session.confirm(false, &mut out);
+    assert!(!out.ends_with(b"PING\r\n"), "the answers come first");
+    out.clear();
+    let created = answer(0, "", "{}");
+    assert_eq!(session.handle(&created, &mut out).unwrap().event, Event::Granted);
+    assert_eq!(out, b"");
+    let denied = answer(1, "", r#"{"error":{"code":404,"err_code":10059}}"#);
+    match session.handle(&denied, &mut out).unwrap().event {
+        Event::Denied(refusal) => {
+            assert_eq!(refusal.number(), 10_059);
+            assert_eq!(refusal.text, r#"{"error":{"code":404,"err_code":10059}}"#);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(out, b"PING\r\n");
+    assert_eq!(one(&mut session, b"PONG\r\n"), Event::Subscribed(1));
+    // Requests of an earlier connection have no answer.
+    session.request("$JS.API.INFO", b"", &mut out);
+    session.connection_lost(true);
+    assert_eq!(session.take_again(), None);
+    session.open();
+    one(&mut session, GREETING);
+    session.connect(&Connect::default(), &mut out);
+    one(&mut session, b"PONG\r\n");
+    session.confirm(false, &mut out);
+    assert!(out.ends_with(b"PING\r\n"));
 }
 
 #[test]

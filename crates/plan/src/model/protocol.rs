@@ -13,7 +13,7 @@ use crate::error::PlanError;
 use crate::text::template::Template;
 
 pub use self::mqtt::{Authentication, Mqtt, MqttVersion, SCRAM_SHA_256, Will};
-pub use self::nats::Nats;
+pub use self::nats::{Consumer, Nats, Stream};
 pub use self::zmtp::{Security, Zmtp};
 
 /// Protocol of a population, with its options.
@@ -54,6 +54,11 @@ pub(crate) trait ProtocolOptions {
     /// Program that plays the clients.
     fn player(&self) -> Player {
         Player::Engine
+    }
+
+    /// Returns `true` if the peer keeps the session of a client that is offline.
+    fn keeps_session(&self) -> bool {
+        false
     }
 
     /// Returns `true` if the peer does not send a client its own messages.

@@ -133,6 +133,8 @@ pub enum Family {
     Http,
     /// Close code of WebSocket.
     WebsocketClose,
+    /// Error of JetStream: its exact number, or the one of its kind.
+    Jetstream,
 }
 
 /// A number of a protocol as a reason: its row in the table of names.
@@ -141,7 +143,7 @@ pub enum Family {
 pub struct Code(u8);
 
 /// Names of numbers: the first row with the number counts, and the last row of a family has all.
-const CODES: [(Family, RangeInclusive<u16>, &str); 22] = [
+const CODES: [(Family, RangeInclusive<u16>, &str); 36] = [
     (Family::Http, 300..=399, "http_redirect"),
     (Family::Http, 400..=400, "http_bad_request"),
     (Family::Http, 401..=401, "http_unauthorized"),
@@ -164,6 +166,20 @@ const CODES: [(Family, RangeInclusive<u16>, &str); 22] = [
     (Family::WebsocketClose, 1012..=1012, "websocket_service_restart"),
     (Family::WebsocketClose, 1013..=1013, "websocket_try_again_later"),
     (Family::WebsocketClose, 0..=u16::MAX, "websocket_other_code"),
+    (Family::Jetstream, 503..=503, "jetstream_no_responders"),
+    (Family::Jetstream, 10_008..=10_008, "jetstream_unavailable"),
+    (Family::Jetstream, 10_013..=10_013, "jetstream_consumer_exists"),
+    (Family::Jetstream, 10_023..=10_023, "jetstream_no_resources"),
+    (Family::Jetstream, 10_028..=10_028, "jetstream_no_memory"),
+    (Family::Jetstream, 10_039..=10_039, "jetstream_not_for_account"),
+    (Family::Jetstream, 10_047..=10_047, "jetstream_no_storage"),
+    (Family::Jetstream, 10_058..=10_058, "jetstream_stream_exists"),
+    (Family::Jetstream, 10_059..=10_059, "jetstream_no_stream"),
+    (Family::Jetstream, 10_065..=10_065, "jetstream_subjects_overlap"),
+    (Family::Jetstream, 10_076..=10_076, "jetstream_not_enabled"),
+    (Family::Jetstream, 10_077..=10_077, "jetstream_store_failed"),
+    (Family::Jetstream, 10_093..=10_093, "jetstream_filter_outside_stream"),
+    (Family::Jetstream, 0..=u16::MAX, "jetstream_other"),
 ];
 
 impl Code {
@@ -215,7 +231,8 @@ mod tests {
         }
         assert_eq!(name(Family::Http, 418), "\"http_other\"");
         assert_eq!(name(Family::WebsocketClose, 4000), "\"websocket_other_code\"");
-        for (family, number) in [Family::Http, Family::WebsocketClose]
+        assert_eq!(name(Family::Jetstream, 10_059), "\"jetstream_no_stream\"");
+        for (family, number) in [Family::Http, Family::WebsocketClose, Family::Jetstream]
             .into_iter()
             .flat_map(|family| (0..=u16::MAX).map(move |number| (family, number)))
         {

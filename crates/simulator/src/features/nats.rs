@@ -69,6 +69,8 @@ pub fn protocol(echo: bool) -> Protocol {
         token: None,
         seed: None,
         jwt: None,
+        streams: Vec::new(),
+        consumers: Vec::new(),
     }))
 }
 

@@ -190,12 +190,14 @@ def _population(scenario: Scenario, plan: Plan, population: PlannedPopulation) -
             prefix = subscription.filter
             topics = f"topics that begin with {prefix}" if prefix else "everything"
             yield f"  subscribes to {topics}"
-        elif population.can.acknowledges:
+        elif population.can.has_qos:
             yield f"  subscribes to {subscription.filter} at QoS {subscription.qos}"
         else:
-            yield f"  subscribes to {_subject(subscription.filter)}"
+            yield f"  subscribes to {_subject(subscription.filter)}{_durable(population)}"
     for publication in population.publications:
-        qos = f" at QoS {publication.qos}" if population.can.acknowledges else ""
+        qos = f" at QoS {publication.qos}" if population.can.has_qos else ""
+        if publication.qos and not qos:
+            qos = ", acknowledged by a stream"
         yield f"  publishes to {publication.topic}: {_publication(publication, qos)}"
 
 
@@ -256,6 +258,14 @@ def _subject(filter_: str) -> str:
     """Returns the subject of a subscription in words, with its queue group."""
     group, _, subject = filter_.removeprefix("$share/").rpartition("/")
     return f"{subject} in queue group {group}" if group else filter_
+
+
+def _durable(population: PlannedPopulation) -> str:
+    """Returns the streams of durable consumers in words; nothing without."""
+    options = population.protocol
+    consumers = options.consumers if isinstance(options, NatsProtocol) else ()
+    streams = sorted({each.stream for each in consumers})
+    return f" through durable consumers of {' and '.join(streams)}" if streams else ""
 
 
 def _attached(scenario: Scenario, population: PlannedPopulation) -> str:

@@ -144,7 +144,7 @@ CLIENTS_PER_S = 1000
 
 def persistent_clients(plan: Plan) -> int:
     """Clients whose sessions outlive their connection."""
-    return sum(p.clients for p in plan.populations if p.keeps_session)
+    return sum(p.clients for p in plan.populations if p.keeps_session and p.can.keeps_state)
 
 
 async def end_sessions(plan: Plan, engine: Path, log: Path) -> str | None:

@@ -119,6 +119,10 @@ impl ProtocolOptions for Mqtt {
         if self.version == MqttVersion::V5 { &MQTT5 } else { &MQTT3 }
     }
 
+    fn keeps_session(&self) -> bool {
+        !self.clean_session
+    }
+
     /// The broker does not send a client with the bridge bit its own messages.
     fn skips_own_messages(&self) -> bool {
         self.bridge

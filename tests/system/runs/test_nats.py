@@ -3,11 +3,16 @@ themselves, and with clients of MQTT at the same server."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pubstorm.host.children import find
+from tests.kit.ports import free_port
 from tests.kit.runs import Play
 from tests.kit.starved import passes
 
@@ -196,3 +201,37 @@ def test_what_no_stream_takes_is_refused_with_its_number(stored: dict[str, Any])
     assert stranger["outcomes"] == {"jetstream_filter_outside_stream": 1}
     texts = [each["text"] for each in stranger["explanations"]]
     assert any('"err_code":10093' in text for text in texts), texts
+@pytest.fixture
+def secured(tmp_path: Path) -> Iterator[int]:
+    """Port of a server whose TLS begins after its first line. Its certificate vouches for
+    itself."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -keyout b.key -out b.crt -batch"
+    subject = ["-subj", "/CN=nats", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*command.split(), *subject], cwd=tmp_path, check=True, capture_output=True)
+    port = free_port()
+    server = [str(find("nats-server")), "-a", "127.0.0.1", "-p", str(port)]
+    keys = ["--tls", "--tlscert=b.crt", "--tlskey=b.key"]
+    with subprocess.Popen([*server, *keys], cwd=tmp_path, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert any(b"Server is ready" in line for line in process.stderr)
+        yield port
+        process.terminate()
+
+
+def test_tls_begins_after_the_first_line_of_the_server(
+    secured: int, tmp_path: Path, run: Play
+) -> None:
+    code, found = run(f"""\
+target: natss://127.0.0.1:{secured}
+populations:
+  talker: {{clients: 5, tls: {{ca: {tmp_path / "b.crt"}}}, subscriptions: ["a.*"],
+            publications: [{{topic: "a.{{n}}", rate: 10/s}}]}}
+  stranger: {{clients: 1, tls: {{verify: true}}, reconnect: never, subscriptions: ["b"]}}
+stages: [connect, {{publish: 1s}}, disconnect]
+thresholds: [lost == 0, "talker.ready_max == 5", "stranger.connected == 0", "sent == 50"]
+defaults: "off"
+""")
+    assert passes(code, found), found["verdict"]
+    assert found["populations"]["stranger"]["outcomes"] == {"certificate_untrusted": 1}

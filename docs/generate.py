@@ -344,8 +344,6 @@ def reason_reference() -> Iterator[str]:
     yield "# Reasons"
     yield ""
     yield "A result counts the problems of each population by their reasons, its `outcomes`."
-    yield "Codes of MQTT 5 in a broker's answers have names of their own, such as"
-    yield "`disconnect_session_taken_over` ([MQTT 5](../how-to/mqtt5.md))."
     yield ""
     rows = ((f"`{each}`", each.family.value, each.advice) for each in Reason)
     yield from _table(("reason", "ends", "meaning and advice"), rows)

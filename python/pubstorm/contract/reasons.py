@@ -7,7 +7,7 @@ from enum import Enum, StrEnum
 
 
 class ReasonFamily(Enum):
-    """What ends for a reason, in words."""
+    """The end that a reason is about, in words."""
 
     ATTEMPT = "an attempt to connect"
     CONNECTION = "an established connection"

@@ -93,19 +93,19 @@ class Variant(Part):
         """Leaves out keys of other kinds that are null, as if they were not there."""
         if not isinstance(value, dict):
             return value
-        others = {key for each in _below(_common(cls)) for key in keys_of(each)} - {*keys_of(cls)}
+        others = {key for each in _below(_root_of(cls)) for key in keys_of(each)} - {*keys_of(cls)}
         absent = {key for key in others & {*value} if value[key] is None}
         return {key: each for key, each in value.items() if key not in absent}
 
 
 def hints_of(part: type[Part]) -> dict[str, str]:
     """Returns the hints of a kind for keys of other kinds, by key."""
-    others = (vars(each).get("ELSEWHERE", {}) for each in _below(_common(part)))
+    others = (vars(each).get("ELSEWHERE", {}) for each in _below(_root_of(part)))
     own = (vars(each).get("HINTS", {}) for each in reversed(part.__mro__))
     return {key: hint for hints in (*others, *own) for key, hint in hints.items()}
 
 
-def _common(part: type[Part]) -> type[Part]:
+def _root_of(part: type[Part]) -> type[Part]:
     """Returns the class of all kinds of a part."""
     common: type[Part] = part.__mro__[part.__mro__.index(Variant) - 1]
     return common

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use mqtt::topic;
 use plan::{
     End, Late, Nats, Pace, Payload, Phase, Population, Process, Property, PropertyValue, Protocol,
     Publication, RetainHandling, Template, Tls, TlsVersion,
@@ -181,17 +180,6 @@ fn conduct(rng: &mut Rng) -> Conduct {
         36..38 => Conduct::NeedsTls,
         _ => Conduct::Plain,
     }
-}
-
-/// Returns `true` if a client with this filter receives the messages of this name, which may be
-/// that of the other protocol.
-pub fn receives(population: &Population, filter: &str, name: &str) -> bool {
-    if population.protocol.nats().is_none() {
-        return topic::matches(filter, &name.replace('.', "/"));
-    }
-    let name = &name.replace('/', ".");
-    let group = filter.strip_prefix("$share/").and_then(|rest| rest.split_once('/'));
-    nats::matches(group.map_or(filter, |(_, filter)| filter), name)
 }
 
 /// Clients of NATS acknowledge nothing, and receive each message once by each subscription.

@@ -1,6 +1,6 @@
 //! NATS clients in virtual time, before a scripted server: one deviation or one limit each.
 
-use plan::{Payload, Population, Property, PropertyValue, Publication, Reason};
+use plan::{Outcomes, Payload, Population, Property, PropertyValue, Publication, Reason};
 use testkit::{Broker, Script};
 
 use crate::case::case;
@@ -88,7 +88,7 @@ fn operations_arrive_whole_though_each_byte_comes_by_itself() {
         let totals = totals(populations, NatsScript::always(Conduct::Bytewise));
         let flow = totals.flow(0, 1);
         assert_eq!((flow.expected_total, flow.received_total), (20, 20));
-        assert!(totals.outcomes.iter().all(|outcomes| outcomes.is_empty()));
+        assert!(totals.outcomes.iter().all(Outcomes::is_empty));
     }
 }
 
@@ -114,7 +114,7 @@ fn tls_begins_behind_info() {
     let totals = totals(populations.into(), NatsScript::always(Conduct::NeedsTls));
     let flow = totals.flow(0, 1);
     assert_eq!((flow.expected_total, flow.received_total), (20, 20));
-    assert!(totals.outcomes.iter().all(|outcomes| outcomes.is_empty()), "{:?}", totals.outcomes);
+    assert!(totals.outcomes.iter().all(Outcomes::is_empty), "{:?}", totals.outcomes);
 }
 
 #[test]

@@ -145,8 +145,8 @@ impl FanOut {
     }
 
     /// Number of filters of a client, outside of shared groups, that match `topic`; of those with
-    /// one of the subscription identifiers that `is_meant` accepts. An equal filter makes no further
-    /// subscription of MQTT, and one of NATS.
+    /// one of the subscription identifiers that `is_meant` accepts. An equal filter makes no
+    /// further subscription of MQTT, and one of NATS.
     #[must_use]
     pub fn filters_of(
         &self,

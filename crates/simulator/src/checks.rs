@@ -8,9 +8,9 @@ use plan::{Action, Counters, End, Gauges, Outcomes, Pacer, Population, Reason, S
 
 use super::course::Run;
 use super::features::groups::{self, Sharing};
-use super::features::{FEATURES, limits, nats};
+use super::features::{FEATURES, limits};
 use super::totals::{
-    Messages, Totals, deaths, messages, population_of, publishers, wills_by_wire, written,
+    Messages, Totals, deaths, messages, population_of, publishers, receives, wills_by_wire, written,
 };
 use super::weather::{Climate, S, Weather};
 use super::wire::{self, AgentClient, StreamPlace};
@@ -269,18 +269,18 @@ fn expected_by_wire(run: &Run) -> BTreeMap<(usize, usize), i64> {
     let mut expected = BTreeMap::new();
     for Messages { from, client: own, topic: name, count } in messages(run) {
         for (to, population) in plan.populations.iter().enumerate() {
-            let receives = |client: &u32| {
+            let is_receiver = |client: &u32| {
                 let n = population.first + u64::from(*client);
                 let is_own = from == to && *client == own && population.skips_own_messages();
                 !is_own
                     && population.subscriptions.iter().map(|subscription| &subscription.filter).any(
                         |filter| {
                             (0..filter.variants())
-                                .any(|v| nats::receives(population, &filter.text(n, v), &name))
+                                .any(|v| receives(population, &filter.text(n, v), &name))
                         },
                     )
             };
-            let mut receivers = (0..population.clients).filter(receives).count() as i64;
+            let mut receivers = (0..population.clients).filter(is_receiver).count() as i64;
             if Sharing::of(to, plan) == Sharing::One {
                 receivers = receivers.min(1);
             }

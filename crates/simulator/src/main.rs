@@ -15,6 +15,7 @@ mod feed;
 mod host;
 mod nats;
 mod network;
+mod output;
 mod peer;
 mod scenes;
 mod scram;

@@ -2,8 +2,7 @@
 //! pipes with limited room.
 //!
 //! News are reported as epoll's edges are: once for each change, with the whole state of the socket
-//! at the time of the wait. So room to write is reported with bytes to read. The end of a stream is
-//! reported once, with the edge that brings the end.
+//! at the time of the wait. The end of a stream is reported once, with the edge that brings it.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -14,7 +13,8 @@ use nix::errno::Errno;
 use testkit::Rng;
 
 use super::nats;
-use super::peer::{Arrival, Output, Peer};
+use super::output::{Arrival, Output};
+use super::peer::Peer;
 use super::weather::{Fault, OpeningOutcome, Weather};
 use super::wire::WireRecord;
 use engine::{Ready, Route};
@@ -412,9 +412,8 @@ impl Network {
             _ => SocketState::Open,
         };
         if connection.state == SocketState::Open {
-            let (speaks_nats, manner) =
-                (connection.speaks_nats, self.weather.manner(&mut self.rng));
-            self.peer.accept(index, manner, speaks_nats, self.now_ns);
+            let speaks_nats = connection.speaks_nats;
+            self.peer.accept(index, self.weather.manner(&mut self.rng), speaks_nats, self.now_ns);
             self.take_output();
         }
         self.news(index);
@@ -492,9 +491,7 @@ impl Network {
             match output {
                 Output::Bytes(bytes) => {
                     connection.down.push(arrives_ns, Arrival::Bytes(bytes));
-                    if connection.speaks_nats
-                        && connection.down.bytes > self.peer.nats.pending_max()
-                    {
+                    if connection.down.bytes > self.peer.nats.pending_max() {
                         self.peer.slow(index);
                     }
                 }

@@ -10,29 +10,10 @@ use testkit::{
 
 use super::feed::Feed;
 use super::nats::{self, Conduct, NatsScript, NatsServer};
+use super::output::Output;
 
 /// Bytes that are no MQTT: a packet of a type that is reserved.
 const GARBAGE: [u8; 4] = [0, 0xff, 0xff, 0xff];
-
-/// An item that arrives at an end.
-#[derive(Debug)]
-pub enum Arrival {
-    /// Bytes.
-    Bytes(Vec<u8>),
-    /// The end of the stream.
-    End,
-}
-
-/// An action of the broker on a connection.
-#[derive(Debug)]
-pub enum Output {
-    /// Writes bytes.
-    Bytes(Vec<u8>),
-    /// Closes it behind what it has written.
-    End,
-    /// Resets it.
-    Reset,
-}
 
 /// Behaviour of the broker on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

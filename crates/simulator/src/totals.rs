@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use mqtt::QoS;
+use mqtt::{QoS, topic};
 use plan::{
     AnswerCounters, Counters, End, FlowCounters, Gauges, Histogram, Outcomes, Plan, Population,
     Reason, Shard, Snapshot,
 };
 
 use super::course::Run;
+use super::nats;
 use super::wire::AgentClient;
 
 /// The sums of the snapshots of a run.
@@ -159,6 +160,22 @@ pub fn topic_of(key: u64, plan: &Plan, publishers: &[(usize, usize)]) -> (usize,
     let (variant, client) = ((key >> 32 & 0xffff) as u32, key as u32);
     let n = population.first + u64::from(client);
     (from, population.publications[publication].topic.text(n, variant))
+}
+
+/// Returns `true` for clients of NATS.
+pub fn speaks_nats(population: &Population) -> bool {
+    matches!(population.protocol, plan::Protocol::Nats(_))
+}
+
+/// Returns `true` if a client with this filter receives the messages of this name, which may be
+/// that of the other protocol.
+pub fn receives(population: &Population, filter: &str, name: &str) -> bool {
+    if !speaks_nats(population) {
+        return topic::matches(filter, &name.replace('.', "/"));
+    }
+    let name = &name.replace('/', ".");
+    let group = filter.strip_prefix("$share/").and_then(|rest| rest.split_once('/'));
+    nats::matches(group.map_or(filter, |(_, filter)| filter), name)
 }
 
 /// Population of a client of an agent.

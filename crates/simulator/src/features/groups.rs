@@ -7,10 +7,9 @@ use testkit::{Broker, Rng, Script};
 
 use crate::case::{Case, case};
 use crate::course::Run;
-use crate::features::nats;
 use crate::peer::Peer;
 use crate::totals::{
-    Totals, deaths, messages, population_of, publishers, topic_of, wills_by_wire, written,
+    Totals, deaths, messages, population_of, publishers, receives, topic_of, wills_by_wire, written,
 };
 use crate::weather::{MS, S, Weather};
 use crate::wire::StreamPlace;
@@ -50,8 +49,8 @@ fn members(run: &Run) -> Vec<usize> {
     };
     let members: Vec<usize> = (0..plan.populations.len()).filter(is_member).collect();
     // Clients of MQTT and of NATS are members of different groups.
-    let speaks_nats = |p: &usize| nats::speaks_nats(&plan.populations[*p]);
-    let are_alike = members.iter().all(speaks_nats) || !members.iter().any(speaks_nats);
+    let is_of_nats = |p: &usize| speaks_nats(&plan.populations[*p]);
+    let are_alike = members.iter().all(is_of_nats) || !members.iter().any(is_of_nats);
     if are_alike { members } else { Vec::new() }
 }
 
@@ -113,7 +112,7 @@ pub fn unread(run: &Run, from: usize, to: usize) -> i64 {
             let filters = population.subscriptions.iter().map(|subscription| &subscription.filter);
             filters
                 .flat_map(|f| (0..f.variants()).map(move |v| f.text(n, v)))
-                .any(|filter| nats::receives(population, &filter, &name))
+                .any(|filter| receives(population, &filter, &name))
         };
         publisher == from && !read.contains(place) && numbers.clone().any(matches)
     };
@@ -154,7 +153,7 @@ pub fn check(run: &Run, totals: &Totals) {
                 let filter = &population.subscriptions[0].filter;
                 let numbers = population.first..population.first + u64::from(population.clients);
                 let mut texts = numbers.flat_map(|n| (0..filter.variants()).map(move |v| (n, v)));
-                texts.any(|(n, v)| nats::receives(population, &filter.text(n, v), name))
+                texts.any(|(n, v)| receives(population, &filter.text(n, v), name))
             })
         };
         let least: i64 = own.filter(|m| is_expected(&m.topic)).map(|m| m.count).sum();

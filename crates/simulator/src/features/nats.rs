@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use mqtt::topic;
 use plan::{
     End, Late, Nats, Pace, Payload, Phase, Population, Process, Property, PropertyValue, Protocol,
     Publication, RetainHandling, Template, Tls, TlsVersion,
@@ -14,7 +13,7 @@ use crate::case::Case;
 use crate::course::Run;
 use crate::features::groups::Sharing;
 use crate::nats::{self, Conduct, NatsScript};
-use crate::totals::{Totals, population_of, publishers};
+use crate::totals::{Totals, population_of, publishers, speaks_nats};
 use crate::weather::{Climate, MS, S};
 
 /// Password that the server wants.
@@ -183,22 +182,6 @@ fn conduct(rng: &mut Rng) -> Conduct {
         36..38 => Conduct::NeedsTls,
         _ => Conduct::Plain,
     }
-}
-
-/// Returns `true` for clients of NATS.
-pub fn speaks_nats(population: &Population) -> bool {
-    matches!(population.protocol, Protocol::Nats(_))
-}
-
-/// Returns `true` if a client with this filter receives the messages of this name, which may be
-/// that of the other protocol.
-pub fn receives(population: &Population, filter: &str, name: &str) -> bool {
-    if !speaks_nats(population) {
-        return topic::matches(filter, &name.replace('.', "/"));
-    }
-    let name = &name.replace('/', ".");
-    let group = filter.strip_prefix("$share/").and_then(|rest| rest.split_once('/'));
-    nats::matches(group.map_or(filter, |(_, filter)| filter), name)
 }
 
 /// Clients of NATS acknowledge nothing, and receive each message once by each subscription.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::NatsOperation;
+use super::operation::NatsOperation;
 
 /// Both directions of a connection.
 #[derive(Default)]

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde_json::{Value, json};
 use testkit::Rng;
 
-use super::{END, NatsOperation, PING, matches};
-use crate::peer::Output;
+use super::operation::{END, NatsOperation, PING, matches};
+use crate::output::Output;
 
 /// PINGs of the server without an answer before it gives a client up.
 const PINGS_MAX: u8 = 2;

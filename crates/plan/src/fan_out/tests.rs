@@ -188,6 +188,8 @@ fn twins(topics: &[&str], subjects: &[&str]) -> Plan {
         token: None,
         seed: None,
         jwt: None,
+        streams: Vec::new(),
+        consumers: Vec::new(),
     }));
     let nats = Population { protocol, ..population(10, 0, subjects) };
     plan(vec![population(10, 0, topics), nats], 1, true)

@@ -41,6 +41,7 @@ impl Stream {
     }
 
     /// Notes that the socket has bytes again. `ended`: the peer has closed its side.
+    #[inline]
     pub fn wake(&mut self, ended: bool) {
         match self {
             Self::Direct(channel) => channel.wake(ended),

@@ -79,6 +79,10 @@ impl Client {
     }
 
     fn secure(&mut self, context: &mut Context) -> Result<(), Halt> {
+        let to = &context.setup.plan.targets[self.target(context)];
+        if !to.tls && to.websocket.is_none() {
+            return Ok(());
+        }
         let is_later = context.setup.populations[self.population()].protocol.secures_later;
         self.stream = match self.stream.take() {
             Some(Stream::Direct(channel)) if channel.is_plain() && !is_later => {

@@ -31,7 +31,6 @@ PAUSE_NS = 3 * SECOND_NS
 """Between two stages: the drain has ended."""
 SNAPSHOTS_NS = 10 * SECOND_NS
 TOPIC = plans.TOPIC.replace("{n}", str(plans.FIRST_CLIENT))
-ALL_TOPICS = plans.TOPIC.replace("device-{n}", "+")
 BLOCKS, BLOCK_MESSAGES = 4, 120
 """Of the publisher of ZeroMQ: half of a write of libzmq each."""
 
@@ -52,7 +51,7 @@ class Scene:
     is_zmtp: bool = False
 
     def lines(self) -> str:
-        """What the engine and its virtual kernel read."""
+        """Lines that the engine and its virtual kernel read."""
         plan = plans.plan(self.populations, self.stages, 1883)
         plan["snapshot_interval_ns"] = SNAPSHOTS_NS
         at_ns = BEGIN_NS

@@ -1,11 +1,11 @@
 /* The kernel and the peer of an engine in virtual time, loaded before libc (LD_PRELOAD) into a
  * program as it is released. The engine's work takes no time: the clock leaps from one alarm or
- * line of stdin to the next, so what the engine does, and in which batches, follows from the plan
- * alone. Callgrind counts the loop between two waits, without this file.
+ * line of stdin to the next, so the plan alone decides what the engine does, and in which batches.
+ * Callgrind counts the loop between two waits, without the work of this file.
  *
- * A line of stdin begins with the instant, in nanoseconds, at which it is read. Of a line `count NAME`,
- * callgrind writes the counts so far under this name; of `feed BLOCKS MESSAGES`, the publisher of
- * ZeroMQ sends so many blocks, 1 ms apart, to each subscriber. The engine reads all other lines.
+ * A line of stdin begins with the instant, in nanoseconds, at which it is read. At `count NAME`,
+ * callgrind writes the counts so far under this name. At `feed BLOCKS MESSAGES`, the publisher of
+ * ZeroMQ begins to send so many blocks to each subscriber, 1 ms apart. The engine reads all others.
  *
  * The peer acknowledges at once, as the sink of the benches does, and forwards each message to all
  * subscribers, at the quality of service that both ask for. */

@@ -180,10 +180,17 @@ impl Client {
     }
 
     /// New instant of the timer, if it has changed since the last call; `Some(None)`: no timer.
+    #[inline]
     pub fn take_deadline(&mut self, context: &Context) -> Option<Option<u64>> {
         if !std::mem::take(&mut self.retime) {
             return None;
         }
+        let deadline_ns = self.deadline(context);
+        Some((deadline_ns != u64::MAX).then_some(deadline_ns))
+    }
+
+    /// Instant of the timer, in nanoseconds; `u64::MAX` if there is none.
+    fn deadline(&self, context: &Context) -> u64 {
         let mut deadline_ns = u64::MAX;
         let population = &context.setup.plan.populations[self.population()];
         let together = |at_ns, span_ns| coalescing::together(at_ns, span_ns, context.setup.shard);
@@ -208,8 +215,7 @@ impl Client {
                 }
             }
         }
-        deadline_ns = deadline_ns.min(self.stream.as_ref().map_or(u64::MAX, Stream::deadline));
-        Some((deadline_ns != u64::MAX).then_some(deadline_ns))
+        deadline_ns.min(self.stream.as_ref().map_or(u64::MAX, Stream::deadline))
     }
 
     /// Connects the client, as soon as it has left if it is leaving.
@@ -558,6 +564,7 @@ impl Client {
     }
 
     /// Appends the packets of a request to `context.out`.
+    #[inline(always)]
     fn poll(&mut self, context: &mut Context, request: Request<'_>) -> Polled {
         let Context { setup, out, scratch, now_ns, .. } = context;
         let at = at(self, setup, *now_ns);
@@ -579,6 +586,7 @@ impl Client {
 #[inline]
 fn at<'a>(client: &Client, setup: &'a Setup, now_ns: u64) -> At<'a, seam::Setup> {
     let population: &Population = &setup.plan.populations[client.population()];
-    let n = population.first + u64::from(setup.shard.global(client.local));
+    // As in `global`: without a check, nothing is left of it where no number is asked for.
+    let n = population.first.wrapping_add(u64::from(setup.shard.global(client.local)));
     At { setup: &setup.populations[client.population()].protocol, population, n, now_ns }
 }

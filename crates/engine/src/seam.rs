@@ -67,22 +67,29 @@ const _: () = assert!(size_of::<Session>() <= 32, "protocol 24, keep-alive 8");
 /// Evaluates an expression with a session and the client as the session's protocol sees it.
 macro_rules! each {
     ($session:expr, $at:expr, |$own:ident, $seen:ident| $body:expr) => {
-        match ($session, &$at.setup.own) {
-            (Session::Mqtt($own), Own::Mqtt(setup)) => {
+        match $session {
+            Session::Mqtt($own) => {
+                let Own::Mqtt(setup) = &$at.setup.own else { other() };
                 let $seen = &$at.with(setup);
                 $body
             }
-            (Session::Zmtp($own), Own::Zmtp(setup)) => {
+            Session::Zmtp($own) => {
+                let Own::Zmtp(setup) = &$at.setup.own else { other() };
                 let $seen = &$at.with(setup);
                 $body
             }
-            (Session::Nats($own), Own::Nats(setup)) => {
+            Session::Nats($own) => {
+                let Own::Nats(setup) = &$at.setup.own else { other() };
                 let $seen = &$at.with(setup);
                 $body
             }
-            _ => unreachable!("a client has the session of its population's protocol"),
         }
     };
+}
+
+#[cold]
+fn other() -> ! {
+    unreachable!("a client has the session of its population's protocol")
 }
 
 impl Setup {
@@ -139,15 +146,17 @@ impl Protocol for Session {
         each!(self, at, |session, at| session.poll(at, request, to))
     }
 
+    #[inline(always)]
     fn deadline(&self, at: &At<'_, Setup>, side: Side) -> u64 {
         each!(self, at, |session, at| session.deadline(at, side))
     }
 
+    #[inline(always)]
     fn timeout(&mut self, at: &At<'_, Setup>, out: &mut Vec<u8>) -> Timeout {
         each!(self, at, |session, at| session.timeout(at, out))
     }
 
-    #[inline]
+    #[inline(always)]
     fn note(&mut self, notice: Notice) -> u64 {
         match self {
             Self::Mqtt(session) => session.note(notice),

@@ -66,6 +66,7 @@ impl Stream {
     }
 
     /// Notes that the socket has bytes again. `ended`: the peer has closed its side.
+    #[inline]
     pub fn wake(&mut self, ended: bool) {
         match self {
             Self::Direct(channel) => channel.wake(ended),
@@ -271,6 +272,7 @@ impl Channel {
     }
 
     /// Notes that the socket has bytes again. `ended`: the peer has closed its side.
+    #[inline]
     pub fn wake(&mut self, ended: bool) {
         match self {
             Self::Plain(wire) => wire.wake(ended),
@@ -291,7 +293,7 @@ impl Channel {
 
     /// Writes as many bytes as possible. After [`Halt::Later`] the next write must begin with the
     /// same bytes.
-    #[inline]
+    #[inline(always)]
     pub fn write(&mut self, bytes: &[u8], connecting: bool) -> Result<usize, Halt> {
         match self {
             Self::Plain(wire) => wire.send(bytes, connecting),

@@ -489,9 +489,12 @@ fn write_packet(
 
 fn insert_len(out: &mut Vec<u8>, body_start: usize) -> Result<(), EncodeError> {
     let mut len_bytes = [0; 4];
-    let len_len = write_len(&mut len_bytes, out.len() - body_start)?;
-    out.extend_from_slice(&len_bytes[..len_len]);
-    out[body_start..].rotate_right(len_len);
+    let body_end = out.len();
+    let len_len = write_len(&mut len_bytes, body_end - body_start)?;
+    let len_bytes = &len_bytes[..len_len];
+    out.extend_from_slice(len_bytes);
+    out.copy_within(body_start..body_end, body_start + len_len);
+    out[body_start..][..len_len].copy_from_slice(len_bytes);
     Ok(())
 }
 

@@ -58,6 +58,10 @@ impl Client {
     }
 
     fn handshake(&mut self, context: &mut Context, begins: bool) -> Result<(), Halt> {
+        let to = &context.setup.plan.targets[self.target(context)];
+        if !to.tls && to.websocket.is_none() {
+            return Ok(());
+        }
         self.stream = match self.stream.take() {
             Some(Stream::Direct(channel)) if channel.is_plain() && begins => {
                 Some(self.wrap(context, channel)?)

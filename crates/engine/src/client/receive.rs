@@ -156,7 +156,7 @@ impl Client {
         let is_paced = population.read_rate_per_s.is_some();
         let (mut handled, mut in_flight, mut can_publish) = (0, 0, false);
         context.out.clear();
-        while self.stream.is_some() && !self.paused {
+        while handled < bytes.len() && self.stream.is_some() && !self.paused {
             let allowed = if is_paced { self.allowance(context) } else { u64::MAX };
             let now_ns = context.now_ns;
             let (mut books, setup, out) = Books::new(context, receiver, allowed);

@@ -53,6 +53,7 @@ impl Agenda {
     }
 
     /// Takes the next instant up to now.
+    #[inline]
     pub fn next(&mut self, now_ns: u64) -> Option<Due> {
         while self.next_ns().is_some_and(|next_ns| next_ns <= now_ns) {
             let Reverse((at_ns, population, local)) = self.heap.pop()?;

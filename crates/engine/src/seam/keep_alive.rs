@@ -31,6 +31,7 @@ impl KeepAlive {
     /// Instant at which the next ping is due or an unanswered one means the end; or at which the
     /// peer gives up a client that sends nothing more, half an interval later [MQTT-3.1.2-24]. In
     /// nanoseconds; `u64::MAX` if the interval is 0.
+    #[inline]
     pub const fn deadline(self, interval_s: u16, side: Side) -> u64 {
         let halves = match side {
             _ if interval_s == 0 => return u64::MAX,
@@ -41,6 +42,7 @@ impl KeepAlive {
     }
 
     /// Calls `ping` if its instant has come, or reports that the peer is silent.
+    #[inline]
     pub fn timeout(&mut self, interval_s: u16, now_ns: u64, ping: impl FnOnce()) -> Timeout {
         if self.deadline(interval_s, Side::Own) > now_ns {
             return Timeout::Early;

@@ -150,12 +150,8 @@ impl Protocol for Mqtt {
             }
         };
         let lapses = session.take_lapses().with(lapses);
-        if !lapses.is_empty() {
-            step.lapses = lapses.iter().map(reason_of).collect();
-        }
-        step.holds_back = session.holds_back();
-        step.event = event;
-        step
+        let lapses = if lapses.is_empty() { Vec::new() } else { reasons_of(lapses) };
+        Step { holds_back: session.holds_back(), lapses, event, ..step }
     }
 
     #[inline(always)]
@@ -180,6 +176,7 @@ impl Protocol for Mqtt {
         asked.map_or_else(Polled::Refused, Polled::Sent)
     }
 
+    #[inline]
     fn deadline(&self, at: &At<'_, MqttSetup>, side: Side) -> u64 {
         let interval_s = match side {
             Side::Own if !self.session.is_connected() => 0,
@@ -188,6 +185,7 @@ impl Protocol for Mqtt {
         self.keep_alive.deadline(interval_s, side)
     }
 
+    #[inline]
     fn timeout(&mut self, at: &At<'_, MqttSetup>, out: &mut Vec<u8>) -> Timeout {
         if !self.session.is_connected() {
             return Timeout::Early;
@@ -350,6 +348,11 @@ fn texts(properties: Properties<'_>) -> Texts<'_> {
         reason_string: properties.text(Property::ReasonString),
         server_reference: properties.text(Property::ServerReference),
     }
+}
+
+#[cold]
+fn reasons_of(lapses: Lapses) -> Vec<Reason> {
+    lapses.iter().map(reason_of).collect()
 }
 
 /// The reason of a lapse.

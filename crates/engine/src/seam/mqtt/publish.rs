@@ -18,7 +18,7 @@ use crate::seam::received::Response;
 use crate::seam::token::Token;
 
 /// Appends the PUBLISH of a message.
-#[inline]
+#[inline(always)]
 pub fn publish(
     session: &mut Session,
     at: &At<'_, MqttSetup>,

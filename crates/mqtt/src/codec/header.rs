@@ -24,6 +24,9 @@ pub enum PacketType {
     Auth = 15,
 }
 
+/// Packets as bits: bit `PacketType as u8`; bit 0 stands for the will in CONNECT.
+pub(super) type Packets = u16;
+
 impl PacketType {
     /// The name as the standard writes it, such as `PUBLISH`.
     #[must_use]
@@ -65,4 +68,9 @@ impl fmt::Display for PacketType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// The bit of a packet.
+pub(super) const fn bit(packet: PacketType) -> Packets {
+    1 << packet as u8
 }

@@ -3,9 +3,10 @@
 
 mod table;
 
+use super::header::{Packets, bit};
 use super::{DecodeError, EncodeError, PacketType, Reader, Version, write_field, write_variable};
 use crate::topic;
-use table::{Kind, Packets, ROWS, Row, SUBSCRIBE, TABLE, WILL, bit};
+use table::{Kind, ROWS, Row, SUBSCRIBE, TABLE, WILL};
 
 pub use table::Property;
 

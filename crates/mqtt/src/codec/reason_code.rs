@@ -2,11 +2,9 @@
 
 use std::fmt;
 
+use super::header::{Packets, bit};
 use super::property::snake_case;
 use super::{DecodeError, PacketType};
-
-/// Packets as bits: bit `PacketType as u8`.
-type Packets = u16;
 
 const CONNACK: Packets = bit(PacketType::ConnAck);
 const PUBACK: Packets = bit(PacketType::PubAck) | bit(PacketType::PubRec);
@@ -76,10 +74,6 @@ const ALLOWED: [Packets; 256] = {
     }
     allowed
 };
-
-const fn bit(packet: PacketType) -> Packets {
-    1 << packet as u8
-}
 
 /// A reason code. Codes below 0x80 are no errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

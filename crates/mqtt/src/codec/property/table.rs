@@ -1,9 +1,6 @@
 //! The table of all properties of MQTT 5 (2.2.2.2).
 
-use super::PacketType;
-
-/// Packets as bits: bit `PacketType as u8`; bit 0 stands for the will in CONNECT.
-pub(super) type Packets = u16;
+use super::{PacketType, Packets, bit};
 
 pub(super) const WILL: Packets = 1;
 pub(super) const CONNECT: Packets = bit(PacketType::Connect);
@@ -119,10 +116,6 @@ pub(super) const ROWS: [Option<Row>; 0x2b] = {
     }
     rows
 };
-
-pub(super) const fn bit(packet: PacketType) -> Packets {
-    1 << packet as u8
-}
 
 const fn is_many(times: &str) -> bool {
     matches!(times.as_bytes(), b"many")

@@ -2,7 +2,7 @@
 //! Queues and the high-water mark are missing, because runs test those of libzmq.
 
 use crate::{
-    Mechanism, ZmtpError,
+    Handled, Mechanism, ZmtpError,
     command::{Command, Metadata},
     frame::{self, Decoded, Kind},
     greeting::{self, Greeting},
@@ -31,15 +31,6 @@ enum State {
     AwaitingInitiate,
     AwaitingReady,
     Up,
-}
-
-/// Outcome of one step of [`Publisher::handle`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Handled<'a> {
-    /// Bytes at the front that the step has consumed.
-    pub len: usize,
-    /// Meaning of the consumed bytes.
-    pub event: Event<'a>,
 }
 
 /// Meaning of the bytes of a subscriber.
@@ -102,7 +93,7 @@ impl Publisher {
         bytes: &'a [u8],
         mechanism: &Mechanism<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Handled<'a>, ZmtpError> {
+    ) -> Result<Handled<Event<'a>>, ZmtpError> {
         if self.state == State::AwaitingGreeting {
             return self.handle_greeting(bytes, mechanism);
         }
@@ -123,7 +114,7 @@ impl Publisher {
         &mut self,
         bytes: &[u8],
         mechanism: &Mechanism<'_>,
-    ) -> Result<Handled<'a>, ZmtpError> {
+    ) -> Result<Handled<Event<'a>>, ZmtpError> {
         let Some(greeting) = Greeting::decode(bytes)? else {
             return Ok(Handled { len: 0, event: Event::Incomplete });
         };

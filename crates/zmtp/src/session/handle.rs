@@ -14,14 +14,14 @@ use crate::{
 /// Socket types that a SUB socket may connect to [37/ZMTP, The Socket-Type Property].
 const PUBLISHERS: [&[u8]; 2] = [b"PUB", b"XPUB"];
 
-/// Outcome of one step of [`Session::handle`].
+/// Outcome of one step of a connection with bytes of its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Handled<'a> {
-    /// Bytes at the front that the step has consumed. 0 for [`Event::Incomplete`], and for a
-    /// command between the frames of a message: its bytes are consumed with the message.
+pub struct Handled<E> {
+    /// Bytes at the front that the step has consumed. 0 if they are incomplete, and for a command
+    /// between the frames of a message: its bytes are consumed with the message.
     pub len: usize,
     /// Meaning of the consumed bytes.
-    pub event: Event<'a>,
+    pub event: E,
 }
 
 /// Meaning of the bytes of a publisher for the session.
@@ -59,7 +59,7 @@ impl Session {
         bytes: &'a [u8],
         mechanism: &Mechanism<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Handled<'a>, ZmtpError> {
+    ) -> Result<Handled<Event<'a>>, ZmtpError> {
         // The hot path: a message of one short frame, with all flags 0.
         if self.state == State::Up
             && let [0, size, ..] = *bytes
@@ -80,7 +80,7 @@ impl Session {
         &mut self,
         bytes: &'a [u8],
         out: &mut Vec<u8>,
-    ) -> Result<Handled<'a>, ZmtpError> {
+    ) -> Result<Handled<Event<'a>>, ZmtpError> {
         if let Some(&flags) = bytes.first()
             && flags & frame::COMMAND != 0
         {
@@ -105,7 +105,7 @@ impl Session {
         bytes: &'a [u8],
         mechanism: &Mechanism<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Handled<'a>, ZmtpError> {
+    ) -> Result<Handled<Event<'a>>, ZmtpError> {
         let Some(greeting) = Greeting::decode(bytes)? else {
             return Ok(Handled { len: 0, event: Event::Incomplete });
         };
@@ -131,7 +131,7 @@ impl Session {
         &mut self,
         bytes: &'a [u8],
         out: &mut Vec<u8>,
-    ) -> Result<Handled<'a>, ZmtpError> {
+    ) -> Result<Handled<Event<'a>>, ZmtpError> {
         if self.state == State::Lost {
             return Err(ZmtpError::NotOpen);
         }
@@ -146,7 +146,7 @@ impl Session {
         &mut self,
         bytes: &'a [u8],
         out: &mut Vec<u8>,
-    ) -> Result<Handled<'a>, ZmtpError> {
+    ) -> Result<Handled<Event<'a>>, ZmtpError> {
         match frame::decode(bytes)? {
             Decoded::Frame { frame, len } => {
                 debug_assert_eq!(frame.kind, Kind::Command);

@@ -6,20 +6,20 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mqtt::{DecodeError, Decoded, Version, decode};
+use mqtt::{DecodeError, DecodedPacket, Version, decode};
 
 fuzz_target!(|input: (u8, u8, &[u8])| {
     let (choice, split, bytes) = input;
     let version = Version::ALL[usize::from(choice) % Version::ALL.len()];
     match decode(version, bytes) {
-        Ok(Decoded::Packet { packet, len }) => {
+        Ok(DecodedPacket::Packet { packet, len }) => {
             assert!(len <= bytes.len());
             let mut again = Vec::new();
             packet.encode(version, &mut again).expect("a decoded packet can be encoded");
             let len = again.len();
-            assert_eq!(decode(version, &again), Ok(Decoded::Packet { packet, len }));
+            assert_eq!(decode(version, &again), Ok(DecodedPacket::Packet { packet, len }));
         }
-        Ok(Decoded::Incomplete { needed }) => assert!(needed > bytes.len()),
+        Ok(DecodedPacket::Incomplete { needed }) => assert!(needed > bytes.len()),
         Err(_) => {}
     }
     let whole = read(version, bytes, bytes.len());
@@ -32,14 +32,14 @@ fn read(version: Version, bytes: &[u8], piece: usize) -> (Vec<String>, Result<us
     let (mut packets, mut start, mut end) = (Vec::new(), 0, 0);
     loop {
         match decode(version, &bytes[start..end]) {
-            Ok(Decoded::Packet { packet, len }) => {
+            Ok(DecodedPacket::Packet { packet, len }) => {
                 packets.push(format!("{packet:?}"));
                 start += len;
             }
-            Ok(Decoded::Incomplete { .. }) if end == bytes.len() => {
+            Ok(DecodedPacket::Incomplete { .. }) if end == bytes.len() => {
                 return (packets, Ok(end - start));
             }
-            Ok(Decoded::Incomplete { .. }) => end = bytes.len().min(end + piece),
+            Ok(DecodedPacket::Incomplete { .. }) => end = bytes.len().min(end + piece),
             Err(error) => return (packets, Err(error)),
         }
     }

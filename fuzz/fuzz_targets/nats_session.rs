@@ -7,8 +7,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use nats::{
-    Decoded, Event, FIRST_SID, Headers, NatsError, Session,
-    client::{self, Connect, Publish, Subscribe},
+    DecodedOperation, FIRST_SID, Headers, NatsError, NatsEvent, NatsSession,
+    client::{self, ConnectOptions, NatsPublish, NatsSubscribe},
 };
 
 const INFO: &[u8] = b"INFO {\"max_payload\":1048576,\"headers\":true}\r\n";
@@ -31,7 +31,7 @@ fuzz_target!(|input: (u8, u8, &[u8])| {
 
 /// Events of a session that receives `bytes` in pieces of `piece` bytes.
 fn receive(bytes: &[u8], piece: usize) -> (Vec<String>, Result<(), NatsError>) {
-    let (mut session, mut out) = (Session::<u8>::new(), Vec::new());
+    let (mut session, mut out) = (NatsSession::<u8>::new(), Vec::new());
     session.open();
     let (mut events, mut start, mut end) = (Vec::new(), 0, 0);
     loop {
@@ -42,17 +42,17 @@ fn receive(bytes: &[u8], piece: usize) -> (Vec<String>, Result<(), NatsError>) {
         start += handled.len;
         assert!(start <= end);
         match handled.event {
-            Event::Incomplete if end == bytes.len() => break (events, Ok(())),
-            Event::Incomplete => end = bytes.len().min(end + piece),
-            Event::Message(message) => {
+            NatsEvent::Incomplete if end == bytes.len() => break (events, Ok(())),
+            NatsEvent::Incomplete => end = bytes.len().min(end + piece),
+            NatsEvent::Message(message) => {
                 events.push(format!("{message:?} {:?}", message.headers.status()));
                 events.extend(message.headers.iter().map(|header| format!("{header:?}")));
             }
             event => {
                 events.push(format!("{event:?}"));
                 match event {
-                    Event::Greeted(_) => session.connect(&Connect::default(), &mut out),
-                    Event::Connected => ask(&mut session, &mut out),
+                    NatsEvent::Greeted(_) => session.connect(&ConnectOptions::default(), &mut out),
+                    NatsEvent::Connected => ask(&mut session, &mut out),
                     _ => {}
                 }
             }
@@ -63,18 +63,18 @@ fn receive(bytes: &[u8], piece: usize) -> (Vec<String>, Result<(), NatsError>) {
 }
 
 /// Subscribes and publishes, so that answers fit.
-fn ask(session: &mut Session<u8>, out: &mut Vec<u8>) {
+fn ask(session: &mut NatsSession<u8>, out: &mut Vec<u8>) {
     session.await_answers(b"i", out);
-    session.subscribe(&Subscribe { subject: b"a", group: Some(b"g"), sid: FIRST_SID }, out);
+    session.subscribe(&NatsSubscribe { subject: b"a", group: Some(b"g"), sid: FIRST_SID }, out);
     session.confirm(false, out);
-    let publish = Publish { subject: b"s", reply: None, headers: Headers::NONE, payload: b"" };
+    let publish = NatsPublish { subject: b"s", reply: None, headers: Headers::NONE, payload: b"" };
     session.publish_stored(&publish, 0, out);
     session.request("r", b"", out);
 }
 
 /// Decodes operations of a client, and returns the rest.
 fn serve(mut bytes: &[u8]) -> &[u8] {
-    while let Ok(Decoded::Whole { len, .. }) = client::decode(bytes) {
+    while let Ok(DecodedOperation::Whole { len, .. }) = client::decode(bytes) {
         bytes = &bytes[len..];
     }
     bytes

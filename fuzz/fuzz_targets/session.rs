@@ -7,8 +7,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use mqtt::{
-    Connect, Decoded, Event, Packet, Properties, Property, PropertyList, QoS, Session,
-    SubscriptionOptions, Value, Version, decode, encode_auth,
+    Connect, DecodedPacket, MqttEvent, MqttSession, Packet, Properties, Property, PropertyList,
+    QoS, SubscriptionOptions, Value, Version, decode, encode_auth,
 };
 
 const METHOD: &str = "m";
@@ -37,13 +37,13 @@ impl Played {
         let (mut start, mut end) = (0, 0);
         loop {
             match decode(version, &bytes[start..end]) {
-                Ok(Decoded::Packet { packet, len }) => {
+                Ok(DecodedPacket::Packet { packet, len }) => {
                     start += len;
                     if !played.packet(version, &mut session, &packet) {
                         break;
                     }
                 }
-                Ok(Decoded::Incomplete { .. }) if end < bytes.len() => {
+                Ok(DecodedPacket::Incomplete { .. }) if end < bytes.len() => {
                     end = bytes.len().min(end + piece);
                 }
                 _ => break,
@@ -58,13 +58,13 @@ impl Played {
     fn packet(
         &mut self,
         version: Version,
-        session: &mut Session<u32>,
+        session: &mut MqttSession<u32>,
         packet: &Packet<'_>,
     ) -> bool {
         let handled = session.handle(version, packet, &mut self.out);
         self.events.push(format!("{handled:?}"));
         match handled {
-            Ok(Event::Connected { .. }) => {
+            Ok(MqttEvent::Connected { .. }) => {
                 for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce].into_iter().cycle().take(8) {
                     // A server of MQTT 5 may accept fewer.
                     self.published += u32::from(session.publish(qos, self.published).is_ok());
@@ -76,27 +76,27 @@ impl Played {
                     .expect("ids are free");
                 session.unsubscribe(version, FILTERS.into_iter(), out).expect("ids are free");
             }
-            Ok(Event::Challenged(_)) => {
+            Ok(MqttEvent::Challenged(_)) => {
                 let mut list = PropertyList::new();
                 list.push(Property::AuthenticationMethod, Value::Text(METHOD))
                     .expect("the value is allowed");
                 encode_auth(list.properties(), &mut self.out).expect("the packet is short");
             }
-            Ok(Event::Acknowledged(token) | Event::Rejected { token, .. }) => {
+            Ok(MqttEvent::Acknowledged(token) | MqttEvent::Rejected { token, .. }) => {
                 assert!(token < self.published);
             }
-            Ok(Event::Delivered(publish)) => assert!(session.topic(&publish).is_some()),
+            Ok(MqttEvent::Delivered(publish)) => assert!(session.topic(&publish).is_some()),
             Ok(_) => {}
             Err(_) => return false,
         }
         true
     }
 
-    fn end(&mut self, version: Version, session: &mut Session<u32>) {
+    fn end(&mut self, version: Version, session: &mut MqttSession<u32>) {
         let mut replies = &self.out[..];
         while !replies.is_empty() {
             match decode(version, replies) {
-                Ok(Decoded::Packet { len, .. }) => replies = &replies[len..],
+                Ok(DecodedPacket::Packet { len, .. }) => replies = &replies[len..],
                 other => panic!("{other:?}"),
             }
         }
@@ -107,14 +107,14 @@ impl Played {
     }
 }
 
-fn connected(version: Version, auth: bool) -> Session<u32> {
+fn connected(version: Version, auth: bool) -> MqttSession<u32> {
     let mut list = PropertyList::new();
     list.push(Property::TopicAliasMaximum, Value::Number(9)).expect("the value is allowed");
     if auth {
         list.push(Property::AuthenticationMethod, Value::Text(METHOD)).expect("it is short");
     }
     let connect = Connect { client_id: "c", properties: list.properties(), ..Connect::default() };
-    let mut session = Session::new();
+    let mut session = MqttSession::new();
     session.connect(version, &connect, &mut Vec::new()).expect("the packet is short");
     session
 }

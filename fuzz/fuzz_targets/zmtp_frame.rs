@@ -6,35 +6,35 @@
 
 use libfuzzer_sys::fuzz_target;
 use zmtp::{
-    command::Command,
-    frame::{self, Decoded, Frame, Kind},
+    command::ZmtpCommand,
+    frame::{self, DecodedFrame, Frame, FrameKind},
     greeting::Greeting,
 };
 
 fuzz_target!(|bytes: &[u8]| {
     match frame::decode(bytes) {
-        Ok(Decoded::Frame { frame: Frame { kind, body }, len }) => {
+        Ok(DecodedFrame::Frame { frame: Frame { kind, body }, len }) => {
             assert!(len <= bytes.len());
             let mut again = Vec::new();
             frame::encode(kind, body, &mut again);
             let frame = Frame { kind, body };
-            assert_eq!(frame::decode(&again), Ok(Decoded::Frame { frame, len: again.len() }));
+            assert_eq!(frame::decode(&again), Ok(DecodedFrame::Frame { frame, len: again.len() }));
             assert_eq!(again.len(), frame::encoded_len(body.len()));
         }
-        Ok(Decoded::Incomplete { needed }) => assert!(needed > bytes.len()),
+        Ok(DecodedFrame::Incomplete { needed }) => assert!(needed > bytes.len()),
         Err(_) => {}
     }
-    if let Ok(command) = Command::decode(bytes)
-        && command != Command::Other
+    if let Ok(command) = ZmtpCommand::decode(bytes)
+        && command != ZmtpCommand::Other
     {
         let mut again = Vec::new();
         command.encode(&mut again).expect("a decoded command can be encoded");
-        let Ok(Decoded::Frame { frame: Frame { kind: Kind::Command, body }, .. }) =
+        let Ok(DecodedFrame::Frame { frame: Frame { kind: FrameKind::Command, body }, .. }) =
             frame::decode(&again)
         else {
             panic!("{again:02x?}")
         };
-        assert_eq!(Command::decode(body), Ok(command));
+        assert_eq!(ZmtpCommand::decode(body), Ok(command));
     }
     if let Ok(Some(greeting)) = Greeting::decode(bytes) {
         let mut again = Vec::new();

@@ -6,10 +6,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use zmtp::{
-    Event, Mechanism, Session, ZmtpError,
-    frame::{self, Decoded},
+    Mechanism, ZmtpError, ZmtpEvent, ZmtpSession,
+    frame::{self, DecodedFrame},
     greeting::Greeting,
-    publisher::{self, Publisher},
+    publisher::{self, PublisherSession},
 };
 
 const PLAIN: Mechanism<'_> = Mechanism::Plain { username: b"u", password: b"p" };
@@ -39,7 +39,7 @@ fn subscribe(
     piece: usize,
     mechanism: &Mechanism<'_>,
 ) -> (Vec<String>, Result<(), ZmtpError>) {
-    let (mut session, mut out) = (Session::new(), Vec::new());
+    let (mut session, mut out) = (ZmtpSession::new(), Vec::new());
     session.connect(mechanism, &mut out);
     out.clear();
     let (mut events, mut start, mut end) = (Vec::new(), 0, 0);
@@ -51,15 +51,15 @@ fn subscribe(
         start += handled.len;
         assert!(start <= end);
         match handled.event {
-            Event::Incomplete if end == bytes.len() => break (events, Ok(())),
-            Event::Incomplete => end = bytes.len().min(end + piece),
-            Event::Message(message) => {
+            ZmtpEvent::Incomplete if end == bytes.len() => break (events, Ok(())),
+            ZmtpEvent::Incomplete => end = bytes.len().min(end + piece),
+            ZmtpEvent::Message(message) => {
                 let frames: Vec<_> = message.frames().collect();
                 assert_eq!(frames.first(), Some(&message.topic()));
                 assert_eq!(frames.last(), Some(&message.payload()));
                 events.push(format!("{frames:?}"));
             }
-            Event::Connected => {
+            ZmtpEvent::Connected => {
                 session.subscribe(b"prefix", &mut out);
                 session.ping(&mut out);
                 events.push("Connected".to_owned());
@@ -72,11 +72,11 @@ fn subscribe(
 }
 
 fn publish(mut bytes: &[u8], mechanism: &Mechanism<'_>) {
-    let (mut publisher, mut out) = (Publisher::new(), Vec::new());
+    let (mut publisher, mut out) = (PublisherSession::new(), Vec::new());
     publisher.accept(mechanism, &mut out);
     out.clear();
     while let Ok(handled) = publisher.handle(bytes, mechanism, &mut out) {
-        if handled.event == publisher::Event::Incomplete {
+        if handled.event == publisher::PublisherEvent::Incomplete {
             break;
         }
         bytes = &bytes[handled.len..];
@@ -87,7 +87,7 @@ fn publish(mut bytes: &[u8], mechanism: &Mechanism<'_>) {
 fn assert_well_formed(mut replies: &[u8]) {
     while !replies.is_empty() {
         match frame::decode(replies) {
-            Ok(Decoded::Frame { len, .. }) => replies = &replies[len..],
+            Ok(DecodedFrame::Frame { len, .. }) => replies = &replies[len..],
             other => panic!("{other:?}"),
         }
     }

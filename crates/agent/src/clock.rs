@@ -30,12 +30,13 @@ static ESTIMATE: Mutex<Option<Estimate>> = Mutex::new(None);
 static ESTIMATES: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    static OWN: RefCell<Own> = const { RefCell::new(Own { estimates: 0, steering: None }) };
+    static OWN: RefCell<ThreadSteering> =
+        const { RefCell::new(ThreadSteering { estimates: 0, steering: None }) };
 }
 
 /// A thread's own steering towards the reference clock. The time of the thread does not leap from
 /// one estimate to the next, whatever other threads do meanwhile.
-struct Own {
+struct ThreadSteering {
     /// The number of the estimate that it is steered by.
     estimates: u64,
     steering: Option<Steering>,

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::clock::exchange::ExchangeError;
-use crate::hint::{End, Hint};
+use crate::hint::{Hint, ProgramEnd};
 
 /// Failure of a part that programs share.
 #[derive(Debug, thiserror::Error)]
@@ -56,11 +56,11 @@ impl Hint for AgentError {
         }
     }
 
-    fn end(&self) -> End {
+    fn end(&self) -> ProgramEnd {
         match self {
-            Self::Arguments(_) => End::WrongArguments,
-            Self::Lease(_) => End::LeaseOver,
-            _ => End::Failure,
+            Self::Arguments(_) => ProgramEnd::WrongArguments,
+            Self::Lease(_) => ProgramEnd::LeaseOver,
+            _ => ProgramEnd::Failure,
         }
     }
 }

@@ -14,14 +14,14 @@ pub trait Hint: Display {
     }
 
     /// Kind of the end.
-    fn end(&self) -> End {
-        End::Failure
+    fn end(&self) -> ProgramEnd {
+        ProgramEnd::Failure
     }
 }
 
 /// Kind of the end of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ProgramEnd {
     /// A failure.
     Failure,
     /// A command line that is not allowed.
@@ -38,7 +38,7 @@ pub struct Stop {
     /// Advice for the user.
     pub hint: Option<&'static str>,
     /// Kind of the end.
-    pub end: End,
+    pub end: ProgramEnd,
 }
 
 impl<E: Hint> From<E> for Stop {

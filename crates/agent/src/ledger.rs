@@ -14,7 +14,7 @@ const PARTS: usize = 1 << u8::BITS;
 /// eighths: all parts together fill 2^22 places of 49 bytes, 206 MB; one more pair in each would
 /// double that.
 const PART_PAIRS_MAX: usize = (1 << 22) / PARTS / 8 * 7;
-const _: () = assert!(size_of::<(Key, Window)>() == 48, "and a byte of the table's own");
+const _: () = assert!(size_of::<(PairKey, Window)>() == 48, "and a byte of the table's own");
 /// Pairs of one part below which it grows by itself: that takes some microseconds.
 const ROOM_MIN: usize = 64 / 8 * 7;
 /// Ranges of places that were passed over and not filled: some 30 bytes each, 16 MB.
@@ -27,7 +27,7 @@ const PLACE: u32 = INCARNATION_PLACES - 1;
 const BEHIND: u32 = INCARNATION_PLACES / 2;
 
 /// Receiver, stream, and number of the copy.
-type Key = (u64, u32, u8);
+type PairKey = (u64, u32, u8);
 
 /// Classes of deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub struct Ledger {
 /// The windows of all pairs. The parts fill evenly, so all would grow at once: they grow one after
 /// another, ahead of time.
 struct Windows {
-    parts: Vec<FxHashMap<Key, Window>>,
+    parts: Vec<FxHashMap<PairKey, Window>>,
     pairs: u64,
     /// Pairs that a part has room for before it grows.
     room: usize,
@@ -181,7 +181,12 @@ impl Ledger {
     /// Notes the delivery of a message that came before as one more copy of it; `None`: as many as
     /// there are ways have come.
     #[cold]
-    fn note_copy(&mut self, key: Key, sequence: u32, ways: Ways) -> Option<(Delivery, Expected)> {
+    fn note_copy(
+        &mut self,
+        key: PairKey,
+        sequence: u32,
+        ways: Ways,
+    ) -> Option<(Delivery, Expected)> {
         let copies = u8::from(ways.expected != Expected::Nothing) + ways.more;
         for copy in 1..copies {
             let key = (key.0, key.1, copy);
@@ -203,7 +208,7 @@ impl Windows {
     #[inline]
     fn entry(
         &mut self,
-        key: Key,
+        key: PairKey,
         sequence: u32,
         ways: impl FnOnce() -> Ways,
     ) -> Option<&mut Window> {
@@ -243,7 +248,7 @@ impl Windows {
 
 /// Clients and receivers are numbered in a row, often both: the multiplication mixes.
 #[inline]
-const fn part_of(key: &Key) -> usize {
+const fn part_of(key: &PairKey) -> usize {
     ((key.0 as u32 ^ key.1.rotate_left(16)).wrapping_mul(0x9e37_79b9) >> 24) as usize
 }
 

@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 use plan::Failure;
 
 use crate::error::AgentError;
-use crate::hint::{End, Stop};
+use crate::hint::{ProgramEnd, Stop};
 use crate::pipes;
 
 /// Exit code of a program that cannot read its command line.
@@ -80,7 +80,7 @@ pub fn raise_descriptors() -> Result<u64, AgentError> {
 /// `help` is the hint of failures without one.
 pub fn end(outcome: Result<(), Stop>, help: &str) -> ExitCode {
     let Err(Stop { message, hint, end }) = outcome else { return ExitCode::SUCCESS };
-    if end == End::LeaseOver {
+    if end == ProgramEnd::LeaseOver {
         // A line on stdout could block for ever.
         pipes::log(&message);
     } else {
@@ -96,7 +96,7 @@ pub fn end_in_words(outcome: Result<(), Stop>) -> ExitCode {
     if let Some(hint) = hint {
         pipes::log(&format!("hint: {hint}"));
     }
-    if end == End::WrongArguments { WRONG_ARGUMENTS.into() } else { ExitCode::FAILURE }
+    if end == ProgramEnd::WrongArguments { WRONG_ARGUMENTS.into() } else { ExitCode::FAILURE }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::snapshots::Snapshots;
 
 /// Options of every agent.
 #[derive(clap::Args)]
-pub struct Options {
+pub struct AgentOptions {
     /// Ends the agent when nothing arrives on stdin for SECONDS [default: never]
     #[arg(long, value_name = "SECONDS")]
     lease: Option<Lease>,
@@ -35,7 +35,7 @@ pub struct Program {
 }
 
 /// Facts about an agent that its controller asks for.
-pub struct Identity {
+pub struct AgentFacts {
     /// Number of the agent among all agents of the run.
     pub agent: u32,
     /// Number of agents.
@@ -46,7 +46,7 @@ pub struct Identity {
     pub library: Option<String>,
 }
 
-impl Options {
+impl AgentOptions {
     /// Prepares the process, follows the reference clock, and reads the plan from stdin.
     ///
     /// # Errors
@@ -70,14 +70,14 @@ impl Program {
     /// Those of stdout and of the loop.
     pub fn play<Run, Wake, Error: From<AgentError>>(
         self,
-        identity: Identity,
+        identity: AgentFacts,
         begin: impl FnOnce(Receiver<Input>, Snapshots) -> Result<(Run, Wake), Error>,
     ) -> Result<(), Error>
     where
         Run: FnOnce() -> Result<u64, Error>,
         Wake: Fn() -> io::Result<()> + Send + Sync + 'static,
     {
-        let Identity { agent, agents, clients, library } = identity;
+        let AgentFacts { agent, agents, clients, library } = identity;
         pipes::write_line(&Hello {
             agent,
             agents,

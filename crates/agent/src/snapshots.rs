@@ -12,19 +12,19 @@ const WAITING_MAX: usize = 8;
 const SILENT_NS: u64 = 60 * SECOND_NS;
 
 /// The end of the loop.
-pub struct Snapshots(Arc<Place>);
+pub struct Snapshots(Arc<SnapshotQueue>);
 
 /// The end of the writer: the snapshots in their order, until the loop ends.
-pub struct Unread(Arc<Place>);
+pub struct Unread(Arc<SnapshotQueue>);
 
 #[derive(Default)]
-struct Place {
-    state: Mutex<State>,
+struct SnapshotQueue {
+    state: Mutex<QueuedSnapshots>,
     has_changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct QueuedSnapshots {
     waiting: VecDeque<Snapshot>,
     /// End of the interval of the snapshot that is being written, in nanoseconds.
     written_ns: Option<u64>,
@@ -35,7 +35,7 @@ impl Snapshots {
     /// An empty place, with its other end.
     #[must_use]
     pub fn new() -> (Self, Unread) {
-        let place = Arc::new(Place::default());
+        let place = Arc::new(SnapshotQueue::default());
         (Self(Arc::clone(&place)), Unread(place))
     }
 
@@ -82,20 +82,20 @@ impl Iterator for Unread {
     fn next(&mut self) -> Option<Snapshot> {
         let mut state = self.0.state();
         state.written_ns = None;
-        let is_idle = |state: &mut State| state.waiting.is_empty() && !state.has_ended;
+        let is_idle = |state: &mut QueuedSnapshots| state.waiting.is_empty() && !state.has_ended;
         let waited = self.0.has_changed.wait_while(state, is_idle);
         waited.unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-impl Place {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl SnapshotQueue {
+    fn state(&self) -> MutexGuard<'_, QueuedSnapshots> {
         // Each change is one step, so that a panic leaves no half of one.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl QueuedSnapshots {
     fn take(&mut self) -> Option<Snapshot> {
         let snapshot = self.waiting.pop_front();
         self.written_ns = snapshot.as_ref().map(|snapshot| snapshot.to_ns);
@@ -106,10 +106,11 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tally::{Moment, Tally};
+    use crate::tally::{SnapshotHead, Tally};
 
     fn snapshot(now_ns: u64) -> Snapshot {
-        let moment = Moment { agent: 0, stage: None, settled: false, now_ns, ledger_pairs: 0 };
+        let moment =
+            SnapshotHead { agent: 0, stage: None, settled: false, now_ns, ledger_pairs: 0 };
         Tally::new(1, 1, 0).snapshot(&moment)
     }
 

@@ -23,7 +23,7 @@ pub struct Stages {
     /// The next stage and its instant.
     next: Option<(usize, u64)>,
     /// Changes of that stage.
-    changes: Vec<Waiting>,
+    changes: Vec<ScheduledChange>,
     /// Populations that are excluded from loss in that stage.
     exclusions: Option<Vec<usize>>,
 }
@@ -35,14 +35,14 @@ pub struct Begun {
     /// Start, in nanoseconds.
     pub at_ns: u64,
     /// Changes beyond the plan.
-    pub changes: Vec<Waiting>,
+    pub changes: Vec<ScheduledChange>,
     /// Populations that are excluded from loss; `None` without a command.
     pub exclusions: Option<Vec<usize>>,
 }
 
 /// A change and its instant.
 #[derive(Clone, Copy)]
-pub struct Waiting {
+pub struct ScheduledChange {
     /// Instant, in nanoseconds.
     pub at_ns: u64,
     /// Index of the population.
@@ -52,7 +52,7 @@ pub struct Waiting {
 }
 
 /// A command that takes effect at once.
-pub enum Order {
+pub enum ImmediateCommand {
     /// Another stage comes next.
     Stage {
         /// Index in the plan.
@@ -61,7 +61,7 @@ pub enum Order {
         at_ns: u64,
     },
     /// The current stage has a further change.
-    Change(Waiting),
+    Change(ScheduledChange),
     /// The current stage ends; these messages were externally published.
     Close(Vec<Sent>),
     /// These populations are excluded from loss in the current stage.
@@ -88,35 +88,37 @@ impl Stages {
     }
 
     /// Takes the next command that takes effect at once; `None` if none waits.
-    pub fn next_order(&mut self) -> Option<Order> {
+    pub fn next_order(&mut self) -> Option<ImmediateCommand> {
         loop {
             let command = match self.inputs.try_recv() {
                 Ok(Input::Command(command)) => command,
-                Ok(Input::Closed) | Err(TryRecvError::Disconnected) => return Some(Order::Stop),
+                Ok(Input::Closed) | Err(TryRecvError::Disconnected) => {
+                    return Some(ImmediateCommand::Stop);
+                }
                 Err(TryRecvError::Empty) => return None,
             };
             match command {
                 Command::Stage { index, at_ns } => {
                     self.next = Some((index, at_ns));
-                    return Some(Order::Stage { index, at_ns });
+                    return Some(ImmediateCommand::Stage { index, at_ns });
                 }
                 Command::Change { at_ns, population, action } => {
-                    let change = Waiting { at_ns, population, action };
+                    let change = ScheduledChange { at_ns, population, action };
                     match self.next {
                         Some((_, stage_ns)) if stage_ns <= at_ns => self.changes.push(change),
-                        _ => return Some(Order::Change(change)),
+                        _ => return Some(ImmediateCommand::Change(change)),
                     }
                 }
-                Command::Close { sent } => return Some(Order::Close(sent)),
+                Command::Close { sent } => return Some(ImmediateCommand::Close(sent)),
                 Command::ExcludeFromLoss { populations } if self.next.is_some() => {
                     self.exclusions.get_or_insert_default().extend(populations);
                 }
                 Command::ExcludeFromLoss { populations } => {
-                    return Some(Order::ExcludeFromLoss(populations));
+                    return Some(ImmediateCommand::ExcludeFromLoss(populations));
                 }
                 // The thread that reads it answers.
                 Command::Beat => {}
-                Command::Stop => return Some(Order::Stop),
+                Command::Stop => return Some(ImmediateCommand::Stop),
             }
         }
     }

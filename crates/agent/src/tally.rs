@@ -25,7 +25,7 @@ pub struct Tally {
     /// Deliveries of the stage to each client of this agent; empty if they are not counted.
     deliveries_of: Vec<u32>,
     /// Connections by target.
-    pub targets: Targets,
+    pub targets: TargetCounts,
     /// Lateness of messages that only the engine delayed.
     pub lateness: Histogram,
     /// Lateness of messages that the window, the socket or a lost connection delayed.
@@ -48,7 +48,7 @@ pub struct Tally {
 }
 
 /// Connections by target.
-pub struct Targets {
+pub struct TargetCounts {
     /// Counts since the last snapshot; `connected` is carried from snapshot to snapshot.
     counts: Vec<TargetSnapshot>,
     /// `connected` in the last snapshot.
@@ -56,7 +56,7 @@ pub struct Targets {
 }
 
 /// Content of a snapshot besides the counters.
-pub struct Moment {
+pub struct SnapshotHead {
     /// Index of the agent's shard.
     pub agent: u32,
     /// Index of the stage.
@@ -76,7 +76,7 @@ impl Tally {
             populations: (0..populations).map(|_| PopulationSnapshot::default()).collect(),
             flows: Flows::new(populations),
             deliveries_of: Vec::new(),
-            targets: Targets::new(targets),
+            targets: TargetCounts::new(targets),
             lateness: Histogram::default(),
             blocked: Histogram::default(),
             busy_ns: 0,
@@ -185,7 +185,7 @@ impl Tally {
     }
 
     /// Moves the counts out into a snapshot and starts the next interval.
-    pub fn snapshot(&mut self, moment: &Moment) -> Snapshot {
+    pub fn snapshot(&mut self, moment: &SnapshotHead) -> Snapshot {
         for (population, before) in self.populations.iter().zip(&mut self.unanswered_before) {
             *before += unanswered(&population.answers);
         }
@@ -245,7 +245,7 @@ impl Tally {
     }
 }
 
-impl Targets {
+impl TargetCounts {
     fn new(targets: usize) -> Self {
         let empty = |target| TargetSnapshot { target, ..TargetSnapshot::default() };
         Self { counts: (0..targets).map(empty).collect(), reported: vec![0; targets] }

@@ -8,7 +8,7 @@ use agent::pipes;
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use zmtp::{Event, Mechanism, Session};
+use zmtp::{Mechanism, ZmtpEvent, ZmtpSession};
 
 use crate::feed::FeedOptions;
 use crate::meter::{ClientCounts, Meter};
@@ -71,7 +71,7 @@ pub fn run(options: &FeedOptions) -> Result<()> {
 fn subscribe(port: u16) -> Result<TcpStream> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).context("cannot connect")?;
     stream.set_nodelay(true)?;
-    let (mut session, mut out, mut unread) = (Session::new(), Vec::new(), Vec::new());
+    let (mut session, mut out, mut unread) = (ZmtpSession::new(), Vec::new(), Vec::new());
     session.connect(&Mechanism::Null, &mut out);
     let mut buffer = [0; 256];
     let mut asked = false;
@@ -84,9 +84,9 @@ fn subscribe(port: u16) -> Result<TcpStream> {
             let step = session.handle(&unread, &Mechanism::Null, &mut out)?;
             let len = step.len;
             match step.event {
-                Event::Incomplete if count == 0 => bail!("the publisher closed the connection"),
-                Event::Incomplete => break,
-                Event::Pong => return Ok(stream),
+                ZmtpEvent::Incomplete if count == 0 => bail!("the publisher closed the connection"),
+                ZmtpEvent::Incomplete => break,
+                ZmtpEvent::Pong => return Ok(stream),
                 _ => {}
             }
             unread.drain(..len);

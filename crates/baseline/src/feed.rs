@@ -10,7 +10,7 @@ use clap::Args;
 use nix::time::{ClockId, clock_gettime};
 use plan::{SentAt, Stamp, StreamId};
 use zmtp::Mechanism;
-use zmtp::publisher::{Event, Publisher, encode_message};
+use zmtp::publisher::{PublisherEvent, PublisherSession, encode_message};
 
 use crate::meter::{ClientCounts, Meter};
 use crate::{Load, above_0};
@@ -68,7 +68,7 @@ pub fn run(options: &FeedOptions) -> Result<()> {
 fn accept(listener: &TcpListener) -> Result<TcpStream> {
     let (mut stream, _) = listener.accept()?;
     stream.set_nodelay(true)?;
-    let (mut publisher, mut out) = (Publisher::new(), Vec::new());
+    let (mut publisher, mut out) = (PublisherSession::new(), Vec::new());
     publisher.accept(&Mechanism::Null, &mut out);
     let mut buffer = [0; READ_BYTES];
     let mut unread = Vec::new();
@@ -86,9 +86,9 @@ fn accept(listener: &TcpListener) -> Result<TcpStream> {
             let step = step.context("a subscriber cannot be understood")?;
             let len = step.len;
             match step.event {
-                Event::Incomplete => break,
-                Event::Subscribed(_) => subscribed = true,
-                Event::Replied if subscribed => {
+                PublisherEvent::Incomplete => break,
+                PublisherEvent::Subscribed(_) => subscribed = true,
+                PublisherEvent::Replied if subscribed => {
                     pings += 1;
                     if pings == PINGS {
                         stream.write_all(&out)?;

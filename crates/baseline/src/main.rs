@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
-use agent::hint::{End, Stop};
+use agent::hint::{ProgramEnd, Stop};
 use agent::{pipes, process};
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
@@ -96,7 +96,8 @@ fn main() -> ExitCode {
 fn run() -> Result<(), Stop> {
     let Some(BaselineOptions { mode }) = process::arguments()? else { return Ok(()) };
     process::raise_descriptors()?;
-    let failed = |error| Stop { message: format!("{error:#}"), hint: None, end: End::Failure };
+    let failed =
+        |error| Stop { message: format!("{error:#}"), hint: None, end: ProgramEnd::Failure };
     play(mode).map_err(failed)
 }
 

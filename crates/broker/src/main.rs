@@ -20,14 +20,14 @@ use agent::hint::Stop;
 use agent::{pipes, process};
 use log::{Log, Metadata, Record};
 
-use crate::options::Options;
+use crate::options::BrokerOptions;
 
 fn main() -> ExitCode {
     process::end_in_words(run())
 }
 
 fn run() -> Result<(), Stop> {
-    let Some(options) = process::arguments::<Options>()? else { return Ok(()) };
+    let Some(options) = process::arguments::<BrokerOptions>()? else { return Ok(()) };
     let options = options.with_secrets(|name| env::var_os(name))?;
     if log::set_logger(&Stderr).is_ok() {
         log::set_max_level(options.log);

@@ -1,5 +1,5 @@
-//! The command line of the broker: turns arguments and variables into `Options` that cannot be
-//! wrong.
+//! The command line of the broker: turns arguments and variables into `BrokerOptions` that cannot
+//! be wrong.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,7 +13,7 @@ use redis::ConnectionInfo;
 /// pubstorm-broker: the MQTT broker that comes with Pubstorm (MQTT 3.1.1 and 5 on one port).
 #[derive(Debug, Parser)]
 #[command(version, after_help = NOTES)]
-pub struct Options {
+pub struct BrokerOptions {
     /// IP address to listen on
     #[arg(long, value_name = "ADDR", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub listen: IpAddr,
@@ -71,7 +71,7 @@ impl Trusted {
     }
 }
 
-impl Options {
+impl BrokerOptions {
     /// Takes `--auth` apart, and the two variables that hold secrets, which other users of the host
     /// could read on a command line. An option wins over its variable; an empty variable is none.
     ///
@@ -120,16 +120,16 @@ It keeps everything in memory, writes no file, and ends with 0 on SIGTERM or SIG
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Options, AgentError> {
+    fn parse(line: &str) -> Result<BrokerOptions, AgentError> {
         parse_with(line, |_| None)
     }
 
     fn parse_with(
         line: &str,
         variable: impl Fn(&str) -> Option<OsString>,
-    ) -> Result<Options, AgentError> {
+    ) -> Result<BrokerOptions, AgentError> {
         let words = std::iter::once("pubstorm-broker").chain(line.split_whitespace());
-        Options::try_parse_from(words)?.with_secrets(variable)
+        BrokerOptions::try_parse_from(words)?.with_secrets(variable)
     }
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn the_help_names_the_variables_and_the_form_of_the_address() {
-        let help = <Options as clap::CommandFactory>::command().render_help().to_string();
+        let help = <BrokerOptions as clap::CommandFactory>::command().render_help().to_string();
         for text in [AUTH, TRUSTED, AUTH_FORM] {
             assert!(help.contains(text), "{text}");
         }

@@ -26,7 +26,7 @@ use crate::counts::BrokerCounts;
 use crate::directory::Directory;
 use crate::exporter;
 use crate::gate::{Gate, Undecided};
-use crate::options::Options;
+use crate::options::BrokerOptions;
 use crate::routes::Routes;
 use crate::shared_subscriptions::InTurn;
 use crate::takeover::Sessions;
@@ -74,7 +74,7 @@ impl Hint for ServeError {
 ///
 /// # Errors
 /// [`ServeError`], before the ready line.
-pub async fn serve(options: &Options) -> Result<(), ServeError> {
+pub async fn serve(options: &BrokerOptions) -> Result<(), ServeError> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let (listener, port) = listen(options, options.port, Listener::tcp)?;
@@ -111,7 +111,7 @@ fn say_ready(port: u16, more: &[(&str, Option<u16>)]) -> Result<(), ServeError> 
 
 /// Starts counters and exporter with `--metrics-port`; returns the port.
 async fn show_metrics(
-    options: &Options,
+    options: &BrokerOptions,
     context: &ServerContext,
     counts: Arc<BrokerCounts>,
 ) -> Result<Option<u16>, ServeError> {
@@ -139,7 +139,7 @@ async fn end_of_stdin(followed: bool) -> io::Result<()> {
 
 /// Listens on a port; `serve` turns the listener into one of TCP or WebSocket.
 fn listen(
-    options: &Options,
+    options: &BrokerOptions,
     port: u16,
     serve: fn(Listener) -> rmqtt::Result<Listener>,
 ) -> Result<(Listener, u16), ServeError> {
@@ -152,7 +152,7 @@ fn listen(
     bind().map_err(|reason| ServeError::Listen { address, reason })
 }
 
-fn listener(options: &Options, address: SocketAddr) -> Builder {
+fn listener(options: &BrokerOptions, address: SocketAddr) -> Builder {
     Builder::new()
         .name("pubstorm")
         .laddr(address)
@@ -176,7 +176,7 @@ fn listener(options: &Options, address: SocketAddr) -> Builder {
 }
 
 async fn context(
-    options: &Options,
+    options: &BrokerOptions,
     counts: &Arc<BrokerCounts>,
 ) -> Result<ServerContext, ServeError> {
     let context = ServerContext::new()

@@ -10,7 +10,7 @@ mod receive;
 mod respond;
 mod unsent;
 
-use plan::{Population, Random, Reason, TextProperty, Wait};
+use plan::{Population, Random, Reason, TextProperty, WaitCause};
 
 use crate::context::Context;
 use crate::schedule::coalescing;
@@ -54,11 +54,11 @@ pub struct Client {
     /// was ready in the session of the peer.
     free_since_ns: u64,
     /// The wait that ended then.
-    last_wait: Wait,
+    last_wait: WaitCause,
     index: u32,
     local: u32,
     population: u16,
-    phase: Phase,
+    phase: ClientPhase,
     /// Failed attempts in a row.
     failures: u8,
     /// Reading waits for the read rate.
@@ -77,7 +77,7 @@ pub struct Client {
 
 /// Phase in the life of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum ClientPhase {
     /// No stage has connected the client yet, or a stage has disconnected it.
     Idle,
     /// TCP connects, then the TLS handshake runs.
@@ -98,7 +98,7 @@ pub enum Phase {
     Leaving(Then),
 }
 
-impl Phase {
+impl ClientPhase {
     /// Returns `true` if the peer has accepted the connection.
     const fn is_accepted(self) -> bool {
         matches!(self, Self::Subscribing | Self::Ready | Self::Leaving(_))
@@ -129,11 +129,11 @@ impl Client {
             deadline_ns: 0,
             next_due_ns: u64::MAX,
             free_since_ns: 0,
-            last_wait: Wait::Connection,
+            last_wait: WaitCause::Connection,
             index,
             local,
             population: population as u16,
-            phase: Phase::Idle,
+            phase: ClientPhase::Idle,
             failures: 0,
             paused: false,
             ended: false,
@@ -145,7 +145,7 @@ impl Client {
     }
 
     /// Phase of the client.
-    pub const fn phase(&self) -> Phase {
+    pub const fn phase(&self) -> ClientPhase {
         self.phase
     }
 
@@ -195,16 +195,16 @@ impl Client {
         let population = &context.setup.plan.populations[self.population()];
         let together = |at_ns, span_ns| coalescing::together(at_ns, span_ns, context.setup.shard);
         match self.phase {
-            Phase::Idle | Phase::GaveUp | Phase::Offline => {}
-            Phase::Connecting | Phase::Greeting | Phase::Subscribing => {
+            ClientPhase::Idle | ClientPhase::GaveUp | ClientPhase::Offline => {}
+            ClientPhase::Connecting | ClientPhase::Greeting | ClientPhase::Subscribing => {
                 deadline_ns = together(self.deadline_ns, population.connect_timeout_ns);
             }
-            Phase::Waiting => {
+            ClientPhase::Waiting => {
                 let wait_ns = population.reconnect.map_or(0, |reconnect| reconnect.min_ns);
                 deadline_ns = together(self.deadline_ns, wait_ns);
             }
-            Phase::Leaving(_) => deadline_ns = self.deadline_ns,
-            Phase::Ready => {
+            ClientPhase::Leaving(_) => deadline_ns = self.deadline_ns,
+            ClientPhase::Ready => {
                 let at = at(self, &context.setup, context.now_ns);
                 let span_ns = u64::from(population.keep_alive_s) * plan::SECOND_NS;
                 let own_ns = self.session.deadline(&at, Side::Own);
@@ -221,10 +221,10 @@ impl Client {
     /// Connects the client, as soon as it has left if it is leaving.
     pub fn begin(&mut self, context: &mut Context) {
         if self.phase.is_leaving() {
-            self.phase = Phase::Leaving(Then::Connect);
+            self.phase = ClientPhase::Leaving(Then::Connect);
             return;
         }
-        self.leave_phase(context, Phase::Idle);
+        self.leave_phase(context, ClientPhase::Idle);
         self.connect(context);
     }
 
@@ -238,23 +238,28 @@ impl Client {
             return self.lost(context, reason);
         }
         match self.phase {
-            Phase::Idle | Phase::GaveUp | Phase::Offline => {}
-            Phase::Waiting if self.deadline_ns <= context.now_ns => self.connect(context),
-            Phase::Connecting | Phase::Greeting if self.deadline_ns <= context.now_ns => {
+            ClientPhase::Idle | ClientPhase::GaveUp | ClientPhase::Offline => {}
+            ClientPhase::Waiting if self.deadline_ns <= context.now_ns => self.connect(context),
+            ClientPhase::Connecting | ClientPhase::Greeting
+                if self.deadline_ns <= context.now_ns =>
+            {
                 self.lost(context, Reason::ConnectTimeout);
             }
-            Phase::Subscribing if self.deadline_ns <= context.now_ns => {
+            ClientPhase::Subscribing if self.deadline_ns <= context.now_ns => {
                 self.lost(context, Reason::SubscribeTimeout);
             }
-            Phase::Waiting | Phase::Connecting | Phase::Greeting | Phase::Subscribing => {}
-            Phase::Ready => self.timer_when_ready(context),
-            Phase::Leaving(_) => self.leave_on(context),
+            ClientPhase::Waiting
+            | ClientPhase::Connecting
+            | ClientPhase::Greeting
+            | ClientPhase::Subscribing => {}
+            ClientPhase::Ready => self.timer_when_ready(context),
+            ClientPhase::Leaving(_) => self.leave_on(context),
         }
     }
 
     /// Handles room for bytes, or the result of connecting.
     pub fn writable(&mut self, context: &mut Context) {
-        if self.phase == Phase::Connecting {
+        if self.phase == ClientPhase::Connecting {
             return self.establish(context);
         }
         if self.stream.as_mut().is_some_and(Stream::takes_reading) {
@@ -342,8 +347,8 @@ impl Client {
             cause.count(tally);
         }
         match self.phase {
-            Phase::Subscribing if is_last => self.ready(context),
-            Phase::Ready if is_last => self.subscribed_again(context),
+            ClientPhase::Subscribing if is_last => self.ready(context),
+            ClientPhase::Ready if is_last => self.subscribed_again(context),
             _ => {}
         }
     }
@@ -357,14 +362,14 @@ impl Client {
         tally.gauges.connected += 1;
         let since_ns = self.deadline_ns - population.connect_timeout_ns;
         tally.connect_time.record(context.now_ns.cast_signed() - since_ns.cast_signed());
-        self.phase = Phase::Subscribing;
+        self.phase = ClientPhase::Subscribing;
         self.settle_will(context);
     }
 
     fn ready(&mut self, context: &mut Context) {
-        self.leave_phase(context, Phase::Ready);
+        self.leave_phase(context, ClientPhase::Ready);
         self.failures = 0;
-        self.free_from(Wait::Connection, context.now_ns);
+        self.free_from(WaitCause::Connection, context.now_ns);
         self.deadline_ns = context.now_ns;
         context.stalls.begin(self.index, context.now_ns);
         context.lifetimes.arrive(self.population(), self.local, context.now_ns);
@@ -381,7 +386,7 @@ impl Client {
     }
 
     /// Notes the end of a wait: from `now_ns` on, only the engine can delay messages.
-    const fn free_from(&mut self, wait: Wait, now_ns: u64) {
+    const fn free_from(&mut self, wait: WaitCause, now_ns: u64) {
         self.free_since_ns = now_ns;
         self.last_wait = wait;
     }
@@ -391,11 +396,11 @@ impl Client {
         let tally = &mut context.tally.populations[usize::from(self.population)];
         let cause = cause.into();
         cause.count(tally);
-        if self.phase == Phase::Subscribing && cause.reason.is_end_by_peer() {
+        if self.phase == ClientPhase::Subscribing && cause.reason.is_end_by_peer() {
             tally.explanations.count(cause.reason, TextProperty::Detail, "before SUBACK");
         }
         match self.phase {
-            Phase::Connecting | Phase::Greeting => {
+            ClientPhase::Connecting | ClientPhase::Greeting => {
                 tally.counters.connect_failed_total += 1;
                 context.tally.targets.failed(self.target(context));
             }
@@ -405,11 +410,11 @@ impl Client {
                 self.expect_will(context, death);
             }
         }
-        if let Phase::Leaving(then) = self.phase {
+        if let ClientPhase::Leaving(then) = self.phase {
             return self.gone(context, then);
         }
         let reconnect = context.setup.plan.populations[self.population()].reconnect;
-        let next = if reconnect.is_some() { Phase::Waiting } else { Phase::GaveUp };
+        let next = if reconnect.is_some() { ClientPhase::Waiting } else { ClientPhase::GaveUp };
         self.leave_phase(context, next);
         self.close(context);
         self.failures = self.failures.saturating_add(1);
@@ -428,31 +433,34 @@ impl Client {
     }
 
     /// Enters another phase and updates the gauges.
-    fn leave_phase(&mut self, context: &mut Context, next: Phase) {
+    fn leave_phase(&mut self, context: &mut Context, next: ClientPhase) {
         if self.phase.is_accepted() && !next.is_accepted() {
             context.tally.targets.gone(self.target(context));
         }
         let gauges = &mut context.tally.populations[usize::from(self.population)].gauges;
-        if matches!(self.phase, Phase::Connecting | Phase::Greeting | Phase::Subscribing) {
+        if matches!(
+            self.phase,
+            ClientPhase::Connecting | ClientPhase::Greeting | ClientPhase::Subscribing
+        ) {
             context.underway -= 1;
         }
         gauges.connected -= u64::from(self.phase.is_accepted() && !next.is_accepted());
-        gauges.ready -= u64::from(self.phase == Phase::Ready);
-        gauges.ready += u64::from(next == Phase::Ready);
-        gauges.offline -= u64::from(self.phase == Phase::Offline);
-        gauges.offline += u64::from(next == Phase::Offline);
+        gauges.ready -= u64::from(self.phase == ClientPhase::Ready);
+        gauges.ready += u64::from(next == ClientPhase::Ready);
+        gauges.offline -= u64::from(self.phase == ClientPhase::Offline);
+        gauges.offline += u64::from(next == ClientPhase::Offline);
         context.leaving -= u32::from(self.phase.is_leaving());
         context.leaving += u32::from(next.is_leaving());
         if next.is_gone() {
             gauges.stalled -= u64::from(context.stalls.forget(self.index));
         }
         let gave_up = &mut context.gave_up[usize::from(self.population)];
-        *gave_up -= u32::from(self.phase == Phase::GaveUp);
-        *gave_up += u32::from(next == Phase::GaveUp);
-        if self.phase == Phase::Ready {
+        *gave_up -= u32::from(self.phase == ClientPhase::GaveUp);
+        *gave_up += u32::from(next == ClientPhase::GaveUp);
+        if self.phase == ClientPhase::Ready {
             context.flaps.forget(self.population(), self.local);
         }
-        if next == Phase::GaveUp {
+        if next == ClientPhase::GaveUp {
             context.lifetimes.forget(self.population(), self.local);
         }
         self.phase = next;
@@ -537,7 +545,7 @@ impl Client {
             Some(reason) => self.lost(context, reason),
             None if self.phase.is_leaving() => self.leave_on(context),
             None if self.unsent.is_none() => {
-                self.free_from(Wait::Socket, context.now_ns);
+                self.free_from(WaitCause::Socket, context.now_ns);
                 self.publish_due(context);
             }
             None => {}
@@ -584,7 +592,7 @@ impl Client {
 
 /// A client as its protocol sees it, at an instant in nanoseconds.
 #[inline]
-fn at<'a>(client: &Client, setup: &'a Setup, now_ns: u64) -> At<'a, seam::Setup> {
+fn at<'a>(client: &Client, setup: &'a Setup, now_ns: u64) -> At<'a, seam::SessionSetup> {
     let population: &Population = &setup.plan.populations[client.population()];
     // As in `global`: without a check, nothing is left of it where no number is asked for.
     let n = population.first.wrapping_add(u64::from(setup.shard.global(client.local)));

@@ -9,7 +9,7 @@ use crate::expectations::Expectations;
 use crate::expectations::forwarded::Forwarded;
 use crate::expectations::stalls::Stalls;
 use crate::host::Host;
-use crate::ledger::run::Run;
+use crate::ledger::run::DeliveryRun;
 use crate::outboxes::Outboxes;
 use crate::schedule::flaps::Flaps;
 use crate::schedule::lifetimes::Lifetimes;
@@ -32,7 +32,7 @@ pub struct Context {
     /// Messages that receivers have received.
     pub ledger: Ledger,
     /// Memory for deliveries of one stream in one read.
-    pub run: Run,
+    pub run: DeliveryRun,
     /// The machine that the engine runs on.
     pub host: Host,
     /// The instant that is being handled, in nanoseconds.
@@ -88,7 +88,7 @@ impl Context {
         Self {
             tally,
             ledger: Ledger::default(),
-            run: Run::NONE,
+            run: DeliveryRun::NONE,
             host,
             now_ns,
             publishing: None,

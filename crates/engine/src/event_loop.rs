@@ -11,10 +11,10 @@ use std::sync::mpsc::Receiver;
 
 use agent::pipes::Input;
 use agent::snapshots::Snapshots;
-use agent::stages::{Begun, Order, Stages, Waiting};
+use agent::stages::{Begun, ImmediateCommand, ScheduledChange, Stages};
 use plan::ChangeAction;
 
-use crate::client::{Client, Phase};
+use crate::client::{Client, ClientPhase};
 use crate::context::Context;
 use crate::host::{Host, Ready};
 use crate::schedule::changes::{Changes, Crowd};
@@ -174,14 +174,18 @@ impl EventLoop {
     fn take_inputs(&mut self) -> bool {
         while let Some(order) = self.stages.next_order() {
             match order {
-                Order::Stage { index, at_ns } => self.context.announce_stage((index, at_ns)),
-                Order::Change(change) => self.add_change(change),
-                Order::Close(sent) => {
+                ImmediateCommand::Stage { index, at_ns } => {
+                    self.context.announce_stage((index, at_ns));
+                }
+                ImmediateCommand::Change(change) => self.add_change(change),
+                ImmediateCommand::Close(sent) => {
                     self.context.expectations.report(&self.context.setup, &sent);
                     self.close_stage();
                 }
-                Order::ExcludeFromLoss(populations) => self.exclude_from_loss(populations),
-                Order::Stop => return false,
+                ImmediateCommand::ExcludeFromLoss(populations) => {
+                    self.exclude_from_loss(populations);
+                }
+                ImmediateCommand::Stop => return false,
             }
             self.context.now_ns = self.context.host.now_ns();
             self.settle();
@@ -305,7 +309,7 @@ impl EventLoop {
     }
 
     /// Takes a change beyond the plan, if the current stage has room for it.
-    fn add_change(&mut self, change: Waiting) {
+    fn add_change(&mut self, change: ScheduledChange) {
         let until_ns = change.at_ns.saturating_add(change.action.over_ns());
         let populations = self.context.setup.populations.len();
         let refused = match &self.context.publishing {
@@ -355,7 +359,7 @@ impl EventLoop {
         self.next_close_check_ns = self.context.now_ns + CLOSE_CHECK_NS;
         let context = &self.context;
         let waits = |client: &Client| {
-            !matches!(client.phase(), Phase::Idle | Phase::GaveUp)
+            !matches!(client.phase(), ClientPhase::Idle | ClientPhase::GaveUp)
                 && client.backlog(context, u64::MAX) > 0
         };
         if self.changes.is_empty() && !self.unfinished.is_any(&self.clients, waits) {

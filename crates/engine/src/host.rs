@@ -9,7 +9,7 @@ use agent::wait::Wait;
 use mio::{Events, Interest, Token, Waker};
 use plan::Reason;
 
-use crate::transport::tcp::{self, Route};
+use crate::transport::tcp::{self, TcpRoute};
 use crate::transport::{Channel, SimulatedConnection};
 
 /// Events taken from the kernel at once.
@@ -32,7 +32,7 @@ pub trait SimulatedMachine {
     ///
     /// # Errors
     /// The reason to count.
-    fn open(&self, route: &Route, client: u32) -> Result<Box<dyn SimulatedConnection>, Reason>;
+    fn open(&self, route: &TcpRoute, client: u32) -> Result<Box<dyn SimulatedConnection>, Reason>;
 
     /// Appends the events of sockets, of which there is one or the time has come.
     fn wait(&mut self, until_ns: u64, ready: &mut Vec<Ready>);
@@ -86,7 +86,7 @@ impl Host {
     ///
     /// # Errors
     /// The reason to count.
-    pub fn open(&self, route: &Route, client: u32) -> Result<Channel, Reason> {
+    pub fn open(&self, route: &TcpRoute, client: u32) -> Result<Channel, Reason> {
         match self {
             Self::Machine(machine) => machine.open(route, client),
             Self::Simulated(machine) => {
@@ -127,7 +127,7 @@ impl Host {
 }
 
 impl Machine {
-    fn open(&self, route: &Route, client: u32) -> Result<Channel, Reason> {
+    fn open(&self, route: &TcpRoute, client: u32) -> Result<Channel, Reason> {
         let mut stream = tcp::open(route)?;
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registered =

@@ -31,6 +31,6 @@ mod schedule {
 pub use client::{Client, LEAVE_NS, UNSENT_MAX};
 pub use event_loop::EventLoop;
 pub use host::{Host, Ready, SimulatedMachine};
-pub use setup::{Part, Setup, SetupError, bind_rows};
-pub use transport::tcp::{Route, reason as reason_of_socket_error};
+pub use setup::{Assignment, Setup, SetupError, bind_rows};
+pub use transport::tcp::{TcpRoute, reason as reason_of_socket_error};
 pub use transport::{Halt, SimulatedConnection, Wire};

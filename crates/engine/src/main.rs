@@ -9,17 +9,17 @@ use agent::clock::exchange::{self, reference};
 use agent::hint::Stop;
 use agent::lease::Lease;
 use agent::process::whole_number;
-use agent::program::{Identity, Options};
+use agent::program::{AgentFacts, AgentOptions};
 use agent::{pipes, process};
 use clap::Parser;
-use engine::{EventLoop, Host, Part, Setup, bind_rows};
+use engine::{Assignment, EventLoop, Host, Setup, bind_rows};
 use plan::{INCARNATIONS, OfferedLoad, Plan, Shard};
 
 /// Plays one agent's share of a plan. Reads the plan (one line of JSON), then commands, from stdin;
 /// writes snapshots to stdout.
 #[derive(Parser)]
 #[command(version, after_help = "The formats are those of contract/ in Pubstorm's repository.")]
-struct Arguments {
+struct EngineArguments {
     /// Share of the clients to play
     #[arg(long, value_name = "INDEX/COUNT", default_value_t = Shard::WHOLE)]
     shard: Shard,
@@ -34,7 +34,7 @@ struct Arguments {
     #[arg(long, value_name = "K", default_value_t = 0, value_parser = incarnation)]
     incarnation: u32,
     #[command(flatten)]
-    program: Options,
+    program: AgentOptions,
     /// Answers as the reference clock of a run instead
     #[arg(long, conflicts_with = "sink")]
     clock: bool,
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Stop> {
-    let Some(arguments) = process::arguments::<Arguments>()? else { return Ok(()) };
+    let Some(arguments) = process::arguments::<EngineArguments>()? else { return Ok(()) };
     if !(arguments.clock || arguments.sink || arguments.explain) {
         return play(arguments);
     }
@@ -85,12 +85,12 @@ fn explain() -> Result<(), Stop> {
 }
 
 /// Plays one agent's share of the plan on stdin.
-fn play(arguments: Arguments) -> Result<(), Stop> {
-    let Arguments { shard, incarnation, populations, .. } = arguments;
+fn play(arguments: EngineArguments) -> Result<(), Stop> {
+    let EngineArguments { shard, incarnation, populations, .. } = arguments;
     let agent = arguments.agent.unwrap_or(shard);
     let (program, plan) = arguments.program.begin()?;
-    let setup = Setup::new(plan, Part { shard, agent, populations }, incarnation)?;
-    let identity = Identity {
+    let setup = Setup::new(plan, Assignment { shard, agent, populations }, incarnation)?;
+    let identity = AgentFacts {
         agent: agent.index(),
         agents: agent.count(),
         clients: setup.populations.iter().map(|p| p.share).collect(),

@@ -14,10 +14,10 @@ mod zmtp;
 
 use plan::Population;
 
-use self::mqtt::{Mqtt, MqttScratch, MqttSetup};
-use self::nats::{Nats, NatsSetup};
+use self::mqtt::{MqttClient, MqttScratch, MqttSetup};
+use self::nats::{NatsClient, NatsSetup};
 use self::received::Inbox;
-use self::zmtp::{Zmtp, ZmtpSetup};
+use self::zmtp::{ZmtpClient, ZmtpSetup};
 
 pub use self::cause::{Broken, Cause};
 pub use self::login::{Exchanges, Login, nonce};
@@ -31,24 +31,24 @@ pub use self::token::Token;
 /// Protocol state of a client.
 pub enum Session {
     /// That of an MQTT client.
-    Mqtt(Mqtt),
+    Mqtt(MqttClient),
     /// That of a SUB socket of ZeroMQ.
-    Zmtp(Zmtp),
+    Zmtp(ZmtpClient),
     /// That of a client of NATS.
-    Nats(Nats),
+    Nats(NatsClient),
 }
 
 /// Settings that all clients of a population share for their protocol.
-pub struct Setup {
+pub struct SessionSetup {
     /// Messages that the peer may send before the client acknowledges one; `u64::MAX`: all.
     pub prefetch: u64,
     /// `true` if a client proves that it has the password, and does not send the password.
     pub proves_password: bool,
-    own: Own,
+    own: ProtocolSetup,
 }
 
 /// Settings of one protocol.
-enum Own {
+enum ProtocolSetup {
     Mqtt(MqttSetup),
     Zmtp(ZmtpSetup),
     Nats(NatsSetup),
@@ -69,17 +69,17 @@ macro_rules! each {
     ($session:expr, $at:expr, |$own:ident, $seen:ident| $body:expr) => {
         match $session {
             Session::Mqtt($own) => {
-                let Own::Mqtt(setup) = &$at.setup.own else { other() };
+                let ProtocolSetup::Mqtt(setup) = &$at.setup.own else { other() };
                 let $seen = &$at.with(setup);
                 $body
             }
             Session::Zmtp($own) => {
-                let Own::Zmtp(setup) = &$at.setup.own else { other() };
+                let ProtocolSetup::Zmtp(setup) = &$at.setup.own else { other() };
                 let $seen = &$at.with(setup);
                 $body
             }
             Session::Nats($own) => {
-                let Own::Nats(setup) = &$at.setup.own else { other() };
+                let ProtocolSetup::Nats(setup) = &$at.setup.own else { other() };
                 let $seen = &$at.with(setup);
                 $body
             }
@@ -92,25 +92,25 @@ fn other() -> ! {
     unreachable!("a client has the session of its population's protocol")
 }
 
-impl Setup {
+impl SessionSetup {
     /// Settings of a population, in a plan with this largest packet that a client accepts, in
     /// bytes.
     pub fn new(population: &Population, packet_bytes_max: u32) -> Self {
         match &population.protocol {
-            plan::Protocol::Mqtt(options) => Self {
+            plan::PlannedProtocol::Mqtt(options) => Self {
                 prefetch: MqttSetup::receive_maximum(options),
                 proves_password: MqttSetup::proves_password(options),
-                own: Own::Mqtt(MqttSetup::new(population, options, packet_bytes_max)),
+                own: ProtocolSetup::Mqtt(MqttSetup::new(population, options, packet_bytes_max)),
             },
-            plan::Protocol::Zmtp(options) => Self {
+            plan::PlannedProtocol::Zmtp(options) => Self {
                 prefetch: u64::MAX,
                 proves_password: false,
-                own: Own::Zmtp(ZmtpSetup::new(options)),
+                own: ProtocolSetup::Zmtp(ZmtpSetup::new(options)),
             },
-            plan::Protocol::Nats(options) => Self {
+            plan::PlannedProtocol::Nats(options) => Self {
                 prefetch: u64::MAX,
                 proves_password: false,
-                own: Own::Nats(NatsSetup::new(population, options)),
+                own: ProtocolSetup::Nats(NatsSetup::new(population, options)),
             },
         }
     }
@@ -118,22 +118,22 @@ impl Setup {
 
 impl Session {
     /// State of a client that has never connected.
-    pub const fn new(protocol: &plan::Protocol) -> Self {
+    pub const fn new(protocol: &plan::PlannedProtocol) -> Self {
         match protocol {
-            plan::Protocol::Mqtt(_) => Self::Mqtt(Mqtt::NEW),
-            plan::Protocol::Zmtp(_) => Self::Zmtp(Zmtp::NEW),
-            plan::Protocol::Nats(_) => Self::Nats(Nats::NEW),
+            plan::PlannedProtocol::Mqtt(_) => Self::Mqtt(MqttClient::NEW),
+            plan::PlannedProtocol::Zmtp(_) => Self::Zmtp(ZmtpClient::NEW),
+            plan::PlannedProtocol::Nats(_) => Self::Nats(NatsClient::NEW),
         }
     }
 }
 
 impl Protocol for Session {
-    type Setup = Setup;
+    type Setup = SessionSetup;
 
     #[inline]
     fn handle<'b>(
         &mut self,
-        at: &At<'_, Setup>,
+        at: &At<'_, SessionSetup>,
         bytes: &'b [u8],
         out: &mut Vec<u8>,
         inbox: &mut impl Inbox,
@@ -142,17 +142,17 @@ impl Protocol for Session {
     }
 
     #[inline(always)]
-    fn poll(&mut self, at: &At<'_, Setup>, request: Request<'_>, to: Buffers<'_>) -> Polled {
+    fn poll(&mut self, at: &At<'_, SessionSetup>, request: Request<'_>, to: Buffers<'_>) -> Polled {
         each!(self, at, |session, at| session.poll(at, request, to))
     }
 
     #[inline(always)]
-    fn deadline(&self, at: &At<'_, Setup>, side: Side) -> u64 {
+    fn deadline(&self, at: &At<'_, SessionSetup>, side: Side) -> u64 {
         each!(self, at, |session, at| session.deadline(at, side))
     }
 
     #[inline(always)]
-    fn timeout(&mut self, at: &At<'_, Setup>, out: &mut Vec<u8>) -> Timeout {
+    fn timeout(&mut self, at: &At<'_, SessionSetup>, out: &mut Vec<u8>) -> Timeout {
         each!(self, at, |session, at| session.timeout(at, out))
     }
 
@@ -165,11 +165,11 @@ impl Protocol for Session {
         }
     }
 
-    fn cut(setup: &Setup, packets: &[u8], end: usize) -> Cut {
+    fn cut(setup: &SessionSetup, packets: &[u8], end: usize) -> Cut {
         match &setup.own {
-            Own::Mqtt(setup) => Mqtt::cut(setup, packets, end),
-            Own::Zmtp(setup) => Zmtp::cut(setup, packets, end),
-            Own::Nats(setup) => Nats::cut(setup, packets, end),
+            ProtocolSetup::Mqtt(setup) => MqttClient::cut(setup, packets, end),
+            ProtocolSetup::Zmtp(setup) => ZmtpClient::cut(setup, packets, end),
+            ProtocolSetup::Nats(setup) => NatsClient::cut(setup, packets, end),
         }
     }
 }

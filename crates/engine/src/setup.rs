@@ -9,7 +9,7 @@ use agent::clock;
 use agent::hint::Hint;
 use agent::publication::{PublicationSetup, publications};
 use agent::rows::{self, RowsError};
-use plan::{Capabilities, Payload, Plan, Population, Publication, Shard, Target, Will};
+use plan::{Capabilities, Payload, Plan, PlannedWill, Population, Publication, Shard, Target};
 
 use crate::ledger::origin::Origins;
 use crate::seam;
@@ -62,7 +62,7 @@ pub enum SetupError {
 }
 
 /// The part of a plan that one agent plays.
-pub struct Part {
+pub struct Assignment {
     /// Share of the clients of its populations.
     pub shard: Shard,
     /// Number of the agent among all engines.
@@ -71,7 +71,7 @@ pub struct Part {
     pub populations: Option<Vec<usize>>,
 }
 
-impl From<Shard> for Part {
+impl From<Shard> for Assignment {
     fn from(shard: Shard) -> Self {
         Self { shard, agent: shard, populations: None }
     }
@@ -112,7 +112,7 @@ pub struct PopulationSetup {
     /// Publications of each client.
     pub publications: Vec<PublicationSetup>,
     /// Settings for the protocol of the clients.
-    pub protocol: seam::Setup,
+    pub protocol: seam::SessionSetup,
     /// Index of the population with the same client identifiers, if there is one.
     pub rival: Option<usize>,
     /// Subscription identifiers, which distinguish copies of a message; empty if all filters have
@@ -181,8 +181,12 @@ impl Setup {
     ///
     /// # Errors
     /// [`SetupError`] names the target or the population, and what is wrong with it.
-    pub fn new(plan: Plan, part: impl Into<Part>, incarnation: u32) -> Result<Self, SetupError> {
-        let Part { shard, agent, populations: own } = part.into();
+    pub fn new(
+        plan: Plan,
+        part: impl Into<Assignment>,
+        incarnation: u32,
+    ) -> Result<Self, SetupError> {
+        let Assignment { shard, agent, populations: own } = part.into();
         let count = plan.populations.len();
         if let Some(&found) = own.iter().flatten().find(|&&found| found >= count) {
             return Err(SetupError::NoPopulation { found, count });
@@ -210,7 +214,7 @@ impl Setup {
                 share,
                 tls,
                 publications,
-                protocol: seam::Setup::new(population, plan.max_packet_bytes),
+                protocol: seam::SessionSetup::new(population, plan.max_packet_bytes),
                 rival: rivals[p],
                 identifiers,
                 watched: RETAINED | if is_beside { BESIDE } else { 0 },
@@ -275,7 +279,7 @@ impl Setup {
     pub fn is_will(&self, owner: usize, publisher: usize, topic: &str, payload: &[u8]) -> bool {
         let text = str::from_utf8(payload).ok();
         let will = self.plan.populations[owner].will();
-        let is_text = |will: &Will| text.is_some_and(|text| will.payload.renders(text));
+        let is_text = |will: &PlannedWill| text.is_some_and(|text| will.payload.renders(text));
         will.is_some_and(is_text)
             && !self.unstamped(publisher, topic).any(|publication| match &publication.payload {
                 Payload::Text { template, .. } => text.is_none_or(|text| template.renders(text)),

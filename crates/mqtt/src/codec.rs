@@ -196,7 +196,7 @@ impl Packet<'_> {
 
 /// Content of the front of a byte buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decoded<'a> {
+pub enum DecodedPacket<'a> {
     /// A whole packet; the next one begins `len` bytes further.
     Packet {
         /// The packet, borrowing from the input.
@@ -219,13 +219,13 @@ pub enum Decoded<'a> {
 /// connection `[MQTT-4.8.0-1]`. The decoder reports a wrong first byte or length before the rest
 /// has arrived.
 #[inline(always)]
-pub fn decode(version: Version, bytes: &[u8]) -> Result<Decoded<'_>, DecodeError> {
+pub fn decode(version: Version, bytes: &[u8]) -> Result<DecodedPacket<'_>, DecodeError> {
     let Some(header) = FixedHeader::read(version, bytes)? else {
-        return Ok(Decoded::Incomplete { needed: bytes.len() + 1 });
+        return Ok(DecodedPacket::Incomplete { needed: bytes.len() + 1 });
     };
     let len = header.len + header.remaining;
     let Some(body) = bytes.get(header.len..len) else {
-        return Ok(Decoded::Incomplete { needed: len });
+        return Ok(DecodedPacket::Incomplete { needed: len });
     };
     let mut body = Reader::new(body);
     // The hot paths, which move the fields of no other packet.
@@ -238,7 +238,7 @@ pub fn decode(version: Version, bytes: &[u8]) -> Result<Decoded<'_>, DecodeError
         }
         _ => decode_rest(version, header, &mut body)?,
     };
-    Ok(Decoded::Packet { packet, len })
+    Ok(DecodedPacket::Packet { packet, len })
 }
 
 /// Decodes the body of a packet.

@@ -18,23 +18,25 @@ use crate::codec::{
 use in_flight::InFlight;
 use server::Server;
 
-pub use event::{Blocked, Event, ProtocolError, RequestError};
+pub use event::{Blocked, MqttEvent, ProtocolError, RequestError};
 pub use lapses::{Lapse, Lapses};
 pub use server::{Alias, Limits, Unsupported};
 
 /// Number of packet identifiers: 1 to 65 535.
 const PACKET_IDS: usize = 65_535;
 
-const _: () =
-    assert!(size_of::<Session<[u64; 4]>>() <= 24, "windows 8, server 8, id 2, aliases 2, states 4");
+const _: () = assert!(
+    size_of::<MqttSession<[u64; 4]>>() <= 24,
+    "windows 8, server 8, id 2, aliases 2, states 4"
+);
 
 /// The protocol state of one client. `T` is the token of a message in flight.
 ///
 /// An idle client, or a client that uses QoS 0 only, has nothing on the heap. If a server of MQTT 5
 /// has set limits, the session has 24 bytes there.
 #[derive(Debug)]
-pub struct Session<T> {
-    windows: Option<Box<Windows<T>>>,
+pub struct MqttSession<T> {
+    windows: Option<Box<PacketsInFlight<T>>>,
     /// Limits of a server of MQTT 5, and topic aliases.
     server: Option<Box<Server>>,
     last_packet_id: PacketId,
@@ -44,7 +46,7 @@ pub struct Session<T> {
     clean_session: bool,
     /// CONNECT had no client identifier.
     is_unnamed: bool,
-    /// Breaches since the last [`Session::take_lapses`].
+    /// Breaches since the last [`MqttSession::take_lapses`].
     lapses: Lapses,
 }
 
@@ -59,9 +61,9 @@ enum Connection {
 
 /// State that only clients with unanswered packets need.
 #[derive(Debug)]
-struct Windows<T> {
+struct PacketsInFlight<T> {
     /// Own QoS 1 and 2 messages that are not fully acknowledged, in the order of publishing.
-    sent: InFlight<Outgoing<T>>,
+    sent: InFlight<SentMessage<T>>,
     /// QoS 2 messages received but not released.
     received: InFlight<()>,
     /// `None` almost always.
@@ -75,14 +77,14 @@ struct Windows<T> {
 struct Aside<T> {
     /// Own messages of an earlier connection that are not sent again yet, in the order of
     /// publishing.
-    again: InFlight<Outgoing<T>>,
+    again: InFlight<SentMessage<T>>,
     /// Unanswered SUBSCRIBE and UNSUBSCRIBE packets, rarely more than one.
-    requests: InFlight<Request>,
+    requests: InFlight<FilterRequest>,
 }
 
 /// An unanswered SUBSCRIBE or UNSUBSCRIBE.
 #[derive(Clone, Copy, Debug)]
-struct Request {
+struct FilterRequest {
     filters: u32,
     /// Number of filters that need what the server has not.
     unavailable: u32,
@@ -91,7 +93,7 @@ struct Request {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Outgoing<T> {
+struct SentMessage<T> {
     token: T,
     awaits: Awaits,
 }
@@ -104,7 +106,7 @@ enum Awaits {
     Comp,
 }
 
-impl<T> Default for Windows<T> {
+impl<T> Default for PacketsInFlight<T> {
     fn default() -> Self {
         let (sent, received) = (InFlight::new(), InFlight::new());
         Self { sent, received, aside: None, has_resent: false }
@@ -117,7 +119,7 @@ impl<T> Default for Aside<T> {
     }
 }
 
-impl<T> Windows<T> {
+impl<T> PacketsInFlight<T> {
     /// Number of own messages that are not fully acknowledged.
     fn in_flight(&self) -> usize {
         self.sent.len() + self.aside.as_ref().map_or(0, |aside| aside.again.len())
@@ -145,13 +147,13 @@ impl<T> Windows<T> {
     }
 }
 
-impl<T: Copy> Default for Session<T> {
+impl<T: Copy> Default for MqttSession<T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T: Copy> Session<T> {
+impl<T: Copy> MqttSession<T> {
     /// A session that was never connected.
     #[must_use]
     pub const fn new() -> Self {
@@ -236,7 +238,7 @@ impl<T: Copy> Session<T> {
     }
 
     /// Appends one SUBSCRIBE with all `filters` and returns its packet id, which
-    /// [`Event::Subscribed`] repeats. [`crate::topic::validate_filter`] checks filters; this
+    /// [`MqttEvent::Subscribed`] repeats. [`crate::topic::validate_filter`] checks filters; this
     /// function does not.
     ///
     /// # Errors
@@ -256,12 +258,12 @@ impl<T: Copy> Session<T> {
             unavailable += u32::from(limits.lacks(filter, identified));
         });
         codec::encode_subscribe(version, (packet_id, properties), filters, out)?;
-        let request = Request { filters: count, unavailable, subscribes: true };
+        let request = FilterRequest { filters: count, unavailable, subscribes: true };
         Ok(self.note_request(packet_id, request))
     }
 
     /// Appends one UNSUBSCRIBE with all `filters` and returns its packet id, which
-    /// [`Event::Unsubscribed`] repeats.
+    /// [`MqttEvent::Unsubscribed`] repeats.
     ///
     /// # Errors
     /// [`RequestError`]; the function then appends nothing.
@@ -275,16 +277,16 @@ impl<T: Copy> Session<T> {
         let mut count = 0;
         let filters = filters.inspect(|_| count += 1);
         codec::encode_unsubscribe(version, (packet_id, Properties::NONE), filters, out)?;
-        let request = Request { filters: count, unavailable: 0, subscribes: false };
+        let request = FilterRequest { filters: count, unavailable: 0, subscribes: false };
         Ok(self.note_request(packet_id, request))
     }
 
     /// Records a message as in flight and returns its packet id. QoS 0 messages are not recorded
     /// and have packet id 0. The caller then writes the PUBLISH.
     ///
-    /// Call this function only while connected, and after [`Session::retransmit`] on a persistent
-    /// session. Otherwise the session would send the message twice, or before older messages
-    /// `[MQTT-4.6.0-1]`.
+    /// Call this function only while connected, and after [`MqttSession::retransmit`] on a
+    /// persistent session. Otherwise the session would send the message twice, or before older
+    /// messages `[MQTT-4.6.0-1]`.
     ///
     /// # Errors
     /// [`Blocked`] if the message must wait for an acknowledgement.
@@ -301,7 +303,7 @@ impl<T: Copy> Session<T> {
         }
         let packet_id = self.free_packet_id().ok_or(Blocked::NoPacketId)?;
         self.last_packet_id = packet_id;
-        self.windows_mut().sent.push(packet_id, Outgoing { token, awaits });
+        self.windows_mut().sent.push(packet_id, SentMessage { token, awaits });
         Ok(packet_id)
     }
 
@@ -330,9 +332,9 @@ impl<T: Copy> Session<T> {
 
     /// Sends messages of an earlier connection again, in the order of publishing
     /// `[MQTT-4.4.0-1]`, `[MQTT-4.6.0-1]`, as many as the server accepts in flight
-    /// `[MQTT5-3.3.4-7]`. Call this function after [`Event::Connected`] on a persistent session,
-    /// before publishing; and after each acknowledgement while the session
-    /// [holds messages back](Session::holds_back). Returns the number of messages sent again.
+    /// `[MQTT5-3.3.4-7]`. Call this function after [`MqttEvent::Connected`] on a persistent
+    /// session, before publishing; and after each acknowledgement while the session [holds messages
+    /// back](Session::holds_back). Returns the number of messages sent again.
     ///
     /// `publish` appends the PUBLISH of a token, with the given packet id and DUP set
     /// `[MQTT-3.3.1-1]`, or returns `false`: then the session gives the message up. If the server
@@ -388,7 +390,7 @@ impl<T: Copy> Session<T> {
     }
 
     /// Appends DISCONNECT, after which the client must send nothing `[MQTT-3.14.4-2]`. Messages in
-    /// flight stay until [`Session::connection_lost`]. `code` is not written before MQTT 5.
+    /// flight stay until [`MqttSession::connection_lost`]. `code` is not written before MQTT 5.
     pub fn disconnect(&mut self, version: Version, code: ReasonCode, out: &mut Vec<u8>) {
         let reasoned = Reasoned { code, ..Reasoned::default() };
         let written = reasoned.encode(version, PacketType::Disconnect, out);
@@ -396,7 +398,7 @@ impl<T: Copy> Session<T> {
         self.connection = Connection::Lost;
     }
 
-    fn windows_mut(&mut self) -> &mut Windows<T> {
+    fn windows_mut(&mut self) -> &mut PacketsInFlight<T> {
         self.windows.get_or_insert_default()
     }
 
@@ -421,7 +423,7 @@ impl<T: Copy> Session<T> {
         Some(packet_id)
     }
 
-    fn note_request(&mut self, packet_id: PacketId, request: Request) -> PacketId {
+    fn note_request(&mut self, packet_id: PacketId, request: FilterRequest) -> PacketId {
         self.last_packet_id = packet_id;
         self.windows_mut().aside.get_or_insert_default().requests.push(packet_id, request);
         packet_id

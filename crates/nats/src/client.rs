@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::{
     Headers, NatsError,
-    line::{self, Decoded, Line},
+    line::{self, DecodedOperation, Line},
 };
 
 pub use crate::line::END;
@@ -16,13 +16,13 @@ pub(crate) const PONG: &[u8] = b"PONG\r\n";
 
 /// An operation of a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Operation<'a> {
+pub enum ClientOperation<'a> {
     /// The JSON object of CONNECT.
     Connect(&'a [u8]),
     /// A message, with headers or without.
-    Publish(Publish<'a>),
+    Publish(NatsPublish<'a>),
     /// A subscription.
-    Subscribe(Subscribe<'a>),
+    Subscribe(NatsSubscribe<'a>),
     /// The end of the subscription with this number, after so many further messages.
     Unsubscribe(u64, Option<u64>),
     /// The client asks for a PONG.
@@ -33,7 +33,7 @@ pub enum Operation<'a> {
 
 /// A message to publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Publish<'a> {
+pub struct NatsPublish<'a> {
     /// Subject, without wildcards.
     pub subject: &'a [u8],
     /// Subject for an answer; `None` if none is wanted.
@@ -46,7 +46,7 @@ pub struct Publish<'a> {
 
 /// A subscription to add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Subscribe<'a> {
+pub struct NatsSubscribe<'a> {
     /// Subject, with wildcards or without.
     pub subject: &'a [u8],
     /// Queue group; `None` if each subscription receives each message.
@@ -57,21 +57,21 @@ pub struct Subscribe<'a> {
 
 /// Options and credentials of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Connect<'a> {
+pub struct ConnectOptions<'a> {
     /// Name of the client in the server's lists.
     pub name: &'a str,
     /// True if the client receives its own messages.
     pub echo: bool,
     /// Credentials.
     #[serde(flatten)]
-    pub login: Login<'a>,
+    pub login: NatsCredentials<'a>,
     /// True if TLS has begun.
     pub tls_required: bool,
 }
 
 /// Credentials of a client. A server looks at those that its configuration asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Login<'a> {
+pub struct NatsCredentials<'a> {
     /// User name.
     #[serde(rename = "user", skip_serializing_if = "Option::is_none")]
     pub username: Option<&'a str>,
@@ -96,7 +96,7 @@ pub struct Login<'a> {
 #[derive(Serialize)]
 struct Object<'a> {
     #[serde(flatten)]
-    connect: &'a Connect<'a>,
+    connect: &'a ConnectOptions<'a>,
     verbose: bool,
     pedantic: bool,
     headers: bool,
@@ -107,7 +107,7 @@ struct Object<'a> {
     protocol: u8,
 }
 
-impl Connect<'_> {
+impl ConnectOptions<'_> {
     /// Appends CONNECT.
     ///
     /// # Panics
@@ -129,7 +129,7 @@ impl Connect<'_> {
     }
 }
 
-impl Publish<'_> {
+impl NatsPublish<'_> {
     /// Appends PUB, or HPUB for a message with headers.
     #[inline]
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -167,7 +167,7 @@ pub fn encode_publish(
     out.extend_from_slice(headers);
 }
 
-impl Subscribe<'_> {
+impl NatsSubscribe<'_> {
     /// Appends SUB.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"SUB ");
@@ -193,70 +193,74 @@ pub fn encode_unsubscribe(sid: u64, out: &mut Vec<u8>) {
 ///
 /// # Errors
 /// [`NatsError`] if the protocol forbids the bytes.
-pub fn decode(bytes: &[u8]) -> Result<Decoded<Operation<'_>>, NatsError> {
-    let Some(line) = Line::find(bytes)? else { return Ok(Decoded::Incomplete) };
+pub fn decode(bytes: &[u8]) -> Result<DecodedOperation<ClientOperation<'_>>, NatsError> {
+    let Some(line) = Line::find(bytes)? else { return Ok(DecodedOperation::Incomplete) };
     let (name, rest) = line.split();
     let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
     let operation = match () {
         () if is("PUB") => return publish(bytes, &line, rest),
         () if is("HPUB") => return publish_with_headers(bytes, &line, rest),
-        () if is("SUB") => Operation::Subscribe(subscribe(rest)?),
+        () if is("SUB") => ClientOperation::Subscribe(subscribe(rest)?),
         () if is("UNSUB") => unsubscribe(rest)?,
-        () if is("CONNECT") => Operation::Connect(rest),
-        () if is("PING") => Operation::Ping,
-        () if is("PONG") => Operation::Pong,
+        () if is("CONNECT") => ClientOperation::Connect(rest),
+        () if is("PING") => ClientOperation::Ping,
+        () if is("PONG") => ClientOperation::Pong,
         () => return Err(NatsError::Unknown),
     };
-    Ok(Decoded::Whole { operation, len: line.len })
+    Ok(DecodedOperation::Whole { operation, len: line.len })
 }
 
 fn publish<'a>(
     bytes: &'a [u8],
     line: &Line<'a>,
     rest: &'a [u8],
-) -> Result<Decoded<Operation<'a>>, NatsError> {
+) -> Result<DecodedOperation<ClientOperation<'a>>, NatsError> {
     let (subject, reply, size) = match line::fields(rest) {
         ([subject, size, _], 2) => (subject, None, size),
         ([subject, reply, size], 3) => (subject, Some(reply), size),
         _ => return Err(NatsError::Malformed("PUB")),
     };
     let sizes = (0, line::size(size, "PUB")?);
-    let Some(body) = line.body(bytes, sizes, "PUB")? else { return Ok(Decoded::Incomplete) };
-    let publish = Publish { subject, reply, headers: Headers::NONE, payload: body.payload };
-    Ok(Decoded::Whole { operation: Operation::Publish(publish), len: body.len })
+    let Some(body) = line.body(bytes, sizes, "PUB")? else {
+        return Ok(DecodedOperation::Incomplete);
+    };
+    let publish = NatsPublish { subject, reply, headers: Headers::NONE, payload: body.payload };
+    Ok(DecodedOperation::Whole { operation: ClientOperation::Publish(publish), len: body.len })
 }
 
 fn publish_with_headers<'a>(
     bytes: &'a [u8],
     line: &Line<'a>,
     rest: &'a [u8],
-) -> Result<Decoded<Operation<'a>>, NatsError> {
+) -> Result<DecodedOperation<ClientOperation<'a>>, NatsError> {
     let (subject, reply, sizes) = match line::fields(rest) {
         ([subject, headers, total, _], 3) => (subject, None, (headers, total)),
         ([subject, reply, headers, total], 4) => (subject, Some(reply), (headers, total)),
         _ => return Err(NatsError::Malformed("HPUB")),
     };
     let sizes = (line::size(sizes.0, "HPUB")?, line::size(sizes.1, "HPUB")?);
-    let Some(body) = line.body(bytes, sizes, "HPUB")? else { return Ok(Decoded::Incomplete) };
+    let Some(body) = line.body(bytes, sizes, "HPUB")? else {
+        return Ok(DecodedOperation::Incomplete);
+    };
     let headers = Headers::decode(body.headers)?;
-    let publish = Publish { subject, reply, headers, payload: body.payload };
-    Ok(Decoded::Whole { operation: Operation::Publish(publish), len: body.len })
+    let publish = NatsPublish { subject, reply, headers, payload: body.payload };
+    Ok(DecodedOperation::Whole { operation: ClientOperation::Publish(publish), len: body.len })
 }
 
-fn subscribe(rest: &[u8]) -> Result<Subscribe<'_>, NatsError> {
+fn subscribe(rest: &[u8]) -> Result<NatsSubscribe<'_>, NatsError> {
     let (subject, group, sid) = match line::fields(rest) {
         ([subject, sid, _], 2) => (subject, None, sid),
         ([subject, group, sid], 3) => (subject, Some(group), sid),
         _ => return Err(NatsError::Malformed("SUB")),
     };
-    Ok(Subscribe { subject, group, sid: line::number(sid, "SUB")? })
+    Ok(NatsSubscribe { subject, group, sid: line::number(sid, "SUB")? })
 }
 
-fn unsubscribe(rest: &[u8]) -> Result<Operation<'_>, NatsError> {
+fn unsubscribe(rest: &[u8]) -> Result<ClientOperation<'_>, NatsError> {
     let (sid, most) = match line::fields(rest) {
         ([sid, _], 1) => (sid, None),
         ([sid, most], 2) => (sid, Some(line::number(most, "UNSUB")?)),
         _ => return Err(NatsError::Malformed("UNSUB")),
     };
-    Ok(Operation::Unsubscribe(line::number(sid, "UNSUB")?, most))
+    Ok(ClientOperation::Unsubscribe(line::number(sid, "UNSUB")?, most))
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Headers, NatsError, client::Publish};
+use crate::{Headers, NatsError, client::NatsPublish};
 
 /// Front of the reply subject of each delivery that a consumer must acknowledge.
 const ACK: &[u8] = b"$JS.ACK.";
@@ -43,7 +43,7 @@ pub struct Receipt<'a> {
 
 /// A stream to create.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Stream<'a> {
+pub struct StreamConfig<'a> {
     /// Name: a token without wildcards.
     pub name: &'a str,
     /// Subjects whose messages the stream stores.
@@ -88,10 +88,10 @@ pub struct Consumer<'a> {
 /// Answer of JetStream to a publication or request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Answer<'a> {
+pub struct JetStreamAnswer<'a> {
     /// Error; `None` if the server has done it.
     #[serde(borrow)]
-    pub error: Option<Refusal<'a>>,
+    pub error: Option<JetStreamError<'a>>,
     /// Number of the message in its stream; 0 in answers to requests.
     #[serde(rename = "seq")]
     pub sequence: u64,
@@ -102,7 +102,7 @@ pub struct Answer<'a> {
 /// Error of JetStream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Refusal<'a> {
+pub struct JetStreamError<'a> {
     /// Code of the kind of HTTP.
     pub code: u16,
     /// Code of the exact error; 0 if there is none.
@@ -151,7 +151,7 @@ impl Acknowledgement {
     #[inline]
     pub fn encode(self, reply: &[u8], out: &mut Vec<u8>) {
         let payload = self.as_bytes();
-        Publish { subject: reply, reply: None, headers: Headers::NONE, payload }.encode(out);
+        NatsPublish { subject: reply, reply: None, headers: Headers::NONE, payload }.encode(out);
     }
 }
 
@@ -177,7 +177,7 @@ impl<'a> Receipt<'a> {
     }
 }
 
-impl Stream<'_> {
+impl StreamConfig<'_> {
     /// Subject of the request that creates the stream. A stream with the same settings may exist.
     #[must_use]
     pub fn subject(&self) -> String {
@@ -224,7 +224,7 @@ impl Consumer<'_> {
     }
 }
 
-impl Refusal<'_> {
+impl JetStreamError<'_> {
     /// Number of the exact error, or of its kind if there is none.
     #[must_use]
     pub const fn number(&self) -> u16 {
@@ -232,7 +232,7 @@ impl Refusal<'_> {
     }
 }
 
-impl<'a> Answer<'a> {
+impl<'a> JetStreamAnswer<'a> {
     /// Decodes the payload of an answer.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ pub const END: &[u8] = b"\r\n";
 
 /// Content of the front of a byte buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decoded<T> {
+pub enum DecodedOperation<T> {
     /// A whole operation.
     Whole {
         /// The operation.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::jetstream::Refusal;
+use crate::jetstream::JetStreamError;
 
 /// Error of a server. The number is stable: results store it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ impl ServerError {
 }
 
 /// The refusal of a publication or request that no server of JetStream receives.
-pub(crate) const fn no_responders<'a>() -> Refusal<'a> {
+pub(crate) const fn no_responders<'a>() -> JetStreamError<'a> {
     let text = "no stream has the subject";
-    Refusal { code: 503, err_code: 0, description: Cow::Borrowed(text), text }
+    JetStreamError { code: 503, err_code: 0, description: Cow::Borrowed(text), text }
 }

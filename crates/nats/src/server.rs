@@ -4,16 +4,16 @@ use serde::Deserialize;
 
 use crate::{
     Headers, NatsError,
-    line::{self, Decoded, END, Line},
+    line::{self, DecodedOperation, END, Line},
 };
 
 /// An operation of a server.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Operation<'a> {
+pub enum ServerOperation<'a> {
     /// The JSON object of INFO.
     Info(&'a [u8]),
     /// A message, with headers or without.
-    Message(Message<'a>),
+    Message(NatsMessage<'a>),
     /// The server asks for a PONG.
     Ping,
     /// The server has read everything up to a PING.
@@ -26,7 +26,7 @@ pub enum Operation<'a> {
 
 /// A received message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message<'a> {
+pub struct NatsMessage<'a> {
     /// Subject to which the message was published.
     pub subject: &'a [u8],
     /// Number of the subscription.
@@ -73,8 +73,8 @@ impl<'a> Info<'a> {
 /// # Errors
 /// [`NatsError`] if the protocol forbids the bytes.
 #[inline]
-pub fn decode(bytes: &[u8]) -> Result<Decoded<Operation<'_>>, NatsError> {
-    let Some(line) = Line::find(bytes)? else { return Ok(Decoded::Incomplete) };
+pub fn decode(bytes: &[u8]) -> Result<DecodedOperation<ServerOperation<'_>>, NatsError> {
+    let Some(line) = Line::find(bytes)? else { return Ok(DecodedOperation::Incomplete) };
     if let Some(rest) = line.text.strip_prefix(b"MSG ") {
         return message(bytes, &line, rest);
     }
@@ -82,20 +82,23 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded<Operation<'_>>, NatsError> {
 }
 
 #[inline(never)]
-fn decode_rest<'a>(bytes: &'a [u8], line: &Line<'a>) -> Result<Decoded<Operation<'a>>, NatsError> {
+fn decode_rest<'a>(
+    bytes: &'a [u8],
+    line: &Line<'a>,
+) -> Result<DecodedOperation<ServerOperation<'a>>, NatsError> {
     let (name, rest) = line.split();
     let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
     let operation = match () {
         () if is("MSG") => return message(bytes, line, rest),
         () if is("HMSG") => return message_with_headers(bytes, line, rest),
-        () if is("PING") => Operation::Ping,
-        () if is("PONG") => Operation::Pong,
-        () if is("INFO") => Operation::Info(rest),
-        () if is("+OK") => Operation::Ok,
-        () if is("-ERR") => Operation::Error(error_text(rest)),
+        () if is("PING") => ServerOperation::Ping,
+        () if is("PONG") => ServerOperation::Pong,
+        () if is("INFO") => ServerOperation::Info(rest),
+        () if is("+OK") => ServerOperation::Ok,
+        () if is("-ERR") => ServerOperation::Error(error_text(rest)),
         () => return Err(NatsError::Unknown),
     };
-    Ok(Decoded::Whole { operation, len: line.len })
+    Ok(DecodedOperation::Whole { operation, len: line.len })
 }
 
 #[inline]
@@ -103,7 +106,7 @@ fn message<'a>(
     bytes: &'a [u8],
     line: &Line<'a>,
     rest: &'a [u8],
-) -> Result<Decoded<Operation<'a>>, NatsError> {
+) -> Result<DecodedOperation<ServerOperation<'a>>, NatsError> {
     let (subject, sid, reply, size) = match line::fields(rest) {
         ([subject, sid, size, _], 3) => (subject, sid, None, size),
         ([subject, sid, reply, size], 4) => (subject, sid, Some(reply), size),
@@ -111,17 +114,19 @@ fn message<'a>(
     };
     let sizes = (0, line::size(size, "MSG")?);
     let sid = line::number(sid, "MSG")?;
-    let Some(body) = line.body(bytes, sizes, "MSG")? else { return Ok(Decoded::Incomplete) };
+    let Some(body) = line.body(bytes, sizes, "MSG")? else {
+        return Ok(DecodedOperation::Incomplete);
+    };
     let headers = Headers::NONE;
-    let message = Message { subject, sid, reply, headers, payload: body.payload };
-    Ok(Decoded::Whole { operation: Operation::Message(message), len: body.len })
+    let message = NatsMessage { subject, sid, reply, headers, payload: body.payload };
+    Ok(DecodedOperation::Whole { operation: ServerOperation::Message(message), len: body.len })
 }
 
 fn message_with_headers<'a>(
     bytes: &'a [u8],
     line: &Line<'a>,
     rest: &'a [u8],
-) -> Result<Decoded<Operation<'a>>, NatsError> {
+) -> Result<DecodedOperation<ServerOperation<'a>>, NatsError> {
     let (subject, sid, reply, sizes) = match line::fields(rest) {
         ([subject, sid, headers, total, _], 4) => (subject, sid, None, (headers, total)),
         ([subject, sid, reply, headers, total], 5) => (subject, sid, Some(reply), (headers, total)),
@@ -129,10 +134,12 @@ fn message_with_headers<'a>(
     };
     let sizes = (line::size(sizes.0, "HMSG")?, line::size(sizes.1, "HMSG")?);
     let sid = line::number(sid, "HMSG")?;
-    let Some(body) = line.body(bytes, sizes, "HMSG")? else { return Ok(Decoded::Incomplete) };
+    let Some(body) = line.body(bytes, sizes, "HMSG")? else {
+        return Ok(DecodedOperation::Incomplete);
+    };
     let headers = Headers::decode(body.headers)?;
-    let message = Message { subject, sid, reply, headers, payload: body.payload };
-    Ok(Decoded::Whole { operation: Operation::Message(message), len: body.len })
+    let message = NatsMessage { subject, sid, reply, headers, payload: body.payload };
+    Ok(DecodedOperation::Whole { operation: ServerOperation::Message(message), len: body.len })
 }
 
 /// Text of -ERR without its quotes.
@@ -141,7 +148,7 @@ fn error_text(rest: &[u8]) -> &str {
     text.strip_prefix('\'').and_then(|text| text.strip_suffix('\'')).unwrap_or(text)
 }
 
-impl Message<'_> {
+impl NatsMessage<'_> {
     /// Appends the message as a server sends it.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let headers = self.headers.as_bytes();

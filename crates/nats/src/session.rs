@@ -12,14 +12,14 @@ use std::collections::VecDeque;
 
 use crate::{
     Headers,
-    client::{self, Connect, Publish, Subscribe},
+    client::{self, ConnectOptions, NatsPublish, NatsSubscribe},
     jetstream::Consumer,
     line,
 };
 
-pub use handle::{Event, Handled};
+pub use handle::{HandledOperation, NatsEvent};
 
-const _: () = assert!(size_of::<Session<[u64; 3]>>() <= 16, "answers 8, payload 4, state 4");
+const _: () = assert!(size_of::<NatsSession<[u64; 3]>>() <= 16, "answers 8, payload 4, state 4");
 
 /// Number of the subscription to the answers of JetStream.
 const ANSWERS: u64 = 1;
@@ -29,12 +29,12 @@ pub const FIRST_SID: u64 = 2;
 
 /// The state of one client. `T` is the token of a publication that JetStream acknowledges.
 #[derive(Debug)]
-pub struct Session<T> {
+pub struct NatsSession<T> {
     /// Nonce, and publications and requests without an answer; `None` before the first of them.
     waiting: Option<Box<Waiting<T>>>,
     /// Largest payload that the server accepts, in bytes.
     payload_max: u32,
-    state: State,
+    state: NatsState,
     /// Number of PINGs without a PONG.
     pings: u8,
     /// Number of PONGs up to the one that confirms the subscriptions, or below 0 their end; 0 if
@@ -76,7 +76,7 @@ enum Entry<T> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum NatsState {
     Lost,
     /// INFO is missing.
     Open,
@@ -87,20 +87,20 @@ enum State {
     Up,
 }
 
-impl<T> Default for Session<T> {
+impl<T> Default for NatsSession<T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T> Session<T> {
+impl<T> NatsSession<T> {
     /// A session that was never connected.
     #[must_use]
     pub const fn new() -> Self {
         Self {
             waiting: None,
             payload_max: 0,
-            state: State::Lost,
+            state: NatsState::Lost,
             pings: 0,
             confirmed_in: 0,
             refused: 0,
@@ -109,15 +109,15 @@ impl<T> Session<T> {
 
     /// Begins a network connection, on which the server speaks first.
     pub const fn open(&mut self) {
-        self.state = State::Open;
+        self.state = NatsState::Open;
     }
 
-    /// Appends CONNECT, and a PING whose PONG is [`Event::Connected`]. Call this function after
-    /// [`Event::Greeted`], and after the handshake of TLS if INFO asks for it.
-    pub fn connect(&mut self, connect: &Connect<'_>, out: &mut Vec<u8>) {
-        debug_assert!(self.state == State::Greeted, "CONNECT before INFO");
+    /// Appends CONNECT, and a PING whose PONG is [`NatsEvent::Connected`]. Call this function after
+    /// [`NatsEvent::Greeted`], and after the handshake of TLS if INFO asks for it.
+    pub fn connect(&mut self, connect: &ConnectOptions<'_>, out: &mut Vec<u8>) {
+        debug_assert!(self.state == NatsState::Greeted, "CONNECT before INFO");
         connect.encode(out);
-        self.state = State::Connecting;
+        self.state = NatsState::Connecting;
         self.heartbeat(out);
     }
 
@@ -125,13 +125,13 @@ impl<T> Session<T> {
     #[must_use]
     #[inline]
     pub const fn is_connected(&self) -> bool {
-        matches!(self.state, State::Up)
+        matches!(self.state, NatsState::Up)
     }
 
     /// Returns true after INFO until CONNECT.
     #[must_use]
     pub const fn is_greeted(&self) -> bool {
-        matches!(self.state, State::Greeted)
+        matches!(self.state, NatsState::Greeted)
     }
 
     /// The text of INFO that a client with an nkey must sign; empty if there is none.
@@ -148,8 +148,8 @@ impl<T> Session<T> {
     }
 
     /// Appends a subscription; only while connected. The server does not confirm subscriptions, see
-    /// [`Session::confirm`].
-    pub fn subscribe(&self, subscribe: &Subscribe<'_>, out: &mut Vec<u8>) {
+    /// [`NatsSession::confirm`].
+    pub fn subscribe(&self, subscribe: &NatsSubscribe<'_>, out: &mut Vec<u8>) {
         debug_assert!(self.is_connected() && subscribe.sid >= FIRST_SID);
         subscribe.encode(out);
     }
@@ -161,8 +161,8 @@ impl<T> Session<T> {
     }
 
     /// Appends a PING whose PONG confirms that the server has processed everything before: it is
-    /// [`Event::Unsubscribed`] if `unsubscribes`, else [`Event::Subscribed`]. If requests wait for
-    /// answers, the PING follows the last answer.
+    /// [`NatsEvent::Unsubscribed`] if `unsubscribes`, else [`NatsEvent::Subscribed`]. If requests
+    /// wait for answers, the PING follows the last answer.
     pub fn confirm(&mut self, unsubscribes: bool, out: &mut Vec<u8>) {
         if let Some(waiting) = self.waiting.as_mut().filter(|waiting| waiting.requests > 0) {
             waiting.confirms = true;
@@ -187,56 +187,57 @@ impl<T> Session<T> {
         let waiting = self.waiting.get_or_insert_default();
         waiting.inbox = [inbox, b"."].concat();
         let subject = [&waiting.inbox[..], b"*"].concat();
-        Subscribe { subject: &subject, group: None, sid: ANSWERS }.encode(out);
+        NatsSubscribe { subject: &subject, group: None, sid: ANSWERS }.encode(out);
     }
 
     /// Appends a message that no server acknowledges.
     #[inline]
-    pub fn publish(&self, publish: &Publish<'_>, out: &mut Vec<u8>) {
+    pub fn publish(&self, publish: &NatsPublish<'_>, out: &mut Vec<u8>) {
         debug_assert!(self.is_connected());
         publish.encode(out);
     }
 
-    /// Appends a message for a stream, whose answer is [`Event::Acknowledged`] or
-    /// [`Event::Rejected`] with the token. Its reply subject is the one for answers.
+    /// Appends a message for a stream, whose answer is [`NatsEvent::Acknowledged`] or
+    /// [`NatsEvent::Rejected`] with the token. Its reply subject is the one for answers.
     ///
     /// # Panics
-    /// Before [`Session::await_answers`].
-    pub fn publish_stored(&mut self, publish: &Publish<'_>, token: T, out: &mut Vec<u8>) {
+    /// Before [`NatsSession::await_answers`].
+    pub fn publish_stored(&mut self, publish: &NatsPublish<'_>, token: T, out: &mut Vec<u8>) {
         let reply = Some(self.reply_of(token));
-        Publish { reply, ..*publish }.encode(out);
+        NatsPublish { reply, ..*publish }.encode(out);
     }
 
     /// Reply subject of a message for a stream, which the caller encodes now. See
-    /// [`Session::publish_stored`].
+    /// [`NatsSession::publish_stored`].
     ///
     /// # Panics
-    /// Before [`Session::await_answers`].
+    /// Before [`NatsSession::await_answers`].
     #[inline]
     pub fn reply_of(&mut self, token: T) -> &[u8] {
         self.await_one(Entry::Message(token))
     }
 
-    /// Appends a request to JetStream, whose answer is [`Event::Granted`] or [`Event::Denied`].
+    /// Appends a request to JetStream, whose answer is [`NatsEvent::Granted`] or
+    /// [`NatsEvent::Denied`].
     ///
     /// # Panics
-    /// Before [`Session::await_answers`].
+    /// Before [`NatsSession::await_answers`].
     pub fn request(&mut self, subject: &str, body: &[u8], out: &mut Vec<u8>) {
         self.ask(subject, body, Entry::Request, out);
     }
 
-    /// Appends the request for the consumer of a subscription. [`Event::Subscribed`] counts the
-    /// subscription as refused after [`Event::Denied`].
+    /// Appends the request for the consumer of a subscription. [`NatsEvent::Subscribed`] counts the
+    /// subscription as refused after [`NatsEvent::Denied`].
     ///
     /// # Panics
-    /// Before [`Session::await_answers`].
+    /// Before [`NatsSession::await_answers`].
     pub fn create(&mut self, consumer: &Consumer<'_>, out: &mut Vec<u8>) {
         self.ask(&consumer.subject(), &consumer.body(), Entry::Consumer, out);
     }
 
     fn ask(&mut self, subject: &str, body: &[u8], entry: Entry<T>, out: &mut Vec<u8>) {
         let (subject, reply) = (subject.as_bytes(), Some(self.await_one(entry)));
-        Publish { subject, reply, headers: Headers::NONE, payload: body }.encode(out);
+        NatsPublish { subject, reply, headers: Headers::NONE, payload: body }.encode(out);
     }
 
     /// Adds what waits for an answer, and returns the reply subject.

@@ -14,10 +14,10 @@ use std::{
 };
 
 use nats::{
-    Event, FIRST_SID, Headers, ServerError, Session,
-    client::{Connect, Login, Publish, Subscribe},
+    FIRST_SID, Headers, NatsEvent, NatsSession, ServerError,
+    client::{ConnectOptions, NatsCredentials, NatsPublish, NatsSubscribe},
     headers,
-    jetstream::{Acknowledgement, Consumer, MESSAGE_ID, Receipt, Storage, Stream},
+    jetstream::{Acknowledgement, Consumer, MESSAGE_ID, Receipt, Storage, StreamConfig},
     nkey,
 };
 use openssl::{
@@ -76,7 +76,7 @@ impl Server {
         Some(Self { child, folder, address })
     }
 
-    fn client(&self, connect: &Connect<'_>) -> Client {
+    fn client(&self, connect: &ConnectOptions<'_>) -> Client {
         let client = self.try_client(connect, None);
         client.unwrap_or_else(|refused| panic!("{refused:?}"))
     }
@@ -84,16 +84,16 @@ impl Server {
     /// Connects. With a key, the client signs the nonce.
     fn try_client(
         &self,
-        connect: &Connect<'_>,
+        connect: &ConnectOptions<'_>,
         key: Option<&PKey<Private>>,
     ) -> Result<Client, ServerError> {
         let stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut client = Client { stream, bytes: Vec::new(), session: Session::new() };
+        let mut client = Client { stream, bytes: Vec::new(), session: NatsSession::new() };
         client.session.open();
         let mut nonce = String::new();
         client.until(|event| {
-            let Event::Greeted(info) = event else { panic!("{event:?}") };
+            let NatsEvent::Greeted(info) = event else { panic!("{event:?}") };
             nonce.push_str(info.nonce.unwrap_or_default());
             Some(())
         });
@@ -101,12 +101,12 @@ impl Server {
             let mut signer = Signer::new_without_digest(key).unwrap();
             nkey::signature_text(&signer.sign_oneshot_to_vec(nonce.as_bytes()).unwrap())
         });
-        let login = Login { signature: signature.as_deref(), ..connect.login };
-        let connect = Connect { login, ..*connect };
+        let login = NatsCredentials { signature: signature.as_deref(), ..connect.login };
+        let connect = ConnectOptions { login, ..*connect };
         client.write(|session, out| session.connect(&connect, out));
         client.until(|event| match event {
-            Event::Connected => Some(Ok(())),
-            Event::Refused(error, _) => Some(Err(*error)),
+            NatsEvent::Connected => Some(Ok(())),
+            NatsEvent::Refused(error, _) => Some(Err(*error)),
             _ => None,
         })?;
         Ok(client)
@@ -127,27 +127,27 @@ type Seen = (String, String, String, String);
 struct Client {
     stream: TcpStream,
     bytes: Vec<u8>,
-    session: Session<u32>,
+    session: NatsSession<u32>,
 }
 
 impl Client {
-    fn write(&mut self, make: impl FnOnce(&mut Session<u32>, &mut Vec<u8>)) {
+    fn write(&mut self, make: impl FnOnce(&mut NatsSession<u32>, &mut Vec<u8>)) {
         let mut out = Vec::new();
         make(&mut self.session, &mut out);
         self.stream.write_all(&out).unwrap();
     }
 
     /// Handles what the server sends until `take` returns a value.
-    fn until<R>(&mut self, mut take: impl FnMut(&Event<'_, u32>) -> Option<R>) -> R {
+    fn until<R>(&mut self, mut take: impl FnMut(&NatsEvent<'_, u32>) -> Option<R>) -> R {
         loop {
             let mut out = Vec::new();
             let handled = self.session.handle(&self.bytes, &mut out).unwrap();
             let len = handled.len;
             let taken = match &handled.event {
-                Event::Incomplete => None,
+                NatsEvent::Incomplete => None,
                 event => take(event),
             };
-            let is_incomplete = handled.event == Event::Incomplete;
+            let is_incomplete = handled.event == NatsEvent::Incomplete;
             self.bytes.drain(..len);
             self.stream.write_all(&out).unwrap();
             if let Some(taken) = taken {
@@ -165,26 +165,26 @@ impl Client {
     fn subscribe(&mut self, subject: &str, group: Option<&str>) {
         let (subject, group) = (subject.as_bytes(), group.map(str::as_bytes));
         self.write(|session, out| {
-            session.subscribe(&Subscribe { subject, group, sid: FIRST_SID }, out);
+            session.subscribe(&NatsSubscribe { subject, group, sid: FIRST_SID }, out);
             session.confirm(false, out);
         });
-        self.until(|event| (*event == Event::Subscribed(0)).then_some(()));
+        self.until(|event| (*event == NatsEvent::Subscribed(0)).then_some(()));
     }
 
     fn publish(&mut self, subject: &str, block: &[u8], payload: &str) {
         let headers =
             if block.is_empty() { Headers::NONE } else { Headers::decode(block).unwrap() };
         let (subject, payload) = (subject.as_bytes(), payload.as_bytes());
-        let publish = Publish { subject, reply: None, headers, payload };
+        let publish = NatsPublish { subject, reply: None, headers, payload };
         self.write(|session, out| session.publish(&publish, out));
     }
 
     /// Waits until the server has processed everything, and returns the messages on the way.
     fn drain(&mut self) -> Vec<Seen> {
-        self.write(Session::heartbeat);
+        self.write(NatsSession::heartbeat);
         let mut seen = Vec::new();
         self.until(|event| match event {
-            Event::Pong => Some(()),
+            NatsEvent::Pong => Some(()),
             event => {
                 seen.extend(message(event));
                 None
@@ -194,8 +194,8 @@ impl Client {
     }
 }
 
-fn message(event: &Event<'_, u32>) -> Option<Seen> {
-    let Event::Message(message) = event else { return None };
+fn message(event: &NatsEvent<'_, u32>) -> Option<Seen> {
+    let NatsEvent::Message(message) = event else { return None };
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let header = message.headers.value("Key").unwrap_or_default();
     Some((
@@ -217,7 +217,7 @@ fn block(name: &str, value: &str) -> Vec<u8> {
 #[test]
 fn subscribers_receive_by_wildcards_headers_and_queue_groups() {
     let Some(server) = Server::start("core", "") else { return };
-    let plain = Connect { name: "test", echo: true, ..Connect::default() };
+    let plain = ConnectOptions { name: "test", echo: true, ..ConnectOptions::default() };
     let mut all = server.client(&plain);
     all.subscribe("a.>", None);
     let mut one = server.client(&plain);
@@ -226,7 +226,7 @@ fn subscribers_receive_by_wildcards_headers_and_queue_groups() {
     for member in &mut members {
         member.subscribe("a.b", Some("group"));
     }
-    let mut publisher = server.client(&Connect { echo: false, ..plain });
+    let mut publisher = server.client(&ConnectOptions { echo: false, ..plain });
     publisher.subscribe(">", None);
     for n in 0..100 {
         publisher.publish("a.b", &block("Key", "v"), &n.to_string());
@@ -254,21 +254,25 @@ fn the_server_accepts_passwords_and_signatures_and_refuses_others() {
          {{ nkey: {public} }} ] }}"
     );
     let Some(server) = Server::start("login", &configuration) else { return };
-    let login = |username, password| Connect {
-        login: Login { username: Some(username), password: Some(password), ..Login::default() },
-        ..Connect::default()
+    let login = |username, password| ConnectOptions {
+        login: NatsCredentials {
+            username: Some(username),
+            password: Some(password),
+            ..NatsCredentials::default()
+        },
+        ..ConnectOptions::default()
     };
     let wrong = server.try_client(&login("u", "guess"), None);
     assert_eq!(wrong.err(), Some(ServerError::AuthorizationViolation));
     let mut client = server.client(&login("u", "p"));
     client.publish("no.x", b"", "");
     let forbidden = client.until(|event| match event {
-        Event::Forbidden(error, _) => Some(*error),
+        NatsEvent::Forbidden(error, _) => Some(*error),
         _ => None,
     });
     assert_eq!(forbidden, ServerError::PublishPermission);
-    let login = Login { nkey: Some(&public), ..Login::default() };
-    let connect = Connect { login, ..Connect::default() };
+    let login = NatsCredentials { nkey: Some(&public), ..NatsCredentials::default() };
+    let connect = ConnectOptions { login, ..ConnectOptions::default() };
     assert!(server.try_client(&connect, Some(&key)).is_ok());
     let unsigned = server.try_client(&connect, None);
     assert_eq!(unsigned.err(), Some(ServerError::AuthorizationViolation));
@@ -277,8 +281,9 @@ fn the_server_accepts_passwords_and_signatures_and_refuses_others() {
 #[test]
 fn a_stream_stores_once_and_delivers_again_until_the_acknowledgement() {
     let Some(server) = Server::start("stream", "") else { return };
-    let mut client = server.client(&Connect { echo: true, ..Connect::default() });
-    let stream = Stream { name: "S", subjects: &["s.>"], storage: Storage::Memory, replicas: 1 };
+    let mut client = server.client(&ConnectOptions { echo: true, ..ConnectOptions::default() });
+    let stream =
+        StreamConfig { name: "S", subjects: &["s.>"], storage: Storage::Memory, replicas: 1 };
     let consumer = Consumer {
         stream: "S",
         durable: "c",
@@ -297,8 +302,8 @@ fn a_stream_stores_once_and_delivers_again_until_the_acknowledgement() {
     let mut answers = Vec::new();
     client.until(|event| {
         answers.push(match event {
-            Event::Granted => 0,
-            Event::Denied(refusal) => refusal.err_code,
+            NatsEvent::Granted => 0,
+            NatsEvent::Denied(refusal) => refusal.err_code,
             other => panic!("{other:?}"),
         });
         (answers.len() == 3).then_some(())
@@ -310,15 +315,15 @@ fn a_stream_stores_once_and_delivers_again_until_the_acknowledgement() {
         for (subject, token) in [("s.a", 1), ("s.a", 2), ("t.a", 3)] {
             let headers = Headers::decode(&id).unwrap();
             let (subject, payload) = (subject.as_bytes(), &b"p"[..]);
-            let publish = Publish { subject, reply: None, headers, payload };
+            let publish = NatsPublish { subject, reply: None, headers, payload };
             session.publish_stored(&publish, token, out);
         }
     });
     let (mut answers, mut replies) = (Vec::new(), Vec::new());
     client.until(|event| {
         match event {
-            Event::Acknowledged(token, is_duplicate) => answers.push((*token, *is_duplicate)),
-            Event::Rejected(token, refusal) => {
+            NatsEvent::Acknowledged(token, is_duplicate) => answers.push((*token, *is_duplicate)),
+            NatsEvent::Rejected(token, refusal) => {
                 assert_eq!((*token, refusal.code), (3, 503));
             }
             event => replies.extend(message(event).map(|seen| seen.1)),
@@ -336,8 +341,8 @@ fn a_stream_stores_once_and_delivers_again_until_the_acknowledgement() {
         Acknowledgement::Done.encode(replies[1].as_bytes(), out);
         session.heartbeat(out);
     });
-    client.until(|event| (*event == Event::Pong).then_some(()));
+    client.until(|event| (*event == NatsEvent::Pong).then_some(()));
     let _ = client.drain();
     client.write(|session, out| session.request(&consumer.info_subject(), b"", out));
-    client.until(|event| (*event == Event::Granted).then_some(()));
+    client.until(|event| (*event == NatsEvent::Granted).then_some(()));
 }

@@ -6,7 +6,7 @@ mod round_trips;
 use crate::error::{PlanError, require};
 use crate::model::flows::{Pace, Payload, Phase, Process, Publication};
 use crate::model::names::Names;
-use crate::model::{Action, Bridges, Change, Flapping, Lifetime, Plan, Population, Stage};
+use crate::model::{Action, Bridges, Change, Flapping, Lifetime, Plan, PlannedStage, Population};
 use crate::record::stamp::PUBLICATIONS_MAX;
 use crate::schedule::rate_profile::{POINTS_MAX, RatePoint};
 use crate::schedule::tempo::Tempo;
@@ -65,7 +65,7 @@ impl Plan {
     }
 }
 
-impl Stage {
+impl PlannedStage {
     fn check(&self, path: &str, populations: &[Population]) -> Result<(), PlanError> {
         match &self.action {
             Action::Publish { duration_ns, changes, rate_profile } => {
@@ -95,7 +95,7 @@ impl Stage {
     }
 }
 
-impl Stage {
+impl PlannedStage {
     fn check_rates(
         &self,
         path: &str,
@@ -305,7 +305,7 @@ mod tests {
             let clients = Some(clients.to_vec());
             let action =
                 Action::Connect { rate_per_s: None, parallelism: None, timeout_ns: 1, clients };
-            let stage = Stage { name: "s".into(), action, populations: vec![1, 0] };
+            let stage = PlannedStage { name: "s".into(), action, populations: vec![1, 0] };
             stage.check("s.action", &populations).err().map(|error| error.to_string())
         };
         assert_eq!(check(&[7, 0]), None);

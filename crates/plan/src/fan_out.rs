@@ -55,7 +55,7 @@ struct PopulationFilters {
 
 /// Origin of a message, as far as its deliveries depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Publisher {
+pub struct MessageOrigin {
     /// Rule of the message's name.
     pub names: Names,
     /// Index of the target at which the message is published.
@@ -67,9 +67,9 @@ pub struct Publisher {
 impl Plan {
     /// Publisher of the messages of a client, which has this index over all agents.
     #[must_use]
-    pub fn publisher(&self, population: usize, client: u32) -> Publisher {
+    pub fn publisher(&self, population: usize, client: u32) -> MessageOrigin {
         let publisher = &self.populations[population];
-        Publisher {
+        MessageOrigin {
             names: publisher.capabilities().names,
             target: publisher.at.target(self.seed, population, client),
             excluded: publisher.skips_own_messages().then_some((population, client)),
@@ -115,8 +115,8 @@ impl FanOut {
     ///
     /// The delivery to a shared group counts for the first population with members at the target.
     /// Groups whose deliveries depend on the broker are excluded, see [`FanOut::ways`].
-    pub fn deliveries(&self, topic: &str, publisher: Publisher, counts: &mut Vec<u64>) {
-        let Publisher { names, target, excluded } = publisher;
+    pub fn deliveries(&self, topic: &str, publisher: MessageOrigin, counts: &mut Vec<u64>) {
+        let MessageOrigin { names, target, excluded } = publisher;
         counts.clear();
         counts.resize(self.populations.len(), 0);
         let mut add_names = |topic: &str, (names, targets): (Names, &Targets)| {

@@ -59,25 +59,27 @@ pub use estimate::offered_load::{
     FlapLoad, FlowLoad, OfferedLoad, Opening, PhaseLoad, PopulationLoad, PublicationLoad,
     StageLoad, Unmatched,
 };
-pub use fan_out::{Expected, FanOut, Publisher, Ways};
+pub use fan_out::{Expected, FanOut, MessageOrigin, Ways};
 pub use model::capabilities::{Capabilities, Secures};
 pub use model::flows::{
-    Late, Order, Pace, Payload, Phase, Process, Publication, Responds, RetainHandling, Subscription,
+    Late, Order, Pace, Payload, Phase, PlannedRetainHandling, Process, Publication, Responds,
+    Subscription,
 };
 pub use model::names::Names;
 pub use model::property::{Property, PropertyValue};
 pub use model::protocol::*;
 pub use model::{
     Action, Attachment, Bridges, Change, ChangeAction, Choice, Direction, End, Flapping, Header,
-    Lifetime, Plan, Population, Psk, Reconnect, Route, Stage, Target, Tls, TlsVersion,
+    Lifetime, Plan, PlannedStage, PlannedTls, Population, Psk, Reconnect, Route, Target,
+    TlsVersion,
 };
-pub use record::answer::Answer;
+pub use record::answer::AnswerCode;
 pub use record::delays::Delays;
 pub use record::explanation::{Explanation, Explanations, TextProperty};
 pub use record::histogram::Histogram;
-pub use record::latency::{Batch, Latencies};
+pub use record::latency::{Latencies, LatencyBatch};
 pub use record::reason::{Family, Reason};
-pub use record::sent_at::{SentAt, Wait};
+pub use record::sent_at::{SentAt, WaitCause};
 pub use record::snapshot::{
     AnswerCounters, Counters, EngineLoad, FlowCounters, FlowSnapshot, Gauges, Outcomes,
     PopulationSnapshot, Snapshot, Stall, TargetSnapshot,

@@ -16,7 +16,7 @@ use crate::schedule::rate_profile::RatePoint;
 use crate::text::rows::Rows;
 use crate::text::template::Template;
 use flows::{Publication, Responds, Subscription};
-use protocol::Protocol;
+use protocol::PlannedProtocol;
 
 /// A scenario with every choice made, before sharding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,7 +58,7 @@ pub struct Plan {
     /// Clients that behave alike.
     pub populations: Vec<Population>,
     /// Stages of the run, in order.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<PlannedStage>,
 }
 
 impl Plan {
@@ -168,7 +168,7 @@ pub struct Population {
     #[serde(default)]
     pub whole: Option<String>,
     /// Protocol and its options.
-    pub protocol: Protocol,
+    pub protocol: PlannedProtocol,
     /// Number of clients; client `c` has number `n = first + c`.
     pub clients: u32,
     /// Number `{n}` of the first client.
@@ -181,7 +181,7 @@ pub struct Population {
     /// Template of the password.
     pub password: Option<Template>,
     /// TLS settings for targets with TLS; `None` without such a target.
-    pub tls: Option<Tls>,
+    pub tls: Option<PlannedTls>,
     /// Headers of the request with which a client opens a WebSocket.
     #[serde(default)]
     pub headers: Vec<Header>,
@@ -238,7 +238,7 @@ pub struct Header {
 /// the same for all clients, otherwise at each client's first connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Tls {
+pub struct PlannedTls {
     /// File of the authorities that verify a broker's certificate; `None`: the authorities of the
     /// system.
     pub ca: Option<String>,
@@ -345,7 +345,7 @@ pub struct Reconnect {
 /// A named span of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Stage {
+pub struct PlannedStage {
     /// Name in the scenario.
     pub name: String,
     /// Action of the stage.

@@ -6,7 +6,7 @@ use crate::SECOND_NS;
 use crate::model::capabilities::Capabilities;
 use crate::model::flows::{Payload, Publication, Subscription};
 use crate::model::property::{Property, PropertyValue};
-use crate::model::protocol::{Mqtt, Player, Will};
+use crate::model::protocol::{Mqtt, PlannedWill, Player};
 use crate::model::{Bridges, ChangeAction, Plan, Population, Target};
 use crate::schedule::tempo::Tempo;
 use crate::text::template::Template;
@@ -48,7 +48,7 @@ impl Population {
 
     /// The will of its clients, if they have one.
     #[must_use]
-    pub fn will(&self) -> Option<&Will> {
+    pub fn will(&self) -> Option<&PlannedWill> {
         self.mqtt()?.will.as_deref()
     }
 

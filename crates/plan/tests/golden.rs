@@ -7,7 +7,7 @@ use std::sync::Arc;
 use plan::{
     Attachment, Beat, Bye, Column, Columns, Command, Delays, Failure, Hello, Histogram,
     MessageFacts, Names, OfferedLoad, Pacer, Place, Plan, Publication, ReferenceHello, Rows,
-    STAMP_BYTES, SentAt, Shard, Snapshot, Stamp, Template, Variants, Wait,
+    STAMP_BYTES, SentAt, Shard, Snapshot, Stamp, Template, Variants, WaitCause,
 };
 use serde_json::Value;
 
@@ -71,9 +71,9 @@ fn delays_are_recorded_and_stored_as_agreed() {
         for message in list(case, "messages") {
             let actual_ns = intended_ns + unsigned(&message["lateness_ns"]);
             let wait = match message.get("wait").map(text) {
-                Some("window") => Some(Wait::Window),
-                Some("socket") => Some(Wait::Socket),
-                Some("connection") => Some(Wait::Connection),
+                Some("window") => Some(WaitCause::Window),
+                Some("socket") => Some(WaitCause::Socket),
+                Some("connection") => Some(WaitCause::Connection),
                 _ => None,
             };
             let sent = wait.map_or(SentAt::plain(actual_ns), |wait| {

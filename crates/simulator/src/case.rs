@@ -73,7 +73,7 @@ impl Case {
             Action::Connect { clients, .. } => clients.is_some(),
             _ => false,
         });
-        let ends = |stage: &plan::Stage| matches!(stage.action, Action::Disconnect { .. });
+        let ends = |stage: &plan::PlannedStage| matches!(stage.action, Action::Disconnect { .. });
         let last = self.plan.stages.len() - 1;
         let leaves = self.plan.stages[..last].iter().any(ends);
         let lives = self.plan.populations[population].lifetime.is_some();

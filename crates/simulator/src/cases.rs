@@ -1,8 +1,9 @@
 //! Cases drawn from a seed: a plan, changes beyond it, how many agents play it, and the weather.
 
 use plan::{
-    Action, Change, ChangeAction, Late, Lifetime, Order, Pace, Payload, Phase, Plan, Population,
-    Process, Protocol, Publication, RatePoint, Reconnect, Subscription, Will,
+    Action, Change, ChangeAction, Late, Lifetime, Order, Pace, Payload, Phase, Plan,
+    PlannedProtocol, PlannedWill, Population, Process, Publication, RatePoint, Reconnect,
+    Subscription,
 };
 use testkit::Rng;
 
@@ -54,14 +55,14 @@ fn population(rng: &mut Rng, index: usize, count: usize, climate: Climate) -> Po
     let clean_session = rng.chance(75);
     population.connect_timeout_ns = rng.pick(&[300 * MS, S, 3 * S]);
     population.reconnect = rng.chance(85).then_some(Reconnect { min_ns: 20 * MS, max_ns: S });
-    let will = rng.chance(50).then(|| Will {
+    let will = rng.chance(50).then(|| PlannedWill {
         topic: template(&format!("will/{index}/{{n}}")),
         payload: template("gone"),
         qos: rng.below(3) as u8,
         retain: false,
         properties: Vec::new(),
     });
-    if let Protocol::Mqtt(mqtt) = &mut population.protocol {
+    if let PlannedProtocol::Mqtt(mqtt) = &mut population.protocol {
         (mqtt.clean_session, mqtt.will) = (clean_session, will.map(Box::new));
     }
     if rng.chance(15) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use plan::{SentAt, Stamp, StreamId};
-use zmtp::publisher::{Event, Publisher, encode_message};
+use zmtp::publisher::{PublisherEvent, PublisherSession, encode_message};
 use zmtp::{Mechanism, ZmtpError};
 
 /// Topics of the one publisher, in turn.
@@ -11,7 +11,7 @@ const TOPICS: u64 = 4;
 /// A PUB socket.
 pub struct Feed {
     run_tag: u32,
-    lines: BTreeMap<usize, (Publisher, Vec<u8>)>,
+    lines: BTreeMap<usize, (PublisherSession, Vec<u8>)>,
     /// Messages at each tick.
     pub burst: u64,
     /// Messages so far.
@@ -28,7 +28,7 @@ impl Feed {
 
     /// A connection is made; returns the greeting.
     pub fn accept(&mut self, connection: usize) -> Vec<u8> {
-        let (mut publisher, mut greeting) = (Publisher::new(), Vec::new());
+        let (mut publisher, mut greeting) = (PublisherSession::new(), Vec::new());
         publisher.accept(&Mechanism::Null, &mut greeting);
         self.lines.insert(connection, (publisher, Vec::new()));
         greeting
@@ -42,7 +42,7 @@ impl Feed {
             loop {
                 let handled = publisher.handle(front, &Mechanism::Null, &mut out)?;
                 let (len, event) = (handled.len, handled.event);
-                if matches!(event, Event::Incomplete) {
+                if matches!(event, PublisherEvent::Incomplete) {
                     break;
                 }
                 front.drain(..len);

@@ -17,7 +17,7 @@ use super::output::{Arrival, Output};
 use super::peer::Peer;
 use super::weather::{Fault, OpeningOutcome, Weather};
 use super::wire::WireRecord;
-use engine::{Ready, Route};
+use engine::{Ready, TcpRoute};
 
 /// Longest time of a call into the kernel.
 const CALL_NS: usize = 2_000;
@@ -187,7 +187,7 @@ impl Network {
     }
 
     /// As `socket(2)` and `connect(2)`.
-    pub fn open(&mut self, agent: usize, client: u32, route: &Route) -> io::Result<usize> {
+    pub fn open(&mut self, agent: usize, client: u32, route: &TcpRoute) -> io::Result<usize> {
         self.spend();
         let machine = &mut self.machines[agent];
         if machine.descriptors >= machine.descriptors_max {

@@ -15,8 +15,8 @@ mod zeromq;
 
 use engine::UNSENT_MAX;
 use plan::{
-    Action, ChangeAction, Command, Pace, Payload, Plan, Population, Protocol, Publication, Reason,
-    Snapshot,
+    Action, ChangeAction, Command, Pace, Payload, Plan, PlannedProtocol, Population, Publication,
+    Reason, Snapshot,
 };
 use testkit::{Broker, Script};
 
@@ -128,7 +128,7 @@ fn a_client_reads_no_further_while_its_replies_wait_for_a_peer_that_does_not_rea
 #[test]
 fn a_client_subscribes_again_after_the_broker_has_lost_its_session() {
     let mut readers = plans::population("reader", 100);
-    if let Protocol::Mqtt(mqtt) = &mut readers.protocol {
+    if let PlannedProtocol::Mqtt(mqtt) = &mut readers.protocol {
         mqtt.clean_session = false;
     }
     readers.subscriptions = vec![subscription("t", 0)];
@@ -148,7 +148,7 @@ fn clients_that_share_a_session_receive_each_message_that_they_read() {
     publisher.publications = vec![publication("t", 2, 5 * MS)];
     let mut device = plans::population("device", 6);
     device.subscriptions = vec![subscription("t", 2)];
-    if let Protocol::Mqtt(mqtt) = &mut device.protocol {
+    if let PlannedProtocol::Mqtt(mqtt) = &mut device.protocol {
         mqtt.clean_session = false;
     }
     let thief = Population { name: "thief".into(), takes_over: Some(1), ..device.clone() };

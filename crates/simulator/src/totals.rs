@@ -164,7 +164,7 @@ pub fn topic_of(key: u64, plan: &Plan, publishers: &[(usize, usize)]) -> (usize,
 
 /// Returns `true` for clients of NATS.
 pub fn speaks_nats(population: &Population) -> bool {
-    matches!(population.protocol, plan::Protocol::Nats(_))
+    matches!(population.protocol, plan::PlannedProtocol::Nats(_))
 }
 
 /// Returns `true` if a client with this filter receives the messages of this name, which may be

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use mqtt::{
-    Connect, Decoded, Packet, PacketType, Properties, Property, Publish, QoS, Reasoned, Value,
-    Version, decode,
+    Connect, DecodedPacket, Packet, PacketType, Properties, Property, Publish, QoS, Reasoned,
+    Value, Version, decode,
 };
 use plan::{STAMP_PROPERTY, Stamp};
 use rustc_hash::FxHashMap;
@@ -247,11 +247,11 @@ impl WireWay {
             let rest = &self.partial[taken..];
             self.version = Version::of_connect(rest).unwrap_or(self.version);
             match decode(self.version, rest) {
-                Ok(Decoded::Packet { packet, len }) => {
+                Ok(DecodedPacket::Packet { packet, len }) => {
                     act(&packet, len);
                     taken += len;
                 }
-                Ok(Decoded::Incomplete { .. }) => break,
+                Ok(DecodedPacket::Incomplete { .. }) => break,
                 Err(_) => self.is_broken = true,
             }
         }

@@ -17,7 +17,8 @@ use mio::net::TcpListener;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 use mqtt::{
-    Ack, ConnAck, DecodeError, Decoded, EncodeError, Packet, Publish, QoS, SubAck, Version, decode,
+    Ack, ConnAck, DecodeError, DecodedPacket, EncodeError, Packet, Publish, QoS, SubAck, Version,
+    decode,
 };
 use nix::sys::socket::{Backlog, listen};
 
@@ -337,7 +338,9 @@ impl ReadOutcome<'_> {
     fn take(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let invalid = |_| io::Error::from(ErrorKind::InvalidData);
         let mut taken = 0;
-        while let Decoded::Packet { packet, len } = self.decode(&bytes[taken..]).map_err(invalid)? {
+        while let DecodedPacket::Packet { packet, len } =
+            self.decode(&bytes[taken..]).map_err(invalid)?
+        {
             self.answer(&packet).map_err(|_| io::Error::from(ErrorKind::InvalidData))?;
             taken += len;
         }
@@ -345,7 +348,7 @@ impl ReadOutcome<'_> {
     }
 
     /// Decodes in the version of the last CONNECT.
-    fn decode<'b>(&mut self, bytes: &'b [u8]) -> Result<Decoded<'b>, DecodeError> {
+    fn decode<'b>(&mut self, bytes: &'b [u8]) -> Result<DecodedPacket<'b>, DecodeError> {
         self.version = Version::of_connect(bytes).unwrap_or(self.version);
         decode(self.version, bytes)
     }

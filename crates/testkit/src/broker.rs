@@ -12,7 +12,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use mqtt::{
-    ConnAck, DecodeError, Decoded, Packet, PacketId, PacketType, Property, PropertyList, QoS,
+    ConnAck, DecodeError, DecodedPacket, Packet, PacketId, PacketType, Property, PropertyList, QoS,
     Value, Version, decode,
 };
 
@@ -335,14 +335,14 @@ impl Broker {
         while self.is_open(id) {
             let bytes = &input[used..];
             match decode(self.version_for(id, bytes), bytes) {
-                Ok(Decoded::Packet { packet, len }) => {
+                Ok(DecodedPacket::Packet { packet, len }) => {
                     let announced = self.links[&id].announced;
                     let most = announced.packet_bytes_max.map_or(usize::MAX, |n| n as usize);
                     assert!(len <= most, "a packet of {len} bytes, above the maximum of {most}");
                     self.handle(id, &packet)?;
                     used += len;
                 }
-                Ok(Decoded::Incomplete { .. }) => break,
+                Ok(DecodedPacket::Incomplete { .. }) => break,
                 Err(DecodeError::UnsupportedProtocolLevel(_)) => {
                     self.refuse(id, 1); // [MQTT-3.1.2-2]
                 }

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use mqtt::{
-    Connect, Decoded, Event, PacketId, Properties, PublishHeader, QoS, Session, Version, decode,
-    encode_publish_header,
+    Connect, DecodedPacket, MqttEvent, MqttSession, PacketId, Properties, PublishHeader, QoS,
+    Version, decode, encode_publish_header,
 };
 
 use crate::{Broker, BrokerMessage, LinkId, Rng, Script};
@@ -53,7 +53,7 @@ pub struct Pair {
     /// Source of all chance.
     pub rng: Rng,
     /// The client.
-    pub session: Session<PairToken>,
+    pub session: MqttSession<PairToken>,
     /// The broker.
     pub broker: Broker,
     /// Events that the client's application saw.
@@ -76,7 +76,7 @@ impl Pair {
         Self {
             now_ns: 0,
             rng: Rng::new(seed),
-            session: Session::new(),
+            session: MqttSession::new(),
             broker: Broker::new(script),
             observed: Observed::default(),
             connect,
@@ -205,7 +205,7 @@ impl Pair {
         self.input.extend_from_slice(bytes);
         let input = std::mem::take(&mut self.input);
         let mut used = 0;
-        while let Decoded::Packet { packet, len } =
+        while let DecodedPacket::Packet { packet, len } =
             decode(V, &input[used..]).expect("the broker sends well-formed packets")
         {
             used += len;
@@ -215,26 +215,29 @@ impl Pair {
         self.input = input[used..].to_vec();
     }
 
-    fn observe(&mut self, event: Event<'_, PairToken>) {
+    fn observe(&mut self, event: MqttEvent<'_, PairToken>) {
         let observed = &mut self.observed;
         match event {
-            Event::Connected { .. } => {
+            MqttEvent::Connected { .. } => {
                 observed.connected_total += 1;
                 self.session.retransmit(&mut self.output, |token, packet_id, out| {
                     write_message(token, packet_id, true, out);
                     true
                 });
             }
-            Event::Refused { code, .. } => observed.refused.push(code),
-            Event::Delivered(publish) => {
+            MqttEvent::Refused { code, .. } => observed.refused.push(code),
+            MqttEvent::Delivered(publish) => {
                 observed.delivered.push(token_of(publish.payload, publish.qos));
             }
-            Event::Acknowledged(token) => observed.acknowledged.push(token),
-            Event::Redelivered => observed.redelivered_total += 1,
-            Event::UnknownAck => observed.unknown_acks_total += 1,
-            Event::Subscribed { .. } => observed.subscribed_total += 1,
-            Event::Unsubscribed { .. } | Event::Received | Event::Released | Event::Pong => {}
-            Event::Challenged(_) | Event::Rejected { .. } | Event::Disconnected(_) => {
+            MqttEvent::Acknowledged(token) => observed.acknowledged.push(token),
+            MqttEvent::Redelivered => observed.redelivered_total += 1,
+            MqttEvent::UnknownAck => observed.unknown_acks_total += 1,
+            MqttEvent::Subscribed { .. } => observed.subscribed_total += 1,
+            MqttEvent::Unsubscribed { .. }
+            | MqttEvent::Received
+            | MqttEvent::Released
+            | MqttEvent::Pong => {}
+            MqttEvent::Challenged(_) | MqttEvent::Rejected { .. } | MqttEvent::Disconnected(_) => {
                 unreachable!("MQTT 3.1.1 has no such packet")
             }
         }

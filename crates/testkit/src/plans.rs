@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use plan::{
-    Action, Attachment, Choice, Late, Mqtt, MqttVersion, Order, Pace, Payload, Plan, Population,
-    Property, PropertyValue, Protocol, Publication, Reconnect, RetainHandling, Stage, Subscription,
-    Target, Template,
+    Action, Attachment, Choice, Late, Mqtt, MqttVersion, Order, Pace, Payload, Plan,
+    PlannedProtocol, PlannedRetainHandling, PlannedStage, Population, Property, PropertyValue,
+    Publication, Reconnect, Subscription, Target, Template,
 };
 
 const S: u64 = plan::SECOND_NS;
@@ -43,7 +43,7 @@ pub fn population(name: &str, clients: u32) -> Population {
     Population {
         name: name.into(),
         whole: None,
-        protocol: Protocol::Mqtt(Mqtt {
+        protocol: PlannedProtocol::Mqtt(Mqtt {
             version: MqttVersion::V311,
             client_id: template(&format!("{name}-{{n}}")),
             clean_session: true,
@@ -106,7 +106,7 @@ pub fn subscription(filter: &str, qos: u8) -> Subscription {
         qos,
         no_local: false,
         retain_as_published: false,
-        retain_handling: RetainHandling::default(),
+        retain_handling: PlannedRetainHandling::default(),
         identifier: None,
     }
 }
@@ -117,14 +117,14 @@ pub fn template(source: &str) -> Template {
 }
 
 /// A stage of the populations with these indices.
-pub fn stage(action: Action, populations: &[usize]) -> Stage {
-    Stage { name: "stage".into(), action, populations: populations.to_vec() }
+pub fn stage(action: Action, populations: &[usize]) -> PlannedStage {
+    PlannedStage { name: "stage".into(), action, populations: populations.to_vec() }
 }
 
 /// Clients of a version.
 pub fn speaking(version: MqttVersion, name: &str, clients: u32) -> Population {
     let mut population = population(name, clients);
-    if let Protocol::Mqtt(mqtt) = &mut population.protocol {
+    if let PlannedProtocol::Mqtt(mqtt) = &mut population.protocol {
         mqtt.version = version;
     }
     population

@@ -7,10 +7,10 @@ use plan::Stamp;
 use zmq::Socket;
 
 use crate::event_loop::Shared;
-use crate::setup::{Result, Setup};
+use crate::setup::{Result, ZmqSetup};
 
 /// The last message, and the facts that identify its publisher.
-pub struct Arrivals {
+pub struct LastMessage {
     topic: zmq::Message,
     payload: zmq::Message,
     /// The message has a separate frame for the topic.
@@ -21,9 +21,9 @@ pub struct Arrivals {
     stamps_text: bool,
 }
 
-impl Arrivals {
+impl LastMessage {
     /// Creates the state for the publications of a plan.
-    pub fn new(setup: &Setup) -> Self {
+    pub fn new(setup: &ZmqSetup) -> Self {
         let populations = setup.plan.populations.iter().enumerate();
         let publications = populations.flat_map(|(p, of)| of.publications.iter().map(move |_| p));
         let is_text = |publication: &plan::Publication| {
@@ -91,7 +91,7 @@ impl Arrivals {
     }
 
     /// Returns the population with an unstamped publication of the topic, if one exists.
-    fn unstamped_publisher(&self, setup: &Setup) -> Option<usize> {
+    fn unstamped_publisher(&self, setup: &ZmqSetup) -> Option<usize> {
         let topic = if self.has_topic { self.topic.as_str()? } else { "" };
         let mut publications = setup.plan.populations.iter().zip(&setup.publications).enumerate();
         publications.find_map(|(p, (population, ready))| {

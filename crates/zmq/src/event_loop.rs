@@ -1,24 +1,24 @@
 //! The event loop of an agent with sockets of libzmq. It waits for commands, descriptors and the
-//! next instant with work, enters stages, and sends a snapshot at every interval. A [`Player`] owns
-//! the sockets.
+//! next instant with work, enters stages, and sends a snapshot at every interval. A
+//! [`PopulationPlayer`] owns the sockets.
 
 use std::sync::mpsc::Receiver;
 
 use agent::clock::now_ns;
 use agent::pipes::Input;
 use agent::snapshots::Snapshots;
-use agent::stages::{Begun, Order, Stages, Waiting};
-use agent::tally::{Moment, Tally};
+use agent::stages::{Begun, ImmediateCommand, ScheduledChange, Stages};
+use agent::tally::{SnapshotHead, Tally};
 use agent::wait::Wait;
 use mio::{Events, Registry, Waker};
 
-use crate::setup::{Result, Setup};
-use crate::stage::Stage;
+use crate::setup::{Result, ZmqSetup};
+use crate::stage::BegunStage;
 
 /// State that a player reads and changes.
 pub struct Shared {
     /// The plan made ready.
-    pub setup: Setup,
+    pub setup: ZmqSetup,
     /// Counts since the last snapshot.
     pub tally: Tally,
     /// Registry of descriptors, whose tokens are small numbers.
@@ -30,9 +30,9 @@ pub struct Shared {
 }
 
 /// Sockets of one population. Errors are those of libzmq and the kernel.
-pub trait Player {
+pub trait PopulationPlayer {
     /// Enters a stage.
-    fn enter(&mut self, stage: &Stage, shared: &mut Shared) -> Result<()>;
+    fn enter(&mut self, stage: &BegunStage, shared: &mut Shared) -> Result<()>;
 
     /// Publishes at `factor` times the planned rate from `at_ns` on.
     fn change_rate(&mut self, _at_ns: u64, _factor: f64) {}
@@ -71,18 +71,18 @@ pub trait Player {
 }
 
 /// The loop of one agent.
-pub struct EventLoop {
+pub struct ZmqLoop {
     wait: Wait,
     /// Number of this agent.
     agent: u32,
     shared: Shared,
-    player: Box<dyn Player>,
-    stage: Option<Stage>,
+    player: Box<dyn PopulationPlayer>,
+    stage: Option<BegunStage>,
     /// Commands, the next stage, and the intervals of snapshots.
     stages: Stages,
 }
 
-impl EventLoop {
+impl ZmqLoop {
     /// Creates a loop before its first stage, and the waker for inputs. `ends` are the sources of
     /// inputs and the destination of snapshots.
     ///
@@ -90,8 +90,8 @@ impl EventLoop {
     /// libzmq's, and the kernel's when it has no descriptors left.
     pub fn new(
         agent: u32,
-        setup: Setup,
-        player: Box<dyn Player>,
+        setup: ZmqSetup,
+        player: Box<dyn PopulationPlayer>,
         ends: (Receiver<Input>, Snapshots),
     ) -> Result<(Self, Waker)> {
         let (wait, waker) = Wait::new()?;
@@ -133,14 +133,14 @@ impl EventLoop {
     fn take_inputs(&mut self) -> Result<bool> {
         while let Some(order) = self.stages.next_order() {
             match order {
-                Order::Change(change) => self.add_change(change),
-                Order::Close(_) => {
+                ImmediateCommand::Change(change) => self.add_change(change),
+                ImmediateCommand::Close(_) => {
                     self.shared.now_ns = now_ns();
                     self.close_stage(self.shared.now_ns)?;
                 }
                 // Only engines count expected deliveries.
-                Order::Stage { .. } | Order::ExcludeFromLoss(_) => {}
-                Order::Stop => return Ok(false),
+                ImmediateCommand::Stage { .. } | ImmediateCommand::ExcludeFromLoss(_) => {}
+                ImmediateCommand::Stop => return Ok(false),
             }
             self.shared.now_ns = now_ns();
             self.settle();
@@ -194,7 +194,7 @@ impl EventLoop {
         if index >= setup.plan.stages.len() {
             return Ok(());
         }
-        let stage = Stage::new(&setup.plan, setup.population, index, at_ns);
+        let stage = BegunStage::new(&setup.plan, setup.population, index, at_ns);
         self.stages.settle(false);
         self.player.enter(&stage, &mut self.shared)?;
         self.stage = Some(stage);
@@ -202,7 +202,7 @@ impl EventLoop {
         Ok(())
     }
 
-    fn add_change(&mut self, Waiting { at_ns, population, action }: Waiting) {
+    fn add_change(&mut self, ScheduledChange { at_ns, population, action }: ScheduledChange) {
         if population == self.shared.setup.population
             && let Some(stage) = &mut self.stage
         {
@@ -247,7 +247,7 @@ impl EventLoop {
     fn snapshot(&mut self) {
         self.stages.begin_interval(self.shared.now_ns);
         self.player.note(&mut self.shared);
-        let moment = Moment {
+        let moment = SnapshotHead {
             agent: self.agent,
             stage: self.stage.as_ref().map(|stage| stage.index),
             settled: self.stages.is_settled(),

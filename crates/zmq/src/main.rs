@@ -18,13 +18,13 @@ use agent::error::AgentError;
 use agent::hint::Stop;
 use agent::process;
 use agent::process::whole_number;
-use agent::program::{Identity, Options};
+use agent::program::{AgentFacts, AgentOptions};
 use clap::Parser;
 use plan::Shard;
 
-use event_loop::{EventLoop, Player};
+use event_loop::{PopulationPlayer, ZmqLoop};
 use publisher::Publisher;
-use setup::Setup;
+use setup::ZmqSetup;
 use subscribers::Subscribers;
 
 /// Plays clients of one population with libzmq. Reads a plan (one line of JSON), then commands,
@@ -34,7 +34,7 @@ use subscribers::Subscribers;
     version = version(),
     after_help = "The formats are those of contract/ in Pubstorm's repository."
 )]
-struct Arguments {
+struct ZmqArguments {
     /// Index of the population: a publisher, or subscribers
     #[arg(long, value_name = "INDEX", value_parser = whole_number::<usize>)]
     population: usize,
@@ -48,7 +48,7 @@ struct Arguments {
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = whole_number::<u32>)]
     agents: u32,
     #[command(flatten)]
-    program: Options,
+    program: AgentOptions,
 }
 
 /// Returns the versions of this program and of libzmq.
@@ -63,24 +63,24 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Stop> {
-    let Some(arguments) = process::arguments::<Arguments>()? else { return Ok(()) };
-    let Arguments { agent, agents, population, shard, program } = arguments;
+    let Some(arguments) = process::arguments::<ZmqArguments>()? else { return Ok(()) };
+    let ZmqArguments { agent, agents, population, shard, program } = arguments;
     if agent >= agents {
         let allowed =
             format!("found --agent {agent} of {agents}, allowed are numbers below {agents}");
         return Err(AgentError::Arguments(allowed).into());
     }
     let (program, plan) = program.begin()?;
-    let setup = Setup::new(plan, population, shard)?;
-    let player: Box<dyn Player> = if setup.population().publications.is_empty() {
+    let setup = ZmqSetup::new(plan, population, shard)?;
+    let player: Box<dyn PopulationPlayer> = if setup.population().publications.is_empty() {
         Box::new(Subscribers::new(&setup))
     } else {
         Box::new(Publisher::new(&setup)?)
     };
     let (clients, library) = (setup.clients(), Some(library()));
-    let identity = Identity { agent, agents, clients, library };
+    let identity = AgentFacts { agent, agents, clients, library };
     program.play(identity, |inputs, snapshots| {
-        let (event_loop, waker) = EventLoop::new(agent, setup, player, (inputs, snapshots))?;
+        let (event_loop, waker) = ZmqLoop::new(agent, setup, player, (inputs, snapshots))?;
         Ok((|| Ok(event_loop.run()?), move || waker.wake()))
     })
 }

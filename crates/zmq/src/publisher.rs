@@ -8,9 +8,9 @@ use plan::{Pacer, Security, SentAt, Tempo};
 use zmq::{Context, Socket};
 
 use crate::composer::Composer;
-use crate::event_loop::{Player, Shared};
-use crate::setup::{Result, Setup, SetupError};
-use crate::stage::{Stage, Task};
+use crate::event_loop::{PopulationPlayer, Shared};
+use crate::setup::{Result, ZmqSetup, ZmqSetupError};
+use crate::stage::{BegunStage, Task};
 use crate::zap_handler;
 
 /// Time slice of sending, in nanoseconds.
@@ -56,8 +56,8 @@ impl Publisher {
     /// Listens at the client's target.
     ///
     /// # Errors
-    /// [`SetupError::Bind`], and libzmq's.
-    pub fn new(setup: &Setup) -> Result<Self> {
+    /// [`ZmqSetupError::Bind`], and libzmq's.
+    pub fn new(setup: &ZmqSetup) -> Result<Self> {
         let client = setup.shard.global(0);
         let context = Context::new();
         context.set_io_threads(setup.zmq.io_threads.cast_signed())?;
@@ -72,7 +72,7 @@ impl Publisher {
         }
         let target = setup.target(client);
         let endpoint = format!("tcp://{}:{}", target.host, target.port);
-        socket.bind(&endpoint).map_err(|error| SetupError::Bind { endpoint, error })?;
+        socket.bind(&endpoint).map_err(|error| ZmqSetupError::Bind { endpoint, error })?;
         let population = setup.population();
         let ready = setup.publications[setup.population][0];
         let sender = Sender {
@@ -186,8 +186,8 @@ impl Publisher {
     }
 }
 
-impl Player for Publisher {
-    fn enter(&mut self, stage: &Stage, shared: &mut Shared) -> Result<()> {
+impl PopulationPlayer for Publisher {
+    fn enter(&mut self, stage: &BegunStage, shared: &mut Shared) -> Result<()> {
         match stage.task {
             Task::Connect { .. } => self.is_active = true,
             Task::Disconnect => self.is_active = false,

@@ -4,11 +4,11 @@
 use agent::hint::Hint;
 use agent::publication::{PublicationSetup, publications};
 use agent::rows::{self, RowsError};
-use plan::{Plan, Player, Population, Protocol, Security, Shard, Target, Zmtp};
+use plan::{Plan, PlannedProtocol, Player, Population, Security, Shard, Target, Zmtp};
 
 /// A plan that sockets of libzmq cannot play.
 #[derive(Debug, thiserror::Error)]
-pub enum SetupError {
+pub enum ZmqSetupError {
     /// No such population, or another program's.
     #[error("--population {found}: {why}")]
     Population {
@@ -50,7 +50,7 @@ pub enum SetupError {
 pub enum PlayError {
     /// The plan, or its address.
     #[error(transparent)]
-    Setup(#[from] SetupError),
+    Setup(#[from] ZmqSetupError),
     /// libzmq's error.
     #[error(transparent)]
     Library(#[from] zmq::Error),
@@ -63,7 +63,7 @@ pub enum PlayError {
 pub type Result<T> = std::result::Result<T, PlayError>;
 
 /// A plan made ready for this program.
-pub struct Setup {
+pub struct ZmqSetup {
     /// The unchanged plan.
     pub plan: Plan,
     /// Index of the population.
@@ -86,7 +86,7 @@ impl Hint for PlayError {
     }
 }
 
-impl Hint for SetupError {
+impl Hint for ZmqSetupError {
     fn hint(&self) -> Option<&'static str> {
         Some(match self {
             Self::Population { .. } => "pubstorm starts this program with the right index",
@@ -100,19 +100,19 @@ impl Hint for SetupError {
     }
 }
 
-impl Setup {
+impl ZmqSetup {
     /// Makes population `population` of a plan ready.
     ///
     /// # Errors
-    /// [`SetupError`] if sockets of libzmq cannot play the population.
+    /// [`ZmqSetupError`] if sockets of libzmq cannot play the population.
     pub fn new(plan: Plan, population: usize, shard: Shard) -> Result<Self> {
         let count = plan.populations.len();
-        let wrong = |why| SetupError::Population { found: population, why };
+        let wrong = |why| ZmqSetupError::Population { found: population, why };
         let Some(played) = plan.populations.get(population) else {
             return Err(wrong(format!("allowed are indices below {count}")).into());
         };
         let zmq = match played.protocol {
-            Protocol::Zmtp(zmq) if zmq.player == Player::Libzmq => zmq,
+            PlannedProtocol::Zmtp(zmq) if zmq.player == Player::Libzmq => zmq,
             _ => {
                 let why = format!("{} is not played by sockets of libzmq", played.name);
                 return Err(wrong(why).into());
@@ -121,7 +121,7 @@ impl Setup {
         check(played, &zmq, shard)?;
         rows::bind(&plan, shard).map_err(|(p, error)| {
             let population = plan.populations[p].name.clone();
-            SetupError::Rows { population, error }
+            ZmqSetupError::Rows { population, error }
         })?;
         let mut first_index = 0;
         let mut ready = Vec::new();
@@ -167,9 +167,14 @@ impl Setup {
 }
 
 /// Fails if sockets of libzmq cannot play a population.
-fn check(population: &Population, zmq: &Zmtp, shard: Shard) -> std::result::Result<(), SetupError> {
-    let fail =
-        |why, hint| Err(SetupError::Impossible { population: population.name.clone(), why, hint });
+fn check(
+    population: &Population,
+    zmq: &Zmtp,
+    shard: Shard,
+) -> std::result::Result<(), ZmqSetupError> {
+    let fail = |why, hint| {
+        Err(ZmqSetupError::Impossible { population: population.name.clone(), why, hint })
+    };
     if zmq.security == Security::Curve {
         return fail(
             "found security curve, allowed with libzmq are null and plain",

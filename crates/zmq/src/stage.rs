@@ -4,7 +4,7 @@ use agent::pipes;
 use plan::{Action, ChangeAction, Plan};
 
 /// A stage of the plan that has begun.
-pub struct Stage {
+pub struct BegunStage {
     /// Its index in the plan.
     pub index: usize,
     /// Start, in nanoseconds.
@@ -40,7 +40,7 @@ pub enum Task {
     Disconnect,
 }
 
-impl Stage {
+impl BegunStage {
     /// Begins stage `index` of a plan, for a population.
     pub fn new(plan: &Plan, population: usize, index: usize, start_ns: u64) -> Self {
         let stage = &plan.stages[index];

@@ -11,10 +11,10 @@ use mio::{Interest, Token};
 use plan::{Reason, SECOND_NS, Security};
 use zmq::{Context, Socket, SocketEvent};
 
-use crate::arrivals::Arrivals;
-use crate::event_loop::{Player, Shared};
-use crate::setup::{Result, Setup};
-use crate::stage::{Stage, Task};
+use crate::arrivals::LastMessage;
+use crate::event_loop::{PopulationPlayer, Shared};
+use crate::setup::{Result, ZmqSetup};
+use crate::stage::{BegunStage, Task};
 
 /// Clients that share a context of libzmq, which has room for 1023 sockets; each takes three: its
 /// setup and both ends of its monitor.
@@ -26,20 +26,20 @@ const SLICE_NS: u64 = 1_000_000;
 
 /// The subscribers of an agent.
 pub struct Subscribers {
-    clients: Vec<Client>,
+    clients: Vec<Subscriber>,
     contexts: Vec<Context>,
-    ramp: Option<Ramp>,
+    ramp: Option<ConnectRamp>,
     /// Clients whose sockets may have messages.
     waiting: VecDeque<u32>,
-    arrivals: Arrivals,
+    arrivals: LastMessage,
     ledger: Ledger,
 }
 
 /// One subscriber.
 #[derive(Default)]
-struct Client {
+struct Subscriber {
     sockets: Option<Sockets>,
-    phase: Phase,
+    phase: SubscriberPhase,
     /// Start of the attempt to connect, in nanoseconds.
     attempt_ns: u64,
     /// The client is in the list of clients that may have messages.
@@ -52,7 +52,7 @@ struct Sockets {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Phase {
+enum SubscriberPhase {
     #[default]
     Idle,
     Connecting,
@@ -63,7 +63,7 @@ enum Phase {
 }
 
 /// Clients that connect one after the other.
-struct Ramp {
+struct ConnectRamp {
     start_ns: u64,
     rate_per_s: Option<f64>,
     /// The first client of the ramp.
@@ -72,7 +72,7 @@ struct Ramp {
     end: u32,
 }
 
-impl Ramp {
+impl ConnectRamp {
     /// Returns the instant of the next client, in nanoseconds.
     fn next_ns(&self) -> Option<u64> {
         let position = f64::from(self.next - self.first);
@@ -83,14 +83,14 @@ impl Ramp {
 
 impl Subscribers {
     /// Creates subscribers without sockets.
-    pub fn new(setup: &Setup) -> Self {
+    pub fn new(setup: &ZmqSetup) -> Self {
         let share = setup.shard.share(setup.population().clients);
         Self {
-            clients: (0..share).map(|_| Client::default()).collect(),
+            clients: (0..share).map(|_| Subscriber::default()).collect(),
             contexts: Vec::new(),
             ramp: None,
             waiting: VecDeque::new(),
-            arrivals: Arrivals::new(setup),
+            arrivals: LastMessage::new(setup),
             ledger: Ledger::default(),
         }
     }
@@ -133,7 +133,7 @@ impl Subscribers {
         let counters = &mut shared.tally.populations[setup.population].counters;
         counters.connect_attempts_total += 1;
         let known = &mut self.clients[local as usize];
-        (known.phase, known.attempt_ns) = (Phase::Connecting, shared.now_ns);
+        (known.phase, known.attempt_ns) = (SubscriberPhase::Connecting, shared.now_ns);
         known.sockets = Some(Sockets { sub, monitor });
         self.take_events(local, shared)
     }
@@ -192,22 +192,22 @@ impl Subscribers {
                     }
                 }
             }
-            if client.phase == Phase::Ready {
+            if client.phase == SubscriberPhase::Ready {
                 let client = shared.setup.shard.global(local as u32);
                 let target = shared.setup.target_index(client);
                 shared.tally.targets.gone(target);
             }
-            client.phase = Phase::Idle;
+            client.phase = SubscriberPhase::Idle;
         }
     }
 
-    fn count(&self, phase: Phase) -> u64 {
+    fn count(&self, phase: SubscriberPhase) -> u64 {
         self.clients.iter().filter(|client| client.phase == phase).count() as u64
     }
 }
 
 /// Sets options and subscriptions of the socket of a client, by its index over all agents.
-fn configure(sub: &Socket, setup: &Setup, client: u32) -> Result<()> {
+fn configure(sub: &Socket, setup: &ZmqSetup, client: u32) -> Result<()> {
     let population = setup.population();
     let milliseconds = |ns: u64| i32::try_from(ns / 1_000_000).unwrap_or(i32::MAX).max(1);
     sub.set_rcvhwm(i32::try_from(setup.zmq.high_water_mark).unwrap_or(i32::MAX))?;
@@ -239,10 +239,10 @@ fn configure(sub: &Socket, setup: &Setup, client: u32) -> Result<()> {
     Ok(())
 }
 
-impl Client {
+impl Subscriber {
     /// Handles an event of the monitor; `client` is the index over all agents.
     fn handle(&mut self, event: SocketEvent, value: u32, client: u32, shared: &mut Shared) {
-        let connecting = self.phase == Phase::Connecting;
+        let connecting = self.phase == SubscriberPhase::Connecting;
         match event {
             SocketEvent::HANDSHAKE_SUCCEEDED => self.accepted(client, shared),
             SocketEvent::HANDSHAKE_FAILED_AUTH => self.lost(Reason::BadCredentials, client, shared),
@@ -259,7 +259,7 @@ impl Client {
             }
             SocketEvent::DISCONNECTED => self.lost(Reason::ClosedByBroker, client, shared),
             SocketEvent::CONNECT_RETRIED => {
-                self.phase = Phase::Connecting;
+                self.phase = SubscriberPhase::Connecting;
                 self.attempt_ns = shared.now_ns + u64::from(value) * 1_000_000;
                 let counters = &mut shared.tally.populations[shared.setup.population].counters;
                 counters.connect_attempts_total += 1;
@@ -279,7 +279,7 @@ impl Client {
         let waited_ns = shared.now_ns.saturating_sub(self.attempt_ns);
         tally.connect_time.record(waited_ns.cast_signed());
         shared.tally.targets.accepted(target);
-        self.phase = Phase::Ready;
+        self.phase = SubscriberPhase::Ready;
     }
 
     /// Counts the end of a connection or of an attempt.
@@ -288,31 +288,31 @@ impl Client {
         let target = setup.target_index(client);
         let tally = &mut shared.tally.populations[setup.population];
         match self.phase {
-            Phase::Connecting => {
+            SubscriberPhase::Connecting => {
                 tally.counters.connect_failed_total += 1;
                 shared.tally.targets.failed(target);
             }
-            Phase::Ready => {
+            SubscriberPhase::Ready => {
                 tally.counters.disconnected_total += 1;
                 shared.tally.targets.gone(target);
             }
-            Phase::Idle | Phase::Waiting | Phase::GaveUp => return,
+            SubscriberPhase::Idle | SubscriberPhase::Waiting | SubscriberPhase::GaveUp => return,
         }
         shared.tally.populations[setup.population].outcome(reason);
         let again = setup.population().reconnect.is_some();
-        self.phase = if again { Phase::Waiting } else { Phase::GaveUp };
+        self.phase = if again { SubscriberPhase::Waiting } else { SubscriberPhase::GaveUp };
     }
 }
 
-impl Player for Subscribers {
-    fn enter(&mut self, stage: &Stage, shared: &mut Shared) -> Result<()> {
+impl PopulationPlayer for Subscribers {
+    fn enter(&mut self, stage: &BegunStage, shared: &mut Shared) -> Result<()> {
         match stage.task {
             Task::Connect { rate_per_s, clients } => {
                 let end = shared.setup.shard.share(clients);
-                let is_idle = |client: &Client| client.phase == Phase::Idle;
+                let is_idle = |client: &Subscriber| client.phase == SubscriberPhase::Idle;
                 let first = self.clients.iter().position(is_idle).map_or(end, |idle| idle as u32);
                 let (start_ns, next) = (stage.start_ns, first);
-                self.ramp = Some(Ramp { start_ns, rate_per_s, first, next, end });
+                self.ramp = Some(ConnectRamp { start_ns, rate_per_s, first, next, end });
             }
             Task::Disconnect => self.disconnect(shared),
             Task::Publish | Task::Stay => {}
@@ -338,7 +338,7 @@ impl Player for Subscribers {
         if !self.waiting.is_empty() {
             return Ok(shared.now_ns);
         }
-        Ok(self.ramp.as_ref().and_then(Ramp::next_ns).unwrap_or(u64::MAX))
+        Ok(self.ramp.as_ref().and_then(ConnectRamp::next_ns).unwrap_or(u64::MAX))
     }
 
     fn receivers(&self) -> u32 {
@@ -348,11 +348,11 @@ impl Player for Subscribers {
     fn is_settled(&self) -> bool {
         let wanted = self.ramp.as_ref().map_or(0, |ramp| u64::from(ramp.end));
         let begun = self.ramp.as_ref().is_none_or(|ramp| ramp.next == ramp.end);
-        begun && self.count(Phase::Ready) + self.count(Phase::GaveUp) >= wanted
+        begun && self.count(SubscriberPhase::Ready) + self.count(SubscriberPhase::GaveUp) >= wanted
     }
 
     fn note(&self, shared: &mut Shared) {
-        let ready = self.count(Phase::Ready);
+        let ready = self.count(SubscriberPhase::Ready);
         let gauges = &mut shared.tally.populations[shared.setup.population].gauges;
         (gauges.connected, gauges.ready) = (ready, ready);
     }

@@ -3,7 +3,7 @@
 
 use crate::{
     ZmtpError,
-    frame::{self, Kind},
+    frame::{self, FrameKind},
 };
 
 /// The longest context of PING and PONG, in bytes [37/ZMTP, Connection Heartbeating].
@@ -16,7 +16,7 @@ const ERROR_OF_LIBZMQ: &[u8] = b"\x5eRROR";
 
 /// The body of a command frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command<'a> {
+pub enum ZmtpCommand<'a> {
     /// The sender has completed the handshake.
     Ready(Metadata<'a>),
     /// The sender refuses the connection, with a reason for the log.
@@ -97,7 +97,7 @@ impl<'a> Metadata<'a> {
     }
 }
 
-impl<'a> Command<'a> {
+impl<'a> ZmtpCommand<'a> {
     /// Decodes the body of a command frame.
     ///
     /// # Errors
@@ -145,7 +145,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Appends the command as a frame; [`Command::Other`] appends nothing.
+    /// Appends the command as a frame; [`ZmtpCommand::Other`] appends nothing.
     ///
     /// # Errors
     /// [`ZmtpError::FieldTooLong`]; the function then appends nothing.
@@ -175,7 +175,7 @@ impl<'a> Command<'a> {
 /// Appends a command frame: the name, then the parts of its data.
 pub(crate) fn write(name: &str, parts: &[&[u8]], out: &mut Vec<u8>) {
     let len = 1 + name.len() + parts.iter().map(|part| part.len()).sum::<usize>();
-    frame::encode_header(Kind::Command, len, out);
+    frame::encode_header(FrameKind::Command, len, out);
     out.push(name.len() as u8);
     out.extend_from_slice(name.as_bytes());
     parts.iter().for_each(|part| out.extend_from_slice(part));
@@ -214,23 +214,23 @@ fn property<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
 }
 
 /// Reads an ERROR. Bytes behind the reason are ignored, as libzmq does.
-fn error(mut data: &[u8]) -> Option<Command<'_>> {
-    short_field(&mut data).map(|reason| Command::Error { reason })
+fn error(mut data: &[u8]) -> Option<ZmtpCommand<'_>> {
+    short_field(&mut data).map(|reason| ZmtpCommand::Error { reason })
 }
 
-fn ping(data: &[u8]) -> Option<Command<'_>> {
+fn ping(data: &[u8]) -> Option<ZmtpCommand<'_>> {
     let (ttl, rest) = data.split_first_chunk()?;
-    Some(Command::Ping { ttl_ds: u16::from_be_bytes(*ttl), context: context(rest)? })
+    Some(ZmtpCommand::Ping { ttl_ds: u16::from_be_bytes(*ttl), context: context(rest)? })
 }
 
 fn context(data: &[u8]) -> Option<&[u8]> {
     (data.len() <= CONTEXT_MAX).then_some(data)
 }
 
-fn hello(mut data: &[u8]) -> Option<Command<'_>> {
+fn hello(mut data: &[u8]) -> Option<ZmtpCommand<'_>> {
     let username = short_field(&mut data)?;
     let password = short_field(&mut data)?;
-    data.is_empty().then_some(Command::Hello { username, password })
+    data.is_empty().then_some(ZmtpCommand::Hello { username, password })
 }
 
 #[cfg(test)]

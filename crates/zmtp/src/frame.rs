@@ -19,14 +19,14 @@ const LONG_HEADER: usize = 9;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     /// Kind of the body.
-    pub kind: Kind,
+    pub kind: FrameKind,
     /// Bytes of the body.
     pub body: &'a [u8],
 }
 
 /// Kind of the body of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FrameKind {
     /// The last frame of a message, or its only one.
     Last,
     /// A frame of a message; more follow.
@@ -37,7 +37,7 @@ pub enum Kind {
 
 /// Content of the front of a byte buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decoded<'a> {
+pub enum DecodedFrame<'a> {
     /// A whole frame of `len` bytes with its header.
     Frame {
         /// The frame.
@@ -58,36 +58,36 @@ pub enum Decoded<'a> {
 /// [`ZmtpError::ReservedFlags`], [`ZmtpError::MoreOnCommand`], [`ZmtpError::FrameTooLong`], each as
 /// soon as the faulty bytes have arrived.
 #[inline]
-pub fn decode(bytes: &[u8]) -> Result<Decoded<'_>, ZmtpError> {
+pub fn decode(bytes: &[u8]) -> Result<DecodedFrame<'_>, ZmtpError> {
     let Some(&flags) = bytes.first() else {
-        return Ok(Decoded::Incomplete { needed: SHORT_HEADER });
+        return Ok(DecodedFrame::Incomplete { needed: SHORT_HEADER });
     };
     let kind = kind(flags)?;
     let (start, size) = if flags & LONG == 0 {
         let Some(&size) = bytes.get(1) else {
-            return Ok(Decoded::Incomplete { needed: SHORT_HEADER });
+            return Ok(DecodedFrame::Incomplete { needed: SHORT_HEADER });
         };
         (SHORT_HEADER, usize::from(size))
     } else {
         let Some(size) = bytes.get(1..).and_then(<[u8]>::first_chunk) else {
-            return Ok(Decoded::Incomplete { needed: LONG_HEADER });
+            return Ok(DecodedFrame::Incomplete { needed: LONG_HEADER });
         };
         (LONG_HEADER, long_size(*size)?)
     };
     let len = start + size;
     match bytes.get(start..len) {
-        Some(body) => Ok(Decoded::Frame { frame: Frame { kind, body }, len }),
-        None => Ok(Decoded::Incomplete { needed: len }),
+        Some(body) => Ok(DecodedFrame::Frame { frame: Frame { kind, body }, len }),
+        None => Ok(DecodedFrame::Incomplete { needed: len }),
     }
 }
 
 /// Appends the header of a frame with a body of `size` bytes; the caller appends the body.
 #[inline]
-pub fn encode_header(kind: Kind, size: usize, out: &mut Vec<u8>) {
+pub fn encode_header(kind: FrameKind, size: usize, out: &mut Vec<u8>) {
     let flags = match kind {
-        Kind::Last => 0,
-        Kind::More => MORE,
-        Kind::Command => COMMAND,
+        FrameKind::Last => 0,
+        FrameKind::More => MORE,
+        FrameKind::Command => COMMAND,
     };
     match u8::try_from(size) {
         Ok(size) => out.extend_from_slice(&[flags, size]),
@@ -100,7 +100,7 @@ pub fn encode_header(kind: Kind, size: usize, out: &mut Vec<u8>) {
 
 /// Appends a frame.
 #[inline]
-pub fn encode(kind: Kind, body: &[u8], out: &mut Vec<u8>) {
+pub fn encode(kind: FrameKind, body: &[u8], out: &mut Vec<u8>) {
     encode_header(kind, body.len(), out);
     out.extend_from_slice(body);
 }
@@ -113,11 +113,11 @@ pub const fn encoded_len(size: usize) -> usize {
 }
 
 #[inline]
-fn kind(flags: u8) -> Result<Kind, ZmtpError> {
+fn kind(flags: u8) -> Result<FrameKind, ZmtpError> {
     match flags & !LONG {
-        0 => Ok(Kind::Last),
-        MORE => Ok(Kind::More),
-        COMMAND => Ok(Kind::Command),
+        0 => Ok(FrameKind::Last),
+        MORE => Ok(FrameKind::More),
+        COMMAND => Ok(FrameKind::Command),
         _ if flags > (MORE | LONG | COMMAND) => Err(ZmtpError::ReservedFlags(flags)),
         _ => Err(ZmtpError::MoreOnCommand),
     }

@@ -2,7 +2,7 @@
 //! argument.
 //!
 //! The codec turns bytes into [`frame`]s, the [`greeting`] and [`command`]s, and back, borrowing
-//! every body. The [`Session`] is the connection of one simulated SUB socket: handshake,
+//! every body. The [`ZmtpSession`] is the connection of one simulated SUB socket: handshake,
 //! subscriptions, heartbeats, messages. The [`publisher`] is the opposite side, with the features
 //! that tests and benches need. In production the publishers are programs that use libzmq.
 //!
@@ -12,25 +12,25 @@
 //! cite the RFC.
 //!
 //! ```
-//! use zmtp::{Event, Mechanism, Session, publisher::{Publisher, encode_message}};
+//! use zmtp::{Mechanism, ZmtpEvent, ZmtpSession, publisher::{PublisherSession, encode_message}};
 //!
-//! let (mut session, mut publisher) = (Session::new(), Publisher::new());
+//! let (mut session, mut publisher) = (ZmtpSession::new(), PublisherSession::new());
 //! let (mut up, mut down) = (Vec::new(), Vec::new());
 //! session.connect(&Mechanism::Null, &mut up);
 //! publisher.accept(&Mechanism::Null, &mut down);
 //!
 //! // Each side reads the greeting of the other side and answers with READY.
 //! let greeted = session.handle(&down, &Mechanism::Null, &mut up).unwrap();
-//! assert_eq!((greeted.len, greeted.event), (64, Event::Greeted));
+//! assert_eq!((greeted.len, greeted.event), (64, ZmtpEvent::Greeted));
 //! let done = publisher.handle(&up, &Mechanism::Null, &mut down).unwrap().len;
 //! publisher.handle(&up[done..], &Mechanism::Null, &mut down).unwrap();
 //! encode_message(b"price", b"42", &mut down);
 //!
 //! let ready = session.handle(&down[64..], &Mechanism::Null, &mut up).unwrap();
-//! assert_eq!(ready.event, Event::Connected);
+//! assert_eq!(ready.event, ZmtpEvent::Connected);
 //! let rest = &down[64 + ready.len..];
 //! let arrived = session.handle(rest, &Mechanism::Null, &mut up).unwrap();
-//! let Event::Message(message) = arrived.event else { unreachable!() };
+//! let ZmtpEvent::Message(message) = arrived.event else { unreachable!() };
 //! assert_eq!((message.topic(), message.payload()), (&b"price"[..], &b"42"[..]));
 //! ```
 
@@ -46,7 +46,7 @@ mod session;
 pub use error::ZmtpError;
 pub use limits::{BODY_MAX, FRAMES_MAX, MESSAGE_MAX};
 pub use name::Name;
-pub use session::{Event, Handled, Message, Session};
+pub use session::{Handled, ZmtpEvent, ZmtpMessage, ZmtpSession};
 
 /// Security mechanism of a connection, with the credentials that a subscriber sends or a publisher
 /// requires.

@@ -3,8 +3,8 @@
 
 use crate::{
     Handled, Mechanism, ZmtpError,
-    command::{Command, Metadata},
-    frame::{self, Decoded, Kind},
+    command::{Metadata, ZmtpCommand},
+    frame::{self, DecodedFrame, FrameKind},
     greeting::{self, Greeting},
 };
 
@@ -17,13 +17,13 @@ const NOT_KNOWN: &[u8] = b"400";
 
 /// The state of one accepted connection.
 #[derive(Clone, Debug, Default)]
-pub struct Publisher {
-    state: State,
+pub struct PublisherSession {
+    state: PublisherState,
     subscriptions: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum PublisherState {
     #[default]
     Lost,
     AwaitingGreeting,
@@ -35,7 +35,7 @@ enum State {
 
 /// Meaning of the bytes of a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event<'a> {
+pub enum PublisherEvent<'a> {
     /// No complete frame: pass the same bytes again, followed by more.
     Incomplete,
     /// Greeting of the subscriber.
@@ -56,7 +56,7 @@ pub enum Event<'a> {
     Refused,
 }
 
-impl Publisher {
+impl PublisherSession {
     /// A connection that has not been accepted yet.
     #[must_use]
     pub fn new() -> Self {
@@ -67,14 +67,14 @@ impl Publisher {
     /// [`Mechanism::Plain`] this side is the server of the handshake, and accepts the one user of
     /// the mechanism.
     pub fn accept(&mut self, mechanism: &Mechanism<'_>, out: &mut Vec<u8>) {
-        *self = Self { state: State::AwaitingGreeting, subscriptions: Vec::new() };
+        *self = Self { state: PublisherState::AwaitingGreeting, subscriptions: Vec::new() };
         Greeting::new(mechanism.name(), *mechanism != Mechanism::Null).encode(out);
     }
 
     /// Returns true after the handshake.
     #[must_use]
     pub fn is_connected(&self) -> bool {
-        self.state == State::Up
+        self.state == PublisherState::Up
     }
 
     /// Returns true if a subscription matches a message with this first frame.
@@ -93,18 +93,22 @@ impl Publisher {
         bytes: &'a [u8],
         mechanism: &Mechanism<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Handled<Event<'a>>, ZmtpError> {
-        if self.state == State::AwaitingGreeting {
+    ) -> Result<Handled<PublisherEvent<'a>>, ZmtpError> {
+        if self.state == PublisherState::AwaitingGreeting {
             return self.handle_greeting(bytes, mechanism);
         }
         let (frame, len) = match frame::decode(bytes)? {
-            Decoded::Frame { frame, len } => (frame, len),
-            Decoded::Incomplete { .. } => return Ok(Handled { len: 0, event: Event::Incomplete }),
+            DecodedFrame::Frame { frame, len } => (frame, len),
+            DecodedFrame::Incomplete { .. } => {
+                return Ok(Handled { len: 0, event: PublisherEvent::Incomplete });
+            }
         };
         let event = match (self.state, frame.kind) {
-            (State::Lost, _) => return Err(ZmtpError::NotOpen),
-            (_, Kind::Command) => self.obey(Command::decode(frame.body)?, mechanism, out)?,
-            (State::Up, _) => self.obey_message(frame.body),
+            (PublisherState::Lost, _) => return Err(ZmtpError::NotOpen),
+            (_, FrameKind::Command) => {
+                self.obey(ZmtpCommand::decode(frame.body)?, mechanism, out)?
+            }
+            (PublisherState::Up, _) => self.obey_message(frame.body),
             _ => return Err(ZmtpError::EarlyMessage),
         };
         Ok(Handled { len, event })
@@ -114,81 +118,81 @@ impl Publisher {
         &mut self,
         bytes: &[u8],
         mechanism: &Mechanism<'_>,
-    ) -> Result<Handled<Event<'a>>, ZmtpError> {
+    ) -> Result<Handled<PublisherEvent<'a>>, ZmtpError> {
         let Some(greeting) = Greeting::decode(bytes)? else {
-            return Ok(Handled { len: 0, event: Event::Incomplete });
+            return Ok(Handled { len: 0, event: PublisherEvent::Incomplete });
         };
         let (theirs, ours) = (greeting.mechanism, mechanism.name());
         if theirs != ours {
             return Err(ZmtpError::OtherMechanism { theirs, ours });
         }
         self.state = match mechanism {
-            Mechanism::Null => State::AwaitingReady,
-            Mechanism::Plain { .. } => State::AwaitingHello,
+            Mechanism::Null => PublisherState::AwaitingReady,
+            Mechanism::Plain { .. } => PublisherState::AwaitingHello,
         };
-        Ok(Handled { len: greeting::LEN, event: Event::Greeted })
+        Ok(Handled { len: greeting::LEN, event: PublisherEvent::Greeted })
     }
 
     fn obey<'a>(
         &mut self,
-        command: Command<'a>,
+        command: ZmtpCommand<'a>,
         mechanism: &Mechanism<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Event<'a>, ZmtpError> {
+    ) -> Result<PublisherEvent<'a>, ZmtpError> {
         match (self.state, command) {
-            (State::AwaitingHello, Command::Hello { username, password }) => {
+            (PublisherState::AwaitingHello, ZmtpCommand::Hello { username, password }) => {
                 if (Mechanism::Plain { username, password }) != *mechanism {
-                    self.state = State::Lost;
-                    Command::Error { reason: NOT_KNOWN }.encode(out)?;
-                    return Ok(Event::Refused);
+                    self.state = PublisherState::Lost;
+                    ZmtpCommand::Error { reason: NOT_KNOWN }.encode(out)?;
+                    return Ok(PublisherEvent::Refused);
                 }
-                self.state = State::AwaitingInitiate;
-                Command::Welcome.encode(out)?;
-                Ok(Event::Replied)
+                self.state = PublisherState::AwaitingInitiate;
+                ZmtpCommand::Welcome.encode(out)?;
+                Ok(PublisherEvent::Replied)
             }
-            (State::AwaitingInitiate, Command::Initiate(metadata))
-            | (State::AwaitingReady, Command::Ready(metadata)) => {
+            (PublisherState::AwaitingInitiate, ZmtpCommand::Initiate(metadata))
+            | (PublisherState::AwaitingReady, ZmtpCommand::Ready(metadata)) => {
                 if metadata.socket_type().is_some_and(|found| !SUBSCRIBERS.contains(&found)) {
                     return Err(ZmtpError::OtherSocketType("SUB or XSUB"));
                 }
-                self.state = State::Up;
-                Command::Ready(Metadata::PUB).encode(out)?;
-                Ok(Event::Connected)
+                self.state = PublisherState::Up;
+                ZmtpCommand::Ready(Metadata::PUB).encode(out)?;
+                Ok(PublisherEvent::Connected)
             }
-            (State::Up, Command::Subscribe(prefix)) => Ok(self.subscribe(prefix)),
-            (State::Up, Command::Cancel(prefix)) => Ok(self.cancel(prefix)),
-            (State::Up, Command::Ping { context, .. }) => {
-                Command::Pong { context }.encode(out)?;
-                Ok(Event::Replied)
+            (PublisherState::Up, ZmtpCommand::Subscribe(prefix)) => Ok(self.subscribe(prefix)),
+            (PublisherState::Up, ZmtpCommand::Cancel(prefix)) => Ok(self.cancel(prefix)),
+            (PublisherState::Up, ZmtpCommand::Ping { context, .. }) => {
+                ZmtpCommand::Pong { context }.encode(out)?;
+                Ok(PublisherEvent::Replied)
             }
-            (State::Up, Command::Pong { .. }) => Ok(Event::Pong),
-            (State::Up, Command::Other) => Ok(Event::Replied),
+            (PublisherState::Up, ZmtpCommand::Pong { .. }) => Ok(PublisherEvent::Pong),
+            (PublisherState::Up, ZmtpCommand::Other) => Ok(PublisherEvent::Replied),
             (_, command) => Err(ZmtpError::OutOfPlace(command.name())),
         }
     }
 
     /// Handles a message of a subscriber of version 3.0, whose subscriptions are messages: 1 or 0
     /// and the prefix.
-    fn obey_message<'a>(&mut self, body: &'a [u8]) -> Event<'a> {
+    fn obey_message<'a>(&mut self, body: &'a [u8]) -> PublisherEvent<'a> {
         match body {
             [1, prefix @ ..] => self.subscribe(prefix),
             [0, prefix @ ..] => self.cancel(prefix),
-            _ => Event::Replied,
+            _ => PublisherEvent::Replied,
         }
     }
 
-    fn subscribe<'a>(&mut self, prefix: &'a [u8]) -> Event<'a> {
+    fn subscribe<'a>(&mut self, prefix: &'a [u8]) -> PublisherEvent<'a> {
         self.subscriptions.push(prefix.to_vec());
-        Event::Subscribed(prefix)
+        PublisherEvent::Subscribed(prefix)
     }
 
     /// Removes one subscription: two subscriptions need two cancels [37/ZMTP, The Publish-Subscribe
     /// Pattern].
-    fn cancel<'a>(&mut self, prefix: &'a [u8]) -> Event<'a> {
+    fn cancel<'a>(&mut self, prefix: &'a [u8]) -> PublisherEvent<'a> {
         if let Some(index) = self.subscriptions.iter().position(|found| found == prefix) {
             self.subscriptions.swap_remove(index);
         }
-        Event::Cancelled(prefix)
+        PublisherEvent::Cancelled(prefix)
     }
 }
 
@@ -197,9 +201,9 @@ impl Publisher {
 #[inline]
 pub fn encode_message(topic: &[u8], payload: &[u8], out: &mut Vec<u8>) {
     if !topic.is_empty() {
-        frame::encode(Kind::More, topic, out);
+        frame::encode(FrameKind::More, topic, out);
     }
-    frame::encode(Kind::Last, payload, out);
+    frame::encode(FrameKind::Last, payload, out);
 }
 
 #[cfg(test)]

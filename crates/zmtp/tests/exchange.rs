@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 use zmtp::{
-    Event, Mechanism, Session,
-    publisher::{self, Publisher, encode_message},
+    Mechanism, ZmtpEvent, ZmtpSession,
+    publisher::{self, PublisherSession, encode_message},
 };
 
 const NULL: Mechanism<'_> = Mechanism::Null;
@@ -16,8 +16,8 @@ const TOPICS: [&[u8]; 5] = [b"a", b"b", b"b/1", b"abc", b"c"];
 
 /// Both ends of a connection, and the bytes in transit between them.
 struct Exchange {
-    subscriber: Session,
-    publisher: Publisher,
+    subscriber: ZmtpSession,
+    publisher: PublisherSession,
     mechanism: Mechanism<'static>,
     up: Vec<u8>,
     down: Vec<u8>,
@@ -31,8 +31,8 @@ impl Exchange {
     /// Creates an exchange. With PLAIN, the publisher accepts the user of `PLAIN`.
     fn new(mechanism: Mechanism<'static>) -> Self {
         let mut exchange = Self {
-            subscriber: Session::new(),
-            publisher: Publisher::new(),
+            subscriber: ZmtpSession::new(),
+            publisher: PublisherSession::new(),
             mechanism,
             up: Vec::new(),
             down: Vec::new(),
@@ -57,9 +57,11 @@ impl Exchange {
         loop {
             let inbox = &self.publisher_inbox[..];
             let handled = self.publisher.handle(inbox, &known, &mut self.down).unwrap();
-            let last = handled.event == publisher::Event::Subscribed(PREFIXES[1]);
-            let end =
-                matches!(handled.event, publisher::Event::Incomplete | publisher::Event::Refused);
+            let last = handled.event == publisher::PublisherEvent::Subscribed(PREFIXES[1]);
+            let end = matches!(
+                handled.event,
+                publisher::PublisherEvent::Incomplete | publisher::PublisherEvent::Refused
+            );
             let len = handled.len;
             self.publisher_inbox.drain(..len);
             if last {
@@ -79,18 +81,18 @@ impl Exchange {
             let inbox = &self.subscriber_inbox[..];
             let handled = self.subscriber.handle(inbox, &self.mechanism, &mut self.up).unwrap();
             let (len, event) = (handled.len, handled.event);
-            if event == Event::Incomplete {
+            if event == ZmtpEvent::Incomplete {
                 return;
             }
             self.seen.push(match event {
-                Event::Message(message) => {
+                ZmtpEvent::Message(message) => {
                     assert_eq!(message.payload(), [b'.'; 300]);
                     String::from_utf8(message.topic().to_vec()).unwrap()
                 }
                 other => format!("{other:?}"),
             });
             let (connected, refused) =
-                (event == Event::Connected, matches!(event, Event::Refused(_)));
+                (event == ZmtpEvent::Connected, matches!(event, ZmtpEvent::Refused(_)));
             self.subscriber_inbox.drain(..len);
             if connected {
                 PREFIXES.iter().for_each(|prefix| self.subscriber.subscribe(prefix, &mut self.up));

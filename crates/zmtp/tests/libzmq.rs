@@ -12,8 +12,8 @@ use std::{
 
 use zmq::{Context, Socket, SocketType};
 use zmtp::{
-    Event, Mechanism, Session, ZmtpError,
-    publisher::{self, Publisher, encode_message},
+    Mechanism, ZmtpError, ZmtpEvent, ZmtpSession,
+    publisher::{self, PublisherSession, encode_message},
 };
 
 const NULL: Mechanism<'_> = Mechanism::Null;
@@ -68,7 +68,7 @@ enum Seen {
 /// One simulated SUB socket.
 struct Subscriber {
     link: Link,
-    session: Session,
+    session: ZmtpSession,
     mechanism: Mechanism<'static>,
     /// Commands between the frames of a message.
     inner_commands: usize,
@@ -79,7 +79,7 @@ impl Subscriber {
         let endpoint = publisher.get_last_endpoint().unwrap().unwrap();
         let address = endpoint.strip_prefix("tcp://").unwrap();
         let mut link = Link::new(TcpStream::connect(address).unwrap());
-        let (mut session, mut out) = (Session::new(), Vec::new());
+        let (mut session, mut out) = (ZmtpSession::new(), Vec::new());
         session.connect(&mechanism, &mut out);
         link.write(&out);
         Self { link, session, mechanism, inner_commands: 0 }
@@ -90,15 +90,15 @@ impl Subscriber {
             let mut out = Vec::new();
             let handled = self.session.handle(&self.link.inbox, &self.mechanism, &mut out)?;
             let seen = match handled.event {
-                Event::Incomplete => None,
-                Event::Greeted => Some(Seen::Greeted),
-                Event::Connected => Some(Seen::Connected),
-                Event::Message(message) => {
+                ZmtpEvent::Incomplete => None,
+                ZmtpEvent::Greeted => Some(Seen::Greeted),
+                ZmtpEvent::Connected => Some(Seen::Connected),
+                ZmtpEvent::Message(message) => {
                     Some(Seen::Message(message.frames().map(<[u8]>::to_vec).collect()))
                 }
-                Event::Pong => Some(Seen::Pong),
-                Event::Replied => Some(Seen::Replied),
-                Event::Refused(reason) => Some(Seen::Refused(reason.to_owned())),
+                ZmtpEvent::Pong => Some(Seen::Pong),
+                ZmtpEvent::Replied => Some(Seen::Replied),
+                ZmtpEvent::Refused(reason) => Some(Seen::Refused(reason.to_owned())),
             };
             self.inner_commands += usize::from(handled.len == 0 && seen.is_some());
             self.link.inbox.drain(..handled.len);
@@ -125,7 +125,7 @@ impl Subscriber {
         }
     }
 
-    fn send(&mut self, write: impl FnOnce(&mut Session, &mut Vec<u8>)) {
+    fn send(&mut self, write: impl FnOnce(&mut ZmtpSession, &mut Vec<u8>)) {
         let mut out = Vec::new();
         write(&mut self.session, &mut out);
         self.link.write(&out);
@@ -346,7 +346,7 @@ fn a_message_survives_commands_between_its_frames() {
 /// The PUB side of the crate, on one connection from a libzmq SUB socket.
 struct Accepted {
     link: Link,
-    publisher: Publisher,
+    publisher: PublisherSession,
     mechanism: Mechanism<'static>,
 }
 
@@ -363,20 +363,20 @@ impl Accepted {
         set(&socket);
         socket.connect(&format!("tcp://{}", listener.local_addr().unwrap())).unwrap();
         let mut link = Link::new(listener.accept().unwrap().0);
-        let (mut publisher, mut out) = (Publisher::new(), Vec::new());
+        let (mut publisher, mut out) = (PublisherSession::new(), Vec::new());
         publisher.accept(&mechanism, &mut out);
         link.write(&out);
         (Self { link, publisher, mechanism }, socket)
     }
 
     /// Steps until an event satisfies `wanted`.
-    fn until(&mut self, wanted: impl Fn(publisher::Event<'_>) -> bool) {
+    fn until(&mut self, wanted: impl Fn(publisher::PublisherEvent<'_>) -> bool) {
         loop {
             let mut out = Vec::new();
             let handled =
                 self.publisher.handle(&self.link.inbox, &self.mechanism, &mut out).unwrap();
             let (len, found) = (handled.len, wanted(handled.event));
-            let incomplete = handled.event == publisher::Event::Incomplete;
+            let incomplete = handled.event == publisher::PublisherEvent::Incomplete;
             self.link.inbox.drain(..len);
             self.link.write(&out);
             if found {
@@ -399,7 +399,7 @@ fn libzmq_subscribes_to_our_publisher_and_receives() {
     let (mut accepted, socket) = Accepted::new(&context, NULL, |socket| {
         socket.set_subscribe(b"topic").unwrap();
     });
-    accepted.until(|event| event == publisher::Event::Subscribed(b"topic"));
+    accepted.until(|event| event == publisher::PublisherEvent::Subscribed(b"topic"));
     assert!(accepted.publisher.wants(b"topic/1") && !accepted.publisher.wants(b"other"));
     for size in SIZES {
         accepted.publish(b"topic", &bytes(size));
@@ -408,7 +408,7 @@ fn libzmq_subscribes_to_our_publisher_and_receives() {
     accepted.publish(b"", b"topic, and payload in one");
     assert_eq!(socket.recv_multipart(0).unwrap(), [b"topic, and payload in one"]);
     socket.set_unsubscribe(b"topic").unwrap();
-    accepted.until(|event| event == publisher::Event::Cancelled(b"topic"));
+    accepted.until(|event| event == publisher::PublisherEvent::Cancelled(b"topic"));
     assert!(!accepted.publisher.wants(b"topic/1"));
 }
 
@@ -423,11 +423,11 @@ fn our_publisher_accepts_the_known_user_of_libzmq_and_refuses_others() {
         }
     };
     let (mut accepted, socket) = Accepted::new(&context, PLAIN, credentials("secret"));
-    accepted.until(|event| event == publisher::Event::Subscribed(b""));
+    accepted.until(|event| event == publisher::PublisherEvent::Subscribed(b""));
     accepted.publish(b"", b"secret news");
     assert_eq!(socket.recv_bytes(0).unwrap(), b"secret news");
     let (mut accepted, _socket) = Accepted::new(&context, PLAIN, credentials("guess"));
-    accepted.until(|event| event == publisher::Event::Refused);
+    accepted.until(|event| event == publisher::PublisherEvent::Refused);
 }
 
 #[test]
@@ -439,9 +439,9 @@ fn heartbeats_of_libzmq_subscribers_are_answered_so_that_the_connection_stays() 
         socket.set_heartbeat_ttl(10_000).unwrap();
         socket.set_subscribe(b"").unwrap();
     });
-    accepted.until(|event| event == publisher::Event::Subscribed(b""));
+    accepted.until(|event| event == publisher::PublisherEvent::Subscribed(b""));
     for _ in 0..10 {
-        accepted.until(|event| event == publisher::Event::Replied);
+        accepted.until(|event| event == publisher::PublisherEvent::Replied);
     }
     accepted.publish(b"", b"still here");
     assert_eq!(socket.recv_bytes(0).unwrap(), b"still here");

@@ -93,12 +93,12 @@ pub fn end() {
 }
 
 /// Secret key of the agents of a run.
-struct Key(PKey<Private>);
+struct ClockKey(PKey<Private>);
 
 /// Authentication code of a packet, prepared before the packet is complete.
 struct Seal<'a>(Signer<'a>);
 
-impl Key {
+impl ClockKey {
     fn from_environment() -> Result<Self, ExchangeError> {
         let text = match env::var(KEY) {
             Ok(text) => text,

@@ -3,7 +3,7 @@
 use plan::Reason;
 
 use super::leave::Then;
-use super::{Client, Phase, at};
+use super::{Client, ClientPhase, at};
 use crate::context::Context;
 use crate::expectations::Death;
 use crate::seam::{Protocol, Side};
@@ -18,7 +18,7 @@ impl Client {
             self.expect_will(context, Death::Silent { until_ns });
         }
         // A connection that does not stand yet has no peer that could miss the client.
-        if let Some(stream) = self.stream.take().filter(|_| self.phase != Phase::Connecting) {
+        if let Some(stream) = self.stream.take().filter(|_| self.phase != ClientPhase::Connecting) {
             context.silent.keep(stream, &context.host);
         }
         self.leave_phase(context, then.phase());

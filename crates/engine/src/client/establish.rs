@@ -2,10 +2,10 @@
 
 use plan::{Reason, Secures};
 
-use super::{Client, Phase, at, receive};
+use super::{Client, ClientPhase, at, receive};
 use crate::context::Context;
 use crate::seam::{At, Polled, Request};
-use crate::transport::tcp::Route;
+use crate::transport::tcp::TcpRoute;
 use crate::transport::tls::Who;
 use crate::transport::{Channel, Halt, Stream, WebSocket};
 
@@ -20,7 +20,7 @@ impl Client {
         let tally = &mut context.tally.populations[usize::from(self.population)];
         tally.counters.connect_attempts_total += 1;
         context.underway += 1;
-        self.phase = Phase::Connecting;
+        self.phase = ClientPhase::Connecting;
         self.retime = true;
         self.ended = false;
         self.acks_period = receive::acks_period(context.now_ns).wrapping_sub(1);
@@ -42,7 +42,7 @@ impl Client {
     /// Begins TLS on the open connection, if the target has it, and sends the first bytes of the
     /// protocol after the handshake.
     pub(super) fn secure_open(&mut self, context: &mut Context) {
-        self.phase = Phase::Connecting;
+        self.phase = ClientPhase::Connecting;
         self.secure(context, true);
     }
 
@@ -83,7 +83,7 @@ impl Client {
             }
             Polled::Wait(_) | Polled::Nothing => {}
         }
-        self.phase = Phase::Greeting;
+        self.phase = ClientPhase::Greeting;
         self.flush(context);
     }
 
@@ -116,7 +116,7 @@ impl Client {
         })
     }
 
-    fn route(&self, context: &Context) -> Route {
+    fn route(&self, context: &Context) -> TcpRoute {
         let setup = &context.setup;
         let sources = &setup.sources;
         let population = &setup.plan.populations[self.population()];
@@ -126,7 +126,7 @@ impl Client {
         let index = self.target(context);
         let mut target = setup.targets[index];
         target.set_port(population.port_of(&setup.plan.targets[index]));
-        Route {
+        TcpRoute {
             target,
             source: (!sources.is_empty()).then(|| sources[turn % sources.len()]),
             receive_buffer: rate.map(|rate| (rate as usize).clamp(least, most)),

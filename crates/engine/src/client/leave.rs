@@ -5,7 +5,7 @@
 use plan::{End, Reason, SECOND_NS};
 
 use super::receive::{READ_BYTES_MIN, SLICE_BYTES};
-use super::{Client, Phase};
+use super::{Client, ClientPhase};
 use crate::context::Context;
 use crate::expectations::Death;
 use crate::seam::{Goodbye, Polled, Request};
@@ -27,10 +27,10 @@ pub enum Then {
 
 impl Then {
     /// The phase once it has left.
-    pub(super) const fn phase(self) -> Phase {
+    pub(super) const fn phase(self) -> ClientPhase {
         match self {
-            Self::Return => Phase::Offline,
-            Self::Stay | Self::Connect => Phase::Idle,
+            Self::Return => ClientPhase::Offline,
+            Self::Stay | Self::Connect => ClientPhase::Idle,
         }
     }
 }
@@ -73,11 +73,11 @@ impl Client {
     /// Sends DISCONNECT and closes, now or when there is room.
     fn say_goodbye(&mut self, context: &mut Context, then: Then, goodbye: Goodbye) {
         if self.phase.is_leaving() {
-            self.phase = Phase::Leaving(then);
+            self.phase = ClientPhase::Leaving(then);
             return;
         }
         // A broker that has not received the whole CONNECT does not know the client.
-        if self.phase != Phase::Greeting || self.unsent.is_none() {
+        if self.phase != ClientPhase::Greeting || self.unsent.is_none() {
             context.out.clear();
             // A client without CONNACK may have no will at the broker yet.
             let leaves_will = goodbye == Goodbye::WithWill && self.phase.is_accepted();
@@ -92,7 +92,7 @@ impl Client {
         if self.unsent.is_none() || !self.phase.is_accepted() {
             return self.gone(context, then);
         }
-        self.leave_phase(context, Phase::Leaving(then));
+        self.leave_phase(context, ClientPhase::Leaving(then));
         self.deadline_ns = context.now_ns + LEAVE_NS;
         self.next_due_ns = u64::MAX;
         self.unread = Vec::new();
@@ -124,7 +124,7 @@ impl Client {
 
     /// Continues to leave: some bytes were written, or the wait is over.
     pub(super) fn leave_on(&mut self, context: &mut Context) {
-        let Phase::Leaving(then) = self.phase else { return };
+        let ClientPhase::Leaving(then) = self.phase else { return };
         if self.unsent.is_none() {
             self.gone(context, then);
         } else if self.deadline_ns <= context.now_ns {

@@ -1,9 +1,11 @@
 //! Messages of a client: all scheduled messages in one write, and retransmission after a reconnect.
 
 use agent::publication::{Moment, PublicationSetup, Sender};
-use plan::{Counters, INCARNATION_PLACES, Pacer, PopulationSnapshot, Publication, SentAt, Wait};
+use plan::{
+    Counters, INCARNATION_PLACES, Pacer, PopulationSnapshot, Publication, SentAt, WaitCause,
+};
 
-use super::{Client, Phase, Then, at};
+use super::{Client, ClientPhase, Then, at};
 use crate::context::Context;
 use crate::expectations::Batch;
 use crate::seam::{
@@ -85,7 +87,7 @@ impl Client {
     /// Connects the client in the middle of a publish stage, with the schedule from `at_ns` on.
     /// Does nothing for a client that is connected or tries to connect.
     pub fn join(&mut self, context: &mut Context, at_ns: u64) {
-        if !self.phase.is_gone() || self.phase == Phase::Leaving(Then::Connect) {
+        if !self.phase.is_gone() || self.phase == ClientPhase::Leaving(Then::Connect) {
             return;
         }
         if let Some(publishing) = &context.publishing {
@@ -135,7 +137,7 @@ impl Client {
         self.retime = true;
         let publishing = context.publishing.as_ref();
         let takes_part = publishing.is_some_and(|p| p.populations[self.population()]);
-        if !takes_part || self.phase != Phase::Ready || self.unsent.is_some() {
+        if !takes_part || self.phase != ClientPhase::Ready || self.unsent.is_some() {
             return;
         }
         context.now_ns = context.host.now_ns();
@@ -264,7 +266,7 @@ impl Client {
         };
         let continues = self.publications.iter().zip(publications).any(can_continue);
         if continues {
-            self.free_from(Wait::Window, context.now_ns);
+            self.free_from(WaitCause::Window, context.now_ns);
         }
         continues
     }
@@ -330,8 +332,8 @@ impl Client {
     pub fn backlog(&self, context: &Context, until_ns: u64) -> u64 {
         let Some(publishing) = &context.publishing else { return 0 };
         let is_there = match self.phase {
-            Phase::Idle | Phase::Offline => false,
-            Phase::Leaving(then) => then == Then::Connect,
+            ClientPhase::Idle | ClientPhase::Offline => false,
+            ClientPhase::Leaving(then) => then == Then::Connect,
             _ => true,
         };
         if !publishing.populations[self.population()] || !is_there {

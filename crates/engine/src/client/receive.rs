@@ -3,7 +3,7 @@
 
 use plan::Reason;
 
-use super::{Client, Phase, at};
+use super::{Client, ClientPhase, at};
 use crate::context::Context;
 use crate::ledger::books::{Books, Receiver};
 use crate::schedule::read_rate::ReadRate;
@@ -33,13 +33,13 @@ impl Client {
         if let Some(stream) = &mut self.stream {
             stream.wake(self.ended);
         }
-        if self.phase == Phase::Connecting {
+        if self.phase == ClientPhase::Connecting {
             // The rest of the handshake. A client that waits for TCP waits for room to write.
             if self.stream.as_ref().is_some_and(Stream::has_handshake) {
                 self.establish(context);
             }
             // No further news comes of bytes, or of the end, behind the handshake.
-            if self.phase != Phase::Greeting {
+            if self.phase != ClientPhase::Greeting {
                 return;
             }
         }
@@ -52,7 +52,7 @@ impl Client {
         let mut budget = SLICE_BYTES;
         let mut buffer = std::mem::take(&mut context.read_buffer);
         while !self.paused && !self.unsent.as_ref().is_some_and(|unsent| unsent.is_full()) {
-            if self.phase == Phase::Connecting {
+            if self.phase == ClientPhase::Connecting {
                 break; // TLS has begun: its handshake reads.
             }
             let connecting = !self.phase.is_accepted();
@@ -247,6 +247,6 @@ impl Client {
     /// Read rate of a ready client.
     fn read_rate(&self, context: &Context) -> Option<ReadRate> {
         let rate_per_s = context.setup.plan.populations[self.population()].read_rate_per_s;
-        rate_per_s.filter(|_| self.phase == Phase::Ready).map(ReadRate::new)
+        rate_per_s.filter(|_| self.phase == ClientPhase::Ready).map(ReadRate::new)
     }
 }

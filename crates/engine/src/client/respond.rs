@@ -3,7 +3,7 @@
 use plan::Stamp;
 
 use super::unsent::UNSENT_MAX;
-use super::{Client, Phase, at};
+use super::{Client, ClientPhase, at};
 use crate::context::Context;
 use crate::seam::{Answer, Buffers, Polled, Protocol, Request, Response, Token};
 
@@ -24,7 +24,7 @@ impl Client {
                 return self.drop_answers(context, 1);
             }
             // Messages of a kept session are sent again first.
-            if self.phase == Phase::Ready {
+            if self.phase == ClientPhase::Ready {
                 self.send_answers(context);
             }
             return;

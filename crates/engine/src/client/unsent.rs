@@ -1,7 +1,7 @@
 //! Packets of a client for which its socket had no room yet. They are kept whole, so that lost
 //! messages can be counted; an offset marks the bytes that are written.
 
-use crate::seam::{Protocol, Session, Setup};
+use crate::seam::{Protocol, Session, SessionSetup};
 
 /// Bytes of replies that may wait for the socket before the client reads no further and answers no
 /// request: a peer that sends without reading would fill the memory. Messages of its own do not
@@ -27,7 +27,7 @@ impl Unsent {
     }
 
     /// Puts packets of a protocol behind these.
-    pub fn extend(&mut self, setup: &Setup, packets: &[u8]) {
+    pub fn extend(&mut self, setup: &SessionSetup, packets: &[u8]) {
         if self.gone >= GONE_MAX {
             let whole = Session::cut(setup, &self.packets, self.gone).len;
             self.packets.drain(..whole);
@@ -58,7 +58,7 @@ impl Unsent {
     }
 
     /// Messages that have not gone in full and that no retransmission repeats.
-    pub fn messages(&self, setup: &Setup) -> u64 {
+    pub fn messages(&self, setup: &SessionSetup) -> u64 {
         let whole = Session::cut(setup, &self.packets, self.gone).len;
         Session::cut(setup, &self.packets[whole..], usize::MAX).unacknowledged
     }
@@ -69,8 +69,8 @@ mod tests {
     use super::*;
     use testkit::plans::population;
 
-    fn setup() -> Setup {
-        Setup::new(&population("p", 1), u32::MAX)
+    fn setup() -> SessionSetup {
+        SessionSetup::new(&population("p", 1), u32::MAX)
     }
 
     /// PUBLISH packets of MQTT 3.1.1.

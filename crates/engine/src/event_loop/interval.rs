@@ -1,9 +1,9 @@
 //! The end of an interval: a snapshot of the counts, or none while the controller does not read.
 
-use agent::tally::Moment;
+use agent::tally::SnapshotHead;
 
 use super::EventLoop;
-use crate::client::Phase;
+use crate::client::ClientPhase;
 use crate::context::Context;
 use crate::expectations::stalls::{Scene, Watched};
 
@@ -27,7 +27,7 @@ impl EventLoop {
         self.note_backlogs();
         self.context.note_takeovers();
         self.look_for_stalls();
-        let moment = Moment {
+        let moment = SnapshotHead {
             agent: self.context.setup.agent.index(),
             stage: self.stage.as_ref().map(|stage| stage.index),
             settled: self.stages.is_settled(),
@@ -58,7 +58,7 @@ impl EventLoop {
         let scene = Scene { setup, publishing, active: &expectations.active, now_ns: *now_ns };
         let watched = |index: usize| {
             let client = &self.clients[index];
-            let reads = client.phase() == Phase::Ready
+            let reads = client.phase() == ClientPhase::Ready
                 && !client.is_paused()
                 && !flaps.is_unsubscribed(client.population(), client.local());
             Watched { population: client.population(), local: client.local(), reads }

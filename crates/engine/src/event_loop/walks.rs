@@ -4,8 +4,8 @@
 use plan::Action;
 
 use super::{EventLoop, RAMP_SLICE};
-use crate::client::{Client, Phase};
-use crate::schedule::changes::{Crowd, Step};
+use crate::client::{Client, ClientPhase};
+use crate::schedule::changes::{ChangeStep, Crowd};
 
 impl EventLoop {
     /// Applies some of the changes up to now.
@@ -28,16 +28,16 @@ impl EventLoop {
         }
     }
 
-    pub(super) fn step(&mut self, step: Step) {
+    pub(super) fn step(&mut self, step: ChangeStep) {
         match step {
-            Step::Join { client, at_ns } => {
+            ChangeStep::Join { client, at_ns } => {
                 let at_ns = at_ns.max(self.joins_from_ns);
                 self.with_client(client, |client, context| client.join(context, at_ns));
             }
-            Step::Leave { client, at_ns } => {
+            ChangeStep::Leave { client, at_ns } => {
                 self.with_client(client, |client, context| client.leave(context, at_ns));
             }
-            Step::Rate { population, at_ns, factor } => {
+            ChangeStep::Rate { population, at_ns, factor } => {
                 self.change_rate(population, at_ns, factor);
             }
         }
@@ -95,7 +95,10 @@ impl EventLoop {
             match stage.action(&self.context.setup) {
                 Action::Connect { .. } => {
                     let phase = self.clients[index as usize].phase();
-                    if matches!(phase, Phase::Idle | Phase::GaveUp | Phase::Leaving(_)) {
+                    if matches!(
+                        phase,
+                        ClientPhase::Idle | ClientPhase::GaveUp | ClientPhase::Leaving(_)
+                    ) {
                         self.with_client(index, Client::begin);
                     }
                 }

@@ -2,7 +2,7 @@
 //! the request, and at least one. Without a responding client in the plan another program answers.
 
 use agent::tally::Tally;
-use plan::{Expected, FanOut, Plan, Publisher, StreamId, Ways};
+use plan::{Expected, FanOut, MessageOrigin, Plan, StreamId, Ways};
 
 use super::Expectations;
 use super::receivers::Receivers;
@@ -111,7 +111,7 @@ impl Expectations {
 /// none.
 fn first(plan: &Plan, fan_out: &FanOut, population: usize, responding: &[usize]) -> usize {
     let requesting = &plan.populations[population];
-    let publisher = Publisher { excluded: None, ..plan.publisher(population, 0) };
+    let publisher = MessageOrigin { excluded: None, ..plan.publisher(population, 0) };
     let mut deliveries = Vec::new();
     let topics = requesting.publications.iter().filter(|publication| publication.request);
     for topic in topics.map(|publication| publication.topic.text(requesting.first, 0)) {

@@ -4,7 +4,7 @@
 //! its stage, and not of clients that are offline and whose session the broker keeps. What these
 //! clients receive of it later is expected as received.
 
-use plan::{Action, Population, SECOND_NS, Stage, Stamp};
+use plan::{Action, PlannedStage, Population, SECOND_NS, Stamp};
 
 use crate::setup::Setup;
 
@@ -83,7 +83,7 @@ impl Expiry {
 
     /// Takes the stage that comes next, with the active clients. Messages of that stage may be read
     /// before it is entered here: it begins while the agent reads, or has no processor.
-    pub fn announce(&mut self, stage: &Stage, start_ns: u64, active: &[u32]) {
+    pub fn announce(&mut self, stage: &PlannedStage, start_ns: u64, active: &[u32]) {
         if self.expiries_ns.is_empty() {
             return;
         }
@@ -109,7 +109,7 @@ impl Expiry {
     }
 
     /// Begins the stage that was announced.
-    pub fn begin_stage(&mut self, stage: &Stage) {
+    pub fn begin_stage(&mut self, stage: &PlannedStage) {
         let is_publishing = matches!(stage.action, Action::Publish { .. });
         self.played = if is_publishing { self.stages.len().checked_sub(1) } else { None };
     }

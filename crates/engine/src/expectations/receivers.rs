@@ -1,6 +1,6 @@
 //! The fan-out of the plan with its last answer: most clients publish to few topics.
 
-use plan::{FanOut, Plan, Publisher, Ways};
+use plan::{FanOut, MessageOrigin, Plan, Ways};
 
 /// The fan-out with its last answer.
 pub struct Receivers {
@@ -11,7 +11,7 @@ pub struct Receivers {
     active: Vec<u32>,
     /// Question that `deliveries` answers.
     topic: String,
-    asked: Option<Publisher>,
+    asked: Option<MessageOrigin>,
     deliveries: Vec<u64>,
 }
 
@@ -50,7 +50,7 @@ impl Receivers {
     }
 
     /// Those of the deliveries below that are to offline clients; empty if there is no such client.
-    pub fn offline_deliveries(&mut self, topic: &str, publisher: Publisher) -> Vec<u64> {
+    pub fn offline_deliveries(&mut self, topic: &str, publisher: MessageOrigin) -> Vec<u64> {
         if !(0..self.clients.len()).any(|p| self.has_offline(p)) {
             return Vec::new();
         }
@@ -71,7 +71,7 @@ impl Receivers {
     }
 
     /// Deliveries to each population of one message on `topic`.
-    pub fn deliveries(&mut self, topic: &str, publisher: Publisher) -> &[u64] {
+    pub fn deliveries(&mut self, topic: &str, publisher: MessageOrigin) -> &[u64] {
         if self.asked != Some(publisher) || self.topic != topic {
             topic.clone_into(&mut self.topic);
             self.asked = Some(publisher);

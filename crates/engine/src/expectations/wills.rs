@@ -35,21 +35,21 @@ pub enum Death {
 const VOID_MAX: usize = 1024;
 
 /// A client: its population, and its index in the population over all agents.
-type Client = (usize, u32);
+type WillOwner = (usize, u32);
 
 /// Wills that are not expected yet.
 #[derive(Default)]
 struct Pending {
     /// Instants at which they are due, in nanoseconds; `u64::MAX`: never.
-    due_ns: FxHashMap<Client, u64>,
+    due_ns: FxHashMap<WillOwner, u64>,
     /// The same in the order of time; an entry is void unless `due_ns` has its instant.
-    queue: BinaryHeap<Reverse<(u64, Client)>>,
+    queue: BinaryHeap<Reverse<(u64, WillOwner)>>,
     /// Number of wills that will be due, by population.
     awaited: FxHashMap<usize, u64>,
 }
 
 impl Pending {
-    fn insert(&mut self, client: Client, due_ns: u64) {
+    fn insert(&mut self, client: WillOwner, due_ns: u64) {
         self.remove(client);
         self.due_ns.insert(client, due_ns);
         if due_ns == u64::MAX {
@@ -64,7 +64,7 @@ impl Pending {
     }
 
     /// Returns the instant at which the will was due; `None` if the client has none.
-    fn remove(&mut self, client: Client) -> Option<u64> {
+    fn remove(&mut self, client: WillOwner) -> Option<u64> {
         let due_ns = self.due_ns.remove(&client)?;
         if due_ns != u64::MAX
             && let Some(awaited) = self.awaited.get_mut(&client.0)
@@ -75,7 +75,7 @@ impl Pending {
     }
 
     /// Takes a will that is due.
-    fn take_due(&mut self, now_ns: u64) -> Option<Client> {
+    fn take_due(&mut self, now_ns: u64) -> Option<WillOwner> {
         while let Some(&Reverse((due_ns, client))) = self.queue.peek() {
             if due_ns > now_ns {
                 return None;
@@ -130,7 +130,7 @@ impl Expectations {
         &mut self,
         setup: &Setup,
         tally: &mut Tally,
-        client: Client,
+        client: WillOwner,
         (death, now_ns): (Death, u64),
     ) {
         let plan = &setup.plan.populations[client.0];
@@ -160,7 +160,13 @@ impl Expectations {
     /// Settles the pending will of a client whose identifier the broker has accepted again. With a
     /// will delay, a client that continues the session (`resumed`) cancels the will
     /// [MQTT5-3.1.3-9]. Otherwise the broker publishes the will now (3.1.4 of MQTT 5).
-    pub fn settle_will(&mut self, setup: &Setup, tally: &mut Tally, client: Client, resumed: bool) {
+    pub fn settle_will(
+        &mut self,
+        setup: &Setup,
+        tally: &mut Tally,
+        client: WillOwner,
+        resumed: bool,
+    ) {
         if self.wills.pending.remove(client).is_none() {
             return;
         }
@@ -190,7 +196,7 @@ impl Expectations {
         populations.iter().any(|&population| self.wills.pending.are_awaited(population))
     }
 
-    fn add_will(&mut self, setup: &Setup, tally: &mut Tally, (population, client): Client) {
+    fn add_will(&mut self, setup: &Setup, tally: &mut Tally, (population, client): WillOwner) {
         let plan = &setup.plan.populations[population];
         let Some(will) = plan.will() else { return };
         let topic = will.topic.text(plan.first + u64::from(client), 0);
@@ -240,7 +246,7 @@ mod tests {
             pending.insert((0, death % 7), u64::from(1_000_000 + death));
         }
         assert!(pending.queue.len() <= VOID_MAX + 2 * 7);
-        let due: Vec<Client> = std::iter::from_fn(|| pending.take_due(u64::MAX)).collect();
+        let due: Vec<WillOwner> = std::iter::from_fn(|| pending.take_due(u64::MAX)).collect();
         assert_eq!(due.len(), 7);
         assert!(!pending.are_awaited(0));
     }

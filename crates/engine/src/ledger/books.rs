@@ -7,7 +7,7 @@ use plan::{Expected, Stamp, StreamId, Ways};
 
 use super::classify::{Effects, Facts, Noted, classify};
 use super::origin::Origin;
-use super::run::Run;
+use super::run::DeliveryRun;
 use crate::context::Context;
 use crate::expectations::forwarded::Forwarded;
 use crate::expectations::{Expectations, Unstamped};
@@ -45,7 +45,7 @@ pub struct Books<'c> {
     last: Option<(StreamId, usize)>,
     /// `true` while `run` has deliveries.
     is_open: bool,
-    run: &'c mut Run,
+    run: &'c mut DeliveryRun,
 }
 
 impl Inbox for Books<'_> {

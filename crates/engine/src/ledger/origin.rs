@@ -145,7 +145,7 @@ mod tests {
     /// A plan with a publication for each payload of a client of MQTT 5; `request`: of requests.
     fn plan(payloads: Vec<Payload>, request: bool) -> Plan {
         let mut population = plans::population("p", 1);
-        if let plan::Protocol::Mqtt(mqtt) = &mut population.protocol {
+        if let plan::PlannedProtocol::Mqtt(mqtt) = &mut population.protocol {
             mqtt.version = plan::MqttVersion::V5;
         }
         let of = |payload| plan::Publication { payload, request, ..publication("t", 0, 1) };

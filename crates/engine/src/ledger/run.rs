@@ -2,19 +2,20 @@
 //! latencies wait outside of the ledger and of the histograms until the run ends.
 
 use agent::ledger::Window;
-use plan::{Batch, FlowSnapshot, Stamp};
+use plan::{FlowSnapshot, LatencyBatch, Stamp};
 
 /// Deliveries that are not counted yet.
-pub struct Run {
+pub struct DeliveryRun {
     /// Window of the stream, which is stale in the ledger.
     window: Window,
-    latencies: Batch,
+    latencies: LatencyBatch,
     count: u32,
 }
 
-impl Run {
+impl DeliveryRun {
     /// No deliveries.
-    pub const NONE: Self = Self { window: Window::UNUSED, latencies: Batch::EMPTY, count: 0 };
+    pub const NONE: Self =
+        Self { window: Window::UNUSED, latencies: LatencyBatch::EMPTY, count: 0 };
 
     /// Begins a run with the window of its stream.
     pub fn begin(&mut self, window: Window) {

@@ -4,7 +4,7 @@
 
 use std::cmp::Reverse;
 
-use agent::stages::Waiting;
+use agent::stages::ScheduledChange;
 use plan::{Action, ChangeAction, Shard};
 
 use crate::context::Context;
@@ -15,14 +15,14 @@ use crate::setup::Setup;
 #[derive(Default)]
 pub struct Changes {
     /// Changes that have not begun; the next one is last.
-    waiting: Vec<Waiting>,
+    waiting: Vec<ScheduledChange>,
     /// Changes that have begun.
     walks: Vec<Walk>,
 }
 
 /// Next action of the loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Step {
+pub enum ChangeStep {
     /// A client joins.
     Join {
         /// Index of the client in this agent.
@@ -82,7 +82,7 @@ impl Changes {
             for change in planned {
                 let (population, action) = (change.population, change.action);
                 let at_ns = start_ns + change.after_ns;
-                changes.push(Waiting { at_ns, population, action });
+                changes.push(ScheduledChange { at_ns, population, action });
             }
         }
         changes
@@ -90,7 +90,7 @@ impl Changes {
 
     /// Begins all changes up to now before any client joins or leaves, so that a client that has
     /// left by now does not connect first. Returns the changes of rates.
-    pub fn begin_due(&mut self, crowd: &mut Crowd<'_>) -> Vec<Step> {
+    pub fn begin_due(&mut self, crowd: &mut Crowd<'_>) -> Vec<ChangeStep> {
         let mut rates = Vec::new();
         while self.waiting.last().is_some_and(|waiting| waiting.at_ns <= crowd.now_ns) {
             rates.extend(self.begin(crowd));
@@ -99,7 +99,7 @@ impl Changes {
     }
 
     /// Adds a change, behind other changes at the same instant.
-    pub fn push(&mut self, change: Waiting) {
+    pub fn push(&mut self, change: ScheduledChange) {
         self.waiting.insert(0, change);
         self.waiting.sort_by_key(|waiting| Reverse(waiting.at_ns));
     }
@@ -121,7 +121,7 @@ impl Changes {
     ///
     /// A client that had to leave and is kept by a later change has a slot to join too. A connected
     /// client ignores that slot.
-    pub fn next(&mut self, crowd: &mut Crowd<'_>) -> Option<Step> {
+    pub fn next(&mut self, crowd: &mut Crowd<'_>) -> Option<ChangeStep> {
         loop {
             self.next_ns().filter(|&next_ns| next_ns <= crowd.now_ns)?;
             let turn = (0..self.walks.len()).min_by_key(|&walk| self.walks[walk].turn_ns());
@@ -137,10 +137,12 @@ impl Changes {
     }
 
     /// Begins the next change.
-    fn begin(&mut self, crowd: &mut Crowd<'_>) -> Option<Step> {
-        let Waiting { at_ns, population, action } = self.waiting.pop()?;
+    fn begin(&mut self, crowd: &mut Crowd<'_>) -> Option<ChangeStep> {
+        let ScheduledChange { at_ns, population, action } = self.waiting.pop()?;
         let (joins, clients, over_ns) = match action {
-            ChangeAction::Rate { factor } => return Some(Step::Rate { population, at_ns, factor }),
+            ChangeAction::Rate { factor } => {
+                return Some(ChangeStep::Rate { population, at_ns, factor });
+            }
             ChangeAction::Add { clients, over_ns } => (true, clients, over_ns),
             ChangeAction::Remove { clients, over_ns } => (false, clients, over_ns),
         };
@@ -166,7 +168,7 @@ impl Changes {
     }
 
     /// Takes the next slot of a walk.
-    fn turn(&mut self, index: usize, setup: &Setup) -> Option<Step> {
+    fn turn(&mut self, index: usize, setup: &Setup) -> Option<ChangeStep> {
         let (walk, shard) = (self.walks[index], setup.shard);
         match walk.after(shard) {
             Some(next) => self.walks[index] = next,
@@ -177,7 +179,11 @@ impl Changes {
             return None;
         }
         let client = setup.populations[walk.population].first_client + global / shard.count();
-        Some(if walk.joins { Step::Join { client, at_ns } } else { Step::Leave { client, at_ns } })
+        Some(if walk.joins {
+            ChangeStep::Join { client, at_ns }
+        } else {
+            ChangeStep::Leave { client, at_ns }
+        })
     }
 }
 

@@ -31,11 +31,11 @@ struct Flap {
     asked_ns: u64,
     /// Times drawn in the run.
     drawn: u32,
-    state: State,
+    state: FlapState,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum FlapState {
     /// The client is not ready.
     #[default]
     None,
@@ -58,7 +58,7 @@ pub enum Act {
 
 /// The next action of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub struct FlapAction {
     /// Index of the population.
     pub population: usize,
     /// Local index of the client in the population.
@@ -96,8 +96,8 @@ impl Flaps {
         let flap = &mut flock.clients[local as usize];
         flap.asked_ns = now_ns;
         flap.state = match flap.state {
-            State::Subscribed => State::Unsubscribing,
-            State::Unsubscribed => State::Subscribing,
+            FlapState::Subscribed => FlapState::Unsubscribing,
+            FlapState::Unsubscribed => FlapState::Subscribing,
             state => state,
         };
         self.wait(population, local, now_ns);
@@ -117,13 +117,13 @@ impl Flaps {
         let flap = &mut flock.clients[local as usize];
         let asked_ns = flap.asked_ns;
         match flap.state {
-            State::Unsubscribing => {
-                flap.state = State::Unsubscribed;
+            FlapState::Unsubscribing => {
+                flap.state = FlapState::Unsubscribed;
                 let until_ns = asked_ns.saturating_add(flock.flapping.unsubscribed_ns);
                 self.agenda.set(population, local, until_ns.max(now_ns));
             }
-            State::Subscribing => self.stay(population, local, asked_ns, now_ns),
-            State::None | State::Subscribed | State::Unsubscribed => return None,
+            FlapState::Subscribing => self.stay(population, local, asked_ns, now_ns),
+            FlapState::None | FlapState::Subscribed | FlapState::Unsubscribed => return None,
         }
         Some(asked_ns)
     }
@@ -141,7 +141,7 @@ impl Flaps {
         let flock = self.populations[population].as_ref();
         flock.is_some_and(|flock| {
             let state = flock.clients[local as usize].state;
-            !matches!(state, State::None | State::Subscribed)
+            !matches!(state, FlapState::None | FlapState::Subscribed)
         })
     }
 
@@ -151,17 +151,17 @@ impl Flaps {
     }
 
     /// The next action up to now.
-    pub fn next(&mut self, now_ns: u64) -> Option<Turn> {
+    pub fn next(&mut self, now_ns: u64) -> Option<FlapAction> {
         loop {
             let Due { population, local, .. } = self.agenda.next(now_ns)?;
             let act = match self.populations[population].as_ref()?.clients[local as usize].state {
-                State::None => continue,
-                State::Subscribed => Act::Unsubscribe,
-                State::Unsubscribed => Act::Subscribe,
-                State::Unsubscribing => Act::GiveUp(Reason::UnsubscribeTimeout),
-                State::Subscribing => Act::GiveUp(Reason::SubscribeTimeout),
+                FlapState::None => continue,
+                FlapState::Subscribed => Act::Unsubscribe,
+                FlapState::Unsubscribed => Act::Subscribe,
+                FlapState::Unsubscribing => Act::GiveUp(Reason::UnsubscribeTimeout),
+                FlapState::Subscribing => Act::GiveUp(Reason::SubscribeTimeout),
             };
-            return Some(Turn { population, local, act });
+            return Some(FlapAction { population, local, act });
         }
     }
 
@@ -172,7 +172,7 @@ impl Flaps {
         let flap = &mut flock.clients[local as usize];
         let stay_ns = flock.flapping.stay_ns(self.seed, population, client, flap.drawn);
         flap.drawn += 1;
-        flap.state = State::Subscribed;
+        flap.state = FlapState::Subscribed;
         self.agenda.set(population, local, since_ns.saturating_add(stay_ns).max(now_ns));
     }
 }

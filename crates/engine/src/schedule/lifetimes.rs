@@ -29,11 +29,11 @@ struct Lives {
 struct Life {
     /// Session lifetimes begun in the run.
     begun: u32,
-    state: State,
+    state: LifetimeState,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum LifetimeState {
     /// The client has not been ready since it was started.
     #[default]
     None,
@@ -45,7 +45,7 @@ enum State {
 
 /// End of a session lifetime, or of the time offline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub struct LifetimeEnd {
     /// Index of the population.
     pub population: usize,
     /// Local index of the client in the population.
@@ -79,11 +79,11 @@ impl Lifetimes {
     pub fn arrive(&mut self, population: usize, local: u32, now_ns: u64) {
         let Some(lives) = &mut self.populations[population] else { return };
         let life = &mut lives.clients[local as usize];
-        if life.state == State::On {
+        if life.state == LifetimeState::On {
             return;
         }
-        lives.arrived += u32::from(life.state == State::None);
-        life.state = State::On;
+        lives.arrived += u32::from(life.state == LifetimeState::None);
+        life.state = LifetimeState::On;
         let Some(lifetime) = lives.lifetime else { return };
         let client = self.shard.global(local);
         let stay_ns = lifetime.stay_ns(self.seed, population, client, life.begun);
@@ -95,8 +95,8 @@ impl Lifetimes {
     pub fn go(&mut self, population: usize, local: u32, at_ns: u64) {
         let Some(lives) = &mut self.populations[population] else { return };
         let life = &mut lives.clients[local as usize];
-        lives.arrived += u32::from(life.state == State::None);
-        life.state = State::Offline;
+        lives.arrived += u32::from(life.state == LifetimeState::None);
+        life.state = LifetimeState::Offline;
         if let Some(offline_ns) = lives.lifetime.and_then(|lifetime| lifetime.offline_ns) {
             self.agenda.set(population, local, at_ns.saturating_add(offline_ns));
         }
@@ -106,8 +106,8 @@ impl Lifetimes {
     pub fn forget(&mut self, population: usize, local: u32) {
         let Some(lives) = &mut self.populations[population] else { return };
         let life = &mut lives.clients[local as usize];
-        lives.arrived -= u32::from(life.state != State::None);
-        life.state = State::None;
+        lives.arrived -= u32::from(life.state != LifetimeState::None);
+        life.state = LifetimeState::None;
         self.agenda.cancel(population, local);
     }
 
@@ -127,11 +127,11 @@ impl Lifetimes {
     }
 
     /// The next event up to now.
-    pub fn next(&mut self, now_ns: u64) -> Option<Turn> {
+    pub fn next(&mut self, now_ns: u64) -> Option<LifetimeEnd> {
         let Due { population, local, at_ns } = self.agenda.next(now_ns)?;
         let lives = self.populations[population].as_ref()?;
-        let returns = lives.clients[local as usize].state == State::Offline;
-        Some(Turn { population, local, at_ns, returns })
+        let returns = lives.clients[local as usize].state == LifetimeState::Offline;
+        Some(LifetimeEnd { population, local, at_ns, returns })
     }
 }
 
@@ -153,7 +153,7 @@ mod tests {
     }
 
     /// A life in the naive model: state, next instant, lives begun.
-    type Model = (State, Option<u64>, u32);
+    type Model = (LifetimeState, Option<u64>, u32);
 
     fn act() -> impl Strategy<Value = Act> {
         prop_oneof![
@@ -184,20 +184,21 @@ mod tests {
                     Act::Arrive(local) => {
                         lifetimes.arrive(1, local, now_ns);
                         let (state, at_ns, begun) = &mut model[local as usize];
-                        if *state != State::On {
+                        if *state != LifetimeState::On {
                             let stay_ns = lifetime.stay_ns(5, 1, local, *begun);
-                            (*state, *at_ns) = (State::On, Some(now_ns + stay_ns));
+                            (*state, *at_ns) = (LifetimeState::On, Some(now_ns + stay_ns));
                             *begun += 1;
                         }
                     }
                     Act::Forget(local) => {
                         lifetimes.forget(1, local);
-                        (model[local as usize].0, model[local as usize].1) = (State::None, None);
+                        let (state, at_ns, _) = &mut model[local as usize];
+                        (*state, *at_ns) = (LifetimeState::None, None);
                     }
                     Act::Go(local) => {
                         lifetimes.go(1, local, now_ns);
                         let (state, at_ns, _) = &mut model[local as usize];
-                        (*state, *at_ns) = (State::Offline, Some(now_ns + OFFLINE_NS));
+                        (*state, *at_ns) = (LifetimeState::Offline, Some(now_ns + OFFLINE_NS));
                     }
                     Act::End => {
                         lifetimes.end(1);
@@ -207,13 +208,13 @@ mod tests {
                 }
                 while let Some((at_ns, local)) = earliest(&model, now_ns) {
                     let life = &mut model[local as usize];
-                    let returns = life.0 == State::Offline;
+                    let returns = life.0 == LifetimeState::Offline;
                     life.1 = None;
-                    let turn = Turn { population: 1, local, at_ns, returns };
+                    let turn = LifetimeEnd { population: 1, local, at_ns, returns };
                     prop_assert_eq!(lifetimes.next(now_ns), Some(turn));
                 }
                 prop_assert_eq!(lifetimes.next(now_ns), None);
-                let arrived = model.iter().filter(|life| life.0 != State::None).count();
+                let arrived = model.iter().filter(|life| life.0 != LifetimeState::None).count();
                 prop_assert_eq!(lifetimes.arrived(1), Some(arrived as u32));
                 if let Some((at_ns, _)) = earliest(&model, u64::MAX) {
                     prop_assert!(lifetimes.next_ns().is_some_and(|next_ns| next_ns <= at_ns));
@@ -235,7 +236,7 @@ mod tests {
         let mut lifetimes = lifetimes(shard, clients);
         (0..shard.share(clients)).for_each(|local| lifetimes.arrive(1, local, 0));
         let mut seen = Vec::new();
-        while let Some(Turn { local, at_ns, returns, .. }) = lifetimes.next(until_ns) {
+        while let Some(LifetimeEnd { local, at_ns, returns, .. }) = lifetimes.next(until_ns) {
             seen.push((at_ns, shard.global(local), returns));
             if returns {
                 lifetimes.arrive(1, local, at_ns);
@@ -280,7 +281,7 @@ mod tests {
         lifetimes.forget(1, 0);
         lifetimes.go(1, 1, 0);
         assert_eq!(lifetimes.arrived(1), Some(3));
-        let back = Turn { population: 1, local: 1, at_ns: OFFLINE_NS, returns: true };
+        let back = LifetimeEnd { population: 1, local: 1, at_ns: OFFLINE_NS, returns: true };
         assert_eq!(lifetimes.next(10), Some(back));
         assert_eq!(lifetimes.next(10), None);
         lifetimes.end(1);

@@ -26,7 +26,7 @@ pub struct Stage {
 /// Walk through the clients of a stage in this agent, each with its instant on the schedule of all
 /// agents together.
 struct Ramp {
-    spans: Vec<Span>,
+    spans: Vec<RampSpan>,
     /// Index into `spans`.
     at: usize,
     /// Next client of the span.
@@ -39,7 +39,7 @@ struct Ramp {
 }
 
 /// The clients of a population, over all agents, that a ramp walks through.
-struct Span {
+struct RampSpan {
     population: usize,
     /// Clients with a slot on the schedule. The others have no slot, since they are in the wanted
     /// state already, or have given up.
@@ -66,7 +66,7 @@ impl Stage {
                     let before = context.expectations.active[p];
                     let end = before.max(wanted);
                     context.expectations.active[p] = end;
-                    spans.push(Span { population: p, turns: before..end, end });
+                    spans.push(RampSpan { population: p, turns: before..end, end });
                 }
             }
             Action::Disconnect { rate_per_s: rate } => {
@@ -76,7 +76,7 @@ impl Stage {
                         (context.expectations.active[p], plan.populations[p].clients);
                     context.expectations.active[p] = 0;
                     context.lifetimes.end(p);
-                    spans.push(Span { population: p, turns: 0..before, end });
+                    spans.push(RampSpan { population: p, turns: 0..before, end });
                 }
             }
             Action::Publish { duration_ns, rate_profile, .. } => {

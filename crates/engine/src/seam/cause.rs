@@ -8,12 +8,12 @@ pub struct Cause<'a> {
     /// The reason.
     pub reason: Reason,
     /// Texts of the packet with the reason.
-    pub texts: Texts<'a>,
+    pub texts: ReasonTexts<'a>,
 }
 
 /// Texts of a packet with a reason.
 #[derive(Clone, Copy, Default)]
-pub struct Texts<'a> {
+pub struct ReasonTexts<'a> {
     /// The reason in words.
     pub reason_string: Option<&'a str>,
     /// Another server that the client should use.
@@ -32,7 +32,7 @@ impl Cause<'_> {
     /// Counts the problem and its texts.
     pub fn count(&self, tally: &mut PopulationSnapshot) {
         tally.outcome(self.reason);
-        let Texts { reason_string, server_reference } = self.texts;
+        let ReasonTexts { reason_string, server_reference } = self.texts;
         for (property, text) in [
             (TextProperty::ReasonString, reason_string),
             (TextProperty::ServerReference, server_reference),
@@ -46,6 +46,6 @@ impl Cause<'_> {
 
 impl From<Reason> for Cause<'_> {
     fn from(reason: Reason) -> Self {
-        Self { reason, texts: Texts::default() }
+        Self { reason, texts: ReasonTexts::default() }
     }
 }

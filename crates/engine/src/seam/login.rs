@@ -16,8 +16,8 @@ use plan::Reason;
 use rustc_hash::FxHashMap;
 use stringprep::saslprep;
 
-use super::cause::{Cause, Texts};
-use derivation::{Derivations, Key};
+use super::cause::{Cause, ReasonTexts};
+use derivation::{Derivations, UnsaltedPassword};
 
 /// GS2 header: no channel binding, no other identity.
 const HEADER: &str = "n,,";
@@ -43,7 +43,7 @@ pub struct Login {
 /// wait for the proof of their server. Only clients that are connecting have one.
 pub struct Exchanges {
     /// Challenges of clients that wait for their salted password, by client.
-    challenges: FxHashMap<u32, (Key, String)>,
+    challenges: FxHashMap<u32, (UnsaltedPassword, String)>,
     /// Expected signature of the server, by client.
     expected: FxHashMap<u32, Digest>,
     /// Salted passwords.
@@ -103,7 +103,7 @@ impl Exchanges {
         let challenge = str::from_utf8(challenge).map_err(|_| invalid)?;
         let Challenge { salt, iterations, .. } =
             Challenge::parse(challenge, &login.nonce).ok_or(invalid)?;
-        let key = Key { password: login.password.clone(), salt, iterations };
+        let key = UnsaltedPassword { password: login.password.clone(), salt, iterations };
         let is_salted = self.derivations.ask(&key, client, now_ns);
         self.challenges.insert(client, (key, challenge.to_owned()));
         if is_salted { self.answer_salted(client, login).map(Some) } else { Ok(None) }
@@ -128,8 +128,9 @@ impl Exchanges {
     /// Takes a client whose password is salted, or cannot be salted.
     pub fn take_salted(&mut self, now_ns: u64) -> Option<u32> {
         let Self { challenges, derivations, .. } = self;
-        let waits =
-            |client: u32, key: &Key| challenges.get(&client).is_some_and(|(own, _)| own == key);
+        let waits = |client: u32, key: &UnsaltedPassword| {
+            challenges.get(&client).is_some_and(|(own, _)| own == key)
+        };
         derivations.take_client(now_ns, waits)
     }
 
@@ -147,7 +148,7 @@ impl Exchanges {
         let expected = self.expected.remove(&client).ok_or(unproved)?;
         let last = str::from_utf8(last).map_err(|_| unproved)?;
         if let Some(error) = last.strip_prefix("e=") {
-            let texts = Texts { reason_string: Some(error), server_reference: None };
+            let texts = ReasonTexts { reason_string: Some(error), server_reference: None };
             return Err(Cause { texts, ..unproved });
         }
         let signature = last.strip_prefix("v=").and_then(|text| text.split(',').next());

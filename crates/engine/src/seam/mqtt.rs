@@ -7,12 +7,12 @@ mod requests;
 use std::cell::OnceCell;
 
 use mqtt::{
-    Breach, Decoded, Lapse, Lapses, Packet, PacketType, Properties, Property, PropertyList, QoS,
-    ReasonCode, SubAck, Version, decode,
+    Breach, DecodedPacket, Lapse, Lapses, Packet, PacketType, Properties, Property, PropertyList,
+    QoS, ReasonCode, SubAck, Version, decode,
 };
-use plan::{Answer, Population, PropertyValue, Reason};
+use plan::{AnswerCode, Population, PropertyValue, Reason};
 
-use super::cause::{Broken, Cause, Texts};
+use super::cause::{Broken, Cause, ReasonTexts};
 use super::keep_alive::KeepAlive;
 use super::protocol::{
     Asked, At, Buffers, Cut, Event, Goodbye, Notice, Polled, Protocol, Refusals, Request, Side,
@@ -21,17 +21,17 @@ use super::protocol::{
 use super::received::{BESIDE, Inbox, Next, RETAINED, Received};
 use super::token::Token;
 
-use beside::Message;
+use beside::ReceivedPublish;
 use publish::PropertySetup;
 
 /// State of an MQTT client.
-pub struct Mqtt {
-    session: Session,
+pub struct MqttClient {
+    session: TokenSession,
     keep_alive: KeepAlive,
 }
 
 /// State of the protocol itself.
-type Session = mqtt::Session<Token>;
+type TokenSession = mqtt::MqttSession<Token>;
 
 /// Settings of a population.
 pub struct MqttSetup {
@@ -87,12 +87,12 @@ fn announced(options: &plan::Mqtt, property: Property) -> Option<u32> {
     }
 }
 
-impl Mqtt {
+impl MqttClient {
     /// State of a client that has never connected.
-    pub const NEW: Self = Self { session: Session::new(), keep_alive: KeepAlive::NEW };
+    pub const NEW: Self = Self { session: TokenSession::new(), keep_alive: KeepAlive::NEW };
 }
 
-impl Protocol for Mqtt {
+impl Protocol for MqttClient {
     type Setup = MqttSetup;
 
     #[inline]
@@ -108,11 +108,15 @@ impl Protocol for Mqtt {
         let (mut step, mut lapses) = (Step::new(), Lapses::NONE);
         let event = loop {
             let (packet, len) = match decode(version, &bytes[step.len..]) {
-                Ok(Decoded::Packet { packet, len }) if len <= packet_bytes_max => (packet, len),
-                Ok(Decoded::Incomplete { needed }) if needed <= packet_bytes_max => {
+                Ok(DecodedPacket::Packet { packet, len }) if len <= packet_bytes_max => {
+                    (packet, len)
+                }
+                Ok(DecodedPacket::Incomplete { needed }) if needed <= packet_bytes_max => {
                     break Event::Incomplete;
                 }
-                Ok(Decoded::Packet { len, .. } | Decoded::Incomplete { needed: len }) => {
+                Ok(
+                    DecodedPacket::Packet { len, .. } | DecodedPacket::Incomplete { needed: len },
+                ) => {
                     break broken(&Breach::of_size(&bytes[step.len..], len, packet_bytes_max));
                 }
                 Err(error) => {
@@ -128,8 +132,8 @@ impl Protocol for Mqtt {
             step.read += 1;
             step.replied += u32::from(out.len() > before);
             let publish = match event {
-                Ok(mqtt::Event::Delivered(publish)) => publish,
-                Ok(mqtt::Event::Acknowledged(token)) => break Event::Acknowledged(token),
+                Ok(mqtt::MqttEvent::Delivered(publish)) => publish,
+                Ok(mqtt::MqttEvent::Acknowledged(token)) => break Event::Acknowledged(token),
                 Ok(event) => break neutral(session, version, event),
                 Err(error) => break broken(&Breach::Turn(error)),
             };
@@ -139,7 +143,7 @@ impl Protocol for Mqtt {
             if marks & BESIDE != 0 {
                 step.note(publish.properties);
             }
-            let beside = Message { session, publish, carried: OnceCell::new() };
+            let beside = ReceivedPublish { session, publish, carried: OnceCell::new() };
             let message = Received { payload: publish.payload, marks, beside: &beside };
             match inbox.take(&message) {
                 Next::More => {}
@@ -209,7 +213,8 @@ impl Protocol for Mqtt {
 
     fn cut(setup: &MqttSetup, packets: &[u8], end: usize) -> Cut {
         let mut cut = Cut::default();
-        while let Ok(Decoded::Packet { packet, len }) = decode(setup.version, &packets[cut.len..])
+        while let Ok(DecodedPacket::Packet { packet, len }) =
+            decode(setup.version, &packets[cut.len..])
             && cut.len + len <= end
         {
             cut.len += len;
@@ -246,20 +251,24 @@ impl Step<'_> {
 
 /// Events other than messages.
 #[inline(never)]
-fn neutral<'a>(session: &Session, version: Version, event: mqtt::Event<'a, Token>) -> Event<'a> {
+fn neutral<'a>(
+    session: &TokenSession,
+    version: Version,
+    event: mqtt::MqttEvent<'a, Token>,
+) -> Event<'a> {
     match event {
-        mqtt::Event::Acknowledged(token) => Event::Acknowledged(token),
-        mqtt::Event::Connected { session_present, dropped, properties } => Event::Connected {
+        mqtt::MqttEvent::Acknowledged(token) => Event::Acknowledged(token),
+        mqtt::MqttEvent::Connected { session_present, dropped, properties } => Event::Connected {
             resumed: session_present,
             dropped: dropped as u64,
             sets_keep_alive: properties.number(Property::ServerKeepAlive).is_some(),
             proof: step(properties),
         },
-        mqtt::Event::Challenged(properties) => Event::Challenged(step(properties)),
-        mqtt::Event::Refused { code, properties } => {
+        mqtt::MqttEvent::Challenged(properties) => Event::Challenged(step(properties)),
+        mqtt::MqttEvent::Refused { code, properties } => {
             Event::Refused(cause(refusal(version, code), properties))
         }
-        mqtt::Event::Subscribed { codes, properties, .. } => {
+        mqtt::MqttEvent::Subscribed { codes, properties, .. } => {
             let reason: fn(u8) -> Option<Reason> = match version {
                 Version::V5 => |code| is_refusal(code).then(|| answered(PacketType::SubAck, code)),
                 Version::V31 | Version::V311 => {
@@ -271,26 +280,26 @@ fn neutral<'a>(session: &Session, version: Version, event: mqtt::Event<'a, Token
             let refused = Refusals { codes, reason, texts, ..Refusals::NONE };
             Event::Subscribed { granted, refused, is_last: !session.awaits_requests() }
         }
-        mqtt::Event::Rejected { token, code, properties } => {
+        mqtt::MqttEvent::Rejected { token, code, properties } => {
             Event::Rejected(token, cause(answered(PacketType::PubAck, code.number()), properties))
         }
-        mqtt::Event::Disconnected(reasoned) => {
+        mqtt::MqttEvent::Disconnected(reasoned) => {
             let reason = answered(PacketType::Disconnect, reasoned.code.number());
             Event::Ended(cause(reason, reasoned.properties))
         }
-        mqtt::Event::UnknownAck => Event::UnknownAcknowledgement,
-        mqtt::Event::Unsubscribed { filters, codes, properties, .. } => {
+        mqtt::MqttEvent::UnknownAck => Event::UnknownAcknowledgement,
+        mqtt::MqttEvent::Unsubscribed { filters, codes, properties, .. } => {
             let reason = |code| is_refusal(code).then(|| answered(PacketType::UnsubAck, code));
             let texts = texts(properties);
             let refused = Refusals { codes, reason, texts, ..Refusals::NONE };
             let removed = u64::from(filters) - refused.iter().count() as u64;
             Event::Unsubscribed { removed, refused, is_last: !session.awaits_requests() }
         }
-        mqtt::Event::Delivered(_)
-        | mqtt::Event::Redelivered
-        | mqtt::Event::Received
-        | mqtt::Event::Released
-        | mqtt::Event::Pong => Event::Handled,
+        mqtt::MqttEvent::Delivered(_)
+        | mqtt::MqttEvent::Redelivered
+        | mqtt::MqttEvent::Received
+        | mqtt::MqttEvent::Released
+        | mqtt::MqttEvent::Pong => Event::Handled,
     }
 }
 
@@ -343,8 +352,8 @@ fn cause(reason: Reason, properties: Properties<'_>) -> Cause<'_> {
     Cause { reason, texts: texts(properties) }
 }
 
-fn texts(properties: Properties<'_>) -> Texts<'_> {
-    Texts {
+fn texts(properties: Properties<'_>) -> ReasonTexts<'_> {
+    ReasonTexts {
         reason_string: properties.text(Property::ReasonString),
         server_reference: properties.text(Property::ServerReference),
     }
@@ -368,5 +377,5 @@ const fn reason_of(lapse: Lapse) -> Reason {
 
 /// The reason of a code that the codec has checked.
 fn answered(packet: PacketType, code: u8) -> Reason {
-    Answer::of(packet, code).map_or(Reason::ProtocolError, Reason::Answer)
+    AnswerCode::of(packet, code).map_or(Reason::ProtocolError, Reason::Answer)
 }

@@ -1,15 +1,15 @@
-//! NATS: login after INFO, subjects with queue groups, messages with headers, PING and PONG; streams
-//! and durable consumers of JetStream.
+//! NATS: login after INFO, subjects with queue groups, messages with headers, PING and PONG;
+//! streams and durable consumers of JetStream.
 
 mod stored;
 
-use nats::client::{Connect, END, Login, encode_publish};
-use nats::{Event as Own, FIRST_SID, Handled, Headers, ServerError, client, headers, nkey};
+use nats::client::{ConnectOptions, END, NatsCredentials, encode_publish};
+use nats::{FIRST_SID, HandledOperation, Headers, NatsEvent, ServerError, client, headers, nkey};
 use openssl::pkey::{Id, PKey};
 use openssl::sign::Signer;
 use plan::{Payload, Population, Reason, Template, payload_bytes};
 
-use super::cause::{Broken, Cause, Texts};
+use super::cause::{Broken, Cause, ReasonTexts};
 use super::keep_alive::KeepAlive;
 use super::protocol::{
     Asked, At, Buffers, Cut, Event, Notice, Outgoing, Polled, Protocol, Refusals, Request, Resend,
@@ -18,13 +18,11 @@ use super::protocol::{
 use super::received::{Beside, Carried, Inbox, Next, Received};
 use super::token::Token;
 
-use stored::{Filter, StoredSetup};
-
-type Session = nats::Session<Token>;
+use stored::{StoredFilter, StoredSetup};
 
 /// State of a client.
-pub struct Nats {
-    session: Session,
+pub struct NatsClient {
+    session: nats::NatsSession<Token>,
     keep_alive: KeepAlive,
 }
 
@@ -48,9 +46,9 @@ impl NatsSetup {
     }
 }
 
-impl Nats {
+impl NatsClient {
     /// State of a client that has never connected.
-    pub const NEW: Self = Self { session: Session::new(), keep_alive: KeepAlive::NEW };
+    pub const NEW: Self = Self { session: nats::NatsSession::new(), keep_alive: KeepAlive::NEW };
 
     /// Time without bytes after which a client sends a PING, in seconds; 0 if not connected.
     const fn interval_s(&self, at: &At<'_, NatsSetup>) -> u16 {
@@ -63,7 +61,9 @@ impl Nats {
             self.session.open();
             return Polled::Nothing;
         }
-        let plan::Protocol::Nats(options) = &at.population.protocol else { return Polled::Nothing };
+        let plan::PlannedProtocol::Nats(options) = &at.population.protocol else {
+            return Polled::Nothing;
+        };
         let text = |template: &Option<Template>| template.as_ref().map(|own| own.text(at.n, 0));
         let signed = match text(&options.seed).map(|seed| sign(&seed, self.session.nonce())) {
             Some(None) => return Polled::Refused(Reason::BadCredentials),
@@ -73,7 +73,7 @@ impl Nats {
         let texts =
             [&at.population.username, &at.population.password, &options.token, &options.jwt];
         let [username, password, token, jwt] = texts.map(text);
-        let login = Login {
+        let login = NatsCredentials {
             username: username.as_deref(),
             password: password.as_deref(),
             token: token.as_deref(),
@@ -84,13 +84,15 @@ impl Nats {
         let name = options.client_name.text(at.n, 0);
         let tls_required = at.population.tls.is_some();
         self.session
-            .connect(&Connect { name: &name, echo: options.echo, login, tls_required }, out);
+            .connect(&ConnectOptions { name: &name, echo: options.echo, login, tls_required }, out);
         Polled::Sent(Asked { packets: 2, awaits_answer: true, ..Asked::default() })
     }
 
     /// Appends all subscriptions, and a PING that the server answers once it has read them.
     fn subscribe(&mut self, at: &At<'_, NatsSetup>, out: &mut Vec<u8>) -> Polled {
-        let plan::Protocol::Nats(options) = &at.population.protocol else { return Polled::Nothing };
+        let plan::PlannedProtocol::Nats(options) = &at.population.protocol else {
+            return Polled::Nothing;
+        };
         let mut packets = 1 + stored::prepare(&mut self.session, at, &at.setup.stored, out);
         let mut sid = FIRST_SID;
         for (index, subscription) in at.population.subscriptions.iter().enumerate() {
@@ -103,7 +105,7 @@ impl Nats {
                 };
                 let number = if group.is_some() { variant.into() } else { sid - FIRST_SID };
                 let consumer = options.consumers.get(index);
-                let filter = Filter { consumer, sid, number, group, subject };
+                let filter = StoredFilter { consumer, sid, number, group, subject };
                 let client_name = || options.client_name.text(at.n, 0);
                 packets += stored::subscribe(&mut self.session, &filter, client_name, out);
                 sid += 1;
@@ -190,35 +192,35 @@ impl Nats {
     fn neutral<'b>(
         &mut self,
         at: &At<'_, NatsSetup>,
-        event: &Own<'b, Token>,
+        event: &NatsEvent<'b, Token>,
         out: &mut Vec<u8>,
     ) -> Event<'b> {
         match *event {
-            Own::Greeted(_) if at.population.tls.is_some() => Event::Secure,
-            Own::Greeted(_) => match self.open(at, out) {
+            NatsEvent::Greeted(_) if at.population.tls.is_some() => Event::Secure,
+            NatsEvent::Greeted(_) => match self.open(at, out) {
                 Polled::Refused(reason) => Event::Refused(reason.into()),
                 _ => Event::Handled,
             },
-            Own::Connected => {
+            NatsEvent::Connected => {
                 Event::Connected { resumed: false, dropped: 0, sets_keep_alive: false, proof: &[] }
             }
-            Own::Subscribed(refused) => {
+            NatsEvent::Subscribed(refused) => {
                 let granted = at.setup.filters.saturating_sub(refused.into());
                 Event::Subscribed { granted, refused: Refusals::NONE, is_last: true }
             }
-            Own::Unsubscribed => {
+            NatsEvent::Unsubscribed => {
                 let removed = at.setup.filters;
                 Event::Unsubscribed { removed, refused: Refusals::NONE, is_last: true }
             }
-            Own::Forbidden(ServerError::SubscribePermission, text) => {
+            NatsEvent::Forbidden(ServerError::SubscribePermission, text) => {
                 let cause = Cause { reason: Reason::SubscribeRefused, texts: texts(text) };
                 Event::Subscribed { granted: 0, refused: Refusals::one(cause), is_last: false }
             }
-            Own::Refused(error, text) => {
+            NatsEvent::Refused(error, text) => {
                 let reason = refusal(error, at.setup.has_login);
                 Event::Refused(Cause { reason, texts: texts(text) })
             }
-            Own::Forbidden(error, text) | Own::Ended(error, text) => {
+            NatsEvent::Forbidden(error, text) | NatsEvent::Ended(error, text) => {
                 let reason = match error {
                     ServerError::PublishPermission => Reason::NotAuthorized,
                     ServerError::SlowConsumer => Reason::SlowConsumer,
@@ -227,20 +229,24 @@ impl Nats {
                 };
                 Event::Ended(Cause { reason, texts: texts(text) })
             }
-            Own::UnknownAnswer => Event::UnknownAcknowledgement,
-            Own::Incomplete => Event::Incomplete,
-            Own::Acknowledged(token, _) => Event::Acknowledged(token),
-            Own::Rejected(token, ref refusal) => Event::Rejected(token, stored::cause(refusal)),
-            Own::Denied(ref refusal) => {
+            NatsEvent::UnknownAnswer => Event::UnknownAcknowledgement,
+            NatsEvent::Incomplete => Event::Incomplete,
+            NatsEvent::Acknowledged(token, _) => Event::Acknowledged(token),
+            NatsEvent::Rejected(token, ref refusal) => {
+                Event::Rejected(token, stored::cause(refusal))
+            }
+            NatsEvent::Denied(ref refusal) => {
                 let refused = Refusals::one(stored::cause(refusal));
                 Event::Subscribed { granted: 0, refused, is_last: false }
             }
-            Own::Message(_) | Own::Pong | Own::Replied | Own::Granted => Event::Handled,
+            NatsEvent::Message(_) | NatsEvent::Pong | NatsEvent::Replied | NatsEvent::Granted => {
+                Event::Handled
+            }
         }
     }
 }
 
-impl Protocol for Nats {
+impl Protocol for NatsClient {
     type Setup = NatsSetup;
 
     #[inline]
@@ -254,18 +260,19 @@ impl Protocol for Nats {
         let mut step = Step::new();
         step.event = loop {
             let before = out.len();
-            let Handled { len, event } = match self.session.handle(&bytes[step.len..], out) {
+            let HandledOperation { len, event } = match self.session.handle(&bytes[step.len..], out)
+            {
                 Ok(handled) => handled,
                 Err(error) => break broken(error),
             };
             step.len += len;
             let message = match event {
-                Own::Message(message) => message,
-                Own::Incomplete => break Event::Incomplete,
+                NatsEvent::Message(message) => message,
+                NatsEvent::Incomplete => break Event::Incomplete,
                 event => {
                     step.read += 1;
                     // CONNECT and PING answer INFO. Other operations have one answer at most.
-                    let answers = if matches!(event, Own::Greeted(_)) { 2 } else { 1 };
+                    let answers = if matches!(event, NatsEvent::Greeted(_)) { 2 } else { 1 };
                     let event = self.neutral(at, &event, out);
                     step.replied += answers * u32::from(out.len() > before);
                     break event;
@@ -319,11 +326,12 @@ impl Protocol for Nats {
 
     fn cut(_: &NatsSetup, packets: &[u8], end: usize) -> Cut {
         let mut cut = Cut::default();
-        while let Ok(nats::Decoded::Whole { operation, len }) = client::decode(&packets[cut.len..])
+        while let Ok(nats::DecodedOperation::Whole { operation, len }) =
+            client::decode(&packets[cut.len..])
             && cut.len + len <= end
         {
             cut.len += len;
-            if let client::Operation::Publish(publish) = operation {
+            if let client::ClientOperation::Publish(publish) = operation {
                 stored::count(&publish, &mut cut);
             }
         }
@@ -331,7 +339,7 @@ impl Protocol for Nats {
     }
 }
 
-impl Beside for nats::server::Message<'_> {
+impl Beside for nats::server::NatsMessage<'_> {
     fn topic(&self) -> Option<&str> {
         str::from_utf8(self.subject).ok()
     }
@@ -389,8 +397,8 @@ const fn refusal(error: ServerError, has_login: bool) -> Reason {
     }
 }
 
-const fn texts(text: &str) -> Texts<'_> {
-    Texts { reason_string: Some(text), server_reference: None }
+const fn texts(text: &str) -> ReasonTexts<'_> {
+    ReasonTexts { reason_string: Some(text), server_reference: None }
 }
 
 #[cold]

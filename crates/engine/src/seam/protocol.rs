@@ -5,7 +5,7 @@ use agent::publication::{self, PublicationSetup};
 use plan::{Counters, Population, Publication, Reason, Responds, Stamp};
 
 use super::Scratch;
-use super::cause::{Broken, Cause, Texts};
+use super::cause::{Broken, Cause, ReasonTexts};
 use super::login::Login;
 use super::received::{Inbox, Response};
 use super::token::Token;
@@ -301,7 +301,7 @@ pub struct Refusals<'b> {
     /// Reason of a code; `None`: the filter is granted.
     pub reason: fn(u8) -> Option<Reason>,
     /// Texts of the packet with the codes.
-    pub texts: Texts<'b>,
+    pub texts: ReasonTexts<'b>,
     /// A refusal without a code.
     pub one: Option<Cause<'b>>,
 }
@@ -352,7 +352,7 @@ impl<'b> Refusals<'b> {
     pub const NONE: Self = Self {
         codes: &[],
         reason: |_| None,
-        texts: Texts { reason_string: None, server_reference: None },
+        texts: ReasonTexts { reason_string: None, server_reference: None },
         one: None,
     };
 

@@ -2,9 +2,9 @@
 //! (ZMTP 37).
 
 use plan::{Reason, Security, Template};
-use zmtp::{Handled, Mechanism, Session};
+use zmtp::{Handled, Mechanism, ZmtpSession};
 
-use super::cause::{Broken, Cause, Texts};
+use super::cause::{Broken, Cause, ReasonTexts};
 use super::keep_alive::KeepAlive;
 use super::protocol::{
     Asked, At, Buffers, Event, Notice, Polled, Protocol, Refusals, Request, Side, Step, Timeout,
@@ -12,8 +12,8 @@ use super::protocol::{
 use super::received::{Beside, Carried, Inbox, Next, ORDERED, Received};
 
 /// State of a SUB socket.
-pub struct Zmtp {
-    session: Session,
+pub struct ZmtpClient {
+    session: ZmtpSession,
     keep_alive: KeepAlive,
 }
 
@@ -33,9 +33,9 @@ impl ZmtpSetup {
     }
 }
 
-impl Zmtp {
+impl ZmtpClient {
     /// State of a socket that has never connected.
-    pub const NEW: Self = Self { session: Session::new(), keep_alive: KeepAlive::NEW };
+    pub const NEW: Self = Self { session: ZmtpSession::new(), keep_alive: KeepAlive::NEW };
 
     /// Time without bytes after which the socket sends a PING, in seconds; 0 without keep-alive.
     const fn interval_s(&self, at: &At<'_, ZmtpSetup>) -> u16 {
@@ -59,7 +59,7 @@ impl Zmtp {
     }
 }
 
-impl Protocol for Zmtp {
+impl Protocol for ZmtpClient {
     type Setup = ZmtpSetup;
 
     #[inline]
@@ -83,8 +83,8 @@ impl Protocol for Zmtp {
             };
             step.len += len;
             let message = match event {
-                zmtp::Event::Message(message) => message,
-                zmtp::Event::Incomplete => break Event::Incomplete,
+                zmtp::ZmtpEvent::Message(message) => message,
+                zmtp::ZmtpEvent::Incomplete => break Event::Incomplete,
                 event => {
                     step.read += 1;
                     break neutral(event, was_connected, at.setup);
@@ -146,32 +146,32 @@ fn broken<'b>(error: zmtp::ZmtpError) -> Event<'b> {
 
 /// Events other than messages.
 #[cold]
-fn neutral<'b>(event: zmtp::Event<'b>, was_connected: bool, setup: &ZmtpSetup) -> Event<'b> {
+fn neutral<'b>(event: zmtp::ZmtpEvent<'b>, was_connected: bool, setup: &ZmtpSetup) -> Event<'b> {
     match event {
-        zmtp::Event::Connected => {
+        zmtp::ZmtpEvent::Connected => {
             Event::Connected { resumed: false, dropped: 0, sets_keep_alive: false, proof: &[] }
         }
         // The publisher has taken in all prefixes.
-        zmtp::Event::Pong => {
+        zmtp::ZmtpEvent::Pong => {
             Event::Subscribed { granted: 0, refused: Refusals::NONE, is_last: true }
         }
-        zmtp::Event::Refused(text) => {
+        zmtp::ZmtpEvent::Refused(text) => {
             let reason = match setup.is_plain {
                 _ if was_connected => Reason::ClosedByBroker,
                 true => Reason::BadCredentials,
                 false => Reason::ConnectClosed,
             };
-            let texts = Texts { reason_string: Some(text), server_reference: None };
+            let texts = ReasonTexts { reason_string: Some(text), server_reference: None };
             Event::Refused(Cause { reason, texts })
         }
-        zmtp::Event::Message(_)
-        | zmtp::Event::Incomplete
-        | zmtp::Event::Greeted
-        | zmtp::Event::Replied => Event::Handled,
+        zmtp::ZmtpEvent::Message(_)
+        | zmtp::ZmtpEvent::Incomplete
+        | zmtp::ZmtpEvent::Greeted
+        | zmtp::ZmtpEvent::Replied => Event::Handled,
     }
 }
 
-impl Beside for zmtp::Message<'_> {
+impl Beside for zmtp::ZmtpMessage<'_> {
     /// The first frame. A message of one frame has the empty topic.
     fn topic(&self) -> Option<&str> {
         let mut frames = self.frames();
@@ -207,7 +207,7 @@ mod tests {
     use plan::{Population, SECOND_NS};
 
     use super::*;
-    use crate::seam::{Scratch, Session, Setup};
+    use crate::seam::{Scratch, Session, SessionSetup};
     use testkit::plans;
 
     const S: u64 = SECOND_NS;
@@ -226,13 +226,13 @@ mod tests {
     /// A client of a population.
     struct Client {
         population: Population,
-        setup: Setup,
+        setup: SessionSetup,
         session: Session,
     }
 
     impl Client {
         fn new(population: Population) -> Self {
-            let setup = Setup::new(&population, u32::MAX);
+            let setup = SessionSetup::new(&population, u32::MAX);
             let session = Session::new(&population.protocol);
             Self { population, setup, session }
         }
@@ -277,7 +277,7 @@ mod tests {
     /// A population of one socket of ZeroMQ.
     fn sockets(keep_alive_s: u16) -> Population {
         let mut population = plans::population("sockets", 1);
-        population.protocol = plan::Protocol::Zmtp(plan::Zmtp {
+        population.protocol = plan::PlannedProtocol::Zmtp(plan::Zmtp {
             player: plan::Player::Engine,
             high_water_mark: 0,
             io_threads: 1,

@@ -15,7 +15,7 @@ use socket2::SockRef;
 
 /// Addresses and options of a client's socket.
 #[derive(Clone, Copy)]
-pub struct Route {
+pub struct TcpRoute {
     /// Address of the target.
     pub target: SocketAddr,
     /// Source address; `None`: the kernel's choice.
@@ -28,7 +28,7 @@ pub struct Route {
 ///
 /// # Errors
 /// The reason to count.
-pub fn open(route: &Route) -> Result<TcpStream, Reason> {
+pub fn open(route: &TcpRoute) -> Result<TcpStream, Reason> {
     let count = |errno: Errno| reason(&errno.into(), true);
     let descriptor = prepare(route).map_err(count)?;
     if let Some(source) = route.source {
@@ -58,7 +58,7 @@ pub fn delay_acks(stream: &TcpStream) {
     let _ = SockRef::from(stream).set_tcp_quickack(false);
 }
 
-fn prepare(route: &Route) -> nix::Result<OwnedFd> {
+fn prepare(route: &TcpRoute) -> nix::Result<OwnedFd> {
     let family = if route.target.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let descriptor = socket(family, SockType::Stream, flags, None)?;

@@ -275,7 +275,7 @@ impl Certificate {
 }
 
 /// Settings of all clients of a population, for many connections that are mostly idle.
-fn context(tls: &plan::Tls) -> Result<SslContextBuilder, TlsError> {
+fn context(tls: &plan::PlannedTls) -> Result<SslContextBuilder, TlsError> {
     let mut builder = SslContext::builder(SslMethod::tls_client())?;
     builder.set_min_proto_version(Some(version(tls.min_version)))?;
     builder.set_max_proto_version(Some(version(tls.max_version)))?;
@@ -304,7 +304,7 @@ fn context(tls: &plan::Tls) -> Result<SslContextBuilder, TlsError> {
 
 /// Trusts the configured authorities, else the authorities of the system. Clients with pre-shared
 /// keys need no authority, because their brokers have no certificate.
-fn trust(builder: &mut SslContextBuilder, tls: &plan::Tls) -> Result<(), TlsError> {
+fn trust(builder: &mut SslContextBuilder, tls: &plan::PlannedTls) -> Result<(), TlsError> {
     let path = match &tls.ca {
         Some(path) => path.into(),
         None if tls.psk.is_some() => return Ok(()),

@@ -18,16 +18,16 @@ const ANSWER_BYTES: usize = 2048;
 /// A connection under WebSocket.
 pub struct WebSocket {
     channel: Channel,
-    state: State,
+    state: WebSocketState,
 }
 
-enum State {
-    Opening(Box<Opening>),
+enum WebSocketState {
+    Opening(Box<Upgrade>),
     Open(FrameSession<false>),
 }
 
 /// An upgrade that is under way.
-struct Opening {
+struct Upgrade {
     key: RequestKey,
     /// Bytes of the request that have not gone.
     request: Vec<u8>,
@@ -77,13 +77,13 @@ impl WebSocket {
         let mut request = Vec::new();
         UpgradeRequest { host: &authority(target), path, headers: &headers }
             .write(&key, &mut request);
-        let opening = Opening { key, request, answer: Vec::new() };
-        Self { channel, state: State::Opening(opening.into()) }
+        let opening = Upgrade { key, request, answer: Vec::new() };
+        Self { channel, state: WebSocketState::Opening(opening.into()) }
     }
 
     /// Continues the handshake of TLS, then the upgrade.
     pub fn handshake(&mut self, framing: &mut Framing) -> Result<(), Halt> {
-        let State::Opening(opening) = &mut self.state else { return Ok(()) };
+        let WebSocketState::Opening(opening) = &mut self.state else { return Ok(()) };
         self.channel.handshake()?;
         while !opening.request.is_empty() {
             let count = self.channel.write(&opening.request, true)?;
@@ -96,7 +96,7 @@ impl WebSocket {
         if payload > 0 {
             return Err(Halt::Lost(Reason::ProtocolError));
         }
-        self.state = State::Open(session);
+        self.state = WebSocketState::Open(session);
         self.write_own();
         Ok(())
     }
@@ -114,7 +114,7 @@ impl WebSocket {
         connecting: bool,
         framing: &mut Framing,
     ) -> Result<usize, Halt> {
-        let State::Open(session) = &mut self.state else { return Err(Halt::Later) };
+        let WebSocketState::Open(session) = &mut self.state else { return Err(Halt::Later) };
         if let Some(end) = session.end() {
             // Not before: answers to the last packets are frames of data.
             self.close(framing);
@@ -134,7 +134,7 @@ impl WebSocket {
         connecting: bool,
         framing: &mut Framing,
     ) -> Result<usize, Halt> {
-        let State::Open(session) = &mut self.state else { return Err(Halt::Later) };
+        let WebSocketState::Open(session) = &mut self.state else { return Err(Halt::Later) };
         write_replies(session, &mut self.channel, connecting)?;
         framing.frame.clear();
         let frame = session.frame(bytes, &mut framing.keys, &mut framing.frame);
@@ -147,7 +147,7 @@ impl WebSocket {
 
     /// Writes pongs and the answer to a close, as far as there is room.
     pub fn write_own(&mut self) {
-        if let State::Open(session) = &mut self.state {
+        if let WebSocketState::Open(session) = &mut self.state {
             // The next frame sends the rest first, and finds a lost connection.
             let _ = write_replies(session, &mut self.channel, false);
         }
@@ -155,7 +155,7 @@ impl WebSocket {
 
     /// Ends the connection behind everything that was sent, as far as there is room.
     pub fn close(&mut self, framing: &mut Framing) {
-        if let State::Open(session) = &mut self.state {
+        if let WebSocketState::Open(session) = &mut self.state {
             session.close(&mut framing.keys);
         }
         self.write_own();
@@ -172,7 +172,7 @@ impl WebSocket {
     }
 }
 
-impl Opening {
+impl Upgrade {
     /// Reads the answer to its end, and returns the bytes behind it.
     fn read_answer(&mut self, channel: &mut Channel) -> Result<Vec<u8>, Halt> {
         let mut bytes = [0; ANSWER_BYTES];

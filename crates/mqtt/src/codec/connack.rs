@@ -56,7 +56,7 @@ impl<'a> ConnAck<'a> {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{assert_packet, assert_packet_5, assert_rejected, assert_rejected_5};
-    use super::super::{Decoded, Packet, Property, PropertyList, Value, decode};
+    use super::super::{DecodedPacket, Packet, Property, PropertyList, Value, decode};
     use super::*;
 
     #[test]
@@ -112,6 +112,6 @@ mod tests {
     fn mqtt_3_1_ignores_the_flags() {
         let found = decode(Version::V31, &[0x20, 2, 0xff, 0]);
         let packet = Packet::ConnAck(ConnAck::default());
-        assert_eq!(found, Ok(Decoded::Packet { packet, len: 4 }));
+        assert_eq!(found, Ok(DecodedPacket::Packet { packet, len: 4 }));
     }
 }

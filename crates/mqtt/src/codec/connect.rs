@@ -150,7 +150,7 @@ fn check_flags(version: Version, flags: u8) -> Result<(), DecodeError> {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{assert_packet, assert_packet_5, assert_rejected, assert_rejected_5};
-    use super::super::{Decoded, Packet, Property, PropertyList, Value, decode};
+    use super::super::{DecodedPacket, Packet, Property, PropertyList, Value, decode};
     use super::*;
     use crate::topic::TopicError;
 
@@ -267,7 +267,10 @@ mod tests {
         connect.encode(Version::V31, &mut out).unwrap();
         assert_eq!(out, b"\x10\x10\0\x06MQIsdp\x03\0\0\0\0\x02ab");
         let packet = Packet::Connect(connect);
-        assert_eq!(decode(Version::V31, &out), Ok(Decoded::Packet { packet, len: out.len() }));
+        assert_eq!(
+            decode(Version::V31, &out),
+            Ok(DecodedPacket::Packet { packet, len: out.len() })
+        );
         assert_rejected(&out, DecodeError::UnsupportedProtocolLevel(3));
         out[10] = 4;
         assert_rejected(&out, DecodeError::BadProtocolName);

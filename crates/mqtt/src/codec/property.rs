@@ -6,7 +6,7 @@ mod table;
 use super::header::{Packets, bit};
 use super::{DecodeError, EncodeError, PacketType, Reader, Version, write_field, write_variable};
 use crate::topic;
-use table::{Kind, ROWS, Row, SUBSCRIBE, TABLE, WILL};
+use table::{PropertyRow, PropertyType, ROWS, SUBSCRIBE, TABLE, WILL};
 
 pub use table::Property;
 
@@ -50,7 +50,7 @@ impl Property {
     /// The property with this name of the standard, in small letters with `_` for a space.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        let is_it = |row: &&Row| snake_case(row.name).eq(name.chars());
+        let is_it = |row: &&PropertyRow| snake_case(row.name).eq(name.chars());
         TABLE.iter().find(is_it).map(|row| row.property)
     }
 
@@ -60,7 +60,7 @@ impl Property {
         self.row().name
     }
 
-    fn row(self) -> Row {
+    fn row(self) -> PropertyRow {
         ROWS[usize::from(self as u8)].expect("the table has a row for each property")
     }
 }
@@ -226,34 +226,36 @@ fn check(packet: PacketType, carrier: Packets, bytes: &[u8]) -> Result<(), Decod
     Ok(())
 }
 
-fn row(rest: &mut Reader<'_>) -> Result<Row, DecodeError> {
+fn row(rest: &mut Reader<'_>) -> Result<PropertyRow, DecodeError> {
     let id = rest.u8()?;
     ROWS.get(usize::from(id)).copied().flatten().ok_or(DecodeError::UnknownProperty(id))
 }
 
-impl Row {
+impl PropertyRow {
     /// Passes over a value, which is valid.
     fn skip(&self, rest: &mut Reader<'_>) -> Result<(), DecodeError> {
         match self.kind {
-            Kind::Flag => rest.u8().map(drop),
-            Kind::Short | Kind::PositiveShort => rest.u16().map(drop),
-            Kind::Long | Kind::PositiveLong => rest.u32().map(drop),
-            Kind::PositiveVariable => rest.variable().map(drop),
-            Kind::Binary | Kind::Text | Kind::Topic => rest.field().map(drop),
-            Kind::Pair => rest.field().and_then(|_| rest.field()).map(drop),
+            PropertyType::Flag => rest.u8().map(drop),
+            PropertyType::Short | PropertyType::PositiveShort => rest.u16().map(drop),
+            PropertyType::Long | PropertyType::PositiveLong => rest.u32().map(drop),
+            PropertyType::PositiveVariable => rest.variable().map(drop),
+            PropertyType::Binary | PropertyType::Text | PropertyType::Topic => {
+                rest.field().map(drop)
+            }
+            PropertyType::Pair => rest.field().and_then(|_| rest.field()).map(drop),
         }
     }
 
     fn read<'a>(&self, rest: &mut Reader<'a>) -> Result<Value<'a>, DecodeError> {
         let number = match self.kind {
-            Kind::Flag => u32::from(rest.u8()?),
-            Kind::Short | Kind::PositiveShort => u32::from(rest.u16()?),
-            Kind::Long | Kind::PositiveLong => rest.u32()?,
-            Kind::PositiveVariable => rest.variable()?,
-            Kind::Binary => return Ok(Value::Binary(rest.field()?)),
-            Kind::Text => return Ok(Value::Text(rest.text()?)),
-            Kind::Pair => return Ok(Value::Pair(rest.text()?, rest.text()?)),
-            Kind::Topic => {
+            PropertyType::Flag => u32::from(rest.u8()?),
+            PropertyType::Short | PropertyType::PositiveShort => u32::from(rest.u16()?),
+            PropertyType::Long | PropertyType::PositiveLong => rest.u32()?,
+            PropertyType::PositiveVariable => rest.variable()?,
+            PropertyType::Binary => return Ok(Value::Binary(rest.field()?)),
+            PropertyType::Text => return Ok(Value::Text(rest.text()?)),
+            PropertyType::Pair => return Ok(Value::Pair(rest.text()?, rest.text()?)),
+            PropertyType::Topic => {
                 let topic = rest.utf8()?;
                 topic::validate_topic(topic)?;
                 return Ok(Value::Text(topic));
@@ -268,8 +270,10 @@ impl Row {
 
     const fn allows(&self, number: u32) -> bool {
         match self.kind {
-            Kind::Flag => number <= 1,
-            Kind::PositiveShort | Kind::PositiveLong | Kind::PositiveVariable => number > 0,
+            PropertyType::Flag => number <= 1,
+            PropertyType::PositiveShort
+            | PropertyType::PositiveLong
+            | PropertyType::PositiveVariable => number > 0,
             _ => true,
         }
     }
@@ -326,31 +330,35 @@ impl PropertyList {
     }
 }
 
-impl Row {
+impl PropertyRow {
     fn write(&self, value: Value<'_>, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         let bad = EncodeError::BadProperty(self.property);
         match (self.kind, value) {
-            (Kind::Binary, Value::Binary(bytes)) => write_field(out, bytes),
-            (Kind::Text | Kind::Topic, Value::Text(text)) => write_field(out, text.as_bytes()),
-            (Kind::Pair, Value::Pair(name, value)) => {
+            (PropertyType::Binary, Value::Binary(bytes)) => write_field(out, bytes),
+            (PropertyType::Text | PropertyType::Topic, Value::Text(text)) => {
+                write_field(out, text.as_bytes())
+            }
+            (PropertyType::Pair, Value::Pair(name, value)) => {
                 write_field(out, name.as_bytes())?;
                 write_field(out, value.as_bytes())
             }
             (_, Value::Number(number)) if !self.allows(number) => Err(bad),
-            (Kind::Flag, Value::Number(number)) => {
+            (PropertyType::Flag, Value::Number(number)) => {
                 out.push(number as u8);
                 Ok(())
             }
-            (Kind::Short | Kind::PositiveShort, Value::Number(number)) => {
+            (PropertyType::Short | PropertyType::PositiveShort, Value::Number(number)) => {
                 let number = u16::try_from(number).map_err(|_| bad)?;
                 out.extend_from_slice(&number.to_be_bytes());
                 Ok(())
             }
-            (Kind::Long | Kind::PositiveLong, Value::Number(number)) => {
+            (PropertyType::Long | PropertyType::PositiveLong, Value::Number(number)) => {
                 out.extend_from_slice(&number.to_be_bytes());
                 Ok(())
             }
-            (Kind::PositiveVariable, Value::Number(number)) => write_variable(out, number as usize),
+            (PropertyType::PositiveVariable, Value::Number(number)) => {
+                write_variable(out, number as usize)
+            }
             _ => Err(bad),
         }
     }

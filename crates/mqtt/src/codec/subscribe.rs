@@ -232,7 +232,7 @@ impl<'a> Unsubscribe<'a> {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{assert_rejected, assert_rejected_5};
-    use super::super::{Decoded, Packet, Property, PropertyList, Value, decode};
+    use super::super::{DecodedPacket, Packet, Property, PropertyList, Value, decode};
     use super::*;
     use crate::topic::TopicError;
 
@@ -242,7 +242,7 @@ mod tests {
         let mut out = Vec::new();
         encode_subscribe(Version::V311, (10, Properties::NONE), filters, &mut out).unwrap();
         assert_eq!(out, b"\x82\x0c\0\x0a\0\x03a/+\x01\0\x01#\x02");
-        let Ok(Decoded::Packet { packet: Packet::Subscribe(found), len: 14 }) =
+        let Ok(DecodedPacket::Packet { packet: Packet::Subscribe(found), len: 14 }) =
             decode(Version::V311, &out)
         else {
             panic!("{:?}", decode(Version::V311, &out));
@@ -287,7 +287,7 @@ mod tests {
         let mut out = Vec::new();
         encode_subscribe(Version::V5, (10, list.properties()), filters, &mut out).unwrap();
         assert_eq!(out, b"\x82\x0e\0\x0a\x03\x0b\xac\x02\0\x01a\x2d\0\x01b\0");
-        let Ok(Decoded::Packet { packet: Packet::Subscribe(found), len: 16 }) =
+        let Ok(DecodedPacket::Packet { packet: Packet::Subscribe(found), len: 16 }) =
             decode(Version::V5, &out)
         else {
             panic!("{:?}", decode(Version::V5, &out));
@@ -314,7 +314,7 @@ mod tests {
         let id = (10, Properties::NONE);
         encode_unsubscribe(Version::V311, id, ["a/+", "#"], &mut out).unwrap();
         assert_eq!(out, b"\xa2\x0a\0\x0a\0\x03a/+\0\x01#");
-        let Ok(Decoded::Packet { packet: Packet::Unsubscribe(found), len: 12 }) =
+        let Ok(DecodedPacket::Packet { packet: Packet::Unsubscribe(found), len: 12 }) =
             decode(Version::V311, &out)
         else {
             panic!("{:?}", decode(Version::V311, &out));

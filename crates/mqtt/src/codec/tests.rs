@@ -20,7 +20,7 @@ pub(super) fn assert_packet_5(bytes: &[u8], packet: Packet<'_>) {
 }
 
 fn assert_packet_of(version: Version, bytes: &[u8], packet: Packet<'_>) {
-    assert_eq!(decode(version, bytes), Ok(Decoded::Packet { packet, len: bytes.len() }));
+    assert_eq!(decode(version, bytes), Ok(DecodedPacket::Packet { packet, len: bytes.len() }));
     assert_eq!(encoded(version, &packet), bytes);
 }
 
@@ -48,7 +48,7 @@ fn reserved_packet_types_are_rejected_at_the_first_byte() {
 #[test]
 fn mqtt_3_1_sends_some_packets_again_with_dup() {
     for first in [0x6a, 0x8a, 0xaa] {
-        assert_eq!(decode(Version::V31, &[first]), Ok(Decoded::Incomplete { needed: 2 }));
+        assert_eq!(decode(Version::V31, &[first]), Ok(DecodedPacket::Incomplete { needed: 2 }));
     }
     assert!(matches!(decode(Version::V31, &[0x4a]), Err(DecodeError::BadHeaderFlags { .. })));
 }
@@ -61,7 +61,7 @@ fn header_flags_other_than_the_fixed_ones_are_rejected_at_the_first_byte() {
             let bytes = [nibble << 4 | flags];
             let found = decode(V, &bytes);
             if flags == fixed {
-                assert_eq!(found, Ok(Decoded::Incomplete { needed: 2 }));
+                assert_eq!(found, Ok(DecodedPacket::Incomplete { needed: 2 }));
             } else {
                 assert!(
                     matches!(found, Err(DecodeError::BadHeaderFlags { flags: f, .. }) if f == flags)
@@ -87,7 +87,10 @@ fn the_remaining_length_has_one_to_four_bytes() {
         let used = write_len(&mut written, len).unwrap();
         assert_eq!(&written[..used], bytes);
         let header = [&[0x30], bytes].concat();
-        assert_eq!(decode(V, &header), Ok(Decoded::Incomplete { needed: header.len() + len }));
+        assert_eq!(
+            decode(V, &header),
+            Ok(DecodedPacket::Incomplete { needed: header.len() + len })
+        );
     }
     assert_rejected(&[0x30, 0x80, 0x80, 0x80, 0x80], DecodeError::BadRemainingLength);
     assert_eq!(write_len(&mut [0; 4], LEN_MAX + 1), Err(EncodeError::PacketTooLong(LEN_MAX + 1)));
@@ -96,8 +99,8 @@ fn the_remaining_length_has_one_to_four_bytes() {
 #[test]
 fn decode_ignores_the_bytes_after_the_first_packet() {
     let bytes = [0xd0, 0, 0xff, 0xff];
-    assert_eq!(decode(V, &bytes), Ok(Decoded::Packet { packet: Packet::PingResp, len: 2 }));
-    assert_eq!(decode(V, &[]), Ok(Decoded::Incomplete { needed: 1 }));
+    assert_eq!(decode(V, &bytes), Ok(DecodedPacket::Packet { packet: Packet::PingResp, len: 2 }));
+    assert_eq!(decode(V, &[]), Ok(DecodedPacket::Incomplete { needed: 1 }));
 }
 
 #[test]
@@ -337,11 +340,11 @@ fn any_request(version: Version) -> impl Strategy<Value = Vec<u8>> {
                 encode_unsubscribe(version, id, names.clone(), &mut bytes).unwrap();
             }
             match decode(version, &bytes).unwrap() {
-                Decoded::Packet { packet: Packet::Subscribe(found), .. } => {
+                DecodedPacket::Packet { packet: Packet::Subscribe(found), .. } => {
                     assert!(found.filters().eq(pairs));
                     assert_eq!(found.properties, list.properties());
                 }
-                Decoded::Packet { packet: Packet::Unsubscribe(found), .. } => {
+                DecodedPacket::Packet { packet: Packet::Unsubscribe(found), .. } => {
                     assert!(found.filters().eq(names));
                 }
                 other => panic!("{other:?}"),
@@ -361,11 +364,11 @@ fn received<'a>(
         buffer.extend_from_slice(chunk);
         loop {
             match decode(version, &buffer) {
-                Ok(Decoded::Packet { packet, len }) => {
+                Ok(DecodedPacket::Packet { packet, len }) => {
                     packets.push(format!("{packet:?}"));
                     buffer.drain(..len);
                 }
-                Ok(Decoded::Incomplete { .. }) => break,
+                Ok(DecodedPacket::Incomplete { .. }) => break,
                 Err(error) => return (packets, Err(error)),
             }
         }
@@ -377,7 +380,7 @@ proptest! {
     #[test]
     fn a_decoded_packet_encodes_to_the_same_bytes((version, packets) in any_packets(1)) {
         let bytes = &packets[0];
-        let Ok(Decoded::Packet { packet, len }) = decode(version, bytes) else {
+        let Ok(DecodedPacket::Packet { packet, len }) = decode(version, bytes) else {
             panic!("{:?}", decode(version, bytes));
         };
         prop_assert_eq!(len, bytes.len());
@@ -415,7 +418,7 @@ proptest! {
         let bytes = &packets[0];
         for cut in 0..bytes.len() {
             match decode(version, &bytes[..cut]) {
-                Ok(Decoded::Incomplete { needed }) => {
+                Ok(DecodedPacket::Incomplete { needed }) => {
                     prop_assert!(needed > cut && needed <= bytes.len());
                 }
                 other => panic!("cut at {cut}: {other:?}"),
@@ -428,7 +431,7 @@ proptest! {
         version in any_version(),
         bytes in vec(any::<u8>(), 0..200),
     ) {
-        if let Ok(Decoded::Packet { len, .. }) = decode(version, &bytes) {
+        if let Ok(DecodedPacket::Packet { len, .. }) = decode(version, &bytes) {
             prop_assert!(len <= bytes.len());
         }
     }
@@ -442,10 +445,10 @@ proptest! {
         let bytes = &mut packets[0];
         let at = at.index(bytes.len());
         bytes[at] = byte;
-        if let Ok(Decoded::Packet { packet, .. }) = decode(version, bytes) {
+        if let Ok(DecodedPacket::Packet { packet, .. }) = decode(version, bytes) {
             let again = encoded(version, &packet);
             // A length may be written with more bytes than needed, so the test compares packets.
-            let Ok(Decoded::Packet { packet: second, .. }) = decode(version, &again) else {
+            let Ok(DecodedPacket::Packet { packet: second, .. }) = decode(version, &again) else {
                 panic!("{packet:?}");
             };
             prop_assert_eq!(second, packet);

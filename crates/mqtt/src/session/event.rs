@@ -1,11 +1,11 @@
-//! Meaning of a packet from the server ([`Event`]), violations by the server ([`ProtocolError`])
-//! and requests that cannot be sent ([`RequestError`]).
+//! Meaning of a packet from the server ([`MqttEvent`]), violations by the server
+//! ([`ProtocolError`]) and requests that cannot be sent ([`RequestError`]).
 
 use crate::codec::{EncodeError, PacketId, PacketType, Properties, Publish, ReasonCode, Reasoned};
 
 /// Meaning of a packet from the server for the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event<'a, T> {
+pub enum MqttEvent<'a, T> {
     /// CONNACK with code 0.
     Connected {
         /// True if the server kept state of an earlier connection.
@@ -28,7 +28,7 @@ pub enum Event<'a, T> {
     },
     /// SUBACK of an unanswered SUBSCRIBE.
     Subscribed {
-        /// Packet id that [`Session::subscribe`](crate::Session::subscribe) returned.
+        /// Packet id that [`MqttSession::subscribe`](crate::MqttSession::subscribe) returned.
         packet_id: PacketId,
         /// One code per filter, in the order of the filters: the granted QoS, or
         /// [`SubAck::FAILURE`](crate::SubAck::FAILURE) and above.
@@ -38,7 +38,7 @@ pub enum Event<'a, T> {
     },
     /// UNSUBACK of an unanswered UNSUBSCRIBE.
     Unsubscribed {
-        /// Packet id that [`Session::unsubscribe`](crate::Session::unsubscribe) returned.
+        /// Packet id that [`MqttSession::unsubscribe`](crate::MqttSession::unsubscribe) returned.
         packet_id: PacketId,
         /// Number of filters of the UNSUBSCRIBE.
         filters: u32,
@@ -48,7 +48,7 @@ pub enum Event<'a, T> {
         properties: Properties<'a>,
     },
     /// A message. QoS 1 allows duplicates; the session suppresses duplicates of QoS 2. If the topic
-    /// is empty, [`Session::topic`](crate::Session::topic) returns the topic of the alias.
+    /// is empty, [`MqttSession::topic`](crate::MqttSession::topic) returns the topic of the alias.
     Delivered(Publish<'a>),
     /// A QoS 2 message that was delivered before and is not yet released; suppressed.
     Redelivered,

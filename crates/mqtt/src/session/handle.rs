@@ -1,14 +1,15 @@
 //! The receiving side of a session: applies a packet from the server and appends the answer.
 
 use super::{
-    Awaits, Connection, Event, Lapse, Outgoing, ProtocolError, Request, Server, Session, Windows,
+    Awaits, Connection, FilterRequest, Lapse, MqttEvent, MqttSession, PacketsInFlight,
+    ProtocolError, SentMessage, Server,
 };
 use crate::codec::{
     self, Ack, Packet, PacketId, PacketType, Properties, Property, Publish, QoS, ReasonCode,
     SubAck, Version,
 };
 
-impl<T: Copy> Session<T> {
+impl<T: Copy> MqttSession<T> {
     /// Applies one packet from the server and appends the answer that the protocol requires.
     ///
     /// # Errors
@@ -20,7 +21,7 @@ impl<T: Copy> Session<T> {
         version: Version,
         packet: &Packet<'a>,
         out: &mut Vec<u8>,
-    ) -> Result<Event<'a, T>, ProtocolError> {
+    ) -> Result<MqttEvent<'a, T>, ProtocolError> {
         if self.connection != Connection::Up {
             return self.handle_first(version, packet);
         }
@@ -37,7 +38,7 @@ impl<T: Copy> Session<T> {
             Packet::PubAck(ack) => self.settle(&ack, Awaits::Ack),
             Packet::PubComp(ack) => {
                 let event = self.settle(&Ack::of(ack.packet_id), Awaits::Comp);
-                if ack.code.is_error() && matches!(event, Event::Acknowledged(_)) {
+                if ack.code.is_error() && matches!(event, MqttEvent::Acknowledged(_)) {
                     self.note_refused_release();
                 }
                 event
@@ -52,17 +53,17 @@ impl<T: Copy> Session<T> {
                     windows.received.remove(packet_id);
                 }
                 reply(PacketType::PubComp, packet_id);
-                Event::Released
+                MqttEvent::Released
             }
             Packet::SubAck(suback) => self.handle_suback(suback)?,
             Packet::UnsubAck(unsuback) => self.handle_unsuback(version, unsuback)?,
-            Packet::PingResp => Event::Pong,
+            Packet::PingResp => MqttEvent::Pong,
             Packet::Disconnect(reasoned) if version == Version::V5 => {
                 if reasoned.code == ReasonCode::DISCONNECT_WITH_WILL {
                     return Err(ProtocolError::WillFromServer);
                 }
                 self.connection = Connection::Lost;
-                Event::Disconnected(reasoned)
+                MqttEvent::Disconnected(reasoned)
             }
             Packet::ConnAck(_) => return Err(ProtocolError::SecondConnAck),
             Packet::Auth(_) => return Err(ProtocolError::UnexpectedAuth),
@@ -80,13 +81,13 @@ impl<T: Copy> Session<T> {
         &mut self,
         version: Version,
         packet: &Packet<'a>,
-    ) -> Result<Event<'a, T>, ProtocolError> {
+    ) -> Result<MqttEvent<'a, T>, ProtocolError> {
         let connack = match *packet {
             Packet::ConnAck(connack) => connack,
             Packet::Auth(auth) if self.connection == Connection::Authenticating => {
                 self.check_method(auth.properties);
                 let continues = auth.code == ReasonCode::CONTINUE_AUTHENTICATION;
-                let challenged = Event::Challenged(auth.properties);
+                let challenged = MqttEvent::Challenged(auth.properties);
                 return continues.then_some(challenged).ok_or(ProtocolError::UnexpectedAuth);
             }
             _ => return Err(ProtocolError::BeforeConnAck(packet.packet_type())),
@@ -96,7 +97,7 @@ impl<T: Copy> Session<T> {
         }
         if connack.code != 0 {
             self.connection = Connection::Lost;
-            return Ok(Event::Refused { code: connack.code, properties: connack.properties });
+            return Ok(MqttEvent::Refused { code: connack.code, properties: connack.properties });
         }
         let session_present = connack.session_present;
         if session_present && self.clean_session {
@@ -120,7 +121,7 @@ impl<T: Copy> Session<T> {
             self.lapses.note(Lapse::NoClientId);
         }
         self.connection = Connection::Up;
-        Ok(Event::Connected { session_present, dropped, properties: connack.properties })
+        Ok(MqttEvent::Connected { session_present, dropped, properties: connack.properties })
     }
 
     /// Checks that AUTH or CONNACK repeats the method of CONNECT `[MQTT5-4.12.0-5]`.
@@ -161,7 +162,7 @@ impl<T: Copy> Session<T> {
         &mut self,
         publish: Publish<'a>,
         mut reply: impl FnMut(PacketType, PacketId),
-    ) -> Event<'a, T> {
+    ) -> MqttEvent<'a, T> {
         let packet_id = publish.packet_id;
         match publish.qos {
             QoS::AtMostOnce => {}
@@ -170,33 +171,33 @@ impl<T: Copy> Session<T> {
                 reply(PacketType::PubRec, packet_id);
                 let received = &mut self.windows_mut().received;
                 if received.contains(packet_id) {
-                    return Event::Redelivered; // [MQTT-4.3.3-2]
+                    return MqttEvent::Redelivered; // [MQTT-4.3.3-2]
                 }
                 received.push(packet_id, ());
             }
         }
-        Event::Delivered(publish)
+        MqttEvent::Delivered(publish)
     }
 
     #[inline]
-    fn settle<'a>(&mut self, ack: &Ack<'a>, awaits: Awaits) -> Event<'a, T> {
+    fn settle<'a>(&mut self, ack: &Ack<'a>, awaits: Awaits) -> MqttEvent<'a, T> {
         let removed = self.windows.as_mut().and_then(|windows| {
             let message = windows.sent.remove_if(ack.packet_id, |message| message.awaits == awaits);
             message.or_else(|| windows.settle_early(ack.packet_id, awaits))
         });
         match removed {
-            None => Event::UnknownAck,
+            None => MqttEvent::UnknownAck,
             Some(message) if ack.code.is_error() => {
                 let Ack { code, properties, .. } = *ack;
-                Event::Rejected { token: message.token, code, properties }
+                MqttEvent::Rejected { token: message.token, code, properties }
             }
-            Some(message) => Event::Acknowledged(message.token),
+            Some(message) => MqttEvent::Acknowledged(message.token),
         }
     }
 
     /// Answers PUBREC with PUBREL in every case. An unknown id belongs to a message of an earlier
     /// run of the same client. Without PUBREL the server would keep that message for ever.
-    fn handle_pubrec<'a>(&mut self, packet_id: PacketId) -> Event<'a, T> {
+    fn handle_pubrec<'a>(&mut self, packet_id: PacketId) -> MqttEvent<'a, T> {
         let message = self.windows.as_mut().and_then(|windows| {
             let again = windows.aside.as_mut().and_then(|aside| aside.again.find_mut(packet_id));
             again.or_else(|| windows.sent.find_mut(packet_id))
@@ -204,17 +205,18 @@ impl<T: Copy> Session<T> {
         match message {
             Some(message) if message.awaits != Awaits::Ack => {
                 message.awaits = Awaits::Comp;
-                Event::Received
+                MqttEvent::Received
             }
-            _ => Event::UnknownAck,
+            _ => MqttEvent::UnknownAck,
         }
     }
 
     /// Checks that a SUBACK has one code for each filter of its SUBSCRIBE `[MQTT-3.9.3-1]`.
-    fn handle_suback<'a>(&mut self, suback: SubAck<'a>) -> Result<Event<'a, T>, ProtocolError> {
+    fn handle_suback<'a>(&mut self, suback: SubAck<'a>) -> Result<MqttEvent<'a, T>, ProtocolError> {
         let SubAck { packet_id, codes, properties } = suback;
-        let Some(Request { filters, unavailable, .. }) = self.end_request(packet_id, true) else {
-            return Ok(Event::UnknownAck);
+        let Some(FilterRequest { filters, unavailable, .. }) = self.end_request(packet_id, true)
+        else {
+            return Ok(MqttEvent::UnknownAck);
         };
         if filters as usize != codes.len() {
             return Err(ProtocolError::SubAckCodes { codes: codes.len(), filters });
@@ -223,7 +225,7 @@ impl<T: Copy> Session<T> {
         if granted > (filters - unavailable) as usize {
             self.lapses.note(Lapse::Unavailable);
         }
-        Ok(Event::Subscribed { packet_id, codes, properties })
+        Ok(MqttEvent::Subscribed { packet_id, codes, properties })
     }
 
     /// Checks that an UNSUBACK of MQTT 5 has one code for each filter of its UNSUBSCRIBE (3.11.3).
@@ -231,15 +233,15 @@ impl<T: Copy> Session<T> {
         &mut self,
         version: Version,
         unsuback: SubAck<'a>,
-    ) -> Result<Event<'a, T>, ProtocolError> {
+    ) -> Result<MqttEvent<'a, T>, ProtocolError> {
         let SubAck { packet_id, codes, properties } = unsuback;
-        let Some(Request { filters, .. }) = self.end_request(packet_id, false) else {
-            return Ok(Event::UnknownAck);
+        let Some(FilterRequest { filters, .. }) = self.end_request(packet_id, false) else {
+            return Ok(MqttEvent::UnknownAck);
         };
         if version == Version::V5 && filters as usize != codes.len() {
             return Err(ProtocolError::UnsubAckCodes { codes: codes.len(), filters });
         }
-        Ok(Event::Unsubscribed { packet_id, filters, codes, properties })
+        Ok(MqttEvent::Unsubscribed { packet_id, filters, codes, properties })
     }
 
     /// Forgets a request: the caller has not sent its SUBSCRIBE or UNSUBSCRIBE.
@@ -252,7 +254,7 @@ impl<T: Copy> Session<T> {
 
     /// Removes an answered SUBSCRIBE or UNSUBSCRIBE and returns it; `None` if no such request is
     /// outstanding. Frees the heap memory if only requests were stored there.
-    fn end_request(&mut self, packet_id: PacketId, subscribes: bool) -> Option<Request> {
+    fn end_request(&mut self, packet_id: PacketId, subscribes: bool) -> Option<FilterRequest> {
         let windows = self.windows.as_mut()?;
         let requests = &mut windows.aside.as_mut()?.requests;
         let request = requests.remove_if(packet_id, |request| request.subscribes == subscribes)?;
@@ -264,11 +266,11 @@ impl<T: Copy> Session<T> {
     }
 }
 
-impl<T: Copy> Windows<T> {
+impl<T: Copy> PacketsInFlight<T> {
     /// Ends the flight of a message that is not sent again yet: the server acknowledges it as sent
     /// on an earlier connection.
     #[cold]
-    fn settle_early(&mut self, packet_id: PacketId, awaits: Awaits) -> Option<Outgoing<T>> {
+    fn settle_early(&mut self, packet_id: PacketId, awaits: Awaits) -> Option<SentMessage<T>> {
         let again = &mut self.aside.as_mut()?.again;
         let message = again.remove_if(packet_id, |message| message.awaits == awaits);
         self.tidy();

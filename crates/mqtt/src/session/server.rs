@@ -1,7 +1,7 @@
 //! State of one connection that only MQTT 5 has: limits of the server in CONNACK, and topic aliases
 //! in both directions. A session without such state has nothing of this on the heap.
 
-use super::{PACKET_IDS, Session};
+use super::{MqttSession, PACKET_IDS};
 use crate::codec::{PacketId, Properties, Property, Publish, QoS, Value};
 
 const _: () = assert!(size_of::<Server>() <= 24, "limits 16, texts 8");
@@ -230,7 +230,7 @@ impl Server {
     }
 }
 
-impl<T: Copy> Session<T> {
+impl<T: Copy> MqttSession<T> {
     /// Limits of the server for single packets.
     #[must_use]
     #[inline]

@@ -18,34 +18,34 @@ const CLEAN: Connect<'static> = Connect {
 };
 const PERSISTENT: Connect<'static> = Connect { clean_session: false, ..CLEAN };
 
-fn connected(connect: &Connect<'_>) -> Session<u32> {
-    let mut session = Session::new();
+fn connected(connect: &Connect<'_>) -> MqttSession<u32> {
+    let mut session = MqttSession::new();
     reconnect(&mut session, connect, false);
     session
 }
 
-fn reconnect(session: &mut Session<u32>, connect: &Connect<'_>, session_present: bool) {
+fn reconnect(session: &mut MqttSession<u32>, connect: &Connect<'_>, session_present: bool) {
     session.connect(V, connect, &mut Vec::new()).unwrap();
     let connack = Packet::ConnAck(ConnAck { session_present, code: 0, ..ConnAck::default() });
     let event = session.handle(V, &connack, &mut Vec::new());
     assert_eq!(
         event,
-        Ok(Event::Connected { session_present, dropped: 0, properties: Properties::NONE })
+        Ok(MqttEvent::Connected { session_present, dropped: 0, properties: Properties::NONE })
     );
     assert!(session.is_connected());
 }
 
 /// Handles a packet and returns the event and the bytes of the answer.
-fn handle<'a>(session: &mut Session<u32>, packet: Packet<'a>) -> (Event<'a, u32>, Vec<u8>) {
+fn handle<'a>(session: &mut MqttSession<u32>, packet: Packet<'a>) -> (MqttEvent<'a, u32>, Vec<u8>) {
     let mut out = Vec::new();
     (session.handle(V, &packet, &mut out).unwrap(), out)
 }
 
 /// Handles a packet of MQTT 5 and returns the outcome and the bytes of the answer.
 pub(super) fn handle_5<'a>(
-    session: &mut Session<u32>,
+    session: &mut MqttSession<u32>,
     packet: &Packet<'a>,
-) -> (Result<Event<'a, u32>, ProtocolError>, Vec<u8>) {
+) -> (Result<MqttEvent<'a, u32>, ProtocolError>, Vec<u8>) {
     let mut out = Vec::new();
     (session.handle(Version::V5, packet, &mut out), out)
 }
@@ -61,7 +61,7 @@ fn message(qos: QoS, packet_id: PacketId) -> Publish<'static> {
 }
 
 /// Packets that `retransmit` sends: (DUP PUBLISH of token, id) as `Some`, PUBREL as `None`.
-fn retransmitted(session: &mut Session<u32>) -> Vec<(Option<u32>, PacketId)> {
+fn retransmitted(session: &mut MqttSession<u32>) -> Vec<(Option<u32>, PacketId)> {
     let mut out = Vec::new();
     let mut sent = session.retransmit(&mut out, |token, id, out| {
         let [high, low] = id.to_be_bytes();
@@ -82,13 +82,13 @@ fn retransmitted(session: &mut Session<u32>) -> Vec<(Option<u32>, PacketId)> {
 
 #[test]
 fn a_refusal_names_its_code_and_leaves_the_session_disconnected() {
-    let mut session = Session::<u32>::new();
+    let mut session = MqttSession::<u32>::new();
     session.connect(V, &CLEAN, &mut Vec::new()).unwrap();
     let connack =
         Packet::ConnAck(ConnAck { session_present: false, code: 5, ..ConnAck::default() });
     assert_eq!(
         handle(&mut session, connack).0,
-        Event::Refused { code: 5, properties: Properties::NONE }
+        MqttEvent::Refused { code: 5, properties: Properties::NONE }
     );
     assert!(!session.is_connected());
 }
@@ -96,8 +96,8 @@ fn a_refusal_names_its_code_and_leaves_the_session_disconnected() {
 #[test]
 fn a_packet_that_a_server_must_not_send_is_a_protocol_error() {
     let connack = Packet::ConnAck(ConnAck::default());
-    let mut session = Session::<u32>::new();
-    let handle = |session: &mut Session<u32>, packet: Packet<'_>| {
+    let mut session = MqttSession::<u32>::new();
+    let handle = |session: &mut MqttSession<u32>, packet: Packet<'_>| {
         session.handle(V, &packet, &mut Vec::new()).map(|_| ()).unwrap_err()
     };
     assert_eq!(handle(&mut session, connack), ProtocolError::ConnAckWithoutConnect);
@@ -129,8 +129,8 @@ fn a_suback_has_one_code_for_each_filter() {
 }
 
 /// UNSUBACK before MQTT 5, of one filter.
-fn unsubscribed(packet_id: PacketId) -> Event<'static, u32> {
-    Event::Unsubscribed { packet_id, filters: 1, codes: &[], properties: Properties::NONE }
+fn unsubscribed(packet_id: PacketId) -> MqttEvent<'static, u32> {
+    MqttEvent::Unsubscribed { packet_id, filters: 1, codes: &[], properties: Properties::NONE }
 }
 
 #[test]
@@ -141,10 +141,10 @@ fn only_an_answer_of_the_matching_type_ends_a_request() {
     let unsubscribe = session.unsubscribe(V, ["b"].into_iter(), &mut Vec::new()).unwrap();
     let suback = |packet_id| Packet::SubAck(SubAck { packet_id, codes: &[0], ..SubAck::default() });
     let unsuback = |packet_id| Packet::UnsubAck(SubAck { packet_id, ..SubAck::default() });
-    assert_eq!(handle(&mut session, suback(unsubscribe)).0, Event::UnknownAck);
-    assert_eq!(handle(&mut session, unsuback(subscribe)).0, Event::UnknownAck);
+    assert_eq!(handle(&mut session, suback(unsubscribe)).0, MqttEvent::UnknownAck);
+    assert_eq!(handle(&mut session, unsuback(subscribe)).0, MqttEvent::UnknownAck);
     let subscribed =
-        Event::Subscribed { packet_id: subscribe, codes: &[0], properties: Properties::NONE };
+        MqttEvent::Subscribed { packet_id: subscribe, codes: &[0], properties: Properties::NONE };
     assert_eq!(handle(&mut session, suback(subscribe)).0, subscribed);
     assert_eq!(handle(&mut session, unsuback(unsubscribe)).0, unsubscribed(unsubscribe));
 }
@@ -159,15 +159,15 @@ fn qos_0_and_subscriptions_leave_nothing_on_the_heap() {
     assert_eq!(out, b"\x82\x0a\0\x01\0\x01a\0\0\x01b\x02");
     let suback = Packet::SubAck(SubAck { packet_id: id, codes: &[0, 2], ..SubAck::default() });
     let properties = Properties::NONE;
-    let subscribed = Event::Subscribed { packet_id: id, codes: &[0, 2], properties };
+    let subscribed = MqttEvent::Subscribed { packet_id: id, codes: &[0, 2], properties };
     assert_eq!(handle(&mut session, suback).0, subscribed);
-    assert_eq!(handle(&mut session, suback).0, Event::UnknownAck);
+    assert_eq!(handle(&mut session, suback).0, MqttEvent::UnknownAck);
     let id = session.unsubscribe(V, ["a"].into_iter(), &mut Vec::new()).unwrap();
     let unsuback = Packet::UnsubAck(SubAck { packet_id: id, ..SubAck::default() });
     assert_eq!(handle(&mut session, unsuback).0, unsubscribed(id));
     assert!(session.windows.is_none());
     let (event, out) = handle(&mut session, Packet::Publish(message(QoS::AtLeastOnce, 9)));
-    assert_eq!(event, Event::Delivered(message(QoS::AtLeastOnce, 9)));
+    assert_eq!(event, MqttEvent::Delivered(message(QoS::AtLeastOnce, 9)));
     assert_eq!(out, [0x40, 2, 0, 9]);
     assert!(session.windows.is_none());
 }
@@ -191,9 +191,12 @@ fn own_messages_are_acknowledged_with_their_token_in_any_order() {
         let packet_id = ids[token as usize];
         assert_eq!(
             handle(&mut session, Packet::PubAck(Ack::of(packet_id))).0,
-            Event::Acknowledged(token)
+            MqttEvent::Acknowledged(token)
         );
-        assert_eq!(handle(&mut session, Packet::PubAck(Ack::of(packet_id))).0, Event::UnknownAck);
+        assert_eq!(
+            handle(&mut session, Packet::PubAck(Ack::of(packet_id))).0,
+            MqttEvent::UnknownAck
+        );
     }
     assert_eq!(session.in_flight(), 0);
 }
@@ -202,17 +205,20 @@ fn own_messages_are_acknowledged_with_their_token_in_any_order() {
 fn a_qos_2_message_goes_through_its_four_packets() {
     let mut session = connected(&CLEAN);
     let packet_id = session.publish(QoS::ExactlyOnce, 7).unwrap();
-    assert_eq!(handle(&mut session, Packet::PubAck(Ack::of(packet_id))).0, Event::UnknownAck);
-    assert_eq!(handle(&mut session, Packet::PubComp(Ack::of(packet_id))).0, Event::UnknownAck);
+    assert_eq!(handle(&mut session, Packet::PubAck(Ack::of(packet_id))).0, MqttEvent::UnknownAck);
+    assert_eq!(handle(&mut session, Packet::PubComp(Ack::of(packet_id))).0, MqttEvent::UnknownAck);
     let pubrel = vec![0x62, 2, 0, 1];
-    let received = (Event::Received, pubrel.clone());
+    let received = (MqttEvent::Received, pubrel.clone());
     assert_eq!(handle(&mut session, Packet::PubRec(Ack::of(packet_id))), received);
     assert_eq!(handle(&mut session, Packet::PubRec(Ack::of(packet_id))), received);
     assert_eq!(session.in_flight(), 1);
-    assert_eq!(handle(&mut session, Packet::PubComp(Ack::of(packet_id))).0, Event::Acknowledged(7));
+    assert_eq!(
+        handle(&mut session, Packet::PubComp(Ack::of(packet_id))).0,
+        MqttEvent::Acknowledged(7)
+    );
     assert_eq!(
         handle(&mut session, Packet::PubRec(Ack::of(packet_id))),
-        (Event::UnknownAck, pubrel)
+        (MqttEvent::UnknownAck, pubrel)
     );
     assert_eq!(session.in_flight(), 0);
 }
@@ -225,14 +231,14 @@ fn a_qos_2_message_is_delivered_once_until_it_is_released() {
     let pubrec = vec![0x50, 2, 0, 5];
     assert_eq!(
         handle(&mut session, Packet::Publish(first)),
-        (Event::Delivered(first), pubrec.clone())
+        (MqttEvent::Delivered(first), pubrec.clone())
     );
-    assert_eq!(handle(&mut session, Packet::Publish(again)), (Event::Redelivered, pubrec));
+    assert_eq!(handle(&mut session, Packet::Publish(again)), (MqttEvent::Redelivered, pubrec));
     for _ in 0..2 {
         let released = handle(&mut session, Packet::PubRel(Ack::of(5)));
-        assert_eq!(released, (Event::Released, vec![0x70, 2, 0, 5]));
+        assert_eq!(released, (MqttEvent::Released, vec![0x70, 2, 0, 5]));
     }
-    assert_eq!(handle(&mut session, Packet::Publish(first)).0, Event::Delivered(first));
+    assert_eq!(handle(&mut session, Packet::Publish(first)).0, MqttEvent::Delivered(first));
 }
 
 #[test]
@@ -276,10 +282,10 @@ fn a_server_that_lost_its_session_may_use_old_packet_ids_for_new_messages() {
     handle(&mut session, publish);
     session.connection_lost(true);
     reconnect(&mut session, &PERSISTENT, true);
-    assert_eq!(handle(&mut session, publish).0, Event::Redelivered);
+    assert_eq!(handle(&mut session, publish).0, MqttEvent::Redelivered);
     session.connection_lost(true);
     reconnect(&mut session, &PERSISTENT, false);
-    assert!(matches!(handle(&mut session, publish).0, Event::Delivered(_)));
+    assert!(matches!(handle(&mut session, publish).0, MqttEvent::Delivered(_)));
 }
 
 #[test]
@@ -290,8 +296,8 @@ fn a_session_that_another_client_has_continued_may_use_old_packet_ids_for_new_me
     session.connection_lost(true);
     reconnect(&mut session, &PERSISTENT, true);
     session.forget_received();
-    assert!(matches!(handle(&mut session, publish).0, Event::Delivered(_)));
-    assert_eq!(handle(&mut session, publish).0, Event::Redelivered);
+    assert!(matches!(handle(&mut session, publish).0, MqttEvent::Delivered(_)));
+    assert_eq!(handle(&mut session, publish).0, MqttEvent::Redelivered);
 }
 
 #[test]
@@ -310,10 +316,10 @@ fn packet_ids_wrap_around_and_skip_ids_in_flight() {
         assert_eq!(packet_id, expected);
         assert_eq!(
             handle(&mut session, Packet::PubAck(Ack::of(packet_id))).0,
-            Event::Acknowledged(2)
+            MqttEvent::Acknowledged(2)
         );
     }
-    assert_eq!(handle(&mut session, Packet::PubAck(Ack::of(1))).0, Event::Acknowledged(1));
+    assert_eq!(handle(&mut session, Packet::PubAck(Ack::of(1))).0, MqttEvent::Acknowledged(1));
 }
 
 #[test]
@@ -337,7 +343,7 @@ fn the_answer_to_a_ping_is_an_event() {
     let (mut session, mut out) = (connected(&CLEAN), Vec::new());
     session.ping(&mut out);
     assert_eq!(out, [0xc0, 0]);
-    assert_eq!(handle(&mut session, Packet::PingResp).0, Event::Pong);
+    assert_eq!(handle(&mut session, Packet::PingResp).0, MqttEvent::Pong);
 }
 
 #[test]
@@ -380,14 +386,14 @@ proptest! {
                 session.publish(qos, published).unwrap();
                 published += 1;
             }
-            if let Ok(Event::Acknowledged(token)) = session.handle(V, &packet, &mut out) {
+            if let Ok(MqttEvent::Acknowledged(token)) = session.handle(V, &packet, &mut out) {
                 prop_assert!(!acknowledged.contains(&token));
                 acknowledged.push(token);
             }
             prop_assert_eq!(acknowledged.len() + session.in_flight(), published as usize);
         }
         let mut replies = &out[..];
-        while let Ok(codec::Decoded::Packet { len, .. }) = codec::decode(V, replies) {
+        while let Ok(codec::DecodedPacket::Packet { len, .. }) = codec::decode(V, replies) {
             replies = &replies[len..];
         }
         prop_assert!(replies.is_empty(), "the answers are whole packets");

@@ -4,51 +4,53 @@ use super::*;
 use crate::{
     NatsError, ServerError,
     jetstream::{Acknowledgement, Consumer, MESSAGE_ID, Receipt},
-    server::{Info, Message},
+    server::{Info, NatsMessage},
 };
 
 const GREETING: &[u8] = b"INFO {\"max_payload\":1024,\"headers\":true,\"nonce\":\"abc\"}\r\n";
 
 /// A connected session, with nothing to write.
-fn connected() -> Session<u32> {
-    let (mut session, mut out) = (Session::new(), Vec::new());
+fn connected() -> NatsSession<u32> {
+    let (mut session, mut out) = (NatsSession::new(), Vec::new());
     session.open();
     session.handle(GREETING, &mut out).unwrap();
-    session.connect(&Connect::default(), &mut out);
-    assert_eq!(one(&mut session, b"PONG\r\n"), Event::Connected);
+    session.connect(&ConnectOptions::default(), &mut out);
+    assert_eq!(one(&mut session, b"PONG\r\n"), NatsEvent::Connected);
     session
 }
 
 /// The event of one whole operation.
-fn one<'a>(session: &mut Session<u32>, bytes: &'a [u8]) -> Event<'a, u32> {
+fn one<'a>(session: &mut NatsSession<u32>, bytes: &'a [u8]) -> NatsEvent<'a, u32> {
     let handled = session.handle(bytes, &mut Vec::new()).unwrap();
     assert_eq!(handled.len, bytes.len());
     handled.event
 }
 
-fn message<'a>(subject: &'a [u8], payload: &'a [u8]) -> Publish<'a> {
-    Publish { subject, reply: None, headers: Headers::NONE, payload }
+fn message<'a>(subject: &'a [u8], payload: &'a [u8]) -> NatsPublish<'a> {
+    NatsPublish { subject, reply: None, headers: Headers::NONE, payload }
 }
 
 #[test]
 fn the_server_speaks_first_and_its_pong_ends_the_handshake() {
-    let (mut session, mut out) = (Session::<u32>::new(), Vec::new());
+    let (mut session, mut out) = (NatsSession::<u32>::new(), Vec::new());
     session.open();
     let greeted = session.handle(GREETING, &mut out).unwrap();
     let info = Info { max_payload: 1024, headers: true, nonce: Some("abc"), ..Info::default() };
-    assert_eq!(greeted.event, Event::Greeted(info));
+    assert_eq!(greeted.event, NatsEvent::Greeted(info));
     assert!(out.is_empty() && session.is_greeted());
     assert_eq!(session.nonce(), "abc");
-    let login = client::Login { username: Some("u"), password: Some("p"), ..Default::default() };
-    session.connect(&Connect { name: "n", echo: false, login, ..Default::default() }, &mut out);
+    let login =
+        client::NatsCredentials { username: Some("u"), password: Some("p"), ..Default::default() };
+    session
+        .connect(&ConnectOptions { name: "n", echo: false, login, ..Default::default() }, &mut out);
     let text = str::from_utf8(&out).unwrap();
     for part in [r#""name":"n""#, r#""echo":false"#, r#""user":"u""#, r#""pass":"p""#] {
         assert!(text.contains(part), "{part} in {text}");
     }
     assert!(!text.contains("auth_token") && text.ends_with("}\r\nPING\r\n"));
     assert!(!session.is_connected());
-    assert_eq!(one(&mut session, b"+OK\r\n"), Event::Replied);
-    assert_eq!(one(&mut session, b"PONG\r\n"), Event::Connected);
+    assert_eq!(one(&mut session, b"+OK\r\n"), NatsEvent::Replied);
+    assert_eq!(one(&mut session, b"PONG\r\n"), NatsEvent::Connected);
     assert!(session.is_connected());
     assert_eq!(session.payload_max(), 1024);
 }
@@ -63,18 +65,18 @@ fn errors_refuse_the_client_or_one_request_or_end_the_connection() {
     for (bytes, expected) in cases {
         let forbids = expected == ServerError::PublishPermission;
         match one(&mut connected(), bytes) {
-            Event::Forbidden(found, _) if forbids => assert_eq!(found, expected),
-            Event::Ended(found, _) if !forbids => assert_eq!(found, expected),
+            NatsEvent::Forbidden(found, _) if forbids => assert_eq!(found, expected),
+            NatsEvent::Ended(found, _) if !forbids => assert_eq!(found, expected),
             other => panic!("{other:?}"),
         }
     }
-    let mut session = Session::new();
+    let mut session = NatsSession::new();
     session.open();
     one(&mut session, GREETING);
-    session.connect(&Connect::default(), &mut Vec::new());
+    session.connect(&ConnectOptions::default(), &mut Vec::new());
     let refused = one(&mut session, b"-ERR 'Authorization Violation'\r\n");
     let text = "Authorization Violation";
-    assert_eq!(refused, Event::Refused(ServerError::AuthorizationViolation, text));
+    assert_eq!(refused, NatsEvent::Refused(ServerError::AuthorizationViolation, text));
 }
 
 #[test]
@@ -85,12 +87,12 @@ fn the_pong_after_the_subscriptions_confirms_them() {
     session.heartbeat(&mut out);
     assert_eq!(out, b"PING\r\n".repeat(3));
     let events: Vec<_> = (0..3).map(|_| one(&mut session, b"PONG\r\n")).collect();
-    assert_eq!(events, [Event::Pong, Event::Subscribed(0), Event::Pong]);
+    assert_eq!(events, [NatsEvent::Pong, NatsEvent::Subscribed(0), NatsEvent::Pong]);
     session.confirm(true, &mut out);
-    assert_eq!(one(&mut session, b"PONG\r\n"), Event::Unsubscribed);
+    assert_eq!(one(&mut session, b"PONG\r\n"), NatsEvent::Unsubscribed);
     session.confirm(false, &mut out);
     one(&mut session, b"-ERR 'Permissions Violation for Subscription to \"a\"'\r\n");
-    assert_eq!(one(&mut session, b"PONG\r\n"), Event::Subscribed(1));
+    assert_eq!(one(&mut session, b"PONG\r\n"), NatsEvent::Subscribed(1));
     let unasked = session.handle(b"PONG\r\n", &mut out);
     assert_eq!(unasked, Err(NatsError::OutOfPlace("PONG")));
 }
@@ -98,10 +100,10 @@ fn the_pong_after_the_subscriptions_confirms_them() {
 #[test]
 fn the_session_answers_pings_and_passes_messages_on() {
     let (mut session, mut out) = (connected(), Vec::new());
-    assert_eq!(session.handle(b"PING\r\n", &mut out).unwrap().event, Event::Replied);
+    assert_eq!(session.handle(b"PING\r\n", &mut out).unwrap().event, NatsEvent::Replied);
     assert_eq!(out, b"PONG\r\n");
     let bytes = b"HMSG a.b 7 r.1 26 28\r\nNATS/1.0\r\nKey:  value \r\n\r\nxy\r\n";
-    let Event::Message(found) = one(&mut session, bytes) else { panic!("no message") };
+    let NatsEvent::Message(found) = one(&mut session, bytes) else { panic!("no message") };
     assert_eq!((found.subject, found.sid, found.payload), (&b"a.b"[..], 7, &b"xy"[..]));
     assert_eq!(found.reply, Some(&b"r.1"[..]));
     assert_eq!(found.headers.value("key"), Some(&b"value"[..]));
@@ -125,15 +127,15 @@ fn answers_of_streams_find_their_publications_in_any_order() {
     assert!(out.ends_with(b"PUB $JS.API.INFO _INBOX.x.4 0\r\n\r\n"));
     assert_eq!(session.in_flight(), 4);
     let stored = answer(1, "", r#"{"stream":"S","seq":2}"#);
-    assert_eq!(one(&mut session, &stored), Event::Acknowledged(11, false));
-    assert_eq!(one(&mut session, &stored), Event::UnknownAnswer);
+    assert_eq!(one(&mut session, &stored), NatsEvent::Acknowledged(11, false));
+    assert_eq!(one(&mut session, &stored), NatsEvent::UnknownAnswer);
     let known = answer(0, "", r#"{"stream":"S","duplicate":true}"#);
-    assert_eq!(one(&mut session, &known), Event::Acknowledged(10, true));
+    assert_eq!(one(&mut session, &known), NatsEvent::Acknowledged(10, true));
     let none = answer(3, "NATS/1.0 503\r\n\r\n", "");
-    let Event::Rejected(13, refusal) = one(&mut session, &none) else { panic!("not rejected") };
+    let NatsEvent::Rejected(13, refusal) = one(&mut session, &none) else { panic!("not rejected") };
     assert_eq!((refusal.code, session.in_flight()), (503, 1));
     let denied = answer(4, "", r#"{"error":{"code":400,"description":"a \"b\""}}"#);
-    let Event::Denied(refusal) = one(&mut session, &denied) else { panic!("not denied") };
+    let NatsEvent::Denied(refusal) = one(&mut session, &denied) else { panic!("not denied") };
     assert_eq!(refusal.description, "a \"b\"");
 }
 
@@ -156,25 +158,25 @@ fn subscriptions_are_confirmed_after_the_answers_to_requests() {
     assert!(!out.ends_with(b"PING\r\n"), "the answers come first");
     out.clear();
     let created = answer(0, "", "{}");
-    assert_eq!(session.handle(&created, &mut out).unwrap().event, Event::Granted);
+    assert_eq!(session.handle(&created, &mut out).unwrap().event, NatsEvent::Granted);
     assert_eq!(out, b"");
     let denied = answer(1, "", r#"{"error":{"code":404,"err_code":10059}}"#);
     match session.handle(&denied, &mut out).unwrap().event {
-        Event::Denied(refusal) => {
+        NatsEvent::Denied(refusal) => {
             assert_eq!(refusal.number(), 10_059);
             assert_eq!(refusal.text, r#"{"error":{"code":404,"err_code":10059}}"#);
         }
         other => panic!("{other:?}"),
     }
     assert_eq!(out, b"PING\r\n");
-    assert_eq!(one(&mut session, b"PONG\r\n"), Event::Subscribed(1));
+    assert_eq!(one(&mut session, b"PONG\r\n"), NatsEvent::Subscribed(1));
     // Requests of an earlier connection have no answer.
     session.request("$JS.API.INFO", b"", &mut out);
     session.connection_lost(true);
     assert_eq!(session.take_again(), None);
     session.open();
     one(&mut session, GREETING);
-    session.connect(&Connect::default(), &mut out);
+    session.connect(&ConnectOptions::default(), &mut out);
     one(&mut session, b"PONG\r\n");
     session.confirm(false, &mut out);
     assert!(out.ends_with(b"PING\r\n"));
@@ -232,11 +234,11 @@ fn what_breaks_the_protocol_is_an_error() {
     for (bytes, expected) in cases {
         assert_eq!(connected().handle(bytes, &mut Vec::new()), Err(expected), "{bytes:?}");
     }
-    let mut session = Session::<u32>::new();
+    let mut session = NatsSession::<u32>::new();
     session.open();
     let web = session.handle(b"HT", &mut Vec::new());
     assert_eq!(web, Err(NatsError::NotNats));
-    assert_eq!(session.handle(b"in", &mut Vec::new()).unwrap().event, Event::Incomplete);
+    assert_eq!(session.handle(b"in", &mut Vec::new()).unwrap().event, NatsEvent::Incomplete);
 }
 
 /// Any operation of a server, and bytes that are nearly one.
@@ -251,7 +253,7 @@ fn operation() -> impl Strategy<Value = Vec<u8>> {
         Just(GREETING.to_vec()),
         (subject, 1..4u64, any::<Vec<u8>>()).prop_map(|(subject, sid, payload)| {
             let (subject, headers) = (subject.as_bytes(), Headers::NONE);
-            encoded(&Message { subject, sid, reply: None, headers, payload: &payload })
+            encoded(&NatsMessage { subject, sid, reply: None, headers, payload: &payload })
         }),
         with_headers.prop_map(|(subject, sid, value, payload)| {
             let mut block = Vec::new();
@@ -260,7 +262,7 @@ fn operation() -> impl Strategy<Value = Vec<u8>> {
             crate::headers::end(&mut block);
             let headers = Headers::decode(&block).unwrap();
             let (subject, reply) = (subject.as_bytes(), Some(&b"$JS.ACK.a"[..]));
-            encoded(&Message { subject, sid, reply, headers, payload: &payload })
+            encoded(&NatsMessage { subject, sid, reply, headers, payload: &payload })
         }),
         any::<Vec<u8>>(),
     ]
@@ -271,10 +273,10 @@ fn answer(number: u64, block: &str, payload: &str) -> Vec<u8> {
     let subject = format!("_INBOX.x.{number}");
     let headers = Headers::decode(block.as_bytes()).unwrap_or(Headers::NONE);
     let (subject, payload) = (subject.as_bytes(), payload.as_bytes());
-    encoded(&Message { subject, sid: 1, reply: None, headers, payload })
+    encoded(&NatsMessage { subject, sid: 1, reply: None, headers, payload })
 }
 
-fn encoded(message: &Message<'_>) -> Vec<u8> {
+fn encoded(message: &NatsMessage<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     message.encode(&mut out);
     out
@@ -293,8 +295,8 @@ fn events(bytes: &[u8], piece: usize) -> (Vec<String>, Option<NatsError>, Vec<u8
         };
         start += handled.len;
         match handled.event {
-            Event::Incomplete if end == bytes.len() => return (events, None, out),
-            Event::Incomplete => end = bytes.len().min(end + piece),
+            NatsEvent::Incomplete if end == bytes.len() => return (events, None, out),
+            NatsEvent::Incomplete => end = bytes.len().min(end + piece),
             event => events.push(format!("{event:?}")),
         }
     }
@@ -322,14 +324,14 @@ proptest! {
         let block = if has_headers { &b"NATS/1.0\r\nA: b\r\n\r\n"[..] } else { b"" };
         let headers = if has_headers { Headers::decode(block).unwrap() } else { Headers::NONE };
         let (subject, reply) = (subject.as_bytes(), reply.as_deref().map(str::as_bytes));
-        let publish = Publish { subject, reply, headers, payload: &payload };
+        let publish = NatsPublish { subject, reply, headers, payload: &payload };
         let mut out = Vec::new();
         publish.encode(&mut out);
         for len in 0..out.len() {
-            prop_assert_eq!(client::decode(&out[..len]), Ok(crate::Decoded::Incomplete));
+            prop_assert_eq!(client::decode(&out[..len]), Ok(crate::DecodedOperation::Incomplete));
         }
-        let operation = client::Operation::Publish(publish);
-        let whole = crate::Decoded::Whole { operation, len: out.len() };
+        let operation = client::ClientOperation::Publish(publish);
+        let whole = crate::DecodedOperation::Whole { operation, len: out.len() };
         prop_assert_eq!(client::decode(&out), Ok(whole));
     }
 }

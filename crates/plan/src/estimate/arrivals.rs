@@ -35,14 +35,14 @@ struct Ends {
     /// Filters outside of shared groups.
     filters: Vec<Levels>,
     /// Streams with a computable schedule.
-    streams: Vec<Stream>,
+    streams: Vec<ScheduledStream>,
     /// Streams that its filters may match.
     sources: Vec<Source>,
 }
 
 /// A publication.
 #[derive(Clone, Debug)]
-struct Stream {
+struct ScheduledStream {
     topic: Levels,
     /// True if wildcards at the start of a filter may not match the topic.
     hidden: bool,
@@ -152,7 +152,7 @@ impl Ends {
                 let hidden = topic.may_be_hidden();
                 let sure = if arrivals == Process::Poisson { POISSON_SURE } else { 1.0 };
                 let period_ns = period_ns as f64 * (1.0 + spread) / sure;
-                streams.push(Stream { topic, hidden, period_ns });
+                streams.push(ScheduledStream { topic, hidden, period_ns });
             }
         }
         Self {
@@ -215,7 +215,7 @@ impl<'a> Wanted<'a> {
     }
 }
 
-impl Stream {
+impl ScheduledStream {
     /// Number of publishers whose messages a filter matches, weighted by the fraction that matches.
     /// `own` is a publisher that does not receive its own messages.
     fn matched_by(&self, filter: &[Wanted<'_>], there: &Numbers, own: Option<u64>) -> f64 {

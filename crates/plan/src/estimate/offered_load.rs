@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::SECOND_NS;
 use crate::fan_out::FanOut;
 use crate::model::flows::Pace;
-use crate::model::{Action, Change, ChangeAction, Lifetime, Plan, Population, Stage};
+use crate::model::{Action, Change, ChangeAction, Lifetime, Plan, PlannedStage, Population};
 
 use crate::schedule::rate_profile::{self, RatePoint};
 use crate::schedule::tempo::Tempo;
@@ -117,7 +117,7 @@ struct Active<'a> {
 }
 
 /// Mean receivers of a publication, by population.
-struct Receivers<'a> {
+struct MeanReceivers<'a> {
     plan: &'a Plan,
     fan_out: FanOut,
     /// By population, publication and active clients.
@@ -129,7 +129,7 @@ impl OfferedLoad {
     #[must_use]
     pub fn of(plan: &Plan) -> Self {
         let mut active = Active { plan, counts: vec![0; plan.populations.len()] };
-        let mut receivers = Receivers::new(plan);
+        let mut receivers = MeanReceivers::new(plan);
         let stages = plan.stages.iter();
         let stages: Vec<_> = stages.map(|s| stage(s, &mut active, &mut receivers)).collect();
         let mut most = vec![0; plan.populations.len()];
@@ -158,7 +158,11 @@ impl OfferedLoad {
     }
 }
 
-fn stage(stage: &Stage, active: &mut Active<'_>, receivers: &mut Receivers<'_>) -> StageLoad {
+fn stage(
+    stage: &PlannedStage,
+    active: &mut Active<'_>,
+    receivers: &mut MeanReceivers<'_>,
+) -> StageLoad {
     active.enter(stage);
     let plan = active.plan;
     let none = (&[][..], &[][..]);
@@ -230,7 +234,7 @@ fn phase(
     span: Span<'_>,
     active: &Active<'_>,
     factors: &[f64],
-    receivers: &mut Receivers<'_>,
+    receivers: &mut MeanReceivers<'_>,
 ) -> PhaseLoad {
     let (mut flows, mut flaps) = (Vec::new(), Vec::new());
     for (p, population) in active.plan.populations.iter().enumerate() {
@@ -254,7 +258,7 @@ fn phase(
 }
 
 impl Active<'_> {
-    fn enter(&mut self, stage: &Stage) {
+    fn enter(&mut self, stage: &PlannedStage) {
         for (i, &p) in stage.populations.iter().enumerate() {
             match &stage.action {
                 Action::Connect { clients, .. } => {
@@ -279,7 +283,7 @@ impl Active<'_> {
     }
 }
 
-impl<'a> Receivers<'a> {
+impl<'a> MeanReceivers<'a> {
     fn new(plan: &'a Plan) -> Self {
         Self { plan, fan_out: FanOut::with_all_groups(plan), known: HashMap::new() }
     }

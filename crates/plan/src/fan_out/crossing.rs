@@ -44,7 +44,7 @@ struct CompiledRoute {
 
 /// Targets at which a message arrives with one topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ReachedPlace {
     pub targets: Targets,
     pub topic: String,
     /// Bridge over which the message came; `None` at the target of the publisher.
@@ -89,8 +89,8 @@ impl Crossings {
     /// Places that a message published at `target` reaches, beginning with `target`. The message
     /// arrives once at each target with each topic. The message crosses the bridges of one name
     /// once in each direction, so that rings end, even rings that lengthen the topic.
-    pub fn reached(&self, target: usize, topic: &str) -> Vec<Place> {
-        let mut places = vec![Place::one(target, topic.to_owned(), None)];
+    pub fn reached(&self, target: usize, topic: &str) -> Vec<ReachedPlace> {
+        let mut places = vec![ReachedPlace::one(target, topic.to_owned(), None)];
         let mut next = 0;
         while next < places.len() {
             if places[next].targets.from == places[next].targets.to {
@@ -102,7 +102,7 @@ impl Crossings {
     }
 
     /// Adds the places that the message reaches directly from the place with this index.
-    fn add_next(&self, from: usize, places: &mut Vec<Place>) {
+    fn add_next(&self, from: usize, places: &mut Vec<ReachedPlace>) {
         let target = places[from].targets.from;
         for (b, crossing) in self.0.iter().enumerate() {
             let inward = target == crossing.main;
@@ -115,7 +115,7 @@ impl Crossings {
                 let came = Came { from, bridge: (b, number), inward };
                 if places[from].came.is_none_or(|before| before.bridge != came.bridge) {
                     let renamed = crossing.outward(number, &places[from].topic);
-                    let arrival = |topic| Place::one(crossing.main, topic, Some(came));
+                    let arrival = |topic| ReachedPlace::one(crossing.main, topic, Some(came));
                     let one = renamed.map(arrival);
                     places.extend(one.filter(|one| !places.iter().any(|p| p.has(one))));
                 }
@@ -125,7 +125,7 @@ impl Crossings {
 }
 
 /// Returns true if the message has crossed these bridges in this direction before a place.
-fn has_crossed(places: &[Place], mut place: usize, bridges: usize, inward: bool) -> bool {
+fn has_crossed(places: &[ReachedPlace], mut place: usize, bridges: usize, inward: bool) -> bool {
     while let Some(came) = places[place].came {
         if (came.bridge.0, came.inward) == (bridges, inward) {
             return true;
@@ -155,7 +155,7 @@ impl Crossing {
 
     /// Adds the small brokers that the message reaches from the main broker, the place with this
     /// index. The small broker from which the message came is excluded.
-    fn inward(&self, b: usize, from: usize, places: &mut Vec<Place>) {
+    fn inward(&self, b: usize, from: usize, places: &mut Vec<ReachedPlace>) {
         let (known, topic) = (places.len(), places[from].topic.clone());
         let came = places[from].came.filter(|came| came.bridge.0 == b).map(|came| came.bridge.1);
         let (first, count) = (self.small.start, self.small.len());
@@ -171,8 +171,8 @@ impl Crossing {
             let over = |number| Came { from, bridge: (b, number), inward: true };
             let alike = self.is_last && count > 1 && taken.is_empty() && route.is_fixed();
             if alike && numbers.is_range(0, count as u64) {
-                let bulk = |topic| Place { targets: all, topic, came: Some(over(0)) };
-                let fresh = |bulk: &Place| !places.iter().any(|p| p.meets(bulk));
+                let bulk = |topic| ReachedPlace { targets: all, topic, came: Some(over(0)) };
+                let fresh = |bulk: &ReachedPlace| !places.iter().any(|p| p.meets(bulk));
                 if let Some(bulk) = renamed(0).map(bulk).filter(fresh) {
                     places.push(bulk);
                     return;
@@ -180,7 +180,7 @@ impl Crossing {
             }
             let others = numbers.iter().filter(|&n| !taken.iter().any(|t| t.contains(n)));
             for number in others.map(|n| n as usize).filter(|&n| Some(n) != came) {
-                let arrival = |topic| Place::one(first + number, topic, Some(over(number)));
+                let arrival = |topic| ReachedPlace::one(first + number, topic, Some(over(number)));
                 let one = renamed(number).map(arrival);
                 places.extend(one.filter(|one| !places[..known].iter().any(|p| p.has(one))));
             }
@@ -236,7 +236,7 @@ impl Targets {
     }
 }
 
-impl Place {
+impl ReachedPlace {
     const fn one(target: usize, topic: String, came: Option<Came>) -> Self {
         Self { targets: Targets::one(target), topic, came }
     }

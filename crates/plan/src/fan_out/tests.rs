@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::model::flows::{RetainHandling, Subscription};
-use crate::model::protocol::{Mqtt, MqttVersion, Nats, Protocol};
+use crate::model::flows::{PlannedRetainHandling, Subscription};
+use crate::model::protocol::{Mqtt, MqttVersion, Nats, PlannedProtocol};
 use crate::model::{Attachment, Choice, Population, Target};
 use crate::text::template::Template;
 
@@ -12,13 +12,13 @@ pub(crate) fn population(clients: u32, first: u64, filters: &[&str]) -> Populati
         qos: 0,
         no_local: false,
         retain_as_published: false,
-        retain_handling: RetainHandling::default(),
+        retain_handling: PlannedRetainHandling::default(),
         identifier: None,
     };
     Population {
         whole: None,
         name: "p".into(),
-        protocol: Protocol::Mqtt(Mqtt {
+        protocol: PlannedProtocol::Mqtt(Mqtt {
             version: MqttVersion::V311,
             client_id: Template::new("{n}").unwrap(),
             clean_session: true,
@@ -85,7 +85,7 @@ fn deliveries(clients: u32, first: u64, filters: &[&str], topic: &str) -> u64 {
 
 pub(super) fn counts(fan_out: &FanOut, topic: &str, target: usize) -> Vec<u64> {
     let mut counts = Vec::new();
-    let publisher = Publisher { names: Names::Topics, target, excluded: None };
+    let publisher = MessageOrigin { names: Names::Topics, target, excluded: None };
     fan_out.deliveries(topic, publisher, &mut counts);
     counts
 }
@@ -184,7 +184,7 @@ fn inactive_clients_receive_nothing() {
 
 /// Populations of MQTT and of NATS, the second without echo.
 fn twins(topics: &[&str], subjects: &[&str]) -> Plan {
-    let protocol = Protocol::Nats(Box::new(Nats {
+    let protocol = PlannedProtocol::Nats(Box::new(Nats {
         client_name: Template::new("n-{n}").unwrap(),
         echo: false,
         token: None,
@@ -211,7 +211,7 @@ fn subjects_have_wildcards_of_their_own() {
     ];
     for (filter, subject, expected) in cases {
         let fan_out = FanOut::new(&twins(&["a"], &[filter]));
-        let publisher = Publisher { names: Names::Subjects, target: 0, excluded: None };
+        let publisher = MessageOrigin { names: Names::Subjects, target: 0, excluded: None };
         let mut counts = Vec::new();
         fan_out.deliveries(subject, publisher, &mut counts);
         assert_eq!(counts[1], expected, "{filter} {subject}");
@@ -229,7 +229,7 @@ fn the_name_alone_makes_a_group_of_nats() {
     ] {
         let subscribed = [own, other].map(|filter| twins(&["a"], &[filter]).populations.remove(1));
         let fan_out = FanOut::new(&plan(subscribed.into(), 1, true));
-        let publisher = Publisher { names: Names::Subjects, target: 0, excluded: None };
+        let publisher = MessageOrigin { names: Names::Subjects, target: 0, excluded: None };
         let mut counts = Vec::new();
         fan_out.deliveries("dev.7", publisher, &mut counts);
         assert_eq!(counts.iter().sum::<u64>(), expected, "{own} and {other}");

@@ -23,7 +23,7 @@ pub struct Subscription {
     pub retain_as_published: bool,
     /// Retained messages that the broker sends. Only MQTT 5.
     #[serde(default)]
-    pub retain_handling: RetainHandling,
+    pub retain_handling: PlannedRetainHandling,
     /// Identifier that the broker repeats in matching messages. Only MQTT 5.
     #[serde(default)]
     pub identifier: Option<u32>,
@@ -32,7 +32,7 @@ pub struct Subscription {
 /// Retained messages that follow a subscription.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RetainHandling {
+pub enum PlannedRetainHandling {
     /// All that match.
     #[default]
     Send,

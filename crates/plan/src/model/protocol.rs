@@ -1,5 +1,5 @@
 //! The protocol that a population speaks. A protocol is a module here, with the options of its
-//! clients, and an arm of [`Protocol`].
+//! clients, and an arm of [`PlannedProtocol`].
 
 mod mqtt;
 mod nats;
@@ -12,14 +12,14 @@ use super::capabilities::Capabilities;
 use crate::error::PlanError;
 use crate::text::template::Template;
 
-pub use self::mqtt::{Authentication, Mqtt, MqttVersion, SCRAM_SHA_256, Will};
-pub use self::nats::{Consumer, Nats, Stream};
+pub use self::mqtt::{Authentication, Mqtt, MqttVersion, PlannedWill, SCRAM_SHA_256};
+pub use self::nats::{Nats, PlannedConsumer, PlannedStream};
 pub use self::zmtp::{Security, Zmtp};
 
 /// Protocol of a population, with its options.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Protocol {
+pub enum PlannedProtocol {
     /// Clients of an MQTT broker.
     Mqtt(Mqtt),
     /// PUB or SUB sockets of ZeroMQ, which speak ZMTP 3.1.
@@ -74,7 +74,7 @@ pub(crate) trait ProtocolOptions {
     fn check(&self, population: &Population, path: &str) -> Result<(), PlanError>;
 }
 
-impl Protocol {
+impl PlannedProtocol {
     /// Options of the clients, as all protocols have them.
     #[inline]
     pub(crate) fn options(&self) -> &dyn ProtocolOptions {

@@ -21,12 +21,12 @@ const SESSION_TAKEN_OVER: u8 = 0x8e;
 /// A reason code in CONNACK, SUBACK, UNSUBACK, PUBACK, PUBREC or DISCONNECT. Its text is the action
 /// of the client and the name of the code: `publish_quota_exceeded`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Answer {
+pub struct AnswerCode {
     packet: PacketType,
     code: ReasonCode,
 }
 
-impl Answer {
+impl AnswerCode {
     /// The answer with a code; `None` if the packet cannot carry the code.
     #[must_use]
     pub fn of(packet: PacketType, code: u8) -> Option<Self> {
@@ -49,7 +49,7 @@ impl Answer {
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for AnswerCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let action = PACKETS.iter().find(|(packet, _)| *packet == self.packet);
         let action = action.map_or("", |(_, action)| action);
@@ -57,13 +57,13 @@ impl fmt::Display for Answer {
     }
 }
 
-impl Serialize for Answer {
+impl Serialize for AnswerCode {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Answer {
+impl<'de> Deserialize<'de> for AnswerCode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
         Self::named(&name).ok_or_else(|| D::Error::custom(format!("unknown reason '{name}'")))
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn answers_are_named_after_packet_and_code() {
-        let name = |packet, code| Answer::of(packet, code).map(|answer| answer.to_string());
+        let name = |packet, code| AnswerCode::of(packet, code).map(|answer| answer.to_string());
         assert_eq!(name(PacketType::PubRec, 0x97).unwrap(), "publish_quota_exceeded");
         assert_eq!(name(PacketType::Disconnect, 0x8e).unwrap(), "disconnect_session_taken_over");
         assert_eq!(name(PacketType::ConnAck, 0x95).unwrap(), "connect_packet_too_large");
@@ -90,11 +90,15 @@ mod tests {
     fn each_name_has_one_answer() {
         for (packet, _) in PACKETS {
             for code in ReasonCode::all_of(packet) {
-                let answer = Answer { packet, code };
+                let answer = AnswerCode { packet, code };
                 let stored = serde_json::to_string(&answer).unwrap();
-                assert_eq!(serde_json::from_str::<Answer>(&stored).unwrap(), answer, "{stored}");
+                assert_eq!(
+                    serde_json::from_str::<AnswerCode>(&stored).unwrap(),
+                    answer,
+                    "{stored}"
+                );
             }
         }
-        assert!(serde_json::from_str::<Answer>("\"publish_nothing\"").is_err());
+        assert!(serde_json::from_str::<AnswerCode>("\"publish_nothing\"").is_err());
     }
 }

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::record::histogram::Histogram;
-use crate::record::sent_at::{SentAt, Wait};
+use crate::record::sent_at::{SentAt, WaitCause};
 
 /// Buckets of a histogram in one cell, as a power of two: a cell is 6 to 12 % wide.
 const CELL_BITS: u32 = 4;
@@ -16,7 +16,7 @@ const PARTS: usize = 1 + WAITS;
 /// Time that messages waited before they were sent, by their latency. Each cell holds the buckets
 /// of a histogram from 16 times its index on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Vec<Stored>", into = "Vec<Stored>")]
+#[serde(from = "Vec<StoredCell>", into = "Vec<StoredCell>")]
 pub struct Delays {
     cells: Vec<[u64; PARTS]>,
 }
@@ -26,7 +26,7 @@ pub type Waits = [u64; WAITS];
 
 /// JSON form of a cell: its index, then sums in nanoseconds: lateness of the agent; waits for the
 /// window, for the socket and for the connection. Cells of zeros are left out.
-type Stored = (u32, u64, u64, u64, u64);
+type StoredCell = (u32, u64, u64, u64, u64);
 
 impl Delays {
     /// Adds a message with this latency that was scheduled at `intended_ns`.
@@ -38,7 +38,7 @@ impl Delays {
             return;
         };
         let cell = self.cell(latency_ns);
-        let (wait, waited_ns) = sent.waited(intended_ns).unwrap_or((Wait::Window, 0));
+        let (wait, waited_ns) = sent.waited(intended_ns).unwrap_or((WaitCause::Window, 0));
         add(&mut cell[0], lateness_ns - waited_ns);
         add(&mut cell[wait as usize], waited_ns);
     }
@@ -86,8 +86,8 @@ const fn add(sum_ns: &mut u64, ns: u64) {
     *sum_ns = sum_ns.saturating_add(ns);
 }
 
-impl From<Vec<Stored>> for Delays {
-    fn from(stored: Vec<Stored>) -> Self {
+impl From<Vec<StoredCell>> for Delays {
+    fn from(stored: Vec<StoredCell>) -> Self {
         let mut delays = Self::default();
         let last = (Histogram::index(u64::MAX) >> CELL_BITS) as u32;
         for (index, agent_ns, window_ns, socket_ns, connection_ns) in stored {
@@ -102,7 +102,7 @@ impl From<Vec<Stored>> for Delays {
     }
 }
 
-impl From<Delays> for Vec<Stored> {
+impl From<Delays> for Vec<StoredCell> {
     fn from(delays: Delays) -> Self {
         let filled = delays.cells.iter().enumerate().filter(|(_, cell)| **cell != [0; PARTS]);
         filled.map(|(index, &[a, b, c, d])| (index as u32, a, b, c, d)).collect()
@@ -119,8 +119,8 @@ mod tests {
         // Sent on time, late by its agent, after a wait of three quarters, and by a wrong clock.
         delays.record(10_000, 5_000, SentAt::plain(5_000));
         delays.record(10_010, 5_000, SentAt::plain(5_300));
-        delays.record(10_020, 5_000, SentAt::after(Wait::Socket, 9_000, 5_000, 8_000));
-        delays.record(1 << 60, 5_000, SentAt::after(Wait::Window, 9_000, 5_000, 9_000));
+        delays.record(10_020, 5_000, SentAt::after(WaitCause::Socket, 9_000, 5_000, 8_000));
+        delays.record(1 << 60, 5_000, SentAt::after(WaitCause::Window, 9_000, 5_000, 9_000));
         delays.record(-5, 5_000, SentAt::plain(5_300));
         delays.record(10_000, 5_000, SentAt::plain(4_000));
         let json = serde_json::to_string(&delays).unwrap();

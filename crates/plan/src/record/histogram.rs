@@ -13,7 +13,7 @@ pub(crate) const MAX_NS: u64 = (1 << 44) - 1;
 /// A histogram of signed durations in nanoseconds. Negative durations, which only wrong clocks
 /// cause, are counted separately and have no bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, from = "Stored", into = "Stored")]
+#[serde(deny_unknown_fields, from = "StoredHistogram", into = "StoredHistogram")]
 pub struct Histogram {
     count: u64,
     sum_ns: u64,
@@ -27,7 +27,7 @@ pub struct Histogram {
 /// JSON form: buckets as `[index, count]`, without empty buckets.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Stored {
+struct StoredHistogram {
     count: u64,
     sum_ns: u64,
     min_ns: u64,
@@ -140,8 +140,8 @@ impl Histogram {
     }
 }
 
-impl From<Stored> for Histogram {
-    fn from(stored: Stored) -> Self {
+impl From<StoredHistogram> for Histogram {
+    fn from(stored: StoredHistogram) -> Self {
         let mut buckets = Vec::new();
         let last = Self::index(MAX_NS);
         for (index, count) in stored.buckets {
@@ -163,7 +163,7 @@ impl From<Stored> for Histogram {
     }
 }
 
-impl From<Histogram> for Stored {
+impl From<Histogram> for StoredHistogram {
     fn from(histogram: Histogram) -> Self {
         let filled = histogram.buckets.iter().enumerate().filter(|&(_, &count)| count > 0);
         Self {

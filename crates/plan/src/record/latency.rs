@@ -17,16 +17,16 @@ pub struct Latencies<'a> {
 
 /// Latencies that are in one bucket of each of the two histograms, not yet added to these.
 #[derive(Clone, Copy, Debug)]
-pub struct Batch {
+pub struct LatencyBatch {
     count: u64,
-    intended: Part,
-    actual: Part,
+    intended: BucketSums,
+    actual: BucketSums,
     waits: Waits,
 }
 
 /// Durations of one bucket.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct BucketSums {
     /// Shortest duration of the bucket, in nanoseconds.
     low_ns: u64,
     width_ns: u64,
@@ -46,14 +46,18 @@ impl Latencies<'_> {
     }
 }
 
-impl Batch {
+impl LatencyBatch {
     /// No latencies.
-    pub const EMPTY: Self =
-        Self { count: 0, intended: Part::at(0, 0), actual: Part::at(0, 0), waits: [0; 3] };
+    pub const EMPTY: Self = Self {
+        count: 0,
+        intended: BucketSums::at(0, 0),
+        actual: BucketSums::at(0, 0),
+        waits: [0; 3],
+    };
 
     /// Counts a message that arrived at `now_ns`. Returns `false` and counts nothing if one of its
-    /// latencies is outside the buckets, or if the message has waited: [`Batch::record_rest`]
-    /// counts such a message.
+    /// latencies is outside the buckets, or if the message has waited:
+    /// [`LatencyBatch::record_rest`] counts such a message.
     #[inline]
     #[must_use]
     pub fn record(&mut self, now_ns: u64, intended_ns: u64, sent: SentAt) -> bool {
@@ -76,7 +80,7 @@ impl Batch {
             if latency_ns.cast_signed() < 0 || after_ns.cast_signed() < 0 {
                 return latencies.record(now_ns, intended_ns, sent);
             }
-            let (intended, actual) = (Part::around(latency_ns), Part::around(after_ns));
+            let (intended, actual) = (BucketSums::around(latency_ns), BucketSums::around(after_ns));
             *self = Self { count: 1, intended, actual, waits: Waits::default() };
         }
         add_wait(&mut self.waits, intended_ns, sent);
@@ -108,7 +112,7 @@ impl Batch {
     }
 }
 
-impl Part {
+impl BucketSums {
     const fn at(low_ns: u64, width_ns: u64) -> Self {
         Self { low_ns, width_ns, sum_ns: 0, min_ns: u64::MAX, max_ns: 0 }
     }
@@ -146,7 +150,7 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::sent_at::Wait;
+    use crate::record::sent_at::WaitCause;
     use proptest::prelude::*;
 
     const NOW_NS: u64 = 1 << 50;
@@ -170,7 +174,7 @@ mod tests {
             messages in prop::collection::vec(message(), 0..50),
         ) {
             let (mut one_by_one, mut batched, mut batch) =
-                (Counted::default(), Counted::default(), Batch::EMPTY);
+                (Counted::default(), Counted::default(), LatencyBatch::EMPTY);
             for &(latency_ns, lateness_ns, share) in &messages {
                 let intended_ns = NOW_NS.wrapping_add_signed(-latency_ns);
                 let actual_ns = intended_ns + lateness_ns;
@@ -178,7 +182,7 @@ mod tests {
                     || SentAt::plain(actual_ns),
                     |share| {
                         let until_ns = intended_ns + lateness_ns * share / 64;
-                        SentAt::after(Wait::Socket, actual_ns, intended_ns, until_ns)
+                        SentAt::after(WaitCause::Socket, actual_ns, intended_ns, until_ns)
                     },
                 );
                 latencies(&mut one_by_one).record(NOW_NS, intended_ns, sent);
@@ -197,7 +201,7 @@ mod tests {
         fn messages_with_any_times_are_counted(
             messages in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>()), 0..50),
         ) {
-            let (mut counted, mut batch) = (Counted::default(), Batch::EMPTY);
+            let (mut counted, mut batch) = (Counted::default(), LatencyBatch::EMPTY);
             for &(now_ns, intended_ns, word) in &messages {
                 let sent = SentAt::of_word(word);
                 latencies(&mut counted).record(now_ns, intended_ns, sent);

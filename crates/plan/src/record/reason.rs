@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use crate::record::answer::Answer;
+use crate::record::answer::AnswerCode;
 
 /// Reason of a problem. A problem is counted and is not an error of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -120,7 +120,7 @@ pub enum Reason {
     SocketError,
     /// A reason code of MQTT 5.
     #[serde(untagged)]
-    Answer(Answer),
+    Answer(AnswerCode),
     /// A number of another protocol.
     #[serde(untagged)]
     Code(Code),

@@ -15,7 +15,7 @@ const WAIT_SHIFT: u32 = INSTANT_BITS + SHARE_BITS;
 /// Cause for which a client sends a message late although its agent is on time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Wait {
+pub enum WaitCause {
     /// The window is full, the peer accepts no further message, or no packet identifier is free.
     Window = 1,
     /// Earlier bytes wait for room in the socket.
@@ -41,7 +41,7 @@ impl SentAt {
     /// that is later.
     #[inline]
     #[must_use]
-    pub const fn after(wait: Wait, actual_ns: u64, intended_ns: u64, until_ns: u64) -> Self {
+    pub const fn after(wait: WaitCause, actual_ns: u64, intended_ns: u64, until_ns: u64) -> Self {
         let lateness_ns = actual_ns.saturating_sub(intended_ns);
         if until_ns <= intended_ns || lateness_ns == 0 || lateness_ns > LATENESS_MAX {
             return Self::plain(actual_ns);
@@ -89,12 +89,12 @@ impl SentAt {
     /// The wait and its length in nanoseconds; `None` if nothing but the agent delayed the message.
     #[inline]
     #[must_use]
-    pub const fn waited(self, intended_ns: u64) -> Option<(Wait, u64)> {
+    pub const fn waited(self, intended_ns: u64) -> Option<(WaitCause, u64)> {
         let wait = match self.0 >> WAIT_SHIFT {
             0 => return None,
-            1 => Wait::Window,
-            2 => Wait::Socket,
-            _ => Wait::Connection,
+            1 => WaitCause::Window,
+            2 => WaitCause::Socket,
+            _ => WaitCause::Connection,
         };
         let share = (self.0 >> INSTANT_BITS) % SHARES + 1;
         let lateness_ns = self.lateness_ns(intended_ns);
@@ -108,8 +108,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn wait() -> impl Strategy<Value = Wait> {
-        prop_oneof![Just(Wait::Window), Just(Wait::Socket), Just(Wait::Connection)]
+    fn wait() -> impl Strategy<Value = WaitCause> {
+        prop_oneof![Just(WaitCause::Window), Just(WaitCause::Socket), Just(WaitCause::Connection)]
     }
 
     proptest! {

@@ -100,7 +100,7 @@ impl MessageFacts {
 
 /// Arguments of a rendering.
 #[derive(Clone, Copy)]
-struct Context<'a> {
+struct Rendering<'a> {
     n: u64,
     variant: u32,
     /// Facts of the message; `None` in texts without a message.
@@ -139,12 +139,12 @@ impl Template {
     /// Appends the text for client number `n` and value number `variant` of the range or choice.
     /// Variables of a message are empty.
     pub fn render(&self, n: u64, variant: u32, out: &mut Vec<u8>) {
-        self.append(Context { n, variant, message: None }, out);
+        self.append(Rendering { n, variant, message: None }, out);
     }
 
     /// Appends the text of a message of client number `n`, whose topic has value number `variant`.
     pub fn render_message(&self, n: u64, variant: u32, message: &MessageFacts, out: &mut Vec<u8>) {
-        self.append(Context { n, variant, message: Some(message) }, out);
+        self.append(Rendering { n, variant, message: Some(message) }, out);
     }
 
     /// Text for client number `n` and value number `variant` of the range or choice.
@@ -158,7 +158,7 @@ impl Template {
     /// Number of bytes that [`Self::render`] appends.
     #[must_use]
     pub fn rendered_bytes(&self, n: u64, variant: u32) -> usize {
-        let context = Context { n, variant, message: None };
+        let context = Rendering { n, variant, message: None };
         let bytes = |part: &Part| match part {
             Part::Literal(text) => text.len(),
             Part::Variable(variable) => variable.bytes(context),
@@ -169,7 +169,7 @@ impl Template {
     /// Number of bytes that [`Self::render_message`] appends at most.
     #[must_use]
     pub fn message_bytes_max(&self, n: u64, variant: u32) -> usize {
-        let context = Context { n, variant, message: None };
+        let context = Rendering { n, variant, message: None };
         let bytes = |part: &Part| match part {
             Part::Literal(text) => text.len(),
             Part::Variable(variable) => match variable.bytes(context) {
@@ -244,7 +244,7 @@ impl Template {
         &self.parts
     }
 
-    fn append(&self, context: Context<'_>, out: &mut Vec<u8>) {
+    fn append(&self, context: Rendering<'_>, out: &mut Vec<u8>) {
         let mut place = 0;
         for part in &self.parts {
             match part {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plan::{Authentication, Population, Protocol, Reason, SCRAM_SHA_256};
+use plan::{Authentication, PlannedProtocol, Population, Reason, SCRAM_SHA_256};
 use testkit::Rng;
 
 use crate::case::Case;
@@ -25,7 +25,7 @@ pub fn draw(case: &mut Case, seed: u64) {
 
 /// The clients of a population authenticate themselves.
 pub fn authenticate(population: &mut Population, user: &str, password: &str) {
-    if let Protocol::Mqtt(mqtt) = &mut population.protocol {
+    if let PlannedProtocol::Mqtt(mqtt) = &mut population.protocol {
         mqtt.authentication = Some(Authentication { method: SCRAM_SHA_256.into(), data: None });
     }
     population.username = Some(template(user));

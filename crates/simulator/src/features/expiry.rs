@@ -1,7 +1,7 @@
 //! Messages that expire in simulated runs, while their receivers are offline: they are not
 //! expected, and count as expired unless they arrive.
 
-use plan::{Action, FlowCounters, MqttVersion, Plan, Population, PropertyValue, Protocol};
+use plan::{Action, FlowCounters, MqttVersion, Plan, PlannedProtocol, Population, PropertyValue};
 use testkit::{Broker, Rng, Script};
 
 use crate::case::Case;
@@ -44,7 +44,7 @@ fn populations(expiry_s: u32) -> Vec<Population> {
     device.publications[0].properties = vec![number("message_expiry_interval", expiry_s)];
     let mut receivers = speaking(MqttVersion::V5, "receiver", RECEIVERS);
     receivers.subscriptions = vec![subscription("t", 1)];
-    if let Protocol::Mqtt(mqtt) = &mut receivers.protocol {
+    if let PlannedProtocol::Mqtt(mqtt) = &mut receivers.protocol {
         mqtt.clean_session = false;
         mqtt.properties = vec![number("session_expiry_interval", u32::MAX)];
     }

@@ -9,7 +9,8 @@ use crate::case::{Case, case};
 use crate::course::Run;
 use crate::peer::Peer;
 use crate::totals::{
-    Totals, deaths, messages, population_of, publishers, receives, topic_of, wills_by_wire, written,
+    Totals, deaths, messages, population_of, publishers, receives, speaks_nats, topic_of,
+    wills_by_wire, written,
 };
 use crate::weather::{MS, S, Weather};
 use crate::wire::StreamPlace;

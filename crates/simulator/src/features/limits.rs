@@ -2,7 +2,7 @@
 //! the broker announces anew on each connection, and the memory for a peer that does not read.
 
 use mqtt::QoS;
-use plan::{Outcomes, Protocol, Reason};
+use plan::{Outcomes, PlannedProtocol, Reason};
 use testkit::{Announced, Rng};
 
 use crate::case::Case;
@@ -22,7 +22,7 @@ const BEYOND: [Reason; 2] = [Reason::PacketSizeExceeded, Reason::ReceiveMaximumE
 pub fn draw(case: &mut Case, seed: u64) {
     let mut rng = Rng::new(seed ^ 0x11a1_75ed);
     for population in &mut case.plan.populations {
-        let Protocol::Mqtt(mqtt) = &mut population.protocol else { continue };
+        let PlannedProtocol::Mqtt(mqtt) = &mut population.protocol else { continue };
         if mqtt.version != plan::MqttVersion::V5 {
             continue;
         }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use plan::{
-    End, Late, Nats, Pace, Payload, Phase, Population, Process, Property, PropertyValue, Protocol,
-    Publication, RetainHandling, Template, Tls, TlsVersion,
+    End, Late, Nats, Pace, Payload, Phase, PlannedProtocol, PlannedRetainHandling, PlannedTls,
+    Population, Process, Property, PropertyValue, Publication, Template, TlsVersion,
 };
 use testkit::Rng;
 use testkit::plans::template;
@@ -46,8 +46,8 @@ pub fn as_server(target: &mut plan::Target) {
 }
 
 /// Settings of TLS, for which the simulation has a filter.
-pub fn unverified() -> Tls {
-    Tls {
+pub fn unverified() -> PlannedTls {
+    PlannedTls {
         ca: None,
         verify: false,
         server_name: None,
@@ -61,8 +61,8 @@ pub fn unverified() -> Tls {
 }
 
 /// Clients of NATS with a name.
-pub fn protocol(echo: bool) -> Protocol {
-    Protocol::Nats(Box::new(Nats {
+pub fn protocol(echo: bool) -> PlannedProtocol {
+    PlannedProtocol::Nats(Box::new(Nats {
         client_name: template("client-{n}"),
         echo,
         token: None,
@@ -84,7 +84,7 @@ fn convert(population: &mut Population, rng: &mut Rng) {
     for own in &mut population.subscriptions {
         (own.filter, own.qos) = (subject(&own.filter), 0);
         (own.no_local, own.retain_as_published, own.identifier) = (false, false, None);
-        own.retain_handling = RetainHandling::default();
+        own.retain_handling = PlannedRetainHandling::default();
     }
     for own in &mut population.publications {
         convert_publication(own, rng);

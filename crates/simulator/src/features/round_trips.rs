@@ -1,7 +1,7 @@
 //! Requests and answers in simulated runs: draws, checks against the wire, and scenes.
 
 use mqtt::{PacketType, topic};
-use plan::{MqttVersion, Plan, Population, Property, PropertyValue, Protocol, Responds};
+use plan::{MqttVersion, Plan, PlannedProtocol, Population, Property, PropertyValue, Responds};
 use testkit::{Broker, Fate, Rng, Script};
 
 use crate::case::{Case, case};
@@ -164,7 +164,7 @@ fn receivers(plan: &Plan, of: usize, name: &str) -> i64 {
 
 fn speaking_mqtt5(name: &str, clients: u32) -> Population {
     let mut population = plans::population(name, clients);
-    if let Protocol::Mqtt(mqtt) = &mut population.protocol {
+    if let PlannedProtocol::Mqtt(mqtt) = &mut population.protocol {
         mqtt.version = MqttVersion::V5;
     }
     population

@@ -1,6 +1,6 @@
 //! Features that need no check beyond those of all runs.
 
-use plan::{Action, End, MqttVersion, Payload, Property, PropertyValue, Protocol};
+use plan::{Action, End, MqttVersion, Payload, PlannedProtocol, Property, PropertyValue};
 use testkit::Rng;
 use testkit::plans::{number, template};
 
@@ -61,7 +61,7 @@ pub fn draw_tls(case: &mut Case, seed: u64) {
 pub fn draw_versions(case: &mut Case, seed: u64) {
     let mut rng = Rng::new(seed ^ 0x55aa_0005);
     for population in &mut case.plan.populations {
-        let Protocol::Mqtt(mqtt) = &mut population.protocol else { continue };
+        let PlannedProtocol::Mqtt(mqtt) = &mut population.protocol else { continue };
         if !rng.chance(40) {
             continue;
         }
@@ -124,7 +124,7 @@ pub fn draw_retained(case: &mut Case, seed: u64) {
 pub fn draw_ends(case: &mut Case, seed: u64) {
     let mut rng = Rng::new(seed ^ 0x0dea_d000);
     for population in &mut case.plan.populations {
-        let Protocol::Mqtt(mqtt) = &mut population.protocol else { continue };
+        let PlannedProtocol::Mqtt(mqtt) = &mut population.protocol else { continue };
         let is_v5 = mqtt.version == MqttVersion::V5;
         if rng.chance(20) {
             population.end = match rng.chance(50) && is_v5 {
@@ -145,7 +145,9 @@ pub fn draw_takeovers(case: &mut Case, seed: u64) {
     if !rng.chance(10) {
         return;
     }
-    let (Protocol::Mqtt(of), Protocol::Mqtt(to)) = (&victim.protocol, &mut taker.protocol) else {
+    let (PlannedProtocol::Mqtt(of), PlannedProtocol::Mqtt(to)) =
+        (&victim.protocol, &mut taker.protocol)
+    else {
         return;
     };
     to.client_id = of.client_id.clone();

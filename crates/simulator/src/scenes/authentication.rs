@@ -1,6 +1,6 @@
 //! Clients and brokers with a right and a wrong password.
 
-use plan::{MqttVersion, Outcomes, Protocol, Reason, Will};
+use plan::{MqttVersion, Outcomes, PlannedProtocol, PlannedWill, Reason};
 use testkit::{Broker, Script, StepAnswer};
 
 use crate::case::case;
@@ -47,8 +47,8 @@ fn the_will_of_a_client_whose_broker_proves_nothing_is_expected() {
     let mut device = speaking(MqttVersion::V5, "device", 3);
     authenticate(&mut device, "u{n}", "secret of u{n}");
     device.reconnect = None;
-    if let Protocol::Mqtt(mqtt) = &mut device.protocol {
-        mqtt.will = Some(Box::new(Will {
+    if let PlannedProtocol::Mqtt(mqtt) = &mut device.protocol {
+        mqtt.will = Some(Box::new(PlannedWill {
             topic: template("will/0/{n}"),
             payload: template("gone"),
             qos: 1,

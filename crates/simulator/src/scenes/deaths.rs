@@ -1,7 +1,8 @@
 //! Deaths of clients and their wills, in virtual time: the broker publishes what is expected.
 
 use plan::{
-    Action, End, Lifetime, MqttVersion, Plan, Population, Property, PropertyValue, Protocol, Will,
+    Action, End, Lifetime, MqttVersion, Plan, PlannedProtocol, PlannedWill, Population, Property,
+    PropertyValue,
 };
 use testkit::{Broker, Script};
 
@@ -44,13 +45,13 @@ impl Dying {
             max_ns: 200 * MS,
             offline_ns: Some(offline_ns),
         });
-        if let Protocol::Mqtt(mqtt) = &mut population.protocol {
+        if let PlannedProtocol::Mqtt(mqtt) = &mut population.protocol {
             mqtt.version = MqttVersion::V5;
             mqtt.clean_session = !self.keeps_session;
             if self.keeps_session {
                 mqtt.properties = vec![number("session_expiry_interval", u32::MAX)];
             }
-            mqtt.will = Some(Box::new(Will {
+            mqtt.will = Some(Box::new(PlannedWill {
                 topic: template("will/0/{n}"),
                 payload: template("gone"),
                 qos: 1,
@@ -156,10 +157,12 @@ fn wills_of_victims(version: MqttVersion, delay_s: u32, keeps_session: bool) -> 
     device.reconnect = None;
     let mut thief = Population { name: "thief".into(), takes_over: Some(0), ..device.clone() };
     for population in [&mut device, &mut thief] {
-        let Protocol::Mqtt(mqtt) = &mut population.protocol else { unreachable!("it is MQTT") };
+        let PlannedProtocol::Mqtt(mqtt) = &mut population.protocol else {
+            unreachable!("it is MQTT")
+        };
         mqtt.version = version;
     }
-    if let Protocol::Mqtt(mqtt) = &mut thief.protocol {
+    if let PlannedProtocol::Mqtt(mqtt) = &mut thief.protocol {
         mqtt.will = None;
     }
     let mut watcher = plans::population("watcher", 1);
@@ -181,7 +184,7 @@ fn wills_of_victims(version: MqttVersion, delay_s: u32, keeps_session: bool) -> 
     let victims = &totals.outcomes[0];
     let taken_over = match version {
         MqttVersion::V5 => plan::Reason::Answer(
-            plan::Answer::of(mqtt::PacketType::Disconnect, 0x8e).expect("it has the code"),
+            plan::AnswerCode::of(mqtt::PacketType::Disconnect, 0x8e).expect("it has the code"),
         ),
         _ => plan::Reason::ClosedByBroker,
     };

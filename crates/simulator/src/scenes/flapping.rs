@@ -1,7 +1,7 @@
 //! Clients that unsubscribe and subscribe again.
 
 use mqtt::PacketType;
-use plan::{Flapping, MqttVersion, OfferedLoad, Population, Protocol, Reason, Reconnect};
+use plan::{Flapping, MqttVersion, OfferedLoad, PlannedProtocol, Population, Reason, Reconnect};
 use testkit::{Announced, Broker, Fate, Script};
 
 use crate::case::{Case, case};
@@ -21,7 +21,7 @@ fn populations(version: MqttVersion) -> Vec<Population> {
     flapper.subscriptions = vec![subscription("t/#", 1), subscription("u/{n}/{1..2}", 0)];
     flapper.flapping = Some(Flapping { min_ns: S, max_ns: S, unsubscribed_ns: 500 * MS });
     flapper.reconnect = Some(Reconnect { min_ns: 10 * MS, max_ns: 10 * MS });
-    if let Protocol::Mqtt(mqtt) = &mut flapper.protocol {
+    if let PlannedProtocol::Mqtt(mqtt) = &mut flapper.protocol {
         mqtt.version = version;
     }
     vec![publisher, flapper]
@@ -62,7 +62,7 @@ fn a_broker_that_refuses_unsubscribe_is_counted_by_its_reason() {
     let script = Script { refuses_unsubscribe: true, ..Script::reliable() };
     let (_, totals) = play(case(populations(MqttVersion::V5), 10 * S, Weather::fair()), script);
     let counters = &totals.counters[1];
-    let refused = plan::Answer::of(PacketType::UnsubAck, 0x87).expect("it has the code");
+    let refused = plan::AnswerCode::of(PacketType::UnsubAck, 0x87).expect("it has the code");
     let refused = totals.outcomes[1].get(&Reason::Answer(refused)).copied();
     assert_eq!(refused, Some(counters.unsubscribe_failed_total));
     assert_eq!(counters.unsubscribed_total, 0);
@@ -119,7 +119,7 @@ fn a_client_that_no_request_fits_does_not_flap() {
 #[test]
 fn a_kept_session_is_subscribed_again_after_a_reconnect() {
     let mut populations = populations(MqttVersion::V311);
-    if let Protocol::Mqtt(mqtt) = &mut populations[1].protocol {
+    if let PlannedProtocol::Mqtt(mqtt) = &mut populations[1].protocol {
         mqtt.clean_session = false;
     }
     populations[1].flapping = Some(Flapping { min_ns: S, max_ns: S, unsubscribed_ns: 10 * S });

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use mqtt::{PacketType, QoS};
-use plan::{MqttVersion, Population, Protocol, Publication, Reason};
+use plan::{MqttVersion, PlannedProtocol, Population, Publication, Reason};
 use testkit::{Announced, Broker, Fate, Script};
 
 use crate::case::case;
@@ -23,7 +23,7 @@ const WINDOW: u16 = 10;
 fn resent(publications: Vec<Publication>, announced: Announced) -> Totals {
     let mut publisher = speaking(MqttVersion::V5, "publisher", 1);
     publisher.publications = publications;
-    if let Protocol::Mqtt(mqtt) = &mut publisher.protocol {
+    if let PlannedProtocol::Mqtt(mqtt) = &mut publisher.protocol {
         let expiry = plan::PropertyValue::Number(60);
         let name = "session_expiry_interval".to_owned();
         mqtt.properties = vec![plan::Property { name, key: None, value: expiry }];

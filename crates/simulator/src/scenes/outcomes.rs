@@ -73,7 +73,7 @@ fn packets_beyond_what_the_client_announced_are_counted_and_end_nothing() {
         }
         let mut subscriber = speaking(MqttVersion::V5, "subscriber", 1);
         subscriber.subscriptions = vec![subscription("t", 1)];
-        if let plan::Protocol::Mqtt(mqtt) = &mut subscriber.protocol {
+        if let plan::PlannedProtocol::Mqtt(mqtt) = &mut subscriber.protocol {
             mqtt.properties = vec![number(property, most)];
         }
         let totals = Totals::of(&played(vec![publisher, subscriber], S, Weather::fair()));
@@ -94,7 +94,7 @@ fn a_slow_reader_sees_messages_beyond_its_receive_maximum_though_they_come_one_b
         let mut reader = speaking(MqttVersion::V5, "reader", 1);
         reader.subscriptions = vec![subscription("t", 1)];
         reader.read_rate_per_s = Some(20.0);
-        if let plan::Protocol::Mqtt(mqtt) = &mut reader.protocol {
+        if let plan::PlannedProtocol::Mqtt(mqtt) = &mut reader.protocol {
             mqtt.properties = vec![number("receive_maximum", 1)];
         }
         let case = case(vec![publisher, reader], S, Weather::fair());

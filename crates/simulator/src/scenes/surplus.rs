@@ -2,8 +2,8 @@
 //! for no message. Reason codes of success are acknowledgements.
 
 use plan::{
-    Action, End, FlowCounters, MqttVersion, Payload, Plan, Population, Protocol, Publication,
-    Shard, Will,
+    Action, End, FlowCounters, MqttVersion, Payload, Plan, PlannedProtocol, PlannedWill,
+    Population, Publication, Shard,
 };
 use testkit::{Broker, Script};
 
@@ -19,8 +19,8 @@ use testkit::plans::{self, publication, stage, subscription, template};
 fn mortals(topic: &str, (first, clients): (u64, u32), end: End) -> Population {
     let mut population = plans::population(&format!("device-{first}"), clients);
     (population.first, population.end) = (first, end);
-    if let Protocol::Mqtt(mqtt) = &mut population.protocol {
-        mqtt.will = Some(Box::new(Will {
+    if let PlannedProtocol::Mqtt(mqtt) = &mut population.protocol {
+        mqtt.will = Some(Box::new(PlannedWill {
             topic: template(topic),
             payload: template("offline"),
             qos: 1,

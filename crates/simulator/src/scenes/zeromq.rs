@@ -1,6 +1,6 @@
 //! Engines as subscribers of a publisher of ZeroMQ: plans, weather and faults of a seed.
 
-use plan::{Action, Command, Plan, Player, Protocol, Security, Sent, Zmtp};
+use plan::{Action, Command, Plan, PlannedProtocol, Player, Security, Sent, Zmtp};
 use testkit::{Broker, Rng, Script, for_each_seed};
 
 use crate::agents::Agents;
@@ -15,8 +15,13 @@ use testkit::plans::{self, publication, stage, subscription};
 /// Seeds of `cargo test`.
 const SEEDS: u64 = 100;
 
-fn zmtp(player: Player) -> Protocol {
-    Protocol::Zmtp(Zmtp { player, high_water_mark: 0, io_threads: 1, security: Security::Null })
+fn zmtp(player: Player) -> PlannedProtocol {
+    PlannedProtocol::Zmtp(Zmtp {
+        player,
+        high_water_mark: 0,
+        io_threads: 1,
+        security: Security::Null,
+    })
 }
 
 /// A publisher, and subscribers of drawn prefixes.

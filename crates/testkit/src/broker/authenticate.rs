@@ -2,8 +2,8 @@
 //! answer of the broker.
 
 use mqtt::{
-    Connect, Decoded, Packet, Properties, Property, PropertyList, Reasoned, Value, Version, decode,
-    encode_auth,
+    Connect, DecodedPacket, Packet, Properties, Property, PropertyList, Reasoned, Value, Version,
+    decode, encode_auth,
 };
 
 use super::script::StepAnswer;
@@ -51,7 +51,7 @@ impl Broker {
                 let list = step(&exchange.method, &data);
                 let exchange = link.exchange.take();
                 let bytes = exchange.map(|exchange| exchange.connect).unwrap_or_default();
-                let Ok(Decoded::Packet { packet: Packet::Connect(connect), .. }) =
+                let Ok(DecodedPacket::Packet { packet: Packet::Connect(connect), .. }) =
                     decode(Version::V5, &bytes)
                 else {
                     return;

@@ -1,5 +1,5 @@
 //! State of the broker for each client: subscriptions, and messages in transit in both directions.
-//! The code shares nothing with `mqtt::Session` and is as simple as possible, so that both have
+//! The code shares nothing with `mqtt::MqttSession` and is as simple as possible, so that both have
 //! different faults.
 
 use std::collections::{BTreeSet, VecDeque};

@@ -3,16 +3,16 @@
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
-use crate::frame::{Decoded, Frame};
+use crate::frame::{DecodedFrame, Frame};
 
-fn encoded(command: &Command<'_>) -> Vec<u8> {
+fn encoded(command: &ZmtpCommand<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     command.encode(&mut out).unwrap();
     out
 }
 
 fn body(bytes: &[u8]) -> &[u8] {
-    let Ok(Decoded::Frame { frame: Frame { kind: Kind::Command, body }, len }) =
+    let Ok(DecodedFrame::Frame { frame: Frame { kind: FrameKind::Command, body }, len }) =
         frame::decode(bytes)
     else {
         panic!("no command frame: {bytes:02x?}")
@@ -22,42 +22,44 @@ fn body(bytes: &[u8]) -> &[u8] {
 }
 
 /// Asserts that the frame decodes to this command and that the command encodes to this frame.
-fn assert_command(bytes: &[u8], command: Command<'_>) {
+fn assert_command(bytes: &[u8], command: ZmtpCommand<'_>) {
     assert_eq!(encoded(&command), bytes);
-    assert_eq!(Command::decode(body(bytes)), Ok(command));
+    assert_eq!(ZmtpCommand::decode(body(bytes)), Ok(command));
 }
 
 #[test]
 fn every_command_has_the_bytes_of_the_rfc() {
-    assert_command(b"\x04\x0f\x09SUBSCRIBEprice", Command::Subscribe(b"price"));
-    assert_command(b"\x04\x0a\x09SUBSCRIBE", Command::Subscribe(b""));
-    assert_command(b"\x04\x08\x06CANCELA", Command::Cancel(b"A"));
-    assert_command(b"\x04\x07\x04PING\x00\x64", Command::Ping { ttl_ds: 100, context: b"" });
-    assert_command(b"\x04\x09\x04PING\x00\x00me", Command::Ping { ttl_ds: 0, context: b"me" });
-    assert_command(b"\x04\x05\x04PONG", Command::Pong { context: b"" });
-    assert_command(b"\x04\x07\x04PONGme", Command::Pong { context: b"me" });
-    assert_command(b"\x04\x09\x05ERROR\x02no", Command::Error { reason: b"no" });
-    assert_command(b"\x04\x08\x07WELCOME", Command::Welcome);
-    let hello = Command::Hello { username: b"ann", password: b"pw" };
+    assert_command(b"\x04\x0f\x09SUBSCRIBEprice", ZmtpCommand::Subscribe(b"price"));
+    assert_command(b"\x04\x0a\x09SUBSCRIBE", ZmtpCommand::Subscribe(b""));
+    assert_command(b"\x04\x08\x06CANCELA", ZmtpCommand::Cancel(b"A"));
+    assert_command(b"\x04\x07\x04PING\x00\x64", ZmtpCommand::Ping { ttl_ds: 100, context: b"" });
+    assert_command(b"\x04\x09\x04PING\x00\x00me", ZmtpCommand::Ping { ttl_ds: 0, context: b"me" });
+    assert_command(b"\x04\x05\x04PONG", ZmtpCommand::Pong { context: b"" });
+    assert_command(b"\x04\x07\x04PONGme", ZmtpCommand::Pong { context: b"me" });
+    assert_command(b"\x04\x09\x05ERROR\x02no", ZmtpCommand::Error { reason: b"no" });
+    assert_command(b"\x04\x08\x07WELCOME", ZmtpCommand::Welcome);
+    let hello = ZmtpCommand::Hello { username: b"ann", password: b"pw" };
     assert_command(b"\x04\x0d\x05HELLO\x03ann\x02pw", hello);
     let ready = b"\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03SUB";
-    assert_command(ready, Command::Ready(Metadata::SUB));
+    assert_command(ready, ZmtpCommand::Ready(Metadata::SUB));
     let initiate = b"\x04\x1c\x08INITIATE\x0bSocket-Type\x00\x00\x00\x03PUB";
-    assert_command(initiate, Command::Initiate(Metadata::PUB));
+    assert_command(initiate, ZmtpCommand::Initiate(Metadata::PUB));
 }
 
 #[test]
 fn a_long_prefix_takes_a_long_frame() {
     let prefix = [b'x'; 300];
     let bytes = [&b"\x06\0\0\0\0\0\0\x01\x36\x09SUBSCRIBE"[..], &prefix].concat();
-    assert_command(&bytes, Command::Subscribe(&prefix));
+    assert_command(&bytes, ZmtpCommand::Subscribe(&prefix));
 }
 
 #[test]
 fn the_metadata_of_the_worked_example_is_read() {
     // [37/ZMTP, Worked Example]: the client's READY.
     let bytes = b"\x04\x29\x05READY\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0\0";
-    let Ok(Command::Ready(metadata)) = Command::decode(body(bytes)) else { panic!("no READY") };
+    let Ok(ZmtpCommand::Ready(metadata)) = ZmtpCommand::decode(body(bytes)) else {
+        panic!("no READY")
+    };
     assert_eq!(metadata.socket_type(), Some(&b"DEALER"[..]));
     assert_eq!(metadata.property("IDENTITY"), Some(&b""[..]), "names ignore case");
     assert_eq!(metadata.property("Resource"), None);
@@ -89,23 +91,23 @@ fn a_command_that_breaks_the_grammar_is_malformed() {
         (b"\x05READY\x0bSocket-Type\xff\xff\xff\xffSUB", "READY"),
         (b"\x08INITIATE\x01", "INITIATE"),
     ] {
-        assert_eq!(Command::decode(body), Err(ZmtpError::Malformed(named)), "{body:02x?}");
+        assert_eq!(ZmtpCommand::decode(body), Err(ZmtpError::Malformed(named)), "{body:02x?}");
     }
 }
 
 #[test]
 fn the_error_of_libzmq_with_plain_is_understood() {
-    assert_eq!(Command::decode(b"^RROR\x03400"), Ok(Command::Error { reason: b"400" }));
+    assert_eq!(ZmtpCommand::decode(b"^RROR\x03400"), Ok(ZmtpCommand::Error { reason: b"400" }));
     let other = [&b"^RROR"[..], &[b'x'; 90]].concat();
-    assert_eq!(Command::decode(&other), Ok(Command::Other), "a name of 94 characters");
+    assert_eq!(ZmtpCommand::decode(&other), Ok(ZmtpCommand::Other), "a name of 94 characters");
 }
 
 #[test]
 fn unknown_commands_are_recognised_and_never_written() {
     for body in [&b"\x04JOINgroup"[..], b"\x01x", b"\x04ping\0\0"] {
-        assert_eq!(Command::decode(body), Ok(Command::Other));
+        assert_eq!(ZmtpCommand::decode(body), Ok(ZmtpCommand::Other));
     }
-    assert_eq!(encoded(&Command::Other), b"");
+    assert_eq!(encoded(&ZmtpCommand::Other), b"");
 }
 
 #[test]
@@ -113,10 +115,10 @@ fn a_field_that_is_too_long_leaves_the_output_unchanged() {
     let long = [b'x'; 256];
     let too_long = |allowed, found| Err(ZmtpError::FieldTooLong { found, allowed });
     let mut out = vec![1, 2, 3];
-    let hello = Command::Hello { username: b"ann", password: &long };
+    let hello = ZmtpCommand::Hello { username: b"ann", password: &long };
     assert_eq!(hello.encode(&mut out), too_long(255, 256));
-    assert_eq!(Command::Error { reason: &long }.encode(&mut out), too_long(255, 256));
-    assert_eq!(Command::Pong { context: &long[..17] }.encode(&mut out), too_long(16, 17));
+    assert_eq!(ZmtpCommand::Error { reason: &long }.encode(&mut out), too_long(255, 256));
+    assert_eq!(ZmtpCommand::Pong { context: &long[..17] }.encode(&mut out), too_long(16, 17));
     assert_eq!(out, [1, 2, 3]);
 }
 
@@ -128,15 +130,15 @@ proptest! {
         ttl_ds in any::<u16>(),
     ) {
         for command in [
-            Command::Subscribe(&long),
-            Command::Cancel(&long),
-            Command::Ping { ttl_ds, context: &short },
-            Command::Pong { context: &short },
-            Command::Hello { username: &short, password: &long[..long.len().min(255)] },
-            Command::Error { reason: &short },
+            ZmtpCommand::Subscribe(&long),
+            ZmtpCommand::Cancel(&long),
+            ZmtpCommand::Ping { ttl_ds, context: &short },
+            ZmtpCommand::Pong { context: &short },
+            ZmtpCommand::Hello { username: &short, password: &long[..long.len().min(255)] },
+            ZmtpCommand::Error { reason: &short },
         ] {
             let bytes = encoded(&command);
-            prop_assert_eq!(Command::decode(body(&bytes)), Ok(command));
+            prop_assert_eq!(ZmtpCommand::decode(body(&bytes)), Ok(command));
         }
     }
 
@@ -146,9 +148,9 @@ proptest! {
         data in vec(any::<u8>(), 0..60),
     ) {
         let body = [&[name.len() as u8], name.as_bytes(), &data].concat();
-        if let Ok(command) = Command::decode(&body) {
-            prop_assert!(command == Command::Other || command.name() == name);
+        if let Ok(command) = ZmtpCommand::decode(&body) {
+            prop_assert!(command == ZmtpCommand::Other || command.name() == name);
         }
-        let _ = Command::decode(&data);
+        let _ = ZmtpCommand::decode(&data);
     }
 }

@@ -8,10 +8,10 @@ const PLAIN: Mechanism<'_> = Mechanism::Plain { username: b"ann", password: b"pw
 
 /// Handles all complete frames of `bytes` and returns the events and the answers.
 fn handle<'a>(
-    publisher: &mut Publisher,
+    publisher: &mut PublisherSession,
     mechanism: &Mechanism<'_>,
     bytes: &'a [u8],
-) -> (Vec<Event<'a>>, Vec<u8>) {
+) -> (Vec<PublisherEvent<'a>>, Vec<u8>) {
     let (mut events, mut out, mut rest) = (Vec::new(), Vec::new(), bytes);
     while !rest.is_empty() {
         let handled = publisher.handle(rest, mechanism, &mut out).unwrap();
@@ -27,13 +27,13 @@ fn greeting(mechanism: &Mechanism<'_>) -> Vec<u8> {
     out
 }
 
-fn accepted(mechanism: &Mechanism<'_>) -> Publisher {
-    let mut publisher = Publisher::new();
+fn accepted(mechanism: &Mechanism<'_>) -> PublisherSession {
+    let mut publisher = PublisherSession::new();
     publisher.accept(mechanism, &mut Vec::new());
     publisher
 }
 
-fn connected() -> Publisher {
+fn connected() -> PublisherSession {
     let mut publisher = accepted(&NULL);
     let ready = b"\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03SUB";
     handle(&mut publisher, &NULL, &[&greeting(&NULL), &ready[..]].concat());
@@ -45,7 +45,7 @@ fn connected() -> Publisher {
 fn the_greeting_of_a_plain_server_sets_as_server() {
     for (mechanism, as_server) in [(NULL, 0), (PLAIN, 1)] {
         let mut out = Vec::new();
-        Publisher::new().accept(&mechanism, &mut out);
+        PublisherSession::new().accept(&mechanism, &mut out);
         assert_eq!((out.len(), out[32]), (64, as_server));
     }
 }
@@ -55,10 +55,13 @@ fn plain_goes_through_hello_welcome_initiate_and_ready() {
     let mut publisher = accepted(&PLAIN);
     handle(&mut publisher, &PLAIN, &greeting(&PLAIN));
     let (events, out) = handle(&mut publisher, &PLAIN, b"\x04\x0d\x05HELLO\x03ann\x02pw");
-    assert_eq!((&events[..], &out[..]), (&[Event::Replied][..], &b"\x04\x08\x07WELCOME"[..]));
+    assert_eq!(
+        (&events[..], &out[..]),
+        (&[PublisherEvent::Replied][..], &b"\x04\x08\x07WELCOME"[..])
+    );
     let initiate = b"\x04\x1d\x08INITIATE\x0bSocket-Type\x00\x00\x00\x04XSUB";
     let (events, out) = handle(&mut publisher, &PLAIN, initiate);
-    assert_eq!(events, [Event::Connected]);
+    assert_eq!(events, [PublisherEvent::Connected]);
     assert_eq!(out, b"\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03PUB");
 }
 
@@ -67,7 +70,10 @@ fn an_unknown_user_gets_error_and_nothing_more() {
     let mut publisher = accepted(&PLAIN);
     handle(&mut publisher, &PLAIN, &greeting(&PLAIN));
     let (events, out) = handle(&mut publisher, &PLAIN, b"\x04\x0d\x05HELLO\x03ann\x02no");
-    assert_eq!((&events[..], &out[..]), (&[Event::Refused][..], &b"\x04\x0a\x05ERROR\x03400"[..]));
+    assert_eq!(
+        (&events[..], &out[..]),
+        (&[PublisherEvent::Refused][..], &b"\x04\x0a\x05ERROR\x03400"[..])
+    );
     let more = publisher.handle(b"\x04\x05\x04PONG", &PLAIN, &mut Vec::new());
     assert_eq!(more, Err(ZmtpError::NotOpen));
 }
@@ -77,7 +83,7 @@ fn subscriptions_add_up_and_each_needs_its_own_cancel() {
     let mut publisher = connected();
     let twice = b"\x04\x0b\x09SUBSCRIBEA\x04\x0b\x09SUBSCRIBEA\x04\x08\x06CANCELA";
     let (events, _) = handle(&mut publisher, &NULL, twice);
-    assert_eq!(events[1..], [Event::Subscribed(b"A"), Event::Cancelled(b"A")]);
+    assert_eq!(events[1..], [PublisherEvent::Subscribed(b"A"), PublisherEvent::Cancelled(b"A")]);
     assert!(publisher.wants(b"A") && publisher.wants(b"AB") && !publisher.wants(b"B"));
     handle(&mut publisher, &NULL, b"\x04\x08\x06CANCELA");
     assert!(!publisher.wants(b"A"));
@@ -87,8 +93,12 @@ fn subscriptions_add_up_and_each_needs_its_own_cancel() {
 fn a_subscriber_of_3_0_subscribes_by_messages() {
     let mut publisher = connected();
     let (events, _) = handle(&mut publisher, &NULL, b"\0\x02\x01A\0\x01\x01\0\x02\0A\0\x01\x07");
-    let expected =
-        [Event::Subscribed(b"A"), Event::Subscribed(b""), Event::Cancelled(b"A"), Event::Replied];
+    let expected = [
+        PublisherEvent::Subscribed(b"A"),
+        PublisherEvent::Subscribed(b""),
+        PublisherEvent::Cancelled(b"A"),
+        PublisherEvent::Replied,
+    ];
     assert_eq!(events, expected);
     assert!(publisher.wants(b"anything"));
 }
@@ -97,7 +107,10 @@ fn a_subscriber_of_3_0_subscribes_by_messages() {
 fn a_ping_is_answered_with_its_context() {
     let ping = b"\x04\x09\x04PING\x00\x00me";
     let (events, out) = handle(&mut connected(), &NULL, ping);
-    assert_eq!((&events[..], &out[..]), (&[Event::Replied][..], &b"\x04\x07\x04PONGme"[..]));
+    assert_eq!(
+        (&events[..], &out[..]),
+        (&[PublisherEvent::Replied][..], &b"\x04\x07\x04PONGme"[..])
+    );
 }
 
 #[test]

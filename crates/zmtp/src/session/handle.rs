@@ -1,13 +1,13 @@
 //! The receiving side of a session: interprets the bytes of a publisher and appends the answer.
 
 use super::{
-    Session, State,
-    message::{self, Found, Message},
+    ZmtpSession, ZmtpState,
+    message::{self, Found, ZmtpMessage},
 };
 use crate::{
     Mechanism, ZmtpError,
-    command::{Command, Metadata},
-    frame::{self, Decoded, Kind},
+    command::{Metadata, ZmtpCommand},
+    frame::{self, DecodedFrame, FrameKind},
     greeting::{self, Greeting},
 };
 
@@ -26,7 +26,7 @@ pub struct Handled<E> {
 
 /// Meaning of the bytes of a publisher for the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event<'a> {
+pub enum ZmtpEvent<'a> {
     /// No complete frame: pass the same bytes again, followed by more.
     Incomplete,
     /// Greeting of the publisher; the session has appended the first command of the handshake.
@@ -34,8 +34,8 @@ pub enum Event<'a> {
     /// The handshake is complete: the caller may subscribe.
     Connected,
     /// A message.
-    Message(Message<'a>),
-    /// The answer to [`Session::ping`], or to [`Session::heartbeat`].
+    Message(ZmtpMessage<'a>),
+    /// The answer to [`ZmtpSession::ping`], or to [`ZmtpSession::heartbeat`].
     Pong,
     /// A command without a meaning for the caller; the session has appended the answer.
     Replied,
@@ -45,10 +45,10 @@ pub enum Event<'a> {
     Refused(&'a str),
 }
 
-impl Session {
+impl ZmtpSession {
     /// Handles at most one greeting, message or command at the front of `bytes`, and appends the
     /// answer that the protocol requires. Call this function with the remaining bytes until
-    /// [`Event::Incomplete`].
+    /// [`ZmtpEvent::Incomplete`].
     ///
     /// # Errors
     /// [`ZmtpError`] if the protocol forbids the bytes, or if the credentials of `mechanism` are
@@ -59,17 +59,20 @@ impl Session {
         bytes: &'a [u8],
         mechanism: &Mechanism<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Handled<Event<'a>>, ZmtpError> {
+    ) -> Result<Handled<ZmtpEvent<'a>>, ZmtpError> {
         // The hot path: a message of one short frame, with all flags 0.
-        if self.state == State::Up
+        if self.state == ZmtpState::Up
             && let [0, size, ..] = *bytes
             && let Some(whole) = bytes.get(..2 + usize::from(size))
         {
-            return Ok(Handled { len: whole.len(), event: Event::Message(Message::short(whole)) });
+            return Ok(Handled {
+                len: whole.len(),
+                event: ZmtpEvent::Message(ZmtpMessage::short(whole)),
+            });
         }
         match self.state {
-            State::Up => self.handle_traffic(bytes, out),
-            State::AwaitingGreeting => self.handle_greeting(bytes, mechanism, out),
+            ZmtpState::Up => self.handle_traffic(bytes, out),
+            ZmtpState::AwaitingGreeting => self.handle_greeting(bytes, mechanism, out),
             _ => self.handle_handshake(bytes, out),
         }
     }
@@ -80,7 +83,7 @@ impl Session {
         &mut self,
         bytes: &'a [u8],
         out: &mut Vec<u8>,
-    ) -> Result<Handled<Event<'a>>, ZmtpError> {
+    ) -> Result<Handled<ZmtpEvent<'a>>, ZmtpError> {
         if let Some(&flags) = bytes.first()
             && flags & frame::COMMAND != 0
         {
@@ -89,13 +92,13 @@ impl Session {
         match message::find(bytes, self.commands_handled)? {
             Found::Message(message) => {
                 self.commands_handled = 0;
-                Ok(Handled { len: message.encoded_len(), event: Event::Message(message) })
+                Ok(Handled { len: message.encoded_len(), event: ZmtpEvent::Message(message) })
             }
             Found::Command(body) => {
                 self.commands_handled += 1;
                 Ok(Handled { len: 0, event: self.obey(body, out)? })
             }
-            Found::Incomplete => Ok(Handled { len: 0, event: Event::Incomplete }),
+            Found::Incomplete => Ok(Handled { len: 0, event: ZmtpEvent::Incomplete }),
         }
     }
 
@@ -105,9 +108,9 @@ impl Session {
         bytes: &'a [u8],
         mechanism: &Mechanism<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Handled<Event<'a>>, ZmtpError> {
+    ) -> Result<Handled<ZmtpEvent<'a>>, ZmtpError> {
         let Some(greeting) = Greeting::decode(bytes)? else {
-            return Ok(Handled { len: 0, event: Event::Incomplete });
+            return Ok(Handled { len: 0, event: ZmtpEvent::Incomplete });
         };
         let (theirs, ours) = (greeting.mechanism, mechanism.name());
         if theirs != ours {
@@ -115,14 +118,14 @@ impl Session {
         }
         self.peer_is_3_1 = greeting.is_3_1();
         let (state, command) = match *mechanism {
-            Mechanism::Null => (State::AwaitingReady, Command::Ready(Metadata::SUB)),
+            Mechanism::Null => (ZmtpState::AwaitingReady, ZmtpCommand::Ready(Metadata::SUB)),
             Mechanism::Plain { username, password } => {
-                (State::AwaitingWelcome, Command::Hello { username, password })
+                (ZmtpState::AwaitingWelcome, ZmtpCommand::Hello { username, password })
             }
         };
         command.encode(out)?;
         self.state = state;
-        Ok(Handled { len: greeting::LEN, event: Event::Greeted })
+        Ok(Handled { len: greeting::LEN, event: ZmtpEvent::Greeted })
     }
 
     /// Handles bytes of the handshake, which consists of commands only.
@@ -131,8 +134,8 @@ impl Session {
         &mut self,
         bytes: &'a [u8],
         out: &mut Vec<u8>,
-    ) -> Result<Handled<Event<'a>>, ZmtpError> {
-        if self.state == State::Lost {
+    ) -> Result<Handled<ZmtpEvent<'a>>, ZmtpError> {
+        if self.state == ZmtpState::Lost {
             return Err(ZmtpError::NotOpen);
         }
         if bytes.first().is_some_and(|flags| flags & frame::COMMAND == 0) {
@@ -146,47 +149,47 @@ impl Session {
         &mut self,
         bytes: &'a [u8],
         out: &mut Vec<u8>,
-    ) -> Result<Handled<Event<'a>>, ZmtpError> {
+    ) -> Result<Handled<ZmtpEvent<'a>>, ZmtpError> {
         match frame::decode(bytes)? {
-            Decoded::Frame { frame, len } => {
-                debug_assert_eq!(frame.kind, Kind::Command);
+            DecodedFrame::Frame { frame, len } => {
+                debug_assert_eq!(frame.kind, FrameKind::Command);
                 Ok(Handled { len, event: self.obey(frame.body, out)? })
             }
-            Decoded::Incomplete { .. } => Ok(Handled { len: 0, event: Event::Incomplete }),
+            DecodedFrame::Incomplete { .. } => Ok(Handled { len: 0, event: ZmtpEvent::Incomplete }),
         }
     }
 
-    fn obey<'a>(&mut self, body: &'a [u8], out: &mut Vec<u8>) -> Result<Event<'a>, ZmtpError> {
-        let command = Command::decode(body)?;
+    fn obey<'a>(&mut self, body: &'a [u8], out: &mut Vec<u8>) -> Result<ZmtpEvent<'a>, ZmtpError> {
+        let command = ZmtpCommand::decode(body)?;
         match (self.state, command) {
-            (_, Command::Error { reason }) => {
+            (_, ZmtpCommand::Error { reason }) => {
                 self.connection_lost();
-                Ok(Event::Refused(str::from_utf8(reason).unwrap_or("the reason is not UTF-8")))
+                Ok(ZmtpEvent::Refused(str::from_utf8(reason).unwrap_or("the reason is not UTF-8")))
             }
-            (State::AwaitingWelcome, Command::Welcome) => {
-                self.state = State::AwaitingReady;
-                Command::Initiate(Metadata::SUB).encode(out)?;
-                Ok(Event::Replied)
+            (ZmtpState::AwaitingWelcome, ZmtpCommand::Welcome) => {
+                self.state = ZmtpState::AwaitingReady;
+                ZmtpCommand::Initiate(Metadata::SUB).encode(out)?;
+                Ok(ZmtpEvent::Replied)
             }
-            (State::AwaitingReady, Command::Ready(metadata)) => {
+            (ZmtpState::AwaitingReady, ZmtpCommand::Ready(metadata)) => {
                 if metadata.socket_type().is_some_and(|found| !PUBLISHERS.contains(&found)) {
                     return Err(ZmtpError::OtherSocketType("PUB or XPUB"));
                 }
-                self.state = State::Up;
-                Ok(Event::Connected)
+                self.state = ZmtpState::Up;
+                Ok(ZmtpEvent::Connected)
             }
-            (State::Up, Command::Ping { context, .. }) => {
-                Command::Pong { context }.encode(out)?;
-                Ok(Event::Replied)
+            (ZmtpState::Up, ZmtpCommand::Ping { context, .. }) => {
+                ZmtpCommand::Pong { context }.encode(out)?;
+                Ok(ZmtpEvent::Replied)
             }
-            (State::Up, Command::Pong { .. }) => {
+            (ZmtpState::Up, ZmtpCommand::Pong { .. }) => {
                 if std::mem::take(&mut self.pings_again) {
                     self.heartbeat(out);
-                    return Ok(Event::Replied);
+                    return Ok(ZmtpEvent::Replied);
                 }
-                Ok(Event::Pong)
+                Ok(ZmtpEvent::Pong)
             }
-            (State::Up, Command::Other) => Ok(Event::Replied),
+            (ZmtpState::Up, ZmtpCommand::Other) => Ok(ZmtpEvent::Replied),
             (_, command) => Err(ZmtpError::OutOfPlace(command.name())),
         }
     }

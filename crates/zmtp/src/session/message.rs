@@ -7,12 +7,12 @@
 
 use crate::{
     FRAMES_MAX, MESSAGE_MAX, ZmtpError,
-    frame::{self, Decoded, Frame, Kind},
+    frame::{self, DecodedFrame, Frame, FrameKind},
 };
 
 /// A complete message, borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message<'a> {
+pub struct ZmtpMessage<'a> {
     /// All frames of the message with their headers.
     bytes: &'a [u8],
     /// Index at which the body of the last frame begins.
@@ -22,14 +22,14 @@ pub struct Message<'a> {
 /// Content of bytes that begin with a frame of a message.
 pub(super) enum Found<'a> {
     /// All frames of a message.
-    Message(Message<'a>),
+    Message(ZmtpMessage<'a>),
     /// Some frames of a message; the next frame is incomplete.
     Incomplete,
     /// A command between two frames that was not handled yet.
     Command(&'a [u8]),
 }
 
-impl<'a> Message<'a> {
+impl<'a> ZmtpMessage<'a> {
     /// The message of one short frame; `bytes` are header and body.
     #[inline]
     pub(super) const fn short(bytes: &'a [u8]) -> Self {
@@ -55,11 +55,11 @@ impl<'a> Message<'a> {
     pub fn frames(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let mut rest = self.bytes;
         let next = std::iter::from_fn(move || {
-            let Ok(Decoded::Frame { frame, len }) = frame::decode(rest) else { return None };
+            let Ok(DecodedFrame::Frame { frame, len }) = frame::decode(rest) else { return None };
             rest = &rest[len..];
             Some(frame)
         });
-        next.filter(|frame| frame.kind != Kind::Command).map(|frame| frame.body)
+        next.filter(|frame| frame.kind != FrameKind::Command).map(|frame| frame.body)
     }
 
     /// Bytes of the message, with all headers and commands between its frames.
@@ -75,24 +75,24 @@ pub(super) fn find(bytes: &[u8], commands_handled: u16) -> Result<Found<'_>, Zmt
     let (mut end, mut commands) = (0, 0);
     for _ in 0..FRAMES_MAX {
         let (Frame { kind, body }, len) = match frame::decode(&bytes[end..])? {
-            Decoded::Frame { frame, len } => (frame, len),
-            Decoded::Incomplete { needed } if needed > MESSAGE_MAX - end => {
+            DecodedFrame::Frame { frame, len } => (frame, len),
+            DecodedFrame::Incomplete { needed } if needed > MESSAGE_MAX - end => {
                 return Err(ZmtpError::MessageTooLong);
             }
-            Decoded::Incomplete { .. } => return Ok(Found::Incomplete),
+            DecodedFrame::Incomplete { .. } => return Ok(Found::Incomplete),
         };
         end += len;
         if end > MESSAGE_MAX {
             return Err(ZmtpError::MessageTooLong);
         }
         match kind {
-            Kind::More => {}
-            Kind::Last => {
+            FrameKind::More => {}
+            FrameKind::Last => {
                 let payload_start = end - body.len();
-                return Ok(Found::Message(Message { bytes: &bytes[..end], payload_start }));
+                return Ok(Found::Message(ZmtpMessage { bytes: &bytes[..end], payload_start }));
             }
-            Kind::Command if commands < commands_handled => commands += 1,
-            Kind::Command => return Ok(Found::Command(body)),
+            FrameKind::Command if commands < commands_handled => commands += 1,
+            FrameKind::Command => return Ok(Found::Command(body)),
         }
     }
     Err(ZmtpError::TooManyFrames)

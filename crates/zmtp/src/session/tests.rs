@@ -5,7 +5,7 @@ use proptest::{collection::vec, prelude::*};
 
 use super::*;
 use crate::{FRAMES_MAX, MESSAGE_MAX};
-use crate::{ZmtpError, frame::Kind, publisher::encode_message};
+use crate::{ZmtpError, frame::FrameKind, publisher::encode_message};
 
 const NULL: Mechanism<'_> = Mechanism::Null;
 const PLAIN: Mechanism<'_> = Mechanism::Plain { username: b"ann", password: b"pw" };
@@ -23,43 +23,43 @@ fn greeting(version: [u8; 2], mechanism: &Mechanism<'_>) -> Vec<u8> {
 }
 
 /// Returns a session after the exchange of greetings, and the answer of the session.
-fn greeted(version: [u8; 2], mechanism: &Mechanism<'_>) -> (Session, Vec<u8>) {
-    let (mut session, mut out) = (Session::new(), Vec::new());
+fn greeted(version: [u8; 2], mechanism: &Mechanism<'_>) -> (ZmtpSession, Vec<u8>) {
+    let (mut session, mut out) = (ZmtpSession::new(), Vec::new());
     session.connect(mechanism, &mut out);
     assert_eq!(out, greeting([3, 1], mechanism));
     out.clear();
     let bytes = greeting(version, mechanism);
     let handled = session.handle(&bytes, mechanism, &mut out);
-    assert_eq!(handled, Ok(Handled { len: 64, event: Event::Greeted }));
+    assert_eq!(handled, Ok(Handled { len: 64, event: ZmtpEvent::Greeted }));
     (session, out)
 }
 
-fn connected_to(version: [u8; 2]) -> Session {
+fn connected_to(version: [u8; 2]) -> ZmtpSession {
     let (mut session, _) = greeted(version, &NULL);
-    assert_eq!(handle(&mut session, READY), (READY.len(), Event::Connected, vec![]));
+    assert_eq!(handle(&mut session, READY), (READY.len(), ZmtpEvent::Connected, vec![]));
     assert!(session.is_connected());
     session
 }
 
-fn connected() -> Session {
+fn connected() -> ZmtpSession {
     connected_to([3, 1])
 }
 
 /// Handles `bytes` and returns the length, the event and the answer.
-fn handle<'a>(session: &mut Session, bytes: &'a [u8]) -> (usize, Event<'a>, Vec<u8>) {
+fn handle<'a>(session: &mut ZmtpSession, bytes: &'a [u8]) -> (usize, ZmtpEvent<'a>, Vec<u8>) {
     let mut out = Vec::new();
     let Handled { len, event } = session.handle(bytes, &NULL, &mut out).unwrap();
     (len, event, out)
 }
 
-fn error(session: &mut Session, bytes: &[u8]) -> ZmtpError {
+fn error(session: &mut ZmtpSession, bytes: &[u8]) -> ZmtpError {
     session.handle(bytes, &NULL, &mut Vec::new()).unwrap_err()
 }
 
 /// The one message that `bytes` encode.
-fn message(bytes: &[u8]) -> Message<'_> {
+fn message(bytes: &[u8]) -> ZmtpMessage<'_> {
     let (len, event, _) = handle(&mut connected(), bytes);
-    let Event::Message(message) = event else { panic!("{event:?}") };
+    let ZmtpEvent::Message(message) = event else { panic!("{event:?}") };
     assert_eq!((len, message.encoded_len()), (bytes.len(), bytes.len()));
     message
 }
@@ -69,7 +69,7 @@ fn null_is_a_ready_from_each_side() {
     let (mut session, out) = greeted([3, 1], &NULL);
     assert_eq!(out, OUR_READY);
     assert!(!session.is_connected());
-    assert_eq!(handle(&mut session, READY).1, Event::Connected);
+    assert_eq!(handle(&mut session, READY).1, ZmtpEvent::Connected);
 }
 
 #[test]
@@ -77,26 +77,26 @@ fn plain_goes_through_hello_welcome_initiate_and_ready() {
     let (mut session, out) = greeted([3, 1], &PLAIN);
     assert_eq!(out, b"\x04\x0d\x05HELLO\x03ann\x02pw");
     let (_, event, out) = handle(&mut session, b"\x04\x08\x07WELCOME");
-    assert_eq!(event, Event::Replied);
+    assert_eq!(event, ZmtpEvent::Replied);
     assert_eq!(out, b"\x04\x1c\x08INITIATE\x0bSocket-Type\x00\x00\x00\x03SUB");
-    assert_eq!(handle(&mut session, READY).1, Event::Connected);
+    assert_eq!(handle(&mut session, READY).1, ZmtpEvent::Connected);
 }
 
 #[test]
 fn a_refusal_has_a_reason_and_ends_the_connection() {
     let (mut session, _) = greeted([3, 1], &PLAIN);
     let (_, event, _) = handle(&mut session, b"\x04\x0e\x05ERROR\x07no such");
-    assert_eq!(event, Event::Refused("no such"));
+    assert_eq!(event, ZmtpEvent::Refused("no such"));
     assert_eq!(error(&mut session, PONG), ZmtpError::NotOpen);
     let (mut session, _) = greeted([3, 1], &PLAIN);
     let (_, event, _) = handle(&mut session, b"\x04\x08\x05ERROR\x01\xff");
-    assert_eq!(event, Event::Refused("the reason is not UTF-8"));
+    assert_eq!(event, ZmtpEvent::Refused("the reason is not UTF-8"));
 }
 
 #[test]
 fn credentials_that_are_too_long_for_hello_are_an_error() {
     let long = Mechanism::Plain { username: &[b'x'; 256], password: b"" };
-    let mut session = Session::new();
+    let mut session = ZmtpSession::new();
     session.connect(&long, &mut Vec::new());
     let theirs = greeting([3, 1], &PLAIN);
     let found = session.handle(&theirs, &long, &mut Vec::new());
@@ -105,7 +105,7 @@ fn credentials_that_are_too_long_for_hello_are_an_error() {
 
 #[test]
 fn a_peer_with_another_mechanism_is_an_error() {
-    let mut session = Session::new();
+    let mut session = ZmtpSession::new();
     session.connect(&NULL, &mut Vec::new());
     let found = error(&mut session, &greeting([3, 1], &PLAIN));
     assert_eq!(
@@ -120,9 +120,9 @@ fn sockets_that_do_not_publish_are_refused() {
         let (mut session, _) = greeted([3, 1], &NULL);
         let ready = [b"\x05READY\x0bSocket-Type\0\0\0", &[socket_type.len() as u8][..]].concat();
         let mut bytes = Vec::new();
-        frame::encode(Kind::Command, &[&ready, socket_type.as_bytes()].concat(), &mut bytes);
+        frame::encode(FrameKind::Command, &[&ready, socket_type.as_bytes()].concat(), &mut bytes);
         match session.handle(&bytes, &NULL, &mut Vec::new()) {
-            Ok(handled) => assert!(publishes && handled.event == Event::Connected),
+            Ok(handled) => assert!(publishes && handled.event == ZmtpEvent::Connected),
             Err(error) => {
                 assert!(!publishes, "{socket_type}");
                 assert_eq!(error, ZmtpError::OtherSocketType("PUB or XPUB"));
@@ -131,12 +131,12 @@ fn sockets_that_do_not_publish_are_refused() {
     }
     let (mut session, _) = greeted([3, 1], &NULL);
     let silent = handle(&mut session, b"\x04\x06\x05READY");
-    assert_eq!(silent.1, Event::Connected, "the RFC makes the type optional");
+    assert_eq!(silent.1, ZmtpEvent::Connected, "the RFC makes the type optional");
 }
 
 #[test]
 fn a_frame_out_of_place_is_an_error() {
-    assert_eq!(error(&mut Session::new(), READY), ZmtpError::NotOpen);
+    assert_eq!(error(&mut ZmtpSession::new(), READY), ZmtpError::NotOpen);
     let (mut session, _) = greeted([3, 1], &NULL);
     assert_eq!(error(&mut session, b"\0\x01x"), ZmtpError::EarlyMessage);
     assert_eq!(error(&mut session, PING), ZmtpError::OutOfPlace("PING"));
@@ -149,7 +149,7 @@ fn a_frame_out_of_place_is_an_error() {
 #[test]
 fn commands_of_other_sockets_are_ignored() {
     let (len, event, out) = handle(&mut connected(), b"\x04\x06\x04JOINg");
-    assert_eq!((len, event, out), (8, Event::Replied, vec![]));
+    assert_eq!((len, event, out), (8, ZmtpEvent::Replied, vec![]));
 }
 
 #[test]
@@ -189,7 +189,11 @@ fn a_message_is_incomplete_until_its_last_frame_has_arrived() {
     let bytes = b"\x01\x05topic\x01\x02ab\0\x04load";
     let mut session = connected();
     for end in 0..bytes.len() {
-        assert_eq!(handle(&mut session, &bytes[..end]), (0, Event::Incomplete, vec![]), "{end}");
+        assert_eq!(
+            handle(&mut session, &bytes[..end]),
+            (0, ZmtpEvent::Incomplete, vec![]),
+            "{end}"
+        );
     }
     assert_eq!(handle(&mut session, bytes).0, bytes.len());
 }
@@ -197,7 +201,7 @@ fn a_message_is_incomplete_until_its_last_frame_has_arrived() {
 #[test]
 fn a_ping_is_answered_with_its_context() {
     let (len, event, out) = handle(&mut connected(), b"\x04\x09\x04PING\x00\x05me");
-    assert_eq!((len, event), (11, Event::Replied));
+    assert_eq!((len, event), (11, ZmtpEvent::Replied));
     assert_eq!(out, b"\x04\x07\x04PONGme");
 }
 
@@ -207,19 +211,19 @@ fn commands_between_frames_are_handled_first_and_once() {
     let bytes = [b"\x01\x01a", PONG, PING, b"\0\x01b", b"\0\x01c"].concat();
     // The same applies to an incomplete message.
     let part = &bytes[..bytes.len() - 5];
-    assert_eq!(handle(&mut session, &part[..5]), (0, Event::Incomplete, vec![]));
-    assert_eq!(handle(&mut session, part), (0, Event::Pong, vec![]));
-    assert_eq!(handle(&mut session, part), (0, Event::Replied, PONG.to_vec()));
-    assert_eq!(handle(&mut session, part), (0, Event::Incomplete, vec![]));
+    assert_eq!(handle(&mut session, &part[..5]), (0, ZmtpEvent::Incomplete, vec![]));
+    assert_eq!(handle(&mut session, part), (0, ZmtpEvent::Pong, vec![]));
+    assert_eq!(handle(&mut session, part), (0, ZmtpEvent::Replied, PONG.to_vec()));
+    assert_eq!(handle(&mut session, part), (0, ZmtpEvent::Incomplete, vec![]));
     let (len, event, out) = handle(&mut session, &bytes);
-    let Event::Message(message) = event else { panic!("{event:?}") };
+    let ZmtpEvent::Message(message) = event else { panic!("{event:?}") };
     assert_eq!((len, out), (bytes.len() - 3, vec![]));
     assert_eq!(message.frames().collect::<Vec<_>>(), [b"a", b"b"]);
     assert_eq!((message.topic(), message.payload()), (&b"a"[..], &b"b"[..]));
     let next = [b"\x01\x01a", PONG, b"\0\x01b"].concat();
     assert_eq!(
         handle(&mut session, &next).1,
-        Event::Pong,
+        ZmtpEvent::Pong,
         "the count restarts with the next message"
     );
 }
@@ -227,13 +231,13 @@ fn commands_between_frames_are_handled_first_and_once() {
 #[test]
 fn endless_messages_are_refused_before_they_are_complete() {
     let frames = b"\x01\0".repeat(FRAMES_MAX);
-    assert_eq!(handle(&mut connected(), &frames[2..]).1, Event::Incomplete);
+    assert_eq!(handle(&mut connected(), &frames[2..]).1, ZmtpEvent::Incomplete);
     assert_eq!(error(&mut connected(), &frames), ZmtpError::TooManyFrames);
     let mut commands = [b"\x01\0", &PING.repeat(FRAMES_MAX)[..]].concat();
     commands.truncate(2 + PING.len() * (FRAMES_MAX - 1));
     let mut session = connected();
     for _ in 1..FRAMES_MAX {
-        assert_eq!(handle(&mut session, &commands).1, Event::Replied);
+        assert_eq!(handle(&mut session, &commands).1, ZmtpEvent::Replied);
     }
     assert_eq!(error(&mut session, &commands), ZmtpError::TooManyFrames);
     let mut long = b"\x01\x01a\x02".to_vec();
@@ -247,7 +251,7 @@ fn a_ping_is_sent_only_to_a_peer_that_supports_it() {
     let mut out = Vec::new();
     assert!(connected().ping(&mut out));
     assert_eq!(out, PING);
-    assert!(!connected_to([3, 0]).ping(&mut out) && !Session::new().ping(&mut out));
+    assert!(!connected_to([3, 0]).ping(&mut out) && !ZmtpSession::new().ping(&mut out));
     assert_eq!(out, PING);
 }
 
@@ -255,8 +259,8 @@ fn a_ping_is_sent_only_to_a_peer_that_supports_it() {
 fn a_second_pong_confirms_that_the_publisher_has_processed_all_bytes() {
     let mut session = connected();
     assert!(session.ping(&mut Vec::new()));
-    assert_eq!(handle(&mut session, PONG), (PONG.len(), Event::Replied, PING.to_vec()));
-    assert_eq!(handle(&mut session, PONG), (PONG.len(), Event::Pong, vec![]));
+    assert_eq!(handle(&mut session, PONG), (PONG.len(), ZmtpEvent::Replied, PING.to_vec()));
+    assert_eq!(handle(&mut session, PONG), (PONG.len(), ZmtpEvent::Pong, vec![]));
 }
 
 #[test]
@@ -264,7 +268,7 @@ fn the_answer_to_a_heartbeat_is_an_event() {
     let (mut session, mut out) = (connected(), Vec::new());
     session.heartbeat(&mut out);
     assert_eq!(out, PING);
-    assert_eq!(handle(&mut session, PONG), (PONG.len(), Event::Pong, vec![]));
+    assert_eq!(handle(&mut session, PONG), (PONG.len(), ZmtpEvent::Pong, vec![]));
 }
 
 #[test]
@@ -298,13 +302,13 @@ proptest! {
         state in 0..3,
     ) {
         let mut session = match state {
-            0 => { let mut new = Session::new(); new.connect(&NULL, &mut Vec::new()); new }
+            0 => { let mut new = ZmtpSession::new(); new.connect(&NULL, &mut Vec::new()); new }
             1 => greeted([3, 1], &PLAIN).0,
             _ => connected(),
         };
         let (mut rest, mut out) = (&bytes[..], Vec::new());
         while let Ok(Handled { len, event }) = session.handle(rest, &NULL, &mut out) {
-            if event == Event::Incomplete {
+            if event == ZmtpEvent::Incomplete {
                 prop_assert_eq!(len, 0);
                 break;
             }

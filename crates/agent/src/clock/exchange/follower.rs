@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use openssl::error::ErrorStack;
 use openssl::rand::rand_bytes;
 
-use super::{ExchangeError, Key, packet, signing};
+use super::{ClockKey, ExchangeError, packet, signing};
 use crate::address::resolve;
 use crate::clock;
 use crate::clock::estimator::{Estimator, Exchange};
@@ -38,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// [`ExchangeError`] if key or address is unusable, or if no answer comes; the kernel's error if it
 /// cannot start a thread.
 pub fn follow(address: &str) -> Result<(), AgentError> {
-    let key = Key::from_environment()?;
+    let key = ClockKey::from_environment()?;
     let refused = |error| {
         let address = address.to_owned();
         ExchangeError::Address { option: "--reference", address, error }
@@ -81,7 +81,7 @@ fn connect(address: &str) -> io::Result<UdpSocket> {
 
 struct Follower {
     socket: UdpSocket,
-    key: Key,
+    key: ClockKey,
     estimator: Estimator,
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use openssl::error::ErrorStack;
 
-use super::{Key, MAC_BYTES};
+use super::{ClockKey, MAC_BYTES};
 
 /// Bytes of a question and of an answer.
 pub const BYTES: usize = CONTENT_BYTES + MAC_BYTES;
@@ -21,7 +21,7 @@ const CAME: Range<usize> = 24..32;
 const LEFT: Range<usize> = 32..40;
 
 /// A question, ready to be sent.
-pub fn question(key: &Key, nonce: &Nonce) -> Result<[u8; BYTES], ErrorStack> {
+pub fn question(key: &ClockKey, nonce: &Nonce) -> Result<[u8; BYTES], ErrorStack> {
     let mut packet = empty(QUESTION, nonce);
     let code = key.seal()?.close(&packet[..CONTENT_BYTES])?;
     packet[CONTENT_BYTES..].copy_from_slice(&code);
@@ -29,13 +29,13 @@ pub fn question(key: &Key, nonce: &Nonce) -> Result<[u8; BYTES], ErrorStack> {
 }
 
 /// The nonce of a question; `None`: these bytes are none.
-pub fn read_question(key: &Key, bytes: &[u8]) -> Option<Nonce> {
+pub fn read_question(key: &ClockKey, bytes: &[u8]) -> Option<Nonce> {
     content(key, QUESTION, bytes)?[NONCE].try_into().ok()
 }
 
 /// An answer, ready to be sent: when the question came, and what `now_ns` says at the last moment.
 pub fn answer(
-    key: &Key,
+    key: &ClockKey,
     nonce: &Nonce,
     came_ns: i64,
     now_ns: impl FnOnce() -> i64,
@@ -51,7 +51,7 @@ pub fn answer(
 
 /// Instants at which the question with this nonce came and its answer left; `None` if these bytes
 /// are no answer to the question.
-pub fn read_answer(key: &Key, nonce: &Nonce, bytes: &[u8]) -> Option<(i64, i64)> {
+pub fn read_answer(key: &ClockKey, nonce: &Nonce, bytes: &[u8]) -> Option<(i64, i64)> {
     let content = content(key, ANSWER, bytes)?;
     let instant = |place: Range<usize>| content[place].try_into().ok().map(i64::from_be_bytes);
     if content[NONCE] == *nonce { Some((instant(CAME)?, instant(LEFT)?)) } else { None }
@@ -65,7 +65,7 @@ fn empty(kind: u8, nonce: &Nonce) -> [u8; BYTES] {
     packet
 }
 
-fn content(key: &Key, kind: u8, bytes: &[u8]) -> Option<[u8; CONTENT_BYTES]> {
+fn content(key: &ClockKey, kind: u8, bytes: &[u8]) -> Option<[u8; CONTENT_BYTES]> {
     let bytes: &[u8; BYTES] = bytes.try_into().ok()?;
     let (content, code) = bytes.split_first_chunk::<CONTENT_BYTES>()?;
     let is_meant = content[..2] == [VERSION, kind];
@@ -78,8 +78,8 @@ mod tests {
 
     use super::*;
 
-    fn key(byte: u8) -> Key {
-        Key(PKey::hmac(&[byte; 32]).unwrap())
+    fn key(byte: u8) -> ClockKey {
+        ClockKey(PKey::hmac(&[byte; 32]).unwrap())
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::thread::Builder;
 
 use plan::ReferenceHello;
 
-use super::{ExchangeError, Key, packet, signing};
+use super::{ClockKey, ExchangeError, packet, signing};
 use crate::error::AgentError;
 use crate::{clock, pipes};
 
@@ -16,7 +16,7 @@ use crate::{clock, pipes};
 /// # Errors
 /// [`ExchangeError`], and the kernel's, when it has no thread left.
 pub fn run(listen: &str) -> Result<(), AgentError> {
-    let key = Key::from_environment()?;
+    let key = ClockKey::from_environment()?;
     let refused = |error| {
         let address = listen.to_owned();
         ExchangeError::Address { option: "--listen", address, error }
@@ -29,7 +29,7 @@ pub fn run(listen: &str) -> Result<(), AgentError> {
     Ok(())
 }
 
-fn answer_all(socket: &UdpSocket, key: &Key) {
+fn answer_all(socket: &UdpSocket, key: &ClockKey) {
     // One byte more than a packet has, so that a longer one is not taken for one.
     let mut bytes = [0; packet::BYTES + 1];
     loop {
@@ -39,7 +39,7 @@ fn answer_all(socket: &UdpSocket, key: &Key) {
     }
 }
 
-fn answer(socket: &UdpSocket, key: &Key, bytes: &[u8], from: SocketAddr) {
+fn answer(socket: &UdpSocket, key: &ClockKey, bytes: &[u8], from: SocketAddr) {
     let came_ns = clock::host_ns();
     let _signing = signing();
     let Some(nonce) = packet::read_question(key, bytes) else { return };

@@ -1,6 +1,6 @@
 //! The stage of a message, by the commands that the agent has taken.
 
-use plan::{MqttVersion, Plan, Property, PropertyValue, Protocol, SentAt, Shard, StreamId};
+use plan::{MqttVersion, Plan, PlannedProtocol, Property, PropertyValue, SentAt, Shard, StreamId};
 
 use super::*;
 use testkit::plans::{self, publication, speaking, stage, subscription};
@@ -19,7 +19,7 @@ fn setup() -> Setup {
     device.publications[0].properties = vec![number("message_expiry_interval", 60)];
     let mut receiver = speaking(MqttVersion::V5, "receiver", 1);
     receiver.subscriptions = vec![subscription("t", 1)];
-    if let Protocol::Mqtt(mqtt) = &mut receiver.protocol {
+    if let PlannedProtocol::Mqtt(mqtt) = &mut receiver.protocol {
         mqtt.clean_session = false;
         mqtt.properties = vec![number("session_expiry_interval", u32::MAX)];
     }
@@ -27,12 +27,12 @@ fn setup() -> Setup {
     Setup::new(plan, Shard::WHOLE, 0).expect("the plan needs no files")
 }
 
-fn publish() -> Stage {
+fn publish() -> PlannedStage {
     let (changes, rate_profile) = (Vec::new(), Vec::new());
     stage(Action::Publish { duration_ns: SECOND_NS, changes, rate_profile }, &[0])
 }
 
-fn connect() -> Stage {
+fn connect() -> PlannedStage {
     let (rate_per_s, parallelism, clients) = (None, None, None);
     let action = Action::Connect { rate_per_s, parallelism, timeout_ns: SECOND_NS, clients };
     stage(action, &[RECEIVER])

@@ -1,6 +1,6 @@
 //! Messages in one read count as the same messages one by one.
 
-use agent::tally::Moment;
+use agent::tally::SnapshotHead;
 use plan::{FlowSnapshot, Plan, PopulationSnapshot, SentAt, Shard};
 use proptest::prelude::*;
 
@@ -40,7 +40,7 @@ fn payload(context: &Context, client: u32, sequence: u32, ago_ns: u64) -> Vec<u8
 /// The counts of a context.
 fn counts(context: &mut Context) -> (Vec<FlowSnapshot>, Vec<PopulationSnapshot>, u64) {
     let (agent, stage, settled) = (0, None, false);
-    let moment = Moment { agent, stage, settled, now_ns: NOW_NS, ledger_pairs: 0 };
+    let moment = SnapshotHead { agent, stage, settled, now_ns: NOW_NS, ledger_pairs: 0 };
     let snapshot = context.tally.snapshot(&moment);
     (snapshot.flows, snapshot.populations, snapshot.engine.unfollowed_total)
 }

@@ -77,7 +77,7 @@ fn played(shard: Shard, mut active: u32, said: &[Said], waits: &[u64]) -> (Vec<S
         } else {
             ChangeAction::Remove { clients, over_ns }
         };
-        changes.push(Waiting { at_ns, population: 1, action });
+        changes.push(ScheduledChange { at_ns, population: 1, action });
     }
     let (mut now_ns, mut seen, mut all) = (0, Vec::new(), [0, active]);
     for &wait_ns in waits.iter().chain(&[1 << 60]) {
@@ -85,9 +85,9 @@ fn played(shard: Shard, mut active: u32, said: &[Said], waits: &[u64]) -> (Vec<S
         let mut crowd = Crowd { setup: &setup, active: &mut all, publishing: None, now_ns };
         while let Some(step) = changes.next(&mut crowd) {
             let (client, at_ns, joins) = match step {
-                Step::Join { client, at_ns } => (client, at_ns, true),
-                Step::Leave { client, at_ns } => (client, at_ns, false),
-                Step::Rate { .. } => panic!("no rate changes"),
+                ChangeStep::Join { client, at_ns } => (client, at_ns, true),
+                ChangeStep::Leave { client, at_ns } => (client, at_ns, false),
+                ChangeStep::Rate { .. } => panic!("no rate changes"),
             };
             assert!(at_ns <= now_ns);
             seen.push((at_ns, shard.global(client - first_client), joins));
@@ -173,7 +173,7 @@ fn changes_come_in_the_order_of_time_and_then_of_saying() {
     let mut changes = Changes::default();
     for (at_ns, clients) in [(5, 1), (3, 2), (5, 3), (4, 4)] {
         let action = ChangeAction::Add { clients, over_ns: 0 };
-        changes.push(Waiting { at_ns, population: 0, action });
+        changes.push(ScheduledChange { at_ns, population: 0, action });
     }
     assert_eq!(changes.next_ns(), Some(3));
     let order = std::iter::from_fn(|| changes.waiting.pop().map(|waiting| waiting.action));

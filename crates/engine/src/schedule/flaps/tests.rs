@@ -32,7 +32,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// A client in the naive model: state, next instant, last request, times drawn.
 #[derive(Clone, Copy, Default)]
 struct Model {
-    state: State,
+    state: FlapState,
     turn_ns: Option<u64>,
     asked_ns: u64,
     drawn: u32,
@@ -42,21 +42,21 @@ impl Model {
     fn stay(&mut self, flapping: &Flapping, local: u32, since_ns: u64, now_ns: u64) {
         let stay_ns = flapping.stay_ns(5, 1, local, self.drawn);
         self.drawn += 1;
-        self.state = State::Subscribed;
+        self.state = FlapState::Subscribed;
         self.turn_ns = Some((since_ns + stay_ns).max(now_ns));
     }
 
     fn act(&mut self, now_ns: u64) -> Act {
         let (act, state) = match self.state {
-            State::Subscribed => (Act::Unsubscribe, State::Unsubscribing),
-            State::Unsubscribed => (Act::Subscribe, State::Subscribing),
-            State::Unsubscribing => (Act::GiveUp(Reason::UnsubscribeTimeout), State::None),
-            State::Subscribing => (Act::GiveUp(Reason::SubscribeTimeout), State::None),
-            State::None => unreachable!("it has no instant"),
+            FlapState::Subscribed => (Act::Unsubscribe, FlapState::Unsubscribing),
+            FlapState::Unsubscribed => (Act::Subscribe, FlapState::Subscribing),
+            FlapState::Unsubscribing => (Act::GiveUp(Reason::UnsubscribeTimeout), FlapState::None),
+            FlapState::Subscribing => (Act::GiveUp(Reason::SubscribeTimeout), FlapState::None),
+            FlapState::None => unreachable!("it has no instant"),
         };
         self.state = state;
         self.asked_ns = now_ns;
-        self.turn_ns = (state != State::None).then_some(now_ns + TIMEOUT_NS);
+        self.turn_ns = (state != FlapState::None).then_some(now_ns + TIMEOUT_NS);
         act
     }
 }
@@ -87,12 +87,12 @@ proptest! {
                     let own = &mut model[local as usize];
                     let asked_ns = own.asked_ns;
                     let expected = match own.state {
-                        State::Unsubscribing => {
-                            own.state = State::Unsubscribed;
+                        FlapState::Unsubscribing => {
+                            own.state = FlapState::Unsubscribed;
                             own.turn_ns = Some((asked_ns + UNSUBSCRIBED_NS).max(now_ns));
                             Some(asked_ns)
                         }
-                        State::Subscribing => {
+                        FlapState::Subscribing => {
                             own.stay(&flapping, local, asked_ns, now_ns);
                             Some(asked_ns)
                         }
@@ -110,7 +110,7 @@ proptest! {
                 };
                 prop_assert!(flaps.next_ns().is_some_and(|next_ns| next_ns <= at_ns));
                 let act = model[local as usize].act(now_ns);
-                prop_assert_eq!(flaps.next(now_ns), Some(Turn { population: 1, local, act }));
+                prop_assert_eq!(flaps.next(now_ns), Some(FlapAction { population: 1, local, act }));
                 match act {
                     Act::GiveUp(_) => flaps.forget(1, local),
                     _ => flaps.ask(1, local, now_ns),
@@ -118,7 +118,7 @@ proptest! {
             }
             prop_assert_eq!(flaps.next(now_ns), None);
             for (local, own) in (0u32..).zip(&model) {
-                let is_away = !matches!(own.state, State::None | State::Subscribed);
+                let is_away = !matches!(own.state, FlapState::None | FlapState::Subscribed);
                 prop_assert_eq!(flaps.is_unsubscribed(1, local), is_away);
             }
         }
@@ -140,7 +140,7 @@ fn played(shard: Shard, clients: u32, answer_ns: u64, until_ns: u64) -> Vec<(u64
         while let Some((_, local)) = answers.pop_first_if_due(now_ns) {
             flaps.answered(1, local, now_ns).unwrap();
         }
-        while let Some(Turn { local, act, .. }) = flaps.next(now_ns) {
+        while let Some(FlapAction { local, act, .. }) = flaps.next(now_ns) {
             seen.push((now_ns, shard.global(local), act == Act::Subscribe));
             assert!(!matches!(act, Act::GiveUp(_)));
             flaps.ask(1, local, now_ns);
@@ -194,7 +194,7 @@ fn answers_within_the_times_do_not_slow_clients_down() {
 fn a_client_that_waits_on_gives_an_answer_up_later() {
     let mut flaps = flaps(Shard::WHOLE, 1);
     flaps.arrive(1, 0, 0);
-    let turn = |act| Some(Turn { population: 1, local: 0, act });
+    let turn = |act| Some(FlapAction { population: 1, local: 0, act });
     assert_eq!(flaps.next(900), turn(Act::Unsubscribe));
     flaps.ask(1, 0, 900);
     let gives_up = turn(Act::GiveUp(Reason::UnsubscribeTimeout));

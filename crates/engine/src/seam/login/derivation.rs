@@ -21,7 +21,7 @@ const UNDER_WAY_MAX: usize = 4;
 
 /// A password to salt.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Key {
+pub struct UnsaltedPassword {
     /// Password of the client.
     pub password: String,
     /// Salt of the server.
@@ -33,13 +33,13 @@ pub struct Key {
 /// Salted passwords, and those to salt.
 pub struct Derivations {
     /// Results; `None` if a password cannot be salted.
-    salted: FxHashMap<Key, Option<Digest>>,
+    salted: FxHashMap<UnsaltedPassword, Option<Digest>>,
     /// Clients that wait for each password.
-    clients: FxHashMap<Key, Vec<u32>>,
+    clients: FxHashMap<UnsaltedPassword, Vec<u32>>,
     /// Passwords that no one has begun to salt.
-    queue: VecDeque<Key>,
+    queue: VecDeque<UnsaltedPassword>,
     /// Clients whose password is salted.
-    ready: VecDeque<(u32, Key)>,
+    ready: VecDeque<(u32, UnsaltedPassword)>,
     /// Number of passwords that the thread has.
     under_way: usize,
     /// `None`: the loop itself salts, one password at each look.
@@ -51,8 +51,8 @@ pub struct Derivations {
 }
 
 struct Thread {
-    keys: Sender<Key>,
-    results: Receiver<(Key, Option<Digest>)>,
+    keys: Sender<UnsaltedPassword>,
+    results: Receiver<(UnsaltedPassword, Option<Digest>)>,
 }
 
 impl Derivations {
@@ -71,7 +71,7 @@ impl Derivations {
     }
 
     /// Returns `true` if a password is salted. If not, the client waits for it.
-    pub fn ask(&mut self, key: &Key, client: u32, now_ns: u64) -> bool {
+    pub fn ask(&mut self, key: &UnsaltedPassword, client: u32, now_ns: u64) -> bool {
         if self.salted.contains_key(key) {
             return true;
         }
@@ -93,7 +93,7 @@ impl Derivations {
     }
 
     /// A salted password; `None` if it cannot be salted.
-    pub fn salted(&self, key: &Key) -> Option<&Digest> {
+    pub fn salted(&self, key: &UnsaltedPassword) -> Option<&Digest> {
         self.salted.get(key)?.as_ref()
     }
 
@@ -105,7 +105,11 @@ impl Derivations {
 
     /// Takes a client whose password is salted. `waits` is `true` for a client that still waits for
     /// the password.
-    pub fn take_client(&mut self, now_ns: u64, waits: impl Fn(u32, &Key) -> bool) -> Option<u32> {
+    pub fn take_client(
+        &mut self,
+        now_ns: u64,
+        waits: impl Fn(u32, &UnsaltedPassword) -> bool,
+    ) -> Option<u32> {
         loop {
             while let Some((client, key)) = self.ready.pop_front() {
                 if waits(client, &key) {
@@ -126,7 +130,7 @@ impl Derivations {
     }
 
     /// Takes a result. Returns `false` if there is none.
-    fn look(&mut self, waits: impl Fn(u32, &Key) -> bool) -> bool {
+    fn look(&mut self, waits: impl Fn(u32, &UnsaltedPassword) -> bool) -> bool {
         let result = match &self.thread {
             Some(thread) => thread.results.try_recv().ok(),
             None => self.next_key(&waits).map(|key| (key.clone(), salt(&key))),
@@ -144,7 +148,7 @@ impl Derivations {
     }
 
     /// Gives passwords to the thread.
-    fn hand_over(&mut self, waits: impl Fn(u32, &Key) -> bool) {
+    fn hand_over(&mut self, waits: impl Fn(u32, &UnsaltedPassword) -> bool) {
         while self.thread.is_some() && self.under_way < UNDER_WAY_MAX {
             let Some(key) = self.next_key(&waits) else { return };
             if let Some(thread) = &self.thread {
@@ -156,7 +160,10 @@ impl Derivations {
     }
 
     /// The next password for which a client still waits.
-    fn next_key(&mut self, waits: impl Fn(u32, &Key) -> bool) -> Option<Key> {
+    fn next_key(
+        &mut self,
+        waits: impl Fn(u32, &UnsaltedPassword) -> bool,
+    ) -> Option<UnsaltedPassword> {
         loop {
             let key = self.queue.pop_front()?;
             let clients = self.clients.get(&key).into_iter().flatten();
@@ -171,7 +178,7 @@ impl Derivations {
 impl Thread {
     /// `None` if the kernel has no thread left.
     fn start() -> Option<Self> {
-        let (keys, asked) = mpsc::channel::<Key>();
+        let (keys, asked) = mpsc::channel::<UnsaltedPassword>();
         let (found, results) = mpsc::channel();
         let derive = move || {
             for key in asked {
@@ -187,9 +194,9 @@ impl Thread {
 }
 
 /// Hi() of RFC 5802, section 2.2.
-fn salt(key: &Key) -> Option<Digest> {
+fn salt(key: &UnsaltedPassword) -> Option<Digest> {
     let mut salted = Digest::default();
-    let Key { password, salt, iterations } = key;
+    let UnsaltedPassword { password, salt, iterations } = key;
     let sha = MessageDigest::sha256();
     pbkdf2_hmac(password.as_bytes(), salt, *iterations, sha, &mut salted).ok()?;
     Some(salted)

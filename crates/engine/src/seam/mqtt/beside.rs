@@ -6,27 +6,27 @@ use std::cell::OnceCell;
 use mqtt::{Properties, Property, Publish, Value};
 use plan::{STAMP_PROPERTY, Stamp};
 
-use super::Session;
+use super::TokenSession;
 use crate::seam::received::{Beside, Carried};
 
 /// A PUBLISH, beside its payload.
-pub struct Message<'s, 'a> {
+pub struct ReceivedPublish<'s, 'a> {
     /// Session that has received the PUBLISH.
-    pub session: &'s Session,
+    pub session: &'s TokenSession,
     /// The PUBLISH.
     pub publish: Publish<'a>,
     /// Parts of its properties, once they were asked for.
     pub carried: OnceCell<Carried<'a>>,
 }
 
-impl<'a> Message<'_, 'a> {
+impl<'a> ReceivedPublish<'_, 'a> {
     /// Parts of the properties.
     pub fn carried(&self) -> &Carried<'a> {
         self.carried.get_or_init(|| carried(self.publish.properties))
     }
 }
 
-impl Beside for Message<'_, '_> {
+impl Beside for ReceivedPublish<'_, '_> {
     fn topic(&self) -> Option<&str> {
         self.session.topic(&self.publish)
     }
@@ -58,7 +58,7 @@ fn carried(properties: Properties<'_>) -> Carried<'_> {
 
 #[cfg(test)]
 mod tests {
-    use mqtt::{Decoded, Packet, PropertyList, Version, decode};
+    use mqtt::{DecodedPacket, Packet, PropertyList, Version, decode};
     use plan::{SentAt, StreamId};
 
     use super::*;
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn the_topic_of_an_alias_is_the_topic_of_the_message() {
-        let mut session = Session::new();
+        let mut session = TokenSession::new();
         let mut aliases = PropertyList::new();
         aliases.push(Property::TopicAliasMaximum, Value::Number(1)).unwrap();
         let connect = mqtt::Connect {
@@ -123,12 +123,13 @@ mod tests {
         let known = b"\x30\x09\0\x03a/b\x03\x23\0\x01";
         let alone = b"\x30\x06\0\0\x03\x23\0\x01";
         for bytes in [&b"\x20\x03\0\0\0"[..], known, alone] {
-            let Ok(Decoded::Packet { packet, .. }) = decode(Version::V5, bytes) else {
+            let Ok(DecodedPacket::Packet { packet, .. }) = decode(Version::V5, bytes) else {
                 panic!("{bytes:02x?}");
             };
             session.handle(Version::V5, &packet, &mut out).unwrap();
             if let Packet::Publish(publish) = packet {
-                let message = Message { session: &session, publish, carried: OnceCell::new() };
+                let message =
+                    ReceivedPublish { session: &session, publish, carried: OnceCell::new() };
                 assert_eq!(message.topic(), Some("a/b"));
             }
         }

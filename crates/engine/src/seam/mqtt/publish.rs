@@ -11,7 +11,7 @@ use plan::{
     payload_bytes,
 };
 
-use super::{MqttScratch, MqttSetup, Session, qos};
+use super::{MqttScratch, MqttSetup, TokenSession, qos};
 use crate::seam::Scratch;
 use crate::seam::protocol::{Answer, Asked, At, Buffers, Hold, Outgoing, Polled, Resend, Resent};
 use crate::seam::received::Response;
@@ -20,7 +20,7 @@ use crate::seam::token::Token;
 /// Appends the PUBLISH of a message.
 #[inline(always)]
 pub fn publish(
-    session: &mut Session,
+    session: &mut TokenSession,
     at: &At<'_, MqttSetup>,
     outgoing: &Outgoing<'_>,
     token: Token,
@@ -37,7 +37,7 @@ pub fn publish(
         .alias(|| outgoing.ready.variants.of(outgoing.sender.client, token.moment().number));
     let alias = alias.map_or(Alias::Unusable, |alias| session.announce(alias));
     let start = to.out.len();
-    let delivery = Delivery { packet_id, dup: false, alias };
+    let delivery = PublishFields { packet_id, dup: false, alias };
     let appended = append(at, outgoing, &token, delivery, &mut to);
     if appended.is_none() || to.out.len() - start > session.limits().packet_bytes_max() {
         to.out.truncate(start);
@@ -49,7 +49,12 @@ pub fn publish(
 
 /// Records a message as in flight and returns its packet identifier, or why it cannot be sent now.
 #[inline]
-fn begin(session: &mut Session, qos: QoS, retain: bool, token: Token) -> Result<PacketId, Polled> {
+fn begin(
+    session: &mut TokenSession,
+    qos: QoS,
+    retain: bool,
+    token: Token,
+) -> Result<PacketId, Polled> {
     match session.limits().check(qos, retain) {
         Ok(()) => session.publish(qos, token).map_err(|blocked| match blocked {
             Blocked::ReceiveMaximum => Polled::Wait(Hold::Limit),
@@ -69,14 +74,14 @@ const fn unsupported_reason(unsupported: Unsupported) -> Reason {
 /// Appends what a session has in flight once more, as far as the broker accepts it on this
 /// connection.
 pub fn resend(
-    session: &mut Session,
+    session: &mut TokenSession,
     at: &At<'_, MqttSetup>,
     Resend { of, refused }: Resend<'_>,
     Buffers { out, scratch }: Buffers<'_>,
 ) -> Polled {
     let limits = session.limits();
     let again = |token: Token, packet_id: u16, out: &mut Vec<u8>| {
-        let delivery = Delivery { packet_id, dup: true, alias: Alias::Unusable };
+        let delivery = PublishFields { packet_id, dup: true, alias: Alias::Unusable };
         let start = out.len();
         let mut to = Buffers { out, scratch: &mut *scratch };
         let (level, retain, appended) = match of(token) {
@@ -107,7 +112,7 @@ pub fn resend(
 
 /// Fields of a PUBLISH beside its message.
 #[derive(Clone, Copy)]
-struct Delivery {
+struct PublishFields {
     packet_id: u16,
     dup: bool,
     alias: Alias,
@@ -120,7 +125,7 @@ fn append(
     at: &At<'_, MqttSetup>,
     outgoing: &Outgoing<'_>,
     token: &Token,
-    delivery: Delivery,
+    delivery: PublishFields,
     Buffers { out, scratch }: &mut Buffers<'_>,
 ) -> Option<()> {
     let Outgoing { publication, ready, sender } = *outgoing;
@@ -174,7 +179,7 @@ fn append(
 
 /// Appends an answer.
 pub fn answer(
-    session: &mut Session,
+    session: &mut TokenSession,
     answer: &Answer<'_>,
     token: Token,
     mut to: Buffers<'_>,
@@ -184,7 +189,7 @@ pub fn answer(
         Err(polled) => return polled,
     };
     let start = to.out.len();
-    let delivery = Delivery { packet_id, dup: false, alias: Alias::Unusable };
+    let delivery = PublishFields { packet_id, dup: false, alias: Alias::Unusable };
     let appended = append_answer(answer, delivery, &mut to);
     if appended.is_none() || to.out.len() - start > session.limits().packet_bytes_max() {
         to.out.truncate(start);
@@ -197,7 +202,7 @@ pub fn answer(
 /// Appends the PUBLISH of an answer. Returns `None` if the packet would be longer than MQTT allows.
 fn append_answer(
     answer: &Answer<'_>,
-    delivery: Delivery,
+    delivery: PublishFields,
     Buffers { out, scratch }: &mut Buffers<'_>,
 ) -> Option<()> {
     let Answer { responds, response: Response { topic, correlation }, stamp } = *answer;

@@ -7,7 +7,7 @@ use mqtt::{
 use plan::{Authentication, Reason, SCRAM_SHA_256, Subscription};
 
 use super::publish::PropertySetup;
-use super::{MqttSetup, Session, qos};
+use super::{MqttSetup, TokenSession, qos};
 use crate::seam::login::Login;
 use crate::seam::protocol::{Asked, At};
 
@@ -17,7 +17,7 @@ const REQUEST_BYTES_MAX: usize = 64 * 1024;
 
 /// Appends CONNECT.
 pub fn open(
-    session: &mut Session,
+    session: &mut TokenSession,
     at: &At<'_, MqttSetup>,
     login: Option<&Login>,
     out: &mut Vec<u8>,
@@ -84,7 +84,7 @@ fn push_step(properties: &mut PropertyList, method: &str, data: &str) -> Result<
 /// Appends the subscriptions: SUBSCRIBE for the filters without an identifier, and for each
 /// identifier, since a packet has only one. Nothing without filters.
 pub fn subscribe(
-    session: &mut Session,
+    session: &mut TokenSession,
     at: &At<'_, MqttSetup>,
     out: &mut Vec<u8>,
 ) -> Result<Asked, Reason> {
@@ -116,7 +116,7 @@ pub fn subscribe(
 
 /// Appends UNSUBSCRIBE with all filters.
 pub fn unsubscribe(
-    session: &mut Session,
+    session: &mut TokenSession,
     at: &At<'_, MqttSetup>,
     out: &mut Vec<u8>,
 ) -> Result<Asked, Reason> {
@@ -134,13 +134,14 @@ pub fn unsubscribe(
 }
 
 /// Appends a SUBSCRIBE or UNSUBSCRIBE with all of some filters.
-type Append<'a, F> = &'a dyn Fn(&mut Session, &[F], &mut Vec<u8>) -> Result<PacketId, RequestError>;
+type Append<'a, F> =
+    &'a dyn Fn(&mut TokenSession, &[F], &mut Vec<u8>) -> Result<PacketId, RequestError>;
 
 /// Appends packets with all `filters`, none of them above the Maximum Packet Size of the broker
 /// [MQTT5-3.2.2-15], and none with several filters above [`REQUEST_BYTES_MAX`]. Filters that are
 /// too large for a packet of their own are left out.
 fn ask<F>(
-    session: &mut Session,
+    session: &mut TokenSession,
     filters: &[F],
     append: Append<'_, F>,
     asked: &mut Asked,
@@ -174,9 +175,9 @@ fn options(subscription: &Subscription) -> SubscriptionOptions {
         no_local: subscription.no_local,
         retain_as_published: subscription.retain_as_published,
         retain_handling: match subscription.retain_handling {
-            plan::RetainHandling::Send => RetainHandling::Send,
-            plan::RetainHandling::SendIfNew => RetainHandling::SendIfNew,
-            plan::RetainHandling::Never => RetainHandling::Never,
+            plan::PlannedRetainHandling::Send => RetainHandling::Send,
+            plan::PlannedRetainHandling::SendIfNew => RetainHandling::SendIfNew,
+            plan::PlannedRetainHandling::Never => RetainHandling::Never,
         },
     }
 }

@@ -1,14 +1,15 @@
 //! JetStream: streams and durable consumers of a client, messages that a stream acknowledges, and
 //! receipts of deliveries.
 
-use nats::client::{Publish, Subscribe};
-use nats::jetstream::{self, Acknowledgement, Receipt, Refusal};
-use nats::server::Message;
-use plan::{Consumer, Family, Nats, Population, Reason, Stream};
+use nats::NatsSession;
+use nats::client::{NatsPublish, NatsSubscribe};
+use nats::jetstream::{self, Acknowledgement, JetStreamError, Receipt};
+use nats::server::NatsMessage;
+use plan::{Family, Nats, PlannedConsumer, PlannedStream, Population, Reason};
 
-use super::Session;
-use crate::seam::cause::{Cause, Texts};
+use crate::seam::cause::{Cause, ReasonTexts};
 use crate::seam::protocol::{At, Cut};
+use crate::seam::token::Token;
 
 /// Front of the subjects that belong to JetStream itself.
 const OWN: &[u8] = b"$JS.";
@@ -33,18 +34,19 @@ impl StoredSetup {
     }
 }
 
-fn request_of(stream: &Stream) -> (String, Vec<u8>) {
-    let Stream { name, subjects, in_memory, replicas } = stream;
+fn request_of(stream: &PlannedStream) -> (String, Vec<u8>) {
+    let PlannedStream { name, subjects, in_memory, replicas } = stream;
     let subjects: Vec<_> = subjects.iter().map(String::as_str).collect();
     let storage = if *in_memory { jetstream::Storage::Memory } else { jetstream::Storage::File };
-    let stream = jetstream::Stream { name, subjects: &subjects, storage, replicas: *replicas };
+    let stream =
+        jetstream::StreamConfig { name, subjects: &subjects, storage, replicas: *replicas };
     (stream.subject(), stream.body())
 }
 
 /// Appends the subscription to answers, and the requests for the streams of a client. Returns the
 /// number of operations.
 pub fn prepare<S>(
-    session: &mut Session,
+    session: &mut NatsSession<Token>,
     at: &At<'_, S>,
     setup: &StoredSetup,
     out: &mut Vec<u8>,
@@ -61,9 +63,9 @@ pub fn prepare<S>(
 }
 
 /// A filter of a client.
-pub struct Filter<'a> {
+pub struct StoredFilter<'a> {
     /// Durable consumers of its subscription; `None` if it has none.
-    pub consumer: Option<&'a Consumer>,
+    pub consumer: Option<&'a PlannedConsumer>,
     /// Number of the subscription for the server.
     pub sid: u64,
     /// Number of the filter: among those of its subscription in a queue group, else among those of
@@ -78,16 +80,16 @@ pub struct Filter<'a> {
 /// Appends a subscription: to the subject, or behind the request for its durable consumer to what
 /// the consumer delivers. Returns the number of operations.
 pub fn subscribe(
-    session: &mut Session,
-    filter: &Filter<'_>,
+    session: &mut NatsSession<Token>,
+    filter: &StoredFilter<'_>,
     client_name: impl FnOnce() -> String,
     out: &mut Vec<u8>,
 ) -> u64 {
-    let Filter { consumer, sid, number, group, subject } = *filter;
+    let StoredFilter { consumer, sid, number, group, subject } = *filter;
     let group_bytes = group.map(str::as_bytes);
     let Some(consumer) = consumer else {
         let subject = subject.as_bytes();
-        session.subscribe(&Subscribe { subject, group: group_bytes, sid }, out);
+        session.subscribe(&NatsSubscribe { subject, group: group_bytes, sid }, out);
         return 1;
     };
     let owner = group.map_or_else(client_name, ToOwned::to_owned);
@@ -104,13 +106,13 @@ pub fn subscribe(
     };
     session.create(&request, out);
     let subject = deliver_subject.as_bytes();
-    session.subscribe(&Subscribe { subject, group: group_bytes, sid }, out);
+    session.subscribe(&NatsSubscribe { subject, group: group_bytes, sid }, out);
     2
 }
 
 /// Acknowledges a delivery, if the consumer expects that. Returns the number of operations.
 #[inline]
-pub fn acknowledge(message: &Message<'_>, out: &mut Vec<u8>) -> u32 {
+pub fn acknowledge(message: &NatsMessage<'_>, out: &mut Vec<u8>) -> u32 {
     match message.reply.filter(|reply| Receipt::is_wanted(reply)) {
         Some(reply) => {
             Acknowledgement::Done.encode(reply, out);
@@ -122,7 +124,7 @@ pub fn acknowledge(message: &Message<'_>, out: &mut Vec<u8>) -> u32 {
 
 /// Adds a message of a client to those that a connection leaves behind. Requests and receipts are
 /// no messages.
-pub fn count(publish: &Publish<'_>, cut: &mut Cut) {
+pub fn count(publish: &NatsPublish<'_>, cut: &mut Cut) {
     if publish.subject.starts_with(OWN) {
         return;
     }
@@ -132,8 +134,8 @@ pub fn count(publish: &Publish<'_>, cut: &mut Cut) {
 }
 
 /// The cause behind an error of JetStream.
-pub fn cause<'b>(refusal: &Refusal<'b>) -> Cause<'b> {
+pub fn cause<'b>(refusal: &JetStreamError<'b>) -> Cause<'b> {
     let reason = Reason::of(Family::Jetstream, refusal.number());
-    let texts = Texts { reason_string: Some(refusal.text), server_reference: None };
+    let texts = ReasonTexts { reason_string: Some(refusal.text), server_reference: None };
     Cause { reason, texts }
 }

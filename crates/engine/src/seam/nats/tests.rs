@@ -1,7 +1,7 @@
 //! JetStream at the doors of the protocol: bytes of a server in, bytes of a client out.
 
 use agent::publication::{Sender, publications};
-use plan::{Consumer, Protocol as Of, SentAt, Stream};
+use plan::{PlannedConsumer, PlannedProtocol, PlannedStream, SentAt};
 use testkit::plans;
 
 use super::*;
@@ -23,21 +23,21 @@ impl Inbox for Taken {
 struct Client {
     population: Population,
     setup: NatsSetup,
-    nats: Nats,
+    nats: NatsClient,
     scratch: Scratch,
 }
 
 impl Client {
     /// A connected client with two durable consumers, one of them in a group, and a publication.
     fn connected() -> Self {
-        let consumer = |stream: &str| Consumer { stream: stream.into(), ack_wait_ns: 7 };
+        let consumer = |stream: &str| PlannedConsumer { stream: stream.into(), ack_wait_ns: 7 };
         let options = plan::Nats {
             client_name: plans::template("p-{n}"),
             echo: true,
             token: None,
             seed: None,
             jwt: None,
-            streams: vec![Stream {
+            streams: vec![PlannedStream {
                 name: "S".into(),
                 subjects: vec!["s.>".into()],
                 in_memory: true,
@@ -46,12 +46,13 @@ impl Client {
             consumers: vec![consumer("S"), consumer("S")],
         };
         let mut population = plans::population("p", 1);
-        population.protocol = Of::Nats(Box::new(options.clone()));
+        population.protocol = PlannedProtocol::Nats(Box::new(options.clone()));
         population.subscriptions =
             vec![plans::subscription("s.{1..2}", 0), plans::subscription("$share/g/s.*", 0)];
         population.publications = vec![plans::publication("s.{n}", 1, 1)];
         let setup = NatsSetup::new(&population, &options);
-        let mut client = Self { population, setup, nats: Nats::NEW, scratch: Scratch::default() };
+        let mut client =
+            Self { population, setup, nats: NatsClient::NEW, scratch: Scratch::default() };
         client.connect();
         client
     }
@@ -153,10 +154,10 @@ fn a_message_is_in_flight_until_the_answer_of_the_stream() {
     let (polled, out) = publish(&mut client, false);
     assert_eq!(polled, Polled::Sent(Asked::ONE));
     assert!(out.starts_with("PUB s.3 _INBOX.p.3.5.4 64\r\n"), "{out}");
-    let cut = Nats::cut(&client.setup, out.as_bytes(), usize::MAX);
+    let cut = NatsClient::cut(&client.setup, out.as_bytes(), usize::MAX);
     assert_eq!((cut.len, cut.acknowledged, cut.unacknowledged), (out.len(), 1, 0));
     let own = b"PUB $JS.ACK.S.c.1.1.1.1.0 4\r\n+ACK\r\nPUB s 1\r\nx\r\n";
-    let cut = Nats::cut(&client.setup, own, usize::MAX);
+    let cut = NatsClient::cut(&client.setup, own, usize::MAX);
     assert_eq!((cut.acknowledged, cut.unacknowledged), (0, 1), "a receipt is no message");
     let stored = answer(4, r#"{"stream":"S","seq":1}"#);
     assert!(matches!(client.handle(&stored).0, Event::Acknowledged(_)));

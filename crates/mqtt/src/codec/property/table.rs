@@ -21,7 +21,7 @@ const ALL: Packets =
 
 /// Data type of a property, with the values that its section allows.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PropertyType {
     /// One byte, 0 or 1.
     Flag,
     /// Two bytes.
@@ -46,10 +46,10 @@ pub(super) enum Kind {
 
 /// One row of the table.
 #[derive(Clone, Copy)]
-pub(super) struct Row {
+pub(super) struct PropertyRow {
     pub(super) property: Property,
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: PropertyType,
     pub(super) packets: Packets,
     pub(super) repeats: bool,
 }
@@ -64,10 +64,10 @@ macro_rules! properties {
         #[repr(u8)]
         pub enum Property { $($variant = $id,)* }
 
-        pub(super) const TABLE: &[Row] = &[$(Row {
+        pub(super) const TABLE: &[PropertyRow] = &[$(PropertyRow {
             property: Property::$variant,
             name: $name,
-            kind: Kind::$kind,
+            kind: PropertyType::$kind,
             packets: $packets,
             repeats: is_many(stringify!($times)),
         },)*];
@@ -107,7 +107,7 @@ properties! {
 }
 
 /// Rows by identifier.
-pub(super) const ROWS: [Option<Row>; 0x2b] = {
+pub(super) const ROWS: [Option<PropertyRow>; 0x2b] = {
     let mut rows = [None; 0x2b];
     let mut index = 0;
     while index < TABLE.len() {

@@ -8,19 +8,21 @@ use super::table::{AUTH, CONNACK, CONNECT, DISCONNECT, PUBLISH, UNSUBSCRIBE};
 use super::*;
 
 /// A value that the row of a property allows.
-fn any_value(row: Row) -> BoxedStrategy<OwnedValue> {
+fn any_value(row: PropertyRow) -> BoxedStrategy<OwnedValue> {
     let text = || "[^\0]{0,20}";
     match row.kind {
-        Kind::Flag => (0..=1_u32).prop_map(OwnedValue::Number).boxed(),
-        Kind::Short => (0..=0xffff_u32).prop_map(OwnedValue::Number).boxed(),
-        Kind::PositiveShort => (1..=0xffff_u32).prop_map(OwnedValue::Number).boxed(),
-        Kind::Long => any::<u32>().prop_map(OwnedValue::Number).boxed(),
-        Kind::PositiveLong => (1..=u32::MAX).prop_map(OwnedValue::Number).boxed(),
-        Kind::PositiveVariable => (1..=268_435_455_u32).prop_map(OwnedValue::Number).boxed(),
-        Kind::Binary => vec(any::<u8>(), 0..200).prop_map(OwnedValue::Binary).boxed(),
-        Kind::Text => text().prop_map(OwnedValue::Text).boxed(),
-        Kind::Topic => "[^\0#+]{1,20}".prop_map(OwnedValue::Text).boxed(),
-        Kind::Pair => (text(), text()).prop_map(|(k, v)| OwnedValue::Pair(k, v)).boxed(),
+        PropertyType::Flag => (0..=1_u32).prop_map(OwnedValue::Number).boxed(),
+        PropertyType::Short => (0..=0xffff_u32).prop_map(OwnedValue::Number).boxed(),
+        PropertyType::PositiveShort => (1..=0xffff_u32).prop_map(OwnedValue::Number).boxed(),
+        PropertyType::Long => any::<u32>().prop_map(OwnedValue::Number).boxed(),
+        PropertyType::PositiveLong => (1..=u32::MAX).prop_map(OwnedValue::Number).boxed(),
+        PropertyType::PositiveVariable => {
+            (1..=268_435_455_u32).prop_map(OwnedValue::Number).boxed()
+        }
+        PropertyType::Binary => vec(any::<u8>(), 0..200).prop_map(OwnedValue::Binary).boxed(),
+        PropertyType::Text => text().prop_map(OwnedValue::Text).boxed(),
+        PropertyType::Topic => "[^\0#+]{1,20}".prop_map(OwnedValue::Text).boxed(),
+        PropertyType::Pair => (text(), text()).prop_map(|(k, v)| OwnedValue::Pair(k, v)).boxed(),
     }
 }
 
@@ -46,7 +48,8 @@ impl OwnedValue {
 /// Lists of properties that a packet may carry, in any order; `None` stands for the will.
 pub(in crate::codec) fn any_list(packet: Option<PacketType>) -> BoxedStrategy<PropertyList> {
     let carrier = packet.map_or(WILL, bit);
-    let rows: Vec<Row> = TABLE.iter().copied().filter(|row| row.packets & carrier != 0).collect();
+    let rows: Vec<PropertyRow> =
+        TABLE.iter().copied().filter(|row| row.packets & carrier != 0).collect();
     let most = rows.len().min(4);
     let chosen = subsequence(rows, 0..=most).prop_shuffle();
     chosen
@@ -69,7 +72,7 @@ pub(in crate::codec) fn any_list(packet: Option<PacketType>) -> BoxedStrategy<Pr
         .boxed()
 }
 
-impl std::fmt::Debug for Row {
+impl std::fmt::Debug for PropertyRow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name)
     }

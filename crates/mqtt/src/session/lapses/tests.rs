@@ -1,7 +1,7 @@
 //! Breaches of a server of MQTT 5 after which the connection continues.
 
 use super::super::tests::{handle_5, list};
-use super::super::{Event, ProtocolError, Session};
+use super::super::{MqttEvent, MqttSession, ProtocolError};
 use super::*;
 use crate::codec::{
     Ack, ConnAck, Connect, Packet, PacketType, Properties, Property, QoS, ReasonCode, Reasoned,
@@ -15,8 +15,11 @@ const OTHER: (Property, Value<'_>) = (Property::AuthenticationMethod, Value::Tex
 type Given<'a> = &'a [(Property, Value<'a>)];
 
 /// A session for which the server answers CONNECT with these properties, and the breaches.
-fn accepted(client_id: &str, (own, connack): (Given<'_>, Given<'_>)) -> (Session<u32>, Vec<Lapse>) {
-    let mut session = Session::new();
+fn accepted(
+    client_id: &str,
+    (own, connack): (Given<'_>, Given<'_>),
+) -> (MqttSession<u32>, Vec<Lapse>) {
+    let mut session = MqttSession::new();
     let own = list(own);
     let connect = Connect { client_id, properties: own.properties(), ..Connect::default() };
     session.connect(V, &connect, &mut Vec::new()).unwrap();
@@ -24,7 +27,7 @@ fn accepted(client_id: &str, (own, connack): (Given<'_>, Given<'_>)) -> (Session
     (session, lapses)
 }
 
-fn answered(session: &mut Session<u32>, connack: &[(Property, Value<'_>)]) -> Vec<Lapse> {
+fn answered(session: &mut MqttSession<u32>, connack: &[(Property, Value<'_>)]) -> Vec<Lapse> {
     let list = list(connack);
     let connack = ConnAck { properties: list.properties(), ..ConnAck::default() };
     handle_5(session, &Packet::ConnAck(connack)).0.unwrap();
@@ -39,14 +42,14 @@ fn a_client_without_an_identifier_gets_one() {
     {
         assert_eq!(accepted(client_id, (&[], connack)).1, lapses);
     }
-    let mut session: Session<u32> = Session::new();
+    let mut session: MqttSession<u32> = MqttSession::new();
     let kept = Connect { clean_session: false, ..Connect::default() };
     session.connect(V, &kept, &mut Vec::new()).unwrap();
     assert_eq!(answered(&mut session, &[assigned]), []);
     // The client continues with the identifier that it was given.
     session.connect(V, &kept, &mut Vec::new()).unwrap();
     assert_eq!(answered(&mut session, &[]), []);
-    let mut older: Session<u32> = Session::new();
+    let mut older: MqttSession<u32> = MqttSession::new();
     older.connect(Version::V311, &Connect::default(), &mut Vec::new()).unwrap();
     older.handle(Version::V311, &Packet::ConnAck(ConnAck::default()), &mut Vec::new()).unwrap();
     assert!(older.take_lapses().is_empty());
@@ -63,14 +66,17 @@ fn the_server_repeats_the_method_of_the_client() {
         assert_eq!(accepted("c", (own, connack)).1, lapses);
     }
     for (challenge, lapses) in [(METHOD, &[][..]), (OTHER, &[Lapse::OtherMethod])] {
-        let mut session: Session<u32> = Session::new();
+        let mut session: MqttSession<u32> = MqttSession::new();
         let (own, challenge) = (list(&[METHOD]), list(&[challenge]));
         let connect =
             Connect { client_id: "c", properties: own.properties(), ..Connect::default() };
         session.connect(V, &connect, &mut Vec::new()).unwrap();
         let code = ReasonCode::CONTINUE_AUTHENTICATION;
         let auth = Reasoned { code, properties: challenge.properties() };
-        assert!(matches!(handle_5(&mut session, &Packet::Auth(auth)).0, Ok(Event::Challenged(_))));
+        assert!(matches!(
+            handle_5(&mut session, &Packet::Auth(auth)).0,
+            Ok(MqttEvent::Challenged(_))
+        ));
         assert!(session.take_lapses().iter().eq(lapses.iter().copied()));
     }
 }
@@ -110,11 +116,11 @@ fn pubcomp_with_an_error_completes_a_message_and_breaks_a_rule() {
     let code = ReasonCode::of(PacketType::PubComp, 0x92).unwrap();
     let refused = |packet_id| Packet::PubComp(Ack { code, ..Ack::of(packet_id) });
     let (mut session, _) = accepted("c", (&[], &[]));
-    assert_eq!(handle_5(&mut session, &refused(9)).0, Ok(Event::UnknownAck));
+    assert_eq!(handle_5(&mut session, &refused(9)).0, Ok(MqttEvent::UnknownAck));
     assert!(session.take_lapses().is_empty());
     session.publish(QoS::ExactlyOnce, 7).unwrap();
     handle_5(&mut session, &Packet::PubRec(Ack::of(1))).0.unwrap();
-    assert_eq!(handle_5(&mut session, &refused(1)).0, Ok(Event::Acknowledged(7)));
+    assert_eq!(handle_5(&mut session, &refused(1)).0, Ok(MqttEvent::Acknowledged(7)));
     assert!(session.take_lapses().iter().eq([Lapse::PubCompError]));
     assert!(session.take_lapses().is_empty());
 }
@@ -123,7 +129,7 @@ fn pubcomp_with_an_error_completes_a_message_and_breaks_a_rule() {
 fn a_server_may_have_forgotten_a_message_that_is_sent_again() {
     let code = ReasonCode::of(PacketType::PubComp, 0x92).unwrap();
     let kept = Connect { client_id: "c", clean_session: false, ..Connect::default() };
-    let mut session = Session::new();
+    let mut session = MqttSession::new();
     for session_present in [false, true] {
         session.connect(V, &kept, &mut Vec::new()).unwrap();
         let connack = ConnAck { session_present, ..ConnAck::default() };
@@ -135,7 +141,7 @@ fn a_server_may_have_forgotten_a_message_that_is_sent_again() {
     }
     session.retransmit(&mut Vec::new(), |_, _, _| true);
     let refused = Packet::PubComp(Ack { code, ..Ack::of(1) });
-    assert_eq!(handle_5(&mut session, &refused).0, Ok(Event::Acknowledged(7)));
+    assert_eq!(handle_5(&mut session, &refused).0, Ok(MqttEvent::Acknowledged(7)));
     assert!(session.take_lapses().is_empty());
 }
 

@@ -1,7 +1,7 @@
 //! A session of MQTT 5: limits of the server, reason codes and topic aliases.
 
 use super::super::tests::{handle_5, list};
-use super::super::{Blocked, Event, ProtocolError};
+use super::super::{Blocked, MqttEvent, ProtocolError};
 use super::*;
 use crate::codec::{
     Ack, ConnAck, Connect, Packet, PacketType, PropertyList, ReasonCode, Reasoned, SubAck, Version,
@@ -14,15 +14,19 @@ fn connect() -> Connect<'static> {
 }
 
 /// A session that a server with these properties in CONNACK has accepted.
-fn connected(connect: &Connect<'_>, properties: &[(Property, Value<'_>)]) -> Session<u32> {
-    let mut session = Session::new();
+fn connected(connect: &Connect<'_>, properties: &[(Property, Value<'_>)]) -> MqttSession<u32> {
+    let mut session = MqttSession::new();
     session.connect(V, connect, &mut Vec::new()).unwrap();
     let list = list(properties);
     let connack = ConnAck { properties: list.properties(), ..ConnAck::default() };
     let event = handle_5(&mut session, &Packet::ConnAck(connack)).0;
     assert_eq!(
         event,
-        Ok(Event::Connected { session_present: false, dropped: 0, properties: list.properties() })
+        Ok(MqttEvent::Connected {
+            session_present: false,
+            dropped: 0,
+            properties: list.properties()
+        })
     );
     session
 }
@@ -51,9 +55,12 @@ fn the_receive_maximum_of_the_server_is_obeyed() {
     assert_eq!(session.publish(QoS::AtMostOnce, 4), Ok(0));
     // PUBREC does not free a place, PUBCOMP does (4.9).
     let rec = handle_5(&mut session, &Packet::PubRec(Ack::of(2)));
-    assert_eq!(rec, (Ok(Event::Received), vec![0x62, 2, 0, 2]));
+    assert_eq!(rec, (Ok(MqttEvent::Received), vec![0x62, 2, 0, 2]));
     assert_eq!(session.publish(QoS::AtLeastOnce, 3), Err(Blocked::ReceiveMaximum));
-    assert_eq!(handle_5(&mut session, &Packet::PubComp(Ack::of(2))).0, Ok(Event::Acknowledged(2)));
+    assert_eq!(
+        handle_5(&mut session, &Packet::PubComp(Ack::of(2))).0,
+        Ok(MqttEvent::Acknowledged(2))
+    );
     assert_eq!(session.publish(QoS::AtLeastOnce, 3), Ok(3));
 }
 
@@ -67,19 +74,22 @@ fn auth_is_allowed_between_connect_and_connack_if_connect_names_a_method() {
     let properties = step.properties();
     let continued = ReasonCode::CONTINUE_AUTHENTICATION;
     let challenge = Packet::Auth(Reasoned { code: continued, properties });
-    let mut session = Session::<u32>::new();
+    let mut session = MqttSession::<u32>::new();
     session.connect(V, &connect(), &mut Vec::new()).unwrap();
     let refused = Err(ProtocolError::BeforeConnAck(PacketType::Auth));
     assert_eq!(handle_5(&mut session, &challenge).0, refused);
     let authenticates = Connect { properties: named.properties(), ..connect() };
     session.connect(V, &authenticates, &mut Vec::new()).unwrap();
     for _ in 0..2 {
-        assert_eq!(handle_5(&mut session, &challenge), (Ok(Event::Challenged(properties)), vec![]));
+        assert_eq!(
+            handle_5(&mut session, &challenge),
+            (Ok(MqttEvent::Challenged(properties)), vec![])
+        );
     }
     let success = Packet::Auth(Reasoned { properties, ..Reasoned::default() });
     assert_eq!(handle_5(&mut session, &success).0, Err(ProtocolError::UnexpectedAuth));
     let connack = Packet::ConnAck(ConnAck { properties, ..ConnAck::default() });
-    let connected = Event::Connected { session_present: false, dropped: 0, properties };
+    let connected = MqttEvent::Connected { session_present: false, dropped: 0, properties };
     assert_eq!(handle_5(&mut session, &connack).0, Ok(connected));
     assert_eq!(handle_5(&mut session, &challenge).0, Err(ProtocolError::UnexpectedAuth));
     let mut out = Vec::new();
@@ -97,16 +107,16 @@ fn a_refused_message_leaves_the_session_with_its_reason() {
     list.push(Property::ReasonString, Value::Text("full")).unwrap();
     let properties = list.properties();
     let puback = Packet::PubAck(Ack { code: refused, properties, ..Ack::of(1) });
-    let rejected = |token| Ok(Event::Rejected { token, code: refused, properties });
+    let rejected = |token| Ok(MqttEvent::Rejected { token, code: refused, properties });
     assert_eq!(handle_5(&mut session, &puback), (rejected(1), vec![]));
     let pubrec = Packet::PubRec(Ack { code: refused, properties, ..Ack::of(2) });
     assert_eq!(handle_5(&mut session, &pubrec), (rejected(2), vec![]), "no PUBREL");
-    assert_eq!(handle_5(&mut session, &pubrec).0, Ok(Event::UnknownAck));
+    assert_eq!(handle_5(&mut session, &pubrec).0, Ok(MqttEvent::UnknownAck));
     assert_eq!(session.in_flight(), 0);
     session.publish(QoS::AtLeastOnce, 3).unwrap();
     let unheard = code(PacketType::PubAck, 0x10);
     let puback = Packet::PubAck(Ack { code: unheard, ..Ack::of(3) });
-    assert_eq!(handle_5(&mut session, &puback).0, Ok(Event::Acknowledged(3)));
+    assert_eq!(handle_5(&mut session, &puback).0, Ok(MqttEvent::Acknowledged(3)));
 }
 
 #[test]
@@ -145,7 +155,11 @@ fn a_server_without_the_session_drops_messages_in_flight() {
     let event = handle_5(&mut session, &Packet::ConnAck(ConnAck::default())).0;
     assert_eq!(
         event,
-        Ok(Event::Connected { session_present: false, dropped: 2, properties: Properties::NONE })
+        Ok(MqttEvent::Connected {
+            session_present: false,
+            dropped: 2,
+            properties: Properties::NONE
+        })
     );
     assert_eq!(session.in_flight(), 0);
     assert!(session.server.is_none(), "limits end with their connection");
@@ -158,7 +172,7 @@ fn a_server_may_disconnect_and_must_not_authenticate() {
     assert_eq!(handle_5(&mut session, &auth).0, Err(ProtocolError::UnexpectedAuth));
     let taken_over = Reasoned { code: code(PacketType::Disconnect, 0x8e), ..Reasoned::default() };
     let event = handle_5(&mut session, &Packet::Disconnect(taken_over)).0;
-    assert_eq!(event, Ok(Event::Disconnected(taken_over)));
+    assert_eq!(event, Ok(MqttEvent::Disconnected(taken_over)));
     assert!(!session.is_open());
 }
 
@@ -208,7 +222,7 @@ fn a_client_keeps_its_assigned_identifier_with_its_session() {
     let unnamed = Connect::default();
     let assigned = [(Property::AssignedClientIdentifier, Value::Text("x7"))];
     let mut session = connected(&unnamed, &assigned);
-    let again = |session: &mut Session<u32>, keep: bool| {
+    let again = |session: &mut MqttSession<u32>, keep: bool| {
         session.connection_lost(keep);
         let mut out = Vec::new();
         session.connect(V, &unnamed, &mut out).unwrap();
@@ -225,7 +239,8 @@ fn an_unsuback_with_codes_ends_its_request() {
     let unsuback = SubAck { packet_id, codes: &[0x11], ..SubAck::default() };
     let event = handle_5(&mut session, &Packet::UnsubAck(unsuback)).0;
     let properties = Properties::NONE;
-    let unsubscribed = Event::Unsubscribed { packet_id, filters: 1, codes: &[0x11], properties };
+    let unsubscribed =
+        MqttEvent::Unsubscribed { packet_id, filters: 1, codes: &[0x11], properties };
     assert_eq!(event, Ok(unsubscribed));
 }
 
@@ -251,7 +266,7 @@ fn messages_are_sent_again_as_the_new_connection_allows() {
     let two = list(&[(Property::ReceiveMaximum, Value::Number(2))]);
     let connack = ConnAck { session_present: true, properties: two.properties(), code: 0 };
     handle_5(&mut session, &Packet::ConnAck(connack)).0.unwrap();
-    let again = |session: &mut Session<u32>| {
+    let again = |session: &mut MqttSession<u32>| {
         let mut offered = Vec::new();
         session.retransmit(&mut Vec::new(), |token, packet_id, _| {
             offered.push((token, packet_id));
@@ -259,7 +274,7 @@ fn messages_are_sent_again_as_the_new_connection_allows() {
         });
         offered
     };
-    let acknowledge = |session: &mut Session<u32>, packet_id| {
+    let acknowledge = |session: &mut MqttSession<u32>, packet_id| {
         handle_5(session, &Packet::PubAck(Ack::of(packet_id))).0
     };
     assert_eq!(again(&mut session), [(0, 1), (1, 2)]);
@@ -272,14 +287,14 @@ fn messages_are_sent_again_as_the_new_connection_allows() {
         &mut Vec::new(),
     );
     assert_eq!(subscribed, Ok(6), "the identifiers of all messages are taken");
-    assert_eq!(acknowledge(&mut session, 1), Ok(Event::Acknowledged(0)));
+    assert_eq!(acknowledge(&mut session, 1), Ok(MqttEvent::Acknowledged(0)));
     assert_eq!(again(&mut session), [(2, 3)]);
     // The server has got this one on the first connection.
-    assert_eq!(acknowledge(&mut session, 5), Ok(Event::Acknowledged(4)));
-    assert_eq!(acknowledge(&mut session, 2), Ok(Event::Acknowledged(1)));
+    assert_eq!(acknowledge(&mut session, 5), Ok(MqttEvent::Acknowledged(4)));
+    assert_eq!(acknowledge(&mut session, 2), Ok(MqttEvent::Acknowledged(1)));
     assert_eq!(again(&mut session), [(3, 4)], "which is given up");
     assert_eq!((session.in_flight(), session.holds_back()), (1, false));
-    assert_eq!(acknowledge(&mut session, 4), Ok(Event::UnknownAck));
+    assert_eq!(acknowledge(&mut session, 4), Ok(MqttEvent::UnknownAck));
     assert_eq!(session.publish(QoS::AtLeastOnce, 9), Ok(7));
     // Messages that were sent again come before those that were not.
     session.connection_lost(true);

@@ -247,7 +247,7 @@ fn a_client_that_sets_the_bridge_bit_does_not_expect_its_own() {
     let subscriptions = population(1, 0, &["a/#"]).subscriptions;
     for (bridge, expected) in [(true, 9.0), (false, 10.0)] {
         let mut both = Population { subscriptions: subscriptions.clone(), ..both.clone() };
-        let crate::Protocol::Mqtt(mqtt) = &mut both.protocol else {
+        let crate::PlannedProtocol::Mqtt(mqtt) = &mut both.protocol else {
             unreachable!("they speak MQTT")
         };
         mqtt.bridge = bridge;

@@ -26,7 +26,7 @@ pub struct FlapLoad {
 
 /// Requests of one client from one UNSUBSCRIBE to the next.
 #[derive(Default)]
-struct Turn {
+struct FlapCycle {
     requests: u64,
     sent_bytes: u64,
     received_bytes: u64,
@@ -46,7 +46,7 @@ impl FlapLoad {
         let filters: u32 = population.subscriptions.iter().map(|s| s.filter.variants()).sum();
         // Bounds the number of filters that are rendered.
         let step = (u64::from(filters) / SAMPLES).max(1) as usize;
-        let mut sum = Turn::default();
+        let mut sum = FlapCycle::default();
         let mut turns = 0u32;
         for (client, _) in sampled(clients, 1).step_by(step) {
             sum.add(population, version, population.first + u64::from(client));
@@ -67,7 +67,7 @@ impl FlapLoad {
     }
 }
 
-impl Turn {
+impl FlapCycle {
     /// Adds the requests of the client with number `n`: one UNSUBSCRIBE with all filters; and one
     /// SUBSCRIBE for the filters without an identifier, and one for each identifier.
     fn add(&mut self, population: &Population, version: Version, n: u64) {

@@ -51,7 +51,7 @@ fn played(mut plan: Plan, action: Action) -> Plan {
     let populations: Vec<usize> = (0..plan.populations.len()).collect();
     for (name, action) in [("connect", connect), ("publish", action)] {
         let populations = populations.clone();
-        plan.stages.push(Stage { name: name.into(), action, populations });
+        plan.stages.push(PlannedStage { name: name.into(), action, populations });
     }
     plan
 }

@@ -47,7 +47,7 @@ pub struct Mqtt {
     pub bridge: bool,
     /// Message that the broker sends when the client dies.
     #[serde(default)]
-    pub will: Option<Box<Will>>,
+    pub will: Option<Box<PlannedWill>>,
     /// Properties of CONNECT.
     #[serde(default)]
     pub properties: Vec<Property>,
@@ -96,7 +96,7 @@ impl From<MqttVersion> for ::mqtt::Version {
 /// The will of a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Will {
+pub struct PlannedWill {
     /// Template of the topic.
     pub topic: Template,
     /// Template of the payload.
@@ -205,7 +205,7 @@ fn check_property(property: &Property, path: &str) -> Result<(), PlanError> {
 mod tests {
     use super::*;
     use crate::fan_out::tests::population;
-    use crate::model::protocol::Protocol;
+    use crate::model::protocol::PlannedProtocol;
 
     #[test]
     fn an_authentication_has_what_its_method_needs() {
@@ -213,7 +213,7 @@ mod tests {
             let mut clients = population(1, 0, &[]);
             let login = login.map(|text| Template::new(text).unwrap());
             (clients.username, clients.password) = (login.clone(), login);
-            let Protocol::Mqtt(mqtt) = &mut clients.protocol else { panic!("it is MQTT") };
+            let PlannedProtocol::Mqtt(mqtt) = &mut clients.protocol else { panic!("it is MQTT") };
             mqtt.version = version;
             let data = data.map(|text| Template::new(text).unwrap());
             mqtt.authentication = Some(Authentication { method: method.to_owned(), data });

@@ -44,16 +44,16 @@ pub struct Nats {
     pub jwt: Option<Template>,
     /// Streams that each client creates, unless they exist with the same settings.
     #[serde(default)]
-    pub streams: Vec<Stream>,
+    pub streams: Vec<PlannedStream>,
     /// Durable consumers of the subscriptions, one for each in their order; empty: none has one.
     #[serde(default)]
-    pub consumers: Vec<Consumer>,
+    pub consumers: Vec<PlannedConsumer>,
 }
 
 /// A stream of JetStream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Stream {
+pub struct PlannedStream {
     /// Name.
     pub name: String,
     /// Subjects whose messages the stream stores.
@@ -69,7 +69,7 @@ pub struct Stream {
 /// acknowledgement of each delivery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Consumer {
+pub struct PlannedConsumer {
     /// Name of the stream.
     pub stream: String,
     /// Time after which the server delivers an unacknowledged message again, in nanoseconds.
@@ -141,12 +141,12 @@ impl ProtocolOptions for Nats {
 mod tests {
     use super::*;
     use crate::fan_out::tests::population;
-    use crate::model::{Flapping, Protocol};
+    use crate::model::{Flapping, PlannedProtocol};
 
     #[test]
     fn all_subscriptions_have_a_durable_consumer_or_none() {
         let nats = |consumers: usize| {
-            let consumer = Consumer { stream: "S".into(), ack_wait_ns: 1 };
+            let consumer = PlannedConsumer { stream: "S".into(), ack_wait_ns: 1 };
             let options = Nats {
                 client_name: Template::new("n").unwrap(),
                 echo: false,
@@ -156,7 +156,7 @@ mod tests {
                 streams: Vec::new(),
                 consumers: vec![consumer; consumers],
             };
-            let protocol = Protocol::Nats(Box::new(options));
+            let protocol = PlannedProtocol::Nats(Box::new(options));
             Population { protocol, ..population(1, 0, &["a", "b"]) }
         };
         let check = |own: &Population| own.protocol.options().check(own, "p");

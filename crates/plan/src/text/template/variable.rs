@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::{Context, Part};
+use super::{Part, Rendering};
 use crate::record::stamp::STAMP_TEXT_BYTES;
 use crate::text::rows::Column;
 
@@ -65,7 +65,7 @@ impl Variable {
     /// First value for client number `n`.
     pub(crate) fn text(&self, n: u64) -> String {
         let mut out = Vec::new();
-        self.append(Context { n, variant: 0, message: None }, 0, &mut out);
+        self.append(Rendering { n, variant: 0, message: None }, 0, &mut out);
         String::from_utf8(out).expect("values are UTF-8 and numbers are ASCII")
     }
 
@@ -102,7 +102,7 @@ impl Variable {
 
     /// Appends the value; `place` is the index of the variable in the template.
     #[inline]
-    pub(super) fn append(&self, context: Context<'_>, place: u64, out: &mut Vec<u8>) {
+    pub(super) fn append(&self, context: Rendering<'_>, place: u64, out: &mut Vec<u8>) {
         if let Some(value) = self.whole_number(context) {
             append_decimal(value, out);
             return;
@@ -135,7 +135,7 @@ impl Variable {
 
     /// Length of the value in a text without a message, in bytes.
     #[inline]
-    pub(super) fn bytes(&self, context: Context<'_>) -> usize {
+    pub(super) fn bytes(&self, context: Rendering<'_>) -> usize {
         match self {
             Self::Row(row) => row.value(context.n).len(),
             Self::Choice(options) => options[context.variant as usize].len(),
@@ -156,7 +156,7 @@ impl Variable {
 
     /// Value as an integer; `None` for drawn values and other texts.
     #[inline]
-    fn whole_number(&self, Context { n, variant, message }: Context<'_>) -> Option<u64> {
+    fn whole_number(&self, Rendering { n, variant, message }: Rendering<'_>) -> Option<u64> {
         match (self, message) {
             (Self::Number, _) => Some(n),
             (Self::Remainder(k), _) => Some(n % k),

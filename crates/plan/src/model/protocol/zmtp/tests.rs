@@ -1,15 +1,15 @@
 use super::*;
 use crate::fan_out::tests::{plan, population};
-use crate::fan_out::{FanOut, Publisher};
+use crate::fan_out::{FanOut, MessageOrigin};
 use crate::model::flows::{Late, Order, Pace, Payload, Phase, Process, Publication};
-use crate::model::protocol::Protocol;
+use crate::model::protocol::PlannedProtocol;
 use crate::model::{Attachment, Choice};
 
 const ZMTP: Zmtp =
     Zmtp { player: Player::Engine, high_water_mark: 1000, io_threads: 1, security: Security::Null };
 
 fn subscribers(clients: u32, first: u64, prefixes: &[&str]) -> Population {
-    Population { protocol: Protocol::Zmtp(ZMTP), ..population(clients, first, prefixes) }
+    Population { protocol: PlannedProtocol::Zmtp(ZMTP), ..population(clients, first, prefixes) }
 }
 
 fn publisher() -> Population {
@@ -34,12 +34,12 @@ fn publisher() -> Population {
         topic_alias: false,
         request: false,
     };
-    let protocol = Protocol::Zmtp(Zmtp { player: Player::Libzmq, ..ZMTP });
+    let protocol = PlannedProtocol::Zmtp(Zmtp { player: Player::Libzmq, ..ZMTP });
     Population { protocol, publications: vec![publication], ..subscribers(1, 0, &[]) }
 }
 
-fn published(names: Names, target: usize) -> Publisher {
-    Publisher { names, target, excluded: None }
+fn published(names: Names, target: usize) -> MessageOrigin {
+    MessageOrigin { names, target, excluded: None }
 }
 
 fn deliveries(population: &Population, topic: &str) -> u64 {
@@ -115,7 +115,7 @@ fn messages_stay_within_their_protocol_and_at_their_publisher() {
 }
 
 fn set(population: &mut Population, change: fn(&mut Zmtp)) {
-    let Protocol::Zmtp(zmtp) = &mut population.protocol else {
+    let PlannedProtocol::Zmtp(zmtp) = &mut population.protocol else {
         unreachable!("the population has sockets")
     };
     change(zmtp);

@@ -353,7 +353,8 @@ fn nothing_goes_wrong(run: &Run, totals: &Totals) {
         Action::Connect { .. } => is_contested,
         _ => false,
     };
-    assert!(run.overrun.iter().all(may), "every stage ends: {:?}", run.overrun);
+    let outcomes = &totals.outcomes;
+    assert!(run.overrun.iter().all(may), "every stage ends: {:?}, {outcomes:?}", run.overrun);
     let network = run.network();
     let in_order = |message: &&testkit::BrokerMessage| {
         let of = wire::will_of(&message.topic);

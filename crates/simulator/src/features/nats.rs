@@ -29,7 +29,12 @@ pub fn draw(case: &mut Case, seed: u64) {
     let has_tls = case.plan.targets.iter().any(|target| target.tls);
     let is_mixed = rng.chance(40);
     for population in &mut case.plan.populations {
-        (population.takes_over, population.responds) = (None, None);
+        population.responds = None;
+        if population.takes_over.take().is_some()
+            && let PlannedProtocol::Mqtt(mqtt) = &mut population.protocol
+        {
+            mqtt.client_id = template("untaken-{n}");
+        }
         population.publications.iter_mut().for_each(simplify);
         if !is_mixed || rng.chance(50) {
             convert(population, &mut rng);

@@ -201,6 +201,8 @@ def test_what_no_stream_takes_is_refused_with_its_number(stored: dict[str, Any])
     assert stranger["outcomes"] == {"jetstream_filter_outside_stream": 1}
     texts = [each["text"] for each in stranger["explanations"]]
     assert any('"err_code":10093' in text for text in texts), texts
+
+
 @pytest.fixture
 def secured(tmp_path: Path) -> Iterator[int]:
     """Port of a server whose TLS begins after its first line. Its certificate vouches for

@@ -127,8 +127,8 @@ def broker_of(text: str) -> str:
     if text == EMBEDDED:
         return text
     try:
-        if not parse_target(text).can.has_broker:
-            hint = "see pubstorm scenarios for ZeroMQ"
+        if not (target := parse_target(text)).can.has_broker:
+            hint = f"see pubstorm scenarios for {target.can.title}"
             raise UnfitError(text, "is the address of a broker", hint)
     except UnfitError as unfit:
         allowed = f"allowed is embedded or {TARGET_ALLOWED.rpartition(' or ')[0]}"
@@ -204,8 +204,7 @@ def _thresholds(load: StarterLoad, can: Capabilities) -> Iterator[str]:
 
 
 TARGET = """\
-# The broker under test: mqtt://, under TLS mqtts://, over WebSocket ws:// or wss://; of NATS
-# nats:// or natss://.
+# The broker under test. An address under TLS has an s, as in mqtts://, and WebSocket has ws://.
 target: {broker}
 """
 EMBEDDED_BROKER = """\

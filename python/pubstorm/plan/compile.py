@@ -23,7 +23,7 @@ from pubstorm.scenario.base import Part, every_key
 from pubstorm.scenario.credentials import Tls
 from pubstorm.scenario.flows import Publication, Subscription, properties_of
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import Population
+from pubstorm.scenario.populations import Population, RunParts
 from pubstorm.scenario.shares import PopulationShare, mean_stay_ns, mean_subscribed_ns, shares_of
 from pubstorm.scenario.topology import WEBSOCKET_PATH
 
@@ -200,11 +200,12 @@ def _population(
     responds = population.responds
     victim = population.takes_over
     client_id = _client_id(scenario, whole, population)
+    around = RunParts(scenario.publisher_of(played.population), scenario.topology.streams)
     headers = tuple(plan.Header(name=n, value=value) for n, value in population.headers.items())
     return plan.PlannedPopulation(
         name=played.name,
         whole=None if played.share is None else whole,
-        protocol=_protocol(scenario, played.population, client_id),
+        protocol=played.population.options(client_id, around),
         clients=population.clients,
         first=population.first if victim is None else scenario.populations[victim].first,
         at=at,
@@ -237,28 +238,6 @@ def _population(
         if responds is None
         else plan.PlannedResponds(qos=responds.qos, bytes=responds.size),
     )
-
-
-def _protocol(
-    scenario: Scenario, population: Population, client_id: str
-) -> protocol.Mqtt | protocol.Zmtp | protocol.NatsProtocol:
-    """Returns the options of clients, with the streams that they create."""
-    options = population.options(client_id, scenario.publisher_of(population))
-    if not isinstance(options, protocol.NatsProtocol):
-        return options
-    used = {every_key(each, Subscription)["stream"] for each in population.filters}
-    used |= {every_key(each, Publication)["stream"] for each in population.flows}
-    streams = tuple(
-        protocol.PlannedStream(
-            name=name,
-            subjects=stream.subjects,
-            in_memory=stream.storage == "memory",
-            replicas=stream.replicas,
-        )
-        for name, stream in scenario.topology.streams.items()
-        if name in used
-    )
-    return options.model_copy(update={"streams": streams})
 
 
 def _client_id(scenario: Scenario, name: str, population: SimpleNamespace) -> str:

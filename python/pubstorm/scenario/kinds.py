@@ -21,10 +21,10 @@ from pubstorm.contract.protocol import (
     ProtocolName,
     Zmtp,
 )
-from pubstorm.quantities import SECOND_NS
+from pubstorm.quantities import SECOND_NS, write_duration
 from pubstorm.scenario.base import AnyOf, Part
 from pubstorm.scenario.credentials import Authentication, Headers, Tls
-from pubstorm.scenario.document import At, Finding
+from pubstorm.scenario.document import At, Finding, Path
 from pubstorm.scenario.fields import (
     ClientText,
     Flag,
@@ -60,6 +60,7 @@ from pubstorm.scenario.populations import (
     OptionalFlapping,
     OptionalResponds,
     Population,
+    RunParts,
     ShareKeys,
     Simulated,
 )
@@ -162,7 +163,7 @@ class MqttClients(Simulated):
         """Protocol and version of the clients."""
         return MQTT_NAMES[self.version]
 
-    def options(self, name: str, _publishers: Population | None, /) -> Mqtt:
+    def options(self, name: str, _around: RunParts, /) -> Mqtt:
         """Returns the options of the clients in the plan."""
         authentication = self.authentication
         return Mqtt(
@@ -248,14 +249,19 @@ class NatsClients(Simulated):
         if self.jwt is not None and self.nkey is None:
             yield ("jwt",), "found jwt without nkey, needed is the key that signs", None
 
-    def options(self, name: str, _publishers: Population | None, /) -> NatsProtocol:
-        """Returns the options of the clients in the plan."""
+    def options(self, name: str, around: RunParts, /) -> NatsProtocol:
+        """Returns the options of the clients in the plan, with the streams that they create."""
+        named = {each.stream for each in self.subscriptions}
+        named |= {each.stream for each in self.publications}
         return NatsProtocol(
             client_name=name,
             echo=self.echo,
             token=self.token,
             seed=self.nkey,
             jwt=self.jwt,
+            streams=tuple(
+                stream.planned(name) for name, stream in around.streams.items() if name in named
+            ),
             consumers=tuple(
                 PlannedConsumer(stream=each.stream, ack_wait_ns=each.ack_wait)
                 for each in self.subscriptions
@@ -267,6 +273,41 @@ class NatsClients(Simulated):
     def keeps_session(self) -> bool:
         """True if the server keeps durable consumers."""
         return any(each.stream is not None for each in self.subscriptions)
+
+    def named_streams(self) -> Iterator[tuple[Path, str]]:
+        """Yields the streams of its flows, those of shares too, each with its place."""
+        for path, part in self._parts():
+            for key in ("subscriptions", "publications"):
+                for number, each in enumerate(getattr(part, key) or ()):
+                    if each.stream is not None:
+                        yield (*path, key, number, "stream"), each.stream
+
+    def rules_of_drain(self, drain_ns: int, /) -> Iterator[Finding]:
+        """Yields subscriptions with a stream beside others without, flapping with a stream, and
+        deliveries that come again only after the drain."""
+        for path, part in self._parts():
+            subscriptions = part.subscriptions or ()
+            durable = [each for each in subscriptions if each.stream is not None]
+            if durable and len(durable) < len(subscriptions):
+                message = f"found a stream at {len(durable)} of {len(subscriptions)} subscriptions"
+                hint = "write a population for each kind of subscription"
+                yield (*path, "subscriptions"), f"{message}, allowed is all or none", hint
+            played = self.subscriptions if part.subscriptions is None else subscriptions
+            if (durable and self.flapping) or (part.flapping and any(p.stream for p in played)):
+                message = "found flapping with a stream, allowed is one of them"
+                hint = "a durable consumer keeps the messages of a client that is not subscribed"
+                yield (*path, "flapping"), message, hint
+            for number, each in enumerate(subscriptions):
+                if each.stream is not None and each.ack_wait >= drain_ns:
+                    message = f"found {write_duration(each.ack_wait)}, allowed is less than the "
+                    message += f"drain of {write_duration(drain_ns)}"
+                    hint = "a message that comes again after the drain would count as lost"
+                    yield (*path, "subscriptions", number, "ack_wait"), message, hint
+
+    def _parts(self) -> Iterator[tuple[Path, NatsClients | NatsDifference]]:
+        yield (), self
+        for name, share in self.shares.items():
+            yield ("shares", name), share
 
 
 OF_SOCKETS = {
@@ -354,7 +395,7 @@ class StartedPublishers(Population):
         security = self.publisher.security
         return "null" if security == "none" else security
 
-    def options(self, _name: str, _publishers: Population | None, /) -> Zmtp:
+    def options(self, _name: str, _around: RunParts, /) -> Zmtp:
         """Returns the options of the sockets in the plan."""
         publisher = self.publisher
         return Zmtp(
@@ -389,10 +430,10 @@ class SimulatedSubscribers(Simulated):
     """Program that plays the subscribers: the engine, or real sockets of `libzmq`, which take more
     of the host each. A publisher with security `curve` needs `libzmq`."""
 
-    def options(self, _name: str, publishers: Population | None, /) -> Zmtp:
+    def options(self, _name: str, around: RunParts, /) -> Zmtp:
         """Returns the options of the sockets in the plan. They hand on what they read, and queue
         nothing."""
-        return Zmtp(high_water_mark=0, security=_mechanism(self, publishers))
+        return Zmtp(high_water_mark=0, security=_mechanism(self, around.publishers))
 
 
 class RealSubscribers(Connecting):
@@ -414,9 +455,9 @@ class RealSubscribers(Connecting):
     """On a cluster: label of the host that they are on (`ray start --labels pubstorm=LABEL`), or
     its address; of several hosts, the first one. Default: the controller's host."""
 
-    def options(self, _name: str, publishers: Population | None, /) -> Zmtp:
+    def options(self, _name: str, around: RunParts, /) -> Zmtp:
         """Returns the options of the sockets in the plan."""
-        security, mark = _mechanism(self, publishers), self.high_water_mark
+        security, mark = _mechanism(self, around.publishers), self.high_water_mark
         return Zmtp(
             # CURVE needs libsodium, which the libzmq of pyzmq has and that of pubstorm-zmq has not.
             player="pyzmq" if security == "curve" else "libzmq",

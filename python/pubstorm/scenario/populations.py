@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -13,7 +14,7 @@ from pubstorm.contract.plan import End
 from pubstorm.contract.protocol import CAPABILITIES, Capabilities, Protocol, ProtocolName
 from pubstorm.quantities import MILLISECOND_NS, SECOND_NS, UnfitError, write_duration
 from pubstorm.scenario.base import OrWord, Part, Variant
-from pubstorm.scenario.document import Finding
+from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.fields import (
     Bytes,
     Clients,
@@ -37,6 +38,7 @@ from pubstorm.scenario.flows import (
     Subscription,
     Traffic,
 )
+from pubstorm.scenario.topology import Stream
 
 TARGET = "target"
 """The name of the targets that already run."""
@@ -206,6 +208,16 @@ class ShareKeys(Traffic, Part):
     """Subscriptions of each client."""
 
 
+@dataclass(frozen=True, slots=True)
+class RunParts:
+    """Parts of a scenario that options of clients depend on."""
+
+    publishers: Population | None
+    """Publishers of the run that the clients connect to."""
+    streams: Mapping[str, Stream]
+    """Streams of JetStream that clients create."""
+
+
 class Population(Traffic, Variant):
     """Clients that behave alike."""
 
@@ -239,9 +251,17 @@ class Population(Traffic, Variant):
         return CAPABILITIES[self.speaks]
 
     @abstractmethod
-    def options(self, name: str, publishers: Population | None, /) -> Protocol:
+    def options(self, name: str, around: RunParts, /) -> Protocol:
         """Returns the options of the protocol in the plan. `name` is the template of the clients'
-        names, and `publishers` are those of the run that they connect to."""
+        names."""
+
+    def named_streams(self) -> Iterator[tuple[Path, str]]:
+        """Yields the streams that its flows name, each with its place."""
+        yield from ()
+
+    def rules_of_drain(self, _drain_ns: int, /) -> Iterator[Finding]:
+        """Yields what does not go with the streams of its flows, and with the drain of the run."""
+        yield from ()
 
     @property
     def is_publisher(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
-from pubstorm.contract.protocol import REPLICAS_MAX
+from pubstorm.contract.protocol import REPLICAS_MAX, PlannedStream
 from pubstorm.contract.template import Template
 from pubstorm.contract.template import VariableKind as TemplateKind
 from pubstorm.quantities import SECOND_NS, UnfitError, describe, write_duration
@@ -487,6 +487,15 @@ class Stream(Part):
     """Place of the messages."""
     replicas: SmallCount = 1
     """Number of servers that store each message, at most 5."""
+
+    def planned(self, name: str) -> PlannedStream:
+        """Returns the stream in a plan."""
+        return PlannedStream(
+            name=name,
+            subjects=self.subjects,
+            in_memory=self.storage == "memory",
+            replicas=self.replicas,
+        )
 
     def rules(self) -> Iterator[Finding]:
         """Yields subjects that depend on a client, and more replicas than a server has."""

@@ -10,13 +10,12 @@ from itertools import combinations
 
 from pubstorm.contract import split_member
 from pubstorm.contract.template import Template
-from pubstorm.quantities import describe, write_duration
+from pubstorm.quantities import describe
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
 from pubstorm.scenario.faults import BRIDGE_FAULTS, Fault, victims_of
 from pubstorm.scenario.fields import COMMAND_VALUES, WEBSOCKET_PORT, asked_for
-from pubstorm.scenario.flows import NatsSubscription
-from pubstorm.scenario.kinds import MqttClients, MqttDifference, NatsClients, NatsDifference
+from pubstorm.scenario.kinds import MqttClients, MqttDifference
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import TARGET, Attachment, Population
 from pubstorm.scenario.topology import (
@@ -53,8 +52,7 @@ def check_brokers(scenario: Scenario) -> Iterator[Finding]:
         brokers = [scenario.topology.brokers[group] for group in _at(scenario, name)]
         if population.can.has_broker:
             yield from _check_place(path, population, brokers, scenario)
-        if isinstance(population, NatsClients):
-            yield from _check_stored(path, population, scenario)
+        yield from _check_streams(path, population, scenario)
         if not isinstance(population, MqttClients):
             continue
         lowest = min(brokers, key=lambda broker: broker.QOS_MAX, default=None)
@@ -89,42 +87,16 @@ def _check_place(
         yield path, f"{message}, allowed are brokers of kind {kinds} and {address}", hint
 
 
-def _check_stored(path: Path, population: NatsClients, scenario: Scenario) -> Iterator[Finding]:
+def _check_streams(path: Path, population: Population, scenario: Scenario) -> Iterator[Finding]:
     """Yields what does not go with a stream, and streams that no server of the run has."""
-    parts: list[tuple[Path, NatsClients | NatsDifference]] = [(path, population)]
-    parts += [((*path, "shares", name), share) for name, share in population.shares.items()]
-    at_target = population.attached_to is None or population.attached_to.brokers == TARGET
-    known = None if at_target and scenario.target else scenario.topology.streams
-    for own, part in parts:
-        subscriptions, publications = part.subscriptions or (), part.publications or ()
-        yield from _check_durable(own, subscriptions, scenario.drain)
-        if (part.flapping or population.flapping) and any(each.stream for each in subscriptions):
-            message = "found flapping with a stream, allowed is one of them"
-            hint = "a durable consumer keeps the messages of a client that is not subscribed"
-            yield (*own, "flapping"), message, hint
-        used = {("subscriptions", n): each.stream for n, each in enumerate(subscriptions)}
-        used |= {("publications", n): each.stream for n, each in enumerate(publications)}
-        for place, stream in used.items():
-            if known is not None and stream is not None and stream not in known:
-                yield (*own, *place, "stream"), *unknown("stream", stream, known)
-
-
-def _check_durable(
-    path: Path, subscriptions: Sequence[NatsSubscription], drain_ns: int
-) -> Iterator[Finding]:
-    """Yields subscriptions with a stream beside others without, and deliveries that come again
-    only after the drain."""
-    durable = [each for each in subscriptions if each.stream is not None]
-    if durable and len(durable) < len(subscriptions):
-        message = f"found a stream at {len(durable)} of {len(subscriptions)} subscriptions"
-        hint = "write a population for each kind of subscription"
-        yield (*path, "subscriptions"), f"{message}, allowed is all or none", hint
-    for number, each in enumerate(subscriptions):
-        if each.stream is not None and each.ack_wait >= drain_ns:
-            message = f"found {write_duration(each.ack_wait)}, allowed is less than the drain of "
-            hint = "a message that comes again after the drain would count as lost"
-            place = (*path, "subscriptions", number, "ack_wait")
-            yield place, f"{message}{write_duration(drain_ns)}", hint
+    for place, message, hint in population.rules_of_drain(scenario.drain):
+        yield (*path, *place), message, hint
+    at, known = population.attached_to, scenario.topology.streams
+    if scenario.target and (at is None or at.brokers == TARGET):
+        return
+    for place, stream in population.named_streams():
+        if stream not in known:
+            yield (*path, *place), *unknown("stream", stream, known)
 
 
 def _check_rabbitmq(path: Path, broker: Rabbitmq, scenario: Scenario) -> Iterator[Finding]:

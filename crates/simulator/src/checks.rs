@@ -362,14 +362,13 @@ fn nothing_goes_wrong(run: &Run, totals: &Totals) {
             run.plan().populations[p].end == End::Disconnect && !run.case.is_contested(p)
         })
     };
-    let wills = network.peer.broker.accepted().iter().filter(in_order);
     let cut_off = |outcomes: &Outcomes| {
         let ends =
             [Reason::DisconnectTimeout, Reason::SubscribeTimeout, Reason::UnsubscribeTimeout];
         ends.iter().filter_map(|reason| outcomes.get(reason)).sum::<u64>()
     };
     let cut_off: u64 = totals.outcomes.iter().map(cut_off).sum();
-    let wills = wills.count() as u64;
+    let wills = network.peer.broker.accepted().iter().filter(in_order).count() as u64;
     let what = || format!("{wills} wills, {cut_off} cut off: {:?}", totals.outcomes);
     assert!(wills <= cut_off, "a client that leaves in good order has no will: {}", what());
     for (p, population) in run.plan().populations.iter().enumerate() {

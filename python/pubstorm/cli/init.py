@@ -14,13 +14,8 @@ from typing import get_args
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from pubstorm.contract.protocol import (
-    TARGET_ALLOWED,
-    TOPICS,
-    Capabilities,
-    Target,
-    parse_target,
-)
+from pubstorm.contract.capabilities import TOPICS, Capabilities
+from pubstorm.contract.protocol import TARGET_ALLOWED, Target, parse_target
 from pubstorm.errors import UsageError
 from pubstorm.output import data_code, say
 from pubstorm.quantities import QuantityField, UnfitError

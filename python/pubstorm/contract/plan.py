@@ -10,12 +10,11 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from pubstorm.contract import U62, U64, PositiveU62, Rate
+from pubstorm.contract.capabilities import CAPABILITIES, Capabilities
 from pubstorm.contract.protocol import (
-    CAPABILITIES,
     U16,
     U32,
     U32_MAX,
-    Capabilities,
     Frozen,
     Mqtt,
     PlannedPublication,

@@ -6,17 +6,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from pubstorm.contract import PositiveU62
+from pubstorm.contract.capabilities import (
+    CAPABILITIES,
+    MQTT,
+    MQTT_NAMES,
+    U16_MAX,
+    Capabilities,
+    MqttVersion,
+    ProtocolName,
+)
 from pubstorm.errors import REDACTED
 from pubstorm.quantities import UnfitError
 
-U16_MAX = 2**16 - 1
 U32_MAX = 2**32 - 1
 REPLICAS_MAX = 5
 """Largest number of servers that store a message of JetStream."""
@@ -28,72 +35,8 @@ U32 = Annotated[int, Field(ge=0, le=U32_MAX)]
 QoS = Annotated[int, Field(ge=0, le=2)]
 SCRAM = "SCRAM-SHA-256"
 """Method of enhanced authentication that the engine plays."""
-MqttVersion = Literal["3.1", "3.1.1", "5"]
-MqttName = Literal["mqtt-3.1", "mqtt-3.1.1", "mqtt-5"]
-MQTT_NAMES: Mapping[MqttVersion, MqttName] = {
-    "3.1": "mqtt-3.1",
-    "3.1.1": "mqtt-3.1.1",
-    "5": "mqtt-5",
-}
-ProtocolName = MqttName | Literal["zmtp-3.1", "nats"]
-"""Protocol and version, as results and reports name them."""
 Player = Literal["engine", "libzmq", "pyzmq", "command"]
 Template = Annotated[str, Field(description="Text with variables such as `{n}`.")]
-
-
-@dataclass(frozen=True, slots=True)
-class Names:
-    """Grammar of the names of messages, and of filters: levels between separators."""
-
-    separator: str
-    """Character between two levels."""
-    one: str
-    """Wildcard of one level."""
-    rest: str
-    """Wildcard of the further levels, at the end of a filter."""
-
-    def twin(self, text: str) -> str:
-        """Returns a topic or filter of MQTT in this grammar, and one of this grammar as MQTT has
-        it. Variables stay as they are."""
-        to_topic = {self.separator: "/", self.one: "+", self.rest: "+/#"}
-        exchanged = str.maketrans({**to_topic, "/": self.separator, "+": self.one, "#": self.rest})
-        parts = re.split(r"(\{[^{}]*\})", text)
-        return "".join(p if p.startswith("{") else p.translate(exchanged) for p in parts)
-
-
-TOPICS = Names("/", "+", "#")
-"""Topics of MQTT."""
-SUBJECTS = Names(".", "*", ">")
-"""Subjects of NATS."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capabilities:
-    """Abilities of a protocol, and of what its clients connect to. Checks, defaults and reports
-    read them, and name no protocol."""
-
-    title: str
-    """Name of the protocol, whatever its version."""
-    scheme: str
-    """Beginning of an address of what its clients connect to."""
-    has_broker: bool
-    """True if clients connect to a broker; False: to the publishers themselves."""
-    keeps_state: bool
-    """True if a broker can keep messages and sessions beyond a run."""
-    answers_filters: bool
-    """True if each filter of a subscription is granted or refused."""
-    has_qos: bool
-    """True if scenarios give messages a QoS."""
-    refuses_messages: bool
-    """True if the acknowledgement of a message can refuse it."""
-    has_properties: bool
-    """True if messages carry properties beside the payload, such as a stamp."""
-    names: Names | None
-    """Grammar of topics and filters; None: a filter is the beginning of a topic."""
-    text_bytes_max: int | None
-    """Longest topic, filter or identifier; None: any length."""
-    login_bytes_max: int
-    """Longest user name and password."""
 
 
 class Frozen(BaseModel):
@@ -288,51 +231,6 @@ class NatsProtocol(Frozen):
 
 Protocol = Annotated[Mqtt | Zmtp | NatsProtocol, Field(discriminator="kind")]
 
-_MQTT = Capabilities(
-    title="MQTT",
-    scheme="mqtt://",
-    has_broker=True,
-    keeps_state=True,
-    answers_filters=True,
-    has_qos=True,
-    refuses_messages=False,
-    has_properties=False,
-    names=TOPICS,
-    text_bytes_max=U16_MAX,
-    login_bytes_max=U16_MAX,
-)
-CAPABILITIES: Mapping[ProtocolName, Capabilities] = {
-    "mqtt-3.1": _MQTT,
-    "mqtt-3.1.1": _MQTT,
-    "mqtt-5": replace(_MQTT, refuses_messages=True, has_properties=True),
-    "zmtp-3.1": Capabilities(
-        title="ZeroMQ",
-        scheme="zmq://",
-        has_broker=False,
-        keeps_state=False,
-        answers_filters=False,
-        has_qos=False,
-        refuses_messages=False,
-        has_properties=False,
-        names=None,
-        text_bytes_max=None,
-        login_bytes_max=255,  # [24/ZMTP-PLAIN]
-    ),
-    "nats": Capabilities(
-        title="NATS",
-        scheme="nats://",
-        has_broker=True,
-        keeps_state=False,
-        answers_filters=True,
-        has_qos=False,
-        refuses_messages=True,
-        has_properties=False,
-        names=SUBJECTS,
-        text_bytes_max=U16_MAX,
-        login_bytes_max=U16_MAX,
-    ),
-}
-
 
 class PlannedSubscription(Frozen):
     """One topic filter of every client of a population."""
@@ -463,12 +361,12 @@ class Target(BaseModel):
     @property
     def can(self) -> Capabilities:
         """Abilities of the protocol that clients speak here; of MQTT, those of all its versions."""
-        return _MQTT
+        return MQTT
 
     @property
     def speaks_mqtt(self) -> bool:
         """True if it is the address of a listener for MQTT."""
-        return self.can is _MQTT
+        return self.can is MQTT
 
     @property
     def is_loopback(self) -> bool:

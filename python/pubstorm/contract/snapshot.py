@@ -197,9 +197,10 @@ class Explanation(Value):
     outcome: Outcome
     """The outcome."""
     property: TextProperty
-    """Property of the packet that held the text: Reason String (with ZMTP, the reason of an ERROR),
-    or Server Reference, another server that the client should use. `detail`: the packet, the field
-    and the rule that the peer broke, or the answer that is missing, in words of the agent."""
+    """Property of the packet that held the text: Reason String (without properties, the text of a
+    refusal), or Server Reference, another server that the client should use. `detail`: the packet,
+    the field and the rule that the peer broke, or the answer that is missing, in words of the
+    agent."""
     text: str | None
     """The text, escaped and cut to 200 characters; null for all other texts together."""
     count: U64

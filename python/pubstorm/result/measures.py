@@ -11,8 +11,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from pubstorm.contract import Number, Value
+from pubstorm.contract.capabilities import CAPABILITIES, Capabilities, ProtocolName
 from pubstorm.contract.histogram import Delays, Histogram, parts_ns
-from pubstorm.contract.protocol import CAPABILITIES, Capabilities, Player, ProtocolName
+from pubstorm.contract.protocol import Player
 from pubstorm.contract.snapshot import (
     AnswerCounters,
     Counters,

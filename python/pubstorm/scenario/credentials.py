@@ -39,8 +39,8 @@ class Psk(Part):
 
 
 class Tls(Part):
-    """TLS of clients at targets with `mqtts://`, `wss://` and `natss://`. Relative paths are from
-    the folder of the scenario file."""
+    """TLS of clients at targets whose scheme asks for it, such as `mqtts://`. Relative paths are
+    from the folder of the scenario file."""
 
     ca: PathText | None = None
     """File of the authorities (PEM) that vouch for the broker. Default: those of the system."""

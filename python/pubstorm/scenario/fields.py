@@ -23,14 +23,8 @@ from pydantic import (
 )
 
 from pubstorm.contract import RATE_MAX_PER_S, RATE_MIN_PER_S
-from pubstorm.contract.protocol import (
-    IDENTIFIER_MAX,
-    U32_MAX,
-    MqttVersion,
-    Target,
-    parse_sources,
-    parse_targets,
-)
+from pubstorm.contract.capabilities import MqttVersion
+from pubstorm.contract.protocol import IDENTIFIER_MAX, U32_MAX, Target, parse_sources, parse_targets
 from pubstorm.contract.template import MisplacedError, Template, TemplateError, VariableKind
 from pubstorm.metrics.expressions import Expression, Threshold, parse_expression, parse_threshold
 from pubstorm.quantities import (

@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from pubstorm.contract.capabilities import MQTT_NAMES, ProtocolName
 from pubstorm.contract.protocol import (
-    MQTT_NAMES,
     NATS_SCHEMES,
     U32_MAX,
     ZMQ_SCHEME,
@@ -18,7 +18,6 @@ from pubstorm.contract.protocol import (
     PlannedAuthentication,
     PlannedConsumer,
     Property,
-    ProtocolName,
     Zmtp,
 )
 from pubstorm.quantities import SECOND_NS, write_duration

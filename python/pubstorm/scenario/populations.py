@@ -10,8 +10,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
+from pubstorm.contract.capabilities import CAPABILITIES, Capabilities, ProtocolName
 from pubstorm.contract.plan import End
-from pubstorm.contract.protocol import CAPABILITIES, Capabilities, Protocol, ProtocolName
+from pubstorm.contract.protocol import Protocol
 from pubstorm.quantities import MILLISECOND_NS, SECOND_NS, UnfitError, write_duration
 from pubstorm.scenario.base import OrWord, Part, Variant
 from pubstorm.scenario.document import Finding, Path

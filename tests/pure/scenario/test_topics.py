@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pubstorm.contract.protocol import SUBJECTS, TOPICS
+from pubstorm.contract.capabilities import SUBJECTS, TOPICS
 from pubstorm.scenario.defaults import covers, may_match
 
 

@@ -43,7 +43,7 @@ populations:
   secure: {{at: {tls}, tls: {{ca: {ca}}}, clients: 2, {flows[secure]}}}
   stranger: {{at: {tls}, clients: 1, {once}}}
   guess: {{at: {rules}, username: u, password: x, clients: 1, {once}}}
-  nobody: {{at: {rules}, clients: 1, {once}}}
+  anonymous: {{at: {rules}, clients: 1, {once}}}
   unknown-key: {{at: {operator}, nkey: "${{env:SEED}}", jwt: x.y.z, clients: 1, {once}}}
   hidden: {{at: {rules}, {reader}, clients: 1, subscriptions: [ok.a, secret.b]}}
   intruder:
@@ -107,7 +107,7 @@ def test_each_login_is_accepted_and_its_messages_arrive(result: dict[str, Any], 
     ("name", "outcomes"),
     [
         ("guess", {"bad_credentials": 1}),
-        ("nobody", {"not_authorized": 1}),
+        ("anonymous", {"not_authorized": 1}),
         ("unknown-key", {"bad_credentials": 1}),
         ("stranger", {"certificate_untrusted": 1}),
         ("hidden", {"subscribe_refused": 1}),

@@ -90,7 +90,7 @@ impl ProtocolOptions for Nats {
         !self.consumers.is_empty()
     }
 
-    /// What a stream delivers is a message of the server.
+    /// A stream delivers messages of the server.
     fn skips_own_messages(&self) -> bool {
         !self.echo && self.consumers.is_empty()
     }

@@ -1,0 +1,121 @@
+"""Abilities of protocols as data, which checks, defaults and reports ask instead of a protocol's
+name, as `crates/plan/src/model/capabilities.rs` has them for agents."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+U16_MAX = 2**16 - 1
+MqttVersion = Literal["3.1", "3.1.1", "5"]
+MqttName = Literal["mqtt-3.1", "mqtt-3.1.1", "mqtt-5"]
+MQTT_NAMES: Mapping[MqttVersion, MqttName] = {
+    "3.1": "mqtt-3.1",
+    "3.1.1": "mqtt-3.1.1",
+    "5": "mqtt-5",
+}
+ProtocolName = MqttName | Literal["zmtp-3.1", "nats"]
+"""Protocol and version, as results and reports name them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Grammar of the names of messages, and of filters: levels between separators."""
+
+    separator: str
+    """Character between two levels."""
+    one: str
+    """Wildcard of one level."""
+    rest: str
+    """Wildcard of the further levels, at the end of a filter."""
+
+    def twin(self, text: str) -> str:
+        """Returns a topic or filter of MQTT in this grammar, and one of this grammar as MQTT has
+        it. Variables stay as they are."""
+        to_topic = {self.separator: "/", self.one: "+", self.rest: "+/#"}
+        exchanged = str.maketrans({**to_topic, "/": self.separator, "+": self.one, "#": self.rest})
+        parts = re.split(r"(\{[^{}]*\})", text)
+        return "".join(p if p.startswith("{") else p.translate(exchanged) for p in parts)
+
+
+TOPICS = Names("/", "+", "#")
+"""Topics of MQTT."""
+SUBJECTS = Names(".", "*", ">")
+"""Subjects of NATS."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """Abilities of a protocol, and of what its clients connect to. Checks, defaults and reports
+    read them, and name no protocol."""
+
+    title: str
+    """Name of the protocol, whatever its version."""
+    scheme: str
+    """Beginning of an address of what its clients connect to."""
+    has_broker: bool
+    """True if clients connect to a broker; False: to the publishers themselves."""
+    keeps_state: bool
+    """True if a broker can keep messages and sessions beyond a run."""
+    answers_filters: bool
+    """True if each filter of a subscription is granted or refused."""
+    has_qos: bool
+    """True if scenarios give messages a QoS."""
+    refuses_messages: bool
+    """True if the acknowledgement of a message can refuse it."""
+    has_properties: bool
+    """True if messages carry properties beside the payload, such as a stamp."""
+    names: Names | None
+    """Grammar of topics and filters; None: a filter is the beginning of a topic."""
+    text_bytes_max: int | None
+    """Longest topic, filter or identifier; None: any length."""
+    login_bytes_max: int
+    """Longest user name and password."""
+
+
+MQTT = Capabilities(
+    title="MQTT",
+    scheme="mqtt://",
+    has_broker=True,
+    keeps_state=True,
+    answers_filters=True,
+    has_qos=True,
+    refuses_messages=False,
+    has_properties=False,
+    names=TOPICS,
+    text_bytes_max=U16_MAX,
+    login_bytes_max=U16_MAX,
+)
+CAPABILITIES: Mapping[ProtocolName, Capabilities] = {
+    "mqtt-3.1": MQTT,
+    "mqtt-3.1.1": MQTT,
+    "mqtt-5": replace(MQTT, refuses_messages=True, has_properties=True),
+    "zmtp-3.1": Capabilities(
+        title="ZeroMQ",
+        scheme="zmq://",
+        has_broker=False,
+        keeps_state=False,
+        answers_filters=False,
+        has_qos=False,
+        refuses_messages=False,
+        has_properties=False,
+        names=None,
+        text_bytes_max=None,
+        login_bytes_max=255,  # [24/ZMTP-PLAIN]
+    ),
+    "nats": Capabilities(
+        title="NATS",
+        scheme="nats://",
+        has_broker=True,
+        keeps_state=False,
+        answers_filters=True,
+        has_qos=False,
+        refuses_messages=True,
+        has_properties=False,
+        names=SUBJECTS,
+        text_bytes_max=U16_MAX,
+        login_bytes_max=U16_MAX,
+    ),
+}

@@ -5,7 +5,10 @@
     store FILE...   writes the lengths of the long tests into tests/durations.toml
 
 FILE is what `pytest --spent FILE` stored: one JSON object a test. CPU-seconds are those of the test
-process and of its children; the zygote and its runs count what they start.
+process and of its children; the zygote and its runs count what they start. A slow machine, or one
+whose processors share their core with others, spends more of them for the same work. So a fixed
+piece of work is measured beside the tests, and `check` compares CPU-seconds at the pace at which
+the budget was measured.
 """
 
 from __future__ import annotations
@@ -14,11 +17,13 @@ import json
 import os
 import resource
 import sys
+import time
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -37,7 +42,13 @@ BROKERS = frozenset(
 DEAREST = 40
 LONG_S = 3.0
 """Shortest test in tests/durations.toml. Only long ones matter for the order."""
-CPU, WORKER, GROUP = "cpu_s", "worker", "group"
+CPU, WORKER, GROUP, PACE = "cpu_s", "worker", "group", "pace_s"
+WORK = 200_000
+"""Numbers that the fixed piece of work squares."""
+PACES_APART_S = 10.0
+"""Time between two measurements of the pace in one process."""
+MACHINE = "machine"
+"""Entry of tests/budget.toml with the pace at which its CPU-seconds were measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +62,8 @@ class Spent:
     worker: str
     group: str | None
     started: dict[str, int] = field(default_factory=dict)
+    pace_s: float | None = None
+    """CPU-seconds of the fixed piece of work, if they were measured behind this test."""
 
     @property
     def file(self) -> str:
@@ -108,9 +121,13 @@ class Recorder:
         report.user_properties.append((WORKER, os.environ.get("PYTEST_XDIST_WORKER", "main")))
         marker = item.get_closest_marker("xdist_group")
         report.user_properties.append((GROUP, marker and marker.args[0]))
+        if time.monotonic() - self._paced_s >= PACES_APART_S:
+            report.user_properties.append((PACE, measured_pace_s()))
+            self._paced_s = time.monotonic()
         return report
 
     _last_cpu_s = 0.0
+    _paced_s = -PACES_APART_S
 
     def _lap(self) -> float:
         used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
@@ -133,11 +150,19 @@ class Recorder:
                 file.write(json.dumps(asdict(spent)) + "\n")
 
 
+def measured_pace_s() -> float:
+    """Measures the CPU-seconds of a fixed piece of work."""
+    began_s = time.thread_time()
+    sum(number * number for number in range(WORK))
+    return time.thread_time() - began_s
+
+
 def of_reports(test: str, reports: list[pytest.TestReport], started: dict[str, int]) -> Spent:
     """Sums the reports of one test."""
     properties = [dict(report.user_properties) for report in reports]
     group = str(properties[0].get(GROUP) or "")
     outcomes = [report.outcome for report in reports if report.outcome != "passed"]
+    paces_s = [float(str(each[PACE])) for each in properties if PACE in each]
     return Spent(
         test=test.removesuffix(f"@{group}"),
         outcome=outcomes[0] if outcomes else "passed",
@@ -146,6 +171,7 @@ def of_reports(test: str, reports: list[pytest.TestReport], started: dict[str, i
         worker=str(properties[0].get(WORKER, "main")),
         group=group or None,
         started=started,
+        pace_s=paces_s[0] if paces_s else None,
     )
 
 
@@ -215,20 +241,29 @@ def _sums(tests: Sequence[Spent], key: str, value: str = "seconds") -> dict[str,
     return dict(sums.most_common())
 
 
-def by_folder(tests: Sequence[Spent]) -> dict[str, tuple[float, int, int]]:
-    """Returns CPU-seconds, runs of the program and starts of brokers of each folder."""
+def slowness_of(tests: Sequence[Spent], pace_s: float) -> float:
+    """Returns the factor by which work took more CPU-seconds than at a pace; at least 1."""
+    paces_s = [test.pace_s for test in tests if test.pace_s is not None]
+    return max(median(paces_s) / pace_s, 1.0) if paces_s else 1.0
+
+
+def by_folder(tests: Sequence[Spent], slowness: float = 1.0) -> dict[str, tuple[float, int, int]]:
+    """Returns CPU-seconds, runs of the program and starts of brokers of each folder. The machine
+    took `slowness` times the CPU-seconds of that of the budget."""
     found: dict[str, tuple[float, int, int]] = {}
     for test in sorted(tests, key=lambda test: test.folder):
         cpu_s, runs, brokers = found.get(test.folder, (0.0, 0, 0))
         runs += test.started.get(PROGRAM, 0)
-        found[test.folder] = (cpu_s + test.cpu_s, runs, brokers + test.brokers)
+        found[test.folder] = (cpu_s + test.cpu_s / slowness, runs, brokers + test.brokers)
     return found
 
 
 def check(tests: Sequence[Spent]) -> int:
     """Compares each folder with its budget. Returns 1 if one has spent more, or has none."""
     budget = tomllib.loads(BUDGET.read_text())
-    over = list(overspent(by_folder(tests), budget))
+    slowness = slowness_of(tests, budget[MACHINE][PACE])
+    print(f"CPU-seconds are those of a machine {slowness:.2f} times as slow as that of the budget")
+    over = list(overspent(by_folder(tests, slowness), budget))
     for words in over:
         print(f"error: {words}", file=sys.stderr)
     if over:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,11 +93,24 @@ def test_a_folder_that_spends_more_than_its_budget_is_named(
     assert "tests/pure/plan has no budget" in spent.overspent(spent.by_folder(TESTS), budget)
 
 
+@pytest.mark.parametrize(
+    ("paces_s", "slowness"),
+    [([], 1.0), ([None, 0.02], 1.0), ([0.03, None, 0.04, 0.9], 2.0), ([0.001], 1.0)],
+)
+def test_a_slow_machine_may_spend_more(paces_s: list[float | None], slowness: float) -> None:
+    tests = [replace(TESTS[0], pace_s=pace_s) for pace_s in paces_s]
+    assert spent.slowness_of(tests, 0.02) == slowness
+    budget = {"tests/system/runs": {"cpu_s": 2.5, "runs": 9, "brokers": 9}}
+    over = list(spent.overspent(spent.by_folder(TESTS[:2], slowness), budget))
+    assert len(over) == (slowness < 1.6)
+
+
 def test_every_folder_of_the_gate_has_a_budget() -> None:
     budget = tomllib.loads(spent.BUDGET.read_text())
     parts = (ROOT / "tests" / name for name in ("pure", "system"))
     folders = {str(path.relative_to(ROOT)) for part in parts for path in part.iterdir()}
-    assert {folder for folder in folders if "__pycache__" not in folder} == set(budget)
+    own = {folder for folder in folders if "__pycache__" not in folder}
+    assert own | {spent.MACHINE} == set(budget)
 
 
 def test_the_shortest_cases_of_the_world_come_first_and_keep_their_order() -> None:

@@ -19,12 +19,16 @@ def passes(code: int, result: dict[str, Any]) -> bool:
     """Returns True if a run passes. On a host that gives agents no processor, a run that meets all
     its thresholds may be invalid instead, with the host as its limit, and a phase that shows it.
     On one that gives brokers none, the run may be too slow: with the host as its limit, it misses
-    no threshold but those of speed."""
+    no threshold but those of speed. On one that gives the controller none, monitors read too little
+    for some thresholds."""
     verdict = result["verdict"]
     if (code, verdict["status"]) == (0, "pass"):
         return True
-    unmet = {each["expression"] for each in verdict["thresholds"] if not each["passed"]}
+    missed = [each for each in verdict["thresholds"] if not each["passed"]]
+    unmet = {each["expression"] for each in missed}
     found = (code, verdict["status"], verdict["limited_by"])
+    if found[:2] == (1, "fail") and missed and all(map(_is_unread, missed)):
+        return _is_busy(result)
     if found == (1, "fail", "host"):
         return _is_busy(result) and all(SPEED.search(expression) for expression in unmet)
     return found == (3, "invalid", "host") and not unmet and is_starved(result)
@@ -37,6 +41,10 @@ def is_starved(result: dict[str, Any]) -> bool:
         return any(phase["starved"] for phase in result["phases"])
     share: float = result["fleet"]["starved_share"]
     return share > STARVED
+
+
+def _is_unread(threshold: dict[str, Any]) -> bool:
+    return threshold["found"] is None and " not read for " in threshold["text"]
 
 
 def _is_busy(result: dict[str, Any]) -> bool:

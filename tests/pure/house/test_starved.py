@@ -1,4 +1,4 @@
-"""What a run may end with on a host whose processors are taken."""
+"""Ends of runs on a host whose processors are taken."""
 
 from __future__ import annotations
 

@@ -350,7 +350,7 @@ def _check_tls(target: str | None, given: dict[str, object]) -> None:
         )
     scheme, separator, rest = target.partition("://")
     if separator and f"{scheme}s" in UNDER_TLS:
-        allowed = "mqtts://, wss:// and natss://"
+        allowed = ", ".join(f"{each}://" for each in sorted(UNDER_TLS))
         raise UsageError(
             f"found {_option(name)} with {target}, allowed with {allowed}",
             f"write {scheme}s://{rest}",

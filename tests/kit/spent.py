@@ -5,10 +5,10 @@
     store FILE...   writes the lengths of the long tests into tests/durations.toml
 
 FILE is what `pytest --spent FILE` stored: one JSON object a test. CPU-seconds are those of the test
-process and of its children; the zygote and its runs count what they start. A slow machine, or one
-whose processors share their core with others, spends more of them for the same work. So a fixed
-piece of work is measured beside the tests, and `check` compares CPU-seconds at the pace at which
-the budget was measured.
+process and of its children; the zygote and its runs count what they start. A slow machine spends
+more of them for the same work, and so does a processor while another one of its core is busy: twice
+as many, for some minutes of a run. So a fixed piece of work is measured beside the tests, and
+`check` compares the CPU-seconds of each folder at the pace at which the budget was measured.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import median
+from statistics import mean
 from typing import Any
 
 import pytest
@@ -43,10 +43,12 @@ DEAREST = 40
 LONG_S = 3.0
 """Shortest test in tests/durations.toml. Only long ones matter for the order."""
 CPU, WORKER, GROUP, PACE = "cpu_s", "worker", "group", "pace_s"
-WORK = 200_000
+WORK = 20_000
 """Numbers that the fixed piece of work squares."""
-PACES_APART_S = 10.0
-"""Time between two measurements of the pace in one process."""
+PACES_APART_S = 0.3
+"""Shortest time between two measurements of the pace in one process."""
+PACES = 20
+"""Fewest measurements that give the pace of a folder. With fewer, that of all tests counts."""
 MACHINE = "machine"
 """Entry of tests/budget.toml with the pace at which its CPU-seconds were measured."""
 
@@ -241,29 +243,37 @@ def _sums(tests: Sequence[Spent], key: str, value: str = "seconds") -> dict[str,
     return dict(sums.most_common())
 
 
-def slowness_of(tests: Sequence[Spent], pace_s: float) -> float:
-    """Returns the factor by which work took more CPU-seconds than at a pace, or less: below 1."""
+def pace_of(tests: Iterable[Spent], fewest: int, otherwise: float) -> float:
+    """Returns the mean pace beside tests, or another one if it was measured less often."""
     paces_s = [test.pace_s for test in tests if test.pace_s is not None]
-    return median(paces_s) / pace_s if paces_s else 1.0
+    return mean(paces_s) if len(paces_s) >= fewest else otherwise
 
 
-def by_folder(tests: Sequence[Spent], slowness: float = 1.0) -> dict[str, tuple[float, int, int]]:
-    """Returns CPU-seconds, runs of the program and starts of brokers of each folder. The machine
-    took `slowness` times the CPU-seconds of that of the budget."""
-    found: dict[str, tuple[float, int, int]] = {}
+def by_folder(
+    tests: Sequence[Spent], pace_s: float | None = None
+) -> dict[str, tuple[float, int, int]]:
+    """Returns CPU-seconds, runs of the program and starts of brokers of each folder. CPU-seconds
+    are those at a pace, if one is given."""
+    folders: dict[str, list[Spent]] = defaultdict(list)
     for test in sorted(tests, key=lambda test: test.folder):
-        cpu_s, runs, brokers = found.get(test.folder, (0.0, 0, 0))
-        runs += test.started.get(PROGRAM, 0)
-        found[test.folder] = (cpu_s + test.cpu_s / slowness, runs, brokers + test.brokers)
+        folders[test.folder].append(test)
+    found = {}
+    for folder, own in folders.items():
+        cpu_s = sum(test.cpu_s for test in own)
+        if pace_s is not None:
+            cpu_s *= pace_s / pace_of(own, PACES, pace_of(tests, 1, pace_s))
+        runs = sum(test.started.get(PROGRAM, 0) for test in own)
+        found[folder] = (cpu_s, runs, sum(test.brokers for test in own))
     return found
 
 
 def check(tests: Sequence[Spent]) -> int:
     """Compares each folder with its budget. Returns 1 if one has spent more, or has none."""
     budget = tomllib.loads(BUDGET.read_text())
-    slowness = slowness_of(tests, budget[MACHINE][PACE])
-    print(f"CPU-seconds are those of a machine {slowness:.2f} times as slow as that of the budget")
-    over = list(overspent(by_folder(tests, slowness), budget))
+    pace_s = budget[MACHINE][PACE]
+    slowness = pace_of(tests, 1, pace_s) / pace_s
+    print(f"The machine was {slowness:.2f} times as slow as that of the budget")
+    over = list(overspent(by_folder(tests, pace_s), budget))
     for words in over:
         print(f"error: {words}", file=sys.stderr)
     if over:

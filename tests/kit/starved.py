@@ -28,9 +28,9 @@ def passes(code: int, result: dict[str, Any]) -> bool:
     unmet = {each["expression"] for each in missed}
     found = (code, verdict["status"], verdict["limited_by"])
     if found[:2] == (1, "fail") and missed and all(map(_is_unread, missed)):
-        return _is_busy(result)
+        return is_busy(result)
     if found == (1, "fail", "host"):
-        return _is_busy(result) and all(SPEED.search(expression) for expression in unmet)
+        return is_busy(result) and all(SPEED.search(expression) for expression in unmet)
     return found == (3, "invalid", "host") and not unmet and is_starved(result)
 
 
@@ -47,7 +47,7 @@ def _is_unread(threshold: dict[str, Any]) -> bool:
     return threshold["found"] is None and " not read for " in threshold["text"]
 
 
-def _is_busy(result: dict[str, Any]) -> bool:
+def is_busy(result: dict[str, Any]) -> bool:
     """Returns True if no processor of the host was free for a span of the run."""
     cpu = [each["whole"]["max"] for each in result["monitors"] if _is_cpu_of_host(each)]
     return any(share >= BUSY for share in cpu)

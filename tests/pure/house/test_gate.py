@@ -93,18 +93,25 @@ def test_a_folder_that_spends_more_than_its_budget_is_named(
     assert "tests/pure/plan has no budget" in spent.overspent(spent.by_folder(TESTS), budget)
 
 
+FEW, ENOUGH = spent.PACES - 1, spent.PACES
+
+
 @pytest.mark.parametrize(
-    ("paces_s", "slowness"),
-    [([], 1.0), ([None, 0.02], 1.0), ([0.03, None, 0.04, 0.9], 2.0), ([0.01], 0.5)],
+    ("own_s", "other_s", "cpu_s"),
+    [
+        ([None], None, 2.0),
+        ([None], 0.04, 1.0),
+        ([0.01, 0.03] * ENOUGH, 0.08, 2.0),
+        ([0.01] * ENOUGH, 0.08, 4.0),
+        ([0.04] * FEW, 0.01, 1.04),
+    ],
 )
-def test_a_slow_machine_may_spend_more_and_a_fast_one_less(
-    paces_s: list[float | None], slowness: float
+def test_cpu_seconds_of_a_folder_are_compared_at_its_own_pace(
+    own_s: list[float | None], other_s: float | None, cpu_s: float
 ) -> None:
-    tests = [replace(TESTS[0], pace_s=pace_s) for pace_s in paces_s]
-    assert spent.slowness_of(tests, 0.02) == slowness
-    budget = {"tests/system/runs": {"cpu_s": 2.5, "runs": 9, "brokers": 9}}
-    over = list(spent.overspent(spent.by_folder(TESTS[:2], slowness), budget))
-    assert len(over) == (slowness < 1.6)
+    own = [replace(TESTS[0], cpu_s=2.0 / len(own_s), pace_s=pace_s) for pace_s in own_s]
+    found = spent.by_folder([*own, replace(TESTS[2], pace_s=other_s)], 0.02)
+    assert found["tests/system/runs"][0] == pytest.approx(cpu_s, rel=0.01)
 
 
 def test_every_folder_of_the_gate_has_a_budget() -> None:

@@ -207,6 +207,10 @@ def started_program(words: Sequence[str | bytes] | str | bytes) -> str:
             left = left[left.index("--") + 1 :]
         elif left[1:3] == ["netns", "exec"]:
             left = left[4:]
+        elif name == "taskset":
+            left = left[3:]
+        elif left[3:4] == ["join-cgroup"]:
+            left = left[5:]
         elif name == "env":
             left = [word for n, word in enumerate(left) if n and "=" not in word]
         else:

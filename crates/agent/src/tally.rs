@@ -303,9 +303,9 @@ struct Flows {
 
 struct Flow {
     counts: FlowSnapshot,
-    /// Deliveries that were expected and had not arrived at the last snapshot, counted from the
-    /// start of the stage: all, and those of wills.
-    lacking: [i64; 2],
+    /// Counts at the last snapshot from the start of the stage on: deliveries that were expected
+    /// and had not arrived, all and those of wills, and deliveries that were queued.
+    lacking: [i64; 3],
     /// Number of the stage that `lacking` belongs to.
     lacking_stage: u32,
     is_touched: bool,
@@ -346,7 +346,7 @@ impl Flows {
             let stage = self.stage;
             self.list.push(Flow {
                 counts,
-                lacking: [0; 2],
+                lacking: [0; 3],
                 lacking_stage: stage,
                 is_touched: false,
             });
@@ -366,12 +366,15 @@ impl Flows {
     fn exclude_from_loss(&mut self, to: usize) {
         for &place in &self.of_receiver[to] {
             let flow = &mut self.list[place as usize];
-            let [all, wills] = flow.lacking_in(self.stage);
-            if all == 0 && wills == 0 {
+            let [all, wills, queued] = flow.lacking_in(self.stage);
+            if [all, wills, queued] == [0; 3] {
                 continue;
             }
-            flow.counts.counters.expected_total -= all;
-            flow.counts.counters.wills_expected_total -= wills;
+            let counters = &mut flow.counts.counters;
+            counters.expected_total -= all;
+            counters.wills_expected_total -= wills;
+            counters.queued_total -= queued;
+            counters.queued_lost_total -= queued;
             if !std::mem::replace(&mut flow.is_touched, true) {
                 self.touched.push(place);
             }
@@ -398,17 +401,24 @@ impl Flows {
 }
 
 impl Flow {
-    /// Deliveries that were expected in a stage and have not arrived: all, and those of wills.
-    const fn lacking_in(&self, stage: u32) -> [i64; 2] {
-        let [all, wills] = if self.lacking_stage == stage { self.lacking } else { [0; 2] };
+    /// Deliveries that were expected in a stage and have not arrived, all and those of wills, and
+    /// deliveries that were queued in the stage.
+    const fn lacking_in(&self, stage: u32) -> [i64; 3] {
+        let before = if self.lacking_stage == stage { self.lacking } else { [0; 3] };
+        let [all, wills, queued] = before;
         let FlowCounters {
             expected_total,
             received_total,
             wills_expected_total,
             wills_received_total,
+            queued_total,
             ..
         } = self.counts.counters;
-        [all + expected_total - received_total, wills + wills_expected_total - wills_received_total]
+        [
+            all + expected_total - received_total,
+            wills + wills_expected_total - wills_received_total,
+            queued + queued_total,
+        ]
     }
 }
 

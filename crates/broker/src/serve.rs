@@ -12,7 +12,7 @@ use agent::hint::Hint;
 use agent::pipes;
 use async_trait::async_trait;
 use rmqtt::context::ServerContext;
-use rmqtt::net::{Builder, Listener};
+use rmqtt::net::{Builder, Listener, MqttError};
 use rmqtt::retain::{DefaultRetainStorage, RetainStorage};
 use rmqtt::router::DefaultRouter;
 use rmqtt::server::MqttServer;
@@ -167,6 +167,7 @@ fn listener(options: &BrokerOptions, address: SocketAddr) -> Builder {
         .max_mqueue_len(options.max_queued.get() as usize)
         .max_inflight(NonZeroU16::MAX)
         .max_topic_aliases(u16::MAX)
+        .max_topic_levels(TOPIC_LEVELS_MAX)
         .send_timeout(SEND_TIMEOUT)
         .session_expiry_interval(NEVER)
         // Zero is never: the broker sends a message again on reconnect only [MQTT-4.4.0-1], and
@@ -226,6 +227,9 @@ impl RetainStorage for Retained {
         retain: Retain,
         expiry: Option<Duration>,
     ) -> rmqtt::Result<()> {
+        if topic.split('/').count() > TOPIC_LEVELS_MAX {
+            return Err(MqttError::TooManyTopicLevels.into());
+        }
         // Zero means "never" in rmqtt, but "expired" in the tree.
         let expiry = expiry.filter(|expiry| !expiry.is_zero());
         self.tree.set_with_timeout(topic, retain, expiry).await
@@ -248,6 +252,9 @@ impl RetainStorage for Retained {
 const BACKLOG: i32 = 65_535;
 /// CONNECTs answered at the same time; further ones wait.
 const MAX_HANDSHAKES: usize = 10_000;
+/// Levels of a filter, and of the topic of a retained message. The trees of rmqtt are recursive:
+/// 6,000 levels overflow the stack of a thread, which ends the broker.
+const TOPIC_LEVELS_MAX: usize = 1_000;
 /// The broker drops a client that takes no byte for this time.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest session expiry of MQTT: a kept 3.1.1 session does not expire.

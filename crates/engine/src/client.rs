@@ -4,6 +4,7 @@ mod authenticate;
 mod death;
 mod establish;
 mod flap;
+mod kept_session;
 mod leave;
 mod publish;
 mod receive;
@@ -21,6 +22,7 @@ use crate::seam::{
 use crate::setup::Setup;
 use crate::transport::{Halt, Stream};
 
+use kept_session::KeptSession;
 pub use leave::LEAVE_NS;
 pub use leave::Then;
 pub use publish::Progress;
@@ -28,9 +30,9 @@ pub use unsent::UNSENT_MAX;
 use unsent::Unsent;
 
 /// Memory of an idle client in user space: socket, or box of its TLS, 16, session 32, publications
-/// 16, what is unsent 8, an empty buffer 24, three instants 24, indices 10, phase, wait and flags
-/// 10; and its link in the wheel, 16. The kernel's share is its own. The budget is 160 bytes.
-/// (In debug builds mio's sockets are larger.)
+/// 16, what is unsent 8, an empty buffer 24, three instants 24, indices 10, kept session 4, phase,
+/// wait and flags 10; and its link in the wheel, 16. The kernel's share is its own. The budget is
+/// 160 bytes. (In debug builds mio's sockets are larger.)
 #[cfg(not(any(debug_assertions, test)))]
 const _: () = assert!(size_of::<Client>() + size_of::<crate::schedule::wheel::Link>() <= 160);
 
@@ -57,6 +59,7 @@ pub struct Client {
     last_wait: WaitCause,
     index: u32,
     local: u32,
+    kept_session: KeptSession,
     population: u16,
     phase: ClientPhase,
     /// Failed attempts in a row.
@@ -132,6 +135,7 @@ impl Client {
             last_wait: WaitCause::Connection,
             index,
             local,
+            kept_session: KeptSession::NONE,
             population: population as u16,
             phase: ClientPhase::Idle,
             failures: 0,
@@ -413,6 +417,7 @@ impl Client {
         if let ClientPhase::Leaving(then) = self.phase {
             return self.gone(context, then);
         }
+        self.note_silence(context, cause.reason);
         let reconnect = context.setup.plan.populations[self.population()].reconnect;
         let next = if reconnect.is_some() { ClientPhase::Waiting } else { ClientPhase::GaveUp };
         self.leave_phase(context, next);
@@ -470,6 +475,7 @@ impl Client {
     /// Drops the socket and the buffers of the connection.
     fn close(&mut self, context: &mut Context) {
         self.stream = None;
+        self.kept_session.leave(context.now_ns);
         self.unread = Vec::new();
         self.paused = false;
         self.leaves_will = false;
@@ -483,15 +489,6 @@ impl Client {
         let waiting = context.outboxes.forget_waiting(self.index);
         self.drop_answers(context, waiting);
         self.abandon(context, dropped);
-    }
-
-    /// Counts the messages in packets that are not written any more.
-    fn drop_unsent(&mut self, context: &mut Context) {
-        let setup = &context.setup.populations[usize::from(self.population)].protocol;
-        let tally = &mut context.tally.populations[usize::from(self.population)];
-        if let Some(unsent) = self.unsent.take() {
-            tally.counters.unsent_dropped_total += unsent.messages(setup);
-        }
     }
 
     /// Writes `context.out` and leaves it empty. Keeps the bytes for which the socket has no room.

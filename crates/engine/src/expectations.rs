@@ -4,22 +4,22 @@
 
 mod answers;
 mod balance;
-mod expiry;
 pub mod forwarded;
+mod offline;
 mod receivers;
 pub mod stalls;
 mod wills;
 
 use agent::tally::Tally;
-use plan::{Expected, FanOut, Plan, Stamp, Ways};
+use plan::{Action, Expected, FanOut, Plan, Stamp, Ways};
 
 use crate::setup::Setup;
 
 use answers::Answers;
 use balance::Balance;
 pub use balance::Batch;
-pub use expiry::Absence;
-use expiry::Expiry;
+pub use offline::Absence;
+use offline::Offline;
 use receivers::Receivers;
 pub use wills::Death;
 use wills::Wills;
@@ -32,12 +32,12 @@ pub struct Expectations {
     /// for one that is excluded from loss.
     counts_loss: Vec<bool>,
     /// `true` for a population whose clients expect each message once: none is a member of shared
-    /// groups, and no message expires for them.
+    /// groups, no message expires for them, and none was offline while the broker kept messages.
     is_simple: Vec<bool>,
     receivers: Receivers,
     answers: Answers,
     wills: Wills,
-    expiry: Expiry,
+    offline: Offline,
     balance: Balance,
 }
 
@@ -46,8 +46,11 @@ impl Expectations {
     pub fn new(setup: &Setup) -> Self {
         let plan = &setup.plan;
         let populations = plan.populations.len();
-        let (fan_out, expiry) = (FanOut::new(plan), Expiry::new(setup));
-        let is_simple = |p| !fan_out.has_groups(p) && !expiry.concerns(p);
+        let (fan_out, offline) = (FanOut::new(plan), Offline::new(setup));
+        // A replacement of a lost agent does not know who was offline before.
+        let may_have_waited = |p| setup.incarnation > 0 && offline.keeps_messages_for(p);
+        let is_simple =
+            |p| !fan_out.has_groups(p) && !offline.may_expire_for(p) && !may_have_waited(p);
         Self {
             is_simple: (0..populations).map(is_simple).collect(),
             active: vec![0; populations],
@@ -55,7 +58,7 @@ impl Expectations {
             answers: Answers::new(plan, &fan_out),
             receivers: Receivers::new(fan_out),
             wills: Wills::default(),
-            expiry,
+            offline,
             balance: Balance::default(),
         }
     }
@@ -63,7 +66,14 @@ impl Expectations {
     /// Takes the stage `index`, which comes next and begins at `start_ns`.
     pub fn announce_stage(&mut self, plan: &Plan, (index, start_ns): (usize, u64)) {
         if let Some(stage) = plan.stages.get(index) {
-            self.expiry.announce(stage, start_ns, &self.active);
+            self.offline.announce(stage, start_ns, &self.active);
+            if !matches!(stage.action, Action::Publish { .. }) {
+                return;
+            }
+            for (population, is_simple) in self.is_simple.iter_mut().enumerate() {
+                let has_offline = self.active[population] < self.receivers.clients(population);
+                *is_simple &= !has_offline || !self.offline.keeps_messages_for(population);
+            }
         }
     }
 
@@ -80,7 +90,7 @@ impl Expectations {
     ) {
         let plan = &setup.plan;
         self.wills.begin_stage(leaving);
-        self.expiry.begin_stage(&plan.stages[index]);
+        self.offline.begin_stage(&plan.stages[index]);
         self.receivers.begin_stage(plan, &self.active);
         self.answers.begin_stage(&self.receivers);
         self.counts_loss.fill(true);
@@ -97,7 +107,7 @@ impl Expectations {
     pub fn exclude_from_loss(&mut self, population: usize, tally: &mut Tally) {
         if std::mem::replace(&mut self.counts_loss[population], false) {
             tally.exclude_from_loss(population);
-            self.expiry.exclude_from_loss(population);
+            self.offline.exclude_from_loss(population);
             self.answers.exclude_from_loss(population, tally);
         }
     }
@@ -116,14 +126,14 @@ impl Expectations {
     /// Returns `true` if each client that receives in this stage expects the same messages, if the
     /// plan says so of its population. Messages that may expire are not expected of offline ones.
     pub fn expects_alike(&self, population: usize) -> bool {
-        !self.receivers.has_offline(population) || !self.expiry.concerns(population)
+        !self.receivers.has_offline(population) || !self.offline.may_expire_for(population)
     }
 
-    /// The absence of a client that has received a message and may have missed others, which have
-    /// expired.
+    /// The absence of a client that has received a message, which waited for the client or came
+    /// after others that have expired; `None` for other messages.
     #[inline]
     pub fn absence(&self, to: usize, client: u32, stamp: &Stamp) -> Option<Absence> {
-        self.expiry.absence((to, client), self.active[to], stamp)
+        self.offline.absence((to, client), self.active[to], stamp)
     }
 
     /// Returns `true` if the clients of a population expect each message once, whatever its topic.

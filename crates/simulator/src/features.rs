@@ -8,6 +8,7 @@ pub mod groups;
 pub mod limits;
 pub mod nats;
 pub mod round_trips;
+mod sessions;
 mod unchecked;
 
 use crate::case::Case;
@@ -24,7 +25,7 @@ pub struct Feature {
 
 /// All features in the order of their introduction: the case that a seed once had is drawn with the
 /// first of them only.
-pub const FEATURES: [Feature; 15] = [
+pub const FEATURES: [Feature; 16] = [
     unchecked(unchecked::draw_exclusions),
     unchecked(unchecked::draw_websockets),
     unchecked(unchecked::draw_versions),
@@ -40,6 +41,7 @@ pub const FEATURES: [Feature; 15] = [
     Feature { draw: limits::draw, check: limits::check },
     unchecked(unchecked::draw_tls),
     Feature { draw: nats::draw, check: nats::check },
+    Feature { draw: |_, _| {}, check: sessions::check },
 ];
 
 const fn unchecked(draw: fn(&mut Case, u64)) -> Feature {

@@ -9,6 +9,7 @@ mod limits;
 mod nats;
 mod outcomes;
 mod retained;
+mod sessions;
 mod surplus;
 mod texts;
 mod zeromq;

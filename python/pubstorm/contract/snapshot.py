@@ -104,6 +104,11 @@ class Counters(Value):
     """Rules that the peer broke, after which the connection continued."""
     server_keep_alives_total: Count = 0
     """Connections in which the broker replaces the keep-alive of the client."""
+    sessions_resumed_total: Count = 0
+    """Connections in which the broker continued a session: Session Present in CONNACK."""
+    sessions_lost_total: Count = 0
+    """Connections in which the broker had lost a session that it had to keep: the client had begun
+    the session in this run, its expiry was not over, and CONNACK had no Session Present."""
     foreign_total: Count = 0
     """Messages received that no client of this run stamped."""
     websocket_pings_total: Count = 0
@@ -147,6 +152,13 @@ class FlowCounters(Value):
     expired_received_total: SignedCount = 0
     """Deliveries of messages whose expiry was over before their receiver returned, which
     `received_total` contains."""
+    queued_total: SignedCount = 0
+    """Expected deliveries to clients that were offline when the message was sent, and whose session
+    the broker keeps. `expected_total` contains them."""
+    queued_received_total: SignedCount = 0
+    """Those of `queued_total` that have arrived. `received_total` contains them."""
+    queued_lost_total: SignedCount = 0
+    """Those of `queued_total` that have not arrived: the count falls when one arrives."""
 
 
 class AnswerCounters(Value):

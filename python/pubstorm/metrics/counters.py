@@ -42,6 +42,15 @@ ANSWERS = Basis(
     "no request{of} was sent{where}: only publications with request: true send some",
 )
 ANSWERED = Basis(("answered_total",))
+SESSIONS = Basis(
+    ("sessions_resumed_total", "sessions_lost_total"),
+    "no client{of} returned to a session{where}: only clients with session: persistent have one",
+)
+QUEUED = Basis(
+    ("queued_total",),
+    "no message was queued{to}{where}: the broker queues for clients with session: persistent "
+    "that a disconnect stage has ended",
+)
 EXPECTED = Basis(("expected_total",))
 RECEIVED = Basis(("received_total",), needs_stamps=True)
 DELIVERIES = Basis(("expected_total", "received_total"))
@@ -365,6 +374,18 @@ COUNTERS: tuple[Metric, ...] = (
         failures=Failures(16, "expired", "deliveries were messages that had expired"),
         oddity="deliveries of messages that had expired",
     ),
+    counter(
+        "queued",
+        columns=(ReportColumn("order", when="any", without_zero=True),),
+    ),
+    counter("queued_received", basis=QUEUED),
+    counter(
+        "queued_lost",
+        basis=QUEUED,
+        better="lower",
+        columns=(ReportColumn("order", when="any", without_zero=True),),
+        missed=Missed(("queued delivery", "queued deliveries"), "were lost", "to"),
+    ),
     counter("retained"),
     counter("retained_as_published"),
     counter("expiry_reduced"),
@@ -372,6 +393,18 @@ COUNTERS: tuple[Metric, ...] = (
     counter("identifiers"),
     counter("breaches", better="lower", basis=ATTEMPTS),
     counter("server_keep_alives"),
+    counter("sessions_resumed"),
+    counter(
+        "sessions_lost",
+        basis=SESSIONS,
+        better="lower",
+        columns=(ReportColumn("connections", when="any", without_zero=True),),
+        export="Sessions that the broker had to keep and has lost",
+        missed=Missed(("session", "sessions"), "were lost by the broker"),
+        failures=Failures(
+            18, "sessions lost", "sessions were lost by the broker", SESSIONS.counters
+        ),
+    ),
     counter(
         "foreign",
         columns=(

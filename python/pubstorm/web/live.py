@@ -33,7 +33,7 @@ from pubstorm.files import content_of
 from pubstorm.host.ends import end_tasks
 from pubstorm.web.now import VerdictSoFar
 from pubstorm.web.process import Message, WebSettings
-from pubstorm.web.server import Guard, Guarded, Limits, guard_of, serving
+from pubstorm.web.server import ConnectionLimits, Guard, Guarded, guard_of, serving
 from pubstorm.web.watch import REPORT_FILE, Surroundings, Watch, request
 
 KEPT_MAX = 300
@@ -250,7 +250,7 @@ REFUSED_S = 1.0
 """Time after which a wrong token is refused."""
 VIEWERS_MAX = 64
 """Browsers that may read the stream at once."""
-LIMITS = Limits(trusted_max=2 * VIEWERS_MAX, idle_s=5)
+LIMITS = ConnectionLimits(trusted_max=2 * VIEWERS_MAX, idle_s=5)
 OPEN = frozenset({"/login", "/login.js", "/page.css"})
 """Paths that need no token: those that ask for it."""
 POLICY = (

@@ -31,7 +31,7 @@ from starlette.types import ASGIApp
 from pubstorm.contract.histogram import Histogram
 from pubstorm.exports.tally import Family, Labels, cumulative, exponential
 from pubstorm.web.process import FAMILIES, WebSettings
-from pubstorm.web.server import Guard, Guarded, Limits, guard_of, serving
+from pubstorm.web.server import ConnectionLimits, Guard, Guarded, guard_of, serving
 
 TYPE = "application/vnd.google.protobuf"
 MESSAGE = "io.prometheus.client.MetricFamily"
@@ -204,7 +204,7 @@ def _fill(message: Any, histogram: Histogram) -> None:
     message.positive_delta.extend(deltas)
 
 
-LIMITS = Limits(trusted_max=8, idle_s=60)
+LIMITS = ConnectionLimits(trusted_max=8, idle_s=60)
 
 
 @dataclass

@@ -38,9 +38,9 @@ from pubstorm.measure.monitors.remote import (
 )
 from pubstorm.quantities import SECOND_NS
 from pubstorm.scenario.monitors import Process, Profile
-from pubstorm.web.server import Guard, Guarded, HttpConnection, Limits
+from pubstorm.web.server import ConnectionLimits, Guard, Guarded, HttpConnection
 
-LIMITS = Limits(trusted_max=32, idle_s=2 * 3600)
+LIMITS = ConnectionLimits(trusted_max=32, idle_s=2 * 3600)
 LONG = frozenset({PROFILE_PAGE})
 """Pages of requests with a body: a profile ends with it."""
 MONITORS_MAX = 8

@@ -212,7 +212,7 @@ NO_ROOM_S = 0.1
 
 
 @dataclass(frozen=True)
-class Limits:
+class ConnectionLimits:
     """Limits of connections that have shown the token."""
 
     trusted_max: int
@@ -285,7 +285,7 @@ class HttpConnection(H11Protocol):
 class Server:
     """The connections of one socket."""
 
-    def __init__(self, app: ASGIApp, limits: Limits, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, app: ASGIApp, limits: ConnectionLimits, tls: ssl.SSLContext | None) -> None:
         self.state = ServerState()
         self._limits = limits
         self._tls = tls
@@ -368,7 +368,7 @@ class Server:
 
 @contextlib.asynccontextmanager
 async def serving(
-    app: ASGIApp, limits: Limits, tls: ssl.SSLContext | None, listener: socket.socket
+    app: ASGIApp, limits: ConnectionLimits, tls: ssl.SSLContext | None, listener: socket.socket
 ) -> AsyncIterator[None]:
     """Serves an application while it is open."""
     server = Server(app, limits, tls)

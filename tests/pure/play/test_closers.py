@@ -28,7 +28,7 @@ from pubstorm.topology.adapters import adapter_of
 from pubstorm.topology.bridges.links import Links
 from pubstorm.topology.broker import Place
 from pubstorm.topology.supervision import Supervision
-from pubstorm.web.server import Limits, Server
+from pubstorm.web.server import ConnectionLimits, Server
 from tests.kit.virtual import run_virtually
 
 PACKAGE = Path(__file__).parents[3] / "python" / "pubstorm"
@@ -157,7 +157,7 @@ async def broker(folder: Path) -> Closing:
 
 
 async def server(_: Path) -> Closing:
-    made = Server(Mock(), Limits(trusted_max=1, idle_s=1), None)
+    made = Server(Mock(), ConnectionLimits(trusted_max=1, idle_s=1), None)
     connection = Mock()
     made._trusted.add(connection)
     made.state.connections.add(connection)

@@ -171,3 +171,67 @@ def test_a_broker_of_ones_own_is_killed_and_started_again_by_command(
     assert [phase["name"] for phase in result["phases"]] == ["load", "crash"]
     log = next(tmp_path.glob("run-*/logs/fault-crash.log")).read_text()
     assert log.startswith(f"$ {kill}\nkilling\n$ {again}\n")
+
+
+SESSIONS = """
+topology:
+  brokers:
+    keeps:
+      kind: mosquitto
+      settings: {persistence: true, autosave_interval: 1, autosave_on_changes: true}
+    loses: {kind: mosquitto}
+populations:
+  writer-keeps: {at: keeps, clients: 5, publications: &sent [{topic: "t/{n}", rate: 20/s, qos: 1}]}
+  writer-loses: {at: loses, clients: 5, publications: *sent}
+  reader-keeps:
+    {at: keeps, clients: 3, session: persistent, subscriptions: &all [{topic: t/#, qos: 1}]}
+  reader-loses:
+    {at: loses, clients: 3, session: persistent, subscriptions: *all, version: 5}
+stages:
+  - connect
+  - disconnect: {name: leave, populations: &readers [reader-keeps, reader-loses]}
+  - publish: {name: away, for: 1s}
+  - hold:
+      name: crash
+      for: 1s
+      faults: [{at: 100ms, kill: keeps, for: 100ms}, {at: 100ms, kill: loses, for: 100ms}]
+  - connect: {name: return, populations: *readers}
+  - publish: {name: back, for: 500ms}
+snapshot_interval: 200ms
+drain: 1s
+clean_start: skip
+fleet: {agents: 2}
+monitors: {host: false}
+defaults: "off"
+thresholds:
+  - reader-keeps.sessions_lost == 0
+  - reader-keeps.queued_lost == 0
+  - reader-keeps.lost == 0
+  - reader-loses.sessions_lost == 0
+  - reader-loses.queued_lost == 0
+  - reader-loses.lost@back == 0
+"""
+
+
+def test_sessions_and_queued_messages_outlast_a_kill_only_where_the_broker_writes_them_to_disk(
+    start: RunMaker,
+) -> None:
+    run = start(SESSIONS)
+    code, result = run.finish(), run.result()
+    failed = [t["expression"] for t in result["verdict"]["thresholds"] if not t["passed"]]
+    assert failed == ["reader-loses.sessions_lost == 0", "reader-loses.queued_lost == 0"]
+    assert code == 1
+    (away,) = (stage for stage in result["stages"] if stage["name"] == "away")
+    figures = {}
+    for name in ("keeps", "loses"):
+        reader, sent = result["populations"][f"reader-{name}"], away["populations"]
+        queued = 3 * sent[f"writer-{name}"]["sent_total"]
+        assert reader["queued_total"] == queued > 0
+        figures[name] = (
+            reader["sessions_resumed_total"],
+            reader["sessions_lost_total"],
+            queued - reader["queued_received_total"],
+            reader["queued_lost_total"],
+        )
+        assert result["populations"][f"writer-{name}"]["sessions_lost_total"] == 0
+    assert figures == {"keeps": (3, 0, 0, 0), "loses": (0, 3, queued, queued)}

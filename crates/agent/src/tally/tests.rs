@@ -7,13 +7,13 @@ use super::{Flows, parse_run_delay};
 struct Square {
     populations: usize,
     flows: Vec<FlowSnapshot>,
-    lacking: Vec<[i64; 2]>,
+    lacking: Vec<[i64; 3]>,
 }
 
 #[derive(Clone, Debug)]
 enum Call {
-    /// Counts in the flow between two populations: expected, received, of wills, latency.
-    Count(usize, usize, [i64; 4], i64),
+    /// Counts in the flow between two populations: expected, received, of wills, queued, latency.
+    Count(usize, usize, [i64; 5], i64),
     /// Lends a flow, which does not change.
     Lend(usize, usize),
     Exclude(usize),
@@ -32,15 +32,17 @@ impl Square {
             ..FlowSnapshot::default()
         };
         let square = populations * populations;
-        Self { populations, flows: (0..square).map(flow).collect(), lacking: vec![[0; 2]; square] }
+        Self { populations, flows: (0..square).map(flow).collect(), lacking: vec![[0; 3]; square] }
     }
 
     fn exclude_from_loss(&mut self, to: usize) {
         for (flow, before) in self.flows.iter_mut().zip(&self.lacking) {
             if flow.to == to {
-                let [all, wills] = lacking(&flow.counters);
+                let [all, wills, queued] = lacking(&flow.counters);
                 flow.counters.expected_total -= before[0] + all;
                 flow.counters.wills_expected_total -= before[1] + wills;
+                flow.counters.queued_total -= before[2] + queued;
+                flow.counters.queued_lost_total -= before[2] + queued;
             }
         }
     }
@@ -48,8 +50,8 @@ impl Square {
     fn take(&mut self) -> Vec<FlowSnapshot> {
         let mut taken = Vec::new();
         for (flow, before) in self.flows.iter_mut().zip(&mut self.lacking) {
-            let [all, wills] = lacking(&flow.counters);
-            *before = [before[0] + all, before[1] + wills];
+            let [all, wills, queued] = lacking(&flow.counters);
+            *before = [before[0] + all, before[1] + wills, before[2] + queued];
             if flow.counters != FlowCounters::default() {
                 let FlowSnapshot { from, to, .. } = *flow;
                 let empty = FlowSnapshot { from, to, ..FlowSnapshot::default() };
@@ -60,25 +62,29 @@ impl Square {
     }
 }
 
-const fn lacking(counters: &FlowCounters) -> [i64; 2] {
+const fn lacking(counters: &FlowCounters) -> [i64; 3] {
     [
         counters.expected_total - counters.received_total,
         counters.wills_expected_total - counters.wills_received_total,
+        counters.queued_total,
     ]
 }
 
-fn count(flow: &mut FlowSnapshot, [expected, received, wills, more]: [i64; 4], latency_ns: i64) {
+fn count(flow: &mut FlowSnapshot, counts: [i64; 5], latency_ns: i64) {
+    let [expected, received, wills, more, queued] = counts;
     flow.counters.expected_total += expected;
     flow.counters.received_total += received;
     flow.counters.wills_expected_total += wills;
     flow.counters.wills_received_total += more;
+    flow.counters.queued_total += queued;
+    flow.counters.queued_lost_total += queued;
     flow.latency_intended.record(latency_ns);
 }
 
 fn calls() -> impl Strategy<Value = Vec<Call>> {
     let index = || 0..POPULATIONS;
     let one = prop_oneof![
-        5 => (index(), index(), prop::array::uniform4(-2i64..9), 0i64..1 << 30)
+        5 => (index(), index(), prop::array::uniform5(-2i64..9), 0i64..1 << 30)
             .prop_map(|(from, to, counts, latency_ns)| Call::Count(from, to, counts, latency_ns)),
         1 => (index(), index()).prop_map(|(from, to)| Call::Lend(from, to)),
         3 => index().prop_map(Call::Exclude),
@@ -107,7 +113,7 @@ proptest! {
                 Call::Stage => {
                     prop_assert_eq!(flows.take(), square.take());
                     flows.begin_stage();
-                    square.lacking.fill([0; 2]);
+                    square.lacking.fill([0; 3]);
                 }
             }
         }

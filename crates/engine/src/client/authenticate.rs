@@ -3,9 +3,10 @@
 use plan::Reason;
 
 use super::Client;
+use super::kept_session::KeptSession;
 use crate::context::Context;
 use crate::expectations::Death;
-use crate::seam::{Login, Notice, Polled, Protocol, Request, nonce};
+use crate::seam::{Accepted, Login, Notice, Polled, Protocol, Request, nonce};
 use crate::setup::Setup;
 
 impl Client {
@@ -58,20 +59,24 @@ impl Client {
     }
 
     /// Continues after the broker has accepted the client, if the broker has proved itself. In any
-    /// case `dropped` messages in flight are given up, because the broker has not kept the session.
-    pub(super) fn connected(
-        &mut self,
-        context: &mut Context,
-        (resumed, dropped): (bool, u64),
-        proof: &[u8],
-    ) {
+    /// case messages in flight are given up if the broker has not kept their session.
+    pub(super) fn connected(&mut self, context: &mut Context, accepted: &Accepted<'_>) {
+        let Accepted { resumed, kept_s, dropped, sets_keep_alive, proof } = *accepted;
+        let has_lost = !resumed && self.kept_session.is_due(context.now_ns);
+        let counters = &mut context.tally.populations[self.population()].counters;
+        counters.server_keep_alives_total += u64::from(sets_keep_alive);
+        counters.sessions_resumed_total += u64::from(resumed);
+        counters.sessions_lost_total += u64::from(has_lost);
         self.abandon(context, dropped);
         if !resumed {
             // The new session has no filters until the client is ready.
             self.free_since_ns = 0;
         }
+        self.kept_session = KeptSession::begin(kept_s);
         if context.setup.populations[self.population()].rival.is_some() {
             self.session.note(Notice::Shared);
+            // The other client with the identifier may end the session.
+            self.kept_session = KeptSession::NONE;
         }
         if self.login(&context.setup).is_some()
             && let Err(cause) = context.exchanges.verify(self.index, proof)

@@ -180,11 +180,7 @@ impl Client {
                 Event::Acknowledged(token) => {
                     can_publish |= self.acknowledged(context, (&token, step.holds_back));
                 }
-                Event::Connected { resumed, dropped, sets_keep_alive, proof } => {
-                    let tally = &mut context.tally.populations[receiver.population];
-                    tally.counters.server_keep_alives_total += u64::from(sets_keep_alive);
-                    self.connected(context, (resumed, dropped), proof);
-                }
+                Event::Connected(accepted) => self.connected(context, &accepted),
                 Event::Secure => self.secure_open(context),
                 Event::Challenged(challenge) => self.challenged(context, challenge),
                 Event::Subscribed { granted, refused, is_last } => {

@@ -1,6 +1,8 @@
 //! Packets of a client for which its socket had no room yet. They are kept whole, so that lost
 //! messages can be counted; an offset marks the bytes that are written.
 
+use super::Client;
+use crate::context::Context;
 use crate::seam::{Protocol, Session, SessionSetup};
 
 /// Bytes of replies that may wait for the socket before the client reads no further and answers no
@@ -61,6 +63,17 @@ impl Unsent {
     pub fn messages(&self, setup: &SessionSetup) -> u64 {
         let whole = Session::cut(setup, &self.packets, self.gone).len;
         Session::cut(setup, &self.packets[whole..], usize::MAX).unacknowledged
+    }
+}
+
+impl Client {
+    /// Counts the messages in packets that are not written any more.
+    pub(super) fn drop_unsent(&mut self, context: &mut Context) {
+        let setup = &context.setup.populations[usize::from(self.population)].protocol;
+        let tally = &mut context.tally.populations[usize::from(self.population)];
+        if let Some(unsent) = self.unsent.take() {
+            tally.counters.unsent_dropped_total += unsent.messages(setup);
+        }
     }
 }
 

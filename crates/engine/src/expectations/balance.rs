@@ -10,6 +10,7 @@ use plan::Sent;
 use rustc_hash::FxHashMap;
 
 use super::Expectations;
+use super::offline::Wait;
 use crate::setup::Setup;
 
 /// Topics of one slice at most.
@@ -121,19 +122,24 @@ impl Expectations {
             let topic = plan.publications[batch.publication].topic.text(n, batch.variant);
             let publisher = setup.plan.publisher(population, client);
             let index = setup.populations[population].publications[batch.publication].index;
-            let receivers = &mut self.receivers;
-            let offline = match plan.publications[batch.publication].expiry_ns() {
-                Some(_) => receivers.offline_deliveries(&topic, publisher),
-                None => Vec::new(),
-            };
-            let deliveries = receivers.deliveries(&topic, publisher);
+            let (deliveries, offline) = self.receivers.with_offline(&topic, publisher);
             for (receiver, &deliveries) in deliveries.iter().enumerate() {
                 if self.counts_loss[receiver] && deliveries > 0 {
-                    let may_expire = self.expiry.is_for(index, receiver);
-                    let offline = offline.get(receiver).filter(|_| may_expire).unwrap_or(&0);
+                    let offline = offline.get(receiver).copied().unwrap_or(0);
+                    let (all, offline) = (deliveries.cast_signed(), offline.cast_signed());
                     let counters = &mut tally.flow(population, receiver).counters;
-                    counters.expected_total += count * (deliveries - offline).cast_signed();
-                    counters.expired_total += count * offline.cast_signed();
+                    counters.expected_total += count * all;
+                    match self.offline.wait(index, receiver) {
+                        Some(Wait::Queued) => {
+                            counters.queued_total += count * offline;
+                            counters.queued_lost_total += count * offline;
+                        }
+                        Some(Wait::Expires(_)) => {
+                            counters.expected_total -= count * offline;
+                            counters.expired_total += count * offline;
+                        }
+                        None => {}
+                    }
                 }
             }
             if plan.publications[batch.publication].request && counts_answers {

@@ -9,17 +9,29 @@ pub struct Receivers {
     clients: Vec<u32>,
     /// Clients of each population that are active at the start of the stage.
     active: Vec<u32>,
-    /// Question that `deliveries` answers.
+    /// Some receivers are offline.
+    some_offline: bool,
+    /// Question that `deliveries` and `to_offline` answer.
     topic: String,
     asked: Option<MessageOrigin>,
     deliveries: Vec<u64>,
+    /// Those of the deliveries that are to offline clients; empty if there is no such client.
+    to_offline: Vec<u64>,
 }
 
 impl Receivers {
     pub fn new(fan_out: FanOut) -> Self {
         let clients = vec![0; fan_out.populations()];
-        let (active, topic, deliveries) = (clients.clone(), String::new(), Vec::new());
-        let mut receivers = Self { fan_out, clients, active, topic, asked: None, deliveries };
+        let mut receivers = Self {
+            fan_out,
+            active: clients.clone(),
+            clients,
+            some_offline: false,
+            topic: String::new(),
+            asked: None,
+            deliveries: Vec::new(),
+            to_offline: Vec::new(),
+        };
         (0..receivers.clients.len()).for_each(|p| receivers.set_clients(p, 0));
         receivers
     }
@@ -31,6 +43,7 @@ impl Receivers {
             let kept = if population.keeps_session() { self.clients[p] } else { 0 };
             self.set_clients(p, active[p].max(kept));
         }
+        self.some_offline = (0..self.clients.len()).any(|p| self.has_offline(p));
     }
 
     fn set_clients(&mut self, population: usize, clients: u32) {
@@ -49,35 +62,35 @@ impl Receivers {
         self.active[population] < self.clients[population]
     }
 
-    /// Those of the deliveries below that are to offline clients; empty if there is no such client.
-    pub fn offline_deliveries(&mut self, topic: &str, publisher: MessageOrigin) -> Vec<u64> {
-        if !(0..self.clients.len()).any(|p| self.has_offline(p)) {
-            return Vec::new();
-        }
-        let mut offline = self.deliveries(topic, publisher).to_vec();
-        self.ask_for(|receivers, p| receivers.active[p]);
-        let active = self.deliveries(topic, publisher);
-        offline.iter_mut().zip(active).for_each(|(all, active)| *all -= active);
-        self.ask_for(|receivers, p| receivers.clients[p]);
-        offline
-    }
-
-    /// Asks the fan-out for other clients of each population.
-    fn ask_for(&mut self, clients: impl Fn(&Self, usize) -> u32) {
-        for p in 0..self.clients.len() {
-            self.fan_out.set_receivers(p, clients(self, p));
-        }
-        self.asked = None;
-    }
-
     /// Deliveries to each population of one message on `topic`.
     pub fn deliveries(&mut self, topic: &str, publisher: MessageOrigin) -> &[u64] {
+        self.with_offline(topic, publisher).0
+    }
+
+    /// The same, and those of them that are to offline clients; empty if there is no such client.
+    pub fn with_offline(&mut self, topic: &str, publisher: MessageOrigin) -> (&[u64], &[u64]) {
         if self.asked != Some(publisher) || self.topic != topic {
             topic.clone_into(&mut self.topic);
             self.asked = Some(publisher);
             self.fan_out.deliveries(topic, publisher, &mut self.deliveries);
+            self.to_offline.clear();
+            if self.some_offline {
+                self.count_offline(publisher);
+            }
         }
-        &self.deliveries
+        (&self.deliveries, &self.to_offline)
+    }
+
+    /// Counts the deliveries to offline clients: all, less those to active clients.
+    fn count_offline(&mut self, publisher: MessageOrigin) {
+        let absent = |p: &usize| self.active[*p] < self.clients[*p];
+        let populations: Vec<usize> = (0..self.clients.len()).filter(absent).collect();
+        populations.iter().for_each(|&p| self.fan_out.set_receivers(p, self.active[p]));
+        self.fan_out.deliveries(&self.topic, publisher, &mut self.to_offline);
+        populations.iter().for_each(|&p| self.fan_out.set_receivers(p, self.clients[p]));
+        for (offline, all) in self.to_offline.iter_mut().zip(&self.deliveries) {
+            *offline = all - *offline;
+        }
     }
 
     /// Number of filters of a client that match a topic, of those whose identifier is meant.

@@ -53,6 +53,8 @@ pub struct Effects {
     pub unfollowed: bool,
     /// The delivery was not expected: one more is.
     pub expected: bool,
+    /// The message waited for its receiver, which was offline.
+    pub was_queued: bool,
     /// The message counted as expired, because its receiver was offline.
     pub arrived_in_time: bool,
     /// Its expiry was over before its receiver returned.
@@ -86,6 +88,8 @@ impl Effects {
         counters.reordered_total += i64::from(self.reordered);
         counters.stale_total += i64::from(self.stale);
         counters.missing_total += self.missing;
+        counters.queued_received_total += i64::from(self.was_queued);
+        counters.queued_lost_total -= i64::from(self.was_queued);
         counters.expired_total -= i64::from(self.arrived_in_time);
         counters.expired_received_total += i64::from(self.after_expiry);
     }
@@ -110,7 +114,9 @@ pub fn classify(noted: &Noted, facts: &Facts) -> Effects {
         Expected::Client | Expected::Nothing => {
             let is_absent = matches!(facts.absence, Some(Absence::Now { .. }));
             let is_expected = noted.expected == Expected::Client && !is_absent;
-            let effects = in_stream(noted.delivery, is_expected && facts.counts_loss);
+            // A queued message is expected since its own stage.
+            let counts_loss = facts.counts_loss || facts.absence == Some(Absence::Queued);
+            let effects = in_stream(noted.delivery, is_expected && counts_loss);
             match facts.absence {
                 Some(absence) if effects.received => after_absence(effects, absence, facts),
                 _ => effects,
@@ -139,6 +145,7 @@ fn in_stream(delivery: Delivery, counts_loss: bool) -> Effects {
 
 fn after_absence(effects: Effects, absence: Absence, facts: &Facts) -> Effects {
     match absence {
+        Absence::Queued => Effects { was_queued: true, ..effects },
         Absence::Now { is_expired, expiry_s } => Effects {
             arrived_in_time: true,
             after_expiry: is_expired,

@@ -10,13 +10,13 @@ use mqtt::{
     Breach, DecodedPacket, Lapse, Lapses, Packet, PacketType, Properties, Property, PropertyList,
     QoS, ReasonCode, SubAck, Version, decode,
 };
-use plan::{AnswerCode, Population, PropertyValue, Reason};
+use plan::{AnswerCode, MqttVersion, Population, PropertyValue, Reason};
 
 use super::cause::{Broken, Cause, ReasonTexts};
 use super::keep_alive::KeepAlive;
 use super::protocol::{
-    Asked, At, Buffers, Cut, Event, Goodbye, Notice, Polled, Protocol, Refusals, Request, Side,
-    Step, Timeout,
+    Accepted, Asked, At, Buffers, Cut, Event, Goodbye, Notice, Polled, Protocol, Refusals, Request,
+    Side, Step, Timeout,
 };
 use super::received::{BESIDE, Inbox, Next, RETAINED, Received};
 use super::token::Token;
@@ -40,6 +40,9 @@ pub struct MqttSetup {
     packet_bytes_max: usize,
     /// Maximum Packet Size that CONNECT announces, in bytes.
     announced_bytes_max: usize,
+    /// Session expiry that CONNECT asks for, in seconds; `u32::MAX`: without end. 0 also in MQTT
+    /// 3.1, whose CONNACK does not say if there was a session.
+    session_expiry_s: u32,
     /// Properties of the messages of each publication.
     publications: Vec<PropertySetup>,
 }
@@ -52,11 +55,18 @@ impl MqttSetup {
     /// Settings of a population with these options, in a plan with this largest packet that a
     /// client accepts, in bytes.
     pub fn new(population: &Population, options: &plan::Mqtt, packet_bytes_max: u32) -> Self {
+        let announced_expiry = announced(options, Property::SessionExpiryInterval);
         let announced = announced(options, Property::MaximumPacketSize);
         Self {
             version: options.version.into(),
             packet_bytes_max: packet_bytes_max as usize,
             announced_bytes_max: announced.map_or(usize::MAX, |bytes| bytes as usize),
+            session_expiry_s: match options.version {
+                _ if options.clean_session => 0,
+                MqttVersion::V31 => 0,
+                MqttVersion::V311 => u32::MAX,
+                MqttVersion::V5 => announced_expiry.unwrap_or(0),
+            },
             publications: PropertySetup::of_publications(population),
         }
     }
@@ -134,7 +144,7 @@ impl Protocol for MqttClient {
             let publish = match event {
                 Ok(mqtt::MqttEvent::Delivered(publish)) => publish,
                 Ok(mqtt::MqttEvent::Acknowledged(token)) => break Event::Acknowledged(token),
-                Ok(event) => break neutral(session, version, event),
+                Ok(event) => break neutral(session, at.setup, event),
                 Err(error) => break broken(&Breach::Turn(error)),
             };
             step.in_flight += u32::from(publish.qos != QoS::AtMostOnce);
@@ -253,17 +263,22 @@ impl Step<'_> {
 #[inline(never)]
 fn neutral<'a>(
     session: &TokenSession,
-    version: Version,
+    &MqttSetup { version, session_expiry_s, .. }: &MqttSetup,
     event: mqtt::MqttEvent<'a, Token>,
 ) -> Event<'a> {
     match event {
         mqtt::MqttEvent::Acknowledged(token) => Event::Acknowledged(token),
-        mqtt::MqttEvent::Connected { session_present, dropped, properties } => Event::Connected {
-            resumed: session_present,
-            dropped: dropped as u64,
-            sets_keep_alive: properties.number(Property::ServerKeepAlive).is_some(),
-            proof: step(properties),
-        },
+        mqtt::MqttEvent::Connected { session_present, dropped, properties } => {
+            // The server may replace the expiry [MQTT5-3.2.2.3.2].
+            let replaced = properties.number(Property::SessionExpiryInterval);
+            Event::Connected(Accepted {
+                resumed: session_present,
+                kept_s: replaced.filter(|_| session_expiry_s > 0).unwrap_or(session_expiry_s),
+                dropped: dropped as u64,
+                sets_keep_alive: properties.number(Property::ServerKeepAlive).is_some(),
+                proof: step(properties),
+            })
+        }
         mqtt::MqttEvent::Challenged(properties) => Event::Challenged(step(properties)),
         mqtt::MqttEvent::Refused { code, properties } => {
             Event::Refused(cause(refusal(version, code), properties))
@@ -379,3 +394,6 @@ const fn reason_of(lapse: Lapse) -> Reason {
 fn answered(packet: PacketType, code: u8) -> Reason {
     AnswerCode::of(packet, code).map_or(Reason::ProtocolError, Reason::Answer)
 }
+
+#[cfg(test)]
+mod tests;

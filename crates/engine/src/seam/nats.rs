@@ -12,8 +12,8 @@ use plan::{Payload, Population, Reason, Template, payload_bytes};
 use super::cause::{Broken, Cause, ReasonTexts};
 use super::keep_alive::KeepAlive;
 use super::protocol::{
-    Asked, At, Buffers, Cut, Event, Notice, Outgoing, Polled, Protocol, Refusals, Request, Resend,
-    Resent, Side, Step, Timeout,
+    Accepted, Asked, At, Buffers, Cut, Event, Notice, Outgoing, Polled, Protocol, Refusals,
+    Request, Resend, Resent, Side, Step, Timeout,
 };
 use super::received::{Beside, Carried, Inbox, Next, Received};
 use super::token::Token;
@@ -201,9 +201,7 @@ impl NatsClient {
                 Polled::Refused(reason) => Event::Refused(reason.into()),
                 _ => Event::Handled,
             },
-            NatsEvent::Connected => {
-                Event::Connected { resumed: false, dropped: 0, sets_keep_alive: false, proof: &[] }
-            }
+            NatsEvent::Connected => Event::Connected(Accepted::default()),
             NatsEvent::Subscribed(refused) => {
                 let granted = at.setup.filters.saturating_sub(refused.into());
                 Event::Subscribed { granted, refused: Refusals::NONE, is_last: true }

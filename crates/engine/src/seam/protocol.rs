@@ -237,6 +237,22 @@ pub struct Step<'b> {
     pub event: Event<'b>,
 }
 
+/// The peer's acceptance of a client. By default the peer keeps no session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Accepted<'b> {
+    /// `true` if the peer has kept the session of an earlier connection.
+    pub resumed: bool,
+    /// Time for which the peer has to keep the session after the connection, in seconds;
+    /// `u32::MAX`: without end. 0 also if the peer does not say at a return if it has done so.
+    pub kept_s: u32,
+    /// Messages in flight that are dropped, because the peer has not kept the session.
+    pub dropped: u64,
+    /// `true` if the peer replaces the keep-alive of the client.
+    pub sets_keep_alive: bool,
+    /// Last message of the peer's authentication; empty if there is none.
+    pub proof: &'b [u8],
+}
+
 /// Meaning of received bytes, in terms that all protocols have.
 pub enum Event<'b> {
     /// The rest of a packet has not arrived.
@@ -244,16 +260,7 @@ pub enum Event<'b> {
     /// A packet that concerns the protocol only, or a message that the inbox has taken.
     Handled,
     /// The peer has accepted the client.
-    Connected {
-        /// `true` if the peer has kept the session of an earlier connection.
-        resumed: bool,
-        /// Messages in flight that are dropped, because the peer has not kept the session.
-        dropped: u64,
-        /// `true` if the peer replaces the keep-alive of the client.
-        sets_keep_alive: bool,
-        /// Last message of the peer's authentication; empty if there is none.
-        proof: &'b [u8],
-    },
+    Connected(Accepted<'b>),
     /// TLS begins on the open connection, if the target has it; then the client asks for the first
     /// bytes again.
     Secure,

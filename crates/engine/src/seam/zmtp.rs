@@ -7,7 +7,8 @@ use zmtp::{Handled, Mechanism, ZmtpSession};
 use super::cause::{Broken, Cause, ReasonTexts};
 use super::keep_alive::KeepAlive;
 use super::protocol::{
-    Asked, At, Buffers, Event, Notice, Polled, Protocol, Refusals, Request, Side, Step, Timeout,
+    Accepted, Asked, At, Buffers, Event, Notice, Polled, Protocol, Refusals, Request, Side, Step,
+    Timeout,
 };
 use super::received::{Beside, Carried, Inbox, Next, ORDERED, Received};
 
@@ -148,9 +149,7 @@ fn broken<'b>(error: zmtp::ZmtpError) -> Event<'b> {
 #[cold]
 fn neutral<'b>(event: zmtp::ZmtpEvent<'b>, was_connected: bool, setup: &ZmtpSetup) -> Event<'b> {
     match event {
-        zmtp::ZmtpEvent::Connected => {
-            Event::Connected { resumed: false, dropped: 0, sets_keep_alive: false, proof: &[] }
-        }
+        zmtp::ZmtpEvent::Connected => Event::Connected(Accepted::default()),
         // The publisher has taken in all prefixes.
         zmtp::ZmtpEvent::Pong => {
             Event::Subscribed { granted: 0, refused: Refusals::NONE, is_last: true }

@@ -102,6 +102,14 @@ counters! {
         /// Connections in which the broker replaces the keep-alive of the client.
         #[serde(default)]
         server_keep_alives_total,
+        /// Connections in which the broker continued a session: Session Present in CONNACK.
+        #[serde(default)]
+        sessions_resumed_total,
+        /// Connections in which the broker had lost a session that it had to keep: the client had
+        /// begun the session in this run, its expiry was not over, and CONNACK had no Session
+        /// Present.
+        #[serde(default)]
+        sessions_lost_total,
         /// Messages received without a stamp of this run.
         foreign_total,
         /// Pings of WebSocket that were received, each answered with a pong.
@@ -151,6 +159,16 @@ counters! {
         /// `received_total` contains.
         #[serde(default)]
         expired_received_total,
+        /// Expected deliveries to clients that were offline when the message was sent, and whose
+        /// session the broker keeps. `expected_total` contains them.
+        #[serde(default)]
+        queued_total,
+        /// Those of `queued_total` that have arrived. `received_total` contains them.
+        #[serde(default)]
+        queued_received_total,
+        /// Those of `queued_total` that have not arrived: the count falls when one arrives.
+        #[serde(default)]
+        queued_lost_total,
     }
 }
 

@@ -17,7 +17,8 @@ fn for_all(mut check: impl FnMut(&Noted, &Facts)) {
     let group = |population: usize| Expected::Group { group: 0, population: population as u16 };
     let expectations = [Expected::Client, Expected::Nothing, group(TO), group(OTHER)];
     let now = |is_expired| Some(Absence::Now { is_expired, expiry_s: 10 });
-    let absences = [None, Some(Absence::Earlier), now(false), now(true)];
+    let queued = Some(Absence::Queued);
+    let absences = [None, Some(Absence::Earlier), queued, now(false), now(true)];
     let answers = [None, Some(false), Some(true)];
     for delivery in deliveries {
         for expected in expectations {
@@ -134,4 +135,15 @@ fn each_feature_has_its_effects() {
     ] {
         assert_eq!(classify(&noted, &facts), effects, "{what}");
     }
+}
+
+#[test]
+fn a_queued_message_is_expected_since_its_own_stage_and_a_gap_in_front_of_it_is_missing() {
+    for_all(|noted, facts| {
+        if facts.absence == Some(Absence::Queued) && noted.expected == Expected::Client {
+            let plain = classify(noted, &Facts { absence: None, counts_loss: true, ..*facts });
+            let was_queued = plain.received;
+            assert_eq!(classify(noted, facts), Effects { was_queued, ..plain }, "{noted:?}");
+        }
+    });
 }

@@ -18,6 +18,7 @@ COPY Cargo.toml Cargo.lock pyproject.toml hatch_build.py README.md LICENSE ./
 COPY .cargo .cargo
 COPY crates crates
 COPY contract contract
+COPY recipes recipes
 COPY scenarios scenarios
 COPY python python
 RUN /tools/bin/python -m hatchling build --target wheel --directory /wheel

@@ -1,5 +1,6 @@
-"""A broker of MQTT 3.1.1 that does one thing wrong: `python -m tests.kit.small_broker PORT FAULTS`,
-with the faults as JSON. It keeps no sessions and publishes no wills; topic filters end with `#`."""
+"""A broker of MQTT 3.1.1 that does one thing wrong, or costs what is known. Start it with
+`python -m tests.kit.small_broker PORT FAULTS`, with the faults as JSON. It keeps no sessions and
+publishes no wills; topic filters end with `#`."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from dataclasses import asdict, dataclass
 from tests.kit.relay import serving
 
 DISCONNECT = 14
+LATE_MESSAGES = 10
 ACKNOWLEDGED = 2
 """Bits of a PUBLISH with QoS 1."""
 
@@ -29,8 +31,12 @@ class Faults:
     """Of so many messages it forwards the last one twice."""
     work_s: float = 0.0
     """Time for which it does nothing else at each message."""
+    every_s: float = 0.0
+    """Time between two messages that it takes, however long it works on them."""
     hold_s: float = 0.0
     """Time for which it holds each message."""
+    client_bytes: int = 0
+    """Memory that it takes for each client, and keeps until the client ends."""
 
 
 class Broker:
@@ -40,13 +46,16 @@ class Broker:
         self._faults = faults
         self._filters: dict[asyncio.StreamWriter, list[bytes]] = {}
         self._published = 0
+        self._free_s = time.monotonic()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serves a client until it ends."""
+        taken = b"x" * self._faults.client_bytes
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             while (packet := await packet_of(reader))[0] >> 4 != DISCONNECT:
                 self._answer(*packet, writer)
                 await writer.drain()
+        del taken
         self._filters.pop(writer, None)
         writer.close()
 
@@ -65,6 +74,10 @@ class Broker:
 
     def _take(self, first: int, body: bytes, writer: asyncio.StreamWriter) -> None:
         time.sleep(self._faults.work_s)
+        # It makes up for what it is late by, up to a few messages.
+        earliest_s = time.monotonic() - LATE_MESSAGES * self._faults.every_s
+        self._free_s = max(self._free_s, earliest_s) + self._faults.every_s
+        time.sleep(max(self._free_s - time.monotonic(), 0.0))
         end = 2 + int.from_bytes(body[:2])
         topic, rest = body[2:end], body[end:]
         if first & ACKNOWLEDGED:

@@ -14,6 +14,8 @@ from pubstorm.report.data import data_table
 from pubstorm.report.stored import load_stored
 from pubstorm.result import RunResult, SearchResult, Series, Status, ThresholdOutcome
 from pubstorm.result.comparison import Comparison
+from pubstorm.result.datasheet import Datasheet
+from pubstorm.result.datasheet_comparison import SheetComparison
 from pubstorm.result.figures import Found, evaluate, evaluate_threshold
 from pubstorm.result.search import RANKED
 
@@ -106,7 +108,7 @@ class Result:
         """The runs of a series or a search that have a result, in the order of playing."""
         if isinstance(self.stored, RunResult):
             return ()
-        parts = self.stored.steps if isinstance(self.stored, Series) else self.stored.trials
+        parts = self.stored.steps if isinstance(self.stored, Series) else self.stored.played
         return tuple(load(self.path / part.folder) for part in parts if part.status is not None)
 
     def figure(self, expression: str) -> Quantity:
@@ -163,6 +165,9 @@ def load(path: str | PathLike[str]) -> Result:
     if isinstance(stored, Comparison):
         hint = "read comparison.json, or load the runs that it compares"
         raise StoredRunError(f"{folder} is a comparison, and no run, series or search", hint)
+    if isinstance(stored, Datasheet | SheetComparison):
+        hint = "read its figures.csv, or load the runs of the cells of a sheet"
+        raise StoredRunError(f"{folder} has data sheets, and no run, series or search", hint)
     return Result(stored.model_copy(update={"run_directory": str(folder)}))
 
 

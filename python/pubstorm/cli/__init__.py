@@ -45,6 +45,11 @@ COMMANDS = (
         "pubstorm.cli.run",
         "Run a common load against TARGET, or against the embedded broker.",
     ),
+    LazyCommand(
+        "datasheet",
+        "pubstorm.cli.datasheet",
+        "Characterise a broker: TARGET is a recipe, or the address of a broker that runs.",
+    ),
     LazyCommand("init", "pubstorm.cli.init", "Write a commented scenario to FILE."),
     LazyCommand(
         "check",

@@ -43,6 +43,7 @@ from pubstorm.scenario import Scenario
 from pubstorm.scenario.load import largest, smallest
 from pubstorm.topology.adapters import appetite_of, broker_kinds
 from pubstorm.topology.broker import check_ports, fixed_ports
+from pubstorm.topology.shares import check_processors
 
 
 @click.command()
@@ -77,6 +78,7 @@ def check(asked: Invocation, fixes: Path | None, every_setting: bool) -> int:
     for each, plan in zip(played, plans, strict=True):
         check_host_files(each, plan)
         check_ports(fixed_ports(each.topology, placed=each.fleet.on == "local"))
+        check_processors(each.topology, placed=each.fleet.on == "local")
     heaviest, plan = max(
         zip(played, plans, strict=True),
         key=lambda pair: (pair[1].clients, offered_load(pair[1]).peak_per_s),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,8 +19,13 @@ from pubstorm.output import data_code, never_waiting, say, warn
 from pubstorm.play.directory import NOT_STORED
 from pubstorm.play.display import Live, QuietLive, live_for
 from pubstorm.quantities import QuantityField, UnfitError, duration_ns
-from pubstorm.result import RunResult, SearchResult, Series, SeriesStep, Status
+from pubstorm.result import SearchResult, Series, SeriesStep, Status
 from pubstorm.result.comparison import Comparison
+from pubstorm.result.datasheet import Datasheet
+from pubstorm.result.datasheet_comparison import SheetComparison
+
+if TYPE_CHECKING:
+    from pubstorm.report import Stored
 
 EXIT_CODES = {Status.PASS: 0, Status.FAIL: 1, Status.INVALID: 3, Status.OPEN: 4}
 PROGRESS = QuantityField(duration_ns, 10**9, 10**12)
@@ -54,13 +60,13 @@ class Output:
             shown.exports = exports
             yield shown
 
-    def conclude(self, played: RunResult | Series | SearchResult | Comparison) -> int:
+    def conclude(self, played: Stored) -> int:
         """Prints a result and returns the exit code."""
         return conclude(played, details=self.details, quiet=self.quiet, as_json=self.json)
 
 
 def conclude(
-    played: RunResult | Series | SearchResult | Comparison,
+    played: Stored,
     *,
     details: bool = False,
     quiet: bool = False,
@@ -78,12 +84,12 @@ def conclude(
     code = _exit_code(played) if missing is None else NOT_STORED
     if missing is not None:
         document = unstored(document, missing)
-    full = render if details or isinstance(played, Comparison) else render_screen
+    full = render if details or isinstance(played, Comparison | SheetComparison) else render_screen
     draw = render_brief if quiet else full
     if not as_json:
         draw(document, standard_output())
         return code
-    if isinstance(played, Comparison):
+    if isinstance(played, Comparison | Datasheet | SheetComparison):
         say(played.to_json().rstrip())
     else:
         from pubstorm.report.data import conclusion_of
@@ -151,21 +157,33 @@ def _progress_ns(_context: click.Context, _parameter: click.Parameter, value: st
         raise UsageError(f"--progress: {unfit}", unfit.hint or "write 10s or 1min") from unfit
 
 
-def _exit_code(played: RunResult | Series | SearchResult | Comparison) -> int:
+def _exit_code(played: Stored) -> int:
+    if isinstance(played, SheetComparison):
+        return 0
     if played.interrupted:
         return INTERRUPTED
     if isinstance(played, Series):
         return max(map(_code, played.steps))
+    if isinstance(played, Datasheet):
+        is_measured = any(cell.state == "measured" for cell in played.cells)
+        return EXIT_CODES[Status.PASS if is_measured else Status.INVALID]
     if isinstance(played, Comparison):
         return 0 if played.status is None else EXIT_CODES[played.status]
     status = played.status if isinstance(played, SearchResult) else played.verdict.status
     return EXIT_CODES[status]
 
 
-def _missing(played: RunResult | Series | SearchResult | Comparison) -> str | None:
+def _missing(played: Stored) -> str | None:
     """Returns which file of a result is missing, and warns; None if the result is stored, or if
     none was to be."""
-    from pubstorm.report import COMPARISON_FILE, RESULT_FILE, SEARCH_FILE, SERIES_FILE
+    from pubstorm.report import (
+        COMPARISON_FILE,
+        DATASHEET_FILE,
+        DATASHEETS_FILE,
+        RESULT_FILE,
+        SEARCH_FILE,
+        SERIES_FILE,
+    )
 
     if not played.run_directory:
         return None
@@ -178,6 +196,10 @@ def _missing(played: RunResult | Series | SearchResult | Comparison) -> str | No
         files = [SEARCH_FILE]
     elif isinstance(played, Comparison):
         files = [COMPARISON_FILE]
+    elif isinstance(played, Datasheet):
+        files = [DATASHEET_FILE]
+    elif isinstance(played, SheetComparison):
+        files = [DATASHEETS_FILE]
     missing = next((file for file in files if not (folder / file).is_file()), None)
     if missing is None:
         return None

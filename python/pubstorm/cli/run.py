@@ -23,7 +23,7 @@ from pubstorm.experiment import play as play_scenario
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.output import data_code, say
 from pubstorm.play.display import Live
-from pubstorm.quantities import UnfitError
+from pubstorm.quantities import UnfitError, count
 from pubstorm.result import RunResult, SearchResult, Series
 from pubstorm.result.comparison import Comparison
 from pubstorm.scenario.document import redacted_override
@@ -93,6 +93,8 @@ RATE_MAX = {"rate": "1M/s", "total_rate": "10M/s"}
 """Largest rate that a search tries, of a publisher and of all of them."""
 CLIENTS_MAX = "10M"
 """Largest number of clients that a search tries."""
+CONNECTIONS_HELD = "5s"
+"""Time for which the most connections are held."""
 TIMES = {"pub": "publisher.ack_latency", "conn": "client.connect_time"}
 """Time that a percentile alone means, of kinds without deliveries."""
 STATISTIC = r"p\d+(?:\.\d+)?|max|mean"
@@ -159,7 +161,7 @@ KINDS = {
     "--until",
     metavar="CONDITION",
     help='Search the largest rate before this is so, such as "p99 > 100ms"; with conn the largest '
-    "number of clients.",
+    "number of clients, also up to a number, such as 100k, before one does not stay connected.",
 )
 @SET
 @click.option("--print", "prints", is_flag=True, help="Print the scenario instead of running it.")
@@ -389,22 +391,45 @@ def _connection(name: str, value: object) -> str:
 def _search(kind: str, flow: str, condition: str, options: dict[str, object]) -> Sequence[str]:
     """Returns the overrides for a search of the largest rate before a condition is met, or of the
     largest number of clients that only connect."""
+    if kind == "conn" and _is_count(condition):
+        return tuple(_most_connections(condition, options))
     found = CONDITION.fullmatch(condition)
     if found is None:
-        raise UsageError(
-            f"found --until {condition!r}, allowed is METRIC > VALUE", 'such as "p99 > 100ms"'
-        )
+        allowed = "METRIC > VALUE" + (" or a number of clients" if kind == "conn" else "")
+        hint = 'such as "p99 > 100ms"' + (" or 100k" if kind == "conn" else "")
+        raise UsageError(f"found --until {condition!r}, allowed is {allowed}", hint)
     metric, sign, value = found.groups()
     if re.fullmatch(STATISTIC, metric):
         metric = f"{TIMES.get(kind, 'subscriber.latency')}.{metric}"
     threshold = f"{metric} {'<=' if sign == '>' else '<'} {value}"
     conditions = f"thresholds=[{json.dumps(threshold)}]"
     if kind == "conn":
-        own = f"vary: populations.client.clients, from: {options.get('clients', '1000')}"
-        return (f"search={{{own}, to: {CLIENTS_MAX}}}", conditions)
+        return (_clients_search(options, CLIENTS_MAX), conditions)
     key = "total_rate" if "total_rate" in options else "rate"
     first = options.get(key, "1/s")
     return (
         f"search={{vary: {flow}.{key}, from: {first}, to: {RATE_MAX[key]}}}",
         conditions,
     )
+
+
+def _is_count(text: str) -> bool:
+    try:
+        count(text)
+    except UnfitError:
+        return False
+    return True
+
+
+def _most_connections(bound: str, options: dict[str, object]) -> Iterator[str]:
+    """Yields the overrides for a search of the most clients that connect and stay, up to a bound.
+    A number of connections is a limit by itself: it is searched once, and held for a short time."""
+    yield _clients_search(options, f"{bound}, repeat: 1")
+    yield "thresholds=[client.never_ready == 0, client.disconnected == 0]"
+    if "length" not in options:
+        yield f"stages.1.hold={CONNECTIONS_HELD}"
+
+
+def _clients_search(options: dict[str, object], bound: str) -> str:
+    first = options.get("clients", "1000")
+    return f"search={{vary: populations.client.clients, from: {first}, to: {bound}}}"

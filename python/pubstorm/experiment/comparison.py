@@ -51,6 +51,7 @@ from pubstorm.result.comparison import (
     parse_condition,
     unfit,
 )
+from pubstorm.result.limits import Probed
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.load import ALONE, check_figure
 
@@ -289,7 +290,7 @@ class _ComparisonRuns(Runs[Comparison]):
         place = self._turns[turn.number - 1]
         folder, result = self._root / turn.folder, turn.result
         side = self._sides[place.side]
-        if result is None:
+        if result is None or isinstance(result, Series | Probed):
             side.leave_out(f"run {turn.number}: {turn.words}")
         elif result.interrupted:
             side.leave_out(f"run {turn.number}: interrupted", folder)
@@ -334,7 +335,7 @@ def _turns(sides: Mapping[str, tuple[Scenario, Invocation]], repeat: int) -> Ite
             command=command,
             planned_s=planned_s(scenario),
             reports=asked.reports,
-            search=search_of(scenario, asked),
+            experiment=search_of(scenario, asked),
         )
         yield _SideTurn(side, step, turn)
 

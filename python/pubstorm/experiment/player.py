@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import (
@@ -39,12 +40,15 @@ from pubstorm.quantities import bytes_text, write_duration
 from pubstorm.report import (
     SCENARIO_FILE,
     SEARCH_FILE,
+    SERIES_FILE,
     holds,
     load_result,
     load_search,
+    load_series,
     write_reports,
 )
-from pubstorm.result import Experiment, RunResult, SearchResult
+from pubstorm.result import Experiment, RunResult, SearchResult, Series
+from pubstorm.result.limits import Probed
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.load import smallest
 from pubstorm.topology import Topology, TopologyContext
@@ -82,14 +86,25 @@ def run_s(scenario: Scenario) -> float:
     return planned_s(plan, plan.stages) + pause_ns / 1e9
 
 
+def warm_up_of(scenario: Scenario, warm_up_ns: int) -> tuple[Turn | None, int]:
+    """Returns the run that warms the brokers of an experiment up, and how often it takes a time."""
+    if not warm_up_ns:
+        return None, 0
+    first = smallest(scenario)
+    once_s = max(run_s(first), 1.0)
+    turn = Turn(0, "warm-up", first, "warm-up", "", once_s, reports=False)
+    return turn, math.ceil(warm_up_ns / 1e9 / once_s)
+
+
 E = TypeVar("E")
-Searching = Callable[[Path, Live, Topology | None], Awaitable[SearchResult]]
-"""Plays a search in a folder, with brokers that outlive the search."""
+Played = RunResult | SearchResult | Series | Probed
+Playing = Callable[[Path, Live, Topology | None], Awaitable[Played]]
+"""Plays an experiment in a folder, or continues it, with brokers that outlive the experiment."""
 
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """One run of an experiment, or one search, with its outcome."""
+    """One run of an experiment, or one experiment in it, with its outcome."""
 
     number: int
     """Number from 1, in the order of playing."""
@@ -104,9 +119,9 @@ class Turn:
     """Seconds that it takes by its plan, with the pause before it."""
     reports: bool = True
     """True if reports are made of its result."""
-    search: Searching | None = None
-    """Plays the search; None: the turn is a run."""
-    result: RunResult | SearchResult | None = None
+    experiment: Playing | None = None
+    """Plays the experiment; None: the turn is a run."""
+    result: Played | None = None
     """The result; None: no measurement, or not played."""
     unfit: str | None = None
     """Resources that this host lacks, if the turn was not played for that reason."""
@@ -120,7 +135,7 @@ class Turn:
 
     @property
     def words(self) -> str:
-        """The outcome in a few words; empty for a search, which ends with its own."""
+        """The outcome in a few words; empty for an experiment, which ends with its own."""
         if self.unfit is not None:
             return f"not run: {self.unfit}"
         if self.problem is not None:
@@ -135,6 +150,11 @@ class Runs(ABC, Generic[E]):
 
     shared: Sequence[Scenario] = ()
     """Scenarios whose brokers all runs use in turn; empty: each run has its own brokers."""
+
+    warm_up: Turn | None = None
+    """Run that comes first on shared brokers, and does not count; None: none."""
+    warm_up_runs: int = 0
+    """Times that it is played."""
 
     @property
     def pause_ns(self) -> int:
@@ -290,12 +310,28 @@ class Player(Generic[E]):
             if topology is None and runs.shared:
                 brokers = self._journal.shared_brokers(runs.shared)
                 topology = await stack.enter_async_context(brokers)
-            while turn is not None:
+            if turn is not None and topology is not None:
+                await self._warm_up(topology)
+            while turn is not None and not self._interrupted.is_set():
                 await self._turn(turn, topology)
                 if self._interrupted.is_set():
                     break
                 turn = next(turns, None)
                 runs.store()
+
+    async def _warm_up(self, topology: Topology) -> None:
+        """Plays the runs that come first. A fresh folder replaces that of an earlier player."""
+        turn, runs = self._runs.warm_up, self._runs.warm_up_runs
+        if turn is None:
+            return
+        for number in range(1, runs + 1):
+            if self._interrupted.is_set():
+                return
+            self._live.step(f"warm-up {number} of {runs}, which does not count")
+            folder = self._journal.directory.path / f"{turn.folder}-{number}"
+            if folder.exists():
+                set_aside(folder)
+            await self._played(turn, folder, topology)
 
     async def _turn(self, turn: Turn, topology: Topology | None) -> None:
         """Plays a turn after the pause, unless it was played before."""
@@ -314,22 +350,21 @@ class Player(Generic[E]):
             return
         words = self._runs.take(turn)
         if kept is not None:
-            status = kept.verdict.status if isinstance(kept, RunResult) else kept.status
-            words = f"{status}, played before"
+            words = f"{_status(kept)}, played before".removeprefix(", ")
         if words:
             self._live.step(f"  {words}")
 
     async def _played(self, turn: Turn, folder: Path, topology: Topology | None) -> None:
         """Plays a turn. Without an outcome the user has ended it."""
-        if turn.search is None and (unfit := unfit_here(turn.scenario)) is not None:
+        if turn.experiment is None and (unfit := unfit_here(turn.scenario)) is not None:
             turn.unfit = unfit
             return
         later_s = self._runs.later_s(turn)
         self._outlook.begin(turn.planned_s)
         self._live.after_s = self._after_s + self._outlook.of(sum(later_s), len(later_s))
         try:
-            if turn.search is not None:
-                turn.result = await turn.search(folder, self._live, topology)
+            if turn.experiment is not None:
+                turn.result = await turn.experiment(folder, self._live, topology)
             else:
                 options = RunOptions(folder, turn.command, topology, turn.reports)
                 turn.result = await play_scenario(turn.scenario, options, self._live)
@@ -346,13 +381,21 @@ class Player(Generic[E]):
             self._interrupted.set()
 
 
-def kept_result(folder: Path) -> RunResult | SearchResult | None:
-    """Returns the result of a run or a search that was played to its end before; None if the
-    search continues. What is left of another run is set aside. Raises OtherFormatError if another
-    version has played the run, which is not played again then."""
-    if holds(folder, SEARCH_FILE):
-        search = load_search(folder)
-        return search if search.complete else None
+def _status(played: Played) -> str:
+    """Returns the verdict in a word; empty for what has none of its own."""
+    if isinstance(played, Series | Probed):
+        return ""
+    return str(played.verdict.status if isinstance(played, RunResult) else played.status)
+
+
+def kept_result(folder: Path) -> Played | None:
+    """Returns the result of a run or an experiment that was played to its end before; None if the
+    experiment continues. What is left of another run is set aside. Raises OtherFormatError if
+    another version has played the run, which is not played again then."""
+    for file, load in ((SEARCH_FILE, load_search), (SERIES_FILE, load_series)):
+        if holds(folder, file):
+            stored: SearchResult | Series = load(folder)
+            return stored if stored.complete else None
     if not folder.exists():
         return None
     try:

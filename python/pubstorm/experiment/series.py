@@ -5,7 +5,6 @@ resuming plays an interrupted step again."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +15,15 @@ from pathlib import Path
 
 from pubstorm.errors import StoredRunError
 from pubstorm.experiment.invocation import Invocation
-from pubstorm.experiment.player import Journal, Player, Runs, Turn, asked_again, kept_result
+from pubstorm.experiment.player import (
+    Journal,
+    Player,
+    Runs,
+    Turn,
+    asked_again,
+    kept_result,
+    warm_up_of,
+)
 from pubstorm.experiment.search import planned_s, search_of
 from pubstorm.host.children import run_loop
 from pubstorm.measure.summary.memory import fitted
@@ -384,19 +391,27 @@ def run_series(scenario: Scenario, asked: Invocation, out: Path | None, live: Li
     """Plays every step of a scenario with a sweep, in a new folder or in `out`, which must be new
     or empty."""
     path = out or new_path(RUNS, scenario.name, datetime.now().astimezone())
-    journal = Journal.create(path, STEPS, {SCENARIO_FILE: scenario.source_text}, live)
-    return run_loop(Player(_SeriesRuns(scenario, asked, journal), journal).play())
+    return run_loop(play_series(scenario, path, asked, live))
 
 
 def resume_series(path: Path, live: Live) -> Series:
     """Plays the missing steps of the series in a folder. Steps with a complete result are kept;
     other folders of steps are set aside. Raises StoredRunError if the folder has no series."""
-    stored = load_series(path)
-    scenario, asked = asked_again(path, stored)
-    journal = Journal.open(path, stored.started, live)
-    steps = _SeriesRuns(scenario, asked, journal)
-    steps.check(stored)
-    return run_loop(Player(steps, journal).play())
+    scenario, asked = asked_again(path, load_series(path))
+    return run_loop(play_series(scenario, path, asked, live))
+
+
+async def play_series(scenario: Scenario, path: Path, asked: Invocation, live: Live) -> Series:
+    """Plays a series, or continues the one in the folder."""
+    if (path / SERIES_FILE).exists():
+        stored = load_series(path)
+        journal = Journal.open(path, stored.started, live)
+        steps = _SeriesRuns(scenario, asked, journal)
+        steps.check(stored)
+    else:
+        journal = Journal.create(path, STEPS, {SCENARIO_FILE: scenario.source_text}, live)
+        steps = _SeriesRuns(scenario, asked, journal)
+    return await Player(steps, journal).play()
 
 
 class _SeriesRuns(Runs[Series]):
@@ -414,6 +429,8 @@ class _SeriesRuns(Runs[Series]):
         """The condition that ended each variant; the key is None in a series without variants."""
         if self._sweep.broker == "same":
             self.shared = [largest(turn.scenario) for turn in self._turns]
+            warming = scenario.steps[0].scenario
+            self.warm_up, self.warm_up_runs = warm_up_of(warming, self._sweep.warm_up)
 
     def check(self, stored: Series) -> None:
         """Raises StoredRunError unless the series has the steps of the stored one."""
@@ -465,7 +482,7 @@ class _SeriesRuns(Runs[Series]):
                     "status": search.status,
                     "limited_by": search.answer.limited_by,
                     "evidence": (search.answer.text,),
-                    "duration_s": round(sum(trial.duration_s for trial in search.trials), 3),
+                    "duration_s": round(sum(trial.duration_s for trial in search.played), 3),
                     "answer": search.answer,
                 }
             )
@@ -485,13 +502,11 @@ class _SeriesRuns(Runs[Series]):
     def _measured(self, turn: Turn) -> RunResult | None:
         """Returns the result of a step; of a search, that of the trial that shows its answer."""
         if not isinstance(turn.result, SearchResult):
-            return turn.result
+            return turn.result if isinstance(turn.result, RunResult) else None
         best = turn.result.answer.best_trial
-        shown = next((each for each in turn.result.trials if each.number == best), None)
-        if shown is None:
-            return None
-        with contextlib.suppress(StoredRunError):
-            return load_result(self._path / turn.folder / shown.folder)
+        for trial in (each for each in turn.result.trials if each.number == best):
+            with suppress(StoredRunError):
+                return load_result(self._path / turn.folder / trial.folder)
         return None
 
     def _condition_met(self, turn: Turn) -> str | None:
@@ -575,7 +590,7 @@ def _turns(scenario: Scenario, asked: Invocation) -> Iterator[tuple[SeriesStep, 
                 command=row.command,
                 planned_s=planned_s(step.scenario),
                 reports=asked.reports,
-                search=search_of(step.scenario, asked),
+                experiment=search_of(step.scenario, asked),
             ),
         )
 

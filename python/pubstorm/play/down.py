@@ -1,5 +1,5 @@
 """Takes down what a run has left on this host, by the records in its run directory: processes,
-network namespaces, keys and passwords."""
+network namespaces, cgroups, keys and passwords."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pubstorm.errors import StoredRunError, UsageError
 from pubstorm.files import lies_in
+from pubstorm.host.shares import remove_cgroup
 from pubstorm.plan import compile_plan
 from pubstorm.play.directory import CONTROL_FILE, RESERVE_FILE, RunDirectory, player_of
 from pubstorm.report import ASKED_FILE, SCENARIO_FILE
@@ -118,6 +119,10 @@ def _taken_down(folder: Path, record: Sequence[Started]) -> Iterator[str]:
         is_removable = started.kind == "namespace" and may_take_down(folder)
         if is_removable and remove_namespace(started.name):
             yield f"removed the network namespace {started.name}"
+    for started in record:
+        is_removable = started.kind == "cgroup" and may_take_down(folder)
+        if is_removable and remove_cgroup(Path(started.name)):
+            yield f"removed the cgroup {started.name}"
     if files := forget_secrets(folder):
         yield f"deleted keys and passwords, in {_many(files, 'file')} of {folder}"
     yield from (words for each in record if (words := _retained_words(each)) is not None)

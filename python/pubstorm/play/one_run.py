@@ -252,6 +252,7 @@ class _Run:
         await self.interruption.unless(topology.start(self.info.live.starting))
         # The run continues without some bridges: each missing bridge is a finding.
         self._warn("bridge", topology.bridges.missing())
+        self._warn("host", topology.unlimited())
         found = oversights(scenario, self.provisional)
         self._warn("scenario", (f"{'.'.join(map(str, o.path))}: {o.text}" for o in found))
         return topology

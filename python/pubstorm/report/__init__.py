@@ -1,4 +1,5 @@
-"""Renders stored runs, series and searches: on the terminal, and as files in their folders."""
+"""Renders stored runs, experiments and data sheets: on the terminal, and as files in their
+folders."""
 
 from __future__ import annotations
 
@@ -11,20 +12,26 @@ from pubstorm.report.document import Document
 from pubstorm.report.stored import (
     ASKED_FILE,
     COMPARISON_FILE,
+    DATASHEET_FILE,
+    DATASHEETS_FILE,
     RESULT_FILE,
     SCENARIO_FILE,
     SEARCH_FILE,
     SERIES_FILE,
+    Stored,
     Write,
     check_format,
     holds,
+    load_datasheet,
     load_result,
     load_search,
     load_series,
     load_stored,
 )
-from pubstorm.result import RunResult, SearchResult, Series
+from pubstorm.result import SearchResult, Series
 from pubstorm.result.comparison import Comparison
+from pubstorm.result.datasheet import Datasheet
+from pubstorm.result.datasheet_comparison import SheetComparison
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,15 +39,19 @@ if TYPE_CHECKING:
 __all__ = [
     "ASKED_FILE",
     "COMPARISON_FILE",
+    "DATASHEETS_FILE",
+    "DATASHEET_FILE",
     "RESULT_FILE",
     "SCENARIO_FILE",
     "SEARCH_FILE",
     "SERIES_FILE",
+    "Stored",
     "Write",
     "check_format",
     "document_of",
     "holds",
     "is_stored",
+    "load_datasheet",
     "load_result",
     "load_search",
     "load_series",
@@ -64,14 +75,23 @@ def write_reports(directory: Path, write: Write) -> Iterator[str]:
 
 
 def is_stored(directory: Path) -> bool:
-    """Returns True if a directory has the result of a run, a series, a search or a comparison."""
-    files = (RESULT_FILE, SERIES_FILE, SEARCH_FILE, COMPARISON_FILE)
+    """Returns True if a directory has the result of a run, an experiment or a data sheet."""
+    sheets = (DATASHEET_FILE, DATASHEETS_FILE)
+    files = (RESULT_FILE, SERIES_FILE, SEARCH_FILE, COMPARISON_FILE, *sheets)
     return any(holds(directory, file) for file in files)
 
 
-def document_of(stored: RunResult | Series | SearchResult | Comparison) -> Document:
+def document_of(stored: Stored) -> Document:
     """Returns the report of what is stored, without plots. Imports its builder here, since a run
     needs none before its end."""
+    if isinstance(stored, SheetComparison):
+        from pubstorm.report.of_datasheets import datasheets_document
+
+        return datasheets_document(stored)
+    if isinstance(stored, Datasheet):
+        from pubstorm.report.of_datasheet import datasheet_document
+
+        return datasheet_document(stored)
     if isinstance(stored, Comparison):
         from pubstorm.report.of_comparison import comparison_document
 

@@ -32,6 +32,8 @@ from pubstorm.result import (
     Status,
     ThresholdOutcome,
 )
+from pubstorm.result.datasheet import Datasheet, SheetFigure
+from pubstorm.result.datasheet_comparison import SheetComparison, outcome_text
 from pubstorm.result.figures import number_at
 from pubstorm.result.samples import HEADER, SAMPLES_FILE, Tracks
 
@@ -40,6 +42,7 @@ Cell = str | int | float | bool | None
 DataTable = dict[str, list[Cell]]
 """Columns by name, all of one length."""
 Row = dict[str, Cell]
+Sheets = Datasheet | SheetComparison
 
 OVER_TIME: Mapping[str, tuple[Unit, tuple[str, ...]]] = {
     "latency": ("us", ("latency", "round-trip")),
@@ -97,23 +100,31 @@ LEFT_OUT = {
 stage have tables of their own."""
 
 
-def tables_of(stored: RunResult | Series | SearchResult) -> Sequence[str]:
-    """Returns the names of the tables of a run, a series or a search."""
+def tables_of(stored: RunResult | Series | SearchResult | Sheets) -> Sequence[str]:
+    """Returns the names of the tables of a run, an experiment or a data sheet."""
+    if isinstance(stored, Datasheet | SheetComparison):
+        return ("figures",)
     if isinstance(stored, Series):
         return ("steps",)
     return ("trials",) if isinstance(stored, SearchResult) else RUN_TABLES
 
 
-def data_table(stored: RunResult | Series | SearchResult, folder: Path, name: str) -> DataTable:
+def data_table(
+    stored: RunResult | Series | SearchResult | Sheets, folder: Path, name: str
+) -> DataTable:
     """Returns a table by its name. Raises UsageError if there is no such table, or no sample for
     it."""
     allowed = tables_of(stored)
     if name not in allowed:
         raise UsageError(f"found the table {name!r}, allowed are {', '.join(allowed)}")
+    if isinstance(stored, Datasheet):
+        return sheet_table(stored)
+    if isinstance(stored, SheetComparison):
+        return compared_table(stored)
     if isinstance(stored, Series):
         return _columns(map(_row, stored.steps))
     if isinstance(stored, SearchResult):
-        return _columns(map(_row, stored.trials))
+        return _columns(map(_row, stored.played))
     if name in PARTS:
         return _columns(PARTS[name](stored))
     tracks, problem = load_tracks(folder)
@@ -137,6 +148,52 @@ def data_table(stored: RunResult | Series | SearchResult, folder: Path, name: st
     unit, charts = OVER_TIME[name]
     lines = (line for chart in charts for line in lines_of("page", chart))
     return _wide(tracks, {line.sample for line in lines if line.unit == unit}, "source")
+
+
+def sheet_table(sheet: Datasheet) -> DataTable:
+    """Returns the figures of a data sheet, a row each; a cell without figures has a row, too."""
+    return _columns(
+        {
+            "section": cell.section,
+            "cell": cell.title,
+            **_figure(figure),
+            "load": cell.load,
+            "r_squared": figure.r_squared,
+            "folder": cell.folder,
+            "state": cell.state,
+            "remarks": "; ".join(filter(None, (cell.why, *figure.remarks))),
+        }
+        for cell in sheet.cells
+        for figure in cell.figures or (SheetFigure(name=""),)
+    )
+
+
+def compared_table(found: SheetComparison) -> DataTable:
+    """Returns the figures of data sheets side by side, a row for each figure of a broker."""
+    names = [column.name for column in found.columns]
+    return _columns(
+        {
+            "section": row.section,
+            "cell": row.title,
+            "broker": names[place],
+            **_figure(figure),
+            "better": row.better,
+            "is_best": place in row.best,
+            "outcome": outcome_text(row, names),
+            "remarks": "; ".join(figure.remarks),
+        }
+        for row in found.rows
+        for place, figure in enumerate(row.figures)
+    )
+
+
+def _figure(figure: SheetFigure) -> Row:
+    found = figure.estimate
+    cells: Row = {"figure": figure.name}
+    for name in ("value", "low", "high", "unit", "bound", "repeats"):
+        cells[name] = None if found is None else getattr(found, name)
+    limit = None if figure.limited_by is None else str(figure.limited_by)
+    return {**cells, "word": figure.word, "limited_by": limit}
 
 
 def _samples(tracks: Tracks) -> DataTable:

@@ -1,5 +1,5 @@
-"""A report before it is rendered: verdict, facts, tables, plots and evidence. Runs, series and
-searches each have one builder; every format has one renderer."""
+"""A report before it is rendered: verdict, facts, tables, plots and evidence. Each kind of result
+has one builder; every format has one renderer."""
 
 from __future__ import annotations
 
@@ -93,9 +93,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Document:
-    """The report of a run, an experiment, a comparison or a history."""
+    """The report of a run, an experiment, a comparison, a history or a data sheet."""
 
-    kind: Literal["run", "series", "search", "comparison", "history"]
+    kind: Literal["run", "series", "search", "comparison", "history", "data sheet", "data sheets"]
     title: str
     started: str
     """Wall-clock start, ISO 8601 with offset."""

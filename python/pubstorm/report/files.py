@@ -1,5 +1,5 @@
-"""The report files of a stored run, series or search, Markdown and JUnit XML among them. A file
-that fails takes no other with it."""
+"""The report files of a stored run, experiment or data sheet, Markdown and JUnit XML among them. A
+file that fails takes no other with it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,16 @@ from pubstorm.report.of_run import run_document
 from pubstorm.report.page import library, page, run_page
 from pubstorm.report.stored import (
     COMPARISON_FILE,
+    DATASHEET_FILE,
+    DATASHEETS_FILE,
     SEARCH_FILE,
     SERIES_FILE,
     StoredRun,
     Write,
     holds,
     load_comparison,
+    load_datasheet,
+    load_datasheets,
     load_run,
     load_search,
     load_series,
@@ -178,7 +182,22 @@ def run_files(run: StoredRun) -> Files:
 
 def _files(directory: Path) -> Files:
     """Returns the files of what a folder stores. Imports what a run needs not."""
-    if holds(directory, SERIES_FILE):
+    own: Files = {}
+    if holds(directory, DATASHEETS_FILE):
+        from pubstorm.report.data import compared_table, csv_bytes
+        from pubstorm.report.of_datasheets import datasheets_document
+
+        found = load_datasheets(directory)
+        document = cache(partial(datasheets_document, found, has_plots=True))
+        own = {"figures.csv": lambda: csv_bytes(compared_table(found)).decode()}
+    elif holds(directory, DATASHEET_FILE):
+        from pubstorm.report.data import csv_bytes, sheet_table
+        from pubstorm.report.of_datasheet import datasheet_document
+
+        sheet = load_datasheet(directory)
+        document = cache(partial(datasheet_document, sheet, directory))
+        own = {"figures.csv": lambda: csv_bytes(sheet_table(sheet)).decode()}
+    elif holds(directory, SERIES_FILE):
         from pubstorm.report.of_experiments import series_document
 
         document = cache(partial(series_document, load_series(directory), directory))
@@ -192,7 +211,7 @@ def _files(directory: Path) -> Files:
         document = cache(partial(comparison_document, load_comparison(directory), directory))
     else:
         return run_files(load_run(directory))
-    return {**_texts(document), "report.html": lambda: page(document())}
+    return {**_texts(document), **own, "report.html": lambda: page(document())}
 
 
 def _texts(document: Callable[[], Document]) -> Files:

@@ -165,6 +165,9 @@ def _of_search(search: SearchResult) -> Iterator[KeyFigure]:
     if answer.best is not None:
         value, status = AGAIN[answer.confirmed]
         yield KeyFigure("played again", value, "the answer, once more", status=status)
+    tested = answer.recovery
+    if tested is not None:
+        yield KeyFigure("recovery", tested.in_short, tested.in_words(search.unit))
     uncounted = sum(not trial.counted for trial in search.trials)
     note = f"in {span_text(search.took_s)}" + (f", {uncounted} not counted" if uncounted else "")
     yield KeyFigure("trials", count_text(len(search.trials)), note)
@@ -355,7 +358,7 @@ def search_document(search: SearchResult, directory: Path | None = None) -> Docu
         settings=experiment_settings(search),
         tables=tuple(_tables(search)),
         items=tuple(
-            _trial_item(search, trial, trial is first, directory) for trial in search.trials
+            _trial_item(search, trial, trial is first, directory) for trial in search.played
         ),
         plots=(
             Plots(
@@ -392,6 +395,8 @@ def _facts(search: SearchResult) -> Iterator[Fact]:
         yield Fact("limited by", str(answer.limited_by))
     if answer.best is not None:
         yield Fact("played again", AGAIN[answer.confirmed][0])
+    if answer.recovery is not None:
+        yield Fact("recovery", answer.recovery.in_words(search.unit))
     played = f"{counted(len(search.trials), 'trial')} in {span_text(search.took_s)}"
     uncounted = sum(not trial.counted for trial in search.trials)
     yield Fact("played", played + (f", {uncounted} of them not counted" if uncounted else ""))
@@ -430,8 +435,8 @@ def trials_table(search: SearchResult) -> Table:
         *columns("word", "verdict", "limited by", "counted"),
         *columns("s", "took"),
     )
-    rows = [tuple(_cells(search, trial)) for trial in search.trials]
-    links = tuple(str(trial.number) for trial in search.trials)
+    rows = [tuple(_cells(search, trial)) for trial in search.played]
+    links = tuple(str(trial.number) for trial in search.played)
     return Table("Trials", heads, rows, links=links).without_empty()
 
 
@@ -489,7 +494,7 @@ def _courses(search: SearchResult, directory: Path) -> Iterator[Course]:
 def _cases(search: SearchResult, facts: tuple[Fact, ...]) -> tuple[Case, ...]:
     answer, is_invalid = search.answer, search.status is Status.INVALID
     text = "\n".join((*answer.statements, *(f"{fact.name}: {fact.value}" for fact in facts)))
-    took_s = math.fsum(trial.duration_s for trial in search.trials)
+    took_s = math.fsum(trial.duration_s for trial in search.played)
     return (
         Case("trials could be counted", text if is_invalid else None, took_s=took_s),
         Case("a value passes", text if answer.best is None and not is_invalid else None),

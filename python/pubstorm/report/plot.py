@@ -257,13 +257,17 @@ INVALID = " Steps that are invalid have no cell."
 
 
 def heat_map(
-    plot: Plot, axes: tuple[str, str], unit: str, cells: Mapping[tuple[str, str], float | None]
+    plot: Plot,
+    axes: tuple[str, str],
+    unit: str,
+    cells: Mapping[tuple[str, str], float | None],
+    side_min: int = SIDE_MIN,
 ) -> Plot | None:
     """Returns a heat map of values by their places on both axes, with the names of the axes; an
     absent value is a hole. None if a side is too short."""
     across = list(dict.fromkeys(x for x, _ in cells))
     down = list(dict.fromkeys(y for _, y in cells))
-    if min(len(across), len(down)) < SIDE_MIN:
+    if min(len(across), len(down)) < side_min:
         return None
     trace: dict[str, Any] = {
         "type": "heatmap",

@@ -1,5 +1,5 @@
-"""A stored run, series or search, with the files beside the result. Missing and broken files are
-problems in words."""
+"""A stored run, experiment or data sheet, with the files beside the result. Missing and broken
+files are problems in words."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from pubstorm.errors import OtherFormatError, StoredRunError
 from pubstorm.files import content_of, lies_in, text_of
 from pubstorm.result import RunResult, SearchResult, Series
 from pubstorm.result.comparison import Comparison
+from pubstorm.result.datasheet import Datasheet
+from pubstorm.result.datasheet_comparison import SheetComparison
 from pubstorm.result.samples import (
     RUN_FORMAT,
     SAMPLES_FILE,
@@ -28,12 +30,16 @@ RESULT_FILE = "result.json"
 SERIES_FILE = "series.json"
 SEARCH_FILE = "search.json"
 COMPARISON_FILE = "comparison.json"
+DATASHEET_FILE = "datasheet.json"
+DATASHEETS_FILE = "datasheets.json"
 ASKED_FILE = "asked.json"
 """The question of a comparison that is played."""
 SCENARIO_FILE = "scenario.yaml"
 FOLDED_FILE = "profile/folded.txt"
 
-V = TypeVar("V", RunResult, Series, SearchResult, Comparison)
+Stored = RunResult | Series | SearchResult | Comparison | Datasheet | SheetComparison
+"""Everything that a folder can store."""
+V = TypeVar("V", RunResult, Series, SearchResult, Comparison, Datasheet, SheetComparison)
 
 Write = Callable[[str, str], str | None]
 """Puts a file with this name and text in place. Returns why it could not; None if it could."""
@@ -121,9 +127,25 @@ def load_comparison(directory: Path) -> Comparison:
     return _load(directory / COMPARISON_FILE, Comparison, hint)
 
 
-def load_stored(directory: Path) -> RunResult | Series | SearchResult | Comparison:
-    """The series, search, comparison or run in a folder. Raises StoredRunError if the folder
-    has none."""
+def load_datasheet(directory: Path) -> Datasheet:
+    """The data sheet in its folder, or StoredRunError."""
+    hint = "name a folder that `pubstorm datasheet` has made"
+    return _load(directory / DATASHEET_FILE, Datasheet, hint)
+
+
+def load_datasheets(directory: Path) -> SheetComparison:
+    """The comparison of data sheets in its folder, or StoredRunError."""
+    hint = "name a folder that `pubstorm datasheet compare` has made"
+    return _load(directory / DATASHEETS_FILE, SheetComparison, hint)
+
+
+def load_stored(directory: Path) -> Stored:
+    """The data sheets, series, search, comparison or run in a folder. Raises StoredRunError if the
+    folder has none."""
+    if holds(directory, DATASHEETS_FILE):
+        return load_datasheets(directory)
+    if holds(directory, DATASHEET_FILE):
+        return load_datasheet(directory)
     if holds(directory, SERIES_FILE):
         return load_series(directory)
     if holds(directory, SEARCH_FILE):

@@ -534,6 +534,8 @@ def _facts(result: RunResult) -> Iterator[Fact]:
     programs = [f"{b.kind} {b.version}".strip() for b in environment.brokers]
     programs += dict.fromkeys(each.library or each.kind for each in result.publishers)
     yield Fact("targets", _targets(result) + (f" ({', '.join(programs)})" if programs else ""))
+    if limits := _limits(result):
+        yield Fact("broker limits", limits)
     yield Fact("started", f"{result.started}, took {span_text(result.duration_s)}")
     if shares := balance_text(result):
         yield Fact("balance", shares)
@@ -551,6 +553,21 @@ def _facts(result: RunResult) -> Iterator[Fact]:
     memory_text = bytes_text(environment.memory_bytes)
     processor = f"{environment.cores} × {environment.cpu_model}"
     yield Fact("host", f"{processor}, {memory_text}, {environment.kernel}")
+
+
+def _limits(result: RunResult) -> str:
+    """Returns the shares of their hosts that brokers may use; empty if they may use all."""
+    texts: dict[str, None] = {}
+    for broker in result.brokers:
+        words = []
+        if broker.cpus:
+            noun = "processor" if len(broker.cpus) == 1 else "processors"
+            words.append(f"{noun} {', '.join(map(str, broker.cpus))}")
+        if broker.memory_limit_bytes is not None:
+            words.append(f"{bytes_text(broker.memory_limit_bytes)} of memory")
+        if words:
+            texts[f"{broker.group or broker.name}: {' and '.join(words)}"] = None
+    return "; ".join(texts)
 
 
 def _targets(result: RunResult) -> str:

@@ -84,13 +84,16 @@ def render(document: Document, console: Console) -> None:
 
 
 def render_screen(document: Document, console: Console) -> None:
-    """Prints one screen: the steps of a short series, the outcome, the key figures, and the
-    folder."""
+    """Prints one screen: the steps of a short series, or the tables of a data sheet, the outcome,
+    the key figures, and the folder."""
     console = _wide_enough(console)
-    table = next(iter(document.tables), None) if document.kind == "series" else None
-    if table is not None and len(table.rows) <= SCREEN_ROWS:
+    steps = document.tables[:1] if document.kind == "series" else ()
+    short = [table for table in steps if len(table.rows) <= SCREEN_ROWS]
+    tables = document.tables if document.kind == "data sheet" else short
+    for table in tables:
         console.print()
         _draw(table, console)
+    if tables:
         console.print()
     _conclude(document, console, of=SCREEN_LINES)
 

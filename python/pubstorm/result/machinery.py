@@ -194,6 +194,10 @@ class BrokerResult(Value):
     """URL of its counters in Prometheus' format; null if there is none."""
     restarts: int = 0
     """Restarts after early exits."""
+    cpus: tuple[int, ...] = ()
+    """Processors that it may use; empty: all of its host."""
+    memory_limit_bytes: int | None = None
+    """Limit of its memory, which a cgroup sets; null: none."""
 
 
 class ServiceResult(Value):

@@ -10,14 +10,19 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field
 
 from pubstorm.contract import Moment, Number, Positive, Probability, Value
-from pubstorm.quantities import Unit
+from pubstorm.quantities import Unit, span_text, value_text
 from pubstorm.result.interval import Cell, Estimate
 from pubstorm.result.model import LimitedBy, RunResult, Status, ThresholdOutcome
 from pubstorm.result.summary import MemoryModel, MemoryPoint
 
-TrialPhase = Literal["grow", "bisect", "repeat", "most", "confirm"]
+TrialPhase = Literal["grow", "bisect", "repeat", "most", "confirm", "recover"]
 """Purpose of a trial: to find a failing value; to come closer; to search anew; to measure the
-largest figure; to confirm the answer."""
+largest figure; to confirm the answer; to test the recovery of its load."""
+
+
+Return = Literal["no collapse", "under overload", "came back", "never"]
+"""Outcome of a recovery test: the load never collapsed; it collapsed, and came back before it fell;
+it came back after it fell; it did not come back in the time of the test."""
 
 
 class ExperimentRow(Value):
@@ -88,6 +93,49 @@ class Trial(ExperimentRow):
         return self.counted and self.status is Status.FAIL
 
 
+class RecoveryTrial(Trial):
+    """The recovery test of an answer: a trial in which the load was the answer, then the first
+    value that failed, then the answer again, on the same brokers."""
+
+    beyond: Positive
+    """The value that failed, in the unit of the search."""
+    outcome_of_load: Return | None = None
+    """Outcome of the test; null: not counted."""
+    after_s: Number | None = None
+    """Time until the load was carried again, from the return to the answer; null: it was not, or
+    had not to come back."""
+    part_s: Number = 0.0
+    """Length of each of the three parts."""
+
+    @property
+    def in_short(self) -> str:
+        """The outcome in a word or two."""
+        match self.outcome_of_load:
+            case None:
+                return "not counted"
+            case "came back":
+                return f"after {span_text(self.after_s or 0.0)}"
+            case "never":
+                return f"not in {span_text(self.part_s)}"
+            case outcome:
+                return outcome
+
+    def in_words(self, unit: Unit) -> str:
+        """Returns the outcome in a sentence."""
+        over = f"{span_text(self.part_s)} at {value_text(self.beyond, unit)}"
+        match self.outcome_of_load:
+            case None:
+                return f"the recovery test is not counted: {self.why}"
+            case "no collapse":
+                return f"the load did not collapse in {over}, and nothing had to come back"
+            case "never":
+                return f"after {over} it did not come back within {span_text(self.part_s)}"
+            case "under overload":
+                return f"it collapsed and came back by itself within {over}"
+            case "came back":
+                return f"after {over} it came back by itself after {span_text(self.after_s or 0.0)}"
+
+
 class SearchAnswer(Value):
     """The answer of a search."""
 
@@ -113,6 +161,8 @@ class SearchAnswer(Value):
     """Number of the trial that shows it at the largest figure."""
     trials: int = 0
     """Number of trials."""
+    recovery: RecoveryTrial | None = None
+    """The recovery test; null: not asked for, or not played."""
     headline: str = ""
     """The answer in the unit of the question, and what the first value beyond it showed."""
     text: str = ""
@@ -205,8 +255,15 @@ class SearchResult(Experiment):
     """Headings of the trials' cells: those of the scenario's own table that a run can fill."""
     trials: tuple[Trial, ...] = ()
     """Trials in the order of playing."""
+    recovery: tuple[RecoveryTrial, ...] = ()
+    """Recovery tests of the answer; one that was not counted is repeated."""
     answer: SearchAnswer = Field(default_factory=SearchAnswer)
     """The answer so far."""
+
+    @property
+    def played(self) -> tuple[Trial, ...]:
+        """All trials, with the recovery tests, in the order of playing."""
+        return (*self.trials, *self.recovery)
 
     @property
     def status(self) -> Status:

@@ -76,6 +76,15 @@ def host_label(value: object) -> str:
     raise UnfitError(value, "are letters, digits, _, - and ., at most 63: a label or an address")
 
 
+def file_name(value: object) -> str:
+    """A name of a file below a folder."""
+    parts = value.split("/") if isinstance(value, str) else [""]
+    if all(_FILE_PART.fullmatch(part) for part in parts) and len(parts) <= FILE_DEPTH_MAX:
+        return "/".join(parts)
+    allowed = "are letters, digits, ., _ and -, not beginning with a dot, after folders such as"
+    raise UnfitError(value, f"{allowed} etc/")
+
+
 def absolute(path: str, info: ValidationInfo) -> str:
     """A path from the folder of the scenario file, if that is known."""
     return str(FilePath(info.context or "", path))
@@ -89,7 +98,7 @@ def absolute_for_client(path: str, info: ValidationInfo) -> str:
 def absolute_program(command: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
     """A command with an absolute program, unless that is to be looked for in the PATH."""
     program, *words = command or ("",)
-    if "/" in program:
+    if "/" in program and not program.startswith("{"):
         program = str(FilePath(_literal(info.context), program))
     return (program, *words) if command else ()
 
@@ -396,6 +405,8 @@ MQTT_VERSIONS = get_args(MqttVersion)
 EMPTY_HINT = "only ZeroMQ has empty ones: its subscribers say at: and a population of publishers"
 MESSAGE_BYTES_MAX = 256_000_000
 _HOST_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
+_FILE_PART = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}", re.ASCII)
+FILE_DEPTH_MAX = 8
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
 TEMPLATE = "template"
 """Marks a type of texts with variables."""
@@ -404,6 +415,8 @@ TARGETS_JSON = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type"
 Clients = Annotated[int, QuantityField(count, 1, CLIENTS_MAX)]
 Number = Annotated[int, QuantityField(count, 0, 2**62)]
 PortNumber = Annotated[int, QuantityField(count, 1, 65535)]
+Processor = Annotated[int, QuantityField(count, 0, 1023)]
+MemoryLimit = Annotated[int, QuantityField(size_bytes, 4_000_000, 2**50)]
 SmallCount = Annotated[int, QuantityField(count, 1, SMALL_COUNT_MAX)]
 HighWaterMark = Annotated[int, QuantityField(count, 0, 2**31 - 1)]
 Burst = Annotated[int, QuantityField(count, 1, 10**6)]
@@ -448,6 +461,7 @@ PositiveDurationOrNever = Annotated[
     OrWord("never"),
 ]
 Name = Annotated[str, BeforeValidator(name), _json("name")]
+FileName = Annotated[str, BeforeValidator(file_name), _json("file name")]
 HostLabel = Annotated[str, BeforeValidator(host_label), _json("host label")]
 Text = Annotated[str, BeforeValidator(text), _json("text")]
 SomeText = Annotated[str, BeforeValidator(some_text), _json("text")]
@@ -524,7 +538,8 @@ Payload = Annotated[
 COMMAND_VALUES = ("host", "port", "folder")
 """Values that a word may ask for."""
 WEBSOCKET_PORT = "websocket_port"
-"""One more, of a broker with WebSocket."""
+BROKER_VALUES = (*COMMAND_VALUES, WEBSOCKET_PORT, "brokers")
+"""Values that a text of a broker may ask for."""
 
 
 def asked_for(word: str) -> list[str]:

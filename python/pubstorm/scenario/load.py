@@ -41,6 +41,7 @@ from pubstorm.scenario.expressions import (
 )
 from pubstorm.scenario.model import Scenario, ScenarioText, Step
 from pubstorm.scenario.problems import explain, shape_of
+from pubstorm.scenario.recovery import recovery_settings
 from pubstorm.scenario.rewrite import (
     apply_override,
     counted,
@@ -67,7 +68,7 @@ def load_scenario(
     `overrides` are `a.b.c=value` each. A `target` replaces the file's and its brokers, but for
     those that are bridged to it; several are separated by spaces.
     """
-    return parse_scenario(_read_file(path), str(path), overrides, target)
+    return parse_scenario(text_of(path, EXAMPLE_HINT), str(path), overrides, target)
 
 
 def read_standard_input(overrides: Sequence[str] = (), target: str | None = None) -> Scenario:
@@ -177,7 +178,7 @@ class _Loading:
             self.data = self._sized({"name": _name_of(self.file), **self.data})
         scenario = self._validate()
         if scenario is not None and scenario.search is not None and not self.problems:
-            self._check_ends(scenario.search, text, (overrides, target))
+            self._check_ends(scenario, scenario.search, text, (overrides, target))
         steps: tuple[Step, ...] = ()
         if scenario is not None and scenario.sweep is not None and not self.problems:
             steps = self._steps(scenario.sweep, text, (overrides, target))
@@ -218,19 +219,30 @@ class _Loading:
             raise ScenarioError(sorted(self.problems, key=self._order))
 
     def _check_ends(
-        self, search: Search, text: str, settings: tuple[Sequence[str], str | None]
+        self,
+        scenario: Scenario,
+        search: Search,
+        text: str,
+        settings: tuple[Sequence[str], str | None],
     ) -> None:
-        """Loads the scenario with the first and the last value of its search; what is wrong with
-        one is a problem of that key."""
+        """Loads the scenario with the first and the last value of its search, and with its recovery
+        test; what is wrong with one is a problem of that key."""
         overrides, target = settings
         span = search.span
-        for key, number in (("from", span.low), ("to", span.high)):
-            own = f"{search.vary}={span.measure.written(number)}"
+        ends = {"from": span.low, "to": span.high}
+        played: dict[str, tuple[str, ...]] = {
+            k: (f"{search.vary}={span.measure.written(end)}",) for k, end in ends.items()
+        }
+        if search.recovery:
+            beyond = min(search.grow * span.low, span.high)
+            played["recovery"] = recovery_settings(scenario, span.low, beyond)
+        for key, settings_of_key in played.items():
+            own = settings_of_key[0]
             try:
                 apply_override(self.data, shape_of(Scenario), parse_override(own))
                 loading = _Loading(self.file, self.document)
                 loading.lenient = self.lenient
-                loading.scenario(text, (*overrides, ALONE, FOUND, own), target)
+                loading.scenario(text, (*overrides, ALONE, FOUND, *settings_of_key), target)
             except UnfitError as unfit:
                 self._add([(("search", "vary"), str(unfit), unfit.hint)])
                 return
@@ -367,12 +379,14 @@ class _Loading:
         return (int(line) if line.isdigit() else 10**9, problem.path)
 
 
-def _read_file(path: FilePath) -> str:
+def text_of(path: FilePath, hint: str) -> str:
+    """Returns the text of a file that a user named; raises ScenarioError. `hint`: the remedy if
+    there is no such file."""
     try:
         with path.open("rb") as file:
             return _read(file, str(path))
     except FileNotFoundError:
-        raise _unreadable(path, "found no such file", EXAMPLE_HINT) from None
+        raise _unreadable(path, "found no such file", hint) from None
     except IsADirectoryError:
         raise _unreadable(path, "found a directory, allowed is a YAML file", None) from None
     except (OSError, ValueError) as error:

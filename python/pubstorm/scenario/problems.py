@@ -91,15 +91,18 @@ def _tagged(argument: Any) -> Iterator[tuple[str, type[Part]]]:
 VALUE = Shape("value")
 
 
-def explain(error: ValidationError) -> list[tuple[Path, str, str | None]]:
-    """Each error as path, message and hint."""
+def explain(
+    error: ValidationError, root: type[Part] = Scenario
+) -> list[tuple[Path, str, str | None]]:
+    """Each error of a file, whose values make a `root`, as path, message and hint."""
     details = error.errors(include_url=False)
     # A list whose only item is wrong counts as empty; the item's own error says more.
-    return [_explain(each) for each in details if each["type"] != "too_short" or not each["input"]]
+    found = [each for each in details if each["type"] != "too_short" or not each["input"]]
+    return [_explain(each, shape_of(root)) for each in found]
 
 
-def _explain(details: ErrorDetails) -> tuple[Path, str, str | None]:
-    place = _Place.of(tuple(step for step in details["loc"] if step != "[key]"))
+def _explain(details: ErrorDetails, root: Shape) -> tuple[Path, str, str | None]:
+    place = _Place.of(tuple(step for step in details["loc"] if step != "[key]"), root)
     path, found = place.path, details["input"]
     match details["type"]:
         case "value_error":
@@ -150,9 +153,9 @@ class _Place:
     """The shapes of the other kinds, by kind."""
 
     @classmethod
-    def of(cls, location: Path) -> _Place:
-        """Follows a location of pydantic, which names the kinds that it passes."""
-        shape = around = shape_of(Scenario)
+    def of(cls, location: Path, root: Shape) -> _Place:
+        """Follows a location of pydantic from the root. It names the kinds that it passes."""
+        shape = around = root
         path: Path = ()
         kind, hints, others = "", dict[str, str](), dict[str, Shape]()
         for step in location:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, ClassVar, Literal
@@ -27,11 +27,12 @@ from pubstorm.quantities import (
     size_bytes,
 )
 from pubstorm.scenario.base import Part
-from pubstorm.scenario.document import DocumentError, Path, read_document
+from pubstorm.scenario.document import DocumentError, Finding, Path, read_document
 from pubstorm.scenario.fields import (
     Amount,
     Confidence,
     Duration,
+    Flag,
     GrowFactor,
     MetricName,
     Precision,
@@ -81,6 +82,9 @@ class Sweep(Part):
     """Repetitions of each step, one after the other."""
     broker: Literal["fresh", "same"] = "fresh"
     """`fresh`: each step has brokers of its own; `same`: all use those started for the first."""
+    warm_up: Duration = 0
+    """With `broker: same`: time for which the first step is played before it counts, as a program
+    needs that compiles itself while it runs. Whole runs of it take at least that long."""
     pause: Duration = 2 * SECOND_NS
     """Wait between two steps."""
     stop_when: tuple[StopLine, ...] = ()
@@ -122,6 +126,10 @@ class Sweep(Part):
             if not name or name in names[:number]:
                 raise UnfitError(name, "is a name for each step that no other one has")
         return steps
+
+    def rules(self) -> Iterator[Finding]:
+        """Yields a warm-up of brokers that no other step uses."""
+        yield from _cold(self)
 
     def variations(self) -> tuple[Variation, ...]:
         """Returns the changes of the steps, without repeats, in the order of playing."""
@@ -189,6 +197,12 @@ class Sweep(Part):
             {path: ("sweep", "vary", path, n) for path, n in zip(self.vary, place, strict=True)}
             for place in grid
         ]
+
+
+def _cold(experiment: Sweep | Search) -> Iterator[Finding]:
+    if experiment.warm_up and experiment.broker == "fresh":
+        message = "found warm_up with fresh brokers, needed is broker: same"
+        yield ("warm_up",), message, "a run warms up only the brokers that it plays on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,8 +342,20 @@ class Search(Part):
     """Of the intervals."""
     broker: Literal["fresh", "same"] = "fresh"
     """`fresh`: each trial has brokers of its own; `same`: all use those started for the first."""
+    warm_up: Duration = 0
+    """With `broker: same`: time for which the first value is played before it counts, as in
+    `sweep`."""
     pause: Duration = 0
     """Wait between two trials."""
+    recovery: Flag = False
+    """After the answer is confirmed, one more trial on the same brokers: the load is the answer,
+    then the first value beyond that failed, then the answer again, each as long as the publish
+    stage. It says whether and when the load was carried again. Default: false, as it takes three
+    times as long as a trial, and `vary` must be a rate or a number of clients."""
+
+    def rules(self) -> Iterator[Finding]:
+        """Yields a warm-up of brokers that no other trial uses."""
+        yield from _cold(self)
 
     @property
     def span(self) -> SearchSpan:

@@ -21,14 +21,17 @@ from pubstorm.scenario.fields import (
     Bandwidth,
     ClientText,
     Duration,
+    FileName,
     Flag,
     HostLabel,
     HostsTimeout,
     KeepAlive,
+    MemoryLimit,
     Name,
     PathText,
     PortNumber,
     PositiveDuration,
+    Processor,
     QoS,
     ShareBelowOne,
     SmallCount,
@@ -138,6 +141,9 @@ class Broker(Variant):
         "federation": "virtual hosts and federation are RabbitMQ's: use kind: rabbitmq",
         "cluster": "RabbitMQ makes clusters; mosquitto is connected with topology.bridges",
         "command": "binary names another program of this kind",
+        "files": "settings has the configuration of this kind",
+        "environment": "only kind: command has variables",
+        "version": "this kind states its version itself",
         "binary": "the program is the first word of command",
         "settings": "command has the options of the program",
     }
@@ -156,8 +162,28 @@ class Broker(Variant):
     transport: Transport = "tcp"
     """Connections of clients: TCP alone, or WebSocket, for which the broker has a second listener
     with the same `tls`. Monitors and bridges use TCP."""
+    cpus: tuple[Processor, ...] = ()
+    """Processors that each of them may use, with all processes that it starts, such as `[0]`.
+    Default: all of its host."""
+    memory: MemoryLimit | None = None
+    """Memory that each of them may use, with all processes that it starts. A cgroup limits it, of
+    version 1 or 2; the result says if the host allows none. Not with `hosts`. Default: no limit."""
     restart: Annotated[Restart | None, BeforeValidator(_restart), OrWord("never")] = None
     """Restarts of a broker that ends unexpectedly. Default: never, and the run fails."""
+
+    def rules(self) -> Iterator[Finding]:
+        """Yields shares of a host that it cannot have."""
+        for number, cpu in enumerate(self.cpus):
+            if cpu in self.cpus[:number]:
+                message = f"found processor {cpu} again, allowed is each once"
+                yield ("cpus", number), message, "leave it out"
+        if self.memory is not None and self.hosts is not None:
+            message = "found memory with hosts, allowed is one of them"
+            yield (
+                ("memory",),
+                message,
+                "cpus goes with hosts; memory is limited here only",
+            )
 
     @property
     def tls_mode(self) -> TlsMode:
@@ -238,6 +264,7 @@ class Mosquitto(InstalledBroker):
 
     def rules(self) -> Iterator[Finding]:
         """Yields rights without passwords."""
+        yield from super().rules()
         if self.acl and not self.passwords:
             hint = "without passwords everybody can be anybody"
             yield ("acl",), "found acl without passwords, needed is passwords: true", hint
@@ -286,9 +313,23 @@ class Command(Broker):
     kind: Literal["command"]
     """`command`."""
     command: Words = ()
-    """The program and its arguments, with `{host}`, `{port}` and `{folder}` in them, and with
-    `{websocket_port}` for `transport: websocket`; `{{` and `}}` are braces. The program listens on
-    the address `{host}` and stays in the foreground."""
+    """The program and its arguments. Texts in them, in `files`, `environment` and `version` are
+    replaced: `{host}`, `{port}`, `{websocket_port}`, `{folder}` of the broker, and `{brokers}`, the
+    folder of `scripts/install-brokers`. `{{` and `}}` are braces. The program listens on the
+    address `{host}`, with `transport: websocket` on both ports, and stays in the foreground."""
+    files: Mapping[FileName, Text] = Field(default_factory=dict)
+    """Files that the run writes into `{folder}` before the start: name and text, such as a
+    configuration. A name can begin with folders: `etc/broker.xml`."""
+    environment: Mapping[Name, Text] = Field(default_factory=dict)
+    """Environment variables of the program, beside those of the run."""
+    version: Words = ()
+    """A command that prints the version of the program; the first line with a version counts.
+    Default: the version is not known."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Texts that the program finds its ports in."""
+        return (*self.command, *self.files.values(), *self.environment.values())
 
 
 def _kind_of(value: object) -> str | None:

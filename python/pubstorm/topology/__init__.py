@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from pubstorm.contract.protocol import Target
 from pubstorm.errors import TopologyError
@@ -31,6 +32,7 @@ from pubstorm.topology.broker import (
 )
 from pubstorm.topology.credentials import RunKeys, forget_secrets
 from pubstorm.topology.services import Services
+from pubstorm.topology.shares import Shares, check_processors
 from pubstorm.topology.started import StartRecord
 from pubstorm.topology.supervision import (
     BrokerDied,
@@ -101,6 +103,7 @@ class Topology:
         }
         self._brokers = tuple(broker for group in self._groups.values() for broker in group)
         self._by_name = {broker.name: broker for broker in self._brokers}
+        self._shares = Shares(spec, self.record.note_cgroup)
         self._reporter = EventReporter(emit)
         self._supervision = Supervision(self._reporter.report)
         self.bridges.links.notify(self._report_links)
@@ -125,8 +128,9 @@ class Topology:
             return
         if self.hosts.are_here:
             check_ports(fixed_ports(self._spec))
+            check_processors(self._spec)
         self.record.open()
-        if any(broker.has_helpers for broker in self._brokers):
+        if any(broker.has_helpers for broker in self._brokers) or self._shares.are_limited:
             self.record.guard()
         for name, bridge in self._spec.bridges.items():
             if bridge.to == TARGET and bridge.notifications:
@@ -151,6 +155,7 @@ class Topology:
             last.callback(forget_secrets, self._folder)
             last.callback(self.keys.discard)
             last.callback(self.record.close)
+            last.callback(self._shares.close)
             last.push_async_callback(self.networks.stop)
             last.push_async_callback(_stop, self.services.servers)
             last.push_async_callback(_stop, self._mains)
@@ -201,9 +206,15 @@ class Topology:
                 restarts=self._supervision.restarts(broker.name),
                 speaks_sys=broker.speaks_sys,
                 metrics_url=broker.metrics_url,
+                cpus=tuple(broker.place.cpus),
+                memory_limit_bytes=self._shares.limit_bytes(broker.name),
             )
             for broker in self._brokers
         )
+
+    def unlimited(self) -> Sequence[str]:
+        """Returns the brokers whose memory this host does not limit, in words with the reason."""
+        return self._shares.refused
 
     def service_results(self) -> tuple[ServiceResult, ...]:
         """Returns the services for the result."""
@@ -214,6 +225,8 @@ class Topology:
 
     async def _start(self, notify: Notify) -> None:
         await self._place()
+        for broker in self._brokers:
+            broker.place = self._shares.settled(broker.place)
         await self.networks.start(self.record.note_namespace)
         for broker in self._brokers:
             broker.place = self.networks.settled(broker.place.group, broker.place)
@@ -297,18 +310,29 @@ class Topology:
             },
             port=None if spec.port is None else spec.port + number,
             binary=spec.binary if isinstance(spec, InstalledBroker) else None,
-            command=spec.command if isinstance(spec, Command) else (),
+            **(_of_command(spec) if isinstance(spec, Command) else {}),
             plugins=spec.plugins if isinstance(spec, Rabbitmq) else (),
             federation=spec.federation if isinstance(spec, Rabbitmq) else None,
             cluster=cluster,
             is_under_tls=spec.tls_mode != "none",
             serves_websocket=spec.serves_websocket,
             host=cluster.host(name) if cluster else LOOPBACK,
+            cpus=spec.cpus,
             trusted=self.keys.observer(group) if spec.user_store else None,
             environment=self.record.mark,
             note=self.record.note_process,
         )
         return adapter_of(spec.kind)(place)
+
+
+def _of_command(spec: Command) -> dict[str, Any]:
+    """Returns what a place has of a program that nothing else is known of."""
+    return {
+        "command": spec.command,
+        "files": spec.files,
+        "variables": spec.environment,
+        "version": spec.version,
+    }
 
 
 async def _stop(servers: Sequence[ServerProcess]) -> None:

@@ -25,7 +25,9 @@ from pubstorm.host.ends import killed
 from pubstorm.host.keys.files import PRIVATE_MODE
 from pubstorm.host.machine import HERE, Child, Machine, Order, last_lines
 from pubstorm.host.preflight.need import Appetite
+from pubstorm.host.shares import MemoryCgroup, pinned
 from pubstorm.host.sockets import LOOPBACK, free_port, holders, is_free, listening_at
+from pubstorm.quantities import bytes_text
 from pubstorm.scenario.topology import Federation, ScenarioTopology
 from pubstorm.topology.observer import Login
 
@@ -178,6 +180,12 @@ class Place:
     """The program; None: the one that is installed."""
     command: Sequence[str] = ()
     """The whole command, for a program that nothing else is known of."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Files that it gets, with values to fill in: text by name below its folder."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the scenario for it, with values to fill in."""
+    version: Sequence[str] = ()
+    """The command that states its version."""
     plugins: Sequence[str] = ()
     """Plugins of a broker that has some."""
     federation: Federation | None = None
@@ -200,6 +208,10 @@ class Place:
     """Address that it listens on."""
     also_on: Sequence[str] = ()
     """More addresses that it listens on, on the same port: those of links to small brokers."""
+    cpus: Sequence[int] = ()
+    """Processors that it may use; empty: all of its machine."""
+    cgroup: MemoryCgroup | None = None
+    """The cgroup that limits its memory."""
     prefix: Sequence[str] = ()
     """Words before the command, which lead into a network namespace."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -299,6 +311,13 @@ class ServerProcess(ABC):
         return found[1] if found else ""
 
     @property
+    def prefix(self) -> Sequence[str]:
+        """Words before its command: they give it its share of the host, and lead into a network
+        namespace."""
+        joined = () if self.place.cgroup is None else self.place.cgroup.prefix
+        return (*joined, *pinned(self.place.cpus), *self.place.prefix)
+
+    @property
     def host(self) -> str:
         """Address that it listens on."""
         return self.place.host
@@ -319,7 +338,7 @@ class ServerProcess(ABC):
         self.make_folder()
         self.version = self.version or await self.version_of(program)
         for attempt in range(1, PORT_TRIES + 1):
-            await self.spawn((*self.place.prefix, *await self.configure(program)))
+            await self.spawn((*self.prefix, *await self.configure(program)))
             if await self.ready():
                 return
             is_free_to_choose = self.place.port is None and attempt < PORT_TRIES
@@ -367,6 +386,8 @@ class ServerProcess(ABC):
         if self._process.lost:
             return f"{self.noun} {self.name} (pid {self.pid}) is lost: {self._process.lost}"
         how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+        if code and self.place.cgroup is not None and self.place.cgroup.kills:
+            how += f", since it reached its memory of {bytes_text(self.place.cgroup.limit_bytes)}"
         return f"{self.noun} {self.name} (pid {self.pid}) {how}"
 
     def gone(self) -> bool:
@@ -384,6 +405,7 @@ class ServerProcess(ABC):
         """Writes a file into its folder, for its owner only: it may hold passwords."""
         path = self.folder / file
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.touch(mode=PRIVATE_MODE)
             path.write_text(text)
         except OSError as error:
@@ -442,7 +464,8 @@ class ServerProcess(ABC):
             text = f"{self.noun} {self.name}: {error.message}"
             raise TopologyError(text, error.hint) from error
         if self.place.machine.is_here:
-            self.place.note(self.name, self._process.pid, command)
+            own = command[len(self.prefix) :]
+            self.place.note(self.name, self._process.pid, own)
 
     def _refused_folder(self, error: OSError) -> TopologyError:
         text = f"{self.noun} {self.name}: cannot write {self.folder}: {error.strerror}"

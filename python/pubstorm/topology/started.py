@@ -42,11 +42,11 @@ the brokers themselves have started."""
 class Started(Value):
     """Something that a run has started or made on this host."""
 
-    kind: Literal["run", "process", "namespace", "bridged"]
-    """The run itself, a process of it, a network namespace, or a target elsewhere that its bridges
-    are connected to."""
+    kind: Literal["run", "process", "namespace", "cgroup", "bridged"]
+    """The run itself, a process of it, a network namespace, a cgroup, or a target elsewhere that
+    its bridges are connected to."""
     name: str
-    """Name of the broker or of the namespace, or URL of the target."""
+    """Name of the broker or of the namespace, folder of the cgroup, or URL of the target."""
     boot: str = ""
     """The start of the kernel since which it exists."""
     pid: int = 0
@@ -108,6 +108,10 @@ class StartRecord:
     def note_namespace(self, name: str) -> None:
         """A network namespace is about to be made."""
         self._try_add(Started(kind="namespace", name=name, boot=boot_id()))
+
+    def note_cgroup(self, folder: str) -> None:
+        """A cgroup is about to be made."""
+        self._try_add(Started(kind="cgroup", name=folder, boot=boot_id()))
 
     def note_bridged(self, target: Target, topic: str) -> None:
         """Notes that bridges will publish their states under `topic` at a target that is not the

@@ -155,6 +155,18 @@ def test_until_is_a_search_whose_threshold_is_the_opposite(printed: Printed) -> 
     assert values["thresholds"] == ["publisher.skipped < 1"]
 
 
+def test_until_a_number_is_a_search_of_the_most_clients_that_stay_connected(
+    printed: Printed,
+) -> None:
+    values = printed("conn", "--clients", "2k", "--until", "100k")
+    search = {"vary": "populations.client.clients", "from": "2k", "to": "100k", "repeat": 1}
+    assert values["search"] == search
+    assert values["thresholds"] == ["client.never_ready == 0", "client.disconnected == 0"]
+    assert values["stages"][1] == {"hold": "5s"}
+    values = printed("conn", "--until", "100k", "--for", "1min")
+    assert (values["search"]["from"], values["stages"][1]) == (1000, {"hold": "1min"})
+
+
 @pytest.mark.parametrize(
     ("kind", "given", "words"),
     [
@@ -167,6 +179,8 @@ def test_until_is_a_search_whose_threshold_is_the_opposite(printed: Printed) -> 
         ("pub", {"group": "g"}, "--group with pub, which subscribes to nothing"),
         ("pub", {"until": "p99 > 100ms"}, "QoS 0, which has no acknowledgements"),
         ("pairs", {"until": "it breaks"}, "allowed is METRIC > VALUE"),
+        ("pairs", {"until": "100k"}, "found --until '100k', allowed is METRIC > VALUE"),
+        ("conn", {"until": "lots"}, "allowed is METRIC > VALUE or a number of clients"),
         ("pairs", {"until": "p99 > 1s", "as_fast": True}, "found --until and --max"),
     ],
 )

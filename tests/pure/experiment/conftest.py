@@ -21,7 +21,7 @@ from pubstorm.play.directory import RunDirectory
 from pubstorm.play.display import Live
 from pubstorm.play.one_run import RunOptions
 from pubstorm.report import RESULT_FILE, SCENARIO_FILE
-from pubstorm.result import Measured, RunResult
+from pubstorm.result import Measured, Phase, RunResult
 from pubstorm.result.figures.table import cells
 from pubstorm.result.verdict import evaluate_run
 from pubstorm.scenario import Scenario
@@ -53,6 +53,8 @@ class Player:
     """Every run so far."""
     meanwhile: Callable[[int, Scenario], bool] = lambda _number, _scenario: False
     """Happens in each run, with its number from 1 on. True: a signal ends the run."""
+    phases: Callable[[Scenario], tuple[Phase, ...]] = lambda _scenario: ()
+    """Returns the phases that each run has."""
     spread: int = 0
     """Messages by which every second run has more."""
 
@@ -112,6 +114,7 @@ class Player:
             backend=sums,
             flow=sums,
             command=options.command,
+            phases=self.phases(scenario),
             **more,
         )
 

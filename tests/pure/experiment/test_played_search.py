@@ -53,6 +53,31 @@ def test_a_trial_whose_result_was_stored_before_a_kill_is_not_played_again(playe
     assert len(player.runs) == runs
 
 
+@pytest.mark.parametrize(
+    ("experiment", "file"),
+    [
+        (f"{SEARCH}, repeat: 1, broker: same, warm_up: 3s}}\n", "search.json"),
+        ("sweep: {steps: [{step: a}, {step: b}], broker: same, warm_up: 3s}\n", "series.json"),
+    ],
+)
+def test_a_warm_up_is_played_first_and_does_not_count(
+    player: Player, experiment: str, file: str
+) -> None:
+    assert player.run(f"{LOAD}{LIMIT}{experiment}") == 0
+    stored = player.stored(file)
+    counted = stored.get("trials") or stored["steps"]
+    assert len(player.runs) == len(counted) + 3, "a run has one second"
+    assert (player.out / "warm-up-3" / "result.json").exists()
+    assert {scenario.populations["device"].clients for scenario in player.runs[:3]} == {4}
+
+
+def test_a_warm_up_needs_brokers_that_last(
+    player: Player, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert player.run(f"{LOAD}{LIMIT}{SEARCH}, warm_up: 3s}}\n") == 2
+    assert "found warm_up with fresh brokers, needed is broker: same" in capsys.readouterr().err
+
+
 def test_where_no_value_holds_it_ends_with_1(player: Player) -> None:
     assert player.run(f"{LOAD}{LIMIT.replace('<= 11', '< 1')}{SEARCH}, repeat: 1}}\n") == 1
     search = player.stored("search.json")

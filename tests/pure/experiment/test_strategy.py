@@ -235,3 +235,44 @@ def test_a_finer_precision_tries_values_of_more_digits() -> None:
     assert [digits_for(p) for p in (0.5, 0.02, 0.01, 0.001)] == [3, 3, 3, 4]
     facts, _ = played(replace(ONCE, precision=0.001), sharp(43_607))
     assert facts.best == pytest.approx(43_607, rel=0.001)
+
+
+def test_the_recovery_of_a_confirmed_answer_is_tested_from_the_smallest_value_that_failed() -> None:
+    settings = replace(RATES, recovery=True)
+    _, tries = played(settings, sharp(43_607))
+    before, (test,) = tries[:-1], tries[-1:]
+    confirmed = next(each.value for each in reversed(before) if each.phase == "confirm")
+    failed = [each.value for each in before if each.value > 43_607]
+    assert (test.phase, test.value, test.beyond) == ("recover", confirmed, min(failed))
+    assert all(each.beyond is None for each in before)
+    assert played(replace(settings, recovery=False), sharp(43_607))[1] == before
+
+
+def test_a_recovery_test_that_is_not_counted_is_repeated() -> None:
+    def system(each: Candidate) -> TrialOutcome:
+        known: State = "passed" if each.value <= 43_607 else "failed"
+        return TrialOutcome("uncounted" if each.phase == "recover" else known)
+
+    _, tries = played(replace(ONCE, recovery=True, retries=2), system)
+    assert [each.attempt for each in tries if each.phase == "recover"] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "system",
+    [sharp(1e9), sharp(0), stepped((20_000, "passed"), (1e9, "uncounted"))],
+    ids=["no value failed", "no value passed", "the host was the limit"],
+)
+def test_without_an_answer_and_a_value_that_failed_there_is_no_recovery_test(
+    system: System,
+) -> None:
+    _, tries = played(replace(ONCE, recovery=True), system)
+    assert "recover" not in phases(tries)
+
+
+def test_an_answer_that_failed_again_is_not_loaded_further() -> None:
+    def system(each: Candidate) -> TrialOutcome:
+        is_good = each.value <= 43_607 and each.phase != "confirm"
+        return TrialOutcome("passed" if is_good else "failed")
+
+    _, tries = played(replace(ONCE, recovery=True), system)
+    assert phases(tries)[-1] == "confirm"

@@ -20,6 +20,7 @@ FOREIGN = {
         "cli.broker",
         "cli.change",
         "cli.compare",
+        "cli.datasheet",
         "cli.check",
         "cli.init",
         "cli.stored",

@@ -33,6 +33,7 @@ PAGES = [
     *DOCS,
     *sorted(DECISIONS.glob("*.md")),
     *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "recipes").glob("*.yaml")),
     *sorted((ROOT / "scenarios").glob("*.yaml")),
 ]
 NAMES = (ast.Name, ast.arg, ast.Attribute, ast.FunctionDef, ast.ClassDef)

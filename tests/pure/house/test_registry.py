@@ -26,7 +26,9 @@ OTHERS = {
     "measure/phases/collapse.py": "counts of ticks that are compared with the load due",
     "report/data.py": "names of tables",
     "result/comparison/__init__.py": "properties of a host",
+    "result/datasheet.py": "sections of a data sheet",
     "result/figures/of_monitors.py": "parts of a fault",
+    "result/machinery.py": "kinds of stale state",
     "result/timeline/rows.py": "columns of rows, which follow the contract",
 }
 """Files with names beside each other that are others, or have a reason."""

@@ -17,6 +17,8 @@ from pubstorm.scenario.shares import meant_by, shares_of
 UNSCALED = {
     "slow-subscriber": "no size that follows it",
     "mqtt5-features": "no size that follows it",
+    "sheet-retained": "no size that follows it",
+    "sheet-connections": "needed is scale 1",
 }
 """Scenarios that no scale fits, with the reason that they give."""
 SCALED = [file.stem for file in scenario_files() if file.stem not in UNSCALED]

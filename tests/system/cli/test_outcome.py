@@ -41,3 +41,22 @@ def test_a_printed_scenario_of_each_kind_runs(kind: str, tmp_path: Path) -> None
     found = program.run(run, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     result = json.loads((tmp_path / "run/result.json").read_text())
     assert passes(found.returncode, result), found.stderr
+
+
+LIMITED = "topology.brokers.broker={kind: mosquitto, settings: {max_connections: 9}}"
+QUICK = ("search.precision=100%", "stages.0.connect.timeout=1s", "monitors.brokers=false")
+
+
+def test_until_a_number_finds_the_connections_that_a_broker_takes(tmp_path: Path) -> None:
+    settings = (LIMITED, *QUICK)
+    words = (*ANY_SPEED, *(word for each in settings for word in ("--set", each)))
+    bench("conn", "-c", "8", "--until", "16", "--for", "200ms", *words, "--out", "s", cwd=tmp_path)
+    search = json.loads((tmp_path / "s" / "search.json").read_text())
+    counted = [trial for trial in search["trials"] if trial["counted"]]
+    assert counted, search["answer"]["text"]
+    for trial in counted:
+        outcome = ("pass", "none") if trial["value"] <= 9 else ("fail", "broker")
+        assert (trial["status"], trial["limited_by"]) == outcome
+    # A busy host takes trials away, and is the limit then.
+    if len(counted) == len(search["trials"]):
+        assert (search["answer"]["best"]["value"], search["answer"]["limited_by"]) == (8, "broker")

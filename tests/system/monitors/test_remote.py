@@ -328,7 +328,7 @@ def test_slow_and_idle_clients_end_and_others_are_served(
 def test_no_more_connections_have_the_token_than_allowed(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.system.monitors.test_remote.LIMITS", server.Limits(2, 60))
+    monkeypatch.setattr("tests.system.monitors.test_remote.LIMITS", server.ConnectionLimits(2, 60))
     url = serve(TOKEN)
     hosts = [host_at(url, token=TOKEN) for _ in range(2)]
     assert all("load1" in read(each) for each in hosts)

@@ -16,6 +16,7 @@ from pubstorm.play.directory import RunDirectory
 from pubstorm.report import write_reports
 from tests.kit.browser import BROWSER, RULES, axe, opened
 from tests.kit.example_comparison import write_comparison
+from tests.kit.example_datasheet import write_datasheet, write_datasheets
 from tests.kit.example_history import write_history
 from tests.kit.example_run import Shape, write_run
 from tests.kit.example_search import write_search
@@ -112,6 +113,8 @@ def pages(failed_run: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
         ("series", write_series),
         ("search", write_search),
         ("comparison", write_comparison),
+        ("data sheet", write_datasheet),
+        ("data sheets", write_datasheets),
     ):
         folder = folders[name] = tmp_path_factory.mktemp(name)
         write(folder)
@@ -122,7 +125,17 @@ def pages(failed_run: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 
 @pytest.mark.slow("a browser draws every plot of a page twice")
 @pytest.mark.parametrize(
-    "name", ["failed run", "plain run", "series", "search", "comparison", "history"]
+    "name",
+    [
+        "failed run",
+        "plain run",
+        "series",
+        "search",
+        "comparison",
+        "history",
+        "data sheet",
+        "data sheets",
+    ],
 )
 def test_every_reader_can_use_the_page(name: str, pages: dict[str, Path], tmp_path: Path) -> None:
     found = seen(pages[name], tmp_path / "seen")

@@ -224,6 +224,8 @@ def search_in_words(scenario: Scenario, steps: int = 1) -> Iterator[str]:
         yield f"  and on until {search.figure} grows by less than {write_share(search.growth)}"
     times = "once" if search.repeat == 1 else f"{search.repeat} times"
     yield f"  looked for {times}, to within {write_share(search.precision)}"
+    if search.recovery:
+        yield "  and at its end beyond the answer and back, three times as long as a trial"
     yield (
         f"  about {few} to {most} trials of {span_text(seconds)} or more: "
         f"{span_text(few * seconds)} to {span_text(most * seconds)} or more"

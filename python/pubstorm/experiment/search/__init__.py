@@ -12,7 +12,16 @@ from pathlib import Path
 
 from pubstorm.errors import StoredRunError
 from pubstorm.experiment.invocation import Invocation
-from pubstorm.experiment.player import Journal, Player, Runs, Searching, Turn, asked_again, run_s
+from pubstorm.experiment.player import (
+    Journal,
+    Player,
+    Playing,
+    Runs,
+    Turn,
+    asked_again,
+    run_s,
+    warm_up_of,
+)
 from pubstorm.experiment.search.answer import (
     Terms,
     answer_of,
@@ -21,6 +30,7 @@ from pubstorm.experiment.search.answer import (
     in_words,
     outcome_of,
     question_of,
+    recovered,
     uncounted,
 )
 from pubstorm.experiment.search.strategy import (
@@ -34,13 +44,15 @@ from pubstorm.host.children import run_loop
 from pubstorm.play.directory import new_path
 from pubstorm.play.display import Live
 from pubstorm.play.one_run import RUNS
-from pubstorm.quantities import value_text
+from pubstorm.quantities import SECOND_NS, value_text
 from pubstorm.report import SCENARIO_FILE, SEARCH_FILE, load_search
 from pubstorm.result import LimitedBy, RunResult, SearchResult, Trial
 from pubstorm.result.figures.table import headings
-from pubstorm.scenario import Scenario, searched
+from pubstorm.result.search import RecoveryTrial
+from pubstorm.scenario import Scenario, searched, varied
 from pubstorm.scenario.defaults import default_thresholds
 from pubstorm.scenario.load import FOUND
+from pubstorm.scenario.recovery import recovery_extra_ns, recovery_settings
 from pubstorm.scenario.series import Search
 from pubstorm.topology import Topology
 
@@ -84,7 +96,7 @@ async def play_search(
     return found
 
 
-def search_of(scenario: Scenario, asked: Invocation) -> Searching | None:
+def search_of(scenario: Scenario, asked: Invocation) -> Playing | None:
     """Returns what plays the search of a scenario, or of a step of a sweep; None if it has no
     search."""
     if scenario.search is None:
@@ -101,8 +113,18 @@ def search_of(scenario: Scenario, asked: Invocation) -> Searching | None:
 def planned_s(scenario: Scenario) -> float:
     """Returns the seconds of a run by its plan; of a search those of the trials to expect."""
     search = scenario.search
-    trials = 1 if search is None else trials_left(settings_of(search), ())
-    return trials * run_s(scenario)
+    if search is None:
+        return run_s(scenario)
+    trials_s = trials_left(settings_of(search), ()) * run_s(scenario)
+    return trials_s + search.warm_up / SECOND_NS + _extra_s(scenario)
+
+
+def _extra_s(scenario: Scenario) -> float:
+    """Returns the seconds by which a recovery test is longer than a trial; 0 without one."""
+    search = scenario.search
+    if search is None or not search.recovery:
+        return 0.0
+    return recovery_extra_ns(scenario) / SECOND_NS
 
 
 def settings_of(search: Search) -> Settings:
@@ -118,6 +140,7 @@ def settings_of(search: Search) -> Settings:
         precision=search.precision,
         repeat=search.repeat,
         retries=search.retries,
+        recovery=search.recovery,
     )
 
 
@@ -132,16 +155,19 @@ class _SearchRuns(Runs[SearchResult]):
         self._journal = journal
         self._strategy = Strategy(settings_of(self._search))
         self._trials: list[Trial] = []
+        self._recovery: list[RecoveryTrial] = []
         self._outcomes: list[tuple[float, TrialOutcome]] = []
         """Values of the trials, in the unit of the strategy, with their outcomes."""
         self._run_s = run_s(scenario)
+        self._extra_s = _extra_s(scenario)
         if self._search.broker == "same":
             self.shared = [searched(scenario, self._search.span.high)]
+            self.warm_up, self.warm_up_runs = warm_up_of(scenario, self._search.warm_up)
 
     def continues(self, stored: SearchResult) -> None:
         """Takes the trials of the stored search. Raises StoredRunError if they are not those of
         this search."""
-        for trial in stored.trials:
+        for trial in stored.played:
             following = self._strategy.next
             own = None if following is None else _identity(self._trial(following))
             self._journal.check([own], [_identity(trial)])
@@ -161,10 +187,10 @@ class _SearchRuns(Runs[SearchResult]):
             yield Turn(
                 number=trial.number,
                 title=f"trial {trial.number}: {value} ({PHASES[trial.phase]}{again})",
-                scenario=searched(self._scenario, following.value),
+                scenario=varied(self._scenario, FOUND, *self._settings(following)),
                 folder=trial.folder,
-                command=self._command(trial),
-                planned_s=self._run_s,
+                command=self._command(following),
+                planned_s=self._run_s + (self._extra_s if following.beyond is not None else 0.0),
                 reports=False,
             )
 
@@ -176,7 +202,10 @@ class _SearchRuns(Runs[SearchResult]):
         if isinstance(result, RunResult):
             if result.interrupted:
                 return ""
-            trial = evaluated(trial, result, self._search.figure)
+            if isinstance(trial, RecoveryTrial):
+                trial = recovered(trial, result)
+            else:
+                trial = evaluated(trial, result, self._search.figure)
         elif turn.problem is not None:
             trial = uncounted(trial, turn.problem.message)
         else:
@@ -185,37 +214,55 @@ class _SearchRuns(Runs[SearchResult]):
         return self._words(trial)
 
     def later_s(self, turn: Turn) -> Sequence[float]:
-        return [turn.planned_s] * (trials_left(self._strategy.settings, self._outcomes) - 1)
+        later = trials_left(self._strategy.settings, self._outcomes) - 1
+        test_s = [turn.planned_s + self._extra_s] if self._search.recovery and later > 0 else []
+        return [*[turn.planned_s] * (later - len(test_s)), *test_s]
 
     def _trial(self, following: Candidate) -> Trial:
         """Returns a trial before it is played."""
-        measure, number = self._search.span.measure, len(self._trials) + 1
+        measure = self._search.span.measure
+        number = len(self._trials) + len(self._recovery) + 1
         written = measure.written(following.value)
         stem = re.sub(r"[^A-Za-z0-9._]+", "-", written).strip("-")
-        return Trial(
-            number=number,
-            value=following.value / measure.per_unit,
-            written=written,
-            folder=f"{TRIALS}/{number:03}-{stem}",
-            phase=following.phase,
-            repetition=following.repetition,
-            attempt=following.attempt,
-        )
+        fields = {
+            "number": number,
+            "value": following.value / measure.per_unit,
+            "written": written,
+            "folder": f"{TRIALS}/{number:03}-{stem}",
+            "phase": following.phase,
+            "repetition": following.repetition,
+            "attempt": following.attempt,
+        }
+        if following.beyond is None:
+            return Trial.model_validate(fields)
+        beyond = following.beyond / measure.per_unit
+        return RecoveryTrial.model_validate({**fields, "beyond": beyond})
 
-    def _command(self, trial: Trial) -> str:
+    def _settings(self, following: Candidate) -> Sequence[str]:
+        """Returns the overrides that make the scenario a trial."""
+        if following.beyond is not None:
+            return recovery_settings(self._scenario, following.value, following.beyond)
+        return (f"{self._search.vary}={self._search.span.measure.written(following.value)}",)
+
+    def _command(self, following: Candidate) -> str:
         """Returns the command line that plays a trial alone."""
         asked = self._asked
         kept = (o for o in asked.overrides if o.partition("=")[0].split(".")[0] != "search")
-        changes = (*kept, FOUND, f"{self._search.vary}={trial.written}")
+        changes = (*kept, FOUND, *self._settings(following))
         return Invocation(asked.scenario, changes, asked.target).command()
 
     def _take(self, trial: Trial) -> None:
         outcome = outcome_of(trial)
-        self._trials.append(trial)
+        if isinstance(trial, RecoveryTrial):
+            self._recovery.append(trial)
+        else:
+            self._trials.append(trial)
         self._outcomes.append((trial.value * self._search.span.measure.per_unit, outcome))
         self._strategy.take(outcome)
 
     def _words(self, trial: Trial) -> str:
+        if isinstance(trial, RecoveryTrial):
+            return trial.in_words(self._search.span.measure.unit)
         if trial.figure is None or self._search.figure is None:
             return in_words(trial)
         figure = value_text(trial.figure, self._search.figure.unit or "")
@@ -240,6 +287,7 @@ class _SearchRuns(Runs[SearchResult]):
             confidence=search.confidence,
             question=question_of(self._scenario),
             clients=clients_of(self._scenario),
+            recovery=search.recovery and self._strategy.next is None,
         )
         found = SearchResult(
             **self._journal.record(self._asked),
@@ -253,11 +301,17 @@ class _SearchRuns(Runs[SearchResult]):
             confidence=search.confidence,
             columns=headings(self._scenario.table),
             trials=tuple(self._trials),
-            answer=answer_of(self._trials, self._strategy.facts, terms),
+            recovery=tuple(self._recovery),
+            answer=answer_of(self._trials, self._strategy.facts, terms, self._tested),
             complete=self._strategy.next is None,
         )
         self._journal.directory.write(SEARCH_FILE, found.to_json())
         return found
+
+    @property
+    def _tested(self) -> RecoveryTrial | None:
+        """The last recovery test."""
+        return self._recovery[-1] if self._recovery else None
 
 
 def _identity(trial: Trial) -> tuple[object, ...]:
@@ -270,5 +324,6 @@ PHASES = {
     "repeat": "looking anew",
     "most": "the largest figure again",
     "confirm": "the answer again",
+    "recover": "beyond the answer and back",
 }
 """Purpose of a trial, in words."""

@@ -8,18 +8,31 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import TypeVar
 
 from pubstorm.experiment.search.strategy import Bracket, Facts, TrialOutcome
 from pubstorm.metrics import columns_of
 from pubstorm.metrics.expressions import Expression
 from pubstorm.quantities import Unit, counted, rate_text, share_text, value_text
-from pubstorm.result import Bound, Estimate, LimitedBy, RunResult, SearchAnswer, Status, Trial
+from pubstorm.result import (
+    Bound,
+    Estimate,
+    LimitedBy,
+    Phase,
+    PhaseStatus,
+    RunResult,
+    SearchAnswer,
+    Status,
+    Trial,
+)
 from pubstorm.result.figures import Found, evaluate
 from pubstorm.result.interval import interval
+from pubstorm.result.search import RecoveryTrial, Return, ended_by_host
 from pubstorm.result.search import beyond as trial_beyond
-from pubstorm.result.search import ended_by_host
 from pubstorm.scenario import Scenario
+from pubstorm.scenario.recovery import AGAIN, BEYOND
 
+T = TypeVar("T", bound=Trial)
 EVIDENCE_MAX = 3
 """Facts that are kept of each trial; its own folder has them all."""
 
@@ -40,7 +53,45 @@ def evaluated(trial: Trial, result: RunResult, figure: Expression | None) -> Tri
     )
 
 
-def uncounted(trial: Trial, why: str | None, limited_by: LimitedBy | None = None) -> Trial:
+def recovered(trial: RecoveryTrial, result: RunResult) -> RecoveryTrial:
+    """Returns a recovery test with the outcome of its run."""
+    played = evaluated(trial, result, None)
+    assert isinstance(played, RecoveryTrial), "an evaluated trial is of its own kind"
+    found = returned(result.phases)
+    part_s = min((p.duration_s for p in result.phases if p.name in (BEYOND, AGAIN)), default=0.0)
+    played = played.model_copy(update={"part_s": part_s})
+    if isinstance(found, str):
+        why = played.why or found
+        return played.model_copy(update={"counted": False, "why": why})
+    if not played.counted:
+        return played
+    outcome, after_s = found
+    return played.model_copy(update={"outcome_of_load": outcome, "after_s": after_s})
+
+
+def returned(phases: Sequence[Phase]) -> tuple[Return, float | None] | str:
+    """Returns how the load of a recovery test came back, and the seconds until then; or why the
+    phases do not say it."""
+    names = [phase.name for phase in phases]
+    place = names.index(BEYOND) if BEYOND in names else 0
+    if place == 0 or AGAIN not in names[place:]:
+        return "the run ended before the load was the answer again"
+    before, over, again = phases[place - 1 : place + 2]
+    for phase in (before, over, again):
+        if phase.status is PhaseStatus.UNKNOWN:
+            why = next(iter(phase.evidence), "no evidence")
+            return f"phase {phase.name} is inconclusive: {why}"
+    if before.status not in {PhaseStatus.HELD, PhaseStatus.RECOVERED}:
+        return "the answer was not carried before the load rose"
+    if again.status is PhaseStatus.HELD:
+        is_held = over.status is PhaseStatus.HELD
+        return ("no collapse" if is_held else "under overload"), None
+    if again.recovered_after_s is None:
+        return "never", None
+    return "came back", again.recovered_after_s
+
+
+def uncounted(trial: T, why: str | None, limited_by: LimitedBy | None = None) -> T:
     """Returns a trial without a measurement; `limited_by` is this host if the trial was not
     played."""
     return trial.model_copy(update={"counted": False, "why": why, "limited_by": limited_by})
@@ -95,6 +146,8 @@ class Terms:
     """The answer in words, with {} for the value of the whole load."""
     clients: int = 1
     """Clients of which each has the value; 1: the value is that of the whole load."""
+    recovery: bool = False
+    """True if a search at its end was to test the recovery of its load."""
 
     def answered(self, *values: float) -> str:
         """Returns a value of the trials, or a span of two, in the words of the question."""
@@ -143,8 +196,10 @@ def question_of(scenario: Scenario) -> str:
             return f"{path[-1]} {{}}"
 
 
-def answer_of(trials: Sequence[Trial], facts: Facts, terms: Terms) -> SearchAnswer:
-    """The answer so far."""
+def answer_of(
+    trials: Sequence[Trial], facts: Facts, terms: Terms, recovery: RecoveryTrial | None = None
+) -> SearchAnswer:
+    """The answer so far. `recovery` is its recovery test, if one was played."""
     best, most = _best(facts, terms), _most(facts, terms)
     states = [outcome.state for _, outcome in facts.confirmations]
     again = [value for value, outcome in facts.confirmations if outcome.state == "passed"]
@@ -166,6 +221,7 @@ def answer_of(trials: Sequence[Trial], facts: Facts, terms: Terms) -> SearchAnsw
         best_trial=_passed(trials, shown),
         most_trial=_largest_figure(trials, most_value),
         trials=len(trials),
+        recovery=recovery,
     )
     is_open = ended_by_host(trials, best)
     said = {"headline": _headline(answer, beyond, terms, is_open=is_open)} if trials else {}
@@ -298,6 +354,11 @@ def _text(answer: SearchAnswer, trials: Sequence[Trial], facts: Facts, terms: Te
     elif answer.best is not None:
         parts.append("the search goes no further")
     parts.append(_confirmed(facts, terms))
+    if answer.recovery is not None:
+        parts.append(answer.recovery.in_words(terms.unit))
+    elif terms.recovery and facts.confirmations:
+        why = "no larger value failed" if answer.confirmed else "the answer did not pass again"
+        parts.append(f"there was no recovery test, as {why}")
     if answer.most is not None and facts.most_value is not None:
         at = terms.shown(facts.most_value / terms.per_unit)
         parts.append(f"the largest {terms.figure} is {answer.most.text}, at {at}")

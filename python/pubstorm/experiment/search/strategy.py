@@ -1,6 +1,6 @@
 """The order of trials in a search: grow until the scenario fails and the figure stops growing,
-bisect, repeat for an interval, replay the largest figure, confirm. A pure state machine: the same
-outcomes always lead to the same next trial."""
+bisect, repeat for an interval, replay the largest figure, confirm, test the recovery. A pure state
+machine: the same outcomes always lead to the same next trial."""
 
 from __future__ import annotations
 
@@ -50,6 +50,8 @@ class Settings:
     """Number of searches for the answer."""
     retries: int = 2
     """Repetitions of a trial that is not counted."""
+    recovery: bool = False
+    """True if the recovery of the answer's load is tested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class Candidate:
     phase: TrialPhase
     repetition: int = 1
     attempt: int = 1
+    beyond: float | None = None
+    """The value that the load rises to in a recovery test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +184,7 @@ class Strategy:
                 facts.brackets.append((yield from self._bisected(again, "repeat", repetition)))
         yield from self._replayed()
         yield from self._confirmed()
+        yield from self._recovered()
 
     def _grown(self) -> Looking:
         """Grows from the first value; goes down if no value passed below the failing one."""
@@ -290,6 +295,16 @@ class Strategy:
                 return
             value = lower
 
+    def _recovered(self) -> Trials:
+        """The recovery test of the answer that passed again, beyond it the smallest value that
+        failed."""
+        confirmed = [value for value, each in self.facts.confirmations if each.state == "passed"]
+        if not self.settings.recovery or not confirmed:
+            return
+        failed = [v for v, each in self._tried if each.state == "failed" and v > confirmed[0]]
+        if failed:
+            yield from self._played(confirmed[0], "recover", beyond=min(failed))
+
     def _lower(self, value: float) -> tuple[float, float]:
         """Returns two values below an answer: the lower end of its interval, and the value above
         which the limit of a single trial lies, both with the confidence of intervals."""
@@ -303,10 +318,12 @@ class Strategy:
         single = middle * (ends[0] / middle) ** math.sqrt(1 + len(facts.estimates))
         return self.floor(max(min(below, ends[0]), least)), self.floor(max(single, least))
 
-    def _played(self, value: float, phase: TrialPhase, repetition: int = 1) -> Playing:
+    def _played(
+        self, value: float, phase: TrialPhase, repetition: int = 1, beyond: float | None = None
+    ) -> Playing:
         """Plays a value, and repeats it while it is not counted and retries are left."""
         for attempt in range(1, self.settings.retries + 2):
-            outcome = yield Candidate(value, phase, repetition, attempt)
+            outcome = yield Candidate(value, phase, repetition, attempt, beyond)
             if outcome.state != "uncounted" or outcome.final:
                 break
         self._tried.append((value, outcome))

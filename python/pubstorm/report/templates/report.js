@@ -106,7 +106,8 @@
     const columns = Math.max(Math.floor((width - l - r) / entry), 1);
     const legend = Math.ceil(named / columns) * LEGEND_ROW + 8;
     const margin = { ...figure.layout.margin, b: MARGIN_BELOW + legend };
-    return { width, height: PLOT_HEIGHT + margin.t + margin.b, margin };
+    const height = figure.layout.height || PLOT_HEIGHT;
+    return { width, height: height + margin.t + margin.b, margin };
   }
 
   /* Moves the time axes of all linked plots to where one of them was moved. */

@@ -32,6 +32,8 @@ FULL_SHARE = 0.95
 from which the table is full."""
 STOLEN_SHARE = 0.1
 """Share of the host's time that the hypervisor may give to others."""
+UNPINNED = 2**31
+"""Processors of a broker that may use all of its host."""
 SPARE_MEMORY_SHARE = 0.05
 """Share of the host's memory that must stay available."""
 BUSY_SHARE = 0.9
@@ -85,6 +87,7 @@ def processes_at_limit(measured: Measured, full_share: float) -> Iterator[str]:
     that are watched together have a thread each: the host is their limit."""
     published = {publisher.name for publisher in measured.publishers}
     hosts = {broker.name: broker.host for broker in measured.brokers}
+    cpus = {broker.name: broker.cpus for broker in measured.brokers}
     others = {*(broker.group for broker in measured.brokers), *published}
     # Redis does all commands in one of its threads.
     alone = {service.name for service in measured.services}
@@ -92,11 +95,13 @@ def processes_at_limit(measured: Measured, full_share: float) -> Iterator[str]:
     for source in (w.source for w in watched if w.source not in others):
         threads = 1 if source in alone else round(_whole(measured, source, "threads").max)
         there = _whole(measured, f"{OTHER_HOST}{hosts.get(source, source)}", "processors").max
-        cores = min(max(threads, 1), round(there) or measured.environment.cores)
+        pinned = len(cpus.get(source, ())) or UNPINNED
+        cores = min(max(threads, 1), pinned, round(there) or measured.environment.cores)
         for used, span in _busiest(measured, source, "cpu"):
             if used >= full_share * cores:
                 of = "a core" if cores == 1 else counted(cores, "core")
                 why = ", and has one thread only" if threads == 1 else ""
+                why = why or (", and may use no other" if cores == pinned else "")
                 yield f"{source} used {share_text(used / cores)} of {of} {span}{why}"
 
 

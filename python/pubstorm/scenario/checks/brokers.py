@@ -14,7 +14,7 @@ from pubstorm.quantities import describe
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
 from pubstorm.scenario.faults import BRIDGE_FAULTS, Fault, victims_of
-from pubstorm.scenario.fields import COMMAND_VALUES, WEBSOCKET_PORT, asked_for
+from pubstorm.scenario.fields import BROKER_VALUES, WEBSOCKET_PORT, asked_for
 from pubstorm.scenario.kinds import MqttClients, MqttDifference
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import TARGET, Attachment, Population
@@ -36,13 +36,9 @@ def check_brokers(scenario: Scenario) -> Iterator[Finding]:
     """Yields what does not fit together."""
     for name, broker in scenario.topology.brokers.items():
         path: Path = ("topology", "brokers", name)
-        if isinstance(broker, Command):
-            yield from _check_command((*path, "command"), broker)
+        yield from check_broker(path, broker)
         if isinstance(broker, Rabbitmq):
             yield from _check_rabbitmq(path, broker, scenario)
-        if isinstance(broker, InstalledBroker):
-            for key, message, hint in broker.unfit_settings():
-                yield (*path, "settings", key), message, hint
     for name, population in scenario.populations.items():
         path = ("populations", name)
         at = population.attached_to
@@ -70,6 +66,15 @@ def check_brokers(scenario: Scenario) -> Iterator[Finding]:
             path = ("topology", "bridges", name, "topics")
             found = [((*path, n), each.qos) for n, each in enumerate(bridge.topics)]
             yield from _too_high(found, main)
+
+
+def check_broker(path: Path, broker: Broker) -> Iterator[Finding]:
+    """Yields what does not fit together in a broker alone."""
+    if isinstance(broker, Command):
+        yield from _check_command(path, broker)
+    if isinstance(broker, InstalledBroker):
+        for key, message, hint in broker.unfit_settings():
+            yield (*path, "settings", key), message, hint
 
 
 def _check_place(
@@ -128,16 +133,33 @@ def _check_cluster(path: Path, broker: Rabbitmq, scenario: Scenario) -> Iterator
 
 
 def _check_command(path: Path, broker: Command) -> Iterator[Finding]:
-    own = (WEBSOCKET_PORT,) if broker.serves_websocket else ()
-    wrong = [*check_command(path, broker.command, (*COMMAND_VALUES, *own))]
+    wrong = [*check_command((*path, "command"), broker.command, BROKER_VALUES)]
+    for key in ("files", "environment"):
+        for name, text in getattr(broker, key).items():
+            wrong += _check_words((*path, key, name), text, BROKER_VALUES)
+    if broker.version:
+        wrong += check_command((*path, "version"), broker.version, BROKER_VALUES)
     yield from wrong
-    values = set[str]() if wrong else {each for word in broker.command for each in asked_for(word)}
+    values = set[str]() if wrong else {each for text in broker.texts for each in asked_for(text)}
     if not wrong and "port" not in values and (broker.port is None or broker.count > 1):
         message = "found a command without {port}, needed is {port}, or port and a count of 1"
-        yield path, message, "the program has to listen on the port that the run chooses"
-    if not wrong and own and WEBSOCKET_PORT not in values:
+        hint = "the program has to listen on the port that the run chooses"
+        yield (*path, "command"), message, hint
+    if not wrong and broker.serves_websocket and WEBSOCKET_PORT not in values:
         message = f"found transport: websocket and a command without {{{WEBSOCKET_PORT}}}"
-        yield path, message, "the program has to listen there too, for WebSocket"
+        yield (*path, "command"), message, "the program has to listen there too, for WebSocket"
+
+
+def _check_words(path: Path, text: str, allowed: Sequence[str]) -> Iterator[Finding]:
+    """Yields a text that asks for a value that it cannot have."""
+    try:
+        wrong = [f"{{{value}}}" for value in asked_for(text) if value not in allowed]
+    except ValueError:
+        wrong = [text]
+    if wrong:
+        values = [f"{{{value}}}" for value in allowed]
+        message = f"found {describe(wrong[0])}, allowed are {', '.join(values[:-1])}"
+        yield path, f"{message} and {values[-1]}", "write {{ and }} for braces"
 
 
 def check_command(path: Path, command: Sequence[str], allowed: Sequence[str]) -> Iterator[Finding]:
@@ -145,15 +167,10 @@ def check_command(path: Path, command: Sequence[str], allowed: Sequence[str]) ->
     if not command:
         hint = 'write command: [PROGRAM, --port, "{port}"]'
         yield path[:-1], "found kind command without command, needed is the program", hint
-    values = [f"{{{value}}}" for value in allowed]
     for number, word in enumerate(command):
-        try:
-            wrong = [f"{{{value}}}" for value in asked_for(word) if value not in allowed]
-        except ValueError:
-            wrong = [word]
+        wrong = [*_check_words((*path, number), word, allowed)]
+        yield from wrong
         if wrong:
-            message = f"found {describe(wrong[0])}, allowed are {', '.join(values[:-1])}"
-            yield (*path, number), f"{message} and {values[-1]}", "write {{ and }} for braces"
             return
 
 

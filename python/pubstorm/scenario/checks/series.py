@@ -9,6 +9,7 @@ from pubstorm.quantities import UnfitError, describe
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
 from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.recovery import check_recovery
 from pubstorm.scenario.series import Sweep, TableColumn, Variation
 
 NOT_SEARCHED = ("search", "sweep", "table", "thresholds", "name", "description")
@@ -50,6 +51,7 @@ def check_search(scenario: Scenario) -> Iterator[Finding]:
         varied = {p for variation in scenario.sweep.variations() for p in variation.values}
         if search.vary in varied:
             yield path, f"found {search.vary}, which the sweep varies too", "vary another value"
+    yield from check_recovery(scenario)
     if not scenario.thresholds:
         message = "found a search without thresholds, needed is at least one"
         hint = "they say what it means that a value holds, such as device.lost == 0"

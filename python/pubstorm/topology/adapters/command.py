@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import math
+import os
+import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from pubstorm.host.preflight.need import Appetite
-from pubstorm.scenario.fields import WEBSOCKET_PORT, filled
+from pubstorm.scenario.fields import WEBSOCKET_PORT, asked_for, filled
 from pubstorm.topology.broker import BrokerProcess
 
 HAND_OVER_S = 1.0
 """Time that a program takes at most to end if it does not get its port."""
+READY_TIMEOUT_S = 60.0
+"""Longest time until any program accepts connections: a JVM starts slowly."""
+VERSION = re.compile(r"\d+(?:\.\d+)+\S*")
+BROKERS = "PUBSTORM_BROKERS"
+"""Variable with the folder of the brokers that scripts/install-brokers installs."""
 FORCED = frozenset({signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT})
 
 
@@ -22,16 +30,36 @@ class CommandBroker(BrokerProcess):
     kind: ClassVar[str] = "command"
     appetite: ClassVar[Appetite] = Appetite(32 * 2**20, 8, threads_per_core=1)
     has_helpers: ClassVar[bool] = True
+    ready_timeout_s = READY_TIMEOUT_S
 
     async def program(self) -> str:
         """The first word of the command."""
-        return self._words(0)[0]
+        return self._filled(self.place.command)[0]
+
+    async def version_of(self, program: str) -> str:  # noqa: ARG002
+        """Returns the first version in the output of the scenario's command for it; empty if the
+        scenario has none."""
+        words = self._filled(self.place.version)
+        if not words:
+            return ""
+        text = await self.place.machine.output(*words, environment=self.environment())
+        found = VERSION.search(text)
+        return found[0] if found else ""
 
     async def configure(self, program: str) -> Sequence[str]:  # noqa: ARG002
-        """Everything is on the command line."""
-        self.port = self.observer_port = self.place.port or await self.place.machine.free_port()
-        await self.open_websocket()
-        return self._words(self.port)
+        """Chooses ports and writes the files of the scenario."""
+        machine = self.place.machine
+        self.port = self.observer_port = self.place.port or await machine.free_port()
+        texts = (*self.place.command, *self.place.files.values(), *self.place.variables.values())
+        if any(WEBSOCKET_PORT in asked_for(text) for text in texts):
+            self.websocket_port = await machine.free_port(self.host)
+        for name, text in self.place.files.items():
+            self.write(name, filled(text, self._values))
+        return self._filled(self.place.command)
+
+    def environment(self) -> Mapping[str, str]:
+        """The variables of the scenario."""
+        return {name: filled(text, self._values) for name, text in self.place.variables.items()}
 
     async def spawn(self, command: Sequence[str]) -> None:
         """Starts the program. It may let a service of the host listen on its port, such as the one
@@ -47,7 +75,15 @@ class CommandBroker(BrokerProcess):
         else:
             super().send(number)
 
-    def _words(self, port: int) -> list[str]:
-        values = {"host": self.host, "port": str(port), "folder": str(self.folder.absolute())}
-        values[WEBSOCKET_PORT] = str(self.websocket_port)
-        return [filled(word, values) for word in self.place.command]
+    def _filled(self, words: Sequence[str]) -> list[str]:
+        return [filled(word, self._values) for word in words]
+
+    @property
+    def _values(self) -> Mapping[str, str]:
+        return {
+            "host": self.host,
+            "port": str(self.port),
+            "folder": str(self.folder.absolute()),
+            "brokers": os.environ.get(BROKERS) or str(Path.home() / ".cache/pubstorm/brokers"),
+            WEBSOCKET_PORT: str(self.websocket_port),
+        }

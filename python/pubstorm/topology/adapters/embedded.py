@@ -70,7 +70,7 @@ class EmbeddedBroker(BrokerProcess):
             self._metrics_port = int(said.get("metrics_port", 0))
             self.websocket_port = int(said.get("websocket_port", 0))
             # A restarted broker has the same ports.
-            self._command = (*self.place.prefix, *await self.configure(await self.program()))
+            self._command = (*self.prefix, *await self.configure(await self.program()))
         except TimeoutError:
             return False
         except (ValueError, KeyError, TypeError):

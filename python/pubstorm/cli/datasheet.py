@@ -14,7 +14,7 @@ from pubstorm.cli.outcome import Output, output_options
 from pubstorm.errors import UsageError
 from pubstorm.experiment.datasheet import (
     Asked,
-    Terms,
+    BrokerTerms,
     compare_stored_sheets,
     resume_datasheet,
     run_datasheet,
@@ -119,7 +119,7 @@ def _asked(target: str, given: Mapping[str, Any]) -> Asked:
         soak_s=soak_s,
         only=given["only"],
         skip=given["skip"],
-        terms=Terms(given["persistent"], _cpus(given["cpus"]), _bytes(given["memory"])),
+        terms=BrokerTerms(given["persistent"], _cpus(given["cpus"]), _bytes(given["memory"])),
     )
 
 

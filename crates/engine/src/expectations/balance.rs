@@ -10,7 +10,7 @@ use plan::Sent;
 use rustc_hash::FxHashMap;
 
 use super::Expectations;
-use super::offline::Wait;
+use super::offline::OfflineWait;
 use crate::setup::Setup;
 
 /// Topics of one slice at most.
@@ -130,11 +130,11 @@ impl Expectations {
                     let counters = &mut tally.flow(population, receiver).counters;
                     counters.expected_total += count * all;
                     match self.offline.wait(index, receiver) {
-                        Some(Wait::Queued) => {
+                        Some(OfflineWait::Queued) => {
                             counters.queued_total += count * offline;
                             counters.queued_lost_total += count * offline;
                         }
-                        Some(Wait::Expires(_)) => {
+                        Some(OfflineWait::Expires(_)) => {
                             counters.expected_total -= count * offline;
                             counters.expired_total += count * offline;
                         }

@@ -17,7 +17,7 @@ const ROUNDING_NS: u64 = SECOND_NS;
 pub struct Offline {
     /// Waiting messages by publication; empty if no receiver has a session that outlasts its
     /// connection.
-    waiting: Vec<Waiting>,
+    waiting: Vec<OfflineMessage>,
     /// By population.
     receivers: Vec<Absentee>,
     stages: Vec<Activity>,
@@ -29,8 +29,8 @@ pub struct Offline {
 
 /// Messages of a publication while their receivers are offline.
 #[derive(Clone, Copy)]
-struct Waiting {
-    wait: Wait,
+struct OfflineMessage {
+    wait: OfflineWait,
     /// Place of the stamp by which a receiver recognises them; `None`: they have none.
     stamp: Option<StampPlace>,
 }
@@ -43,7 +43,7 @@ enum StampPlace {
 
 /// Time for which a broker keeps a message for an offline client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
+pub enum OfflineWait {
     /// Until the client returns.
     Queued,
     /// Until the client returns, for at most this time in nanoseconds.
@@ -109,8 +109,8 @@ impl Offline {
                     let is_beside = population.stamps_property(publication);
                     let beside = is_beside.then_some(StampPlace::Property);
                     let in_payload = ready.stamped.then_some(StampPlace::Payload);
-                    Waiting {
-                        wait: expiry_ns.map_or(Wait::Queued, Wait::Expires),
+                    OfflineMessage {
+                        wait: expiry_ns.map_or(OfflineWait::Queued, OfflineWait::Expires),
                         stamp: in_payload.or(beside),
                     }
                 };
@@ -169,7 +169,7 @@ impl Offline {
     /// offline clients of population `to`. `None` if the broker keeps none, or if the clients
     /// cannot recognise them later.
     #[inline]
-    pub fn wait(&self, publication: u16, to: usize) -> Option<Wait> {
+    pub fn wait(&self, publication: u16, to: usize) -> Option<OfflineWait> {
         let waiting = self.waiting.get(usize::from(publication))?;
         let receiver = self.receivers[to];
         let is_read = match waiting.stamp? {
@@ -187,8 +187,8 @@ impl Offline {
     /// Returns `true` if some messages may expire for offline clients of population `to`.
     pub fn may_expire_for(&self, to: usize) -> bool {
         let receiver = self.receivers[to];
-        let expires = |waiting: &Waiting| match waiting.stamp {
-            _ if waiting.wait == Wait::Queued => false,
+        let expires = |waiting: &OfflineMessage| match waiting.stamp {
+            _ if waiting.wait == OfflineWait::Queued => false,
             Some(StampPlace::Payload) => true,
             Some(StampPlace::Property) => receiver.reads_properties,
             None => false,
@@ -217,7 +217,7 @@ impl Offline {
         (to, client): (usize, u32),
         active: u32,
         stamp: &Stamp,
-        wait: Wait,
+        wait: OfflineWait,
     ) -> Option<Absence> {
         let behind = self.stages.partition_point(|stage| stage.start_ns <= stamp.intended_ns);
         let stage = behind.checked_sub(1).map(|index| &self.stages[index]);
@@ -231,9 +231,9 @@ impl Offline {
         };
         let is_active = client < active_then;
         match wait {
-            Wait::Queued => (!is_active).then_some(Absence::Queued),
-            Wait::Expires(_) if is_active => Some(Absence::Earlier),
-            Wait::Expires(expiry_ns) => {
+            OfflineWait::Queued => (!is_active).then_some(Absence::Queued),
+            OfflineWait::Expires(_) if is_active => Some(Absence::Earlier),
+            OfflineWait::Expires(expiry_ns) => {
                 let over_ns = stamp.actual_ns().saturating_add(expiry_ns + ROUNDING_NS);
                 let is_expired = stage.is_some_and(|stage| over_ns < stage.returned_ns[to]);
                 Some(Absence::Now { is_expired, expiry_s: (expiry_ns / SECOND_NS) as u32 })

@@ -62,7 +62,7 @@ LEFT_OUT = "left out"
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class BrokerTerms:
     """Terms on which a broker is started."""
 
     persistent: bool = False
@@ -93,7 +93,7 @@ class Asked:
     """Cells and sections that are measured; empty: all."""
     skip: tuple[str, ...] = ()
     """Cells and sections that are not measured."""
-    terms: Terms = Terms()
+    terms: BrokerTerms = BrokerTerms()
     """Terms of a broker that the sheet starts."""
     soak_s: float | None = None
     """Length of the soak; None: that of the scenario."""
@@ -106,7 +106,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class Candidate:
     """The broker under test: a recipe, or an address."""
 
     name: str
@@ -115,10 +115,10 @@ class Subject:
     """Text of the recipe."""
 
     @classmethod
-    def of(cls, asked: Asked, text: str | None = None) -> Subject:
+    def of(cls, asked: Asked, text: str | None = None) -> Candidate:
         """Reads the recipe, or takes the address. `text`: that of a recipe that was stored."""
         if asked.target is not None:
-            if asked.terms != Terms():
+            if asked.terms != BrokerTerms():
                 message = f"{asked.target} runs already: it has its terms"
                 raise UsageError(message, "leave out --persistent, --cpus and --memory")
             return cls(asked.target, None)
@@ -142,7 +142,7 @@ class Subject:
 
 def run_datasheet(asked: Asked, out: Path | None, live: Live) -> Datasheet:
     """Plays a data sheet, in a new folder or in `out`, which must be new or empty."""
-    subject = Subject.of(asked)
+    subject = Candidate.of(asked)
     plan_path = find_plan(asked.plan)
     text = written_in(plan_path, PLAN_HINT)
     plan = parse_plan(text, str(plan_path))
@@ -173,13 +173,13 @@ def resume_datasheet(path: Path, live: Live) -> Datasheet:
         stored.plan,
         stored.only,
         stored.skip,
-        Terms(stored.persistent, stored.identity.cpus, stored.identity.memory_bytes),
+        BrokerTerms(stored.persistent, stored.identity.cpus, stored.identity.memory_bytes),
         stored.soak_s,
     )
     recipe = text_of(path / RECIPE_FILE) if holds(path, RECIPE_FILE) else None
     plan = parse_plan(text_of(path / PLAN_FILE), str(path / PLAN_FILE))
     journal = Journal.open(path, stored.started, live)
-    runs = _SheetRuns(asked, Subject.of(asked, recipe), plan, journal)
+    runs = _SheetRuns(asked, Candidate.of(asked, recipe), plan, journal)
     runs.continues(stored)
     return run_loop(Player(runs, journal).play())
 
@@ -203,7 +203,9 @@ def compare_stored_sheets(folders: Sequence[Path], out: Path | None) -> SheetCom
 class _SheetRuns(Runs[Datasheet]):
     """The cells of a sheet that is being played."""
 
-    def __init__(self, asked: Asked, subject: Subject, plan: SheetPlan, journal: Journal) -> None:
+    def __init__(
+        self, asked: Asked, subject: Candidate, plan: SheetPlan, journal: Journal
+    ) -> None:
         self._asked, self._subject, self._plan, self._journal = asked, subject, plan, journal
         self._root = journal.directory.path
         self._answers: dict[str, float] = {}
@@ -485,7 +487,7 @@ def _playing(scenario: Scenario, asked: Invocation) -> Playing:
     return play
 
 
-def _identity(asked: Asked, subject: Subject) -> Identity:
+def _identity(asked: Asked, subject: Candidate) -> Identity:
     recipe = subject.recipe
     if recipe is None:
         return Identity(broker=subject.name)

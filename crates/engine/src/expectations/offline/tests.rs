@@ -109,7 +109,7 @@ fn a_message_without_expiry_is_queued_if_its_receiver_was_offline_in_its_stage()
     assert_eq!(absences(LASTS), [Some(Absence::Queued), None], "a gap in front is a loss");
     assert_eq!(absences(EXPIRES), [OFFLINE, Some(Absence::Earlier)]);
     assert_eq!(absences(UNSTAMPED), [None, None]);
-    assert_eq!(offline.wait(LASTS, RECEIVER), Some(Wait::Queued));
+    assert_eq!(offline.wait(LASTS, RECEIVER), Some(OfflineWait::Queued));
     assert_eq!(offline.wait(UNSTAMPED, RECEIVER), None);
 }
 

@@ -17,12 +17,12 @@ const AWAY: i64 = 40;
 const PRESENT: i64 = 30;
 
 /// Sessions of the receivers: version of MQTT, and session expiry in seconds; `None`: clean.
-type Lifetime = (MqttVersion, Option<u32>);
+type Persistence = (MqttVersion, Option<u32>);
 
-const WITHOUT_END: Lifetime = (MqttVersion::V5, Some(u32::MAX));
-const OLDER: Lifetime = (MqttVersion::V311, Some(u32::MAX));
+const WITHOUT_END: Persistence = (MqttVersion::V5, Some(u32::MAX));
+const OLDER: Persistence = (MqttVersion::V311, Some(u32::MAX));
 
-fn populations((version, expiry_s): Lifetime) -> Vec<Population> {
+fn populations((version, expiry_s): Persistence) -> Vec<Population> {
     let mut device = plans::population("device", 1);
     device.publications = vec![publication("t", 1, 100 * MS)];
     let mut receivers = speaking(version, "receiver", RECEIVERS);
@@ -41,7 +41,7 @@ fn populations((version, expiry_s): Lifetime) -> Vec<Population> {
 /// receivers return, and the device publishes for 1 s more. Returns the flow to the receivers, and
 /// their counters.
 fn played(
-    sessions: Lifetime,
+    sessions: Persistence,
     forgets: bool,
     staying: u32,
     agents: u32,
@@ -83,7 +83,7 @@ const fn queue(flow: &FlowCounters) -> [i64; 3] {
     [flow.queued_total, flow.queued_received_total, flow.queued_lost_total]
 }
 
-const CASES: [(Lifetime, u32, u32); 6] = [
+const CASES: [(Persistence, u32, u32); 6] = [
     (WITHOUT_END, 0, 1),
     (WITHOUT_END, 0, 2),
     (WITHOUT_END, 1, 1),

@@ -106,7 +106,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class BrokerAsked:
     """The broker under test: a recipe, or an address."""
 
     name: str
@@ -115,7 +115,7 @@ class Candidate:
     """Text of the recipe."""
 
     @classmethod
-    def of(cls, asked: Asked, text: str | None = None) -> Candidate:
+    def of(cls, asked: Asked, text: str | None = None) -> BrokerAsked:
         """Reads the recipe, or takes the address. `text`: that of a recipe that was stored."""
         if asked.target is not None:
             if asked.terms != BrokerTerms():
@@ -142,7 +142,7 @@ class Candidate:
 
 def run_datasheet(asked: Asked, out: Path | None, live: Live) -> Datasheet:
     """Plays a data sheet, in a new folder or in `out`, which must be new or empty."""
-    subject = Candidate.of(asked)
+    subject = BrokerAsked.of(asked)
     plan_path = find_plan(asked.plan)
     text = written_in(plan_path, PLAN_HINT)
     plan = parse_plan(text, str(plan_path))
@@ -179,7 +179,7 @@ def resume_datasheet(path: Path, live: Live) -> Datasheet:
     recipe = text_of(path / RECIPE_FILE) if holds(path, RECIPE_FILE) else None
     plan = parse_plan(text_of(path / PLAN_FILE), str(path / PLAN_FILE))
     journal = Journal.open(path, stored.started, live)
-    runs = _SheetRuns(asked, Candidate.of(asked, recipe), plan, journal)
+    runs = _SheetRuns(asked, BrokerAsked.of(asked, recipe), plan, journal)
     runs.continues(stored)
     return run_loop(Player(runs, journal).play())
 
@@ -204,7 +204,7 @@ class _SheetRuns(Runs[Datasheet]):
     """The cells of a sheet that is being played."""
 
     def __init__(
-        self, asked: Asked, subject: Candidate, plan: SheetPlan, journal: Journal
+        self, asked: Asked, subject: BrokerAsked, plan: SheetPlan, journal: Journal
     ) -> None:
         self._asked, self._subject, self._plan, self._journal = asked, subject, plan, journal
         self._root = journal.directory.path
@@ -487,7 +487,7 @@ def _playing(scenario: Scenario, asked: Invocation) -> Playing:
     return play
 
 
-def _identity(asked: Asked, subject: Candidate) -> Identity:
+def _identity(asked: Asked, subject: BrokerAsked) -> Identity:
     recipe = subject.recipe
     if recipe is None:
         return Identity(broker=subject.name)

@@ -20,6 +20,7 @@ COPY crates crates
 COPY contract contract
 COPY recipes recipes
 COPY scenarios scenarios
+COPY sheets sheets
 COPY python python
 RUN /tools/bin/python -m hatchling build --target wheel --directory /wheel
 

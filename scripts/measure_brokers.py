@@ -1,8 +1,10 @@
 """Makes docs/brokers.md: a data sheet of each broker on one processor, in two passes of which the
-second has the opposite order, and their comparison. What was measured before is kept, also half a
-sheet, so that it can be made in parts.
+second has the opposite order, and their comparison. Sheets that are whole are kept in docs/brokers,
+half a sheet in target/brokers, so that the page can be made in parts, on several days.
 
-    python scripts/measure_brokers.py [--for 8min] [--passes 2] [RECIPE...]
+    python scripts/measure_brokers.py [--for 8min] [--passes 2] [--page] [RECIPE...]
+
+`--page` measures nothing: it writes the page again.
 """
 
 from __future__ import annotations
@@ -12,14 +14,43 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from pubstorm.report.files import escaped
+from pubstorm.report.stored import load_datasheet
+from pubstorm.result.datasheet import Datasheet
 from pubstorm.scenario.recipes import find_recipe, load_recipe, recipe_names
 
 ROOT = Path(__file__).parents[1]
-SHEETS = ROOT / "target" / "brokers"
+PROCESSOR = "0"
+"""Processor of the brokers."""
+KEPT = ROOT / "docs" / "brokers"
+PLAYED = ROOT / "target" / "brokers"
 PAGE = ROOT / "docs" / "brokers.md"
+PICTURE = ROOT / "docs" / "images" / "brokers.png"
+SHEET = "datasheet.json"
 PUBSTORM = (sys.executable, "-m", "pubstorm")
+HEAD = """\
+# Brokers, side by side
+
+`make brokers` made this page with [`pubstorm datasheet`](how-to/datasheet.md). Each broker had one
+processor of a machine with two. It was started from [its recipe](how-to/datasheet.md#recipes), on
+equal terms: state in memory, no limit of queues, no delay of small packets, no log of single
+clients. A sheet had {minutes} minutes.
+
+{sheets} sheets were made on {dates}, with Pubstorm at commit {commits}. `docs/brokers` of the
+sources holds them.
+
+These are the figures of one machine. They name no winner: read those that your use needs, and
+measure on yours.
+
+![Cards and plots of the comparison](images/brokers.png)
+
+## What limited each broker
+
+{limits}
+"""
 
 
 def main() -> int:
@@ -28,33 +59,71 @@ def main() -> int:
     parser.add_argument("recipes", nargs="*")
     parser.add_argument("--for", dest="length", default="8min")
     parser.add_argument("--passes", type=int, default=2)
+    parser.add_argument("--page", action="store_true")
     asked = parser.parse_args()
     tried = [name for name in recipe_names() if load_recipe(find_recipe(name)).untried is None]
     names = asked.recipes or tried
-    for number in range(1, asked.passes + 1):
+    for number in () if asked.page else range(1, asked.passes + 1):
         for name in names if number % 2 else reversed(names):
-            measure(name, SHEETS / f"pass-{number}" / name, asked.length)
-    folders = sorted(path.parent for path in SHEETS.glob("pass-*/*/datasheet.json"))
-    if len(folders) < 2:
-        return 0
-    out = SHEETS / "comparison"
-    shutil.rmtree(out, ignore_errors=True)
-    subprocess.run((*PUBSTORM, "datasheet", "compare", *folders, "--out", out), check=True)
+            measure(name, f"{name}-{number}", asked.length)
+    folders = sorted(path.parent for path in KEPT.glob(f"*/{SHEET}"))
+    if len(folders) > 1:
+        publish(folders)
     return 0
 
 
-def measure(name: str, folder: Path, length: str) -> None:
-    """Plays a sheet, or the rest of it."""
-    stored = folder / "datasheet.json"
-    if stored.exists() and json.loads(stored.read_text())["complete"]:
+def measure(name: str, stem: str, length: str) -> None:
+    """Plays a sheet, or the rest of it, and keeps it when it is whole."""
+    kept, folder = KEPT / stem / SHEET, PLAYED / stem
+    if kept.exists():
         return
     words = ["--resume", str(folder)]
-    if not stored.exists():
+    if not (folder / SHEET).exists():
         shutil.rmtree(folder, ignore_errors=True)
-        words = [name, "--for", length, "--cpus", "0", "--out", str(folder)]
+        words = [name, "--for", length, "--cpus", PROCESSOR, "--out", str(folder)]
     done = subprocess.run((*PUBSTORM, "datasheet", *words, "--quiet"), check=False)
-    if done.returncode not in {0, 3}:
+    if done.returncode not in {0, 3} or not json.loads((folder / SHEET).read_text())["complete"]:
         raise SystemExit(done.returncode)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(folder / SHEET, kept)
+
+
+def publish(folders: Iterable[Path]) -> None:
+    """Writes the page and its picture from sheets."""
+    out = PLAYED / "comparison"
+    shutil.rmtree(out, ignore_errors=True)
+    subprocess.run((*PUBSTORM, "datasheet", "compare", *folders, "--out", out), check=True)
+    subprocess.run(
+        (ROOT / "scripts" / "screenshot", out, PICTURE, "light", "1400", "2000"), check=True
+    )
+    sheets = [load_datasheet(folder) for folder in folders]
+    _, _, tables = (out / "report.md").read_text().partition("\n")
+    PAGE.write_text(head(sheets) + tables)
+
+
+def head(sheets: list[Datasheet]) -> str:
+    """Returns what stands above the tables."""
+    machines = [sheet.identity.environment for sheet in sheets]
+    return HEAD.format(
+        minutes=listed(f"{sheet.for_s / 60:g}" for sheet in sheets),
+        sheets=len(sheets),
+        dates=listed(sheet.started[:10] for sheet in sheets),
+        commits=listed(((machine and machine.git_commit) or "unknown")[:8] for machine in machines),
+        limits="\n".join(f"- {line}" for line in limits(sheets)),
+    )
+
+
+def listed(words: Iterable[str]) -> str:
+    """Returns different words, in order."""
+    return ", ".join(sorted({*words}))
+
+
+def limits(sheets: Iterable[Datasheet]) -> Iterator[str]:
+    """Yields a sentence for each sheet: what its first search found."""
+    for sheet in sheets:
+        found = next((cell for cell in sheet.cells if cell.answer is not None), None)
+        why = found.evidence[0] if found and found.evidence else "no search had an answer"
+        yield f"{escaped(sheet.name_of_broker)}: {escaped(why)}"
 
 
 if __name__ == "__main__":

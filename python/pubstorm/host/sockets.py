@@ -92,6 +92,8 @@ class SocketTable:
         try:
             with _in_namespace_of(process):
                 self._diag = _opened()
+        except FileNotFoundError as error:
+            raise SocketsError("its process has ended") from error
         except OSError as error:
             text = f"the connections of its network namespace are hidden ({error.strerror})"
             raise SocketsError(f"{text}: run pubstorm as root, or in that namespace") from error

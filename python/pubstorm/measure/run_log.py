@@ -94,7 +94,8 @@ class AppliedFault:
     problems: list[str] = field(default_factory=list)
     """Steps that failed, in words."""
     failed: str | None = None
-    """Why its command failed, so that perhaps nothing was broken; None if it did not."""
+    """Why it could not be made, so that perhaps nothing was broken; None if it was, at least in
+    part."""
 
     @property
     def stage(self) -> int:

@@ -203,7 +203,7 @@ class FaultPlay:
         self.applied.append(applied)
         problems = await self._breaker.begin(fault)
         applied.problems += problems
-        if fault.commands is not None and problems:
+        if len(problems) >= _parts(fault):
             applied.failed = problems[0]
         self._report(FaultNews(applied.began_ns, _begun(fault), applied))
         self._report_problems(fault, problems)
@@ -215,7 +215,7 @@ class FaultPlay:
         problems = await self._breaker.repair(fault)
         applied.problems += problems
         now_ns = self._clock()
-        if len(problems) < (len(fault.victims) if fault.kind in BROKER_FAULTS else 1):
+        if len(problems) < _parts(fault):
             applied.repaired_ns = now_ns
             self._report(FaultNews(now_ns, f"{fault.name}: {_repaired(fault)}", applied))
         self._report_problems(fault, problems)
@@ -235,6 +235,12 @@ class FaultPlay:
         left = len(problems) - PROBLEMS_REPORTED
         if left > 0:
             self._report(FaultNews(now_ns, f"{fault.name}: {counted(left, 'problem')} more"))
+
+
+def _parts(fault: PlannedFault) -> int:
+    """Returns the number of parts of a fault, each of which can have a problem: its brokers, or all
+    that it breaks at once."""
+    return len(fault.victims) if fault.kind in BROKER_FAULTS else 1
 
 
 def _begun(fault: PlannedFault) -> str:

@@ -135,7 +135,8 @@ class FaultResult(Value):
     command: str | None = None
     """Line that a shell ran; null: the run made the fault itself."""
     failed: str | None = None
-    """Why the command failed; null: it did not."""
+    """Why it could not be made, such as a command that failed or brokers that were gone already;
+    null: it was made, at least in part."""
     at_s: Number
     """Start of the fault, after the start of the run."""
     repaired_at_s: Number | None

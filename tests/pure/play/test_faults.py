@@ -150,11 +150,20 @@ def test_a_command_that_fails_makes_the_run_invalid() -> None:
     (applied,) = run_log.faults
     assert (applied.failed, applied.repaired_ns) == (breaker._at_first[0], None)
     assert not run_log.ended_early
-    failed = made_fault("crash").model_copy(update={"failed": applied.failed})
+    failed = made_fault("crash").model_copy(update={"kind": "command", "failed": applied.failed})
     run = measured_run(faults=(failed,))
     verdict = evaluate_run(run, [parse_threshold("clients_lost@crash == 0")])
     assert verdict.status == "invalid"
     assert [outcome.passed for outcome in verdict.thresholds] == [False]
+
+
+def test_a_fault_whose_brokers_were_all_gone_was_not_made() -> None:
+    gone = "broker cloud-0 was gone before it could be killed"
+    for numbers, failed in (((0,), gone), ((0, 1), None)):
+        breaker = Breaker(at_first=[gone])
+        kill = replace(fault(0, 10, 10, "kill"), numbers=numbers)
+        (applied,) = play(PLAN, breaker, kill).run_log.faults
+        assert applied.failed == failed
 
 
 def test_links_that_end_make_the_run_invalid_and_end_nothing() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from pubstorm.host.children import find
+from tests.kit import starved
 from tests.kit.runs import Run, RunMaker
 from tests.system.runs.underway import end_stage, readings, wait_for
 
@@ -87,7 +88,7 @@ def played(shared_start: RunMaker) -> Run:
     end_stage(run.directory)
     run.finish()
     # On a busy host, a phase may count as collapsed.
-    assert all(each["passed"] for each in run.result()["verdict"]["thresholds"]), run.stdout
+    assert not starved.missed(run.result()), run.stdout
     return run
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,46 +20,50 @@ pytestmark = pytest.mark.skipif(find("mosquitto") is None, reason="mosquitto is 
 Play = Callable[..., tuple[int, dict[str, Any]]]
 Maker = Callable[..., Any]
 BOXES = 4
-SCENARIO = """\
+UP_S = time.clock_gettime(time.CLOCK_BOOTTIME)
+SYS_S = max(1, min(3600, int(UP_S / 2)))
+"""Seconds between two reports of mosquitto. It takes the start of the host for the last report, so
+that it makes the first one only on a host that is up for longer."""
+SCENARIO = f"""\
 topology:
   brokers:
     # mosquitto counts stored messages once, at its start, and not in the load of a step before.
     cloud:
       kind: mosquitto
-      settings: {sys_interval: 3600}
+      settings: {{sys_interval: {SYS_S}}}
       tls: psk
       passwords: true
       acl: ["pattern readwrite box/%u/#", "pattern readwrite all/#"]
-    boxes: {kind: mosquitto, count: 4, settings: {sys_interval: 3600}}
+    boxes: {{kind: mosquitto, count: 4, settings: {{sys_interval: {SYS_S}}}}}
   bridges:
     uplink:
       from: boxes
       to: cloud
-      username: "{n}"
-      reconnect: {after: 1s, up_to: 1s}
+      username: "{{n}}"
+      reconnect: {{after: 1s, up_to: 1s}}
       topics:
-        - {topic: up/#, direction: out, qos: 2, remote_prefix: "box/{n}/"}
-        - {topic: down/#, direction: in, qos: 2, remote_prefix: "box/{n}/"}
-        - {topic: all/#, direction: both, qos: 1}
+        - {{topic: up/#, direction: out, qos: 2, remote_prefix: "box/{{n}}/"}}
+        - {{topic: down/#, direction: in, qos: 2, remote_prefix: "box/{{n}}/"}}
+        - {{topic: all/#, direction: both, qos: 1}}
 populations:
   app:
     clients: 2
     at: cloud
     bridge: true
-    subscriptions: [{topic: box/+/up/#, qos: 2}, {topic: all/#, qos: 1}]
+    subscriptions: [{{topic: box/+/up/#, qos: 2}}, {{topic: all/#, qos: 1}}]
     publications:
-      - {topic: "box/{0..3}/down/x", rate: 20/s, qos: 2}
-      - {topic: all/app, rate: 5/s, qos: 1}
+      - {{topic: "box/{{0..3}}/down/x", rate: 20/s, qos: 2}}
+      - {{topic: all/app, rate: 5/s, qos: 1}}
   device:
     clients: 8
     at: boxes
-    subscriptions: [{topic: down/#, qos: 2}, {topic: all/#, qos: 1}]
+    subscriptions: [{{topic: down/#, qos: 2}}, {{topic: all/#, qos: 1}}]
     publications:
-      - {topic: "up/{n}", rate: 10/s, qos: 2}
-      - {topic: "all/{n}", rate: 5/s, qos: 1}
+      - {{topic: "up/{{n}}", rate: 10/s, qos: 2}}
+      - {{topic: "all/{{n}}", rate: 5/s, qos: 1}}
 # A stage of 1 s has several readings, also where the host is busy.
-monitors: {interval: 200ms}
-stages: [connect, {publish: 1s}]
+monitors: {{interval: 200ms}}
+stages: [connect, {{publish: 1s}}]
 thresholds: [lost == 0, duplicate == 0, "uplink.connected.min == 4"]
 """
 

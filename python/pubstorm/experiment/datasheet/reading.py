@@ -111,6 +111,7 @@ def _metric(planned: PlannedFigure, runs: Sequence[RunResult]) -> SheetFigure:
     values = [each for each in found if isinstance(each, Found)]
     remarks: dict[str, None] = {}
     if not values:
+        remarks.update((fact, None) for run in valid for fact in _broken(run))
         remarks.update((each.reason, None) for each in found if isinstance(each, Missing))
         if runs and not valid:
             remarks.update((fact, None) for fact in runs[-1].verdict.evidence[:1])
@@ -128,6 +129,11 @@ def _metric(planned: PlannedFigure, runs: Sequence[RunResult]) -> SheetFigure:
         limited_by=limits[0] if limits else None,
         remarks=tuple(remarks),
     )
+
+
+def _broken(run: RunResult) -> tuple[str, ...]:
+    """Returns the first fact about a run that failed, such as a broker that ended."""
+    return run.verdict.evidence[:1] if run.verdict.status is Status.FAIL else ()
 
 
 def _mean(planned: PlannedFigure, values: Sequence[Found]) -> Estimate:
@@ -160,7 +166,8 @@ def _slope(planned: PlannedSlope, runs: Sequence[RunResult]) -> Iterator[SheetFi
     points = [(count, read(stage)) for stage, count in planned.at.items()]
     lacking = [each for _, each in points if isinstance(each, Missing)]
     if lacking:
-        yield SheetFigure(name=planned.name, better="less", remarks=(lacking[0].reason,))
+        why = (*_broken(runs[-1]), lacking[0].reason)
+        yield SheetFigure(name=planned.name, better="less", remarks=why)
         return
     known = [(count, each.value) for count, each in points if isinstance(each, Found)]
     yield from line_of(planned, known, read(planned.back) if planned.back else None)

@@ -232,6 +232,9 @@ _LATENCIES = {
     },
     ROUND_TRIP: "round trips",
 }
+OUR_FAULTS = frozenset({"cut", "delay", "command"})
+"""Faults that fail through the run. Those of brokers fail where a broker has ended, which is a
+finding of its own."""
 SUMMARY_RULES = (_stalls, _balance, _from_send)
 
 
@@ -247,7 +250,7 @@ def _faults(measured: Measured) -> Iterable[Finding]:
         if facts and not alone:
             yield Finding(f"stage {stage.name}, with its faults: {facts}")
     for fault in measured.faults:
-        if fault.failed is not None:
+        if fault.failed is not None and fault.kind in OUR_FAULTS:
             text = f"fault {fault.name} at {span_text(fault.at_s)} failed: {fault.failed}"
             yield invalid(text, EvidenceKind.UNEXPLAINED, "a fault could not be made")
     outside = (f for f in measured.faults if not any(s.holds(f.at_s) for s in measured.stages))

@@ -8,6 +8,8 @@ from pathlib import Path
 import click
 
 from pubstorm.cli.describe import (
+    answer_of_cluster,
+    answer_of_host,
     broker_needs_in_words,
     needs_in_words,
     search_in_words,
@@ -107,6 +109,7 @@ def _checked_host(scenario: Scenario, plan: Plan, fixes: Path | None, every_sett
         *needs_in_words(needed, agents),
         *tuning_in_words(settings, every=every_setting),
         *_broker_lines(scenario, plan),
+        *answer_of_host(needed, plan.clients, agents),
     ):
         say(line)
     if fixes is not None:
@@ -134,6 +137,7 @@ def _checked_cluster(
         *sizes_in_words(sizes, ports),
         *servers_in_words(servers, scenario.fleet.host.descriptors),
         *_broker_lines(scenario, plan),
+        *answer_of_cluster(sizes),
     ):
         say(line)
     return 0

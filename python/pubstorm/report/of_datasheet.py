@@ -65,13 +65,28 @@ def datasheet_document(sheet: Datasheet, folder: Path | None = None) -> Document
 
 
 def _headline(sheet: Datasheet) -> str:
-    """Returns the anchor figure, or the number of cells that have figures."""
+    """Returns what the cells say in one sentence; else the anchor figure, or the number of cells
+    that have figures."""
+    said = [words for cell in sheet.cells if (words := _said(cell))]
+    if said:
+        return f"{sheet.name_of_broker} {'; '.join(said)}."
     cell = anchor(sheet)
     if cell is not None:
         figure = cell.figures[0]
         return f"{sheet.name_of_broker}, {cell.title}: {figure.name} {figure.text}."
     measured = sum(cell.state == "measured" for cell in sheet.cells)
     return f"{sheet.name_of_broker}: {measured} of {counted(len(sheet.cells), 'cell')} measured."
+
+
+def _said(cell: SheetCell) -> str:
+    """Returns the words of a cell for its first figure, with what set the limit; empty if it has
+    none."""
+    figure = cell.figures[0] if cell.figures else None
+    if figure is None or figure.estimate is None or not cell.says:
+        return ""
+    limit = figure.limited_by
+    is_limited = limit is not None and limit is not LimitedBy.NONE
+    return cell.says.replace("{}", figure.text) + (f", limited by {limit}" if is_limited else "")
 
 
 def anchor(sheet: Datasheet) -> SheetCell | None:

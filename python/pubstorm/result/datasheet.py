@@ -120,6 +120,9 @@ class SheetCell(Value):
     """Its figures in the order of the plan."""
     evidence: tuple[str, ...] = ()
     """The answer of its search, or the facts behind the verdicts of its runs."""
+    says: str = ""
+    """Its part of the sentence that opens the sheet, with `{}` for the first figure; empty: it has
+    none."""
 
 
 class Identity(Value):

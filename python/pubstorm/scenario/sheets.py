@@ -123,6 +123,9 @@ class PlannedCell(Part):
     """Figures of the cell."""
     slope: PlannedSlope | None = None
     """A line through the stages of its run."""
+    says: Text = ""
+    """Its part of the sentence that opens the sheet, with `{}` for the first figure, such as
+    `holds {} messages a second`."""
     anchors: Flag = False
     """The first figure is the anchor once more: its spread is the drift of the machine."""
     is_last: Flag = False

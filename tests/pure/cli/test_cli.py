@@ -1,5 +1,6 @@
 """The command line as its user sees it: exit code, stdout and stderr, word for word."""
 
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,6 +106,8 @@ thresholds
     needs, _, tuning = needs.partition("\n\ntuning of the kernel\n")
     assert " of 18 settings suit this plan" in tuning
     _, _, there = tuning.partition("\nthe broker's own host should have")
+    there, _, answer = there.partition("\nanswer: ")
+    assert answer.startswith("this host can play 2,000 clients with 1 engine;")
     names = [line.split(":")[0].split("  ")[-1].strip() for line in needs.splitlines()]
     assert [name for name in names if "packet filter" not in name] == [
         "open files of an agent",
@@ -179,6 +182,8 @@ def test_check_prints_the_sizes_of_a_cluster_and_ends_with_0(shell: Shell) -> No
     for words in ("  hosts  ", "  agents  ", "ports to a target", "memory", " an hour are "):
         assert words in sizes
     assert "open files of a broker" in sizes
+    _, _, answer = sizes.partition("\nanswer: it needs ")
+    assert re.fullmatch(r"[\d,]+ hosts such as fleet.host .* and costs [\d,.]+\n", answer)
 
 
 def test_fixes_are_for_this_host_only(shell: Shell) -> None:

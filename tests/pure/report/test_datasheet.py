@@ -74,6 +74,17 @@ def test_a_limit_of_ours_makes_a_bound_of_a_figure(
     assert SheetFigure.model_validate(fields).text == shown
 
 
+def test_a_sheet_opens_with_what_its_cells_say(folder: Path) -> None:
+    sheet = load_datasheet(folder)
+    first, *others = (cell for cell in sheet.cells if cell.section == "throughput")
+    said = first.model_copy(update={"says": "holds {} at most"})
+    without = others[0].model_copy(update={"says": "never said {}", "figures": ()})
+    opened = sheet.model_copy(update={"cells": (said, without)})
+    figure = first.figures[0]
+    words = f"holds {figure.text} at most, limited by {figure.limited_by}"
+    assert datasheet_document(opened).headline == f"{sheet.name_of_broker} {words}."
+
+
 def test_every_figure_and_every_cell_without_one_has_a_row_in_the_csv(folder: Path) -> None:
     sheet = load_datasheet(folder)
     text = (folder / "figures.csv").read_text(encoding="utf-8")

@@ -37,6 +37,17 @@ def needs_in_words(needs: Sequence[Need], agents: int) -> Iterator[str]:
             yield f"         hint: {need.hint}"
 
 
+def answer_of_host(needs: Sequence[Need], clients: int, agents: int) -> Iterator[str]:
+    """Yields in one sentence if this host can play a plan."""
+    short = [need.what for need in needs if not need.is_met]
+    load = f"{many(clients, 'client')} with {many(agents, 'engine')}"
+    yield ""
+    if short:
+        yield f"answer: this host is too small for {load}; short: {', '.join(short)}"
+    else:
+        yield f"answer: this host can play {load}; whether the target takes them, a run will show"
+
+
 def tuning_in_words(settings: Sequence[Setting], *, every: bool) -> Iterator[str]:
     """Yields the settings of the kernel that a plan wants otherwise, or all of them."""
     low = [setting for setting in settings if not setting.is_met]
@@ -103,6 +114,14 @@ def sizes_in_words(sizes: Sizes, ports: int) -> Iterator[str]:
     yield ""
     yield "  reckoned with"
     yield from (f"    {line}" for line in sizes.costs)
+
+
+def answer_of_cluster(sizes: Sizes) -> Iterator[str]:
+    """Yields in one sentence what a plan needs on a cluster, and what it costs."""
+    cost = f" and costs {sizes.price:,.2f}" if sizes.host.price else ""
+    hosts = many(sizes.all_hosts, "host")
+    yield ""
+    yield f"answer: it needs {hosts} such as fleet.host for at least {_span(sizes.seconds)}{cost}"
 
 
 def servers_in_words(found: Sequence[ServerHosts], descriptors: int) -> Iterator[str]:

@@ -216,7 +216,9 @@ class _SheetRuns(Runs[Datasheet]):
         ordered = [*(cell for cell in cells if not cell.is_last), *last]
         self._planned = {cell.cell: cell for cell in ordered}
         self._cells = {
-            cell.cell: SheetCell(name=cell.cell, section=cell.section, title=cell.title)
+            cell.cell: SheetCell(
+                name=cell.cell, section=cell.section, title=cell.title, says=cell.says
+            )
             for cell in ordered
         }
         self._budget = Budget(asked.for_s)

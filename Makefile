@@ -29,7 +29,7 @@ PYTHON_LANE = test-tools .venv/ready-dev $(if $(CHECKS),lint-format lint-python)
 	+test-programs test-pure-python test-system $(if $(WORLD),test-world-changes) test-budget
 
 .PHONY: help build demo test test-pure test-pure-python test-rust test-programs test-system \
-	test-world test-world-changes test-budget test-tools steady truth verdicts golden same simulate \
+	test-world test-world-changes test-lowest test-budget test-tools steady truth verdicts golden same simulate \
 	lint lint-rust lint-fuzz lint-format lint-python format house bench scale docs docs-site \
 	brokers pictures requirements advisories wheel clean programs demo-programs
 
@@ -68,6 +68,16 @@ test-rust: test-programs test-tools
 
 test-pure-python: .venv/ready-dev test-programs
 	$(PYTEST) --numprocesses=2 tests/pure
+
+test-lowest: .venv-lowest/ready test-programs ## Run pure tests with the oldest allowed libraries
+	.venv-lowest/bin/pytest --numprocesses=2 tests/pure --ignore=tests/pure/house
+
+.venv-lowest/ready: requirements-dev.txt requirements-lowest.txt
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/pip install --quiet --require-hashes -r requirements-dev.txt
+	.venv-lowest/bin/pip install --quiet --no-deps --require-hashes -r requirements-lowest.txt
+	.venv-lowest/bin/pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
 
 test-budget: .venv/ready-dev
 	$(SPENT) check target/tests/test-pure-python.jsonl target/tests/test-system.jsonl

@@ -1,9 +1,10 @@
-"""Packs the four Rust programs into the wheel, under `pubstorm/bin/`: those that cargo builds now,
-or those in the folder `PUBSTORM_PROGRAMS`, built before for the platform `PUBSTORM_PLATFORM`. An
-editable install needs none of it: there, Pubstorm finds what `make build` has left in
+"""Packs Plotly and the four Rust programs into the wheel. The programs are those that cargo builds
+now, or those in the folder `PUBSTORM_PROGRAMS`, built before for the platform `PUBSTORM_PLATFORM`.
+An editable install needs no program: there, Pubstorm finds what `make build` has left in
 `target/release/`.
 """
 
+import gzip
 import os
 import subprocess
 import sysconfig
@@ -13,6 +14,8 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PROGRAMS = ("pubstorm-engine", "pubstorm-broker", "pubstorm-proxy", "pubstorm-zmq")
+PLOTLY = "pubstorm/report/plotly.js.gz"
+"""Plotly as pages have it. Its Python package is 14 times as large, and not needed by users."""
 PROFILE = "wheel"
 """The profile of cargo: as for a release, without what only a debugger reads."""
 
@@ -23,9 +26,13 @@ class ProgramsHook(BuildHookInterface[Any]):
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Adds the programs and the platform's tag."""
-        if self.target_name != "wheel" or version == "editable":
+        """Adds Plotly, the programs and the platform's tag."""
+        if self.target_name != "wheel":
             return
+        plotly = self._plotly()
+        if version == "editable":
+            return
+        build_data["force_include"][str(plotly)] = PLOTLY
         folder = os.environ.get("PUBSTORM_PROGRAMS") or self._built()
         for program in PROGRAMS:
             path = Path(self.root, folder, program)
@@ -35,6 +42,16 @@ class ProgramsHook(BuildHookInterface[Any]):
         here = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{os.environ.get('PUBSTORM_PLATFORM') or here}"
+
+    def _plotly(self) -> Path:
+        """The packed library, beside the sources, after it was made."""
+        from plotly.offline import get_plotlyjs
+
+        path = Path(self.root, "python", PLOTLY)
+        fresh = path.with_name(f"{path.name}.{os.getpid()}")
+        fresh.write_bytes(gzip.compress(get_plotlyjs().encode(), mtime=0))
+        fresh.replace(path)
+        return path
 
     def _built(self) -> Path:
         """The folder of the programs, after cargo has built them for this machine."""

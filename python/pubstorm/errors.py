@@ -19,7 +19,7 @@ is no secret and stays.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -120,6 +120,15 @@ def without_credentials(text: str) -> str:
     return _CREDENTIALS.sub(
         lambda found: found[0] if has_reference(found[0]) else f"{found[1]}{REDACTED}@", text
     )
+
+
+def meant(name: str, known: Iterable[str], otherwise: str, *, least: float = 0.6) -> str:
+    """Returns a hint for a name that is not known: the name that is most alike, or `otherwise`.
+    `least` is their smallest likeness, from 0 to 1."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, list(known), n=1, cutoff=least)
+    return f"did you mean {close[0]}?" if close else otherwise
 
 
 def may_be_secret(path: Sequence[str | int]) -> bool:

@@ -6,12 +6,13 @@ from __future__ import annotations
 import errno
 import importlib
 import keyword
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from pubstorm.errors import PubstormError, ScenarioError, UsageError
+from pubstorm.errors import PubstormError, ScenarioError, UsageError, meant
 from pubstorm.host.signals import INTERRUPTED
 from pubstorm.output import say, warn
 
@@ -36,6 +37,19 @@ class LazyCommand(click.Command):
     def make_context(self, *arguments: Any, **settings: Any) -> click.Context:
         """Reads the arguments as the command itself does, and hands over to it."""
         return self.load().make_context(*arguments, **settings)
+
+
+class Commands(click.Group):
+    """Commands, of which a wrong name gets the one that is most alike as a hint."""
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Returns the command that the first word names, and the others. Raises UsageError."""
+        if not args[0].startswith("-") and self.get_command(context, args[0]) is None:
+            hint = meant(args[0], self.commands, "pubstorm --help lists them")
+            raise UsageError(f"found no command {args[0]!r}", hint)
+        return super().resolve_command(context, args)
 
 
 COMMANDS = (
@@ -139,9 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complain(error)
         return error.exit_code
     except click.ClickException as error:
-        context = error.ctx if isinstance(error, click.UsageError) else None
-        command = context.command_path if context else "pubstorm"
-        _complain(UsageError(error.format_message(), f"{command} --help"))
+        _complain(UsageError(error.format_message(), _hint_for(error)))
         return error.exit_code
     except OSError as error:
         # Any path of the command line can be so long that a question about it fails.
@@ -151,6 +163,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return UsageError.default_exit_code
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
+
+
+def _hint_for(error: click.ClickException) -> str:
+    """Returns the word that is most alike where one of some was asked for; else the help."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    helps = f"{context.command_path if context else 'pubstorm'} --help"
+    parameter = error.param if isinstance(error, click.BadParameter) else None
+    wrong = _NO_CHOICE.match(error.message)
+    if parameter is None or wrong is None or not isinstance(parameter.type, click.Choice):
+        return helps
+    return meant(wrong[1], map(str, parameter.type.choices), helps)
+
+
+_NO_CHOICE = re.compile(r"'(.+)' is not one of ")
 
 
 def _print_version(context: click.Context, _parameter: click.Parameter, is_asked: bool) -> None:
@@ -163,6 +189,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, is_asked
 
 
 @click.group(
+    cls=Commands,
     commands=COMMANDS,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},

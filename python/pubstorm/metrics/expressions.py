@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Literal, cast
 
 from pubstorm.contract import HOST_OF
+from pubstorm.errors import meant
 from pubstorm.metrics import FIGURES, METRICS, OF_POPULATIONS, SHOWN
 from pubstorm.metrics.metric import (
     LATENCY_STATISTICS,
@@ -23,6 +23,8 @@ from pubstorm.metrics.monitors import KNOWN, OF_BRIDGES, OF_PUBLISHERS, SYS_PREF
 from pubstorm.quantities import UnfitError, Unit, count, duration_ns, rate_per_s, share, size_bytes
 
 ANY_PERCENTILE = "any percentile between p0 and p100 such as .p95 or .p99.99"
+SHOWN_MAX = 12
+"""Metrics that a hint lists."""
 _PUBLISHERS = {metric.name: metric for metric in OF_PUBLISHERS}
 _BRIDGES = {metric.name for metric in OF_BRIDGES}
 
@@ -201,10 +203,10 @@ def check_reading(expression: Expression, known: Sequence[str] | None) -> None:
 
 def _metric_hint(name: str, metrics: Collection[str], shown: Collection[str]) -> str:
     """Returns metrics that a wrong name may mean, or all that there are."""
-    close = get_close_matches(name, metrics, n=2, cutoff=0.7)
-    if close:
-        return f"did you mean {' or '.join(close)}?"
-    return f"there are {', '.join(shown)}"
+    others = len(shown) - SHOWN_MAX
+    more = f' and {others} more: the page "thresholds" of the reference has them'
+    there = f"there are {', '.join([*shown][:SHOWN_MAX])}{more if others > 0 else ''}"
+    return meant(name, metrics, there, least=0.7)
 
 
 def percentiles_in(text: str) -> dict[str, float]:

@@ -1,10 +1,9 @@
-"""A report as an HTML page: one file with style, script and Plotly, which fetches nothing. Packed
-Plotly and compiled templates are the same in all pages, and kept between commands."""
+"""A report as an HTML page: one file with style, script and Plotly, which fetches nothing. Compiled
+templates are kept between commands."""
 
 from __future__ import annotations
 
 import base64
-import gzip
 import json
 import os
 from collections.abc import Sequence
@@ -13,13 +12,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from threading import Lock
 from typing import Any
 
 from jinja2 import BytecodeCache, Environment, PackageLoader, StrictUndefined
 from jinja2.bccache import Bucket
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from pubstorm.output import without_controls
 from pubstorm.quantities import span_text
@@ -31,9 +28,6 @@ from pubstorm.report.stored import StoredRun
 from pubstorm.report.tables import environment
 from pubstorm.report.timeline import MARKS_MAX, marks, other_tracks, timeline
 from pubstorm.result import RunResult, ThresholdOutcome
-
-LIBRARY_LEVEL = 4
-"""Level of compression: half the time of level 9, and 4 % longer."""
 
 
 def page(
@@ -84,24 +78,11 @@ def _environment() -> Environment:
     )
 
 
+@cache
 def library() -> str:
     """Returns Plotly, compressed, as base64, which the browser unpacks: half the size of the page.
-    A second caller waits for the first."""
-    with _packing:
-        return _library()
-
-
-_packing = Lock()
-
-
-@cache
-def _library() -> str:
-    name = f"plotly-{get_plotlyjs_version()}-{LIBRARY_LEVEL}"
-    if (packed := kept(name)) is None:
-        source = get_plotlyjs().encode()
-        packed = base64.b64encode(gzip.compress(source, LIBRARY_LEVEL, mtime=0))
-        keep(name, packed)
-    return packed.decode("ascii")
+    Raises FileNotFoundError if no install has put it beside this file."""
+    return base64.b64encode(Path(__file__).with_name("plotly.js.gz").read_bytes()).decode("ascii")
 
 
 def _figures(plots: Sequence[Plot]) -> Markup:

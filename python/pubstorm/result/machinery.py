@@ -5,10 +5,16 @@ programs, with the figures of their monitors over the whole run, its stages and 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from operator import not_
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import (
+    Field,
+    GetJsonSchemaHandler,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from pubstorm.contract import Number, SourceKind, Value
 from pubstorm.contract.histogram import Histogram
@@ -330,11 +336,8 @@ ENOUGH_SHARE = 0.9
 """Share of a span that readings must cover for a figure over it."""
 _FIELDS = {"rate": "rate_per_s", "slope": "slope_per_h"}
 """Fields of statistics whose name differs."""
-
-
-def is_none(value: object) -> bool:
-    """Returns True for None."""
-    return value is None
+_RARE = {"slope_per_h": None, "slope_bound_per_h": 0.0, "unread_s": 0.0, "span_s": 0.0}
+"""Fields of statistics that are left out at this value. Pydantic 2.11 cannot say it at a field."""
 
 
 class Statistics(Value):
@@ -355,16 +358,35 @@ class Statistics(Value):
     rate_per_s: Number | None = None
     """Growth of a count per second, from the first distinct reading to the last. A count that
     falls started again at zero. null: fewer than two distinct readings."""
-    slope_per_h: Number | None = Field(default=None, exclude_if=is_none)
+    slope_per_h: Number | None = None
     """Slope of a line through the readings, in the unit of the readings an hour. Left out if too
     little was measured: less than an hour, or readings that depend on those before them."""
-    slope_bound_per_h: Number = Field(default=0.0, exclude_if=not_)
+    slope_bound_per_h: Number = 0.0
     """Half the width of its confidence interval of 95 %. Left out if there is no slope."""
-    unread_s: Number = Field(default=0.0, exclude_if=not_)
+    unread_s: Number = 0.0
     """Time in the span for which readings were due and none came, in seconds. Left out if it is
     0."""
-    span_s: Number = Field(default=0.0, exclude_if=not_)
+    span_s: Number = 0.0
     """Length of the span, in seconds. Left out if readings cover it."""
+
+    @model_serializer(mode="wrap")
+    def _without_rare(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = whole(self)
+        return {
+            name: value
+            for name, value in fields.items()
+            if name not in _RARE or value != _RARE[name]
+        }
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Returns the schema of the fields, of which the rare ones are not required."""
+        fields: Any = {key: part for key, part in core_schema.items() if key != "serialization"}
+        schema = handler(fields)
+        required = [name for name in schema.get("required", ()) if name not in _RARE]
+        return {**schema, "required": required}
 
     @property
     def is_enough(self) -> bool:

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from math import ceil, floor
 
 from pubstorm.contract import HOST, HOST_OF, OTHER_HOST, TARGET_BROKER, split_member
+from pubstorm.errors import meant
 from pubstorm.metrics import OF_POPULATIONS, SHOWN, names_of
 from pubstorm.metrics.expressions import (
     Expression,
@@ -203,8 +203,7 @@ def subjects_of(root: At) -> Subjects:
 def unknown(noun: str, name: str, names: Collection[str]) -> tuple[str, str]:
     """Message and hint for a name that is not there."""
     allowed = ", ".join(names) or f"none, since there are no {noun}s"
-    close = get_close_matches(name, names, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"there are {allowed}"
+    hint = meant(name, names, f"there are {allowed}")
     return f"found the unknown {noun} {describe(name)}, allowed are {allowed}", hint
 
 

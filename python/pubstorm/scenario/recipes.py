@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
-from difflib import get_close_matches
 from pathlib import Path as FilePath
 from typing import Any
 
 from pydantic import PrivateAttr, ValidationError
 
-from pubstorm.errors import ScenarioError, ScenarioProblem, UsageError
+from pubstorm.errors import ScenarioError, ScenarioProblem, UsageError, meant
 from pubstorm.quantities import SECOND_NS
 from pubstorm.scenario.base import Part, broken_rules
 from pubstorm.scenario.checks.brokers import check_broker
@@ -196,8 +195,7 @@ def find_recipe(name: str) -> FilePath:
     known = {file.stem: file for file in recipe_files()}
     if name in known:
         return known[name]
-    close = get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+    hint = meant(name, known, f"there are {', '.join(known)}")
     raise UsageError(f"found no recipe {name!r}", hint)
 
 

@@ -55,7 +55,7 @@ def as_a_person(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     [
         (("compare", "closed", "closed"), "cannot read closed/result.json: Permission denied"),
         (("compare", "closed/run", "x"), "cannot read closed/run/result.json: Permission denied"),
-        (("history", "closed"), "'closed' is not readable"),
+        (("history", "closed"), "'closed' is not "),
         (("history", "closed/run"), "cannot read closed/run/result.json: Permission denied"),
         (("export", "closed/run", "--to", "csv"), "cannot read closed/run/result.json: Perm"),
         (("view", "closed/run"), "cannot read closed/run: Permission denied"),

@@ -82,9 +82,7 @@ OF_OTHER_RUNS = {
 }
 """Modules that a run of this scenario needs at no time."""
 OF_REPORTS = {
-    "hdrh",
     "jinja2",
-    "plotly",
     "pubstorm.play.record",
     "pubstorm.report.files",
     "pubstorm.report.text",

@@ -11,12 +11,15 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from pubstorm.host.binaries import broker_path, engine_path, proxy_path, zmq_path
 from pubstorm.host.sockets import RANGE_VARIABLE
@@ -25,8 +28,24 @@ from tests.kit.runs import ANY_SPEED, brokers_in
 ROOT = Path(__file__).parents[3]
 WHEEL_BYTES_MAX = 15_000_000
 PLATFORM = "manylinux_2_17_x86_64"
+BESIDE = (
+    "click==8.1.8",
+    "pydantic==2.11.7",
+    "protobuf==5.29.5",
+    "rich==13.9.4",
+    "starlette==0.46.2",
+    "uvicorn==0.35.0",
+)
 BUILDS = "it builds and installs packages"
 pytestmark = [pytest.mark.xdist_group("install")]
+
+
+def versions(file: Path) -> Iterator[tuple[str, str]]:
+    """Yields the packages of a lock file with their versions."""
+    for line in file.read_text().splitlines():
+        name, found, version = line.partition("==")
+        if found:
+            yield canonicalize_name(name), version.split()[0]
 
 
 @dataclass(frozen=True)
@@ -114,14 +133,24 @@ def test_every_extra_is_locked_and_can_thus_be_installed() -> None:
     """A lock resolves its extras together with the dependencies."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     locked = {
-        line.split()[0].lower()
-        for file in ROOT.glob("requirements*.txt")
-        for line in file.read_text().splitlines()
-        if "==" in line
+        name: version
+        for file in ("requirements.txt", "requirements-dev.txt", "requirements-wheel.txt")
+        for name, version in versions(ROOT / file)
     }
     extras = project["optional-dependencies"]
     wanted = {each for extra in extras.values() for each in extra} | {*project["dependencies"]}
-    assert {each.lower() for each in wanted} <= locked
+    for each in map(Requirement, wanted):
+        assert each.specifier.contains(locked[canonicalize_name(each.name)]), each
+
+
+def test_the_lowest_versions_are_the_lower_ends_of_the_ranges() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    lowest = dict(versions(ROOT / "requirements-lowest.txt"))
+    for each in map(Requirement, (*project["dependencies"], *extras["otlp"], *extras["pandas"])):
+        (low,) = each.specifier
+        assert low.operator == ">="
+        assert Version(lowest[canonicalize_name(each.name)]) == Version(low.version)
 
 
 def test_the_folder_of_the_programs_must_have_them_all(tmp_path: Path) -> None:
@@ -135,13 +164,14 @@ def test_the_folder_of_the_programs_must_have_them_all(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def bin_folder(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of an environment with nothing but the wheel and what it needs."""
+    """The programs of an environment with nothing but the wheel and what it needs, beside older
+    packages that a project has already. The newest ones are those of development."""
     folder = tmp_path_factory.mktemp("environment")
     call(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
     found = folder / "venv" / "bin"
     # To compile modules that no test imports takes half of the time.
     pip = (sys.executable, "-m", "pip", "--python", found / "python", "install", "--no-compile")
-    call(*pip, "--quiet", "--only-binary", ":all:", built.wheel, cwd=folder)
+    call(*pip, "--quiet", "--only-binary", ":all:", built.wheel, *BESIDE, cwd=folder)
     return found
 
 

@@ -9,11 +9,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from pubstorm.errors import PubstormError, ScenarioError, StoredRunError, UsageError
+from pubstorm.errors import PubstormError, ScenarioError, StoredRunError, UsageError, meant
 from pubstorm.experiment.datasheet.budget import Budget, fitting
 from pubstorm.experiment.datasheet.probing import PROBE_S, figures_of_limits, probing
 from pubstorm.experiment.datasheet.reading import best_of, evidence_of, figures_of
@@ -159,8 +158,7 @@ def _check_names(asked: Asked, plan: SheetPlan) -> None:
     known = [*SECTIONS, *(cell.cell for cell in plan.cells)]
     for name in (*asked.only, *asked.skip):
         if name not in known:
-            close = get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"sections are {', '.join(SECTIONS)}"
+            hint = meant(name, known, f"sections are {', '.join(SECTIONS)}")
             raise UsageError(f"found {name!r}, which is no cell and no section of the plan", hint)
 
 

@@ -6,7 +6,9 @@ An editable install needs no program: there, Pubstorm finds what `make build` ha
 
 import gzip
 import os
+import shutil
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,8 @@ class ProgramsHook(BuildHookInterface[Any]):
         if version == "editable":
             return
         build_data["force_include"][str(plotly)] = PLOTLY
+        for schema in Path(self.root, "contract").glob("*.schema.json"):
+            build_data["force_include"][str(schema)] = f"pubstorm/contract/{schema.name}"
         folder = os.environ.get("PUBSTORM_PROGRAMS") or self._built()
         for program in PROGRAMS:
             path = Path(self.root, folder, program)
@@ -55,6 +59,9 @@ class ProgramsHook(BuildHookInterface[Any]):
 
     def _built(self) -> Path:
         """The folder of the programs, after cargo has built them for this machine."""
+        if shutil.which("cargo") is None:
+            message = "the programs of Pubstorm are built by Rust 1.94 or later, which is missing"
+            sys.exit(f"error: {message}\n  hint: install it (rustup.rs), or a wheel of Pubstorm")
         packages = [word for program in PROGRAMS for word in ("-p", program)]
         command = ["cargo", "build", "--profile", PROFILE, "--locked", *packages]
         subprocess.run(command, cwd=self.root, check=True)

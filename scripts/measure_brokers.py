@@ -79,11 +79,11 @@ def measure(name: str, stem: str, length: str) -> None:
     kept, folder = KEPT / stem / SHEET, PLAYED / stem
     if kept.exists():
         return
-    words = ["--resume", str(folder)]
+    words = ["run", "--resume", str(folder)]
     if not (folder / SHEET).exists():
         shutil.rmtree(folder, ignore_errors=True)
-        words = [name, "--for", length, "--cpus", PROCESSOR, "--out", str(folder)]
-    done = subprocess.run((*PUBSTORM, "datasheet", *words, "--quiet"), check=False)
+        words = ["datasheet", name, "--for", length, "--cpus", PROCESSOR, "--out", str(folder)]
+    done = subprocess.run((*PUBSTORM, *words, "--quiet"), check=False)
     if done.returncode not in {0, 3} or not json.loads((folder / SHEET).read_text())["complete"]:
         raise SystemExit(done.returncode)
     kept.parent.mkdir(parents=True, exist_ok=True)

@@ -122,6 +122,11 @@ def without_credentials(text: str) -> str:
     )
 
 
+def extra_hint(extra: str) -> str:
+    """Returns how an extra of Pubstorm is installed."""
+    return f"install the wheel of Pubstorm with its extra: pip install 'WHEEL[{extra}]'"
+
+
 def meant(name: str, known: Iterable[str], otherwise: str, *, least: float = 0.6) -> str:
     """Returns a hint for a name that is not known: the name that is most alike, or `otherwise`.
     `least` is their smallest likeness, from 0 to 1."""

@@ -17,6 +17,15 @@ LINE_BYTES_MAX = 2**26
 """Longest line of a file that is read from line to line."""
 
 
+def shipped(folder: str, pattern: str) -> dict[str, Path]:
+    """Returns the files of a folder that comes with Pubstorm, by name without ending: of the
+    package where it is installed, else of the sources."""
+    here = Path(__file__)
+    places = (here.parent / folder, here.parents[2] / folder)
+    found = next(filter(None, (sorted(place.glob(pattern)) for place in places)), [])
+    return {path.name.partition(".")[0]: path for path in found}
+
+
 def opened(path: Path, *, follows_links: bool = False) -> BinaryIO:
     """Opens a regular file for reading. Raises OSError for anything else, and for a symbolic link
     unless `follows_links`: files that a user names may be links, those of a run are none."""

@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pubstorm.errors import StoredRunError, UsageError
+from pubstorm.errors import StoredRunError, UsageError, extra_hint
 from pubstorm.metrics.expressions import parse_expression, parse_threshold
 from pubstorm.quantities import UnfitError, Unit, value_text
 from pubstorm.report.data import data_table
@@ -136,7 +136,7 @@ class Result:
 
     def frame(self, name: str = "samples") -> pandas.DataFrame:
         """Returns a table of a run as a DataFrame of pandas, which is an extra:
-        `pip install 'pubstorm[pandas]'`. Raises UsageError without it."""
+        `pip install 'WHEEL[pandas]'`. Raises UsageError without it."""
 
         return frame(self.stored, self.path, name)
 
@@ -176,5 +176,5 @@ def frame(stored: RunResult | Series | SearchResult, folder: Path, name: str) ->
     try:
         import pandas
     except ImportError:
-        raise UsageError("frames need pandas", "pip install 'pubstorm[pandas]'") from None
+        raise UsageError("frames need pandas", extra_hint("pandas")) from None
     return pandas.DataFrame(data_table(stored, folder, name))

@@ -137,6 +137,11 @@ COMMANDS = (
         "pubstorm.cli.imports",
         "Print the scenario of another tool's command line.",
     ),
+    LazyCommand(
+        "schema",
+        "pubstorm.cli.init",
+        "Print the JSON Schema of a file: of scenarios, or that which NAME says.",
+    ),
     LazyCommand("completion", "pubstorm.cli.init", "Print the completion script of a shell."),
 )
 REFERENCE_HINT = 'every key, with its kind and default, is on the page "scenario" of the reference'

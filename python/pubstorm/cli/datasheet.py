@@ -16,7 +16,6 @@ from pubstorm.experiment.datasheet import (
     Asked,
     BrokerTerms,
     compare_stored_sheets,
-    resume_datasheet,
     run_datasheet,
 )
 from pubstorm.output import warn
@@ -61,17 +60,9 @@ def _words(_context: click.Context, _parameter: click.Parameter, values: tuple[s
 @click.option("--cpus", metavar="LIST", default="", help="Processors of the broker, such as 0,1.")
 @click.option("--memory", metavar="SIZE", default="", help="Memory of the broker, such as 2GB.")
 @click.option("--yes", is_flag=True, help="Do not ask before a broker that runs is loaded.")
-@click.option(
-    "--resume",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Instead of TARGET: continue the sheet in this folder.",
-)
 @click.option("--page", is_flag=True, help="With compare: keep its page and tables in a folder.")
 @output_options
-def datasheet(
-    words: tuple[str, ...], resume: Path | None, output: Output, page: bool, **given: Any
-) -> int:
+def datasheet(words: tuple[str, ...], output: Output, page: bool, **given: Any) -> int:
     """Characterise a broker: TARGET is a recipe, or the address of a broker that runs.
 
     A recipe is a broker that Pubstorm starts, such as mosquitto, or a file with one. The sheet has
@@ -90,12 +81,6 @@ def datasheet(
     if len(words) > 1 or page:
         found = "--page" if page else f"{len(words)} words"
         raise UsageError(f"found {found}, allowed is one TARGET", "compare SHEET... takes several")
-    if resume is not None:
-        if target is not None:
-            raise UsageError("--resume goes with no TARGET", "the folder holds it")
-        with output.shown() as live:
-            played = resume_datasheet(resume, live)
-        return output.conclude(played)
     if target is None:
         allowed = ", ".join(recipe_names())
         raise UsageError("found no TARGET", f"give mqtt://HOST:PORT, or a recipe: {allowed}")

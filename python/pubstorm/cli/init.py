@@ -16,8 +16,9 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from pubstorm.contract.capabilities import TOPICS, Capabilities
 from pubstorm.contract.protocol import TARGET_ALLOWED, Target, parse_target
-from pubstorm.errors import UsageError
-from pubstorm.output import data_code, say
+from pubstorm.errors import UsageError, meant
+from pubstorm.files import shipped
+from pubstorm.output import data_code, pour, say
 from pubstorm.quantities import QuantityField, UnfitError
 from pubstorm.scenario.fields import Clients
 from pubstorm.scenario.load import shipped_scenarios
@@ -254,6 +255,23 @@ def scenarios() -> None:
     width = max((len(scenario.name) for scenario in ready), default=0)
     for scenario in ready:
         say(f"{scenario.name:{width}}  {scenario.description}")
+
+
+@click.command()
+@click.argument("name", default="scenario", required=False)
+def schema(name: str) -> int:
+    """Print the JSON Schema of a file: of scenarios, or that which NAME says.
+
+    NAME is that of a stored file, such as result, or conclusion for what --json prints. For an
+    editor, write `pubstorm schema >scenario.schema.json`, and as first line of a scenario
+    `# yaml-language-server: $schema=scenario.schema.json`.
+    """
+    known = shipped("contract", "*.schema.json")
+    if name not in known:
+        hint = meant(name, known, f"there are {', '.join(known)}")
+        raise UsageError(f"found no schema {name!r}", hint)
+    pour(known[name].read_bytes())
+    return data_code()
 
 
 SHELLS = ("bash", "zsh", "fish")

@@ -26,6 +26,7 @@ from pubstorm.play.display import Live
 from pubstorm.quantities import UnfitError, count
 from pubstorm.result import RunResult, SearchResult, Series
 from pubstorm.result.comparison import Comparison
+from pubstorm.result.datasheet import Datasheet
 from pubstorm.scenario.document import redacted_override
 from pubstorm.scenario.load import written_again
 
@@ -38,7 +39,7 @@ from pubstorm.scenario.load import written_again
     "--resume",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Instead of SCENARIO: continue the series, search or comparison in this folder.",
+    help="Instead of SCENARIO: continue the experiment in this folder.",
 )
 @click.option(
     "--no-report",
@@ -63,30 +64,39 @@ def run(asked: Invocation, output: Output, resume: Path | None, no_report: bool)
 
 def play(
     asked: Invocation, out: Path | None, resume: Path | None, live: Live
-) -> RunResult | Series | SearchResult | Comparison:
-    """Plays what is asked for: a run, a series or a search, or the rest of a comparison."""
+) -> RunResult | Series | SearchResult | Comparison | Datasheet:
+    """Plays what is asked for: a run, a series or a search, or the rest of an experiment."""
     if resume is not None:
         if asked != Invocation("") or out is not None:
             raise UsageError(
                 "--resume goes with no SCENARIO, --set, --on, --target, --out or --no-report",
                 "the folder holds them",
             )
-        from pubstorm.report import ASKED_FILE, SEARCH_FILE
-
-        if (resume / ASKED_FILE).exists():
-            from pubstorm.experiment.comparison import resume_comparison
-
-            return resume_comparison(resume, live)
-        if (resume / SEARCH_FILE).exists():
-            from pubstorm.experiment.search import resume_search
-
-            return resume_search(resume, live)
-        from pubstorm.experiment.series import resume_series
-
-        return resume_series(resume, live)
+        return _resumed(resume, live)
     if not asked.scenario:
         raise click.UsageError("Missing argument 'SCENARIO'.", click.get_current_context())
     return play_scenario(asked.load(), asked, out, live)
+
+
+def _resumed(folder: Path, live: Live) -> Series | SearchResult | Comparison | Datasheet:
+    """Plays the rest of the experiment in a folder."""
+    from pubstorm.report import ASKED_FILE, DATASHEET_FILE, SEARCH_FILE
+
+    if (folder / ASKED_FILE).exists():
+        from pubstorm.experiment.comparison import resume_comparison
+
+        return resume_comparison(folder, live)
+    if (folder / DATASHEET_FILE).exists():
+        from pubstorm.experiment.datasheet import resume_datasheet
+
+        return resume_datasheet(folder, live)
+    if (folder / SEARCH_FILE).exists():
+        from pubstorm.experiment.search import resume_search
+
+        return resume_search(folder, live)
+    from pubstorm.experiment.series import resume_series
+
+    return resume_series(folder, live)
 
 
 RATE_MAX = {"rate": "1M/s", "total_rate": "10M/s"}

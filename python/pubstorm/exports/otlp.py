@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
 from pubstorm.contract.histogram import Histogram
-from pubstorm.errors import UsageError
+from pubstorm.errors import UsageError, extra_hint
 from pubstorm.exports import Item, Run
 from pubstorm.exports.tally import Family, Tally, exponential
 
@@ -100,7 +100,7 @@ def _exporter(url: str) -> sdk.MetricExporter:
     except ImportError as error:
         raise UsageError(
             "--otlp needs the OpenTelemetry SDK, which is not installed",
-            "pip install 'pubstorm[otlp]'",
+            extra_hint("otlp"),
         ) from error
     # A failure is a finding of the run; the library would also print it.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL + 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pubstorm.contract.plan import Plan
-from pubstorm.errors import FleetError
+from pubstorm.errors import FleetError, extra_hint
 from pubstorm.fleet.incarnation import Timeouts
 from pubstorm.fleet.local import LocalSite
 from pubstorm.fleet.site import Site
@@ -60,9 +60,7 @@ def _demand_ray(fleet: ScenarioFleet) -> None:
         if (error.name or "").partition(".")[0] != "ray":
             raise
         text = f"found fleet.on {fleet.on}, and the package ray is not installed"
-        raise FleetError(
-            text, "install the wheel of Pubstorm with its extra: pip install 'WHEEL[ray]'"
-        ) from error
+        raise FleetError(text, extra_hint("ray")) from error
 
 
 def timeouts_of(fleet: ScenarioFleet, plan: Plan) -> Timeouts:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 
 from pubstorm.contract import Value
-from pubstorm.errors import UsageError
+from pubstorm.errors import UsageError, extra_hint
 from pubstorm.metrics import OF_POPULATIONS
 from pubstorm.metrics.charts import lines_of
 from pubstorm.output import without_controls
@@ -302,8 +302,8 @@ def parquet_bytes(table: DataTable) -> bytes:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        hint = "pip install 'pubstorm[parquet]'"
-        raise UsageError("Parquet needs pyarrow, which is not installed", hint) from None
+        text = "Parquet needs pyarrow, which is not installed"
+        raise UsageError(text, extra_hint("parquet")) from None
     stream = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.table(table), stream)
     return stream.getvalue()

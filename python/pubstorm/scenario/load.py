@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path as FilePath
 from typing import Any, BinaryIO
 
@@ -16,8 +15,10 @@ from pubstorm.errors import (
     ScenarioProblem,
     UsageError,
     is_secret,
+    meant,
     without_credentials,
 )
+from pubstorm.files import shipped
 from pubstorm.metrics.expressions import Expression
 from pubstorm.quantities import UnfitError, describe
 from pubstorm.scenario.checks import check_files, check_keys, check_values
@@ -443,7 +444,7 @@ EXAMPLE_HINT = "pubstorm scenarios lists ready ones to start from"
 
 def scenario_files() -> list[FilePath]:
     """The ready scenarios, by name."""
-    return sorted((PACKAGED if PACKAGED.is_dir() else CHECKOUT).glob("*.yaml"))
+    return [*shipped("scenarios", "*.yaml").values()]
 
 
 def shipped_scenarios() -> list[Scenario]:
@@ -459,10 +460,5 @@ def find_scenario(name: str) -> FilePath:
     known = {file.stem: file for file in scenario_files()}
     if name in known:
         return known[name]
-    close = get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]}?" if close else "pubstorm scenarios lists the ready ones"
+    hint = meant(name, known, "pubstorm scenarios lists the ready ones")
     raise UsageError(f"found no file and no ready scenario {name!r}", hint)
-
-
-PACKAGED = FilePath(__file__).parents[1] / "scenarios"
-CHECKOUT = FilePath(__file__).parents[3] / "scenarios"

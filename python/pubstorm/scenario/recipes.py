@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import PrivateAttr, ValidationError
 
 from pubstorm.errors import ScenarioError, ScenarioProblem, UsageError, meant
+from pubstorm.files import shipped
 from pubstorm.quantities import SECOND_NS
 from pubstorm.scenario.base import Part, broken_rules
 from pubstorm.scenario.checks.brokers import check_broker
@@ -177,14 +178,9 @@ def _line(document: YamlDocument, path: Path) -> int:
     return document.lines.get(path, 1)
 
 
-def recipe_files() -> list[FilePath]:
-    """Returns the recipes that come with Pubstorm, by name."""
-    return sorted((PACKAGED if PACKAGED.is_dir() else CHECKOUT).glob("*.yaml"))
-
-
 def recipe_names() -> list[str]:
     """Returns the names of the recipes that come with Pubstorm."""
-    return [file.stem for file in recipe_files()]
+    return [*_shipped()]
 
 
 def find_recipe(name: str) -> FilePath:
@@ -192,13 +188,15 @@ def find_recipe(name: str) -> FilePath:
     path = FilePath(name)
     if path.suffix in {".yaml", ".yml"} or "/" in name:
         return path
-    known = {file.stem: file for file in recipe_files()}
+    known = _shipped()
     if name in known:
         return known[name]
     hint = meant(name, known, f"there are {', '.join(known)}")
     raise UsageError(f"found no recipe {name!r}", hint)
 
 
+def _shipped() -> dict[str, FilePath]:
+    return shipped("recipes", "*.yaml")
+
+
 NAMES_HINT = "the folder recipes of Pubstorm has ready ones to start from"
-PACKAGED = FilePath(__file__).parents[1] / "recipes"
-CHECKOUT = FilePath(__file__).parents[3] / "recipes"

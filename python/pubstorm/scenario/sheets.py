@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, ValidationError
 
 from pubstorm.errors import ScenarioError, ScenarioProblem, UsageError
+from pubstorm.files import shipped
 from pubstorm.metrics.expressions import parse_expression
 from pubstorm.quantities import UnfitError, Unit
 from pubstorm.result.datasheet import Better, Section
@@ -208,13 +209,10 @@ def find_plan(name: str) -> FilePath:
     path = FilePath(name)
     if path.suffix in {".yaml", ".yml"} or "/" in name:
         return path
-    folder = PACKAGED if PACKAGED.is_dir() else CHECKOUT
-    known = {file.stem: file for file in sorted(folder.glob("*.yaml"))}
+    known = shipped("sheets", "*.yaml")
     if name in known:
         return known[name]
     raise UsageError(f"found no plan {name!r}", f"there are {', '.join(known)}")
 
 
 PLAN_HINT = "the folder sheets of Pubstorm has a plan to start from"
-PACKAGED = FilePath(__file__).parents[1] / "sheets"
-CHECKOUT = FilePath(__file__).parents[3] / "sheets"

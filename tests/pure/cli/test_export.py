@@ -188,7 +188,7 @@ def test_parquet_without_its_library_names_the_extra(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert failed(capsys, str(run), "--to", "parquet") == (
         "error: Parquet needs pyarrow, which is not installed\n"
-        "  hint: pip install 'pubstorm[parquet]'\n"
+        "  hint: install the wheel of Pubstorm with its extra: pip install 'WHEEL[parquet]'\n"
     )
 
 

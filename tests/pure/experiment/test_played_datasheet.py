@@ -143,7 +143,7 @@ def test_a_sheet_that_ended_in_a_cell_is_resumed(sheets: Player, how: str) -> No
     before, runs = cells(sheets), len(sheets.runs)
     measured = [name for name, cell in before.items() if cell["state"] == "measured"]
     assert "last" not in measured
-    assert sheets.command("datasheet", "--resume", sheets.out) == 0
+    assert sheets.command("run", "--resume", sheets.out) == 0
     after = cells(sheets)
     assert after["last"]["state"] == "measured"
     assert all(after[name]["figures"] == before[name]["figures"] for name in measured)

@@ -116,6 +116,23 @@ def test_where_nothing_holds_it_ends_a_thousand_times_below_the_first_value() ->
     assert [each.value for each in tries] == [10, 5, 2, 1]
 
 
+def test_a_target_that_lets_no_client_in_ends_it_after_three_values() -> None:
+    facts, tries = played(ONCE, lambda _: TrialOutcome("uncounted", closed=True))
+    assert facts.best is None
+    assert len({each.value for each in tries}) == 3
+
+
+def test_a_target_that_lets_clients_in_below_a_value_is_searched_on() -> None:
+    opens = 1000 / 2**1.5
+
+    def system(each: Candidate) -> TrialOutcome:
+        is_open = each.value <= opens
+        return TrialOutcome("passed" if is_open else "uncounted", closed=not is_open)
+
+    facts, _ = played(ONCE, system)
+    assert facts.best == pytest.approx(opens, rel=LIMIT_PRECISION)
+
+
 def test_what_holds_at_the_bound_is_a_lower_bound_and_is_confirmed() -> None:
     facts, tries = played(RATES, sharp(1e9))
     assert facts.best == RATES.high

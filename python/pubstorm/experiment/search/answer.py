@@ -101,7 +101,8 @@ def outcome_of(trial: Trial) -> TrialOutcome:
     """Returns the outcome of a trial for the strategy."""
     was_played = trial.status is not None or trial.limited_by is None
     if not trial.counted:
-        return TrialOutcome("uncounted", trial.figure, final=not was_played)
+        closed = trial.limited_by is LimitedBy.TARGET
+        return TrialOutcome("uncounted", trial.figure, final=not was_played, closed=closed)
     return TrialOutcome("passed" if trial.passed else "failed", trial.figure)
 
 

@@ -16,6 +16,9 @@ from pubstorm.result.interval import CONFIDENCE, interval
 State = Literal["passed", "failed", "uncounted"]
 DOWN_MAX = 1000
 """Factor below the first value down to which the search looks if the first value fails."""
+CLOSED_MAX = 3
+"""Values one after the other at which the target let no client in, until the search ends: it is
+gone, or still busy with an earlier load."""
 LIMIT_PRECISION = 0.1
 """Precision near values that are not counted. The limit of generator or host says nothing about
 what is under test, and each such trial is repeated."""
@@ -74,6 +77,8 @@ class TrialOutcome:
     figure: float | None = None
     final: bool = False
     """True if a repetition would have the same outcome."""
+    closed: bool = False
+    """True if the target let no client in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +215,9 @@ class Strategy:
                 break
             yield from self._played(value, "grow")
             found = self._bracket()
+            last = [outcome.closed for _, outcome in self._tried[-CLOSED_MAX:]]
+            if len(last) == CLOSED_MAX and all(last):
+                break
         return found
 
     def _bisected(self, found: Bracket, phase: TrialPhase, repetition: int) -> Looking:

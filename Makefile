@@ -2,7 +2,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes
+LOCKED := bin/pip install --quiet --disable-pip-version-check --require-hashes
+PIP := .venv/$(LOCKED)
 SIZE = $(if $(CLIENTS),--set sweep=null $(foreach name,mobile device,\
 	--set populations.$(name).clients=$$(( $(CLIENTS) / 2 ))) $(RAMP))
 # A short ramp needs frequent readings for a line of memory over connections.
@@ -29,8 +30,8 @@ PYTHON_LANE = test-tools .venv/ready-dev $(if $(CHECKS),lint-format lint-python)
 	+test-programs test-pure-python test-system $(if $(WORLD),test-world-changes) test-budget
 
 .PHONY: help build demo test test-pure test-pure-python test-rust test-programs test-system \
-	test-world test-world-changes test-lowest test-budget test-tools steady truth verdicts golden same simulate \
-	lint lint-rust lint-fuzz lint-format lint-python format house bench scale docs docs-site \
+	test-world test-world-changes test-lowest test-budget test-tools steady truth verdicts golden \
+	same simulate lint lint-rust lint-fuzz lint-format lint-python format house bench scale docs docs-site \
 	brokers pictures requirements advisories wheel clean programs demo-programs
 
 help: ## List the targets
@@ -73,11 +74,9 @@ test-lowest: .venv-lowest/ready test-programs ## Run pure tests with the oldest 
 	.venv-lowest/bin/pytest --numprocesses=2 tests/pure --ignore=tests/pure/house
 
 .venv-lowest/ready: requirements-dev.txt requirements-lowest.txt
-	$(PYTHON) -m venv .venv-lowest
-	.venv-lowest/bin/pip install --quiet --require-hashes -r requirements-dev.txt
-	.venv-lowest/bin/pip install --quiet --no-deps --require-hashes -r requirements-lowest.txt
-	.venv-lowest/bin/pip install --quiet --no-deps --no-build-isolation -e .
-	@touch $@
+	$(PYTHON) -m venv .venv-lowest && .venv-lowest/$(LOCKED) -r requirements-dev.txt
+	.venv-lowest/$(LOCKED) --no-deps -r requirements-lowest.txt
+	.venv-lowest/bin/pip install --quiet --no-deps --no-build-isolation -e . && touch $@
 
 test-budget: .venv/ready-dev
 	$(SPENT) check target/tests/test-pure-python.jsonl target/tests/test-system.jsonl

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = (
@@ -160,15 +163,45 @@ def test_every_part_has_the_same_version() -> None:
     assert python == rust
 
 
-def test_locked_requirements_carry_hashes_and_no_address() -> None:
-    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    files = {"requirements.txt": ["build"], "requirements-dev.txt": ["build", "dev", "ray"]}
-    for file, extras in {**files, "requirements-wheel.txt": ["build", "wheel"]}.items():
-        text = (ROOT / file).read_text()
-        assert "://" not in text
-        entries = [line for line in text.splitlines() if "==" in line]
-        assert text.count("--hash=sha256:") >= len(entries)
-        wanted = [*pyproject["dependencies"]]
-        wanted += [each for extra in extras for each in pyproject["optional-dependencies"][extra]]
-        locked = {line.split()[0].lower() for line in entries}
-        assert {each.lower() for each in wanted} <= locked
+def locked(file: str) -> dict[str, str]:
+    """Returns the packages of a lock file with their versions."""
+    entries = re.findall(r"^([\w.-]+)==(\S+)", (ROOT / file).read_text(), re.M)
+    return {canonicalize_name(name): version for name, version in entries}
+
+
+def wanted(*extras: str) -> list[Requirement]:
+    """Returns the packages that Pubstorm and some of its extras ask for."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    optional = project["optional-dependencies"]
+    return [
+        Requirement(each)
+        for each in (
+            *project["dependencies"],
+            *(each for extra in extras for each in optional[extra]),
+        )
+    ]
+
+
+EXTRAS = {
+    "requirements.txt": ["build"],
+    "requirements-dev.txt": ["build", "dev", "otlp", "pandas", "parquet", "ray"],
+    "requirements-wheel.txt": ["build", "wheel"],
+    "requirements-lowest.txt": ["otlp", "pandas", "parquet"],
+}
+
+
+@pytest.mark.parametrize("file", EXTRAS)
+def test_locked_requirements_fit_carry_hashes_and_no_address(file: str) -> None:
+    text, versions = (ROOT / file).read_text(), locked(file)
+    assert "://" not in text
+    assert text.count("--hash=sha256:") >= len(versions)
+    for each in wanted(*EXTRAS[file]):
+        assert each.specifier.contains(versions[canonicalize_name(each.name)]), each
+
+
+def test_the_lowest_versions_are_the_lower_ends_of_the_ranges() -> None:
+    lowest = locked("requirements-lowest.txt")
+    for each in wanted(*EXTRAS["requirements-lowest.txt"]):
+        (low,) = each.specifier
+        assert low.operator == ">="
+        assert Version(lowest[canonicalize_name(each.name)]) == Version(low.version), each

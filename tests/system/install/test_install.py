@@ -11,15 +11,12 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-from packaging.version import Version
 
 from pubstorm.host.binaries import broker_path, engine_path, proxy_path, zmq_path
 from pubstorm.host.sockets import RANGE_VARIABLE
@@ -38,14 +35,6 @@ BESIDE = (
 )
 BUILDS = "it builds and installs packages"
 pytestmark = [pytest.mark.xdist_group("install")]
-
-
-def versions(file: Path) -> Iterator[tuple[str, str]]:
-    """Yields the packages of a lock file with their versions."""
-    for line in file.read_text().splitlines():
-        name, found, version = line.partition("==")
-        if found:
-            yield canonicalize_name(name), version.split()[0]
 
 
 @dataclass(frozen=True)
@@ -127,30 +116,6 @@ def test_the_wheel_is_small_and_complete(built: Built) -> None:
     assert not [name for name in infos if name.startswith(("tests", "crates"))]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert {*metadata.get_all("Provides-Extra", [])} == {*project["optional-dependencies"]}
-
-
-def test_every_extra_is_locked_and_can_thus_be_installed() -> None:
-    """A lock resolves its extras together with the dependencies."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    locked = {
-        name: version
-        for file in ("requirements.txt", "requirements-dev.txt", "requirements-wheel.txt")
-        for name, version in versions(ROOT / file)
-    }
-    extras = project["optional-dependencies"]
-    wanted = {each for extra in extras.values() for each in extra} | {*project["dependencies"]}
-    for each in map(Requirement, wanted):
-        assert each.specifier.contains(locked[canonicalize_name(each.name)]), each
-
-
-def test_the_lowest_versions_are_the_lower_ends_of_the_ranges() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    lowest = dict(versions(ROOT / "requirements-lowest.txt"))
-    for each in map(Requirement, (*project["dependencies"], *extras["otlp"], *extras["pandas"])):
-        (low,) = each.specifier
-        assert low.operator == ">="
-        assert Version(lowest[canonicalize_name(each.name)]) == Version(low.version)
 
 
 def test_the_folder_of_the_programs_must_have_them_all(tmp_path: Path) -> None:

@@ -426,6 +426,12 @@ def test_a_slow_reader_by_design_makes_no_collapse() -> None:
     assert phase.status is PhaseStatus.HELD
 
 
+def test_messages_for_clients_that_have_left_make_no_collapse() -> None:
+    left = AppliedChange(0, START_NS, "leave", 2, RemoveClients(clients=1, over_ns=0))
+    (phase,) = evaluated([replace(GOOD, received=0)] * 20, left)
+    assert phase.status is PhaseStatus.HELD
+
+
 @pytest.mark.parametrize(
     ("bad", "words"),
     [

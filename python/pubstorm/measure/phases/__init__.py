@@ -130,8 +130,10 @@ class _Stage:
         unknown |= run.plan.contested
         self._evaluated = [p for p in self._publishers if p not in unknown]
         # Clients that join, leave or read slowly by design say nothing about the load as a whole.
+        # Messages for those that have left wait for them, and are not due.
         left_out = {n for n, p in enumerate(run.plan.populations) if p.read_rate_per_s is not None}
         left_out |= unknown | changed
+        left_out |= Publishing.at_start_of(run.plan, span.index, self._changes).away
         every = range(len(run.plan.populations))
         steady = [index for index in every if index not in left_out]
         self._receivers = [i for i in every if i in steady or joins_groups(run.plan, i, steady)]

@@ -54,16 +54,23 @@ class Publishing:
 
     active: ActiveClients
     factors: dict[int, float] = field(default_factory=dict)
+    away: set[int] = field(default_factory=set)
+    """Populations of which some clients have left and are not back."""
 
     @classmethod
     def at_start_of(cls, plan: Plan, stage: int, changes: Iterable[AppliedChange]) -> Publishing:
         """The state when a stage begins, after the stages before it."""
         state, by_stage = cls(ActiveClients(plan)), list(changes)
+        most = list(state.active.counts)
         for index, before in enumerate(plan.stages[:stage]):
             state.active.enter(before)
+            most = [*map(max, most, state.active.counts)]
             for change in by_stage:
                 if change.stage == index:
                     state.apply(change)
+                    most = [*map(max, most, state.active.counts)]
+        counts = enumerate(state.active.counts)
+        state.away = {index for index, count in counts if count < most[index]}
         state.factors.clear()
         return state
 

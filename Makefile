@@ -29,10 +29,10 @@ RUST_LANE = test-programs +test-tools test-rust $(if $(CHECKS),lint-fuzz)
 PYTHON_LANE = test-tools .venv/ready-dev $(if $(CHECKS),lint-format lint-python) \
 	+test-programs test-pure-python test-system $(if $(WORLD),test-world-changes) test-budget
 
-.PHONY: help build demo test test-pure test-pure-python test-rust test-programs test-system \
+.PHONY: help build demo test test-pure test-pure-python test-rust test-programs test- system \
 	test-world test-world-changes test-lowest test-budget test-tools steady truth verdicts golden \
-	same simulate lint lint-rust lint-fuzz lint-format lint-python format house bench scale docs docs-site \
-	brokers pictures requirements advisories wheel clean programs demo-programs
+	same simulate lint lint-rust lint-fuzz lint-format lint-python format house bench scale docs \
+	docs-site brokers pictures requirements advisories wheel clean programs demo-programs
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16

@@ -39,7 +39,7 @@ class LazyCommand(click.Command):
         return self.load().make_context(*arguments, **settings)
 
 
-class Commands(click.Group):
+class CommandLine(click.Group):
     """Commands, of which a wrong name gets the one that is most alike as a hint."""
 
     def resolve_command(
@@ -194,7 +194,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, is_asked
 
 
 @click.group(
-    cls=Commands,
+    cls=CommandLine,
     commands=COMMANDS,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -221,7 +221,7 @@ def _encoded(histogram: Histogram) -> str:
     counts, after = bytearray(), 0
     for index, count in histogram.buckets:
         if index > after:
-            counts += _zig_zag(after - index if index - after > 1 else 0)
+            counts += _zig_zag(after - index)
         counts += _zig_zag(count)
         after = index + 1
     head = pack(">iiiiqqd", HDR_PLAIN, len(counts), 0, SIGNIFICANT_DIGITS, 1, MAX_NS, 1.0)

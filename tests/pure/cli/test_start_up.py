@@ -3,11 +3,11 @@
 import subprocess
 import sys
 
-import click
 import pytest
 
 from pubstorm import cli
 from pubstorm.cli import LazyCommand
+from pubstorm.errors import UsageError
 
 HEAVY = {
     "asyncio",
@@ -57,8 +57,9 @@ def test_the_list_of_commands_says_what_each_says_of_itself(lazy: LazyCommand) -
 
 
 def test_an_unknown_command_is_an_error_with_its_name() -> None:
-    with pytest.raises(click.UsageError, match="No such command 'ran'"):
+    with pytest.raises(UsageError, match="found no command 'ran'") as caught:
         cli.pubstorm.main(["ran"], "pubstorm", standalone_mode=False)
+    assert caught.value.hint == "did you mean run?"
 
 
 def test_a_run_loads_only_the_libraries_that_it_needs_before_its_end() -> None:

@@ -169,8 +169,7 @@ def test_ports_of_ray_are_pinned_and_no_outgoing_connection_takes_them() -> None
 
 
 def test_versions_are_those_of_the_project() -> None:
-    extras = project()["optional-dependencies"]
-    ray = next(word for word in extras["ray"] if word.startswith("ray==")).removeprefix("ray==")
+    (ray,) = re.findall(r"^ray==([\d.]+)", (ROOT / "requirements-dev.txt").read_text(), re.M)
     version = project()["version"]
     job = loaded("rayjob.yaml")["spec"]["rayClusterSpec"]
     assert job["rayVersion"] == ray

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from pubstorm.contract import Moment, Number, Probability, Value
-from pubstorm.quantities import Unit, bytes_text, share_text, span_text
+from pubstorm.quantities import Unit, bytes_text, counted, share_text, span_text
 from pubstorm.result.datasheet import (
     SECTIONS,
     Better,
@@ -58,6 +58,10 @@ class SheetColumn(Value):
     """Time that each sheet was given, in seconds."""
     drift: Number | None = None
     """Largest spread of the anchor figure in a pass; null: it was not measured."""
+    repeated: int = 0
+    """Figures that several passes have, each with its error."""
+    agreeing: int = 0
+    """Those of them whose intervals overlap in all passes."""
 
 
 class SheetPair(Value):
@@ -201,6 +205,7 @@ def _names(passes: Sequence[Sequence[Datasheet]]) -> list[str]:
 
 def _column(name: str, group: Sequence[Datasheet], ordered: Sequence[Datasheet]) -> SheetColumn:
     first = group[0]
+    repeated = [found for found in _repeated(group) if len(found) > 1]
     drifts = [sheet.drift.spread for sheet in group if sheet.drift is not None]
     return SheetColumn(
         name=name,
@@ -210,7 +215,20 @@ def _column(name: str, group: Sequence[Datasheet], ordered: Sequence[Datasheet])
         plan=first.plan,
         for_s=first.for_s,
         drift=max(drifts, default=None),
+        repeated=len(repeated),
+        agreeing=sum(
+            max(each.low for each in found) <= min(each.high for each in found)
+            for found in repeated
+        ),
     )
+
+
+def _repeated(group: Sequence[Datasheet]) -> Iterator[list[Estimate]]:
+    """Yields for each figure of the first pass what the passes found, as far as its error is
+    known."""
+    for cell, figure in group[0].figures:
+        found = [_figure((cell.section, cell.name, figure.name), sheet) for sheet in group]
+        yield [each.estimate for each in found if has_error(each) and each.estimate is not None]
 
 
 def _unequal(columns: Sequence[SheetColumn]) -> Iterator[str]:
@@ -536,3 +554,9 @@ def _beats(row: SheetRow, better: int, worse: int) -> bool:
 def drift_text(column: SheetColumn) -> str:
     """Returns the drift of the anchor figure of a column, in words."""
     return "not measured" if column.drift is None else share_text(round(column.drift, 4))
+
+
+def agreement_text(column: SheetColumn) -> str:
+    """Returns how many figures of the passes of a column agree, in words; empty for one pass."""
+    figures = counted(column.repeated, "figure")
+    return f"{column.agreeing} of {figures}" if len(column.sheets) > 1 else ""

@@ -193,6 +193,17 @@ def test_passes_of_one_broker_are_one_column_with_an_interval_around_theirs() ->
     assert estimate.high >= 1120
 
 
+def test_figures_whose_intervals_overlap_in_all_passes_agree() -> None:
+    once = exact(100, 0).estimate
+    assert once is not None
+    alone = figure("once", once.model_copy(update={"low": 100, "high": 100, "bound": "none"}))
+    same, apart = figure("same", exact(100, 10).estimate), figure("apart", exact(100, 10).estimate)
+    moved = figure("same", exact(115, 10).estimate), figure("apart", exact(130, 10).estimate)
+    found = compare_sheets([made("a", [same, apart, alone]), made("a", [*moved, alone])])
+    (column,) = found.columns
+    assert (column.agreeing, column.repeated) == (1, 2)
+
+
 def test_a_broker_with_other_settings_is_a_column_of_its_own() -> None:
     first = made("a", [exact(1000, 10)])
     identity = first.identity.model_copy(update={"settings": "persistence: true"})

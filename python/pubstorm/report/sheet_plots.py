@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pubstorm.metrics.charts import SCALES
@@ -38,7 +38,10 @@ BAR_PX, GAP_PX, HEAD_PX = 16, 14, 12
 """Heights of a bar, of the gap after the bars of a row, and above all of them."""
 CELL_PX = 24
 """Height of a row of a heat map."""
-LATENCY_CAPTION = "From the scheduled instant of a message to its delivery, on a logarithmic scale."
+FROM_SCHEDULE = "From the scheduled instant of a message to its delivery."
+LATENCY_CAPTION = f"{FROM_SCHEDULE[:-1]}, on a logarithmic scale."
+LINE_MIN = 2
+"""Places that a line needs; a sheet with fewer has bars."""
 GREY_CAPTION = "Grey: the broker may be better, since a limit of ours came first."
 OWN_AXES: Mapping[str, tuple[str, float]] = {"bytes": ("kB", 1e-3)}
 """Axes that differ from those of runs, with the factor from the unit."""
@@ -72,11 +75,10 @@ class SheetMark:
 def sheet_plots(sheet: Datasheet) -> Iterator[Plots]:
     """Yields the sections with plots of a sheet."""
     cells = [cell for cell in sheet.cells if cell.section == "throughput" and cell.figures]
-    throughput = tuple(
-        plot for plot in (throughput_grid(cells), throughput_lines(cells)) if plot is not None
-    )
+    lines = throughput_lines(cells) or throughput_bars(sheet, cells)
+    throughput = tuple(plot for plot in (throughput_grid(cells), lines) if plot is not None)
     yield Plots("Throughput", "Throughput by size and QoS", throughput)
-    latency = latency_lines(sheet)
+    latency = latency_plot(sheet)
     yield Plots("Latency", "Latency by load", () if latency is None else (latency,))
     drawn = []
     for section, unit, title, caption in BARS:
@@ -141,6 +143,14 @@ def relative_grid(found: SheetComparison, names: Sequence[str]) -> Plot | None:
 def _compared_latency(found: SheetComparison, names: Sequence[str]) -> Iterator[Plot]:
     """Yields a plot for each percentile, with a line for each broker."""
     rows = [row for row in found.rows if row.section == "latency" and row.unit == "us"]
+    loads = [*dict.fromkeys(row.title for row in rows)]
+    if len(loads) == 1:
+        groups = {
+            broker: [m for row in rows if (m := SheetMark.of(row.figure, row.figures[n]))]
+            for n, broker in enumerate(names)
+        }
+        yield bars(Plot("latency-bars", f"Latency {loads[0]}", FROM_SCHEDULE, {}), groups, "us")
+        return
     for number, name in enumerate(dict.fromkeys(row.figure for row in rows)):
         own = [row for row in rows if row.figure == name]
         lines = {
@@ -188,7 +198,7 @@ def throughput_lines(cells: Sequence[SheetCell]) -> Plot | None:
         mark = SheetMark.of(size, cell.figures[0])
         if found is not None and mark is not None and mark.estimate.value > 0:
             lines.setdefault((found["shape"], found["qos"]), []).append(mark)
-    if not lines:
+    if len(sizes) < LINE_MIN or not lines:
         return None
     shapes, levels = ([*dict.fromkeys(each[n] for each in lines)] for n in (0, 1))
     traces = [
@@ -200,8 +210,17 @@ def throughput_lines(cells: Sequence[SheetCell]) -> Plot | None:
     return Plot("throughput-lines", "Messages a second by size", caption, drawn)
 
 
-def latency_lines(sheet: Datasheet) -> Plot | None:
-    """Returns the percentiles over the cells of latency."""
+def throughput_bars(sheet: Datasheet, cells: Sequence[SheetCell]) -> Plot | None:
+    """Returns the largest rates as bars, for a sheet of one size."""
+    marks = [mark for cell in cells if (mark := SheetMark.of(cell.title, cell.figures[0]))]
+    if not marks:
+        return None
+    plot = Plot("throughput-bars", "Messages a second", f"The largest rate. {GREY_CAPTION}", {})
+    return bars(plot, {sheet.name_of_broker: marks}, "per_s")
+
+
+def latency_plot(sheet: Datasheet) -> Plot | None:
+    """Returns the percentiles over the cells of latency; as bars, if there is one."""
     lines: dict[str, list[SheetMark]] = {}
     cells = [cell for cell in sheet.cells if cell.section == "latency" and cell.figures]
     for cell in cells:
@@ -211,6 +230,10 @@ def latency_lines(sheet: Datasheet) -> Plot | None:
                 lines.setdefault(found.name, []).append(mark)
     if not lines:
         return None
+    if len(cells) < LINE_MIN:
+        named = [replace(marks[0], at=name) for name, marks in lines.items()]
+        plot = Plot("latency-bars", f"Latency {cells[0].title}", FROM_SCHEDULE, {})
+        return bars(plot, {sheet.name_of_broker: named}, "us")
     traces = [_line(name, marks, "us", (n, 0)) for n, (name, marks) in enumerate(lines.items())]
     axis = _places_axis("", [plotted(cell.title) for cell in cells])
     drawn = figure(traces, axis, _log_axis("us", traces))

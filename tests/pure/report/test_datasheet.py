@@ -16,6 +16,7 @@ from pubstorm.play.directory import RunDirectory
 from pubstorm.report import document_of, is_stored, load_datasheet, write_reports
 from pubstorm.report.files import markdown
 from pubstorm.report.of_datasheet import datasheet_document
+from pubstorm.report.sheet_plots import sheet_plots
 from pubstorm.report.text import render, render_screen
 from pubstorm.result import Estimate, LimitedBy
 from pubstorm.result.datasheet import Datasheet, SheetFigure
@@ -127,6 +128,15 @@ def test_the_page_has_plots_of_rates_latency_memory_and_recovery(page: Page) -> 
     assert set(fan_out["error_y"]["array"]) == {0}, "a bound has no interval"
     for key, each in page.figures.items():
         assert plotly.graph_objects.Figure(data=each["data"], layout=each["layout"]).data, key
+
+
+def test_a_short_sheet_has_bars_where_a_line_would_be_a_point(folder: Path) -> None:
+    sheet = load_datasheet(folder)
+    kept = [c for c in sheet.cells if c.section == "latency" or c.title == "1:1, QoS 1, 256 B"]
+    short = sheet.model_copy(update={"cells": tuple(kept[-1:] + kept[:1])})
+    plots = {plot.key: plot for section in sheet_plots(short) for plot in section.plots}
+    assert [*plots] == ["throughput-bars", "latency-bars"]
+    assert plots["latency-bars"].figure["data"][0]["y"][:2] == ["p50", "p99"]
 
 
 def test_a_row_leads_to_its_cell_and_the_cell_to_its_run(page: Page) -> None:

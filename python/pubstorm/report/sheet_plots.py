@@ -114,9 +114,10 @@ def _mark(row: SheetRow, place: int, is_long: bool = False) -> SheetMark | None:
 
 
 def relative_grid(found: SheetComparison, names: Sequence[str]) -> Plot | None:
-    """Returns the rates of all brokers as a heat map, as shares of the largest one of a row."""
-    rows = [row for row in found.rows if row.section == "throughput" and row.better == "more"]
-    rows = [row for row in rows if row.figure == rows[0].figure]
+    """Returns the rates of all brokers as a heat map, as shares of the largest one of a row. The
+    rate of a cell is its first figure."""
+    rates = (row for row in found.rows if row.section == "throughput" and row.better == "more")
+    rows = list({row.cell: row for row in reversed([*rates])}.values())[::-1]
     shares: dict[tuple[str, str], float | None] = {}
     texts = []
     for row in rows:

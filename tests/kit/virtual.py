@@ -259,7 +259,9 @@ class Script:
     kills_at_s: Iterable[tuple[float, int]] = ()
     """Time after the start, and agent that is killed then."""
     interrupt_at: int | None = None
-    """Stage as which begins the user ends the run."""
+    """Stage in which the user ends the run."""
+    interrupts_s: tuple[float, ...] = (0.0,)
+    """Times after its beginning at which the user asks for it."""
     refuses: bool = False
     """No other place is found for an agent."""
     finds_after_s: float = 0.01
@@ -354,7 +356,9 @@ class Played:
             if stage == index:
                 self.kill(agent)
         if self.script.interrupt_at == index:
-            self.queue.put_nowait(Interrupt("SIGINT"))
+            loop = asyncio.get_running_loop()
+            for after_s in self.script.interrupts_s:
+                loop.call_later(after_s, self.queue.put_nowait, Interrupt("SIGINT"))
 
 
 def play(plan: Plan, script: Script | None = None) -> Played:

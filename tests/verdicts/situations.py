@@ -500,9 +500,17 @@ def ended(place: Place) -> Run:
     return run
 
 
+@situation("a run that is ended by hand", "pass, none", says="by the user after")
+def ended_run(place: Place) -> Run:
+    run = place.at(place.mosquitto())
+    run.wait_for_stage("publish", 25)
+    run.process.send_signal(signal.SIGINT)
+    return run
+
+
 @situation("a run that is interrupted", "invalid, unknown", says="interrupted")
 def interrupted(place: Place) -> Run:
     run = place.at(place.mosquitto())
     run.wait_for_stage("publish", 25)
-    run.process.send_signal(signal.SIGINT)
+    run.process.send_signal(signal.SIGTERM)
     return run

@@ -60,7 +60,8 @@ LEAVE_S = 1e-4
 
 @dataclass(frozen=True)
 class Interrupt:
-    """The user ends the run; a second interrupt kills its agents."""
+    """The user ends the run. A first SIGINT ends a publish or hold stage, which counts as it is;
+    another signal ends the run at once, and one after that kills its agents."""
 
     signal: str
 
@@ -108,6 +109,8 @@ class Controller:
         self._stopping = False
         self._stage_over = False
         """True if the user ended the present stage."""
+        self._is_last = False
+        """True if the user ends the run after the present stage."""
         self._cut_off = set[int]()
         """Populations with clients that had not joined when the user ended their stage."""
         self._until_ns = 0
@@ -125,6 +128,8 @@ class Controller:
                     await self._all_rejoined()
                 await self._play_stage(index, stage)
                 await self._check_stage(index, stage)
+                if self._is_last:
+                    break
         except _RunOverError:
             run_log.ended_early = True
             await self._drain_interrupted()
@@ -174,9 +179,9 @@ class Controller:
         run.recorder.note("by_hand", f"the user ended the fault {name}", run.clock())
         return name
 
-    def end_stage(self) -> None:
-        """Ends the present stage at once: nothing more of it is scheduled. Raises UsageError if it
-        cannot end before its time."""
+    def end_stage(self, words: str = "the stage is ended by the user") -> None:
+        """Ends the present stage at once: nothing more of it is scheduled. `words` are those of
+        the event. Raises UsageError if the stage cannot end before its time."""
         run = self._run
         stage = run.plan.stages[run.progress.stage]
         if isinstance(stage.action, DisconnectAction):
@@ -187,7 +192,7 @@ class Controller:
             raise UsageError(f"stage {stage.name} has faults, and ends once they are repaired")
         if not self._stage_over:
             self._stage_over = True
-            run.note("by_hand", f"stage {stage.name} is ended by the user")
+            run.note("by_hand", words.replace("the stage", f"stage {stage.name}"))
 
     async def _play_stage(self, index: int, stage: PlannedStage) -> None:
         run, connects = self._run, isinstance(stage.action, ConnectAction)
@@ -516,12 +521,31 @@ class Controller:
 
     def _apply_interrupt(self, interrupt: Interrupt) -> None:
         run_log = self._run.recorder.run_log
-        if run_log.interrupted:
+        if run_log.interrupted and not self._is_last:
             self._run.fleet.kill()
             return
+        self._is_last = not run_log.interrupted and interrupt.signal == "SIGINT" and self._ends()
         run_log.interrupted = True
-        self._run.note("interrupt", f"interrupted by {interrupt.signal}")
-        self._end_run()
+        if not self._is_last:
+            self._run.note("interrupt", f"interrupted by {interrupt.signal}")
+            self._end_run()
+
+    def _ends(self) -> bool:
+        """Ends the present stage, if what was measured in it until now counts."""
+        run = self._run
+        stage = run.plan.stages[run.progress.stage]
+        if not isinstance(stage.action, PublishAction | HoldAction) or self._stopping:
+            return False
+        planned_s = stage.action.duration_ns / SECOND_NS
+        left_s = max(self._until_ns - run.clock(), 0) / SECOND_NS
+        if left_s >= planned_s:
+            return False
+        done, planned = span_text(planned_s - left_s), span_text(planned_s)
+        try:
+            self.end_stage(f"the stage is ended by the user after {done} of {planned}, and the run")
+        except UsageError:
+            return False
+        return True
 
     def _give_up_if_hopeless(self) -> None:
         progress = self._run.progress

@@ -152,6 +152,31 @@ def test_an_event_is_noted_and_may_end_the_run(
     assert run_log.endings == {0: "bye"}
 
 
+HALF_MINUTE = PublishAction(duration_ns=30 * SECOND_NS)
+
+
+@pytest.mark.parametrize("action", [HALF_MINUTE, HoldAction(duration_ns=30 * SECOND_NS)])
+def test_a_first_interrupt_ends_the_stage_which_counts(action: PublishAction | HoldAction) -> None:
+    script = Script(interrupt_at=1, interrupts_s=(15.1,))
+    run_log = play(planned("well", CONNECT, action, PUBLISH, LEAVE), script).run_log
+    assert (run_log.interrupted, run_log.ended_early) == (True, False)
+    assert [span.index for span in run_log.spans] == [0, 1]
+    (event,) = run_log.events
+    words = "stage publish is ended by the user after 15.0 s of 30.0 s, and the run"
+    assert (event.kind, event.text.replace("hold", "publish")) == ("by_hand", words)
+    assert run_log.endings == {0: "bye"}
+
+
+def test_a_second_interrupt_ends_the_run_at_once() -> None:
+    waits = Behaviour(OFTEN_S, OFTEN_S, flow=("received_total",))
+    script = Script(behaviour=waits, interrupt_at=1, interrupts_s=(15.1, 16.1))
+    run_log = play(planned("well", CONNECT, HALF_MINUTE, LEAVE), script).run_log
+    assert (run_log.interrupted, run_log.ended_early) == (True, True)
+    assert [event.kind for event in run_log.events] == ["by_hand", "interrupt"]
+    span = run_log.spans[1]
+    assert (span.to_ns - span.from_ns) / SECOND_NS == pytest.approx(16.1, abs=1.5)
+
+
 def test_planned_changes_are_noted_when_they_take_effect() -> None:
     played = play(planned("well", CONNECT, CHANGING))
     run_log = played.run_log

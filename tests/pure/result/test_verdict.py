@@ -178,6 +178,20 @@ def test_a_run_that_was_changed_by_hand_says_so(measured: MeasuredMaker) -> None
     assert not measured().changed_by_hand
 
 
+def test_a_run_that_was_ended_by_hand_has_a_verdict_about_what_was_measured(
+    measured: MeasuredMaker,
+) -> None:
+    text = "stage publish is ended by the user after 15.0 s of 30.0 s, and the run"
+    run = measured(interrupted=True, events=(Event(at_s=15, kind="by_hand", text=text),))
+    met, later = parse_threshold("backend.lost == 0"), parse_threshold("latency.p99@later < 1s")
+    verdict = evaluate_run(run, [met])
+    assert verdict.status is Status.PASS
+    assert any(text in line for line in verdict.evidence)
+    verdict = evaluate_run(run, [met, later])
+    assert verdict.status is Status.INVALID
+    assert [outcome.undecided for outcome in verdict.thresholds] == [False, True]
+
+
 def test_the_headline_has_no_percentile_of_few_messages(measured: MeasuredMaker) -> None:
     run = measured()
     backend = run.populations["backend"]

@@ -151,16 +151,20 @@ def test_an_interrupted_run_repairs_removes_and_keeps_its_result(
     ]
 
 
-def test_a_second_interrupt_ends_at_once(start: RunMaker, mosquitto: MosquittoMaker) -> None:
+def test_a_second_interrupt_ends_the_run_and_a_third_one_the_agents(start: RunMaker, mosquitto: MosquittoMaker) -> None:
     broker = mosquitto()
     run = start(load(broker.url))
     run.wait_for_stage("publish", 1)
     broker.signal(signal.SIGSTOP)
     run.process.send_signal(signal.SIGINT)
-    run.wait_for("SIGINT")
+    run.wait_for("is ended by the user")
+    run.process.send_signal(signal.SIGINT)
+    run.wait_for("interrupted by SIGINT")
     run.process.send_signal(signal.SIGINT)
     assert run.finish() == 130
-    assert run.result()["populations"]["device"]["sent_total"] > 0
+    result = run.result()
+    assert [event["kind"] for event in result["events"]][:2] == ["by_hand", "interrupt"]
+    assert result["populations"]["device"]["sent_total"] > 0
 
 
 def test_a_full_disk_ends_no_run(

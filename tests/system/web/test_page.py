@@ -230,7 +230,7 @@ def test_the_page_stops_the_run_once_it_is_sure(run: Run, browser: Browser) -> N
     headline = browser.value("document.getElementById('headline').textContent")
     assert headline == result["verdict"]["headline"]
     assert browser.value("document.getElementById('link').textContent") == "the run is over"
-    assert "interrupted by SIGINT" in browser.value(EVENTS)
+    assert "is ended by the user after" in browser.value(EVENTS)
     events = [(event["kind"], event["text"]) for event in result["events"]]
     asked = ["1.1 × device", "pause device", "1.1 × device (2)", "-10% device", "+2 device"]
     made = [text.removesuffix(": resumed") for kind, text in events if kind == "change"]

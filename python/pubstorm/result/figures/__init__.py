@@ -123,6 +123,8 @@ def evaluate_threshold(measured: Measured, threshold: Threshold) -> ThresholdOut
         passed=False,
         text=found.reason if isinstance(found, Missing) else str(found),
         default=threshold.is_default,
+        # It may hold: the user ended the run before.
+        undecided=measured.interrupted and isinstance(found, Missing),
     )
     if not isinstance(found, Found):
         return outcome

@@ -211,12 +211,15 @@ def _undecided(outcomes: Iterable[ThresholdOutcome]) -> list[Finding]:
     clocks = "the clocks are not exact enough to evaluate a threshold"
     slopes = "readings vary too much to evaluate a threshold"
     late = "the generator made too much of a latency to evaluate a threshold"
+    ended = "the run was ended by hand before a threshold could be evaluated"
+
+    def advice(outcome: ThresholdOutcome) -> str:
+        if outcome.found is None:
+            return ended
+        return late if outcome.from_send is not None else slopes if outcome.is_slope else clocks
+
     return [
-        invalid(
-            f"{outcome.expression}: {outcome.text}",
-            EvidenceKind.INEXACT,
-            late if outcome.from_send is not None else slopes if outcome.is_slope else clocks,
-        )
+        invalid(f"{outcome.expression}: {outcome.text}", EvidenceKind.INEXACT, advice(outcome))
         for outcome in outcomes
         if outcome.undecided
     ]

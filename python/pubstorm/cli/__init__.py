@@ -174,6 +174,8 @@ def _hint_for(error: click.ClickException) -> str:
     """Returns the word that is most alike where one of some was asked for; else the help."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     helps = f"{context.command_path if context else 'pubstorm'} --help"
+    if isinstance(error, click.NoSuchOption):
+        return HABITS.get(error.option_name, helps)
     parameter = error.param if isinstance(error, click.BadParameter) else None
     wrong = _NO_CHOICE.match(error.message)
     if parameter is None or wrong is None or not isinstance(parameter.type, click.Choice):
@@ -181,6 +183,20 @@ def _hint_for(error: click.ClickException) -> str:
     return meant(wrong[1], map(str, parameter.type.choices), helps)
 
 
+HABITS = {
+    "-I": "the interval of a client is a rate here: -I 100 (ms) is --rate 10/s",
+    "-i": "client identifiers are client_id of a population: --set populations.client.client_id=…",
+    "-t": "write --topic; {n} is the number of a client",
+    "-q": "write --qos",
+    "-p": "the port is part of the address: mqtt://HOST:1883",
+    "-s": "write --size",
+    "-L": "write --for with a time; the load is bounded by its length",
+    "-V": "write --v5 for MQTT 5; 3.1.1 is the default",
+    "-P": "write --password",
+    "-u": "write --username",
+    "-S": "write mqtts://HOST:8883 as address",
+}
+"""Options of other tools, with the way to say the same here."""
 _NO_CHOICE = re.compile(r"'(.+)' is not one of ")
 
 

@@ -182,6 +182,8 @@ def test_until_a_number_is_a_search_of_the_most_clients_that_stay_connected(
         ("pairs", {"until": "100k"}, "found --until '100k', allowed is METRIC > VALUE"),
         ("conn", {"until": "lots"}, "allowed is METRIC > VALUE or a number of clients"),
         ("pairs", {"until": "p99 > 1s", "as_fast": True}, "found --until and --max"),
+        ("pub", {"topic": "a/%i"}, "--topic: found %i, which would be taken as it is"),
+        ("pub", {"username": "%c", "password": "x"}, "--username: found %c"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(
@@ -225,3 +227,20 @@ def test_a_wrong_value_is_named_by_its_option(
     assert code == 2
     assert errors.startswith(error)
     assert re.search(r"\n *hint: ", errors)
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("pair",), "did you mean pairs?"),
+        (("pub", "-I", "100"), "the interval of a client is a rate here: -I 100 (ms) is --rate"),
+        (("pub", "-t", "a"), "write --topic"),
+        (("pub", "--nothing"), "pubstorm bench --help"),
+    ],
+)
+def test_habits_from_other_tools_have_a_hint(
+    words: tuple[str, ...], hint: str, bench: Shell
+) -> None:
+    code, _, errors = bench(*words)
+    assert code == 2
+    assert f"\n  hint: {hint}" in errors

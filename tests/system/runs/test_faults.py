@@ -151,7 +151,9 @@ def test_an_interrupted_run_repairs_removes_and_keeps_its_result(
     ]
 
 
-def test_a_second_interrupt_ends_the_run_and_a_third_one_the_agents(start: RunMaker, mosquitto: MosquittoMaker) -> None:
+def test_a_second_interrupt_ends_the_run_and_a_third_one_the_agents(
+    start: RunMaker, mosquitto: MosquittoMaker
+) -> None:
     broker = mosquitto()
     run = start(load(broker.url))
     run.wait_for_stage("publish", 1)

@@ -1,6 +1,6 @@
-"""Files that others may have written. They are read only if they are regular files, up to a size
-and from line to line: no FIFO, no device and no endless file holds a reader up. What is no such
-file is an OSError, as a file that is missing."""
+"""Files that come with Pubstorm, and those that others may have written. The latter are read only
+if they are regular files, up to a size and from line to line: no FIFO, no device and no endless
+file holds a reader up. What is no such file is an OSError, as a file that is missing."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ measure on yours.
 
 ![Cards and plots of the comparison](images/brokers.png)
 
-## What limited each broker
+## Limits
 
 {limits}
 """
@@ -104,7 +104,7 @@ def publish(folders: Iterable[Path]) -> None:
 
 
 def head(sheets: list[Datasheet]) -> str:
-    """Returns what stands above the tables."""
+    """Returns the head of the page."""
     machines = [sheet.identity.environment for sheet in sheets]
     return HEAD.format(
         minutes=listed(f"{sheet.for_s / 60:g}" for sheet in sheets),
@@ -121,7 +121,7 @@ def listed(words: Iterable[str]) -> str:
 
 
 def limits(sheets: Iterable[Datasheet]) -> Iterator[str]:
-    """Yields a sentence for each sheet: what its first search found."""
+    """Yields a sentence for each sheet: the answer of its first search."""
     for sheet in sheets:
         found = next((cell for cell in sheet.cells if cell.answer is not None), None)
         why = found.evidence[0] if found and found.evidence else "no search had an answer"

@@ -174,7 +174,7 @@ def _hint_for(error: click.ClickException) -> str:
     """Returns the word that is most alike where one of some was asked for; else the help."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     helps = f"{context.command_path if context else 'pubstorm'} --help"
-    if isinstance(error, click.NoSuchOption):
+    if isinstance(error, click.NoSuchOption) and context and context.info_name == "bench":
         return HABITS.get(error.option_name, helps)
     parameter = error.param if isinstance(error, click.BadParameter) else None
     wrong = _NO_CHOICE.match(error.message)
@@ -185,7 +185,7 @@ def _hint_for(error: click.ClickException) -> str:
 
 HABITS = {
     "-I": "the interval of a client is a rate here: -I 100 (ms) is --rate 10/s",
-    "-i": "client identifiers are client_id of a population: --set populations.client.client_id=…",
+    "-i": "client identifiers are the key client_id of a population",
     "-t": "write --topic; {n} is the number of a client",
     "-q": "write --qos",
     "-p": "the port is part of the address: mqtt://HOST:1883",
@@ -196,7 +196,7 @@ HABITS = {
     "-u": "write --username",
     "-S": "write mqtts://HOST:8883 as address",
 }
-"""Options of other tools, with the way to say the same here."""
+"""Options of other tools, with the way to say the same to `bench`."""
 _NO_CHOICE = re.compile(r"'(.+)' is not one of ")
 
 

@@ -324,7 +324,7 @@ def _check(kind: str, load: Bench, can: Capabilities, options: dict[str, object]
     if "until" in options and "as_fast" in options:
         raise UsageError("found --until and --max, allowed is one of them", "give --rate to begin")
     _check_acknowledged(kind, can, options)
-    for name in ("topic", "username", "password", "tls_cert", "tls_key"):
+    for name in ("topic", "username"):
         foreign = _FOREIGN.search(str(options.get(name, "")))
         if foreign is not None:
             found = f"{_option(name)}: found {foreign[0]}, which would be taken as it is"

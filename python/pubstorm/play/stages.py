@@ -179,8 +179,8 @@ class Controller:
         run.recorder.note("by_hand", f"the user ended the fault {name}", run.clock())
         return name
 
-    def end_stage(self, words: str = "the stage is ended by the user") -> None:
-        """Ends the present stage at once: nothing more of it is scheduled. `words` are those of
+    def end_stage(self, more: str = "") -> None:
+        """Ends the present stage at once: nothing more of it is scheduled. `more` ends the text of
         the event. Raises UsageError if the stage cannot end before its time."""
         run = self._run
         stage = run.plan.stages[run.progress.stage]
@@ -192,7 +192,7 @@ class Controller:
             raise UsageError(f"stage {stage.name} has faults, and ends once they are repaired")
         if not self._stage_over:
             self._stage_over = True
-            run.note("by_hand", words.replace("the stage", f"stage {stage.name}"))
+            run.note("by_hand", f"stage {stage.name} is ended by the user{more}")
 
     async def _play_stage(self, index: int, stage: PlannedStage) -> None:
         run, connects = self._run, isinstance(stage.action, ConnectAction)
@@ -542,7 +542,7 @@ class Controller:
             return False
         done, planned = span_text(planned_s - left_s), span_text(planned_s)
         try:
-            self.end_stage(f"the stage is ended by the user after {done} of {planned}, and the run")
+            self.end_stage(f" after {done} of {planned}, and the run")
         except UsageError:
             return False
         return True

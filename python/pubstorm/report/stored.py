@@ -3,7 +3,7 @@ files are problems in words."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,17 +142,20 @@ def load_datasheets(directory: Path) -> SheetComparison:
 def load_stored(directory: Path) -> Stored:
     """The data sheets, series, search, comparison or run in a folder. Raises StoredRunError if the
     folder has none."""
-    if holds(directory, DATASHEETS_FILE):
-        return load_datasheets(directory)
-    if holds(directory, DATASHEET_FILE):
-        return load_datasheet(directory)
-    if holds(directory, SERIES_FILE):
-        return load_series(directory)
-    if holds(directory, SEARCH_FILE):
-        return load_search(directory)
-    if holds(directory, COMPARISON_FILE):
-        return load_comparison(directory)
+    for file, load in _LOADERS.items():
+        if holds(directory, file):
+            return load(directory)
     return load_result(directory)
+
+
+_LOADERS: Mapping[str, Callable[[Path], Stored]] = {
+    DATASHEETS_FILE: load_datasheets,
+    DATASHEET_FILE: load_datasheet,
+    SERIES_FILE: load_series,
+    SEARCH_FILE: load_search,
+    COMPARISON_FILE: load_comparison,
+}
+"""Loaders of experiments, by the file that their folders have."""
 
 
 def load_run(run_directory: Path) -> StoredRun:

@@ -119,7 +119,7 @@ class SheetCell(Value):
     figures: tuple[SheetFigure, ...] = ()
     """Its figures in the order of the plan."""
     evidence: tuple[str, ...] = ()
-    """The answer of its search, or the facts behind the verdicts of its runs."""
+    """The answer of its search, or the facts of the verdicts of its runs."""
     says: str = ""
     """Its part of the sentence that opens the sheet, with `{}` for the first figure; empty: it has
     none."""

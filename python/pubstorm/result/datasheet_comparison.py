@@ -35,7 +35,7 @@ from pubstorm.result.interval import (
 
 PairOutcome = Literal["higher", "lower", "no difference", "inside the drift", "not known"]
 UNKNOWN_DEGREES = 4.0
-"""Degrees of freedom of an interval that does not say how many values are behind it."""
+"""Degrees of freedom of an interval of an unknown number of values."""
 RELATIVE_MAX = 1e6
 """Largest spread of passes: of means near zero, any share is large."""
 NO_CELL = "the sheet has no such cell"

@@ -21,6 +21,7 @@ from pubstorm.errors import (
 from pubstorm.files import shipped
 from pubstorm.metrics.expressions import Expression
 from pubstorm.quantities import UnfitError, describe
+from pubstorm.scenario.base import Part
 from pubstorm.scenario.checks import check_files, check_keys, check_values
 from pubstorm.scenario.document import (
     At,
@@ -89,19 +90,24 @@ def parse_scenario(
 ) -> Scenario:
     """Reads a scenario from text that came from `file`. If `lenient`, secrets that it refers to
     need not exist."""
+    loading = _Loading(file, mapping_in(text, file, Scenario, EXAMPLE_HINT))
+    loading.lenient = lenient
+    return loading.scenario(text, overrides, target)
+
+
+def mapping_in(text: str, file: str, part: type[Part], hint: str) -> YamlDocument:
+    """Returns a document whose text came from `file` and must be a mapping with the keys of `part`.
+    Raises ScenarioError."""
     try:
         document = read_document(text)
     except DocumentError as error:
         problem = ScenarioProblem(f"{file}:{error.line}", "", str(error), error.hint)
         raise ScenarioError([problem]) from None
-    if document.data is None:
-        raise ScenarioError([ScenarioProblem(f"{file}:1", "", "found an empty file", EXAMPLE_HINT)])
-    if not isinstance(document.data, dict):
-        message = f"found no mapping, allowed are the keys {', '.join(shape_of(Scenario).keys)}"
-        raise ScenarioError([ScenarioProblem(f"{file}:1", "", message, EXAMPLE_HINT)])
-    loading = _Loading(file, document)
-    loading.lenient = lenient
-    return loading.scenario(text, overrides, target)
+    if isinstance(document.data, dict):
+        return document
+    message = f"found no mapping, allowed are the keys {', '.join(shape_of(part).keys)}"
+    message = "found an empty file" if document.data is None else message
+    raise ScenarioError([ScenarioProblem(f"{file}:1", "", message, hint)])
 
 
 def written_again(scenario: Scenario) -> str:
@@ -454,11 +460,20 @@ def shipped_scenarios() -> list[Scenario]:
 
 def find_scenario(name: str) -> FilePath:
     """The file that a user means by a path or by the name of a ready scenario."""
-    path = FilePath(name)
-    if path.exists() or path.suffix in {".yaml", ".yml"} or "/" in name:
+    if FilePath(name).exists():
+        return FilePath(name)
+    others = "pubstorm scenarios lists the ready ones"
+    return named_file(name, "scenarios", "file and no ready scenario", others)
+
+
+def named_file(name: str, folder: str, noun: str, others: str = "") -> FilePath:
+    """Returns the file that a user means by a path, or by the name of one in a folder that comes
+    with Pubstorm. Raises UsageError, with the most similar name or `others` as hint; default: all
+    names."""
+    path, known = FilePath(name), shipped(folder, "*.yaml")
+    if path.suffix in {".yaml", ".yml"} or "/" in name:
         return path
-    known = {file.stem: file for file in scenario_files()}
     if name in known:
         return known[name]
-    hint = meant(name, known, "pubstorm scenarios lists the ready ones")
-    raise UsageError(f"found no file and no ready scenario {name!r}", hint)
+    hint = meant(name, known, others or f"there are {', '.join(known)}")
+    raise UsageError(f"found no {noun} {name!r}", hint)

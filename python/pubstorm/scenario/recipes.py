@@ -12,15 +12,15 @@ from typing import Any
 
 from pydantic import PrivateAttr, ValidationError
 
-from pubstorm.errors import ScenarioError, ScenarioProblem, UsageError, meant
+from pubstorm.errors import ScenarioError, ScenarioProblem
 from pubstorm.files import shipped
 from pubstorm.quantities import SECOND_NS
 from pubstorm.scenario.base import Part, broken_rules
 from pubstorm.scenario.checks.brokers import check_broker
-from pubstorm.scenario.document import DocumentError, Finding, Path, YamlDocument, read_document
+from pubstorm.scenario.document import Finding, Path, YamlDocument
 from pubstorm.scenario.fields import Flag, PositiveDuration, QoS, SomeText
-from pubstorm.scenario.load import text_of
-from pubstorm.scenario.problems import explain, shape_of
+from pubstorm.scenario.load import mapping_in, named_file, text_of
+from pubstorm.scenario.problems import explain
 from pubstorm.scenario.topology import AnyBroker
 
 WARM_UP = 5 * SECOND_NS
@@ -106,15 +106,8 @@ def load_recipe(path: FilePath) -> Recipe:
 
 def parse_recipe(text: str, file: str) -> Recipe:
     """Reads a recipe from text that came from `file`."""
-    try:
-        document = read_document(text)
-    except DocumentError as error:
-        problem = ScenarioProblem(f"{file}:{error.line}", "", str(error), error.hint)
-        raise ScenarioError([problem]) from None
-    data = document.data
-    if not isinstance(data, dict):
-        message = f"found no mapping, allowed are the keys {', '.join(shape_of(Recipe).keys)}"
-        raise ScenarioError([ScenarioProblem(f"{file}:1", "", message, NAMES_HINT)])
+    document = mapping_in(text, file, Recipe, NAMES_HINT)
+    data: Any = document.data
     recipe, findings = _validated(data, FilePath(file).absolute().parent)
     if recipe is not None and not findings:
         findings = [*_of_variants(recipe, data, FilePath(file).absolute().parent)]
@@ -180,23 +173,12 @@ def _line(document: YamlDocument, path: Path) -> int:
 
 def recipe_names() -> list[str]:
     """Returns the names of the recipes that come with Pubstorm."""
-    return [*_shipped()]
+    return [*shipped("recipes", "*.yaml")]
 
 
 def find_recipe(name: str) -> FilePath:
     """Returns the file that a user means by a path or by the name of a recipe."""
-    path = FilePath(name)
-    if path.suffix in {".yaml", ".yml"} or "/" in name:
-        return path
-    known = _shipped()
-    if name in known:
-        return known[name]
-    hint = meant(name, known, f"there are {', '.join(known)}")
-    raise UsageError(f"found no recipe {name!r}", hint)
-
-
-def _shipped() -> dict[str, FilePath]:
-    return shipped("recipes", "*.yaml")
+    return named_file(name, "recipes", "recipe")
 
 
 NAMES_HINT = "the folder recipes of Pubstorm has ready ones to start from"

@@ -10,16 +10,15 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, ValidationError
 
-from pubstorm.errors import ScenarioError, ScenarioProblem, UsageError
-from pubstorm.files import shipped
+from pubstorm.errors import ScenarioError
 from pubstorm.metrics.expressions import parse_expression
 from pubstorm.quantities import UnfitError, Unit
 from pubstorm.result.datasheet import Better, Section
 from pubstorm.scenario.base import Part, broken_rules
-from pubstorm.scenario.document import DocumentError, Finding, read_document
+from pubstorm.scenario.document import Finding
 from pubstorm.scenario.fields import Flag, Name, SharePositive, SmallCount, SomeText, Text
-from pubstorm.scenario.load import text_of
-from pubstorm.scenario.problems import explain, shape_of
+from pubstorm.scenario.load import mapping_in, named_file, text_of
+from pubstorm.scenario.problems import explain
 from pubstorm.scenario.recipes import problems_of
 
 BEST, VERDICT = "search.best", "verdict"
@@ -184,15 +183,7 @@ def load_plan(path: FilePath) -> SheetPlan:
 
 def parse_plan(text: str, file: str) -> SheetPlan:
     """Reads a plan from text that came from `file`."""
-    try:
-        document = read_document(text)
-    except DocumentError as error:
-        problem = ScenarioProblem(f"{file}:{error.line}", "", str(error), error.hint)
-        raise ScenarioError([problem]) from None
-    if not isinstance(document.data, dict):
-        message = f"found no mapping, allowed are the keys {', '.join(shape_of(SheetPlan).keys)}"
-        raise ScenarioError([ScenarioProblem(f"{file}:1", "", message, PLAN_HINT)])
-    plan = None
+    document, plan = mapping_in(text, file, SheetPlan, PLAN_HINT), None
     try:
         plan = SheetPlan.model_validate(document.data)
         findings = [*broken_rules(plan)]
@@ -206,13 +197,7 @@ def parse_plan(text: str, file: str) -> SheetPlan:
 
 def find_plan(name: str) -> FilePath:
     """Returns the file that a user means by a path or by the name of a plan of Pubstorm."""
-    path = FilePath(name)
-    if path.suffix in {".yaml", ".yml"} or "/" in name:
-        return path
-    known = shipped("sheets", "*.yaml")
-    if name in known:
-        return known[name]
-    raise UsageError(f"found no plan {name!r}", f"there are {', '.join(known)}")
+    return named_file(name, "sheets", "plan")
 
 
 PLAN_HINT = "the folder sheets of Pubstorm has a plan to start from"

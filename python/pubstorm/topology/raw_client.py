@@ -347,7 +347,7 @@ class _Body:
         return int.from_bytes(self.take(count))
 
     def text(self) -> bytes:
-        """Returns bytes behind their length."""
+        """Returns bytes after their length."""
         return self.take(self.number(2))
 
     def variable(self) -> int:

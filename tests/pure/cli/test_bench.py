@@ -244,3 +244,15 @@ def test_habits_from_other_tools_have_a_hint(
     code, _, errors = bench(*words)
     assert code == 2
     assert f"\n  hint: {hint}" in errors
+
+
+def test_a_password_is_any_text(printed: Printed) -> None:
+    found = printed("pub", "--username", "a", "--password", "%i")
+    assert found["populations"]["publisher"]["password"] == "%i"
+
+
+def test_other_commands_have_no_hints_about_options_of_bench(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(("run", "quickstart", "-t", "a")) == 2
+    assert capsys.readouterr().err.endswith("hint: pubstorm run --help\n")

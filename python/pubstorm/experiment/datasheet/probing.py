@@ -20,7 +20,7 @@ from pubstorm.topology import Topology
 from pubstorm.topology.prober import probe
 
 PROBE_S = 20.0
-"""Time of a probe, in seconds, as far as a plan knows."""
+"""Planned time of a probe, in seconds."""
 
 
 def probing(scenario: Scenario, login: RecipeLogin | None) -> Playing:

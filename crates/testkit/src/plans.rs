@@ -121,6 +121,36 @@ pub fn stage(action: Action, populations: &[usize]) -> PlannedStage {
     PlannedStage { name: "stage".into(), action, populations: populations.to_vec() }
 }
 
+/// Stages of a device, population 0, and of its receivers, population 1: it publishes for 2 s while
+/// they are connected, and for 4 s while all but `staying` of them are away. After `wait_ns` more
+/// the receivers return, and it publishes for 1 s.
+pub fn receivers_away(staying: u32, wait_ns: u64) -> Vec<PlannedStage> {
+    let connect = |clients: Option<Vec<u32>>| Action::Connect {
+        rate_per_s: None,
+        parallelism: None,
+        timeout_ns: S,
+        clients,
+    };
+    let publish = |seconds| Action::Publish {
+        duration_ns: seconds * S,
+        changes: Vec::new(),
+        rate_profile: Vec::new(),
+    };
+    let mut stages = vec![
+        stage(connect(None), &[0, 1]),
+        stage(publish(2), &[0]),
+        stage(Action::Disconnect { rate_per_s: None }, &[1]),
+        stage(publish(4), &[0]),
+        stage(Action::Hold { duration_ns: wait_ns }, &[0]),
+        stage(connect(None), &[1]),
+        stage(publish(1), &[0]),
+    ];
+    if staying > 0 {
+        stages.insert(3, stage(connect(Some(vec![staying])), &[1]));
+    }
+    stages
+}
+
 /// Clients of a version.
 pub fn speaking(version: MqttVersion, name: &str, clients: u32) -> Population {
     let mut population = population(name, clients);

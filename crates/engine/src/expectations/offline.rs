@@ -66,7 +66,7 @@ struct Activity {
     end_ns: u64,
     /// Clients of each population over all agents: those with the lowest indices.
     active: Vec<u32>,
-    /// Start of the first stage behind it in which clients of each population connect, in
+    /// Start of the first later stage in which clients of each population connect, in
     /// nanoseconds; 0: none yet.
     returned_ns: Vec<u64>,
 }
@@ -219,13 +219,13 @@ impl Offline {
         stamp: &Stamp,
         wait: OfflineWait,
     ) -> Option<Absence> {
-        let behind = self.stages.partition_point(|stage| stage.start_ns <= stamp.intended_ns);
-        let stage = behind.checked_sub(1).map(|index| &self.stages[index]);
+        let begun = self.stages.partition_point(|stage| stage.start_ns <= stamp.intended_ns);
+        let stage = begun.checked_sub(1).map(|index| &self.stages[index]);
         // A message from after the last stage is of a stage whose command this agent has not taken.
         // The agent has settled all stages between, so that nothing has changed since.
         let is_over = |stage: &Activity| stage.end_ns <= stamp.intended_ns;
         let active_then = match stage {
-            Some(stage) if behind == self.stages.len() && is_over(stage) => active,
+            Some(stage) if begun == self.stages.len() && is_over(stage) => active,
             Some(stage) => stage.active[to],
             None => 0,
         };

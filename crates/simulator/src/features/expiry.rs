@@ -1,7 +1,7 @@
 //! Messages that expire in simulated runs, while their receivers are offline: they are not
 //! expected, and count as expired unless they arrive.
 
-use plan::{Action, FlowCounters, MqttVersion, Plan, PlannedProtocol, Population, PropertyValue};
+use plan::{FlowCounters, MqttVersion, Plan, PlannedProtocol, Population, PropertyValue};
 use testkit::{Broker, Rng, Script};
 
 use crate::case::Case;
@@ -9,7 +9,7 @@ use crate::course::Run;
 use crate::peer::Peer;
 use crate::totals::Totals;
 use crate::weather::{Climate, MS, S, Weather};
-use testkit::plans::{self, number, publication, speaking, stage, subscription};
+use testkit::plans::{self, number, publication, receivers_away, speaking, subscription};
 
 const RECEIVERS: u32 = 3;
 
@@ -60,29 +60,7 @@ fn played(
     script: Script,
     agents: u32,
 ) -> (FlowCounters, u64) {
-    let connect = |clients: Option<Vec<u32>>| Action::Connect {
-        rate_per_s: None,
-        parallelism: None,
-        timeout_ns: S,
-        clients,
-    };
-    let publish = |duration_ns| Action::Publish {
-        duration_ns,
-        changes: Vec::new(),
-        rate_profile: Vec::new(),
-    };
-    let mut stages = vec![
-        stage(connect(None), &[0, 1]),
-        stage(publish(2 * S), &[0]),
-        stage(Action::Disconnect { rate_per_s: None }, &[1]),
-        stage(publish(4 * S), &[0]),
-        stage(Action::Hold { duration_ns: wait_ns }, &[0]),
-        stage(connect(None), &[1]),
-        stage(publish(S), &[0]),
-    ];
-    if staying > 0 {
-        stages.insert(3, stage(connect(Some(vec![staying])), &[1]));
-    }
+    let stages = receivers_away(staying, wait_ns);
     let plan = Plan { populations: populations(expiry_s), stages, ..plans::empty(1) };
     let mut case = Case::playing(plan, Climate::Storm, Weather::fair());
     case.agents = agents;

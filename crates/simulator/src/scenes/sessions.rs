@@ -1,7 +1,7 @@
 //! A broker that is restarted while the receivers are away: it keeps its sessions with the messages
 //! that wait, or loses them.
 
-use plan::{Action, Counters, FlowCounters, MqttVersion, Plan, PlannedProtocol, Population};
+use plan::{Counters, FlowCounters, MqttVersion, Plan, PlannedProtocol, Population};
 use testkit::{Broker, Script};
 
 use crate::case::Case;
@@ -9,7 +9,7 @@ use crate::course::Run;
 use crate::peer::Peer;
 use crate::totals::Totals;
 use crate::weather::{Climate, Fault, MS, S, Weather};
-use testkit::plans::{self, number, publication, speaking, stage, subscription};
+use testkit::plans::{self, number, publication, receivers_away, speaking, subscription};
 
 const RECEIVERS: u32 = 3;
 /// Messages while the receivers are away, and while they are connected.
@@ -46,28 +46,7 @@ fn played(
     staying: u32,
     agents: u32,
 ) -> (FlowCounters, Counters) {
-    let connect = |clients: Option<Vec<u32>>| Action::Connect {
-        rate_per_s: None,
-        parallelism: None,
-        timeout_ns: S,
-        clients,
-    };
-    let publish = |duration_ns| Action::Publish {
-        duration_ns,
-        changes: Vec::new(),
-        rate_profile: Vec::new(),
-    };
-    let mut stages = vec![
-        stage(connect(None), &[0, 1]),
-        stage(publish(2 * S), &[0]),
-        stage(Action::Disconnect { rate_per_s: None }, &[1]),
-        stage(publish(4 * S), &[0]),
-        stage(connect(None), &[1]),
-        stage(publish(S), &[0]),
-    ];
-    if staying > 0 {
-        stages.insert(3, stage(connect(Some(vec![staying])), &[1]));
-    }
+    let stages = receivers_away(staying, 0);
     let plan = Plan { populations: populations(sessions), stages, ..plans::empty(1) };
     let faults = vec![(4 * S, Fault::Restart { down_ns: 0, forgets })];
     let mut case = Case::playing(plan, Climate::Storm, Weather { faults, ..Weather::fair() });

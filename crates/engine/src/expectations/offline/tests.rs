@@ -91,7 +91,7 @@ fn a_message_of_a_stage_whose_command_has_not_come_finds_its_receivers_as_they_a
     assert_eq!(absence(&offline, 0, 2 * SECOND_NS), OFFLINE);
     assert_eq!(absence(&offline, 1, 2 * SECOND_NS - 1), OFFLINE);
     assert_eq!(absence(&offline, 1, 2 * SECOND_NS), Some(Absence::Earlier));
-    // Somebody ended the stage early.
+    // The user ended the stage early.
     offline.announce(&connect(), SECOND_NS + 500, &[1, 0]);
     assert_eq!(absence(&offline, 1, SECOND_NS + 499), OFFLINE);
     assert_eq!(absence(&offline, 1, SECOND_NS + 500), Some(Absence::Earlier));

@@ -463,17 +463,17 @@ def find_scenario(name: str) -> FilePath:
     if FilePath(name).exists():
         return FilePath(name)
     others = "pubstorm scenarios lists the ready ones"
-    return named_file(name, "scenarios", "file and no ready scenario", others)
+    return named_file(name, "scenarios", "found no file and no ready scenario", others)
 
 
-def named_file(name: str, folder: str, noun: str, others: str = "") -> FilePath:
+def named_file(name: str, folder: str, missing: str, others: str = "") -> FilePath:
     """Returns the file that a user means by a path, or by the name of one in a folder that comes
-    with Pubstorm. Raises UsageError, with the most similar name or `others` as hint; default: all
-    names."""
+    with Pubstorm. Raises UsageError, which opens with `missing`, with the most similar name or
+    `others` as hint; default: all names."""
     path, known = FilePath(name), shipped(folder, "*.yaml")
     if path.suffix in {".yaml", ".yml"} or "/" in name:
         return path
     if name in known:
         return known[name]
     hint = meant(name, known, others or f"there are {', '.join(known)}")
-    raise UsageError(f"found no {noun} {name!r}", hint)
+    raise UsageError(f"{missing} {name!r}", hint)

@@ -178,7 +178,7 @@ def recipe_names() -> list[str]:
 
 def find_recipe(name: str) -> FilePath:
     """Returns the file that a user means by a path or by the name of a recipe."""
-    return named_file(name, "recipes", "recipe")
+    return named_file(name, "recipes", "found no recipe")
 
 
 NAMES_HINT = "the folder recipes of Pubstorm has ready ones to start from"

@@ -197,7 +197,7 @@ def parse_plan(text: str, file: str) -> SheetPlan:
 
 def find_plan(name: str) -> FilePath:
     """Returns the file that a user means by a path or by the name of a plan of Pubstorm."""
-    return named_file(name, "sheets", "plan")
+    return named_file(name, "sheets", "found no plan")
 
 
 PLAN_HINT = "the folder sheets of Pubstorm has a plan to start from"

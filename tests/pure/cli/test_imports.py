@@ -10,13 +10,14 @@ import yaml
 from click.testing import CliRunner
 
 from pubstorm import cli
-from pubstorm.cli.imports import OPTIONS, import_, parsed, scenario_lines
+from pubstorm.cli.imports import import_, imported as read_import
+from pubstorm.cli.imports.emqtt_bench import OPTIONS
 from pubstorm.scenario import parse_scenario
 
 
 def imported(line: str) -> str:
     """The scenario of a command line, which can be read."""
-    text = "\n".join(scenario_lines(parsed(shlex.split(line))))
+    text = "\n".join(read_import("emqtt-bench", [line + " "]).lines())
     parse_scenario(text, "imported.yaml", lenient=True)
     return text
 

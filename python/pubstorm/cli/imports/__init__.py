@@ -7,13 +7,19 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from pubstorm.cli.imports import emqtt_bench
+from pubstorm.cli.imports import emqtt_bench, mosquitto, mqttx, rabbitmq, stressers
 from pubstorm.cli.imports.scenario import ImportedScenario
 from pubstorm.cli.imports.words import command_lines
 from pubstorm.output import data_code, say
 
 COMMANDS: dict[str, Callable[[Sequence[str]], ImportedScenario]] = {
     "emqtt-bench": emqtt_bench.read,
+    "mqttx": mqttx.read,
+    "mosquitto": mosquitto.read,
+    "mqtt-stresser": stressers.read_stresser,
+    "mqtt-benchmark": stressers.read_benchmark,
+    "omq": rabbitmq.read_omq,
+    "perf-test": rabbitmq.read_perf_test,
 }
 """Readers of the words of a command line, by tool."""
 

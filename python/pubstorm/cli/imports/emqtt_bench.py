@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from pubstorm.cli.imports.scenario import (
-    LENGTH,
     ImportedClients,
     ImportedScenario,
     Keys,
     Plain,
     address,
+    limit,
     literal,
     mean_rate,
     template,
@@ -93,6 +93,7 @@ EMQTT_BENCH = Grammar(
 VERSIONS = {"3": "3.1", "4": "3.1.1", "5": "5"}
 QOS = {"0": "0", "1": "1", "2": "2"}
 TLS_VERSIONS = {"tlsv1.2": "1.2", "tlsv1.3": "1.3", "tlsv1.3_nocompat": "1.3"}
+FILES_OF_TLS = ("cacertfile", "certfile", "keyfile", "ciphers")
 FILE_MESSAGE = "template://"
 RANDOM = re.compile(r"%rand_([0-9]{1,18})")
 PUBLISHES_AT_ONCE = (
@@ -105,7 +106,9 @@ def read(words: Sequence[str]) -> ImportedScenario:
     line = parsed(EMQTT_BENCH, words)
     if line.action != "conn" and not line.has("topic"):
         raise UsageError(f"found no -t with {line.action}, which needs a topic")
-    scenario = ImportedScenario([f"# {line.comment}", *line.remarks(), *_text_remarks(line)])
+    reasons = {} if _has_tls(line) else dict.fromkeys(FILES_OF_TLS, "-S turns TLS on")
+    remarks = [*line.remarks(reasons), *_text_remarks(line)]
+    scenario = ImportedScenario([f"# {line.comment}", *remarks])
     clients = ImportedClients(line.action, _target(line), dict(_keys(line)))
     interval_ms = line.number("interval")
     per_s = line.number("connrate") or (1000 / interval_ms if interval_ms else 0)
@@ -116,7 +119,10 @@ def read(words: Sequence[str]) -> ImportedScenario:
         clients.subscriptions = [{"topic": topic, "qos": qos} for topic in topics]
     if line.action == "pub":
         clients.publications = [_publication(line, qos)]
-        _limit(clients, line)
+        if total := line.number("limit"):
+            each = math.ceil(total / max(line.number("count"), 1))
+            shown = f"-L {total} messages of all clients"
+            limit(clients, shown, each, line.number("interval_of_msg"))
         if not line.is_on("wait-before-publishing"):
             scenario.before_load = [PUBLISHES_AT_ONCE]
     scenario.sources = line.text("ifaddr").split(",") if line.has("ifaddr") else []
@@ -137,8 +143,12 @@ def _text_remarks(line: GivenCommand) -> Iterator[str]:
             yield f"# {found[0]} is a number from 0 to {last}, the same for a client in each run"
 
 
+def _has_tls(line: GivenCommand) -> bool:
+    return line.is_on("ssl") or line.has("ssl-version")
+
+
 def _target(line: GivenCommand) -> list[str]:
-    scheme = ("ws" if line.is_on("ws") else "mqtt") + ("s" if line.is_on("ssl") else "")
+    scheme = ("ws" if line.is_on("ws") else "mqtt") + ("s" if _has_tls(line) else "")
     path = WEBSOCKET_PATH if line.is_on("ws") else ""
     port = line.number("port")
     return [address(scheme, host, port, path) for host in line.text("host").split(",")]
@@ -158,7 +168,7 @@ def _keys(line: GivenCommand) -> Iterator[tuple[str, object]]:
     for key in ("username", "password"):
         if (text := line.value(key)) is not None:
             yield key, _filled(text, {"%i": "{n}"}, line, key)
-    if line.is_on("ssl"):
+    if _has_tls(line):
         yield "tls", dict(_tls(line))
 
 
@@ -196,16 +206,6 @@ def _publication(line: GivenCommand, qos: int) -> Keys:
     if qos and line.number("inflight"):
         keys["window"] = line.number("inflight")
     return keys
-
-
-def _limit(clients: ImportedClients, line: GivenCommand) -> None:
-    limit, interval_ms = line.number("limit"), line.number("interval_of_msg")
-    if limit and interval_ms:
-        each = math.ceil(limit / max(line.number("count"), 1))
-        clients.length = Plain(f"{each * interval_ms}ms")
-        clients.length_remark = f"-L {limit} messages of all clients"
-    elif limit:
-        clients.length_remark = f"-L {limit}: {LENGTH} instead, as -I 0 has no interval"
 
 
 def _client_id(line: GivenCommand) -> str | None:

@@ -36,7 +36,7 @@ UNSTAMPED = "without a stamp: messages have no latency, order or duplicates"
 STAMPED = "with a stamp: messages have latency, order and duplicates"
 BESIDE = "with a stamp beside it, in a user property of MQTT 5"
 KEPT = "stored here in plain text: ${env:NAME} keeps a secret out of this file"
-CLOSED = "closed loop: a client with so many messages in flight waits for an answer"
+CLOSED = "closed loop: with so many messages in flight a client waits for an answer"
 OPEN = "open loop: a client sends at scheduled instants and waits for no answer"
 MAX = "closed loop: as fast as the socket takes messages"
 VERSION_5 = "5"
@@ -120,6 +120,16 @@ class ImportedScenario:
         if longest.length_remark:
             value = Remarked(value, longest.length_remark)
         yield {"publish" if load else "hold": value}
+
+
+def limit(clients: ImportedClients, shown: str, each: int, interval_ms: int) -> None:
+    """Makes the load as long as it takes each client to send so many messages. `shown` is the
+    option that limits them."""
+    if interval_ms:
+        clients.length = Plain(f"{each * interval_ms}ms")
+        clients.length_remark = shown
+    else:
+        clients.length_remark = f"{shown}: {clients.length} instead, as they have no interval"
 
 
 def address(scheme: str, host: str, port: int | str, path: str = "") -> str:

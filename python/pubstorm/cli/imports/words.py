@@ -14,6 +14,9 @@ from pubstorm.errors import REDACTED, UsageError, without_credentials
 BETWEEN_COMMANDS = frozenset({"&", "&&", ";"})
 """Words of a shell that end a command."""
 
+GO_DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)(ns|us|µs|ms|s|m|h)")
+GO_UNITS_MS = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1, "s": 1e3, "m": 6e4, "h": 3.6e6}
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -105,6 +108,14 @@ class GivenCommand:
             raise self.unfit(name, "is a number")
         return float(text)
 
+    def duration_ms(self, name: str) -> int:
+        """Returns an option that is a duration as programs of Go read it. Raises UsageError."""
+        text = self.value(name) or "0s"
+        if re.fullmatch(f"(?:{GO_DURATION.pattern})+|0", text) is None:
+            raise self.unfit(name, "is a duration such as 500ms, 10s or 1m30s")
+        parts = GO_DURATION.findall(text)
+        return round(sum(float(number) * GO_UNITS_MS[unit] for number, unit in parts))
+
     def is_on(self, name: str) -> bool:
         """Returns a flag. Raises UsageError."""
         text = self.value(name) or "false"
@@ -125,17 +136,19 @@ class GivenCommand:
         shown = REDACTED if is_secret else without_credentials(self.text(name))
         return UsageError(f"found {self.grammar.shown(name)} {shown}, allowed {allowed}", hint)
 
-    def remarks(self) -> Iterator[str]:
-        """Yields a comment for each given option without an equal."""
+    def remarks(self, reasons: Mapping[str, str] | None = None) -> Iterator[str]:
+        """Yields a comment for each given option without an equal. `reasons` are those of options
+        that this command line does not need, by name."""
         for name, values in self.given.items():
             option = self.grammar.options[name]
-            if not option.remark or values == [option.unless]:
+            reason = (reasons or {}).get(name) or option.remark
+            if not reason or values == [option.unless]:
                 continue
             shown = [REDACTED] if option.is_secret else values
             if option.is_flag and values == ["true"]:
                 shown = []
             text = without_credentials(" ".join((self.grammar.shown(name), *shown)))
-            yield f"# without {printable(text)}: {option.remark}"
+            yield f"# without {printable(text)}: {reason}"
 
 
 def command_lines(arguments: Sequence[str]) -> list[list[str]]:

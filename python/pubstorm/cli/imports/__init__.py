@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from pubstorm.cli.imports import emqtt_bench, mosquitto, mqttx, rabbitmq, stressers
+from pubstorm.cli.imports import emqtt_bench, jmeter, mosquitto, mqttx, rabbitmq, stressers
 from pubstorm.cli.imports.scenario import ImportedScenario
 from pubstorm.cli.imports.words import command_lines
+from pubstorm.errors import UsageError
 from pubstorm.output import data_code, say
 
 COMMANDS: dict[str, Callable[[Sequence[str]], ImportedScenario]] = {
@@ -22,12 +23,14 @@ COMMANDS: dict[str, Callable[[Sequence[str]], ImportedScenario]] = {
     "perf-test": rabbitmq.read_perf_test,
 }
 """Readers of the words of a command line, by tool."""
+FILES: dict[str, Callable[[str], ImportedScenario]] = {"jmeter": jmeter.read}
+"""Readers of a file, by tool."""
 
 
 @click.command(
     "import", context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]}
 )
-@click.argument("tool", type=click.Choice(tuple(COMMANDS)))
+@click.argument("tool", type=click.Choice((*COMMANDS, *FILES)))
 @click.argument("words", nargs=-1, required=True, metavar="COMMAND...", type=click.UNPROCESSED)
 def import_(tool: str, words: tuple[str, ...]) -> int:
     """Print the scenario of another tool's command line.
@@ -40,6 +43,10 @@ def import_(tool: str, words: tuple[str, ...]) -> int:
 
 def imported(tool: str, arguments: Sequence[str]) -> ImportedScenario:
     """Returns the scenario of command lines. Raises UsageError."""
+    if tool in FILES:
+        if len(arguments) > 1:
+            raise UsageError(f"found {len(arguments)} files, allowed is one", "import each by itself")
+        return FILES[tool](arguments[0])
     first, *others = command_lines(arguments)
     scenario = COMMANDS[tool](first)
     for words in others:

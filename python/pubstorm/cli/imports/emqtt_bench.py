@@ -15,6 +15,7 @@ from pubstorm.cli.imports.scenario import (
     limit,
     literal,
     mean_rate,
+    pace,
     template,
 )
 from pubstorm.cli.imports.words import GivenCommand, Grammar, Option, parsed, printable
@@ -192,8 +193,7 @@ def _publication(line: GivenCommand, qos: int) -> Keys:
     keys: Keys = {"topic": _topic(topic, line)}
     if RANDOM.search(topic):
         keys["order"] = Plain("shuffled")
-    interval_ms = line.number("interval_of_msg")
-    keys |= {"interval": Plain(f"{interval_ms}ms")} if interval_ms else {"rate": Plain("max")}
+    keys |= pace(line.number("interval_of_msg"))
     if (text := line.value("message")) is None:
         keys["size"] = line.number("size")
     elif text.startswith(FILE_MESSAGE):

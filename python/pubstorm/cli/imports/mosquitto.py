@@ -14,6 +14,7 @@ from pubstorm.cli.imports.scenario import (
     address,
     limit,
     literal,
+    pace,
 )
 from pubstorm.cli.imports.words import GivenCommand, Grammar, Option, parsed, program_of
 from pubstorm.errors import UsageError
@@ -264,14 +265,10 @@ def _publish(clients: ImportedClients, line: GivenCommand, topic: str) -> None:
     qos = int(line.one_of("qos", QOS, "0, 1 or 2"))
     repeat, delay_ms = line.number("repeat"), round(line.decimal("repeat-delay") * 1000)
     keys: Keys = {"topic": literal(topic)}
-    if repeat > 1 and delay_ms <= 0:
-        keys["rate"] = Plain("max")
-        limit(clients, f"--repeat {repeat} messages", repeat, 0)
-    else:
-        interval_ms = delay_ms if repeat > 1 else 1000
-        keys["interval"] = Plain(f"{interval_ms}ms")
-        shown = f"--repeat {repeat} messages" if repeat > 1 else "one message"
-        limit(clients, shown, max(repeat, 1), interval_ms)
+    interval_ms = max(delay_ms, 0) if repeat > 1 else 1000
+    keys |= pace(interval_ms)
+    shown = f"--repeat {repeat} messages" if repeat > 1 else "one message"
+    limit(clients, shown, max(repeat, 1), interval_ms)
     is_empty = line.is_on("null-message") or not line.has("message")
     keys |= {"size": 0} if is_empty else {"payload": literal(line.text("message"))}
     keys["qos"] = qos

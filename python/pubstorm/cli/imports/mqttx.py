@@ -15,6 +15,8 @@ from pubstorm.cli.imports.scenario import (
     limit,
     literal,
     mean_rate,
+    milliseconds,
+    pace,
     template,
 )
 from pubstorm.cli.imports.words import GivenCommand, Grammar, Option, parsed, program_of
@@ -216,7 +218,7 @@ def _keys(line: GivenCommand, *, is_bench: bool) -> Iterator[tuple[str, object]]
     if not line.number("reconnect-period"):
         yield "reconnect", Plain("never")
     elif line.has("reconnect-period"):
-        wait = Plain(f"{line.number('reconnect-period')}ms")
+        wait = milliseconds(line.number("reconnect-period"))
         yield "reconnect", {"after": wait, "up_to": wait}
     for key in ("username", "password"):
         if (text := line.value(key)) is not None:
@@ -308,8 +310,7 @@ def _subscriptions(line: GivenCommand, *, is_bench: bool) -> Iterator[Keys]:
 
 def _publication(line: GivenCommand, *, is_bench: bool) -> Keys:
     keys: Keys = {"topic": _topic(_bench_topic(line), line, is_bench=is_bench)}
-    interval_ms = line.number("message-interval") if is_bench else 1000
-    keys |= {"interval": Plain(f"{interval_ms}ms")} if interval_ms else {"rate": Plain("max")}
+    keys |= pace(line.number("message-interval") if is_bench else 1000)
     if line.action == "simulate":
         keys["size"] = SIMULATED_BYTES
     elif line.has("payload-size") and not line.has("message"):

@@ -15,6 +15,8 @@ from pubstorm.cli.imports.scenario import (
     limit,
     literal,
     mean_rate,
+    milliseconds,
+    pace,
     template,
 )
 from pubstorm.cli.imports.words import GivenCommand, Grammar, Option, parsed
@@ -110,7 +112,7 @@ THREADS = "the engine has one thread for each agent"
 BODIES = "payload: has texts, and templates for JSON"
 PERF_TEST = Grammar(
     "perf-test",
-    frozenset({"perf-test", "runjava", "PerfTest", "perf_test"}),
+    frozenset({"perf-test", "runjava", "com.rabbitmq.perf.PerfTest"}),
     {
         "uri": Option("h", "amqp://localhost"),
         "uris": Option("H"),
@@ -237,7 +239,7 @@ PREFIXES = ("/exchange/amq.topic/", "/topic/")
 def read_omq(words: Sequence[str]) -> ImportedScenario:
     """Returns the scenario of a command line of omq. Raises UsageError."""
     line = parsed(OMQ, words)
-    scenario = ImportedScenario([f"# {line.comment}", *line.remarks()])
+    scenario = ImportedScenario([f"# {line.comment}", *line.remarks(), DEFAULT_USER])
     names = {
         "consumer": ("consumers", "consumer-uri", "consumer-id"),
         "publisher": ("publishers", "publisher-uri", "publisher-id"),
@@ -255,7 +257,7 @@ def read_omq(words: Sequence[str]) -> ImportedScenario:
             keys["tls"] = {"verify": False}
         clients = ImportedClients(role, [broker for broker, _ in brokers], keys)
         if line.duration_ms("time"):
-            clients.length = Plain(f"{line.duration_ms('time')}ms")
+            clients.length = milliseconds(line.duration_ms("time"))
         scenario.clients.append(clients)
         if role == "consumer":
             clients.subscriptions = [*_subscriptions(line)]
@@ -309,7 +311,7 @@ def read_perf_test(words: Sequence[str]) -> ImportedScenario:
     brokers = [_broker(line, each) for each in uris or [line.text("uri")]]
     topic = literal(line.value("routing-key") or line.value("queue") or "perf-test")
     qos = 1 if line.decimal("confirm") > 0 else 0
-    scenario = ImportedScenario([f"# {line.comment}", *line.remarks(), PROTOCOL])
+    scenario = ImportedScenario([f"# {line.comment}", *line.remarks(), PROTOCOL, DEFAULT_USER])
     for role, count in (("consumer", "consumers"), ("producer", "producers")):
         if not line.number(count):
             continue
@@ -336,6 +338,7 @@ def read_perf_test(words: Sequence[str]) -> ImportedScenario:
     return scenario
 
 
+DEFAULT_USER = "# a URI without a user means guest, with the password guest"
 PROTOCOL = "# PerfTest uses AMQP: here the clients use MQTT, and one routing key is one topic"
 
 
@@ -356,7 +359,7 @@ def _broker(line: GivenCommand, text: str) -> tuple[str, Keys]:
 def _rate(line: GivenCommand) -> Keys:
     has_interval = "publishing-interval" in line.grammar.options and line.has("publishing-interval")
     if has_interval:
-        return {"interval": Plain(f"{round(1000 * line.decimal('publishing-interval'))}ms")}
+        return pace(round(1000 * line.decimal("publishing-interval")))
     rate = line.decimal("rate")
     return {"rate": mean_rate(rate, 1) if rate > 0 else Plain("max")}
 

@@ -70,6 +70,8 @@ class ImportedScenario:
     sources: list[str] = field(default_factory=list)
     before_load: list[str] = field(default_factory=list)
     """Comments above the stage of the load."""
+    ends: list[str] = field(default_factory=list)
+    """Populations that disconnect in a stage after the load."""
     stages: list[object] = field(default_factory=list)
     """Stages, each with one key or none; comments begin with `#`. Empty: all clients connect,
     subscribers first, and then those publish that can."""
@@ -108,8 +110,7 @@ class ImportedScenario:
         ordered = sorted(self.clients, key=lambda clients: bool(clients.publications))
         for clients in ordered:
             alone = {} if len(ordered) == 1 else {"populations": [Plain(clients.name)]}
-            keys = {**alone, **clients.connect}
-            yield {"connect": keys} if keys else Plain("connect")
+            yield {"connect": {**alone, **clients.connect}}
         load = [clients for clients in ordered if clients.publications]
         longest = max(load or ordered, key=lambda clients: duration_ns(clients.length))
         yield from self.before_load
@@ -120,13 +121,26 @@ class ImportedScenario:
         if longest.length_remark:
             value = Remarked(value, longest.length_remark)
         yield {"publish" if load else "hold": value}
+        if self.ends:
+            some = len(self.ends) < len(self.clients)
+            yield {"disconnect": {"populations": [*map(Plain, self.ends)]} if some else {}}
+
+
+def milliseconds(number: int) -> Plain:
+    """Returns a duration."""
+    return Plain(f"{number // 1000}s" if number and number % 1000 == 0 else f"{number}ms")
+
+
+def pace(interval_ms: int) -> Keys:
+    """Returns the key of a publication for an interval; without one messages follow at once."""
+    return {"interval": milliseconds(interval_ms)} if interval_ms else {"rate": Plain("max")}
 
 
 def limit(clients: ImportedClients, shown: str, each: int, interval_ms: int) -> None:
     """Makes the load as long as it takes each client to send so many messages. `shown` is the
     option that limits them."""
     if interval_ms:
-        clients.length = Plain(f"{each * interval_ms}ms")
+        clients.length = milliseconds(each * interval_ms)
         clients.length_remark = shown
     else:
         clients.length_remark = f"{shown}: {clients.length} instead, as they have no interval"
@@ -209,7 +223,7 @@ def _explained(publication: Keys, version: object) -> Keys:
 def _stage(stage: object) -> str:
     if isinstance(stage, dict):
         ((key, value),) = stage.items()
-        return _line(key, value)
+        return key if value == {} else _line(key, value)
     return str(stage)
 
 

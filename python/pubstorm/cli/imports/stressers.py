@@ -14,6 +14,7 @@ from pubstorm.cli.imports.scenario import (
     limit,
     literal,
     mean_rate,
+    pace,
 )
 from pubstorm.cli.imports.words import GivenCommand, Grammar, Option, parsed
 from pubstorm.errors import UsageError
@@ -111,7 +112,7 @@ def read_stresser(words: Sequence[str]) -> ImportedScenario:
     publisher = ImportedClients("publisher", [target], keys)
     publication: Keys = {"topic": topic}
     pause_ms = line.duration_ms("pause-between-messages")
-    publication |= {"interval": Plain(f"{pause_ms}ms")} if pause_ms else {"rate": Plain("max")}
+    publication |= pace(pause_ms)
     text = line.value("constant-payload")
     publication["payload"] = GENERATED if text is None else literal(text)
     publication["qos"] = int(line.one_of("publisher-qos", QOS, "0, 1 or 2"))
@@ -142,9 +143,7 @@ def read_benchmark(words: Sequence[str]) -> ImportedScenario:
     publisher = ImportedClients("publisher", [target], keys)
     interval_ms = 1000 * line.number("message-interval")
     publication: Keys = {"topic": literal(line.text("topic"))}
-    publication |= (
-        {"interval": Plain(f"{interval_ms}ms")} if interval_ms else {"rate": Plain("max")}
-    )
+    publication |= pace(interval_ms)
     text = line.value("payload")
     publication |= {"payload": literal(text)} if text else {"size": line.number("size")}
     publication["qos"] = qos

@@ -178,9 +178,12 @@ def parsed(grammar: Grammar, words: Sequence[str]) -> GivenCommand:
     """Reads a command line. Raises UsageError."""
     left = [*words]
     shown: list[str] = []
-    start = next((at for at, word in enumerate(left) if program_of(word) in grammar.programs), -1)
-    if start >= 0 and (not grammar.actions or left[0] not in grammar.actions):
+    is_program = [program_of(word) in grammar.programs for word in left]
+    if any(is_program) and left[0] not in grammar.actions and not left[0].startswith("-"):
         # A container or a shell may come before the program.
+        start = is_program.index(True)
+        while is_program[start + 1 : start + 2] == [True]:
+            start += 1
         shown.append(left[start])
         del left[: start + 1]
     action = ""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from pubstorm.cli.imports import emqtt_bench, jmeter, mosquitto, mqttx, rabbitmq, stressers
+from pubstorm.cli.imports import emqtt_bench, jmeter, mosquitto, mqttx, rabbitmq, stressers, swarm
 from pubstorm.cli.imports.scenario import ImportedScenario
 from pubstorm.cli.imports.words import command_lines
 from pubstorm.errors import UsageError
@@ -23,7 +23,10 @@ COMMANDS: dict[str, Callable[[Sequence[str]], ImportedScenario]] = {
     "perf-test": rabbitmq.read_perf_test,
 }
 """Readers of the words of a command line, by tool."""
-FILES: dict[str, Callable[[str], ImportedScenario]] = {"jmeter": jmeter.read}
+FILES: dict[str, Callable[[str], ImportedScenario]] = {
+    "jmeter": jmeter.read,
+    "hivemq-swarm": swarm.read,
+}
 """Readers of a file, by tool."""
 
 
@@ -45,7 +48,9 @@ def imported(tool: str, arguments: Sequence[str]) -> ImportedScenario:
     """Returns the scenario of command lines. Raises UsageError."""
     if tool in FILES:
         if len(arguments) > 1:
-            raise UsageError(f"found {len(arguments)} files, allowed is one", "import each by itself")
+            raise UsageError(
+                f"found {len(arguments)} files, allowed is one", "import each by itself"
+            )
         return FILES[tool](arguments[0])
     first, *others = command_lines(arguments)
     scenario = COMMANDS[tool](first)

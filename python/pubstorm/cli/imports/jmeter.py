@@ -245,7 +245,7 @@ class _Plan:
         cycles = [cycle for _, cycle in group.publishes if cycle.times is not None]
         if cycles and len(cycles) == len(group.publishes):
             longest = max(cycles, key=lambda cycle: (cycle.times or 0) * cycle.interval_ms)
-            shown = f"{longest.times} passes of a loop"
+            shown = f"passes of its loop: {longest.times}"
             limit(clients, shown, longest.times or 0, round(longest.interval_ms))
 
     def _rows_of(self, group: _Group) -> Iterator[tuple[str, object]]:
@@ -282,7 +282,10 @@ class _Plan:
         prefix = texts.value(connect, "mqtt.client_id_prefix", "conn_")
         client_id = texts.template(prefix, connect, columns, is_topic=True)
         has_suffix = texts.is_on(connect, "mqtt.client_id_suffix", default=True)
-        yield "client_id", f"{client_id}{{n}}" if has_suffix and "{n" not in client_id else client_id
+        yield (
+            "client_id",
+            f"{client_id}{{n}}" if has_suffix and "{n" not in client_id else client_id,
+        )
         version = texts.value(connect, "mqtt.version", "3.1")
         if version not in VERSIONS:
             raise texts.unfit(connect, "mqtt.version", version, "is 3.1, 3.1.1 or 5")

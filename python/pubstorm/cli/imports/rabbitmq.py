@@ -265,7 +265,9 @@ def read_omq(words: Sequence[str]) -> ImportedScenario:
             clients.publications = [_publication(line)]
             _messages(clients, line)
     if not scenario.clients:
-        raise UsageError("found no publishers and no consumers", "write --publishers or --consumers")
+        raise UsageError(
+            "found no publishers and no consumers", "write --publishers or --consumers"
+        )
     return scenario
 
 
@@ -376,5 +378,7 @@ def _messages(clients: ImportedClients, line: GivenCommand) -> None:
 def _size(line: GivenCommand) -> int:
     found = SIZE.fullmatch(line.text("size"))
     if found is None:
-        raise line.unfit("size", "is one size such as 100 or 10kb", "size: {mean: 1kB, spread: 50%}")
+        raise line.unfit(
+            "size", "is one size such as 100 or 10kb", "size: {mean: 1kB, spread: 50%}"
+        )
     return max(SMALLEST, round(float(found[1]) * FACTORS[(found[2] or "").lower()]))

@@ -100,7 +100,9 @@ def read_stresser(words: Sequence[str]) -> ImportedScenario:
     """Returns the scenario of a command line of mqtt-stresser. Raises UsageError."""
     line = parsed(STRESSER, words)
     if not line.has("broker"):
-        raise UsageError("found no -broker, which mqtt-stresser needs", f"such as {STRESSER.example}")
+        raise UsageError(
+            "found no -broker, which mqtt-stresser needs", f"such as {STRESSER.example}"
+        )
     target, has_tls = broker(line)
     number, base = line.number("num-clients"), literal(line.text("topic-base-path"))
     files = {"ca": "cafile", "certificate": "cert", "key": "key"}

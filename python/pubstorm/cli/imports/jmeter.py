@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element
 
@@ -87,7 +87,7 @@ def read(path: str) -> ImportedScenario:
     plan = _Plan(read_plan(path, ROOT))
     scenario = ImportedScenario()
     for group in plan.groups:
-        clients = plan.clients(group, [each.name for each in scenario.clients])
+        clients = plan.clients(group, scenario.clients)
         scenario.clients.append(clients)
         if group.disconnects:
             scenario.ends.append(clients.name)
@@ -210,14 +210,18 @@ class _Plan:
         why = reason or REASONS.get(tag, NO_EQUAL)
         self.remarks.append(f"# without {printable(tag[:60])} {title(element)}: {why}")
 
-    def clients(self, group: _Group, taken: list[str]) -> ImportedClients:
+    def clients(self, group: _Group, others: Sequence[ImportedClients]) -> ImportedClients:
         """Returns the population of a thread group. Raises UsageError."""
         element, connect = group.element, group.connect
         assert connect is not None
-        name = population_name(element.get("testname", ""), taken)
+        name = population_name(element.get("testname", ""), [each.name for each in others])
         keys: Keys = {"clients": self.texts.number(element, "ThreadGroup.num_threads", "1")}
         keys["first"] = 1
         keys |= dict(self._rows_of(group)) | dict(self._connection(connect, group.columns))
+        has_suffix = self.texts.is_on(connect, "mqtt.client_id_suffix", default=True)
+        if has_suffix and keys["client_id"] in [each.keys["client_id"] for each in others]:
+            # The random suffixes of the tool differ between groups; numbers do not.
+            keys["client_id"] = f"{name}-{keys['client_id']}"
         clients = ImportedClients(name, [self._address(connect)], keys)
         if ramp_s := self.texts.number(element, "ThreadGroup.ramp_time"):
             clients.connect = {"over": Plain(f"{ramp_s}s")}

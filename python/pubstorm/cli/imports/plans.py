@@ -15,7 +15,7 @@ XML_BYTES_MAX = 2**24
 """Largest file that is read."""
 DEPTH_MAX = 200
 """Most elements around an element."""
-ELEMENTS_MAX = 200_000
+ELEMENTS_MAX = 100_000
 """Most elements of a file."""
 RESERVED = frozenset({"on", "off", "yes", "no", "true", "false", "null", "y", "n"})
 """Words that YAML reads as something else than a text."""

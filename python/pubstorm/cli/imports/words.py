@@ -250,7 +250,9 @@ def _option(line: GivenCommand, word: str) -> tuple[str, str | None, str]:
     body, equals, value = word[len(dashes) :].partition("=")
     name = body if dashes == "--" or (dashes and grammar.has_one_dash) else ""
     found, head = (value if equals else None), f"{dashes}{body}{equals}"
-    if dashes == "-" and name not in grammar.options:
+    if dashes == "--" and len(name) > 1:
+        name = shorts.get(name, name)
+    elif dashes == "-" and name not in grammar.options:
         letters = body if body in shorts else body[:1]
         name = shorts.get(letters, "") if letters else ""
         if letters != body:

@@ -68,6 +68,7 @@ EXIT_CODES = {
     "2": "wrong usage or a wrong scenario",
     "3": "the run is invalid, could not start, or its result could not be stored; for `check`: the "
     "host has too little",
+    "4": "a search is open: the host or the load generator ended it",
     "130": "interrupted",
 }
 LINES_AND_FILES: Mapping[str, type[BaseModel]] = {

@@ -178,8 +178,8 @@ OF_CONNECTIONS = read_of(
     ),
     reading(
         "tcp_unsent_closed_bytes",
-        "Those of these bytes for clients whose receive window was full for most of the time: "
-        "such clients read too slowly.",
+        "Unsent bytes for clients whose receive window was full for most of the time: such clients "
+        "read too slowly.",
         lines=(page("process-unsent", "at a full window"),),
     ),
     reading("tcp_segments_per_s", "TCP segments with data that it sent."),
@@ -316,7 +316,7 @@ OF_HOSTS = read_of(
     ),
     reading(
         "clients_unsent_closed_bytes",
-        "Those of these bytes for brokers whose receive window was full for most of the time.",
+        "Unsent bytes for brokers whose receive window was full for most of the time.",
         lines=(page("host-unsent", "at a full window"),),
     ),
     reading("clients_segments_per_s", "TCP segments with data that these clients sent."),

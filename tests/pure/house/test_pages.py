@@ -42,7 +42,7 @@ OF_PROGRAMS = {
     *("--agent", "--agents", "--population", "--shard", "--explain", "--sink", "--every", "--base")
 }
 """Options of publishers by contract, of the engine, of benches, and of scripts."""
-KINDS = {
+KINDS: dict[str, type[topology.Broker]] = {
     "embedded": Embedded,
     "mosquitto": Mosquitto,
     "rabbitmq": Rabbitmq,
@@ -106,9 +106,10 @@ def test_the_page_on_brokers_names_the_kinds_of_each_key() -> None:
 
 
 def kinds_of_brokers() -> set[str]:
-    found = (each for each in vars(topology).values() if isinstance(each, type))
-    models = (each for each in found if issubclass(each, topology.Broker))
-    return {kind for each in models for kind in get_args(each.model_fields["kind"].annotation)}
+    brokers: list[type[topology.Broker]] = [topology.Broker]
+    for broker in brokers:
+        brokers += broker.__subclasses__()
+    return {kind for each in brokers for kind in get_args(each.model_fields["kind"].annotation)}
 
 
 def test_extras_that_are_installed_by_name_are_extras_of_the_project() -> None:

@@ -30,8 +30,8 @@ BASE = "https://code.example/pubstorm/blob/v1.2.0"
 
 def loaded(path: Path) -> dict[str, Any]:
     """Returns a workflow. The key `on` is a word for true in YAML 1.1."""
-    found: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return {"on" if key is True else key: value for key, value in found.items()}
+    found: dict[object, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return {"on" if key is True else str(key): value for key, value in found.items()}
 
 
 JOBS = [

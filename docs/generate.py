@@ -68,6 +68,7 @@ EXIT_CODES = {
     "2": "wrong usage or a wrong scenario",
     "3": "the run is invalid, could not start, or its result could not be stored; for `check`: the "
     "host has too little",
+    "4": "a search is open: the host or the load generator ended it",
     "130": "interrupted",
 }
 LINES_AND_FILES: Mapping[str, type[BaseModel]] = {
@@ -110,9 +111,9 @@ def scenario_reference() -> Iterator[str]:
     yield "# Scenario"
     yield ""
     yield "A scenario is a YAML file. Unknown keys are errors, and `pubstorm check FILE` reports"
-    yield "everything that is wrong with one together. The tables say which keys are needed; what"
-    yield "is left out has its default. A path such as `populations.NAME.clients` is also what"
-    yield "`--set` takes and what errors name."
+    yield "all problems of a file together. The tables say which keys are needed; all other keys"
+    yield "have a default. `--set` takes paths such as `populations.NAME.clients`, and errors name"
+    yield "them."
     yield ""
     yield "## Quantities"
     yield ""
@@ -131,8 +132,7 @@ def scenario_reference() -> Iterator[str]:
     yield "- In topics and topic filters `{a..b}` is a range with both ends."
     yield "- In topics and topic filters `{red|green}` is a choice."
     yield ""
-    yield "[Topics and payloads](../how-to/payloads.md)"
-    yield "has what payloads can hold besides."
+    yield "[Topics and payloads](../how-to/payloads.md) has more: random values, the time, JSON."
     for path, part in _parts():
         yield ""
         yield f"## {path}"
@@ -148,10 +148,15 @@ def threshold_reference() -> Iterator[str]:
     yield ""
     yield "A threshold is one line: `METRIC OPERATOR VALUE`, for example `device.lost == 0`,"
     yield "`device.latency.p99 < 100ms` or `broker.cpu < 80%`. The operators are"
-    yield f"{', '.join(f'`{op}`' for op in OPERATORS)}. What was never measured, or was read"
-    yield "for less than 90 % of its span ([monitors][monitors]), fulfils none."
-    yield "A count of 0 fulfils none either where nothing could be counted: `lost == 0` fails"
-    yield "where no delivery was expected. Figures without a threshold have [defaults][defaults]."
+    yield f"{', '.join(f'`{op}`' for op in OPERATORS)}."
+    yield ""
+    yield "A threshold fails, whatever its limit, if"
+    yield ""
+    yield "- its figure was never measured;"
+    yield "- its monitor was read for less than 90 % of the span ([monitors][monitors]);"
+    yield "- nothing could be counted: `lost == 0` fails if no delivery was expected."
+    yield ""
+    yield "Figures without a threshold have [defaults][defaults]."
     yield ""
     yield "[defaults]: ../how-to/scenarios.md#default-thresholds"
     yield "[monitors]: ../how-to/monitors.md#missing-monitors"
@@ -183,11 +188,11 @@ def threshold_reference() -> Iterator[str]:
 def _expression_parts() -> Iterator[tuple[str, str]]:
     yield (
         "`SUBJECT`",
-        "a population; a broker (`broker-0`, or `broker` for all of that name), `host`, an engine "
-        "(`agent-0`, or `agent` for all) or a source of `monitors`; `broker.host` for the host of "
-        "a broker, service, publisher or process. A group is as bad as its worst member, unless it "
-        "is watched as one; `uplink` for the bridges of a name. Without a subject: the sum over "
-        "all populations, of times the worst",
+        "a population, a broker, the bridges of a name, `host`, an agent or a source of "
+        "`monitors`. `broker-0` is one broker, and `broker` all of that name; `agent-0` and "
+        "`agent` are alike. `broker.host` is the host of a broker, service, publisher or process. "
+        "All of a name have the figure of the worst one; more than 8 brokers of a name have one "
+        "together. Without a subject: the sum over all populations, or the longest of their times",
     )
     yield (
         "`METRIC`",
@@ -196,13 +201,14 @@ def _expression_parts() -> Iterator[tuple[str, str]]:
     yield (
         "`STATISTIC`",
         "of times and of monitors; for monitors the default is `.mean`. The rates of populations "
-        "have those of monitors too, such as `backend.received_per_s.last`",
+        "have the statistics of monitors too, such as `backend.received_per_s.last`",
     )
     yield (
         "`@SPAN`",
-        "the name of a stage, of a phase of one, or of a fault. Without it, populations are taken "
-        "over the whole run, their rates over the steady windows, monitors over the publish "
-        "stages (those that hold, where none publishes)",
+        "the name of a stage, of one of its phases, or of a fault: "
+        "[a stage wins](../explanation/phases.md#the-name-after). Without a span, figures of "
+        "populations are of the whole run, their rates of the steady windows, and monitors of the "
+        "publish stages, or of hold stages if none publishes",
     )
 
 
@@ -230,8 +236,8 @@ def _population_metrics() -> Iterator[str]:
     yield ""
     yield "## Times of populations"
     yield ""
-    yield "Those of deliveries are of the population that receives, those of acknowledgements of"
-    yield "the population that publishes. Both start at the instant a message was due."
+    yield "Times of deliveries belong to the population that receives, times of acknowledgements"
+    yield "to the population that publishes. Both start at the instant a message was scheduled."
     yield ""
     times = (metric for metric in POPULATIONS if metric.kind == "histogram")
     yield from _table(("metric", "meaning", "spans"), map(row, times))
@@ -244,7 +250,7 @@ def _population_metrics() -> Iterator[str]:
     yield ""
     yield "Any other percentile is `.p` and a number above 0 and below 100, with up to four"
     yield "decimals, such as `.p95` or `.p99.99`. The whole run, its stages and its phases have"
-    yield "them all, also in stored runs."
+    yield "all percentiles, also in stored runs."
     yield ""
 
 
@@ -253,7 +259,7 @@ def _run_metrics() -> Iterator[str]:
     spans = {"none": "", "stage": "@STAGE", "any stage": "[@STAGE]"}
     yield "## Metrics of the run as a whole"
     yield ""
-    yield "`NAME` is that of brokers that the run starts, or `target`. The largest rate of all"
+    yield "`NAME` is a name of brokers that the run starts, or `target`. The largest rate of all"
     yield "populations together, such as the peak dispatch rate, is `received_per_s.max`."
     yield ""
     rows = (
@@ -267,19 +273,20 @@ def _run_metrics() -> Iterator[str]:
 def _fault_metrics() -> Iterator[str]:
     yield "## Metrics of phases"
     yield ""
-    yield "They have no subject, and the name of a [phase](../explanation/phases.md) as their span:"
-    yield "of a fault, a change or a publish stage, such as `recovery@kill cloud < 10s`."
-    yield "A load that was not carried again before the stage ended fulfils none."
+    yield "These metrics have no subject. Their span is the name of a"
+    yield "[phase](../explanation/phases.md): of a fault, a change or a publish stage, such as"
+    yield "`recovery@kill cloud < 10s`. A threshold fails if the load was not carried again before"
+    yield "the stage ended."
     yield ""
     rows = ((f"`{metric.name}`", metric.words) for metric in OF_PHASES)
     yield from _table(("metric", "meaning"), rows)
     yield ""
     yield "## Metrics of faults"
     yield ""
-    yield "They have no subject, and the name of a fault as their span, such as"
-    yield "`clients_back.most@kill cloud < 30s`. What did not come back before the stage ended"
-    yield "fulfils none; where nothing was lost, it was back at once. How many messages a fault"
-    yield "cost is asked of its stage: `lost@STAGE == 0`."
+    yield "These metrics have no subject. Their span is the name of a fault, such as"
+    yield "`clients_back.most@kill cloud < 30s`. A threshold fails if clients or bridges were not"
+    yield "back before the stage ended. If none was lost, the time is 0. Messages that a fault cost"
+    yield "are a figure of its stage: `lost@STAGE == 0`."
     yield ""
     rows = (
         (
@@ -318,13 +325,13 @@ def _monitor_metrics() -> Iterator[str]:
         yield ""
         yield from _table(("metric", "meaning"), ((f"`{m.name}`", m.words) for m in metrics))
     yield ""
-    yield "A publisher has the metrics of its population first, then these, and `lateness`: how"
-    yield "late it gave messages to its socket, with the statistics of times, such as"
-    yield "`feed.lateness.p99 < 10ms`."
+    yield "A publisher has the metrics of its population and those of a process. It also has"
+    yield "`lateness`, the time by which it gave messages to its socket too late, with the"
+    yield "statistics of times: `feed.lateness.p99 < 10ms`."
     yield ""
     yield "A broker's own topics are written `broker.$SYS/messages/dropped`, without the `broker/`"
-    yield "after `$SYS/`; metrics of a Prometheus source with its names and labels. What"
-    yield "such a source does not show fails a threshold, in these words."
+    yield "after `$SYS/`. Metrics of a Prometheus source are written with its names and labels. A"
+    yield "threshold about a metric that such a source does not show fails, and says so."
     yield ""
     meanings = {
         "increase": "The last less the first, both in the span: growth at its edges is missing.",
@@ -360,6 +367,8 @@ def cli_reference() -> Iterator[str]:
         yield from _help_below(click.Context(command, root, command.name), command)
     yield ""
     yield "## Exit codes"
+    yield ""
+    yield "[Exit codes](exit-codes.md) has them by command."
     yield ""
     yield from _table(("code", "meaning"), EXIT_CODES.items())
 

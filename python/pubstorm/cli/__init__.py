@@ -107,7 +107,7 @@ COMMANDS = (
     LazyCommand(
         "calibrate",
         "pubstorm.cli.broker",
-        "Measure what an agent does on this host, against a peer that does nothing.",
+        "Measure how much load an agent makes on this host, against a peer that does nothing.",
     ),
     LazyCommand(
         "broker", "pubstorm.cli.broker", "Run the embedded broker on its own, until interrupted."
@@ -140,7 +140,7 @@ COMMANDS = (
     LazyCommand(
         "schema",
         "pubstorm.cli.init",
-        "Print the JSON Schema of a file: of scenarios, or that which NAME says.",
+        "Print the JSON Schema of scenarios, or of the file that NAME names.",
     ),
     LazyCommand("completion", "pubstorm.cli.init", "Print the completion script of a shell."),
 )

@@ -53,16 +53,16 @@ def broker(port: int) -> None:
     type=click.FloatRange(0.5, 600),
     default=5.0,
     show_default=True,
-    help="How long each load is played.",
+    help="Time for which each load is played, in seconds.",
 )
 @click.option(
     "--clients", type=click.IntRange(1), help="Clients to connect. Default: as limits allow."
 )
 @click.option("--quick", is_flag=True, help="One short round with few clients: a rough figure.")
 def calibrate(seconds: float, clients: int | None, quick: bool) -> None:
-    """Measure what an agent does on this host, against a peer that does nothing.
+    """Measure how much load an agent makes on this host, against a peer that does nothing.
 
-    What is found is stored for this host; runs then say how close they came to it.
+    The limits are stored for this host; runs then say how close they came to them.
     """
     options = CalibrateOptions(seconds, clients)
     if quick:
@@ -124,7 +124,7 @@ def seed(
 
     TARGET is redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], or mosquitto:FOLDER for a file of
     passwords and one of rights. Repeat an interrupted command to resume it.
-    Ends with 0, with 1 where --verify finds rows missing or wrong, with 3 where Redis refuses.
+    The exit code is 1 if --verify finds rows missing or wrong, and 3 if Redis refuses.
     """
     asked = SeedTask(
         verify=bool(words["verify"]),

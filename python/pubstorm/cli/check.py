@@ -66,10 +66,10 @@ from pubstorm.topology.shares import check_processors
 def check(asked: Invocation, fixes: Path | None, every_setting: bool) -> int:
     """Check SCENARIO: print its plan in words, and what it needs from this host.
 
-    With - as SCENARIO, it is read from stdin. Of a sweep, the plan of the first step is printed, of
-    a search that of its first value, and what the largest one needs. Ends with 3 where this host
-    has too little. Where the agents are on a cluster, it prints how many hosts such as fleet.host
-    they need, and ends with 0.
+    With - as SCENARIO, it is read from stdin. The printed plan is that of the first step of a
+    sweep, or of the first value of a search; the needs are those of the largest. The exit code is 3
+    if this host has too little. With agents on a cluster, it prints the number of hosts that they
+    need, such as fleet.host, and the exit code is 0.
     """
     loaded = asked.load()
     steps = [step.scenario for step in loaded.steps] or [loaded]

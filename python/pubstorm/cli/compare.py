@@ -68,7 +68,7 @@ def _repeated(words: Sequence[str]) -> Iterator[str]:
     "conditions",
     multiple=True,
     metavar="CONDITION",
-    help='End with 1 if this is so, such as "latency.p99 worse by 5%".',
+    help='End with 1 if this condition is fulfilled, such as "latency.p99 worse by 5%".',
 )
 @TARGET
 @SET
@@ -98,8 +98,8 @@ def compare(
 
     For each figure it prints both means, the difference with its interval, and the smallest
     difference that so many runs could have shown. One run shows no spread, so a difference needs
-    two of each side. The intervals of all figures together hold with 95 %. Ends with 0; with
-    --fail-if with 0 if no condition is fulfilled, 1 if one is, 3 if the runs do not decide it.
+    two of each side. The intervals of all figures together hold with 95 %. The exit code is 0; with
+    --fail-if it is 1 if a condition is fulfilled, and 3 if the runs do not decide one.
     """
     given = _Given(a, b, options)
     question = given.question()

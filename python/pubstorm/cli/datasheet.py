@@ -76,7 +76,7 @@ def datasheet(words: tuple[str, ...], output: Output, page: bool, **given: Any) 
     A recipe is a broker that Pubstorm starts, such as mosquitto, or a file with one. The sheet has
     capacity, memory of sessions and messages, latency, recovery, features and limits, each figure
     with its interval and what set the limit. It plays the cells of its plan that fit into its
-    time. Ends with 0 where a cell was measured, 3 where none was, 130 when interrupted.
+    time. The exit code is 0 if a cell was measured, 3 if none was, 130 if interrupted.
 
     `compare SHEET...` shows the sheets in these folders side by side. Several of one broker are
     passes of one column. Of each figure it says which brokers differ, with 95 % for all pairs.

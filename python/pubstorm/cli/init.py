@@ -260,7 +260,7 @@ def scenarios() -> None:
 @click.command()
 @click.argument("name", default="scenario", required=False)
 def schema(name: str) -> int:
-    """Print the JSON Schema of a file: of scenarios, or that which NAME says.
+    """Print the JSON Schema of scenarios, or of the file that NAME names.
 
     NAME is that of a stored file, such as result, or conclusion for what --json prints. For an
     editor, write `pubstorm schema >scenario.schema.json`, and as first line of a scenario

@@ -35,7 +35,7 @@ def of_clients(option: str, what: str) -> Callable[[Callable[..., None]], Callab
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @click.option(option, "template", metavar="TEMPLATE", help=f"{what}, as 'device-{{n}}'.")
-        @click.option("--count", type=click.IntRange(1, CLIENTS_MAX), help="How many clients.")
+        @click.option("--count", type=click.IntRange(1, CLIENTS_MAX), help="Number of clients.")
         @click.option(
             "--first",
             type=click.IntRange(0, 2**62),
@@ -67,7 +67,7 @@ def keys() -> None:
     type=click.Path(path_type=Path),
     required=True,
     metavar="FILE",
-    help="Where they go; FILE.conf gets the lines for mosquitto.conf.",
+    help="File of the keys; FILE.conf gets the lines for mosquitto.conf.",
 )
 @FORCE
 def psk(wanted: Wanted, out: Path, force: bool) -> None:
@@ -127,7 +127,7 @@ def ca(folder: Path, names: Names, wanted: Wanted, days: int, force: bool) -> No
 
 @keys.command()
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
-@click.option("--shards", type=click.IntRange(1, 4096), required=True, help="How many agents.")
+@click.option("--shards", type=click.IntRange(1, 4096), required=True, help="Number of agents.")
 @SCENARIO
 @FORCE
 def split(file: Path, shards: int, scenario: str | None, force: bool) -> None:

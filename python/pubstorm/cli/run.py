@@ -51,10 +51,10 @@ def run(asked: Invocation, output: Output, resume: Path | None, no_report: bool)
 
     With - as SCENARIO, it is read from stdin. Prints one screen at the end: verdict, thresholds,
     key figures and folder. A scenario with a sweep is played as a series, step after step, one with
-    a search until the answer is found. Ends with 0 where it passes, 1 where a threshold fails, 2 on
-    a wrong scenario, 3 where the run is invalid, 130 when interrupted; a series ends with the
-    highest of its steps, a search with 0 where there is an answer, 1 where no value passes, 3 where
-    nothing could be counted. Where a result cannot be stored, it ends with 3.
+    a search until the answer is found. The exit code is 0 if the run passes, 1 if a threshold
+    fails, 2 if the scenario is wrong, 3 if the run is invalid or cannot be stored, 130 if it was
+    interrupted. A series has the highest code of its steps. A search has 0 with an answer, 1 if no
+    value passes, 3 if no trial counted, 4 if the host or the load generator ended it.
     """
     asked = replace(asked, reports=not no_report)
     with output.shown() as live:
@@ -170,8 +170,8 @@ KINDS = {
 @click.option(
     "--until",
     metavar="CONDITION",
-    help='Search the largest rate before this is so, such as "p99 > 100ms"; with conn the largest '
-    "number of clients, also up to a number, such as 100k, before one does not stay connected.",
+    help='Search the largest rate before this condition is met, such as "p99 > 100ms". With conn: '
+    "the largest number of clients. A number, such as 100k, is the most clients to try to keep.",
 )
 @SET
 @click.option("--print", "prints", is_flag=True, help="Print the scenario instead of running it.")

@@ -28,8 +28,8 @@ from pubstorm.result.samples import START_FILE
 def report(run_dir: Path) -> int:
     """Render the stored run, series or search in RUN_DIR again, with every file made of it.
 
-    Of a run whose controller was killed, it makes the result from what was kept, marked invalid.
-    Ends with 2 where the folder cannot take a file.
+    If the controller of the run was killed, the result is made from what was kept, and is invalid.
+    The exit code is 2 if the folder cannot take a file.
     """
     if not is_stored(run_dir) and (run_dir / SCENARIO_FILE).exists():
         _salvage(run_dir)
@@ -74,7 +74,7 @@ File = tuple[str, bytes]
     "names",
     multiple=True,
     metavar="NAME",
-    help="Write this table, such as intervals. Default: all but the parts of others.",
+    help="Write this table, such as intervals. Default: all tables but parts of other tables.",
 )
 @click.option(
     "--out",

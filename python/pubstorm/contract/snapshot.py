@@ -48,7 +48,7 @@ class Counters(Value):
     connected_total: Count = 0
     """Connections accepted by the broker (CONNACK 0)."""
     connect_failed_total: Count = 0
-    """Attempts that ended before that."""
+    """Connection attempts that ended before the broker accepted them."""
     disconnected_total: Count = 0
     """Established connections that ended otherwise than by our DISCONNECT."""
     subscribed_total: Count = 0
@@ -66,7 +66,7 @@ class Counters(Value):
     rejected_total: Count = 0
     """Messages of QoS 1 and 2 that the broker refused: PUBACK or PUBREC with an error."""
     left_total: Count = 0
-    """Lives that ended as planned."""
+    """Session lifetimes that ended as planned."""
     stalled_total: Count = 0
     """Times that a subscriber stalled."""
     resent_total: Count = 0
@@ -139,7 +139,7 @@ class FlowCounters(Value):
     reordered_total: SignedCount = 0
     """Deliveries after a later message of the same stream."""
     stale_total: SignedCount = 0
-    """Deliveries too far behind their stream to recognise duplicates."""
+    """Deliveries too late in their stream for duplicates to be recognised."""
     missing_total: SignedCount = 0
     """Places passed over in streams and not filled (yet): falls when they are."""
     wills_expected_total: SignedCount = 0

@@ -79,13 +79,13 @@ OF_PROCESSES = (
         ),
         share(
             "cpu_user",
-            "The part of it in the program.",
+            "CPU time in the program.",
             lines=(page("process-cpu", "user"),),
             columns=(ReportColumn("processes", "user", LOAD_MEAN),),
         ),
         share(
             "cpu_system",
-            "The part of it in the kernel.",
+            "CPU time in the kernel.",
             lines=(page("process-cpu", "system"),),
             columns=(ReportColumn("processes", "system", LOAD_MEAN),),
         ),
@@ -136,8 +136,8 @@ OF_PROCESSES = (
         ),
         share(
             "run_delay",
-            "Share of the time that a thread of it could run and had no processor: of the thread "
-            "that waited longest. Of processes with few threads.",
+            "Share of the time that its longest waiting thread could run and had no processor. "
+            "Only of processes with few threads.",
             better="lower",
             lines=(page("process-cpu", "no processor"),),
         ),
@@ -178,8 +178,8 @@ OF_CONNECTIONS = read_of(
     ),
     reading(
         "tcp_unsent_closed_bytes",
-        "The part of them for clients whose receive window was full for most of the time: what is "
-        "at the other end reads too slowly.",
+        "Unsent bytes for clients whose receive window was full for most of the time: such clients "
+        "read too slowly.",
         lines=(page("process-unsent", "at a full window"),),
     ),
     reading("tcp_segments_per_s", "TCP segments with data that it sent."),
@@ -210,15 +210,16 @@ OF_CONNECTIONS = read_of(
     ),
     reading(
         "tcp_onward_connections",
-        "Connections that it made to pass on those that it accepted: it is a proxy.",
+        "Connections that a proxy made to pass on those that it accepted.",
     ),
-    reading("tcp_onward_unread_bytes", "Bytes on them that it has not read, of a proxy."),
+    reading("tcp_onward_unread_bytes", "Bytes on onward connections that a proxy has not read."),
     reading(
-        "tcp_onward_unsent_bytes", "Bytes on them that it wrote and TCP has not sent, of a proxy."
+        "tcp_onward_unsent_bytes",
+        "Bytes on onward connections that a proxy wrote and TCP has not sent.",
     ),
     reading(
         "tcp_onward_answer_us",
-        "Median time from data on them to the next data that came back, of a proxy.",
+        "Median time from data on onward connections of a proxy to the next data that came back.",
     ),
 )
 OF_REDIS = read_of(
@@ -227,14 +228,14 @@ OF_REDIS = read_of(
     reading("keys", "Keys of all its databases."),
     reading("connections", "Connections to it."),
     reading("commands_per_s", "Commands a second, as Redis itself measures it."),
-    reading("evicted", "Keys that it threw away for lack of memory: a counter.", "counter"),
+    reading("evicted", "Keys that it deleted for lack of memory: a counter.", "counter"),
     reading("rejected", "Connections that it refused: a counter.", "counter"),
 )
 OF_BRIDGES = read_of(
     BRIDGES,
     reading(
         "connected",
-        "Bridges that are up, as they say themselves on the main broker.",
+        "Bridges that are up, by their own reports on the main broker.",
         lines=(page("bridges", "up"),),
     ),
 )
@@ -246,11 +247,11 @@ OF_HOSTS = read_of(
         better="lower",
         lines=(page("host-cpu", "all"), live("busy", "host: CPU", "max", place=2)),
     ),
-    share("cpu_user", "The part of it in programs.", lines=(page("host-cpu", "user"),)),
-    share("cpu_system", "The part of it in the kernel.", lines=(page("host-cpu", "system"),)),
+    share("cpu_user", "CPU time in programs.", lines=(page("host-cpu", "user"),)),
+    share("cpu_system", "CPU time in the kernel.", lines=(page("host-cpu", "system"),)),
     share(
         "cpu_softirq",
-        "The part of it in soft interrupts, where the kernel handles packets.",
+        "CPU time in soft interrupts, where the kernel handles packets.",
         lines=(page("host-cpu", "soft interrupts"),),
     ),
     share(
@@ -268,8 +269,8 @@ OF_HOSTS = read_of(
     reading("slab_bytes", "Memory of the kernel's own objects, with caches that it can reclaim."),
     reading(
         "kernel_bytes",
-        "The part of it that the kernel cannot reclaim; with many connections sockets are the "
-        "most of it.",
+        "Memory of the kernel's own objects that it cannot reclaim; with many connections, most of "
+        "it is sockets.",
     ),
     reading("load1", "Load average of a minute."),
     reading(
@@ -315,7 +316,7 @@ OF_HOSTS = read_of(
     ),
     reading(
         "clients_unsent_closed_bytes",
-        "The part of them for brokers whose receive window was full for most of the time.",
+        "Unsent bytes for brokers whose receive window was full for most of the time.",
         lines=(page("host-unsent", "at a full window"),),
     ),
     reading("clients_segments_per_s", "TCP segments with data that these clients sent."),
@@ -369,7 +370,7 @@ OF_AGENTS = read_of(
     ),
     reading(
         "lateness_p99_us",
-        "99th percentile of how late it wrote messages by its own fault.",
+        "99th percentile of the lateness with which it wrote messages, by its own fault.",
         is_under_test=True,
         lines=(page("agent-late", "late p99"), live("late", "late p99", "max")),
         export="Lateness of messages that the agent caused",
@@ -378,8 +379,8 @@ OF_AGENTS = read_of(
     ),
     reading(
         "clock_bound_us",
-        "How far its time was off at most, on a host other than the one that the run was started "
-        "on.",
+        "Largest possible error of its clock, on a host other than the one that the run was "
+        "started on.",
         lines=(page("agent-clock", "clock"),),
     ),
 )

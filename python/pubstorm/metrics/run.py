@@ -25,8 +25,8 @@ OF_RUN: tuple[RunMetric, ...] = (
         RUN,
         "derived",
         "bytes",
-        "Memory that each connection adds, of a broker, or of the kernel of `host` without caches "
-        "that it can reclaim.",
+        "Memory that each connection adds to a broker, or to the kernel with the subject `host`. "
+        "Caches that the kernel can reclaim do not count.",
         at="memory",
         subject="memory",
         better="lower",
@@ -36,8 +36,8 @@ OF_RUN: tuple[RunMetric, ...] = (
         RUN,
         "derived",
         "share",
-        "Connections of the fullest target of a name, by those of a target if all had the same: "
-        "1 or 100 % is even.",
+        "Connections of the fullest target of a name, divided by the mean of all its targets: 1 or "
+        "100 % is even.",
         at="balance",
         subject="broker",
     ),

@@ -108,7 +108,7 @@ class Fault(Part):
     timeout: PositiveDuration = 60 * SECOND_NS
     """Longest time of `command`, of `repair` and of the wait for `repaired_when`, each."""
     count: SmallCount | None = None
-    """Number of them, chosen at random. Default: all."""
+    """Number of brokers or bridges, chosen at random. Default: all."""
     lasts: Annotated[
         int | None,
         QuantityField(duration_ns, 0, CENTURY_NS, above_low=True),

@@ -36,7 +36,7 @@ Spread = Literal["strict", "pack"]
 
 
 class FleetHost(Part):
-    """A host of a cluster, for `pubstorm check`: what it gives its agents."""
+    """A host of a cluster, for `pubstorm check`: resources that its agents have."""
 
     cores: SmallCount = 4
     """Processors."""
@@ -70,8 +70,8 @@ class ScenarioFleet(Part):
     """Consequence of an agent failure. `fail`: the run ends and is invalid; `continue`: the run
     continues without the agent's clients; `replace`: another agent plays them."""
     coalescing: Duration | None = None
-    """Longest time that timers of clients wait to be handled together, which makes messages late by
-    as much: latencies from the intended send contain it, those from the actual send do not. `0s`
+    """Longest time that timers of clients wait to be handled together. Messages are late by as
+    much: latencies from the intended send contain it, those from the actual send do not. `0s`
     handles each timer by itself, and takes up to three times the CPU. Default: a tenth of
     `validity.lateness_p99`, at most 1 ms."""
     host: FleetHost = FleetHost()

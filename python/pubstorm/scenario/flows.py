@@ -110,8 +110,8 @@ class MqttSubscription(Subscription):
     qos: QoS = 0
     """Highest QoS wanted."""
     no_local: Annotated[Flag, Mqtt5()] = False
-    """MQTT 5: the broker does not send a client its own messages. All subscriptions of a population
-    say it, or none."""
+    """MQTT 5: the broker does not send a client its own messages. Set it for all subscriptions of a
+    population, or for none."""
     retain_as_published: Annotated[Flag, Mqtt5()] = False
     """MQTT 5: the broker keeps the RETAIN flag of messages that it forwards. Messages that it kept
     are distinguished by their stamp."""
@@ -159,8 +159,8 @@ class Publication(Part):
     """The flow of messages that a publisher sends in publish stages."""
 
     topic: FlowTopic
-    """Topic, a frame of its own before the payload; with `""` the payload is alone. A range
-    `{a..b}` or a choice `{red|green}` is gone through, message by message."""
+    """Topic, a frame of its own before the payload; with `""` the payload is alone. With a range
+    `{a..b}` or a choice `{red|green}`, each message has the next value."""
     order: Literal["turn", "shuffled"] = "turn"
     """Order of a range or choice: in turn, or an order of each client's own that is drawn anew for
     each round."""
@@ -172,15 +172,15 @@ class Publication(Part):
     """Messages a second of all clients of the population together, instead of a rate. It follows
     `scale` with the clients."""
     burst: Burst = 1
-    """Messages of a client that are scheduled at once. Bursts are that many times as far apart, so
-    that the rate stays the same."""
+    """Messages of a client that are scheduled at once. A burst of 10 is 10 periods apart from the
+    next, so that the rate stays the same."""
     size: Size = Size.model_validate("100B")
     """Payload size: fixed, or a mapping of mean and spread. Payloads below 32 bytes carry no
     stamp: they are counted, without latency."""
     payload: Payload | None = None
-    """Payload text instead of a size, or a mapping or list that becomes JSON. With `{stamp}` in it
-    messages have latency and order, without it they are counted. MQTT 5 has the stamp of such
-    messages in a user property."""
+    """Payload text instead of a size, or a mapping or list that becomes JSON. Messages have latency
+    and order with `{stamp}` in the payload, or with `version: 5`, which has the stamp in a user
+    property. Others are counted."""
     phase: Literal["spread", "random", "aligned"] = "spread"
     """Instant in the period at which clients send: evenly spread, at random, or all at once."""
     late: Literal["send", "skip"] = "send"
@@ -206,7 +206,7 @@ class MqttPublication(Publication):
     """A flow of messages that every client sends in publish stages."""
 
     topic: Topic
-    """Topic; a range `{a..b}` or a choice `{red|green}` is gone through, message by message."""
+    """Topic; with a range `{a..b}` or a choice `{red|green}`, each message has the next value."""
     qos: QoS = 0
     """QoS of the messages."""
     retain: Flag = False
@@ -219,11 +219,11 @@ class MqttPublication(Publication):
     spread: ShareBelowOne = 0.0
     """Each client's period differs from the given one by up to this share."""
     window: Window = 65535
-    """Messages of a client in flight at most, for QoS 1 and 2. With MQTT 5 the broker's Receive
-    Maximum is obeyed too."""
+    """Most messages of a client in flight, for QoS 1 and 2. With MQTT 5 the client also keeps to
+    the broker's Receive Maximum."""
     expiry: Annotated[WholeSeconds | None, Mqtt5("message_expiry_interval", in_seconds)] = None
-    """MQTT 5: message expiry interval, in whole seconds. What expires while its receiver is offline
-    is not lost."""
+    """MQTT 5: message expiry interval, in whole seconds. A message that expires while its receiver
+    is offline is not lost."""
     content_type: Annotated[PropertyText | None, Mqtt5("content_type")] = None
     """MQTT 5: content type."""
     payload_format: Annotated[
@@ -260,7 +260,7 @@ class NatsPublication(Publication):
     """A flow of messages that every client sends in publish stages."""
 
     topic: Subject
-    """Subject; a range `{a..b}` or a choice `{red|green}` is gone through, message by message."""
+    """Subject; with a range `{a..b}` or a choice `{red|green}`, each message has the next value."""
     arrivals: Literal["even", "poisson"] = "even"
     """Times between the messages of a client: `even`, or exponential, as of many independent
     sources: `poisson`. The mean is the same."""
@@ -272,7 +272,7 @@ class NatsPublication(Publication):
     """JetStream: the stream that stores the messages and acknowledges each. Default: nothing
     acknowledges a message."""
     window: Window = 65535
-    """JetStream: messages of a client in flight at most."""
+    """JetStream: most messages of a client in flight."""
     headers: Annotated[Mapping[Text, PropertyText], Carried("user_property")] = Field(
         default_factory=dict
     )

@@ -72,8 +72,8 @@ DEFAULT_HIGH_WATER_MARK = 1000
 
 
 class MqttDifference(ShareKeys):
-    """Clients of a population that differ in something; what is written here replaces what the
-    population says. A plain share changes nothing, and is measured by itself."""
+    """Clients of a population that differ in some keys: those written here replace those of the
+    population. A plain share such as `10%` changes nothing, and is measured by itself."""
 
     qos: QoS | None = None
     """QoS of all their publications and subscriptions."""
@@ -187,8 +187,8 @@ class MqttClients(Simulated):
 
 
 class NatsDifference(ShareKeys):
-    """Clients of a population that differ in something; what is written here replaces what the
-    population says. A plain share changes nothing, and is measured by itself."""
+    """Clients of a population that differ in some keys: those written here replace those of the
+    population. A plain share such as `10%` changes nothing, and is measured by itself."""
 
     flapping: OptionalFlapping = None
     """Times between which clients unsubscribe and subscribe again, or `never`."""
@@ -329,8 +329,8 @@ AT_THE_CONTROLLER = ("pyzmq", "command")
 
 
 class Publisher(Part):
-    """Processes with one ZeroMQ PUB socket each, started by the run: what is under test. A plain
-    text is the kind."""
+    """Processes with one ZeroMQ PUB socket each, which the run starts and tests. A plain text is
+    the kind."""
 
     SHORT_FOR: ClassVar[str | None] = "kind"
 
@@ -338,18 +338,18 @@ class Publisher(Part):
     """`libzmq` comes with Pubstorm and is its C++ library behind a thin program; `pyzmq` is the
     same in Python; `command` is any other program that speaks the contract of agents."""
     high_water_mark: HighWaterMark = DEFAULT_HIGH_WATER_MARK
-    """Messages that it queues for one subscriber at most (ZMQ_SNDHWM); it drops the next ones
-    without a word. 0: no limit, and its memory grows instead."""
+    """Most messages that a publisher queues for one subscriber (ZMQ_SNDHWM). The publisher drops
+    further ones silently. 0: no limit, and its memory grows instead."""
     io_threads: SmallCount = 1
     """Threads of libzmq that write to sockets."""
     port: PortNumber | None = None
-    """Port of the first of them; the others count up from it. Default: free ports."""
+    """Port of the first broker; the others have the ports after it. Default: free ports."""
     command: Words = ()
     """For kind `command`: the program and its arguments, with `{host}`, `{port}` and `{folder}` in
     them; `{{` and `}}` are braces. The options of an agent come after them."""
     security: Literal["none", "plain", "curve"] = "none"
-    """`plain`: it takes subscribers with the `username` and `password` of its population alone;
-    `curve`: connections are encrypted, with keys that the run makes."""
+    """`plain`: a publisher accepts only subscribers with the `username` and `password` of its
+    population; `curve`: connections are encrypted, with keys that the run makes."""
 
 
 class StartedPublishers(Population):
@@ -377,9 +377,9 @@ class StartedPublishers(Population):
     publisher: Publisher
     """The program of the processes."""
     hosts: HostLabel | None = None
-    """On a cluster: label of the hosts that publishers are on in turn (`ray start --labels
-    pubstorm=LABEL`), or the address of one. Default: the controller's host, where those of another
-    kind than `libzmq` always are, since they read its clock."""
+    """On a cluster: label of the hosts of the publishers (`ray start --labels pubstorm=LABEL`),
+    used in turn, or the address of one. Default: the controller's host. Publishers of another kind
+    than `libzmq` are always there, since they read its clock."""
     publications: tuple[Publication, ...] = ()
     """The one flow that each publisher sends in publish stages."""
 
@@ -449,7 +449,7 @@ class RealSubscribers(Connecting):
     """Program that plays the subscribers: the engine, or real sockets of `libzmq`, which take more
     of the host each. A publisher with security `curve` needs `libzmq`."""
     high_water_mark: HighWaterMark | None = None
-    """Messages that a socket queues at most (ZMQ_RCVHWM); 0: no limit. Default: 1000."""
+    """Most messages that a socket queues (ZMQ_RCVHWM); 0: no limit. Default: 1000."""
     hosts: HostLabel | None = None
     """On a cluster: label of the host that they are on (`ray start --labels pubstorm=LABEL`), or
     its address; of several hosts, the first one. Default: the controller's host."""

@@ -41,7 +41,7 @@ class Validity(Part):
     """Limits above which the load generator counts as saturated, which makes a run invalid."""
 
     lateness_p99: PositiveDuration = 10 * MILLISECOND_NS
-    """The 99th percentile of how late messages were written through the agent's own fault."""
+    """The 99th percentile of the lateness with which agents wrote messages, by their own fault."""
     busy: Share = 0.9
     """Share of the time that an agent's loop was not waiting."""
 
@@ -64,24 +64,25 @@ class Scenario(Part):
     populations: Mapping[Name, AnyPopulation] = Field(min_length=1)
     """Clients that behave alike, by name."""
     scale: Scale = 1.0
-    """Factor of all sizes together: clients of populations but publishers, clients that stages
-    connect, add or remove, brokers with a bridge to another one, faults of those, and virtual hosts
-    of a federation. A size is at least 1. Ranges `{each NAME}` and limits in percent follow."""
+    """Factor of all sizes: clients of populations without a publisher, clients that stages connect,
+    add or remove, brokers with a bridge to another one, faults of such brokers, and virtual hosts
+    of a federation. A size is at least 1. Ranges `{each NAME}` and limits in percent follow the
+    sizes."""
     stages: tuple[Stage, ...] = Field(DEFAULT_STAGES, min_length=1)
     """Stages, in order. Default: connect, then publish for 10s."""
     drain: Duration = 5 * SECOND_NS
     """Longest wait without progress for messages in flight after a publish stage. The whole wait
     lasts at most 20 times as long."""
     stall_after: PositiveDurationOrNever = 10 * SECOND_NS
-    """A subscriber that gets nothing for so long while messages are due to it has stalled, and is
-    named; or `never`. Not looked for over bridges."""
+    """Time after which a subscriber counts as stalled: messages were scheduled for it, and it
+    received none. The result names it. Or `never`. Messages that cross bridges do not count."""
     max_packet: PacketBytes = 64 * 1024 * 1024
     """Largest MQTT packet that a client accepts from a broker, up to 256MB. A client that gets a
     larger one closes the connection, with the outcome `packet_too_large`."""
     sources: Sources = None
     """Addresses that clients connect from, used in turn: addresses and ranges such as
-    127.0.0.1-127.0.0.8, or `auto`: on loopback one for each 10 000 clients of a target. Where
-    agents are on several hosts, name those of all: each agent uses those that its host has."""
+    127.0.0.1-127.0.0.8, or `auto`: on loopback one for each 10 000 clients of a target. With agents
+    on several hosts, name the addresses of all hosts: each agent uses those of its own host."""
     seed: Seed = 1
     """Seed of every random choice: the same scenario makes the same load."""
     fleet: ScenarioFleet = ScenarioFleet()
@@ -99,7 +100,8 @@ class Scenario(Part):
     sweep: Sweep | None = None
     """Plays the scenario many times with values that vary. Default: once."""
     search: Search | None = None
-    """Looks for the largest value at which the scenario passes. Default: it is played as it is."""
+    """Looks for the largest value at which the scenario passes. Default: the scenario is played as
+    it is."""
     table: Mapping[str, Text] = Field(default_factory=dict)
     """Columns of a table of your own: heading and metric, such as `CPU: broker.cpu`. A sweep has
     one row for each step; there, a column can also be a path that it varies, or `number`, `step`,

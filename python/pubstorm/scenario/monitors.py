@@ -55,7 +55,7 @@ class Process(Monitorable):
     port: PortNumber | None = None
     """The TCP port that it listens on."""
     name: Text | None = None
-    """Its name; there must be one such process."""
+    """Its name; exactly one process may have that name."""
 
     @model_validator(mode="after")
     def check_one(self) -> Process:
@@ -162,7 +162,7 @@ class Remote(Monitorable):
 
 
 class MonitorSource(Part):
-    """One thing that is watched: exactly one of the keys."""
+    """A source of figures: exactly one of the keys."""
 
     process: Process | None = None
     """A process of this machine with its children."""
@@ -171,7 +171,7 @@ class MonitorSource(Part):
     prometheus: Prometheus | None = None
     """An endpoint in Prometheus' text format."""
     redis: Redis | None = None
-    """A Redis, by what it says of itself."""
+    """A Redis, by the figures that it reports."""
     remote: Remote | None = None
     """Another host, and a process of it."""
 

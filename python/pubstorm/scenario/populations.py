@@ -53,14 +53,14 @@ class Attachment(Part):
     brokers: Name
     """A name under `topology.brokers`, a population of publishers, or `target`."""
     first: Number = 0
-    """Number of the first of them that has clients."""
+    """Number of the first broker that has clients."""
     count: SmallCount | None = None
-    """Number of them that have clients. Default: all from the first on."""
+    """Number of brokers that have clients. Default: all from the first one on."""
     choice: Literal["turn", "random"] = "turn"
-    """Client c goes to the broker number c modulo how many there are, or to one at random."""
+    """Client c connects to broker c modulo the number of brokers, or to a random one."""
     shift: Number = 0
-    """In turn, client c goes to the broker number c + shift modulo how many there are: clients of
-    two populations with the same number are at different brokers where their shifts differ."""
+    """In turn, client c connects to broker c + shift modulo the number of brokers. So clients of
+    two populations with the same number are at different brokers if their shifts differ."""
 
 
 class Rows(Part):
@@ -103,8 +103,8 @@ class Lifetime(Part):
     to: PositiveDuration | None = None
     """Longest time. Default: the shortest."""
     rate: Rate | None = None
-    """Instead of times: how many of these clients go a second, all together. The times are drawn
-    from nothing to twice what that needs."""
+    """Instead of times: clients of the population that disconnect a second, all together. Each time
+    is drawn between 0 and twice the mean that this rate needs."""
     offline: DurationOrNever = None
     """Time offline before a client connects again, or `never`. Default: never."""
 
@@ -131,8 +131,8 @@ class Flapping(Part):
     to: PositiveDuration | None = None
     """Longest time. Default: the shortest."""
     rate: Rate | None = None
-    """Instead of times: how many of these clients unsubscribe a second, all together. The times are
-    drawn from nothing to twice what that needs."""
+    """Instead of times: clients of the population that unsubscribe a second, all together. Each
+    time is drawn between 0 and twice the mean that this rate needs."""
     unsubscribed: Duration = 0
     """Time from UNSUBSCRIBE to the next SUBSCRIBE, which waits for UNSUBACK in any case."""
 
@@ -185,8 +185,8 @@ TcpAcks = Literal["kernel", "delayed"]
 
 
 class ShareKeys(Traffic, Part):
-    """Clients of a population that differ in something; what is written here replaces what the
-    population says. A plain share changes nothing, and is measured by itself."""
+    """Clients of a population that differ in some keys: those written here replace those of the
+    population. A plain share such as `10%` changes nothing, and is measured by itself."""
 
     SHORT_FOR: ClassVar[str | None] = "part"
 
@@ -302,7 +302,8 @@ class Connecting(Population):
     at: Attachment | None = None
     """Brokers or publishers that they connect to. Default: all targets in turn."""
     rows: Rows | None = None
-    """A file with a row for each client; `{row.NAME}` is what it has in the column of that name."""
+    """A file with a row for each client; `{row.NAME}` is the value of the client's row in the
+    column of that name."""
     connect_timeout: PositiveDuration = 10 * SECOND_NS
     """Longest wait for the connection and all subscriptions of a client."""
     reconnect: OptionalReconnect = Reconnect()

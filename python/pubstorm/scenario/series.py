@@ -71,8 +71,8 @@ class Sweep(Part):
     """Lists of values by path, such as `populations.device.clients: [500, 1000]`; several paths
     make a grid, the last one varying fastest."""
     steps: tuple[Mapping[str, Any], ...] = ()
-    """Instead of `vary`: the steps one by one, each with its values by path, and under `step` its
-    name if it is to have one of its own."""
+    """Instead of `vary`: the steps one by one, each with its values by path. `step` gives a step a
+    name of its own."""
     variants: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
     """Named sets of values by path, such as `{fast: {populations.device.publications.0.rate:
     10/s}}`: each step is played once for each of them, in order. `{}` is a variant too."""
@@ -83,8 +83,9 @@ class Sweep(Part):
     broker: Literal["fresh", "same"] = "fresh"
     """`fresh`: each step has brokers of its own; `same`: all use those started for the first."""
     warm_up: Duration = 0
-    """With `broker: same`: time for which the first step is played before it counts, as a program
-    needs that compiles itself while it runs. Whole runs of it take at least that long."""
+    """With `broker: same`: time for which the first step is played before it counts, for brokers
+    that compile themselves while they run. It is played as whole runs, until this time has
+    passed."""
     pause: Duration = 2 * SECOND_NS
     """Wait between two steps."""
     stop_when: tuple[StopLine, ...] = ()
@@ -314,23 +315,23 @@ VALUE_CHARS_MAX = 40
 
 
 class Search(Part):
-    """Looks for the largest value at which the scenario passes: grows it until it does not, then
-    comes closer from both sides. Each value is played as a run of its own, a trial."""
+    """Looks for the largest value at which the scenario passes: raises it until the scenario fails,
+    then narrows from both sides. Each value is played as a run of its own, a trial."""
 
     vary: Text
     """Path of the value, as for `--set`: `populations.device.publications.0.rate`, or
     `populations.device.clients`. The load must grow with it."""
     from_: Amount = Field(alias="from")
-    """The first value. Where not even that holds, it looks down to a thousandth of it."""
+    """The first value. If the scenario fails there, the search goes down to a thousandth of it."""
     to: Amount
     """Largest value."""
     grow: GrowFactor = 2.0
     """Factor from one value to the next while it grows."""
     figure: MetricName | None = None
-    """A metric whose largest value is looked for too, such as `backend.received_per_s`: the search
-    grows beyond the first value that fails, until the metric grows no more. Default: none."""
+    """A metric whose largest value the search finds too, such as `backend.received_per_s`: the
+    search goes beyond the first value that fails, until the metric grows no more. Default: none."""
     growth: SharePositive = 0.02
-    """By less than that from one value to the next, the figure grows no more."""
+    """The figure grows no more if it grows by less than this share from one value to the next."""
     precision: Precision = 0.02
     """Distance between a value that passes and one that fails, as a share of the value."""
     repeat: SearchRepeat = 3
@@ -339,7 +340,7 @@ class Search(Part):
     """Repetitions of an invalid trial: no measurement, an invalid run, or a failure of the load
     generator or this host."""
     confidence: Confidence = 0.95
-    """Of the intervals."""
+    """Confidence of the intervals."""
     broker: Literal["fresh", "same"] = "fresh"
     """`fresh`: each trial has brokers of its own; `same`: all use those started for the first."""
     warm_up: Duration = 0

@@ -33,7 +33,7 @@ class StageKeys(Part):
     """Keys that all stages have."""
 
     name: Text | None = None
-    """Name of the stage. Default: what it does."""
+    """Name of the stage. Default: its key, such as `publish`."""
     populations: tuple[Text, ...] | None = None
     """Populations, or shares of them, that take part. Default: all."""
 
@@ -82,14 +82,15 @@ class Connect(Ramp):
     parallelism: Parallelism | None = None
     """Connections under way at once. Default: 100 without `rate` and `over`, else no limit."""
     timeout: PositiveDuration = 30 * SECOND_NS
-    """Longest wait after the last start, or after the last time that more clients were ready than
-    before. After three times as long, and 0.1 s for each client, the stage ends in any case."""
+    """Longest wait without progress: since the last connection was started, or since the number of
+    ready clients last grew. In any case the stage ends after three times as long, and 0.1 s for
+    each client."""
     clients: Annotated[
         Annotated[Mapping[Text, ClientsOrPart], _OrOneForAll()] | None,
         BeforeValidator(_by_population),
     ] = None
     """Active clients after the stage: a number or a share such as `50%` for each of its
-    populations, or a mapping from population to one of both. Clients with the lowest numbers
+    populations, or a mapping from population to a number or share. Clients with the lowest numbers
     connect first. Default: all."""
 
 
@@ -107,7 +108,7 @@ class Change(Part):
     """Number of clients that leave, or a share of the population. The last that joined leave
     first."""
     rate: Factor | None = None
-    """All its clients publish at so many times their rate; 0 pauses them."""
+    """Factor of the rate of all its clients: 2 doubles it, 0 pauses them."""
     over: Duration = 0
     """Time over which clients join or leave."""
     name: Text | None = None
@@ -131,7 +132,7 @@ class RatePoint(Part):
     at: Duration
     """Time after the start of the stage."""
     factor: Factor | None = None
-    """All clients publish at so many times their rate."""
+    """Factor of the rate of each client: 2 doubles it."""
     rate: RateOrZero | None = None
     """Messages a second of all clients of the stage together, as many as are active at its
     start."""
@@ -167,7 +168,7 @@ class RateProfile(Part):
     scenario file. It has the columns `time`, in seconds from any instant, and `rate`, in messages a
     second of all clients together, or `factor`. The first row is the start of the stage."""
     factor: Factor = 1.0
-    """All rates of the profile are so many times as high; a search can vary it."""
+    """Factor of all rates of the profile; a search can vary it."""
 
 
 class Publish(StageKeys):
@@ -204,7 +205,7 @@ class Disconnect(Ramp):
 
 
 class Stage(Part):
-    """One thing that is done: exactly one of the keys."""
+    """A part of the run: one of the keys `connect`, `publish`, `hold` and `disconnect`."""
 
     connect: Connect | None = None
     """Connects and subscribes clients."""

@@ -73,9 +73,9 @@ class Restart(Part):
     """Restarts of a broker that ends unexpectedly."""
 
     at_most: SmallCount = 3
-    """Restarts within the time; a broker that needs more stays down."""
+    """Most restarts within the time `within`; a broker that needs more stays down."""
     within: PositiveDuration = 60 * SECOND_NS
-    """The time."""
+    """Time in which restarts are counted."""
 
 
 def _restart(value: object) -> object:
@@ -151,23 +151,24 @@ class Broker(Variant):
     kind: str
     """The program."""
     count: Annotated[SmallCount, OrWord("auto")] = 1
-    """Number of brokers; `auto`: as many as the clients need that connect to them, by the open
-    files that a process may have."""
+    """Number of brokers. `auto`: as many as their clients need, by the open files that a process
+    may have."""
     port: PortNumber | None = None
-    """Port of the first of them; the others count up from it. Default: free ports."""
+    """Port of the first broker; the others have the ports after it. Default: free ports."""
     hosts: HostLabel | None = None
-    """On a cluster: label of the hosts that they are on (`ray start --labels pubstorm=LABEL`), or
-    the address of one; in turn if there are several. Default: the controller's host. With
+    """On a cluster: label of the hosts of the brokers (`ray start --labels pubstorm=LABEL`), or the
+    address of one host. Several hosts are used in turn. Default: the controller's host. With
     `fleet.on: local`, everything is on this host."""
     transport: Transport = "tcp"
     """Connections of clients: TCP alone, or WebSocket, for which the broker has a second listener
     with the same `tls`. Monitors and bridges use TCP."""
     cpus: tuple[Processor, ...] = ()
-    """Processors that each of them may use, with all processes that it starts, such as `[0]`.
+    """Processors that each broker may use, with all processes that it starts, such as `[0]`.
     Default: all of its host."""
     memory: MemoryLimit | None = None
-    """Memory that each of them may use, with all processes that it starts. A cgroup limits it, of
-    version 1 or 2; the result says if the host allows none. Not with `hosts`. Default: no limit."""
+    """Memory that each broker may use, with all processes that it starts. A cgroup of version 1 or
+    2 limits it; the result says if the host allows no cgroup. Not with `hosts`. Default: no
+    limit."""
     restart: Annotated[Restart | None, BeforeValidator(_restart), OrWord("never")] = None
     """Restarts of a broker that ends unexpectedly. Default: never, and the run fails."""
 
@@ -256,8 +257,8 @@ class Mosquitto(InstalledBroker):
     """TLS for clients and bridges: none, with the broker's certificate, with certificates on both
     sides, or with pre-shared keys. The run makes keys for all of them."""
     passwords: Flag = False
-    """Clients and bridges need a user name and a password. The run makes them for all that have
-    none of their own, and gives all of them to the broker."""
+    """Clients and bridges need a user name and a password. The run makes both for all that have
+    none of their own, and gives them to the broker."""
     acl: tuple[Text, ...] = ()
     """Lines of mosquitto's ACL file, such as `pattern readwrite box/%u/#`. Populations and
     monitors may read and write everything."""
@@ -276,8 +277,8 @@ class Rabbitmq(InstalledBroker):
     kind: Literal["rabbitmq"]
     """`rabbitmq`."""
     passwords: Flag = False
-    """Clients and bridges need a user name and a password. The run makes them for all that have
-    none of their own, and gives all of them to the broker."""
+    """Clients and bridges need a user name and a password. The run makes both for all that have
+    none of their own, and gives them to the broker."""
     plugins: tuple[Text, ...] = ()
     """Plugins beside the one for MQTT. The figures of `rabbitmq_prometheus` are among the broker's
     samples."""
@@ -448,7 +449,7 @@ class ScenarioNetwork(Part):
     delay: Duration = 0
     """Delay of each packet."""
     jitter: Duration = 0
-    """By how much that varies, at most the delay; packets may overtake each other."""
+    """Variation of the delay, at most the delay itself; packets may overtake each other."""
     loss: ShareBelowOne = 0
     """Share of the packets that get lost, at random."""
     rate: Bandwidth | None = None
@@ -556,15 +557,14 @@ class ScenarioTopology(Part):
     brokers: Mapping[Name, AnyBroker] = Field(default_factory=dict)
     """Brokers by name; in this order they are the targets."""
     services: Mapping[Name, Service] = Field(default_factory=dict)
-    """Programs beside the brokers, by name: up before them, gone after them."""
+    """Programs beside the brokers, by name. They start before the brokers and end after them."""
     bridges: Mapping[Name, Bridge] = Field(default_factory=dict)
     """Bridges by name."""
     streams: Mapping[Name, Stream] = Field(default_factory=dict)
-    """Streams of JetStream by name. A stream at a target that exists already is not written here.
-    """
+    """Streams of JetStream by name. Leave out a stream that a target has already."""
     hosts_timeout: HostsTimeout = 5 * SECOND_NS
-    """On a cluster: silence after which a host of brokers, services or publishers is lost, with all
-    that the run has started there. More for hosts whose processors are full."""
+    """On a cluster: silence after which a host of brokers, services or publishers counts as lost,
+    with all that the run has started on it. Hosts whose processors are full need a longer time."""
     joined: Flag = False
     """A message published at one target reaches subscribers at the others, as in a cluster. A
     `cluster` of the run always does so."""

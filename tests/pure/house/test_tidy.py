@@ -23,6 +23,7 @@ FOLDERS = (
     "deploy",
     "fuzz",
     ".ci",
+    ".github",
 )
 SUFFIXES = {".py", ".rs", ".toml", ".yaml", ".md", ""}
 GENERATED = ("docs/reference/", "contract/")
@@ -34,7 +35,10 @@ PARAMETERS_MAX = 5
 BANNED_NAMES = {"util", "utils", "helper", "helpers", "manager", "common", "misc"}
 BANNED_WORDS = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b")
 MACHINE_PATHS = re.compile(r"(?<![\w.])/(?:work|root|home)/\w")
-REGISTRIES = re.compile(r"\b(?:pypi\.org|pythonhosted\.org|static\.crates\.io|index\.crates\.io)\b")
+REGISTRIES = re.compile(
+    r"\b(?:pypi\.org|pythonhosted\.org|static\.crates\.io|index\.crates\.io|ghcr\.io|quay\.io"
+    r"|docker\.io|npmjs\.(?:org|com)|maven\.org|proxy\.golang\.org)\b"
+)
 
 
 def sources() -> Iterator[Path]:

@@ -17,6 +17,7 @@ from pubstorm.result import (
     MonitorProblem,
     ObserverTraffic,
     PhasePopulation,
+    PhaseStatus,
     Rates,
     RunResult,
     ServiceResult,
@@ -166,6 +167,20 @@ def test_a_stage_has_the_latencies_of_its_own(measured: MeasuredMaker) -> None:
     for clock, value in (("", 5), (".intended", 5), (".actual", 4)):
         expression = parse_expression(f"device.ack_latency{clock}.p99@publish")
         assert evaluate(run, expression) == Found(value, "us")
+
+
+def test_the_name_of_a_stage_is_the_whole_stage_and_not_its_first_phase(
+    measured: MeasuredMaker,
+) -> None:
+    # Only `recovery` reads phases by the name of their stage.
+    rated = {"device": PhasePopulation(acked_per_s=590)}
+    collapsed = {"status": PhaseStatus.COLLAPSED, "collapsed_at_s": 3, "recovered_after_s": 2}
+    first = phase(name="publish", populations=rated, **collapsed)
+    run = measured(phases=(first, phase(name="kill mq", populations=rated)))
+    whole = evaluate(run, parse_expression("device.acked_per_s@publish"))
+    assert isinstance(whole, Found) and whole.value != 590
+    assert evaluate(run, parse_expression("device.acked_per_s@kill mq")) == Found(590, "per_s")
+    assert evaluate(run, parse_expression("recovery@publish")) == Found(4, "s")
 
 
 def test_a_threshold_over_a_monitor_is_evaluated_in_words(run: Measured) -> None:

@@ -32,7 +32,7 @@ PYTHON_LANE = test-tools .venv/ready-dev $(if $(CHECKS),lint-format lint-python)
 .PHONY: help build demo test test-pure test-pure-python test-rust test-programs test- system \
 	test-world test-world-changes test-lowest test-budget test-tools steady truth verdicts golden \
 	same simulate lint lint-rust lint-fuzz lint-format lint-python format house bench scale docs \
-	docs-site brokers pictures requirements advisories wheel clean programs demo-programs
+	docs-site brokers results pictures requirements advisories wheel clean programs demo-programs
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -152,6 +152,9 @@ docs: .venv/ready ## Generate docs/reference and the JSON Schemas
 
 brokers: build ## Measure brokers for docs/brokers.md; NAMES="mosquitto nats" FOR=8min; continues
 	$(BIN)/python scripts/measure_brokers.py --for $(or $(FOR),8min) $(NAMES)
+
+results: build ## Play the rows of docs/results.md again; NAMES="connection-ladder", SINCE=2026-11-28
+	$(BIN)/python scripts/measure_results.py $(if $(SINCE),--since $(SINCE)) $(NAMES)
 
 pictures: build test-tools ## Make the pictures of README and guides from real runs
 	scripts/pictures

@@ -1,8 +1,9 @@
-"""Makes docs/brokers.md: a data sheet of each broker on one processor, in two passes of which the
-second has the opposite order, and their comparison. Sheets that are whole are kept in docs/brokers,
-half a sheet in target/brokers, so that the page can be made in parts, on several days.
+"""Makes docs/brokers.md: two data sheets of each broker on one processor, and their comparison. The
+second pass has the opposite order, and other cells beside those that both have. Sheets that are
+whole are kept in docs/brokers, half a sheet in target/brokers, so that the page can be made in
+parts.
 
-    python scripts/measure_brokers.py [--for 8min] [--passes 2] [--page] [RECIPE...]
+    python scripts/measure_brokers.py [--for 8min] [--passes 1,2] [--page] [RECIPE...]
 
 `--page` measures nothing: it writes the page again.
 """
@@ -31,6 +32,14 @@ PLAYED = ROOT / "target" / "brokers"
 PAGE = ROOT / "docs" / "brokers.md"
 PICTURE = ROOT / "docs" / "images" / "brokers.png"
 SHEET = "datasheet.json"
+AGAIN = "pairs-qos1-256B,memory-session"
+"""Cells of both passes: how far they agree is the drift of the machine between them."""
+MORE = (
+    "latency-50,pairs-qos0-256B,fan-out-qos0-256B,fan-in-qos1-256B,pairs-qos2-256B,"
+    "group-qos1-256B,pairs-qos1-4kB,fan-out-qos1-256B,latency-80"
+)
+PASSES = {"1": (), "2": ("--only", f"{AGAIN},{MORE}")}
+"""Cells of each pass: the first ones of the plan, then capacity and latency."""
 PUBSTORM = (sys.executable, "-m", "pubstorm")
 HEAD = """\
 # Brokers, side by side
@@ -38,7 +47,9 @@ HEAD = """\
 `make brokers` made this page with [`pubstorm datasheet`](how-to/datasheet.md). Each broker had one
 processor of a machine with two, and Pubstorm the other one. A broker was started from
 [its recipe](how-to/datasheet.md#recipes), on equal terms: state in memory, no limit of queues, no
-delay of small packets, no log of single clients. A sheet had {minutes} minutes.
+delay of small packets, no log of single clients. A sheet had {minutes} minutes. The first pass measured
+the cells of a short sheet, the second one capacity and latency in the opposite order of brokers. Both
+measured the capacity at QoS 1 and the memory of a session.
 
 {sheets} sheets were made on {dates}, with Pubstorm at commit {commits}. `docs/brokers` of the
 sources holds them.
@@ -59,30 +70,32 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("recipes", nargs="*")
     parser.add_argument("--for", dest="length", default="8min")
-    parser.add_argument("--passes", type=int, default=2)
+    parser.add_argument("--passes", default=",".join(PASSES))
     parser.add_argument("--page", action="store_true")
     asked = parser.parse_args()
     tried = [name for name in recipe_names() if load_recipe(find_recipe(name)).untried is None]
     names = asked.recipes or tried
     os.sched_setaffinity(0, os.sched_getaffinity(0) - {int(PROCESSOR)})
-    for number in () if asked.page else range(1, asked.passes + 1):
-        for name in names if number % 2 else reversed(names):
-            measure(name, f"{name}-{number}", asked.length)
+    for number in () if asked.page else asked.passes.split(","):
+        for name in names if int(number) % 2 else reversed(names):
+            measure(name, number, asked.length)
     folders = sorted(path.parent for path in KEPT.glob(f"*/{SHEET}"))
     if len(folders) > 1:
         publish(folders)
     return 0
 
 
-def measure(name: str, stem: str, length: str) -> None:
+def measure(name: str, number: str, length: str) -> None:
     """Plays a sheet, or the rest of it, and keeps it when it is whole."""
+    stem = f"{name}-{number}"
     kept, folder = KEPT / stem / SHEET, PLAYED / stem
     if kept.exists():
         return
     words = ["run", "--resume", str(folder)]
     if not (folder / SHEET).exists():
         shutil.rmtree(folder, ignore_errors=True)
-        words = ["datasheet", name, "--for", length, "--cpus", PROCESSOR, "--out", str(folder)]
+        words = ["datasheet", name, "--for", length, *PASSES[number]]
+        words += ["--cpus", PROCESSOR, "--out", str(folder)]
     done = subprocess.run((*PUBSTORM, *words, "--quiet"), check=False)
     if done.returncode not in {0, 3} or not json.loads((folder / SHEET).read_text())["complete"]:
         raise SystemExit(done.returncode)

@@ -221,6 +221,8 @@ def line_of(
 
 
 def _facts(step: SeriesStep) -> tuple[str, ...]:
+    if step.status is Status.PASS and step.limited_by in {None, LimitedBy.NONE}:
+        return ()
     problem = step.problem or step.unfit
     return step.evidence[:3] if problem is None else (problem.partition("\n")[0],)
 

@@ -32,4 +32,4 @@ def _version() -> str:
     try:
         return version("pubstorm")
     except PackageNotFoundError:
-        return "0.1.0"
+        return "unknown"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping
 from datetime import datetime
@@ -29,7 +30,7 @@ FOR_S = 1800.0
 """Time of a sheet by default."""
 WILL = (
     "the sheet connects thousands of clients to it, publishes as fast as it takes, and leaves "
-    "sessions and retained messages for some seconds; it kills nothing"
+    "sessions and retained messages for some seconds"
 )
 
 
@@ -59,6 +60,13 @@ def _words(_context: click.Context, _parameter: click.Parameter, values: tuple[s
 @click.option("--persistent", is_flag=True, help="The broker keeps its state on the disk.")
 @click.option("--cpus", metavar="LIST", default="", help="Processors of the broker, such as 0,1.")
 @click.option("--memory", metavar="SIZE", default="", help="Memory of the broker, such as 2GB.")
+@click.option(
+    "--restart-command",
+    "restart",
+    metavar="LINE",
+    default="",
+    help="A line for the shell that restarts a broker that runs, such as 'ssh HOST reboot'.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask before a broker that runs is loaded.")
 @click.option("--page", is_flag=True, help="With compare: keep its page and tables in a folder.")
 @output_options
@@ -86,7 +94,7 @@ def datasheet(words: tuple[str, ...], output: Output, page: bool, **given: Any) 
         raise UsageError("found no TARGET", f"give mqtt://HOST:PORT, or a recipe: {allowed}")
     asked = _asked(target, given)
     if asked.target is not None and not given["yes"]:
-        _confirm(asked.target)
+        _confirm(asked)
     with output.shown() as live:
         played = run_datasheet(asked, output.folder, live)
     return output.conclude(played)
@@ -104,6 +112,7 @@ def _asked(target: str, given: Mapping[str, Any]) -> Asked:
         soak_s=soak_s,
         only=given["only"],
         skip=given["skip"],
+        restart=_here(given["restart"]),
         terms=BrokerTerms(given["persistent"], _cpus(given["cpus"]), _bytes(given["memory"])),
     )
 
@@ -113,6 +122,12 @@ def _seconds(option: str, length: str) -> float:
         return duration_ns(length) / SECOND_NS
     except UnfitError as unfit:
         raise UsageError(f"{option}: {unfit}", unfit.hint or "write 5min or 1h") from unfit
+
+
+def _here(line: str) -> str:
+    """Returns a line for the shell that runs in the current directory, also when the sheet is
+    continued from another one."""
+    return f"cd {shlex.quote(str(Path.cwd()))} && {{ {line}; }}" if line else ""
 
 
 def _bytes(memory: str) -> int | None:
@@ -129,9 +144,10 @@ def _cpus(cpus: str) -> tuple[int, ...]:
     return tuple(map(int, words))
 
 
-def _confirm(address: str) -> None:
+def _confirm(asked: Asked) -> None:
     """Asks a user at a terminal. Raises UsageError without a terminal, or a yes."""
-    warn(f"{address} runs already: {WILL}")
+    last = "restarts it by --restart-command" if asked.restart else "kills nothing"
+    warn(f"{asked.target} runs already: {WILL}; it {last}")
     hint = "give --yes if it may be loaded"
     if not sys.stdin.isatty():
         raise UsageError("found no terminal to ask at", hint)

@@ -184,6 +184,8 @@ class Datasheet(Experiment):
     """True if the broker keeps its state on the disk."""
     soak_s: Number | None = None
     """Length of the soak; null: the plan has none."""
+    restart: str = ""
+    """The line that restarts a broker that the sheet did not start; empty: none was given."""
     spent_s: Number = 0.0
     """Time that its cells took, in seconds."""
     cells: tuple[SheetCell, ...] = ()

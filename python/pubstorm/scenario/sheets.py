@@ -117,6 +117,9 @@ class PlannedCell(Part):
     """The broker warms up first, for as long as its recipe says, if the runs share it."""
     needs: tuple[Need, ...] = ()
     """Properties of the broker without which the cell is left out."""
+    by_command: Mapping[str, Any] = Field(default_factory=dict)
+    """Faults by path that take the place of those of the scenario where `--restart-command`
+    restarts a broker that the sheet did not start. The sheet adds the command."""
     soaks: Text = ""
     """Path of the length that `--soak` sets."""
     figures: tuple[PlannedFigure, ...] = ()

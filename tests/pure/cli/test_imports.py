@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from pubstorm import cli
-from pubstorm.cli.imports import OPTIONS, import_, parsed, scenario_lines
-from pubstorm.scenario import parse_scenario
+from pubstorm.cli.imports import import_
+from pubstorm.cli.imports.emqtt_bench import OPTIONS
+from pubstorm.errors import UsageError
+from tests.kit.imported import at, scenario_of
 
 
-def imported(line: str) -> str:
-    """The scenario of a command line, which can be read."""
-    text = "\n".join(scenario_lines(parsed(shlex.split(line))))
-    parse_scenario(text, "imported.yaml", lenient=True)
-    return text
+def imported(*lines: str) -> str:
+    return scenario_of("emqtt-bench", *lines)
 
 
 def values(line: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(imported(line))
+    found: dict[str, Any] = at(imported(line), "")
     return found
 
 
@@ -40,7 +37,7 @@ def test_defaults_are_those_of_emqtt_bench() -> None:
         "first": 1,
         "version": "5",
         "keep_alive": "300s",
-        "publications": [{"topic": "bench/{n}", "interval": "1000ms", "size": "256B", "qos": 0}],
+        "publications": [{"topic": "bench/{n}", "interval": "1s", "size": "256B", "qos": 0}],
     }
     assert found["stages"] == [{"connect": {"rate": "100/s"}}, {"publish": "30s"}]
 
@@ -123,7 +120,7 @@ def test_options_of_the_run(options: str, key: str, value: object) -> None:
 
 
 def test_a_limit_is_the_length_that_takes_as_many_messages() -> None:
-    assert values("pub -t t -c 100 -I 10 -L 10000")["stages"][1] == {"publish": "1000ms"}
+    assert values("pub -t t -c 100 -I 10 -L 10000")["stages"][1] == {"publish": "1s"}
 
 
 def test_several_topics_are_several_subscriptions() -> None:
@@ -134,7 +131,7 @@ def test_several_topics_are_several_subscriptions() -> None:
 @pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if option.remark])
 def test_an_option_without_an_equal_is_a_comment(name: str) -> None:
     option = OPTIONS[name]
-    action = option.of[-1]
+    action = option.of[-1] if option.of else "conn"
     topic = "" if action == "conn" else "-t t"
     text = imported(f"emqtt_bench {action} {topic} --{name}{'' if option.is_flag else ' 7'}")
     assert f": {option.remark}" in text
@@ -155,12 +152,97 @@ def test_messages_without_a_stamp_have_a_comment(options: str, is_said: bool) ->
 
 
 @pytest.mark.parametrize("options", ["-t bench/%%i", "-t t/%u -u me%%i"])
-def test_a_line_of_a_service_file_has_a_comment(options: str) -> None:
+def test_a_doubled_percent_of_a_service_file_is_read_as_one(options: str) -> None:
+    once = options.replace("%%", "%")
+    doubled, single = values(f"pub {options}"), values(f"pub {once}")
+    assert doubled["populations"] == single["populations"]
     written = options.split()[-1]
-    once = written.replace("%%", "%")
     text = imported(f"pub {options}")
-    assert f"# {written} is as written; a line of a service file means {once}" in text
-    assert "service file" not in imported(f"pub {options.replace('%%', '%')}")
+    assert f"# {written} is read as {once.split()[-1]}: a service file doubles" in text
+    assert "service file" not in imported(f"pub {once}")
+
+
+def test_a_random_number_of_a_message_is_a_range_in_random_order() -> None:
+    (publication,) = population("pub -t a/%rand_10/b")["publications"]
+    assert (publication["topic"], publication["order"]) == ("a/{1..10}/b", "shuffled")
+
+
+def test_a_random_number_of_a_client_is_one_of_as_many() -> None:
+    text = imported("sub -t a/%rand_10 -u user%rand_5")
+    assert at(text, "populations.sub.subscriptions.0.topic") == "a/{n%10}"
+    assert at(text, "populations.sub.username") == "user{n%5}"
+    assert "# %rand_10 is a number from 0 to 9, the same for a client in each run" in text
+
+
+@pytest.mark.parametrize("topic", ["a/%rand_0", "a/%rand_70000", "a/%rand_5/%rand_6", "%rand_x"])
+def test_a_random_number_without_an_equal_is_an_error(topic: str) -> None:
+    with pytest.raises(UsageError, match=r"%rand_|random"):
+        imported(f"pub -t {topic}")
+
+
+def test_two_command_lines_are_one_scenario_with_two_populations() -> None:
+    text = imported(
+        "emqtt_bench pub -h b -c 100 -R 50 -t bench/%i -L 1000 -I 100",
+        "emqtt_bench sub -h a,b -c 20 -t bench/#",
+    )
+    assert at(text, "target") == ["mqtt://b:1883", "mqtt://a:1883", "mqtt://b:1883"]
+    assert at(text, "populations.pub.at") == {"brokers": "target", "first": 0, "count": 1}
+    assert at(text, "populations.sub.at") == {"brokers": "target", "first": 1, "count": 2}
+    assert at(text, "stages") == [
+        {"connect": {"populations": ["sub"], "rate": "100/s"}},
+        {"connect": {"populations": ["pub"], "rate": "50/s"}},
+        {"publish": "1s"},
+    ]
+
+
+def test_lines_with_one_target_and_one_action_have_names_of_their_own() -> None:
+    text = imported("pub -t a -I 10 -L 1000", "pub -t b --prefix x", "conn -c 5")
+    assert list(at(text, "populations")) == ["pub", "pub2", "conn"]
+    assert at(text, "target") == "mqtt://localhost:1883"
+    assert at(text, "populations.pub.at") is None
+    assert at(text, "stages.3") == {"publish": "30s"}
+    assert "# pub alone would end after 50ms" in text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "docker run --rm -e PW=hidden emqx/emqtt-bench:0.5 pub -t a",
+        "sudo /usr/bin/emqtt_bench pub -t a",
+        "emqtt_bench pub \\\n -t a",
+        "emqtt_bench pub -t a &",
+    ],
+)
+def test_words_before_the_program_and_of_the_shell_are_left_out(line: str) -> None:
+    text = imported(line)
+    assert at(text, "populations.pub.publications.0.topic") == "a"
+    assert "hidden" not in text
+
+
+def test_lines_of_a_shell_script_are_several_command_lines() -> None:
+    text = imported("emqtt_bench sub -t a/# & emqtt_bench pub -t a/%i ; emqtt_bench conn")
+    assert list(at(text, "populations")) == ["sub", "pub", "conn"]
+
+
+@pytest.mark.parametrize(
+    ("options", "remark"),
+    [
+        ("-q 1", "window: 1    # closed loop: "),
+        ("-q 1 -F 0", "interval: 1s    # open loop: "),
+        ("-q 0", "interval: 1s    # open loop: "),
+        ("-I 0", "rate: max    # closed loop: "),
+        ("-s 16", "size: 16B    # without a stamp: "),
+        ("-s 256", "size: 256B    # with a stamp: "),
+    ],
+)
+def test_each_publication_names_its_loop_and_its_stamp(options: str, remark: str) -> None:
+    assert remark in imported(f"pub -t t {options}")
+
+
+def test_files_of_tls_without_tls_are_comments() -> None:
+    text = imported("conn --cacertfile ca.crt")
+    assert "# without --cacertfile ca.crt: -S turns TLS on" in text
+    assert at(imported("conn --ssl-version tlsv1.2"), "target") == "mqtts://localhost:1883"
 
 
 @pytest.mark.parametrize("option", ["-P hidden", "-Phidden", "--password=hidden"])

@@ -1,9 +1,12 @@
-"""Whole data sheets of real brokers, in small: each kind of cell, and a broker that ends in their
-midst."""
+"""Whole data sheets of real brokers, in small: each kind of cell, a broker that runs already, one
+that ends or freezes in their midst, and a generator without time for them."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.kit import program
+from tests.kit.ports import free_port
 
 pytestmark = pytest.mark.slow("a sheet plays a search, a series and a run with a restart")
 
@@ -31,6 +35,7 @@ search:
   to: 80/s
   repeat: 1
   broker: same
+thresholds: [lost == 0]
 """
 MEMORY = f"""\
 {TOPOLOGY}
@@ -79,15 +84,19 @@ cells:
       of: broker.private_bytes.last
       at: {"500": 500, "1000": 1000, "1500": 1500, "2000": 2000}
   - {cell: restart, section: trouble, title: restart, scenario: FOLDER/restart.yaml,
-     needs: [started], figures: [{name: back, of: "clients_back.all@kill", better: less},
+     needs: [started], by_command: {stages.1.publish.faults.0: {name: kill, at: 1s}},
+     figures: [{name: back, of: "clients_back.all@kill", better: less},
      {name: sessions that the broker lost, of: client.sessions_lost, better: less}]}
 """
 
 
-def play(folder: Path, *words: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+def play(
+    folder: Path, *words: str, capacity: str = "capacity"
+) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     for name, text in {"capacity": CAPACITY, "memory": MEMORY, "restart": RESTART}.items():
         (folder / f"{name}.yaml").write_text(text)
-    (folder / "plan.yaml").write_text(PLAN.replace("FOLDER", str(folder)))
+    plan = PLAN.replace("FOLDER/capacity", f"FOLDER/{capacity}").replace("FOLDER", str(folder))
+    (folder / "plan.yaml").write_text(plan)
     command = ("datasheet", *words, "--plan", "plan.yaml", "--for", "10min", "--out", "sheet")
     done = program.run(command, capture_output=True, text=True, cwd=folder, timeout=240)
     stored = json.loads((folder / "sheet" / "datasheet.json").read_text())
@@ -102,7 +111,7 @@ def test_a_sheet_has_its_figures_and_the_reasons_of_those_that_it_lacks(tmp_path
     cells = {cell["name"]: cell for cell in stored["cells"]}
     assert [*cells] == ["capacity", "memory", "restart"]
     for cell in cells.values():
-        assert cell["state"] == "measured" or cell["why"], cell
+        assert cell["state"] == "measured", cell
         assert (tmp_path / "sheet" / cell["folder"]).is_dir()
         for figure in cell["figures"]:
             found = figure["estimate"]
@@ -128,3 +137,55 @@ def test_a_broker_that_ends_by_itself_has_a_sheet_that_says_so(tmp_path: Path) -
     assert back["estimate"] is None, "the fault hit no broker"
     assert "broker-0 (pid" in back["remarks"][0]
     assert lost["estimate"] is not None
+
+
+def test_a_broker_that_freezes_has_a_sheet_that_says_so(tmp_path: Path) -> None:
+    line = "mosquitto -p {port} & sleep 0.9; kill -STOP $!; wait"
+    broker = {"kind": "command", "command": ["sh", "-c", line]}
+    recipe = {"name": "frozen", "source": "here", "install": "nothing", "broker": broker}
+    (tmp_path / "frozen.yaml").write_text(json.dumps(recipe | {"warm_up": "1s"}))
+    done, stored = play(tmp_path, "./frozen.yaml", "--only", "memory")
+    assert "Traceback" not in done.stderr
+    (memory,) = stored["cells"]
+    assert memory["state"] == "without figures"
+    assert "connect timeout" in memory["why"], "objects that are not there have no line"
+
+
+def test_a_sheet_says_what_a_busy_generator_hides(tmp_path: Path) -> None:
+    """The agent may use a thousandth of its time, so trials with more load are no evidence: the
+    answer is at most a lower bound, and names the generator."""
+    busy = CAPACITY.replace('busy: "100%"', 'busy: "0.1%"')
+    (tmp_path / "busy.yaml").write_text(busy.replace("repeat: 1", "repeat: 1\n  precision: 100%"))
+    done, stored = play(tmp_path, "mosquitto", "--only", "capacity", capacity="busy")
+    assert "Traceback" not in done.stderr
+    (capacity,) = stored["cells"]
+    (figure,) = capacity["figures"]
+    assert figure["estimate"] is None or figure["estimate"]["bound"] == "at_least", figure
+    assert "load generator was the limit" in json.dumps(capacity), capacity
+
+
+START = """\
+[ ! -f pid ] || { kill $(cat pid); sleep 0.3; }
+setsid mosquitto -p PORT > mosquitto.log 2>&1 &
+echo $! > pid
+sleep 0.3
+"""
+
+
+def test_a_broker_that_runs_is_restarted_by_a_command(tmp_path: Path) -> None:
+    port = free_port()
+    (tmp_path / "start").write_text(START.replace("PORT", str(port)))
+    subprocess.run(["sh", "start"], cwd=tmp_path, check=True)
+    address = f"mqtt://127.0.0.1:{port}"
+    try:
+        words = (address, "--yes", "--only", "restart")
+        done, stored = play(tmp_path, *words)
+        assert "--restart-command" in stored["cells"][0]["why"]
+        shutil.rmtree(tmp_path / "sheet")
+        done, stored = play(tmp_path, *words, "--restart-command", "sh start")
+        assert done.returncode == 0, done.stderr
+        back, lost = stored["cells"][0]["figures"]
+        assert back["estimate"] is not None, back
+        assert lost["estimate"]["value"] == 10, "mosquitto without persistence keeps no session"
+    finally:
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGTERM)

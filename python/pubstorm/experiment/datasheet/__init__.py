@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pubstorm.contract.protocol import parse_target
 from pubstorm.errors import PubstormError, ScenarioError, StoredRunError, UsageError, meant
 from pubstorm.experiment.datasheet.budget import Budget, fitting
 from pubstorm.experiment.datasheet.probing import PROBE_S, figures_of_limits, probing
@@ -96,6 +97,8 @@ class Asked:
     """Terms of a broker that the sheet starts."""
     soak_s: float | None = None
     """Length of the soak; None: that of the scenario."""
+    restart: str = ""
+    """Line for the shell that restarts a broker that runs already; empty: it is not restarted."""
     reports: bool = True
 
     @property
@@ -112,6 +115,8 @@ class BrokerAsked:
     recipe: Recipe | None
     text: str = ""
     """Text of the recipe."""
+    restart: str = ""
+    """The line that restarts it, if the sheet does not start it."""
 
     @classmethod
     def of(cls, asked: Asked, text: str | None = None) -> BrokerAsked:
@@ -120,7 +125,10 @@ class BrokerAsked:
             if asked.terms != BrokerTerms():
                 message = f"{asked.target} runs already: it has its terms"
                 raise UsageError(message, "leave out --persistent, --cpus and --memory")
-            return cls(asked.target, None)
+            return cls(asked.target, None, restart=asked.restart)
+        if asked.restart:
+            message = f"found --restart-command with {asked.subject}, which the sheet starts itself"
+            raise UsageError(message, "leave it out: the sheet kills and starts the broker")
         path = find_recipe(asked.subject)
         text = written_in(path, RECIPE_HINT) if text is None else text
         recipe = parse_recipe(text, str(path))
@@ -132,7 +140,10 @@ class BrokerAsked:
     def lacks(self, cell: PlannedCell) -> str | None:
         """Returns the reason why this broker cannot have a cell; None if it can."""
         if "started" in cell.needs and self.recipe is None:
-            return "the sheet did not start this broker"
+            if not cell.by_command:
+                return "the sheet did not start this broker"
+            if not self.restart:
+                return "the sheet did not start this broker: --restart-command LINE restarts it"
         for need in ("tls", "websocket", "persistent"):
             if need in cell.needs and not (self.recipe and getattr(self.recipe, need)):
                 return f"the sheet has no way to this broker with {need}"
@@ -173,6 +184,7 @@ def resume_datasheet(path: Path, live: Live) -> Datasheet:
         stored.skip,
         BrokerTerms(stored.persistent, stored.identity.cpus, stored.identity.memory_bytes),
         stored.soak_s,
+        stored.restart,
     )
     recipe = text_of(path / RECIPE_FILE) if holds(path, RECIPE_FILE) else None
     plan = parse_plan(text_of(path / PLAN_FILE), str(path / PLAN_FILE))
@@ -310,6 +322,7 @@ class _SheetRuns(Runs[Datasheet]):
             skip=asked.skip,
             persistent=asked.terms.persistent,
             soak_s=asked.soak_s,
+            restart=asked.restart,
             spent_s=round(self._budget.spent_s, 1),
             cells=tuple(self._cells.values()),
             drift=self._drift(),
@@ -414,7 +427,16 @@ class _SheetRuns(Runs[Datasheet]):
         """Returns the values of a cell by path, with the length that is asked for."""
         soak_s = self._asked.soak_s
         length = {planned.soaks: f"{soak_s:g}s"} if planned.soaks and soak_s else {}
-        return self._plan.overrides(planned) | length
+        return self._plan.overrides(planned) | length | self._faults_by_command(planned)
+
+    def _faults_by_command(self, planned: PlannedCell) -> dict[str, Any]:
+        """Returns the faults that the line of `--restart-command` makes, by path."""
+        if not self._asked.restart:
+            return {}
+        target = parse_target(self._asked.subject.split()[0])
+        host = f"[{target.host}]" if ":" in target.host else target.host
+        made = {"command": self._asked.restart, "repaired_when": f"tcp {host}:{target.port}"}
+        return {path: fault | made for path, fault in planned.by_command.items()}
 
     def _answers_in(self, planned: PlannedCell, scenario: Scenario) -> dict[str, Any]:
         """Returns values that follow from the answers of other cells."""

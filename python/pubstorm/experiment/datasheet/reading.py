@@ -157,8 +157,9 @@ def _value(planned: PlannedFigure, run: RunResult) -> Found | Missing:
 
 
 def _slope(planned: PlannedSlope, runs: Sequence[RunResult]) -> Iterator[SheetFigure]:
-    """Yields the slope of a line through the stages of one run, and what was given back."""
-    if not runs or runs[-1].verdict.status is Status.INVALID:
+    """Yields the slope of a line through the stages of one run, and what was given back. A run that
+    failed may lack objects, such as clients that were not let in: it has no slope."""
+    if not runs or runs[-1].verdict.status is not Status.PASS:
         why = runs[-1].verdict.evidence[:1] if runs else ("no run of it was measured",)
         yield SheetFigure(name=planned.name, better="less", remarks=why)
         return

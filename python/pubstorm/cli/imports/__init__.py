@@ -1,0 +1,59 @@
+"""`pubstorm import`: prints the scenario of another tool's command lines or file. An option without
+an equal becomes a comment, an unknown option an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import click
+
+from pubstorm.cli.imports import emqtt_bench, jmeter, mosquitto, mqttx, rabbitmq, stressers, swarm
+from pubstorm.cli.imports.scenario import ImportedScenario
+from pubstorm.cli.imports.words import command_lines
+from pubstorm.errors import UsageError
+from pubstorm.output import data_code, say
+
+COMMANDS: dict[str, Callable[[Sequence[str]], ImportedScenario]] = {
+    "emqtt-bench": emqtt_bench.read,
+    "mqttx": mqttx.read,
+    "mosquitto": mosquitto.read,
+    "mqtt-stresser": stressers.read_stresser,
+    "mqtt-benchmark": stressers.read_benchmark,
+    "omq": rabbitmq.read_omq,
+    "perf-test": rabbitmq.read_perf_test,
+}
+"""Readers of the words of a command line, by tool."""
+FILES: dict[str, Callable[[str], ImportedScenario]] = {
+    "jmeter": jmeter.read,
+    "hivemq-swarm": swarm.read,
+}
+"""Readers of a file, by tool."""
+
+
+@click.command(
+    "import", context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]}
+)
+@click.argument("tool", type=click.Choice((*COMMANDS, *FILES)))
+@click.argument("words", nargs=-1, required=True, metavar="COMMAND...", type=click.UNPROCESSED)
+def import_(tool: str, words: tuple[str, ...]) -> int:
+    """Print the scenario of another tool's command line.
+
+    TOOL is emqtt-bench. COMMAND is its command line, in quotes or as words after --.
+    """
+    say("\n".join(imported(tool, words).lines()))
+    return data_code()
+
+
+def imported(tool: str, arguments: Sequence[str]) -> ImportedScenario:
+    """Returns the scenario of command lines. Raises UsageError."""
+    if tool in FILES:
+        if len(arguments) > 1:
+            raise UsageError(
+                f"found {len(arguments)} files, allowed is one", "import each by itself"
+            )
+        return FILES[tool](arguments[0])
+    first, *others = command_lines(arguments)
+    scenario = COMMANDS[tool](first)
+    for words in others:
+        scenario.add(COMMANDS[tool](words))
+    return scenario

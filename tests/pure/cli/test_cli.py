@@ -75,7 +75,7 @@ def test_check_warns_of_a_filter_that_nothing_matches(shell: Shell) -> None:
 def test_check_prints_the_plan_in_words(shell: Shell) -> None:
     outcome = shell("check", "good.yaml")
     assert outcome.stderr == ""
-    plan, _, needs = outcome.stdout.partition("\nneeds, with 1 engine\n")
+    plan, _, needs = outcome.stdout.partition("\nneeds, with 1 agent\n")
     assert (
         plan
         == """\
@@ -107,7 +107,7 @@ thresholds
     assert " of 18 settings suit this plan" in tuning
     _, _, there = tuning.partition("\nthe broker's own host should have")
     there, _, answer = there.partition("\nanswer: ")
-    assert answer.startswith("this host can play 2,000 clients with 1 engine;")
+    assert answer.startswith("this host can play 2,000 clients with 1 agent;")
     names = [line.split(":")[0].split("  ")[-1].strip() for line in needs.splitlines()]
     assert [name for name in names if "packet filter" not in name] == [
         "open files of an agent",

@@ -27,7 +27,7 @@ DECIMAL = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 def needs_in_words(needs: Sequence[Need], agents: int) -> Iterator[str]:
     """Yields the needs of a plan, each with what the host has."""
     yield ""
-    yield f"needs, with {many(agents, 'engine')}"
+    yield f"needs, with {many(agents, 'agent')}"
     for need in needs:
         word = "ok   " if need.is_met else "short"
         yield f"  {word}  {need}"
@@ -40,7 +40,7 @@ def needs_in_words(needs: Sequence[Need], agents: int) -> Iterator[str]:
 def answer_of_host(needs: Sequence[Need], clients: int, agents: int) -> Iterator[str]:
     """Yields in one sentence if this host can play a plan."""
     short = [need.what for need in needs if not need.is_met]
-    load = f"{many(clients, 'client')} with {many(agents, 'engine')}"
+    load = f"{many(clients, 'client')} with {many(agents, 'agent')}"
     yield ""
     if short:
         yield f"answer: this host is too small for {load}; short: {', '.join(short)}"

@@ -414,14 +414,16 @@ class _SheetRuns(Runs[Datasheet]):
             for name in scenario.populations:
                 changes[f"populations.{name}.username"] = recipe.login.username
                 changes[f"populations.{name}.password"] = recipe.login.password
-        experiment, key = (
-            (scenario.search, "search") if scenario.search else (scenario.sweep, "sweep")
-        )
-        is_warmed = planned.warm_up and experiment is not None and experiment.broker == "same"
-        if recipe is not None and is_warmed:
-            changes[f"{key}.warm_up"] = f"{recipe.warm_up / SECOND_NS:g}s"
+        if warm_s := self._warm_s(planned, scenario):
+            changes[f"{'search' if scenario.search else 'sweep'}.warm_up"] = f"{warm_s:g}s"
         asked = replace(asked, overrides=_overrides(changes))
         return asked, asked.load()
+
+    def _warm_s(self, planned: PlannedCell, scenario: Scenario) -> float:
+        """Returns the seconds for which the broker warms up before a cell."""
+        recipe, experiment = self._subject.recipe, scenario.search or scenario.sweep
+        is_warmed = planned.warm_up and experiment is not None and experiment.broker == "same"
+        return recipe.warm_up / SECOND_NS if recipe is not None and is_warmed else 0.0
 
     def _changes(self, planned: PlannedCell) -> dict[str, Any]:
         """Returns the values of a cell by path, with the length that is asked for."""
@@ -462,12 +464,14 @@ class _SheetRuns(Runs[Datasheet]):
             scenario = Invocation(planned.scenario, _overrides(self._changes(planned))).load()
         except PubstormError:
             return 0.0
+        warm_s = self._warm_s(planned, scenario)
         if scenario.search is None:
-            return sum(run_s(step.scenario) for step in scenario.steps) * _repeats(scenario)
+            runs_s = sum(run_s(step.scenario) for step in scenario.steps)
+            return warm_s + runs_s * _repeats(scenario)
         settings = settings_of(scenario.search)
         if planned.start is not None:
             settings = replace(settings, low=1.0, high=STARTED_SPAN, whole=False)
-        return trials_left(settings, ()) * run_s(scenario)
+        return warm_s + trials_left(settings, ()) * run_s(scenario)
 
     def _leave_out(self, planned: PlannedCell, why: str) -> None:
         self._change(planned, state=LEFT_OUT, why=why)

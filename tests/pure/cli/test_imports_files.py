@@ -226,7 +226,7 @@ def test_parts_of_a_plan_without_an_equal_are_comments(file: Path) -> None:
     ],
 )
 def test_a_plan_without_a_scenario_is_an_error(file: Path, text: str) -> None:
-    with pytest.raises(UsageError, match="^found "):
+    with pytest.raises(UsageError, match=r"^found "):
         read_jmeter(file, text)
 
 
@@ -350,7 +350,7 @@ def test_parts_of_swarm_without_an_equal_are_comments(file: Path) -> None:
 def test_a_scenario_of_swarm_without_a_scenario_is_an_error(file: Path, old: str, new: str) -> None:
     text = SWARM.replace(old, new).replace("SUBSCRIPTION", "own").replace("TOPICS", "same")
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(UsageError, match="^found "):
+    with pytest.raises(UsageError, match=r"^found "):
         scenario_of("hivemq-swarm", str(file))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pubstorm import cli
@@ -306,3 +308,21 @@ def test_a_subscriber_and_a_publisher_of_mosquitto_are_one_scenario() -> None:
     text = scenario_of("mosquitto", "mosquitto_sub -t a -W 60", "mosquitto_pub -t a -m x")
     assert list(at(text, "populations")) == ["sub", "pub"]
     assert at(text, "stages.2") == {"publish": "1s"}
+
+
+@pytest.mark.parametrize(
+    ("tool", "lines"),
+    [
+        ("emqtt-bench", ("emqtt_bench sub -c 20 -t bench/#", "emqtt_bench pub -c 50 -t bench/%i")),
+        ("mqttx", ("mqttx bench sub -c 20 -t bench/#", "mqttx bench pub -c 50 -t bench/%i -q 1")),
+        ("mosquitto", ("mosquitto_sub -t a/#", "mosquitto_pub -t a/b -m hi -q 1")),
+        ("mqtt-stresser", (f"{STRESSER} -num-clients 100 -num-messages 10",)),
+        ("mqtt-benchmark", ("mqtt-benchmark --broker tcp://h:1883 --count 10 --size 100",)),
+        ("omq", ("omq mqtt -x 10 -y 1 -t sensor/%d -T sensor/# -r 1 -s 100 -z 10s",)),
+        ("perf-test", ("perf-test -x 10 -y 1 -u q -r 100 -s 256 -c 10 -z 10",)),
+    ],
+)
+def test_a_typical_line_passes_the_check(tool: str, lines: tuple[str, ...], tmp_path: Path) -> None:
+    file = tmp_path / "imported.yaml"
+    file.write_text(scenario_of(tool, *lines), encoding="utf-8")
+    assert cli.main(["check", str(file)]) == 0

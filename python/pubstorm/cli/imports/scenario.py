@@ -17,14 +17,14 @@ list, `Plain` or `Remarked`."""
 
 
 class Plain(str):
-    """A text that stands in the file without quotes: a quantity or a word of the scenario."""
+    """A text without quotes in the file: a quantity or a word of the scenario."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Remarked:
-    """A value with a comment behind it."""
+    """A value with a comment after it."""
 
     value: object
     remark: str

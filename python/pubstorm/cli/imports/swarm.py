@@ -79,7 +79,7 @@ class _ClientGroup:
 
 @dataclass(slots=True)
 class _Stage:
-    """What the life cycles of a stage do together."""
+    """The commands of all life cycles of a stage."""
 
     name: str
     connects: list[tuple[str, int]] = field(default_factory=list)

@@ -15,7 +15,7 @@ def scenario_of(tool: str, *lines: str) -> str:
     text = "\n".join(
         imported(tool, [f"{line} " if len(lines) > 1 else line for line in lines]).lines()
     )
-    parse_scenario(text, "imported.yaml", lenient=True)
+    parse_scenario(text, "imported.yaml")
     return text
 
 

@@ -135,7 +135,7 @@ COMMANDS = (
     LazyCommand(
         "import",
         "pubstorm.cli.imports",
-        "Print the scenario of another tool's command line.",
+        "Print the scenario of another tool's command lines, or of its file.",
     ),
     LazyCommand(
         "schema",

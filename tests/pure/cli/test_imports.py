@@ -171,6 +171,8 @@ def test_a_random_number_of_a_client_is_one_of_as_many() -> None:
     text = imported("sub -t a/%rand_10 -u user%rand_5")
     assert at(text, "populations.sub.subscriptions.0.topic") == "a/{n%10}"
     assert at(text, "populations.sub.username") == "user{n%5}"
+    two = imported("sub -t %rand_1/%rand_10")
+    assert at(two, "populations.sub.subscriptions.0.topic") == "{n%1}/{n%10}"
     assert "# %rand_10 is a number from 0 to 9, the same for a client in each run" in text
 
 

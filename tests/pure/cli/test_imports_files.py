@@ -193,7 +193,7 @@ def test_columns_of_a_csv_data_set_are_rows(file: Path) -> None:
 
 def test_parts_of_a_plan_without_an_equal_are_comments(file: Path) -> None:
     below = (
-        connect(keystore_file_path="a.jks", keystore_password="hidden")
+        connect(keystore_file_path="a.jks", keystore_password="hidden", novelty="7")
         + element("HTTPSamplerProxy", testname="page")
         + element("IfController", below=publish(topic_name="${other}"))
         + element(f"{S}.SubSampler", enabled="false", testname="off")
@@ -208,6 +208,7 @@ def test_parts_of_a_plan_without_an_equal_are_comments(file: Path) -> None:
         'kg.apc.Stepping "steps"',
         "${other}",
         "keystore_file_path",
+        'ConnectSampler "ConnectSampler": novelty has no equal',
     ):
         assert f"# without {part}" in text or part in text, part
     assert "hidden" not in text
@@ -226,7 +227,7 @@ def test_parts_of_a_plan_without_an_equal_are_comments(file: Path) -> None:
     ],
 )
 def test_a_plan_without_a_scenario_is_an_error(file: Path, text: str) -> None:
-    with pytest.raises(UsageError, match="^found "):
+    with pytest.raises(UsageError, match=r"^found "):
         read_jmeter(file, text)
 
 
@@ -328,6 +329,19 @@ def test_a_subscription_of_a_topic_group_is_a_filter(
     assert found == topic
 
 
+@pytest.mark.parametrize(
+    ("rate", "key", "value"),
+    [("1/1s", "interval", "1s"), ("2/s", "interval", "500ms"), ("5000/1s", "rate", "5000/s")],
+)
+def test_a_rate_of_swarm_is_an_interval_or_a_rate(
+    file: Path, rate: str, key: str, value: str
+) -> None:
+    text = SWARM.replace("1/10s", rate).replace("SUBSCRIPTION", "own").replace("TOPICS", "same")
+    file.write_text(text, encoding="utf-8")
+    found = scenario_of("hivemq-swarm", str(file))
+    assert at(found, f"populations.cars.publications.0.{key}") == value
+
+
 def test_parts_of_swarm_without_an_equal_are_comments(file: Path) -> None:
     assert "# without tcpNoDelay of connect: a scenario has no equal" in swarm(file)
 
@@ -350,7 +364,7 @@ def test_parts_of_swarm_without_an_equal_are_comments(file: Path) -> None:
 def test_a_scenario_of_swarm_without_a_scenario_is_an_error(file: Path, old: str, new: str) -> None:
     text = SWARM.replace(old, new).replace("SUBSCRIPTION", "own").replace("TOPICS", "same")
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(UsageError, match="^found "):
+    with pytest.raises(UsageError, match=r"^found "):
         scenario_of("hivemq-swarm", str(file))
 
 

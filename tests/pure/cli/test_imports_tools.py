@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pubstorm import cli
@@ -55,6 +57,9 @@ MQTTX = [
     ("mqttx pub -t a -m hi", "stages.1.publish", "1s"),
     ("mqttx sub -t a b -q 1 2", "populations.sub.subscriptions.1", {"topic": "b", "qos": 2}),
     ("mqttx sub -t a -nl true", f"{SUB}no_local", True),
+    ("mqttx sub -t a -nl", f"{SUB}no_local", True),
+    ("mqttx sub -nl false true -t a b", "populations.sub.subscriptions.1.no_local", True),
+    ("mqttx conn -up 'on: b'", "populations.conn.user_properties.on", "b"),
     ("mqttx sub -t a -rap true", f"{SUB}retain_as_published", True),
     ("mqttx sub -t a -rh 2", f"{SUB}retain_handling", "never"),
     ("mqttx sub -t a -si 4", f"{SUB}identifier", 4),
@@ -99,6 +104,7 @@ STRESSERS = [
     (f"{STRESSER} -pause-between-messages=1m30s", f"{FLOW}interval", "90s"),
     (STRESSER, f"{FLOW}rate", "max"),
     (f"{STRESSER} --rampup-size 10 --rampup-delay 2s", "stages.0.connect.rate", "5/s"),
+    (f"{STRESSER} -num-messages 0 -pause-between-messages 1s", "stages.2.publish", "1s"),
     (f"{STRESSER} -publisher-qos 1", f"{FLOW}window", 1),
     (f"{STRESSER} -subscriber-qos 2", "populations.subscriber.subscriptions.0.qos", 2),
     (f"{STRESSER} -constant-payload x -retain", f"{FLOW}payload", "x"),
@@ -141,6 +147,7 @@ OMQ = [
         "populations.consumer.subscriptions.0.topic",
         "a/{1..3}",
     ),
+    ("omq mqtt --mqtt-consumer-version 3", "populations.consumer.version", "3.1"),
     ("omq mqtt --publisher-id p%d", "populations.publisher.client_id", "p{n}"),
     ("omq mqtt -x 0", "populations.publisher", None),
 ]
@@ -155,6 +162,10 @@ PERF_TEST = [
     ("perf-test -c 10", f"{PERF}qos", 1),
     ("perf-test -z 20", "stages.2.publish", "20s"),
     ("perf-test -r 10 -C 100", "stages.2.publish", "10s"),
+    ("perf-test -r 10 -C 100 -z 5", "stages.2.publish", "5s"),
+    ("perf-test -r 10 -C 100 -z 50", "stages.2.publish", "10s"),
+    ("perf-test -C 100 -z 50", "stages.2.publish", "50s"),
+    ("perf-test -R -1", "populations.consumer.read_rate", None),
     ("perf-test -h amqps://h:5671", "target", "mqtts://h:8883"),
     ("perf-test -H amqp://a,amqp://b", "target", ["mqtt://a:1883", "mqtt://b:1883"]),
     ("perf-test -u q -y 2", "populations.consumer.subscriptions.0.topic", "$share/perf-test/q"),
@@ -306,3 +317,21 @@ def test_a_subscriber_and_a_publisher_of_mosquitto_are_one_scenario() -> None:
     text = scenario_of("mosquitto", "mosquitto_sub -t a -W 60", "mosquitto_pub -t a -m x")
     assert list(at(text, "populations")) == ["sub", "pub"]
     assert at(text, "stages.2") == {"publish": "1s"}
+
+
+@pytest.mark.parametrize(
+    ("tool", "lines"),
+    [
+        ("emqtt-bench", ("emqtt_bench sub -c 20 -t bench/#", "emqtt_bench pub -c 50 -t bench/%i")),
+        ("mqttx", ("mqttx bench sub -c 20 -t bench/#", "mqttx bench pub -c 50 -t bench/%i -q 1")),
+        ("mosquitto", ("mosquitto_sub -t a/#", "mosquitto_pub -t a/b -m hi -q 1")),
+        ("mqtt-stresser", (f"{STRESSER} -num-clients 100 -num-messages 10",)),
+        ("mqtt-benchmark", ("mqtt-benchmark --broker tcp://h:1883 --count 10 --size 100",)),
+        ("omq", ("omq mqtt -x 10 -y 1 -t sensor/%d -T sensor/# -r 1 -s 100 -z 10s",)),
+        ("perf-test", ("perf-test -x 10 -y 1 -u q -r 100 -s 256 -c 10 -z 10",)),
+    ],
+)
+def test_a_typical_line_passes_the_check(tool: str, lines: tuple[str, ...], tmp_path: Path) -> None:
+    file = tmp_path / "imported.yaml"
+    file.write_text(scenario_of(tool, *lines), encoding="utf-8")
+    assert cli.main(["check", str(file)]) == 0

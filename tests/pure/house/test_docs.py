@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from pubstorm import cli
-from pubstorm.cli.imports import parsed, scenario_lines
+from pubstorm.cli.imports import COMMANDS, FILES, imported
 from pubstorm.cli.run import bench
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.metrics.populations import POPULATIONS
@@ -248,7 +248,7 @@ def test_settings_of_the_embedded_broker_are_options_of_it() -> None:
 
 def test_each_page_for_users_of_another_tool_has_a_whole_scenario() -> None:
     pages = sorted((ROOT / "docs/how-to/coming-from").glob("*.md"))
-    assert len(pages) == 6
+    assert len(pages) == 10
     whole = {"target", "populations", "stages"}
     for page in pages:
         blocks = re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.M | re.S)
@@ -256,17 +256,34 @@ def test_each_page_for_users_of_another_tool_has_a_whole_scenario() -> None:
         assert any(isinstance(data, dict) and whole <= set(data) for data in found), page
 
 
-def test_the_imported_scenario_is_the_one_that_the_page_shows() -> None:
-    text = (ROOT / "docs/how-to/coming-from/emqtt-bench.md").read_text()
-    line = re.search(r'pubstorm import emqtt-bench "([^"]+)"', text)
-    shown = re.search(r"^```yaml\n(.*?)^```", text, re.M | re.S)
-    assert line is not None and shown is not None
-    lines = [
-        each
-        for each in scenario_lines(parsed(shlex.split(line[1])))
-        if not each.lstrip().startswith("#")
-    ]
-    assert "\n".join(lines) + "\n" == shown[1]
+SHOWN = re.compile(
+    r"^    pubstorm import (\S+) ([^>\n]+)(?:(?!^```yaml).)*?^The scenario of [^\n]+\n\n"
+    r"```yaml\n(.*?)^```",
+    re.M | re.S,
+)
+"""A command that imports, and the scenario that its page shows."""
+
+
+def test_the_imported_scenario_is_the_one_that_the_page_shows(tmp_path: Path) -> None:
+    shown = []
+    for page in sorted((ROOT / "docs/how-to/coming-from").glob("*.md")):
+        text = page.read_text()
+        plan = re.search(r"^```xml\n(.*?)^```", text, re.M | re.S)
+        for tool, words, scenario in SHOWN.findall(text):
+            arguments = shlex.split(words)
+            if tool in FILES:
+                assert plan is not None
+                (tmp_path / arguments[0]).write_text(plan[1])
+                arguments = [str(tmp_path / arguments[0])]
+            lines = [
+                line
+                for line in imported(tool, arguments).lines()
+                if not line.lstrip().startswith("#")
+            ]
+            assert "\n".join(lines) + "\n" == scenario, page
+            shown.append(tool)
+    assert len(shown) == 6
+    assert set(shown) <= {*COMMANDS, *FILES}
 
 
 def test_the_man_page_has_every_command_and_option() -> None:

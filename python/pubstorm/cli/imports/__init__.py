@@ -36,9 +36,15 @@ FILES: dict[str, Callable[[str], ImportedScenario]] = {
 @click.argument("tool", type=click.Choice((*COMMANDS, *FILES)))
 @click.argument("words", nargs=-1, required=True, metavar="COMMAND...", type=click.UNPROCESSED)
 def import_(tool: str, words: tuple[str, ...]) -> int:
-    """Print the scenario of another tool's command line.
+    """Print the scenario of another tool's command lines, or of its file.
 
-    TOOL is emqtt-bench. COMMAND is its command line, in quotes or as words after --.
+    TOOL is one of these, with a command line in quotes, or with its words after --: emqtt-bench,
+    mqttx, mosquitto (mosquitto_pub and mosquitto_sub), mqtt-stresser, mqtt-benchmark, omq and
+    perf-test. Several command lines become one scenario with a population for each.
+
+    Or TOOL is jmeter or hivemq-swarm, with a test plan (.jmx) or a scenario (.xml).
+
+    Options and parts without an equal become comments, unknown options are errors.
     """
     say("\n".join(imported(tool, words).lines()))
     return data_code()

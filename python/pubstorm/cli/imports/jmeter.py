@@ -43,6 +43,18 @@ REASONS = {
 }
 """Reasons why an element has no equal, by its tag; others have the last one of these."""
 NO_EQUAL = "a scenario has no equal"
+PROPERTIES = frozenset(
+    {
+        *("server", "port", "version", "protocol", "ws_path", "user_name", "password"),
+        *("client_id_prefix", "client_id_suffix", "conn_keep_alive", "conn_timeout"),
+        *("conn_clean_session", "reconn_attempt_max", "conn_attempt_max", "conn_share"),
+        *("client_name", "dual_ssl_authentication", "keystore_file_path", "keystore_password"),
+        *("clientcert_file_path", "clientcert_password", "topic_name", "qos_level"),
+        *("add_timestamp", "message_type", "message_type_fixed_length", "message_to_sent"),
+        *("retained_message", "sample_condition", "sample_condition_value", "debug_response"),
+    }
+)
+"""Properties of the samplers that a scenario has a key for, or does not need."""
 KEYSTORES = "tls: has files in PEM"
 TLS_FILES = ("mqtt.keystore_file_path", "mqtt.clientcert_file_path")
 SCHEMES = {"TCP": "mqtt", "SSL": "mqtts", "WS": "ws", "WSS": "wss"}
@@ -180,6 +192,11 @@ class _Plan:
             group.disconnects = True
         else:
             self._say(element)
+            return
+        names = (each.get("name", "") for each in element if (each.text or "").strip())
+        for name in names:
+            if name.startswith("mqtt.") and name.removeprefix("mqtt.") not in PROPERTIES:
+                self._say(element, f"{printable(name[:60])} has no equal")
 
     def _delay_ms(self, timer: Element) -> float:
         if timer.tag == THROUGHPUT:
@@ -250,7 +267,7 @@ class _Plan:
         if cycles and len(cycles) == len(group.publishes):
             longest = max(cycles, key=lambda cycle: (cycle.times or 0) * cycle.interval_ms)
             shown = f"passes of its loop: {longest.times}"
-            limit(clients, shown, longest.times or 0, round(longest.interval_ms))
+            limit(clients, shown, longest.times or 0, longest.interval_ms)
 
     def _rows_of(self, group: _Group) -> Iterator[tuple[str, object]]:
         if group.rows is None:
@@ -258,7 +275,7 @@ class _Plan:
         file = prop(group.rows, "filename")
         self.remarks.append("# a client has one row of its file; a thread takes one for each pass")
         if group.columns:
-            names = printable(prop(group.rows, "variableNames"))
+            names = printable(prop(group.rows, "variableNames")[:200])
             self.remarks.append(f"# the first line of {printable(file)} is to be {names}")
         does_repeat = self.texts.is_on(group.rows, "recycle", default=True)
         yield "rows", {"file": file, "repeat": does_repeat}
@@ -316,7 +333,7 @@ class _Plan:
         keys: Keys = {"topic": topic}
         if ".." in topic:
             keys["order"] = Plain("shuffled")
-        keys |= pace(round(cycle.interval_ms))
+        keys |= pace(cycle.interval_ms)
         has_time = texts.is_on(element, "mqtt.add_timestamp")
         kind = texts.value(element, "mqtt.message_type", RANDOM_TEXT)
         message = texts.value(element, "mqtt.message_to_sent")

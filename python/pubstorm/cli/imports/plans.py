@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from xml.etree.ElementTree import Element, ParseError, TreeBuilder, XMLParser
 
+from pubstorm.cli.imports.scenario import RESERVED
 from pubstorm.errors import UsageError
 from pubstorm.files import content_of
 
@@ -17,8 +18,6 @@ DEPTH_MAX = 200
 """Most elements around an element."""
 ELEMENTS_MAX = 100_000
 """Most elements of a file."""
-RESERVED = frozenset({"on", "off", "yes", "no", "true", "false", "null", "y", "n"})
-"""Words that YAML reads as something else than a text."""
 NAME_CHARS_MAX = 40
 
 

@@ -3,6 +3,7 @@ consumers, rates and sizes become MQTT, and each other option a comment."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 
@@ -21,6 +22,7 @@ from pubstorm.cli.imports.scenario import (
 )
 from pubstorm.cli.imports.words import GivenCommand, Grammar, Option, parsed
 from pubstorm.errors import UsageError
+from pubstorm.quantities import MILLISECOND_NS, duration_ns
 
 DISPLAY = "the display and the run directory show what a run does"
 AMQP = "only AMQP has it"
@@ -119,7 +121,7 @@ PERF_TEST = Grammar(
         "producers": Option("x", "1"),
         "consumers": Option("y", "1"),
         "rate": Option("r", "-1"),
-        "consumer-rate": Option("R"),
+        "consumer-rate": Option("R", "-1"),
         "size": Option("s", "12"),
         "time": Option("z", "0"),
         "pmessages": Option("C", "0"),
@@ -225,7 +227,7 @@ URL = re.compile(
     re.DOTALL,
 )
 SECURE = frozenset({"mqtts", "ssl", "tls", "amqps"})
-VERSIONS = {"3": "3.1.1", "4": "3.1.1", "5": "5"}
+VERSIONS = {"3": "3.1", "4": "3.1.1", "5": "5"}
 QOS = {"0": "0", "1": "1", "2": "2"}
 GUEST = "guest"
 SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(b|kb|mb)?", re.IGNORECASE)
@@ -325,7 +327,7 @@ def read_perf_test(words: Sequence[str]) -> ImportedScenario:
         if line.number("time"):
             clients.length = Plain(f"{line.number('time')}s")
         if role == "consumer":
-            if line.has("consumer-rate"):
+            if line.decimal("consumer-rate") > 0:
                 keys["read_rate"] = mean_rate(line.decimal("consumer-rate"), 1)
             shared = "$share/perf-test/" if line.number(count) > 1 else ""
             clients.subscriptions = [{"topic": f"{shared}{topic}", "qos": qos}]
@@ -361,7 +363,7 @@ def _broker(line: GivenCommand, text: str) -> tuple[str, Keys]:
 def _rate(line: GivenCommand) -> Keys:
     has_interval = "publishing-interval" in line.grammar.options and line.has("publishing-interval")
     if has_interval:
-        return pace(round(1000 * line.decimal("publishing-interval")))
+        return pace(1000 * line.decimal("publishing-interval"))
     rate = line.decimal("rate")
     return {"rate": mean_rate(rate, 1) if rate > 0 else Plain("max")}
 
@@ -369,10 +371,10 @@ def _rate(line: GivenCommand) -> Keys:
 def _messages(clients: ImportedClients, line: GivenCommand) -> None:
     """Makes the load as long as a number of messages of each publisher takes."""
     messages, rate = line.number("pmessages"), line.decimal("rate")
-    if messages and not (line.has("time") and rate <= 0):
-        interval_ms = 1000 / rate if rate > 0 else 0
-        shown = f"-C {messages} messages of each client"
-        limit(clients, shown, 1, round(messages * interval_ms))
+    time_ms = duration_ns(clients.length) / MILLISECOND_NS if line.has("time") else math.inf
+    interval_ms = 1000 / rate if rate > 0 else 0
+    if messages and (messages * interval_ms or math.inf) < time_ms:
+        limit(clients, f"-C {messages} messages of each client", messages, interval_ms)
 
 
 def _size(line: GivenCommand) -> int:

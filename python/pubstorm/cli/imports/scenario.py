@@ -4,6 +4,7 @@ as YAML. The writer says of each publication its window, and whether its message
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,14 +18,14 @@ list, `Plain` or `Remarked`."""
 
 
 class Plain(str):
-    """A text that stands in the file without quotes: a quantity or a word of the scenario."""
+    """A text without quotes in the file: a quantity or a word of the scenario."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Remarked:
-    """A value with a comment behind it."""
+    """A value with a comment after it."""
 
     value: object
     remark: str
@@ -40,6 +41,8 @@ CLOSED = "closed loop: with so many messages in flight a client waits for an ans
 OPEN = "open loop: a client sends at scheduled instants and waits for no answer"
 MAX = "closed loop: as fast as the socket takes messages"
 VERSION_5 = "5"
+RESERVED = frozenset({"on", "off", "yes", "no", "true", "false", "null", "y", "n"})
+"""Words that YAML reads as something else than a text."""
 
 
 @dataclass(slots=True)
@@ -131,16 +134,21 @@ def milliseconds(number: int) -> Plain:
     return Plain(f"{number // 1000}s" if number and number % 1000 == 0 else f"{number}ms")
 
 
-def pace(interval_ms: int) -> Keys:
+def pace(interval_ms: float) -> Keys:
     """Returns the key of a publication for an interval; without one messages follow at once."""
-    return {"interval": milliseconds(interval_ms)} if interval_ms else {"rate": Plain("max")}
+    if not interval_ms:
+        return {"rate": Plain("max")}
+    whole_ms = round(interval_ms)
+    if abs(interval_ms - whole_ms) < 1e-6:
+        return {"interval": milliseconds(whole_ms)}
+    return {"rate": mean_rate(1000, interval_ms)}
 
 
-def limit(clients: ImportedClients, shown: str, each: int, interval_ms: int) -> None:
+def limit(clients: ImportedClients, shown: str, each: int, interval_ms: float) -> None:
     """Makes the load as long as it takes each client to send so many messages. `shown` is the
     option that limits them."""
     if interval_ms:
-        clients.length = milliseconds(each * interval_ms)
+        clients.length = milliseconds(math.ceil(max(each, 1) * interval_ms))
         clients.length_remark = shown
     else:
         clients.length_remark = f"{shown}: {clients.length} instead, as they have no interval"
@@ -159,7 +167,8 @@ def literal(text: str) -> str:
 
 def template(text: str, known: Mapping[str, str]) -> str:
     """Returns the template of a text with variables of another tool, which `known` replaces."""
-    pieces = re.split("(" + "|".join(map(re.escape, known)) + ")", text) if known else [text]
+    longest_first = sorted(map(re.escape, known), key=len, reverse=True)
+    pieces = re.split(f"({'|'.join(longest_first)})", text) if known else [text]
     return "".join(known.get(piece, literal(piece)) for piece in pieces)
 
 
@@ -246,7 +255,8 @@ def _yaml(value: object) -> str:
 
 
 def _key(key: str) -> str:
-    return key if re.fullmatch(r"[a-z][a-z0-9_]*", key) else _quoted(key)
+    is_plain = re.fullmatch(r"[a-z][a-z0-9_]*", key) and key not in RESERVED
+    return key if is_plain else _quoted(key)
 
 
 def _quoted(text: str) -> str:

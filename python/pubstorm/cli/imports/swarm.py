@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -79,7 +80,7 @@ class _ClientGroup:
 
 @dataclass(slots=True)
 class _Stage:
-    """What the life cycles of a stage do together."""
+    """The commands of all life cycles of a stage."""
 
     name: str
     connects: list[tuple[str, int]] = field(default_factory=list)
@@ -267,7 +268,7 @@ class _Swarm:
         if name not in stage.publishes:
             stage.publishes.append(name)
         if period_ms:
-            stage.length_ms = max(stage.length_ms, count * period_ms)
+            stage.length_ms = max(stage.length_ms, math.ceil(count * period_ms))
         else:
             self._say(f"count {count} of {name}", "a stage has a time, and no number of messages")
 
@@ -348,14 +349,14 @@ class _Swarm:
             part if number % 2 else literal(part) for number, part in enumerate((texts[0], *rest))
         )
 
-    def _period_ms(self, command: Element) -> int:
+    def _period_ms(self, command: Element) -> float:
         text = command.get("rate")
         if text is None:
             return 0
         found = RATE.fullmatch(text.strip())
         if found is None or not float(found[1]):
             raise self._unfit(command, "rate", text, "is a rate such as 1/10s")
-        return round(int(found[2] or 1) * UNITS_MS[found[3]] / float(found[1]))
+        return int(found[2] or 1) * UNITS_MS[found[3]] / float(found[1])
 
     def _duration_ms(self, element: Element, name: str, default_ms: int = 0) -> int:
         text = element.get(name)

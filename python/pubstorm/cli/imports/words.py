@@ -221,8 +221,9 @@ def _take(line: GivenCommand, left: list[str]) -> None:
         follows = left and (
             left[0] in {"true", "false"} if grammar.has_flag_words else option.is_many
         )
-        is_value = follows and (grammar.has_flag_words or not left[0].startswith("-"))
-        values = [left.pop(0)] if is_value else []
+        while follows and left and not left[0].startswith("-"):
+            values.append(left.pop(0))
+            follows = option.is_many
         line.shown.extend([word, *values])
         line.given.setdefault(name, []).extend(values or ["true"])
         return

@@ -422,7 +422,7 @@ class VerdictSoFar:
         if not is_present:
             return evaluate_run(measured, conditions)
         # Messages are in flight as long as clients publish.
-        later = {each.source for each in conditions if _is_of_the_end(each)}
+        later = {each.source for each in conditions if each.is_of_the_end}
         now = [each for each in conditions if each.source not in later]
         found = evaluate_run(measured, now)
         outcomes = iter(found.thresholds)
@@ -431,12 +431,6 @@ class VerdictSoFar:
         ]
         changes = {"evidence": _so_far(found), "thresholds": tuple(thresholds)}
         return found.model_copy(update=changes)
-
-
-def _is_of_the_end(threshold: Threshold) -> bool:
-    """Returns True for a threshold about the state after the last publish stage."""
-    zero = threshold.expression.figure.zero
-    return zero is not None and zero.is_of_last_stage
 
 
 def _open(threshold: Threshold) -> ThresholdOutcome:

@@ -61,6 +61,8 @@ class Summary:
     populations: tuple[PopulationSummary, ...]
     publishes: bool = False
     """True if clients publish in the stage."""
+    totals: Mapping[str, int] = field(default_factory=dict)
+    """Messages since the start, by the names of their rates without `_per_s`."""
     latency: Latency = field(default_factory=Latency)
     """From the intended send to the delivery, or to the acknowledgement if there are no
     receivers."""

@@ -1,4 +1,5 @@
-"""A stage ends, whatever a broker does to its clients, and a run that has failed already."""
+"""A stage ends, whatever a broker does to its clients, and after its number of messages. A run ends
+that has failed already."""
 
 from __future__ import annotations
 
@@ -89,3 +90,22 @@ def test_a_run_ends_when_a_condition_of_its_scenario_is_met(start: RunMaker) -> 
     (event,) = result["events"]
     assert event["kind"] == "check"
     assert event["text"] in result["verdict"]["headline"]
+
+
+COUNTED = """
+topology: {brokers: {main: embedded}}
+populations:
+  device: {clients: 7, publications: [{topic: "up/{n}", rate: 50/s, qos: 1}]}
+  backend: {clients: 1, subscriptions: ["up/#"]}
+stages: [connect, publish: {name: some, messages: 103}, publish: {name: each, messages: 20/client}]
+snapshot_interval: 200ms
+"""
+
+
+def test_clients_send_exactly_as_many_messages_as_a_stage_asks_for(start: RunMaker) -> None:
+    run = start(COUNTED)
+    assert run.finish() == 0
+    stages = run.result()["stages"][1:]
+    sent = [stage["populations"]["device"]["sent_total"] for stage in stages]
+    received = [stage["populations"]["backend"]["received_total"] for stage in stages]
+    assert sent == received == [103, 140]

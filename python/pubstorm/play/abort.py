@@ -52,7 +52,7 @@ class AbortWhen:
             settled=False,
         )
         run_log.spans.append(span)
-        # What is in flight is not lost.
+        # Messages in flight are not lost.
         run_log.exclude_from_loss(progress.stage, run.receivers)
         after = span_text((to_ns - progress.entered_ns) / SECOND_NS)
         reason = self._reason(self._of_a_stage, run_log, f"{after} of stage {stage.name}")

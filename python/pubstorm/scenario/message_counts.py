@@ -82,7 +82,7 @@ def _length_ns(stage: Stage, publish: Publish, planned: PlannedClients) -> int:
         flows += [(active, _regular(name, each)) for each in population.flows]
     if not flows:
         return SECOND_NS
-    period_ns, burst = _common(flows)
+    period_ns, burst = _one_pace(flows)
     streams = sum(active for active, _ in flows)
     wanted = _wanted(publish, clients, flows)
     # All streams send a burst in a period, and nothing in the periods until the next burst.
@@ -109,7 +109,7 @@ def _regular(name: str, publication: Publication) -> Publication:
     return publication
 
 
-def _common(flows: list[tuple[int, Publication]]) -> tuple[int, int]:
+def _one_pace(flows: list[tuple[int, Publication]]) -> tuple[int, int]:
     """Returns the period in nanoseconds and the burst of all publications. Raises _NoLengthError
     if they differ."""
     paces = {

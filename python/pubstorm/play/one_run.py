@@ -460,9 +460,10 @@ class _Run:
             self.stale_state.extend(await remove_bridges(topology.bridges.outside()))
 
     def _warn(self, kind: str, texts: Iterable[str]) -> None:
-        """Shows and records warnings of the start-up."""
+        """Shows and records warnings of the start-up. Runs of one experiment lack the same of a
+        host, in other amounts."""
         for text in texts:
-            self.info.live.warn(text)
+            self.info.live.warn_once(text, text.partition(":")[0] if kind == "host" else text)
             self._store_warning(Event.model_validate({"at_s": 0.0, "kind": kind, "text": text}))
 
     def _store_warning(self, event: Event) -> None:

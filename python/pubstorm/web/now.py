@@ -451,7 +451,8 @@ def _not_yet(
     """Returns the outcome of a threshold; an open one if it has no value, and what it asks for is
     not over."""
     *past, present = (stage.name for stage in measured.stages)
-    over = (p.name for p in (*measured.faults, *measured.phases) if p.stage != present)
+    over = {each.name for each in measured.faults if each.stage != present}
+    over |= {each.name for each in measured.phases if each.stage != present}
     span = threshold.expression.span
     if outcome.found is None and span is not None and span not in {*past, *over}:
         return _open(threshold, "not known yet")

@@ -33,10 +33,10 @@ class Measuring:
         return measured_run(device={"ack_latency_us": pair})
 
 
-def played_until(condition: str, *actions: Action, **script: object) -> tuple[Played, Measuring]:
+def played_until(condition: str, *actions: Action) -> tuple[Played, Measuring]:
     measuring = Measuring()
     abort = AbortWhen([parse_threshold(condition)], measuring)
-    return play(planned("well", *actions), Script(abort=abort, **script)), measuring
+    return play(planned("well", *actions), Script(abort=abort)), measuring
 
 
 @pytest.mark.parametrize("action", [PublishAction, HoldAction])

@@ -137,6 +137,19 @@ def test_plain_lines_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_runs_of_an_experiment_warn_once_of_what_they_lack(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    live = PlainLive(10 * SECOND_NS)
+    for files in (1200, 2400):
+        live.begin("trial", Path("run"))
+        live.warn_once(f"short of open files: {files} of 500", "short of open files")
+        live.warn_once("short of ports: 9 of 5", "short of ports")
+        live.end()
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("! ")]
+    assert lines == ["! short of open files: 1200 of 500", "! short of ports: 9 of 5"]
+
+
 def test_a_log_has_a_line_for_each_interval_and_for_each_stage(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

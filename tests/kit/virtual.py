@@ -21,6 +21,7 @@ from pubstorm.fleet.programs import Assignment
 from pubstorm.measure.recorder import Recorder
 from pubstorm.measure.run_log import RunLog
 from pubstorm.plan.stages import PlannedFault
+from pubstorm.play.abort import AbortWhen
 from pubstorm.play.context import RunContext
 from pubstorm.play.display import Live
 from pubstorm.play.faults import Breakable, Breaker, FaultPlay
@@ -273,6 +274,7 @@ class Script:
     faults: tuple[PlannedFault, ...] = ()
     breaker: Breaker | None = None
     breakable: Breakable | None = None
+    abort: AbortWhen | None = None
     live: Live = field(default_factory=Live)
     timeouts: Timeouts = field(default_factory=Timeouts)
 
@@ -298,7 +300,11 @@ class Played:
         recorder = Recorder(plan, Assignment(engines=script.agents), self.run_log)
         self.run = RunContext(plan, self.fleet, recorder, script.live, now_ns)
         options = ControllerOptions(
-            script.policy, self.breaker_faults, self._enter, breakable=script.breakable
+            script.policy,
+            self.breaker_faults,
+            self._enter,
+            abort=script.abort,
+            breakable=script.breakable,
         )
         self.controller = Controller(self.run, self.queue, options)
         self._next_kills = script.kills_next

@@ -190,7 +190,7 @@ HABITS = {
     "-q": "write --qos",
     "-p": "the port is part of the address: mqtt://HOST:1883",
     "-s": "write --size",
-    "-L": "write --for with a time; the load is bounded by its length",
+    "-L": "write -n, the number of messages of all publishers, or --for with a time",
     "-V": "write --v5 for MQTT 5; 3.1.1 is the default",
     "-P": "write --password",
     "-u": "write --username",

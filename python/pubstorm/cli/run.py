@@ -156,6 +156,12 @@ KINDS = {
 @click.option("--topic", metavar="TOPIC", help="Topic; {n} is the number of a client.")
 @click.option("--group", metavar="NAME", help="Queue group of the subscribers, with nats://.")
 @click.option("--for", "length", metavar="TIME", help="Length of the load. Default: 30s.")
+@click.option(
+    "-n",
+    "--messages",
+    metavar="N",
+    help="Instead of --for: messages of all publishers, or of each with N/client.",
+)
 @click.option("--ramp", metavar="RATE", help="Connections a second. Default: 500/s.")
 @click.option("--v5", is_flag=True, help="Speak MQTT 5 instead of 3.1.1.")
 @click.option("--username", metavar="NAME", help="User name; {n} is the number of a client.")
@@ -266,6 +272,8 @@ def _overrides(
             yield f"populations.subscriber.{subscriptions}.group={json.dumps(value)}"
         case "length":
             yield f"stages.1.{load.verb}={value}"
+        case "messages":
+            yield f"stages.1.{load.verb}={{messages: {value}}}"
         case "ramp":
             yield f"stages.0.connect.rate={value}"
         case "until":
@@ -303,7 +311,7 @@ def _check(kind: str, load: Bench, can: Capabilities, options: dict[str, object]
         raise UsageError(
             f"found {' and '.join(map(_option, rates))}, allowed is one of them", "choose one"
         )
-    sends = ("size",) if kind == "conn" else ("size", "until")
+    sends = ("size", "messages", *(() if kind == "conn" else ("until",)))
     needs = [*rates, *(name for name in sends if name in options)]
     if not load.publishes and needs:
         raise UsageError(
@@ -323,6 +331,10 @@ def _check(kind: str, load: Bench, can: Capabilities, options: dict[str, object]
         raise UsageError(f"found --tls-{one} without --tls-{other}", "give both or neither")
     if "until" in options and "as_fast" in options:
         raise UsageError("found --until and --max, allowed is one of them", "give --rate to begin")
+    for name in ("length", "as_fast", "until"):
+        if "messages" in options and name in options:
+            found = f"found --messages and {_option(name)}, allowed is one of them"
+            raise UsageError(found, "a number of messages needs one fixed --rate and no time")
     _check_acknowledged(kind, can, options)
     for name in ("topic", "username"):
         foreign = _FOREIGN.search(str(options.get(name, "")))

@@ -25,7 +25,7 @@ from pubstorm.fleet import SnapshotReceived
 from pubstorm.host.calibration import Calibration, CalibrationFigure, Fingerprint
 from pubstorm.host.environment import raise_descriptor_limit, read_environment
 from pubstorm.plan import compile_plan
-from pubstorm.play.stages import play_alone
+from pubstorm.play.alone import play_alone
 from pubstorm.quantities import bytes_text, count_text, counted
 from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.sizes import DESCRIPTORS_KEPT

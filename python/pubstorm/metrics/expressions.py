@@ -269,6 +269,12 @@ class Threshold:
     may_be_about_nothing: bool = False
     """True if the threshold passes where the run had nothing to count."""
 
+    @property
+    def is_of_the_end(self) -> bool:
+        """True for a threshold about the state after the last publish stage."""
+        zero = self.expression.figure.zero
+        return zero is not None and zero.is_of_last_stage
+
 
 HOURS: Mapping[str, float] = {"h": 1.0, "d": 24.0}
 """Times of slopes, in hours."""

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,7 @@ from pubstorm.measure.run_log import RunLog
 from pubstorm.metrics.expressions import percentiles_in
 from pubstorm.plan import placed_plan, planned_targets, provisional_plan, targets_by_name
 from pubstorm.plan.stages import faulty_bridges, planned_faults
+from pubstorm.play.abort import AbortWhen
 from pubstorm.play.clean_start import CleanStart
 from pubstorm.play.clean_start.remove import remove_bridges
 from pubstorm.play.context import Check, RunContext, RunInfo, RunOutput, RunStart
@@ -50,7 +51,7 @@ from pubstorm.play.oversights import oversights
 from pubstorm.play.stages import Controller, ControllerOptions, Interrupt, RunEvent
 from pubstorm.play.steering import Steering, steered
 from pubstorm.quantities import SECOND_NS
-from pubstorm.result import Environment, Event, RunResult, StaleState
+from pubstorm.result import Environment, Event, Measured, RunResult, StaleState
 from pubstorm.result.samples import START_FILE, Tracks
 from pubstorm.result.timeline import Timeline
 from pubstorm.scenario import Scenario
@@ -298,14 +299,18 @@ class _Run:
             provision = Provision(scenario, plan, site, placement, kinds)
             fleet = await self.interruption.unless(self._fleet(provision))
             here = dict.fromkeys(provision.programs_here, plan.to_line())
-            hellos = await self.interruption.unless(fleet.up(line, here))
+            await self.interruption.unless(fleet.up(line, here))
             stack.push_async_callback(fleet.close)
             load = await self._play_stages(plan, topology, fleet)
-        now = tuple(fleet.hellos.get(agent, hello) for agent, hello in enumerate(hellos))
         recorder = load.recorder
-        assembly = Assembly(
+        assembly = self._assembly(fleet, recorder, plan)
+        return _Load(assembly, recorder.kept.tracks, load.monitored, load.environment)
+
+    def _assembly(self, fleet: Fleet, recorder: Recorder, plan: Plan) -> Assembly:
+        scenario = self.info.scenario
+        return Assembly(
             plan=plan,
-            hellos=now,
+            hellos=tuple(hello for _, hello in sorted(fleet.hellos.items())),
             run_log=recorder.run_log,
             sums=recorder.sums,
             timeline=recorder.timeline,
@@ -314,7 +319,6 @@ class _Run:
             hosts=fleet.hosts,
             percentiles=percentiles_in(scenario.source_text),
         )
-        return _Load(assembly, recorder.kept.tracks, load.monitored, load.environment)
 
     async def _fleet(self, provision: Provision) -> Fleet:
         fleet = await provision.fleet(self.info.directory.logs, self.queue.put_nowait)
@@ -343,15 +347,16 @@ class _Run:
         recorder.kept.interval_s = scenario.monitors.interval / SECOND_NS
         directory.merging = recorder.kept.merging
         run = RunContext(plan, fleet, recorder, live)
+        environment = self._store_start(run_log, fleet, topology)
         options = ControllerOptions(
             scenario.fleet.on_agent_failure,
             faults,
             monitoring.enter_stage,
             self.info.check,
+            self._abort(run, topology, environment),
             Breakable(scenario.topology, faulty_bridges(scenario)),
         )
         controller = Controller(run, self.queue, options)
-        environment = self._store_start(run_log, fleet, topology)
         name = directory.path.resolve().name
         exports.begin(
             Exported(name, scenario.name, plan, run_log.started_ns, run_log.started_unix_ns)
@@ -373,6 +378,32 @@ class _Run:
             await stack.enter_async_context(steered(run, steering))
             await controller.play()
         return _Played(recorder, monitoring.found(), environment)
+
+    def _abort(
+        self, run: RunContext, topology: Topology, environment: Environment
+    ) -> AbortWhen | None:
+        """Returns the conditions of the scenario that end the run; None if it has none."""
+        conditions = self.info.scenario.abort_when
+        if not conditions:
+            return None
+        # The code that makes results takes no memory in other runs.
+        from pubstorm.play.record import measured_of
+
+        info, recorder = replace(self.info, live=Live()), run.recorder
+
+        def measure(run_log: RunLog) -> Measured:
+            output = RunOutput(
+                assembly=replace(self._assembly(run.fleet, recorder, run.plan), run_log=run_log),
+                tracks=recorder.kept.tracks,
+                monitored=Monitored(),
+                brokers=topology.results(),
+                services=topology.service_results(),
+                bridges=topology.bridges.results(),
+                environment=environment,
+            )
+            return measured_of(info, output, environment)
+
+        return AbortWhen(conditions, measure)
 
     def _store_start(self, run_log: RunLog, fleet: Fleet, topology: Topology) -> Environment:
         """Stores what the result needs beside snapshots, should this process be killed. Returns the
@@ -429,9 +460,10 @@ class _Run:
             self.stale_state.extend(await remove_bridges(topology.bridges.outside()))
 
     def _warn(self, kind: str, texts: Iterable[str]) -> None:
-        """Shows and records warnings of the start-up."""
+        """Shows and records warnings of the start-up. Runs of one experiment lack the same of a
+        host, in other amounts."""
         for text in texts:
-            self.info.live.warn(text)
+            self.info.live.warn_once(text, text.partition(":")[0] if kind == "host" else text)
             self._store_warning(Event.model_validate({"at_s": 0.0, "kind": kind, "text": text}))
 
     def _store_warning(self, event: Event) -> None:

@@ -87,6 +87,8 @@ class Progress:
         """The same of wills: a message makes up for no will, and a will for no message."""
         self.missing = Counter[int]()
         """Deliveries passed over in streams and not received yet, by population."""
+        self.totals = dict.fromkeys(("sent", "acked", "received", "foreign"), 0)
+        """Messages since the start: sent, acked, received, and foreign ones of other programs."""
         self.outcomes = Counter[str]()
         """Problems of the clients, by reason."""
         self._connected_total = 0
@@ -233,7 +235,11 @@ class Progress:
         duplicates are none: a broker may send them for ever."""
         moved, is_open = 0, not self.settled()
         for population in snapshot.populations:
-            moved += population.counters.sent_total + population.counters.acked_total
+            own = population.counters
+            moved += own.sent_total + own.acked_total
+            self.totals["sent"] += own.sent_total
+            self.totals["acked"] += own.acked_total
+            self.totals["foreign"] += own.foreign_total
             for reason, count in population.outcomes.items():
                 self.outcomes[str(reason)] += count
         for flow in snapshot.flows:
@@ -245,6 +251,7 @@ class Progress:
                 moved += received - received_wills
             if self._expected_wills[pair] > 0:
                 moved += received_wills
+            self.totals["received"] += counters.received_total
             self.missing[flow.to] += counters.missing_total
             self._expected[pair] += expected - (received - received_wills)
             self._expected_wills[pair] += wills - received_wills

@@ -5,32 +5,26 @@ no client connects, or if the user interrupts it."""
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from pubstorm.contract.commands import ApplyChange, Close, EnterStage, Hello, unique_name
+from pubstorm.contract.commands import ApplyChange, Close, EnterStage, unique_name
 from pubstorm.contract.plan import (
     AddClients,
     ConnectAction,
     DisconnectAction,
     HoldAction,
-    Plan,
     PlannedStage,
     PublishAction,
 )
-from pubstorm.errors import FleetError, UsageError
-from pubstorm.fleet import Ended, Fleet, FleetEvent, SnapshotReceived
-from pubstorm.fleet.local import LocalSlot, engine_command
-from pubstorm.fleet.programs import Assignment
+from pubstorm.errors import UsageError
+from pubstorm.fleet import Ended, FleetEvent, SnapshotReceived
 from pubstorm.host.environment import MemoryLow
-from pubstorm.measure.recorder import Recorder
-from pubstorm.measure.run_log import RunLog, StageSpan
+from pubstorm.measure.run_log import StageSpan
+from pubstorm.play.abort import AbortWhen
 from pubstorm.play.agent_failure import JOIN_NS, AgentFailures, Replaced
 from pubstorm.play.changes import StageChanges, by_hand_text
 from pubstorm.play.context import Check, RunContext, stage_figures
-from pubstorm.play.display import Live
 from pubstorm.play.display.summary import summary_of
 from pubstorm.play.faults import Breakable, FaultNews, FaultPlay
 from pubstorm.play.progress import (
@@ -80,6 +74,8 @@ class ControllerOptions:
     """Gets each stage that begins, with its instant in nanoseconds on the monotonic clock."""
     check: Check | None = None
     """Gets the figures of each stage that is over, in a thread, and may end the run."""
+    abort: AbortWhen | None = None
+    """Conditions of the scenario that end the run."""
     breakable: Breakable | None = None
     """Brokers and bridges that the user may break."""
 
@@ -104,6 +100,7 @@ class Controller:
         self._breakable = options.breakable
         self._entered = options.entered
         self._check = options.check
+        self._abort = options.abort
         self._failures = AgentFailures(run, options.on_agent_failure, queue.put_nowait)
         self._changes = StageChanges(run)
         self._stopping = False
@@ -252,7 +249,10 @@ class Controller:
                 return self._cut_off.difference(stage.populations)
 
     async def _check_stage(self, index: int, stage: PlannedStage) -> None:
-        """Ends the run if the user's check has a reason. Events wait until it has answered."""
+        """Ends the run if a condition of the scenario is met, or if the user's check has a reason.
+        Events wait until it has answered."""
+        if self._abort is not None and not self._is_last:
+            self._end_if(self._abort.after(self._run), "check")
         if self._check is not None:
             reason = await asyncio.to_thread(self._check, stage_figures(self._run, index))
             self._end_if(reason and f"check after stage {stage.name}: {reason}", "check")
@@ -446,8 +446,21 @@ class Controller:
         await self._passed(done, until_ns)
 
     async def _wait_until(self, instant_ns: int) -> bool:
-        """Handles events until an instant. Returns True if the user ended the stage before."""
-        return await self._passed(lambda: self._stage_over, instant_ns)
+        """Handles events until an instant. Returns True if the user, or a condition of the
+        scenario, ended the stage before."""
+        return await self._passed(lambda: self._stage_over or self._is_aborted(), instant_ns)
+
+    def _is_aborted(self) -> bool:
+        """Ends the present stage, and the run after it, if a condition of the scenario is met. The
+        run ends at once if faults of the stage are not repaired."""
+        reason = None if self._abort is None else self._abort.during(self._run)
+        if reason is None:
+            return False
+        if self._faults is not None and not self._faults.done():
+            self._end_if(reason, "check")
+        self._run.note("check", reason)
+        self._stage_over = self._is_last = True
+        return True
 
     async def _passed(self, done: Callable[[], bool], until: int | Callable[[], int]) -> bool:
         """Handles events until a barrier is passed or its time is over. Returns `done`."""
@@ -568,28 +581,3 @@ class Controller:
         """Ends the run, unless it stops already."""
         if not self._stopping:
             raise _RunOverError
-
-
-async def play_alone(
-    plan: Plan, engine: Path, log: Path, keep: Callable[[SnapshotReceived], None]
-) -> Hello:
-    """Plays every stage; `keep` gets every snapshot. Raises FleetError if the engine fails."""
-    queue: asyncio.Queue[RunEvent] = asyncio.Queue()
-
-    def emit(event: FleetEvent) -> None:
-        if isinstance(event, SnapshotReceived):
-            keep(event)
-        queue.put_nowait(event)
-
-    fleet = Fleet([LocalSlot(engine_command(engine, 0, 1), log)], emit)
-    run_log = RunLog(time.monotonic_ns())
-    recorder = Recorder(plan, Assignment(engines=1), run_log)
-    try:
-        hellos = await fleet.up(plan.to_line())
-        await Controller(RunContext(plan, fleet, recorder, Live()), queue).play()
-    finally:
-        await fleet.close()
-    failed = [event.text for event in run_log.events if event.kind == "agent"]
-    if failed:
-        raise FleetError(failed[0])
-    return hellos[0]

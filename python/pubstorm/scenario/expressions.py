@@ -39,6 +39,9 @@ from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.monitors import MONITORABLE, TOGETHER_ABOVE
 from pubstorm.scenario.shares import REST, meant_by, shares_of
 
+CONDITIONS = ("thresholds", "abort_when")
+"""Keys of a scenario that hold lists of conditions."""
+
 
 @dataclass(frozen=True, slots=True)
 class Subject:
@@ -62,8 +65,9 @@ Subjects = Mapping[str, Subject]
 def check_expressions(root: At) -> Iterator[Finding]:
     """Subjects and metrics, of the file as it stands."""
     subjects = subjects_of(root)
-    for line in root["thresholds"].entries():
-        yield from _check_condition(line, subjects)
+    for key in CONDITIONS:
+        for line in root[key].entries():
+            yield from _check_condition(line, subjects)
     for rule in root["sweep"]["stop_when"].entries():
         if rule.data not in STOP_WORDS:
             yield from _check_condition(rule, subjects)
@@ -371,8 +375,8 @@ def asked_of(scenario: Scenario, metrics: str) -> set[str]:
 
 
 def _expressions(scenario: Scenario) -> Iterator[tuple[Path, Expression]]:
-    for n, threshold in enumerate(scenario.thresholds):
-        yield ("thresholds", n), threshold.expression
+    for path, threshold in _conditions(scenario):
+        yield path, threshold.expression
     for n, line in enumerate(scenario.sweep.stop_when if scenario.sweep is not None else ()):
         if isinstance(line, Threshold):
             yield ("sweep", "stop_when", n), line.expression
@@ -382,6 +386,11 @@ def _expressions(scenario: Scenario) -> Iterator[tuple[Path, Expression]]:
         _, asked = asked_trials(column)
         if is_metric(asked):
             yield ("table", heading), parse_expression(asked)
+
+
+def _conditions(scenario: Scenario) -> Iterator[tuple[Path, Threshold]]:
+    for key in CONDITIONS:
+        yield from (((key, n), each) for n, each in enumerate(getattr(scenario, key)))
 
 
 def _of_columns(scenario: Scenario, variant: str | None) -> Iterator[tuple[Path, Expression]]:
@@ -419,8 +428,7 @@ RESERVED = (HOST, "agent", ENGINES)
 
 def check_limits(scenario: Scenario) -> Iterator[Finding]:
     """Yields limits that cannot be reached, and counts that do not follow the scale."""
-    for number, threshold in enumerate(scenario.thresholds):
-        path: Path = ("thresholds", number)
+    for path, threshold in _conditions(scenario):
         if threshold.expression.unit != "":
             continue
         if threshold.expression.figure.of_a_size:
@@ -435,8 +443,10 @@ def check_limits(scenario: Scenario) -> Iterator[Finding]:
 
 def with_limits(scenario: Scenario) -> Scenario:
     """The scenario with a number for each limit in percent of clients or bridges."""
-    lines = tuple(_in_numbers(threshold, scenario) for threshold in scenario.thresholds)
-    changed: dict[str, object] = {"thresholds": lines}
+    changed: dict[str, object] = {
+        key: tuple(_in_numbers(threshold, scenario) for threshold in getattr(scenario, key))
+        for key in CONDITIONS
+    }
     if scenario.sweep is not None:
         rules = (
             _in_numbers(rule, scenario) if isinstance(rule, Threshold) else rule

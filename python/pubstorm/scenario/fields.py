@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path as FilePath
 from string import Formatter
@@ -41,6 +42,7 @@ from pubstorm.quantities import (
     rate_per_s,
     share,
     size_bytes,
+    write_count,
 )
 from pubstorm.scenario.base import OrWord, Part, parts_in
 from pubstorm.scenario.document import Path
@@ -278,6 +280,30 @@ def clients_or_part(value: object) -> int | PartOf:
         raise UnfitError(value, f"{unfit.allowed}, {OR_SHARE}") from None
 
 
+@dataclass(frozen=True, slots=True)
+class MessagesOfEach:
+    """A number of messages of each client, such as `100/client`."""
+
+    number: int
+    """At least 1."""
+
+    def __str__(self) -> str:
+        return f"{write_count(self.number)}/client"
+
+
+def messages(value: object) -> int | MessagesOfEach:
+    """A number of messages of all clients, or of each."""
+    if isinstance(value, MessagesOfEach):
+        return value
+    number, slash, unit = value.partition("/") if isinstance(value, str) else (value, "", "")
+    try:
+        if slash and unit.strip() == "client":
+            return MessagesOfEach(int(_MESSAGES.read(number)))
+        return int(_MESSAGES.read(value))
+    except UnfitError as unfit:
+        raise UnfitError(value, f"{unfit.allowed}, or of each client such as 100/client") from None
+
+
 def read_rate(value: object) -> float | PartOf:
     """A rate, or a share in percent of what is due."""
     if isinstance(value, PartOf):
@@ -397,6 +423,7 @@ def _json(title: str, kind: str | list[str] = "string", **more: Any) -> WithJson
 
 
 CLIENTS_MAX = U32_MAX
+_MESSAGES = QuantityField(count, 1, 10**12)
 SMALL_COUNT_MAX = 4096
 OR_SHARE = "or a share in percent such as 50%"
 CENTURY_NS = 100 * 365 * 24 * 3600 * SECOND_NS
@@ -450,6 +477,11 @@ ClientsOrPart = Annotated[
     int | PartOf,
     PlainValidator(clients_or_part),
     _json("clients", ["integer", "string"], examples=[1000, "50%"]),
+]
+Messages = Annotated[
+    int | MessagesOfEach,
+    PlainValidator(messages),
+    _json("messages", ["integer", "string"], examples=["10k", "100/client"]),
 ]
 DurationOrNever = Annotated[
     int | None, QuantityField(duration_ns, 0, CENTURY_NS), WrapValidator(or_never), OrWord("never")

@@ -41,6 +41,7 @@ from pubstorm.scenario.expressions import (
     check_variant_columns,
     with_limits,
 )
+from pubstorm.scenario.message_counts import check_messages, with_lengths
 from pubstorm.scenario.model import Scenario, ScenarioText, Step
 from pubstorm.scenario.problems import explain, shape_of
 from pubstorm.scenario.recovery import recovery_settings
@@ -333,6 +334,9 @@ class _Loading:
         self._add((*check_limits(written), *check_rates(written)))
         scenario = with_limits(with_rates(written))
         if not self.problems:
+            self._add(check_messages(scenario))
+        if not self.problems:
+            scenario = with_lengths(scenario)
             self._add(check_values(scenario))
         if not self.problems:
             self._add(check_files(scenario))

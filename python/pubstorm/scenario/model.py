@@ -113,6 +113,10 @@ class Scenario(Part):
     thresholds: tuple[ThresholdLine, ...] = ()
     """Conditions of success, such as `device.lost == 0` or `device.latency.p99 < 100ms`. A limit of
     `connected` in percent is about all clients or bridges of that name."""
+    abort_when: tuple[ThresholdLine, ...] = ()
+    """Conditions that end the run before its time, such as `backend.latency.p99 > 2s`: it has
+    failed then. They are evaluated on the run so far: in publish and hold stages from their tenth
+    interval on, and after each stage. Lost messages are known after a stage."""
     defaults: Literal["on", "off"] = "on"
     """Default thresholds: every client connects, every message is sent, nothing is lost, no will
     either, and messages of QoS 1 and 2 are acknowledged. A threshold about the same figure of a

@@ -15,6 +15,7 @@ from pubstorm.contract import TARGET_BROKER, split_member
 from pubstorm.contract.protocol import parse_target
 from pubstorm.quantities import UnfitError, count
 from pubstorm.scenario.document import At, DocumentError, read_document
+from pubstorm.scenario.expressions import CONDITIONS
 from pubstorm.scenario.kinds import AT_THE_CONTROLLER
 from pubstorm.scenario.populations import TARGET
 from pubstorm.scenario.problems import Shape
@@ -249,8 +250,9 @@ class _Expressions:
         if isinstance(data.get("tables"), Mapping):
             tables = data["tables"].items()
             yield "tables", {n: self._columns(f"tables.{n}", each) for n, each in tables}
-        if isinstance(data.get("thresholds"), list):
-            yield "thresholds", self._conditions(data["thresholds"])
+        for key in CONDITIONS:
+            if isinstance(data.get(key), list):
+                yield key, self._conditions(data[key])
         for key, inner in (("sweep", "stop_when"), ("search", "figure")):
             part = data.get(key)
             if isinstance(part, Mapping) and inner in part:

@@ -20,6 +20,7 @@ from pubstorm.scenario.fields import (
     ClientsOrPart,
     Duration,
     Factor,
+    Messages,
     Parallelism,
     PathText,
     PositiveDuration,
@@ -176,14 +177,29 @@ class Publish(StageKeys):
 
     SHORT_FOR: ClassVar[str | None] = "for"
 
-    duration: PositiveDuration = Field(alias="for")
-    """Duration."""
+    duration: PositiveDuration = Field(default_factory=int, alias="for")
+    """Duration: one of `for` and `messages`."""
+    messages: Messages | None = None
+    """Messages that all clients send together, such as `10k`, or each, such as `100/client`: the
+    time follows from their rate. Needs one fixed rate, and the same clients all the time."""
     rate_profile: RateProfile | None = None
     """Rates over time. Default: the same rates all the time."""
     changes: tuple[Change, ...] = ()
     """Changes during the stage."""
     faults: tuple[Fault, ...] = ()
     """Faults during the stage."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def check_one_length(cls, value: object) -> object:
+        """Makes sure that there is a time or a number of messages."""
+        if isinstance(value, Mapping):
+            given = [key for key in ("for", "messages") if value.get(key) is not None]
+            if not given:
+                raise UnfitError(None, "is a time such as for: 30s, or messages: 10k")
+            if len(given) > 1:
+                raise UnfitError(" and ".join(given), "is one of them")
+        return value
 
 
 class Hold(StageKeys):

@@ -36,7 +36,14 @@ from pubstorm.quantities import (
     span_text,
 )
 from pubstorm.report.of_run import key_figures
-from pubstorm.result import PopulationResult, RunResult, Status, ThresholdOutcome, Verdict
+from pubstorm.result import (
+    Measured,
+    PopulationResult,
+    RunResult,
+    Status,
+    ThresholdOutcome,
+    Verdict,
+)
 from pubstorm.result.figures import number_at
 from pubstorm.result.journal import Tail, snapshots_in
 from pubstorm.result.samples import (
@@ -422,24 +429,37 @@ class VerdictSoFar:
         if not is_present:
             return evaluate_run(measured, conditions)
         # Messages are in flight as long as clients publish.
-        later = {each.source for each in conditions if _is_of_the_end(each)}
+        later = {each.source for each in conditions if each.is_of_the_end}
         now = [each for each in conditions if each.source not in later]
         found = evaluate_run(measured, now)
-        outcomes = iter(found.thresholds)
+        outcomes = iter(
+            _not_yet(measured, *pair) for pair in zip(now, found.thresholds, strict=True)
+        )
         thresholds = [
-            _open(each) if each.source in later else next(outcomes) for each in conditions
+            _open(each, "evaluated when publishing has ended")
+            if each.source in later
+            else next(outcomes)
+            for each in conditions
         ]
         changes = {"evidence": _so_far(found), "thresholds": tuple(thresholds)}
         return found.model_copy(update=changes)
 
 
-def _is_of_the_end(threshold: Threshold) -> bool:
-    """Returns True for a threshold about the state after the last publish stage."""
-    zero = threshold.expression.figure.zero
-    return zero is not None and zero.is_of_last_stage
+def _not_yet(
+    measured: Measured, threshold: Threshold, outcome: ThresholdOutcome
+) -> ThresholdOutcome:
+    """Returns the outcome of a threshold; an open one if it has no value, and what it asks for is
+    not over."""
+    *past, present = (stage.name for stage in measured.stages)
+    over = {each.name for each in measured.faults if each.stage != present}
+    over |= {each.name for each in measured.phases if each.stage != present}
+    span = threshold.expression.span
+    if outcome.found is None and span is not None and span not in {*past, *over}:
+        return _open(threshold, "not known yet")
+    return outcome
 
 
-def _open(threshold: Threshold) -> ThresholdOutcome:
+def _open(threshold: Threshold, why: str) -> ThresholdOutcome:
     """Returns the outcome of a threshold without a value so far."""
     asked = threshold.expression
     return ThresholdOutcome(
@@ -448,7 +468,7 @@ def _open(threshold: Threshold) -> ThresholdOutcome:
         metric=asked.metric,
         found=None,
         passed=False,
-        text="evaluated when publishing has ended",
+        text=why,
         default=threshold.is_default,
     )
 

@@ -167,6 +167,11 @@ def test_until_a_number_is_a_search_of_the_most_clients_that_stay_connected(
     assert (values["search"]["from"], values["stages"][1]) == (1000, {"hold": "1min"})
 
 
+def test_a_number_of_messages_takes_the_place_of_the_length(printed: Printed) -> None:
+    for words in ("10k", "100/client"):
+        assert printed("pairs", "-n", words)["stages"][1] == {"publish": {"messages": words}}
+
+
 @pytest.mark.parametrize(
     ("kind", "given", "words"),
     [
@@ -182,6 +187,10 @@ def test_until_a_number_is_a_search_of_the_most_clients_that_stay_connected(
         ("pairs", {"until": "100k"}, "found --until '100k', allowed is METRIC > VALUE"),
         ("conn", {"until": "lots"}, "allowed is METRIC > VALUE or a number of clients"),
         ("pairs", {"until": "p99 > 1s", "as_fast": True}, "found --until and --max"),
+        ("sub", {"messages": "9"}, "--messages with sub, which publishes nothing"),
+        ("pub", {"messages": "9", "length": "1s"}, "found --messages and --for"),
+        ("pub", {"messages": "9", "as_fast": True}, "found --messages and --max"),
+        ("pub", {"messages": "9", "until": "loss > 1%"}, "found --messages and --until"),
         ("pub", {"topic": "a/%i"}, "--topic: found %i, which would be taken as it is"),
         ("pub", {"username": "%c", "password": "x"}, "--username: found %c"),
     ],
@@ -199,6 +208,7 @@ def test_options_that_do_not_fit_are_refused(
         (("pairs", "-c", "0"), "error: --clients: found 0, allowed is 1 to 4_294_967_295"),
         (("pub", "--size", "much"), "error: --size: found 'much', allowed is a size"),
         (("pub", "--total-rate", "much"), "error: --total-rate: found 'much', allowed is a rate"),
+        (("pub", "-n", "0"), "error: --messages: found 0, allowed is 1 to 1_000_000_000_000, or"),
         (("pub", "--for", "0s"), "error: --for: found '0s', allowed is more than 0s"),
         (("pairs", "--until", "foo > 1"), "error: --until: found 'foo', allowed are the metrics"),
         (("pub", "localhost"), "error: TARGET: found 'localhost', allowed is mqtt[s]://HOST"),

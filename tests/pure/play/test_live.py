@@ -44,6 +44,7 @@ UNDER_WAY = replace(
         ),
         PopulationSummary("backend", 1, {"connected": 1, "received_per_s": 9_999.6, "missing": 3}),
     ),
+    totals={"sent": 98_765, "acked": 98_764, "received": 98_763},
     latency=Latency.of(Histogram.of([1_000_000, 2_000_000])),
     outcomes={"connect_refused": 2},
     busy_share=0.123,
@@ -65,8 +66,9 @@ def test_plain_lines_show_the_state() -> None:
         "0.0 s  connect 0 %  connected 0/1\u202f000  busy 0 %  about 10:00 left in all"
     )
     assert line_of(UNDER_WAY) == (
-        "12.3 s  publish 58 %  connected 1\u202f001/1\u202f001  sent 10\u202f000/s  "
-        "acked 10\u202f000/s  received 10\u202f000/s  p99 2.00 ms  missing 3  connect_refused 2  "
+        "12.3 s  publish 58 %  connected 1\u202f001/1\u202f001  "
+        "sent 10\u202f000/s (98\u202f765)  acked 10\u202f000/s (98\u202f764)  "
+        "received 10\u202f000/s (98\u202f763)  p99 2.00 ms  missing 3  connect_refused 2  "
         "busy 12 %  about 6.2 s left in all"
     )
 
@@ -82,9 +84,9 @@ def test_a_line_has_rates_of_zero_only_where_clients_publish() -> None:
         progress.enter(stage, 0)
         summary = summary_of(progress, 0, SECOND_NS)
         assert summary.publishes == isinstance(action, PublishAction)
-        rates = [part for part in line_of(summary).split("  ") if part.endswith("/s")]
+        rates = [part for part in line_of(summary).split("  ") if "/s" in part]
         zeros = ["sent 0/s", "acked 0/s", "received 0/s"] if summary.publishes else []
-        assert rates == [*zeros, "foreign 10.0/s"], action
+        assert rates == [*zeros, "foreign 10.0/s (10)"], action
 
 
 def test_messages_of_other_programs_are_shown_where_there_are_some() -> None:
@@ -133,6 +135,19 @@ def test_plain_lines_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
         "! something happened",
         "step 2 of 3",
     ]
+
+
+def test_runs_of_an_experiment_warn_once_of_what_they_lack(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    live = PlainLive(10 * SECOND_NS)
+    for files in (1200, 2400):
+        live.begin("trial", Path("run"))
+        live.warn_once(f"short of open files: {files} of 500", "short of open files")
+        live.warn_once("short of ports: 9 of 5", "short of ports")
+        live.end()
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("! ")]
+    assert lines == ["! short of open files: 1200 of 500", "! short of ports: 9 of 5"]
 
 
 def test_a_log_has_a_line_for_each_interval_and_for_each_stage(
@@ -196,6 +211,7 @@ def test_the_terminal_shows_stage_populations_and_errors() -> None:
         "4.2 s left",
         "12.3 s, about 1:06 left in all",
         "1\u202f000 / 1\u202f000",
+        "so far sent 98\u202f765   acked 98\u202f764   received 98\u202f763",
         "latency p50 1.00 ms",
         "p99 2.00 ms",
         "agent busy 12 %",

@@ -192,6 +192,31 @@ def test_a_run_that_was_ended_by_hand_has_a_verdict_about_what_was_measured(
     assert [outcome.undecided for outcome in verdict.thresholds] == [False, True]
 
 
+def test_a_run_that_was_ended_by_hand_before_its_load_does_not_fail(
+    measured: MeasuredMaker,
+) -> None:
+    nothing = {"sent_total": 0, "acked_total": 0, "rates": {}}
+    backend = {"expected_total": 0, "received_total": 0, "rates": {}}
+    ended = Event(at_s=1, kind="by_hand", text="stage hold is ended by the user, and the run")
+    run = measured(device=nothing, backend=backend, flows=(), interrupted=True, events=(ended,))
+    lost = parse_threshold("backend.lost == 0")
+    verdict = evaluate_run(run, [lost])
+    (outcome,) = verdict.thresholds
+    assert (verdict.status, outcome.undecided) == (Status.INVALID, True)
+    assert not outcome.missed
+    assert "ended by hand before a threshold could be evaluated" in verdict.headline
+    to_its_end = run.model_copy(update={"interrupted": False, "events": ()})
+    assert evaluate_run(to_its_end, [lost]).status is Status.FAIL
+
+
+def test_what_a_run_has_not_measured_that_ended_early_is_undecided(measured: MeasuredMaker) -> None:
+    ended = Event(at_s=9, kind="check", text="abort_when lost > 0 ended the run")
+    later = parse_threshold("latency.p99@later < 1s")
+    verdict = evaluate_run(measured(events=(ended,)), [later])
+    (outcome,) = verdict.thresholds
+    assert (verdict.status, outcome.undecided) == (Status.FAIL, True)
+
+
 def test_the_headline_has_no_percentile_of_few_messages(measured: MeasuredMaker) -> None:
     run = measured()
     backend = run.populations["backend"]

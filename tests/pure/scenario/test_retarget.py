@@ -164,3 +164,16 @@ def test_publishers_whose_clock_is_the_controllers_stay_there() -> None:
         by_variant[step.variation.variant] = (feed.hosts, len(step.scenario.source.left_out))
     assert by_variant["cpp"] == ("broker", 0)
     assert by_variant["python"] == by_variant["python reconnecting"] == (None, 1)
+
+
+def test_conditions_that_end_a_run_follow_the_target() -> None:
+    text = """\
+topology: {services: {users: redis}, brokers: {main: {kind: embedded}}}
+populations: {device: {clients: 10}}
+stages: [connect]
+abort_when: [main.rss.max > 900MB, users.keys > 9, device.connected < 50%]
+"""
+    scenario = parse_scenario(text, "s.yaml", target=ELSEWHERE)
+    lines = [each.source for each in scenario.abort_when]
+    assert lines == ["broker.rss.max > 900MB", "device.connected < 5"]
+    assert "users.keys > 9: users is not started" in scenario.source.left_out

@@ -93,6 +93,22 @@ def test_messages_are_in_flight_as_long_as_clients_publish(tmp_path: Path) -> No
     assert first(len(lines))[0].found is not None
 
 
+def test_what_a_fault_brings_is_not_known_before_its_stage_is_over(tmp_path: Path) -> None:
+    folder = unpack("broker-killed", tmp_path)
+    snapshots = folder / "snapshots.jsonl"
+    lines = snapshots.read_bytes().splitlines(keepends=True)
+
+    def back(count: int) -> str:
+        snapshots.write_bytes(b"".join(lines[:count]))
+        verdict = VerdictSoFar(folder).evaluate()
+        assert verdict is not None
+        return verdict.thresholds[0].text
+
+    # While clients are away, and once they are back.
+    assert back(29) == "not known yet"
+    assert back(35).startswith("found ")
+
+
 def test_a_column_without_a_value_is_left_out() -> None:
     page = content(connected=3, received_per_s=7)
     assert {"foreign/s", "round trip p50", "round trip p99"}.isdisjoint(page["heads"])

@@ -1,4 +1,5 @@
-"""A stage ends, whatever a broker does to its clients."""
+"""A stage ends, whatever a broker does to its clients, and after its number of messages. A run ends
+that has failed already."""
 
 from __future__ import annotations
 
@@ -66,3 +67,45 @@ def test_a_connect_stage_ends_though_every_connection_is_accepted_and_closed(
     connect = result["stages"][0]
     assert (connect["name"], connect["settled"]) == ("connect", False)
     assert device["outcomes"]["closed_by_broker"] > 3 * 8
+
+
+HOPELESS = """
+topology: {brokers: {main: embedded}}
+populations:
+  device: {clients: 5, publications: [{topic: "up/{n}", rate: 10/s, qos: 1}]}
+  backend: {clients: 1, subscriptions: ["up/#"]}
+stages: [connect, publish: 1h, hold: 1h]
+snapshot_interval: 100ms
+abort_when: [backend.received@publish > 10]
+"""
+
+
+def test_a_run_ends_when_a_condition_of_its_scenario_is_met(start: RunMaker) -> None:
+    run = start(HOPELESS)
+    assert run.finish() == 1
+    result = run.result()
+    assert [stage["settled"] for stage in result["stages"]] == [True, True]
+    backend = result["populations"]["backend"]
+    assert backend["received_total"] == backend["expected_total"] > 10
+    (event,) = result["events"]
+    assert event["kind"] == "check"
+    assert event["text"] in result["verdict"]["headline"]
+
+
+COUNTED = """
+topology: {brokers: {main: embedded}}
+populations:
+  device: {clients: 7, publications: [{topic: "up/{n}", rate: 50/s, qos: 1}]}
+  backend: {clients: 1, subscriptions: ["up/#"]}
+stages: [connect, publish: {name: some, messages: 103}, publish: {name: each, messages: 20/client}]
+snapshot_interval: 200ms
+"""
+
+
+def test_clients_send_exactly_as_many_messages_as_a_stage_asks_for(start: RunMaker) -> None:
+    run = start(COUNTED)
+    assert run.finish() == 0
+    stages = run.result()["stages"][1:]
+    sent = [stage["populations"]["device"]["sent_total"] for stage in stages]
+    received = [stage["populations"]["backend"]["received_total"] for stage in stages]
+    assert sent == received == [103, 140]

@@ -81,10 +81,12 @@ def plan_in_words(scenario: Scenario, plan: Plan) -> Iterator[str]:
     clients = [line for each in plan.populations for line in _population(scenario, plan, each)]
     conditions = conditions_of(scenario)
     thresholds = [f"{c.source} (default)" if c.is_default else c.source for c in conditions]
+    aborts = [condition.source for condition in scenario.abort_when]
     for title, lines in (
         ("populations", clients),
         ("stages", [line for n in range(len(plan.stages)) for line in _stage(scenario, plan, n)]),
         ("thresholds", thresholds),
+        *((("aborted when", aborts),) if aborts else ()),
         *((("left out", left_out),) if left_out else ()),
     ):
         yield ""

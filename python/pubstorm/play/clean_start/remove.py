@@ -16,9 +16,9 @@ from pubstorm.contract.plan import ConnectAction, DisconnectAction, Plan, Planne
 from pubstorm.contract.protocol import Mqtt
 from pubstorm.errors import PubstormError
 from pubstorm.fleet import SnapshotReceived
+from pubstorm.play.alone import play_alone
 from pubstorm.play.clean_start.observer import Deadline, TargetObserver, retained_on, sessions_on
 from pubstorm.play.clean_start.topics import OWN_TOPICS_MAX, Own, own_topics
-from pubstorm.play.stages import play_alone
 from pubstorm.quantities import SECOND_NS, count_text, counted
 from pubstorm.result import StaleState
 from pubstorm.topology.bridge_lines import client_id, state_topic

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,8 @@ class Summary:
     populations: tuple[PopulationSummary, ...]
     publishes: bool = False
     """True if clients publish in the stage."""
+    totals: Mapping[str, int] = field(default_factory=dict)
+    """Messages since the start, by the names of their rates without `_per_s`."""
     latency: Latency = field(default_factory=Latency)
     """From the intended send to the delivery, or to the acknowledgement if there are no
     receivers."""
@@ -101,6 +104,18 @@ class Live:
         """One line about something that the user has to know, even of a quiet run. Default: a
         note."""
         self.note(text)
+
+    @cached_property
+    def _warned(self) -> set[str]:
+        """Subjects of warnings of the runs that were shown."""
+        return set()
+
+    def warn_once(self, text: str, subject: str) -> None:
+        """Warns, unless a run of the same series, search or data sheet has warned of the
+        subject."""
+        if subject not in self._warned:
+            self._warned.add(subject)
+            self.warn(text)
 
     def suspend(self) -> None:
         """The process stops until the user continues it."""

@@ -47,6 +47,7 @@ def summary_of(progress: Progress, started_ns: int, now_ns: int) -> Summary:
         populations=_populations(progress),
         publishes=isinstance(stage.action, PublishAction)
         and any(each.publications for each in plan.populations),
+        totals=progress.totals,
         latency=Latency.of(latency_of(latest, "delivery", "acknowledgement")),
         round_trip=Latency.of(latency_of(latest, "round trip")),
         outcomes=progress.outcomes,
@@ -199,7 +200,9 @@ def _text(metric: Metric, column: ReportColumn, summary: Summary) -> str:
         is_due = summary.publishes and column.when == "always"
         if not value and not is_due:
             return ""
-        return f"{column.head.removesuffix('/s')} {rate_text(value)}/s"
+        total = summary.totals.get(metric.name.removesuffix("_per_s"))
+        so_far = f" ({count_text(total)})" if total else ""
+        return f"{column.head.removesuffix('/s')} {rate_text(value)}/s{so_far}"
     if metric.of_a_size:
         clients = sum(population.clients for population in populations)
         return f"{column.head} {count_text(value)}/{count_text(clients)}"

@@ -100,6 +100,7 @@ def drawn(name: str, summary: Summary, after_s: float = 0.0) -> RenderableType:
         Text(),
         _Populations(summary),
         Text(),
+        *_totals(summary),
         _figures(summary),
     ]
     if summary.outcomes:
@@ -181,6 +182,14 @@ def _cell(metric: Metric, population: PopulationSummary) -> RenderableType:
 
 def _value(metric: Metric, population: PopulationSummary) -> float:
     return population.figures.get(metric.name, 0)
+
+
+def _totals(summary: Summary) -> Iterator[Text]:
+    """Yields the line of messages since the start, once there are some."""
+    totals = ((name, count) for name, count in summary.totals.items() if count)
+    parts = [part for n, count in totals for part in ((f"{n} ", "dim"), f"{count_text(count)}   ")]
+    if parts:
+        yield Text.assemble(("so far ", "dim"), *parts)
 
 
 def _figures(summary: Summary) -> Text:

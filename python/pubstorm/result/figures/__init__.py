@@ -123,8 +123,8 @@ def evaluate_threshold(measured: Measured, threshold: Threshold) -> ThresholdOut
         passed=False,
         text=found.reason if isinstance(found, Missing) else str(found),
         default=threshold.is_default,
-        # It may hold: the user ended the run before.
-        undecided=measured.interrupted and isinstance(found, Missing),
+        # It may hold: the user, or a condition of the scenario, ended the run before.
+        undecided=measured.interrupted or any(e.kind == "check" for e in measured.events),
     )
     if not isinstance(found, Found):
         return outcome

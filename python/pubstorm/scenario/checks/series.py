@@ -7,12 +7,12 @@ from difflib import get_close_matches
 
 from pubstorm.quantities import UnfitError, describe
 from pubstorm.scenario.document import Finding, Path
-from pubstorm.scenario.expressions import unknown
+from pubstorm.scenario.expressions import CONDITIONS, unknown
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.recovery import check_recovery
 from pubstorm.scenario.series import Sweep, TableColumn, Variation
 
-NOT_SEARCHED = ("search", "sweep", "table", "thresholds", "name", "description")
+NOT_SEARCHED = ("search", "sweep", "table", *CONDITIONS, "name", "description")
 """Keys that no load grows with."""
 
 

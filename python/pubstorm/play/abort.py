@@ -1,0 +1,86 @@
+"""Conditions that end a run before its time, `abort_when` of a scenario. Each is evaluated on what
+was measured so far, by the code that evaluates the thresholds of a run that is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from pubstorm.contract.plan import PublishAction
+from pubstorm.measure.run_log import RunLog, StageSpan
+from pubstorm.metrics.expressions import Threshold
+from pubstorm.play.context import RunContext
+from pubstorm.quantities import SECOND_NS, span_text
+from pubstorm.result import Measured
+from pubstorm.result.figures import evaluate_threshold
+
+INTERVALS_MIN = 10
+"""Intervals of a stage before the first evaluation in it."""
+PAUSE_FACTOR = 100
+"""Least time between two evaluations, as a multiple of the time that one takes."""
+
+
+class AbortWhen:
+    """The conditions of one run."""
+
+    def __init__(
+        self, conditions: Sequence[Threshold], measure: Callable[[RunLog], Measured]
+    ) -> None:
+        """`measure` returns the measurements of a run that ends as a log says."""
+        self._of_a_stage = [each for each in conditions if not each.is_of_the_end]
+        self._conditions = conditions
+        self._measure = measure
+        self._next_ns = 0
+
+    def during(self, run: RunContext) -> str | None:
+        """Returns why the run ends within the present stage; None if it continues. Figures that are
+        known only at the end of a stage are 0 or nothing until then."""
+        progress, interval_ns = run.progress, run.plan.snapshot_interval_ns
+        here = (each for each in progress.latest.values() if each.stage == progress.stage)
+        to_ns = max((each.to_ns for each in here), default=0)
+        first_ns = progress.entered_ns + INTERVALS_MIN * interval_ns
+        if to_ns < max(first_ns, self._next_ns):
+            return None
+        began_ns = run.clock()
+        stage, run_log = run.plan.stages[progress.stage], _until(run, to_ns)
+        is_load = isinstance(stage.action, PublishAction)
+        span = StageSpan(
+            progress.stage,
+            progress.entered_ns,
+            to_ns if is_load else progress.entered_ns,
+            to_ns,
+            settled=False,
+        )
+        run_log.spans.append(span)
+        # Messages in flight are not lost.
+        run_log.exclude_from_loss(progress.stage, run.receivers)
+        after = span_text((to_ns - progress.entered_ns) / SECOND_NS)
+        reason = self._reason(self._of_a_stage, run_log, f"{after} of stage {stage.name}")
+        self._next_ns = to_ns + max(interval_ns, PAUSE_FACTOR * (run.clock() - began_ns))
+        return reason
+
+    def after(self, run: RunContext) -> str | None:
+        """Returns why the run ends after the stage that is over; None if it continues."""
+        stage = run.plan.stages[run.progress.stage]
+        return self._reason(self._conditions, _until(run, run.clock()), f"stage {stage.name}")
+
+    def _reason(self, conditions: Sequence[Threshold], run_log: RunLog, when: str) -> str | None:
+        measured = self._measure(run_log)
+        for condition in conditions:
+            outcome = evaluate_threshold(measured, condition)
+            if outcome.passed:
+                found = outcome.text
+                return f"abort_when {condition.source} ended the run after {when}: {found}"
+        return None
+
+
+def _until(run: RunContext, to_ns: int) -> RunLog:
+    """Returns a copy of the log of a run that ends at an instant."""
+    run_log = run.recorder.run_log
+    return replace(
+        run_log,
+        ended_ns=to_ns,
+        spans=[*run_log.spans],
+        events=[*run_log.events],
+        expect_received={stage: {*each} for stage, each in run_log.expect_received.items()},
+    )

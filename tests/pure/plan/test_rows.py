@@ -143,3 +143,28 @@ def test_variables_in_json_are_numbers_or_strings() -> None:
     assert said["colour"] in {'a"b', "c\\d"}
     assert said["stamp"].startswith("~pst~")
     assert said['q"{}'] == ["no 9", "{n}", 1.5, None, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("{true|false}", [True, False]),
+        ("{ok|null}", ["ok", None]),
+        ("{1|-2.5|1e3}", [1, -2.5, 1000.0]),
+        ('{"true"|"1"|2}', ["true", "1", 2]),
+        ('{"a|b"}', ['"a', 'b"']),
+        ("{NaN|-Infinity|01|True}", ["NaN", "-Infinity", "01", "True"]),
+        ("{ 1|[1]|+1}", [" 1", "[1]", "+1"]),
+        ("is {true|false}", ["is true", "is false"]),
+        ("{true|false}{1|2}", ["true1", "true2", "false1", "false2"]),
+    ],
+)
+def test_options_that_are_values_of_json_stay_as_they_are(text: str, values: list[object]) -> None:
+    template = Template.parse(json_template([text]))
+    said = [
+        json.loads(template.message_text(1, 0, MessageFacts(n, 1, stream.of(n), 0, bytes(32))))[0]
+        for stream in [MessageFacts.stream(1, 0)]
+        for n in range(100)
+    ]
+    drawn = {(type(value), value) for value in said}
+    assert drawn == {(type(value), value) for value in values}

@@ -101,7 +101,8 @@ class MqttClients(Simulated):
     }
 
     client_id: ClientText | None = None
-    """Client identifier, different for each client. Default: NAME-{n}."""
+    """Client identifier, different for each client; `""` lets the broker assign it. Default:
+    NAME-{n}."""
     flapping: OptionalFlapping = None
     """Times between which clients unsubscribe and subscribe again. Default: they stay
     subscribed."""

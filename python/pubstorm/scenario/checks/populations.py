@@ -101,7 +101,7 @@ def _check_columns(within: Path, population: Connecting, file: RowFile) -> Itera
     if not known:
         return
     yield from _check_lengths(within, population, table)
-    if template.columns:
+    if template.columns and isinstance(population, MqttClients):
         yield from _check_ids(within, population, template)
 
 
@@ -120,16 +120,35 @@ def _check_lengths(
             yield (*within, *path), f"{message}, allowed are {most} bytes", None
 
 
-def _check_ids(within: Path, population: Connecting, template: Template) -> Iterator[Finding]:
+def _check_ids(within: Path, population: MqttClients, template: Template) -> Iterator[Finding]:
+    numbers = range(population.first, population.first + population.clients)
+    if not all(map(template.text, numbers)):
+        yield from check_unnamed(within, population)
     seen: set[str] = set()
-    for n in range(population.first, population.first + population.clients):
-        client_id = template.text(n)
+    for client_id in filter(None, map(template.text, numbers)):
         if client_id in seen:
             found = f"found the client id {describe(client_id)} more than once, allowed is one each"
             hint = "a broker disconnects the first when the second comes: use {n}"
             yield (*within, "client_id"), found, hint
             return
         seen.add(client_id)
+
+
+def check_unnamed(within: Path, population: MqttClients) -> Iterator[Finding]:
+    """Yields the reasons against clients without identifiers, which the broker is to name."""
+    path, version = (*within, "client_id"), population.version
+    sessions = {population.session, *(share.session for share in population.shares.values())}
+    tls = population.tls
+    if version == "3.1":
+        message = "found an empty client id with version 3.1, allowed are versions 3.1.1 and 5"
+        yield path, message, "write NAME-{n}: in version 3.1 a broker names no client"
+    elif version == "3.1.1" and "persistent" in sessions:
+        message = "found an empty client id with session: persistent in version 3.1.1"
+        hint = "write version: 5, where a client keeps the identifier that the broker assigned"
+        yield path, f"{message}, allowed are session: clean and version: 5", hint
+    if tls is not None and tls.psk is not None and tls.psk.identity is None:
+        message = "found an empty client id and no identity, needed is an identity of the keys"
+        yield (*within, "tls", "psk"), message, "write identity: TEXT, different for each client"
 
 
 def _check_bridges(scenario: Scenario) -> Iterator[Finding]:
@@ -185,6 +204,9 @@ def _check_pair(
     if taker.client_id is not None:
         message = f"found client_id with takes_over, allowed is that of {victim_name}"
         yield (*path, "client_id"), message, "leave client_id out"
+    if victim.client_id == "":
+        message = f"found {victim_name}, whose client identifiers the broker assigns"
+        yield (*path, "takes_over"), f"{message}, allowed are others", "write {n} in its client_id"
     if "first" in taker.model_fields_set and taker.first != victim.first:
         message = f"found {taker.first}, allowed is {victim.first}, as in {victim_name}"
         yield (*path, "first"), message, "leave first out"

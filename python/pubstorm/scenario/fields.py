@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from pubstorm.contract import RATE_MAX_PER_S, RATE_MIN_PER_S
-from pubstorm.contract.capabilities import MqttVersion
+from pubstorm.contract.capabilities import U16_MAX, MqttVersion
 from pubstorm.contract.protocol import IDENTIFIER_MAX, U32_MAX, Target, parse_sources, parse_targets
 from pubstorm.contract.template import MisplacedError, Template, TemplateError, VariableKind
 from pubstorm.metrics.expressions import Expression, Threshold, parse_expression, parse_threshold
@@ -400,7 +400,8 @@ CLIENTS_MAX = U32_MAX
 SMALL_COUNT_MAX = 4096
 OR_SHARE = "or a share in percent such as 50%"
 CENTURY_NS = 100 * 365 * 24 * 3600 * SECOND_NS
-TEXT_BYTES_MAX = 60_000
+TEXT_BYTES_MAX = U16_MAX
+"""Bytes of a text of MQTT [MQTT-1.5.3], and at most of any other one."""
 MQTT_VERSIONS = get_args(MqttVersion)
 EMPTY_HINT = "only ZeroMQ has empty ones: its subscribers say at: and a population of publishers"
 MESSAGE_BYTES_MAX = 256_000_000

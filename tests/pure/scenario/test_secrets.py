@@ -89,7 +89,7 @@ def test_a_reference_that_leads_nowhere_is_a_problem_with_line_and_hint(tmp_path
     ("password", "allowed"),
     [
         (f'"{SECRET}\\0"', "is text without NUL characters"),
-        (f'"{SECRET * 20_000}"', "is text of at most 60000 bytes"),
+        (f'"{SECRET * 20_000}"', "is text of at most 65535 bytes"),
         ("12345678", "is text"),
         (f'"{{{SECRET}}}"', "is a template"),
     ],

@@ -22,7 +22,7 @@ from pubstorm.scenario.base import parts_in
 from pubstorm.scenario.defaults import covers, may_match
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
-from pubstorm.scenario.fields import TEXT_BYTES_MAX, payload_texts, texts_of
+from pubstorm.scenario.fields import payload_texts, texts_of
 from pubstorm.scenario.flows import MqttPublication, MqttSubscription
 from pubstorm.scenario.kinds import MqttClients, MqttDifference
 from pubstorm.scenario.model import Scenario
@@ -114,7 +114,7 @@ def _check_lengths(
         most = can.login_bytes_max if path[-1] in CREDENTIALS else can.text_bytes_max
         if most is None or ("publications" in path and "payload" in path):
             continue
-        most, found = min(most, TEXT_BYTES_MAX), Template.parse(source, table).bytes_max
+        found = Template.parse(source, table).bytes_max
         if found > most:
             message = f"found up to {found} bytes with the values of its variables"
             yield (*within, *path), f"{message}, allowed are {most} bytes", None

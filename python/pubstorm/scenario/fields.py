@@ -49,17 +49,23 @@ VARIABLE = re.compile(r"\{[^{}]*\}")
 """A variable of a template."""
 
 
-def text(value: object) -> str:
-    """Text of bounded length, without NUL [MQTT-1.5.3-2]."""
+def data(value: object) -> str:
+    """Text of bounded length with any characters, as MQTT's binary data may have."""
     if not isinstance(value, str):
         written = describe(value)
         scalar = isinstance(value, (int, float, bool))
         raise UnfitError(value, "is text", f'write "{written}" in quotes' if scalar else None)
-    if "\0" in value:
-        raise UnfitError(value, "is text without NUL characters")
     if len(value.encode()) > TEXT_BYTES_MAX:
         raise UnfitError(value, f"is text of at most {TEXT_BYTES_MAX} bytes")
     return value
+
+
+def text(value: object) -> str:
+    """Text of bounded length, without NUL [MQTT-1.5.3-2]."""
+    source = data(value)
+    if "\0" in source:
+        raise UnfitError(value, WITHOUT_NUL, NUL_HINT)
+    return source
 
 
 def name(value: object) -> str:
@@ -117,19 +123,17 @@ def some_text(value: object) -> str:
 
 def client_text(value: object) -> str:
     """A template with one value for each client: no range, and nothing that only a message has."""
-    source = text(value)
+    return client_data(text(value))
+
+
+def client_data(value: object) -> str:
+    """The same for binary data of MQTT, in which NUL is allowed."""
+    source = data(value)
     template = _template(source)
     if template.has(VariableKind.RANGE, VariableKind.CHOICE):
         hint = "a range or a choice belongs into a topic or a payload"
         raise UnfitError(value, "are {n}, {n%K}, {n/K} and {row.NAME}", hint)
     _check(source, template.check_client)
-    return source
-
-
-def template_text(value: object) -> str:
-    """A template with any variables."""
-    source = text(value)
-    _template(source)
     return source
 
 
@@ -238,7 +242,12 @@ def version(value: object) -> str:
 def property_text(value: object) -> str:
     """A template with one value for each message: no range or choice, which belongs to the
     topic."""
-    source = text(value)
+    return property_data(text(value))
+
+
+def property_data(value: object) -> str:
+    """The same for binary data of MQTT, in which NUL is allowed."""
+    source = data(value)
     if _template(source).has(VariableKind.RANGE, VariableKind.CHOICE):
         raise UnfitError(value, "is a text without ranges and choices")
     return source
@@ -328,7 +337,7 @@ def payload(value: object) -> object:
     if isinstance(value, (dict, list)):
         _check_numbers(value)
         return value
-    return template_text(value)
+    return _template(data(value)).source
 
 
 def texts_of(whole: Part) -> Iterator[tuple[Path, str]]:
@@ -402,6 +411,8 @@ OR_SHARE = "or a share in percent such as 50%"
 CENTURY_NS = 100 * 365 * 24 * 3600 * SECOND_NS
 TEXT_BYTES_MAX = U16_MAX
 """Bytes of a text of MQTT [MQTT-1.5.3], and at most of any other one."""
+WITHOUT_NUL = "is text without NUL characters"
+NUL_HINT = "passwords, payloads and correlation data are the ones that may have U+0000"
 MQTT_VERSIONS = get_args(MqttVersion)
 EMPTY_HINT = "only ZeroMQ has empty ones: its subscribers say at: and a population of publishers"
 MESSAGE_BYTES_MAX = 256_000_000
@@ -469,6 +480,7 @@ SomeText = Annotated[str, BeforeValidator(some_text), _json("text")]
 PathText = Annotated[Text, AfterValidator(absolute)]
 Words = Annotated[tuple[Text, ...], AfterValidator(absolute_program)]
 ClientText = Annotated[str, BeforeValidator(client_text), _json("template"), TEMPLATE]
+ClientData = Annotated[str, BeforeValidator(client_data), _json("template"), TEMPLATE]
 ClientPath = Annotated[ClientText, AfterValidator(absolute_for_client)]
 FlowTopic = Annotated[str, BeforeValidator(flow_topic), _json("topic template"), TEMPLATE]
 Topic = Annotated[str, BeforeValidator(topic), _json("topic template"), TEMPLATE]
@@ -487,6 +499,7 @@ Version = Annotated[
     _json("version", ["string", "number"], enum=[*MQTT_VERSIONS, 3.1, 5]),
 ]
 PropertyText = Annotated[str, BeforeValidator(property_text), _json("template"), TEMPLATE]
+PropertyData = Annotated[str, BeforeValidator(property_data), _json("template"), TEMPLATE]
 WholeSeconds = Annotated[int, QuantityField(duration_ns, 0, U32_MAX * SECOND_NS, step=SECOND_NS)]
 SessionExpiry = Annotated[
     int,

@@ -17,6 +17,7 @@ from pubstorm.scenario.document import Finding
 from pubstorm.scenario.fields import (
     Burst,
     Bytes,
+    ClientData,
     ClientText,
     ClientTopic,
     Flag,
@@ -25,6 +26,7 @@ from pubstorm.scenario.fields import (
     Name,
     Payload,
     PositiveDuration,
+    PropertyData,
     PropertyText,
     PublicationRate,
     QoS,
@@ -232,7 +234,7 @@ class MqttPublication(Publication):
     """MQTT 5: payload format indicator."""
     response_topic: Annotated[Topic | None, Mqtt5("response_topic")] = None
     """MQTT 5: response topic."""
-    correlation_data: Annotated[PropertyText | None, Mqtt5("correlation_data")] = None
+    correlation_data: Annotated[PropertyData | None, Mqtt5("correlation_data")] = None
     """MQTT 5: correlation data."""
     user_properties: Annotated[Mapping[Text, PropertyText], Mqtt5("user_property")] = Field(
         default_factory=dict
@@ -300,7 +302,7 @@ class Will(Part):
 
     topic: ClientTopic
     """Topic of the message."""
-    payload: ClientText = ""
+    payload: ClientData = ""
     """Text of the message."""
     qos: QoS = 0
     """QoS of the message."""
@@ -319,7 +321,7 @@ class Will(Part):
     """MQTT 5: payload format indicator."""
     response_topic: Annotated[ClientTopic | None, Mqtt5("response_topic")] = None
     """MQTT 5: response topic."""
-    correlation_data: Annotated[ClientText | None, Mqtt5("correlation_data")] = None
+    correlation_data: Annotated[ClientData | None, Mqtt5("correlation_data")] = None
     """MQTT 5: correlation data."""
     user_properties: Annotated[Mapping[Text, ClientText], Mqtt5("user_property")] = Field(
         default_factory=dict

@@ -22,7 +22,7 @@ from pubstorm.scenario.base import parts_in
 from pubstorm.scenario.defaults import covers, may_match
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
-from pubstorm.scenario.fields import payload_texts, texts_of
+from pubstorm.scenario.fields import NUL_HINT, WITHOUT_NUL, payload_texts, texts_of
 from pubstorm.scenario.flows import MqttPublication, MqttSubscription
 from pubstorm.scenario.kinds import MqttClients, MqttDifference
 from pubstorm.scenario.model import Scenario
@@ -30,6 +30,8 @@ from pubstorm.scenario.populations import Connecting, Flapping, Population, Rows
 from pubstorm.scenario.shares import MEAN_NS_MAX, PopulationShare, mean_subscribed_ns, shares_of
 
 CREDENTIALS = ("username", "password")
+BINARY = {"password", "payload", "correlation_data", "data"}
+"""Keys whose texts are binary data for MQTT."""
 
 
 def check_payloads(scenario: Scenario) -> Iterator[Finding]:
@@ -100,9 +102,21 @@ def _check_columns(within: Path, population: Connecting, file: RowFile) -> Itera
     template = Template.parse(client_id or "{n}", table)
     if not known:
         return
+    yield from _check_nul(within, population, table)
     yield from _check_lengths(within, population, table)
     if template.columns and isinstance(population, MqttClients):
         yield from _check_ids(within, population, template)
+
+
+def _check_nul(within: Path, population: Population, table: RowTable) -> Iterator[Finding]:
+    """Yields texts of MQTT with a value that has a NUL in it; binary data may have one."""
+    for path, source in texts_of(population):
+        if not BINARY.isdisjoint(path):
+            continue
+        for column in Template.parse(source).columns:
+            if any("\0" in value for value in table.file.columns[column]):
+                found = f"found a NUL in the column {column} of the rows"
+                yield (*within, *path), f"{found}, allowed {WITHOUT_NUL}", NUL_HINT
 
 
 def _check_lengths(

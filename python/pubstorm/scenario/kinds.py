@@ -347,7 +347,8 @@ class Publisher(Part):
     """Port of the first of them; the others count up from it. Default: free ports."""
     command: Words = ()
     """For kind `command`: the program and its arguments, with `{host}`, `{port}` and `{folder}` in
-    them; `{{` and `}}` are braces. The options of an agent come after them."""
+    them; `{{` and `}}` are braces, and relative paths are from the folder of the scenario file. The
+    options of an agent come after them."""
     security: Literal["none", "plain", "curve"] = "none"
     """`plain`: it takes subscribers with the `username` and `password` of its population alone;
     `curve`: connections are encrypted, with keys that the run makes."""

@@ -287,6 +287,16 @@ def clients_or_part(value: object) -> int | PartOf:
         raise UnfitError(value, f"{unfit.allowed}, {OR_SHARE}") from None
 
 
+def clients_or_none(value: object) -> int | PartOf:
+    """A number of clients, or a share of them in percent, also none."""
+    try:
+        return clients_or_part(value)
+    except UnfitError as unfit:
+        if value in (0, "0", "0%"):
+            return 0
+        raise UnfitError(value, unfit.allowed.replace("1 to", "0 to", 1), unfit.hint) from None
+
+
 def read_rate(value: object) -> float | PartOf:
     """A rate, or a share in percent of what is due."""
     if isinstance(value, PartOf):
@@ -461,6 +471,11 @@ Scale = Annotated[float, QuantityField(factor, 0, 1e6, above_low=True)]
 ClientsOrPart = Annotated[
     int | PartOf,
     PlainValidator(clients_or_part),
+    _json("clients", ["integer", "string"], examples=[1000, "50%"]),
+]
+ClientsOrNone = Annotated[
+    int | PartOf,
+    PlainValidator(clients_or_none),
     _json("clients", ["integer", "string"], examples=[1000, "50%"]),
 ]
 DurationOrNever = Annotated[

@@ -12,11 +12,12 @@ from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validat
 from pydantic_core import CoreSchema
 
 from pubstorm.contract.commands import change_words, unique_name
-from pubstorm.quantities import SECOND_NS, UnfitError
+from pubstorm.quantities import SECOND_NS, UnfitError, write_share
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.document import Finding
 from pubstorm.scenario.faults import Fault
 from pubstorm.scenario.fields import (
+    ClientsOrNone,
     ClientsOrPart,
     Duration,
     Factor,
@@ -25,6 +26,7 @@ from pubstorm.scenario.fields import (
     PositiveDuration,
     Rate,
     RateOrZero,
+    Share,
     Text,
 )
 
@@ -170,6 +172,48 @@ class RateProfile(Part):
     """All rates of the profile are so many times as high; a search can vary it."""
 
 
+class ClientPoint(Part):
+    """The clients at an instant. Two points of one instant are a step."""
+
+    at: Duration
+    """Time after the start of the stage."""
+    clients: ClientsOrNone
+    """Active clients: a number, or a share of the population such as `50%`."""
+
+
+class ClientSine(Part):
+    """Clients along a sine, which begins at its lowest."""
+
+    period: PositiveDuration
+    """Time from one lowest number to the next."""
+    low: Share = 0.0
+    """Lowest share of the clients of the population."""
+    high: Share = 1.0
+    """Highest share of the clients of the population."""
+
+    def rules(self) -> Iterator[Finding]:
+        """Yields shares in the wrong order."""
+        if self.low > self.high:
+            found = f"found low {write_share(self.low)} above high {write_share(self.high)}"
+            yield ("low",), f"{found}, allowed is up to high", None
+
+
+class ClientProfile(Part):
+    """Active clients of a population over time: one of `points`, `sine` and `csv`."""
+
+    points: tuple[ClientPoint, ...] = ()
+    """Points, in order. Between two points the clients are on a line; before the first and after
+    the last they stay the same."""
+    sine: ClientSine | None = None
+    """A sine."""
+    csv: PathText | None = None
+    """A file of comma-separated values with a line of headings, by its path from the folder of the
+    scenario file. It has the columns `time`, in seconds from any instant, and `clients`, or `share`
+    from 0 to 1. The first row is the start of the stage."""
+    factor: Factor = 1.0
+    """All numbers of the profile are so many times as high; a search can vary it."""
+
+
 class Publish(StageKeys):
     """Publishes for a time, then drains; a plain duration is the time."""
 
@@ -179,6 +223,9 @@ class Publish(StageKeys):
     """Duration."""
     rate_profile: RateProfile | None = None
     """Rates over time. Default: the same rates all the time."""
+    client_profiles: Mapping[Text, ClientProfile] = Field(default_factory=dict)
+    """Active clients over time, by population or share. The clients of the other populations
+    stay."""
     changes: tuple[Change, ...] = ()
     """Changes during the stage."""
     faults: tuple[Fault, ...] = ()

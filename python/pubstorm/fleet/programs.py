@@ -163,10 +163,10 @@ class UserPrograms:
 
     commands: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Program and arguments by population, with `{host}`, `{port}` and `{folder}` in them."""
-    directory: Path | None = None
-    """Directory that they start in, on this host; None: that of Pubstorm."""
     prefix: Sequence[str] = ()
     """Words before each command, which end the program with this process."""
+    directory: Path | None = None
+    """Directory that they start in, on this host; None: that of Pubstorm."""
 
 
 def program_commands(

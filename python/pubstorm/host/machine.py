@@ -98,10 +98,10 @@ class Order:
     """File for what it logs."""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Its variables beside those of its machine."""
-    directory: Path | None = None
-    """Directory that it starts in, on this machine; None: that of Pubstorm."""
     talks: bool = False
     """True if it gets pipes as stdin and stdout, and ends with its stdin."""
+    directory: Path | None = None
+    """Directory that it starts in, on this machine; None: that of Pubstorm."""
 
 
 class Child(Protocol):

@@ -176,7 +176,7 @@ class _Followed:
         parts = [Point(at_ns, value * profile.factor) for at_ns, value in points]
         for n, (at_ns, part) in enumerate(parts):
             if part > 1 + ROUNDING:
-                place = (*given, n) if profile.points else (*given,)
+                place: Path = ("points", n) if profile.points else (given[0],)
                 found = f"found {write_count(rounded(part * self.clients))}"
                 message = f"{found} at {write_duration(at_ns)}, allowed are up to"
                 hint = f"raise the clients of {self.name}, or lower the factor of the profile"

@@ -459,8 +459,9 @@ class ServerProcess(ABC):
         """Starts the process, with pipes as stdin and stdout if it follows us."""
         self._command, self._taken_port = command, 0
         environment = {**self.place.environment, **self.environment()}
-        own = self.place.directory if self.place.machine.is_here else None
-        order = Order(command, self.folder, self.log, environment, own, self.dies_with_us)
+        directory = self.place.directory if self.place.machine.is_here else None
+        talks = self.dies_with_us
+        order = Order(command, self.folder, self.log, environment, talks, directory)
         try:
             self._process = await self.place.machine.spawn(order)
         except TopologyError as error:

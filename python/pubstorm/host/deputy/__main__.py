@@ -91,7 +91,7 @@ class Servers:
         except OSError as error:
             raise TopologyError(f"cannot write {folder}: {error.strerror}") from error
         log_from = path.stat().st_size if path.exists() else 0
-        order = Order(words, self._home / folder, path, environment, talks=talks)
+        order = Order(words, self._home / folder, path, environment, talks)
         child = await self._machine.spawn(order)
         server = self._servers[child.pid] = _Server(child, path, log_from)
         server.over = asyncio.create_task(self._follow(server, talks=talks))

@@ -309,8 +309,8 @@ class Will(Part):
     retain: Flag = False
     """The broker keeps the message."""
     delay: Annotated[WholeSeconds | None, Mqtt5("will_delay_interval", in_seconds)] = None
-    """MQTT 5: will delay interval, in whole seconds, at most `session_expiry`. A client that
-    continues its session before the end of the delay has no will."""
+    """MQTT 5: will delay interval, in whole seconds. A session that expires before its end ends the
+    delay too. A client that continues its session before the end of the delay has no will."""
     expiry: Annotated[WholeSeconds | None, Mqtt5("message_expiry_interval", in_seconds)] = None
     """MQTT 5: message expiry interval, in whole seconds."""
     content_type: Annotated[ClientText | None, Mqtt5("content_type")] = None

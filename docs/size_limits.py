@@ -55,9 +55,9 @@ def size_limits() -> Iterator[tuple[str, str, str]]:
     )
     yield "memory of an idle client with TLS", "23 kB more in the agent", "OpenSSL"
     yield (
-        "client id, user name, topic",
+        "client id, user name, password, topic and other texts",
         f"{fields.TEXT_BYTES_MAX:,} bytes, with the values of rows and other variables",
-        "Pubstorm; MQTT allows 65,535",
+        "MQTT",
     )
     plain = f"{CAPABILITIES['zmtp-3.1'].login_bytes_max} bytes"
     yield "user name and password of ZeroMQ", plain, "the mechanism PLAIN"

@@ -260,6 +260,7 @@ class Journal:
                 targets=scenarios[0].target,
                 cut=faulty_bridges(*scenarios),
                 hosts=hosts_of(scenarios[0], self.directory.logs),
+                directory=scenarios[0].directory,
             ),
         )
         plans = [provisional_plan(scenario) for scenario in scenarios]

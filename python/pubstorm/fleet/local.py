@@ -61,8 +61,9 @@ class LocalSlot:
     async def spawn(self) -> None:
         """Starts the program."""
         words, variables = self.command.words, self.command.environment
+        own = self.command.directory
         try:
-            self._process = await start_piped(words, self._log, variables, LINE_BYTES_MAX)
+            self._process = await start_piped(words, self._log, variables, LINE_BYTES_MAX, own)
         except CANNOT_START as error:
             raise FleetError(*start_failure(words[0], error)) from error
 

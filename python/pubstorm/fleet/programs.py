@@ -165,6 +165,8 @@ class UserPrograms:
     """Program and arguments by population, with `{host}`, `{port}` and `{folder}` in them."""
     prefix: Sequence[str] = ()
     """Words before each command, which end the program with this process."""
+    directory: Path | None = None
+    """Directory that they start in, on this host; None: that of Pubstorm."""
 
 
 def program_commands(
@@ -176,12 +178,14 @@ def program_commands(
     for program in assignment.programs:
         words = _words(plan, program, logs, users)
         options = ("--agents", str(assignment.agents), *program.options)
+        name = plan.populations[program.population].name
         kind = "publisher" if program.publishes else "subscribers"
         yield AgentCommand(
             words=(*words, *options),
             title=f"{kind} {program.name}",
             agents=assignment.agents,
             environment=keys.environment(program.population),
+            directory=users.directory if name in users.commands else None,
         )
 
 

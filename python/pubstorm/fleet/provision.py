@@ -106,7 +106,7 @@ class Provision:
         """Returns a place for each agent that is no engine."""
         publishers = self._scenario.publishers.items()
         programs = {name: each.publisher.command for name, each in publishers}
-        users = UserPrograms(programs, parent_death_prefix())
+        users = UserPrograms(programs, parent_death_prefix(), self._scenario.directory)
         commands = program_commands(self._plan, assignment, logs, users)
         slots: dict[int, Slot] = {}
         away: dict[int, tuple[AgentCommand, str]] = {}

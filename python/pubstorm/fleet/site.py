@@ -30,6 +30,8 @@ class AgentCommand:
     """Number of agents in its hello."""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Variables of its own, beside those of this process; they may be secrets."""
+    directory: Path | None = None
+    """Directory that it starts in, on this host; None: that of Pubstorm."""
     incarnation: int = 0
     """Number of agents that have played its clients before."""
     hosts: str | None = None

@@ -52,10 +52,11 @@ async def start_piped(
     log: Path,
     environment: Mapping[str, str] | None = None,
     limit: int = LINE_BYTES_MAX,
+    directory: Path | None = None,
 ) -> Process:
     """Starts a program with pipes as stdin and stdout, and with its stderr in a log. It gets a
     session of its own, so that a Ctrl-C at the terminal does not reach it. Raises one of
-    CANNOT_START. `limit`: longest line that can be read."""
+    CANNOT_START. `limit`: longest line that can be read; `directory`: the one that it starts in."""
     with open_log(log) as file:
         return await asyncio.create_subprocess_exec(
             *words,
@@ -63,6 +64,7 @@ async def start_piped(
             stdout=PIPE,
             stderr=file or DEVNULL,
             limit=limit,
+            cwd=directory,
             start_new_session=True,
             env={**os.environ, **(environment or {})},
         )
@@ -98,6 +100,8 @@ class Order:
     """Its variables beside those of its machine."""
     talks: bool = False
     """True if it gets pipes as stdin and stdout, and ends with its stdin."""
+    directory: Path | None = None
+    """Directory that it starts in, on this machine; None: that of Pubstorm."""
 
 
 class Child(Protocol):
@@ -162,10 +166,14 @@ class Machine(Protocol):
         """Returns True if a server could listen on a port."""
 
     async def output(
-        self, *words: str, text: str = "", environment: Mapping[str, str] | None = None
+        self,
+        *words: str,
+        text: str = "",
+        environment: Mapping[str, str] | None = None,
+        directory: Path | None = None,
     ) -> str:
-        """Returns the stdout of a command, which gets a text as stdin; empty if it does not
-        start."""
+        """Returns the stdout of a command, which gets a text as stdin and starts in a directory of
+        this machine; empty if it does not start."""
 
     async def spawn(self, order: Order) -> Child:
         """Starts a server, or raises TopologyError. The server ends with the controller."""
@@ -250,7 +258,11 @@ class LocalMachine:
         return is_free(port, self.address)
 
     async def output(
-        self, *words: str, text: str = "", environment: Mapping[str, str] | None = None
+        self,
+        *words: str,
+        text: str = "",
+        environment: Mapping[str, str] | None = None,
+        directory: Path | None = None,
     ) -> str:
         """Returns the stdout of a command."""
         try:
@@ -260,6 +272,7 @@ class LocalMachine:
                 stdout=PIPE,
                 stderr=DEVNULL,
                 env={**os.environ, **(environment or {})},
+                cwd=directory,
                 preexec_fn=self._before_exec,
             )
         except CANNOT_START:
@@ -282,6 +295,7 @@ class LocalMachine:
                     stdout=PIPE if order.talks else log or DEVNULL,
                     stderr=log or DEVNULL,
                     env={**os.environ, **order.environment},
+                    cwd=order.directory,
                     start_new_session=True,
                     preexec_fn=self._before_exec,
                 )

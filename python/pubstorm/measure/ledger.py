@@ -298,6 +298,7 @@ def share_statistics(shares: Counter[float]) -> GroupShare:
     squares = fsum(share * share * number for share, number in shares.items())
     return GroupShare(
         count=count,
+        idle=shares[0.0],
         fairness=round(total * total / (count * squares), 6),
         min=round(min(shares), 6),
         p50=round(quantile(shares, 0.5), 6),

@@ -343,6 +343,17 @@ POPULATIONS: tuple[Metric, ...] = (
     shares("client_loss", ("mean", "p50", "p90", "p99", "max"), basis=EXPECTED, better="lower"),
     shares("group_share", ("fairness", "min", "p50", "max"), basis=DELIVERIES),
     Metric(
+        "idle_members",
+        POPULATION,
+        "derived",
+        "",
+        "Members of a shared group that received nothing in a publish stage, once for each stage.",
+        at="group_share.idle",
+        spans=STAGES,
+        basis=DELIVERIES,
+        better="lower",
+    ),
+    Metric(
         "latency_p99_us",
         POPULATION,
         "derived",

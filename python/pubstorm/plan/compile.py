@@ -4,6 +4,7 @@ The targets are given, since brokers that the run starts have no port before the
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -399,9 +400,9 @@ def _sampled(values: range) -> Sequence[int]:
 
 
 def json_template(value: object) -> str:
-    """The template of a value's JSON. A text that is one variable, and that always a number, is a
-    number; every other text a string, in which values of rows are to be escaped by who reads
-    them."""
+    """Returns the template of a value's JSON. A text of one variable is a number if the variable
+    always is one; a text of one choice is what its options are in JSON. Every other text is a
+    string, in which the readers of the template escape the values of rows."""
     match value:
         case str():
             return _text(Template.parse(value))
@@ -415,14 +416,29 @@ def json_template(value: object) -> str:
 
 
 def _text(template: Template) -> str:
-    variables = template.variables
-    if len(template.parts) == 1 and variables and variables[0].kind in NUMERIC:
-        return str(variables[0])
+    match template.parts:
+        case (Variable(kind=VariableKind.CHOICE) as choice,):
+            return str(replace(choice, words=tuple(map(_option, choice.words))))
+        case (Variable() as alone,) if alone.kind in NUMERIC:
+            return str(alone)
     written = (
         str(_escaped_choice(part)) if isinstance(part, Variable) else _literal(part)[1:-1]
         for part in template.parts
     )
     return f'"{"".join(written)}"'
+
+
+def _option(word: str) -> str:
+    """Returns an option as JSON: as it is if it is a single value of JSON, else as a string."""
+    return word if _JSON_VALUE.fullmatch(word) else json.dumps(word, ensure_ascii=False)
+
+
+_JSON_VALUE = re.compile(
+    r"true|false|null|-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?"
+    r'|"([^"\\\x00-\x1f]|\\(["\\/bfnrt]|u[0-9a-fA-F]{4}))*"',
+    re.ASCII,
+)
+"""A value of JSON without parts [RFC 8259]."""
 
 
 def _escaped_choice(variable: Variable) -> Variable:

@@ -242,6 +242,7 @@ class _Run:
                 targets=scenario.target,
                 cut=faulty_bridges(scenario),
                 hosts=hosts_of(scenario, self.info.directory.logs),
+                directory=scenario.directory,
             ),
         )
         topology.notify(report)
@@ -337,8 +338,7 @@ class _Run:
         surroundings = MonitoredRun(topology, processes, directory.path)
         monitoring = monitoring_of(scenario, observed, surroundings, live.note)
         await monitoring.prepare()
-        folder = Path(scenario.source.file).absolute().parent
-        commands = CommandFaults(folder, directory.logs)
+        commands = CommandFaults(scenario.directory, directory.logs)
         breaker = Faults(topology, topology.bridges.links, topology.networks, commands)
         faults = FaultPlay(planned_faults(scenario), breaker, self.queue.put_nowait)
         run_log = RunLog(time.monotonic_ns(), time.time_ns(), faults=faults.applied)

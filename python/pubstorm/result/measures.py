@@ -123,6 +123,8 @@ class GroupShare(Value):
 
     count: int = 0
     """Members counted, once for each publish stage."""
+    idle: int = 0
+    """Members that received nothing in a publish stage, of those counted."""
     fairness: Number = 0.0
     """Jain's index: 1 if all members received the same, 1/n if one of n received everything."""
     min: Number = 0.0

@@ -15,6 +15,7 @@ from pubstorm.scenario.base import Part
 from pubstorm.scenario.document import Finding
 from pubstorm.scenario.fields import (
     TEMPLATE,
+    ClientData,
     ClientPath,
     ClientText,
     Flag,
@@ -84,7 +85,7 @@ class Authentication(Part):
     method: SomeText
     """Name of the method. `SCRAM-SHA-256` uses `username` and `password` of the population, which
     are then not sent. Other methods need `data`."""
-    data: ClientText | None = None
+    data: ClientData | None = None
     """Data in CONNECT, sent once; `${env:NAME}` or `${file:PATH}` keep it out of the scenario. A
     client does not answer AUTH of such a method."""
 

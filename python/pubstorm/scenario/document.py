@@ -200,7 +200,8 @@ _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]{0,40})", re.ASCII)
 _FLOAT = re.compile(r"[-+]?[0-9][0-9_]{0,40}\.[0-9_]{0,40}(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
 
 
-SECRET_BYTES_MAX = 60_000
+SECRET_BYTES_MAX = 65_537
+"""Bytes of the longest text of a scenario, and of the line break after it."""
 TEMPLATES = ("populations", "topology")
 """Parts of a scenario whose texts are templates, in which braces are written twice."""
 NO_TEMPLATES = ("settings", "command", "binary")

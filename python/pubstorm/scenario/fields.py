@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path as FilePath
 from string import Formatter
@@ -24,7 +23,7 @@ from pydantic import (
 )
 
 from pubstorm.contract import RATE_MAX_PER_S, RATE_MIN_PER_S
-from pubstorm.contract.capabilities import MqttVersion
+from pubstorm.contract.capabilities import U16_MAX, MqttVersion
 from pubstorm.contract.protocol import IDENTIFIER_MAX, U32_MAX, Target, parse_sources, parse_targets
 from pubstorm.contract.template import MisplacedError, Template, TemplateError, VariableKind
 from pubstorm.metrics.expressions import Expression, Threshold, parse_expression, parse_threshold
@@ -42,7 +41,6 @@ from pubstorm.quantities import (
     rate_per_s,
     share,
     size_bytes,
-    write_count,
 )
 from pubstorm.scenario.base import OrWord, Part, parts_in
 from pubstorm.scenario.document import Path
@@ -51,17 +49,23 @@ VARIABLE = re.compile(r"\{[^{}]*\}")
 """A variable of a template."""
 
 
-def text(value: object) -> str:
-    """Text of bounded length, without NUL [MQTT-1.5.3-2]."""
+def data(value: object) -> str:
+    """Text of bounded length with any characters, as MQTT's binary data may have."""
     if not isinstance(value, str):
         written = describe(value)
         scalar = isinstance(value, (int, float, bool))
         raise UnfitError(value, "is text", f'write "{written}" in quotes' if scalar else None)
-    if "\0" in value:
-        raise UnfitError(value, "is text without NUL characters")
     if len(value.encode()) > TEXT_BYTES_MAX:
         raise UnfitError(value, f"is text of at most {TEXT_BYTES_MAX} bytes")
     return value
+
+
+def text(value: object) -> str:
+    """Text of bounded length, without NUL [MQTT-1.5.3-2]."""
+    source = data(value)
+    if "\0" in source:
+        raise UnfitError(value, WITHOUT_NUL, NUL_HINT)
+    return source
 
 
 def name(value: object) -> str:
@@ -119,19 +123,17 @@ def some_text(value: object) -> str:
 
 def client_text(value: object) -> str:
     """A template with one value for each client: no range, and nothing that only a message has."""
-    source = text(value)
+    return client_data(text(value))
+
+
+def client_data(value: object) -> str:
+    """The same for binary data of MQTT, in which NUL is allowed."""
+    source = data(value)
     template = _template(source)
     if template.has(VariableKind.RANGE, VariableKind.CHOICE):
         hint = "a range or a choice belongs into a topic or a payload"
         raise UnfitError(value, "are {n}, {n%K}, {n/K} and {row.NAME}", hint)
     _check(source, template.check_client)
-    return source
-
-
-def template_text(value: object) -> str:
-    """A template with any variables."""
-    source = text(value)
-    _template(source)
     return source
 
 
@@ -240,7 +242,12 @@ def version(value: object) -> str:
 def property_text(value: object) -> str:
     """A template with one value for each message: no range or choice, which belongs to the
     topic."""
-    source = text(value)
+    return property_data(text(value))
+
+
+def property_data(value: object) -> str:
+    """The same for binary data of MQTT, in which NUL is allowed."""
+    source = data(value)
     if _template(source).has(VariableKind.RANGE, VariableKind.CHOICE):
         raise UnfitError(value, "is a text without ranges and choices")
     return source
@@ -280,28 +287,14 @@ def clients_or_part(value: object) -> int | PartOf:
         raise UnfitError(value, f"{unfit.allowed}, {OR_SHARE}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class MessagesOfEach:
-    """A number of messages of each client, such as `100/client`."""
-
-    number: int
-    """At least 1."""
-
-    def __str__(self) -> str:
-        return f"{write_count(self.number)}/client"
-
-
-def messages(value: object) -> int | MessagesOfEach:
-    """A number of messages of all clients, or of each."""
-    if isinstance(value, MessagesOfEach):
-        return value
-    number, slash, unit = value.partition("/") if isinstance(value, str) else (value, "", "")
+def clients_or_none(value: object) -> int | PartOf:
+    """A number of clients, or a share of them in percent, also none."""
     try:
-        if slash and unit.strip() == "client":
-            return MessagesOfEach(int(_MESSAGES.read(number)))
-        return int(_MESSAGES.read(value))
+        return clients_or_part(value)
     except UnfitError as unfit:
-        raise UnfitError(value, f"{unfit.allowed}, or of each client such as 100/client") from None
+        if value in (0, "0", "0%"):
+            return 0
+        raise UnfitError(value, unfit.allowed.replace("1 to", "0 to", 1), unfit.hint) from None
 
 
 def read_rate(value: object) -> float | PartOf:
@@ -354,7 +347,7 @@ def payload(value: object) -> object:
     if isinstance(value, (dict, list)):
         _check_numbers(value)
         return value
-    return template_text(value)
+    return _template(data(value)).source
 
 
 def texts_of(whole: Part) -> Iterator[tuple[Path, str]]:
@@ -423,11 +416,13 @@ def _json(title: str, kind: str | list[str] = "string", **more: Any) -> WithJson
 
 
 CLIENTS_MAX = U32_MAX
-_MESSAGES = QuantityField(count, 1, 10**12)
 SMALL_COUNT_MAX = 4096
 OR_SHARE = "or a share in percent such as 50%"
 CENTURY_NS = 100 * 365 * 24 * 3600 * SECOND_NS
-TEXT_BYTES_MAX = 60_000
+TEXT_BYTES_MAX = U16_MAX
+"""Bytes of a text of MQTT [MQTT-1.5.3], and at most of any other one."""
+WITHOUT_NUL = "is text without NUL characters"
+NUL_HINT = "passwords, payloads and correlation data are the ones that may have U+0000"
 MQTT_VERSIONS = get_args(MqttVersion)
 EMPTY_HINT = "only ZeroMQ has empty ones: its subscribers say at: and a population of publishers"
 MESSAGE_BYTES_MAX = 256_000_000
@@ -478,10 +473,10 @@ ClientsOrPart = Annotated[
     PlainValidator(clients_or_part),
     _json("clients", ["integer", "string"], examples=[1000, "50%"]),
 ]
-Messages = Annotated[
-    int | MessagesOfEach,
-    PlainValidator(messages),
-    _json("messages", ["integer", "string"], examples=["10k", "100/client"]),
+ClientsOrNone = Annotated[
+    int | PartOf,
+    PlainValidator(clients_or_none),
+    _json("clients", ["integer", "string"], examples=[1000, "50%"]),
 ]
 DurationOrNever = Annotated[
     int | None, QuantityField(duration_ns, 0, CENTURY_NS), WrapValidator(or_never), OrWord("never")
@@ -500,6 +495,7 @@ SomeText = Annotated[str, BeforeValidator(some_text), _json("text")]
 PathText = Annotated[Text, AfterValidator(absolute)]
 Words = Annotated[tuple[Text, ...], AfterValidator(absolute_program)]
 ClientText = Annotated[str, BeforeValidator(client_text), _json("template"), TEMPLATE]
+ClientData = Annotated[str, BeforeValidator(client_data), _json("template"), TEMPLATE]
 ClientPath = Annotated[ClientText, AfterValidator(absolute_for_client)]
 FlowTopic = Annotated[str, BeforeValidator(flow_topic), _json("topic template"), TEMPLATE]
 Topic = Annotated[str, BeforeValidator(topic), _json("topic template"), TEMPLATE]
@@ -518,6 +514,7 @@ Version = Annotated[
     _json("version", ["string", "number"], enum=[*MQTT_VERSIONS, 3.1, 5]),
 ]
 PropertyText = Annotated[str, BeforeValidator(property_text), _json("template"), TEMPLATE]
+PropertyData = Annotated[str, BeforeValidator(property_data), _json("template"), TEMPLATE]
 WholeSeconds = Annotated[int, QuantityField(duration_ns, 0, U32_MAX * SECOND_NS, step=SECOND_NS)]
 SessionExpiry = Annotated[
     int,

@@ -17,6 +17,7 @@ from pubstorm.scenario.document import Finding
 from pubstorm.scenario.fields import (
     Burst,
     Bytes,
+    ClientData,
     ClientText,
     ClientTopic,
     Flag,
@@ -25,6 +26,7 @@ from pubstorm.scenario.fields import (
     Name,
     Payload,
     PositiveDuration,
+    PropertyData,
     PropertyText,
     PublicationRate,
     QoS,
@@ -232,7 +234,7 @@ class MqttPublication(Publication):
     """MQTT 5: payload format indicator."""
     response_topic: Annotated[Topic | None, Mqtt5("response_topic")] = None
     """MQTT 5: response topic."""
-    correlation_data: Annotated[PropertyText | None, Mqtt5("correlation_data")] = None
+    correlation_data: Annotated[PropertyData | None, Mqtt5("correlation_data")] = None
     """MQTT 5: correlation data."""
     user_properties: Annotated[Mapping[Text, PropertyText], Mqtt5("user_property")] = Field(
         default_factory=dict
@@ -300,15 +302,15 @@ class Will(Part):
 
     topic: ClientTopic
     """Topic of the message."""
-    payload: ClientText = ""
+    payload: ClientData = ""
     """Text of the message."""
     qos: QoS = 0
     """QoS of the message."""
     retain: Flag = False
     """The broker keeps the message."""
     delay: Annotated[WholeSeconds | None, Mqtt5("will_delay_interval", in_seconds)] = None
-    """MQTT 5: will delay interval, in whole seconds, at most `session_expiry`. A client that
-    continues its session before the end of the delay has no will."""
+    """MQTT 5: will delay interval, in whole seconds. A session that expires before its end ends the
+    delay too. A client that continues its session before the end of the delay has no will."""
     expiry: Annotated[WholeSeconds | None, Mqtt5("message_expiry_interval", in_seconds)] = None
     """MQTT 5: message expiry interval, in whole seconds."""
     content_type: Annotated[ClientText | None, Mqtt5("content_type")] = None
@@ -319,7 +321,7 @@ class Will(Part):
     """MQTT 5: payload format indicator."""
     response_topic: Annotated[ClientTopic | None, Mqtt5("response_topic")] = None
     """MQTT 5: response topic."""
-    correlation_data: Annotated[ClientText | None, Mqtt5("correlation_data")] = None
+    correlation_data: Annotated[ClientData | None, Mqtt5("correlation_data")] = None
     """MQTT 5: correlation data."""
     user_properties: Annotated[Mapping[Text, ClientText], Mqtt5("user_property")] = Field(
         default_factory=dict

@@ -101,7 +101,8 @@ class MqttClients(Simulated):
     }
 
     client_id: ClientText | None = None
-    """Client identifier, different for each client. Default: NAME-{n}."""
+    """Client identifier, different for each client; `""` lets the broker assign it. Default:
+    NAME-{n}."""
     flapping: OptionalFlapping = None
     """Times between which clients unsubscribe and subscribe again. Default: they stay
     subscribed."""
@@ -346,7 +347,8 @@ class Publisher(Part):
     """Port of the first broker; the others have the ports after it. Default: free ports."""
     command: Words = ()
     """For kind `command`: the program and its arguments, with `{host}`, `{port}` and `{folder}` in
-    them; `{{` and `}}` are braces. The options of an agent come after them."""
+    them; `{{` and `}}` are braces, and relative paths are from the folder of the scenario file. The
+    options of an agent come after them."""
     security: Literal["none", "plain", "curve"] = "none"
     """`plain`: a publisher accepts only subscribers with the `username` and `password` of its
     population; `curve`: connections are encrypted, with keys that the run makes."""

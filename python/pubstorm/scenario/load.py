@@ -23,6 +23,7 @@ from pubstorm.metrics.expressions import Expression
 from pubstorm.quantities import UnfitError, describe
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.checks import check_files, check_keys, check_values
+from pubstorm.scenario.client_profiles import with_client_profiles
 from pubstorm.scenario.document import (
     At,
     DocumentError,
@@ -333,6 +334,9 @@ class _Loading:
             return None
         self._add((*check_limits(written), *check_rates(written)))
         scenario = with_limits(with_rates(written))
+        if not self.problems:
+            scenario, unfit = with_client_profiles(scenario)
+            self._add(unfit)
         if not self.problems:
             self._add(check_messages(scenario))
         if not self.problems:

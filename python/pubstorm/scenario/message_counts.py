@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 from pubstorm.quantities import SECOND_NS, write_count, write_rate
 from pubstorm.scenario.document import Finding
-from pubstorm.scenario.fields import MessagesOfEach
 from pubstorm.scenario.flows import Publication
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.shares import PlannedClients
-from pubstorm.scenario.stages import Publish, Stage
+from pubstorm.scenario.stages import MessagesOfEach, Publish, Stage
 
 GOLDEN_RATIO = 2_654_435_769
 """Factor of the phases of clients, as in the schedule."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path as FilePath
 from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
@@ -181,6 +182,13 @@ class Scenario(Part):
     def steps(self) -> tuple[Step, ...]:
         """The steps of its sweep, without repeats; none where there is no sweep."""
         return self._steps
+
+    @property
+    def directory(self) -> FilePath | None:
+        """The folder of the scenario file, where relative paths begin and commands start; None if
+        this host does not have it."""
+        folder = None if self._source is None else FilePath(self._source.file).absolute().parent
+        return folder if folder is not None and folder.is_dir() else None
 
     def read_from(self, source: ScenarioText, text: str, steps: tuple[Step, ...]) -> Scenario:
         """The same scenario with where it was read from, the text of that with its settings, and

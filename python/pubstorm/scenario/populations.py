@@ -18,6 +18,7 @@ from pubstorm.scenario.base import OrWord, Part, Variant
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.fields import (
     Bytes,
+    ClientData,
     Clients,
     ClientText,
     Duration,
@@ -238,7 +239,7 @@ class Population(Traffic, Variant):
     many as written. Publishers of ZeroMQ always do."""
     username: ClientText | None = None
     """User name."""
-    password: ClientText | None = None
+    password: ClientData | None = None
     """Password; `${env:NAME}` or `${file:PATH}` keep it out of the scenario."""
 
     @property

@@ -85,7 +85,8 @@ def _obstacles(scenario: Scenario, place: int) -> Iterator[tuple[str, str]]:
     vary = scenario.search.vary
     name, publish = vary.split(".")[1], _publish(scenario, place)
     population = scenario.populations[name]
-    others = [key for key in ("rate_profile", "changes", "faults") if getattr(publish, key)]
+    keys = ("rate_profile", "client_profiles", "changes", "faults")
+    others = [key for key in keys if getattr(publish, key)]
     if others:
         yield (
             f"in stage {place}, which has {others[0]}, allowed is a stage without",

@@ -4,7 +4,7 @@ scenario, a sine or a file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from math import ceil, cos, isfinite, tau
@@ -220,7 +220,7 @@ COLUMNS = ("rate", "factor")
 
 
 class RateProfileError(PubstormError):
-    """A profile that gives no factors: what was found, what is allowed, and a hint."""
+    """A profile that gives no factors or clients: what was found, what is allowed, and a hint."""
 
     default_exit_code = 2
 
@@ -247,7 +247,8 @@ def factors_of(profile: RateProfile, duration_ns: int, rate_per_s: float) -> tup
     if profile.sine is not None:
         points, are_rates = _sine(profile.sine, duration_ns), False
     elif profile.csv is not None:
-        points, are_rates = _replay(read_rows(profile.csv), profile.csv)
+        points, column = replayed(read_rows(profile.csv), profile.csv, COLUMNS)
+        are_rates = column == "rate"
     else:
         are_rates = any(point.rate is not None for point in profile.points)
         points = [
@@ -282,19 +283,20 @@ def _sine(sine: Sine, duration_ns: int) -> list[Point]:
     return [point(number) for number in range(count)]
 
 
-def _replay(file: RowFile, path: str) -> tuple[list[Point], bool]:
-    """The points of a file, and true if they are rates."""
-    columns = [name for name in COLUMNS if name in file.headings]
+def replayed(file: RowFile, path: str, allowed: Sequence[str]) -> tuple[list[Point], str]:
+    """Returns the points of a file and the name of their column, one of those that are allowed.
+    Raises RateProfileError."""
+    columns = [name for name in allowed if name in file.headings]
     if "time" not in file.headings or len(columns) != 1:
         found = f"found the columns {', '.join(file.headings)} in {path}"
-        raise RateProfileError(f"{found}, allowed are time and one of rate and factor")
+        raise RateProfileError(f"{found}, allowed are time and one of {' and '.join(allowed)}")
     points = list(_rows(file, columns[0], path))
     for before, after in pairwise(points):
         if after.at_ns < before.at_ns:
             times = f"{after.at_ns / SECOND_NS:g} s after {before.at_ns / SECOND_NS:g} s"
             raise RateProfileError(f"found {times} in {path}, allowed are times in order")
     start_ns = points[0].at_ns
-    return [Point(at_ns - start_ns, value) for at_ns, value in points], columns[0] == "rate"
+    return [Point(at_ns - start_ns, value) for at_ns, value in points], columns[0]
 
 
 def _rows(file: RowFile, column: str, path: str) -> Iterator[Point]:

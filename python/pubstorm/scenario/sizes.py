@@ -225,6 +225,10 @@ def _sizes_of_stage(verb: At, bridged: list[object]) -> Iterator[_Size]:
     for change in verb["changes"].entries():
         for key in ("add", "remove"):
             yield from _present(_Size(change[key], "clients", CLIENTS_MAX))
+    for profile in verb["client_profiles"].named():
+        for point in profile["points"].entries():
+            if point["clients"].data != 0:
+                yield from _present(_Size(point["clients"], "clients", CLIENTS_MAX))
     for fault in verb["faults"].entries():
         if any(fault[kind].data in bridged for kind in FAULT_KINDS):
             yield from _present(_Size(fault["count"], "faults", SMALL_COUNT_MAX))

@@ -8,24 +8,33 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    GetJsonSchemaHandler,
+    PlainValidator,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import CoreSchema
 
 from pubstorm.contract.commands import change_words, unique_name
-from pubstorm.quantities import SECOND_NS, UnfitError
+from pubstorm.quantities import SECOND_NS, UnfitError, count, write_count, write_share
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.document import Finding
 from pubstorm.scenario.faults import Fault
 from pubstorm.scenario.fields import (
+    ClientsOrNone,
     ClientsOrPart,
     Duration,
     Factor,
-    Messages,
     Parallelism,
     PathText,
     PositiveDuration,
+    QuantityField,
     Rate,
     RateOrZero,
+    Share,
     Text,
 )
 
@@ -172,6 +181,84 @@ class RateProfile(Part):
     """Factor of all rates of the profile; a search can vary it."""
 
 
+class ClientPoint(Part):
+    """The clients at an instant. Two points of one instant are a step."""
+
+    at: Duration
+    """Time after the start of the stage."""
+    clients: ClientsOrNone
+    """Active clients: a number, or a share of the population such as `50%`."""
+
+
+class ClientSine(Part):
+    """Clients along a sine, which begins at its lowest."""
+
+    period: PositiveDuration
+    """Time from one lowest number to the next."""
+    low: Share = 0.0
+    """Lowest share of the clients of the population."""
+    high: Share = 1.0
+    """Highest share of the clients of the population."""
+
+    def rules(self) -> Iterator[Finding]:
+        """Yields shares in the wrong order."""
+        if self.low > self.high:
+            found = f"found low {write_share(self.low)} above high {write_share(self.high)}"
+            yield ("low",), f"{found}, allowed is up to high", None
+
+
+class ClientProfile(Part):
+    """Active clients of a population over time: one of `points`, `sine` and `csv`."""
+
+    points: tuple[ClientPoint, ...] = ()
+    """Points, in order. Between two points the clients are on a line; before the first and after
+    the last they stay the same."""
+    sine: ClientSine | None = None
+    """A sine."""
+    csv: PathText | None = None
+    """A file of comma-separated values with a line of headings, by its path from the folder of the
+    scenario file. It has the columns `time`, in seconds from any instant, and `clients`, or `share`
+    from 0 to 1. The first row is the start of the stage."""
+    factor: Factor = 1.0
+    """All numbers of the profile are so many times as high; a search can vary it."""
+
+
+_MESSAGES = QuantityField(count, 1, 10**12)
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesOfEach:
+    """A number of messages of each client, such as `100/client`."""
+
+    number: int
+    """At least 1."""
+
+    def __str__(self) -> str:
+        return f"{write_count(self.number)}/client"
+
+
+def messages(value: object) -> int | MessagesOfEach:
+    """A number of messages of all clients, or of each."""
+    if isinstance(value, MessagesOfEach):
+        return value
+    number, slash, unit = value.partition("/") if isinstance(value, str) else (value, "", "")
+    try:
+        if slash and unit.strip() == "client":
+            return MessagesOfEach(int(_MESSAGES.read(number)))
+        return int(_MESSAGES.read(value))
+    except UnfitError as unfit:
+        raise UnfitError(value, f"{unfit.allowed}, or of each client such as 100/client") from None
+
+
+Messages = Annotated[
+    int | MessagesOfEach,
+    PlainValidator(messages),
+    WithJsonSchema(
+        {"title": "messages", "type": ["integer", "string"], "examples": ["10k", "100/client"]}
+    ),
+]
+
+
 class Publish(StageKeys):
     """Publishes for a time, then drains; a plain duration is the time."""
 
@@ -184,6 +271,9 @@ class Publish(StageKeys):
     time follows from their rate. Needs one fixed rate, and the same clients all the time."""
     rate_profile: RateProfile | None = None
     """Rates over time. Default: the same rates all the time."""
+    client_profiles: Mapping[Text, ClientProfile] = Field(default_factory=dict)
+    """Active clients over time, by population or share. The clients of the other populations
+    stay."""
     changes: tuple[Change, ...] = ()
     """Changes during the stage."""
     faults: tuple[Fault, ...] = ()

@@ -314,10 +314,11 @@ class Command(Broker):
     kind: Literal["command"]
     """`command`."""
     command: Words = ()
-    """The program and its arguments. Texts in them, in `files`, `environment` and `version` are
-    replaced: `{host}`, `{port}`, `{websocket_port}`, `{folder}` of the broker, and `{brokers}`, the
-    folder of `scripts/install-brokers`. `{{` and `}}` are braces. The program listens on the
-    address `{host}`, with `transport: websocket` on both ports, and stays in the foreground."""
+    """The program and its arguments; relative paths are from the folder of the scenario file. Texts
+    in them, in `files`, `environment` and `version` are replaced: `{host}`, `{port}`,
+    `{websocket_port}`, `{folder}` of the broker, and `{brokers}`, the folder of
+    `scripts/install-brokers`. `{{` and `}}` are braces. The program listens on the address
+    `{host}`, with `transport: websocket` on both ports, and stays in the foreground."""
     files: Mapping[FileName, Text] = Field(default_factory=dict)
     """Files that the run writes into `{folder}` before the start: name and text, such as a
     configuration. A name can begin with folders: `etc/broker.xml`."""

@@ -60,6 +60,8 @@ class TopologyContext:
     """Names of the bridges that can be cut and delayed."""
     hosts: Hosts = field(default_factory=OneHost)
     """The hosts that servers are on."""
+    directory: Path | None = None
+    """Directory that commands of the scenario start in; None: that of Pubstorm."""
 
 
 class Topology:
@@ -92,6 +94,7 @@ class Topology:
         self._spec = spec
         self._folder = folder
         self._targets = targets
+        self._directory = context.directory
         self._clusters = {
             group: Cluster(group, broker.count)
             for group, broker in spec.brokers.items()
@@ -310,7 +313,7 @@ class Topology:
             },
             port=None if spec.port is None else spec.port + number,
             binary=spec.binary if isinstance(spec, InstalledBroker) else None,
-            **(_of_command(spec) if isinstance(spec, Command) else {}),
+            **(_of_command(spec, self._directory) if isinstance(spec, Command) else {}),
             plugins=spec.plugins if isinstance(spec, Rabbitmq) else (),
             federation=spec.federation if isinstance(spec, Rabbitmq) else None,
             cluster=cluster,
@@ -325,10 +328,11 @@ class Topology:
         return adapter_of(spec.kind)(place)
 
 
-def _of_command(spec: Command) -> dict[str, Any]:
+def _of_command(spec: Command, directory: Path | None) -> dict[str, Any]:
     """Returns what a place has of a program that nothing else is known of."""
     return {
         "command": spec.command,
+        "directory": directory,
         "files": spec.files,
         "variables": spec.environment,
         "version": spec.version,

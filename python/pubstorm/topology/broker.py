@@ -180,6 +180,8 @@ class Place:
     """The program; None: the one that is installed."""
     command: Sequence[str] = ()
     """The whole command, for a program that nothing else is known of."""
+    directory: Path | None = None
+    """Directory that the command starts in, on this machine; None: that of Pubstorm."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Files that it gets, with values to fill in: text by name below its folder."""
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -457,7 +459,9 @@ class ServerProcess(ABC):
         """Starts the process, with pipes as stdin and stdout if it follows us."""
         self._command, self._taken_port = command, 0
         environment = {**self.place.environment, **self.environment()}
-        order = Order(command, self.folder, self.log, environment, self.dies_with_us)
+        directory = self.place.directory if self.place.machine.is_here else None
+        talks = self.dies_with_us
+        order = Order(command, self.folder, self.log, environment, talks, directory)
         try:
             self._process = await self.place.machine.spawn(order)
         except TopologyError as error:

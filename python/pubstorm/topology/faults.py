@@ -37,8 +37,9 @@ Problems = tuple[str, ...]
 class CommandFaults:
     """Begins faults by command, and repairs them."""
 
-    def __init__(self, folder: Path, logs: Path) -> None:
-        """`folder`: where commands run; `logs`: where their output is kept."""
+    def __init__(self, folder: Path | None, logs: Path) -> None:
+        """`folder`: where commands run, None: that of Pubstorm;
+        `logs`: where their output is kept."""
         self._folder = folder
         self._logs = logs
 
@@ -107,7 +108,7 @@ class CommandFaults:
                 SHELL,
                 "-c",
                 line,
-                cwd=self._folder if self._folder.is_dir() else None,
+                cwd=self._folder,
                 stdin=DEVNULL,
                 stdout=DEVNULL if log is None else log,
                 stderr=STDOUT,

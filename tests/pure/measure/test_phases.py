@@ -469,6 +469,15 @@ def test_phases_are_cut_at_changes_and_leave_their_ramps_out() -> None:
     assert [first.status, second.status] == [PhaseStatus.HELD] * 2
 
 
+def test_a_time_in_which_clients_leave_all_along_is_no_phase() -> None:
+    slow, at_once = (RemoveClients(clients=25, over_ns=over * SECOND_NS) for over in (10, 0))
+    for first, last in ((slow, REMOVE), (at_once, at_once)):
+        at_s = 20 if first is slow else 10
+        changes = change(10, "-25", first), change(at_s, "-50", last)
+        found = evaluated([GOOD] * 10 + [LESS] * 20, *changes)
+        assert [phase.name for phase in found] == ["load", "-50"]
+
+
 def test_rates_and_joining_clients_change_what_is_due() -> None:
     changes = (
         change(10, "slower", ChangeRate(factor=0.5)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from pubstorm.contract.snapshot import Snapshot
@@ -14,7 +16,9 @@ from pubstorm.measure.ledger import (
     share_statistics,
 )
 from pubstorm.measure.run_log import RunLog
+from pubstorm.metrics import OF_POPULATIONS
 from pubstorm.result import ClientLoss, GroupShare
+from pubstorm.result.figures import together
 from tests.kit import made
 
 SCENARIO = """
@@ -72,13 +76,21 @@ def test_no_loss_is_given_where_clients_are_not_alike(
     [
         ({250: 4}, GroupShare(count=4, fairness=1, min=1, p50=1, max=1)),
         # A member that receives everything has the least fairness.
-        ({1000: 1, 0: 9}, GroupShare(count=10, fairness=0.1, min=0, p50=0, max=10)),
+        ({1000: 1, 0: 9}, GroupShare(count=10, idle=9, fairness=0.1, min=0, p50=0, max=10)),
         ({}, GroupShare()),
         ({0: 3}, GroupShare()),
     ],
 )
 def test_an_even_group_is_fair(members: dict[int, int], shares: GroupShare) -> None:
     assert share_statistics(member_shares(stage(members), 0, 1)) == shares
+
+
+def test_idle_members_of_several_populations_add_up() -> None:
+    idle = OF_POPULATIONS["idle_members"]
+    groups = [share_statistics(member_shares(stage({5: 1, 0: n}), 0, 1)) for n in (2, 3)]
+    places = [SimpleNamespace(group_share=share) for share in (*groups, GroupShare())]
+    assert together(idle, places) == 5
+    assert together(idle, places[2:]) is None
 
 
 def test_shares_are_multiples_of_the_mean() -> None:

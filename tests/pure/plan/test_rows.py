@@ -71,7 +71,7 @@ def test_a_population_with_repeat_begins_again(tmp_path: Path) -> None:
         ('populations.device.publications.0.payload: "{row.site}"', None),
     ],
 )
-@pytest.mark.parametrize(("value_bytes", "fits"), [(50_000, True), (60_001, False)])
+@pytest.mark.parametrize(("value_bytes", "fits"), [(65_500, True), (65_536, False)])
 def test_values_of_rows_are_as_long_as_texts_may_be(
     tmp_path: Path, changes: str, path: str | None, value_bytes: int, fits: bool
 ) -> None:
@@ -86,7 +86,36 @@ def test_values_of_rows_are_as_long_as_texts_may_be(
         parse_scenario(scenario, file)
     (problem,) = failed.value.problems
     assert problem.path.startswith(f"populations.device.{path}")
-    assert "allowed are 60000 bytes" in problem.message
+    assert "allowed are 65535 bytes" in problem.message
+
+
+@pytest.mark.parametrize(("text_bytes", "fits"), [(65_535, True), (65_536, False)])
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ("client_id: LONG, populations.device.clients: 1", "client_id"),
+        ("username: LONG", "username"),
+        ("username: u, populations.device.password: LONG", "password"),
+        ("subscriptions.0: LONG", "subscriptions.0"),
+        ("publications.0.topic: LONG", "publications.0.topic"),
+        ("will: {topic: LONG, payload: LONG}", "will.topic"),
+        ("user_properties: {key: LONG}", "user_properties"),
+        ("publications.0.user_properties: {key: LONG}", "publications.0.user_properties"),
+        ("publications.0.correlation_data: LONG", "publications.0.correlation_data"),
+    ],
+)
+def test_texts_are_as_long_as_mqtt_allows(
+    changes: str, path: str, text_bytes: int, fits: bool
+) -> None:
+    written = f"populations.device.version: 5, populations.device.{changes}"
+    text = changed(SMALL, written).replace("LONG", "x" * text_bytes)
+    found: tuple[ScenarioProblem, ...] = ()
+    try:
+        provisional_plan(parse_scenario(text, "s.yaml"))
+    except ScenarioError as error:
+        found = error.problems
+    assert fits == (not found)
+    assert fits or found[0].path.startswith(f"populations.device.{path}")
 
 
 @pytest.mark.parametrize(("password", "fits"), [("x" * 255, True), ("x" * 256, False)])
@@ -143,3 +172,28 @@ def test_variables_in_json_are_numbers_or_strings() -> None:
     assert said["colour"] in {'a"b', "c\\d"}
     assert said["stamp"].startswith("~pst~")
     assert said['q"{}'] == ["no 9", "{n}", 1.5, None, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("{true|false}", [True, False]),
+        ("{ok|null}", ["ok", None]),
+        ("{1|-2.5|1e3}", [1, -2.5, 1000.0]),
+        ('{"true"|"1"|2}', ["true", "1", 2]),
+        ('{"a|b"}', ['"a', 'b"']),
+        ("{NaN|-Infinity|01|True}", ["NaN", "-Infinity", "01", "True"]),
+        ("{ 1|[1]|+1}", [" 1", "[1]", "+1"]),
+        ("is {true|false}", ["is true", "is false"]),
+        ("{true|false}{1|2}", ["true1", "true2", "false1", "false2"]),
+    ],
+)
+def test_options_that_are_values_of_json_stay_as_they_are(text: str, values: list[object]) -> None:
+    template = Template.parse(json_template([text]))
+    said = [
+        json.loads(template.message_text(1, 0, MessageFacts(n, 1, stream.of(n), 0, bytes(32))))[0]
+        for stream in [MessageFacts.stream(1, 0)]
+        for n in range(100)
+    ]
+    drawn = {(type(value), value) for value in said}
+    assert drawn == {(type(value), value) for value in values}

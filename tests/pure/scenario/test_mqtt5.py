@@ -130,6 +130,8 @@ def test_keys_of_wills_become_properties() -> None:
         Property(name="user_property", key="site", value="{n}"),
     )
     assert mqtt.will_delay_s == 5
+    sooner = mqtt_of("version: 5", "session_expiry: 2s", WILL % keys)
+    assert (sooner.will_delay_s, sooner.will) == (2, mqtt.will)
 
 
 def test_clients_that_vanish_may_have_two_connections() -> None:

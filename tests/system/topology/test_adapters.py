@@ -186,6 +186,15 @@ async def test_a_process_that_lives_beside_the_owner_of_its_port_is_not_up(
             await CommandBroker(place).start()
 
 
+async def test_a_command_starts_in_the_directory_of_its_scenario(tmp_path: Path) -> None:
+    (tmp_path / "serve.sh").write_text(f'exec {broker_path().absolute()} "$@"')
+    (tmp_path / "version.sh").write_text("echo 4.5.6")
+    command, version = ("sh", "serve.sh", "--port", "{port}"), ("sh", "version.sh")
+    own: dict[str, Any] = {"command": command, "version": version, "directory": tmp_path}
+    async with started(Place(name="b-0", folder=tmp_path / "b-0", **own), "command") as broker:
+        assert broker.version == "4.5.6"
+
+
 async def test_a_command_may_let_a_service_of_the_host_listen(tmp_path: Path) -> None:
     """As `docker run` does. The service is this process."""
     asked, port = tmp_path / "asked", free_port()

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from pubstorm.cli.describe import many
 from pubstorm.contract.commands import change_name, together
+from pubstorm.contract.offered_load import StageLoad
 from pubstorm.contract.plan import (
     ChangeRate,
     ConnectAction,
@@ -58,6 +59,8 @@ ENDS = {
     "vanish": "falls silent and leaves its connections open",
 }
 """Ends of connections, in words."""
+PHASES_MAX = 24
+"""Phases of a stage that are described one by one."""
 CUTS = {
     "close": "connections are closed",
     "stall": "nothing gets through",
@@ -362,8 +365,16 @@ def _stage(scenario: Scenario, plan: Plan, number: int) -> Iterator[str]:
     load = offered_load(plan).stages[number]
     changes = stage.action.changes if isinstance(stage.action, PublishAction) else ()
     begins = ["", *(_change(plan, same) for same in together(changes))]
+    step = scenario.stages[number].step
+    profiles = step.client_profiles if isinstance(step, Publish) else ()
+    yield from (f"     {_profile(plan, changes, load, name)}" for name in profiles)
     totals = f"{load.sent_total:,.0f} sent and {load.delivered_total:,.0f} delivered"
-    for begin, phase in zip(begins, load.phases, strict=False):
+    for n, (begin, phase) in enumerate(zip(begins, load.phases, strict=False)):
+        if n == PHASES_MAX:
+            rest = load.phases[n:]
+            most = max(each.at_peak.sent_per_s for each in rest)
+            yield f"     and {many(len(rest), 'further change')}, up to about {most:,.0f} sent/s"
+            break
         if load.sent_total:
             rates = f"{phase.sent_per_s:,.0f} sent/s and {phase.delivered_per_s:,.0f} delivered/s"
             if phase.peak > 1:
@@ -382,7 +393,6 @@ def _stage(scenario: Scenario, plan: Plan, number: int) -> Iterator[str]:
         publishes = any(plan.populations[index].is_publisher for index in stage.populations)
         whose = "publisher" if publishes else "broker"
         yield f"     and a closed loop, whose rate the {whose} sets"
-    step = scenario.stages[number].step
     faults = step.faults if isinstance(step, Publish | Hold) else ()
     for fault in sorted(faults, key=lambda fault: fault.at):
         yield f"     at {write_duration(fault.at)}: {_fault(fault)}"
@@ -432,6 +442,28 @@ def _fault_hints(scenario: Scenario, fault: Fault) -> Iterator[str]:
                 continue
             if fault.command or population.at is None or population.at.brokers == group:
                 yield f"clients of {name} do not come back: their reconnect is never"
+
+
+def _profile(plan: Plan, changes: Sequence[PlannedChange], load: StageLoad, name: str) -> str:
+    """Returns the profile of a population in words: its clients, and their joins and leaves."""
+    indices = plan.members[name]
+    moves: list[tuple[str, int, int]] = []
+    for same in together(change for change in changes if change.population in indices):
+        moved = [each.action for each in same if not isinstance(each.action, ChangeRate)]
+        if moved:
+            moves.append((moved[0].kind, sum(each.clients for each in moved), moved[0].over_ns))
+    # Before a step at the start of the stage, the clients of the stage before are active.
+    played = load.phases[bool(moves) and load.phases[0].seconds == moves[0][2] == 0 :]
+    counts = [sum(phase.clients[index] for index in indices) for phase in played]
+    speeds: list[str] = []
+    for kind, noun in (("add", "joins"), ("remove", "leaves")):
+        of_kind = [(clients, over_ns) for each, clients, over_ns in moves if each == kind]
+        per_s = max((n * SECOND_NS / over_ns for n, over_ns in of_kind if over_ns), default=0.0)
+        at_once = max((n for n, over_ns in of_kind if not over_ns), default=0)
+        speeds += [f"{noun} at up to {write_rate(per_s)}"] if per_s else []
+        speeds += [f"{noun} of {at_once:,} at once"] if at_once else []
+    words = f"{name} follows its profile: {min(counts):,} to {max(counts):,} clients"
+    return f"{words}, {many(len(moves), 'change')}{': ' if speeds else ''}{', '.join(speeds)}"
 
 
 def _change(plan: Plan, same: Sequence[PlannedChange]) -> str:

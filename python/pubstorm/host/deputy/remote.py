@@ -205,9 +205,13 @@ class RemoteMachine:
         return bool(await self.ask("is_free", port=port, address=self.address))
 
     async def output(
-        self, *words: str, text: str = "", environment: Mapping[str, str] | None = None
+        self,
+        *words: str,
+        text: str = "",
+        environment: Mapping[str, str] | None = None,
+        directory: Path | None = None,  # noqa: ARG002
     ) -> str:
-        """Returns the stdout of a command."""
+        """Returns the stdout of a command, which starts in the home of the servers there."""
         there = {name: self._there(value) for name, value in (environment or {}).items()}
         return str(await self.ask("output", words=words, text=text, environment=there))
 

@@ -108,6 +108,13 @@ class _Cut:
     """Load due of all publishers."""
     due: LoadDue
     """Load due of the publishers that are evaluated."""
+    ramp_ns: int
+    """Time over which its clients join or leave."""
+
+    @property
+    def settles(self) -> bool:
+        """True if it has a time in which no client joins or leaves."""
+        return self.from_ns + self.ramp_ns < self.to_ns
 
 
 class _Stage:
@@ -146,8 +153,9 @@ class _Stage:
             return
         before = Before()
         for cut in cuts:
-            phase, before = self._phase(cut, before)
-            yield phase
+            if cut.settles:
+                phase, before = self._phase(cut, before)
+                yield phase
 
     def outages(self) -> Iterator[Event]:
         """Yields the outages of the stage that no lack of processors explains, and the phases that
@@ -227,6 +235,7 @@ class _Stage:
                 to_ns=to_ns,
                 planned=load_due(plan, publishing, self._publishers, each),
                 due=load_due(plan, publishing, self._evaluated, each),
+                ramp_ns=begins.ramp_ns,
             )
 
     def _phase(self, cut: _Cut, before: Before) -> tuple[Phase, Before]:

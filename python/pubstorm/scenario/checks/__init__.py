@@ -27,6 +27,7 @@ from pubstorm.scenario.checks.populations import (
     check_retained,
     check_round_trips,
     check_rows,
+    check_unnamed,
 )
 from pubstorm.scenario.checks.protocols import (
     check_fleet,
@@ -296,9 +297,11 @@ def _check_client_ids(scenario: Scenario) -> Iterator[Finding]:
             path = ("populations", name, "client_id")
             message = f"found the client id {describe(twice)} more than once, allowed is one each"
             yield path, message, "a broker disconnects the first when the second comes: use {n}"
+        if population.client_id == "":
+            yield from check_unnamed(("populations", name), population)
     alike: defaultdict[str, list[tuple[str, MqttClients]]] = defaultdict(list)
     for name, population in clients.items():
-        if population.client_id is not None:
+        if population.client_id:
             alike[population.client_id].append((name, population))
     pairs = (pair for named_alike in alike.values() for pair in combinations(named_alike, 2))
     for (name, one), (other_name, other) in pairs:
@@ -310,8 +313,8 @@ def _check_client_ids(scenario: Scenario) -> Iterator[Finding]:
 
 def _shared_id(population: MqttClients) -> str | None:
     """A client id that two clients of the population have, as far as the first clients show; where
-    it depends on rows, `check_files` does."""
-    if population.client_id is None:
+    it depends on rows, `check_rows` does. Clients without one are no duplicates."""
+    if not population.client_id:
         return None
     template = Template.parse(population.client_id)
     if template.has(VariableKind.NUMBER, VariableKind.ROW) or population.clients == 1:

@@ -22,7 +22,7 @@ from pubstorm.scenario.base import parts_in
 from pubstorm.scenario.defaults import covers, may_match
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
-from pubstorm.scenario.fields import TEXT_BYTES_MAX, payload_texts, texts_of
+from pubstorm.scenario.fields import NUL_HINT, WITHOUT_NUL, payload_texts, texts_of
 from pubstorm.scenario.flows import MqttPublication, MqttSubscription
 from pubstorm.scenario.kinds import MqttClients, MqttDifference
 from pubstorm.scenario.model import Scenario
@@ -30,6 +30,8 @@ from pubstorm.scenario.populations import Connecting, Flapping, Population, Rows
 from pubstorm.scenario.shares import MEAN_NS_MAX, PopulationShare, mean_subscribed_ns, shares_of
 
 CREDENTIALS = ("username", "password")
+BINARY = {"password", "payload", "correlation_data", "data"}
+"""Keys whose texts are binary data for MQTT."""
 
 
 def check_payloads(scenario: Scenario) -> Iterator[Finding]:
@@ -100,9 +102,21 @@ def _check_columns(within: Path, population: Connecting, file: RowFile) -> Itera
     template = Template.parse(client_id or "{n}", table)
     if not known:
         return
+    yield from _check_nul(within, population, table)
     yield from _check_lengths(within, population, table)
-    if template.columns:
+    if template.columns and isinstance(population, MqttClients):
         yield from _check_ids(within, population, template)
+
+
+def _check_nul(within: Path, population: Population, table: RowTable) -> Iterator[Finding]:
+    """Yields texts of MQTT with a value that has a NUL in it; binary data may have one."""
+    for path, source in texts_of(population):
+        if not BINARY.isdisjoint(path):
+            continue
+        for column in Template.parse(source).columns:
+            if any("\0" in value for value in table.file.columns[column]):
+                found = f"found a NUL in the column {column} of the rows"
+                yield (*within, *path), f"{found}, allowed {WITHOUT_NUL}", NUL_HINT
 
 
 def _check_lengths(
@@ -114,22 +128,41 @@ def _check_lengths(
         most = can.login_bytes_max if path[-1] in CREDENTIALS else can.text_bytes_max
         if most is None or ("publications" in path and "payload" in path):
             continue
-        most, found = min(most, TEXT_BYTES_MAX), Template.parse(source, table).bytes_max
+        found = Template.parse(source, table).bytes_max
         if found > most:
             message = f"found up to {found} bytes with the values of its variables"
             yield (*within, *path), f"{message}, allowed are {most} bytes", None
 
 
-def _check_ids(within: Path, population: Connecting, template: Template) -> Iterator[Finding]:
+def _check_ids(within: Path, population: MqttClients, template: Template) -> Iterator[Finding]:
+    numbers = range(population.first, population.first + population.clients)
+    if not all(map(template.text, numbers)):
+        yield from check_unnamed(within, population)
     seen: set[str] = set()
-    for n in range(population.first, population.first + population.clients):
-        client_id = template.text(n)
+    for client_id in filter(None, map(template.text, numbers)):
         if client_id in seen:
             found = f"found the client id {describe(client_id)} more than once, allowed is one each"
             hint = "a broker disconnects the first when the second comes: use {n}"
             yield (*within, "client_id"), found, hint
             return
         seen.add(client_id)
+
+
+def check_unnamed(within: Path, population: MqttClients) -> Iterator[Finding]:
+    """Yields the reasons against clients without identifiers, which the broker is to name."""
+    path, version = (*within, "client_id"), population.version
+    sessions = {population.session, *(share.session for share in population.shares.values())}
+    tls = population.tls
+    if version == "3.1":
+        message = "found an empty client id with version 3.1, allowed are versions 3.1.1 and 5"
+        yield path, message, "write NAME-{n}: in version 3.1 a broker names no client"
+    elif version == "3.1.1" and "persistent" in sessions:
+        message = "found an empty client id with session: persistent in version 3.1.1"
+        hint = "write version: 5, where a client keeps the identifier that the broker assigned"
+        yield path, f"{message}, allowed are session: clean and version: 5", hint
+    if tls is not None and tls.psk is not None and tls.psk.identity is None:
+        message = "found an empty client id and no identity, needed is an identity of the keys"
+        yield (*within, "tls", "psk"), message, "write identity: TEXT, different for each client"
 
 
 def _check_bridges(scenario: Scenario) -> Iterator[Finding]:
@@ -185,6 +218,9 @@ def _check_pair(
     if taker.client_id is not None:
         message = f"found client_id with takes_over, allowed is that of {victim_name}"
         yield (*path, "client_id"), message, "leave client_id out"
+    if victim.client_id == "":
+        message = f"found {victim_name}, whose client identifiers the broker assigns"
+        yield (*path, "takes_over"), f"{message}, allowed are others", "write {n} in its client_id"
     if "first" in taker.model_fields_set and taker.first != victim.first:
         message = f"found {taker.first}, allowed is {victim.first}, as in {victim_name}"
         yield (*path, "first"), message, "leave first out"

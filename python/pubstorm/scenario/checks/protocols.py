@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pubstorm.contract.protocol import SCRAM, U32_MAX
+from pubstorm.contract.protocol import SCRAM
 from pubstorm.contract.template import Template
-from pubstorm.quantities import SECOND_NS, PartOf, describe, write_duration, write_rate
+from pubstorm.quantities import PartOf, describe, write_duration, write_rate
 from pubstorm.scenario.base import parts_in
 from pubstorm.scenario.checks.brokers import check_command
 from pubstorm.scenario.document import Finding, Path
@@ -34,8 +34,6 @@ from pubstorm.scenario.stages import Publish
 
 STAMP = "pubstorm"
 """User property that has the stamp of a message whose payload has none."""
-NO_END = U32_MAX * SECOND_NS
-"""Session expiry of a session without end."""
 
 
 def check_mqtt5(scenario: Scenario) -> Iterator[Finding]:
@@ -72,16 +70,15 @@ def _check_ending(
         return
     if part.will is None and part.session is None:
         return
-    session = part.session or population.session
-    longest = population.session_expiry
-    if longest is None:
-        longest = NO_END if session == "persistent" else 0
-    if will.delay > longest:
+    is_clean = (part.session or population.session) == "clean"
+    if is_clean and population.session_expiry is None and will.delay:
         message = (
-            f"found a delay of {write_duration(will.delay)}, allowed is up to the session expiry "
-            f"of {write_duration(longest)}: the broker publishes a will at the end of the session"
+            f"found a delay of {write_duration(will.delay)} in a session that ends with its "
+            "connection, needed is session_expiry: the broker publishes a will at the end of the "
+            "session"
         )
-        yield (*path, "will", "delay"), message, "write session_expiry in the population"
+        hint = "write session_expiry in the population, 0s for a will at once"
+        yield (*path, "will", "delay"), message, hint
 
 
 def _check_version(within: Path, population: MqttClients) -> Iterator[Finding]:

@@ -42,7 +42,8 @@ class CommandBroker(BrokerProcess):
         words = self._filled(self.place.version)
         if not words:
             return ""
-        text = await self.place.machine.output(*words, environment=self.environment())
+        machine, directory = self.place.machine, self.place.directory
+        text = await machine.output(*words, environment=self.environment(), directory=directory)
         found = VERSION.search(text)
         return found[0] if found else ""
 

@@ -179,7 +179,8 @@ def _settings(sheet: Datasheet) -> Iterator[Fact]:
 
 
 def _section_tables(sheet: Datasheet) -> Iterator[Table]:
-    numbers = {cell.name: str(number) for number, cell in enumerate(sheet.cells, 1) if cell.folder}
+    cells = enumerate(sheet.cells, 1)
+    numbers = {cell.name: f"#part-{number}" for number, cell in cells if cell.folder}
     for section, title in SECTIONS.items():
         cells = [c for c in sheet.cells if c.section == section and (c.figures or c.folder)]
         if cells:

@@ -57,7 +57,6 @@ def test_the_page_shows_what_each_received_over_time(folder: Path) -> None:
     names = [trace["name"] for trace in page.figures["each"]["data"]]
     assert names == [
         "feed sent",
-        "subscriber received by each",
         "subscriber/rest received by each",
         "subscriber/slow received by each",
     ]

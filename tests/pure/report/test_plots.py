@@ -163,14 +163,15 @@ def test_what_is_read_rarely_is_a_line_until_its_source_is_away(tmp_path: Path) 
 
 def test_each_line_has_a_look_of_its_own(plain_run: RunResult) -> None:
     names = ("connected", "disconnected", "total", "active", "inactive")
-    for sources in (1, 4):
+    for sources in (1, 3):
         tracks = {
             (made.source(f"broker-{n}"), f"$SYS/clients/{name}"): Track([1.0, 2.0], [1.0, 2.0])
             for n in range(sources)
             for name in names
         }
         (plot,) = timeline(plain_run, tracks)
-        lines = [trace["line"] for trace in plot.figure["data"]]
+        drawn = [trace for trace in plot.figure["data"] if trace["x"] != [None]]
+        lines = [trace["line"] for trace in drawn]
         assert len({(line["color"], line["dash"]) for line in lines}) == len(lines) == 5 * sources
     wanted = [(n // 5, n % 5) for n in range(60)]
     assert len({*looks(wanted), *looks(wanted)}) == 60

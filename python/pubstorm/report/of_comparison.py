@@ -314,9 +314,7 @@ def history_document(found: History, where: str, beside: Path | None = None) -> 
         ),
         settings=(Fact("folders", where),),
         tables=tuple(_history_tables(found, pages)),
-        plots=(
-            Plots("Plots", "Over time", tuple(_history_plots(found, pages)), how=HOW_HISTORY),
-        ),
+        plots=(Plots("Plots", "Over time", tuple(_history_plots(found, pages)), how=HOW_HISTORY),),
     )
 
 
@@ -377,8 +375,7 @@ def _headline(found: History) -> str:
     parts = [
         f"{each.figure} of {each.scenario} changed "
         + ", ".join(
-            f"by {_size(change, each)} at {_day(change.started)}"
-            for change in each.changes
+            f"by {_size(change, each)} at {_day(change.started)}" for change in each.changes
         )
         for each in found.series
         if each.changes

@@ -13,7 +13,15 @@ from pathlib import Path
 
 from pubstorm.errors import StoredRunError
 from pubstorm.files import lies_in
-from pubstorm.quantities import NOTHING, bytes_text, count_text, counted, share_text, span_text, value_text
+from pubstorm.quantities import (
+    NOTHING,
+    bytes_text,
+    count_text,
+    counted,
+    share_text,
+    span_text,
+    value_text,
+)
 from pubstorm.report.document import (
     KEY_FIGURES_MAX,
     Case,

@@ -116,8 +116,8 @@ def _plot(
 
 
 def _levels_axis(axis: Axis, levels: Sequence[float]) -> tuple[dict[str, Any], float]:
-    """Returns the vertical axis and the place of zero on it. It is logarithmic if the values lie far
-    apart, for else most trials would lie on the ground."""
+    """Returns the vertical axis and the place of zero on it. It is logarithmic if the values lie
+    far apart, since most trials would lie on the ground of another one."""
     above = [value for value in levels if value > 0]
     if not above or max(above) < CLOSE * min(above) or min(levels) < 0:
         return value_axis(AXES[axis.unit]), 0
@@ -168,9 +168,7 @@ def _ends(search: SearchResult) -> tuple[float, float]:
     return min(tried), max(tried)
 
 
-def _answer(
-    search: SearchResult, answer: Estimate, ends: tuple[float, float]
-) -> dict[str, Any]:
+def _answer(search: SearchResult, answer: Estimate, ends: tuple[float, float]) -> dict[str, Any]:
     at = _tried(search, answer.value)
     return _line(f"answer {answer.text}", (at, at), ends, color=colour(0))
 

@@ -330,7 +330,10 @@ StepLook = tuple[int, int]
 def _are_equal(line: Sequence[StepPoint], other: Sequence[StepPoint]) -> bool:
     pairs = zip_longest(line, other)
     return all(
-        a and b and a.at == b.at and abs(a.value - b.value) <= SAME * max(abs(a.value), abs(b.value))
+        a
+        and b
+        and a.at == b.at
+        and abs(a.value - b.value) <= SAME * max(abs(a.value), abs(b.value))
         for a, b in pairs
     )
 

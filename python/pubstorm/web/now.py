@@ -36,7 +36,14 @@ from pubstorm.quantities import (
     span_text,
 )
 from pubstorm.report.of_run import key_figures
-from pubstorm.result import FaultResult, PopulationResult, RunResult, Status, ThresholdOutcome, Verdict
+from pubstorm.result import (
+    FaultResult,
+    PopulationResult,
+    RunResult,
+    Status,
+    ThresholdOutcome,
+    Verdict,
+)
 from pubstorm.result.figures import number_at
 from pubstorm.result.journal import Tail, snapshots_in
 from pubstorm.result.samples import (

@@ -192,7 +192,9 @@ def test_every_heading_of_a_comparison_is_there_once(comparison: str) -> None:
 
 
 def test_the_cards_of_a_comparison_have_figures(comparison: str) -> None:
-    values = re.findall(r'<span class="value">(?:<span class="sign"[^>]*>.</span> )?([^<]*)<', comparison)
+    values = re.findall(
+        r'<span class="value">(?:<span class="sign"[^>]*>.</span> )?([^<]*)<', comparison
+    )
     assert len(values) == 6
     assert all(re.match(r"[+-]?\d", value) for value in values)
 

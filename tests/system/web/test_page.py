@@ -236,11 +236,13 @@ def test_the_page_stops_the_run_once_it_is_sure(run: Run, browser: Browser) -> N
     assert browser.value("document.getElementById('link').textContent") == "the run is over"
     kept = browser.value("document.getElementById('kept').innerText")
     assert f"{run.folder}/report.html" in kept and f"pubstorm view {run.folder}" in kept
-    assert "✗ " in browser.value("document.querySelector('#figures .fail dd').innerText")
+    assert "✗" in browser.value("document.querySelector('#figures .fail dd').innerText")
     places = "['figures', 'evidence', 'controls'].map((id) => document.getElementById(id))"
     follows = "Node.DOCUMENT_POSITION_FOLLOWING"
-    assert browser.value(f"{places}.every((each, n, all) => !n || "
-                         f"all[n - 1].compareDocumentPosition(each) & {follows})")
+    assert browser.value(
+        f"{places}.every((each, n, all) => !n || "
+        f"all[n - 1].compareDocumentPosition(each) & {follows})"
+    )
     assert "is ended by the user after" in browser.value(EVENTS)
     events = [(event["kind"], event["text"]) for event in result["events"]]
     asked = ["1.1 × device", "pause device", "1.1 × device (2)", "-10% device", "+2 device"]

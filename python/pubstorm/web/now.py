@@ -473,8 +473,8 @@ def _not_yet(outcome: ThresholdOutcome, faults: Sequence[FaultResult]) -> Thresh
     text = f"no value of {span} so far"
     fault = next((each for each in faults if each.name == span), None)
     if fault is not None:
-        goes_on = "the fault" if fault.repaired_at_s is None else f"stage {fault.stage}"
-        text = f"no value so far, since {goes_on} goes on"
+        lasting = "the fault" if fault.repaired_at_s is None else f"stage {fault.stage}"
+        text = f"no value so far, since {lasting} continues"
     return outcome.model_copy(update={"text": text})
 
 
@@ -488,5 +488,5 @@ def _so_far(verdict: Verdict, faults: Sequence[FaultResult]) -> tuple[str, ...]:
         for n, text in enumerate(shown):
             if text.startswith(start):
                 facts = text.removeprefix(start).replace(" in the stage", " so far")
-                shown[n] = start + facts.replace("not repaired", "the fault goes on", 1)
+                shown[n] = start + facts.replace("not repaired", "the fault continues", 1)
     return tuple(shown)

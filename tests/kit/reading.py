@@ -17,11 +17,15 @@ class Page(HTMLParser):
         self.texts: list[str] = []
         self.scripts: dict[str, str] = {}
         self._within: list[str] = []
+        self._joins = False
         self._script = ""
         self.feed(text)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "wbr":
+            self._joins = True
+            return
         attributes = {name: value or "" for name, value in attrs}
         self.elements.append((tag, attributes))
         self._within.append(tag)
@@ -36,7 +40,8 @@ class Page(HTMLParser):
         if self._within[-1:] == ["script"]:
             self.scripts[self._script] = self.scripts.get(self._script, "") + data
         elif "style" not in self._within:
-            self.texts.append(data)
+            self.texts.append(self.texts.pop() + data if self._joins else data)
+        self._joins = False
 
     @property
     def text(self) -> str:

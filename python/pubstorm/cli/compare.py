@@ -222,7 +222,8 @@ def history(
     found = stored_history(folders, asked)
     from pubstorm.report.of_comparison import history_document
 
-    document = history_document(found, " ".join(map(str, folders)))
+    beside = None if html is None else html.parent
+    document = history_document(found, " ".join(map(str, folders)), beside)
     if as_json:
         say(found.model_dump_json(indent=2))
     else:

@@ -108,7 +108,7 @@ class Table:
     note: str = ""
     """Text below the table; the remarks of its cells follow."""
     links: tuple[str, ...] = ()
-    """Part of the page that each row links to; empty for none."""
+    """Address that each row links to, such as `#part-3`; empty for none."""
     part: Part = "details"
     """Section of the page that has the table."""
 

@@ -3,18 +3,30 @@ The report of a history: each figure over time, its levels and changes."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
+from urllib.parse import quote
 
 from pubstorm.contract.histogram import Histogram, HistogramSum
 from pubstorm.errors import StoredRunError
 from pubstorm.metrics.charts import SCALES
-from pubstorm.quantities import counted, share_text, shortened, value_text
-from pubstorm.report.document import Case, Document, Fact, Item, Plots, sentence
+from pubstorm.quantities import NOTHING, counted, share_text, shortened, value_text
+from pubstorm.report.document import (
+    KEY_FIGURES_MAX,
+    Case,
+    Document,
+    Fact,
+    Item,
+    KeyFigure,
+    Plots,
+    sentence,
+)
 from pubstorm.report.latencies import curve, percentile_axis
 from pubstorm.report.layout import Shown, Table, columns
 from pubstorm.report.of_experiments import comparison_figures
@@ -158,7 +170,7 @@ def _compared(side: Side, played: dict[str, Played]) -> list[Played]:
 def _items(found: Comparison, directory: Path, played: dict[str, Played]) -> Iterator[Item]:
     runs = [(side, run) for side in _sides(found) for run in side.runs]
     for number, (side, run) in enumerate(runs, 1):
-        page = f"{run}/report.html"
+        page = f"{run}/{PAGE_FILE}"
         status, limited_by = _outcome(directory, run, played)
         yield Item(
             number=number,
@@ -235,7 +247,8 @@ def _differences(found: Comparison) -> Plot | None:
         x["range"] = [-100 * min(most, 1.0), 100 * most]
         caption = "Intervals beyond the axis are cut off: the table has them."
     y: dict[str, Any] = {"type": "category", "autorange": "reversed", "automargin": True}
-    return Plot("differences", "Differences", caption, figure(traces, x, y))
+    title = f"The {found.candidate.name} against the {found.baseline.name}"
+    return Plot("differences", title, caption, figure(traces, x, y))
 
 
 def _percentiles(found: Comparison, played: dict[str, Played]) -> Plot | None:
@@ -275,13 +288,16 @@ def _cases(found: Comparison) -> Iterator[Case]:
 
 HOW_HISTORY = (
     "A point is a run, a line the median of a level, a cross a run that is left out. "
-    "A level begins where the runs before and after differ by more than chance."
+    "A level begins where the runs before and after differ by more than chance. "
+    "A click on a point opens the page of its run."
 )
 
 
-def history_document(found: History, where: str) -> Document:
-    """Builds the report of a history. `where` names the folders that were searched."""
+def history_document(found: History, where: str, beside: Path | None = None) -> Document:
+    """Builds the report of a history. `where` names the folders that were searched. `beside` is the
+    folder of the page, which leads to the pages of the runs; without one there are no links."""
     runs = sum(len(each.points) for each in _scenarios(found))
+    pages = _RunPages.of(found, beside)
     return Document(
         kind="history",
         title="history",
@@ -289,6 +305,7 @@ def history_document(found: History, where: str) -> Document:
         run_directory=where,
         status=None,
         headline=sentence(_headline(found)),
+        key_figures=tuple(map(_history_figure, found.series[:KEY_FIGURES_MAX])),
         statements=(_headline(found),),
         facts=(
             Fact("runs", str(runs)),
@@ -296,9 +313,57 @@ def history_document(found: History, where: str) -> Document:
             *(Fact("not read", each) for each in found.unread),
         ),
         settings=(Fact("folders", where),),
-        tables=tuple(_history_tables(found)),
-        plots=(Plots("Plots", "Over time", tuple(_history_plots(found)), how=HOW_HISTORY),),
+        tables=tuple(_history_tables(found, pages)),
+        plots=(Plots("Plots", "Over time", tuple(_history_plots(found, pages)), how=HOW_HISTORY),),
     )
+
+
+@dataclass(frozen=True)
+class _RunPages:
+    """Short names of the runs of a history, and the pages that they have."""
+
+    shared: str
+    """Folder that contains all runs, which their names leave out."""
+    beside: Path | None
+
+    @classmethod
+    def of(cls, found: History, beside: Path | None) -> _RunPages:
+        """Returns those of a history."""
+        parents = {str(Path(p.run).parent) for each in found.series for p in each.points}
+        kinds = {Path(each).is_absolute() for each in parents}
+        return cls(os.path.commonpath(parents) if len(kinds) == 1 else "", beside)
+
+    def name(self, run: str) -> str:
+        """Returns the short name of a run."""
+        return os.path.relpath(run, self.shared) if self.shared else run
+
+    def address(self, run: str) -> str:
+        """Returns the address of the page of a run; empty if the run has none."""
+        if self.beside is None or not holds(Path(run), PAGE_FILE):
+            return ""
+        return quote(os.path.relpath(Path(run, PAGE_FILE), self.beside))
+
+
+PAGE_FILE = "report.html"
+OUTCOMES = {"worse": Status.FAIL, "better": Status.PASS}
+"""Colours of changes of a history."""
+
+
+def _history_figure(series: HistorySeries) -> KeyFigure:
+    """Returns the median of the latest level, with the change before it."""
+    latest = [p.value for p in (series.levels() or [()])[-1] if p.value is not None]
+    value = value_text(median(latest), series.unit) if latest else NOTHING
+    note = f"median of {counted(len(latest), 'run')}; no change detectable"
+    if not series.changes:
+        return KeyFigure(series.figure, value, f"{note}, {series.scenario}")
+    change = series.changes[-1]
+    note = f"{change.outcome} by {_size(change, series)} since {_day(change.started)}"
+    status = OUTCOMES.get(change.outcome)
+    return KeyFigure(series.figure, value, f"{note}, {series.scenario}", status=status)
+
+
+def _day(started: str) -> str:
+    return started.partition("T")[0]
 
 
 def _scenarios(found: History) -> list[HistorySeries]:
@@ -310,8 +375,7 @@ def _headline(found: History) -> str:
     parts = [
         f"{each.figure} of {each.scenario} changed "
         + ", ".join(
-            f"by {_size(change, each)} at {change.started.partition('T')[0]}"
-            for change in each.changes
+            f"by {_size(change, each)} at {_day(change.started)}" for change in each.changes
         )
         for each in found.series
         if each.changes
@@ -319,12 +383,12 @@ def _headline(found: History) -> str:
     return "; ".join(parts) or "no change detectable"
 
 
-def _history_tables(found: History) -> Iterator[Table]:
+def _history_tables(found: History, pages: _RunPages) -> Iterator[Table]:
     rows = [
         (
             each.scenario,
             each.figure,
-            change.run,
+            pages.name(change.run),
             Shown(value_text(change.before, each.unit)),
             Shown(value_text(change.after, each.unit)),
             Shown(_size(change, each)),
@@ -346,11 +410,12 @@ def _history_tables(found: History) -> Iterator[Table]:
         )
         yield Table("Changes", heads, rows, note)
     for each in found.series:
-        heads = (*columns("word", "run", "started"), *columns("count", each.figure))
+        heads = (*columns("word", "run", "started (UTC)"), *columns("count", each.figure))
         yield Table(
             f"{each.figure} of {each.scenario}",
             (*heads, *columns("word", "note")),
-            [_row(point, each) for point in each.points],
+            [(pages.name(point.run), *_row(point, each)) for point in each.points],
+            links=tuple(pages.address(point.run) for point in each.points),
         )
 
 
@@ -360,7 +425,7 @@ def _row(point: HistoryPoint, series: HistorySeries) -> tuple[str | Shown | None
     if change is not None:
         note = f"change by {_size(change, series)}"
     value = None if point.value is None else Shown(value_text(point.value, series.unit))
-    return point.run, point.started, value, note
+    return _instant(point.started), value, note
 
 
 def _size(change: HistoryChange, series: HistorySeries) -> str:
@@ -372,15 +437,16 @@ def _size(change: HistoryChange, series: HistorySeries) -> str:
     return f"{sign}{value_text(abs(rise), series.unit)}"
 
 
-def _history_plots(found: History) -> Iterator[Plot]:
+def _history_plots(found: History, pages: _RunPages) -> Iterator[Plot]:
     for number, each in enumerate(found.series):
         scale = SCALES.get(each.unit, 1.0)
         out = [p for p in each.points if p.left_out and p.value is not None]
         marks = {"mode": "markers", "marker": {"size": 8, "color": colour(number)}}
-        traces = [_trace("runs", each.counted, scale, marks)]
+        traces = [_trace("runs", each.counted, scale, marks, pages)]
         if out:
             cross = {"size": 8, "color": GREY, "symbol": "x"}
-            traces.append(_trace("left out", out, scale, {"mode": "markers", "marker": cross}))
+            look = {"mode": "markers", "marker": cross}
+            traces.append(_trace("left out", out, scale, look, pages))
         line = {"color": colour(number), "width": 2}
         x, y = [], []
         for level in each.levels():
@@ -403,12 +469,14 @@ def _trace(
     points: tuple[HistoryPoint, ...] | list[HistoryPoint],
     scale: float,
     look: dict[str, Any],
+    pages: _RunPages,
 ) -> dict[str, Any]:
     return {
         "name": name,
         "x": [_instant(point.started) for point in points],
         "y": [shortened(scale * (point.value or 0.0)) for point in points],
-        "text": [plotted(point.run) for point in points],
+        "text": [plotted(pages.name(point.run)) for point in points],
+        "customdata": [pages.address(point.run) for point in points],
         "hovertemplate": f"%{{text}}: %{{y}}{NO_MORE}",
         **look,
     }

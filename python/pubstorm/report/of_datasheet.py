@@ -179,7 +179,8 @@ def _settings(sheet: Datasheet) -> Iterator[Fact]:
 
 
 def _section_tables(sheet: Datasheet) -> Iterator[Table]:
-    numbers = {cell.name: str(number) for number, cell in enumerate(sheet.cells, 1) if cell.folder}
+    played = [(n, cell.name) for n, cell in enumerate(sheet.cells, 1) if cell.folder]
+    numbers = {name: f"#part-{number}" for number, name in played}
     for section, title in SECTIONS.items():
         cells = [c for c in sheet.cells if c.section == section and (c.figures or c.folder)]
         if cells:

@@ -13,7 +13,15 @@ from pathlib import Path
 
 from pubstorm.errors import StoredRunError
 from pubstorm.files import lies_in
-from pubstorm.quantities import bytes_text, count_text, counted, share_text, span_text, value_text
+from pubstorm.quantities import (
+    NOTHING,
+    bytes_text,
+    count_text,
+    counted,
+    share_text,
+    span_text,
+    value_text,
+)
 from pubstorm.report.document import (
     KEY_FIGURES_MAX,
     Case,
@@ -35,6 +43,7 @@ from pubstorm.result import (
     Cell,
     Estimate,
     Experiment,
+    LimitedBy,
     SearchResult,
     Series,
     SeriesStep,
@@ -95,17 +104,18 @@ def comparison_figures(found: Comparison) -> tuple[KeyFigure, ...]:
 
 def _compared(figure: ComparedFigure) -> KeyFigure:
     means = [value_text(each, figure.unit) for each in figure.means if each is not None]
-    note = " and ".join(means) or figure.note
     if figure.outcome in RANKS:
         assert figure.difference is not None, "an outcome has a difference"
         value = signed(figure.difference, figure)
         note = f"{figure.outcome}: {' → '.join(means)}, {_interval(figure)}"
     elif figure.outcome == "no difference detectable":
-        value = "none shown"
-        note += f", {_interval(figure)}"
+        value = means[-1]
+        note = f"{figure.outcome}: {' → '.join(means)}, {_interval(figure)}"
+    elif figure.outcome == "equal":
+        value, note = means[-1], figure.note or "equal in every run"
     else:
-        value = str(figure.outcome)
-        note = figure.note or f"{means[0]} in every run"
+        value = " → ".join(means) or NOTHING
+        note = figure.note or str(figure.outcome)
     return KeyFigure(figure.name, value, note, status=STATUSES.get(figure.outcome))
 
 
@@ -129,8 +139,7 @@ def _of_series(series: Series) -> Iterator[KeyFigure]:
         note = next(iter(bad.evidence), (bad.problem or bad.outcome).partition("\n")[0])
         name = f"first {'that failed' if bad.status is Status.FAIL else 'without a verdict'}"
         yield KeyFigure(name, bad.name, note, status=bad.status or Status.INVALID)
-        if bad.limited_by is not None:
-            yield KeyFigure("limited by", str(bad.limited_by), f"at {bad.name}")
+    yield from _limit(played, bad)
     answers = [(step, step.answer) for step in played if step.answer and step.answer.best]
     if answers:
         step, answer = max(answers, key=lambda pair: pair[1].best.value if pair[1].best else 0.0)
@@ -142,6 +151,18 @@ def _of_series(series: Series) -> Iterator[KeyFigure]:
             note = f"of {model.subject}, a line through {counted(model.points, 'step')}"
             yield KeyFigure("memory per connection", value, note)
     yield KeyFigure("played in", span_text(series.took_s), counted(len(played), "step"))
+
+
+def _limit(played: Sequence[SeriesStep], bad: SeriesStep | None) -> Iterator[KeyFigure]:
+    """Yields the limit that all limited steps have, or else that of the first bad step."""
+    limited = [step for step in played if step.limited_by not in {None, LimitedBy.NONE}]
+    if len({step.limited_by for step in limited}) == 1:
+        note = f"in {len(limited)} of {counted(len(played), 'step')}"
+        if len(limited) == 1:
+            note = f"at {limited[0].name}"
+        yield KeyFigure("limited by", str(limited[0].limited_by), note)
+    elif bad is not None and bad.limited_by is not None:
+        yield KeyFigure("limited by", str(bad.limited_by), f"at {bad.name}")
 
 
 def _of_search(search: SearchResult) -> Iterator[KeyFigure]:
@@ -265,7 +286,7 @@ def steps_table(series: Series) -> Table:
     for _, group in groupby(series.steps, key=lambda step: step.label):
         steps = list(group)
         rows += [step.cells for step in steps]
-        links += [str(step.number) for step in steps]
+        links += [f"#part-{step.number}" for step in steps]
         measured = [step for step in steps if step.status is not None]
         if len(measured) > 1:
             rows.append(tuple(_summary(measured)))
@@ -436,7 +457,7 @@ def trials_table(search: SearchResult) -> Table:
         *columns("s", "took"),
     )
     rows = [tuple(_cells(search, trial)) for trial in search.played]
-    links = tuple(str(trial.number) for trial in search.played)
+    links = tuple(f"#part-{trial.number}" for trial in search.played)
     return Table("Trials", heads, rows, links=links).without_empty()
 
 

@@ -97,9 +97,10 @@ def _losses(result: RunResult) -> Iterator[KeyFigure]:
     lost = sum(p.lost_total for p in populations)
     share = lost / expected if expected else 0.0
     note = f"{share_text(share)} of {count_text(expected)} expected deliveries"
-    # Loss that a threshold allows is as it says.
+    # Loss that a threshold allows is neither good nor bad.
     status = Status.FAIL if lost and result.verdict.status is not Status.PASS else None
-    yield KeyFigure("messages lost", count_text(lost), note, _of("key losses"), status)
+    metrics = () if lost and status is None else _of("key losses")
+    yield KeyFigure("messages lost", count_text(lost), note, metrics, status)
 
 
 def _load(result: RunResult) -> Iterator[KeyFigure]:

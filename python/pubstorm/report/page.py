@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -68,7 +69,7 @@ class _Compiled(BytecodeCache):
 
 @cache
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("pubstorm.report"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -76,6 +77,21 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         bytecode_cache=_Compiled(),
     )
+    environment.filters["breakable"] = _breakable
+    return environment
+
+
+WORD_CHARS_MAX = 16
+"""Longer words may break after a dot, an underscore or a slash."""
+
+
+def _breakable(text: str) -> Markup:
+    """Returns a text whose long words, such as paths of settings, break between their parts."""
+    words = (
+        re.sub(r"(?<=[._/])(?=\w)", "\0", word) if len(word) > WORD_CHARS_MAX else word
+        for word in text.split(" ")
+    )
+    return Markup("<wbr>").join(" ".join(words).split("\0"))
 
 
 @cache

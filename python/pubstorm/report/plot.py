@@ -37,10 +37,15 @@ NO_MORE = "<extra></extra>"
 """Keeps Plotly from adding a box with the name."""
 GREY = "#7f8894"
 GRID = "rgba(128,136,148,0.25)"
+APART = {"ticks": "outside", "ticklen": 5, "tickcolor": "rgba(0,0,0,0)"}
+"""Keeps the first label of a horizontal axis apart from the lowest one of the vertical axis."""
 POINTS_MAX = 1000
 """Points of a track in a plot."""
-CLOSE = 10
-"""Factor between the smallest and the largest value up to which they are close together."""
+NEAR, CLOSE, FAR = 2, 10, 1000
+"""Factors between the smallest and the largest value of a logarithmic axis. Below the first two
+they are close together, from the last on they are far apart."""
+LEGEND_MAX = 8
+"""Entries of a legend at most."""
 LETTER_WIDTH = 7.2
 """Room for a letter in a legend, in pixels."""
 NAME_CHARS_MAX = 48
@@ -148,6 +153,7 @@ def time_axis(duration_s: float, title: str = "time since the start of the run")
         "spikecolor": GREY,
         "spikethickness": 1,
         "spikedash": "dot",
+        **APART,
     }
 
 
@@ -161,16 +167,23 @@ def value_axis(title: str, *, log: bool = False) -> dict[str, Any]:
         "exponentformat": "none",
         "separatethousands": True,
     }
-    return axis | ({"dtick": "D2"} if log else {"rangemode": "tozero"})
+    return axis if log else axis | {"rangemode": "tozero"}
 
 
 def log_ticks(low: float, high: float) -> dict[str, Any]:
-    """Ticks of a logarithmic axis with whole numbers: at 1, 2 and 5 of each power of ten, or at
-    each digit where the values are close together."""
+    """Ticks of a logarithmic axis with whole numbers: at each power of ten where the values are far
+    apart, else at 1, 2 and 5, at each digit, or at even steps, the closer together they are."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    steps = range(1, 10) if high < CLOSE * low else (1, 2, 5)
+    steps: Sequence[int] = (1, 2, 5)
+    if low < high < CLOSE * low:
+        steps = range(1, 10)
+    elif high >= FAR * low:
+        steps = (1,)
     ticks = [step * 10.0**power for power in powers for step in steps]
-    shown = [shortened(tick) for tick in ticks if low / 2 <= tick <= high * 2]
+    if low < high < NEAR * low:
+        step = 10.0 ** math.floor(math.log10(high - low))
+        ticks = [n * step for n in range(math.floor(low / step), math.ceil(high / step) + 1)]
+    shown = [shortened(tick) for tick in ticks if 0 < low / 2 <= tick <= high * 2]
     return {
         "type": "log",
         "tickmode": "array",
@@ -187,6 +200,7 @@ def category_axis(title: str, places: Iterable[str]) -> dict[str, Any]:
         "categoryarray": list(places),
         "title": {"text": title},
         "gridcolor": GRID,
+        **APART,
     }
 
 
@@ -208,6 +222,9 @@ def figure(
     traces: list[dict[str, Any]], x: dict[str, Any], y: dict[str, Any], **more: Any
 ) -> dict[str, Any]:
     """Traces and axes as a figure that looks as all of them do; `more` is further layout."""
+    if y.get("type") == "log" and "tickvals" not in y:
+        levels = [value for trace in traces for value in trace["y"] if value]
+        y = y | (log_ticks(min(levels), max(levels)) if levels else {})
     return {"data": traces, "layout": _layout(x, y) | _legend(traces) | more}
 
 
@@ -232,7 +249,8 @@ def _layout(x: dict[str, Any], y: dict[str, Any]) -> dict[str, Any]:
 
 def _legend(traces: list[dict[str, Any]]) -> dict[str, Any]:
     """A legend below the plot, its columns as wide as the longest name."""
-    longest = max((len(trace["name"]) for trace in traces), default=0)
+    named = (trace["name"] for trace in traces if trace.get("showlegend", True))
+    longest = max(map(len, named), default=0)
     return {
         "showlegend": True,
         "legend": {

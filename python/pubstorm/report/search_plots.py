@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,8 +11,9 @@ from typing import Any
 from pubstorm.metrics.charts import SCALES, UNITS
 from pubstorm.quantities import Unit, shortened, value_text
 from pubstorm.report.plot import (
+    APART,
+    CLOSE,
     GRID,
-    HOVER,
     NO_MORE,
     Plot,
     colour,
@@ -26,6 +28,8 @@ from pubstorm.result import Estimate, SearchResult, ThresholdOutcome, Trial
 
 CONDITIONS_MAX = 4
 """Thresholds with a plot each."""
+VALUE = "%{fullData.name}: %{customdata:,.5~r}"
+"""Text under the pointer, where zero has a place on a logarithmic axis."""
 BAND = "rgba(47,131,201,0.15)"
 """Ground of an interval."""
 
@@ -96,23 +100,38 @@ def _plot(
     if not traces:
         return
     key, caption = words
-    top = max(value for trace in (*traces, *marks) for value in trace["y"])
+    levels = [value for trace in (*traces, *marks) for value in trace["y"]]
+    y_axis, low = _levels_axis(axis, levels)
+    for trace in (*traces, *marks):
+        trace["customdata"] = trace["y"]
+        trace["y"] = [value or low for value in trace["y"]]
     answer = search.answer.best
     lines, shapes = list(marks), []
     if answer is not None:
-        lines.append(_answer(search, answer, top))
+        lines.append(_answer(search, answer, (low, max(levels))))
         if answer.high > answer.low:
             shapes.append(_band(search, answer))
-    drawn = figure(
-        [*traces, *lines], _tried_axis(search), value_axis(AXES[axis.unit]), shapes=shapes
-    )
+    drawn = figure([*traces, *lines], _tried_axis(search), y_axis, shapes=shapes)
     yield Plot(key, axis.title, caption, drawn)
+
+
+def _levels_axis(axis: Axis, levels: Sequence[float]) -> tuple[dict[str, Any], float]:
+    """Returns the vertical axis and the place of zero on it. It is logarithmic if the values lie
+    far apart, since most trials would lie on the ground of another one."""
+    above = [value for value in levels if value > 0]
+    if not above or max(above) < CLOSE * min(above) or min(levels) < 0:
+        return value_axis(AXES[axis.unit]), 0
+    ticks, low = log_ticks(min(above), max(above)), min(above)
+    if len(above) < len(levels):
+        low = shortened(10.0 ** math.floor(math.log10(low) - 0.5))
+        ticks["tickvals"], ticks["ticktext"] = [low, *ticks["tickvals"]], ["0", *ticks["ticktext"]]
+    return value_axis(f"{AXES[axis.unit]} (logarithmic)", log=True) | ticks, low
 
 
 def _tried_axis(search: SearchResult) -> dict[str, Any]:
     unit = f" ({AXES[search.unit]})" if search.unit else ""
     title = {"text": plotted(search.vary) + unit}
-    return {**log_ticks(*_ends(search)), "title": title, "gridcolor": GRID}
+    return {**log_ticks(*_ends(search)), "title": title, "gridcolor": GRID, **APART}
 
 
 def _trace(search: SearchResult, axis: Axis, kind: TrialKind) -> dict[str, Any] | None:
@@ -128,7 +147,7 @@ def _trace(search: SearchResult, axis: Axis, kind: TrialKind) -> dict[str, Any] 
         "x": [_tried(search, trial.value) for trial, _ in mine],
         "y": [axis.scaled(value) for _, value in mine],
         "text": [f"trial {trial.number}, {plotted(trial.phase)}" for trial, _ in mine],
-        "hovertemplate": f"{HOVER}{UNITS.get(axis.unit, '')} at %{{x:,.5~r}}"
+        "hovertemplate": f"{VALUE}{UNITS.get(axis.unit, '')} at %{{x:,.5~r}}"
         f"{UNITS.get(search.unit, '')} "
         f"(%{{text}}){NO_MORE}",
         "marker": {"size": 11, "symbol": kind.symbol, "color": kind.hue},
@@ -149,9 +168,9 @@ def _ends(search: SearchResult) -> tuple[float, float]:
     return min(tried), max(tried)
 
 
-def _answer(search: SearchResult, answer: Estimate, top: float) -> dict[str, Any]:
+def _answer(search: SearchResult, answer: Estimate, ends: tuple[float, float]) -> dict[str, Any]:
     at = _tried(search, answer.value)
-    return _line(f"answer {answer.text}", (at, at), (0, top), color=colour(0))
+    return _line(f"answer {answer.text}", (at, at), ends, color=colour(0))
 
 
 def _band(search: SearchResult, answer: Estimate) -> dict[str, Any]:

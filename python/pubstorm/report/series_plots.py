@@ -3,9 +3,10 @@ over the steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import zip_longest
 from operator import mul
 from pathlib import Path
 from typing import Any
@@ -300,15 +301,49 @@ def _over_steps(
         if (points := list(_points(played, line, grid, group)))
     ]
     single = len(groups) == 1
-    own = looks((number, number) if single else (place, number) for place, number, *_ in found)
+    kept: list[tuple[StepLook, list[StepPoint]]] = []
+    names: list[dict[str, list[str]]] = []
+    for place, number, name, group, points in found:
+        same = next((n for n, (_, line) in enumerate(kept) if _are_equal(line, points)), len(kept))
+        if same == len(kept):
+            kept.append(((number, number) if single else (place, number), points))
+            names.append({})
+        names[same].setdefault(group, []).append(name)
     traces = [
-        _trace(" ".join(filter(None, (group, name))), points, look, axis[1])
-        for (_, _, name, group, points), look in zip(found, own, strict=True)
+        _trace(_joined(own), points, look, axis[1])
+        for own, (_, points), look in zip(names, kept, looks(n for n, _ in kept), strict=True)
     ]
     return replace(
         plot,
+        caption=plot.caption + (ONCE if len(kept) < len(found) else ""),
         figure=figure(traces, _steps_axis([step for step, _ in played], grid), value_axis(axis[0])),
     )
+
+
+ONCE = " Lines that lie on each other are drawn once."
+SAME = 0.005
+"""Largest difference of two values that lie on each other, as a share of the larger one."""
+StepLook = tuple[int, int]
+"""Numbers of the colour and the dash that a line should have."""
+
+
+def _are_equal(line: Sequence[StepPoint], other: Sequence[StepPoint]) -> bool:
+    pairs = zip_longest(line, other)
+    return all(
+        a
+        and b
+        and a.at == b.at
+        and abs(a.value - b.value) <= SAME * max(abs(a.value), abs(b.value))
+        for a, b in pairs
+    )
+
+
+def _joined(names: Mapping[str, Sequence[str]]) -> str:
+    """Returns the name of lines that lie on each other, by their group: `qos 0 sent, acked`."""
+    groups: dict[str, list[str]] = {}
+    for group, own in names.items():
+        groups.setdefault(", ".join(own), []).append(group)
+    return "; ".join(" ".join(filter(None, (", ".join(g), own))) for own, g in groups.items())
 
 
 def _steps_axis(steps: Sequence[SeriesStep], grid: StepGrid) -> dict[str, Any]:

@@ -3,6 +3,7 @@ over time: stages as bands, and events as numbered lines."""
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,10 +22,11 @@ from pubstorm.metrics.charts import (
     lines_of,
 )
 from pubstorm.metrics.monitors import unit_of
-from pubstorm.quantities import Unit, shortened
+from pubstorm.quantities import Unit, counted, shortened, value_text
 from pubstorm.report.plot import (
     GREY,
     HOVER,
+    LEGEND_MAX,
     NO_MORE,
     Part,
     Plot,
@@ -183,8 +185,6 @@ def _note(at_s: float, text: str, anchor: str) -> dict[str, Any]:
     }
 
 
-LINES_MAX = 24
-"""Lines in a plot; of more, those with the largest values are shown."""
 UNIFIED_MAX = 12
 """Lines up to which all values at an instant are shown together under the pointer."""
 STILL_MAX = 12
@@ -276,10 +276,10 @@ def other_tracks(result: RunResult, tracks: Tracks) -> list[Plot]:
     behind = backdrop(result)
     plots: list[Plot] = []
     for (source, unit), lines in groups.items():
-        for start in range(0, len(lines), UNIFIED_MAX):
+        for start in range(0, len(lines), LEGEND_MAX):
             title = f"{source.name}: {AXES[unit]}" + (f", from {start + 1}" if start else "")
             chart = Chart(f"other-{len(plots)}", title, "", AXES[unit])
-            shown_lines = lines[start : start + UNIFIED_MAX]
+            shown_lines = lines[start : start + LEGEND_MAX]
             plots.append(_plot(chart, shown_lines, result, behind, "details"))
     return plots
 
@@ -391,9 +391,10 @@ def _plot(
     chart: Chart, lines: list[_Line], result: RunResult, behind: dict[str, Any], part: Part
 ) -> Plot:
     is_flat = all(line.is_flat for line in lines)
+    lines, parts = _shares_or_wholes(lines)
     moving = lines if is_flat else [line for line in lines if not line.is_flat]
     shown = _largest(moving)
-    caption = " ".join(_caption(chart, lines, moving, shown))
+    caption = " ".join((*_caption(chart, lines, moving, shown), *parts))
     unified = len(shown) <= UNIFIED_MAX
     where = "" if unified else " at %{x}"
     traces: list[Trace] = []
@@ -402,7 +403,13 @@ def _plot(
         trace["hovertemplate"] = f"{HOVER}{UNITS.get(line.unit, '')}{where}{NO_MORE}"
         traces.append(trace)
     traces += _bands(shown, traces)
+    if len(shown) > LEGEND_MAX:
+        traces = [*_legend(shown, traces), *traces]
     axis = value_axis(chart.axis, log=chart.log)
+    if chart.key == "latency" and (top := _queued_top(shown, result)) is not None:
+        level, words = top
+        axis |= {"range": level}
+        caption += words
     hover = "x unified" if unified else "closest"
     drawn = figure(traces, time_axis(result.duration_s), axis, hovermode=hover, **behind)
     return Plot(chart.key, chart.title, caption, drawn, linked=True, is_flat=is_flat, part=part)
@@ -423,17 +430,89 @@ def _caption(
         yield f"Shown are the {len(shown)} of {len(moving)} tracks with the largest values."
 
 
+def _shares_or_wholes(lines: list[_Line]) -> tuple[list[_Line], list[str]]:
+    """Returns the lines without those of populations whose shares have lines too; if that is too
+    much for a legend, without the shares. The words about the shares are parts of a caption."""
+    shares = {line.source.name for line in lines if "/" in line.source.name}
+    names = {line.source.name for line in lines}
+    wholes = sorted({whole for name in shares if (whole := name.partition("/")[0]) in names})
+    if not wholes or lines[0].source.kind != "population":
+        return lines, []
+    found = [line for line in lines if line.source.name not in wholes]
+    if sum(not line.is_flat for line in found) <= LEGEND_MAX:
+        return found, []
+    kept = [line for line in lines if line.source.name.partition("/")[0] not in wholes]
+    kept += [line for line in lines if line.source.name in wholes]
+    return kept, [f"All shares of {' and of '.join(wholes)} are drawn together."]
+
+
 def _largest(lines: list[_Line]) -> list[_Line]:
+    """Returns the lines with the largest values that a legend has room for. Of several sources with
+    several metrics it names each once."""
+    sources, metrics = _sources(lines), _metrics(lines)
+    if len(sources) + len(metrics) <= LEGEND_MAX:
+        return lines
     ranked = sorted(lines, key=lambda line: -max(line.track.values, default=0.0))
-    kept = {id(line) for line in ranked[:LINES_MAX]}
-    return [line for line in lines if id(line) in kept]
+    if len(lines) > LEGEND_MAX and 1 < len(metrics) < LEGEND_MAX and len(sources) > 1:
+        room = LEGEND_MAX - len(metrics)
+        kept = {*_sources(ranked)[:room]}
+        return [line for line in lines if line.source in kept]
+    chosen = {id(line) for line in ranked[:LEGEND_MAX]}
+    return [line for line in lines if id(line) in chosen]
+
+
+def _sources(lines: Sequence[_Line]) -> list[Source]:
+    return list(dict.fromkeys(line.source for line in lines))
+
+
+def _metrics(lines: Sequence[_Line]) -> list[tuple[int, str]]:
+    return list(dict.fromkeys((line.place, line.label) for line in lines))
+
+
+def _legend(lines: Sequence[_Line], traces: Sequence[Trace]) -> Iterator[Trace]:
+    """Yields entries of a legend in place of those of the lines: the colour of each source, which
+    hides its lines, and the dash of each metric."""
+    entries: dict[str, dict[str, Any]] = {}
+    for line, trace in zip(lines, traces, strict=False):
+        name = plotted(line.source.name)
+        trace.update(showlegend=False, legendgroup=name)
+        hue = {"color": trace["line"]["color"], "width": 1.5}
+        entries.setdefault(name, {"line": hue, "legendgroup": name})
+    for line, trace in zip(lines, traces, strict=False):
+        dash = {"color": GREY, "width": 1.5, "dash": trace["line"]["dash"]}
+        entries.setdefault(line.label, {"line": dash})
+    for name, look in entries.items():
+        yield scatter(name, [None], [None], hoverinfo="skip", **look)
+
+
+QUEUED_ROOM = 10
+"""The axis of a run with queued messages ends at its usual median latency times this factor."""
+
+
+def _queued_top(lines: Sequence[_Line], result: RunResult) -> tuple[list[float], str] | None:
+    """Returns the ends of the axis of latencies, as logarithms, and words about them, if messages
+    that waited for offline clients would spoil the scale of the others. None in a run with faults,
+    which such latencies belong to."""
+    queued = sum(each.queued_received_total for each in result.populations.values())
+    medians = sorted(v for line in lines if not line.place for v in line.track.values if v > 0)
+    levels = [value for line in lines for value in line.track.values if value > 0]
+    if not queued or result.faults or not medians:
+        return None
+    top = QUEUED_ROOM * medians[len(medians) * 9 // 10]
+    if max(levels) <= top:
+        return None
+    longest = value_text(max(levels) * 1000, "us")
+    words = (
+        f" Values up to {longest} lie above the axis, since {counted(queued, 'message')} waited "
+        "for clients that were offline; a double click shows all."
+    )
+    return [math.log10(min(levels)), math.log10(top)], words
 
 
 def _wanted(lines: Sequence[_Line]) -> Iterator[tuple[int, int]]:
     """Numbers of colour and dash: several sources have a colour each and a dash for each of their
     metrics, one alone has colours."""
-    sources = list(dict.fromkeys(line.source for line in lines))
-    metrics = list(dict.fromkeys((line.place, line.label) for line in lines))
+    sources, metrics = _sources(lines), _metrics(lines)
     for line in lines:
         place = metrics.index((line.place, line.label))
         yield (sources.index(line.source), place) if len(sources) > 1 else (place, 0)

@@ -37,7 +37,7 @@ from pubstorm.quantities import (
 )
 from pubstorm.report.of_run import key_figures
 from pubstorm.result import (
-    Measured,
+    FaultResult,
     PopulationResult,
     RunResult,
     Status,
@@ -427,39 +427,24 @@ class VerdictSoFar:
             measured = measured.model_copy(update={"stages": (*measured.stages[:-1], present)})
         conditions = conditions_of(kept.scenario)
         if not is_present:
-            return evaluate_run(measured, conditions)
+            found = evaluate_run(measured, conditions)
+            outcomes = tuple(_not_yet(each, ()) for each in found.thresholds)
+            return found.model_copy(update={"thresholds": outcomes})
         # Messages are in flight as long as clients publish.
         later = {each.source for each in conditions if each.is_of_the_end}
         now = [each for each in conditions if each.source not in later]
         found = evaluate_run(measured, now)
-        outcomes = iter(
-            _not_yet(measured, *pair) for pair in zip(now, found.thresholds, strict=True)
-        )
-        thresholds = [
-            _open(each, "evaluated when publishing has ended")
-            if each.source in later
-            else next(outcomes)
-            for each in conditions
-        ]
-        changes = {"evidence": _so_far(found), "thresholds": tuple(thresholds)}
+        known = iter(found.thresholds)
+        thresholds = [_open(each) if each.source in later else next(known) for each in conditions]
+        open_faults = [f for f in measured.faults if f.stage == measured.stages[-1].name]
+        changes = {
+            "evidence": _so_far(found, open_faults),
+            "thresholds": tuple(_not_yet(each, open_faults) for each in thresholds),
+        }
         return found.model_copy(update=changes)
 
 
-def _not_yet(
-    measured: Measured, threshold: Threshold, outcome: ThresholdOutcome
-) -> ThresholdOutcome:
-    """Returns the outcome of a threshold; an open one if it has no value, and what it asks for is
-    not over."""
-    *past, present = (stage.name for stage in measured.stages)
-    over = {each.name for each in measured.faults if each.stage != present}
-    over |= {each.name for each in measured.phases if each.stage != present}
-    span = threshold.expression.span
-    if outcome.found is None and span is not None and span not in {*past, *over}:
-        return _open(threshold, "not known yet")
-    return outcome
-
-
-def _open(threshold: Threshold, why: str) -> ThresholdOutcome:
+def _open(threshold: Threshold) -> ThresholdOutcome:
     """Returns the outcome of a threshold without a value so far."""
     asked = threshold.expression
     return ThresholdOutcome(
@@ -468,12 +453,34 @@ def _open(threshold: Threshold, why: str) -> ThresholdOutcome:
         metric=asked.metric,
         found=None,
         passed=False,
-        text=why,
+        text="evaluated when publishing has ended",
         default=threshold.is_default,
     )
 
 
-def _so_far(verdict: Verdict) -> tuple[str, ...]:
-    """Returns the evidence without messages in flight, since publishing continues."""
+def _not_yet(outcome: ThresholdOutcome, faults: Sequence[FaultResult]) -> ThresholdOutcome:
+    """Returns an outcome without a value as open, if it is about a part of the run. `faults` are
+    those of the present stage, which may still end."""
+    _, _, span = outcome.figure.partition("@")
+    if not span or outcome.found is not None:
+        return outcome
+    text = f"no value of {span} so far"
+    fault = next((each for each in faults if each.name == span), None)
+    if fault is not None:
+        lasting = "the fault" if fault.repaired_at_s is None else f"stage {fault.stage}"
+        text = f"no value so far, since {lasting} continues"
+    return outcome.model_copy(update={"text": text})
+
+
+def _so_far(verdict: Verdict, faults: Sequence[FaultResult]) -> tuple[str, ...]:
+    """Returns the evidence without messages in flight, since publishing continues, and with faults
+    of the present stage as they are so far."""
     words = KINDS["in_flight"].failures.words
-    return tuple(each for each in verdict.evidence if words not in each)
+    shown = [each for each in verdict.evidence if words not in each]
+    for fault in faults:
+        start = f"{fault.name} at {span_text(fault.at_s)}: "
+        for n, text in enumerate(shown):
+            if text.startswith(start):
+                facts = text.removeprefix(start).replace(" in the stage", " so far")
+                shown[n] = start + facts.replace("not repaired", "the fault continues", 1)
+    return tuple(shown)

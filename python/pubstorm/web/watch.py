@@ -414,7 +414,9 @@ class Watch:
             is_alive=self.is_alive,
         )
         return shown(moment, self._latest, self.around.after_s) | {
+            # The page of a run that is played ends with the run, and cannot show its report.
             "report": self.report is not None and not self._has_controls,
+            "kept": str(self.report) if self.report is not None and self._has_controls else "",
             "offer": self._offer(),
             "problem": self.problem,
             "step": self.around.step,

@@ -57,11 +57,10 @@ def test_the_page_shows_what_each_received_over_time(folder: Path) -> None:
     names = [trace["name"] for trace in page.figures["each"]["data"]]
     assert names == [
         "feed sent",
-        "subscriber received by each",
         "subscriber/rest received by each",
         "subscriber/slow received by each",
     ]
-    assert max(page.figures["each"]["data"][3]["y"]) == 500
+    assert max(page.figures["each"]["data"][2]["y"]) == 500
     assert "feed busiest thread" in [t["name"] for t in page.figures["process-cpu"]["data"]]
     assert "feed all" in [trace["name"] for trace in page.figures["process-cpu"]["data"]]
     for key, figure in page.figures.items():

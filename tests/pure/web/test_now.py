@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pubstorm.contract import Sample, Source
 from pubstorm.measure.run_log import StageEntered
+from pubstorm.quantities import SECOND_NS
 from pubstorm.result import ThresholdOutcome
 from pubstorm.web.now import Latest, RunState, VerdictSoFar, shown
 from tests.kit import made
@@ -93,20 +97,33 @@ def test_messages_are_in_flight_as_long_as_clients_publish(tmp_path: Path) -> No
     assert first(len(lines))[0].found is not None
 
 
-def test_what_a_fault_brings_is_not_known_before_its_stage_is_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("events", "until_s", "words"),
+    [
+        (8, 1.8, ("no value of kill cloud so far", "")),
+        (10, 2.9, ("no value so far, since the fault continues", "the fault continues; 21 of 21")),
+        (12, 3.35, ("no value so far, since stage load continues", "repaired after 1.1 s; 21 of 21")),
+    ],
+)
+def test_a_fault_that_continues_has_not_ended_badly(
+    events: int, until_s: float, words: tuple[str, str], tmp_path: Path
+) -> None:
     folder = unpack("broker-killed", tmp_path)
-    snapshots = folder / "snapshots.jsonl"
-    lines = snapshots.read_bytes().splitlines(keepends=True)
-
-    def back(count: int) -> str:
-        snapshots.write_bytes(b"".join(lines[:count]))
-        verdict = VerdictSoFar(folder).evaluate()
-        assert verdict is not None
-        return verdict.thresholds[0].text
-
-    # While clients are away, and once they are back.
-    assert back(29) == "not known yet"
-    assert back(35).startswith("found ")
+    start = json.loads((folder / "start.json").read_text())
+    until_ns = start["started_ns"] + until_s * SECOND_NS
+    for name, count in (("events.jsonl", events), ("snapshots.jsonl", None)):
+        lines = (folder / name).read_text().splitlines(keepends=True)[:count]
+        kept = [line for line in lines if json.loads(line).get("to_ns", 0) <= until_ns]
+        (folder / name).write_text("".join(kept))
+    verdict = VerdictSoFar(folder).evaluate()
+    assert verdict is not None
+    back = next(each for each in verdict.thresholds if each.metric == "clients_back")
+    assert (back.found, back.text) == (None, words[0])
+    said = [each for each in verdict.evidence if each.startswith("kill cloud at")]
+    assert [each.partition(": ")[2].startswith(words[1]) for each in said] == [True] * bool(
+        words[1]
+    )
+    assert not any("in the stage" in each or "not repaired" in each for each in said)
 
 
 def test_a_column_without_a_value_is_left_out() -> None:

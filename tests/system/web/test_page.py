@@ -131,7 +131,7 @@ def test_the_page_shows_a_run_while_it_is_played(browser: Browser) -> None:
 
 @pytest.mark.slow("a run in a browser")
 def test_the_page_steers_the_run(browser: Browser) -> None:
-    browser.value("document.getElementById('controls').open = true")
+    assert browser.value("document.getElementById('controls').open"), "wide windows have room"
     assert browser.value("document.getElementById('rate-of').value") == "device"
     click(browser, "faster")
     browser.until("document.getElementById('answer').textContent.startsWith('1.1 × device at')")
@@ -168,6 +168,10 @@ def test_the_page_breaks_a_broker_and_repairs_it(browser: Browser) -> None:
     browser.until(f"{EVENTS}.includes('kill main: 1 broker is up again')")
     browser.until("!document.querySelector('#broken li')")
     browser.until(f"{figure('clients connected')} === '22'")
+    # Nothing was delivered in the outage: the line of latencies has a gap.
+    latency = "document.querySelector('figure[aria-labelledby=t-latency]')"
+    browser.until(f"{latency}.querySelector('path.line').getAttribute('d').split('M').length > 2")
+    assert browser.value(f"{latency}.querySelector('text.unit').textContent") == "ms"
 
 
 @pytest.mark.slow("a browser that is cut off")
@@ -230,6 +234,15 @@ def test_the_page_stops_the_run_once_it_is_sure(run: Run, browser: Browser) -> N
     headline = browser.value("document.getElementById('headline').textContent")
     assert headline == result["verdict"]["headline"]
     assert browser.value("document.getElementById('link').textContent") == "the run is over"
+    kept = browser.value("document.getElementById('kept').innerText")
+    assert f"{run.folder}/report.html" in kept and f"pubstorm view {run.folder}" in kept
+    assert "✗" in browser.value("document.querySelector('#figures .fail dd').innerText")
+    places = "['figures', 'evidence', 'controls'].map((id) => document.getElementById(id))"
+    follows = "Node.DOCUMENT_POSITION_FOLLOWING"
+    assert browser.value(
+        f"{places}.every((each, n, all) => !n || "
+        f"all[n - 1].compareDocumentPosition(each) & {follows})"
+    )
     assert "is ended by the user after" in browser.value(EVENTS)
     events = [(event["kind"], event["text"]) for event in result["events"]]
     asked = ["1.1 × device", "pause device", "1.1 × device (2)", "-10% device", "+2 device"]

@@ -64,7 +64,9 @@
     const lines = figure.data.filter((trace) => trace.hoverinfo !== "skip");
     if (lines.some((trace) => trace.error_y)) rows[0].push("below", "above");
     if (lines.some((trace) => trace.z)) rows[0].push("value");
-    for (const { name, x, y, z, error_y: error } of lines) {
+    for (const { name, x, y, z, customdata, error_y: error } of lines) {
+      /* Points that an axis has no place for are drawn elsewhere. */
+      const level = (n) => (typeof customdata?.[n] === "number" ? customdata[n] : y[n]);
       if (z) {
         z.forEach((row, n) => row.forEach((v, m) => rows.push([name, x[m], y[n], v])));
         continue;
@@ -72,7 +74,7 @@
       x.forEach((value, n) => {
         if (y[n] === null) return;
         const reach = error ? [error.arrayminus[n], error.array[n]] : [];
-        rows.push([name, at(value), y[n], ...reach]);
+        rows.push([name, at(value), level(n), ...reach]);
       });
     }
     return rows.map((row) => `${row.map(cell).join(",")}\r\n`).join("");
@@ -146,6 +148,10 @@
       const config = { displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]] };
       await Plotly.newPlot(canvas, structuredClone(figure.data), layout, config);
       drawn.push({ canvas, figure });
+      canvas.on("plotly_click", ({ points: [{ data, pointIndex }] }) => {
+        const address = data.customdata?.[pointIndex];
+        if (typeof address === "string" && address) location.href = address;
+      });
       if (figure.linked) link(canvas, figure);
     };
     const fit = (width) => {

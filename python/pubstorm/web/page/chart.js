@@ -2,7 +2,11 @@
 /* Charts of lines over time, as SVG: Chart(figure, chart) draws what `show` gets. */
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
-  const HEIGHT = 190, LEFT = 46, RIGHT = 10, TOP = 10, BELOW = 22;
+  const HEIGHT = 202, LEFT = 46, RIGHT = 10, TOP = 22, BELOW = 22;
+  /* Dashes of lines, so that their colours are not all that tells them apart. */
+  const DASHES = ["", "7 4", "2 4", "9 4 2 4"];
+  /* Steps of a line without a value, times its usual step, from which it has a gap. */
+  const GAP = 2;
   const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200];
 
   function make(name, attributes, parent) {
@@ -72,17 +76,22 @@
         this.draw();
       });
       this.svg.addEventListener("pointerleave", () => { this.pointed = null; this.draw(); });
-      this.items = chart.lines.map((line) => this.item(line));
+      this.items = chart.lines.map((line, n) => this.item(line, n));
     }
 
-    item(line) {
+    item(line, n) {
       const item = document.createElement("li");
-      const sample = document.createElement("span"), value = document.createElement("b");
-      sample.className = "sample";
-      sample.style.background = line.colour;
-      item.append(sample, line.label || this.chart.title, value);
+      const value = document.createElement("b");
+      const sample = make("svg", { class: "sample", "aria-hidden": "true" }, item);
+      make("line", { x1: 0, x2: 26, y1: 2, y2: 2, ...this.look(n) }, sample);
+      item.append(line.label || this.chart.title, value);
       this.legend.append(item);
       return { item, value };
+    }
+
+    look(n) {
+      const { colour } = this.chart.lines[n];
+      return { stroke: colour, "stroke-dasharray": DASHES[n % DASHES.length] };
     }
 
     /* `values` has a Map of value by step for each line; `until` is the present instant. */
@@ -114,10 +123,14 @@
         make("text", { x: LEFT - 6, y: y(tick) + 4, "text-anchor": "end" }, svg)
           .textContent = short(tick);
       }
+      if (chart.unit) {
+        make("text", { class: "unit", x: LEFT - 6, y: 10, "text-anchor": "end" }, svg)
+          .textContent = chart.unit;
+      }
       chart.lines.forEach((line, n) => {
         if (!moves[n]) return;
         const d = this.path(shown[n], x, y);
-        make("path", { class: "line", d, stroke: line.colour }, svg);
+        make("path", { class: "line", d, ...this.look(n) }, svg);
       });
       this.labels(shown, moves, x, end);
     }
@@ -155,15 +168,18 @@
       }
     }
 
+    /* A line with its gaps; a value between two gaps is a dot. */
     path(steps, x, y) {
       const { width } = this.data, parts = [];
-      let before = null;
-      for (const step of [...steps.keys()].sort((one, other) => one - other)) {
-        const gone = before === null || step - before > 3;
-        parts.push(`${gone ? "M" : "L"}${x((step + 1) * width).toFixed(1)} ` +
+      const keys = [...steps.keys()].sort((one, other) => one - other);
+      const apart = keys.slice(1).map((step, n) => step - keys[n]);
+      const usual = [...apart].sort((one, other) => one - other)[Math.floor(apart.length / 2)];
+      const isGap = (n) => n < 0 || n >= apart.length || apart[n] > GAP * usual;
+      keys.forEach((step, n) => {
+        parts.push(`${isGap(n - 1) ? "M" : "L"}${x((step + 1) * width).toFixed(1)} ` +
           `${y(steps.get(step)).toFixed(1)}`);
-        before = step;
-      }
+        if (isGap(n - 1) && isGap(n)) parts.push("h0");
+      });
       return parts.join("");
     }
 

@@ -2,7 +2,9 @@
 /* The controls: Controls.show gets what the run can be asked for now. */
 (() => {
   const byId = (id) => document.getElementById(id);
-  let shown = "", rates = [], faults = {};
+  let shown = "", rates = [], faults = {}, isNew = true;
+  /* Windows of this width in pixels have room for the controls beside the figures. */
+  const ROOM = 640;
 
   async function ask(words) {
     const answer = byId("answer");
@@ -77,6 +79,8 @@
     shown = text;
     byId("controls").hidden = !offer;
     if (!offer) return;
+    if (isNew) byId("controls").open = innerWidth > ROOM;
+    isNew = false;
     ({ rates, faults } = offer);
     choose(byId("rate-of"), rates.map(({ name }) => name));
     choose(byId("clients-of"), offer.clients);

@@ -96,7 +96,7 @@
     const badge = byId("badge");
     badge.hidden = !now.verdict;
     if (now.verdict) {
-      write(badge, `${SIGNS[now.verdict.status]} ${now.verdict.word.toUpperCase()}`);
+      write(badge, `${SIGNS[now.verdict.status] || "–"} ${now.verdict.word.toUpperCase()}`);
       badge.className = `badge ${now.verdict.status}`;
     }
     write(byId("more"), now.verdict?.more || "");
@@ -105,6 +105,12 @@
     const starting = now.state === "starting" && now.starting;
     const where = [now.step, starting, length, state.run.folder];
     byId("report").hidden = !now.report;
+    byId("kept").hidden = !now.kept;
+    if (now.kept) {
+      const [file, command] = byId("kept").children;
+      write(file, now.kept);
+      write(command, `pubstorm view ${state.run.folder}`);
+    }
     write(byId("when"), where.filter(Boolean).join(" · "));
     const evidence = now.verdict && now.verdict.status !== "pass" ? now.evidence : [];
     byId("evidence").hidden = !evidence.length;
@@ -121,14 +127,19 @@
   function figures(now) {
     const make = () => {
       const box = element("div"), value = element("dd");
-      value.append(element("span", "", "value"), element("span", "", "note"));
+      const sign = element("span", "", "sign");
+      sign.setAttribute("aria-hidden", "true");
+      value.append(sign, element("span", "", "value"), element("span", "", "hidden"),
+        element("span", "", "note"));
       box.append(element("dt"), value);
       return box;
     };
     fill(byId("figures"), now.figures, make, (box, figure) => {
       box.className = figure.status;
       write(box.querySelector("dt"), figure.name);
+      write(box.querySelector(".sign"), SIGNS[figure.status] || "");
       write(box.querySelector(".value"), figure.value);
+      write(box.querySelector(".hidden"), figure.status && ` ${figure.status}`);
       write(box.querySelector(".note"), figure.note);
     });
   }
@@ -179,7 +190,7 @@
   }
 
   function events() {
-    const list = byId("happened"), newest = [...state.events].reverse();
+    const list = byId("happened"), newest = [...state.events].sort((one, other) => other.at - one.at);
     list.hidden = !newest.length;
     byId("quiet").hidden = newest.length > 0;
     const make = () => {

@@ -102,7 +102,11 @@ def test_messages_are_in_flight_as_long_as_clients_publish(tmp_path: Path) -> No
     [
         (8, 1.8, ("no value of kill cloud so far", "")),
         (10, 2.9, ("no value so far, since the fault continues", "the fault continues; 21 of 21")),
-        (12, 3.35, ("no value so far, since stage load continues", "repaired after 1.1 s; 21 of 21")),
+        (
+            12,
+            3.35,
+            ("no value so far, since stage load continues", "repaired after 1.1 s; 21 of 21"),
+        ),
     ],
 )
 def test_a_fault_that_continues_has_not_ended_badly(

@@ -87,7 +87,12 @@ def _tables(rows: Sequence[SheetRow], names: Sequence[str]) -> Iterator[Table]:
             of_figure = [row for row in own if row.figure == figure]
             yield _table(f"{title}: {figure}", of_figure, names, lambda row: row.title)
         others = [row for row in own if row.figure not in shared]
-        if others:
+        loads = {row.title for row in others}
+        if len(loads) == 1:
+            (load,) = loads
+            heading = title if load.lower() == title.lower() else f"{title}: {load}"
+            yield _table(heading, others, names, lambda row: row.figure)
+        elif others:
             yield _table(title, others, names, lambda row: f"{row.title}: {row.figure}")
 
 

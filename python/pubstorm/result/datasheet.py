@@ -201,6 +201,13 @@ class Datasheet(Experiment):
         return f"{self.identity.broker} {self.identity.version}".strip()
 
     @property
+    def anchored_again(self) -> frozenset[str]:
+        """Names of the cells that measured the anchor figure once more."""
+        again = () if self.drift is None else self.drift.values[1:]
+        firsts = ((cell.name, cell.figures[0].estimate) for cell in self.cells if cell.figures)
+        return frozenset(name for name, estimate in firsts if estimate in again)
+
+    @property
     def figures(self) -> Iterator[tuple[SheetCell, SheetFigure]]:
         """Yields every figure with its cell."""
         return ((cell, figure) for cell in self.cells for figure in cell.figures)

@@ -38,7 +38,7 @@ UNKNOWN_DEGREES = 4.0
 """Degrees of freedom of an interval of an unknown number of values."""
 RELATIVE_MAX = 1e6
 """Largest spread of passes: of means near zero, any share is large."""
-NO_CELL = "the sheet has no such cell"
+NO_CELL, NO_FIGURE = "the sheet has no such cell", "the sheet has no such figure"
 
 
 class SheetColumn(Value):
@@ -274,7 +274,9 @@ def _rows(passes: Sequence[Sequence[Datasheet]], drifts: Sequence[float]) -> Ite
     found: dict[Key, SheetCell] = {}
     for sheet in (sheet for group in passes for sheet in group):
         for cell, figure in sheet.figures:
-            found.setdefault((cell.section, cell.name, figure.name), cell)
+            # The anchor that was measured again shows the drift, and is no figure of its own.
+            if cell.name not in sheet.anchored_again:
+                found.setdefault((cell.section, cell.name, figure.name), cell)
     cells = [*dict.fromkeys(name for _, name, _ in found)]
     sections = [*SECTIONS]
     for key in sorted(found, key=lambda each: (sections.index(each[0]), cells.index(each[1]))):
@@ -342,8 +344,9 @@ def _mean(key: Key, group: Sequence[Datasheet]) -> SheetMean:
         words = dict.fromkeys(each.word for each in found if each.word)
         return SheetMean(first.model_copy(update={"word": "; ".join(words)}))
     first, _ = pairs[0]
-    if len(pairs) < len(group):
-        text = f"{len(pairs)} of {len(group)} passes"
+    played = sum(_was_played(key, sheet) for sheet in group)
+    if len(pairs) < played:
+        text = f"{len(pairs)} of {played} passes"
         first = first.model_copy(update={"remarks": (*first.remarks, text)})
     bounds = [
         each
@@ -358,14 +361,25 @@ def _mean(key: Key, group: Sequence[Datasheet]) -> SheetMean:
 
 def _figure(key: Key, sheet: Datasheet) -> SheetFigure:
     """Returns the figure of a sheet; without one, its remarks are the reason."""
-    section, name, wanted = key
-    cell = next((c for c in sheet.cells if (c.section, c.name) == (section, name)), None)
+    wanted, cell = key[2], _cell(key, sheet)
     if cell is None:
         return SheetFigure(name=wanted, remarks=(NO_CELL,))
     found = next((each for each in cell.figures if each.name == wanted), None)
     if found is not None:
         return found
-    return SheetFigure(name=wanted, remarks=(cell.why or cell.state,))
+    why = cell.why.partition(": it needs about")[0] or (NO_FIGURE if cell.folder else cell.state)
+    return SheetFigure(name=wanted, remarks=(why,))
+
+
+def _cell(key: Key, sheet: Datasheet) -> SheetCell | None:
+    """Returns the cell of a figure, if the sheet has it."""
+    return next((c for c in sheet.cells if (c.section, c.name) == key[:2]), None)
+
+
+def _was_played(key: Key, sheet: Datasheet) -> bool:
+    """Returns True if the sheet played the cell of a figure."""
+    cell = _cell(key, sheet)
+    return cell is not None and bool(cell.folder)
 
 
 def _bound(first: SheetFigure, bounds: Sequence[SheetFigure]) -> SheetMean:

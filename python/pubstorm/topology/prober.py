@@ -362,10 +362,12 @@ class _Probe:
             self._packet_max = found.value
 
     async def _try(self, found: _Bracket, number: int) -> None:
+        """Tries a number over a connection of its own: what the broker keeps of the trial before,
+        such as the window of its filter, is no limit of this one."""
+        self._leave()
         try:
             await found.search.trial(number)
         except RequestError as error:
-            self._leave()
             found.is_confirmed = number == found.bad and error.kind != "silent"
             found.bad, found.failure = number, str(error)
             if error.kind == "silent" and found.is_open:

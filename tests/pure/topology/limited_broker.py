@@ -42,6 +42,8 @@ class Rules:
     topic_max: int = 65_535
     levels_max: int = 65_535
     subscriptions_max: int = 65_535
+    windows_max: int = 65_535
+    """Subscriptions of a connection with QoS 1 or 2."""
     qos_max: int = 2
     retains: bool = True
     serves_sys: bool = True
@@ -221,6 +223,8 @@ class Connection:
             code = 0x8F if self.version == 5 else 0x80
         elif len(self.subscriptions) >= rules.subscriptions_max:
             code = 0x97 if self.version == 5 else 0x80
+        elif qos and sum(map(bool, self.subscriptions.values())) >= rules.windows_max:
+            code = 0x80
         if code and rules.refusal == "closes":
             self.close()
             return

@@ -134,6 +134,16 @@ def test_the_most_subscriptions_are_exact(
     assert (limit.value, limit.bound) == (count, "exact")
 
 
+def test_a_client_with_one_window_for_all_its_filters_hides_no_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """NATS has one window for all filters of a client. The largest window is for one filter."""
+    rules = Rules(topic_max=1_234, levels_max=56, windows_max=1, refusal="says why")
+    probed = Probed(rules, monkeypatch)
+    exact = probed.values("exact")
+    assert (exact[N.LONGEST_TOPIC], exact[N.DEEPEST_TOPIC]) == (1_234, 56)
+
+
 def test_what_does_not_fit_into_the_largest_packet_is_a_lower_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

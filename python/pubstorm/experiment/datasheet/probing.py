@@ -60,7 +60,7 @@ def figures_of_limits(limits: Limits) -> Iterator[SheetFigure]:
     for limit in limits.limits:
         is_number = isinstance(limit.value, int) and not isinstance(limit.value, bool)
         name = limit.name.words
-        if is_number and limit.name.unit not in {"", "bytes"}:
+        if limit.name.unit not in {"", "bytes"}:
             name = f"{name}, {limit.name.unit}"
         yield SheetFigure(
             name=name,

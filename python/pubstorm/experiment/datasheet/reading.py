@@ -204,15 +204,13 @@ def line_of(
         repeats=len(points),
         unit="bytes",
     )
-    remarks = [f"R² {r_squared:.3f} over {len(points)} numbers"]
-    if planned.many:
-        remarks.append(f"{planned.many}: {bytes_text(MILLION * per_object)}, extrapolated")
+    many = f"{planned.many}: {bytes_text(MILLION * per_object)}, extrapolated"
     yield SheetFigure(
         name=planned.name,
         estimate=slope,
         better="less",
         r_squared=round(r_squared, 4),
-        remarks=tuple(remarks),
+        remarks=(many,) if planned.many else (),
     )
     if isinstance(back, Found):
         given = (y[-1] - back.value) / (per_object * (x[-1] - x[0]))

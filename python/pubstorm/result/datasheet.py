@@ -124,6 +124,11 @@ class SheetCell(Value):
     """Its part of the sentence that opens the sheet, with `{}` for the first figure; empty: it has
     none."""
 
+    @property
+    def was_played(self) -> bool:
+        """True if the cell was played, also if it found nothing."""
+        return self.state in ("measured", "without figures")
+
 
 class Identity(Value):
     """The broker and its terms."""

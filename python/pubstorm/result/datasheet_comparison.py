@@ -367,8 +367,10 @@ def _figure(key: Key, sheet: Datasheet) -> SheetFigure:
     found = next((each for each in cell.figures if each.name == wanted), None)
     if found is not None:
         return found
-    why = cell.why.partition(": it needs about")[0] or (NO_FIGURE if cell.folder else cell.state)
-    return SheetFigure(name=wanted, remarks=(why,))
+    why = cell.why.partition(": it needs about")[0]
+    return SheetFigure(
+        name=wanted, remarks=(why or (NO_FIGURE if cell.was_played else cell.state),)
+    )
 
 
 def _cell(key: Key, sheet: Datasheet) -> SheetCell | None:
@@ -379,7 +381,7 @@ def _cell(key: Key, sheet: Datasheet) -> SheetCell | None:
 def _was_played(key: Key, sheet: Datasheet) -> bool:
     """Returns True if the sheet played the cell of a figure."""
     cell = _cell(key, sheet)
-    return cell is not None and bool(cell.folder)
+    return cell is not None and cell.was_played
 
 
 def _bound(first: SheetFigure, bounds: Sequence[SheetFigure]) -> SheetMean:

@@ -284,3 +284,27 @@ def test_a_bound_in_one_pass_is_a_bound_of_the_mean() -> None:
 def test_a_pass_without_the_figure_is_said() -> None:
     found = compare_sheets([made("a", [exact(1000, 10)]), made("a", [figure("rate", None)])])
     assert found.rows[0].figures[0].remarks == ("1 of 2 passes",)
+
+
+def test_a_pass_that_did_not_play_the_cell_is_no_pass_of_its_figures() -> None:
+    left_out = made("a", [figure("rate", None)])
+    why = "not measured in this time: it needs about 52.0 s, 32.9 s were left"
+    cell = left_out.cells[0].model_copy(update={"state": "left out", "why": why, "figures": ()})
+    left_out = left_out.model_copy(update={"cells": (cell,)})
+    row = compare_sheets([made("a", [exact(1000, 10)]), left_out, made("b", [exact(9, 1)])]).rows[0]
+    assert row.figures[0].remarks == ()
+    row = compare_sheets([left_out, made("b", [exact(9, 1)])]).rows[0]
+    assert row.figures[0].remarks == ("not measured in this time",)
+
+
+def test_the_anchor_that_is_measured_again_is_no_row() -> None:
+    first, again = exact(1000, 10), figure("rate", estimate_of([990.0, 1005.0], "per_s"))
+    sheet = made("a", [first, again])
+    cells = [
+        cell.model_copy(update={"name": name})
+        for cell, name in zip(sheet.cells, ("anchor", "anchor-end"), strict=True)
+    ]
+    assert first.estimate is not None and again.estimate is not None
+    drift = SheetDrift(figure="anchor", values=(first.estimate, again.estimate), spread=0.01)
+    sheet = sheet.model_copy(update={"cells": tuple(cells), "drift": drift})
+    assert [row.cell for row in compare_sheets([sheet]).rows] == ["anchor"]

@@ -447,7 +447,6 @@ POPULATIONS: tuple[Metric, ...] = (
     ),
     histogram(
         "connect_time",
-        NOWHERE,
         better="lower",
         columns=(
             ReportColumn("connections", statistics=THREE),

@@ -323,6 +323,8 @@ class PopulationSums(Counters, FlowCounters, AnswerCounters):
     """Latency from send to acknowledgement of what its clients sent with QoS 1 and 2."""
     wills_lost_total: int = 0
     """Expected deliveries of wills that were not seen when the drain was over; among the lost."""
+    connect_time_us: Latency = Latency()
+    """Time from the start of TCP to CONNACK."""
     will_latency_us: Latency = Latency()
     """Time from the instant at which a will was due to its delivery to a client."""
     subscribe_time_us: Latency = Latency()
@@ -392,8 +394,6 @@ class PopulationResult(PopulationSums):
     """Texts of the broker beside problems, a few of each outcome."""
     rates: Rates = Rates()
     """Rates over the steady windows."""
-    connect_time_us: Latency = Latency()
-    """Time from the start of TCP to CONNACK."""
     receive_maximum_wait_us: Latency = Latency()
     """Time for which the next message of a client waited for the Receive Maximum of the broker."""
     ack_histogram_ns: HistogramPair = HistogramPair()

@@ -275,26 +275,21 @@ def publication_rate(value: object) -> float | None:
         raise UnfitError(value, f'{unfit.allowed}, or "max"', unfit.hint) from None
 
 
-def clients_or_part(value: object) -> int | PartOf:
+def clients_or_part(value: object, least: int = 1) -> int | PartOf:
     """A number of clients, or a share of them in percent."""
     if isinstance(value, PartOf):
         return value
     if isinstance(value, str) and value.rstrip().endswith("%"):
-        return PartOf(float(QuantityField(share, 0, 1, above_low=True).read(value)))
+        return PartOf(float(QuantityField(share, 0, 1, above_low=least > 0).read(value)))
     try:
-        return int(QuantityField(count, 1, CLIENTS_MAX).read(value))
+        return int(QuantityField(count, least, CLIENTS_MAX).read(value))
     except UnfitError as unfit:
         raise UnfitError(value, f"{unfit.allowed}, {OR_SHARE}") from None
 
 
 def clients_or_none(value: object) -> int | PartOf:
     """A number of clients, or a share of them in percent, also none."""
-    try:
-        return clients_or_part(value)
-    except UnfitError as unfit:
-        if value in (0, "0", "0%"):
-            return 0
-        raise UnfitError(value, unfit.allowed.replace("1 to", "0 to", 1), unfit.hint) from None
+    return clients_or_part(value, least=0)
 
 
 def read_rate(value: object) -> float | PartOf:

@@ -181,6 +181,19 @@ def accounted(run: Assembly, tracks: Tracks | None = None) -> Measured:
     return found.model_copy(update={name: make() for name, (make, _) in parts.items()})
 
 
+def test_connect_times_are_those_of_a_stage_too() -> None:
+    """First sessions connect in one stage, and kept ones again in another."""
+    rows = [
+        snapshot(second, 1, populations=[did(connected_total=2, connect_us=us)] * 4)
+        for second, us in ((0, 100), (RAMP_S + HELD_S, 900))
+    ]
+    run = assembly(*rows)
+    by_stage = [stage.populations["device/short"] for stage in run.stages]
+    assert [each.connect_time_us.max for each in by_stage] == [100, 0, 900, 0]
+    assert by_stage[2].time_histograms_ns["connect_time_us"].count == 2
+    assert run.populations()["device/short"].connect_time_us.count == 4
+
+
 def test_every_share_has_samplers_and_so_have_all_of_a_qos() -> None:
     busy = (
         did(connected_total=10, connect_attempts_total=10, connect_us=100, sent_total=20),

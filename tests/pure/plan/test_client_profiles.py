@@ -79,6 +79,17 @@ def test_a_scale_multiplies_the_clients_of_points_and_files(tmp_path: Path) -> N
         assert of_device(profile, "scale=0.5") == [(0, -50, 10)]
 
 
+def test_a_sweep_varies_the_factor() -> None:
+    points = "{points: [{at: 0s, clients: 50}, {at: 10s, clients: 25}]}"
+    sweep = f"sweep={{vary: {{{PROFILES}.device.factor: [1, 2]}}}}"
+    scenario = parse_scenario(RATED, "s.yaml", [f"{PROFILES}={{device: {points}}}", sweep])
+    found = [steps(provisional_plan(step.scenario)) for step in scenario.steps]
+    assert found == [
+        [("device", 0, -50, 0), ("device", 0, -25, 10)],
+        [("device", 0, -50, 10)],
+    ]
+
+
 def test_a_sine_begins_at_its_lowest_and_comes_back_each_period() -> None:
     found = of_device("{sine: {period: 4s, low: 20%, high: 1}}")
     assert found[0] == (0, -80, 0)

@@ -286,6 +286,8 @@ class Surroundings:
     """Progress of the start of the run."""
     after_s: float = 0.0
     """Time that further runs of a series or a search take, in seconds."""
+    stays: bool = True
+    """True if the page is served after the end of the run."""
 
 
 class Watch:
@@ -414,7 +416,7 @@ class Watch:
             is_alive=self.is_alive,
         )
         return shown(moment, self._latest, self.around.after_s) | {
-            "report": self.report is not None and not self._has_controls,
+            "report": self.report is not None and self.around.stays,
             "offer": self._offer(),
             "problem": self.problem,
             "step": self.around.step,

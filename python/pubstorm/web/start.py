@@ -1,6 +1,6 @@
-"""The page without a run: a form for the kinds of `pubstorm bench`, the run that it started, and the
-stored runs of a folder, which are repeated and compared. A run is a child process with a fixed list
-of words, one at a time. It ends with this process as with Ctrl-C."""
+"""The page without a run: a form for the kinds of `pubstorm bench`, the run that it started, and
+the stored runs of a folder, which are repeated and compared. A run is a child process with a fixed
+list of words, one at a time. It ends with this process as with Ctrl-C."""
 
 from __future__ import annotations
 

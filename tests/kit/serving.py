@@ -20,6 +20,7 @@ from typing import Any
 from tests.kit import program
 
 PATIENCE_S = 120.0
+PAGES = ("live page: ", "start page: ")
 
 
 @dataclass(frozen=True)
@@ -119,8 +120,8 @@ def serving(*arguments: str, cwd: Path | None = None, **variables: str) -> Itera
         try:
             assert process.stderr is not None
             line = process.stderr.readline()
-            assert line.startswith("live page: "), line + process.stderr.read()
-            yield Served(line.removeprefix("live page: ").strip(), process)
+            assert line.startswith(PAGES), line + process.stderr.read()
+            yield Served(line.partition(": ")[2].strip(), process)
         finally:
             process.kill()
 

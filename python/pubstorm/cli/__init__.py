@@ -79,6 +79,11 @@ COMMANDS = (
         "view", "pubstorm.cli.view", "Show the run in RUN_DIR on the live page, until interrupted."
     ),
     LazyCommand(
+        "web",
+        "pubstorm.cli.view",
+        "Serve a page that starts runs, and shows those in the folder RUNS, until interrupted.",
+    ),
+    LazyCommand(
         "compare",
         "pubstorm.cli.compare",
         "Compare the runs in the folders A and B, or play the scenarios A and B with --repeat.",

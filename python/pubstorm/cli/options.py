@@ -105,8 +105,10 @@ DEFAULT = f"127.0.0.1:{PORT}"
 TOKEN_VARIABLE = "PUBSTORM_WEB_TOKEN"
 OF_RUN = Options("--web", "--web-token-file", "--web-cert", "--web-key", "always")
 OF_VIEW = Options("--listen", "--token-file", "--cert", "--key", "outside")
+OF_STARTS = Options("--listen", "--token-file", "--cert", "--key", "always")
 FILE = click.Path(path_type=Path)
 PAGE = "live page: {}/{}"
+START_PAGE = "start page: {}/{}"
 
 
 @dataclass(frozen=True)
@@ -175,24 +177,27 @@ def web_options(command: Callable[..., int]) -> Callable[..., int]:
     return with_serving
 
 
-def listen_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command that only serves the page the same value."""
+def listen_options(options: Options) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command that only serves a page the same value."""
 
-    @click.option(
-        "--listen",
-        default=DEFAULT,
-        metavar="HOST:PORT",
-        help=f"Address to listen on. Default: {DEFAULT}.",
-    )
-    @click.option("--token-file", type=FILE, metavar="FILE", help="Token that opens the page.")
-    @click.option("--cert", type=FILE, metavar="FILE", help="Certificate of the page (PEM).")
-    @click.option("--key", type=FILE, metavar="FILE", help="Private key of the page (PEM).")
-    @functools.wraps(command)
-    def with_serving(listen: str, **others: object) -> None:
-        files = files_in(others, "token_file", "cert", "key")
-        command(serving=_serving(listen, files, OF_VIEW), **others)
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        @click.option(
+            "--listen",
+            default=DEFAULT,
+            metavar="HOST:PORT",
+            help=f"Address to listen on. Default: {DEFAULT}.",
+        )
+        @click.option("--token-file", type=FILE, metavar="FILE", help="Token that opens the page.")
+        @click.option("--cert", type=FILE, metavar="FILE", help="Certificate of the page (PEM).")
+        @click.option("--key", type=FILE, metavar="FILE", help="Private key of the page (PEM).")
+        @functools.wraps(command)
+        def with_serving(listen: str, **others: object) -> None:
+            files = files_in(others, "token_file", "cert", "key")
+            command(serving=_serving(listen, files, options), **others)
 
-    return with_serving
+        return with_serving
+
+    return decorated
 
 
 def files_in(others: dict[str, object], *names: str) -> list[Path | None]:

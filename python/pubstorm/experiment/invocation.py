@@ -3,18 +3,16 @@ the run, or a part of the run, again."""
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pubstorm.errors import REDACTED, PubstormError, StoredRunError
-from pubstorm.files import text_of
+from pubstorm.errors import REDACTED, StoredRunError
 from pubstorm.play.directory import stored_scenario
 from pubstorm.scenario import Scenario, load_scenario, parse_scenario
-from pubstorm.scenario.document import redacted_override, redacted_text
-from pubstorm.scenario.load import STDIN, find_scenario, read_standard_input
+from pubstorm.scenario.document import redacted_override
+from pubstorm.scenario.load import STDIN, find_scenario, read_standard_input, unchanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +77,8 @@ def again(asked: Invocation, path: Path) -> Scenario:
 
 
 def _with_secrets(asked: Invocation, stored: str, path: Path) -> str:
-    with contextlib.suppress(OSError, UnicodeDecodeError, PubstormError):
-        text = text_of(find_scenario(asked.scenario), follows_links=True).removeprefix("\ufeff")
-        if redacted_text(text) == stored:
-            return text
+    if (found := unchanged(asked.scenario, stored)) is not None:
+        return found[1]
     raise StoredRunError(
         f"{path} has no secrets, and {asked.scenario} is not the file that it was read from",
         "put that file back as it was, or write ${env:NAME} for secrets and start anew",

@@ -18,7 +18,7 @@ from pubstorm.errors import (
     meant,
     without_credentials,
 )
-from pubstorm.files import shipped
+from pubstorm.files import content_of, shipped
 from pubstorm.metrics.expressions import Expression
 from pubstorm.quantities import UnfitError, describe
 from pubstorm.scenario.base import Part
@@ -472,6 +472,19 @@ def find_scenario(name: str) -> FilePath:
         return FilePath(name)
     others = "pubstorm scenarios lists the ready ones"
     return named_file(name, "scenarios", "found no file and no ready scenario", others)
+
+
+def unchanged(name: str, stored: str) -> tuple[FilePath, str] | None:
+    """Returns the file that a stored scenario was read from, with its text. None unless the file
+    has that text still, of which no secret is stored."""
+    try:
+        path = find_scenario(name)
+        content = content_of(path, FILE_BYTES_MAX, follows_links=True)
+        text = content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+        read_document(text)
+    except (UsageError, OSError, ValueError):
+        return None
+    return (path, text) if redacted_text(text) == stored else None
 
 
 def named_file(name: str, folder: str, missing: str, others: str = "") -> FilePath:

@@ -10,7 +10,7 @@ import contextlib
 import json
 import socket
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -169,6 +169,10 @@ class RunFollower:
         self.watch = Watch(path, self.around, has_controls=self.has_controls)
         self._outcome = None
 
+    def leave(self) -> None:
+        """Follows no run from now on."""
+        self.watch = None
+
     async def follow(self) -> None:
         """Follows until it is cancelled."""
         while True:
@@ -206,6 +210,7 @@ class RunFollower:
         shape: tuple[object, ...] = ()
         if watch is not None:
             shape = (watch.path, watch.history.width_s, len(watch.keys), watch.is_over)
+            shape += (watch.report is not None,)
         if shape != self._shape:
             self._shape = shape
             self.feed.begin_again()
@@ -263,6 +268,9 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+FOREIGN = "sandbox allow-scripts allow-downloads; form-action 'none'; frame-ancestors 'none'"
+"""Policy of stored pages: their scripts get an origin of their own, from which the server takes no
+request."""
 
 
 @dataclass(frozen=True)
@@ -291,14 +299,23 @@ PAGES = {
     "/controls.js": Page("text/javascript", ((OWN, "page/controls.js"),)),
     "/live.js": Page("text/javascript", ((OWN, "page/live.js"),)),
     "/login.js": Page("text/javascript", ((OWN, "page/login.js"),)),
+    "/theme.js": Page("text/javascript", ((OWN, "page/theme.js"),)),
 }
 
 
 LOGIN = Page("text/html", ((OWN, "page/login.html"),))
 
 
-def application(follower: RunFollower, guard: Guard) -> ASGIApp:
-    """Returns the application, behind the guard."""
+def guarded(routes: list[Route], guard: Guard) -> ASGIApp:
+    """Returns an application of routes behind a guard, which asks a person for the token."""
+    ask = Response(LOGIN.text(), 401, HEADERS, LOGIN.media_type)
+    return Guarded(Starlette(routes=routes), guard, ask)
+
+
+def live_routes(
+    follower: RunFollower, guard: Guard, pages: Mapping[str, Page] = PAGES
+) -> list[Route]:
+    """Returns the routes of the live page. `pages` are its files, by path."""
 
     def page(found: Page) -> Callable[[Request], Response]:
         text = found.text()
@@ -322,11 +339,11 @@ def application(follower: RunFollower, guard: Guard) -> ASGIApp:
             content = None
         if content is None:
             return PlainTextResponse("the run has no report yet\n", 404)
-        headers = {**HEADERS, "Content-Security-Policy": "frame-ancestors 'none'"}
+        headers = {**HEADERS, "Content-Security-Policy": FOREIGN}
         return Response(content, media_type="text/html", headers=headers)
 
     async def control(request_: Request) -> Response:
-        body = await _json(request_)
+        body = await json_of(request_)
         watch = follower.watch
         if not follower.has_controls or watch is None:
             return JSONResponse({"accepted": False, "text": "this page has no controls"})
@@ -335,7 +352,7 @@ def application(follower: RunFollower, guard: Guard) -> ASGIApp:
         return JSONResponse({"accepted": accepted, "text": text})
 
     async def login(request_: Request) -> Response:
-        body = await _json(request_)
+        body = await json_of(request_)
         token = body.get("token") if isinstance(body, dict) else None
         if not isinstance(token, str) or not guard.opens(token):
             await asyncio.sleep(REFUSED_S)
@@ -350,15 +367,16 @@ def application(follower: RunFollower, guard: Guard) -> ASGIApp:
         )
         return answer
 
-    routes = [Route(path, page(each)) for path, each in PAGES.items()]
-    routes += [Route("/events", events), Route(f"/{REPORT_FILE}", report)]
-    routes += [Route("/control", control, methods=["POST"])]
-    routes += [Route("/login", login, methods=["POST"])]
-    ask = Response(LOGIN.text(), 401, HEADERS, LOGIN.media_type)
-    return Guarded(Starlette(routes=routes), guard, ask)
+    return [
+        *(Route(path, page(each)) for path, each in pages.items()),
+        Route("/events", events),
+        Route(f"/{REPORT_FILE}", report),
+        Route("/control", control, methods=["POST"]),
+        Route("/login", login, methods=["POST"]),
+    ]
 
 
-async def _json(request_: Request) -> object:
+async def json_of(request_: Request) -> object:
     """Returns the body of a request; None if it is not JSON, too long, or nested too deep."""
     try:
         return json.loads(await request_.body())
@@ -367,10 +385,16 @@ async def _json(request_: Request) -> object:
 
 
 async def serve(
-    follower: RunFollower, guard: Guard, listener: socket.socket, ended: asyncio.Event
+    follower: RunFollower,
+    guard: Guard,
+    listener: socket.socket,
+    ended: asyncio.Event,
+    routes: list[Route] | None = None,
 ) -> None:
-    """Serves the page until `ended`, then sends every browser the last state."""
-    async with serving(application(follower, guard), LIMITS, guard.tls, listener):
+    """Serves the page until `ended`, then sends every browser the last state. `routes` have more
+    than the page."""
+    app = guarded(live_routes(follower, guard) if routes is None else routes, guard)
+    async with serving(app, LIMITS, guard.tls, listener):
         following = asyncio.create_task(follower.follow())
         waiting = asyncio.create_task(ended.wait())
         await asyncio.wait([following, waiting], return_when=asyncio.FIRST_COMPLETED)
@@ -382,7 +406,7 @@ async def serve_run(
     settings: WebSettings, listener: socket.socket, lines: asyncio.StreamReader
 ) -> None:
     """Serves the page of the runs that the lines of a controller name, until the lines end."""
-    around = Surroundings()
+    around = Surroundings(stays=False)
     follower, ended = RunFollower(around, has_controls=True), asyncio.Event()
 
     async def listen() -> None:

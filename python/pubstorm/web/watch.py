@@ -286,6 +286,8 @@ class Surroundings:
     """Progress of the start of the run."""
     after_s: float = 0.0
     """Time that further runs of a series or a search take, in seconds."""
+    stays: bool = True
+    """True if the page is served after the end of the run."""
 
 
 class Watch:
@@ -414,9 +416,9 @@ class Watch:
             is_alive=self.is_alive,
         )
         return shown(moment, self._latest, self.around.after_s) | {
-            # The page of a run that is played ends with the run, and cannot show its report.
-            "report": self.report is not None and not self._has_controls,
-            "kept": str(self.report) if self.report is not None and self._has_controls else "",
+            # A page that ends with its run cannot show the report.
+            "report": self.report is not None and self.around.stays,
+            "kept": "" if self.report is None or self.around.stays else str(self.report),
             "offer": self._offer(),
             "problem": self.problem,
             "step": self.around.step,

@@ -55,7 +55,7 @@ FOREIGN = {
         "fleet.ray.choice",
     },
     "yaml": {"scenario.document"},
-    "starlette": {"web.server", "web.live", "web.metrics", "web.monitors"},
+    "starlette": {"web.server", "web.live", "web.start", "web.metrics", "web.monitors"},
     "uvicorn": {"web.server"},
     "rich": {
         "cli.run",

@@ -63,7 +63,7 @@ def test_the_page_fetches_nothing_from_elsewhere(view: Served) -> None:
     page = view.ask()
     assert page.status == 200
     assert "default-src 'none'" in page.headers["content-security-policy"]
-    for path in ("page.css", "chart.js", "controls.js", "live.js"):
+    for path in ("page.css", "theme.js", "chart.js", "controls.js", "live.js"):
         assert f'"/{path}"' in page.text
         found = view.ask(path)
         assert found.status == 200

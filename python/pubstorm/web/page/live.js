@@ -6,20 +6,6 @@
   const EVENTS_MAX = 300;
   let state = null, charts = [], source = null;
 
-  function theme() {
-    const button = byId("theme"), system = matchMedia("(prefers-color-scheme: dark)");
-    const isDark = () => (root.dataset.theme || (system.matches ? "dark" : "light")) === "dark";
-    const label = () => { button.textContent = isDark() ? "Light" : "Dark"; };
-    const asked = location.hash.slice(1);
-    if (asked === "dark" || asked === "light") root.dataset.theme = asked;
-    button.addEventListener("click", () => {
-      root.dataset.theme = isDark() ? "light" : "dark";
-      label();
-    });
-    system.addEventListener("change", label);
-    label();
-  }
-
   function element(name, text, className) {
     const made = document.createElement(name);
     if (text !== undefined) made.textContent = text;
@@ -54,6 +40,8 @@
 
   function whole(news) {
     if (!news.run) {
+      // The page of the run before is no beginning of the next one.
+      if (state) location.reload();
       write(byId("headline"), news.starting || news.step || "Waiting for the run.");
       return;
     }
@@ -231,7 +219,7 @@
     });
   }
 
-  theme();
+  byId("home").hidden = location.pathname === "/";
   addEventListener("resize", () => requestAnimationFrame(draw));
   connect();
 })();

@@ -47,9 +47,9 @@ HEAD = """\
 `make brokers` made this page with [`pubstorm datasheet`](how-to/datasheet.md). Each broker had one
 processor of a machine with two, and Pubstorm the other one. A broker was started from
 [its recipe](how-to/datasheet.md#recipes), on equal terms: state in memory, no limit of queues, no
-delay of small packets, no log of single clients. A sheet had {minutes} minutes. The first pass measured
-the cells of a short sheet, the second one capacity and latency in the opposite order of brokers. Both
-measured the capacity at QoS 1 and the memory of a session.
+delay of small packets, no log of single clients. A sheet had {minutes} minutes. The first pass
+measured the cells of a short sheet, the second one capacity and latency in the opposite order of
+brokers. Both measured the capacity at QoS 1 and the memory of a session.
 
 {sheets} sheets were made on {dates}, with Pubstorm at commit {commits}. `docs/brokers` of the
 sources holds them.
@@ -59,7 +59,10 @@ measure on yours.
 
 ![Cards and plots of the comparison](images/brokers.png)
 
-## Limits
+## What limited them
+
+The largest rate, the CPU of the broker at this rate, of one processor, and the reason for which
+more failed:
 
 {limits}
 """
@@ -134,11 +137,22 @@ def listed(words: Iterable[str]) -> str:
 
 
 def limits(sheets: Iterable[Datasheet]) -> Iterator[str]:
-    """Yields a sentence for each sheet: the answer of its first search."""
+    """Yields a sentence for each broker, about the first search of its first pass: the rate, the
+    share of its processor, and the reason why more failed."""
+    said = set()
     for sheet in sheets:
-        found = next((cell for cell in sheet.cells if cell.answer is not None), None)
-        why = found.evidence[0] if found and found.evidence else "no search had an answer"
-        yield f"{escaped(sheet.name_of_broker)}: {escaped(why)}"
+        name = escaped(sheet.name_of_broker)
+        cell = next((cell for cell in sheet.cells if cell.answer is not None), None)
+        if name in said or cell is None or not cell.evidence:
+            continue
+        said.add(name)
+        rate, cpu, *_ = cell.figures
+        busy = "not known"
+        if rate.estimate is not None and cpu.estimate is not None:
+            busy = f"{rate.estimate.value * cpu.estimate.value / 1e6:.0%}".replace("%", " %")
+        _, fails, more = cell.evidence[0].partition(" fails, ")
+        why = f"more failed, {more.partition('; played again')[0]}" if fails else cell.evidence[0]
+        yield f"{name}: {rate.text} ({escaped(cell.title)}), CPU {busy}; {escaped(why)}"
 
 
 if __name__ == "__main__":

@@ -321,12 +321,14 @@ class Player(Generic[E]):
                 runs.store()
 
     async def _warm_up(self, topology: Topology) -> None:
-        """Plays the runs that come first. A fresh folder replaces that of an earlier player."""
+        """Plays the runs that come first: as many as fill the time by their plan, or fewer where
+        they take longer. A fresh folder replaces that of an earlier player."""
         turn, runs = self._runs.warm_up, self._runs.warm_up_runs
         if turn is None:
             return
+        until_s = time.monotonic() + runs * turn.planned_s
         for number in range(1, runs + 1):
-            if self._interrupted.is_set():
+            if self._interrupted.is_set() or time.monotonic() > until_s:
                 return
             self._live.step(f"warm-up {number} of {runs}, which does not count")
             folder = self._journal.directory.path / f"{turn.folder}-{number}"

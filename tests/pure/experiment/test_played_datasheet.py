@@ -3,6 +3,8 @@ time: cells that fit, cells that are left out, figures, drift, interruptions and
 
 from __future__ import annotations
 
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -92,6 +94,16 @@ def test_the_broker_warms_up_before_each_cell(sheets: Player) -> None:
     brokers = [run.topology.brokers["broker"] for run in sheets.runs]
     settings = {broker.settings["max-queued"] for broker in brokers if broker.kind == "embedded"}
     assert settings == {7}
+
+
+def test_the_warm_up_ends_with_its_time_where_its_runs_take_longer_than_planned(
+    sheets: Player, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instants = count(0.0, 1.9)
+    clock = SimpleNamespace(monotonic=lambda: next(instants))
+    monkeypatch.setattr("pubstorm.experiment.player.time", clock)
+    assert measure(sheets, "--only", "few") == 0
+    assert len(sheets.runs) == 1 + 3, "the second of two runs would begin after 2 s"
 
 
 def test_a_search_starts_at_a_part_of_the_answer_before_it(sheets: Player) -> None:

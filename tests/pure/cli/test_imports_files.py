@@ -208,7 +208,7 @@ def test_parts_of_a_plan_without_an_equal_are_comments(file: Path) -> None:
         'kg.apc.Stepping "steps"',
         "${other}",
         "keystore_file_path",
-        'ConnectSampler "ConnectSampler": novelty has no equal',
+        'ConnectSampler "ConnectSampler": mqtt.novelty has no equal',
     ):
         assert f"# without {part}" in text or part in text, part
     assert "hidden" not in text

@@ -194,6 +194,8 @@ def _reasons(line: GivenCommand) -> Iterator[tuple[str, str]]:
         yield from ((name, "a will needs -Wt") for name in wills)
     if line.action == "sub":
         yield "user-properties", "a subscription has no user properties"
+        if len(_no_local(line)) > 1:
+            yield "no_local", "all subscriptions of a population have it, or none"
     if line.action in PUBLISH:
         yield "subscription-identifier", "a client does not send it"
 
@@ -293,7 +295,7 @@ def _subscriptions(line: GivenCommand, *, is_bench: bool) -> Iterator[Keys]:
         qos = _each(line, "qos", number)
         keys: Keys = {"topic": _topic(topic, line, is_bench=is_bench)}
         keys["qos"] = _qos(line, "qos", qos)
-        if is_5 and _each(line, "no_local", number) == "true":
+        if is_5 and _no_local(line) == {"true"}:
             keys["no_local"] = True
         if is_5 and _each(line, "retain-as-published", number) == "true":
             keys["retain_as_published"] = True
@@ -306,6 +308,10 @@ def _subscriptions(line: GivenCommand, *, is_bench: bool) -> Iterator[Keys]:
             keys["identifier"] = Plain(_each(line, "subscription-identifier", number))
             line.number("subscription-identifier")
         yield keys
+
+
+def _no_local(line: GivenCommand) -> set[str]:
+    return {_each(line, "no_local", number) for number in range(len(line.all("topic")))}
 
 
 def _publication(line: GivenCommand, *, is_bench: bool) -> Keys:

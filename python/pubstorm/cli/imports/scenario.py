@@ -151,7 +151,7 @@ def limit(clients: ImportedClients, shown: str, each: int, interval_ms: float) -
         clients.length = milliseconds(math.ceil(max(each, 1) * interval_ms))
         clients.length_remark = shown
     else:
-        clients.length_remark = f"{shown}: {clients.length} instead, as they have no interval"
+        clients.length_remark = f"{shown}; {clients.length} instead, as they have no interval"
 
 
 def address(scheme: str, host: str, port: int | str, path: str = "") -> str:

@@ -55,14 +55,14 @@ class AbortWhen:
         run_log.exclude_from_loss(progress.stage, run.receivers)
         after = span_text((to_ns - progress.entered_ns) / SECOND_NS)
         now = [each for each in self._known(run, run_log) if not each.is_of_the_end]
-        reason = self._reason(now, run_log, f"{after} of stage {stage.name}")
+        reason = self._reason(run, now, run_log, f"{after} of stage {stage.name}")
         self._next_ns = to_ns + max(interval_ns, PAUSE_FACTOR * (run.clock() - began_ns))
         return reason
 
     def after(self, run: RunContext) -> str | None:
         """Returns why the run ends after the stage that is over; None if it continues."""
         stage, run_log = run.plan.stages[run.progress.stage], _until(run, run.clock())
-        return self._reason(self._known(run, run_log), run_log, f"stage {stage.name}")
+        return self._reason(run, self._known(run, run_log), run_log, f"stage {stage.name}")
 
     def _known(self, run: RunContext, run_log: RunLog) -> Sequence[Threshold]:
         """Returns the conditions that say something by now: before the load, those that are not met
@@ -73,8 +73,18 @@ class AbortWhen:
             return self._conditions
         return [each for each in self._conditions if not is_met_by(each, 0.0)]
 
-    def _reason(self, conditions: Sequence[Threshold], run_log: RunLog, when: str) -> str | None:
-        measured = self._measure(run_log)
+    def _reason(
+        self, run: RunContext, conditions: Sequence[Threshold], run_log: RunLog, when: str
+    ) -> str | None:
+        if not conditions:
+            return None
+        try:
+            measured = self._measure(run_log)
+        except Exception as error:  # a run must not end since a part of its result cannot be made
+            self._conditions = ()
+            problem = f"{type(error).__name__}: {error}"
+            run.note("monitor", f"abort_when is not evaluated any more: {problem}")
+            return None
         for condition in conditions:
             outcome = evaluate_threshold(measured, condition)
             if outcome.passed:

@@ -96,3 +96,15 @@ def test_clients_that_do_not_connect_end_a_run_before_its_load() -> None:
     played, _ = played_until("device.connect_attempts > 9", CONNECT, half, LEAVE)
     assert [span.index for span in played.run_log.spans] == [0]
     assert "ended the run after stage connect: found 100" in played.run_log.events[0].text
+
+
+def test_a_result_that_cannot_be_made_ends_no_run() -> None:
+    def broken(_run_log: RunLog) -> Measured:
+        raise ValueError("no such part")
+
+    abort = AbortWhen([parse_threshold(LIMIT)], broken)
+    half = PublishAction(duration_ns=15 * SECOND_NS)
+    played = play(planned("well", CONNECT, half, LEAVE), Script(abort=abort))
+    (event,) = played.run_log.events
+    assert (event.kind, len(played.run_log.spans)) == ("monitor", 3)
+    assert event.text == "abort_when is not evaluated any more: ValueError: no such part"

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from pubstorm.contract.plan import PublishAction
+from pubstorm.contract.plan import HoldAction, PublishAction
 from pubstorm.measure.run_log import RunLog, StageSpan
 from pubstorm.metrics.expressions import Threshold
 from pubstorm.play.context import RunContext
 from pubstorm.quantities import SECOND_NS, span_text
 from pubstorm.result import Measured
-from pubstorm.result.figures import evaluate_threshold
+from pubstorm.result.figures import evaluate_threshold, is_met_by
 
 INTERVALS_MIN = 10
 """Intervals of a stage before the first evaluation in it."""
@@ -27,7 +27,6 @@ class AbortWhen:
         self, conditions: Sequence[Threshold], measure: Callable[[RunLog], Measured]
     ) -> None:
         """`measure` returns the measurements of a run that ends as a log says."""
-        self._of_a_stage = [each for each in conditions if not each.is_of_the_end]
         self._conditions = conditions
         self._measure = measure
         self._next_ns = 0
@@ -55,17 +54,37 @@ class AbortWhen:
         # Messages in flight are not lost.
         run_log.exclude_from_loss(progress.stage, run.receivers)
         after = span_text((to_ns - progress.entered_ns) / SECOND_NS)
-        reason = self._reason(self._of_a_stage, run_log, f"{after} of stage {stage.name}")
+        now = [each for each in self._known(run, run_log) if not each.is_of_the_end]
+        reason = self._reason(run, now, run_log, f"{after} of stage {stage.name}")
         self._next_ns = to_ns + max(interval_ns, PAUSE_FACTOR * (run.clock() - began_ns))
         return reason
 
     def after(self, run: RunContext) -> str | None:
         """Returns why the run ends after the stage that is over; None if it continues."""
-        stage = run.plan.stages[run.progress.stage]
-        return self._reason(self._conditions, _until(run, run.clock()), f"stage {stage.name}")
+        stage, run_log = run.plan.stages[run.progress.stage], _until(run, run.clock())
+        return self._reason(run, self._known(run, run_log), run_log, f"stage {stage.name}")
 
-    def _reason(self, conditions: Sequence[Threshold], run_log: RunLog, when: str) -> str | None:
-        measured = self._measure(run_log)
+    def _known(self, run: RunContext, run_log: RunLog) -> Sequence[Threshold]:
+        """Returns the conditions that say something by now: before the load, those that are not met
+        by 0, as rates are."""
+        actions = [stage.action for stage in run.plan.stages]
+        load = PublishAction if any(isinstance(a, PublishAction) for a in actions) else HoldAction
+        if any(isinstance(actions[span.index], load) for span in run_log.spans):
+            return self._conditions
+        return [each for each in self._conditions if not is_met_by(each, 0.0)]
+
+    def _reason(
+        self, run: RunContext, conditions: Sequence[Threshold], run_log: RunLog, when: str
+    ) -> str | None:
+        if not conditions:
+            return None
+        try:
+            measured = self._measure(run_log)
+        except Exception as error:  # a run must not end since a part of its result cannot be made
+            self._conditions = ()
+            problem = f"{type(error).__name__}: {error}"
+            run.note("monitor", f"abort_when is not evaluated any more: {problem}")
+            return None
         for condition in conditions:
             outcome = evaluate_threshold(measured, condition)
             if outcome.passed:

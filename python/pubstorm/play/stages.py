@@ -1,6 +1,6 @@
 """Plays the stages of a plan on a fleet: enters each at one instant on all agents, waits for the
 barrier at its end, and drains. The run ends early if it cannot continue without a failed agent, if
-no client connects, or if the user interrupts it."""
+no client connects, if a condition of its scenario is met, or if the user interrupts it."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def with_lengths(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"stages": tuple(stages)})
 
 
-@dataclass
+@dataclass(eq=False)
 class _NoLengthError(Exception):
     """No time makes exactly the number of messages."""
 

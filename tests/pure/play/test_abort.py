@@ -80,8 +80,31 @@ def test_a_run_whose_conditions_are_not_met_is_played_to_its_end() -> None:
     assert len(measuring.logs) in {8, 9}
 
 
-def test_the_state_after_the_last_stage_is_not_evaluated_in_it() -> None:
+@pytest.mark.parametrize("condition", ["in_flight < 1000", "device.acked_per_s < 490/s"])
+def test_what_is_low_before_the_load_ends_no_run(condition: str) -> None:
     half = PublishAction(duration_ns=15 * SECOND_NS)
-    played, _ = played_until("in_flight < 1000", CONNECT, half, LEAVE)
+    played, _ = played_until(condition, CONNECT, half, LEAVE)
     (event,) = played.run_log.events
-    assert "ended the run after stage connect" in event.text
+    assert [span.index for span in played.run_log.spans] == [0, 1]
+    is_of_the_end = condition.startswith("in_flight")
+    after = "after stage publish: " if is_of_the_end else "s of stage publish: "
+    assert after in event.text
+
+
+def test_clients_that_do_not_connect_end_a_run_before_its_load() -> None:
+    half = PublishAction(duration_ns=15 * SECOND_NS)
+    played, _ = played_until("device.connect_attempts > 9", CONNECT, half, LEAVE)
+    assert [span.index for span in played.run_log.spans] == [0]
+    assert "ended the run after stage connect: found 100" in played.run_log.events[0].text
+
+
+def test_a_result_that_cannot_be_made_ends_no_run() -> None:
+    def broken(_run_log: RunLog) -> Measured:
+        raise ValueError("no such part")
+
+    abort = AbortWhen([parse_threshold(LIMIT)], broken)
+    half = PublishAction(duration_ns=15 * SECOND_NS)
+    played = play(planned("well", CONNECT, half, LEAVE), Script(abort=abort))
+    (event,) = played.run_log.events
+    assert (event.kind, len(played.run_log.spans)) == ("monitor", 3)
+    assert event.text == "abort_when is not evaluated any more: ValueError: no such part"

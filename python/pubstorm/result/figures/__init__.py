@@ -46,6 +46,7 @@ __all__ = [
     "from_send",
     "from_send_text",
     "in_results",
+    "is_met_by",
     "nothing_behind",
     "number_at",
     "slowest_first",
@@ -148,6 +149,11 @@ def evaluate_threshold(measured: Measured, threshold: Threshold) -> ThresholdOut
             "text": f"found {found}{doubt}",
         }
     )
+
+
+def is_met_by(threshold: Threshold, value: float) -> bool:
+    """Returns True if an exact value meets a threshold."""
+    return _OPERATORS[threshold.op](value, threshold.value)
 
 
 def _passes(threshold: Threshold, found: Found) -> tuple[bool, bool]:

@@ -21,7 +21,7 @@ def scenario_of(tool: str, *lines: str) -> str:
 
 def at(text: str, path: str) -> Any:
     """The value at a path such as `populations.pub.publications.0`; None if there is none."""
-    found: Any = yaml.safe_load(text)
+    found: Any = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     for step in filter(None, path.split(".")):
         if isinstance(found, list):
             found = found[int(step)] if int(step) < len(found) else None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -412,3 +414,21 @@ def test_a_file_that_is_missing_or_too_large_is_an_error(
         assert cli.main(["import", tool, path]) == 2
         assert capsys.readouterr().err.startswith("error: found ")
     assert cli.main(["import", tool, str(file), str(file)]) == 2
+
+
+def test_a_file_without_one_of_its_parts_is_a_scenario_or_an_error(file: Path) -> None:
+    below = connect(user_name="${serial}") + forever(publish(timer(100))) + element("CSVDataSet")
+    sub = connect() + element(f"{S}.SubSampler", {"mqtt.topic_name": "a"})
+    texts = {
+        "jmeter": plan(group(below), group(sub), variables={"a": "b"}),
+        "hivemq-swarm": SWARM.replace("SUBSCRIPTION", "own").replace("TOPICS", "same"),
+    }
+    for tool, text in texts.items():
+        for number in range(1, sum(1 for _ in ElementTree.fromstring(text).iter())):
+            root = ElementTree.fromstring(text)
+            parent, child = [(each, below) for each in root.iter() for below in each][number - 1]
+            parent.remove(child)
+            file.write_bytes(ElementTree.tostring(root))
+            with contextlib.suppress(UsageError):
+                found = "\n".join(imported(tool, [str(file)]).lines())
+                assert {"target", "populations", "stages"} <= set(at(found, "")), child.tag

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from pathlib import Path
 
 import pytest
 
 from pubstorm import cli
-from pubstorm.cli.imports import COMMANDS, mosquitto, mqttx, rabbitmq, stressers
+from pubstorm.cli.imports import COMMANDS, imported, mosquitto, mqttx, rabbitmq, stressers
 from pubstorm.cli.imports.words import Grammar
 from pubstorm.errors import UsageError
 from tests.kit.imported import at, scenario_of
@@ -212,11 +214,10 @@ def test_the_tables_have_each_tool() -> None:
     ("tool", "line", "grammar"), [(tool, *row) for tool, rows in GRAMMARS.items() for row in rows]
 )
 def test_an_option_without_an_equal_is_a_comment(tool: str, line: str, grammar: Grammar) -> None:
-    action = line.removesuffix(" -t a").rpartition(" ")[2].removeprefix("mosquitto_")
     options = {
         name: option
         for name, option in grammar.options.items()
-        if option.remark and (not option.of or action in option.of)
+        if option.remark and (not option.of or action_of(line) in option.of)
     }
     assert options
     for name, option in options.items():
@@ -336,3 +337,39 @@ def test_a_typical_line_passes_the_check(tool: str, lines: tuple[str, ...], tmp_
     file = tmp_path / "imported.yaml"
     file.write_text(scenario_of(tool, *lines), encoding="utf-8")
     assert cli.main(["check", str(file)]) == 0
+
+
+ODD = (
+    "",
+    "-1",
+    "0",
+    "true",
+    "a b",
+    "{n}",
+    "%i",
+    "%rand_5",
+    "1.5",
+    "5s",
+    "::1",
+    "amqp://",
+    "#",
+    "é\n",
+)
+"""Values that few options expect."""
+
+
+def action_of(line: str) -> str:
+    return line.removesuffix(" -t a").rpartition(" ")[2].removeprefix("mosquitto_")
+
+
+@pytest.mark.parametrize("tool", GRAMMARS)
+def test_an_odd_value_of_any_option_is_a_scenario_or_an_error(tool: str) -> None:
+    for line, grammar in GRAMMARS[tool]:
+        dashes = "-" if grammar.has_one_dash else "--"
+        for (name, option), value in itertools.product(grammar.options.items(), ODD):
+            if option.of and action_of(line) not in option.of:
+                continue
+            with contextlib.suppress(UsageError):
+                words = [*line.split(), f"{dashes}{name}={value}"]
+                text = "\n".join(imported(tool, words).lines())
+                assert {"target", "populations", "stages"} <= set(at(text, "")), words

@@ -13,11 +13,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from pubstorm.errors import REDACTED, PubstormError, StoredRunError
-from pubstorm.files import content_of, is_regular, lies_in, text_of
-from pubstorm.play.context import RunStart
+from pubstorm.files import content_of, is_regular, lies_in
 from pubstorm.play.directory import stored_scenario
 from pubstorm.report import (
     COMPARISON_FILE,
@@ -104,22 +101,27 @@ def _options(target: str, overrides: tuple[str, ...]) -> Iterator[str]:
 LOST_HINT = "start it in a terminal; ${env:NAME} in place of a secret is stored as it stands"
 
 
-def command_of(folder: Path, stored: Stored) -> StoredCommand | None:
-    """Returns the command line of what a folder has; None for what no command of `pubstorm run` or
-    `pubstorm bench` has played as a whole. Raises StoredRunError."""
+def command_of(stored: Stored) -> StoredCommand | None:
+    """Returns the command line of what is stored; None for what no command of `pubstorm run` or
+    `pubstorm bench` has played as a whole."""
     if isinstance(stored, Series | SearchResult):
         target = stored.target or ""
         words = ["pubstorm", "run", stored.scenario, *_options(target, stored.overrides)]
         text = shlex.join(words)
         return StoredCommand(stored.name, stored.scenario, stored.overrides, target, text)
-    if not isinstance(stored, RunResult) or not stored.command.startswith("pubstorm run "):
+    if not isinstance(stored, RunResult):
         return None
     try:
-        start = RunStart.model_validate_json(text_of(folder / START_FILE))
-    except (OSError, ValidationError, UnicodeDecodeError) as error:
-        raise StoredRunError(f"{folder.name} has no {START_FILE} of this version") from error
-    target = start.target or ""
-    return StoredCommand(stored.name, start.file, start.overrides, target, stored.command)
+        program, verb, scenario, *options = shlex.split(stored.command)
+    except ValueError:
+        return None
+    given: dict[str, list[str]] = {"--target": [], "--set": []}
+    if (program, verb) != ("pubstorm", "run") or len(options) % 2 or {*options[::2]} - {*given}:
+        return None
+    for option, value in zip(options[::2], options[1::2], strict=True):
+        given[option].append(value)
+    overrides, target = tuple(given["--set"]), " ".join(given["--target"])
+    return StoredCommand(stored.name, scenario, overrides, target, stored.command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,7 @@ class RunList:
         """Returns the command line of a run and the words that play it again. Raises
         StoredRunError."""
         folder = self.folder_of(name)
-        command = command_of(folder, load_stored(folder))
+        command = command_of(load_stored(folder))
         if command is None:
             raise StoredRunError(f"{folder.name} was not played by pubstorm run or bench")
         return command, command.words(folder)
@@ -226,32 +228,27 @@ def _row_of(mark: _Mark) -> dict[str, Any]:
     if mark.file in STARTS:
         return row | {"headline": NO_RESULT}
     try:
-        return row | _shown(mark.path, load_stored(mark.path))
+        return row | _shown(load_stored(mark.path))
     except PubstormError as error:
         return row | {"headline": error.message}
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         return row | {"headline": f"it cannot be shown: {type(error).__name__}: {error}"}
 
 
-def _shown(path: Path, stored: Stored) -> dict[str, Any]:
+def _shown(stored: Stored) -> dict[str, Any]:
     document = document_of(stored)
-    is_played = isinstance(stored, RunResult | Series | SearchResult)
-    found: dict[str, Any] = {
+    command = command_of(stored)
+    return {
         "kind": document.kind,
         "title": document.title,
         "started": document.started,
         "status": str(document.status or ""),
         "word": document.status_word,
         "headline": document.headline or " ".join(document.statements),
-        "compares": is_played,
+        "compares": isinstance(stored, RunResult | Series | SearchResult),
+        "command": "" if command is None else command.text,
+        "problem": (command and command.loss) or "",
     }
-    try:
-        command = command_of(path, stored)
-    except StoredRunError as error:
-        return found | {"problem": error.message}
-    if command is None:
-        return found
-    return found | {"command": command.text, "problem": command.loss or ""}
 
 
 def _started_s(row: dict[str, Any]) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.cli.options import OF_RUN, OF_VIEW, _serving
+from pubstorm.cli.options import OF_RUN, OF_STARTS, OF_VIEW, _serving
 from pubstorm.host.listening import Options
 from pubstorm.result import RunResult
 from tests.kit import program
@@ -150,6 +150,8 @@ def test_an_open_address_without_a_token_gets_one(stored: Path, keys: Path) -> N
         (":8780", OF_RUN, True),
         ("[::1]:8780", OF_RUN, True),
         ("127.0.0.1:8780", OF_VIEW, False),
+        # A page that starts processes, too.
+        ("127.0.0.1:8780", OF_STARTS, True),
     ],
 )
 def test_a_page_with_controls_has_a_token(listen: str, options: Options, is_made: bool) -> None:

@@ -306,7 +306,8 @@ def _check_rates(path: Path, population: Population, scenario: Scenario) -> Iter
 
 
 def _check_changes(scenario: Scenario) -> Iterator[Finding]:
-    """Real sockets are active for the whole run; only the rate of publishers changes."""
+    """Real sockets join and leave between publish stages alone; only the rate of publishers
+    changes."""
     staying = {
         name
         for name, each in scenario.populations.items()
@@ -320,7 +321,10 @@ def _check_changes(scenario: Scenario) -> Iterator[Finding]:
                 key = "remove" if change.add is None else "add"
                 message = f"found {key} of real sockets, allowed is a change of a rate"
                 place = ("stages", n, stage.verb, "changes", m, key)
-                yield place, message, "simulated subscribers can join and leave"
+                hint = "a publisher is active for the whole run"
+                if isinstance(scenario.populations[change.population], RealSubscribers):
+                    hint = "a connect stage adds some between two publish stages"
+                yield place, message, hint
 
 
 def _check_keys_elsewhere(scenario: Scenario) -> Iterator[Finding]:

@@ -148,8 +148,9 @@ class Starter:
         rows = (await self.in_worker(self.list.listed))[0]
         order = [row["name"] for row in reversed(rows)]
         folders.sort(key=lambda each: order.index(each.name) if each.name in order else -1)
+        older, newer = folders
         out = new_path(self.list.folder, "comparison", datetime.now().astimezone())
-        await self.in_worker(partial(self._compare, *folders, out))
+        await self.in_worker(partial(self._compare, older, newer, out))
         if not is_regular(out / REPORT_FILE):
             hint = f"pubstorm report {out} makes the page, or says why it cannot"
             raise StoredRunError(f"the comparison in {out} has no page", hint)

@@ -26,6 +26,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from pubstorm.errors import PubstormError, StoredRunError, UsageError
+from pubstorm.files import is_regular
 from pubstorm.host.children import CANNOT_START, parent_death_prefix, start_failure
 from pubstorm.play.directory import new_path
 from pubstorm.report import is_stored
@@ -147,8 +148,12 @@ class Starter:
         rows = (await self.in_worker(self.list.listed))[0]
         order = [row["name"] for row in reversed(rows)]
         folders.sort(key=lambda each: order.index(each.name) if each.name in order else -1)
+        older, newer = folders
         out = new_path(self.list.folder, "comparison", datetime.now().astimezone())
-        await self.in_worker(partial(self._compare, *folders, out))
+        await self.in_worker(partial(self._compare, older, newer, out))
+        if not is_regular(out / REPORT_FILE):
+            hint = f"pubstorm report {out} makes the page, or says why it cannot"
+            raise StoredRunError(f"the comparison in {out} has no page", hint)
         return out.name
 
     async def in_worker(self, work: Callable[[], T]) -> T:

@@ -265,7 +265,8 @@ def _percentiles(found: Comparison, played: dict[str, Played]) -> Plot | None:
     return Plot(
         "percentiles",
         "Latency by percentile",
-        "All compared runs of a side together, from the scheduled instant.",
+        "All compared runs of a side together, from the scheduled instant. Curves differ by chance "
+        "too: the table says which differences are shown.",
         figure(curves, axis, value_axis("latency (ms, logarithmic)", log=True)),
     )
 

@@ -406,10 +406,12 @@ def _plot(
     if len(shown) > LEGEND_MAX:
         traces = [*_legend(shown, traces), *traces]
     axis = value_axis(chart.axis, log=chart.log)
-    if chart.key == "latency" and (top := _queued_top(shown, result)) is not None:
-        level, words = top
-        axis |= {"range": level}
-        caption += words
+    if chart.key == "latency":
+        caption += _acknowledged(shown, result)
+        if (top := _queued_top(shown, result)) is not None:
+            level, words = top
+            axis |= {"range": level}
+            caption += words
     hover = "x unified" if unified else "closest"
     drawn = figure(traces, time_axis(result.duration_s), axis, hovermode=hover, **behind)
     return Plot(chart.key, chart.title, caption, drawn, linked=True, is_flat=is_flat, part=part)
@@ -483,6 +485,17 @@ def _legend(lines: Sequence[_Line], traces: Sequence[Trace]) -> Iterator[Trace]:
         entries.setdefault(line.label, {"line": dash})
     for name, look in entries.items():
         yield scatter(name, [None], [None], hoverinfo="skip", **look)
+
+
+def _acknowledged(lines: Sequence[_Line], result: RunResult) -> str:
+    """Returns the populations whose latencies are those of acknowledgements, in words."""
+    every = {**result.populations, **result.wholes}
+    names = [
+        source.name
+        for source in _sources(lines)
+        if (found := every.get(source.name)) and not found.latency_us.intended.count
+    ]
+    return f" Acknowledgements: {', '.join(names[:STILL_MAX])}." if names else ""
 
 
 QUEUED_ROOM = 10

@@ -112,6 +112,13 @@ def test_messages_that_waited_for_their_clients_do_not_spoil_the_scale(
         assert "range" not in plot.figure["layout"]["yaxis"]
 
 
+def test_the_caption_says_which_latencies_are_those_of_acknowledgements(
+    plain_run: RunResult,
+) -> None:
+    (plot,) = timeline(plain_run, load("device-0", "backend", metrics=("latency_p50_us",)))
+    assert plot.caption.endswith(" Acknowledgements: device-0.")
+
+
 @pytest.mark.parametrize(
     ("low", "high", "ticks"),
     [

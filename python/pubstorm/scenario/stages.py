@@ -19,7 +19,14 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from pubstorm.contract.commands import change_words, unique_name
-from pubstorm.quantities import SECOND_NS, UnfitError, count, write_count, write_share
+from pubstorm.quantities import (
+    SECOND_NS,
+    QuantityField,
+    UnfitError,
+    count,
+    write_count,
+    write_share,
+)
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.document import Finding
 from pubstorm.scenario.faults import Fault
@@ -31,7 +38,6 @@ from pubstorm.scenario.fields import (
     Parallelism,
     PathText,
     PositiveDuration,
-    QuantityField,
     Rate,
     RateOrZero,
     Share,

@@ -79,7 +79,7 @@ class _ClientGroup:
 
 
 @dataclass(slots=True)
-class _Stage:
+class _SwarmStage:
     """The commands of all life cycles of a stage."""
 
     name: str
@@ -169,8 +169,8 @@ class _Swarm:
             clients = ImportedClients(name, [*self.brokers.values()], keys)
             yield element.get("id", ""), _ClientGroup(clients, number)
 
-    def _stage(self, element: Element) -> _Stage:
-        stage = _Stage(element.get("id", ""))
+    def _stage(self, element: Element) -> _SwarmStage:
+        stage = _SwarmStage(element.get("id", ""))
         for cycle in element.iterfind("lifeCycle"):
             group = self.groups.get(cycle.get("clientGroup", ""))
             if group is None:
@@ -179,7 +179,7 @@ class _Swarm:
             self._cycle(stage, cycle, group)
         return stage
 
-    def _cycle(self, stage: _Stage, cycle: Element, group: _ClientGroup) -> None:
+    def _cycle(self, stage: _SwarmStage, cycle: Element, group: _ClientGroup) -> None:
         """Reads the commands of a life cycle."""
         ramp_ms = 0
         name = group.clients.name
@@ -244,7 +244,7 @@ class _Swarm:
             if keys not in group.clients.subscriptions:
                 group.clients.subscriptions.append(keys)
 
-    def _publish(self, command: Element, group: _ClientGroup, stage: _Stage) -> None:
+    def _publish(self, command: Element, group: _ClientGroup, stage: _SwarmStage) -> None:
         name = group.clients.name
         count = self._number(command, "count", command.get("count"), 1)
         period_ms = self._period_ms(command)
@@ -272,7 +272,7 @@ class _Swarm:
         else:
             self._say(f"count {count} of {name}", "a stage has a time, and no number of messages")
 
-    def _written(self, stage: _Stage) -> Iterator[object]:
+    def _written(self, stage: _SwarmStage) -> Iterator[object]:
         """Yields the stages that stand for one of HiveMQ Swarm."""
         yield f"# stage {printable(stage.name)}"
         if stage.wait_ms:

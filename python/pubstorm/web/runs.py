@@ -46,8 +46,8 @@ STARTS = (START_FILE, SCENARIO_FILE)
 PAGES = (f"*/*/{REPORT_FILE}", f"*/*/*/*/{REPORT_FILE}")
 """Reports of the runs of a series or search, in its folder."""
 NO_RESULT = (
-    "no result is stored: it is being played, or was killed; pubstorm report RUN_DIR makes the "
-    "result of a killed run"
+    "No result is stored: the run is being played, or was killed. pubstorm report makes the result "
+    "of a killed run."
 )
 
 

@@ -121,7 +121,7 @@ def test_a_run_that_changes_is_read_again(tmp_path: Path) -> None:
     assert found.listed() == ([], 0)
     (tmp_path / "run").mkdir()
     (tmp_path / "run/scenario.yaml").write_text(SCENARIO)
-    assert found.listed()[0][0]["headline"].startswith("no result is stored")
+    assert found.listed()[0][0]["headline"].startswith("No result is stored")
     (tmp_path / "run/result.json").write_text("{")
     assert "result.json is broken" in found.listed()[0][0]["headline"]
     write_run(tmp_path / "run", Shape(duration_s=20))

@@ -82,8 +82,8 @@
     }
     const title = element("strong", run.title);
     title.id = `t-${run.name}`;
-    const kind = run.kind === "run" ? "" : ` · ${run.kind}`;
-    line.append(title, element("span", `${when(run.started)}${kind} · ${run.name}`, "when"));
+    const about = [when(run.started), run.kind === "run" ? "" : run.kind, run.name];
+    line.append(title, element("span", about.filter(Boolean).join(" · "), "when"));
     return line;
   }
 

@@ -153,7 +153,7 @@ docs: .venv/ready ## Generate docs/reference and the JSON Schemas
 brokers: build ## Measure brokers for docs/brokers.md; NAMES="mosquitto nats" FOR=8min; continues
 	$(BIN)/python scripts/measure_brokers.py --for $(or $(FOR),8min) $(NAMES)
 
-results: build ## Play the rows of docs/results.md again; NAMES="connection-ladder", SINCE=2026-11-28
+results: build ## Play rows of docs/results.md again; NAMES="connection-ladder" SINCE=2026-11-28
 	$(BIN)/python scripts/measure_results.py $(if $(SINCE),--since $(SINCE)) $(NAMES)
 
 pictures: build test-tools ## Make the pictures of README and guides from real runs

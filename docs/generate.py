@@ -106,37 +106,40 @@ def generated() -> dict[str, str]:
     }
 
 
+def _heading(text: str) -> Iterator[str]:
+    """Yields a heading between blank lines."""
+    yield from ("", text, "")
+
+
 def scenario_reference() -> Iterator[str]:
     """Every key of a scenario."""
-    yield "# Scenario"
-    yield ""
-    yield "A scenario is a YAML file. Unknown keys are errors, and `pubstorm check FILE` reports"
-    yield "all problems of a file together. The tables say which keys are needed; all other keys"
-    yield "have a default. `--set` takes paths such as `populations.NAME.clients`, and errors name"
-    yield "them."
-    yield ""
-    yield "## Quantities"
-    yield ""
+    yield """\
+# Scenario
+
+A scenario is a YAML file. Unknown keys are errors, and `pubstorm check FILE` reports all problems
+of a file together. The tables say which keys are needed; all other keys have a default. `--set`
+takes paths such as `populations.NAME.clients`, and errors name them.
+
+## Quantities
+"""
     yield from _table(
         ("kind", "written as"),
         ((kind.name, ", ".join(f"`{e}`" for e in kind.examples)) for kind in KINDS.values()),
     )
     yield ""
-    yield "## Templates"
-    yield ""
-    yield "Client ids, user names, passwords, topics and payloads are templates:"
-    yield ""
-    yield "- `{n}` is the client's number, `{n%K}` and `{n/K}` its remainder and quotient."
-    yield "- `{row.NAME}` is a value of the client's row."
-    yield "- `{{` and `}}` are the braces themselves."
-    yield "- In topics and topic filters `{a..b}` is a range with both ends."
-    yield "- In topics and topic filters `{red|green}` is a choice."
-    yield ""
-    yield "[Topics and payloads](../how-to/payloads.md) has more: random values, the time, JSON."
+    yield """\
+## Templates
+
+Client ids, user names, passwords, topics and payloads are templates:
+
+- `{n}` is the client's number, `{n%K}` and `{n/K}` its remainder and quotient.
+- `{row.NAME}` is a value of the client's row.
+- `{{` and `}}` are the braces themselves.
+- In topics and topic filters `{a..b}` is a range with both ends, and `{red|green}` a choice.
+
+[Topics and payloads](../how-to/payloads.md) has more: random values, the time, JSON."""
     for path, part in _parts():
-        yield ""
-        yield f"## {path}"
-        yield ""
+        yield from _heading(f"## {path}")
         yield _prose(part.__doc__)
         yield ""
         yield from _table(("key", "kind", "default", "meaning"), _keys(part))
@@ -165,9 +168,7 @@ def threshold_reference() -> Iterator[str]:
     yield "too: `[SUBJECT.]METRIC[.STATISTIC][@SPAN]`."
     yield ""
     yield from _table(("part", "meaning"), _expression_parts())
-    yield ""
-    yield "## Values"
-    yield ""
+    yield from _heading("## Values")
     examples = (
         (
             kind.name,
@@ -228,14 +229,10 @@ def _population_metrics() -> Iterator[str]:
     yield ""
     counts = (row(metric) for metric in single if metric.kind == "counter")
     yield from _table(("metric", "meaning", "spans"), counts)
-    yield ""
-    yield "## States and rates of populations"
-    yield ""
+    yield from _heading("## States and rates of populations")
     others = (row(metric) for metric in single if metric.kind != "counter")
     yield from _table(("metric", "meaning", "spans"), others)
-    yield ""
-    yield "## Times of populations"
-    yield ""
+    yield from _heading("## Times of populations")
     yield "Times of deliveries belong to the population that receives, times of acknowledgements"
     yield "to the population that publishes. Both start at the instant a message was scheduled."
     yield ""
@@ -280,9 +277,7 @@ def _fault_metrics() -> Iterator[str]:
     yield ""
     rows = ((f"`{metric.name}`", metric.words) for metric in OF_PHASES)
     yield from _table(("metric", "meaning"), rows)
-    yield ""
-    yield "## Metrics of faults"
-    yield ""
+    yield from _heading("## Metrics of faults")
     yield "These metrics have no subject. Their span is the name of a fault, such as"
     yield "`clients_back.most@kill cloud < 30s`. A threshold fails if clients or bridges were not"
     yield "back before the stage ended. If none was lost, the time is 0. Messages that a fault cost"
@@ -365,9 +360,7 @@ def cli_reference() -> Iterator[str]:
     for lazy in cli.COMMANDS:
         command = lazy.load()
         yield from _help_below(click.Context(command, root, command.name), command)
-    yield ""
-    yield "## Exit codes"
-    yield ""
+    yield from _heading("## Exit codes")
     yield "[Exit codes](exit-codes.md) has them by command."
     yield ""
     yield from _table(("code", "meaning"), EXIT_CODES.items())
@@ -450,9 +443,7 @@ def _help_below(context: click.Context, command: click.Command) -> Iterator[str]
 
 def _help(context: click.Context, command: click.Command) -> Iterator[str]:
     context.terminal_width = context.max_content_width = PAGE_WIDTH
-    yield ""
-    yield f"## {context.command_path}"
-    yield ""
+    yield from _heading(f"## {context.command_path}")
     yield "```text"
     yield from command.get_help(context).splitlines()
     yield "```"

@@ -87,7 +87,7 @@ class Progress:
         """The same of wills: a message makes up for no will, and a will for no message."""
         self.missing = Counter[int]()
         """Deliveries passed over in streams and not received yet, by population."""
-        self.totals = dict.fromkeys(("sent", "acked", "received", "foreign"), 0)
+        self.totals = Counter[str]()
         """Messages since the start: sent, acked, received, and foreign ones of other programs."""
         self.outcomes = Counter[str]()
         """Problems of the clients, by reason."""

@@ -114,7 +114,7 @@ TLS_VERSIONS = {"tlsv1.2": "1.2", "tlsv1.3": "1.3"}
 HANDLINGS = {"always": "send", "new": "send_if_new", "never": "never"}
 OF_TLS = ("cafile", "cert", "key", "ciphers", "insecure", "tls-use-os-certs", "tls-version")
 QOS = {"0": "0", "1": "1", "2": "2"}
-FOREVER = frozenset({"-1", "4294967295", "∞"})
+FOREVER = frozenset({"-1", "4294967295", "\N{INFINITY}"})
 WEBSOCKET_PATH = "/mqtt"
 URL = re.compile(
     r"(?P<scheme>mqtts?|wss?)://(?:(?P<user>[^/:@]*)(?::(?P<password>[^/]*))?@)?"

@@ -77,8 +77,8 @@ def again(asked: Invocation, path: Path) -> Scenario:
 
 
 def _with_secrets(asked: Invocation, stored: str, path: Path) -> str:
-    if (found := unchanged(asked.scenario, stored)) is not None:
-        return found[1]
+    if (text := unchanged(asked.scenario, stored)) is not None:
+        return text
     raise StoredRunError(
         f"{path} has no secrets, and {asked.scenario} is not the file that it was read from",
         "put that file back as it was, or write ${env:NAME} for secrets and start anew",

@@ -474,17 +474,16 @@ def find_scenario(name: str) -> FilePath:
     return named_file(name, "scenarios", "found no file and no ready scenario", others)
 
 
-def unchanged(name: str, stored: str) -> tuple[FilePath, str] | None:
-    """Returns the file that a stored scenario was read from, with its text. None unless the file
-    has that text still, of which no secret is stored."""
+def unchanged(name: str, stored: str) -> str | None:
+    """Returns the text of the file that a stored scenario was read from, with its secrets. None
+    unless the file is as it was then."""
     try:
-        path = find_scenario(name)
-        content = content_of(path, FILE_BYTES_MAX, follows_links=True)
+        content = content_of(find_scenario(name), FILE_BYTES_MAX, follows_links=True)
         text = content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
         read_document(text)
     except (UsageError, OSError, ValueError):
         return None
-    return (path, text) if redacted_text(text) == stored else None
+    return text if redacted_text(text) == stored else None
 
 
 def named_file(name: str, folder: str, missing: str, others: str = "") -> FilePath:

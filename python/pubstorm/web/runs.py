@@ -81,16 +81,14 @@ class StoredCommand:
         if self.loss is not None:
             raise StoredRunError(f"{folder.name} cannot be repeated: {self.loss}", LOST_HINT)
         path = folder / SCENARIO_FILE
-        text, overrides = stored_scenario(path), self.overrides
-        found = unchanged(self.scenario, text)
-        if found is not None:
-            path, _ = found
-        elif REDACTED in text:
-            lost = f"its scenario has no secrets, and {self.scenario} is another one now"
-            raise StoredRunError(f"{folder.name} cannot be repeated: {lost}", LOST_HINT)
-        else:
+        text, scenario, overrides = stored_scenario(path), self.scenario, self.overrides
+        if unchanged(scenario, text) is None:
+            if REDACTED in text:
+                lost = f"its scenario has no secrets, and {scenario} is another one now"
+                raise StoredRunError(f"{folder.name} cannot be repeated: {lost}", LOST_HINT)
+            scenario = str(path.absolute())
             overrides = (*overrides, f"name={json.dumps(self.name)}")
-        return ["run", *_options(self.target, overrides), "--", str(path.absolute())]
+        return ["run", *_options(self.target, overrides), "--", scenario]
 
 
 def _options(target: str, overrides: tuple[str, ...]) -> Iterator[str]:

@@ -123,7 +123,8 @@ def test_a_run_is_started_and_stopped_in_the_browser(browser: Browser, page: Ser
     fill(browser, kind="pairs", clients="2", rate="10/s", time="10min")
     click(browser, "go")
     browser.until("location.pathname === '/live'")
-    browser.until("document.getElementById('headline').textContent.startsWith('Stage publish')")
+    headline = "document.getElementById('headline')?.textContent"
+    browser.until(f"{headline}?.startsWith('Stage publish')")
     assert not browser.value("document.getElementById('home').hidden")
     home(browser, page)
     browser.until("!document.getElementById('active').hidden")

@@ -40,6 +40,8 @@ MORE = (
 )
 PASSES = {"1": (), "2": ("--only", f"{AGAIN},{MORE}")}
 """Cells of each pass: the first ones of the plan, then capacity and latency."""
+FULL = 0.9
+"""Share of a processor from which it counts as full."""
 PUBSTORM = (sys.executable, "-m", "pubstorm")
 HEAD = """\
 # Brokers, side by side
@@ -61,10 +63,14 @@ measure on yours.
 
 ## What limited them
 
-The largest rate, the CPU of the broker at this rate, of one processor, and the reason for which
+The largest rate of the first pass, the share of the broker's processor, and the reason for which
 more failed:
 
 {limits}
+
+RabbitMQ writes messages of QoS 1 to the disk, and so does NATS. The sheet of the first pass of
+RabbitMQ was ended by hand, as its connects took minutes. The limits of NATS were found
+after the others, when one trial no longer changed the next one.
 """
 
 
@@ -147,12 +153,13 @@ def limits(sheets: Iterable[Datasheet]) -> Iterator[str]:
             continue
         said.add(name)
         rate, cpu, *_ = cell.figures
-        busy = "not known"
+        busy = ""
         if rate.estimate is not None and cpu.estimate is not None:
-            busy = f"{rate.estimate.value * cpu.estimate.value / 1e6:.0%}".replace("%", " %")
+            share = rate.estimate.value * cpu.estimate.value / 1e6
+            busy = f", its processor {'full' if share >= FULL else f'{100 * share:.0f} % busy'}"
         _, fails, more = cell.evidence[0].partition(" fails, ")
         why = f"more failed, {more.partition('; played again')[0]}" if fails else cell.evidence[0]
-        yield f"{name}: {rate.text} ({escaped(cell.title)}), CPU {busy}; {escaped(why)}"
+        yield f"{name}: {rate.text} ({escaped(cell.title)}){busy}; {escaped(why)}"
 
 
 if __name__ == "__main__":

@@ -188,7 +188,7 @@ def compare_sheets(sheets: Sequence[Datasheet], run_directory: str = "") -> Shee
 
 def _identity(sheet: Datasheet) -> tuple[object, ...]:
     who = sheet.identity
-    return who.broker, who.version, who.settings, who.changed, who.cpus, who.memory_bytes
+    return who.broker, who.version, who.settings, who.cpus, who.memory_bytes
 
 
 def _names(passes: Sequence[Sequence[Datasheet]]) -> list[str]:

@@ -67,13 +67,19 @@ def _headline(found: SheetComparison) -> str:
 
 
 def _key_figures(rows: Sequence[SheetRow], names: Sequence[str]) -> Iterator[KeyFigure]:
-    """Yields the best figure of the first row of each section that has one."""
+    """Yields the best figure of the first row of each section that has one. Several brokers may be
+    no different from the one that has it."""
     for section in SECTIONS:
         row = next((each for each in rows if each.section == section and each.best), None)
-        if row is not None:
-            value = row.figures[row.best[0]].text.partition(" ± ")[0]
-            note = f"{', '.join(names[n] for n in row.best)}: {row.title}"
-            yield KeyFigure(f"best {row.figure}", value, note)
+        if row is None or section in {"features", "limits"}:
+            continue
+        sign = -1 if row.better == "less" else 1
+        figures = {n: each.estimate.value for n in row.best if (each := row.figures[n]).estimate}
+        first = max(figures, key=lambda n: sign * figures[n])
+        value = row.figures[first].text.partition(" ± ")[0]
+        others = len(row.best) - 1
+        equal = f"; no difference from {counted(others, 'other')}" if others else ""
+        yield KeyFigure(f"best {row.figure}", value, f"{names[first]}{equal}: {row.title}")
 
 
 def _tables(rows: Sequence[SheetRow], names: Sequence[str]) -> Iterator[Table]:

@@ -201,7 +201,7 @@ LIMITED_ELSEWHERE = {
     "RaySite.close": "its watch, slots, clock and cluster are rows",
     "Deputy.close": "its servers are a row",
     "OneHost.close": "holds nothing",
-    "Starter.close": "waits twice for END_S at most, and kills the run: tests/system/web/test_starts.py",
+    "Starter.close": "waits twice for END_S at most: tests/system/web/test_starts.py",
     "Monitoring.end": "a deadline for all readers: tests/pure/monitors/test_monitoring.py",
     "RemotePerf.stop": "writes to a socket that has a timeout",
     "Topology.stop": "its parts are rows",

@@ -1,4 +1,4 @@
-"""Plays the rows of docs/results.md again, and writes their tables. A row is the part of the page
+"""Plays the rows of docs/results*.md again, and writes their tables. A row is the part of a page
 between two comments, of which the first has the command and the tables of report.md:
 
     <!-- make: pubstorm run connection-ladder --set stages.1.publish=20s | Steps -->
@@ -7,7 +7,7 @@ between two comments, of which the first has the command and the tables of repor
     python scripts/measure_results.py [--since 2026-11-28] [SCENARIO...]
 
 Rows that were played since a day, by default today, stay as they are: what was interrupted
-continues. The page lists the day of each row. Runs stay in target/results."""
+continues. Each page lists the days of its rows. Runs stay in target/results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "results.md"
+PAGES = sorted((ROOT / "docs").glob("results*.md"))
 PLAYED = ROOT / "target" / "results"
 ROW = re.compile(
     r"<!-- make: (?P<command>pubstorm run (?P<scenario>\S+).*?) \| (?P<titles>.+?) -->\n"
@@ -37,17 +37,18 @@ VERDICTS = {0, 1, 3}
 
 
 def main() -> int:
-    """Plays the rows that are older than asked for. The page is written after each."""
+    """Plays the rows that are older than asked for. A page is written after each of its rows."""
     today = datetime.now(UTC).date().isoformat()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("scenarios", nargs="*")
     parser.add_argument("--since", default=today, help="a day; default: today")
     asked = parser.parse_args()
-    for number, row in enumerate(ROW.finditer(PAGE.read_text())):
-        wanted = not asked.scenarios or row["scenario"] in asked.scenarios
-        if wanted and (day_of(row) == NEVER or day_of(row) < asked.since):
-            body = measured(row["command"], row["titles"].split(", "), today)
-            PAGE.write_text(replaced(PAGE.read_text(), number, body))
+    for page in PAGES:
+        for number, row in enumerate(ROW.finditer(page.read_text())):
+            wanted = not asked.scenarios or row["scenario"] in asked.scenarios
+            if wanted and (day_of(row) == NEVER or day_of(row) < asked.since):
+                body = measured(row["command"], row["titles"].split(", "), today)
+                page.write_text(replaced(page.read_text(), number, body))
     return 0
 
 

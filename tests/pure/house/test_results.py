@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
-from scripts.measure_results import NEVER, PAGE, ROW, day_of, replaced, tables_in
+from pubstorm.scenario.load import find_scenario, load_scenario
+from scripts.measure_results import NEVER, PAGES, ROW, day_of, replaced, tables_in
 
 TEXT = """\
 # Results
@@ -56,8 +59,17 @@ def test_tables_are_those_below_the_headings_of_a_report() -> None:
         [*tables_in(report, ["Phases"])]
 
 
-def test_the_page_lists_the_days_of_its_rows() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    rows = [*ROW.finditer(page)]
-    assert len(rows) > 5
-    assert replaced(page, 0, rows[0]["body"]) == page
+def test_each_page_lists_the_days_of_its_rows() -> None:
+    pages = [path.read_text(encoding="utf-8") for path in PAGES]
+    with_rows = [(page, row) for page in pages for row in [*ROW.finditer(page)][:1]]
+    assert len(with_rows) == 2
+    assert all(replaced(page, 0, row["body"]) == page for page, row in with_rows)
+
+
+@pytest.mark.parametrize(
+    "command", sorted(row["command"] for p in PAGES for row in ROW.finditer(p.read_text()))
+)
+def test_the_command_of_a_row_has_a_scenario_that_can_be_read(command: str) -> None:
+    _, _, scenario, *options = shlex.split(command)
+    assert set(options[::2]) <= {"--set"}
+    load_scenario(find_scenario(scenario), options[1::2])

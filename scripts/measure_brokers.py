@@ -63,7 +63,7 @@ contain this spread; those of one pass alone do not.
 
 ![Cards and plots of the comparison](images/brokers.png)
 
-## What limited them
+## Limits
 
 The largest rate of the first pass, the share of the broker's processor, and the reason for which
 more failed:

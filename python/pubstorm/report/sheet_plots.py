@@ -114,8 +114,8 @@ def _mark(row: SheetRow, place: int, is_long: bool = False) -> SheetMark | None:
 
 
 def relative_grid(found: SheetComparison, names: Sequence[str]) -> Plot | None:
-    """Returns the rates of all brokers as a heat map, as shares of the largest one of a row. The
-    rate of a cell is its first figure."""
+    """Returns the rates of all brokers as a heat map, a row for each, as shares of the largest one
+    of a load. The rate of a cell is its first figure."""
     rates = (row for row in found.rows if row.section == "throughput" and row.better == "more")
     rows = list({row.cell: row for row in reversed([*rates])}.values())[::-1]
     shares: dict[tuple[str, str], float | None] = {}
@@ -126,18 +126,20 @@ def relative_grid(found: SheetComparison, names: Sequence[str]) -> Plot | None:
         if most <= 0:
             continue
         for name, value in zip(names, values, strict=True):
-            shares[name, row.title] = None if value is None else round(100 * value / most, 1)
+            shares[row.title, name] = None if value is None else round(100 * value / most, 1)
         texts.append([plotted(figure.text.partition(" ± ")[0]) for figure in row.figures])
     caption = (
-        "Each cell has the rate; its colour is the share of the largest rate of the row. "
+        "Each cell has the rate; its colour is the share of the largest rate of its load. "
         "A rate with ≥ may be larger."
     )
     plot = Plot("throughput-grid", "Messages a second", caption, {})
     drawn = with_long_names(heat_map(plot, ("", ""), " %", shares, side_min=1))
     if drawn is not None:
         trace = drawn.figure["data"][0]
-        trace |= {"text": texts, "texttemplate": "%{text}", "zmin": 0, "zmax": 100}
-        drawn.figure["layout"]["height"] = HEAD_PX + CELL_PX * len(texts)
+        of_brokers = [*map(list, zip(*texts, strict=True))]
+        trace |= {"text": of_brokers, "texttemplate": "%{text}", "zmin": 0, "zmax": 100}
+        trace["x"] = [load.replace(", ", ",<br>") for load in trace["x"]]
+        drawn.figure["layout"]["height"] = HEAD_PX + CELL_PX * len(of_brokers)
     return drawn
 
 

@@ -72,7 +72,8 @@ def measured(command: str, titles: Sequence[str], today: str) -> str:
     ).stdout.decode()
     report = (folder / "report.md").read_text()
     made = f"Played on {today} at commit {commit.strip()}: `{command}`"
-    return "\n" + "\n\n".join((made, *tables_in(report, titles))) + "\n\n"
+    found = report.split("\n\n")[1]
+    return "\n" + "\n\n".join((made, found, *tables_in(report, titles))) + "\n\n"
 
 
 def tables_in(report: str, titles: Sequence[str]) -> Iterator[str]:

@@ -31,7 +31,7 @@ SECTIONS: dict[Section, str] = {
     "memory": "Memory of an object",
     "throughput": "Throughput",
     "latency": "Latency",
-    "trouble": "When it hurts",
+    "trouble": "Trouble",
     "soak": "Over hours",
     "features": "Features",
     "limits": "Limits found by trying",

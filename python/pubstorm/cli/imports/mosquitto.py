@@ -16,7 +16,14 @@ from pubstorm.cli.imports.scenario import (
     literal,
     pace,
 )
-from pubstorm.cli.imports.words import GivenCommand, Grammar, Option, parsed, program_of
+from pubstorm.cli.imports.words import (
+    GivenCommand,
+    Grammar,
+    Option,
+    parsed,
+    program_of,
+    tls_keys,
+)
 from pubstorm.errors import UsageError
 
 PROGRAMS = {"mosquitto_pub": "pub", "mosquitto_sub": "sub"}
@@ -226,13 +233,7 @@ def _keys(line: GivenCommand, url: _Url) -> Iterator[tuple[str, object]]:
 
 
 def _tls(line: GivenCommand) -> Iterator[tuple[str, object]]:
-    if line.has("cafile"):
-        yield "ca", line.text("cafile")
-    if line.is_on("insecure"):
-        yield "verify", False
-    for key, name in (("certificate", "cert"), ("key", "key")):
-        if line.has(name):
-            yield key, literal(line.text(name))
+    yield from tls_keys(line, "cafile")
     if line.has("tls-version"):
         version = line.one_of("tls-version", TLS_VERSIONS, "tlsv1.2 or tlsv1.3")
         yield from (("min_version", version), ("max_version", version))

@@ -19,7 +19,14 @@ from pubstorm.cli.imports.scenario import (
     pace,
     template,
 )
-from pubstorm.cli.imports.words import GivenCommand, Grammar, Option, parsed, program_of
+from pubstorm.cli.imports.words import (
+    GivenCommand,
+    Grammar,
+    Option,
+    parsed,
+    program_of,
+    tls_keys,
+)
 from pubstorm.errors import UsageError
 
 PROGRAMS = frozenset({"mqttx", "mqttx-cli"})
@@ -225,7 +232,7 @@ def _keys(line: GivenCommand, *, is_bench: bool) -> Iterator[tuple[str, object]]
     for key in ("username", "password"):
         if (text := line.value(key)) is not None:
             yield key, literal(text)
-    if line.text("protocol") in {"mqtts", "wss"} and (tls := dict(_tls(line))):
+    if line.text("protocol") in {"mqtts", "wss"} and (tls := dict(tls_keys(line, "ca"))):
         yield "tls", tls
     if line.text("protocol").startswith("ws") and line.has("ws-headers"):
         yield "headers", _pairs(line, "ws-headers")
@@ -233,16 +240,6 @@ def _keys(line: GivenCommand, *, is_bench: bool) -> Iterator[tuple[str, object]]
         yield from _properties(line)
     if line.has("will-topic"):
         yield "will", dict(_will(line, version))
-
-
-def _tls(line: GivenCommand) -> Iterator[tuple[str, object]]:
-    if line.has("ca"):
-        yield "ca", line.text("ca")
-    if line.is_on("insecure"):
-        yield "verify", False
-    for key, name in (("certificate", "cert"), ("key", "key")):
-        if line.has(name):
-            yield key, literal(line.text(name))
 
 
 def _properties(line: GivenCommand) -> Iterator[tuple[str, object]]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
+from pubstorm.cli.imports.scenario import literal
 from pubstorm.errors import REDACTED, UsageError, without_credentials
 
 BETWEEN_COMMANDS = frozenset({"&", "&&", ";"})
@@ -284,3 +285,14 @@ def _unknown(line: GivenCommand, word: str, known: Sequence[str]) -> UsageError:
 def printable(text: str) -> str:
     """Returns a text that fits into a comment: without line ends and control characters."""
     return "".join(each if each.isprintable() else "?" for each in text)
+
+
+def tls_keys(line: GivenCommand, ca: str) -> Iterator[tuple[str, object]]:
+    """Yields the keys of TLS that tools name alike. `ca` is their option of the authority."""
+    if line.has(ca):
+        yield "ca", line.text(ca)
+    if line.is_on("insecure"):
+        yield "verify", False
+    for key, name in (("certificate", "cert"), ("key", "key")):
+        if line.has(name):
+            yield key, literal(line.text(name))

@@ -299,7 +299,7 @@ PAGES = {
     "/controls.js": Page("text/javascript", ((OWN, "page/controls.js"),)),
     "/live.js": Page("text/javascript", ((OWN, "page/live.js"),)),
     "/login.js": Page("text/javascript", ((OWN, "page/login.js"),)),
-    "/theme.js": Page("text/javascript", ((OWN, "page/theme.js"),)),
+    "/theme.js": Page("text/javascript", (("pubstorm.report", "templates/theme.js"),)),
 }
 
 

@@ -13,22 +13,6 @@
     }
   }
 
-  /* `#dark` and `#light` in the address choose a theme, else the system's holds. */
-  function theme() {
-    const button = byId("theme");
-    const system = matchMedia("(prefers-color-scheme: dark)");
-    const isDark = () => (root.dataset.theme || (system.matches ? "dark" : "light")) === "dark";
-    const label = () => { button.textContent = isDark() ? "Light" : "Dark"; };
-    const asked = location.hash.slice(1);
-    if (asked === "dark" || asked === "light") root.dataset.theme = asked;
-    button.addEventListener("click", () => {
-      root.dataset.theme = isDark() ? "light" : "dark";
-      label();
-    });
-    system.addEventListener("change", label);
-    label();
-  }
-
   async function loadPlotly() {
     const packed = Uint8Array.from(atob(byId("library").textContent), (c) => c.charCodeAt(0));
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
@@ -248,7 +232,6 @@
   }
 
   contents();
-  theme();
   downloads();
   unfold();
   addEventListener("hashchange", unfold);

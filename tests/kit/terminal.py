@@ -73,6 +73,10 @@ class Terminal:
         """True if the settings of the terminal are those of the beginning."""
         return termios.tcgetattr(self.slave) == self.settings
 
+    def read_for(self, wait_s: float) -> None:
+        """Reads what the terminal shows within some seconds."""
+        self._read("", wait_s=wait_s)
+
     def _read(self, what: str, wait_s: float = PATIENCE_S) -> bool:
         if not select.select([self.master], [], [], wait_s)[0]:
             assert wait_s < PATIENCE_S, f"{what} in {self.text}"
@@ -82,9 +86,9 @@ class Terminal:
 
 
 @contextlib.contextmanager
-def on_terminal(command: Sequence[str], cwd: Path) -> Iterator[Terminal]:
+def on_terminal(command: Sequence[str], cwd: Path, columns: int = 120) -> Iterator[Terminal]:
     """Runs a command on a terminal, and ends it."""
-    terminal = Terminal(command, cwd)
+    terminal = Terminal(command, cwd, columns)
     try:
         yield terminal
     finally:

@@ -275,6 +275,13 @@ class Threshold:
         zero = self.expression.figure.zero
         return zero is not None and zero.is_of_last_stage
 
+    @property
+    def is_of_connects(self) -> bool:
+        """True for a threshold about the clients that were reached so far. A stage that connects
+        clients adds to them until its end."""
+        figure = self.expression.figure
+        return "never_ready" in (figure.name, figure.replaces)
+
 
 HOURS: Mapping[str, float] = {"h": 1.0, "d": 24.0}
 """Times of slopes, in hours."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pubstorm.contract import Sample, Source, StoredSource
-from pubstorm.contract.plan import Plan
+from pubstorm.contract.plan import ConnectAction, Plan
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE
 from pubstorm.measure.recorder import is_summed_up
 from pubstorm.measure.run_log import StageEntered, stored_event
@@ -38,6 +38,7 @@ from pubstorm.quantities import (
 from pubstorm.report.of_run import key_figures
 from pubstorm.result import (
     FaultResult,
+    Measured,
     PopulationResult,
     RunResult,
     Status,
@@ -343,7 +344,8 @@ def _verdict(moment: RunState) -> dict[str, str] | None:
     known = [each for each in verdict.thresholds if each.found is not None]
     met = sum(each.passed for each in known)
     more = f"{met} of {len(verdict.thresholds)} thresholds are met"
-    if verdict.status is Status.FAIL and met == len(known) < len(verdict.thresholds):
+    is_open = verdict.status is Status.FAIL or not known
+    if is_open and met == len(known) < len(verdict.thresholds):
         # Nothing fails yet but thresholds without a value.
         return {"status": "none", "word": "no verdict yet", "more": more}
     return {"status": str(verdict.status), "word": f"{words[verdict.status]} so far", "more": more}
@@ -430,8 +432,15 @@ class VerdictSoFar:
             found = evaluate_run(measured, conditions)
             outcomes = tuple(_not_yet(each, ()) for each in found.thresholds)
             return found.model_copy(update={"thresholds": outcomes})
+        is_connecting = isinstance(kept.plan.stages[run_log.spans[-1].index].action, ConnectAction)
+        if is_connecting:
+            measured = _without_waiting(measured)
         # Messages are in flight as long as clients publish.
-        later = {each.source for each in conditions if each.is_of_the_end}
+        later = {
+            each.source
+            for each in conditions
+            if each.is_of_the_end or (is_connecting and each.is_of_connects)
+        }
         now = [each for each in conditions if each.source not in later]
         found = evaluate_run(measured, now)
         known = iter(found.thresholds)
@@ -444,8 +453,18 @@ class VerdictSoFar:
         return found.model_copy(update=changes)
 
 
+def _without_waiting(measured: Measured) -> Measured:
+    """Returns measurements in which clients that still connect were not requested yet."""
+    populations = {
+        name: population.model_copy(update={"asked_max": population.asked - population.never_ready})
+        for name, population in measured.populations.items()
+    }
+    return measured.model_copy(update={"populations": populations})
+
+
 def _open(threshold: Threshold) -> ThresholdOutcome:
     """Returns the outcome of a threshold without a value so far."""
+    stage = "connecting" if threshold.is_of_connects else "publishing"
     asked = threshold.expression
     return ThresholdOutcome(
         expression=threshold.source,
@@ -453,7 +472,7 @@ def _open(threshold: Threshold) -> ThresholdOutcome:
         metric=asked.metric,
         found=None,
         passed=False,
-        text="evaluated when publishing has ended",
+        text=f"evaluated when {stage} has ended",
         default=threshold.is_default,
     )
 

@@ -97,6 +97,27 @@ def test_messages_are_in_flight_as_long_as_clients_publish(tmp_path: Path) -> No
     assert first(len(lines))[0].found is not None
 
 
+def test_clients_that_still_connect_are_not_missing(tmp_path: Path) -> None:
+    folder = unpack("steps", tmp_path)
+    scenario = folder / "scenario.yaml"
+    more = "thresholds: [device.never_ready == 0, device.connected == 20, "
+    scenario.write_text(scenario.read_text().replace("thresholds: [", more))
+    snapshots = folder / "snapshots.jsonl"
+    lines = snapshots.read_bytes().splitlines(keepends=True)
+    connecting = [line for line in lines if json.loads(line)["stage"] == 0]
+    # The first reading of the stage, as it would be before the first client connects.
+    first = json.loads(connecting[0])
+    for population in first["populations"]:
+        population["gauges"] |= {"connected": 0, "ready": 0}
+    first["settled"] = False
+    snapshots.write_text(json.dumps(first) + "\n")
+    verdict = VerdictSoFar(folder).evaluate()
+    assert verdict is not None
+    outcomes = {each.metric: each.found for each in verdict.thresholds}
+    assert (outcomes["never_ready"], outcomes["connected"]) == (None, None)
+    assert not any("never ready" in each for each in verdict.evidence)
+
+
 @pytest.mark.parametrize(
     ("events", "until_s", "words"),
     [

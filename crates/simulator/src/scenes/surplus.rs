@@ -45,7 +45,7 @@ fn play(populations: Vec<Population>, agents: u32, script: Script) -> Totals {
     let connect =
         Action::Connect { rate_per_s: None, parallelism: None, timeout_ns: S, clients: None };
     let publish =
-        Action::Publish { duration_ns: 500 * MS, changes: Vec::new(), rate_profile: Vec::new() };
+        Action::Publish { duration_ns: 500 * MS, changes: Vec::new(), rate_profile: Vec::new(), messages: None };
     let disconnect = Action::Disconnect { rate_per_s: None };
     let stages = vec![
         stage(connect, &all),

@@ -24,7 +24,7 @@ from pubstorm.measure.run_log import StageSpan
 from pubstorm.play.abort import AbortWhen
 from pubstorm.play.agent_failure import JOIN_NS, AgentFailures, Replaced
 from pubstorm.play.changes import StageChanges, by_hand_text
-from pubstorm.play.context import Check, RunContext, stage_figures
+from pubstorm.play.context import Check, RunContext, stage_figures, unsent_text
 from pubstorm.play.display.summary import summary_of
 from pubstorm.play.faults import Breakable, FaultNews, FaultPlay
 from pubstorm.play.progress import (
@@ -222,8 +222,8 @@ class Controller:
             span = StageSpan(index, at_ns, load_until_ns, run.clock(), settled, self._stage_over)
             run.recorder.run_log.spans.append(span)
             self._cut_off = self._cut_off_by(span)
-        if isinstance(stage.action, PublishAction):
-            self._note_unsent(index, stage.action)
+        if not self._stage_over and (unsent := unsent_text(run, index)):
+            run.note("check", unsent)
         if not settled and not self._stage_over:
             run.note("stage", f"stage {stage.name} ended before every agent was done")
 
@@ -453,25 +453,12 @@ class Controller:
     async def _wait_until(self, instant_ns: int, *, counts: bool = False) -> bool:
         """Handles events until an instant. Returns True if the stage ended before: by the user, by
         a condition of the scenario, or, if it `counts` messages, as all agents have sent theirs."""
+        settled = self._run.progress.settled
 
         def ended() -> bool:
-            is_sent = counts and self._run.progress.settled()
-            return self._stage_over or self._is_aborted() or is_sent
+            return self._stage_over or self._is_aborted() or (counts and settled())
 
         return await self._passed(ended, instant_ns)
-
-    def _note_unsent(self, index: int, action: PublishAction) -> None:
-        """Notes that the time of a stage was over before its number of messages was sent."""
-        run, stage, wanted = self._run, self._run.plan.stages[index], sum(action.messages or ())
-        own = run.recorder.sums.population(stage.populations, [index]).counters
-        sent = own.sent_total - own.answers_total
-        if sent < wanted and not self._stage_over:
-            time = span_text(action.duration_ns / SECOND_NS)
-            run.note(
-                "check",
-                f"stage {stage.name} sent {sent:,} of {wanted:,} messages, allowed are all: give "
-                f"it more than {time} with for, or look for what kept its clients from publishing",
-            )
 
     def _is_aborted(self) -> bool:
         """Ends the present stage, and the run after it, if a condition of the scenario is met. The

@@ -20,14 +20,16 @@ fn open(arrivals: Process, (spread, jitter, burst): (f64, f64, u32)) -> Pace {
 
 /// Messages of both populations, and the length of the run.
 fn played(paces: [Pace; 2], agents: u32) -> ([u64; 2], u64) {
-    let mut populations: Vec<_> = [("one", 7, 2), ("two", 5, 1)].into_iter().zip(paces).map(
-        |((name, clients, qos), pace)| {
+    let mut populations: Vec<_> = [("one", 7, 2), ("two", 5, 1)]
+        .into_iter()
+        .zip(paces)
+        .map(|((name, clients, qos), pace)| {
             let mut population = plans::population(name, clients);
             population.publications = vec![plans::publication("t/{n}", qos, S)];
             population.publications[0].pace = pace;
             population
-        },
-    ).collect();
+        })
+        .collect();
     let mut receiver = plans::population("receiver", 1);
     receiver.subscriptions = vec![plans::subscription("#", 0)];
     populations.push(receiver);

@@ -37,6 +37,7 @@ from pubstorm.play.progress import DRAINS_MAX, connect_bound_ns, schedule_ns, wi
 from pubstorm.quantities import (
     MILLISECOND_NS,
     SECOND_NS,
+    counted,
     write_bits_per_s,
     write_bytes,
     write_duration,

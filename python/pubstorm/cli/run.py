@@ -217,7 +217,8 @@ def options_of(kind: str, given: dict[str, object], target: str | None = None) -
     twins = dict.fromkeys(_twins(kind, can.names), "TARGET") if can.names is not TOPICS else {}
     return twins | {
         override: _option(name)
-        for name in options
+        # With a number of messages, the length is the longest time.
+        for name in sorted(options, key=lambda name: name != "messages")
         for override in _overrides(kind, can, name, options)
     }
 

@@ -33,8 +33,7 @@ def check_messages(scenario: Scenario) -> Iterator[Finding]:
             for found, allowed, hint in _obstacles(scenario, stage, planned):
                 message = f"found messages {found}, allowed {allowed}"
                 yield ("stages", n, "publish", "messages"), message, hint
-        for change in () if stage.publish is None else stage.publish.changes:
-            planned.change(change)
+        _change(stage, planned)
 
 
 def with_lengths(scenario: Scenario) -> Scenario:
@@ -47,8 +46,7 @@ def with_lengths(scenario: Scenario) -> Scenario:
         if publish is not None and publish.messages is not None and not publish.duration:
             timed = publish.model_copy(update={"duration": _longest_ns(stage, publish, planned)})
             stages[n] = stage.model_copy(update={"publish": timed})
-        for change in () if publish is None else publish.changes:
-            planned.change(change)
+        _change(stage, planned)
     return scenario.model_copy(update={"stages": tuple(stages)})
 
 
@@ -68,6 +66,12 @@ def messages_of(stage: Stage, publish: Publish, planned: PlannedClients) -> tupl
     if known:
         weights = [clients * rate for clients, rate in zip(publishers, rates, strict=True)]
     return _divided(publish.messages, weights)
+
+
+def _change(stage: Stage, planned: PlannedClients) -> None:
+    """Makes the changes of a stage, which count for those after it."""
+    for change in () if stage.publish is None else stage.publish.changes:
+        planned.change(change)
 
 
 def _divided(number: int, weights: Sequence[float]) -> tuple[int, ...]:
@@ -107,7 +111,7 @@ def _obstacles(
     """Yields what does not fit to a number of messages, what is allowed, and a hint."""
     publish = stage.publish
     assert publish is not None, "only publish stages have messages"
-    for key in ("changes", "rate_profile"):
+    for key in ("changes", "rate_profile", "client_profiles"):
         if getattr(publish, key):
             yield f"with {key}", "is the same load all the time", GIVE_A_TIME
             return

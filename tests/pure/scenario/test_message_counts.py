@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pubstorm.contract.plan import PublishAction
-from pubstorm.plan.compile import compile_plan
+from pubstorm.plan.compile import provisional_plan
 from pubstorm.quantities import SECOND_NS
 from pubstorm.scenario import parse_scenario
 
@@ -26,7 +26,7 @@ JITTER = "{topic: a, rate: 10/s, jitter: 50%}"
 
 def action(publish: str, *, first: str, second: str, one: int = 10, two: int = 10) -> PublishAction:
     text = SCENARIO.format(one=one, two=two, first=first, second=second, publish=publish)
-    found = compile_plan(parse_scenario(text, "s.yaml")).stages[1].action
+    found = provisional_plan(parse_scenario(text, "s.yaml")).stages[1].action
     assert isinstance(found, PublishAction)
     return found
 
@@ -80,8 +80,8 @@ def test_a_stage_ends_after_its_longest_time(publish: str, first: str, longest_s
 
 def test_only_clients_that_are_active_have_a_part() -> None:
     text = SCENARIO.format(one=10, two=10, first=SLOW, second=SLOW, publish="{messages: 9/client}")
-    some = text.replace("[connect,", "[connect: {clients: {one: 4, two: 0, backend: 2}},")
-    found = compile_plan(parse_scenario(some, "s.yaml")).stages[1].action
+    some = text.replace("[connect,", "[connect: {clients: {one: 4}, populations: [one, backend]},")
+    found = provisional_plan(parse_scenario(some, "s.yaml")).stages[1].action
     assert isinstance(found, PublishAction)
     assert found.messages == (36, 0, 0)
 

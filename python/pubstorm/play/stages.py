@@ -298,9 +298,9 @@ class Controller:
             self._give_up("no client is connected")
 
     async def _publish(self, action: PublishAction, load_until_ns: int) -> None:
-        """Waits until the load is over, or its messages are sent, and every fault repaired, the backlog is out or closed, and
-        all expected deliveries have come, nothing has moved for the drain's time, or the drain has
-        reached its bound."""
+        """Waits until the load is over, or its messages are sent, and every fault repaired, the
+        backlog is out or closed, and all expected deliveries have come, nothing has moved for the
+        drain's time, or the drain has reached its bound."""
         run, progress = self._run, self._run.progress
         self._failures.admit(load_until_ns - JOIN_NS)
         is_over = await self._wait_until(load_until_ns, counts=action.messages is not None)

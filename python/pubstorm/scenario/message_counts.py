@@ -1,5 +1,5 @@
-"""Publish stages with a number of messages: the messages of each population, and the longest time of
-the stage. Clients count by themselves, so that they send exactly as many at any rate."""
+"""Publish stages with a number of messages: the messages of each population, and the longest time
+of the stage. Clients count by themselves, so that they send exactly as many at any rate."""
 
 from __future__ import annotations
 

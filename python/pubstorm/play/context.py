@@ -25,7 +25,7 @@ from pubstorm.measure.recorder import Recorder
 from pubstorm.play.directory import RunDirectory
 from pubstorm.play.display import Live
 from pubstorm.play.progress import Clock, Progress
-from pubstorm.quantities import counted, write_duration
+from pubstorm.quantities import count_text, counted, write_duration
 from pubstorm.result import (
     BridgeResult,
     BrokerResult,
@@ -168,7 +168,7 @@ def unsent_text(run: RunContext, index: int) -> str | None:
     if sent >= wanted:
         return None
     return (
-        f"stage {stage.name} sent {sent:,} of {counted(wanted, 'message')} in its time, needed are "
+        f"stage {stage.name} sent {count_text(sent)} of {counted(wanted, 'message')} in its time, needed are "
         f"all: give it more than {write_duration(action.duration_ns)} with for, or look for what "
         "held its clients up"
     )

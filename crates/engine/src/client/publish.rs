@@ -165,7 +165,7 @@ impl Client {
     fn left(&self, context: &Context) -> u64 {
         let quotas = context.publishing.as_ref().and_then(|p| p.quotas.as_ref());
         quotas.map_or(u64::MAX, |quotas| {
-            // What was sent in earlier stages is balanced.
+            // Messages of earlier stages are balanced.
             let sent: u64 = self.publications.iter().map(Progress::unbalanced).sum();
             quotas.of(self.population(), self.global(context)).saturating_sub(sent)
         })

@@ -168,9 +168,9 @@ def unsent_text(run: RunContext, index: int) -> str | None:
     if sent >= wanted:
         return None
     return (
-        f"stage {stage.name} sent {count_text(sent)} of {counted(wanted, 'message')} in its time, needed are "
-        f"all: give it more than {write_duration(action.duration_ns)} with for, or look for what "
-        "held its clients up"
+        f"stage {stage.name} sent {count_text(sent)} of {counted(wanted, 'message')} in its time, "
+        f"needed are all: give it more than {write_duration(action.duration_ns)} with for, or look "
+        "for what held its clients up"
     )
 
 

@@ -19,6 +19,7 @@ use crate::context::Context;
 use crate::host::{Host, Ready};
 use crate::schedule::changes::{Changes, Crowd};
 use crate::schedule::coalescing::Coalescing;
+use crate::schedule::publishing::Publishing;
 use crate::schedule::stage::Stage;
 use crate::schedule::unfinished::Unfinished;
 use crate::schedule::wheel::Wheel;
@@ -392,8 +393,12 @@ impl EventLoop {
         }
     }
 
-    /// Sends a snapshot when the stage has just settled, so that barriers need not wait for it.
+    /// Closes a publish stage whose numbers of messages are sent. Sends a snapshot when the stage
+    /// has just settled, so that barriers need not wait for it.
     fn settle(&mut self) {
+        if self.context.publishing.as_ref().is_some_and(Publishing::has_sent_all) {
+            self.close_stage();
+        }
         let context = &self.context;
         let settled = self.stage.as_mut().is_some_and(|stage| stage.is_settled(context));
         let settled = settled && self.context.expectations.is_balanced();

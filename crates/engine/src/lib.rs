@@ -22,6 +22,7 @@ mod schedule {
     pub mod flaps;
     pub mod lifetimes;
     pub mod publishing;
+    pub mod quotas;
     pub mod read_rate;
     pub mod stage;
     pub mod unfinished;

@@ -4,6 +4,7 @@ mod protocol;
 mod round_trips;
 
 use crate::error::{PlanError, require};
+use crate::model::bounds::NUMBER_MAX;
 use crate::model::flows::{Pace, Payload, Phase, Process, Publication};
 use crate::model::names::Names;
 use crate::model::{Action, Bridges, Change, Flapping, Lifetime, Plan, PlannedStage, Population};
@@ -68,8 +69,11 @@ impl Plan {
 impl PlannedStage {
     fn check(&self, path: &str, populations: &[Population]) -> Result<(), PlanError> {
         match &self.action {
-            Action::Publish { duration_ns, changes, rate_profile } => {
+            Action::Publish { duration_ns, changes, rate_profile, messages } => {
                 self.check_rates(&format!("{path}.rate_profile"), rate_profile, populations)?;
+                if let Some(messages) = messages {
+                    self.check_messages(&format!("{path}.messages"), messages, populations)?;
+                }
                 for (c, change) in changes.iter().enumerate() {
                     let path = format!("{path}.changes[{c}]");
                     change.check(&path, *duration_ns, populations.len())?;
@@ -77,10 +81,7 @@ impl PlannedStage {
             }
             Action::Connect { clients: Some(clients), .. } => {
                 let path = format!("{path}.clients");
-                require(clients.len() == self.populations.len(), &path, || {
-                    let (found, allowed) = (clients.len(), self.populations.len());
-                    format!("found {found} numbers, allowed is one for each population: {allowed}")
-                })?;
+                self.check_numbers(&path, clients.len())?;
                 for (&clients, &population) in clients.iter().zip(&self.populations) {
                     let all = populations[population].clients;
                     require(clients <= all, &path, || {
@@ -96,6 +97,28 @@ impl PlannedStage {
 }
 
 impl PlannedStage {
+    fn check_numbers(&self, path: &str, found: usize) -> Result<(), PlanError> {
+        let allowed = self.populations.len();
+        require(found == allowed, path, || {
+            format!("found {found} numbers, allowed is one for each population: {allowed}")
+        })
+    }
+
+    fn check_messages(
+        &self,
+        path: &str,
+        messages: &[u64],
+        populations: &[Population],
+    ) -> Result<(), PlanError> {
+        self.check_numbers(path, messages.len())?;
+        let sum = messages.iter().fold(0, |sum: u64, each| sum.saturating_add(*each));
+        require(sum <= NUMBER_MAX, path, || format!("found {sum}, allowed are {NUMBER_MAX}"))?;
+        let external = self.populations.iter().find(|&&p| populations[p].is_externally_published());
+        require(external.is_none(), path, || {
+            "found a population under test that publishes, allowed are clients of the engine".into()
+        })
+    }
+
     fn check_rates(
         &self,
         path: &str,

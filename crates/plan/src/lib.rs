@@ -25,6 +25,7 @@ mod schedule {
     pub mod lifetime;
     pub mod order;
     pub mod pacer;
+    pub mod quota;
     pub mod random;
     pub mod rate_profile;
     pub mod shard;
@@ -90,6 +91,7 @@ pub use record::stamp::{
 };
 pub use schedule::order::Variants;
 pub use schedule::pacer::{Pacer, payload_bytes};
+pub use schedule::quota::quota;
 pub use schedule::random::Random;
 pub use schedule::rate_profile::RatePoint;
 pub use schedule::shard::Shard;

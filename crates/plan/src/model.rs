@@ -374,9 +374,9 @@ pub enum Action {
         #[serde(default)]
         clients: Option<Vec<u32>>,
     },
-    /// Publishes for a time, then drains.
+    /// Publishes for a time, or up to a number of messages, then drains.
     Publish {
-        /// Duration in nanoseconds.
+        /// Duration in nanoseconds; with a number of messages the longest.
         #[serde(deserialize_with = "bounds::number")]
         duration_ns: u64,
         /// Changes during the stage, in the order of time.
@@ -385,6 +385,11 @@ pub enum Action {
         /// multiply; empty: always 1.
         #[serde(default)]
         rate_profile: Vec<RatePoint>,
+        /// Messages of each population of the stage, divided evenly among the clients that are
+        /// active at its start. An agent ends the stage when its clients have sent theirs. `None`:
+        /// as many as are scheduled.
+        #[serde(default)]
+        messages: Option<Vec<u64>>,
     },
     /// Keeps the connections and publishes nothing.
     Hold {

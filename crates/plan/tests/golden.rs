@@ -270,6 +270,23 @@ fn a_plan_with_everything_is_read_and_written_unchanged() {
 }
 
 #[test]
+fn numbers_of_messages_that_do_not_fit_are_refused() {
+    let most = 1u64 << 62;
+    for (wrong, words) in [
+        (serde_json::json!([]), "found 0 numbers, allowed is one for each population: 1"),
+        (serde_json::json!([1, 2]), "found 2 numbers, allowed is one for each population: 1"),
+        (serde_json::json!([most + 1]), "allowed are 4611686018427387904"),
+    ] {
+        let mut plan = golden("plan.json");
+        let stages = plan["stages"].as_array_mut().expect("a plan has stages");
+        let counted = stages.iter_mut().find(|stage| !stage["action"]["messages"].is_null());
+        counted.expect("one has a number of messages")["action"]["messages"] = wrong;
+        let error = Plan::from_json(&plan.to_string()).expect_err(words).to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
 fn a_snapshot_is_read_and_written_unchanged() {
     let golden = golden("snapshot.json");
     let snapshot: Snapshot = serde_json::from_value(golden.clone()).unwrap();

@@ -86,7 +86,12 @@ pub fn case(populations: Vec<Population>, duration_ns: u64, weather: Weather) ->
     let all: Vec<usize> = (0..populations.len()).collect();
     let connect =
         Action::Connect { rate_per_s: None, parallelism: None, timeout_ns: S, clients: None };
-    let publish = Action::Publish { duration_ns, changes: Vec::new(), rate_profile: Vec::new() };
+    let publish = Action::Publish {
+        duration_ns,
+        changes: Vec::new(),
+        rate_profile: Vec::new(),
+        messages: None,
+    };
     let disconnect = Action::Disconnect { rate_per_s: None };
     let stages = [connect, publish, disconnect].map(|action| stage(action, &all)).into();
     let plan = Plan { populations, stages, ..plans::empty(1) };

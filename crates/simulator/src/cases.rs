@@ -205,7 +205,7 @@ fn publish(plan: &Plan, rng: &mut Rng) -> Action {
         }
     }
     rate_profile.sort_by_key(|point| point.after_ns);
-    Action::Publish { duration_ns, changes, rate_profile }
+    Action::Publish { duration_ns, changes, rate_profile, messages: None }
 }
 
 fn change(rng: &mut Rng, duration_ns: u64) -> (u64, ChangeAction) {

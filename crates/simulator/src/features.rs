@@ -2,6 +2,7 @@
 //! and the invariants that a run with it keeps.
 
 pub mod authentication;
+pub mod counts;
 pub mod expiry;
 pub mod flapping;
 pub mod groups;
@@ -25,7 +26,7 @@ pub struct Feature {
 
 /// All features in the order of their introduction: the case that a seed once had is drawn with the
 /// first of them only.
-pub const FEATURES: [Feature; 16] = [
+pub const FEATURES: [Feature; 17] = [
     unchecked(unchecked::draw_exclusions),
     unchecked(unchecked::draw_websockets),
     unchecked(unchecked::draw_versions),
@@ -42,6 +43,7 @@ pub const FEATURES: [Feature; 16] = [
     unchecked(unchecked::draw_tls),
     Feature { draw: nats::draw, check: nats::check },
     Feature { draw: |_, _| {}, check: sessions::check },
+    Feature { draw: counts::draw, check: counts::check },
 ];
 
 const fn unchecked(draw: fn(&mut Case, u64)) -> Feature {

@@ -225,6 +225,7 @@ fn a_run_of_thirty_days_keeps_every_timer() {
         duration_ns: DAYS * 24 * 60 * minute_ns,
         changes: Vec::new(),
         rate_profile: Vec::new(),
+        messages: None,
     };
     let disconnect = Action::Disconnect { rate_per_s: None };
     plan.stages =

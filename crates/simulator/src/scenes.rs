@@ -2,6 +2,7 @@
 //! distinguish.
 
 mod authentication;
+mod counts;
 mod deaths;
 mod delays;
 mod flapping;
@@ -170,7 +171,12 @@ fn a_stage_is_closed_over_several_turns_and_settles_with_all_that_is_expected() 
     subscriber.subscriptions = vec![subscription("t/#", 0)];
     let connect =
         Action::Connect { rate_per_s: None, parallelism: None, timeout_ns: S, clients: None };
-    let publish = Action::Publish { duration_ns: S, changes: Vec::new(), rate_profile: Vec::new() };
+    let publish = Action::Publish {
+        duration_ns: S,
+        changes: Vec::new(),
+        rate_profile: Vec::new(),
+        messages: None,
+    };
     let stages = vec![stage(connect, &[0, 1]), stage(publish, &[0])];
     let populations = vec![publishers, subscriber];
     let plan = Plan { populations, stages, ..plans::empty(1) };
@@ -207,8 +213,12 @@ fn messages_that_were_due_while_an_agent_stood_still_are_sent_as_the_stage_close
     publishers.publications = vec![publication("t/{n}", 1, 10 * MS)];
     let connect =
         Action::Connect { rate_per_s: None, parallelism: None, timeout_ns: S, clients: None };
-    let publish =
-        Action::Publish { duration_ns: 60 * S, changes: Vec::new(), rate_profile: Vec::new() };
+    let publish = Action::Publish {
+        duration_ns: 60 * S,
+        changes: Vec::new(),
+        rate_profile: Vec::new(),
+        messages: None,
+    };
     let stages = vec![stage(connect, &[0]), stage(publish, &[0])];
     let plan = Plan { populations: vec![publishers], stages, ..plans::empty(1) };
     let peer = Peer::new(Broker::new(Script::reliable()));
@@ -246,8 +256,12 @@ fn an_agent_whose_controller_is_silent_keeps_its_counts_and_publishes_nothing_af
     publishers.publications = vec![paced, closed];
     let connect =
         Action::Connect { rate_per_s: None, parallelism: None, timeout_ns: S, clients: None };
-    let publish =
-        Action::Publish { duration_ns: 600 * S, changes: Vec::new(), rate_profile: Vec::new() };
+    let publish = Action::Publish {
+        duration_ns: 600 * S,
+        changes: Vec::new(),
+        rate_profile: Vec::new(),
+        messages: None,
+    };
     let stages = vec![stage(connect, &[0]), stage(publish, &[0])];
     let plan = Plan { populations: vec![publishers], stages, ..plans::empty(1) };
     let peer = Peer::new(Broker::new(Script::reliable()));
@@ -294,8 +308,12 @@ fn sent_of(snapshot: &Snapshot) -> u64 {
 fn a_change_that_comes_with_the_command_to_close_is_made() {
     let mut publishers = plans::population("publisher", 10);
     publishers.publications = vec![publication("t/{n}", 1, 10 * MS)];
-    let publish =
-        Action::Publish { duration_ns: 60 * S, changes: Vec::new(), rate_profile: Vec::new() };
+    let publish = Action::Publish {
+        duration_ns: 60 * S,
+        changes: Vec::new(),
+        rate_profile: Vec::new(),
+        messages: None,
+    };
     let plan = Plan {
         populations: vec![publishers],
         stages: vec![stage(publish, &[0])],

@@ -135,6 +135,7 @@ pub fn receivers_away(staying: u32, wait_ns: u64) -> Vec<PlannedStage> {
         duration_ns: seconds * S,
         changes: Vec::new(),
         rate_profile: Vec::new(),
+        messages: None,
     };
     let mut stages = vec![
         stage(connect(None), &[0, 1]),

@@ -160,7 +160,7 @@ KINDS = {
     "-n",
     "--messages",
     metavar="N",
-    help="Instead of --for: messages of all publishers, or of each with N/client.",
+    help="Messages of all publishers, or of each with N/client; --for is the longest time.",
 )
 @click.option("--ramp", metavar="RATE", help="Connections a second. Default: 500/s.")
 @click.option("--v5", is_flag=True, help="Speak MQTT 5 instead of 3.1.1.")
@@ -217,7 +217,8 @@ def options_of(kind: str, given: dict[str, object], target: str | None = None) -
     twins = dict.fromkeys(_twins(kind, can.names), "TARGET") if can.names is not TOPICS else {}
     return twins | {
         override: _option(name)
-        for name in options
+        # With a number of messages, the length is the longest time.
+        for name in sorted(options, key=lambda name: name != "messages")
         for override in _overrides(kind, can, name, options)
     }
 
@@ -270,8 +271,10 @@ def _overrides(
             yield from _topics(kind, load, can.names or TOPICS, str(value))
         case "group":
             yield f"populations.subscriber.{subscriptions}.group={json.dumps(value)}"
-        case "length":
+        case "length" if "messages" not in options:
             yield f"stages.1.{load.verb}={value}"
+        case "length":
+            yield f"stages.1.{load.verb}.for={value}"
         case "messages":
             yield f"stages.1.{load.verb}={{messages: {value}}}"
         case "ramp":
@@ -331,10 +334,9 @@ def _check(kind: str, load: Bench, can: Capabilities, options: dict[str, object]
         raise UsageError(f"found --tls-{one} without --tls-{other}", "give both or neither")
     if "until" in options and "as_fast" in options:
         raise UsageError("found --until and --max, allowed is one of them", "give --rate to begin")
-    for name in ("length", "as_fast", "until"):
-        if "messages" in options and name in options:
-            found = f"found --messages and {_option(name)}, allowed is one of them"
-            raise UsageError(found, "a number of messages needs one fixed --rate and no time")
+    if "messages" in options and "until" in options:
+        found = "found --messages and --until, allowed is one of them"
+        raise UsageError(found, "a search plays each load for a time: give it --for")
     _check_acknowledged(kind, can, options)
     for name in ("topic", "username"):
         foreign = _FOREIGN.search(str(options.get(name, "")))

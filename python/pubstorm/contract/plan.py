@@ -352,16 +352,20 @@ class PlannedRatePoint(Frozen):
 
 
 class PublishAction(Frozen):
-    """Publishes for a time, then drains."""
+    """Publishes for a time, or up to a number of messages, then drains."""
 
     kind: Literal["publish"] = "publish"
     duration_ns: U62
-    """In nanoseconds."""
+    """In nanoseconds; with a number of messages the longest."""
     changes: tuple[PlannedChange, ...] = ()
     """Changes of populations during the stage, in the order of time."""
     rate_profile: tuple[PlannedRatePoint, ...] = ()
     """Factor of the planned rates of all populations over time, linear between two points, which
     changes of a rate multiply. Empty: always 1."""
+    messages: tuple[U62, ...] | None = None
+    """Messages of each population of the stage, divided evenly among the clients that are active at
+    its start. An agent ends the stage when its clients have sent theirs. Null: as many as are
+    scheduled."""
 
 
 class HoldAction(Frozen):

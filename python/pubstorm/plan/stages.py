@@ -12,6 +12,7 @@ from typing import Literal
 from pubstorm.contract import plan
 from pubstorm.quantities import SECOND_NS
 from pubstorm.scenario.faults import BRIDGE_FAULTS, Fault, FaultKind, victims_of
+from pubstorm.scenario.message_counts import messages_of
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.shares import PlannedClients, factors_of, meant_by, rate_of, wanted_of
 from pubstorm.scenario.stages import Change, Connect, Disconnect, Hold, Publish, Stage
@@ -53,9 +54,10 @@ def _action(
         case Publish() as step:
             # The rates at the start, before changes add clients.
             points = _rate_profile(stage, step, planned)
+            messages = messages_of(stage, step, planned)
             changes = tuple(_changes(stage, planned, indices))
             return plan.PublishAction(
-                duration_ns=step.duration, changes=changes, rate_profile=points
+                duration_ns=step.duration, changes=changes, rate_profile=points, messages=messages
             )
         case Hold() as step:
             return plan.HoldAction(duration_ns=step.duration)

@@ -163,6 +163,8 @@ class StageChanges:
             raise UsageError(f"the stage has {left_s:.1f} s left, too short for the change")
         index = run.progress.stage
         stage = run.plan.stages[index]
+        if wanted.kind != "rate" and isinstance(stage.action, PublishAction):
+            _check_clients_change(stage.action)
         members, name = members_of(run.plan, stage), wanted.population
         if name not in members:
             allowed = ", ".join(members)
@@ -189,6 +191,13 @@ class StageChanges:
                     what = f"{what} then, and {change.name} is planned after it"
                 raise UsageError(f"not so many clients: {what}")
             active.change(change.population, change.action)
+
+
+def _check_clients_change(action: PublishAction) -> None:
+    """Raises UsageError if the number of messages of a stage is that of certain clients."""
+    if action.messages is not None:
+        hint = "the messages are divided among the clients at the start of the stage"
+        raise UsageError("the stage has a number of messages: only its rates can change", hint)
 
 
 def members_of(plan: Plan, stage: PlannedStage) -> dict[str, tuple[int, ...]]:

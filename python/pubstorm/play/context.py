@@ -1,6 +1,6 @@
 """Values around the stages of one run: the plan, the agents, the recorder, the display, the
 beginning of the run as its directory stores it, and the figures of a stage that is over, for a
-check of the user between two stages."""
+check of the user between two stages, and for the number of messages of the stage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Literal
 from pubstorm.contract import U64, Moment, Value
 from pubstorm.contract.commands import ActiveClients, Hello
 from pubstorm.contract.histogram import Histogram
-from pubstorm.contract.plan import Plan
+from pubstorm.contract.plan import Plan, PublishAction
 from pubstorm.contract.snapshot import FlowSnapshot
 from pubstorm.contract.sums import total
 from pubstorm.fleet import Fleet
@@ -25,6 +25,7 @@ from pubstorm.measure.recorder import Recorder
 from pubstorm.play.directory import RunDirectory
 from pubstorm.play.display import Live
 from pubstorm.play.progress import Clock, Progress
+from pubstorm.quantities import count_text, counted, write_duration
 from pubstorm.result import (
     BridgeResult,
     BrokerResult,
@@ -153,6 +154,24 @@ def stage_figures(run: RunContext, index: int) -> StageFigures:
         )
     duration_s = (span.to_ns - span.from_ns) / 1e9
     return StageFigures(stage.name, index + 1, stage.action.kind, duration_s, found)
+
+
+def unsent_text(run: RunContext, index: int) -> str | None:
+    """Says that the time of a stage was over before its number of messages was sent; None if they
+    were sent, or if it has none."""
+    stage = run.plan.stages[index]
+    action = stage.action
+    if not isinstance(action, PublishAction) or action.messages is None:
+        return None
+    own = run.recorder.sums.population(stage.populations, [index]).counters
+    sent, wanted = own.sent_total - own.answers_total, sum(action.messages)
+    if sent >= wanted:
+        return None
+    return (
+        f"stage {stage.name} sent {count_text(sent)} of {counted(wanted, 'message')} in its time, "
+        f"needed are all: give it more than {write_duration(action.duration_ns)} with for, or look "
+        "for what held its clients up"
+    )
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from pubstorm.measure.run_log import StageSpan
 from pubstorm.play.abort import AbortWhen
 from pubstorm.play.agent_failure import JOIN_NS, AgentFailures, Replaced
 from pubstorm.play.changes import StageChanges, by_hand_text
-from pubstorm.play.context import Check, RunContext, stage_figures
+from pubstorm.play.context import Check, RunContext, stage_figures, unsent_text
 from pubstorm.play.display.summary import summary_of
 from pubstorm.play.faults import Breakable, FaultNews, FaultPlay
 from pubstorm.play.progress import (
@@ -222,6 +222,8 @@ class Controller:
             span = StageSpan(index, at_ns, load_until_ns, run.clock(), settled, self._stage_over)
             run.recorder.run_log.spans.append(span)
             self._cut_off = self._cut_off_by(span)
+        if not self._stage_over and (unsent := unsent_text(run, index)):
+            run.note("check", unsent)
         if not settled and not self._stage_over:
             run.note("stage", f"stage {stage.name} ended before every agent was done")
 
@@ -263,7 +265,7 @@ class Controller:
                 await self._connect(stage, action, at_ns)
             case PublishAction() as action:
                 self._changes.begin(action, at_ns)
-                await self._publish(at_ns + action.duration_ns)
+                await self._publish(action, at_ns + action.duration_ns)
             case HoldAction() as action:
                 await self._hold(at_ns + action.duration_ns)
             case DisconnectAction() as action:
@@ -295,13 +297,16 @@ class Controller:
         if run.progress.nothing_connected():
             self._give_up("no client is connected")
 
-    async def _publish(self, load_until_ns: int) -> None:
-        """Waits until the load is over and every fault repaired, the backlog is out or closed, and
-        all expected deliveries have come, nothing has moved for the drain's time, or the drain has
-        reached its bound."""
+    async def _publish(self, action: PublishAction, load_until_ns: int) -> None:
+        """Waits until the load is over, or its messages are sent, and every fault repaired, the
+        backlog is out or closed, and all expected deliveries have come, nothing has moved for the
+        drain's time, or the drain has reached its bound."""
         run, progress = self._run, self._run.progress
         self._failures.admit(load_until_ns - JOIN_NS)
-        is_ended = await self._wait_until(load_until_ns)
+        is_over = await self._wait_until(load_until_ns, counts=action.messages is not None)
+        is_ended = is_over and self._stage_over
+        if is_over and not is_ended:
+            self._load_over_ns = load_until_ns = run.clock()
         await self._all_rejoined()
         if is_ended:
             load_until_ns = await self._end_load()
@@ -445,10 +450,15 @@ class Controller:
 
         await self._passed(done, until_ns)
 
-    async def _wait_until(self, instant_ns: int) -> bool:
-        """Handles events until an instant. Returns True if the user, or a condition of the
-        scenario, ended the stage before."""
-        return await self._passed(lambda: self._stage_over or self._is_aborted(), instant_ns)
+    async def _wait_until(self, instant_ns: int, *, counts: bool = False) -> bool:
+        """Handles events until an instant. Returns True if the stage ended before: by the user, by
+        a condition of the scenario, or, if it `counts` messages, as all agents have sent theirs."""
+        settled = self._run.progress.settled
+
+        def ended() -> bool:
+            return self._stage_over or self._is_aborted() or (counts and settled())
+
+        return await self._passed(ended, instant_ns)
 
     def _is_aborted(self) -> bool:
         """Ends the present stage, and the run after it, if a condition of the scenario is met. The

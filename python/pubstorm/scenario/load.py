@@ -335,10 +335,10 @@ class _Loading:
         self._add((*check_limits(written), *check_rates(written)))
         scenario = with_limits(with_rates(written))
         if not self.problems:
+            self._add(check_messages(scenario))
+        if not self.problems:
             scenario, unfit = with_client_profiles(scenario)
             self._add(unfit)
-        if not self.problems:
-            self._add(check_messages(scenario))
         if not self.problems:
             scenario = with_lengths(scenario)
             self._add(check_values(scenario))

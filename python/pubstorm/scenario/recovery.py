@@ -92,6 +92,12 @@ def _obstacles(scenario: Scenario, place: int) -> Iterator[tuple[str, str]]:
             f"in stage {place}, which has {others[0]}, allowed is a stage without",
             "the test makes changes of its own; or leave recovery out",
         )
+    if publish.messages is not None:
+        yield (
+            f"in stage {place}, which has messages, allowed is a stage with a time only",
+            "each part of the test has a time: give the stage one, such as for: 30s; or leave "
+            "recovery out",
+        )
     least_ns = INTERVALS_MIN * scenario.snapshot_interval
     if publish.duration < least_ns:
         yield (

@@ -266,15 +266,17 @@ Messages = Annotated[
 
 
 class Publish(StageKeys):
-    """Publishes for a time, then drains; a plain duration is the time."""
+    """Publishes for a time, or a number of messages, then drains; a plain duration is the time."""
 
     SHORT_FOR: ClassVar[str | None] = "for"
 
     duration: PositiveDuration = Field(default_factory=int, alias="for")
-    """Duration: one of `for` and `messages`."""
+    """Duration; with `messages` the longest. Default with `messages`: twice the time by the rates,
+    and 30 s; with `rate: max` 10 minutes more, and 1 s for each 1,000 messages."""
     messages: Messages | None = None
-    """Messages that all clients send together, such as `10k`, or each, such as `100/client`: the
-    time follows from their rate. Needs one fixed rate, and the same clients all the time."""
+    """Messages that all clients send together, such as `10k`, or each, such as `100/client`. The
+    stage ends when they are sent. Populations share a number in proportion to their rates, or with
+    `rate: max` to their clients. Needs the same clients and the same load all the time."""
     rate_profile: RateProfile | None = None
     """Rates over time. Default: the same rates all the time."""
     client_profiles: Mapping[Text, ClientProfile] = Field(default_factory=dict)
@@ -287,14 +289,12 @@ class Publish(StageKeys):
 
     @model_validator(mode="before")
     @classmethod
-    def check_one_length(cls, value: object) -> object:
+    def check_length(cls, value: object) -> object:
         """Makes sure that there is a time or a number of messages."""
         if isinstance(value, Mapping):
             given = [key for key in ("for", "messages") if value.get(key) is not None]
             if not given:
                 raise UnfitError(None, "is a time such as for: 30s, or messages: 10k")
-            if len(given) > 1:
-                raise UnfitError(" and ".join(given), "is one of them")
         return value
 
 

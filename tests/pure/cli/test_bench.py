@@ -170,6 +170,8 @@ def test_until_a_number_is_a_search_of_the_most_clients_that_stay_connected(
 def test_a_number_of_messages_takes_the_place_of_the_length(printed: Printed) -> None:
     for words in ("10k", "100/client"):
         assert printed("pairs", "-n", words)["stages"][1] == {"publish": {"messages": words}}
+        stage = printed("pairs", "-n", words, "--max", "--for", "1min")["stages"][1]
+        assert stage == {"publish": {"messages": words, "for": "1min"}}
 
 
 @pytest.mark.parametrize(
@@ -188,8 +190,6 @@ def test_a_number_of_messages_takes_the_place_of_the_length(printed: Printed) ->
         ("conn", {"until": "lots"}, "allowed is METRIC > VALUE or a number of clients"),
         ("pairs", {"until": "p99 > 1s", "as_fast": True}, "found --until and --max"),
         ("sub", {"messages": "9"}, "--messages with sub, which publishes nothing"),
-        ("pub", {"messages": "9", "length": "1s"}, "found --messages and --for"),
-        ("pub", {"messages": "9", "as_fast": True}, "found --messages and --max"),
         ("pub", {"messages": "9", "until": "loss > 1%"}, "found --messages and --until"),
         ("pub", {"topic": "a/%i"}, "--topic: found %i, which would be taken as it is"),
         ("pub", {"username": "%c", "password": "x"}, "--username: found %c"),

@@ -283,6 +283,26 @@ def test_a_change_outside_a_publish_stage_is_refused() -> None:
     run_virtually(run())
 
 
+def test_only_rates_change_in_a_stage_with_a_number_of_messages() -> None:
+    live = Asking("add 1 device", "rate 2 device")
+    counting = LONG.model_copy(update={"messages": (10**6,)})
+    unsettled = Behaviour(settles=False)
+    played = play_with(live, planned("well", CONNECT, counting), behaviour=unsettled)
+    assert live.answers[0] == "the stage has a number of messages: only its rates can change"
+    assert live.answers[1].startswith("2 × device at ")
+    (event,) = (event for event in played.run_log.events if event.kind == "check")
+    assert "sent 10 of 1\u202f000\u202f000 messages in its time, needed are all: " in event.text
+
+
+def test_a_stage_with_a_number_of_messages_ends_as_all_agents_have_sent_theirs() -> None:
+    counting = PublishAction(duration_ns=10**12, messages=(10,))
+    played = play(planned("well", CONNECT, counting), Script(agents=2))
+    span = played.run_log.spans[1]
+    assert span.load_until_ns - span.from_ns < 10**10
+    assert span.settled
+    assert not span.by_user
+
+
 def fewer(after_ns: int) -> PlannedChange:
     action = RemoveClients(clients=4, over_ns=0)
     return PlannedChange(name="fewer", after_ns=after_ns, population=0, action=action)

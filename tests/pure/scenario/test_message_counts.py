@@ -1,4 +1,4 @@
-"""Publish stages with a number of messages: their time makes exactly as many."""
+"""Publish stages with a number of messages: the part of each population, and the longest time."""
 
 from __future__ import annotations
 
@@ -6,68 +6,85 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubstorm.scenario import Scenario, parse_scenario
-from pubstorm.scenario.message_counts import GOLDEN_RATIO, PHASES
+from pubstorm.contract.plan import PublishAction
+from pubstorm.plan.compile import provisional_plan
+from pubstorm.quantities import SECOND_NS
+from pubstorm.scenario import parse_scenario
 
 SCENARIO = """\
 target: mqtt://broker
 populations:
-  device: {{clients: {clients}, publications: [{{topic: "t/{{n}}", rate: {rate}, burst: {burst}}}]}}
-stages: [connect, publish: {{messages: {messages}}}]
+  one: {{clients: {one}, publications: [{first}]}}
+  two: {{clients: {two}, publications: [{second}]}}
+  backend: {{clients: 2, subscriptions: ["#"]}}
+stages: [connect, publish: {publish}]
 """
+FAST, SLOW, MAX = "{topic: a, rate: 40/s}", "{topic: a, rate: 10/s}", "{topic: a, rate: max}"
+POISSON = "{topic: a, rate: 10/s, arrivals: poisson}"
+JITTER = "{topic: a, rate: 10/s, jitter: 50%}"
 
 
-def read(messages: object, *, clients: int = 10, rate: str = "5/s", burst: int = 1) -> Scenario:
-    text = SCENARIO.format(messages=messages, clients=clients, rate=rate, burst=burst)
-    return parse_scenario(text, "s.yaml")
+def action(publish: str, *, first: str, second: str, one: int = 10, two: int = 10) -> PublishAction:
+    text = SCENARIO.format(one=one, two=two, first=first, second=second, publish=publish)
+    found = provisional_plan(parse_scenario(text, "s.yaml")).stages[1].action
+    assert isinstance(found, PublishAction)
+    return found
 
 
-def length_ns(scenario: Scenario) -> int:
-    publish = scenario.stages[1].publish
-    assert publish is not None
-    return publish.duration
-
-
-def due(client: int, until_ns: int, period_ns: int, burst: int) -> int:
-    """Messages of a client that are due before an instant, one by one as the schedule has them."""
-    number = 0
-    while True:
-        position = client * GOLDEN_RATIO % PHASES / PHASES + float(number - number % burst)
-        if int(position * period_ns) >= until_ns:
-            return number
-        number += 1
-
-
-@given(
-    st.integers(1, 30),
-    st.integers(1, 200),
-    st.integers(1, 4),
-    st.sampled_from(["1/s", "7/s", "0.3/s", "999/s"]),
+@pytest.mark.parametrize(
+    ("messages", "first", "second", "parts"),
+    [
+        ("1000", SLOW, SLOW, (500, 500, 0)),
+        ("1001", SLOW, SLOW, (500, 501, 0)),
+        ("1000", FAST, SLOW, (800, 200, 0)),
+        ("1", FAST, SLOW, (0, 1, 0)),
+        ("1000", MAX, SLOW, (500, 500, 0)),
+        ("1000", MAX, MAX, (500, 500, 0)),
+        ("1000", POISSON, JITTER, (500, 500, 0)),
+        ("1000", f"{SLOW}, {FAST}", SLOW, (833, 167, 0)),
+        ("7/client", FAST, SLOW, (70, 70, 0)),
+        ("7/client", MAX, POISSON, (70, 70, 0)),
+        ("7/client", f"{SLOW}, {MAX}", JITTER, (70, 70, 0)),
+    ],
 )
-def test_exactly_so_many_messages_are_due(clients: int, bursts: int, burst: int, rate: str) -> None:
-    wanted = bursts * burst
-    until_ns = length_ns(read(wanted, clients=clients, rate=rate, burst=burst))
-    period_ns = round(1e9 / float(rate.removesuffix("/s")))
-    found = sum(due(client, until_ns, period_ns, burst) for client in range(clients))
-    assert found == wanted
+def test_populations_share_a_number_by_their_rates(
+    messages: str, first: str, second: str, parts: tuple[int, ...]
+) -> None:
+    assert action(f"{{messages: {messages}}}", first=first, second=second).messages == parts
 
 
-def test_a_number_of_each_client_takes_as_many_periods() -> None:
-    assert length_ns(read("100/client")) == 20 * 10**9
-    assert length_ns(read("1k")) == 20 * 10**9
-    assert length_ns(read("100/client", clients=1_000_000)) == 20 * 10**9
+@given(st.integers(1, 10**12), st.integers(1, 10**6), st.integers(1, 10**6))
+def test_the_parts_of_all_populations_are_the_whole(messages: int, one: int, two: int) -> None:
+    publish = f"{{messages: {messages}}}"
+    found = action(publish, first="{topic: a, rate: 7/s}", second=SLOW, one=one, two=two)
+    assert found.messages is not None
+    assert sum(found.messages) == messages
+    assert min(found.messages) >= 0
 
 
-@pytest.mark.parametrize("rate", ["total_rate: 50/s", "interval: 200ms"])
-def test_every_way_to_write_a_rate_fits(rate: str) -> None:
-    assert (
-        length_ns(
-            parse_scenario(
-                SCENARIO.format(messages=500, clients=10, rate="5/s", burst=1).replace(
-                    "rate: 5/s", rate
-                ),
-                "s.yaml",
-            )
-        )
-        == 10 * 10**9
-    )
+@pytest.mark.parametrize(
+    ("publish", "first", "longest_s"),
+    [
+        ("{messages: 100/client}", SLOW, 2 * 10 + 30),
+        ("{messages: 100/client}", FAST, 2 * 10 + 30),
+        ("{messages: 100/client}", POISSON, 2 * 10 + 30),
+        ("{messages: 100/client}", MAX, 2 * 10 + 600 + 2),
+        ("{messages: 100/client, for: 5s}", MAX, 5),
+        ("{messages: 1, for: 5s}", SLOW, 5),
+    ],
+)
+def test_a_stage_ends_after_its_longest_time(publish: str, first: str, longest_s: int) -> None:
+    found = action(publish, first=first, second=SLOW)
+    assert found.duration_ns == longest_s * SECOND_NS
+
+
+def test_only_clients_that_are_active_have_a_part() -> None:
+    text = SCENARIO.format(one=10, two=10, first=SLOW, second=SLOW, publish="{messages: 9/client}")
+    some = text.replace("[connect,", "[connect: {clients: {one: 4}, populations: [one, backend]},")
+    found = provisional_plan(parse_scenario(some, "s.yaml")).stages[1].action
+    assert isinstance(found, PublishAction)
+    assert found.messages == (36, 0, 0)
+
+
+def test_a_stage_without_a_number_has_none() -> None:
+    assert action("5s", first=SLOW, second=MAX).messages is None

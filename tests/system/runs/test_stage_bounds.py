@@ -94,10 +94,21 @@ def test_a_run_ends_when_a_condition_of_its_scenario_is_met(start: RunMaker) -> 
 
 COUNTED = """
 topology: {brokers: {main: embedded}}
+fleet: {agents: 3}
 populations:
-  device: {clients: 7, publications: [{topic: "up/{n}", rate: 50/s, qos: 1}]}
+  even: {clients: 7, publications: [{topic: "up/{n}", rate: 50/s, qos: 1}]}
+  fast: {clients: 2, publications: [{topic: "up/f/{n}", rate: 100/s, burst: 3}]}
+  max: {clients: 4, publications: [{topic: "up/m/{n}", rate: max, qos: 1, window: 5}]}
+  poisson: {clients: 5, publications: [{topic: "up/p/{n}", rate: 50/s, arrivals: poisson}]}
+  jitter: {clients: 5, publications: [{topic: "up/j/{n}", rate: 50/s, jitter: 100%, spread: 50%}]}
   backend: {clients: 1, subscriptions: ["up/#"]}
-stages: [connect, publish: {name: some, messages: 103}, publish: {name: each, messages: 20/client}]
+stages:
+  - connect
+  - publish: {name: one, messages: 103, populations: [even, backend]}
+  - publish: {name: rates, messages: 111, populations: [even, fast, backend]}
+  - publish: {name: each, messages: 20/client, populations: [even, fast, backend]}
+  - publish: {name: as fast, messages: 10k, populations: [max, backend]}
+  - publish: {name: mixed, messages: 21/client}
 snapshot_interval: 200ms
 """
 
@@ -106,6 +117,40 @@ def test_clients_send_exactly_as_many_messages_as_a_stage_asks_for(start: RunMak
     run = start(COUNTED)
     assert run.finish() == 0
     stages = run.result()["stages"][1:]
-    sent = [stage["populations"]["device"]["sent_total"] for stage in stages]
-    received = [stage["populations"]["backend"]["received_total"] for stage in stages]
-    assert sent == received == [103, 140]
+    populations = [stage["populations"] for stage in stages]
+    sent = [
+        {name: own["sent_total"] for name, own in found.items() if own["sent_total"]}
+        for found in populations
+    ]
+    received = [found["backend"]["received_total"] for found in populations]
+    assert sent == [
+        {"even": 103},
+        # 7 clients at 50/s, and 2 at 100/s.
+        {"even": 70, "fast": 41},
+        {"even": 140, "fast": 40},
+        {"max": 10_000},
+        {"even": 147, "fast": 42, "max": 84, "poisson": 105, "jitter": 105},
+    ]
+    assert received == [sum(each.values()) for each in sent]
+    assert [stage["settled"] for stage in stages] == [True] * 5
+    assert [stage for stage in stages if stage["duration_s"] > 30] == []
+
+
+TOO_SHORT = """
+topology: {brokers: {main: embedded}}
+populations:
+  device: {clients: 7, publications: [{topic: "up/{n}", rate: 10/s, qos: 1}]}
+  backend: {clients: 1, subscriptions: ["up/#"]}
+stages: [connect, publish: {messages: 10k, for: 1s}]
+snapshot_interval: 200ms
+"""
+
+
+def test_a_run_fails_that_has_no_time_for_its_number_of_messages(start: RunMaker) -> None:
+    run = start(TOO_SHORT)
+    assert run.finish() == 1
+    result = run.result()
+    assert result["populations"]["device"]["sent_total"] == 70
+    (event,) = result["events"]
+    assert event["kind"] == "check"
+    assert event["text"] in result["verdict"]["headline"]

@@ -39,6 +39,11 @@ impl Progress {
         self.sent
     }
 
+    /// Messages sent since the last balance.
+    const fn unbalanced(&self) -> u64 {
+        self.sent - self.balanced
+    }
+
     /// Gives up the messages in flight.
     pub const fn forget_in_flight(&mut self) {
         self.in_flight = 0;
@@ -142,18 +147,33 @@ impl Client {
         }
         context.now_ns = context.host.now_ns();
         context.out.clear();
+        let left = self.left(context);
         for index in 0..self.publications.len() {
             self.publish_slice(context, index);
         }
+        let sent = left - self.left(context);
+        let quotas = context.publishing.as_mut().and_then(|p| p.quotas.as_mut());
+        quotas.into_iter().for_each(|quotas| quotas.note_sent(sent));
         self.flush(context);
         if self.unsent.is_some() {
             self.next_due_ns = u64::MAX;
         }
     }
 
+    /// Messages that the client has left to send in a stage with a number of messages; `u64::MAX`
+    /// in other stages.
+    fn left(&self, context: &Context) -> u64 {
+        let quotas = context.publishing.as_ref().and_then(|p| p.quotas.as_ref());
+        quotas.map_or(u64::MAX, |quotas| {
+            // Messages of earlier stages are balanced.
+            let sent: u64 = self.publications.iter().map(Progress::unbalanced).sum();
+            quotas.of(self.population(), self.global(context)).saturating_sub(sent)
+        })
+    }
+
     /// Appends the scheduled messages of one publication to `context.out`.
     fn publish_slice(&mut self, context: &mut Context, index: usize) {
-        let population = usize::from(self.population);
+        let (population, left) = (usize::from(self.population), self.left(context));
         let Context { setup, tally, out, scratch, publishing, now_ns, .. } = context;
         let Some(publishing) = publishing else { return };
         let now_ns = *now_ns;
@@ -163,9 +183,10 @@ impl Client {
         let Outgoing { publication, ready, .. } = outgoing;
         let is_acknowledged = publication.qos > 0;
         let (at, progress) = (at(self, setup, now_ns), &mut self.publications[index]);
+        let end = progress.sent.saturating_add(left);
         let pacer = ready.pacer.as_ref();
         let after = |place| pacer.map_or(place, |pacer| pacer.after(client, place));
-        loop {
+        while progress.sent < end {
             let schedule_ns = pacer.map(|pacer| pacer.due_ns(client, progress.place));
             let due_ns = publishing.due_ns(population, schedule_ns, now_ns);
             let Some(due_ns) = due_ns else { return };
@@ -327,8 +348,8 @@ impl Client {
         }
     }
 
-    /// Messages scheduled before `until_ns` that are neither sent nor skipped; 0 for an inactive
-    /// client.
+    /// Messages scheduled before `until_ns` that are neither sent nor skipped, up to the number of
+    /// messages of the stage; 0 for an inactive client.
     pub fn backlog(&self, context: &Context, until_ns: u64) -> u64 {
         let Some(publishing) = &context.publishing else { return 0 };
         let is_there = match self.phase {
@@ -347,7 +368,8 @@ impl Client {
             let due = |pacer: &Pacer| pacer.count_before(client, progress.place, elapsed_ns);
             ready.pacer.as_ref().map_or(0, due)
         };
-        self.publications.iter().zip(ready).map(of).sum()
+        let due = self.publications.iter().zip(ready).map(of).sum::<u64>();
+        due.min(self.left(context))
     }
 
     /// Ends the schedule of a publish stage: counts the messages that remain as skipped.

@@ -2,6 +2,8 @@
 
 use plan::Tempo;
 
+use super::quotas::Quotas;
+
 /// A publish stage.
 pub struct Publishing {
     /// Instant at which the stage began, in nanoseconds.
@@ -19,9 +21,18 @@ pub struct Publishing {
     pub complete_ns: Vec<u64>,
     /// `true` if messages are externally published too. The controller then closes the stage.
     pub waits: bool,
+    /// Numbers of messages; `None`: as many as are scheduled.
+    pub quotas: Option<Quotas>,
 }
 
 impl Publishing {
+    /// Returns `true` if the stage has numbers of messages, and the clients of this agent have sent
+    /// theirs.
+    #[inline]
+    pub fn has_sent_all(&self) -> bool {
+        self.quotas.as_ref().is_some_and(Quotas::are_met)
+    }
+
     /// Publishes at `factor` times the planned rate from `at_ns` on.
     pub fn change_rate(&mut self, population: usize, at_ns: u64, factor: f64) {
         self.tempos[population].change(at_ns.saturating_sub(self.start_ns), factor);

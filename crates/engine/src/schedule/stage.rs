@@ -6,6 +6,7 @@ use plan::{Action, ChangeAction, SECOND_NS, Tempo};
 
 use crate::context::Context;
 use crate::schedule::publishing::Publishing;
+use crate::schedule::quotas::Quotas;
 use crate::schedule::unfinished::Unfinished;
 use crate::setup::Setup;
 
@@ -79,7 +80,11 @@ impl Stage {
                     spans.push(RampSpan { population: p, turns: 0..before, end });
                 }
             }
-            Action::Publish { duration_ns, rate_profile, .. } => {
+            Action::Publish { duration_ns, rate_profile, messages, .. } => {
+                let active = &context.expectations.active;
+                let quotas = messages.as_ref().map(|messages| {
+                    Quotas::new(&context.setup, &stage.populations, messages, active)
+                });
                 context.publishing = Some(Publishing {
                     start_ns,
                     end_ns: start_ns + duration_ns,
@@ -91,6 +96,7 @@ impl Stage {
                         .populations
                         .iter()
                         .any(|&p| plan.populations[p].is_externally_published()),
+                    quotas,
                 });
             }
             Action::Hold { .. } => {}

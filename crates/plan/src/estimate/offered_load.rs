@@ -167,7 +167,7 @@ fn stage(
     let plan = active.plan;
     let none = (&[][..], &[][..]);
     let (duration_ns, (changes, profile)) = match &stage.action {
-        Action::Publish { duration_ns, changes, rate_profile } => {
+        Action::Publish { duration_ns, changes, rate_profile, .. } => {
             (*duration_ns, (changes.as_slice(), rate_profile.as_slice()))
         }
         Action::Hold { duration_ns } => (*duration_ns, none),

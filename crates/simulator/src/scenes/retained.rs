@@ -30,8 +30,12 @@ fn populations(qos: u8) -> Vec<Population> {
 fn played(qos: u8, weather: Weather) -> Totals {
     let connect =
         || Action::Connect { rate_per_s: None, parallelism: None, timeout_ns: S, clients: None };
-    let publish =
-        || Action::Publish { duration_ns: S, changes: Vec::new(), rate_profile: Vec::new() };
+    let publish = || Action::Publish {
+        duration_ns: S,
+        changes: Vec::new(),
+        rate_profile: Vec::new(),
+        messages: None,
+    };
     let stages = vec![
         stage(connect(), &[0, 1, 2]),
         stage(publish(), &[0]),

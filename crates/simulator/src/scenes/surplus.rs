@@ -44,8 +44,12 @@ fn play(populations: Vec<Population>, agents: u32, script: Script) -> Totals {
     let (last, leaving) = all.split_last().expect("there are some");
     let connect =
         Action::Connect { rate_per_s: None, parallelism: None, timeout_ns: S, clients: None };
-    let publish =
-        Action::Publish { duration_ns: 500 * MS, changes: Vec::new(), rate_profile: Vec::new() };
+    let publish = Action::Publish {
+        duration_ns: 500 * MS,
+        changes: Vec::new(),
+        rate_profile: Vec::new(),
+        messages: None,
+    };
     let disconnect = Action::Disconnect { rate_per_s: None };
     let stages = vec![
         stage(connect, &all),

@@ -42,8 +42,12 @@ fn plan(rng: &mut Rng) -> Plan {
     }
     let connect =
         Action::Connect { rate_per_s: None, parallelism: Some(3), timeout_ns: S, clients: None };
-    let publish =
-        Action::Publish { duration_ns: 600 * S, changes: Vec::new(), rate_profile: Vec::new() };
+    let publish = Action::Publish {
+        duration_ns: 600 * S,
+        changes: Vec::new(),
+        rate_profile: Vec::new(),
+        messages: None,
+    };
     let stages = vec![stage(connect, &[0, 1]), stage(publish, &[0])];
     Plan { populations: vec![feed, subscribers], stages, ..plans::empty(rng.bits() >> 1) }
 }

@@ -37,6 +37,7 @@ from pubstorm.play.progress import DRAINS_MAX, connect_bound_ns, schedule_ns, wi
 from pubstorm.quantities import (
     MILLISECOND_NS,
     SECOND_NS,
+    counted,
     write_bits_per_s,
     write_bytes,
     write_duration,
@@ -504,6 +505,8 @@ def _action(plan: Plan, stage: PlannedStage) -> str:
             return f"{write_duration(duration_ns)} without publishing"
         case action:
             words = write_duration(action.duration_ns)
+            if action.messages is not None:
+                words = f"{counted(sum(action.messages), 'message')}, {words} at most"
             drain = write_duration(plan.drain_ns)
             longest = write_duration(DRAINS_MAX * plan.drain_ns)
             return (

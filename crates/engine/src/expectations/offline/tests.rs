@@ -36,7 +36,7 @@ fn setup() -> Setup {
 
 fn publish() -> PlannedStage {
     let (changes, rate_profile) = (Vec::new(), Vec::new());
-    stage(Action::Publish { duration_ns: SECOND_NS, changes, rate_profile }, &[0])
+    stage(Action::Publish { duration_ns: SECOND_NS, changes, rate_profile, messages: None }, &[0])
 }
 
 fn connect() -> PlannedStage {

@@ -3,8 +3,12 @@ use crate::fan_out::tests::{plan, population};
 use crate::model::flows::{Late, Order, Payload, Phase, Process, Publication};
 use crate::text::template::Template;
 
-const PUBLISH: Action =
-    Action::Publish { duration_ns: 10 * SECOND_NS, changes: Vec::new(), rate_profile: Vec::new() };
+const PUBLISH: Action = Action::Publish {
+    duration_ns: 10 * SECOND_NS,
+    changes: Vec::new(),
+    rate_profile: Vec::new(),
+    messages: None,
+};
 
 fn publication(topic: &str, pace: Pace) -> Publication {
     Publication {
@@ -94,7 +98,12 @@ fn phases_follow_clients_and_rates() {
     publishers.publications.push(publication("t", Pace::Closed));
     publishers.lifetime = Some(Lifetime { min_ns: 2, max_ns: 4, offline_ns: Some(1) });
     let plan = plan(vec![publishers, population(7, 0, &["t"])], 1, true);
-    let action = Action::Publish { duration_ns: 10 * SECOND_NS, changes, rate_profile: Vec::new() };
+    let action = Action::Publish {
+        duration_ns: 10 * SECOND_NS,
+        changes,
+        rate_profile: Vec::new(),
+        messages: None,
+    };
     let plan = played(plan, action);
     let load = OfferedLoad::of(&plan);
     assert!(load.stages[1].closed_loop && !load.stages[0].closed_loop);
@@ -122,6 +131,7 @@ fn a_profile_has_a_mean_and_a_peak_in_each_phase() {
         duration_ns: 10 * SECOND_NS,
         changes: vec![change],
         rate_profile: profile,
+        messages: None,
     };
     let load = OfferedLoad::of(&played(plan(vec![one], 1, true), action));
     let read = |phase: &PhaseLoad| (phase.flows[0].sent_per_s, phase.peak);

@@ -116,6 +116,13 @@ impl Tally {
         &mut flow.counters
     }
 
+    /// Counts a message that [`Tally::note_received`] has counted as one that was queued for its
+    /// receiver.
+    pub fn note_queued(&mut self, (from, to): (usize, usize), stamp: &Stamp, now_ns: u64) {
+        let latency_ns = now_ns.wrapping_sub(stamp.intended_ns).cast_signed();
+        self.flow(from, to).queued_latency.record(latency_ns);
+    }
+
     /// Counts `count` messages like [`Tally::note_received`], all but their latencies.
     #[inline]
     pub fn note_run(

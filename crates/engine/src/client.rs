@@ -304,7 +304,7 @@ impl Client {
 
     /// The peer has accepted the client: subscribes, unless the peer has kept the subscriptions.
     fn subscribe(&mut self, context: &mut Context, resumed: bool) {
-        self.accepted(context);
+        self.accepted(context, resumed);
         // Only a session in which the client was ready has this run's filters for certain.
         let is_known = resumed && self.free_since_ns > 0 && !self.may_have_unsubscribed(context);
         if is_known {
@@ -324,7 +324,7 @@ impl Client {
             Polled::Refused(reason) => return Err(reason),
             Polled::Wait(_) | Polled::Nothing => return Ok(false),
         };
-        context.forwarded.note_subscribe(self.population(), self.local, context.now_ns);
+        context.retained.note_subscribe(self.population(), self.local, context.now_ns);
         let counters = &mut context.tally.populations[self.population()].counters;
         counters.packets_sent_total += asked.packets;
         counters.subscribed_total += asked.granted;
@@ -355,19 +355,6 @@ impl Client {
             ClientPhase::Ready if is_last => self.subscribed_again(context),
             _ => {}
         }
-    }
-
-    /// Counts the client as connected: the peer has accepted it.
-    fn accepted(&mut self, context: &mut Context) {
-        let population = &context.setup.plan.populations[self.population()];
-        context.tally.targets.accepted(self.target(context));
-        let tally = &mut context.tally.populations[usize::from(self.population)];
-        tally.counters.connected_total += 1;
-        tally.gauges.connected += 1;
-        let since_ns = self.deadline_ns - population.connect_timeout_ns;
-        tally.connect_time.record(context.now_ns.cast_signed() - since_ns.cast_signed());
-        self.phase = ClientPhase::Subscribing;
-        self.settle_will(context);
     }
 
     fn ready(&mut self, context: &mut Context) {

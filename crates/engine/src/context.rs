@@ -6,7 +6,8 @@ use agent::tally::Tally;
 use plan::{Population, Random};
 
 use crate::expectations::Expectations;
-use crate::expectations::forwarded::Forwarded;
+use crate::expectations::retained::RetainedMessages;
+use crate::expectations::returned::Returned;
 use crate::expectations::stalls::Stalls;
 use crate::host::Host;
 use crate::ledger::run::DeliveryRun;
@@ -41,8 +42,10 @@ pub struct Context {
     pub publishing: Option<Publishing>,
     /// Deliveries that subscribers must receive.
     pub expectations: Expectations,
-    /// Messages that the broker forwards with the RETAIN flag of their publisher.
-    pub forwarded: Forwarded,
+    /// Messages that the broker has kept, or forwards with the RETAIN flag of their publisher.
+    pub retained: RetainedMessages,
+    /// Returns of clients to their sessions.
+    pub returned: Returned,
     /// Session lifetimes.
     pub lifetimes: Lifetimes,
     /// Flapping subscriptions.
@@ -93,7 +96,8 @@ impl Context {
             now_ns,
             publishing: None,
             expectations: Expectations::new(&setup),
-            forwarded: Forwarded::new(&setup),
+            retained: RetainedMessages::new(&setup),
+            returned: Returned::new(&setup),
             lifetimes: Lifetimes::new(&setup),
             flaps: Flaps::new(&setup),
             stalls: Stalls::new(&setup),

@@ -4,9 +4,10 @@
 
 mod answers;
 mod balance;
-pub mod forwarded;
 mod offline;
 mod receivers;
+pub mod retained;
+pub mod returned;
 pub mod stalls;
 mod wills;
 

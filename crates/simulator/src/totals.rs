@@ -27,6 +27,10 @@ pub struct Totals {
     pub answers: Vec<AnswerCounters>,
     /// Of all flows.
     pub latency: Histogram,
+    /// Of all flows.
+    pub queued_latency: Histogram,
+    /// By population.
+    pub resumed: Vec<Histogram>,
     /// Of all populations.
     pub round_trip: Histogram,
     /// The population that answers, if there is one.
@@ -49,6 +53,8 @@ impl Totals {
             flows: BTreeMap::new(),
             answers: vec![AnswerCounters::default(); populations],
             latency: Histogram::default(),
+            queued_latency: Histogram::default(),
+            resumed: vec![Histogram::default(); populations],
             round_trip: Histogram::default(),
             responding: plan.populations.iter().position(|p| p.responds.is_some()),
         };
@@ -60,6 +66,7 @@ impl Totals {
                 totals.counters[p].add(&population.counters);
                 totals.answers[p].add(&population.answers);
                 totals.round_trip.add(&population.round_trip);
+                totals.resumed[p].add(&population.connect_time_resumed);
                 for (reason, count) in &population.outcomes {
                     *totals.outcomes[p].entry(*reason).or_default() += count;
                 }
@@ -67,6 +74,7 @@ impl Totals {
             for flow in &snapshot.flows {
                 totals.flows.entry((flow.from, flow.to)).or_default().add(&flow.counters);
                 totals.latency.add(&flow.latency_intended);
+                totals.queued_latency.add(&flow.queued_latency);
             }
         }
         for snapshot in last.values() {

@@ -42,6 +42,12 @@ pub struct BrokerMessage {
 }
 
 impl BrokerMessage {
+    /// Time until the message expires, from its arrival on.
+    fn life_ns(&self) -> u64 {
+        let expiry = self.properties.properties().number(Property::MessageExpiryInterval);
+        expiry.map_or(u64::MAX, |s| u64::from(s) * 1_000_000_000)
+    }
+
     /// Leaves the message at most this time until it expires `[MQTT5-3.3.2-6]`.
     fn reduce_expiry(&mut self, left_ns: u64) {
         let left_s = (left_ns / 1_000_000_000).min(u32::MAX.into()) as u32;
@@ -75,7 +81,8 @@ pub struct Broker {
     script: Script,
     links: BTreeMap<LinkId, BrokerLink>,
     clients: BTreeMap<String, ClientState>,
-    retained: BTreeMap<String, BrokerMessage>,
+    /// Retained messages, each with the instant of its arrival in ns.
+    retained: BTreeMap<String, (u64, BrokerMessage)>,
     /// Wills with a delay, by client: when they are due, in ns.
     delayed_wills: BTreeMap<String, (u64, BrokerMessage)>,
     accepted: Vec<BrokerMessage>,
@@ -279,7 +286,7 @@ impl Broker {
             if message.payload.is_empty() {
                 self.retained.remove(&message.topic); // [MQTT-3.3.1-10]
             } else {
-                self.retained.insert(message.topic.clone(), message.clone());
+                self.retained.insert(message.topic.clone(), (self.now_ns, message.clone()));
             }
         }
         let limits = self.script.limits(self.now_ns);

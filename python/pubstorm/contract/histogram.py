@@ -86,6 +86,27 @@ class Histogram(Value):
         tally.add(other)
         return tally.value()
 
+    def minus(self, part: Histogram) -> Histogram:
+        """The counts without those of a part of them. The smallest and the largest duration are
+        known to a bucket."""
+        if not part.count and not part.negative_total:
+            return self
+        left = Counter(dict(self.buckets)) - Counter(dict(part.buckets))
+        buckets = tuple(sorted(left.items()))
+        ends_ns = (
+            (bucket_lower_ns(buckets[0][0]), bucket_upper_ns(buckets[-1][0])) if buckets else (0, 0)
+        )
+        negative_total = max(self.negative_total - part.negative_total, 0)
+        return Histogram(
+            count=sum(left.values()),
+            sum_ns=max(self.sum_ns - part.sum_ns, 0) if buckets else 0,
+            min_ns=max(ends_ns[0], self.min_ns) if buckets else 0,
+            max_ns=min(ends_ns[1], self.max_ns),
+            negative_total=negative_total,
+            negative_min_ns=self.negative_min_ns if negative_total else 0,
+            buckets=buckets,
+        )
+
     def from_zero(self) -> Histogram:
         """The same durations, the negative ones as 0."""
         if not self.negative_total:

@@ -17,6 +17,7 @@ class ReasonFamily(Enum):
     STORE = "nothing: JetStream refuses a message, a stream or a consumer"
     MESSAGE = "nothing: a message is left out for a limit of the broker"
     BREACH = "nothing: the peer breaks a rule, and the connection continues"
+    EXPIRY = "nothing: a retained message has a wrong Message Expiry Interval"
 
 
 class Reason(StrEnum):
@@ -387,6 +388,22 @@ class Reason(StrEnum):
         ReasonFamily.BREACH,
         "the broker granted filters with wildcards, identifiers or $share, of which its CONNACK "
         "says that they are not available",
+    )
+    EXPIRY_MISSING = (
+        "expiry_missing",
+        ReasonFamily.EXPIRY,
+        "retained messages came without the Message Expiry Interval that they were published with",
+    )
+    EXPIRY_WRONG = (
+        "expiry_wrong",
+        ReasonFamily.EXPIRY,
+        "the broker did not lower the Message Expiry Interval of retained messages by the time "
+        "that they had waited [MQTT5-3.3.2-6]; or a link was stalled as they were published",
+    )
+    EXPIRY_PASSED = (
+        "expiry_passed",
+        ReasonFamily.EXPIRY,
+        "retained messages came after their Message Expiry Interval was over [MQTT5-3.3.2-5]",
     )
     NO_DESCRIPTORS = "no_descriptors", ReasonFamily.ATTEMPT
     NO_PORTS = "no_ports", ReasonFamily.ATTEMPT

@@ -95,6 +95,11 @@ class Counters(Value):
     expiry_reduced_total: Count = 0
     """Messages received by clients that were offline, whose Message Expiry Interval the broker has
     reduced."""
+    expiries_checked_total: Count = 0
+    """Retained messages received whose Message Expiry Interval could be compared with the time that
+    they had waited: over two seconds, or the interval was wrong."""
+    expiry_violations_total: Count = 0
+    """Those of `expiries_checked_total` whose interval was missing, wrong or over."""
     properties_total: Count = 0
     """Properties received with messages that their publishers had set: User Property, Content Type,
     Payload Format Indicator, Response Topic and Correlation Data."""
@@ -235,6 +240,9 @@ class PopulationSnapshot(Value):
     stage. Only the stage's last snapshot has pairs, for clients that expect the same messages."""
     connect_time: Histogram
     """From the start of TCP to CONNACK."""
+    connect_time_resumed: Histogram = Histogram()
+    """Those of `connect_time` in which the broker continued a session: Session Present in
+    CONNACK."""
     ack_intended: Histogram
     """From the intended send to the acknowledgement."""
     ack_actual: Histogram
@@ -274,6 +282,9 @@ class FlowSnapshot(Value):
     """Delays before the actual send, of `latency_intended`."""
     will_latency: Histogram = Histogram()
     """From the instant at which a will was due to its delivery."""
+    queued_latency: Histogram = Histogram()
+    """Those of `latency_intended` of messages that were sent before their receiver returned to its
+    session."""
 
 
 class TargetSnapshot(Value):

@@ -282,6 +282,9 @@ class Assembly:
         deliveries, acks = HistogramPair.of_deliveries(into), HistogramPair.of_acks(sums)
         run_delay = self._run_delay(stages)
         histograms = histograms_of(model, sums) | histograms_of(model, into)
+        live = into.latency_intended.minus(into.queued_latency)
+        if into.queued_latency.count and live.count:
+            histograms["live_latency_us"] = live
         if stages is not None:
             histograms |= deliveries.named("latency_us") | acks.named("ack_latency_us")
         return {
@@ -294,6 +297,7 @@ class Assembly:
             "latency_us": deliveries.latency_us(
                 self.clock_bound_us, percentiles, into.latency_delays, run_delay
             ),
+            "live_latency_us": Latency.of(live, self.clock_bound_us, percentiles),
             "ack_latency_us": acks.latency_us(
                 shares=percentiles, delays=sums.ack_delays, run_delay=run_delay
             ),

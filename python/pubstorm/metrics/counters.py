@@ -51,6 +51,13 @@ QUEUED = Basis(
     "no message was queued{to}{where}: the broker queues for clients with session: persistent "
     "that a disconnect stage has ended",
 )
+EXPIRIES = Basis(
+    ("expiries_checked_total",),
+    "no retained message with an expiry came{to}{where} two seconds or more after it was sent",
+)
+RESUMED = Basis(
+    ("sessions_resumed_total",), "no client{of} returned to a session that its broker had{where}"
+)
 EXPECTED = Basis(("expected_total",))
 RECEIVED = Basis(("received_total",), needs_stamps=True)
 DELIVERIES = Basis(("expected_total", "received_total"))
@@ -389,6 +396,21 @@ COUNTERS: tuple[Metric, ...] = (
     counter("retained"),
     counter("retained_as_published"),
     counter("expiry_reduced"),
+    counter("expiries_checked"),
+    counter(
+        "expiry_violations",
+        basis=EXPIRIES,
+        better="lower",
+        columns=(ReportColumn("order", "expiry wrong", when="any", without_zero=True),),
+        export="Retained messages whose Message Expiry Interval was missing, wrong or over",
+        failures=Failures(
+            19,
+            "expiries wrong",
+            "retained messages had a wrong Message Expiry Interval",
+            EXPIRIES.counters,
+            certain=reasons_of(ReasonFamily.EXPIRY),
+        ),
+    ),
     counter("properties"),
     counter("identifiers"),
     counter("breaches", better="lower", basis=ATTEMPTS),

@@ -18,6 +18,7 @@ from pubstorm.metrics.counters import (
     POPULATION,
     RECEIVED,
     REMOVALS,
+    RESUMED,
     SENT,
     STAGES,
     WILLS_RECEIVED,
@@ -398,6 +399,19 @@ POPULATIONS: tuple[Metric, ...] = (
             Line("runs", "compare-p99", statistic="p99", joined="max"),
         ),
     ),
+    histogram(
+        "queued_latency",
+        better="lower",
+        export="From the scheduled instant to the delivery, of messages queued for their receiver",
+        tag="queued:{}",
+        columns=(ReportColumn("curves", "queued deliveries"),),
+    ),
+    histogram(
+        "live_latency",
+        basis=RECEIVED,
+        better="lower",
+        columns=(ReportColumn("curves", "live deliveries"),),
+    ),
     *two_clocks(
         "ack_latency",
         "ack",
@@ -419,6 +433,7 @@ POPULATIONS: tuple[Metric, ...] = (
         tag="round_trip:{}",
         better="lower",
         columns=(
+            ReportColumn("curves", "round trips"),
             ReportColumn("round trips", statistics=("p50", "p99", "p999", "max")),
             ReportColumn("steps", "round trip p99", ("p99",)),
             ReportColumn("live", "round trip", ("p50", "p99"), when="any"),
@@ -455,6 +470,14 @@ POPULATIONS: tuple[Metric, ...] = (
         ),
         export="From the start of TCP to the broker's acceptance",
         tag="connect:{}",
+    ),
+    histogram(
+        "connect_time_resumed",
+        basis=RESUMED,
+        better="lower",
+        columns=(ReportColumn("connections", "resumed", THREE, when="any"),),
+        export="From the start of TCP to the acceptance of a client whose session continues",
+        tag="connect_resumed:{}",
     ),
     histogram(
         "receive_maximum_wait",

@@ -20,7 +20,7 @@ from pubstorm.contract import Value
 from pubstorm.contract.histogram import MAX_NS, Histogram, bucket_upper_ns
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
 from pubstorm.errors import StoredRunError
-from pubstorm.metrics import LOGGED
+from pubstorm.metrics import LOGGED, columns_of
 from pubstorm.output import without_controls
 from pubstorm.quantities import shortened
 from pubstorm.report.plot import (
@@ -54,7 +54,7 @@ def percentile_plot(result: RunResult) -> Plot | None:
     """Every latency of the run as a curve; None where none was measured."""
     found = [
         (number, f"{name}, from {since}", histogram, dash)
-        for number, (name, pair) in enumerate([*_round_trips(result), *_pairs(result)])
+        for number, (name, pair) in enumerate([*_alone(result), *_pairs(result)])
         for since, histogram, dash in (
             ("scheduled", pair.intended, SOLID),
             ("sent", pair.actual, DOT),
@@ -83,12 +83,13 @@ def percentile_plot(result: RunResult) -> Plot | None:
     )
 
 
-def _round_trips(result: RunResult) -> Iterator[tuple[str, HistogramPair]]:
-    """Yields the round trips of each population, which have no twin from the actual send."""
+def _alone(result: RunResult) -> Iterator[tuple[str, HistogramPair]]:
+    """Yields the distributions of each population that have no twin from the actual send."""
     for name, population in result.populations.items():
-        found = population.time_histograms_ns.get("round_trip_us")
-        if found is not None:
-            yield f"{name} round trips", HistogramPair(intended=found)
+        for metric, column in columns_of("curves"):
+            found = population.time_histograms_ns.get(metric.at)
+            if found is not None:
+                yield f"{name} {column.head}", HistogramPair(intended=found)
 
 
 def _pairs(result: RunResult) -> Iterator[tuple[str, HistogramPair]]:

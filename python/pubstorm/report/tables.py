@@ -156,7 +156,11 @@ class _Latencies(NamedTuple):
 
 def _latencies(result: RunResult) -> Iterator[_Latencies]:
     for name, p in result.populations.items():
-        for kind, pair in (("delivery", p.latency_us), ("ack", p.ack_latency_us)):
+        found = [("delivery", p.latency_us), ("ack", p.ack_latency_us)]
+        if p.queued_latency_us.count:
+            apart = (("live", p.live_latency_us), ("queued", p.queued_latency_us))
+            found[1:1] = [(kind, LatencyPair(intended=of)) for kind, of in apart]
+        for kind, pair in found:
             row = _Latencies(name, kind, pair)
             if pair.intended.count or row.negative:
                 yield row

@@ -506,7 +506,10 @@ def _queued_top(lines: Sequence[_Line], result: RunResult) -> tuple[list[float],
     """Returns the ends of the axis of latencies, as logarithms, and words about them, if messages
     that waited for offline clients would spoil the scale of the others. None in a run with faults,
     which such latencies belong to."""
-    queued = sum(each.queued_received_total for each in result.populations.values())
+    queued = sum(
+        max(each.queued_received_total, each.queued_latency_us.count)
+        for each in result.populations.values()
+    )
     medians = sorted(v for line in lines if not line.place for v in line.track.values if v > 0)
     levels = [value for line in lines for value in line.track.values if value > 0]
     if not queued or result.faults or not medians:

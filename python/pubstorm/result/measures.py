@@ -325,6 +325,15 @@ class PopulationSums(Counters, FlowCounters, AnswerCounters):
     """Expected deliveries of wills that were not seen when the drain was over; among the lost."""
     connect_time_us: Latency = Latency()
     """Time from the start of TCP to CONNACK."""
+    connect_time_resumed_us: Latency = Latency()
+    """Those of `connect_time_us` in which the broker continued a session: Session Present in
+    CONNACK."""
+    queued_latency_us: Latency = Latency()
+    """Those of `latency_us.intended` of messages that were sent before their receiver returned to
+    its session."""
+    live_latency_us: Latency = Latency()
+    """Those of `latency_us.intended` without `queued_latency_us`. Its ends are those of buckets,
+    which are 0.8 % wide."""
     will_latency_us: Latency = Latency()
     """Time from the instant at which a will was due to its delivery to a client."""
     subscribe_time_us: Latency = Latency()

@@ -33,6 +33,19 @@ def test_adding_is_associative_commutative_and_loses_nothing(
     assert x.plus(Histogram()) == x
 
 
+@given(DURATIONS, DURATIONS)
+def test_a_sum_less_a_part_is_the_rest_but_for_its_ends(part: list[int], rest: list[int]) -> None:
+    removed, kept = Histogram.of(part), Histogram.of(rest)
+    left = removed.plus(kept).minus(removed)
+    exact = {"count", "sum_ns", "buckets", "negative_total"}
+    assert left.model_dump(include=exact) == kept.model_dump(include=exact)
+    assert bucket_index(left.min_ns) == bucket_index(kept.min_ns)
+    assert bucket_index(left.max_ns) == bucket_index(kept.max_ns)
+    assert left.min_ns <= kept.min_ns <= kept.max_ns <= max(left.max_ns, kept.max_ns)
+    assert kept.minus(Histogram()) == kept
+    assert kept.minus(kept) == Histogram()
+
+
 @given(DURATIONS.filter(lambda durations: any(0 <= d <= MAX_NS for d in durations)))
 def test_a_quantile_is_close_above_the_exact_one(durations: list[int]) -> None:
     kept = sorted(d for d in durations if 0 <= d <= MAX_NS)

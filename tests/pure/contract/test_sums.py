@@ -137,6 +137,7 @@ POPULATIONS = st.builds(
         lambda counts: tuple(sorted(counts.items()))
     ),
     connect_time=HISTOGRAMS,
+    connect_time_resumed=HISTOGRAMS,
     ack_intended=HISTOGRAMS,
     ack_actual=HISTOGRAMS,
     answers=st.builds(AnswerCounters, answered_total=st.integers(-9, 9)),
@@ -149,6 +150,7 @@ FLOWS = st.builds(
     latency_intended=HISTOGRAMS,
     latency_actual=HISTOGRAMS,
     will_latency=HISTOGRAMS,
+    queued_latency=HISTOGRAMS,
 )
 AGENTS = st.builds(
     AgentPart,

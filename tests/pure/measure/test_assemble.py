@@ -144,6 +144,28 @@ def test_a_population_has_the_deliveries_of_all_flows_into_it() -> None:
     )
 
 
+def test_live_deliveries_are_those_that_were_not_queued() -> None:
+    """A distribution without queued deliveries is that of all, and is not stored twice."""
+    live, queued = [1_000] * 8, [SECOND_NS] * 2
+    every = flow(10, 10).model_copy(
+        update={
+            "latency_intended": Histogram.of(live + queued),
+            "queued_latency": Histogram.of(queued),
+        }
+    )
+    run = assembly(snapshot(0, 1, 0, 10, flow(5, 5)), snapshot(0, 2, 1, 10, every))
+    for found in (run.populations()["backend"], run.stages[1].populations["backend"]):
+        assert found.latency_us.intended.count == 15
+        assert (found.queued_latency_us.count, found.queued_latency_us.min) == (2, 10**6)
+        assert (found.live_latency_us.count, found.live_latency_us.min) == (13, 1)
+        stored = found.time_histograms_ns
+        assert (stored["queued_latency_us"].count, stored["live_latency_us"].count) == (2, 13)
+    without = assembly(snapshot(0, 1, 0, 10, flow(5, 5))).populations()["backend"]
+    assert without.live_latency_us == without.latency_us.intended
+    assert without.queued_latency_us.count == 0
+    assert "live_latency_us" not in without.time_histograms_ns
+
+
 def test_each_stage_has_the_parts_of_its_latencies() -> None:
     latency = Histogram.of([1_000_000] * 10)
     cell = bucket_index(1_000_000) >> CELL_BITS

@@ -1,9 +1,9 @@
-//! Enhanced authentication of a client: the steps of SCRAM between CONNECT and CONNACK.
+//! Acceptance of a client: the steps of SCRAM between CONNECT and CONNACK, and what CONNACK says.
 
 use plan::Reason;
 
-use super::Client;
 use super::kept_session::KeptSession;
+use super::{Client, ClientPhase};
 use crate::context::Context;
 use crate::expectations::Death;
 use crate::seam::{Accepted, Login, Notice, Polled, Protocol, Request, nonce};
@@ -87,5 +87,24 @@ impl Client {
             return self.lost(context, cause);
         }
         self.subscribe(context, resumed);
+    }
+
+    /// Counts the client as connected: the peer has accepted it, and `resumed` its session.
+    pub(super) fn accepted(&mut self, context: &mut Context, resumed: bool) {
+        let population = &context.setup.plan.populations[self.population()];
+        context.tally.targets.accepted(self.target(context));
+        let tally = &mut context.tally.populations[usize::from(self.population)];
+        tally.counters.connected_total += 1;
+        tally.gauges.connected += 1;
+        let since_ns = self.deadline_ns - population.connect_timeout_ns;
+        let connect_time_ns = context.now_ns.cast_signed() - since_ns.cast_signed();
+        tally.connect_time.record(connect_time_ns);
+        if resumed {
+            tally.connect_time_resumed.record(connect_time_ns);
+        }
+        let (population, now_ns) = (usize::from(self.population), context.now_ns);
+        context.returned.note_accepted(population, self.local, now_ns, resumed);
+        self.phase = ClientPhase::Subscribing;
+        self.settle_will(context);
     }
 }

@@ -9,7 +9,7 @@ use super::classify::{Effects, Facts, Noted, classify};
 use super::origin::Origin;
 use super::run::DeliveryRun;
 use crate::context::Context;
-use crate::expectations::forwarded::Forwarded;
+use crate::expectations::retained::RetainedMessages;
 use crate::expectations::{Expectations, Unstamped};
 use crate::schedule::publishing::Publishing;
 use crate::seam::received::{BESIDE, Inbox, Marks, Next, ORDERED, RETAINED, Received};
@@ -34,10 +34,12 @@ pub struct Books<'c> {
     tally: &'c mut Tally,
     ledger: &'c mut Ledger,
     expectations: &'c mut Expectations,
-    forwarded: &'c Forwarded,
+    retained: &'c RetainedMessages,
     publishing: Option<&'c Publishing>,
     receiver: Receiver,
     now_ns: u64,
+    /// Messages that were sent earlier waited in the queue of the receiver; 0: it had none.
+    queued_before_ns: u64,
     /// Messages that were taken, and those that the read rate allows.
     taken: u64,
     allowed: u64,
@@ -82,16 +84,19 @@ impl<'c> Books<'c> {
         receiver: Receiver,
         allowed: u64,
     ) -> (Self, &'c Setup, &'c mut Vec<u8>) {
-        let Context { setup, tally, ledger, expectations, forwarded, .. } = context;
+        let Context { setup, tally, ledger, expectations, retained, .. } = context;
         let books = Self {
             setup,
             tally,
             ledger,
             expectations,
-            forwarded,
+            retained,
             publishing: context.publishing.as_ref(),
             receiver,
             now_ns: context.now_ns,
+            queued_before_ns: context
+                .returned
+                .queued_before_ns(receiver.population, receiver.local),
             taken: 0,
             allowed,
             last: None,
@@ -122,6 +127,15 @@ impl<'c> Books<'c> {
         self.last = Some((stamp.stream, from));
         let counters = self.tally.note_received((from, to), index, stamp, self.now_ns);
         counters.expected_total += i64::from(!self.expectations.counts_loss(to));
+        if self.was_queued(stamp) {
+            self.tally.note_queued((from, to), stamp, self.now_ns);
+        }
+    }
+
+    /// Returns `true` if a message was sent before its receiver returned to its session.
+    #[inline]
+    fn was_queued(&self, stamp: &Stamp) -> bool {
+        self.queued_before_ns > 0 && stamp.actual_ns() < self.queued_before_ns
     }
 
     /// Notes a message in the windows of its receiver, of its copies and of its group.
@@ -205,6 +219,9 @@ impl<'c> Books<'c> {
             false => &mut tally.flow(from, to).counters,
         };
         effects.add_to(counters);
+        if effects.received && self.was_queued(stamp) {
+            self.tally.note_queued((from, to), stamp, self.now_ns);
+        }
     }
 
     /// Notes a delivery that is plain because the last one was, and the next place of its stream
@@ -215,7 +232,8 @@ impl<'c> Books<'c> {
             return false;
         };
         let to = self.receiver.population;
-        let is_open = self.is_open || self.open_run(stream);
+        // The messages of a stream follow each other: after a live one, none was queued.
+        let is_open = self.is_open || !self.was_queued(stamp) && self.open_run(stream);
         is_open && self.run.note(stamp, self.now_ns, || self.tally.flow(from, to))
     }
 
@@ -262,6 +280,9 @@ impl<'c> Books<'c> {
         let origin = self.setup.origins.of(message);
         if message.marks & RETAINED != 0 && !self.is_forwarded(origin.as_ref()) {
             self.tally.populations[to].counters.retained_total += 1;
+            if let Some(Origin::Message(stamp, from)) = origin {
+                self.check_expiry(message, &stamp, from);
+            }
             return false;
         }
         match origin {
@@ -281,10 +302,32 @@ impl<'c> Books<'c> {
             return false;
         };
         let Receiver { population, local, .. } = self.receiver;
-        let is_forwarded = self.forwarded.is_forwarded(population, local, stamp.actual_ns());
+        let is_forwarded = self.retained.is_forwarded(population, local, stamp.actual_ns());
         let counters = &mut self.tally.populations[population].counters;
         counters.retained_as_published_total += u64::from(is_forwarded);
         is_forwarded
+    }
+
+    /// Checks the expiry of a message of population `from` that the broker has kept. A bridge may
+    /// speak another version, so a message that has crossed one is not checked.
+    fn check_expiry(&mut self, message: &Received<'_>, stamp: &Stamp, from: usize) {
+        let Receiver { population: to, local, .. } = self.receiver;
+        let setup = self.setup;
+        if !setup.plan.bridges.is_empty()
+            && setup.target(from, stamp.stream.client)
+                != setup.target(to, setup.shard.global(local))
+        {
+            return;
+        }
+        let left_s = || message.beside.carried().expiry_s;
+        let checked = self.retained.check_expiry((to, local), stamp, left_s, self.now_ns);
+        let Some(checked) = checked else { return };
+        let tally = &mut self.tally.populations[to];
+        tally.counters.expiries_checked_total += 1;
+        if let Err(reason) = checked {
+            tally.counters.expiry_violations_total += 1;
+            tally.outcome(reason);
+        }
     }
 
     /// Counts a message that carries no stamp of this run.

@@ -108,6 +108,12 @@ pub enum Reason {
     OtherAuthenticationMethod,
     /// SUBACK grants a kind of subscription that CONNACK said is not available.
     UnavailableGranted,
+    /// A retained message came without the Message Expiry Interval that it was published with.
+    ExpiryMissing,
+    /// The Message Expiry Interval of a retained message does not follow from its wait.
+    ExpiryWrong,
+    /// A retained message came after its Message Expiry Interval was over.
+    ExpiryPassed,
     /// This process has no free descriptor (EMFILE, ENFILE).
     NoDescriptors,
     /// No free source port to the target (EADDRNOTAVAIL).

@@ -89,6 +89,13 @@ counters! {
         /// has reduced.
         #[serde(default)]
         expiry_reduced_total,
+        /// Retained messages received whose Message Expiry Interval could be compared with the time
+        /// that they had waited.
+        #[serde(default)]
+        expiries_checked_total,
+        /// Those of `expiries_checked_total` whose interval was missing, wrong or over.
+        #[serde(default)]
+        expiry_violations_total,
         /// Properties received with messages that their publishers had set: User Property, Content
         /// Type, Payload Format Indicator, Response Topic and Correlation Data.
         #[serde(default)]
@@ -302,6 +309,9 @@ pub struct PopulationSnapshot {
     pub clients_by_deliveries: Vec<(u64, u64)>,
     /// Time from the start of TCP to CONNACK.
     pub connect_time: Histogram,
+    /// Those of `connect_time` in which the broker continued a session: Session Present in CONNACK.
+    #[serde(default)]
+    pub connect_time_resumed: Histogram,
     /// Time from the intended send to the acknowledgement.
     pub ack_intended: Histogram,
     /// Time from the actual send to the acknowledgement.
@@ -373,6 +383,10 @@ pub struct FlowSnapshot {
     /// Time from the instant at which a will was due to its delivery.
     #[serde(default)]
     pub will_latency: Histogram,
+    /// Those of `latency_intended` of messages that were sent before their receiver returned to its
+    /// session.
+    #[serde(default)]
+    pub queued_latency: Histogram,
 }
 
 impl FlowSnapshot {

@@ -28,8 +28,11 @@ pub fn draw(case: &mut Case, seed: u64) {
     }
 }
 
-/// The broker delivers no message that has expired.
+/// The broker delivers no message that has expired, and lowers the expiry of those it has kept.
 pub fn check(_: &Run, totals: &Totals) {
+    for counters in &totals.counters {
+        assert_eq!(counters.expiry_violations_total, 0, "{counters:?}");
+    }
     for (populations, flow) in &totals.flows {
         assert!(flow.expired_total >= 0, "flow {populations:?}: {flow:?}");
         assert_eq!(flow.expired_received_total, 0, "flow {populations:?}: {flow:?}");

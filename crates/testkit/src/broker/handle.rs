@@ -250,8 +250,13 @@ impl Broker {
         let Some(link) = links.get_mut(&id) else { return };
         let client_id = link.client_id.as_ref();
         let Some(client) = client_id.and_then(|id| self.clients.get_mut(id)) else { return };
-        for message in self.retained.values().filter(|message| matching(&message.topic)) {
+        for (arrived_ns, message) in self.retained.values() {
+            let waited_ns = limits.now_ns.saturating_sub(*arrived_ns);
+            if !matching(&message.topic) || message.life_ns() <= waited_ns {
+                continue; // [MQTT5-3.3.2-5]
+            }
             let mut copy = BrokerMessage { qos: granted.min(message.qos), ..message.clone() };
+            copy.reduce_expiry(message.life_ns() - waited_ns);
             copy.properties.push(Property::UserProperty, KEPT).expect("the texts are short");
             client.deliver(copy, limits, &mut link.output);
         }

@@ -84,7 +84,7 @@ pub struct Script {
     pub doubles_shared: bool,
     /// A client receives a copy of a message for each of its matching filters `[MQTT-3.3.5-1]`.
     pub sends_copies: bool,
-    /// Messages are delivered whose expiry is over.
+    /// Messages are delivered whose expiry is over, and with the expiry that they came with.
     pub ignores_expiry: bool,
     /// UNSUBSCRIBE of MQTT 5 is refused: Not authorized.
     pub refuses_unsubscribe: bool,

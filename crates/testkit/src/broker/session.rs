@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use mqtt::{Ack, Packet, PacketId, Property, Publish, QoS, SubscriptionOptions, Version, topic};
+use mqtt::{Ack, Packet, PacketId, Publish, QoS, SubscriptionOptions, Version, topic};
 
 use super::script::SendLimits;
 use super::{BrokerMessage, LinkId};
@@ -92,10 +92,8 @@ impl ClientState {
         out: &mut Vec<u8>,
     ) {
         if message.qos != QoS::AtMostOnce {
-            let expiry = message.properties.properties().number(Property::MessageExpiryInterval);
-            let life_ns = expiry.map_or(u64::MAX, |s| u64::from(s) * 1_000_000_000);
-            self.queue
-                .push_back(Queued { message, expires_ns: limits.now_ns.saturating_add(life_ns) });
+            let expires_ns = limits.now_ns.saturating_add(message.life_ns());
+            self.queue.push_back(Queued { message, expires_ns });
             self.fill_window(limits, out);
         } else if self.link.is_some() {
             write_message(&message, self.version, (0, false), out);

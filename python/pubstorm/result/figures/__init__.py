@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import reduce
 
 from pubstorm.contract.histogram import Histogram, HistogramSum
-from pubstorm.metrics import OF_POPULATIONS
+from pubstorm.metrics import OF_POPULATIONS, columns_of
 from pubstorm.metrics.counters import FILTERS
 from pubstorm.metrics.expressions import Expression, Threshold, share_of
 from pubstorm.metrics.metric import LEAST_IS_WORST, Basis, Divisor, Metric, RunMetric
@@ -66,7 +66,8 @@ FROM_SEND = {
 }
 """Latencies from the scheduled instant, with those from the actual send."""
 ROUND_TRIP = "round_trip"
-"""A time from the scheduled instant without a twin."""
+WITHOUT_TWIN = frozenset(metric.name for metric, _ in columns_of("curves"))
+"""Times from the scheduled instant without a twin: each has a curve of its own."""
 UP_TO_P99 = frozenset({"mean", "min", "p50", "p90", "p95", "p99"})
 """Statistics whose lateness is at most the 99th percentile of that of all messages."""
 
@@ -172,15 +173,15 @@ def _passes(threshold: Threshold, found: Found) -> tuple[bool, bool]:
 
 def from_send(measured: Measured, asked: Expression) -> Found | None:
     """Returns the figure of an expression from the actual send, if the generator made more than
-    `GENERATOR_SHARE` of it and more than `GENERATOR_MIN_US`; else None. For round trips it is the
+    `GENERATOR_SHARE` of it and more than `GENERATOR_MIN_US`; else None. Without a twin it is the
     least that can be: the lateness of all messages is the most that the generator made."""
     metric = asked.metric.removesuffix(".intended")
-    found = evaluate(measured, asked) if metric in {*FROM_SEND, ROUND_TRIP} else None
+    found = evaluate(measured, asked) if metric in {*FROM_SEND, *WITHOUT_TWIN} else None
     late = measured.fleet.lateness_us
     if not isinstance(found, Found) or not late.count:
         return None
     most = late.p99 if asked.statistic in UP_TO_P99 else late.max
-    if metric == ROUND_TRIP:
+    if metric in WITHOUT_TWIN:
         actual = replace(found, value=max(found.value - most, 0.0))
     else:
         twin = evaluate(measured, replace(asked, metric=FROM_SEND[metric]))
@@ -196,7 +197,7 @@ def from_send(measured: Measured, asked: Expression) -> Found | None:
 
 def from_send_text(asked: Expression, sent: Found) -> str:
     """Returns the value from the actual send, in words."""
-    least = "at least " if asked.metric == ROUND_TRIP else ""
+    least = "at least " if asked.metric in WITHOUT_TWIN else ""
     return f"{least}{sent} from the actual send"
 
 

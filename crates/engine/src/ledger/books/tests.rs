@@ -5,6 +5,7 @@ use plan::{FlowSnapshot, Plan, PopulationSnapshot, SentAt, Shard};
 use proptest::prelude::*;
 
 use super::*;
+use crate::expectations::returned::Returned;
 use crate::host::Host;
 use crate::seam::received::{Carried, Rest};
 use testkit::plans::{self, publication, subscription};
@@ -82,6 +83,44 @@ fn the_first_message_of_a_stream_to_a_group_is_asked_for_its_topic() {
         assert_eq!(books.take(&Received { payload, marks: 0, beside: &rest }), Next::More);
     }
     assert_eq!((books.finish(), rest.asked.get()), (3, 1));
+}
+
+#[test]
+fn messages_from_before_the_return_of_their_receiver_are_queued_ones() {
+    const QUEUED: u64 = 4;
+    // The first messages of each stream were sent before the client returned; the latter return
+    // began a new session.
+    for (resumed, queued) in [(true, 2 * QUEUED), (false, 0)] {
+        for in_one_read in [true, false] {
+            let mut context = context("t/+");
+            if let plan::PlannedProtocol::Mqtt(mqtt) =
+                &mut context.setup.plan.populations[1].protocol
+            {
+                mqtt.clean_session = false;
+            }
+            context.returned = Returned::new(&context.setup);
+            context.returned.note_accepted(1, 0, NOW_NS - 500, resumed);
+            let rest = Rest::default();
+            let payloads: Vec<_> = (0..2)
+                .flat_map(|client| (0..9).map(move |n| (client, n)))
+                .map(|(client, n)| {
+                    let ago_ns = if u64::from(n) < QUEUED { 1_100 } else { 900 };
+                    payload(&context, client, n, ago_ns)
+                })
+                .collect();
+            for payloads in payloads.chunks(if in_one_read { payloads.len() } else { 1 }) {
+                let (mut books, ..) = Books::new(&mut context, RECEIVER, u64::MAX);
+                for payload in payloads {
+                    books.take(&Received { payload, marks: 0, beside: &rest });
+                }
+                books.finish();
+            }
+            let (flows, ..) = counts(&mut context);
+            let (queued_latency, all) = (&flows[0].queued_latency, &flows[0].latency_intended);
+            assert_eq!((queued_latency.count(), all.count()), (queued, 18));
+            assert_eq!(queued_latency.quantile_ns(1.0), if queued > 0 { 1_100 } else { 0 });
+        }
+    }
 }
 
 /// Two clients that send requests, and whose filter has the answers too.

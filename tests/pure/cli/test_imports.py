@@ -119,8 +119,14 @@ def test_options_of_the_run(options: str, key: str, value: object) -> None:
     assert values(f"conn {options}")[key] == value
 
 
-def test_a_limit_is_the_length_that_takes_as_many_messages() -> None:
-    assert values("pub -t t -c 100 -I 10 -L 10000")["stages"][1] == {"publish": "1s"}
+def test_a_limit_is_the_number_of_messages() -> None:
+    found = values("pub -t t -c 100 -I 10 -L 10000")["stages"][1]
+    assert found == {"publish": {"messages": 10000}}
+
+
+def test_publishers_with_two_limits_last_as_long_as_both_take() -> None:
+    lines = ("emqtt_bench pub -t t -c 10 -I 10 -L 1000", "emqtt_bench pub -t u -c 10 -I 10 -L 3000")
+    assert at(imported(*lines), "stages")[-1] == {"publish": "3s"}
 
 
 def test_several_topics_are_several_subscriptions() -> None:
@@ -193,7 +199,7 @@ def test_two_command_lines_are_one_scenario_with_two_populations() -> None:
     assert at(text, "stages") == [
         {"connect": {"populations": ["sub"], "rate": "100/s"}},
         {"connect": {"populations": ["pub"], "rate": "50/s"}},
-        {"publish": "1s"},
+        {"publish": {"messages": 1000}},
     ]
 
 

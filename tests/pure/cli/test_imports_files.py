@@ -170,10 +170,10 @@ def test_two_thread_groups_are_one_scenario(file: Path) -> None:
     ]
 
 
-def test_loops_within_loops_make_the_length(file: Path) -> None:
+def test_loops_within_loops_make_the_number(file: Path) -> None:
     inner = element("LoopController", {"LoopController.loops": "5"}, publish(timer(100)))
     text = read_jmeter(file, plan(group(connect() + inner, loops=4)))
-    assert at(text, "stages.1.publish") == "2s"
+    assert at(text, "stages.1.publish") == {"messages": "20/client"}
 
 
 def test_a_throughput_timer_is_an_interval(file: Path) -> None:

@@ -14,6 +14,12 @@ from pubstorm.cli.imports.words import Grammar
 from pubstorm.errors import UsageError
 from tests.kit.imported import at, scenario_of
 
+
+def each(messages: int) -> dict[str, str]:
+    """The load of clients that send a number of messages each."""
+    return {"messages": f"{messages}/client"}
+
+
 PUB, SUB = "populations.pub.publications.0.", "populations.sub.subscriptions.0."
 MQTTX = [
     ("mqttx bench conn", "populations.conn.clients", 1000),
@@ -55,8 +61,8 @@ MQTTX = [
     ("mqttx bench pub -t a -rt b -cd c", f"{PUB}correlation_data", "c"),
     ("mqttx bench pub -t a -up 'a: b'", f"{PUB}user_properties.a", "b"),
     ("mqttx bench pub -t a -Cup 'a: b'", "populations.pub.user_properties.a", "b"),
-    ("mqttx bench pub -t a -c 10 -L 100", "stages.1.publish", "10s"),
-    ("mqttx pub -t a -m hi", "stages.1.publish", "1s"),
+    ("mqttx bench pub -t a -c 10 -L 100", "stages.1.publish", {"messages": 100}),
+    ("mqttx pub -t a -m hi", "stages.1.publish", each(1)),
     ("mqttx sub -t a b -q 1 2", "populations.sub.subscriptions.1", {"topic": "b", "qos": 2}),
     ("mqttx sub -t a -nl true", f"{SUB}no_local", True),
     ("mqttx sub -t a -nl", f"{SUB}no_local", True),
@@ -70,11 +76,11 @@ MQTTX = [
 ]
 MOSQUITTO = [
     ("mosquitto_pub -t a -m hi", f"{PUB}payload", "hi"),
-    ("mosquitto_pub -t a -m hi", "stages.1.publish", "1s"),
+    ("mosquitto_pub -t a -m hi", "stages.1.publish", each(1)),
     ("mosquitto_pub -t a -n", f"{PUB}size", "0B"),
     ("mosquitto_pub -t a -m hi -r", f"{PUB}retain", True),
     ("mosquitto_pub -t a -m hi -q 2", f"{PUB}window", 1),
-    ("mosquitto_pub -t a -m hi --repeat 20 --repeat-delay 0.5", "stages.1.publish", "10s"),
+    ("mosquitto_pub -t a -m hi --repeat 20 --repeat-delay 0.5", "stages.1.publish", each(20)),
     ("mosquitto_pub -t a -m hi --repeat 20 --repeat-delay 0.5", f"{PUB}interval", "500ms"),
     ("mosquitto_pub -t a -m hi --repeat 20", f"{PUB}rate", "max"),
     ("mosquitto_pub -L mqtts://u:p@h/a/b -m x", "target", "mqtts://h:8883"),
@@ -103,11 +109,11 @@ FLOW = "populations.publisher.publications.0."
 STRESSERS = [
     (STRESSER, "populations.publisher.clients", 10),
     (f"{STRESSER} -num-clients 5", "populations.subscriber.clients", 5),
-    (f"{STRESSER} -num-messages 50 -pause-between-messages 100ms", "stages.2.publish", "5s"),
+    (f"{STRESSER} -num-messages 50 -pause-between-messages 100ms", "stages.2.publish", each(50)),
     (f"{STRESSER} -pause-between-messages=1m30s", f"{FLOW}interval", "90s"),
     (STRESSER, f"{FLOW}rate", "max"),
     (f"{STRESSER} --rampup-size 10 --rampup-delay 2s", "stages.0.connect.rate", "5/s"),
-    (f"{STRESSER} -num-messages 0 -pause-between-messages 1s", "stages.2.publish", "1s"),
+    (f"{STRESSER} -num-messages 0 -pause-between-messages 1s", "stages.2.publish", each(1)),
     (f"{STRESSER} -publisher-qos 1", f"{FLOW}window", 1),
     (f"{STRESSER} -subscriber-qos 2", "populations.subscriber.subscriptions.0.qos", 2),
     (f"{STRESSER} -constant-payload x -retain", f"{FLOW}payload", "x"),
@@ -118,9 +124,9 @@ STRESSERS = [
 BENCHMARK = [
     ("mqtt-benchmark", "target", "mqtt://localhost:1883"),
     ("mqtt-benchmark", f"{FLOW}size", "100B"),
-    ("mqtt-benchmark", "stages.1.publish", "100s"),
+    ("mqtt-benchmark", "stages.1.publish", each(100)),
     ("mqtt-benchmark --clients 7", "populations.publisher.clients", 7),
-    ("mqtt-benchmark --count 5 --message-interval 2", "stages.1.publish", "10s"),
+    ("mqtt-benchmark --count 5 --message-interval 2", "stages.1.publish", each(5)),
     ("mqtt-benchmark --message-interval 0", f"{FLOW}rate", "max"),
     ("mqtt-benchmark --ramp-up-time 5", "stages.0.connect.over", "5s"),
     ("mqtt-benchmark --topic a --payload b", f"{FLOW}payload", "b"),
@@ -134,7 +140,8 @@ OMQ = [
     ("omq mqtt -T 'sensor/#'", "populations.consumer.subscriptions.0.topic", "sensor/#"),
     ("omq mqtt -r 0.5 -z 1m", f"{FLOW}rate", "0.5/s"),
     ("omq mqtt -z 1m", "stages.2.publish", "60s"),
-    ("omq mqtt -r 10 -C 100", "stages.2.publish", "10s"),
+    ("omq mqtt -r 10 -C 100", "stages.2.publish", each(100)),
+    ("omq mqtt -C 100", "stages.2.publish", each(100)),
     ("omq mqtt -s 10kb", f"{FLOW}size", "10240B"),
     ("omq mqtt -s 1", f"{FLOW}size", "12B"),
     ("omq mqtt --mqtt-publisher-qos 1 -c 30", f"{FLOW}window", 30),
@@ -164,9 +171,9 @@ PERF_TEST = [
     ("perf-test -c 10", f"{PERF}window", 10),
     ("perf-test -c 10", f"{PERF}qos", 1),
     ("perf-test -z 20", "stages.2.publish", "20s"),
-    ("perf-test -r 10 -C 100", "stages.2.publish", "10s"),
+    ("perf-test -r 10 -C 100", "stages.2.publish", each(100)),
     ("perf-test -r 10 -C 100 -z 5", "stages.2.publish", "5s"),
-    ("perf-test -r 10 -C 100 -z 50", "stages.2.publish", "10s"),
+    ("perf-test -r 10 -C 100 -z 50", "stages.2.publish", each(100)),
     ("perf-test -C 100 -z 50", "stages.2.publish", "50s"),
     ("perf-test -R -1", "populations.consumer.read_rate", None),
     ("perf-test -h amqps://h:5671", "target", "mqtts://h:8883"),
@@ -318,7 +325,7 @@ def test_keys_of_mqtt_5_are_comments_with_an_older_version() -> None:
 def test_a_subscriber_and_a_publisher_of_mosquitto_are_one_scenario() -> None:
     text = scenario_of("mosquitto", "mosquitto_sub -t a -W 60", "mosquitto_pub -t a -m x")
     assert list(at(text, "populations")) == ["sub", "pub"]
-    assert at(text, "stages.2") == {"publish": "1s"}
+    assert at(text, "stages.2") == {"publish": each(1)}
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def read(words: Sequence[str]) -> ImportedScenario:
         if total := line.number("limit"):
             each = math.ceil(total / max(line.number("count"), 1))
             shown = f"-L {total} messages of all clients"
-            limit(clients, shown, each, line.number("interval_of_msg"))
+            limit(clients, shown, each, line.number("interval_of_msg"), total)
         if not line.is_on("wait-before-publishing"):
             scenario.before_load = [PUBLISHES_AT_ONCE]
     scenario.sources = line.text("ifaddr").split(",") if line.has("ifaddr") else []

@@ -268,6 +268,8 @@ class _Plan:
             longest = max(cycles, key=lambda cycle: (cycle.times or 0) * cycle.interval_ms)
             shown = f"passes of its loop: {longest.times}"
             limit(clients, shown, longest.times or 0, longest.interval_ms)
+            if len(cycles) > 1:
+                clients.messages = None
 
     def _rows_of(self, group: _Group) -> Iterator[tuple[str, object]]:
         if group.rows is None:

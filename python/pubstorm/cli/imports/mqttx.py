@@ -31,8 +31,6 @@ from pubstorm.errors import UsageError
 
 PROGRAMS = frozenset({"mqttx", "mqttx-cli"})
 MESSAGE = "Hello From MQTTX CLI"
-ONE_MESSAGE = Plain("1s")
-"""Length of a stage with one message, at an interval as long."""
 PUBLISH = ("pub", "simulate")
 FILES = "payload: has the text, and rows: the values of a file"
 FORMATS = "payload: has texts and JSON, and no other encoding"
@@ -332,13 +330,12 @@ def _publication(line: GivenCommand, *, is_bench: bool) -> Keys:
 
 def _length(clients: ImportedClients, line: GivenCommand, *, is_bench: bool) -> None:
     if not is_bench:
-        clients.length = ONE_MESSAGE
-        clients.length_remark = "one message"
+        limit(clients, "one message", 1, 1000)
         return
     if total := line.number("limit"):
         each = math.ceil(total / max(line.number("count"), 1))
         shown = f"-L {total} messages of all clients"
-        limit(clients, shown, each, line.number("message-interval"))
+        limit(clients, shown, each, line.number("message-interval"), total)
 
 
 def _client_id(line: GivenCommand, *, is_bench: bool) -> str:

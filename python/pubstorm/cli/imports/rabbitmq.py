@@ -373,7 +373,8 @@ def _messages(clients: ImportedClients, line: GivenCommand) -> None:
     messages, rate = line.number("pmessages"), line.decimal("rate")
     time_ms = duration_ns(clients.length) / MILLISECOND_NS if line.has("time") else math.inf
     interval_ms = 1000 / rate if rate > 0 else 0
-    if messages and (messages * interval_ms or math.inf) < time_ms:
+    is_first = messages * interval_ms < time_ms if interval_ms else time_ms == math.inf
+    if messages and is_first:
         limit(clients, f"-C {messages} messages of each client", messages, interval_ms)
 
 

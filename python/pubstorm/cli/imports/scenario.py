@@ -61,6 +61,8 @@ class ImportedClients:
     length: str = LENGTH
     """Length of the stage that they publish in or are kept in."""
     length_remark: str = ""
+    messages: Remarked | None = None
+    """Number of messages that ends the load: of all clients, or `N/client`."""
 
 
 @dataclass(slots=True)
@@ -121,7 +123,9 @@ class ImportedScenario:
             if clients.length != longest.length:
                 yield f"# {clients.name} alone would end after {clients.length}"
         value: object = Plain(longest.length)
-        if longest.length_remark:
+        if (messages := _messages(load)) is not None:
+            value = Remarked({"messages": messages.value}, messages.remark)
+        elif longest.length_remark:
             value = Remarked(value, longest.length_remark)
         yield {"publish" if load else "hold": value}
         if self.ends:
@@ -144,14 +148,26 @@ def pace(interval_ms: float) -> Keys:
     return {"rate": mean_rate(1000, interval_ms)}
 
 
-def limit(clients: ImportedClients, shown: str, each: int, interval_ms: float) -> None:
-    """Makes the load as long as it takes each client to send so many messages. `shown` is the
-    option that limits them."""
+def limit(
+    clients: ImportedClients, shown: str, each: int, interval_ms: float, total: int | None = None
+) -> None:
+    """Makes the load end after a number of messages: `each` of a client, or `total` of all.
+    `shown` is the option that limits them. Beside clients with another limit, the load lasts as
+    long as it takes them."""
+    clients.messages = Remarked(Plain(f"{max(each, 1)}/client" if total is None else total), shown)
     if interval_ms:
         clients.length = milliseconds(math.ceil(max(each, 1) * interval_ms))
         clients.length_remark = shown
     else:
         clients.length_remark = f"{shown}; {clients.length} instead, as they have no interval"
+
+
+def _messages(load: Sequence[ImportedClients]) -> Remarked | None:
+    """Returns the number that ends the load of all clients; None if they have no common one."""
+    first = load[0].messages if load else None
+    if first is None or any(clients.messages != first for clients in load):
+        return None
+    return first if len(load) == 1 or str(first.value).endswith("/client") else None
 
 
 def address(scheme: str, host: str, port: int | str, path: str = "") -> str:

@@ -3,6 +3,7 @@
 //! counts that become snapshots.
 
 pub mod address;
+pub mod changes;
 pub mod clock;
 pub mod error;
 pub mod hint;

@@ -9,6 +9,7 @@ use std::hint::black_box;
 use std::io;
 use std::sync::mpsc::Receiver;
 
+use agent::changes::Changes;
 use agent::pipes::Input;
 use agent::snapshots::Snapshots;
 use agent::stages::{Begun, ImmediateCommand, ScheduledChange, Stages};
@@ -17,7 +18,6 @@ use plan::ChangeAction;
 use crate::client::{Client, ClientPhase};
 use crate::context::Context;
 use crate::host::{Host, Ready};
-use crate::schedule::changes::{Changes, Crowd};
 use crate::schedule::coalescing::Coalescing;
 use crate::schedule::publishing::Publishing;
 use crate::schedule::stage::Stage;
@@ -304,7 +304,7 @@ impl EventLoop {
     /// and sends no message that was scheduled before now.
     fn catch_up(&mut self) {
         self.joins_from_ns = self.context.now_ns;
-        let begun = self.changes.begin_due(&mut Crowd::of(&mut self.context));
+        let begun = self.changes.begin_due(&mut walks::crowd(&mut self.context));
         self.hold_back();
         begun.into_iter().for_each(|step| self.step(step));
     }
@@ -401,6 +401,7 @@ impl EventLoop {
         }
         let context = &self.context;
         let settled = self.stage.as_mut().is_some_and(|stage| stage.is_settled(context));
+        let settled = settled && self.changes.is_empty();
         let settled = settled && self.context.expectations.is_balanced();
         if self.stages.settle(settled) {
             self.snapshot();

@@ -17,7 +17,6 @@ mod schedule {
     //! subscriptions, timers.
 
     pub mod agenda;
-    pub mod changes;
     pub mod coalescing;
     pub mod flaps;
     pub mod lifetimes;

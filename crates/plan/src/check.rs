@@ -74,10 +74,14 @@ impl PlannedStage {
                 if let Some(messages) = messages {
                     self.check_messages(&format!("{path}.messages"), messages, populations)?;
                 }
-                for (c, change) in changes.iter().enumerate() {
-                    let path = format!("{path}.changes[{c}]");
-                    change.check(&path, *duration_ns, populations.len())?;
-                }
+                check_changes(path, changes, *duration_ns, populations.len())?;
+            }
+            Action::Hold { duration_ns, changes } => {
+                let moves = changes.iter().all(|change| change.action.moves_clients());
+                require(moves, &format!("{path}.changes"), || {
+                    "found a rate, allowed in a hold stage are clients that join or leave".into()
+                })?;
+                check_changes(path, changes, *duration_ns, populations.len())?;
             }
             Action::Connect { clients: Some(clients), .. } => {
                 let path = format!("{path}.clients");
@@ -90,7 +94,7 @@ impl PlannedStage {
                     })?;
                 }
             }
-            Action::Connect { .. } | Action::Hold { .. } | Action::Disconnect { .. } => {}
+            Action::Connect { .. } | Action::Disconnect { .. } => {}
         }
         Ok(())
     }
@@ -147,6 +151,18 @@ impl PlannedStage {
                 .into()
         })
     }
+}
+
+fn check_changes(
+    path: &str,
+    changes: &[Change],
+    duration_ns: u64,
+    populations: usize,
+) -> Result<(), PlanError> {
+    for (c, change) in changes.iter().enumerate() {
+        change.check(&format!("{path}.changes[{c}]"), duration_ns, populations)?;
+    }
+    Ok(())
 }
 
 impl Change {

@@ -391,11 +391,14 @@ pub enum Action {
         #[serde(default)]
         messages: Option<Vec<u64>>,
     },
-    /// Keeps the connections and publishes nothing.
+    /// Publishes nothing, and keeps the connections of clients that no change removes.
     Hold {
         /// Duration in nanoseconds.
         #[serde(deserialize_with = "bounds::number")]
         duration_ns: u64,
+        /// Clients that join or leave during the stage, in the order of time.
+        #[serde(default)]
+        changes: Vec<Change>,
     },
     /// Disconnects the clients of its populations.
     Disconnect {
@@ -405,7 +408,7 @@ pub enum Action {
     },
 }
 
-/// A change of a population during a publish stage.
+/// A change of a population during a publish or hold stage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Change {

@@ -7,7 +7,7 @@ use crate::model::capabilities::Capabilities;
 use crate::model::flows::{Payload, Publication, Subscription};
 use crate::model::property::{Property, PropertyValue};
 use crate::model::protocol::{Mqtt, PlannedWill, Player};
-use crate::model::{Bridges, ChangeAction, Plan, Population, Target};
+use crate::model::{Action, Bridges, Change, ChangeAction, Plan, Population, Target};
 use crate::schedule::tempo::Tempo;
 use crate::text::template::Template;
 
@@ -192,7 +192,24 @@ impl Property {
     }
 }
 
+impl Action {
+    /// Changes of populations during the stage, in the order of time.
+    #[must_use]
+    pub fn changes(&self) -> &[Change] {
+        match self {
+            Self::Publish { changes, .. } | Self::Hold { changes, .. } => changes,
+            Self::Connect { .. } | Self::Disconnect { .. } => &[],
+        }
+    }
+}
+
 impl ChangeAction {
+    /// Returns true if clients join or leave.
+    #[must_use]
+    pub const fn moves_clients(&self) -> bool {
+        !matches!(self, Self::Rate { .. })
+    }
+
     /// Time over which the change takes effect, in nanoseconds.
     #[must_use]
     pub const fn over_ns(&self) -> u64 {

@@ -64,14 +64,13 @@ impl Case {
 
     /// Returns `true` if all clients of a population stay from its connect stage on.
     pub fn stays_connected(&self, population: usize) -> bool {
-        let changes = |action: &ChangeAction| !matches!(action, ChangeAction::Rate { .. });
-        let beyond = self.changes.iter().any(|c| c.2 == population && changes(&c.3));
+        let beyond = self.changes.iter().any(|c| c.2 == population && c.3.moves_clients());
         let planned = self.plan.stages.iter().any(|stage| match &stage.action {
-            Action::Publish { changes: planned, .. } => {
-                planned.iter().any(|c| c.population == population && changes(&c.action))
-            }
             Action::Connect { clients, .. } => clients.is_some(),
-            _ => false,
+            action => {
+                let mut changes = action.changes().iter();
+                changes.any(|c| c.population == population && c.action.moves_clients())
+            }
         });
         let ends = |stage: &plan::PlannedStage| matches!(stage.action, Action::Disconnect { .. });
         let last = self.plan.stages.len() - 1;

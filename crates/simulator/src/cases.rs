@@ -173,7 +173,7 @@ fn add_stages(plan: &mut Plan, rng: &mut Rng) {
         let some: Vec<usize> = all.iter().copied().filter(|_| rng.chance(70)).collect();
         let part = if some.is_empty() { &all } else { &some };
         let action = match rng.below(6) {
-            0 => Action::Hold { duration_ns: rng.bits() % (4 * S) },
+            0 => hold(plan, rng),
             1 => disconnect(rng),
             2 => connect(plan, part, rng),
             _ => publish(plan, rng),
@@ -186,15 +186,7 @@ fn add_stages(plan: &mut Plan, rng: &mut Rng) {
 
 fn publish(plan: &Plan, rng: &mut Rng) -> Action {
     let duration_ns = 300 * MS + rng.bits() % (3 * S);
-    let mut changes = Vec::new();
-    if rng.chance(50) {
-        for _ in 0..1 + rng.below(5) {
-            let population = rng.below(plan.populations.len());
-            let (after_ns, action) = change(rng, duration_ns);
-            changes.push(Change { name: "change".into(), after_ns, population, action });
-        }
-    }
-    changes.sort_by_key(|change| change.after_ns);
+    let changes = changes(plan, rng, duration_ns);
     let closed = |publication: &Publication| publication.pace == Pace::Closed;
     let open = !plan.populations.iter().flat_map(|p| &p.publications).any(closed);
     let mut rate_profile = Vec::new();
@@ -206,6 +198,26 @@ fn publish(plan: &Plan, rng: &mut Rng) -> Action {
     }
     rate_profile.sort_by_key(|point| point.after_ns);
     Action::Publish { duration_ns, changes, rate_profile, messages: None }
+}
+
+fn hold(plan: &Plan, rng: &mut Rng) -> Action {
+    let duration_ns = 1 + rng.bits() % (4 * S);
+    let mut changes = changes(plan, rng, duration_ns);
+    changes.retain(|change| change.action.moves_clients());
+    Action::Hold { duration_ns, changes }
+}
+
+fn changes(plan: &Plan, rng: &mut Rng, duration_ns: u64) -> Vec<Change> {
+    let mut changes = Vec::new();
+    if rng.chance(50) {
+        for _ in 0..1 + rng.below(5) {
+            let population = rng.below(plan.populations.len());
+            let (after_ns, action) = change(rng, duration_ns);
+            changes.push(Change { name: "change".into(), after_ns, population, action });
+        }
+    }
+    changes.sort_by_key(|change| change.after_ns);
+    changes
 }
 
 fn change(rng: &mut Rng, duration_ns: u64) -> (u64, ChangeAction) {

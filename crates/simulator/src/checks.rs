@@ -162,10 +162,7 @@ fn the_schedule_is_kept(run: &Run, totals: &Totals) {
     for (p, population) in plan.populations.iter().enumerate() {
         let closed = |pace: &plan::Pace| matches!(pace, plan::Pace::Closed);
         let rated = run.case.changes.iter().any(|change| change.2 == p)
-            || plan.stages.iter().any(|stage| match &stage.action {
-                Action::Publish { changes, .. } => changes.iter().any(|c| c.population == p),
-                _ => false,
-            });
+            || plan.stages.iter().any(|s| s.action.changes().iter().any(|c| c.population == p));
         if rated
             || !run.case.stays_connected(p)
             || population.publications.iter().any(|c| closed(&c.pace))

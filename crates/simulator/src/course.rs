@@ -196,7 +196,7 @@ fn span_ns(plan: &Plan, index: usize) -> u64 {
     };
     match &stage.action {
         Action::Connect { rate_per_s, timeout_ns, .. } => ramp_ns(*rate_per_s) + timeout_ns,
-        Action::Publish { duration_ns, .. } | Action::Hold { duration_ns } => *duration_ns,
+        Action::Publish { duration_ns, .. } | Action::Hold { duration_ns, .. } => *duration_ns,
         Action::Disconnect { rate_per_s } => ramp_ns(*rate_per_s),
     }
 }

@@ -142,7 +142,7 @@ pub fn receivers_away(staying: u32, wait_ns: u64) -> Vec<PlannedStage> {
         stage(publish(2), &[0]),
         stage(Action::Disconnect { rate_per_s: None }, &[1]),
         stage(publish(4), &[0]),
-        stage(Action::Hold { duration_ns: wait_ns }, &[0]),
+        stage(Action::Hold { duration_ns: wait_ns, changes: Vec::new() }, &[0]),
         stage(connect(None), &[1]),
         stage(publish(1), &[0]),
     ];

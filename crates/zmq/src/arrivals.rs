@@ -70,14 +70,20 @@ impl LastMessage {
         let from = stamp.and_then(|s| self.publisher_of.get(usize::from(s.stream.publication)));
         let (Some(stamp), Some(&from)) = (stamp, from) else {
             match self.unstamped_publisher(&shared.setup) {
-                Some(from) => shared.tally.flow(from, to).counters.received_total += 1,
+                Some(from) => {
+                    let counters = &mut shared.tally.flow(from, to).counters;
+                    counters.received_total += 1;
+                    counters.expected_total += i64::from(shared.is_excluded);
+                }
                 None => counters.foreign_total += 1,
             }
             return;
         };
         let delivery = ledger.note(receiver, stamp.stream, stamp.sequence);
-        // Engines report expected deliveries.
-        if is_received(&mut shared.tally.flow(from, to).counters, delivery, true) {
+        // Engines report expected deliveries, except those that are expected as received.
+        let counters = &mut shared.tally.flow(from, to).counters;
+        if is_received(counters, delivery, !shared.is_excluded) {
+            counters.expected_total += i64::from(shared.is_excluded);
             shared.tally.unfollowed_total += u64::from(delivery == Delivery::Unfollowed);
             shared.tally.note_received((from, to), receiver, &stamp, shared.now_ns);
         }

@@ -5,7 +5,7 @@
 use std::sync::mpsc::Receiver;
 
 use agent::clock::now_ns;
-use agent::pipes::Input;
+use agent::pipes::{self, Input};
 use agent::snapshots::Snapshots;
 use agent::stages::{Begun, ImmediateCommand, ScheduledChange, Stages};
 use agent::tally::{SnapshotHead, Tally};
@@ -27,6 +27,17 @@ pub struct Shared {
     pub now_ns: u64,
     /// Pairs of stream and receiver in the ledger.
     pub ledger_pairs: u64,
+    /// The population is excluded from loss in the current stage: expected = received.
+    pub is_excluded: bool,
+}
+
+impl Shared {
+    /// Sets expected = received for the population, up to the end of the stage.
+    fn exclude_from_loss(&mut self) {
+        if !std::mem::replace(&mut self.is_excluded, true) {
+            self.tally.exclude_from_loss(self.setup.population);
+        }
+    }
 }
 
 /// Sockets of one population. Errors are those of libzmq and the kernel.
@@ -36,6 +47,16 @@ pub trait PopulationPlayer {
 
     /// Publishes at `factor` times the planned rate from `at_ns` on.
     fn change_rate(&mut self, _at_ns: u64, _factor: f64) {}
+
+    /// Lets clients join or leave.
+    fn move_clients(&mut self, _change: ScheduledChange) {
+        pipes::log("a change was ignored: publishers do not join or leave");
+    }
+
+    /// Instant of the next client that joins or leaves, in nanoseconds.
+    fn next_move_ns(&self) -> u64 {
+        u64::MAX
+    }
 
     /// Publishes nothing from `at_ns` on, or continues.
     fn hold(&mut self, _at_ns: u64, _is_held: bool) {}
@@ -102,7 +123,8 @@ impl ZmqLoop {
             tally.count_deliveries_of(setup.shard.share(setup.population().clients) as usize);
         }
         let registry = wait.registry().try_clone()?;
-        let shared = Shared { setup, tally, registry, now_ns, ledger_pairs: 0 };
+        let (ledger_pairs, is_excluded) = (0, false);
+        let shared = Shared { setup, tally, registry, now_ns, ledger_pairs, is_excluded };
         let event_loop = Self { wait, agent, shared, player, stage: None, stages };
         Ok((event_loop, waker))
     }
@@ -153,7 +175,7 @@ impl ZmqLoop {
         let stage_ns = self.stage.as_ref().map_or(u64::MAX, |stage| {
             if stage.closed { u64::MAX } else { stage.next_ns(self.shared.now_ns) }
         });
-        self.stages.next_ns().min(stage_ns)
+        self.stages.next_ns().min(stage_ns).min(self.player.next_move_ns())
     }
 
     /// Does the work that is due; returns the instant of the next call of the player.
@@ -184,29 +206,44 @@ impl ZmqLoop {
     fn enter_stage(&mut self, begun: Begun) -> Result<()> {
         let Begun { index, at_ns, changes, .. } = begun;
         self.close_stage(self.shared.now_ns)?;
-        if self.stage.as_ref().is_some_and(|stage| stage.publishes) {
+        let publishes = self.stage.as_ref().is_some_and(|stage| stage.publishes);
+        if publishes && !self.shared.is_excluded {
             let population = self.shared.setup.population;
             self.shared.tally.count_by_deliveries(population, 0..self.player.receivers());
         }
         self.snapshot();
         self.shared.tally.begin_stage();
+        self.shared.is_excluded = false;
         let setup = &self.shared.setup;
         if index >= setup.plan.stages.len() {
             return Ok(());
         }
         let stage = BegunStage::new(&setup.plan, setup.population, index, at_ns);
+        let planned: Vec<_> = setup.plan.stages[index].action.changes().to_vec();
         self.stages.settle(false);
         self.player.enter(&stage, &mut self.shared)?;
         self.stage = Some(stage);
+        for plan::Change { after_ns, population, action, .. } in planned {
+            self.move_clients(ScheduledChange { at_ns: at_ns + after_ns, population, action });
+        }
         changes.into_iter().for_each(|change| self.add_change(change));
         Ok(())
     }
 
     fn add_change(&mut self, ScheduledChange { at_ns, population, action }: ScheduledChange) {
+        self.move_clients(ScheduledChange { at_ns, population, action });
         if population == self.shared.setup.population
             && let Some(stage) = &mut self.stage
         {
             stage.change(at_ns, action);
+        }
+    }
+
+    /// Takes a change, if clients of the population join or leave by it.
+    fn move_clients(&mut self, change: ScheduledChange) {
+        if change.population == self.shared.setup.population && change.action.moves_clients() {
+            self.shared.exclude_from_loss();
+            self.player.move_clients(change);
         }
     }
 

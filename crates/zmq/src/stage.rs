@@ -56,7 +56,7 @@ impl BegunStage {
             (Action::Hold { .. }, _) | (_, None) => Task::Stay,
         };
         let end_ns = match stage.action {
-            Action::Publish { duration_ns, .. } | Action::Hold { duration_ns } => {
+            Action::Publish { duration_ns, .. } | Action::Hold { duration_ns, .. } => {
                 Some(start_ns + duration_ns)
             }
             Action::Connect { .. } | Action::Disconnect { .. } => None,
@@ -64,19 +64,14 @@ impl BegunStage {
         let publishes = matches!(stage.action, Action::Publish { .. });
         let (closed, rates) = (false, Vec::new());
         let mut new = Self { index, start_ns, end_ns, task, publishes, closed, rates };
-        if let Action::Publish { changes, .. } = &stage.action {
-            for change in changes.iter().filter(|change| change.population == population) {
-                new.change(start_ns + change.after_ns, change.action);
-            }
-        }
+        let own = stage.action.changes().iter().filter(|change| change.population == population);
+        own.for_each(|change| new.change(start_ns + change.after_ns, change.action));
         new
     }
 
-    /// Takes a change of the population; logs a change that its sockets cannot do.
+    /// Takes a change of the population's rate; logs a change that is not possible.
     pub fn change(&mut self, at_ns: u64, action: ChangeAction) {
-        let ChangeAction::Rate { factor } = action else {
-            return pipes::log("a change was ignored: sockets of libzmq do not join or leave");
-        };
+        let ChangeAction::Rate { factor } = action else { return };
         if self.closed || self.task != Task::Publish || !action.is_possible() {
             return pipes::log("a change was ignored: nothing is published, or out of range");
         }

@@ -4,8 +4,10 @@
 
 use std::collections::VecDeque;
 
+use agent::changes::{ChangeStep, Changes, Crowd};
 use agent::clock;
 use agent::ledger::Ledger;
+use agent::stages::ScheduledChange;
 use mio::unix::SourceFd;
 use mio::{Interest, Token};
 use plan::{Reason, SECOND_NS, Security};
@@ -29,6 +31,13 @@ pub struct Subscribers {
     clients: Vec<Subscriber>,
     contexts: Vec<Context>,
     ramp: Option<ConnectRamp>,
+    /// Clients that join or leave in the current stage.
+    changes: Changes,
+    /// Active clients of each population of the plan, over all agents. Only the number of the own
+    /// population is right.
+    active: Vec<u32>,
+    /// Number of monitors so far; each has an address of its own.
+    monitors: u64,
     /// Clients whose sockets may have messages.
     waiting: VecDeque<u32>,
     arrivals: LastMessage,
@@ -89,6 +98,9 @@ impl Subscribers {
             clients: (0..share).map(|_| Subscriber::default()).collect(),
             contexts: Vec::new(),
             ramp: None,
+            changes: Changes::default(),
+            active: vec![0; setup.plan.populations.len()],
+            monitors: 0,
             waiting: VecDeque::new(),
             arrivals: LastMessage::new(setup),
             ledger: Ledger::default(),
@@ -107,7 +119,33 @@ impl Subscribers {
         Ok(())
     }
 
+    /// Lets the clients join or leave whose instant has come.
+    fn walk_changes(&mut self, shared: &mut Shared) -> Result<()> {
+        loop {
+            let own = shared.setup.population;
+            let mut crowd = Crowd {
+                plan: &shared.setup.plan,
+                shard: shared.setup.shard,
+                is_played: |population| population == own,
+                active: &mut self.active,
+                complete_ns: None,
+                now_ns: shared.now_ns,
+            };
+            match self.changes.next(&mut crowd) {
+                Some(ChangeStep::Join { local, .. }) => self.connect(local, shared)?,
+                Some(ChangeStep::Leave { local, .. }) => self.disconnect(local, shared),
+                // The stage keeps changes of rates.
+                Some(ChangeStep::Rate { .. }) => {}
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Connects a client, unless it is connected or has given up.
     fn connect(&mut self, local: u32, shared: &mut Shared) -> Result<()> {
+        if self.clients[local as usize].phase != SubscriberPhase::Idle {
+            return Ok(());
+        }
         let setup = &shared.setup;
         let client = setup.shard.global(local);
         while self.contexts.len() <= (local / CLIENTS_PER_CONTEXT) as usize {
@@ -118,7 +156,9 @@ impl Subscribers {
         let context = &self.contexts[(local / CLIENTS_PER_CONTEXT) as usize];
         let sub = context.socket(zmq::SUB)?;
         configure(&sub, setup, client)?;
-        let endpoint = format!("inproc://monitor-{local}");
+        // libzmq frees the address of a monitor some time after its socket is closed.
+        let endpoint = format!("inproc://monitor-{}", self.monitors);
+        self.monitors += 1;
         sub.monitor(&endpoint, SocketEvent::ALL as i32)?;
         let monitor = context.socket(zmq::PAIR)?;
         monitor.set_linger(0)?;
@@ -181,24 +221,27 @@ impl Subscribers {
         Ok(())
     }
 
-    fn disconnect(&mut self, shared: &mut Shared) {
+    fn disconnect_all(&mut self, shared: &mut Shared) {
         self.ramp = None;
-        for (local, client) in self.clients.iter_mut().enumerate() {
-            if let Some(sockets) = client.sockets.take() {
-                for socket in [&sockets.sub, &sockets.monitor] {
-                    if let Ok(descriptor) = socket.get_fd() {
-                        // Dropping the socket closes the descriptor in any case.
-                        let _ = shared.registry.deregister(&mut SourceFd(&descriptor));
-                    }
+        self.active[shared.setup.population] = 0;
+        (0..self.clients.len() as u32).for_each(|local| self.disconnect(local, shared));
+    }
+
+    fn disconnect(&mut self, local: u32, shared: &mut Shared) {
+        let client = &mut self.clients[local as usize];
+        if let Some(sockets) = client.sockets.take() {
+            for socket in [&sockets.sub, &sockets.monitor] {
+                if let Ok(descriptor) = socket.get_fd() {
+                    // Dropping the socket closes the descriptor in any case.
+                    let _ = shared.registry.deregister(&mut SourceFd(&descriptor));
                 }
             }
-            if client.phase == SubscriberPhase::Ready {
-                let client = shared.setup.shard.global(local as u32);
-                let target = shared.setup.target_index(client);
-                shared.tally.targets.gone(target);
-            }
-            client.phase = SubscriberPhase::Idle;
         }
+        if client.phase == SubscriberPhase::Ready {
+            let target = shared.setup.target_index(shared.setup.shard.global(local));
+            shared.tally.targets.gone(target);
+        }
+        client.phase = SubscriberPhase::Idle;
     }
 
     fn count(&self, phase: SubscriberPhase) -> u64 {
@@ -306,18 +349,29 @@ impl Subscriber {
 
 impl PopulationPlayer for Subscribers {
     fn enter(&mut self, stage: &BegunStage, shared: &mut Shared) -> Result<()> {
+        self.changes = Changes::default();
         match stage.task {
             Task::Connect { rate_per_s, clients } => {
-                let end = shared.setup.shard.share(clients);
+                let active = &mut self.active[shared.setup.population];
+                *active = clients.max(*active);
+                let end = shared.setup.shard.share(*active);
                 let is_idle = |client: &Subscriber| client.phase == SubscriberPhase::Idle;
                 let first = self.clients.iter().position(is_idle).map_or(end, |idle| idle as u32);
                 let (start_ns, next) = (stage.start_ns, first);
                 self.ramp = Some(ConnectRamp { start_ns, rate_per_s, first, next, end });
             }
-            Task::Disconnect => self.disconnect(shared),
+            Task::Disconnect => self.disconnect_all(shared),
             Task::Publish | Task::Stay => {}
         }
         Ok(())
+    }
+
+    fn move_clients(&mut self, change: ScheduledChange) {
+        self.changes.push(change);
+    }
+
+    fn next_move_ns(&self) -> u64 {
+        self.changes.next_ns().unwrap_or(u64::MAX)
     }
 
     fn readable(&mut self, token: usize, shared: &mut Shared) -> Result<()> {
@@ -334,6 +388,7 @@ impl PopulationPlayer for Subscribers {
 
     fn work(&mut self, shared: &mut Shared) -> Result<u64> {
         self.walk_ramp(shared)?;
+        self.walk_changes(shared)?;
         self.receive(shared)?;
         if !self.waiting.is_empty() {
             return Ok(shared.now_ns);
@@ -347,7 +402,7 @@ impl PopulationPlayer for Subscribers {
 
     fn is_settled(&self) -> bool {
         let wanted = self.ramp.as_ref().map_or(0, |ramp| u64::from(ramp.end));
-        let begun = self.ramp.as_ref().is_none_or(|ramp| ramp.next == ramp.end);
+        let begun = self.ramp.as_ref().is_none_or(|ramp| ramp.next >= ramp.end);
         begun && self.count(SubscriberPhase::Ready) + self.count(SubscriberPhase::GaveUp) >= wanted
     }
 
@@ -358,6 +413,6 @@ impl PopulationPlayer for Subscribers {
     }
 
     fn stop(&mut self, shared: &mut Shared) {
-        self.disconnect(shared);
+        self.disconnect_all(shared);
     }
 }

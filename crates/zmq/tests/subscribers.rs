@@ -1,6 +1,8 @@
 //! The real subscribers, as a process, against a publishing socket of libzmq.
 
-use crate::support::{Agent, CLOSED_PORT, connect, free_port, plan, population, publisher};
+use crate::support::{
+    Agent, CLOSED_PORT, connect, free_port, plan, population, publish, publisher,
+};
 use plan::{FlowCounters, Reason, SentAt, Stamp, StreamId};
 use serde_json::{Value, json};
 use zmq::{Context, Socket};
@@ -101,6 +103,58 @@ fn subscribers_reconnect_to_a_publisher() {
     assert_eq!((counters.connected_total, counters.disconnected_total), (10, 5));
     assert_eq!(outcomes.get(&Reason::ClosedByBroker), Some(&5));
     drop(socket);
+}
+
+#[test]
+fn subscribers_join_and_leave_in_a_stage_and_expect_what_they_receive() {
+    let (port, context) = (free_port(), Context::new());
+    let socket = publishing(&context, port);
+    let change = |after_ms: u64, kind: &str, clients: u32, over_ms: u64| {
+        let action = json!({"kind": kind, "clients": clients, "over_ns": over_ms * 1_000_000});
+        json!({"name": kind, "after_ns": after_ms * 1_000_000, "population": 1, "action": action})
+    };
+    let mut some = connect(&[1]);
+    some["action"]["clients"] = json!([2]);
+    let joins = [change(0, "add", 3, 100)];
+    let hold = json!({"kind": "hold", "duration_ns": 200_000_000,
+                      "changes": [change(0, "remove", 4, 50), change(100, "add", 2, 0)]});
+    let subscribers = population("sub", CLIENTS, subscribed_to("a"));
+    let plan = plan(
+        port,
+        &[publisher("{a|b}/x", 500, 1), subscribers],
+        &[
+            some,
+            publish(600_000, &json!([])),
+            publish(600_000, &json!(joins)),
+            json!({"name": "hold", "action": hold, "populations": [1]}),
+        ],
+    );
+    let mut agent = Agent::start(&plan, SUBSCRIBERS);
+    let subscriptions = |count: usize| {
+        (0..count).for_each(|_| assert_eq!(socket.recv_bytes(0).unwrap(), b"\x01a"));
+    };
+    let ready = |agent: &mut Agent, clients: u64| {
+        agent.read_until(|snapshot, _| snapshot.populations[1].gauges.ready == clients);
+    };
+    agent.stage(0);
+    subscriptions(2);
+    agent.stage_until(1, |snapshot, _| snapshot.stage == Some(1));
+    send(&socket, "a/x", 77, 0);
+    agent.read_until(|_, totals| totals.flow(0, 1).received_total == 2);
+    assert_eq!(agent.totals.flow(0, 1).expected_total, 0, "engines report expected deliveries");
+    agent.stage_until(2, |snapshot, _| snapshot.stage == Some(2));
+    subscriptions(3);
+    ready(&mut agent, 5);
+    send(&socket, "a/x", 77, 1);
+    agent.read_until(|_, totals| totals.flow(0, 1).received_total == 7);
+    assert_eq!(agent.totals.flow(0, 1).expected_total, 5, "expected = received in this stage");
+    agent.stage(3);
+    subscriptions(2);
+    ready(&mut agent, 3);
+    let totals = agent.stop();
+    let counters = totals.populations[1].0;
+    assert_eq!((counters.connected_total, counters.disconnected_total), (7, 0));
+    assert_eq!(totals.targets[0].connected, 0);
 }
 
 #[test]

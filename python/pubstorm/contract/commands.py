@@ -173,8 +173,8 @@ class ActiveClients:
     def __init__(self, plan: Plan) -> None:
         self.most = [population.clients for population in plan.populations]
         self.counts = [0] * len(self.most)
-        self.staying = {i for i, each in enumerate(plan.populations) if each.player != "engine"}
-        """Populations that other programs play: their clients do not join or leave."""
+        self.staying = {i for i, each in enumerate(plan.populations) if each.is_publisher}
+        """Publishers under test: they do not join or leave."""
 
     def enter(self, stage: PlannedStage) -> None:
         """A stage begins."""

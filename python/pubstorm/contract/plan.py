@@ -369,11 +369,13 @@ class PublishAction(Frozen):
 
 
 class HoldAction(Frozen):
-    """Keeps the connections and publishes nothing."""
+    """Publishes nothing, and keeps the connections of clients that no change removes."""
 
     kind: Literal["hold"] = "hold"
     duration_ns: U62
     """In nanoseconds."""
+    changes: tuple[PlannedChange, ...] = ()
+    """Clients that join or leave during the stage, in the order of time."""
 
 
 class DisconnectAction(Frozen):

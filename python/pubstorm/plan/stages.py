@@ -60,7 +60,8 @@ def _action(
                 duration_ns=step.duration, changes=changes, rate_profile=points, messages=messages
             )
         case Hold() as step:
-            return plan.HoldAction(duration_ns=step.duration)
+            changes = tuple(_changes(stage, planned, indices))
+            return plan.HoldAction(duration_ns=step.duration, changes=changes)
         case Disconnect() as step:
             return plan.DisconnectAction(rate_per_s=_rate_per_s(step, moved))
 

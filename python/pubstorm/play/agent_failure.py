@@ -16,6 +16,7 @@ from pubstorm.contract.plan import (
     ChangeRate,
     ConnectAction,
     DisconnectAction,
+    HoldAction,
     PublishAction,
     RemoveClients,
 )
@@ -69,7 +70,12 @@ class Rejoin:
         if is_open and isinstance(action, ConnectAction):
             starts = run.active.together(run.plan.stages[stage].populations)
             until_ns = at_ns + schedule_ns(starts, action.rate_per_s)
-        self._rejoined(Rejoined(agent, until_ns, self._repeated(stage)))
+        active = self._repeated(stage)
+        if is_open and isinstance(action, HoldAction):
+            # The agent plays all changes of the stage by itself, those that are over at once.
+            for change in action.changes:
+                active.change(change.population, change.action)
+        self._rejoined(Rejoined(agent, until_ns, active))
         if is_open:
             at_ns = at_ns if isinstance(action, ConnectAction) else self.entered_ns
             await run.fleet.command(EnterStage(index=stage, at_ns=at_ns), to=[agent])

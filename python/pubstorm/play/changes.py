@@ -1,4 +1,5 @@
-"""Changes of populations in a publish stage, planned or asked for by a user during the run."""
+"""Changes of populations in a publish or hold stage, planned or asked for by a user during the
+run."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from pubstorm.contract.plan import (
     AddClients,
     ChangeAction,
     ChangeRate,
+    HoldAction,
     Plan,
     PlannedStage,
     PublishAction,
@@ -63,8 +65,8 @@ class AskedChange:
         if self.kind == "rate" and not isinstance(self.amount, PartOf):
             return dict.fromkeys(indices, ChangeRate(factor=self.amount))
         if active.staying.intersection(indices):
-            message = f"found {self.kind} of real sockets, allowed is a change of a rate"
-            raise UsageError(message, "simulated subscribers can join and leave")
+            message = f"found {self.kind} of publishers, allowed is a change of a rate"
+            raise UsageError(message, "subscribers can join and leave")
         if not isinstance(self.amount, PartOf) and len(indices) > 1:
             hint = "write a share in percent, or name one of its shares"
             raise UsageError(f"population {self.population} has shares", hint)
@@ -90,7 +92,7 @@ class AskedChange:
 
 
 class StageChanges:
-    """The changes of the publish stage that is on."""
+    """The changes of the stage that is on."""
 
     def __init__(self, run: RunContext) -> None:
         self._run = run
@@ -109,10 +111,11 @@ class StageChanges:
         """True while the load of a publish stage lasts."""
         return self._load_until_ns is not None
 
-    def begin(self, action: PublishAction, at_ns: int) -> None:
+    def begin(self, action: PublishAction | HoldAction, at_ns: int) -> None:
         """Takes the planned changes of a stage, which agents make by themselves."""
         stage = self._run.progress.stage
-        self._load_until_ns = at_ns + action.duration_ns
+        if isinstance(action, PublishAction):
+            self._load_until_ns = at_ns + action.duration_ns
         self._upcoming = [
             AppliedChange(stage, at_ns + each.after_ns, each.name, each.population, each.action)
             for each in action.changes

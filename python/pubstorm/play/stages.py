@@ -233,16 +233,15 @@ class Controller:
         stage leave."""
         stage = self._run.plan.stages[span.index]
         match stage.action:
-            case PublishAction():
+            case PublishAction() | HoldAction() as action:
+                until_ns = span.to_ns if isinstance(action, HoldAction) else span.load_until_ns
                 joining = {
                     each.population
                     for each in self._run.recorder.run_log.changes
                     if each.stage == span.index and isinstance(each.action, AddClients)
-                    if each.at_ns + each.ramp_ns > span.load_until_ns
+                    if each.at_ns + each.ramp_ns > until_ns
                 }
                 return self._cut_off | joining if span.by_user else self._cut_off
-            case HoldAction():
-                return self._cut_off
             case ConnectAction() if span.by_user:
                 active, present = self._run.active.counts, self._run.progress.present
                 missing = {each for each in stage.populations if present(each) < active[each]}
@@ -267,6 +266,7 @@ class Controller:
                 self._changes.begin(action, at_ns)
                 await self._publish(action, at_ns + action.duration_ns)
             case HoldAction() as action:
+                self._changes.begin(action, at_ns)
                 await self._hold(at_ns + action.duration_ns)
             case DisconnectAction() as action:
                 await self._disconnect(stage, action, at_ns)

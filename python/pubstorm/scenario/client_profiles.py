@@ -1,9 +1,10 @@
-"""Client profiles: the active clients of populations over time, as changes of a publish stage. A
-change of several seconds starts or ends connections evenly, so that clients are on a line."""
+"""Client profiles: the active clients of populations over time, as changes of a publish or hold
+stage. A change of several seconds starts or ends connections evenly, so that clients are on a
+line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, cos, tau
@@ -15,7 +16,7 @@ from pubstorm.scenario.checks import check_shares
 from pubstorm.scenario.checks.stages import OF_SHARES, ROUNDING
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
-from pubstorm.scenario.kinds import RealSubscribers, StartedPublishers
+from pubstorm.scenario.kinds import StartedPublishers
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.shares import (
     PlannedClients,
@@ -25,7 +26,7 @@ from pubstorm.scenario.shares import (
     meant_by,
     replayed,
 )
-from pubstorm.scenario.stages import Change, ClientProfile, ClientSine, Publish, Stage
+from pubstorm.scenario.stages import Change, ClientProfile, ClientSine, Hold, Publish, Stage
 
 KINDS = ("points", "sine", "csv")
 COLUMNS = ("clients", "share")
@@ -49,39 +50,35 @@ class _UnfitProfileError(PubstormError):
 def with_client_profiles(scenario: Scenario) -> tuple[Scenario, list[Finding]]:
     """Returns the scenario with the changes that its client profiles make, and what is wrong with
     the profiles. A scenario whose shares are unknown stays as it is."""
-    profiles = any(s.publish is not None and s.publish.client_profiles for s in scenario.stages)
+    profiles = any(getattr(s.step, "client_profiles", ()) for s in scenario.stages)
     if not profiles or any(check_shares(scenario)):
         return scenario, []
     planned, stages, findings = PlannedClients(scenario), list[Stage](), list[Finding]()
     for n, stage in enumerate(scenario.stages):
         planned.enter(stage)
-        publish = stage.publish
-        if publish is None:
+        step = stage.step
+        if not isinstance(step, Publish | Hold):
             stages.append(stage)
             continue
         made: list[Change] = []
-        for name, profile in publish.client_profiles.items():
+        for name, profile in step.client_profiles.items():
             try:
                 followed = _Followed.of(scenario, planned, stage, name)
-                made += followed.changes(profile, publish.duration)
+                made += followed.changes(profile, step.duration)
             except _UnfitProfileError as unfit:
-                path = ("stages", n, "publish", "client_profiles", name, *unfit.path)
+                path = ("stages", n, stage.verb, "client_profiles", name, *unfit.path)
                 findings.append((path, unfit.message, unfit.hint))
         if len(made) > CHANGES_MAX:
             message = f"found {write_count(len(made))} lines on which clients join or leave"
             hint = "write fewer points, a file with fewer rows, or a sine with a longer period"
-            path = ("stages", n, "publish", "client_profiles")
+            path = ("stages", n, stage.verb, "client_profiles")
             findings.append((path, f"{message}, allowed are {CHANGES_MAX} in a stage", hint))
-        changes = sorted((*publish.changes, *made), key=lambda change: change.at)
+        changes = sorted((*step.changes, *made), key=lambda change: change.at)
         for change in changes:
             planned.change(change)
-        stages.append(_with_changes(stage, publish, changes))
+        step = step.model_copy(update={"changes": tuple(changes)})
+        stages.append(stage.model_copy(update={stage.verb: step}))
     return scenario.model_copy(update={"stages": tuple(stages)}), findings
-
-
-def _with_changes(stage: Stage, publish: Publish, changes: Sequence[Change]) -> Stage:
-    step = publish.model_copy(update={"changes": tuple(changes)})
-    return stage.model_copy(update={"publish": step})
 
 
 @dataclass(frozen=True)
@@ -108,11 +105,10 @@ class _Followed:
             raise _UnfitProfileError((), message, "add it to the populations of the stage")
         shares = {each: planned.shares[each] for each in meant}
         population = shares[meant[0]].population
-        if isinstance(population, StartedPublishers | RealSubscribers):
-            message = "found a profile of real sockets, allowed is one of simulated clients"
-            raise _UnfitProfileError((), message, "real sockets are active for the whole run")
-        changes = () if stage.publish is None else stage.publish.changes
-        for change in changes:
+        if isinstance(population, StartedPublishers):
+            message = "found a profile of publishers, allowed is one of other clients"
+            raise _UnfitProfileError((), message, "a publisher is active for the whole run")
+        for change in stage.changes:
             if change.rate is None and {*meant_by(planned.shares, change.population)} & {*meant}:
                 message = f"found changes of the clients of {change.population} beside its profile"
                 raise _UnfitProfileError((), f"{message}, allowed is one of them")

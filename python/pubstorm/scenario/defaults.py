@@ -171,15 +171,14 @@ class _Course:
             for name in there - removed
             if any(_may_match(self._population(name), will) for will in wills)
         }
-        for change in () if stage.publish is None else stage.publish.changes:
+        for change in stage.changes:
             self.planned.change(change)
         self._kept |= {name for name in there if self._population(name).keeps_session}
         return played
 
     def _changed(self, stage: Stage, verb: Literal["add", "remove"]) -> set[str]:
         """Returns the shares with clients that changes of a stage add or remove."""
-        changes = () if stage.publish is None else stage.publish.changes
-        names = (each.population for each in changes if getattr(each, verb) is not None)
+        names = (each.population for each in stage.changes if getattr(each, verb) is not None)
         return {n for name in names for n in meant_by(self.shares, name)}
 
     def _receiving(self, publishing: set[str], reached: set[str]) -> set[str]:

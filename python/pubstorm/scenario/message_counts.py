@@ -33,7 +33,8 @@ def check_messages(scenario: Scenario) -> Iterator[Finding]:
             for found, allowed, hint in _obstacles(scenario, stage, planned):
                 message = f"found messages {found}, allowed {allowed}"
                 yield ("stages", n, "publish", "messages"), message, hint
-        _change(stage, planned)
+        for change in stage.changes:
+            planned.change(change)
 
 
 def with_lengths(scenario: Scenario) -> Scenario:
@@ -46,7 +47,8 @@ def with_lengths(scenario: Scenario) -> Scenario:
         if publish is not None and publish.messages is not None and not publish.duration:
             timed = publish.model_copy(update={"duration": _longest_ns(stage, publish, planned)})
             stages[n] = stage.model_copy(update={"publish": timed})
-        _change(stage, planned)
+        for change in stage.changes:
+            planned.change(change)
     return scenario.model_copy(update={"stages": tuple(stages)})
 
 
@@ -66,12 +68,6 @@ def messages_of(stage: Stage, publish: Publish, planned: PlannedClients) -> tupl
     if known:
         weights = [clients * rate for clients, rate in zip(publishers, rates, strict=True)]
     return _divided(publish.messages, weights)
-
-
-def _change(stage: Stage, planned: PlannedClients) -> None:
-    """Makes the changes of a stage, which count for those after it."""
-    for change in () if stage.publish is None else stage.publish.changes:
-        planned.change(change)
 
 
 def _divided(number: int, weights: Sequence[float]) -> tuple[int, ...]:

@@ -111,8 +111,9 @@ class Connect(Ramp):
 
 
 class Change(Part):
-    """A change of a population while messages are published: exactly one of `add`, `remove` and
-    `rate`. Each begins a phase that is evaluated by itself."""
+    """A change of a population in a publish or hold stage: exactly one of `add`, `remove` and
+    `rate`. In a publish stage each begins a phase that is evaluated by itself, and only there is a
+    `rate`."""
 
     at: Duration
     """Time after the start of the stage."""
@@ -305,6 +306,11 @@ class Hold(StageKeys):
 
     duration: PositiveDuration = Field(alias="for")
     """Duration."""
+    client_profiles: Mapping[Text, ClientProfile] = Field(default_factory=dict)
+    """Active clients over time, by population or share. The clients of the other populations
+    stay."""
+    changes: tuple[Change, ...] = ()
+    """Clients that join or leave during the stage."""
     faults: tuple[Fault, ...] = ()
     """Faults during the stage."""
 
@@ -370,14 +376,18 @@ class Stage(Part):
     def happenings(self) -> tuple[tuple[str, Change | Fault], ...]:
         """Its changes and faults in the order of time, each with a name of its own; one that is
         taken gets a number."""
-        changes: tuple[Change, ...] = () if self.publish is None else self.publish.changes
-        both: list[Change | Fault] = [*changes, *self.faults]
+        both: list[Change | Fault] = [*self.changes, *self.faults]
         in_time = sorted(both, key=lambda happening: happening.at)
         named: list[tuple[str, Change | Fault]] = []
         for happening in in_time:
             taken = [self.name, *(name for name, _ in named)]
             named.append((unique_name(happening.phase, taken), happening))
         return tuple(named)
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The changes of the stage, as written."""
+        return self.step.changes if isinstance(self.step, Publish | Hold) else ()
 
     @property
     def faults(self) -> tuple[Fault, ...]:

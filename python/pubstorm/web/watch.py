@@ -245,7 +245,7 @@ class Controls:
                 {"name": name, "factor": self._factors.get((entered.stage, members[name][0]), 1.0)}
                 for name in (publishing(self._plan, stage) if loads else ())
             ],
-            "clients": [name for name, each in members.items() if self._are_simulated(each)],
+            "clients": [name for name, each in members.items() if self._can_move(each)],
             "faults": self._groups if left_s > 0 else {},
             "broken": [
                 name for (at, name), is_on in self._broken.items() if is_on and at == entered.stage
@@ -253,9 +253,9 @@ class Controls:
             "end": not isinstance(action, DisconnectAction),
         }
 
-    def _are_simulated(self, indices: tuple[int, ...]) -> bool:
+    def _can_move(self, indices: tuple[int, ...]) -> bool:
         """True if clients of populations can join and leave."""
-        return all(self._plan.populations[index].player == "engine" for index in indices)
+        return not any(self._plan.populations[index].is_publisher for index in indices)
 
 
 def request(folder: Path, words: object) -> tuple[bool, str]:

@@ -1,4 +1,4 @@
-"""Client profiles of publish stages: the changes of a plan that follow them."""
+"""Client profiles of publish and hold stages: the changes of a plan that follow them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pubstorm.cli.describe.plan import plan_in_words
-from pubstorm.contract.plan import AddClients, Plan, PublishAction, RemoveClients
+from pubstorm.contract.plan import AddClients, HoldAction, Plan, PublishAction, RemoveClients
 from pubstorm.host.binaries import offered_load
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
@@ -25,7 +25,7 @@ def plan(*overrides: str, text: str = RATED, file: str = "s.yaml") -> Plan:
 def steps(planned: Plan) -> list[tuple[str, float, int, float]]:
     """Population, second, clients more (or fewer), and the seconds that the change takes."""
     action = planned.stages[1].action
-    assert isinstance(action, PublishAction)
+    assert isinstance(action, PublishAction | HoldAction)
     found = []
     for change in action.changes:
         assert isinstance(change.action, AddClients | RemoveClients)
@@ -60,6 +60,24 @@ def test_the_clients_are_on_lines_between_points(
     points: str, changes: list[tuple[float, int, float]]
 ) -> None:
     assert of_device(f"{{points: [{points}]}}") == changes
+
+
+def test_a_profile_of_a_hold_stage_moves_the_same_clients_and_the_next_stage_goes_on() -> None:
+    points = "{points: [{at: 0s, clients: 100}, {at: 4s, clients: 20}, {at: 5s, clients: 80}]}"
+    profiles = f"client_profiles: {{device: {points}}}"
+    stages = f"[connect, {{hold: {{for: 10s, {profiles}}}}}, {{publish: 10s}}]"
+    read = parse_scenario(RATED, "s.yaml", [f"stages={stages}"])
+    planned = provisional_plan(read)
+    assert isinstance(planned.stages[1].action, HoldAction)
+    assert [step[1:] for step in steps(planned)] == of_device(points)
+    load = offered_load(planned)
+    index = next(i for i, p in enumerate(planned.populations) if p.name == "device")
+    assert [phase.clients[index] for phase in load.stages[1].phases] == [100, 20, 80]
+    assert [phase.sent_per_s for phase in load.stages[1].phases] == [0, 0, 0]
+    assert load.stages[2].phases[0].clients[index] == 80
+    words = "\n".join(plan_in_words(read, planned))
+    counts = "device follows its profile: 20 to 100 clients, 2 changes"
+    assert f"{counts}: joins at up to 60/s, leaves at up to 20/s" in words
 
 
 def test_the_first_point_counts_from_the_clients_that_are_active() -> None:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import zmq
 
-from pubstorm.contract.plan import DisconnectAction, Plan, PlannedStage, PublishAction
+from pubstorm.contract.commands import ApplyChange
+from pubstorm.contract.plan import (
+    AddClients,
+    DisconnectAction,
+    Plan,
+    PlannedChange,
+    PlannedStage,
+    PublishAction,
+    RemoveClients,
+)
 from pubstorm.contract.protocol import FixedPayload, PlannedSubscription, Zmtp
 from pubstorm.fleet.programs import CurveKeys
 from pubstorm.fleet.zmq_agent.publisher import STAMP
@@ -115,6 +124,46 @@ def test_connect_stages_of_equal_size_are_distinguished(
     assert clients.settle(0).populations[2].gauges.ready == 0
     clients.enter(1)
     assert clients.settle(1).populations[2].gauges.ready == 1
+    pub.close()
+
+
+def test_clients_join_and_leave_in_a_stage_and_expect_what_they_receive(
+    agent: AgentMaker, context: Context
+) -> None:
+    """A change that is asked for expects what was received before it in the stage, too."""
+    some = CONNECT.model_copy(update={"clients": (2,)})
+    join = AddClients(clients=3, over_ns=10**8)
+    planned = PlannedChange(name="+3 subscriber", after_ns=0, population=SUBSCRIBER, action=join)
+    changing = PublishAction(duration_ns=10**12, changes=(planned,))
+    leave = ApplyChange(at_ns=0, population=SUBSCRIBER, action=RemoveClients(clients=4, over_ns=0))
+    played = plan(feed(), subscriber(clients=5), actions=(some, LONG, changing))
+    stages = [stage.model_copy(update={"populations": (SUBSCRIBER,)}) for stage in played.stages]
+    played = played.model_copy(update={"stages": tuple(stages)})
+    pub = server(context, played)
+    clients = agent(played, SUBSCRIBER)
+    clients.begin()
+    assert [pub.recv() for _ in range(2)] == [b"\x01"] * 2
+
+    def counted() -> tuple[int, int]:
+        flow = clients.sums.flows().get((0, SUBSCRIBER))
+        return (flow.counters.received_total, flow.counters.expected_total) if flow else (0, 0)
+
+    clients.enter(1)
+    clients.until(lambda snapshot: snapshot.stage == 1)
+    pub.send(stamped(0))
+    clients.until(lambda _: counted() == (2, 0))
+    clients.send(leave.model_copy(update={"action": RemoveClients(clients=1, over_ns=0)}))
+    clients.until(lambda snapshot: snapshot.populations[SUBSCRIBER].gauges.ready == 1)
+    assert counted() == (2, 2)
+    clients.enter(2)
+    assert [pub.recv() for _ in range(3)] == [b"\x01"] * 3
+    clients.until(lambda snapshot: snapshot.populations[SUBSCRIBER].gauges.ready == 4)
+    pub.send(stamped(1))
+    clients.until(lambda _: counted() == (6, 6))
+    clients.send(leave)
+    clients.until(lambda snapshot: snapshot.populations[SUBSCRIBER].gauges.ready == 0)
+    assert pub.recv() == b"\x00"
+    assert clients.stop() == 0
     pub.close()
 
 

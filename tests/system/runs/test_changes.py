@@ -56,8 +56,16 @@ CHANGES = """
         - {at: 1500ms, population: late, remove: 10}
         - {at: 2s, population: device, add: 50%}
         - {at: 3s, population: device, rate: 2, name: faster}
+  - hold:
+      name: night
+      for: 1s
+      client_profiles:
+        late: {points: [{at: 0s, clients: 0}, {at: 400ms, clients: 10}, {at: 600ms, clients: 10},
+                        {at: 900ms, clients: 4}]}
 """
 NAMES = ["+10 late", "-50% device", "-10 late", "+50% device", "faster"]
+NIGHT = 5
+"""Index of the hold stage in which clients follow a profile."""
 
 
 def of_changes(result: dict[str, Any]) -> list[str]:
@@ -126,7 +134,7 @@ def test_every_share_is_a_population_and_the_fleet_is_their_sum(result: dict[str
 def test_planned_changes_make_the_load_that_they_say(result: dict[str, Any]) -> None:
     """Active clients publish what is due in each second."""
     device, late = result["wholes"]["device"], result["populations"]["late"]
-    assert of_changes(result) == NAMES
+    assert of_changes(result) == [*NAMES, "late to 10", "late to 4"]
     assert [phase["name"] for phase in result["phases"]] == ["publish", *NAMES]
     assert [phase["clients"] for phase in result["phases"]] == [101, 111, 61, 51, 101, 101]
     assert late["sent_total"] + late["skipped_total"] == 10 * 10 + 10
@@ -138,6 +146,16 @@ def test_planned_changes_make_the_load_that_they_say(result: dict[str, Any]) -> 
     # 1 s of all, 1 s of half, 1 s of all, and 1 s of all at twice the rate: of 5/s, 22.5.
     assert sure["sent_total"] + sure["skipped_total"] == 20 * 22.5
     assert rest["sent_total"] + rest["skipped_total"] == 70 * 22.5
+
+
+def test_clients_follow_a_profile_in_a_hold_stage_and_publish_nothing(
+    planned: Run, result: dict[str, Any]
+) -> None:
+    night = result["stages"][NIGHT]
+    assert (night["kind"], night["excluded"]) == ("hold", ["late"])
+    assert night["populations"]["late"]["connected_total"] == 10
+    assert night["populations"]["late"]["sent_total"] == 0
+    assert gauges_at_end(planned.directory, NIGHT, "connected")[-1] == 4
 
 
 def change(directory: Path, *words: str) -> tuple[int, str]:

@@ -1,11 +1,12 @@
 //! Actions that are scheduled up to now, a slice at a time: changes, session lifetimes, flapping
 //! subscriptions, answers with salted passwords, and the clients of a stage.
 
+use agent::changes::{ChangeStep, Crowd};
 use plan::Action;
 
 use super::{EventLoop, RAMP_SLICE};
 use crate::client::{Client, ClientPhase};
-use crate::schedule::changes::{ChangeStep, Crowd};
+use crate::context::Context;
 
 impl EventLoop {
     /// Applies some of the changes up to now.
@@ -15,7 +16,7 @@ impl EventLoop {
 
     /// Makes the next step of the changes up to now. Returns `false` if there is none.
     pub(super) fn walk_change(&mut self) -> bool {
-        let step = self.changes.next(&mut Crowd::of(&mut self.context));
+        let step = self.changes.next(&mut crowd(&mut self.context));
         self.hold_back();
         step.map(|step| self.step(step)).is_some()
     }
@@ -30,11 +31,13 @@ impl EventLoop {
 
     pub(super) fn step(&mut self, step: ChangeStep) {
         match step {
-            ChangeStep::Join { client, at_ns } => {
+            ChangeStep::Join { population, local, at_ns } => {
+                let client = self.context.setup.populations[population].first_client + local;
                 let at_ns = at_ns.max(self.joins_from_ns);
                 self.with_client(client, |client, context| client.join(context, at_ns));
             }
-            ChangeStep::Leave { client, at_ns } => {
+            ChangeStep::Leave { population, local, at_ns } => {
+                let client = self.context.setup.populations[population].first_client + local;
                 self.with_client(client, |client, context| client.leave(context, at_ns));
             }
             ChangeStep::Rate { population, at_ns, factor } => {
@@ -106,5 +109,19 @@ impl EventLoop {
                 Action::Publish { .. } | Action::Hold { .. } => return,
             }
         }
+    }
+}
+
+/// The part of `context` that changes read and update.
+pub(super) fn crowd(context: &mut Context) -> Crowd<'_, impl Fn(usize) -> bool> {
+    let Context { setup, expectations, publishing, now_ns, .. } = context;
+    let setup = &*setup;
+    Crowd {
+        plan: &setup.plan,
+        shard: setup.shard,
+        is_played: |population: usize| setup.populations[population].is_played,
+        active: &mut expectations.active,
+        complete_ns: publishing.as_mut().map(|publishing| &mut publishing.complete_ns[..]),
+        now_ns: *now_ns,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use plan::{Action, ChangeAction, SECOND_NS, Tempo};
+use plan::{Action, SECOND_NS, Tempo};
 
 use crate::context::Context;
 use crate::schedule::publishing::Publishing;
@@ -134,7 +134,7 @@ impl Stage {
     /// Instant of the next action, in nanoseconds; `None` if no instant is known.
     pub fn next_ns(&mut self, context: &Context) -> Option<u64> {
         let end_ns = match self.action(&context.setup) {
-            Action::Publish { duration_ns, .. } | Action::Hold { duration_ns } => {
+            Action::Publish { duration_ns, .. } | Action::Hold { duration_ns, .. } => {
                 self.start_ns + duration_ns
             }
             // At the limit the next client starts at the end of an attempt.
@@ -147,7 +147,7 @@ impl Stage {
     /// Returns `true` once the duration is over.
     pub fn is_over(&self, context: &Context) -> bool {
         match self.action(&context.setup) {
-            Action::Publish { duration_ns, .. } | Action::Hold { duration_ns } => {
+            Action::Publish { duration_ns, .. } | Action::Hold { duration_ns, .. } => {
                 self.start_ns + duration_ns <= context.now_ns
             }
             Action::Connect { .. } | Action::Disconnect { .. } => true,
@@ -197,11 +197,6 @@ impl Stage {
 
 /// Populations whose clients join or leave in a stage.
 fn changing(action: &Action) -> impl Iterator<Item = usize> {
-    let changes = match action {
-        Action::Publish { changes, .. } => changes.as_slice(),
-        _ => &[],
-    };
-    let joins_or_leaves =
-        |change: &&plan::Change| !matches!(change.action, ChangeAction::Rate { .. });
-    changes.iter().filter(joins_or_leaves).map(|change| change.population)
+    let moving = action.changes().iter().filter(|change| change.action.moves_clients());
+    moving.map(|change| change.population)
 }

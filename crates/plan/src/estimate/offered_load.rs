@@ -165,14 +165,12 @@ fn stage(
 ) -> StageLoad {
     active.enter(stage);
     let plan = active.plan;
-    let none = (&[][..], &[][..]);
-    let (duration_ns, (changes, profile)) = match &stage.action {
-        Action::Publish { duration_ns, changes, rate_profile, .. } => {
-            (*duration_ns, (changes.as_slice(), rate_profile.as_slice()))
-        }
-        Action::Hold { duration_ns } => (*duration_ns, none),
-        Action::Connect { .. } | Action::Disconnect { .. } => (0, none),
+    let (duration_ns, profile) = match &stage.action {
+        Action::Publish { duration_ns, rate_profile, .. } => (*duration_ns, &rate_profile[..]),
+        Action::Hold { duration_ns, .. } => (*duration_ns, &[][..]),
+        Action::Connect { .. } | Action::Disconnect { .. } => (0, &[][..]),
     };
+    let changes = stage.action.changes();
     let tempo = Tempo::new(profile);
     let mut factors = vec![0.0; plan.populations.len()];
     let mut closed_loop = false;

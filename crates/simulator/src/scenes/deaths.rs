@@ -68,7 +68,7 @@ impl Dying {
         watcher.subscriptions = vec![subscription("will/#", 1)];
         let connect =
             Action::Connect { rate_per_s: None, parallelism: None, timeout_ns: S, clients: None };
-        let hold = |duration_ns| Action::Hold { duration_ns };
+        let hold = |duration_ns| Action::Hold { duration_ns, changes: Vec::new() };
         let disconnect = Action::Disconnect { rate_per_s: None };
         let stages = vec![
             stage(connect, &[0, 1]),
@@ -172,7 +172,7 @@ fn wills_of_victims(version: MqttVersion, delay_s: u32, keeps_session: bool) -> 
     let stages = vec![
         stage(connect.clone(), &[0, 2]),
         stage(connect, &[1]),
-        stage(Action::Hold { duration_ns: 3 * S }, &[0, 1, 2]),
+        stage(Action::Hold { duration_ns: 3 * S, changes: Vec::new() }, &[0, 1, 2]),
         stage(Action::Disconnect { rate_per_s: None }, &[0, 1, 2]),
     ];
     let plan = Plan { populations: vec![device, thief, watcher], stages, ..plans::empty(1) };

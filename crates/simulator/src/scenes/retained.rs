@@ -43,7 +43,7 @@ fn play(populations: Vec<Population>, weather: Weather, script: Script) -> Total
     let stages = vec![
         stage(connect(), &[0, 1, 2]),
         stage(publish(), &[0]),
-        stage(Action::Hold { duration_ns: 3 * S }, &[0]),
+        stage(Action::Hold { duration_ns: 3 * S, changes: Vec::new() }, &[0]),
         stage(connect(), &[3]),
         stage(publish(), &[0]),
         stage(Action::Disconnect { rate_per_s: None }, &[0, 1, 2, 3]),

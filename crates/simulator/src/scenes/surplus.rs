@@ -55,7 +55,7 @@ fn play(populations: Vec<Population>, agents: u32, script: Script) -> Totals {
         stage(connect, &all),
         stage(publish, &all),
         stage(disconnect.clone(), leaving),
-        stage(Action::Hold { duration_ns: S }, &[*last]),
+        stage(Action::Hold { duration_ns: S, changes: Vec::new() }, &[*last]),
         stage(disconnect, &[*last]),
     ];
     let plan = Plan { populations, stages, ..plans::empty(1) };

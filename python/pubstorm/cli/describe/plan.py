@@ -364,10 +364,11 @@ def _stage(scenario: Scenario, plan: Plan, number: int) -> Iterator[str]:
     names = ", ".join(_names(plan, stage))
     yield f"{number + 1}. {stage.name} ({names}): {_action(plan, stage)}"
     load = offered_load(plan).stages[number]
-    changes = stage.action.changes if isinstance(stage.action, PublishAction) else ()
+    action = stage.action
+    changes = action.changes if isinstance(action, PublishAction | HoldAction) else ()
     begins = ["", *(_change(plan, same) for same in together(changes))]
     step = scenario.stages[number].step
-    profiles = step.client_profiles if isinstance(step, Publish) else ()
+    profiles = step.client_profiles if isinstance(step, Publish | Hold) else ()
     yield from (f"     {_profile(plan, changes, load, name)}" for name in profiles)
     totals = f"{load.sent_total:,.0f} sent and {load.delivered_total:,.0f} delivered"
     for n, (begin, phase) in enumerate(zip(begins, load.phases, strict=False)):
@@ -388,14 +389,13 @@ def _stage(scenario: Scenario, plan: Plan, number: int) -> Iterator[str]:
     if load.sent_total and len(begins) > 1:
         yield f"     {totals} in all"
     requests_per_s = max(phase.requests_per_s for phase in load.phases)
-    if requests_per_s and not isinstance(stage.action, ConnectAction):
+    if requests_per_s and not isinstance(action, ConnectAction):
         yield f"     and up to {requests_per_s:,.0f} UNSUBSCRIBE and SUBSCRIBE/s"
     if load.closed_loop:
         publishes = any(plan.populations[index].is_publisher for index in stage.populations)
         whose = "publisher" if publishes else "broker"
         yield f"     and a closed loop, whose rate the {whose} sets"
-    faults = step.faults if isinstance(step, Publish | Hold) else ()
-    for fault in sorted(faults, key=lambda fault: fault.at):
+    for fault in sorted(scenario.stages[number].faults, key=lambda fault: fault.at):
         yield f"     at {write_duration(fault.at)}: {_fault(fault)}"
         yield from (f"       hint: {hint}" for hint in _fault_hints(scenario, fault))
 

@@ -240,14 +240,29 @@ class AgentTally:
         self.now = Counts()
         self.snapshots = 0
         """Number of snapshots made."""
+        self._received = Counter[int]()
+        """Deliveries of this stage up to the last snapshot, by population of the publisher."""
         self.gauges = Counter[str]()
         self.connected_at = Counter[int]()
         """Clients connected, by target."""
         self.ledger_pairs = 0
 
+    def begin_stage(self) -> None:
+        """Counts the deliveries of a stage anew; to be called after a snapshot."""
+        self._received.clear()
+
+    def exclude_from_loss(self) -> None:
+        """Expects what was received in this stage, as engines expect nothing for the population."""
+        for source, received in self._received.items():
+            self.now.flows.setdefault(source, FlowTally()).counters["expected_total"] += received
+        for flow in self.now.flows.values():
+            flow.counters["expected_total"] += flow.counters["received_total"]
+
     def snapshot(self, stage: int | None, *, settled: bool) -> Snapshot:
         """The interval until now; the next one begins here."""
         done, self.now = self.now, Counts()
+        for source, flow in done.flows.items():
+            self._received[source] += flow.counters["received_total"]
         from_ns, self._from_ns = self._from_ns, time.monotonic_ns()
         cpu_ns, self._cpu_ns = self._cpu_ns, time.process_time_ns()
         delay_ns, self._run_delay_ns = self._run_delay_ns, run_delay_ns()
@@ -528,6 +543,7 @@ class Agent:
         self._snapshot(settled=play.settled())
         stage = self._part.plan.stages[coming.index]
         self._stage, self._coming, self._was_settled = coming.index, None, False
+        self._tally.begin_stage()
         play.enter(stage, coming.at_ns)
 
     def _snapshot(self, *, settled: bool) -> None:

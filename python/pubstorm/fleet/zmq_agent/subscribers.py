@@ -17,6 +17,8 @@ from zmq.utils.monitor import recv_monitor_message
 from pubstorm.contract.commands import ApplyChange
 from pubstorm.contract.offered_load import has_stamped_text, target_of, template_of
 from pubstorm.contract.plan import (
+    AddClients,
+    ChangeRate,
     ConnectAction,
     DisconnectAction,
     HoldAction,
@@ -121,6 +123,14 @@ class Subscribers:
         self._by_socket: dict[object, Client] = {}
         self._starts: deque[tuple[int, int]] = deque()
         """Clients that will connect, each with its instant."""
+        self._changes = list[ApplyChange]()
+        """Changes of the stage that have not begun, in the order of time."""
+        self._turns: dict[int, tuple[int, bool]] = {}
+        """Instant at which a client joins or leaves by a change, and True if it joins."""
+        self._active = 0
+        """Active clients over all agents: the first ones of the population."""
+        self._is_excluded = False
+        """True if the population is excluded from loss in this stage: expected = received."""
         self._until_ns = 0
         """End of a stage in which others publish."""
         self._run_tag = part.plan.run_tag
@@ -131,14 +141,20 @@ class Subscribers:
     def enter(self, stage: PlannedStage, at_ns: int) -> None:
         """Connects clients at the rate of the stage, or disconnects all of them at once."""
         action, own = stage.action, self._part.place.population
+        self._changes, self._turns, self._is_excluded = [], {}, False
         if isinstance(action, PublishAction | HoldAction):
             self._until_ns = at_ns + action.duration_ns
+            for each in action.changes:
+                if each.population == own:
+                    change_ns = at_ns + each.after_ns
+                    self.change(ApplyChange(at_ns=change_ns, population=own, action=each.action))
         elif own not in stage.populations:
             return
         elif isinstance(action, ConnectAction):
             count = self._part.population.clients
             if action.clients is not None:
                 count = action.clients[stage.populations.index(own)]
+            self._active = max(count, self._active)
             wanted = (c for c in self._part.clients if c < count and c not in self._clients)
             step_ns = SECOND_NS / action.rate_per_s if action.rate_per_s else 0.0
             self._starts = deque((at_ns + int(n * step_ns), c) for n, c in enumerate(wanted))
@@ -146,7 +162,13 @@ class Subscribers:
             self._disconnect()
 
     def change(self, change: ApplyChange) -> None:
-        """Does nothing: real subscribers do not join or leave."""
+        """Takes clients that will join or leave."""
+        if isinstance(change.action, ChangeRate):
+            return
+        self._changes = sorted([*self._changes, change], key=lambda each: each.at_ns)
+        if not self._is_excluded:
+            self._is_excluded = True
+            self._tally.exclude_from_loss()
 
     def close(self) -> None:
         """Ends the stage; the clients read on."""
@@ -161,6 +183,7 @@ class Subscribers:
         """Starts clients and reads messages, for about a millisecond."""
         while self._starts and self._starts[0][0] <= now_ns:
             self._start(self._starts.popleft()[1])
+        self._move(now_ns)
         turn_ends_ns = now_ns + TURN_NS
         while time.monotonic_ns() < turn_ends_ns:
             readable = [each for each, _ in self._poller.poll(0) if each != STDIN]
@@ -185,14 +208,51 @@ class Subscribers:
         self._disconnect()
         self._context.term()
 
+    def _move(self, now_ns: int) -> None:
+        """Begins changes whose instant has come, and lets the clients join or leave whose turn has
+        come."""
+        while self._changes and self._changes[0].at_ns <= now_ns:
+            change = self._changes.pop(0)
+            # Turns before the change are taken first: the change may give a client another one.
+            self._take_turns(change.at_ns)
+            self._give_turns(change)
+        self._take_turns(now_ns)
+
+    def _take_turns(self, until_ns: int) -> None:
+        come = sorted((at_ns, c) for c, (at_ns, _) in self._turns.items() if at_ns <= until_ns)
+        for _, number in come:
+            _, joins = self._turns.pop(number)
+            if joins and number not in self._clients:
+                self._start(number)
+            elif not joins and number in self._clients:
+                self._stop(number)
+
+    def _give_turns(self, change: ApplyChange) -> None:
+        """Gives each client of a change its turn, in place of one that it still had."""
+        action, active = change.action, self._active
+        if isinstance(action, ChangeRate):
+            return
+        joins = isinstance(action, AddClients)
+        room = self._part.population.clients - active if joins else active
+        count = min(action.clients, room)
+        for position in range(count):
+            number = active + position if joins else active - 1 - position
+            if number in self._part.clients:
+                at_ns = change.at_ns + action.over_ns * position // count
+                self._turns[number] = at_ns, joins
+        self._active += count if joins else -count
+
     def _disconnect(self) -> None:
         self._starts.clear()
+        self._active = 0
         for number in list(self._clients):
             self._stop(number)
 
     def _next_ns(self) -> int:
-        """The instant of the next start or of the end of the stage."""
+        """The instant of the next start, change or turn, or of the end of the stage."""
         start_ns = self._starts[0][0] if self._starts else NEVER_NS
+        turns = (at_ns for at_ns, _ in self._turns.values())
+        start_ns = min(start_ns, *(each.at_ns for each in self._changes[:1]), *turns, NEVER_NS)
         return min(start_ns, self._until_ns) if self._until_ns > time.monotonic_ns() else start_ns
 
     def _start(self, number: int) -> None:
@@ -293,7 +353,7 @@ class Subscribers:
         if publisher is None:
             self._tally.now.counters["foreign_total"] += 1
         else:
-            self._flow(publisher).counters["received_total"] += 1
+            self._count_received(self._flow(publisher).counters)
 
     def _note_place(self, client: Client, source: int, key: int, sequence: int) -> None:
         places = client.streams.get(key)
@@ -303,11 +363,17 @@ class Subscribers:
         delivery, passed_over = places.note(sequence)
         counters = self._flow(source).counters
         if delivery in ("first", "reordered"):
-            counters["received_total"] += 1
+            self._count_received(counters)
         if delivery != "first":
             counters[f"{delivery}_total"] += 1
-        if passed_over:
+        if passed_over and not self._is_excluded:
             counters["missing_total"] += passed_over
+
+    def _count_received(self, counters: Counter[str]) -> None:
+        """Counts a delivery. Engines report expected deliveries, except those that are expected as
+        received."""
+        counters["received_total"] += 1
+        counters["expected_total"] += self._is_excluded
 
     def _flow(self, source: int) -> FlowTally:
         return self._tally.now.flows.setdefault(source, FlowTally())

@@ -476,6 +476,8 @@ def _excluded(measured: Measured) -> Iterable[Finding]:
         for name in stage.excluded:
             own = stage.populations.get(name)
             received = 0 if own is None else own.received_total
+            if not received and stage.kind == "hold":
+                continue
             did = "" if own is None else own.changed
             if measured.interrupted and not stage.settled:
                 why = "the run ended before the stage"

@@ -79,9 +79,8 @@ def check_named(scenario: Scenario) -> Iterator[Finding]:
         given = [
             ((*path, "populations", m), name) for m, name in enumerate(stage.populations or ())
         ]
-        if stage.publish is not None:
-            for m, change in enumerate(stage.publish.changes):
-                given.append(((*path, "changes", m, "population"), change.population))
+        for m, change in enumerate(stage.changes):
+            given.append(((*path, "changes", m, "population"), change.population))
         if stage.connect is not None and stage.connect.clients is not None:
             keys = (name for name in stage.connect.clients if name != EVERY)
             given += [((*path, "clients", name), name) for name in keys]
@@ -337,9 +336,8 @@ def _check_stages(scenario: Scenario) -> Iterator[Finding]:
         if isinstance(stage.step, Connect):
             connected.update(chosen)
             continue
-        if isinstance(stage.step, Publish):
-            joining = (c.population for c in stage.step.changes if c.add is not None)
-            connected.update(each for name in joining for each in meant_by(planned.shares, name))
+        joining = (c.population for c in stage.changes if c.add is not None)
+        connected.update(each for name in joining for each in meant_by(planned.shares, name))
         there = connected.intersection(chosen)
         if not there:
             message = f"found {stage.verb} where none of its populations is connected"

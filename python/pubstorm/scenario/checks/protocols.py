@@ -30,7 +30,6 @@ from pubstorm.scenario.kinds import (
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Population, Simulated
 from pubstorm.scenario.shares import MEAN_NS_MAX, mean_stay_ns, shares_of
-from pubstorm.scenario.stages import Publish
 
 STAMP = "pubstorm"
 """User property that has the stamp of a message whose payload has none."""
@@ -306,25 +305,16 @@ def _check_rates(path: Path, population: Population, scenario: Scenario) -> Iter
 
 
 def _check_changes(scenario: Scenario) -> Iterator[Finding]:
-    """Real sockets join and leave between publish stages alone; only the rate of publishers
-    changes."""
-    staying = {
-        name
-        for name, each in scenario.populations.items()
-        if isinstance(each, StartedPublishers | RealSubscribers)
-    }
+    """Only the rate of publishers changes."""
+    populations = scenario.populations.items()
+    staying = {name for name, each in populations if isinstance(each, StartedPublishers)}
     for n, stage in enumerate(scenario.stages):
-        if not isinstance(stage.step, Publish):
-            continue
-        for m, change in enumerate(stage.step.changes):
+        for m, change in enumerate(stage.changes):
             if change.population in staying and change.rate is None:
                 key = "remove" if change.add is None else "add"
-                message = f"found {key} of real sockets, allowed is a change of a rate"
+                message = f"found {key} of publishers, allowed is a change of a rate"
                 place = ("stages", n, stage.verb, "changes", m, key)
-                hint = "a publisher is active for the whole run"
-                if isinstance(scenario.populations[change.population], RealSubscribers):
-                    hint = "a connect stage adds some between two publish stages"
-                yield place, message, hint
+                yield place, message, "a publisher is active for the whole run"
 
 
 def _check_keys_elsewhere(scenario: Scenario) -> Iterator[Finding]:

@@ -49,10 +49,13 @@ def check_changes(scenario: Scenario) -> Iterator[Finding]:
             path: Path = ("stages", n, "connect", "clients")
             yield from _check_connect(path, stage.step, planned, chosen)
         planned.enter(stage)
-        if not isinstance(stage.step, Publish):
+        if not isinstance(stage.step, Publish | Hold):
             continue
-        path = ("stages", n, "publish", "changes")
-        for m, change in sorted(enumerate(stage.step.changes), key=lambda entry: entry[1].at):
+        path = ("stages", n, stage.verb, "changes")
+        for m, change in sorted(enumerate(stage.changes), key=lambda entry: entry[1].at):
+            if isinstance(stage.step, Hold) and change.rate is not None:
+                message = "found rate in a hold stage, allowed are add and remove"
+                yield (*path, m, "rate"), message, "rates change in publish stages"
             yield from _check_time((*path, m), stage.step, change)
             if set(meant_by(planned.shares, change.population)) <= set(chosen):
                 yield from _check_clients((*path, m), change, planned)
@@ -97,13 +100,13 @@ def _check_number(
             return
 
 
-def _check_time(path: Path, publish: Publish, change: Change) -> Iterator[Finding]:
-    end = write_duration(publish.duration)
-    if change.at >= publish.duration:
+def _check_time(path: Path, step: Publish | Hold, change: Change) -> Iterator[Finding]:
+    end = write_duration(step.duration)
+    if change.at >= step.duration:
         at = write_duration(change.at)
         message = f"found a change at {at}, allowed is before the end of the stage at {end}"
         yield (*path, "at"), message, None
-    elif change.at + change.over > publish.duration:
+    elif change.at + change.over > step.duration:
         until = write_duration(change.at + change.over)
         message = f"found a change until {until}, allowed is until the end of the stage at {end}"
         yield (*path, "over"), message, None

@@ -19,7 +19,7 @@ fn turns(walk: Walk, shard: Shard) -> Vec<(u64, u32)> {
     walks.map(|walk| (walk.turn_ns(), walk.client())).collect()
 }
 
-fn setup(shard: Shard) -> Setup {
+fn plan() -> Plan {
     let population = json!({
         "name": "p", "clients": CLIENTS, "first": 0,
         "protocol": {"kind": "mqtt", "version": "3.1.1", "client_id": "{n}", "clean_session": true},
@@ -37,7 +37,7 @@ fn setup(shard: Shard) -> Setup {
         "bridges": [], "sources": [], "snapshot_interval_ns": 1, "drain_ns": 1,
         "populations": [others, population], "stages": [],
     });
-    Setup::new(Plan::from_json(&plan.to_string()).unwrap(), shard, 0).unwrap()
+    Plan::from_json(&plan.to_string()).unwrap()
 }
 
 /// All turns by the letter: a change gives each client that it covers a turn, in place of the turn
@@ -68,8 +68,7 @@ fn naive(mut active: u32, said: &[Said]) -> (Vec<Seen>, u32) {
 
 /// The steps of one agent that looks at the clock after each of `waits`.
 fn played(shard: Shard, mut active: u32, said: &[Said], waits: &[u64]) -> (Vec<Seen>, u32) {
-    let setup = setup(shard);
-    let first_client = setup.populations[1].first_client;
+    let plan = plan();
     let mut changes = Changes::default();
     for &(at_ns, joins, clients, over_ns) in said {
         let action = if joins {
@@ -82,15 +81,17 @@ fn played(shard: Shard, mut active: u32, said: &[Said], waits: &[u64]) -> (Vec<S
     let (mut now_ns, mut seen, mut all) = (0, Vec::new(), [0, active]);
     for &wait_ns in waits.iter().chain(&[1 << 60]) {
         now_ns += wait_ns;
-        let mut crowd = Crowd { setup: &setup, active: &mut all, publishing: None, now_ns };
+        let (is_played, active) = (|population| population == 1, &mut all[..]);
+        let plan = &plan;
+        let mut crowd = Crowd { plan, shard, is_played, active, complete_ns: None, now_ns };
         while let Some(step) = changes.next(&mut crowd) {
-            let (client, at_ns, joins) = match step {
-                ChangeStep::Join { client, at_ns } => (client, at_ns, true),
-                ChangeStep::Leave { client, at_ns } => (client, at_ns, false),
+            let (local, at_ns, joins) = match step {
+                ChangeStep::Join { local, at_ns, .. } => (local, at_ns, true),
+                ChangeStep::Leave { local, at_ns, .. } => (local, at_ns, false),
                 ChangeStep::Rate { .. } => panic!("no rate changes"),
             };
             assert!(at_ns <= now_ns);
-            seen.push((at_ns, shard.global(client - first_client), joins));
+            seen.push((at_ns, shard.global(local), joins));
         }
         assert!(changes.next_ns().is_none_or(|next_ns| next_ns > now_ns));
     }

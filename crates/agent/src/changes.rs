@@ -1,15 +1,12 @@
-//! Changes of a publish stage: one queue over all populations, and for each change that has begun
+//! Changes of a publish or hold stage: one queue over all populations, and for each change that has begun
 //! the walk through its clients. The active clients are always a prefix of their population over
 //! all agents, so that all agents agree without messages.
 
 use std::cmp::Reverse;
 
-use agent::stages::ScheduledChange;
-use plan::{Action, ChangeAction, Shard};
+use plan::{Action, ChangeAction, Plan, Shard};
 
-use crate::context::Context;
-use crate::schedule::publishing::Publishing;
-use crate::setup::Setup;
+use crate::stages::ScheduledChange;
 
 /// Changes of a stage that are not complete.
 #[derive(Default)]
@@ -25,15 +22,19 @@ pub struct Changes {
 pub enum ChangeStep {
     /// A client joins.
     Join {
-        /// Index of the client in this agent.
-        client: u32,
+        /// Index of the population.
+        population: usize,
+        /// Index of the client among those of the population in this agent.
+        local: u32,
         /// Scheduled instant, in nanoseconds.
         at_ns: u64,
     },
     /// A client leaves.
     Leave {
-        /// Index of the client in this agent.
-        client: u32,
+        /// Index of the population.
+        population: usize,
+        /// Index of the client among those of the population in this agent.
+        local: u32,
         /// Scheduled instant, in nanoseconds.
         at_ns: u64,
     },
@@ -48,12 +49,21 @@ pub enum ChangeStep {
     },
 }
 
-/// The part of the loop's state that changes read and update.
-pub struct Crowd<'a> {
-    setup: &'a Setup,
-    active: &'a mut [u32],
-    publishing: Option<&'a mut Publishing>,
-    now_ns: u64,
+/// The part of an agent's state that changes read and update.
+pub struct Crowd<'a, F: Fn(usize) -> bool> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// Share of the clients that this agent plays.
+    pub shard: Shard,
+    /// Returns `true` if this agent plays clients of a population.
+    pub is_played: F,
+    /// Active clients of each population over all agents.
+    pub active: &'a mut [u32],
+    /// Instant from which all active clients of each population are connected, in nanoseconds;
+    /// `None` if no client publishes.
+    pub complete_ns: Option<&'a mut [u64]>,
+    /// The present instant, in nanoseconds.
+    pub now_ns: u64,
 }
 
 /// Walk through the clients that join or leave, each with its instant on the schedule of all agents
@@ -76,21 +86,20 @@ struct Walk {
 
 impl Changes {
     /// The changes of a stage that begins at `start_ns`.
+    #[must_use]
     pub fn of(action: &Action, start_ns: u64) -> Self {
         let mut changes = Self::default();
-        if let Action::Publish { changes: planned, .. } = action {
-            for change in planned {
-                let (population, action) = (change.population, change.action);
-                let at_ns = start_ns + change.after_ns;
-                changes.push(ScheduledChange { at_ns, population, action });
-            }
+        for change in action.changes() {
+            let (population, action) = (change.population, change.action);
+            let at_ns = start_ns + change.after_ns;
+            changes.push(ScheduledChange { at_ns, population, action });
         }
         changes
     }
 
     /// Begins all changes up to now before any client joins or leaves, so that a client that has
     /// left by now does not connect first. Returns the changes of rates.
-    pub fn begin_due(&mut self, crowd: &mut Crowd<'_>) -> Vec<ChangeStep> {
+    pub fn begin_due<F: Fn(usize) -> bool>(&mut self, crowd: &mut Crowd<'_, F>) -> Vec<ChangeStep> {
         let mut rates = Vec::new();
         while self.waiting.last().is_some_and(|waiting| waiting.at_ns <= crowd.now_ns) {
             rates.extend(self.begin(crowd));
@@ -105,11 +114,13 @@ impl Changes {
     }
 
     /// Returns `true` if all changes are complete.
+    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.walks.is_empty()
     }
 
     /// Instant of the next action, in nanoseconds; `None` if there is none.
+    #[must_use]
     pub fn next_ns(&self) -> Option<u64> {
         let waiting = self.waiting.last().map(|waiting| waiting.at_ns);
         let walks = self.walks.iter().map(Walk::turn_ns).min();
@@ -121,13 +132,13 @@ impl Changes {
     ///
     /// A client that had to leave and is kept by a later change has a slot to join too. A connected
     /// client ignores that slot.
-    pub fn next(&mut self, crowd: &mut Crowd<'_>) -> Option<ChangeStep> {
+    pub fn next<F: Fn(usize) -> bool>(&mut self, crowd: &mut Crowd<'_, F>) -> Option<ChangeStep> {
         loop {
             self.next_ns().filter(|&next_ns| next_ns <= crowd.now_ns)?;
             let turn = (0..self.walks.len()).min_by_key(|&walk| self.walks[walk].turn_ns());
             let waiting_ns = self.waiting.last().map_or(u64::MAX, |waiting| waiting.at_ns);
             let step = match turn.filter(|&walk| self.walks[walk].turn_ns() <= waiting_ns) {
-                Some(walk) => self.turn(walk, crowd.setup),
+                Some(walk) => self.turn(walk, crowd.shard),
                 None => self.begin(crowd),
             };
             if step.is_some() {
@@ -137,7 +148,7 @@ impl Changes {
     }
 
     /// Begins the next change.
-    fn begin(&mut self, crowd: &mut Crowd<'_>) -> Option<ChangeStep> {
+    fn begin<F: Fn(usize) -> bool>(&mut self, crowd: &mut Crowd<'_, F>) -> Option<ChangeStep> {
         let ScheduledChange { at_ns, population, action } = self.waiting.pop()?;
         let (joins, clients, over_ns) = match action {
             ChangeAction::Rate { factor } => {
@@ -146,8 +157,8 @@ impl Changes {
             ChangeAction::Add { clients, over_ns } => (true, clients, over_ns),
             ChangeAction::Remove { clients, over_ns } => (false, clients, over_ns),
         };
-        let (plan, shard) = (&crowd.setup.plan.populations[population], crowd.setup.shard);
-        let (all, active) = (plan.clients, &mut crowd.active[population]);
+        let all = crowd.plan.populations[population].clients;
+        let active = &mut crowd.active[population];
         let (first, clients) = if joins {
             (*active, clients.min(all - *active))
         } else {
@@ -155,21 +166,21 @@ impl Changes {
         };
         *active = if joins { first + clients } else { *active - clients };
         let limit = *active;
-        if let Some(publishing) = &mut crowd.publishing {
-            publishing.complete_ns[population] = at_ns.saturating_add(over_ns);
+        if let Some(complete_ns) = &mut crowd.complete_ns {
+            complete_ns[population] = at_ns.saturating_add(over_ns);
         }
         let earlier = self.walks.iter_mut().filter(|walk| walk.population == population);
         earlier.for_each(|walk| walk.narrow(limit));
         let walk = Walk { population, joins, limit, first, clients, position: 0, at_ns, over_ns };
-        if crowd.setup.populations[population].is_played {
-            self.walks.extend(walk.of_shard(shard));
+        if (crowd.is_played)(population) {
+            self.walks.extend(walk.of_shard(crowd.shard));
         }
         None
     }
 
     /// Takes the next slot of a walk.
-    fn turn(&mut self, index: usize, setup: &Setup) -> Option<ChangeStep> {
-        let (walk, shard) = (self.walks[index], setup.shard);
+    fn turn(&mut self, index: usize, shard: Shard) -> Option<ChangeStep> {
+        let walk = self.walks[index];
         match walk.after(shard) {
             Some(next) => self.walks[index] = next,
             None => drop(self.walks.swap_remove(index)),
@@ -178,21 +189,12 @@ impl Changes {
         if walk.joins != (global < walk.limit) {
             return None;
         }
-        let client = setup.populations[walk.population].first_client + global / shard.count();
+        let (population, local) = (walk.population, global / shard.count());
         Some(if walk.joins {
-            ChangeStep::Join { client, at_ns }
+            ChangeStep::Join { population, local, at_ns }
         } else {
-            ChangeStep::Leave { client, at_ns }
+            ChangeStep::Leave { population, local, at_ns }
         })
-    }
-}
-
-impl<'a> Crowd<'a> {
-    /// The part of `context` that changes read and update.
-    pub fn of(context: &'a mut Context) -> Self {
-        let Context { setup, expectations, publishing, now_ns, .. } = context;
-        let active = &mut expectations.active;
-        Self { setup, active, publishing: publishing.as_mut(), now_ns: *now_ns }
     }
 }
 

@@ -20,6 +20,7 @@ from pubstorm.measure.ledger import Ledger, client_loss, group_share, lost_wills
 from pubstorm.measure.run_log import AgentFailure, RunLog, StageSpan, clock_bound_us, clock_result
 from pubstorm.quantities import SECOND_NS, counted, duration_text, span_text
 from pubstorm.result import (
+    RATED_MIN_S,
     AgentResult,
     ClockResult,
     Event,
@@ -509,11 +510,12 @@ class Assembly:
     @cached_property
     def _steady(self) -> dict[int, Activities]:
         """The activity of each agent under full load, by stage: its rows wholly in the publishing
-        time, or all that began in it if none lies wholly in it."""
+        time, or all that began in it if none lies wholly in it. A load that is too short for rates
+        has none."""
         return {span.index: self._steady_of(span) for span in self.run_log.spans}
 
     def _steady_of(self, span: StageSpan) -> Activities:
-        if span.load_until_ns == span.from_ns:
+        if span.load_until_ns - span.from_ns < RATED_MIN_S * SECOND_NS:
             return {}
         stage, until_ns, busy = span.index, span.load_until_ns, self.limits.busy
         inside = activities(self.timeline.inside(stage, span.from_ns, until_ns), busy)

@@ -21,11 +21,8 @@ from pubstorm.quantities import (
 from pubstorm.report.document import KEY_FIGURES_MAX, Case, Document, KeyFigure
 from pubstorm.report.tables import detail_tables, facts, tables
 from pubstorm.report.watched import broker_sources, disconnect_cpu
-from pubstorm.result import RATED_MIN, RunResult, Statistics, Status, Watched
+from pubstorm.result import RATED_MIN, RATED_MIN_S, RunResult, Statistics, Status, Watched
 from pubstorm.result.figures import from_send, from_send_text, slowest_first, together
-
-RATED_MIN_S = 0.1
-"""Shortest time, in seconds, over which a rate of connections is shown."""
 
 
 def key_figures(result: RunResult) -> list[KeyFigure]:

@@ -25,6 +25,7 @@ from pubstorm.result.machinery import (
 )
 from pubstorm.result.measures import (
     RATED_MIN,
+    RATED_MIN_S,
     ClientLoss,
     FlowResult,
     GroupShare,
@@ -86,6 +87,7 @@ from pubstorm.result.summary import (
 
 __all__ = [
     "RATED_MIN",
+    "RATED_MIN_S",
     "R_SQUARED_GOOD",
     "AgentResult",
     "Bound",

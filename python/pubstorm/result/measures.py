@@ -27,6 +27,8 @@ from pubstorm.metrics.counters import COUNTERS
 
 RATED_MIN = 10
 """Fewest messages or clients whose rate or percentile is shown: that of fewer would mislead."""
+RATED_MIN_S = 0.1
+"""Shortest time, in seconds, that has a rate."""
 
 NO_OTHERS: Mapping[str, float] = MappingProxyType({})
 """No percentiles beyond those that are always kept."""

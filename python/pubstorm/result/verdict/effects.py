@@ -14,6 +14,7 @@ from pubstorm.metrics.counters import COUNTERS
 from pubstorm.metrics.expressions import Expression
 from pubstorm.quantities import count_text, counted, duration_text, rate_text, share_text, span_text
 from pubstorm.result import (
+    RATED_MIN_S,
     FaultResult,
     FlowResult,
     Measured,
@@ -355,4 +356,16 @@ def _short(measured: Measured) -> Iterable[Finding]:
         )
 
 
-PHASE_RULES = (_phases, _short)
+def _unrated(measured: Measured) -> Iterable[Finding]:
+    """Stages whose load was too short for rates."""
+    for stage in measured.stages:
+        sent = any(each.sent_total for each in stage.populations.values())
+        if stage.kind == "publish" and sent and not stage.steady_s:
+            needed = span_text(RATED_MIN_S)
+            yield Finding(
+                f"stage {stage.name} has no rates: all its messages were sent in less than {needed}"
+                " (send more of them)"
+            )
+
+
+PHASE_RULES = (_phases, _short, _unrated)
